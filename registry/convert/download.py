@@ -13,7 +13,10 @@ from registry.conversions.messages import ConversionRequest
 from registry.convert import texts
 from registry.convert.errors import EnvironmentFaultError
 from registry.convert.flavours import Original, detect
-from registry.convert.flavours.detect import TokenizerNotFoundError, is_pickle
+from registry.convert.flavours.detect import (
+    TokenizerNotFoundError,
+    is_pickle,
+)
 from registry.convert.tracking import Run, Tracking, Version
 
 # Someone who logs a model and then its tokeniser registers the version in between.
@@ -51,6 +54,7 @@ def download(request: ConversionRequest, tracking: Tracking, work: Path) -> Down
             tokenizers=(beside / _TOKENIZER_FOLDER, beside),
             task=request.task,
             usual=None if request.stable is None else request.stable.task,
+            allow_pickle=request.allow_pickle,
             allow_remote_code=request.allow_remote_code,
         )
     except TokenizerNotFoundError as error:

@@ -162,7 +162,10 @@ def _prepare(
     from registry.convert.graph import export  # noqa: PLC0415
 
     loaded = export.load(
-        original, threads=request.threads, allow_remote_code=request.allow_remote_code
+        original,
+        threads=request.threads,
+        allow_pickle=request.allow_pickle,
+        allow_remote_code=request.allow_remote_code,
     )
     fast = None
     if not (original.tokenizer / TOKENIZER).is_file():

@@ -100,7 +100,7 @@ class Answered:
 def served(folder: Path, scratch: Path, task: Task | None = None) -> Served:
     """Exports what is saved in ``folder`` and loads it."""
     original = detect(folder, task=task)
-    loaded = export.load(original, threads=1, allow_remote_code=False)
+    loaded = export.load(original, threads=1, allow_pickle=False, allow_remote_code=False)
     path = scratch / "exported.onnx"
     export.to_onnx(loaded, original.task, path)
     model = engine_form.finish(engine_form.load(path), original.task, original.pooling)

@@ -29,6 +29,7 @@ from registry.convert.forms import FORMS
 PICKLES = (".bin", ".pkl", ".pickle", ".pt", ".pth", ".ckpt", ".joblib")
 # Pickles are only here if the operator allowed them: otherwise they are not downloaded.
 _WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
+SAFETENSORS = ".safetensors"
 _TOKENISER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "sentencepiece.bpe.model",
                     "spiece.model", "tokenizer.model")  # fmt: skip
 # Where the known layouts keep things, from the version's folder; the first that fits counts.
@@ -49,6 +50,7 @@ def detect(
     tokenizers: Iterable[Path] = (),
     task: Task | None = None,
     usual: Task | None = None,
+    allow_pickle: bool = False,
     allow_remote_code: bool = False,
 ) -> Original:
     """What the version in ``folder`` is.
@@ -59,6 +61,7 @@ def detect(
         tokenizers: other folders in which the run may have left a tokeniser.
         task: what the endpoint asks for.
         usual: what the endpoint's stable version does, for files that fit two tasks.
+        allow_pickle: whether weights may be pickles.
         allow_remote_code: whether the model's own Python code may be run.
 
     Raises:
@@ -79,6 +82,8 @@ def detect(
     if graph is None and not any(_weights(transformer)):
         raise VersionError(_unrecognised(folder, refused))
     tokenizer_folder = _tokenizer(folder, transformer, tokenizers)
+    if not allow_pickle:
+        _refuse_other_weights(model_folder, transformer)
     if not allow_remote_code:
         _refuse_own_code(model_folder, transformer, tokenizer_folder)
     found, labels, multi_label = _meaning(transformer, graph, pooling, task, usual)
@@ -146,6 +151,15 @@ def _refuse_own_code(*folders: Path) -> None:
                 f"{asking} asks for code of its own (auto_map), which is refused "
                 "unless trust_remote_code is allowed"
             )
+
+
+def _refuse_other_weights(*folders: Path) -> None:
+    """Indices of weights in several files may name safetensors alone: others are unpickled."""
+    for index in {path for folder in folders for path in folder.glob(f"*{SAFETENSORS}.index.json")}:
+        weights = read_json(index).get("weight_map")
+        named = set(map(str, weights.values())) if isinstance(weights, dict) else set()
+        if others := sorted(name for name in named if not name.endswith(SAFETENSORS)):
+            raise VersionError(f"{index.name} names {others[0][:80]!r}, which is not safetensors")
 
 
 def _weights(candidate: Path) -> Iterable[Path]:

@@ -22,6 +22,9 @@ _FLAGS = {
     "pooling_mode_weightedmean_tokens": PoolingMode.WEIGHTED_MEAN,
     "pooling_mode_lasttoken": PoolingMode.LAST_TOKEN,
 }
+# sentence-transformers imports what these files name by a path: only its own modules and torch's.
+_LIBRARY = "sentence_transformers."
+_LAYERS = "torch.nn."
 _ACTIVATIONS = {"Identity": "", "Tanh": "Tanh", "ReLU": "Relu", "Sigmoid": "Sigmoid"}
 
 
@@ -36,7 +39,12 @@ def read_pooling(folder: Path) -> tuple[Path, Pooling]:
     dense: list[Dense] = []
     normalise = False
     for module in _modules(folder):
-        kind = str(module.get("type", "")).rsplit(".", 1)[-1]
+        origin, _, kind = str(module.get("type", "")).rpartition(".")
+        if not f"{origin}.".startswith(_LIBRARY):
+            raise VersionError(
+                f"{MODULES} has a module {module.get('type')!r}, which is not of "
+                f"{_LIBRARY.rstrip('.')}: other code is not run"
+            )
         module_folder = folder / str(module.get("path", ""))
         if not module_folder.resolve().is_relative_to(folder.resolve()):
             raise VersionError(f"{MODULES} points outside the model's folder: {module.get('path')}")
@@ -96,9 +104,10 @@ def _splade(config: Mapping[str, Any]) -> PoolingMode:
 
 def _dense(module_folder: Path) -> Dense:
     config = read_json(module_folder / "config.json")
-    name = str(config.get("activation_function") or "Tanh").rsplit(".", 1)[-1]
-    if name not in _ACTIVATIONS:
-        raise VersionError(f"the activation {name} of a Dense module is not supported")
+    activation = str(config.get("activation_function") or f"{_LAYERS}Tanh")
+    name = activation.rpartition(".")[-1]
+    if name not in _ACTIVATIONS or not activation.startswith(_LAYERS):
+        raise VersionError(f"the activation {activation} of a Dense module is not supported")
     if int(config.get("in_features") or 0) < 1:
         raise VersionError("the config.json of a Dense module does not say its size")
     return Dense(module_folder / "model.safetensors", _ACTIVATIONS[name])

@@ -41,7 +41,9 @@ class Loaded:
     tokenizer: Any
 
 
-def load(original: Original, *, threads: int, allow_remote_code: bool) -> Loaded:
+def load(
+    original: Original, *, threads: int, allow_pickle: bool, allow_remote_code: bool
+) -> Loaded:
     """Loads the version as its own library does.
 
     Raises:
@@ -58,7 +60,9 @@ def load(original: Original, *, threads: int, allow_remote_code: bool) -> Loaded
     torch.set_num_threads(threads)
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
-    options = {"attn_implementation": "eager"}  # the form whose parts can be fused again
+    options: dict[str, Any] = {"attn_implementation": "eager"}  # its parts can be fused again
+    if not allow_pickle:
+        options["use_safetensors"] = True
     try:
         if original.sentence_transformers:
             return _load_sentences(original, options, allow_remote_code=allow_remote_code)
@@ -82,7 +86,7 @@ def load(original: Original, *, threads: int, allow_remote_code: bool) -> Loaded
 
 
 def _load_sentences(
-    original: Original, options: dict[str, str], *, allow_remote_code: bool
+    original: Original, options: dict[str, Any], *, allow_remote_code: bool
 ) -> Loaded:
     try:
         import sentence_transformers  # noqa: PLC0415

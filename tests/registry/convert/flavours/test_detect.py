@@ -166,13 +166,16 @@ def test_a_masked_language_model_is_sparse_where_the_endpoint_says_so(tmp_path: 
 @pytest.mark.parametrize(
     ("modules", "pooling", "words"),
     [
-        ([{"path": "", "type": "x.CNN"}], {}, "module CNN"),
+        ([{"path": "", "type": "sentence_transformers.models.CNN"}], {}, "module CNN"),
         (MODULES, {"pooling_mode": "telepathy"}, "telepathy"),
         (MODULES, {"pooling_mode": "mean", "include_prompt": False}, "prompt"),
         (MODULES, {}, "no Pooling"),
-        ([{"path": "../..", "type": "x.Transformer"}], {}, "outside"),
+        ([{**MODULES[0], "path": "../.."}], {}, "outside"),
         (SPLADE, {"pooling_strategy": "sum"}, "sparse pooling by sum with relu"),
         (SPLADE, {"activation_function": "log1p_relu"}, "with log1p_relu"),
+        ([{"path": "", "type": "antigravity.Transformer"}], {}, "'antigravity.Transformer', which"),
+        ([{"path": "", "type": "sentence_transformers_.Transformer"}], {}, "other code is not run"),
+        ([{"path": "", "type": "Pooling"}], {}, "other code is not run"),
     ],
 )
 def test_a_module_that_can_not_be_in_the_graph_is_named(
@@ -268,6 +271,26 @@ def test_a_version_of_pickles_alone_is_refused_by_the_files_name(tmp_path: Path,
 
 def test_a_pickle_beside_safetensors_does_no_harm(tmp_path: Path) -> None:
     assert detect(hf_folder(tmp_path), refused=["pytorch_model.bin"]).labels == ("n",)
+
+
+def test_a_layer_after_pooling_is_of_torch_alone(tmp_path: Path) -> None:
+    dense = {"path": "2_Dense", "type": "sentence_transformers.models.Dense"}
+    sentences(tmp_path, [*MODULES, dense], {"pooling_mode": "mean"})
+    layer = tmp_path / "2_Dense" / "config.json"
+    write_json(layer, {"in_features": 8, "activation_function": "antigravity.Tanh"})
+    with pytest.raises(VersionError, match=r"activation antigravity\.Tanh"):
+        detect(tmp_path)
+    write_json(layer, {"in_features": 8, "activation_function": "torch.nn.modules.activation.Tanh"})
+    assert detect(tmp_path).pooling
+
+
+def test_an_index_of_weights_that_names_anything_but_safetensors_is_refused(tmp_path: Path) -> None:
+    hf_folder(tmp_path)
+    index = tmp_path / "model.safetensors.index.json"
+    write_json(index, {"weight_map": {"a": "model-1.safetensors", "b": "x.dat"}})
+    with pytest.raises(VersionError, match=r"index\.json names 'x\.dat', which is not safetensors"):
+        detect(tmp_path)
+    assert detect(tmp_path, allow_pickle=True).task is Task.TEXT_CLASSIFICATION
 
 
 @pytest.mark.parametrize("name", ["config.json", "tokenizer_config.json"])

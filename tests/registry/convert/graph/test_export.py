@@ -139,6 +139,23 @@ def test_weights_that_do_not_fit_their_config_are_the_versions_fault(
         converted(fake, tmp_path)
 
 
+def test_weights_that_an_index_calls_something_else_are_not_unpickled(
+    libraries: tuple[Any, Any], fake: FakeMlflow, tmp_path: Path
+) -> None:
+    torch, transformers = libraries
+    folder = fake.root / "v"
+    network = transformers.BertModel(transformers.BertConfig(**SIZE))
+    network.config.save_pretrained(folder)
+    tiny_tokenizer(transformers, folder)
+    weights = network.state_dict()
+    torch.save(weights, folder / "x.dat")
+    index = {"metadata": {}, "weight_map": dict.fromkeys(weights, "x.dat")}
+    write_json(folder / "pytorch_model.bin.index.json", index)
+    (folder / "decoy.safetensors").write_bytes(b"")
+    with pytest.raises(VersionError, match=r"no file named model\.safetensors"):
+        converted(fake, tmp_path)
+
+
 def test_minilm_in_int8_points_where_sentence_transformers_points(
     libraries: tuple[Any, Any], fake: FakeMlflow, tmp_path: Path
 ) -> None:
