@@ -7,6 +7,7 @@ request is a ``msgspec.Struct``: a frozen dataclass takes ten times as long to f
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from typing import Any, Protocol
 
 import msgspec
@@ -36,13 +37,36 @@ class Query:
     prompt_name: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class CallerHashes:
+    """Hashes of sticky keys, for events: they tell callers apart without naming them.
+
+    ``secret`` is the installation's, the same in all gateways, at most 64 bytes. Without one,
+    whoever can guess a sticky key (an e-mail address) can find its caller in the events.
+    """
+
+    secret: bytes = b""
+
+    def of(self, endpoint: str, sticky_key: str | None) -> int:
+        """64 bits; 0 without a sticky key.
+
+        Requests without ``x-headrace-key`` are assigned to arms independently, so that the caller
+        need not be known. The hash of a caller is the same in all rollouts of an endpoint, and
+        differs between endpoints.
+        """
+        if sticky_key is None:
+            return 0
+        text = f"{endpoint}/caller\x00{sticky_key}".encode("utf-8", "surrogatepass")
+        return int.from_bytes(blake2b(text, digest_size=8, key=self.secret).digest(), "big")
+
+
 class Call(msgspec.Struct, frozen=True, eq=False):
     """Texts for an endpoint.
 
     ``deadline`` is in seconds of the event loop's clock; ``received`` is unix time in seconds and
     ``started`` the loop's clock at the same moment. ``caller`` is the name of the API key, never
     the key itself. ``sticky_key``, from ``x-headrace-key``, keeps a caller on one arm; without it,
-    the request id is used.
+    the request id is used. ``caller_hash``: of the sticky key, by ``CallerHashes``.
     ``observed`` holds the values of users' own statistics, by name, and ``hook_state`` what an
     installed hook has left for its ``postprocess``. ``unk_words``: its event lists
     words that are unknown to the tokeniser. ``truncate`` and ``prompt_name``: as in ``Query``.
@@ -56,6 +80,7 @@ class Call(msgspec.Struct, frozen=True, eq=False):
     deadline: float
     pairs: list[str] | None = None
     sticky_key: str | None = None
+    caller_hash: int = 0
     forced_version: str | None = None
     caller: str | None = None
     trace_parent: str | None = None

@@ -30,6 +30,7 @@ from gateway.admission.keys import KeyRing
 from gateway.admission.rate_limits import RateLimits
 from gateway.admission.token_budget import TokenBudget
 from gateway.app import Application, create_app, create_operations
+from gateway.calls import CallerHashes
 from gateway.dialects.front import Front
 from gateway.dialects.oip_grpc import OpenInferenceGrpc, create_server
 from gateway.engine.echo import EchoEngine, SimulatedCost
@@ -148,7 +149,8 @@ class Gateway:
             serve=self._endpoints.serve,
         )
         feedback = None if receipts is None else FeedbackReceiver(receipts, self._events.recorder)
-        front = Front(self._endpoints, admission, self._pipeline, self._metrics)
+        callers = CallerHashes(b"" if receipts is None else receipts.secret(b"callers"))
+        front = Front(self._endpoints, admission, self._pipeline, self._metrics, callers)
         limits = HttpLimits(
             max_body_bytes=settings.max_body_bytes,
             max_connections=settings.max_connections,

@@ -5,14 +5,14 @@ A dialect asks ``Front.admission`` whether a request comes in, parses its body t
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Protocol
 
 import msgspec
 
 from contracts.tasks import Task
 from gateway.admission.controller import AdmissionController
-from gateway.calls import Answer, Call, Catalogue, EndpointView, Predictor, Query
+from gateway.calls import Answer, Call, CallerHashes, Catalogue, EndpointView, Predictor, Query
 from gateway.errors import InvalidInputError, TooLargeError
 from gateway.http.messages import decode
 from gateway.request_context import RequestContext
@@ -40,6 +40,7 @@ class Front:
     admission: AdmissionController
     pipeline: Predictor
     metrics: RequestMetrics
+    callers: CallerHashes = field(default_factory=CallerHashes)
 
     async def predict(
         self, context: RequestContext, view: EndpointView, caller: str | None, query: Query
@@ -85,6 +86,7 @@ class Front:
             started=context.started,
             deadline=context.deadline(view.timeout_seconds),
             sticky_key=context.sticky_key,
+            caller_hash=self.callers.of(view.name, context.sticky_key),
             forced_version=context.forced_version,
             caller=caller,
             trace_parent=context.trace_parent,

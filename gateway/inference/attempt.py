@@ -10,7 +10,7 @@ from contracts.events import Latency, Pairing, PredictionEvent, TextRecord
 from gateway.batching.jobs import Job
 from gateway.calls import Call
 from gateway.packages import ServedModel
-from gateway.routing.routes import RouteTarget, position
+from gateway.routing.routes import RouteTarget
 from gateway.telemetry.tracing import trace_id
 from preprocess.encoder import Encoded
 from preprocess.hooks import Observed
@@ -90,7 +90,7 @@ def event_of(
         latency=Latency(attempt.queue, attempt.tokenise, wait, infer, total),
         texts=texts,
         trace_id=trace_id(call.trace_parent),
-        caller=caller_hash(call.endpoint, call.sticky_key),
+        caller=call.caller_hash,
         repeated=attempt.repeated,
         pairing=pairing,
         observations=attempt.observed or call.observed or {},
@@ -127,18 +127,6 @@ def topics_of(ids: Sequence[Sequence[int]]) -> bytes:
             step = -(-inner // most)
             found += row[1 + (step - 1) // 2 : 1 + inner : step]
     return bytes(sorted([token & 0xFF for token in found]))
-
-
-def caller_hash(endpoint: str, sticky_key: str | None) -> int:
-    """A 64-bit hash that distinguishes callers without naming them; 0 without a sticky key.
-
-    Requests without ``x-headrace-key`` are assigned to arms independently, so that the caller need
-    not be known. The hash of a caller is the same in all rollouts of an endpoint, and differs
-    between endpoints.
-    """
-    if sticky_key is None:
-        return 0
-    return position(f"{endpoint}/caller", sticky_key)
 
 
 def _unknown_words(call: Call, model: ServedModel, encoded: Encoded) -> list[str]:

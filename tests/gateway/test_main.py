@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 import re
 import signal
 import socket
@@ -13,7 +14,8 @@ from gateway_process import Running, gateway_at, lay_out, put, start
 from gateway_world import endpoint_of, text_of
 
 from contracts.endpoint import Limits
-from gateway.inference.receipts import make_key_file
+from gateway.calls import CallerHashes
+from gateway.inference.receipts import Receipts, make_key_file, read_keys
 
 pytestmark = pytest.mark.real  # starts processes
 
@@ -63,6 +65,29 @@ async def test_gateways_of_one_home_share_the_rate_of_a_key(tmp_path: Path) -> N
         await stays.line(message, lambda entry: entry["gateways"] == 1)
         refused = await ask(stays)
         assert (refused.status_code, refused.headers.get("connection")) == (429, None)
+
+
+async def test_gateways_hash_callers_alike_and_with_the_installations_secret(
+    tmp_path: Path,
+) -> None:
+    lay_out_endpoint(tmp_path)
+    secret = tmp_path / "receipt-keys"
+    make_key_file(secret)
+    receipts = Receipts(read_keys(secret), most_age_seconds=math.inf)
+
+    async def callers(gateway: Running, *keys: str) -> list[int]:
+        found = []
+        for key in keys:
+            headers = {"x-headrace-key": key}
+            answer = await gateway.http.post("/endpoints/sentiment", json=BODY, headers=headers)
+            found.append(receipts.read(answer.headers["x-headrace-receipt"], 0.0).caller)
+        return found
+
+    flags = ("--receipt-key-file", str(secret))
+    async with gateway_at(tmp_path, *flags) as one, gateway_at(tmp_path, *flags) as other:
+        ann, bob = await callers(one, "ann", "bob")
+        assert await callers(other, "ann", "bob") == [ann, bob]
+    assert len({ann, bob, CallerHashes().of("sentiment", "ann")}) == 3
 
 
 async def test_a_request_on_its_way_is_answered_before_it_ends(tmp_path: Path) -> None:

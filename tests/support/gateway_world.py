@@ -27,7 +27,7 @@ from contracts.model import ModelRef
 from contracts.rollout import RolloutState
 from contracts.tasks import Task
 from contracts.tensors import Datatype, TensorSpec
-from gateway.calls import Call
+from gateway.calls import Call, CallerHashes
 from gateway.engine.protocol import (
     EngineError,
     EngineMissingModelError,
@@ -167,6 +167,7 @@ def call_of(
         deadline=now + timeout,
         forced_version=forced_version,
         sticky_key=sticky_key,
+        caller_hash=CallerHashes().of(endpoint, sticky_key),
         caller=caller,
         pairs=pairs,
         truncate=truncate,
