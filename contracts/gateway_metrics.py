@@ -118,6 +118,9 @@ ENDPOINTS_KEPT: Final = gauge(
     "gateway_kept_endpoints_seconds",
     "Age of the endpoints while they are from this gateway's disk; 0 from their source.",
 )
+KEY_LINES_BROKEN: Final = gauge(
+    "gateway_key_lines_broken", "Lines of the key file that are broken and open nothing."
+)
 PEERS: Final = gauge("gateway_peers", "Gateways that share the rates of keys, this one among them.")
 EVENTS_WAITING: Final = gauge(
     "gateway_event_records", "Events, texts and values that wait for Kafka."

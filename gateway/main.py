@@ -281,6 +281,7 @@ class Gateway:
         yield Reading(Read.ENDPOINTS_KEPT, (), self._reconciler.kept_seconds)
         for endpoint, withheld in self._reconciler.withheld.items():
             yield Reading(Read.WITHHELD, (endpoint,), float(withheld))
+        yield Reading(Read.KEY_LINES_BROKEN, (), float(self._keys.broken_lines))
         yield Reading(Read.PEERS, (), self._rates.gateways)
         for endpoint, tokens in self._pipeline.tokens_in_flight().items():
             yield Reading(Read.TOKENS_IN_FLIGHT, (endpoint,), tokens)

@@ -75,12 +75,14 @@ _EARLY_SECONDS = 0.05
 class Keys(Protocol):
     """The API keys: who may call which endpoint."""
 
-    def authorise(self, presented: str | None, endpoint: str) -> str | None:
+    def authorise(
+        self, presented: str | None, endpoint: str, *, forces_version: bool = False
+    ) -> str | None:
         """The caller's name, None where keys are off.
 
         Raises:
-            UnauthenticatedError: no key, or an unknown one.
-            ForbiddenError: a good key, for other endpoints.
+            UnauthenticatedError: no key, an unknown one, or one that has expired.
+            ForbiddenError: a good key, for other endpoints or without the right to name a version.
         """
         ...
 
@@ -181,7 +183,9 @@ class AdmissionController:
         """The caller's name, None where keys are off."""
         return self._keys.authorise(context.api_key, endpoint)
 
-    def identify(self, context: RequestContext, endpoint: str) -> tuple[EndpointView, str | None]:
+    def identify(
+        self, context: RequestContext, endpoint: str, *, forces_version: bool = False
+    ) -> tuple[EndpointView, str | None]:
         """The endpoint as it is now, and the caller's name. Enough for a request for metadata.
 
         Raises:
@@ -189,7 +193,7 @@ class AdmissionController:
             UnknownEndpointError: no such endpoint.
         """
         context.endpoint = endpoint
-        caller = self._keys.authorise(context.api_key, endpoint)
+        caller = self._keys.authorise(context.api_key, endpoint, forces_version=forces_version)
         return self._endpoints.describe(endpoint), caller
 
     async def enter(
@@ -257,7 +261,8 @@ class AdmissionController:
         ``ahead`` requests of the endpoint wait before this one, ``wait_seconds`` is the estimated
         wait in the request scheduler.
         """
-        view, caller = self.identify(context, endpoint)
+        forces = bool(version) or context.forced_version is not None
+        view, caller = self.identify(context, endpoint, forces_version=forces)
         if version:
             context.force(version)
         if wait_seconds > _LONGEST_WAIT_SECONDS:

@@ -103,6 +103,10 @@ def replay(
     command.run(absolute(home), url, absolute(file), columns, plan, as_json=json)
 
 
+KeyFile = Annotated[Path, typer.Option(help="The gateway's key file.")]
+KeyName = Annotated[str, typer.Argument(help="Whose keys.")]
+
+
 @keys.command("create")
 def create(
     name: Annotated[str, typer.Argument(help="Whose key it is; appears in metrics and logs.")],
@@ -114,6 +118,13 @@ def create(
         float | None,
         typer.Option(help="Most requests a second, of all endpoints and gateways together."),
     ] = None,
+    days: Annotated[
+        float | None,
+        typer.Option(min=0, help="It expires after so many days; never, unless given."),
+    ] = None,
+    force_version: Annotated[
+        bool, typer.Option("--force-version", help="It may name a version: x-headrace-version.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Makes an API key, adds its hash to the key file and prints the key, this once."""
@@ -124,5 +135,36 @@ def create(
         name,
         endpoint or ["*"],
         requests_per_second=requests_per_second,
+        days=days,
+        force_version=force_version,
         as_json=json,
     )
+
+
+@keys.command("list")
+def list_keys(file: KeyFile, json: Json = False) -> None:
+    """Lists whose keys there are, for which endpoints and until when; never the keys."""
+    from headrace.commands import keys as command
+
+    command.show(absolute(file), as_json=json)
+
+
+@keys.command("rotate")
+def rotate(
+    name: KeyName,
+    file: KeyFile,
+    hours: Annotated[float, typer.Option(min=0, help="For which the old keys go on.")] = 24.0,
+    json: Json = False,
+) -> None:
+    """Makes another key with the same rights; the old ones expire after some hours."""
+    from headrace.commands import keys as command
+
+    command.rotate(absolute(file), name, hours=hours, as_json=json)
+
+
+@keys.command("revoke")
+def revoke(name: KeyName, file: KeyFile, json: Json = False) -> None:
+    """Takes all keys of a name out of the file; gateways that read it refuse them."""
+    from headrace.commands import keys as command
+
+    command.revoke(absolute(file), name, as_json=json)

@@ -8,7 +8,7 @@ import pytest
 from cluster_walk import MODEL, ask, until_answered, until_serving
 from real_cluster import ClientPod, Release, until
 
-from gateway.admission.keys import issue
+from gateway.admission.key_file import Grant, issue
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1500)]
 
@@ -21,7 +21,7 @@ GATEWAYS = 2  # of the chart's defaults
 def keys(release: Release, client: ClientPod, served: str) -> Iterator[dict[str, str]]:
     """A key for each endpoint; the gateway asks for one as long as the test runs."""
     cluster = release.cluster
-    issued = {name: issue(f"team of {name}", [name]) for name in (MODEL, OTHER)}
+    issued = {name: issue(f"team of {name}", Grant((name,))) for name in (MODEL, OTHER)}
     lines = [record.model_dump_json(by_alias=True) for _, record in issued.values()]
     secret = {
         "apiVersion": "v1",

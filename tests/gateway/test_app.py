@@ -171,6 +171,22 @@ async def test_keys_are_asked_for_before_anything_is_told() -> None:
     ]
 
 
+@pytest.mark.parametrize("named", ["header", "path"])
+async def test_a_version_is_named_by_keys_with_that_right_alone(named: str) -> None:
+    tensor = {"name": "TEXT", "datatype": "BYTES", "shape": [1], "data": ["a"]}
+    path, body = PATH, dict[str, object](GOOD)
+    headers = {"x-headrace-version": "2"} if named == "header" else {}
+    if named == "path":
+        path, body = "/v2/models/sentiment/versions/2/infer", {"inputs": [tensor]}
+    keys = FakeKeys({"plain": {"sentiment"}, "trusted": {"sentiment"}}, forcing={"trusted"})
+    async with client_of(Behind(keys=keys)) as client:
+        found = [
+            await client.post(path, json=body, headers={**headers, "x-api-key": key})
+            for key in ("plain", "trusted")
+        ]
+    assert [answer.status_code for answer in found] == [403, 200]
+
+
 async def test_probes_say_no_while_the_gateway_should_get_no_traffic() -> None:
     behind = Behind()
     async with client_of(behind) as client, client_of(behind, operations=True) as probes:

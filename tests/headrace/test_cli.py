@@ -198,6 +198,34 @@ def test_a_new_key_is_shown_once_and_only_its_hash_is_stored(tmp_path: Path) -> 
     assert "alice" in again.stderr
 
 
+def test_keys_are_listed_rotated_and_revoked(tmp_path: Path) -> None:
+    file = str(tmp_path / "keys.jsonl")
+    made = json.loads(run("keys", "create", "bob", "--file", file, "--days", "30", "--json").output)
+    rotated = json.loads(run("keys", "rotate", "bob", "--file", file, "--json").output)
+    assert rotated["key"] != made["key"]
+    listed = json.loads(run("keys", "list", "--file", file, "--json").output)
+    assert [each["sha256"] for each in listed] == [made["sha256"], rotated["sha256"]]
+    assert listed[0]["expires"] < made["expires"]
+    table = run("keys", "list", "--file", file).output
+    assert "bob" in table
+    assert made["key"] not in table
+    assert json.loads(run("keys", "revoke", "bob", "--file", file, "--json").output) == {
+        "name": "bob",
+        "revoked": 2,
+    }
+    again = run("keys", "revoke", "bob", "--file", file)
+    assert (again.exit_code, "no key named 'bob'" in again.stderr) == (10, True)
+
+
+def test_a_list_of_keys_names_lines_that_open_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "keys.jsonl"
+    run("keys", "create", "bob", "--file", str(file))
+    file.write_text(file.read_text() + "{half\n")
+    result = run("keys", "list", "--file", str(file))
+    assert (result.exit_code, "bob" in result.stdout) == (10, True)
+    assert "line 2" in result.stderr
+
+
 def test_a_key_with_a_rate_that_none_can_have_is_a_sentence(tmp_path: Path) -> None:
     file = tmp_path / "keys.jsonl"
     result = run("keys", "create", "a", "--file", str(file), "--requests-per-second=-1")

@@ -262,11 +262,14 @@ class FakePredictor:
 
 @dataclass
 class FakeKeys:
-    """Keys are off, or each key has its endpoints."""
+    """Keys are off, or each key has its endpoints; those in ``forcing`` may name a version."""
 
     endpoints_of: dict[str, set[str]] | None = None
+    forcing: set[str] = field(default_factory=set)
 
-    def authorise(self, presented: str | None, endpoint: str) -> str | None:
+    def authorise(
+        self, presented: str | None, endpoint: str, *, forces_version: bool = False
+    ) -> str | None:
         """The caller's name: the key itself."""
         if self.endpoints_of is None:
             return None
@@ -274,6 +277,8 @@ class FakeKeys:
             raise UnauthenticatedError("Send an API key.")
         if endpoint not in self.endpoints_of[presented]:
             raise ForbiddenError(f"This key is not for {endpoint}.")
+        if forces_version and presented not in self.forcing:
+            raise ForbiddenError("This key may not name a version.")
         return presented
 
 

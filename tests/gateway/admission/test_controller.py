@@ -130,13 +130,15 @@ def call_of(*texts: str, seconds: float = 60.0, caller: str | None = None) -> Ca
         (arriving(), NAME, None, UnauthenticatedError),
         (arriving("bob"), NAME, None, ForbiddenError),
         (arriving("bob"), "other", None, UnknownEndpointError),
-        (arriving("ann", version="2"), NAME, "3", InvalidInputError),
+        (arriving("ann", version="2"), NAME, None, ForbiddenError),
+        (arriving("ann"), NAME, "2", ForbiddenError),
+        (arriving("eve", version="2"), NAME, "3", InvalidInputError),
     ],
 )
 async def test_a_key_goes_before_the_endpoint_and_both_before_any_talk_of_room(
     context: RequestContext, endpoint: str, version: str | None, kind: type[GatewayError]
 ) -> None:
-    keys = FakeKeys({"ann": {NAME}, "bob": {"other"}})
+    keys = FakeKeys({"ann": {NAME}, "bob": {"other"}, "eve": {NAME}}, forcing={"eve"})
     door = Door(OneEndpoint([Arm(wait=60)]), keys)
     with pytest.raises(kind):
         await door.admission.enter(context, endpoint, version)

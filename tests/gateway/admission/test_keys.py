@@ -3,11 +3,23 @@
 import json
 import logging
 import stat
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from gateway.admission.keys import KeyFileError, KeyRing, append, digest, issue, new_key, parse
+from gateway.admission.key_file import (
+    Grant,
+    KeyFileError,
+    append,
+    digest,
+    issue,
+    new_key,
+    parse,
+    revoke,
+    rotate,
+)
+from gateway.admission.keys import KeyRing
 from gateway.errors import ForbiddenError, UnauthenticatedError
 
 
@@ -38,7 +50,7 @@ def test_without_a_file_anybody_may_ask() -> None:
 
 
 def test_a_key_opens_its_endpoints_and_no_others(file: Path) -> None:
-    key, record = issue("team", ["sentiment"])
+    key, record = issue("team", Grant(("sentiment",)))
     append(file, record)
     ring = KeyRing(file)
     assert ring.authorise(key, "sentiment") == "team"
@@ -54,7 +66,7 @@ def test_no_key_and_unknown_keys_are_refused(file: Path, presented: str | None) 
 
 
 def test_a_star_opens_every_endpoint(file: Path) -> None:
-    key, record = issue("team", requests_per_second=2.5)
+    key, record = issue("team", Grant(requests_per_second=2.5))
     append(file, record)
     ring = KeyRing(file)
     assert ring.authorise(key, "anything") == "team"
@@ -84,27 +96,122 @@ def test_a_new_key_works_within_a_second_and_a_removed_one_ends(file: Path, cloc
         ring.authorise(first, "x")
 
 
-def test_a_broken_or_missing_file_keeps_the_old_keys_and_is_logged_once(
+def test_a_missing_file_keeps_the_old_keys_and_is_logged_once(
     file: Path, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     key, record = issue("team")
     append(file, record)
     good = file.read_text()
     ring = KeyRing(file, clock=clock)
-    file.write_text(good + '{"name": "half')
+    file.unlink()
     with caplog.at_level(logging.ERROR):
         for _ in range(3):
             clock.now += 1.0
             assert ring.authorise(key, "x") == "team"
     assert len(caplog.records) == 1
-    file.unlink()
-    clock.now += 1.0
-    assert ring.authorise(key, "x") == "team"
     file.write_text(good)
     other, record = issue("other")
     append(file, record)
     clock.now += 1.0
     assert ring.authorise(other, "x") == "other"
+
+
+@pytest.mark.parametrize("line", ['{"name": "half', "[]", '{"name": "x", "expires": "soon"}'])
+def test_a_broken_line_keeps_no_revoked_key_alive(
+    file: Path, clock: Clock, caplog: pytest.LogCaptureFixture, line: str
+) -> None:
+    (stays, kept), (revoked, gone) = issue("stays"), issue("revoked")
+    append(file, kept)
+    append(file, gone)
+    ring = KeyRing(file, clock=clock)
+    assert ring.authorise(revoked, "x") == "revoked"
+    file.write_text(f"{line}\n{kept.model_dump_json(by_alias=True)}\n")
+    clock.now = 1.0
+    with caplog.at_level(logging.ERROR), pytest.raises(UnauthenticatedError):
+        ring.authorise(revoked, "x")
+    assert ring.authorise(stays, "x") == "stays"
+    assert ring.broken_lines == 1
+    (logged,) = caplog.records
+    assert "line 1" in str(vars(logged)["reason"])
+
+
+def test_a_key_expires(file: Path) -> None:
+    end = datetime(2030, 1, 1, tzinfo=UTC)
+    key, record = issue("team", Grant(expires=end))
+    append(file, record)
+    now = Clock()
+    ring = KeyRing(file, wall_clock=now)
+    now.now = end.timestamp() - 0.001
+    assert ring.authorise(key, "x") == "team"
+    now.now = end.timestamp()
+    with pytest.raises(UnauthenticatedError, match="'team' expired at 2030-01-01T00:00:00"):
+        ring.authorise(key, "x")
+
+
+def test_rotation_gives_another_key_the_same_rights_and_ends_the_old_one(file: Path) -> None:
+    grant = Grant(("sentiment",), requests_per_second=3.0, force_version=True)
+    old, record = issue("team", grant)
+    append(file, record)
+    file.write_text("# ours\n" + file.read_text())
+    bystander, record = issue("bystander")
+    append(file, record)
+    begun = datetime(2030, 1, 1, tzinfo=UTC)
+    new, record = rotate(file, "team", now=begun, until=begun + timedelta(hours=1))
+    assert Grant(record.endpoints, record.requests_per_second, record.force_version) == grant
+    assert file.read_text().startswith("# ours\n")
+    now = Clock()
+    ring = KeyRing(file, wall_clock=now)
+    now.now = begun.timestamp()
+    assert {ring.authorise(key, "sentiment") for key in (old, new)} == {"team"}
+    now.now += 3600
+    assert ring.authorise(new, "sentiment", forces_version=True) == "team"
+    assert ring.authorise(bystander, "x") == "bystander"
+    with pytest.raises(UnauthenticatedError, match="expired"):
+        ring.authorise(old, "sentiment")
+    # A second rotation does not lengthen the life of a key that ends.
+    rotate(file, "team", now=begun, until=begun + timedelta(days=9))
+    assert parse(file.read_text())[0].expires == begun + timedelta(hours=1)
+
+
+def test_revocation_ends_all_keys_of_a_name_and_no_others(file: Path, clock: Clock) -> None:
+    (first, record), (other, other_record) = issue("team"), issue("other")
+    append(file, record)
+    append(file, other_record)
+    second, _ = rotate(file, "team", now=datetime.now(UTC), until=datetime(2100, 1, 1, tzinfo=UTC))
+    ring = KeyRing(file, clock=clock)
+    assert revoke(file, "team") == 2
+    clock.now = 1.0
+    for key in (first, second):
+        with pytest.raises(UnauthenticatedError, match="not known"):
+            ring.authorise(key, "x")
+    assert ring.authorise(other, "x") == "other"
+    with pytest.raises(KeyFileError, match="no key named 'team'"):
+        revoke(file, "team")
+
+
+def test_a_change_keeps_the_files_mode_and_never_shows_half_a_file(file: Path) -> None:
+    append(file, issue("team")[1])
+    file.chmod(0o640)
+    before = file.stat().st_ino
+    revoke(file, "team")
+    assert stat.S_IMODE(file.stat().st_mode) == 0o640
+    assert file.stat().st_ino != before  # replaced as a whole
+    assert [path.name for path in file.parent.iterdir()] == [file.name]
+
+
+def test_only_a_key_with_the_right_names_a_version(file: Path) -> None:
+    (plain, record), (trusted, other) = issue("a"), issue("b", Grant(force_version=True))
+    append(file, record)
+    append(file, other)
+    ring = KeyRing(file)
+    assert ring.authorise(trusted, "x", forces_version=True) == "b"
+    assert ring.authorise(plain, "x") == "a"
+    with pytest.raises(ForbiddenError, match="'a' may not name a version"):
+        ring.authorise(plain, "x", forces_version=True)
+
+
+def test_without_keys_anybody_may_name_a_version() -> None:
+    assert KeyRing("").authorise(None, "x", forces_version=True) is None
 
 
 def test_a_file_that_was_never_there_lets_nobody_in_until_it_comes(
@@ -137,7 +244,8 @@ def test_the_file_is_looked_at_once_a_second_at_most(file: Path, clock: Clock) -
         ('{"name": "", "sha256": "%s"}' % ("0" * 64), "line 2: name"),
         ('{"name": "x", "sha256": "%s", "requestsPerSecond": 0}' % ("0" * 64), "requestsPerSecond"),
         ('{"name": "x", "sha256": "%s", "scopes": []}' % ("0" * 64), "scopes"),
-        ('{"name": "team", "sha256": "%s"}' % ("0" * 64), "earlier line"),
+        ('{"name": "x", "sha256": "%s"}' % ("f" * 64), "earlier line"),
+        ('{"name": "x", "sha256": "%s", "expires": "2030-01-01T00:00"}' % ("0" * 64), "expires"),
     ],
 )
 def test_a_broken_line_is_named_and_not_shown(line: str, reason: str) -> None:
