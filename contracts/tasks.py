@@ -73,6 +73,8 @@ def installed(group: str) -> dict[Task, Any]:
 
 # Kinds of vectors that a task may give.
 DENSE, SPARSE, TOKENS = "dense", "sparse", "tokens"
+# Another kind of values: a logit for each pair of texts, by which documents are ranked.
+RELEVANCE = "relevance"
 
 # What the engine's graph takes, all [batch, length]. A graph may lack token_type_ids.
 INPUT_IDS = "input_ids"

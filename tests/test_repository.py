@@ -1,5 +1,6 @@
 """What must hold of the repository as a whole."""
 
+import ast
 import importlib.util
 import re
 import subprocess
@@ -10,12 +11,18 @@ from typing import Any
 import pytest
 import yaml
 
+from contracts.tasks import Task
+
 ROOT = Path(__file__).parent.parent
 TEXTS = sorted(
     path for pattern in ("*.md", "docs/**/*.md", "examples/*/*.md") for path in ROOT.glob(pattern)
 )
 MAKEFILE = (ROOT / "Makefile").read_text()
 TARGETS = set(re.findall(r"^([a-z-]+):", MAKEFILE, re.MULTILINE))
+PACKAGES = (
+    "contracts", "measures", "preprocess", "service", "gateway", "registry", "rollout", "stats",
+    "dashboards", "controller", "headrace",
+)  # fmt: skip
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 FORMS = [ROOT / ".github" / "ISSUE_TEMPLATE" / name for name in ("bug.yml", "feature.yml")]
 
@@ -67,6 +74,53 @@ def test_the_make_targets_that_documents_name_exist() -> None:
     for text in TEXTS:
         named = set(re.findall(r"`?\bmake ([a-z-]+)(?=[`\s])", "\n".join(_code(text))))
         assert named - TARGETS == set(), text
+
+
+def test_nothing_outside_the_tables_compares_tasks() -> None:
+    """A head is asked what depends on the task: see ``docs/adding-a-task.md``."""
+    names = {*Task.__members__, *(member.value for member in Task)}
+    tables = ("contracts/tasks.py", "preprocess/tasks/", "registry/convert/forms.py")
+    found = []
+    for package in PACKAGES:
+        for path in sorted((ROOT / package).rglob("*.py")):
+            name = path.relative_to(ROOT).as_posix()
+            if not name.startswith(tables):
+                tree = ast.parse(path.read_text(encoding="utf-8"))
+                found += [f"{name}:{line}" for line in _comparisons(tree, names)]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    ("code", "compares"),
+    [
+        ("if view.task is Task.TEXT_EMBEDDING: pass", True),
+        ("a = tasks.Task.TEXT_EMBEDDING != task", True),
+        ("task in (Task.TEXT_EMBEDDING, None)", True),
+        ("task == 'text-embedding'", True),
+        ("match task:\n  case Task.TEXT_EMBEDDING: pass", True),
+        ("task = status.task or Task.TEXT_EMBEDDING", False),
+        ("if self.task != new.task: pass", False),
+    ],
+)
+def test_a_comparison_of_tasks_is_found(code: str, compares: bool) -> None:
+    assert bool(_comparisons(ast.parse(code), {"TEXT_EMBEDDING", "text-embedding"})) == compares
+
+
+def _comparisons(tree: ast.AST, names: set[str]) -> list[int]:
+    """Lines that compare something with a task of these names."""
+    compared: list[ast.AST] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Compare):
+            compared += [node.left, *node.comparators]
+        elif isinstance(node, ast.MatchValue):
+            compared.append(node.value)
+    return [
+        node.lineno
+        for side in compared
+        for node in ast.walk(side)
+        if (isinstance(node, ast.Attribute) and node.attr in names)
+        or (isinstance(node, ast.Constant) and node.value in names)
+    ]
 
 
 def _code(text: Path) -> list[str]:

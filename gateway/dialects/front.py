@@ -10,7 +10,6 @@ from typing import Annotated, Protocol
 
 import msgspec
 
-from contracts.tasks import Task
 from gateway.admission.controller import AdmissionController
 from gateway.calls import Answer, Call, CallerHashes, Catalogue, EndpointView, Predictor, Query
 from gateway.errors import InvalidInputError, TooLargeError
@@ -146,22 +145,10 @@ def truncated_texts(answer: Answer) -> str:
     return ",".join(cut[:_LISTED_TEXTS] + ["..."] * (len(cut) > _LISTED_TEXTS))
 
 
-def require_task(view: EndpointView, task: Task, place: str, what: str) -> None:
-    """Refuses a request on a route that is for one task, at an endpoint of another.
-
-    ``place`` is the field that names the endpoint, ``what`` what needs the task, with its verb.
-
-    Raises:
-        InvalidInputError: the endpoint does something else.
-    """
-    if view.task is not task:
-        raise InvalidInputError(
-            f"{place}: {view.name} does {view.task}; {what} an endpoint of {task}."
-        )
-
-
 def require_kind(view: EndpointView, kind: str, place: str, what: str) -> Head:
-    """The endpoint's head, which gives vectors of a kind; the rest is as ``require_task`` has it.
+    """The endpoint's head, on a route that is for tasks which give one kind of values.
+
+    ``place`` is the field that names the endpoint, ``what`` what needs the kind, with its verb.
 
     Raises:
         InvalidInputError: the endpoint does something else.

@@ -14,10 +14,10 @@ from typing import Annotated, Literal, NotRequired
 import msgspec
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
-from contracts.tasks import Task
+from contracts.tasks import RELEVANCE
 from gateway.calls import Answer, EndpointView, Query
 from gateway.dialects.described import prediction_operation
-from gateway.dialects.front import Front, answer_headers, endpoint_in, endpoint_of, require_task
+from gateway.dialects.front import Front, answer_headers, endpoint_in, endpoint_of, require_kind
 from gateway.errors import InvalidInputError
 from gateway.http.body import BodyReader
 from gateway.http.error_replies import ErrorForm
@@ -201,7 +201,7 @@ def _query(
     truncate: bool | None = None,
 ) -> Query:
     """A pair of the query with each document."""
-    require_task(view, Task.TEXT_RANKING, place, "reranking needs")
+    require_kind(view, RELEVANCE, place, "reranking needs")
     if not query.strip():
         raise InvalidInputError("query: it is empty, so that nothing can answer it.")
     return Query([query] * len(documents), documents, truncate=truncate is not False)

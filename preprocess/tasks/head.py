@@ -119,7 +119,8 @@ class Head(ABC):
         parameters: of ``transformers`` pipelines, those that it takes.
         everywhere: of these, those that every dialect takes, as ``Answered.parameters``.
         encoder: what makes rows of texts.
-        kinds: of vectors that it gives, for routes that are for one kind.
+        kinds: of values that it gives, for routes that are for one kind: ``contracts.tasks`` names
+            them.
         hub_nests: whether the Hub's own clients read a text's labels from a list within a list.
         further_columns: of its values, beside labels or the dimension.
         probabilities: whether values are probabilities, which users' own code must leave so.

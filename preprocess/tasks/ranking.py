@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from contracts.events import TextRecord
-from contracts.tasks import Task
+from contracts.tasks import RELEVANCE, Task
 from preprocess.encoder import Encoded
 from preprocess.scores import sigmoid
 from preprocess.tasks.head import (
@@ -31,6 +31,7 @@ class TextRanking(Head):
     task: ClassVar[Task] = Task.TEXT_RANKING
     second_text: ClassVar[SecondText] = SecondText.REQUIRED
     parameters: ClassVar[frozenset[str]] = frozenset({"top_k", "function_to_apply"})
+    kinds: ClassVar[frozenset[str]] = frozenset({RELEVANCE})
 
     def measured(self, values: Values) -> Values:
         """Probabilities."""
