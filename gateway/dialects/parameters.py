@@ -12,6 +12,7 @@ import msgspec
 
 from gateway.calls import EndpointView
 from gateway.errors import BadRequestError, InvalidInputError
+from gateway.http.messages import field_first
 from preprocess.errors import MissingRangesError
 from preprocess.tasks import HEADS
 from preprocess.vectors import VectorPrecision
@@ -128,4 +129,4 @@ def of_any_dialect(given: Mapping[str, object], view: EndpointView) -> dict[str,
     try:
         return checked(msgspec.convert(taken, PipelineParameters), view)
     except msgspec.ValidationError as error:
-        raise BadRequestError(f"parameters: {error}.") from error
+        raise BadRequestError(f"parameters.{field_first(str(error))}") from error

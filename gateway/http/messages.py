@@ -41,15 +41,18 @@ def decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
     try:
         return decoder.decode(body)
     except msgspec.ValidationError as misfit:
-        raise BadRequestError(_field_first(str(misfit))) from None
+        raise BadRequestError(field_first(str(misfit))) from None
     except RecursionError:
         raise BadRequestError("The body is nested too deeply.") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise _diagnose(body, str(error)) from None
 
 
-def _field_first(message: str) -> str:
-    """``Expected `str`, got `int` - at `$.inputs[0]``` as ``inputs[0]: expected `str`, ...``."""
+def field_first(message: str) -> str:
+    """What msgspec says of a misfit, with the field before the reason.
+
+    ``Expected `str`, got `int` - at `$.inputs[0]``` as ``inputs[0]: expected `str`, ...``.
+    """
     what, separator, place = message.partition(" - at `$")
     if not separator:
         return f"{what}."

@@ -119,8 +119,8 @@ async def test_what_can_not_be_answered_is_refused_by_field(
     [
         ({}, 422, "parameters.candidate_labels: no label"),
         ({"candidate_labels": "soup"}, 400, "parameters.candidate_labels: expected a list"),
-        ({"candidate_labels": "[1]"}, 400, "parameters: "),
-        ({"candidate_labels": ["a"], "multi_label": 1}, 400, "parameters: "),
+        ({"candidate_labels": "[1]"}, 400, "parameters.candidate_labels[0]: expected `str`"),
+        ({"candidate_labels": ["a"], "multi_label": 1}, 400, "parameters.multi_label: expected"),
         ({"candidate_labels": ["a"], "hypothesis_template": "b"}, 422, "hypothesis_template"),
     ],
 )
