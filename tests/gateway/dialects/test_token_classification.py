@@ -73,7 +73,6 @@ async def test_the_strategy_and_the_labels_to_ignore_are_the_callers(behind: Beh
             "aggregation_strategy",
         ),
         ("entities", {"inputs": "a", "parameters": {"ignore_labels": "O"}}, 400, "ignore_labels"),
-        ("entities", {"inputs": "a", "parameters": {"stride": 2}}, 400, "stride"),
         (
             "sentiment",
             {"inputs": "a", "parameters": {"aggregation_strategy": "simple"}},
