@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import gc
 import logging
-import math
 import os
 import signal
 import socket
@@ -32,7 +31,7 @@ from gateway.admission.token_budget import TokenBudget
 from gateway.app import Application, create_app, create_operations
 from gateway.calls import CallerHashes
 from gateway.dialects.front import Front
-from gateway.dialects.oip_grpc import OpenInferenceGrpc, create_server
+from gateway.dialects.oip_grpc import CONNECTION_SECONDS, OpenInferenceGrpc, create_server
 from gateway.engine.echo import EchoEngine, SimulatedCost
 from gateway.engine.fleet import Fleet
 from gateway.engine.protocol import Engine
@@ -164,7 +163,7 @@ class Gateway:
         # In the clear, as the metrics of all other parts are.
         self._operations = _server(create_operations(front, app), _OPERATIONS_LIMITS, 1.0)
         self._open_inference = OpenInferenceGrpc(front, package_version("headrace"))
-        oldest = settings.linger_seconds * _CONNECTION_SHARE or math.inf
+        oldest = settings.linger_seconds * _CONNECTION_SHARE or CONNECTION_SECONDS
         self._grpc = create_server(self._open_inference, limits, oldest)
         self._metrics.read_from(self._readings)
         self._metrics.read_from(self._events.readings)

@@ -86,6 +86,14 @@ class Keys(Protocol):
         """
         ...
 
+    def recognise(self, presented: str | None) -> None:
+        """Does nothing where a key opens any endpoint at all, or keys are off.
+
+        Raises:
+            UnauthenticatedError: no key, or an unknown one.
+        """
+        ...
+
 
 class Capacity(Protocol):
     """How much more one version could take now, as estimated by its batcher."""
@@ -182,6 +190,14 @@ class AdmissionController:
     def authorise(self, context: RequestContext, endpoint: str) -> str | None:
         """The caller's name, None where keys are off."""
         return self._keys.authorise(context.api_key, endpoint)
+
+    def recognise(self, context: RequestContext) -> None:
+        """Refuses a caller that no endpoint is for, before it is known which one is asked.
+
+        Raises:
+            UnauthenticatedError: see ``Keys``.
+        """
+        self._keys.recognise(context.api_key)
 
     def identify(
         self, context: RequestContext, endpoint: str, *, forces_version: bool = False

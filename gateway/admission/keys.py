@@ -61,6 +61,28 @@ class KeyRing:
         Raises:
             UnauthenticatedError: no key, an unknown one, or one that has expired.
             ForbiddenError: it does not open the endpoint, or may not name a version.
+        """
+        record = self._recognised(presented)
+        if record is None:
+            return None
+        if not record.allows(endpoint):
+            raise ForbiddenError(f"The API key {record.name!r} is not for {endpoint!r}.")
+        if forces_version and not record.force_version:
+            raise ForbiddenError(
+                f"The API key {record.name!r} may not name a version (x-headrace-version)."
+            )
+        return record.name
+
+    def recognise(self, presented: str | None) -> None:
+        """Refuses a caller to whom the keys open nothing at all.
+
+        Raises:
+            UnauthenticatedError: as ``authorise``.
+        """
+        self._recognised(presented)
+
+    def _recognised(self, presented: str | None) -> KeyRecord | None:
+        """The record of a key, None where keys are off.
 
         A key is looked up by its hash, which callers can't choose, so that the time of a look-up
         reveals nothing about the valid keys.
@@ -79,13 +101,7 @@ class KeyRing:
             raise UnauthenticatedError(
                 f"The API key {record.name!r} expired at {record.expires.isoformat()}."
             )
-        if not record.allows(endpoint):
-            raise ForbiddenError(f"The API key {record.name!r} is not for {endpoint!r}.")
-        if forces_version and not record.force_version:
-            raise ForbiddenError(
-                f"The API key {record.name!r} may not name a version (x-headrace-version)."
-            )
-        return record.name
+        return record
 
     def own_limit(self, caller: str) -> float | None:
         """The requests a second that the caller's key itself sets, for ``RateLimits``."""

@@ -12,22 +12,25 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from http import HTTPStatus
 from typing import NoReturn, TypeVar
 
 import grpc
 from google.protobuf import json_format
-from tritonclient.grpc import model_config_pb2, service_pb2_grpc
+from google.protobuf.message import DecodeError, Message
+from tritonclient.grpc import model_config_pb2
 from tritonclient.grpc import service_pb2 as pb
 
 from gateway.calls import Answer, EndpointView, Query
 from gateway.dialects import oip
 from gateway.dialects.front import Front, answer_headers, truncated_texts
+from gateway.dialects.grpc_messages import MessageReader
 from gateway.errors import (
     CLIENT_GONE_STATUS,
     BadRequestError,
+    ClientGoneError,
     GatewayError,
     InvalidInputError,
     ShuttingDownError,
@@ -43,6 +46,18 @@ from gateway.request_context import RequestContext, new_request_id
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+RequestT = TypeVar("RequestT", bound=Message)
+_Unread = Callable[[grpc.aio.ServicerContext], Awaitable[Message | None]]
+
+_STREAM = "ModelStreamInfer"
+_SERVICE = "inference.GRPCInferenceService"
+# The age of a connection at which its client is told to open another one, where nobody says
+# otherwise: so gateways that are added get callers.
+CONNECTION_SECONDS = 300.0
+# Calls of one connection at once. Clients hold further ones back by themselves.
+_STREAMS = 1024
+# What a call may last on a connection that has reached its age: the longest limit of an endpoint.
+_LONGEST_CALL_SECONDS = 600.0
 
 # Calls that may wait in gRPC's core before they are passed to the event loop, where the request
 # scheduler counts them. Above this number the core cancels some new calls, above twice the number
@@ -67,6 +82,7 @@ _CODES = {
     HTTPStatus.UNAUTHORIZED: grpc.StatusCode.UNAUTHENTICATED,
     HTTPStatus.FORBIDDEN: grpc.StatusCode.PERMISSION_DENIED,
     HTTPStatus.NOT_FOUND: grpc.StatusCode.NOT_FOUND,
+    HTTPStatus.REQUEST_TIMEOUT: grpc.StatusCode.DEADLINE_EXCEEDED,
     HTTPStatus.TOO_MANY_REQUESTS: grpc.StatusCode.RESOURCE_EXHAUSTED,
     HTTPStatus.NOT_IMPLEMENTED: grpc.StatusCode.UNIMPLEMENTED,
     HTTPStatus.SERVICE_UNAVAILABLE: grpc.StatusCode.UNAVAILABLE,
@@ -91,13 +107,14 @@ _UNSUPPORTED = {
 def create_server(
     service: "OpenInferenceGrpc",
     limits: HttpLimits,
-    connection_seconds: float = math.inf,
+    connection_seconds: float = CONNECTION_SECONDS,
     pending_seconds: int = _PENDING_SECONDS,
 ) -> grpc.aio.Server:
     """A server with the service, on the running event loop, not started and without a port.
 
-    A message may be as large as an HTTP body, and as many calls may run at once as HTTP may have
-    connections. The port is not shared: a second gateway on it must fail.
+    A message may be as large as an HTTP body, all messages that are being read as large as all
+    bodies, and as many calls may run at once as HTTP may have connections; see ``MessageReader``
+    for what happens at these bounds. The port is not shared: a second gateway on it must fail.
 
     Args:
         service: answers the calls.
@@ -106,31 +123,75 @@ def create_server(
             percent sooner or later. No call fails because of it.
         pending_seconds: how long a call may wait in gRPC's core before the core cancels it.
     """
+    milliseconds = {
+        "grpc.max_connection_age_ms": connection_seconds,
+        "grpc.max_connection_age_grace_ms": _LONGEST_CALL_SECONDS,
+        "grpc.max_connection_idle_ms": limits.keep_alive_seconds,
+        "grpc.server_handshake_timeout_ms": limits.header_seconds,
+    }
     options = [
         ("grpc.max_receive_message_length", limits.max_body_bytes),
         ("grpc.max_metadata_size", limits.max_header_bytes),
+        ("grpc.max_concurrent_streams", _STREAMS),
+        ("grpc.max_allowed_incoming_connections", limits.max_connections),
+        # Otherwise the core takes the more of messages that nobody has asked for, the faster they
+        # come. A message that is being read gets the room that it needs without it.
+        ("grpc.http2.bdp_probe", 0),
         ("grpc.so_reuseport", 0),
         ("grpc.server.max_pending_requests", _PENDING),
         ("grpc.server.max_pending_requests_hard_limit", 2 * _PENDING),
         ("grpc.server_max_unrequested_time_in_server", pending_seconds),
+        *((name, math.ceil(seconds * 1000)) for name, seconds in milliseconds.items()),
     ]
-    if math.isfinite(connection_seconds):
-        options.append(("grpc.max_connection_age_ms", math.ceil(connection_seconds * 1000)))
     server = grpc.aio.server(options=options, maximum_concurrent_rpcs=limits.max_connections)
-    service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(service, server)
+    server.add_generic_rpc_handlers((service.handlers(MessageReader(limits)),))
     return server
 
 
-class OpenInferenceGrpc(service_pb2_grpc.GRPCInferenceServiceServicer):
-    """The service."""
+class _Handlers(grpc.GenericRpcHandler):
+    """The handler of each method, by its full name."""
+
+    def __init__(self, handlers: dict[str, grpc.RpcMethodHandler]) -> None:
+        self._handlers = {f"/{_SERVICE}/{name}": each for name, each in handlers.items()}
+
+    def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
+        """The call's handler; without one the call ends as unimplemented, and nothing is read."""
+        return self._handlers.get(details.method)
+
+
+class OpenInferenceGrpc:
+    """The service.
+
+    To gRPC all methods take a stream, since it reads the message of any other before it asks what
+    to do with the call. So a method decides by the metadata alone whether it reads a message at
+    all, and when.
+    """
 
     def __init__(self, front: Front, version: str) -> None:
         self._front = front
         self._version = version
         self._draining = False
         self._called = False
-        for name, what in _UNSUPPORTED.items():
-            setattr(self, name, self._refusal(what))
+
+    def handlers(self, messages: MessageReader) -> grpc.GenericRpcHandler:
+        """What a server is given, which reads calls' messages by ``messages``."""
+        unread: dict[str, _Unread] = {
+            "ServerLive": self.ServerLive,
+            "ServerReady": self.ServerReady,
+            "ServerMetadata": self.ServerMetadata,
+        }
+        unread |= {name: self._refusal(what) for name, what in _UNSUPPORTED.items()}
+        found = {name: _handler(each) for name, each in unread.items()}
+        found[_STREAM] = grpc.stream_stream_rpc_method_handler(
+            _method(self._refusal("streams: each ModelInfer has one answer"))
+        )
+        found["ModelReady"] = self._reading(messages, pb.ModelReadyRequest, self.ModelReady)
+        found["ModelMetadata"] = self._reading(
+            messages, pb.ModelMetadataRequest, self.ModelMetadata
+        )
+        found["ModelConfig"] = self._reading(messages, pb.ModelConfigRequest, self.ModelConfig)
+        found["ModelInfer"] = self._reading(messages, pb.ModelInferRequest, self.ModelInfer)
+        return _Handlers(found)
 
     async def drain(self) -> None:
         """Refuses every call from now on, with a status that clients try again elsewhere.
@@ -146,114 +207,102 @@ class OpenInferenceGrpc(service_pb2_grpc.GRPCInferenceServiceServicer):
             if quiet == _QUIET_TURNS:
                 break
 
-    async def ServerLive(
-        self, request: pb.ServerLiveRequest, context: grpc.aio.ServicerContext
-    ) -> pb.ServerLiveResponse:
+    async def ServerLive(self, context: grpc.aio.ServicerContext) -> Message | None:
         """The process answers."""
-        del request, context
+        del context
         return pb.ServerLiveResponse(live=True)
 
-    async def ServerReady(
-        self, request: pb.ServerReadyRequest, context: grpc.aio.ServicerContext
-    ) -> pb.ServerReadyResponse:
+    async def ServerReady(self, context: grpc.aio.ServicerContext) -> Message | None:
         """Whether this gateway should get traffic."""
-        del request, context
+        del context
         return pb.ServerReadyResponse(ready=self._front.endpoints.ready)
 
-    async def ServerMetadata(
-        self, request: pb.ServerMetadataRequest, context: grpc.aio.ServicerContext
-    ) -> pb.ServerMetadataResponse:
+    async def ServerMetadata(self, context: grpc.aio.ServicerContext) -> Message | None:
         """Name, version and extensions."""
-        del request, context
+        del context
         return pb.ServerMetadataResponse(
             name=oip.SERVER_NAME, version=self._version, extensions=oip.EXTENSIONS
         )
 
     async def ModelReady(
-        self, request: pb.ModelReadyRequest, context: grpc.aio.ServicerContext
-    ) -> pb.ModelReadyResponse | None:
+        self, call: RequestContext, request: pb.ModelReadyRequest, _: grpc.aio.ServicerContext
+    ) -> Message:
         """Whether the endpoint answers; one that does not exist is not ready, as in Triton."""
-
-        async def answer(call: RequestContext) -> pb.ModelReadyResponse:
-            try:
-                ready = self._view(call, request).ready
-            except (UnknownEndpointError, UnknownVersionError):
-                ready = False
-            return pb.ModelReadyResponse(ready=ready)
-
-        return await self._answer(context, answer)
+        try:
+            ready = self._view(call, request).ready
+        except (UnknownEndpointError, UnknownVersionError):
+            ready = False
+        return pb.ModelReadyResponse(ready=ready)
 
     async def ModelMetadata(
-        self, request: pb.ModelMetadataRequest, context: grpc.aio.ServicerContext
-    ) -> pb.ModelMetadataResponse | None:
+        self, call: RequestContext, request: pb.ModelMetadataRequest, _: grpc.aio.ServicerContext
+    ) -> Message:
         """Inputs, outputs and versions."""
-
-        async def answer(call: RequestContext) -> pb.ModelMetadataResponse:
-            view = self._view(call, request)
-            metadata = oip.metadata(view, request.version or None)
-            return json_format.ParseDict(
-                metadata, pb.ModelMetadataResponse(), ignore_unknown_fields=True
-            )
-
-        return await self._answer(context, answer)
+        metadata = oip.metadata(self._view(call, request), request.version or None)
+        return json_format.ParseDict(
+            metadata, pb.ModelMetadataResponse(), ignore_unknown_fields=True
+        )
 
     async def ModelConfig(
-        self, request: pb.ModelConfigRequest, context: grpc.aio.ServicerContext
-    ) -> pb.ModelConfigResponse | None:
+        self, call: RequestContext, request: pb.ModelConfigRequest, _: grpc.aio.ServicerContext
+    ) -> Message:
         """The model configuration in Triton's format."""
-
-        async def answer(call: RequestContext) -> pb.ModelConfigResponse:
-            fields = oip.config(self._view(call, request))
-            config = json_format.ParseDict(fields, model_config_pb2.ModelConfig())
-            return pb.ModelConfigResponse(config=config)
-
-        return await self._answer(context, answer)
+        fields = oip.config(self._view(call, request))
+        config = json_format.ParseDict(fields, model_config_pb2.ModelConfig())
+        return pb.ModelConfigResponse(config=config)
 
     async def ModelInfer(
-        self, request: pb.ModelInferRequest, context: grpc.aio.ServicerContext
-    ) -> pb.ModelInferResponse | None:
+        self, call: RequestContext, request: pb.ModelInferRequest, context: grpc.aio.ServicerContext
+    ) -> Message:
         """Answers texts."""
-
-        async def answer(call: RequestContext) -> pb.ModelInferResponse:
-            version = request.model_version or None
-            view, caller = await self._front.admission.enter(
-                call, request.model_name, version, serial_arrivals=True
-            )
-            wanted = [(one.name, _parameters(one.parameters)) for one in request.outputs]
-            parameters = oip.read_options(_parameters(request.parameters), wanted, view, call)
-            query = replace(_query(request), parameters=parameters)
-            result = await self._front.predict(call, view, caller, query)
-            metadata = [(b"x-request-id", call.request_id.encode()), *answer_headers(result)]
-            await context.send_initial_metadata(
-                [(key.decode(), value.decode()) for key, value in metadata]
-            )
-            return _render(result, view, request)
-
-        return await self._answer(context, answer)
-
-    async def ModelStreamInfer(
-        self,
-        request_iterator: AsyncIterator[pb.ModelInferRequest],
-        context: grpc.aio.ServicerContext,
-    ) -> None:
-        """Refuses: there is nothing to stream from an encoder."""
-        del request_iterator
-        refusal = self._refusal("streams: each ModelInfer has one answer")
-        await refusal(None, context)
+        version = request.model_version or None
+        view, caller = await self._front.admission.enter(
+            call, request.model_name, version, serial_arrivals=True
+        )
+        wanted = [(one.name, _parameters(one.parameters)) for one in request.outputs]
+        parameters = oip.read_options(_parameters(request.parameters), wanted, view, call)
+        query = replace(_query(request), parameters=parameters)
+        result = await self._front.predict(call, view, caller, query)
+        metadata = [(b"x-request-id", call.request_id.encode()), *answer_headers(result)]
+        await context.send_initial_metadata(
+            [(key.decode(), value.decode()) for key, value in metadata]
+        )
+        return _render(result, view, request)
 
     def _view(self, call: RequestContext, request: pb.ModelMetadataRequest) -> EndpointView:
         view, _ = self._front.admission.identify(call, request.name)
         oip.check_version(view, request.version or None)
         return view
 
-    def _refusal(self, what: str) -> Callable[[object, grpc.aio.ServicerContext], Awaitable[None]]:
-        async def refuse(_: object, context: grpc.aio.ServicerContext) -> None:
+    def _refusal(self, what: str) -> "_Unread":
+        async def refuse(context: grpc.aio.ServicerContext) -> Message | None:
             async def answer(_: RequestContext) -> NoReturn:
                 raise UnsupportedError(f"Headrace does not offer {what}.")
 
-            await self._answer(context, answer)
+            return await self._answer(context, answer)
 
         return refuse
+
+    def _reading(
+        self,
+        messages: MessageReader,
+        kind: type[RequestT],
+        method: Callable[[RequestContext, RequestT, grpc.aio.ServicerContext], Awaitable[Message]],
+    ) -> grpc.RpcMethodHandler:
+        """The handler of a method that asks for a key, and then for a message."""
+
+        async def handle(context: grpc.aio.ServicerContext) -> Message | None:
+            async def answer(call: RequestContext) -> Message:
+                self._front.admission.recognise(call)
+                content = await messages.read(context)
+                try:
+                    return await method(call, _parsed(kind, content), context)
+                finally:
+                    messages.release(len(content))
+
+            return await self._answer(context, answer)
+
+        return _handler(handle)
 
     async def _answer(
         self,
@@ -274,6 +323,12 @@ class OpenInferenceGrpc(service_pb2_grpc.GRPCInferenceServiceServicer):
             result = await answer(call)
         except GatewayError as error:
             failure = error
+        except ClientGoneError:
+            self._finished(call, CLIENT_GONE_STATUS)
+            # Heard by a caller that ended the call without a message.
+            context.set_code(grpc.StatusCode.INVALID_ARGUMENT)
+            context.set_details("The call has no message.")
+            return None
         except asyncio.CancelledError:
             self._finished(call, CLIENT_GONE_STATUS)
             raise
@@ -292,6 +347,37 @@ class OpenInferenceGrpc(service_pb2_grpc.GRPCInferenceServiceServicer):
     def _finished(self, call: RequestContext, status: int) -> None:
         seconds = time.monotonic() - call.started
         self._front.metrics.request_finished("oip_grpc", int(status), seconds)
+
+
+def _method(
+    method: _Unread,
+) -> Callable[[object, grpc.aio.ServicerContext], Awaitable[Message | None]]:
+    """A method as gRPC takes it: it reads nothing by itself."""
+
+    async def handle(_: object, context: grpc.aio.ServicerContext) -> Message | None:
+        return await method(context)
+
+    return handle
+
+
+def _handler(method: _Unread) -> grpc.RpcMethodHandler:
+    return grpc.stream_unary_rpc_method_handler(
+        _method(method), request_deserializer=None, response_serializer=_serialised
+    )
+
+
+def _serialised(message: Message) -> bytes:
+    content: bytes = message.SerializeToString()
+    return content
+
+
+def _parsed(kind: type[RequestT], content: bytes) -> RequestT:
+    try:
+        request: RequestT = kind.FromString(content)
+    except DecodeError:
+        name = kind.DESCRIPTOR.name
+        raise BadRequestError(f"The message can't be read: it is no {name}.") from None
+    return request
 
 
 def _refuse(context: grpc.aio.ServicerContext, call: RequestContext, error: GatewayError) -> None:

@@ -267,6 +267,10 @@ class FakeKeys:
     endpoints_of: dict[str, set[str]] | None = None
     forcing: set[str] = field(default_factory=set)
 
+    def recognise(self, presented: str | None) -> None:
+        if self.endpoints_of is not None and presented not in self.endpoints_of:
+            raise UnauthenticatedError("Send an API key.")
+
     def authorise(
         self, presented: str | None, endpoint: str, *, forces_version: bool = False
     ) -> str | None:

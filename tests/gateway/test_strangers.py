@@ -1,0 +1,91 @@
+"""What callers without a key can do to a gateway's process: nothing that others notice."""
+
+import asyncio
+import json
+import socket
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import pytest
+from gateway_process import Running, gateway_at, lay_out, put
+from gateway_world import endpoint_of, text_of
+from raw_grpc import RawGrpc, prefixed
+
+pytestmark = pytest.mark.real  # starts processes
+
+BODY = {"inputs": text_of(3)}
+LARGEST = 8 * 1024 * 1024
+CALLS, CONNECTIONS = 256, 8
+
+
+def lay_out_endpoint(home: Path) -> None:
+    (one,) = lay_out(home, "1")
+    put(home, endpoint_of(one))
+
+
+def peak_megabytes(running: Running) -> float:
+    """The most memory that the process has held."""
+    text = Path(f"/proc/{running.process.pid}/status").read_text(encoding="utf-8")
+    return float(text.split("VmHWM:")[1].split()[0]) / 1024
+
+
+async def test_idle_connections_keep_neither_probes_nor_callers_out(tmp_path: Path) -> None:
+    lay_out_endpoint(tmp_path)
+    async with gateway_at(tmp_path, "--max-connections", "64") as running:
+        where = running.http.base_url.host, running.http.base_url.port
+        with ExitStack() as held:
+            for _ in range(200):
+                connection = socket.create_connection(where, timeout=60)
+                held.enter_context(closing(connection))
+            for _ in range(3):
+                assert (await running.operations.get("/livez")).status_code == 200
+                answer = await running.http.post("/endpoints/sentiment", json=BODY)
+                assert answer.status_code == 200
+        assert (await running.http.get("/livez")).status_code == 404
+
+
+async def flood(running: Running) -> list[RawGrpc]:
+    """256 calls whose messages of 8 MiB lack their last byte, as far as the gateway takes them."""
+    port = (await running.line("gateway listens"))["grpc_port"]
+    assert isinstance(port, int)
+    message = memoryview(prefixed(bytes(LARGEST - 5))[:-1])
+    raws = [RawGrpc(port) for _ in range(CONNECTIONS)]
+    for number in range(CALLS):
+        raws[number % CONNECTIONS].call(message, end=False)
+    return raws
+
+
+async def test_large_messages_without_a_key_cost_no_memory(tmp_path: Path) -> None:
+    lay_out_endpoint(tmp_path)
+    keys = tmp_path / "keys"
+    keys.write_text(json.dumps({"name": "ann", "sha256": "0" * 64}) + "\n")
+    async with gateway_at(tmp_path, "--keys-file", str(keys)) as running:
+        before = peak_megabytes(running)
+        raws = await flood(running)
+        while any(len(raw.ended) < CALLS // CONNECTIONS for raw in raws):
+            for raw in raws:
+                raw.pump(0.01)
+                assert not raw.closed
+        assert {raw.status(1) for raw in raws} == {"16"}
+        assert peak_megabytes(running) - before < 100  # of 2,048
+        for raw in raws:
+            raw.close()
+
+
+async def test_large_messages_where_no_key_is_asked_for_cost_the_budget_at_most(
+    tmp_path: Path,
+) -> None:
+    lay_out_endpoint(tmp_path)
+    async with gateway_at(tmp_path) as running:
+        before = peak_megabytes(running)
+        raws = await flood(running)
+        while sum(len(raw.ended) for raw in raws) < CALLS // 4:
+            for raw in raws:
+                raw.pump(0.01)
+                assert not raw.closed
+        assert peak_megabytes(running) - before < 400  # 256 of messages, and what is behind them
+        await asyncio.gather(*(running.operations.get("/livez") for _ in range(3)))
+        answer = await running.http.post("/endpoints/sentiment", json=BODY)
+        assert answer.status_code == 200
+        for raw in raws:
+            raw.close()
