@@ -88,7 +88,11 @@ def main() -> int:
         launcher = _launcher(settings, environment)
         kafka = KafkaAddress.of(settings.kafka_bootstrap, login=settings.kafka_login)
         # Before the loop: its import takes seconds.
-        mlflow = MlflowServer(settings.mlflow_uri, timeout_seconds=settings.mlflow_timeout_seconds)
+        mlflow = MlflowServer(
+            settings.mlflow_uri,
+            timeout_seconds=settings.mlflow_timeout_seconds,
+            sources=settings.mlflow_sources,
+        )
     except (AccessError, BadTemplateError, KafkaLoginError, SourceUnavailableError) as error:
         log.error("%s", error)
         return 1
@@ -205,6 +209,7 @@ def _options(settings: ControllerSettings) -> ControllerOptions:
             threads=settings.conversion_threads,
             allow_pickle=settings.allow_pickle,
             allow_remote_code=settings.allow_remote_code,
+            sources=settings.mlflow_sources,
         ),
     )
 

@@ -41,6 +41,11 @@ class ControllerSettings:
     )
     tick_seconds: float = option(0.25, "Time between two looks at endpoints and reports.")
     poll_seconds: float = option(1.0, "Time between two questions to MLflow.")
+    mlflow_sources: tuple[str, ...] = option(
+        (),
+        "URLs below which the artifacts of versions may lie, beside those that MLflow serves "
+        "itself, comma-separated.",
+    )
     mlflow_timeout_seconds: float = option(5.0, "Deadline of one question to MLflow.")
     loader_silence_seconds: float = option(15.0, "A loader silent for so long is not waited for.")
     keep_seconds: float = option(600.0, "Time that the previous stable version stays loaded.")

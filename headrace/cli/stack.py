@@ -44,6 +44,13 @@ KafkaBootstrap = Annotated[
 MlflowUri = Annotated[
     str | None, typer.Option(help="Use this MLflow server (URL).", rich_help_panel=_EXISTING)
 ]
+MlflowSource = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="URL below which the files of versions may lie, beside what MLflow serves itself.",
+        rich_help_panel=_EXISTING,
+    ),
+]
 TritonGrpc = Annotated[
     str | None, typer.Option(help="Use this Triton (host:port of gRPC).", rich_help_panel=_EXISTING)
 ]
@@ -79,6 +86,7 @@ def up(
     cache: Cache = CACHE,
     kafka_bootstrap: KafkaBootstrap = None,
     mlflow_uri: MlflowUri = None,
+    mlflow_source: MlflowSource = None,
     triton_grpc: TritonGrpc = None,
     package_store: PackageStore = None,
     keys_file: KeysFile = None,
@@ -132,6 +140,7 @@ def up(
         ),
         kafka_bootstrap=kafka_bootstrap,
         mlflow_uri=mlflow_uri,
+        mlflow_sources=tuple(mlflow_source or ()),
         triton_grpc=triton_grpc,
         package_store=package_store,
         keys_file=None if keys_file is None else absolute(keys_file),

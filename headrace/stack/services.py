@@ -190,6 +190,7 @@ def _controller(settings: StackSettings, home: Home, env: Mapping[str, str]) -> 
             store_url=_store_url(settings, home),
             work_dir=home.root / "work",
             mlflow_uri=settings.mlflow_url,
+            mlflow_sources=",".join(settings.mlflow_sources),
             kafka_bootstrap=settings.kafka_address,
             auto_endpoints=str(settings.auto_endpoints).lower(),
             metrics_port=settings.ports.controller_metrics,

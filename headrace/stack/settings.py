@@ -153,7 +153,8 @@ class StackSettings:
     """One local stack.
 
     ``kafka_bootstrap``, ``mlflow_uri`` and ``triton_grpc`` name existing services to use in place
-    of the embedded ones; None starts ours. ``package_store`` is a URL; None keeps packages in the
+    of the embedded ones; None starts ours. ``mlflow_sources`` are URLs below which the files of
+    versions may lie. ``package_store`` is a URL; None keeps packages in the
     home. ``cache`` holds downloads that homes share. With a
     ``keys_file`` the gateway asks callers for a key. With ``auto_endpoints`` a registered
     model that has no endpoint gets one with defaults. Statistics are kept in windows of
@@ -166,6 +167,7 @@ class StackSettings:
     ports: Ports = Ports()
     kafka_bootstrap: str | None = None
     mlflow_uri: str | None = None
+    mlflow_sources: tuple[str, ...] = ()
     triton_grpc: str | None = None
     package_store: str | None = None
     keys_file: Path | None = None

@@ -59,6 +59,7 @@ def options_digest(
         conditions.threads,
         conditions.allow_pickle,
         conditions.allow_remote_code,
+        *([sorted(conditions.sources)] if conditions.sources else ()),
     ]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 

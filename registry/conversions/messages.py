@@ -62,6 +62,7 @@ class ConversionRequest(_Message):
     stable: Signature | None = Field(None, description="signature to keep")
     allow_pickle: bool = False
     allow_remote_code: bool = False
+    sources: tuple[str, ...] = Field((), description="URLs below which artifacts may lie")
     threads: int = 1
     work_dir: str = Field(description="scratch folder, removed by the launcher")
 
@@ -101,6 +102,7 @@ class Conditions:
     threads: int = 1
     allow_pickle: bool = False
     allow_remote_code: bool = False
+    sources: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ def _result(request: ConversionRequest) -> Published | Failed:
     from registry.packages.store import PackageStore, StoreError  # noqa: PLC0415
 
     try:
-        tracking = Tracking(request.tracking_uri)
+        tracking = Tracking(request.tracking_uri, sources=request.sources)
         store = PackageStore(request.store_url)
         return Published(ref=convert(request, tracking, store, _report))
     except ConversionError as error:

@@ -5,7 +5,7 @@ For the length of one conversion, through MLflow's own client. It never writes t
 
 import time
 import urllib.parse
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from contracts.manifest import DataSet
 from registry.convert.errors import EnvironmentFaultError, VersionError
 from registry.errors import SourceRefusedError, SourceUnavailableError
-from registry.mlflow.client import Answer, MlflowServer, UnsafePathError
+from registry.mlflow.client import Answer, ForeignSourceError, MlflowServer, UnsafePathError
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -48,7 +48,12 @@ class Tracking:
     """One MLflow server, for the length of one conversion."""
 
     def __init__(
-        self, uri: str, *, timeout_seconds: float = 30.0, deadline_seconds: float = 600.0
+        self,
+        uri: str,
+        *,
+        timeout_seconds: float = 30.0,
+        deadline_seconds: float = 600.0,
+        sources: Sequence[str] = (),
     ) -> None:
         """Takes the server's address.
 
@@ -57,13 +62,14 @@ class Tracking:
             timeout_seconds: how long the server may be silent.
             deadline_seconds: after which nothing more is asked for. A file that is on its way then
                 still comes: what bounds the whole conversion bounds it.
+            sources: as in ``MlflowServer``.
 
         Raises:
             EnvironmentFaultError: another kind of address.
         """
         self._ends = time.monotonic() + deadline_seconds
         try:
-            self._server = MlflowServer(uri, timeout_seconds=timeout_seconds)
+            self._server = MlflowServer(uri, timeout_seconds=timeout_seconds, sources=sources)
         except SourceUnavailableError as error:
             raise EnvironmentFaultError(str(error)) from error
 
@@ -131,7 +137,7 @@ class Tracking:
                     raise VersionError(f"the artifact {name} lies outside the version's folder")
                 self._check_deadline()
                 source.fetch(name, folder)
-        except UnsafePathError as error:
+        except (UnsafePathError, ForeignSourceError) as error:
             raise VersionError(f"an artifact lies outside the version's folder: {error}") from error
         except (SourceRefusedError, SourceUnavailableError) as error:
             raise EnvironmentFaultError(f"can't download the version's files: {error}") from error

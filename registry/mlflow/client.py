@@ -13,7 +13,7 @@ import os
 import re
 import tempfile
 import urllib.parse
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from http import HTTPStatus
@@ -43,6 +43,7 @@ _THREADS = 4  # calls that hang hold up no other work of the process
 _MESSAGE_CHARACTERS = 300
 # What a later try may find otherwise.
 _PASSING = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS})
+_SERVED = "/api/2.0/mlflow-artifacts/artifacts"  # where the server itself serves artifacts
 _DOWNLOAD_TITLE = "#####\n"
 _STATUS = re.compile(r"failed with error code (\d{3})|too many (\d{3}) error responses")
 
@@ -51,22 +52,28 @@ class UnsafePathError(SourceRefusedError):
     """A list of artifacts holds a name that leads out of its folder."""
 
 
+class ForeignSourceError(SourceRefusedError):
+    """Artifacts lie where the operator has not allowed to read or write."""
+
+
 class MlflowServer:
     """One MLflow server; threads may share it, and a process opens one.
 
     Args:
         uri: its address, ``http://`` or ``https://``.
         timeout_seconds: how long it may be silent while it is asked something.
+        sources: URLs below which artifacts may lie, beside those that the server itself serves.
 
     Raises:
         SourceUnavailableError: another kind of address.
     """
 
-    def __init__(self, uri: str, *, timeout_seconds: float) -> None:
+    def __init__(self, uri: str, *, timeout_seconds: float, sources: Sequence[str] = ()) -> None:
         if urllib.parse.urlsplit(uri).scheme not in ("http", "https"):
             raise SourceUnavailableError(f"MLflow's address must begin with http, not {uri}")
         self.uri = uri.rstrip("/")
         self._timeout = timeout_seconds
+        self._sources = tuple(sources)
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="mlflow")
         # The client takes whole seconds, from its environment alone.
         timeout = str(math.ceil(timeout_seconds))
@@ -109,9 +116,50 @@ class MlflowServer:
         """The artifacts of a run or a model.
 
         Raises:
+            ForeignSourceError: they lie where nobody allowed.
             SourceRefusedError: nothing here can reach that kind of store.
         """
+        check_source(root, self.uri, self._sources)
         return ArtifactFolder(self.uri, root)
+
+
+def check_source(root: str, server: str, sources: Sequence[str]) -> None:
+    """Refuses artifacts that lie neither in the tracking server nor below an allowed URL.
+
+    Whoever may register a version chooses its ``source``, and it is read with our credentials. They
+    would open other people's buckets and files of this machine, or go to a server of the author's.
+
+    Args:
+        root: where the artifacts lie, as MLflow says.
+        server: the tracking server's address.
+        sources: URLs; a path holds what is below it, by whole segments.
+
+    Raises:
+        ForeignSourceError: they lie elsewhere, or the URL can be read in two ways.
+    """
+    place = _place(root)
+    if place is not None:
+        scheme, host, path = place
+        ours = urllib.parse.urlsplit(server).netloc.lower()
+        if scheme == "mlflow-artifacts" and host in ("", ours):
+            return
+        for allowed in filter(None, map(_place, (f"{server}{_SERVED}", *sources))):
+            if allowed[:2] == (scheme, host) and path[: len(allowed[2])] == allowed[2]:
+                return
+    raise ForeignSourceError(
+        f"its files are at {root[:_MESSAGE_CHARACTERS]}, which is neither served by the tracking "
+        "server nor below a URL that the operator allows (mlflow.sources)"
+    )
+
+
+def _place(url: str) -> tuple[str, str, tuple[str, ...]] | None:
+    """Scheme, host and segments of a URL; None where it has parts that drivers read differently."""
+    parts = urllib.parse.urlsplit(url)
+    segments = tuple(filter(None, parts.path.split("/")))
+    plain = urllib.parse.unquote(url)
+    if parts.query or parts.fragment or "\\" in plain or {".", ".."} & set(plain.split("/")):
+        return None
+    return parts.scheme or "file", parts.netloc.lower(), segments
 
 
 class ArtifactFolder:

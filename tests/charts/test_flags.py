@@ -71,6 +71,7 @@ def test_what_values_say_is_what_services_read() -> None:
         'logLevel="warning"',
         "kafka.partitions=12",
         "controller.tickSeconds=0.5",
+        'mlflow.sources=["s3://a/b", "gs://c"]',
         "conversion.allowPickle=true",
         "stats.evaluate.falseAlarmDays=0.5",
         "triton.unloadAfterSeconds=1200",
@@ -84,6 +85,7 @@ def test_what_values_say_is_what_services_read() -> None:
     assert gateway.topic_partitions == read["stats.fold_main"].windows_partitions == 12
     assert controller.tick_seconds == 0.5
     assert controller.allow_pickle is True
+    assert controller.mlflow_sources == ("s3://a/b", "gs://c")
     assert controller.log_level == "WARNING"
     assert read["stats.evaluate_main"].false_alarm_days == 0.5
     assert read["stats.evaluate_main"].days_apart == "saturday,sunday"

@@ -1,6 +1,7 @@
 """What is remembered of conversions, and by which key."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from registry_fakes import packed
@@ -31,7 +32,7 @@ def harness(tmp_path: Path) -> IndexHarness:
     return IndexHarness(tmp_path)
 
 
-def key(spec: EndpointSpec = SPEC, version: RegisteredVersion = VERSION, **more: bool) -> str:
+def key(spec: EndpointSpec = SPEC, version: RegisteredVersion = VERSION, **more: Any) -> str:
     return options_digest(spec, version, Conditions(**more))
 
 
@@ -85,5 +86,7 @@ def test_the_key_differs_for_what_does() -> None:
         key(version=RegisteredVersion("m", "1", "registered anew")),
         key(allow_pickle=True),
         key(allow_remote_code=True),
+        key(sources=("s3://a",)),  # so that a version refused for where it lies is looked at anew
+        key(sources=("s3://b",)),
     ]
     assert len(set(keys)) == len(keys)

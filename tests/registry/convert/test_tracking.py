@@ -27,7 +27,7 @@ def test_folders_are_walked_and_files_come_whole(fake: FakeMlflow, tmp_path: Pat
 
 def test_artifacts_elsewhere_come_by_their_own_url(fake: FakeMlflow, tmp_path: Path) -> None:
     write(tmp_path / "elsewhere" / "sub" / "model.onnx", b"graph")
-    tracking = Tracking(fake.uri)
+    tracking = Tracking(fake.uri, sources=[tmp_path.as_uri()])
     tracking.download((tmp_path / "elsewhere").as_uri(), tmp_path / "got", skip=keep_all)
     assert (tmp_path / "got" / "sub" / "model.onnx").read_bytes() == b"graph"
 
@@ -87,8 +87,19 @@ def test_a_file_that_mlflow_will_not_hand_out_is_not_the_versions_fault(
 
 
 def test_a_store_that_is_away_is_not_the_versions_fault(fake: FakeMlflow, tmp_path: Path) -> None:
+    allowing = Tracking(fake.uri, sources=["carrier-pigeon://x"])
     with pytest.raises(EnvironmentFaultError, match=r"can't download .*carrier-pigeon"):
-        Tracking(fake.uri).download("carrier-pigeon://x", tmp_path / "got", skip=keep_all)
+        allowing.download("carrier-pigeon://x", tmp_path / "got", skip=keep_all)
+
+
+@pytest.mark.parametrize(
+    "source", ["s3://others/secrets", "file:///etc", "mlflow-artifacts://evil:5000/v"]
+)
+def test_files_where_nobody_allowed_them_are_the_versions_fault(
+    fake: FakeMlflow, tmp_path: Path, source: str
+) -> None:
+    with pytest.raises(VersionError, match=r"its files are at .*mlflow\.sources"):
+        Tracking(fake.uri).download(source, tmp_path / "got", skip=keep_all)
 
 
 def test_the_deadline_ends_everything(fake: FakeMlflow) -> None:

@@ -15,7 +15,7 @@ from loop_clocks import ShiftedLoop, runs_on
 
 from headrace.stack.mlflow import MlflowProcess
 from registry.errors import SourceRefusedError, SourceUnavailableError
-from registry.mlflow.client import MlflowServer
+from registry.mlflow.client import ForeignSourceError, MlflowServer, check_source
 from registry.mlflow.model_registry import MlflowRegistry, RegisteredModel, RegisteredVersion
 
 
@@ -261,8 +261,16 @@ async def test_files_go_where_they_lie_where_the_server_serves_none(
     fake: FakeMlflow, tmp_path: Path
 ) -> None:
     fake.log_run("abc", tmp_path.as_uri())
-    await registry(fake).put("abc", "headrace/e.json", b"x")
+    server = MlflowServer(fake.uri, timeout_seconds=60, sources=[tmp_path.as_uri()])
+    await MlflowRegistry(server).put("abc", "headrace/e.json", b"x")
     assert (tmp_path / "headrace" / "e.json").read_bytes() == b"x"
+
+
+async def test_nothing_is_written_where_nobody_allowed_it(fake: FakeMlflow, tmp_path: Path) -> None:
+    fake.log_run("abc", tmp_path.as_uri())
+    with pytest.raises(ForeignSourceError):
+        await registry(fake).put("abc", "headrace/e.json", b"x")
+    assert not (tmp_path / "headrace").exists()
 
 
 async def test_the_servers_own_artifact_urls_are_understood(fake: FakeMlflow) -> None:
@@ -307,3 +315,38 @@ async def test_a_server_that_will_not_take_a_file_refuses(
     refusing(403)
     with pytest.raises(SourceRefusedError, match="answered 403: not that file"):
         await registry(fake).put("abc", "e.json", b"x")
+
+
+@pytest.mark.parametrize(
+    ("root", "sources", "fine"),
+    [
+        ("mlflow-artifacts:/1/abc/artifacts", [], True),
+        ("mlflow-artifacts://MLFLOW:5000/1/abc", [], True),
+        ("mlflow-artifacts://evil:5000/1/abc", [], False),
+        ("mlflow-artifacts:/1/../2", [], False),
+        ("s3://models/mlflow/1", [], False),
+        ("s3://models/mlflow/1", ["s3://models/mlflow"], True),
+        ("s3://models/mlflow/1", ["s3://models/mlflow/"], True),
+        ("s3://models/mlflow-others/1", ["s3://models/mlflow"], False),
+        ("s3://models.evil/mlflow/1", ["s3://models"], False),
+        ("s3://models/mlflow/../secrets", ["s3://models/mlflow"], False),
+        ("s3://models/mlflow/%2e%2e/secrets", ["s3://models/mlflow"], False),
+        ("s3://models/mlflow/..\\secrets", ["s3://models/mlflow"], False),
+        ("s3://models/mlflow/1?versionId=2", ["s3://models/mlflow"], False),
+        ("gs://models/mlflow/1", ["s3://models/mlflow"], False),
+        ("/etc/ssl/private", [], False),
+        ("file:///var/mlruns/1", ["file:///var/mlruns"], True),
+        ("/var/mlruns/1", ["file:///var/mlruns"], True),
+        ("http://169.254.169.254/latest/meta-data", [], False),
+        ("http://mlflow:5000/elsewhere", [], False),
+        ("http://mlflow:5000/api/2.0/mlflow-artifacts/artifacts/1", [], True),
+    ],
+)
+def test_artifacts_lie_with_the_server_or_where_the_operator_allows(
+    root: str, sources: list[str], fine: bool
+) -> None:
+    if fine:
+        check_source(root, "http://mlflow:5000", sources)
+    else:
+        with pytest.raises(ForeignSourceError, match=r"mlflow\.sources"):
+            check_source(root, "http://mlflow:5000", sources)
