@@ -68,6 +68,7 @@ _OPERATION = Operation(
     success=HTTPStatus.ACCEPTED,
 )
 _QUEUE = "/feedback"  # in the request scheduler; no endpoint has such a name
+_MOST_BYTES = 256 * 1024  # a receipt of 16 kB, and the labels of a thousand texts
 _decoder = msgspec.json.Decoder(FeedbackRequest)
 
 
@@ -92,8 +93,9 @@ class FeedbackRoute:
         receiver = self._desk
         if receiver is None:
             raise UnsupportedError("Feedback is off: this gateway has no --receipt-key-file.")
+        self._front.admission.recognise(request.context)
         await self._front.admission.scheduler.take(_QUEUE)
-        body = decode(_decoder, await self._bodies.read(request))
+        body = decode(_decoder, await self._bodies.read(request, _MOST_BYTES))
         now = time.time()
         receipt = receiver.receipts.read(body.receipt, now)
         self._front.admission.authorise(request.context, receipt.endpoint)

@@ -107,6 +107,8 @@ class OpenAI:
 
     async def embeddings(self, request: Request) -> Reply:
         """Embeds texts."""
+        if request.body is None:  # it costs nothing yet
+            self._front.admission.recognise(request.context)
         encoded = await self._bodies.read(request)
         name = endpoint_of(encoded)
         view, caller = await self._front.admission.enter(request.context, name)

@@ -160,7 +160,10 @@ class Rerank:
 
     async def rerank(self, request: Request) -> Reply:
         """Reranks documents in the form of Jina and Cohere."""
-        context, encoded = request.context, await self._bodies.read(request)
+        context = request.context
+        if request.body is None:  # it costs nothing yet
+            self._front.admission.recognise(context)
+        encoded = await self._bodies.read(request)
         name = endpoint_of(encoded)
         view, caller = await self._front.admission.enter(context, name)
         body = decode(_decoder, encoded)

@@ -64,8 +64,12 @@ class BodyReader:
         self._limits = limits
         self._buffered = 0  # bytes of the bodies that are being read in more than one piece
 
-    async def read(self, request: Request) -> bytes:
+    async def read(self, request: Request, most_bytes: int | None = None) -> bytes:
         """The whole body, decompressed.
+
+        Args:
+            request: whose body it is.
+            most_bytes: that the route takes, where that is less than the server does.
 
         Raises:
             TooLargeError: more bytes than the limit, on the wire or decompressed.
@@ -74,34 +78,38 @@ class BodyReader:
             ClientGoneError: the caller hung up.
         """
         body = request.body
+        most = self._limits.max_body_bytes
+        if most_bytes is not None:
+            most = min(most, most_bytes)
         if body is None:
-            self._check_announced(request.headers.get(b"content-length"))
-            body = await self._received(request)
-        if len(body) > self._limits.max_body_bytes:
-            raise self._too_large()
+            length = request.headers.get(b"content-length")
+            if length is not None and length.isdigit() and int(length) > most:
+                raise _too_large(most)
+            body = await self._received(request, most)
+        if len(body) > most:
+            raise _too_large(most)
         encoding = request.headers.get(b"content-encoding")
-        return body if encoding is None else await self._decompress(body, encoding)
+        return body if encoding is None else await self._decompress(body, encoding, most)
 
-    async def _received(self, request: Request) -> bytes:
+    async def _received(self, request: Request, most: int) -> bytes:
         message = await request.receive()
         if message["type"] == "http.disconnect":
             raise ClientGoneError
         body: bytes = message.get("body", b"")
-        return await self._read_rest(request, body) if message.get("more_body", False) else body
+        if not message.get("more_body", False):
+            return body
+        return await self._read_rest(request, body, most)
 
-    async def _read_rest(self, request: Request, first: bytes) -> bytes:
+    async def _read_rest(self, request: Request, first: bytes, most: int) -> bytes:
         chunks, size = [first], 0
         try:
             piece, more = first, True
             while True:
                 size += len(piece)
                 self._buffered += len(piece)
-                if size > self._limits.max_body_bytes:
-                    raise self._too_large()
-                if self._buffered > self._limits.max_buffered_bytes:
-                    raise OverloadedError(
-                        "Too many large bodies are being read; try again.", retry_after_seconds=1
-                    )
+                if size > most:
+                    raise _too_large(most)
+                self._check_room()
                 if not more:
                     return b"".join(chunks)
                 message = await request.receive()
@@ -112,17 +120,13 @@ class BodyReader:
         finally:
             self._buffered -= size
 
-    def _check_announced(self, length: bytes | None) -> None:
-        if length is not None and length.isdigit() and int(length) > self._limits.max_body_bytes:
-            raise self._too_large()
+    def _check_room(self) -> None:
+        if self._buffered > self._limits.max_buffered_bytes:
+            raise OverloadedError(
+                "Too many large bodies are being read; try again.", retry_after_seconds=1
+            )
 
-    def _too_large(self) -> TooLargeError:
-        return TooLargeError(
-            f"The body is larger than {self._limits.max_body_bytes} bytes, after decompression "
-            "included: send fewer texts a request."
-        )
-
-    async def _decompress(self, body: bytes, encoding: bytes) -> bytes:
+    async def _decompress(self, body: bytes, encoding: bytes, most: int) -> bytes:
         name = encoding.strip().lower().decode("latin-1")
         if name in ("", "identity"):
             return body
@@ -130,16 +134,32 @@ class BodyReader:
             raise UnsupportedEncodingError(
                 f"content-encoding: {name[:40]!r} is not read here; send gzip, deflate or none."
             )
-        inflation = _Inflation(body, name, self._limits.max_body_bytes)
+        inflation = _Inflation(body, name, most)
         try:
             inflation.advance(_INLINE_BYTES)
             if not inflation.done:
-                await asyncio.to_thread(inflation.advance, self._limits.max_body_bytes + 1)
+                await self._inflate_in_thread(inflation, most)
         except zlib.error as error:
             raise BadRequestError(f"The body is not {name}: {error}.") from None
         if not inflation.done:
-            raise self._too_large()
+            raise _too_large(most)
         return bytes(inflation.output)
+
+    async def _inflate_in_thread(self, inflation: "_Inflation", most: int) -> None:
+        """The rest, which counts as large as it may become: a small body may be a bomb."""
+        self._buffered += most
+        try:
+            self._check_room()
+            await asyncio.to_thread(inflation.advance, most + 1)
+        finally:
+            self._buffered -= most
+
+
+def _too_large(most: int) -> TooLargeError:
+    return TooLargeError(
+        f"The body is larger than {most} bytes, after decompression included: send fewer texts a "
+        "request."
+    )
 
 
 class _Inflation:

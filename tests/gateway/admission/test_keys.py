@@ -43,6 +43,19 @@ def clock() -> Clock:
     return Clock()
 
 
+def test_a_key_that_opens_anything_is_recognised_before_it_is_known_what_is_asked(
+    file: Path,
+) -> None:
+    KeyRing("").recognise(None)
+    key, record = issue("ann", Grant(endpoints=("sentiment",)))
+    append(file, record)
+    ring = KeyRing(file)
+    ring.recognise(key)
+    for other in (None, "", new_key()):
+        with pytest.raises(UnauthenticatedError):
+            ring.recognise(other)
+
+
 def test_without_a_file_anybody_may_ask() -> None:
     ring = KeyRing("")
     assert ring.authorise(None, "sentiment") is None

@@ -1,6 +1,7 @@
 """The route of feedback: receipt and labels in, 202 out, each refusal in a sentence."""
 
 import time
+from collections.abc import AsyncIterator
 from http import HTTPStatus
 from typing import Any
 
@@ -77,6 +78,25 @@ async def test_a_key_is_for_the_endpoint_of_the_receipt() -> None:
         403,
         202,
     ]
+
+
+async def test_a_body_is_not_read_without_a_key_and_no_large_one_with_it() -> None:
+    behind = Behind(keys=FakeKeys({"ann": {"sentiment"}}))
+
+    asked: list[str] = []
+
+    async def unread(path: str) -> AsyncIterator[bytes]:
+        asked.append(path)
+        yield b"{}"
+
+    async with client_of(behind) as client:
+        for path in ("/feedback", "/v1/embeddings", "/v1/rerank"):
+            answer = await client.post(path, content=unread(path))
+            assert answer.status_code == HTTPStatus.UNAUTHORIZED
+        assert asked == []
+        large = b'{"receipt": "' + b"x" * 300_000 + b'"}'
+        answer = await client.post("/feedback", content=large, headers={"x-api-key": "ann"})
+    assert answer.status_code == HTTPStatus.REQUEST_ENTITY_TOO_LARGE
 
 
 async def test_an_endpoint_that_was_deleted_is_unknown() -> None:

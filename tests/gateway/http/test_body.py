@@ -127,6 +127,22 @@ async def test_a_gzip_bomb_is_too_large(size: int) -> None:
         await read(bomb, limits=limits, content_encoding="gzip")
 
 
+async def test_bodies_that_grow_by_decompression_count_as_large_as_they_may_become() -> None:
+    size = 1_000_000  # more than is decompressed on the event loop
+    reader = BodyReader(HttpLimits(max_body_bytes=size, max_buffered_bytes=2 * size))
+    bomb = gzip.compress(bytes(size))
+
+    async def one() -> bool:
+        try:
+            body = await reader.read(request_of(pieces(bomb), content_encoding="gzip"))
+        except OverloadedError:
+            return False
+        return len(body) == size
+
+    assert sorted(await asyncio.gather(*(one() for _ in range(8)))) == [False] * 6 + [True] * 2
+    assert await one()  # the room comes back
+
+
 async def test_a_large_compressed_body_is_read_whole() -> None:
     limits = HttpLimits(max_body_bytes=1_000_000)
     data = bytes(range(250)) * 4000
