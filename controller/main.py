@@ -205,6 +205,7 @@ def _options(settings: ControllerSettings) -> ControllerOptions:
         loader_silence_seconds=settings.loader_silence_seconds,
         keep_seconds=settings.keep_seconds,
         auto_endpoints=settings.auto_endpoints,
+        alias_models=settings.alias_models,
         conditions=Conditions(
             threads=settings.conversion_threads,
             allow_pickle=settings.allow_pickle,

@@ -46,6 +46,11 @@ class ControllerSettings:
         "URLs below which the artifacts of versions may lie, beside those that MLflow serves "
         "itself, comma-separated.",
     )
+    alias_models: tuple[str, ...] = option(
+        (),
+        "Models whose aliases endpoints may move on promotion, as patterns, comma-separated; * for "
+        "all.",
+    )
     mlflow_timeout_seconds: float = option(5.0, "Deadline of one question to MLflow.")
     loader_silence_seconds: float = option(15.0, "A loader silent for so long is not waited for.")
     keep_seconds: float = option(600.0, "Time that the previous stable version stays loaded.")

@@ -193,6 +193,7 @@ def _controller(settings: StackSettings, home: Home, env: Mapping[str, str]) -> 
             mlflow_sources=",".join(settings.mlflow_sources),
             kafka_bootstrap=settings.kafka_address,
             auto_endpoints=str(settings.auto_endpoints).lower(),
+            alias_models="*",  # one person's stack
             metrics_port=settings.ports.controller_metrics,
             export_command=shlex.join([sys.executable, "-P", *install]),
         ),

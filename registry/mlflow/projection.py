@@ -7,14 +7,22 @@ told, and what was told stays.
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 
-from contracts.endpoint import AliasVersion, EndpointStatus, ModelEndpoint, Phase, Transition
-from contracts.rollout import RolloutState
+from contracts.endpoint import (
+    AliasVersion,
+    EndpointStatus,
+    ModelEndpoint,
+    Phase,
+    Transition,
+)
+from contracts.rollout import RolloutSpec, RolloutState
 
 PREFIX = "headrace"
 TAG_CHARACTERS = 500
+_USUAL_ALIAS = RolloutSpec().alias
 
 PROMOTED = "Promoted"
 # A version that is on its way has no verdict yet.
@@ -101,10 +109,13 @@ class Projection:
     evidence: tuple[EvidenceOf, ...] = ()
 
 
-def projection(endpoints: Iterable[ModelEndpoint]) -> Projection:
-    """What MLflow should say about the versions that these endpoints know of."""
+def projection(endpoints: Iterable[ModelEndpoint], alias_models: Sequence[str] = ()) -> Projection:
+    """What MLflow should say about the versions that these endpoints know of.
+
+    ``alias_models``: as in ``alias_refusals``.
+    """
     every = tuple(endpoints)
-    refusals = alias_refusals(every)
+    refusals = alias_refusals(every, alias_models)
     return Projection(
         tags=tuple(tags for endpoint in every for tags in _tags(endpoint)),
         aliases=tuple(
@@ -120,11 +131,19 @@ def projection(endpoints: Iterable[ModelEndpoint]) -> Projection:
     )
 
 
-def alias_refusals(endpoints: Iterable[ModelEndpoint]) -> dict[str, str]:
-    """Why an endpoint's alias is not moved, by the endpoint's name.
+def alias_refusals(
+    endpoints: Iterable[ModelEndpoint], alias_models: Sequence[str] = ()
+) -> dict[str, str]:
+    """Why an endpoint's alias is not moved, by the endpoint's name; empty where nobody asked.
 
     An alias that the endpoint follows itself would be moved by what it decides. Of two endpoints
     that would move one alias of one model, the first by name does.
+
+    Args:
+        endpoints: all that there are.
+        alias_models: the models whose aliases the operator lets endpoints move, as patterns
+            (``team-a-*``). Any endpoint may name any model, and an alias is moved with the
+            controller's rights.
     """
     refusals: dict[str, str] = {}
     owners: dict[tuple[str, str], str] = {}
@@ -139,6 +158,12 @@ def alias_refusals(endpoints: Iterable[ModelEndpoint]) -> dict[str, str]:
                 "set spec.rollout.alias to another one, or to null"
             )
             continue
+        if not any(fnmatchcase(spec.model, pattern) for pattern in alias_models):
+            # The usual alias stands in every specification: nobody may have asked for it.
+            refusals[endpoint.name] = (
+                "" if alias == _USUAL_ALIAS else _not_allowed(spec.model, alias)
+            )
+            continue
         owner = owners.setdefault((spec.model, alias), endpoint.name)
         if owner != endpoint.name:
             refusals[endpoint.name] = (
@@ -146,6 +171,13 @@ def alias_refusals(endpoints: Iterable[ModelEndpoint]) -> dict[str, str]:
                 f"endpoint {owner} moves it: set spec.rollout.alias to another one, or to null"
             )
     return refusals
+
+
+def _not_allowed(model: str, alias: str) -> str:
+    return (
+        f"the alias {alias} of {model} is not moved on promotion, because the operator does not "
+        "let endpoints move aliases of that model (mlflow.aliasModels)"
+    )
 
 
 def _tags(endpoint: ModelEndpoint) -> Iterable[VersionTags]:

@@ -45,6 +45,7 @@ class ControllerOptions:
     loader_silence_seconds: float = 15.0
     keep_seconds: float = 600.0
     auto_endpoints: bool = False
+    alias_models: tuple[str, ...] = ()
     conditions: Conditions = field(default_factory=Conditions)
 
 
@@ -121,7 +122,7 @@ class Controller:
         loaders = self._heartbeats.alive(
             reports, self._now(), disconnected=self._reports.disconnected
         )
-        notes = alias_refusals(endpoints)
+        notes = alias_refusals(endpoints, self._options.alias_models)
         failed = {key for key, word in self._jobs.states.items() if isinstance(word, Failed)}
         outcomes = [
             await self._reconcile(endpoint, loaders, notes.get(endpoint.name, ""))
@@ -133,7 +134,8 @@ class Controller:
             self._jobs.forget(noted)
         seen = [outcome.endpoint for outcome in outcomes]
         metrics.BLOCKED.set(sum(1 for item in seen if _is_blocked(item.status)))
-        self._source.follow({item.spec.model for item in seen}, projection(seen))
+        wanted = projection(seen, self._options.alias_models)
+        self._source.follow({item.spec.model for item in seen}, wanted)
         unattended = {item.endpoint.name for item in outcomes if not item.attended}
         return self._endpoints.unreadable | unattended
 

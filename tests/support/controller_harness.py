@@ -46,6 +46,7 @@ class ControllerHarness:
             tracking_uri="http://mlflow",
             store_url=(folder / "store").as_uri(),
             auto_endpoints=auto,
+            alias_models=("*",),
         )
         self.store = PackageStore(self.options.store_url)
         self.start()

@@ -1,5 +1,6 @@
 """What MLflow should say, by what statuses record."""
 
+import pytest
 from registry_fakes import endpoint, ref
 
 from contracts.endpoint import (
@@ -26,6 +27,9 @@ def state(**fields: object) -> RolloutState:
 
 def line(version: str, phase: Phase, reason: str = "") -> Transition:
     return Transition(at=1.0, version=version, phase=phase, reason=reason)
+
+
+ALL = ("*",)
 
 
 def serving(*history: Transition, name: str = "e", alias: str | None = "champion") -> ModelEndpoint:
@@ -77,26 +81,40 @@ def test_a_reason_is_cut_to_what_mlflow_keeps_so_that_it_is_told_once() -> None:
 
 
 def test_the_alias_names_what_is_stable() -> None:
-    assert projection([serving()]).aliases == (AliasOf("m", "champion", "1"),)
-    assert projection([serving(alias=None)]).aliases == ()
-    assert projection([endpoint()]).aliases == ()
+    assert projection([serving()], ALL).aliases == (AliasOf("m", "champion", "1"),)
+    assert projection([serving(alias=None)], ALL).aliases == ()
+    assert projection([endpoint()], ALL).aliases == ()
+
+
+@pytest.mark.parametrize(
+    ("models", "moved"), [((), False), (("others-*", "mm"), False), (("x", "m*"), True)]
+)
+def test_aliases_are_moved_of_the_models_that_the_operator_names(
+    models: tuple[str, ...], moved: bool
+) -> None:
+    for alias in ("champion", "served"):
+        one = serving(alias=alias)
+        assert projection([one], models).aliases == ((AliasOf("m", alias, "1"),) if moved else ())
+        note = alias_refusals([one], models).get("e", "")
+        # The usual alias stands in every spec: nobody may have wanted it.
+        assert ("mlflow.aliasModels" in note) is (not moved and alias == "served")
 
 
 def test_an_alias_that_the_endpoint_follows_is_refused_with_a_sentence() -> None:
     spec = EndpointSpec(model="m", version=AliasVersion(alias="champion"))
     one = serving().model_copy(update={"spec": spec})
-    assert projection([one]).aliases == ()
-    assert "the endpoint follows it" in alias_refusals([one])["e"]
+    assert projection([one], ALL).aliases == ()
+    assert "the endpoint follows it" in alias_refusals([one], ALL)["e"]
     another = spec.model_copy(update={"rollout": RolloutSpec(alias="served")})
-    assert alias_refusals([one.model_copy(update={"spec": another})]) == {}
+    assert alias_refusals([one.model_copy(update={"spec": another})], ALL) == {}
 
 
 def test_one_of_two_endpoints_moves_an_alias_that_both_want() -> None:
     both = [serving(name="b"), serving(name="a")]
-    refusals = alias_refusals(both)
+    refusals = alias_refusals(both, ALL)
     assert set(refusals) == {"b"}
     assert "the endpoint a moves it" in refusals["b"]
-    assert len(projection(both).aliases) == 1
+    assert len(projection(both, ALL).aliases) == 1
 
 
 def with_rollouts(current: RolloutState | None, last: RolloutState | None) -> ModelEndpoint:
