@@ -59,6 +59,8 @@ class Shift(State, frozen=True):
         looks: ``[...]``, looks that were made or passed over.
         failed: ``[...]``, some look failed.
         passed: ``[...]``, the last look passed.
+        passed_beyond_callers: ``[...]``, the last look passed at a distance that is larger by
+            ``Limits.caller_spread``; None of what was stored before that was asked.
     """
 
     h: Floats
@@ -69,13 +71,14 @@ class Shift(State, frozen=True):
     looks: NDArray[np.int64]
     failed: NDArray[np.bool_]
     passed: NDArray[np.bool_]
+    passed_beyond_callers: NDArray[np.bool_] | None = None
 
     @classmethod
     def begin(cls, classes: int, shape: tuple[int, ...] = ()) -> Self:
         """Nothing seen yet, of so many classes."""
         zero, wide = np.zeros(shape), np.zeros((*shape, classes))
         no = np.zeros(shape, dtype=np.bool_)
-        return cls(zero, wide, wide, zero, zero, np.zeros(shape, dtype=np.int64), no, no)
+        return cls(zero, wide, wide, zero, zero, np.zeros(shape, dtype=np.int64), no, no, no)
 
     def after(
         self,
@@ -125,14 +128,20 @@ class Shift(State, frozen=True):
         most = self.p.shape[-1] - 1
         above = 1.0 - chndtr(statistic, most, furthest)
         # Empty classes have no scatter: with fewer degrees it is harder to pass.
-        below = chndtr(statistic, np.maximum(self.occurring() - 1, 1), centre)
+        seen = np.maximum(self.occurring() - 1, 1)
+        is_enough = size * limits.distance**2 * _LN_2 >= 1.0
         fails = above <= limits.alpha * spend
-        passes = (below <= limits.beta * spend) & (size * limits.distance**2 * _LN_2 >= 1.0)
+        passes, nearly = (
+            (chndtr(statistic, seen, line) <= limits.beta * spend) & is_enough
+            for line in (centre, furthest)
+        )
+        before = self.passed if self.passed_beyond_callers is None else self.passed_beyond_callers
         return replace(
             self,
             looks=np.where(due, reached, self.looks),
             failed=self.failed | (due & fails),
             passed=np.where(due, passes, self.passed),
+            passed_beyond_callers=np.where(due, nearly, before),
         )
 
     def size(self) -> Floats:

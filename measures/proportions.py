@@ -167,12 +167,7 @@ class NonInferiorityTest(State, frozen=True):
 
         ``paired`` is ``[..., tests]`` here.
         """
-        e0, n0 = past.prior()
-        theta = (self.e_s + self.e_c + e0 + 0.5) / (self.n_s + self.n_c + n0 + 1.0)
-        below = theta < line.a + line.s * theta
-        log_s = np.where(below, log_ratio(window, theta, theta, line, rho, within=within), 0.0)
-        if tests is not None:
-            log_s = np.add.reduceat(log_s, tests, axis=-1)
+        log_s = self.log_s(window, past, line, rho, tests, within=within)
         return replace(
             self,
             log_e=self.log_e + log_s + paired,
@@ -181,6 +176,26 @@ class NonInferiorityTest(State, frozen=True):
             e_s=self.e_s + window.e_s,
             n_s=self.n_s + window.n_s,
         )
+
+    def log_s(
+        self,
+        window: Window,
+        past: History,
+        line: Tolerance,
+        rho: Floats | float = 0.0,
+        tests: Tests = None,
+        *,
+        within: Floats | float = 1.0,
+    ) -> Floats:
+        """``[..., tests]``: log of what the next window says; the arguments are ``after``'s.
+
+        The line may be another one in each window, if it is known before the window.
+        """
+        e0, n0 = past.prior()
+        theta = (self.e_s + self.e_c + e0 + 0.5) / (self.n_s + self.n_c + n0 + 1.0)
+        below = theta < line.a + line.s * theta
+        log_s = np.where(below, log_ratio(window, theta, theta, line, rho, within=within), 0.0)
+        return log_s if tests is None else np.add.reduceat(log_s, tests, axis=-1)
 
     def counting(self, arms: Floats, first: int) -> Self:
         """With what was seen as pairs, ``[..., 4, rows from first on]``: it is no evidence."""

@@ -22,6 +22,7 @@ from rollout.checks.drift import DRIFT, ArmAggregates, Drifts
 from rollout.checks.missing import ARM_SHARE, HUNG_UP, ArmShares, HungUps
 from rollout.checks.outputs import OUTPUT_SHIFT, Outputs
 from rollout.checks.own import OwnStatistics
+from rollout.checks.rate_results import Setting
 from rollout.checks.rates import Rates
 from rollout.checks.rows import Lines, leading
 from rollout.checks.score_agreement import SCORE_AGREEMENT, ScoreAgreement
@@ -43,6 +44,7 @@ class Evidence:
         lines: the tolerances of ``checks``, as arrays.
         stage: which arms are compared.
         share: of callers, that the candidate has; 0 in shadow.
+        is_last_step: whether the candidate is promoted after this step.
         history_windows: windows with traffic of stable before the canary.
         seconds: length of all windows that were compared.
         rates: errors, latency, quality, class shares.
@@ -70,6 +72,7 @@ class Evidence:
     drifts: Drifts
     hung_ups: HungUps
     arm_shares: ArmShares
+    is_last_step: bool = False
 
     @classmethod
     def begin(
@@ -228,12 +231,15 @@ class Evidence:
             hung_ups=self.hung_ups.next_stage(),
         )
 
-    def with_share(self, share: float) -> Self:
+    def with_share(self, share: float, *, is_last_step: bool = False) -> Self:
         """With this share of callers on the candidate: arms of few callers differ by who they are.
 
-        0 in shadow, where both arms answer the same callers.
+        0 in shadow, where both arms answer the same callers. ``is_last_step``: the candidate is
+        promoted after it.
         """
-        return self if share == self.share else replace(self, share=share)
+        if (share, is_last_step) == (self.share, self.is_last_step):
+            return self
+        return replace(self, share=share, is_last_step=is_last_step)
 
     def with_checks(self, checks: Checks, false_rollback: float) -> Self:
         """With the checks of an edited spec: those with another tolerance begin anew."""
@@ -289,7 +295,10 @@ class Evidence:
     def results(self) -> tuple[CheckResult, ...]:
         """What every check says, in the order in which people read them."""
         of_rates = rate_results.results(
-            self.rates, self.checks, self.alpha, self.stage, share=self.share
+            self.rates,
+            self.checks,
+            self.alpha,
+            Setting(self.stage, self.share, is_last_step=self.is_last_step),
         )
         if self.outputs.are_vectors:
             of_rates = tuple(_of_no_classes(result) for result in of_rates)
@@ -303,6 +312,7 @@ class Evidence:
             "false_rollback": self.false_rollback,
             "stage": self.stage.value,
             "share": self.share,
+            "is_last_step": self.is_last_step,
             "history_windows": self.history_windows,
             "seconds": self.seconds,
             "rates": self.rates.to_json(),
@@ -346,6 +356,7 @@ class Evidence:
             drifts=Drifts.of_json(data["drifts"]),
             hung_ups=HungUps.begin() if hung_ups is None else HungUps.of_json(hung_ups),
             arm_shares=ArmShares.of_json(data.get("arm_shares", {})),
+            is_last_step=bool(data.get("is_last_step", False)),
         )
 
     def _knowing(self, stable: EvidenceCounts) -> Self:
@@ -369,7 +380,10 @@ class Evidence:
         checks, alpha = self.checks, self.alpha
         found = []
         if checks.output_shift:
-            found.append(self.outputs.result(checks.output_shift, alpha, self._caller_spread))
+            of_outputs = self.outputs.result(
+                checks.output_shift, alpha, self._caller_spread, is_last_step=self.is_last_step
+            )
+            found.append(of_outputs)
         if checks.agreement:
             found.append(self.agreement.result(checks.agreement, alpha, self.stage))
         if checks.score_agreement:

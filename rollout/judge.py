@@ -54,7 +54,7 @@ class Judge:
         ]
         evidence = Evidence.begin(
             spec.checks, spec.false_rollback, self._labels(state, aggregates), stage(spec, state)
-        ).with_share(share(spec, state))
+        ).with_share(share(spec, state), is_last_step=is_last_step(spec, state))
         for aggregate in aggregates:
             evidence = evidence.with_history(aggregate.evidence, aggregate)
         return _with_evidence(state, evidence)
@@ -68,7 +68,9 @@ class Judge:
             key=lambda window: window.start,
         )
         was = self._evidence(spec, state)
-        evidence = was.with_checks(spec.checks, spec.false_rollback).with_share(share(spec, state))
+        evidence = was.with_checks(spec.checks, spec.false_rollback).with_share(
+            share(spec, state), is_last_step=is_last_step(spec, state)
+        )
         if not new and evidence is was and state.checks:
             return state
         arms = _ARMS[evidence.stage]
@@ -105,7 +107,8 @@ class Judge:
     def next_stage(self, spec: RolloutSpec, state: RolloutState) -> RolloutState:
         """Ready for the step that the state has just entered."""
         evidence = self._evidence(spec, state).next_stage(stage(spec, state))
-        return _with_evidence(state, evidence.with_share(share(spec, state)))
+        is_last = is_last_step(spec, state)
+        return _with_evidence(state, evidence.with_share(share(spec, state), is_last_step=is_last))
 
     def history_windows(self, state: RolloutState) -> int:
         """How many windows with traffic of stable, before any canary, the evidence rests on."""
@@ -147,6 +150,11 @@ def share(spec: RolloutSpec, state: RolloutState) -> float:
         return 1 - spec.hold_back / 100
     step = steps.current(spec, state)
     return steps.percent(step) / 100 if steps.arm(step) is Arm.CANARY else 0.0
+
+
+def is_last_step(spec: RolloutSpec, state: RolloutState) -> bool:
+    """Whether the candidate is promoted after the step that it is in."""
+    return state.promoted_at is None and steps.following(spec, state) is None
 
 
 def _aggregate(window: EndpointWindow, ref: ModelRef, arm: Arm) -> WindowAggregate | None:

@@ -85,6 +85,7 @@ class BatchedEvidence:
         without: ``[rollouts, GROUPS]``, as ``shifts``, without some callers.
         groups: requests of the step by callers' groups.
         own_past: how slow callers were before the canary.
+        beyond_callers: ``[rollouts, tests]``, log evidence to pass at wider lines, of the step.
     """
 
     alpha: float
@@ -104,6 +105,7 @@ class BatchedEvidence:
     without: Shift
     groups: ArmGroups
     own_past: OwnPast
+    beyond_callers: Floats
 
     @classmethod
     def begin(cls, rollouts: int, false_rollback: float) -> Self:
@@ -128,6 +130,7 @@ class BatchedEvidence:
             Shift.begin(classes, (rollouts, GROUPS)),
             ArmGroups.begin((rollouts,)),
             OwnPast.begin((rollouts,)),
+            np.zeros((rollouts, len(ROWS.tests))),
         )
 
     def with_history(self, stable: Arm) -> Self:
@@ -193,15 +196,15 @@ class BatchedEvidence:
         rho_of_rows = self._rho()
         believed = Believed(self.harm.theta_s(history), fail, rho_of_rows, within)
         log_s = believed.log_s(window, ROWS) + to_fail
-        of_groups = without_groups(log_s, window, both, believed, ROWS)
-        of_groups = np.where(shadow[:, None, None, None], log_s[:, None], of_groups)
-        own_past = self.own_past
-        if shadow.any():
-            own_past = _chosen(shadow, self._own_past_after(stable), own_past)
+        further = Tolerance(LINES.pass_.a + apart, LINES.pass_.s)
+        beyond_callers = self.non_inferiority.log_s(
+            window, history, further, rho_of_rows, ROWS.tests, within=within
+        )
+        of_groups = _without_groups(log_s, window, both, believed, shadow)
         after = replace(
             self,
             past=past,
-            own_past=own_past,
+            own_past=self._own_past_of_shadow(stable, shadow),
             times=_added(self.times, stable),
             correlation=correlation,
             callers=_chosen(bake, self.callers, callers),
@@ -212,6 +215,7 @@ class BatchedEvidence:
                 log_s, of_groups, self.harm.windows + 1, believed.expected(window, ROWS)
             ),
             groups=_chosen(shadow, self.groups, self.groups.after(*both)),
+            beyond_callers=self.beyond_callers + beyond_callers,
             non_inferiority=self.non_inferiority.after(
                 window, history, LINES.pass_, rho_of_rows, ROWS.tests, within=within, paired=to_pass
             ).counting(arms, CLASSES),
@@ -236,7 +240,7 @@ class BatchedEvidence:
         of_rates = [passes[:, TESTS[name]].all(axis=1) for name in NAMES[:3]]
         return np.stack([*of_rates, self.near.passed], axis=1) & ~self.failed
 
-    def blurred(self, share: Floats) -> Yes:
+    def blurred(self, share: Floats, is_last_step: Yes) -> Yes:
         """``[rollouts, NAMES]``: which checks need not pass again that passed in shadow."""
         found = np.zeros((len(share), len(NAMES)), dtype=np.bool_)
         apart = self.callers.spread(ROWS, share)[:, CLASSES:].max(axis=1)
@@ -247,7 +251,11 @@ class BatchedEvidence:
         )
         seen = np.minimum(self.non_inferiority.n_c[:, CLASSES:].min(axis=1), self.near.n_c)
         found &= (seen >= LEAST_TO_PASS)[:, None]
-        return found
+        log_e = self.beyond_callers[:, TESTS[CLASS_SHARE]].min(axis=1)
+        is_near = np.zeros(found.shape, dtype=np.bool_)
+        is_near[:, NAMES.index(CLASS_SHARE)] = log_e >= -np.log(BETA)
+        is_near[:, NAMES.index(OUTPUT_SHIFT)] = self.near.passed_beyond_callers
+        return found & (is_near | ~is_last_step[:, None])
 
     def next_stage(self, moving: Yes) -> Self:
         """With the evidence to pass begun anew in those rollouts."""
@@ -259,6 +267,7 @@ class BatchedEvidence:
             non_inferiority=_chosen(moving, begun, self.non_inferiority),
             near=_chosen(moving, near, self.near),
             groups=_chosen(moving, ArmGroups.begin((rollouts,)), self.groups),
+            beyond_callers=np.where(moving[:, None], 0.0, self.beyond_callers),
         )
 
     def of_rows(self, rows: NDArray[np.intp]) -> Self:
@@ -269,6 +278,7 @@ class BatchedEvidence:
             times=self.times[rows],
             failed=self.failed[rows],
             paired=self.paired[rows],
+            beyond_callers=self.beyond_callers[rows],
             left_out=LeftOut(self.left_out.log_a[rows], self.left_out.block[rows]),
             **{
                 name: _of_rows(getattr(self, name), rows)
@@ -320,6 +330,11 @@ class BatchedEvidence:
         timed = known[of.row, of.length].astype(np.float64)
         is_later = arm.first[of.row, of.length] + of.time > edges[of.row, of.length]
         return CallersAnswers((of.row, of.bucket), of.length, is_later * timed, timed)
+
+    def _own_past_of_shadow(self, stable: Arm, shadow: Yes) -> OwnPast:
+        if not shadow.any():
+            return self.own_past
+        return _chosen(shadow, self._own_past_after(stable), self.own_past)
 
     def _own_past_after(self, stable: Arm) -> OwnPast:
         return self.own_past.after(self._of_callers(stable), *self._timed(stable))
@@ -407,6 +422,17 @@ def _without(classes: Floats, arm: Grouped, shadow: Yes) -> Floats:
     """``[rollouts, GROUPS, classes]``: without each group, but in shadow, where nobody is out."""
     of_groups = np.where(shadow[:, None, None], 0.0, classes_by_group(arm))
     return np.maximum(classes[:, None] - of_groups, 0.0)
+
+
+def _without_groups(
+    log_s: Floats, window: Window, arms: tuple[Grouped, Grouped], believed: Believed, shadow: Yes
+) -> Floats:
+    """``left_out.without_groups``, but in shadow, where nobody is out."""
+    everybody = np.repeat(log_s[:, None], GROUPS, axis=1)
+    if shadow.all():
+        return everybody
+    without = without_groups(log_s, window, arms, believed, ROWS)
+    return np.where(shadow[:, None, None, None], everybody, without)
 
 
 def _pairs(arm: Arm) -> Floats:

@@ -139,7 +139,7 @@ def _may_go_on(evidence: BatchedEvidence, step: NDArray[np.int64]) -> NDArray[np
     """Where every required check passes: of shadows no latency, of few callers no answers."""
     passed = evidence.passed()
     passed[:, NAMES.index(LATENCY)] |= step == 0
-    passed |= (step > 0)[:, None] & evidence.blurred(SHARE[step])
+    passed |= (step > 0)[:, None] & evidence.blurred(SHARE[step], step == BAKE - 1)
     return np.asarray(passed.all(axis=1))
 
 

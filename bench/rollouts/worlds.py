@@ -222,12 +222,15 @@ class Traffic:
         share = _STALLED * (rng.random(self.rollouts) < self.world.stalls)
         lost = rng.binomial(arm.labels, share[:, None])
         times = rng.binomial(arm.times, 1 - share[:, None, None])
+        (own,) = rng.spawn(1)
+        if not self.world.stalls:
+            return arm
         return replace(
             arm,
             errors=arm.errors + lost.sum(axis=1),
             labels=arm.labels - lost,
             times=times,
-            callers=None if arm.callers is None else kept(arm.callers, times, rng.spawn(1)[0]),
+            callers=None if arm.callers is None else kept(arm.callers, times, own),
         )
 
 

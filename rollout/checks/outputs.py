@@ -112,10 +112,22 @@ class Outputs(State, frozen=True):
         """With no evidence, but what is known of stable."""
         return replace(self, test=self.test.restarted() if self.test else None, is_settled=False)
 
-    def result(self, check: OutputShiftCheck, alpha: float, caller_spread: float) -> CheckResult:
-        """What the test says, where callers make ``caller_spread`` of the distance at most."""
+    def result(
+        self,
+        check: OutputShiftCheck,
+        alpha: float,
+        caller_spread: float,
+        *,
+        is_last_step: bool = False,
+    ) -> CheckResult:
+        """What the test says, where callers make ``caller_spread`` of the distance at most.
+
+        In the last step it must have passed at a distance that is larger by that.
+        """
         seen = float(self.test.passes.n_c) if self.test else 0.0
         is_hidden = caller_spread > MOST_CALLER_SPREAD * check.distance and seen >= LEAST_TO_PASS
+        if is_last_step and self.test is not None:
+            is_hidden = is_hidden and bool(self.test.passes.passed_beyond_callers)
         return shift.result(
             self.test,
             OUTPUT_SHIFT,

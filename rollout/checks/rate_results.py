@@ -83,11 +83,18 @@ class _OfCallers:
 
 
 @dataclass(frozen=True)
-class _Setting:
-    """Which arms are compared, and the share of callers that the candidate has."""
+class Setting:
+    """What is compared.
+
+    Attributes:
+        stage: which arms.
+        share: of callers, that the candidate has; 0 in shadow.
+        is_last_step: whether the candidate is promoted after this step.
+    """
 
     stage: Stage
     share: float
+    is_last_step: bool
 
 
 def verdict(rates: Rates, name: str) -> Verdict:
@@ -104,7 +111,7 @@ def verdicts(rates: Rates, checks: Checks) -> dict[str, Verdict]:
 
 
 def results(
-    rates: Rates, checks: Checks, alpha: float, stage: Stage, share: float
+    rates: Rates, checks: Checks, alpha: float, setting: Setting
 ) -> tuple[CheckResult, ...]:
     """The results of those of these checks that were asked for.
 
@@ -112,31 +119,34 @@ def results(
         rates: the evidence.
         checks: the spec's.
         alpha: of each check.
-        stage: which arms are compared.
-        share: of callers, that the candidate has; 0 in shadow.
+        setting: what is compared.
     """
     enabled = tests.enabled(checks)
     return tuple(
-        _result(rates, name, check, alpha, _Setting(stage, share))
+        _result(rates, name, check, alpha, setting)
         for name, check in zip(tests.IN_ORDER, compared(checks), strict=True)
         if enabled[name]
     )
 
 
 def _result(
-    rates: Rates, name: str, check: Compared, alpha: float, setting: _Setting
+    rates: Rates, name: str, check: Compared, alpha: float, setting: Setting
 ) -> CheckResult:
     outcome = verdict(rates, name)
     arms = _arms(rates, name, outcome)
     is_open = outcome is Verdict.UNKNOWN
     is_idle = is_open and setting.stage is Stage.SHADOW and name in _NOT_IN_SHADOW
     spread = rates.caller_spread(name, setting.share)
-    is_settled = (
+    is_hidden = (
         is_open
         and name == tests.CLASS_SHARE
         and name in rates.settled
-        and rates.requests_in_stage(name) >= LEAST_TO_PASS
         and rates.is_hidden_by_callers(name, check.pass_, setting.share)
+    )
+    is_settled = is_hidden and (
+        rates.passed_beyond_callers(name)
+        if setting.is_last_step
+        else rates.requests_in_stage(name) >= LEAST_TO_PASS
     )
     is_waited_for = is_open and not (is_idle or is_settled)
     is_paired = (
@@ -144,7 +154,11 @@ def _result(
     )
     missing = None
     if is_waited_for:
-        missing = _needed_pairs(rates) if is_paired else _needed(rates, name, check.pass_)
+        missing = (
+            _needed_pairs(rates)
+            if is_paired
+            else _needed(rates, name, check.pass_, spread if is_hidden else 0.0)
+        )
     of_callers = {}
     if arms.of_callers is not None:
         of_callers["expected_of_callers"] = arms.of_callers.expected
@@ -229,8 +243,10 @@ def _tests_of(rates: Rates, name: str) -> list[int]:
     return list(range(len(rates.rows.tests)))[tests.TESTS[name]]
 
 
-def _needed(rates: Rates, name: str, line: Line) -> int | None:
+def _needed(rates: Rates, name: str, line: Line, spread: float) -> int | None:
     """The candidate's requests until it passes, if it is as good as stable.
+
+    With a ``spread``, until it is no further off than the line and what callers can make.
 
     By what a window of this stage is expected to add, at the rate learnt so far, and by how many
     requests it takes for one that the test rests on: not each has feedback. None where nothing is
@@ -244,13 +260,14 @@ def _needed(rates: Rates, name: str, line: Line) -> int | None:
     theta = (of_stage.e_c[at] + of_stage.e_s[at] + 0.5) / (of_stage.n_c[at] + of_stage.n_s[at] + 1)
     requests, others = of_stage.n_c[at] / rates.windows, of_stage.n_s[at] / rates.windows
     window = Window(requests * theta, requests, others * theta, others)
-    tolerance = Tolerance(line.absolute, line.relative)
+    tolerance = Tolerance(line.absolute + spread, line.relative)
     gained = log_ratio(window, theta, theta, tolerance, rates.rho[at], within=rates.within[at])
     of_row = rates.rows.test_of_row[at]
     missing = max(0.0, LEAST_TO_PASS - n_c)
+    of_tests = rates.lacking(beyond_callers=spread > 0)
     for test in np.unique(of_row):
         a_request = float(gained[of_row == test].sum() / requests[of_row == test].sum())
-        lacking = math.log(1 / BETA) - float(of_stage.log_e[test])
+        lacking = float(of_tests[test])
         if lacking > 0 and a_request <= 0:
             return None
         if lacking > 0:

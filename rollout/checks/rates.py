@@ -69,6 +69,9 @@ class Rates(
         past: stable's events and requests before the rollout, ``[2, rows]``.
         harm: evidence to fail.
         non_inferiority: evidence to pass, of this stage.
+        beyond_callers: ``[tests]``, log evidence that the candidate is no further than the line to
+            pass and what callers can set the arms apart, of this stage; None of a rollout from
+            before that was asked.
         sums: events and requests of candidate and stable since the rollout began, ``[4, rows]``.
         windows: how many were compared in this stage.
         failed: names of checks whose evidence was enough to fail at some window.
@@ -103,6 +106,7 @@ class Rates(
     left_out: LeftOut | None = None
     groups: ArmGroups | None = None
     own_past: OwnPast | None = None
+    beyond_callers: Floats | None = None
 
     @classmethod
     def begin(cls, labels: tuple[str, ...]) -> Self:
@@ -121,6 +125,7 @@ class Rates(
             left_out=LeftOut.begin(len(rows.tests)),
             groups=ArmGroups.begin(),
             own_past=OwnPast.begin(),
+            beyond_callers=np.zeros(len(rows.tests)),
         )
 
     @classmethod
@@ -176,6 +181,7 @@ class Rates(
                 *(_longer(part, more) for part in structs.astuple(self.non_inferiority))
             ),
             sums=_longer(self.sums, more),
+            beyond_callers=_longer(self._beyond_callers, more),
             left_out=self._left_out.joined(
                 LeftOut.following(harm), slice(self.harm.log_a.shape[-2], None)
             ),
@@ -237,7 +243,8 @@ class Rates(
                 counts[at.QUALITY] = block
         to_fail, to_pass = self._by_pairs(told, lines)
         window, history, tests = Window(e_c, n_c, e_s, n_s), History(*self.past), self.rows.tests
-        fail = Tolerance(lines.fail.a + self.spread(share), lines.fail.s)
+        spread = self.spread(share)
+        fail = Tolerance(lines.fail.a + spread, lines.fail.s)
         believed = Believed(self.harm.theta_s(history), fail, self.rho, self.within)
         log_s = believed.log_s(window, self.rows) + to_fail
         harm = self.harm.grown(log_s, window)
@@ -249,6 +256,10 @@ class Rates(
             groups = self._groups.after(*both)
         near = self.non_inferiority.after(
             window, history, lines.pass_, self.rho, tests, within=self.within, paired=to_pass
+        )
+        wide = Tolerance(lines.pass_.a + spread, lines.pass_.s)
+        beyond_callers = self._beyond_callers + self.non_inferiority.log_s(
+            window, history, wide, self.rho, tests, within=self.within
         )
         if told is not None:
             near = near.counting(told.arms, at.CLASSES)
@@ -271,6 +282,7 @@ class Rates(
                 log_s, of_groups, harm.windows, believed.expected(window, self.rows)
             ),
             groups=groups,
+            beyond_callers=beyond_callers,
         )
         if after.e_values.max() * alpha < 1.0:  # no mean is more than that
             return after
@@ -300,6 +312,7 @@ class Rates(
             settled=settled,
             feedback=None,
             groups=ArmGroups.begin(),
+            beyond_callers=np.zeros(len(self.rows.tests)),
         )
 
     def restarted(self, name: str) -> Self:
@@ -308,8 +321,9 @@ class Rates(
         in_test = np.isin(self.rows.test_of_row, np.arange(len(self.rows.tests))[tests])
         spent = 1 - unspent(self.harm.windows)
         log_a, log_e = self.harm.log_a.copy(), self.non_inferiority.log_e.copy()
+        beyond_callers = self._beyond_callers.copy()
         log_a[tests] = np.log(spent) if spent else -np.inf
-        log_e[tests] = 0.0
+        log_e[tests] = beyond_callers[tests] = 0.0
         n_c, e_c = (
             np.where(in_test, 0.0, self.non_inferiority.n_c),
             np.where(in_test, 0.0, self.non_inferiority.e_c),
@@ -321,6 +335,7 @@ class Rates(
             non_inferiority=replace(self.non_inferiority, log_e=log_e, n_c=n_c, e_c=e_c),
             failed=self.failed - {name},
             settled=self.settled - {name},
+            beyond_callers=beyond_callers,
         )
 
     def evidence_to_fail(self, name: str) -> float:
@@ -354,6 +369,18 @@ class Rates(
             share: of callers, that the candidate has.
         """
         return bool(self.caller_spread(name, share) > MOST_CALLER_SPREAD * line.absolute)
+
+    def passed_beyond_callers(self, name: str) -> bool:
+        """Whether it passes at lines that are wider by what callers can set the arms apart."""
+        log_e = self._beyond_callers[TESTS[name]]
+        is_enough = bool(len(log_e)) and float(log_e.min()) >= -np.log(BETA)
+        return self.requests_in_stage(name) >= LEAST_TO_PASS and is_enough
+
+    def lacking(self, *, beyond_callers: bool) -> Floats:
+        """``[tests]``: the logarithm by which evidence to pass must grow still."""
+        log_e = self._beyond_callers if beyond_callers else self.non_inferiority.log_e
+        needed: Floats = np.maximum(-np.log(BETA) - log_e, 0.0)
+        return needed
 
     def caller_spread(self, name: str, share: float) -> float:
         """How far apart the shares of a check can be with one version in both arms, at most."""
@@ -450,6 +477,12 @@ class Rates(
     @property
     def _groups(self) -> ArmGroups:
         return ArmGroups.begin() if self.groups is None else self.groups
+
+    @property
+    def _beyond_callers(self) -> Floats:
+        return (
+            np.zeros(len(self.rows.tests)) if self.beyond_callers is None else self.beyond_callers
+        )
 
     @property
     def _waiting(self) -> Floats:

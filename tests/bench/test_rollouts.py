@@ -39,21 +39,24 @@ def test_rollouts_side_by_side_are_judged_as_production_judges_one() -> None:
             step = step + moving
             batched = batched.next_stage(moving)
             alone = [alone[r].next_stage(Stage.CANARY) if moving[r] else alone[r] for r in rows]
+        is_last = step == (1 if at < 40 else 2)  # of some, in each part of the way
         places = places.moved(rng)
         arms = window(places, whole.LOW[step], whole.HIGH[step], rng)
         batched = batched.after(*arms, whole.SHARE[step], step == whole.BAKE)
         alone = [
             alone[r]
-            .with_share(whole.SHARE[step[r]])
+            .with_share(whole.SHARE[step[r]], is_last_step=is_last[r])
             .after(arms[0].evidence(r), arms[1].evidence(r), 10)
             for r in rows
         ]
-        passed, blurred = batched.passed(), batched.blurred(whole.SHARE[step])
+        passed, blurred = batched.passed(), batched.blurred(whole.SHARE[step], is_last)
         for row in rows:
             of_one = alone[row].rates
             assert batched.harm.e_value()[row] == pytest.approx(of_one.harm.e_value())
             assert batched.non_inferiority.log_e[row] == pytest.approx(of_one.non_inferiority.log_e)
-            for result in alone[row].with_share(whole.SHARE[step[row]]).results():
+            beyond_callers = of_one.beyond_callers
+            assert batched.beyond_callers[row] == pytest.approx(beyond_callers)
+            for result in alone[row].results():
                 if result.name in NAMES[2:] and alone[row].stage is Stage.CANARY:
                     has_passed = {
                         "classShare": "classShare" in of_one.settled,

@@ -199,6 +199,7 @@ def test_a_rollout_that_goes_on_over_an_upgrade_finds_the_names_that_it_was_stor
     assert told["rates"].keys() == {
         "labels", "slowness", "clumps", "callers", "past", "worse", "not_worse", "sums", "windows",
         "failed", "settled", "paired", "texts", "feedback", "left_out", "groups", "own_past",
+        "beyond_callers",
     }  # fmt: skip
     assert told["rates"]["worse"].keys() == {"log_a", "windows", "e_s", "n_s"}
     assert told["rates"]["not_worse"].keys() == {"log_e", "e_c", "n_c", "e_s", "n_s"}
@@ -213,6 +214,20 @@ def test_a_rollout_that_goes_on_over_an_upgrade_finds_the_names_that_it_was_stor
     drifts = {"candidate", "stable", "texts", "looks", "seen", "failed", "passed"}
     assert told["drifts"].keys() == drifts
     assert told["rates"]["worse"]["log_a"][0][0] is None  # minus infinity has no JSON
+
+
+def test_a_rollout_from_before_wider_lines_goes_on_and_begins_to_hold_answers_to_them() -> None:
+    stable = of_callers(0.05)
+    shadow = after(begun(past=stable, stage=Stage.SHADOW), [(stable, stable)] * 3)
+    old = shadow.next_stage(Stage.CANARY).with_share(0.25).to_json()
+    del old["is_last_step"], old["rates"]["beyond_callers"]
+    for part in ("fails", "passes"):
+        del old["outputs"]["test"][part]["passed_beyond_callers"]
+    read = Evidence.of_json(old)
+    assert not read.is_last_step
+    further = after(read.with_share(0.25, is_last_step=True), [(stable, stable)])
+    assert further.rates.beyond_callers is not None
+    assert (further.rates.beyond_callers > 0).any()
 
 
 def test_the_order_of_the_arms_matters() -> None:
@@ -413,6 +428,32 @@ def test_what_callers_hide_need_not_pass_again_if_it_passed_in_shadow(
     assert not of(next_step, name).required
     unseen = begun(checks, Stage.SHADOW, past=same[0]).next_stage(Stage.CANARY).with_share(0.05)
     assert of(unseen, name).required
+
+
+@pytest.mark.parametrize(
+    ("checks", "name", "near", "far"),
+    [
+        (only(class_share=ClassShareCheck()), "classShare", 545, 620),
+        (only(output_shift=OutputShiftCheck()), "outputShift", 620, 680),
+    ],
+)
+def test_a_version_is_promoted_only_where_its_answers_are_as_near_as_callers_can_make_them(
+    checks: Checks, name: str, near: int, far: int
+) -> None:
+    # Callers make 6.1 points at a quarter, 0.052 as a distance: to pass, 11.1 points and 0.152.
+    stable = of_callers(0.05)
+    shadow = after(begun(checks, Stage.SHADOW, past=stable), [(stable, stable)] * 3)
+    canary = shadow.next_stage(Stage.CANARY)
+    for positive, waits_in_last_step in ((near, False), (far, True)):
+        answers = EvidenceCounts(
+            requests=1000, labels={"negative": 1000 - positive, "positive": positive}
+        )
+        for is_last_step in (False, True):
+            step = canary.with_share(0.25, is_last_step=is_last_step)
+            result = of(after(step, [(answers, stable)] * 2), name)
+            assert result.verdict is Verdict.UNKNOWN
+            assert result.required is (is_last_step and waits_in_last_step)
+            assert ("needed" in result.reason) is result.required
 
 
 def test_class_shares_must_pass_where_callers_are_alike() -> None:
