@@ -159,13 +159,13 @@ $(VENV)/.drift-peers: $(VENV)/.uv $(DRIFT_RIVALS:%=locks/peers-%.txt)
 	  $(BIN)/uv pip install --quiet --python $(VENV)/peers-$$rival/bin/python --require-hashes --no-deps -r locks/peers-$$rival.txt || exit 1; done
 	@touch $@
 
-drift: $(VENV)/.dev $(VENV)/.peers $(VENV)/.drift-peers  ## the drift tables of docs/statistics.md, in an hour on a core; DRIFT=STUDY for one
+drift: $(VENV)/.dev $(VENV)/.peers $(VENV)/.drift-peers  ## the drift tables of docs/drift-figures.md, in an hour on a core; DRIFT=STUDY for one
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -P -m bench.drift $(DRIFT) --peers $(VENV)/peers/bin/python \
-	  --json bench/results/drift.json --document docs/statistics.md
+	  --json bench/results/drift.json --document docs/drift-figures.md
 
-simulate: $(VENV)/.dev  ## whole rollouts simulated: the tables of docs/rollout.md, docs/simulations.md, docs/labels.md and docs/own-past.md; STUDY=NAME for one
+simulate: $(VENV)/.dev  ## whole rollouts simulated: the tables of docs/rollout-figures.md, docs/simulations.md, docs/labels.md and docs/own-past.md; STUDY=NAME for one
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -P -m bench.rollouts $(STUDY) --json bench/results/rollouts.json \
-	  --document docs/rollout.md --worlds docs/simulations.md --labels docs/labels.md --slow-callers docs/own-past.md
+	  --document docs/rollout-figures.md --worlds docs/simulations.md --labels docs/labels.md --slow-callers docs/own-past.md
 
 simulate-small: $(VENV)/.dev  ## a little of each simulation, written nowhere
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -P -m bench.rollouts $(STUDY) --small

@@ -24,8 +24,8 @@ class Finding:
         figure: what was found, in ``unit``. Infinite: it was never reached.
         target: at most so much is asked, None: no figure is.
         of: how many were simulated.
-        unit: ``requests`` or ``windows`` that were needed, ``share``, ``alarms``, and of alarms
-            also ``of windows`` and ``of the stated rate``.
+        unit: ``requests``, ``windows`` or ``minutes`` that were needed, ``share``, ``alarms``, and
+            of alarms also ``of windows`` and ``of the stated rate``.
         median: the middle one, where ``figure`` is a 90th percentile.
         low: lower end of the figure's 95 % interval, where it is a share or a rate.
         high: upper end.
@@ -126,7 +126,7 @@ def _cell(found: Finding) -> str:
         case "requests":
             asked = "" if found.target is None else f"; at most {_count(found.target)}"
             return f"{_count(found.median)} / {_count(found.figure)}{asked}{missed}"
-        case "windows":
+        case "windows" | "minutes":
             return f"{_count(found.median)} / {_count(found.figure)}{missed}"
         case "of windows":
             return f"{_number(100 * found.figure)} %{missed}"

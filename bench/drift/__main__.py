@@ -1,8 +1,8 @@
 """``python -P -m bench.drift``: simulates drift on real texts, prints tables, writes JSON.
 
 ``make drift`` runs all of it, in about an hour on one core, and writes the tables of
-``docs/statistics.md``. Sizes and seeds are fixed: a machine changes how long it takes, and not what
-is found.
+``docs/drift-figures.md``. Sizes and seeds are fixed: a machine changes how long it takes, and not
+what is found.
 """
 
 import sys

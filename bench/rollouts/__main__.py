@@ -12,22 +12,32 @@ from pathlib import Path
 
 from bench import studies
 from bench.findings import Finding, table
-from bench.rollouts import faults, labels, rivals, shifts, slow_callers, whole, worlds
+from bench.rollouts import (
+    faults,
+    labels,
+    rivals,
+    shifts,
+    slow_callers,
+    small_services,
+    whole,
+    worlds,
+)
 
 FULL = {"caught": 1000, "late": 1000, "passed": 1000, "wrongly-passed": 2000,
         "output-shift": 2000, "drift": 1000, "identical": 2016,
         "harmful": 900, "labels": 500, "worlds": 60, "slow-callers": 60,
-        "rivals": 60}  # fmt: skip
+        "rivals": 60, "small-services": 60, "one-caller": 60}  # fmt: skip
 SMALL = {"caught": 50, "late": 20, "passed": 50, "wrongly-passed": 100,
          "output-shift": 100, "drift": 50, "identical": 18,
          "harmful": 90, "labels": 50, "worlds": 6, "slow-callers": 4,
-         "rivals": 2}  # fmt: skip
+         "rivals": 2, "small-services": 2, "one-caller": 2}  # fmt: skip
 
 # First number of each seed; the others are of the setting, by its place in the study.
 SEEDS = {"caught": 1, "late": 11, "passed": 2, "wrongly-passed": 3,
          "output-shift": 4, "drift": 5, "identical": 6, "harmful": 7,
          "labels": labels.SEED, "worlds": worlds.SEED,
-         "slow-callers": slow_callers.SEED, "rivals": rivals.SEED}  # fmt: skip
+         "slow-callers": slow_callers.SEED, "rivals": rivals.SEED,
+         "small-services": small_services.SEED, "one-caller": small_services.SEED}  # fmt: skip
 _WHOLE = {"identical": whole.identical, "harmful": whole.harmful}
 
 
@@ -46,6 +56,8 @@ def simulate(name: str, rollouts: int, processes: int) -> list[Finding]:
         "worlds": worlds.wrongly_back,
         "slow-callers": slow_callers.slow_callers,
         "rivals": rivals.judged,
+        "small-services": small_services.small_services,
+        "one-caller": small_services.of_one_caller,
     }[name]
     return study(rollouts)
 
@@ -63,6 +75,7 @@ def main(words: Sequence[str] | None = None) -> int:
     documents = {
         "worlds": read.worlds,
         "rivals": read.worlds,
+        "one-caller": read.worlds,
         "labels": read.labels,
         "slow-callers": read.slow_callers,
     }
@@ -90,7 +103,7 @@ def tables_of(name: str, findings: Sequence[Finding]) -> dict[str, str]:
         harmful = [found for found in findings if found.where in rivals.OF_HARMS]
         identical = [found for found in findings if found.where not in rivals.OF_HARMS]
         return {"rivals": table(identical), "rivals-harms": table(harmful)}
-    return {name: table(findings)}
+    return {name: table(findings, turned=name == "small-services")}
 
 
 if __name__ == "__main__":

@@ -41,11 +41,15 @@ LINE = Version("worse by 2 points: wrongly called not worse", 0.02)
 
 def labels(rollouts: int) -> list[Finding]:
     """Labels until a good version passes; versions on the line that pass; how often bounds hold."""
-    good = [
-        needed(EQUAL.name, f"{_BY_PAIRS}, {pairs:,} pairs", _until(EQUAL, pairs, rollouts))
+    took = {
+        f"{_BY_PAIRS}, {pairs:,} pairs": _until(EQUAL, pairs, rollouts)
         for pairs in (10_000, 50_000)
-    ]
-    good.append(needed(EQUAL.name, _BY_BOTH, _until_of_both(rollouts)))
+    }
+    took[_BY_BOTH] = _until_of_both(rollouts)
+    good = [needed(EQUAL.name, where, amounts) for where, amounts in took.items()]
+    for most in (30, 60, 120, 240):
+        what = f"as accurate: shown with {most} labels"
+        good += [share(what, where, amounts <= most) for where, amounts in took.items()]
     for version in (LINE, Version("worse by 4 points: wrongly called not worse", 0.04)):
         good += [
             share(

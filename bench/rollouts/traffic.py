@@ -1,4 +1,4 @@
-"""Traffic of many endpoints at once, window by window, made up and hard on purpose.
+"""Traffic of many endpoints at once, window by window, made up.
 
 Each row is the endpoint of one rollout. Callers are heavy-tailed (Zipf), stick to an arm, have
 rates of their own and are capped as production caps them. Base rates wander and step for both arms;

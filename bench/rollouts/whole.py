@@ -59,12 +59,14 @@ class Ended:
         causes: checks that ended it; empty at the deadline.
         windows: how many it took to be promoted; infinite where it never was.
         met: requests of callers that the candidate got, before its promotion.
+        lasted: windows from its beginning to its end, whatever that was.
     """
 
     step: str
     causes: tuple[str, ...]
     windows: float
     met: float
+    lasted: int
 
     @property
     def is_promoted(self) -> bool:
@@ -127,7 +129,7 @@ def walked(
         is_over |= (at >= LONGEST) & (step < BAKE)
         for row in np.flatnonzero(is_over):
             failed = evidence.failed[row]
-            ended[int(index[row])] = _ended(int(step[row]), failed, began[row], met[row])
+            ended[int(index[row])] = _ended(int(step[row]), failed, began[row], met[row], at)
         if is_over.any():
             rows = np.flatnonzero(~is_over)
             index, step, began, met = index[rows], step[rows], began[rows], met[rows]
@@ -143,11 +145,11 @@ def _may_go_on(evidence: BatchedEvidence, step: NDArray[np.int64]) -> NDArray[np
     return np.asarray(passed.all(axis=1))
 
 
-def _ended(step: int, failed: NDArray[np.bool_], began: float, met: float) -> Ended:
+def _ended(step: int, failed: NDArray[np.bool_], began: float, met: float, lasted: int) -> Ended:
     causes = tuple(name for name, is_failing in zip(NAMES, failed, strict=True) if is_failing)
     promoted = float(began) if step == BAKE else np.inf
     where = STEPS[step] if causes or step < BAKE else "settled"
-    return Ended(where, causes, promoted, float(met))
+    return Ended(where, causes, promoted, float(met), lasted)
 
 
 def walks(

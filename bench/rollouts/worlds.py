@@ -60,6 +60,7 @@ class Stream:
         kept: windows for which a cache keeps an answer, which is inferred once; 0: no cache. The
             requests are nobody's then.
         different: texts that there are, where a cache keeps them.
+        broken: share of its requests that the candidate fails at, besides, and no copy does.
     """
 
     requests: float
@@ -77,6 +78,7 @@ class Stream:
     tries: int = 1
     kept: float = 0.0
     different: float = 1.0
+    broken: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -274,9 +276,10 @@ def _drawn(
     positive = np.where(has_begun, stream.positive, stream.before or 0.0)
     mine = rng.binomial(counts, part)
     arms = []
-    for every in (mine, counts - mine):
+    for every, broken in ((mine, stream.broken), (counts - mine, 0.0)):
         missed = _missed(stream, every, rng)
-        arm = _answered(stream, callers, missed, positive, rng)
+        errors = stream.errors + broken * (1 - stream.errors)
+        arm = _answered(replace(stream, errors=errors), callers, missed, positive, rng)
         arms.append(replace(arm, cached=_kept(every - missed, positive, rng)))
     candidate, stable = arms
     return _chosen(copied, _copies(stream, stable, rng), candidate), stable
