@@ -27,15 +27,16 @@ def numbers(row: dict[str, Any]) -> dict[str, Any]:
 
 def test_the_tables_on_rollouts_are_those_of_the_results() -> None:
     for name, study in kept("rollouts.json").items():
-        pages = {"worlds": "simulations.md", "rivals": "simulations.md", "labels": "labels.md"}
-        page = {**pages, "slow-callers": "own-past.md"}.get(name, "rollout.md")
+        pages = dict.fromkeys(("worlds", "rivals", "one-caller"), "simulations.md")
+        pages |= {"labels": "labels.md", "slow-callers": "own-past.md"}
+        page = pages.get(name, "rollout-figures.md")
         document = (ROOT / "docs" / page).read_text(encoding="utf-8")
         made = rollout_tables(name, [Finding(**numbers(row)) for row in study["findings"]])
         assert studies.written(document, made) == document
 
 
 def test_the_tables_on_drift_are_those_of_the_results() -> None:
-    document = (ROOT / "docs" / "statistics.md").read_text(encoding="utf-8")
+    document = (ROOT / "docs" / "drift-figures.md").read_text(encoding="utf-8")
     for name, study in kept("drift.json").items():
         made = tables_of(name, [Finding(**numbers(row)) for row in study["rows"]])
         assert studies.written(document, made) == document
