@@ -21,6 +21,7 @@ from service.cluster.client import ClusterClient
 
 Object = dict[str, Any]
 NAMESPACE = "models"
+PATIENT_SECONDS = 60.0  # of a client: the server is of this process, and a busy machine stops it
 
 
 class Refused(Exception):  # noqa: N818 - an answer, not a fault
@@ -94,11 +95,11 @@ class Fake:
         import kubernetes
 
         configuration = kubernetes.client.Configuration(host=self.server)
-        return ClusterClient(configuration, namespace=NAMESPACE)
+        return ClusterClient(configuration, namespace=NAMESPACE, timeout_seconds=PATIENT_SECONDS)
 
     def pod_reader(self) -> PodReader:
         """As a gateway in a pod reads."""
-        return PodReader("127.0.0.1", self.port)
+        return PodReader("127.0.0.1", self.port, timeout_seconds=PATIENT_SECONDS)
 
     def go_away(self) -> None:
         """Answers nothing from now on, and ends every watch."""

@@ -111,6 +111,36 @@ def test_an_event_too_large_for_any_message_is_counted(make_event: MakeEvent) ->
     assert buffer.totals().records == 0
 
 
+def test_messages_that_the_sink_finds_too_large_come_smaller_and_stay_so(
+    make_event: MakeEvent,
+) -> None:
+    buffer, outbox = an_outbox()
+    largest = 2000  # of the sink, which nobody told the outbox
+
+    def send(events: int) -> tuple[int, int]:
+        """Events that arrive, and messages that are refused on the way."""
+        for _ in range(events):
+            buffer.attempt(make_event())
+        arrived = refused = 0
+        while not outbox.empty:
+            message = outbox.message()
+            assert message is not None
+            if len(message.payload) > largest:
+                refused += 1
+                assert refused <= 10, "it comes as large as before"
+                outbox.refused("too_large")
+            else:
+                arrived += len(decode(message.payload).events)
+                outbox.acknowledged()
+        return arrived, refused
+
+    arrived, refused = send(200)
+    assert arrived == 200
+    assert refused > 0
+    assert send(200) == (200, 0)
+    assert buffer.dropped() == []
+
+
 def test_an_event_that_cannot_be_encoded_is_counted_alone(make_event: MakeEvent) -> None:
     buffer, outbox = an_outbox()
     for label in ("positive", "\ud800", "negative"):

@@ -221,3 +221,28 @@ async def test_however_many_arrive_together_each_ends_once() -> None:
         assert all(isinstance(end, kinds) for end in ends)
         assert isinstance(ends[0], Answer)
         assert len(world.statuses) == 400
+
+
+async def test_what_a_caller_who_hung_up_had_waiting_never_reaches_the_engine() -> None:
+    engine = FakeEngine(held=asyncio.Event())
+
+    def rows() -> int:
+        return sum(len(work.tensors["input_ids"]) for work in engine.works)
+
+    async with world_of(endpoint_of(ONE.ref), engine) as world:
+        asked = []
+        while rows() == len(asked):  # until one has to wait
+            call = call_of("w1", request_id=str(len(asked)))
+            asked.append(asyncio.create_task(world.pipeline.predict(call)))
+            await loop_turns()
+        leaving = asyncio.create_task(world.pipeline.predict(call_of("w2", "w3", request_id="l")))
+        await loop_turns()
+        leaving.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await leaving
+        engine.release()
+        await asyncio.gather(*asked)
+        last = await world.pipeline.predict(call_of("w4", request_id="last"))
+        assert last.tokens == [1]
+        assert rows() == len(asked) + 1
+    assert sorted(world.statuses) == [200] * (len(asked) + 1) + [499]
