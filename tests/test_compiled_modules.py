@@ -52,6 +52,7 @@ def test_no_name_is_bound_to_errors_of_two_types_in_one_function(file: str) -> N
         assert twice == {}, function.name
 
 
+@pytest.mark.slow
 def test_nothing_that_is_not_compiled_builds_on_a_compiled_class() -> None:
     """Python can't load such a class: native classes have no interpreted subclasses."""
     compiled = {file.removesuffix(".py").replace("/", ".") for file in COMPILED}

@@ -28,6 +28,7 @@ def of(rule: str, kind: Kind, lengths: list[int]) -> Outcome:
     return outcome(Simulation(kind, RULES[rule](kind), CALLERS, lengths, seed=1), TEXTS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_batches_answer_no_fewer_texts_and_let_none_wait_longer_than_no_batches(
     kind: Kind, lengths: list[int]
@@ -37,6 +38,7 @@ def test_batches_answer_no_fewer_texts_and_let_none_wait_longer_than_no_batches(
     assert batched.p99 < 1.02 * alone.p99
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_knowing_lengths_beats_padding_whatever_waits(kind: Kind, lengths: list[int]) -> None:
     padded, batched = of("in order", kind, lengths), of("headrace", kind, lengths)
@@ -44,6 +46,7 @@ def test_knowing_lengths_beats_padding_whatever_waits(kind: Kind, lengths: list[
     assert batched.p99 < padded.p99
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_other_work_that_slows_an_engine_makes_no_larger_batches(
     kind: Kind, lengths: list[int]

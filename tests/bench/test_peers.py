@@ -223,6 +223,7 @@ def test_the_document_shows_the_results_that_are_kept() -> None:
     assert studies.written(document, made, "measured") == document
 
 
+@pytest.mark.slow
 def test_a_picture_is_drawn_for_each_engine_that_was_raced_on(tmp_path: Path) -> None:
     results = found((HEADRACE, Engine.REAL, Load(1, 2), [of(100)]))
     (path,) = draw(results, tmp_path)

@@ -33,6 +33,7 @@ def share(arm: Arm) -> float:
     return float(arm.labels[:, 1].sum() / arm.labels.sum())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("world", WORLDS, ids=lambda world: world.name[:20])
 def test_every_request_has_an_outcome_and_every_answer_a_time(world: World) -> None:
     texts = world.streams[0].texts
@@ -167,6 +168,7 @@ def test_texts_of_a_request_have_its_other_texts_for_neighbours() -> None:
         assert not arm.neighbours.any()
 
 
+@pytest.mark.slow
 def test_requests_of_several_texts_are_judged_as_production_judges_them() -> None:
     rng, rollouts = np.random.default_rng(2), 2
     stream = Stream(40.0, callers=0, texts=8, alike=0.3)

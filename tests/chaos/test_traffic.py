@@ -18,6 +18,7 @@ def asked(served: Served, dialect: str, endpoint: str = "sentiment", **more: obj
         return load.more(1, 60)[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_a_label_and_its_score_are_read_in_every_dialect(dialect: str) -> None:
     with serving(Served()) as served:
@@ -32,6 +33,7 @@ def test_a_vector_is_read() -> None:
         assert asked(served, "openai", "minilm").values == pytest.approx(vector(TEXT))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_a_refusal_is_told_apart_from_a_gateway_that_is_away(dialect: str) -> None:
     predictor = FakePredictor.with_endpoints()

@@ -92,6 +92,7 @@ def rollout(number: int, stable: int = 1) -> RolloutState:
 # The rejections
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("most", [21, 200, REJECTIONS_LIMIT, REJECTIONS_LIMIT + 300])
 def test_no_rejection_newer_than_stable_is_forgotten_however_many_there_are(most: int) -> None:
     numbers = range(2, most + 2)
@@ -107,6 +108,7 @@ def test_the_order_of_rejections_does_not_matter() -> None:
     assert status.rejected_through < 400  # the oldest are passed over, not the first to come
 
 
+@pytest.mark.slow
 def test_rejections_take_a_bounded_room_whatever_their_reasons() -> None:
     status = rejecting(stable_at(1), *range(2, 3 * REJECTIONS_LIMIT), reason="x" * 1000)
     stored = status.model_dump_json(include={"rejected", "rejected_through"})

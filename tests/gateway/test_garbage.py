@@ -96,6 +96,7 @@ class Failing(FakeEngine):
         raise self.kind("It fails.")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("engine", "weight", "status"),
     [
@@ -113,6 +114,7 @@ async def test_a_request_that_an_engine_fails_leaves_nothing_either(
         assert await circles_of_posts(app_of(world), PlainPost(PATH, {}, GOOD), status) < REQUESTS
 
 
+@pytest.mark.slow
 async def test_a_refusal_over_grpc_leaves_no_more_than_grpc_itself() -> None:
     async with world_of(endpoint_of(ONE.ref, limits=LIMITS)) as world:
         server = create_server(OpenInferenceGrpc(front_of(world), "1"), HttpLimits())

@@ -218,6 +218,7 @@ def test_without_a_stack_a_decision_is_noted_for_when_it_is_back(
     assert "No stack runs" in run(root, "rollout", "status", "tone").output
 
 
+@pytest.mark.slow
 def test_more_decisions_than_are_kept_are_refused(root: Path, tone: ModelEndpoint) -> None:
     for _ in range(20):
         assert run(root, "rollout", "pause", "tone").exit_code == 0

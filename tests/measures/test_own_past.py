@@ -63,6 +63,7 @@ def test_every_answer_is_in_one_stratum(
         assert found[0][stratum].sum() == sum(is_slow for _, _, is_slow in mine)
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(st.lists(answer, min_size=1, max_size=30), st.randoms(use_true_random=False))
 def test_the_order_of_a_windows_answers_changes_nothing(
@@ -75,6 +76,7 @@ def test_the_order_of_a_windows_answers_changes_nothing(
         assert one == pytest.approx(other)
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(st.lists(st.lists(answer, max_size=12), max_size=5))
 def test_rollouts_side_by_side_learn_what_each_learns(
@@ -125,6 +127,7 @@ def test_strata_grow_with_slow_answers(one: int, other: int) -> None:
         assert strata[0] <= strata[1]
 
 
+@pytest.mark.slow
 def test_callers_who_are_alike_set_no_arms_apart_and_others_do() -> None:
     rng = np.random.default_rng(2)
     beyond = []

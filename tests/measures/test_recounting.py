@@ -102,6 +102,7 @@ def of_older_fold(record: WindowRecord, revision: int) -> WindowRecord:
     return decode(json.dumps(told).encode())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("revision", range(REVISION))
 def test_a_record_of_an_older_fold_agrees_in_what_it_counted(
     log: list[RawMessage], revision: int

@@ -28,6 +28,7 @@ def walked(rng: np.random.Generator, windows: int, shares: np.ndarray, streams: 
     return np.stack(found, axis=1)
 
 
+@pytest.mark.slow
 def test_without_a_change_false_alarms_are_rarer_than_stated() -> None:
     found = walked(np.random.default_rng(1), 500, USUAL, 40)
     began = (found[:, 1:] >= 1) & (found[:, :-1] < 1)

@@ -15,6 +15,7 @@ def feedback(scores: np.ndarray, right: np.ndarray) -> ScoredFeedback:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("texts", [100, 1000])
 def test_calibrated_scores_are_seldom_called_off(texts: int) -> None:
     rng = np.random.default_rng(texts)

@@ -73,12 +73,14 @@ def test_a_version_of_other_answers_fails_class_shares_among_callers(
     assert judged(Stage.CANARY, instead)["classShare"] is Verdict.FAIL
 
 
+@pytest.mark.slow
 def test_a_version_of_the_same_answers_passes_among_callers() -> None:
     good = judged(Stage.CANARY, {})
     assert Verdict.FAIL not in good.values()
     assert good["classShare"] is Verdict.PASS
 
 
+@pytest.mark.slow
 def test_a_shadow_of_other_answers_fails_agreement() -> None:
     assert judged(Stage.SHADOW, SILENT)["agreement"] is Verdict.FAIL
     assert judged(Stage.SHADOW, {})["agreement"] is Verdict.PASS

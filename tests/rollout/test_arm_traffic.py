@@ -98,6 +98,7 @@ def test_an_arm_that_requests_without_a_name_should_have_reached_is_not_empty_by
     assert walk.state.step == 1
 
 
+@pytest.mark.slow
 def test_an_arm_that_callers_can_not_reach_is_not_counted_as_empty() -> None:
     walk = of_callers(Walk().through(1).sees(ONE), 400)
     assert walk.why == "version 2 is not loaded on every Triton"
@@ -105,6 +106,7 @@ def test_an_arm_that_callers_can_not_reach_is_not_counted_as_empty() -> None:
     assert of_callers(walk, 100).state.step == 2
 
 
+@pytest.mark.slow
 def test_what_came_while_the_controller_was_away_is_not_counted_as_empty() -> None:
     walk = Walk().through(1)
     first = int(walk.now // SECONDS) * SECONDS

@@ -33,6 +33,7 @@ def begun(stage: Stage) -> Evidence:
     return evidence.with_share(0.05)
 
 
+@pytest.mark.slow
 def test_a_cache_that_keeps_less_in_a_small_arm_changes_no_verdict() -> None:
     evidence = begun(Stage.CANARY)
     for _ in range(200):

@@ -155,6 +155,7 @@ def test_one_arm_alone_never_gets_a_verdict(
     assert set(evidence.verdicts.values()) == {Verdict.UNKNOWN}
 
 
+@pytest.mark.slow
 @given(pairs_of_arms, st.sampled_from(Stage))
 @settings(max_examples=15)
 def test_evidence_is_the_same_after_any_number_of_round_trips(

@@ -1,6 +1,7 @@
 """Feedback that comes seldom or late: every label counts once, for the version that it is about."""
 
 import numpy as np
+import pytest
 from evidence_windows import NEW, OLD, aggregate, only, window
 from hypothesis import given
 from hypothesis import strategies as st
@@ -31,6 +32,7 @@ def quality(evidence: Evidence) -> CheckResult:
     return next(result for result in evidence.results() if result.name == "quality")
 
 
+@pytest.mark.slow
 def test_labels_that_never_share_a_window_are_evidence_together() -> None:
     evidence = begun()
     for _ in range(200):

@@ -62,6 +62,7 @@ def test_a_larger_fault_is_found_no_later_and_more_traffic_finds_each_sooner() -
     assert few.requests == pytest.approx(20 * 360 / 2)
 
 
+@pytest.mark.slow
 def test_the_hours_are_those_that_the_checks_take_in_such_traffic() -> None:
     (step,) = told(HALF, 100).steps
     fault, taken = "errors, 10 points more", []
@@ -88,6 +89,7 @@ def test_an_arm_that_callers_are_likely_to_miss_is_warned_of() -> None:
     assert quarter.startswith("At 25 %")
 
 
+@pytest.mark.slow
 def test_no_arm_is_empty_while_requests_come_without_a_callers_name() -> None:
     assert {step.empty for step in told(HALF, 100, groups=9, unnamed=50).steps} == {0.0}
 

@@ -53,6 +53,7 @@ def failing(evidence: Evidence) -> set[str]:
     return {name for name, verdict in evidence.verdicts.items() if verdict is Verdict.FAIL}
 
 
+@pytest.mark.slow
 def test_what_one_caller_sends_is_no_fault_of_the_version_that_answers_it() -> None:
     poison = after(begun(), GOOD | {3: (25, 20, 2)}, STABLE, 60)
     job = after(begun(), GOOD | {3: (80, 0, 80)}, STABLE, 60)

@@ -116,6 +116,7 @@ def test_a_version_that_turns_bad_after_its_promotion_is_reverted_in_the_bake() 
     assert walk.shares == {"stable 1": 100}
 
 
+@pytest.mark.slow
 def test_without_a_shadow_step_callers_wait_until_stable_is_known() -> None:
     traffic = Traffic(6)
     spec = RolloutSpec(steps=SPEC.steps[1:], bake=BAKE)
@@ -126,6 +127,7 @@ def test_without_a_shadow_step_callers_wait_until_stable_is_known() -> None:
     assert passed(walk, traffic, 200).last.outcome is Outcome.SETTLED
 
 
+@pytest.mark.slow
 def test_too_little_traffic_ends_at_the_deadline_and_says_what_is_missing() -> None:
     traffic = Traffic(7, requests=2)
     spec = RolloutSpec(deadline=600)
@@ -134,6 +136,7 @@ def test_too_little_traffic_ends_at_the_deadline_and_says_what_is_missing() -> N
     assert walk.last.reason.startswith("no verdict within 10m: not yet known: errorRate")
 
 
+@pytest.mark.slow
 def test_a_check_that_is_added_on_the_way_must_pass_too() -> None:
     traffic = Traffic(8)
     few = RolloutSpec(checks=Checks(latency=None, drift=None), bake=BAKE)
@@ -148,6 +151,7 @@ def test_a_check_that_is_added_on_the_way_must_pass_too() -> None:
     assert "latency" in walk.status.history[2].reason
 
 
+@pytest.mark.slow
 def test_an_unloaded_candidate_keeps_its_evidence() -> None:
     traffic = Traffic(9)
     walk = begun(traffic, RolloutSpec(steps=(ShadowStep(shadow=100), *SPEC.steps[2:]), bake=BAKE))
@@ -164,6 +168,7 @@ def _requests(walk: Walk) -> float:
     return found.figures["candidate_requests"]
 
 
+@pytest.mark.slow
 def test_a_rollout_survives_being_stored_at_every_pass() -> None:
     stored, kept = begun(Traffic(10)), begun(Traffic(10))
     passed(stored, Traffic(11), 40)

@@ -103,6 +103,7 @@ def test_every_question_carries_the_login(
     assert {header["Authorization"] for header in mlflow.headers} == {"Bearer secret"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("environment", "header"),
     [

@@ -15,6 +15,8 @@ from tritonclient.utils import InferenceServerException
 
 from gateway.errors import OverloadedError
 
+pytestmark = pytest.mark.slow  # imports tritonclient with aiohttp and gevent
+
 TEXTS = ["a good film", "", "good good naïve 🎬", "x" * 300]
 
 

@@ -217,6 +217,7 @@ class HeldUp(FakePredictor):
         return await super().predict(call)
 
 
+@pytest.mark.slow
 async def test_calls_that_nobody_can_look_at_yet_are_bounded() -> None:
     held = HeldUp(FakePredictor.with_endpoints().views)
     with serving(Served(predictor=held)) as served:

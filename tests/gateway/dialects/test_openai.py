@@ -11,6 +11,8 @@ from front_server import Served
 if TYPE_CHECKING:
     import openai  # takes most of a second, of each process that collects tests
 
+pytestmark = pytest.mark.slow  # imports openai
+
 TEXTS = ["a", "", "naïve 🎬"]
 
 

@@ -207,6 +207,7 @@ def test_a_growing_weight_only_adds_callers(one: float, other: float, key: str) 
     assert not (before == 0 and after != 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weight", [0.0, 1.0, 5.0, 50.0, 99.0, 100.0])
 def test_a_hundred_thousand_callers_split_by_weight(weight: float) -> None:
     split = Split.of_weights("rollout-1", [weight, 100 - weight])

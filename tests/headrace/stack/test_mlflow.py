@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from headrace.stack import mlflow
 from headrace.stack.mlflow import MlflowServer
 
@@ -31,6 +33,7 @@ def test_laying_out_keeps_what_is_there(tmp_path: Path) -> None:
     assert (server.artifacts / "kept").exists()
 
 
+@pytest.mark.slow
 def test_the_names_told_to_the_server_are_the_ones_that_it_reads(tmp_path: Path) -> None:
     import importlib.util
 

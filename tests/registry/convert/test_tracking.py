@@ -6,6 +6,8 @@ from fake_mlflow import FakeMlflow
 from registry.convert.errors import EnvironmentFaultError, VersionError
 from registry.convert.tracking import Tracking
 
+pytestmark = pytest.mark.slow  # imports MLflow: more than a second
+
 
 def write(path: Path, content: bytes = b"x") -> None:
     path.parent.mkdir(parents=True, exist_ok=True)

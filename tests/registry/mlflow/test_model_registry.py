@@ -18,6 +18,8 @@ from registry.errors import SourceRefusedError, SourceUnavailableError
 from registry.mlflow.client import ForeignSourceError, MlflowServer, check_source
 from registry.mlflow.model_registry import MlflowRegistry, RegisteredModel, RegisteredVersion
 
+pytestmark = pytest.mark.slow  # imports MLflow: more than a second
+
 
 @pytest.fixture
 def fake(tmp_path: Path) -> Iterator[FakeMlflow]:

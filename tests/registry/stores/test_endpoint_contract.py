@@ -222,6 +222,7 @@ def test_a_status_and_annotations_can_change_in_one_put(world: World) -> None:
     assert third.status.generation == 4
 
 
+@pytest.mark.slow
 def test_what_was_put_is_listed_at_once(world: World) -> None:
     world.listed(())
     item = world.store.put(endpoint())

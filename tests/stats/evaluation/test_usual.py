@@ -91,6 +91,7 @@ def test_the_rhythm_is_no_drift_and_a_few_other_texts_are_found_in_it() -> None:
     assert found.now != found.reference
 
 
+@pytest.mark.slow
 def test_a_new_version_of_the_same_tokeniser_goes_on_with_what_is_usual() -> None:
     shared, traffic = usual(), Texts()
     traffic.days(watch(shared), 3.2)
@@ -103,6 +104,7 @@ def test_a_new_version_of_the_same_tokeniser_goes_on_with_what_is_usual() -> Non
     assert "week:labels" not in answers  # what a model answers is its own
 
 
+@pytest.mark.slow
 def test_the_first_weekend_is_learnt_and_not_compared_with_weekdays() -> None:
     shared, traffic = usual(), Texts()
     one = watch(shared)
@@ -112,6 +114,7 @@ def test_the_first_weekend_is_learnt_and_not_compared_with_weekdays() -> None:
     assert not one.result().learns_time
 
 
+@pytest.mark.slow
 def test_a_day_that_nobody_counted_is_left_out() -> None:
     shared, traffic = usual(), Texts()
     one = watch(shared)
@@ -138,6 +141,7 @@ def test_drift_is_not_learnt_until_it_lasted_for_a_week() -> None:
     assert shared.statistics["tokens"].rhythm.totals.sum() > 1.5 * before.sum()
 
 
+@pytest.mark.slow
 def test_what_was_learnt_outlives_the_process_and_is_not_learnt_twice() -> None:
     shared, traffic = usual(), Texts()
     traffic.days(watch(shared), 3.5)
@@ -174,6 +178,7 @@ def test_preprocessing_is_the_tokeniser_and_what_it_is_told() -> None:
     assert preprocessing_of(None, "p") == "p"
 
 
+@pytest.mark.slow
 def test_another_topic_at_equal_lengths_is_found_and_told_by_its_buckets() -> None:
     shared, traffic = usual(), Texts()
     one = watch(shared)
@@ -214,6 +219,7 @@ def test_what_was_learnt_before_topics_were_watched_is_read() -> None:
     assert len(again.topic_nulls) == SETTINGS.week.kinds
 
 
+@pytest.mark.slow
 def test_a_release_on_a_day_that_differs_begins_with_how_it_differs() -> None:
     shared, traffic = usual(), Texts()
     one = watch(shared)

@@ -84,6 +84,7 @@ def exporter(written: list[WindowRecord], began: int) -> tuple[dict[str, Any], M
     }, log
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("began", [0, 9, 20])
 def test_counters_are_what_the_windows_gained_since(
     written: list[WindowRecord], began: int
