@@ -230,7 +230,7 @@ async def test_what_a_caller_who_hung_up_had_waiting_never_reaches_the_engine() 
         return sum(len(work.tensors["input_ids"]) for work in engine.works)
 
     async with world_of(endpoint_of(ONE.ref), engine) as world:
-        asked = []
+        asked: list[asyncio.Task[Answer]] = []
         while rows() == len(asked):  # until one has to wait
             call = call_of("w1", request_id=str(len(asked)))
             asked.append(asyncio.create_task(world.pipeline.predict(call)))
