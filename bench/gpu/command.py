@@ -83,7 +83,7 @@ class _Run:
             if (each := device.layout(self.cores, count, shared=self.small)) is not None
         ]
         os.sched_setaffinity(0, layouts[0].load)
-        site = self._site(HEADRACE, prepared, layouts[0], "engine")
+        site = self._site(HEADRACE, prepared, layouts[0], f"{precision}-engine")
         interpreter = Path(sys.executable)
         if site.environment is not None:
             interpreter = site.environment / "bin" / "python"
