@@ -24,7 +24,7 @@ from bench.peers.entrants import HEADRACE, SUBJECTS, entrants
 from bench.peers.findings import Results
 from bench.peers.plan import Engine, Entrant, Timing, expected_seconds, rounds
 from bench.peers.race import Race
-from bench.peers.tables import tables
+from bench.peers.tables import shares_table, tables
 from bench.plan import Plan
 from headrace.stack import install
 
@@ -37,7 +37,7 @@ def main(words: Sequence[str] | None = None) -> int:
     base = Timing(options.warm_up_seconds, options.seconds)
     chosen = [
         each
-        for each in entrants(tuple(options.peers), small=options.small)
+        for each in entrants(tuple(options.peers), small=options.small, shares=options.shares)
         if options.engine is None or each.engine is Engine(options.engine)
     ]
     minutes = expected_seconds(chosen, options.rounds, base) / 60
@@ -105,7 +105,7 @@ def versions() -> dict[str, str]:
 
 
 def _write(options: argparse.Namespace, results: Results, kept: dict[str, object]) -> None:
-    made = tables(results, versions())
+    made = shares_table(results) if options.shares else tables(results, versions())
     for name, text in made.items():
         print(f"\n{name}\n\n{text}")
     if options.json is not None:
@@ -113,6 +113,7 @@ def _write(options: argparse.Namespace, results: Results, kept: dict[str, object
     if options.document is not None:
         text = options.document.read_text(encoding="utf-8")
         options.document.write_text(studies.written(text, made, "measured"), encoding="utf-8")
+    if options.document is not None and not options.shares:
         plots.draw(results, options.document.parent / "images")
 
 
@@ -126,6 +127,12 @@ def _options(words: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument(
         "--source", action="store_true", help="Headrace as its source, without compiled modules"
+    )
+    parser.add_argument(
+        "--shares",
+        action="store_true",
+        help="only the loads of the goals, and the processor time a request by process; writes "
+        "that table alone",
     )
     parser.add_argument("--rounds", type=int, default=3, help="rounds of each, interleaved")
     parser.add_argument("--seconds", type=float, default=1.8, help="least measured time of a load")

@@ -8,6 +8,7 @@ _BOTH = (Engine.REAL, Engine.SIMULATED)
 HEADRACE = "Headrace"
 ENSEMBLE = "Triton ensemble"
 UNBATCHED = "Triton ensemble, no batcher"
+FASTAPI = "FastAPI"
 SIXTY = "60-line gateway"
 BARE = "bare uvicorn"
 ALONE = "engine alone"  # no server: ONNX Runtime over the same texts, bench/rawengine.py
@@ -48,7 +49,7 @@ SUBJECTS = (
         lock="ensemble",
     ),
     Subject(
-        "FastAPI",
+        FASTAPI,
         'ONNX Runtime in process; two uvicorn workers (page "Server Workers"), plain `def` '
         '("Concurrency and async / await"), one thread a worker (Starlette\'s "Thread Pool"), '
         "uvloop and httptools; no batching; no deadline of its own",
@@ -124,16 +125,25 @@ SUBJECTS = (
 )
 
 
-def entrants(names: tuple[str, ...] = (), *, small: bool = False) -> list[Entrant]:
+# Those whose processor time is shown by process, unless others are named.
+SHARING = (HEADRACE, UNBATCHED, FASTAPI, SIXTY)
+
+
+def entrants(
+    names: tuple[str, ...] = (), *, small: bool = False, shares: bool = False
+) -> list[Entrant]:
     """Everybody on every engine that they can compute on, or those of these names."""
+    if shares and not names:
+        names = SHARING
     return [
         Entrant(
             subject=each.name,
             engine=engine,
             start_seconds=each.start_seconds,
-            starts=2 if each.deadline and each.name != HEADRACE else 1,
+            starts=2 if each.deadline and each.name != HEADRACE and not shares else 1,
             floor=not each.computes,
             small=small,
+            shares=shares,
         )
         for each in SUBJECTS
         for engine in each.engines

@@ -21,6 +21,8 @@ class Round:
         refused_per_second: answered with 408, 429, 503 or 504.
         failed: any other end, or none.
         generator_late_ms: how far the load generator was behind: small, or it was the limit.
+        processor: microseconds of processor time an answered request, by what took it (see
+            ``shares``); empty in results of earlier versions.
     """
 
     per_second: float
@@ -31,6 +33,7 @@ class Round:
     refused_per_second: float
     failed: int
     generator_late_ms: float
+    processor: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass

@@ -15,6 +15,7 @@ MANY = 16  # texts of a request that has many
 TIMES = (0.5, 0.8, 1.0, 1.5, 4.0)
 
 ENGINE_ALONE_TIMES = 3  # as long as another load
+ALONE_ROWS = (1, 2, 4, 8, 16, 64)  # of a run of the engine alone, where processor time is shown
 
 _LOADGEN_SECONDS = 0.7  # the load generator's own start
 _JUDGING_SECONDS = 6.0
@@ -72,6 +73,12 @@ PACES = {
     Engine.SIMULATED: Pace(1000.0, 4000, CALLERS),
 }
 
+# The loads whose processor time is shown by process: those of the goals.
+SHARES = {
+    Engine.REAL: (Load(1, 2), Load(1, 64)),
+    Engine.SIMULATED: (Load(1, 128), Load(MANY, 128)),
+}
+
 
 @dataclass(frozen=True)
 class Timing:
@@ -101,6 +108,7 @@ class Entrant:
         starts: how often it is started in a visit.
         floor: whether it only answers, one text a request and under closed loads.
         small: whether it gets a few loads alone, to see that it runs.
+        shares: whether it gets those loads alone whose processor time is shown by process.
     """
 
     subject: str
@@ -109,10 +117,13 @@ class Entrant:
     starts: int = 1
     floor: bool = False
     small: bool = False
+    shares: bool = False
 
     @property
     def closed(self) -> tuple[Load, ...]:
         """The closed loads of a visit."""
+        if self.shares:
+            return SHARES[self.engine]
         if self.small:
             return (Load(1, 2),) if self.floor else (Load(1, 2), Load(MANY, 1))
         one = tuple(Load(1, callers) for callers in CALLERS)
@@ -123,7 +134,7 @@ class Entrant:
     @property
     def open(self) -> tuple[Load, ...]:
         """The open loads of a visit, at multiples of the peak of its closed ones."""
-        if self.floor:
+        if self.floor or self.shares:
             return ()
         chosen = (TIMES[0], TIMES[-1]) if self.small else TIMES
         return tuple(Load(times=times) for times in chosen)
@@ -142,7 +153,7 @@ def expected_seconds(entrants: Sequence[Entrant], count: int, base: Timing) -> f
         loads = sum(_seconds(each.engine, load, base) for load in each.closed + each.open)
         total += count * (each.start_seconds * each.starts + loads)
         total += _JUDGING_SECONDS
-    return total + count * ENGINE_ALONE_TIMES * base.seconds
+    return total + count * max(ENGINE_ALONE_TIMES, len(ALONE_ROWS)) * base.seconds
 
 
 def _seconds(engine: Engine, load: Load, base: Timing) -> float:

@@ -20,10 +20,11 @@ import msgspec
 import numpy as np
 
 from bench import corpus, load, processes
-from bench.peers import comparison, environments, model
+from bench.peers import comparison, environments, model, shares
 from bench.peers.entrants import subject
 from bench.peers.findings import Answers, Failure, Results, Round
 from bench.peers.plan import (
+    ALONE_ROWS,
     DEADLINE_SECONDS,
     ENGINE_ALONE_TIMES,
     MANY,
@@ -67,7 +68,7 @@ class Race:
             for entrant in entrants:
                 self._attempt(entrant, number)
             if any(each.engine is Engine.REAL and not each.small for each in entrants):
-                self._engine_alone()
+                self._engine_alone(ALONE_ROWS if entrants[0].shares else (1,))
         return self.results
 
     def _attempt(self, entrant: Entrant, number: int) -> None:
@@ -148,6 +149,7 @@ class Race:
         patience = PATIENT_SECONDS if rate is None else DEADLINE_SECONDS
         base = Timing(self.plan.warm_up_seconds, self.plan.seconds)
         told = timing(visited.engine, each, base)
+        meter = shares.Meter()
         result = load.offer(
             load.Load(
                 host="127.0.0.1",
@@ -175,6 +177,7 @@ class Race:
             refused_per_second=refused / result.seconds,
             failed=result.offered - good.count - refused,
             generator_late_ms=result.send_late_p99_ms,
+            processor=meter.a_request(result.answered),
         )
 
     def _requests(self, who: Subject, texts: int) -> list[str]:
@@ -204,10 +207,10 @@ class Race:
         """Waits until what an overload left in the peer is done."""
         _post(running, json.dumps(who.body(corpus.replay()[:1])))
 
-    def _engine_alone(self) -> None:
-        """ONNX Runtime with nothing around it, on the same core, one row a run."""
-        seconds = ENGINE_ALONE_TIMES * self.plan.seconds
-        words = str(self.prepared.package), str(seconds), "1"
+    def _engine_alone(self, sizes: Sequence[int]) -> None:
+        """ONNX Runtime with nothing around it, on the same core, by rows a run."""
+        seconds = max(ENGINE_ALONE_TIMES, len(sizes)) * self.plan.seconds
+        words = str(self.prepared.package), str(seconds), *map(str, sizes)
         command = processes.python("bench.rawengine", *words)
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
             os.sched_setaffinity(process.pid, [self.plan.under_test])

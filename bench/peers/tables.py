@@ -3,16 +3,25 @@
 import math
 from collections.abc import Callable, Sequence
 
-from bench.peers.entrants import ALONE, BARE, ENSEMBLE, HEADRACE, SIXTY, SUBJECTS, UNBATCHED
+from bench.peers import shares
+from bench.peers.entrants import (
+    ALONE,
+    BARE,
+    ENSEMBLE,
+    FASTAPI,
+    HEADRACE,
+    SIXTY,
+    SUBJECTS,
+    UNBATCHED,
+)
 from bench.peers.findings import Finding, Results, middle
-from bench.peers.plan import CALLERS, MANY, TIMES, Engine, Load
+from bench.peers.plan import CALLERS, MANY, SHARES, TIMES, Engine, Load
 
 _NOTHING = "-"
 _PICTURE = (
     "![The {engine} engine: requests a second and their p99 by callers, and answers within the "
     "deadline by what is offered](images/peers-{engine}.svg)"
 )
-_FASTAPI = "FastAPI"
 _ENSEMBLES = (ENSEMBLE, UNBATCHED)
 _BUSY = 64  # callers at which peers are set beside each other
 _BATCHING = ("BentoML", "LitServe", "mosec", "MLServer", "Infinity")
@@ -31,6 +40,48 @@ def tables(results: Results, versions: dict[str, str]) -> dict[str, str]:
         made[f"peers-{engine}-many"] = _table(results, engine, many, _rate_and_latency(MANY))
         made[f"peers-{engine}-open"] = _table(results, engine, opened, _goodput)
     return made
+
+
+def shares_table(results: Results) -> dict[str, str]:
+    """Marker's name -> table of whose processor time a request takes, and of the engine alone."""
+    heads = ["a request", "req/s", "p50; p99, ms", "core's time a request", *shares.UNDER_TEST,
+             "no one of these", "other core: generator, Kafka"]  # fmt: skip
+    lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
+    for engine in Engine:
+        for load in SHARES[engine]:
+            for subject in SUBJECTS:
+                found = results.find(subject.name, engine, load)
+                if found is not None:
+                    name = f"{subject.name}, {engine} engine, {load.name}"
+                    lines.append(f"| {name} | " + " | ".join(_shares(found)) + " |")
+    alone = ["| rows a run | rows/s | microseconds a row |", "|---|---|---|"]
+    for size, rates in results.alone.items():
+        alone.append(f"| {size} | {_spread(rates)} | {_number(1e6 / middle(rates))} |")
+    return {"peers-shares": "\n".join(lines), "peers-alone": "\n".join(alone)}
+
+
+def _shares(found: Finding) -> list[str]:
+    """The cells of a load: medians of its rounds, microseconds a request."""
+    rate = middle(found.values("per_second"))
+    taken = [each.processor for each in found.rounds]
+
+    def cell(role: str) -> str:
+        microseconds = middle([each.get(role, 0.0) for each in taken])
+        return _number(microseconds) if microseconds > 0 else _NOTHING
+
+    rest = [
+        1e6 / each.per_second - shares.under_test(each.processor)
+        for each in found.rounds
+        if each.per_second > 0
+    ]
+    return [
+        _number(rate),
+        f"{_number(middle(found.values('p50')))}; {_number(middle(found.values('p99')))}",
+        _number(1e6 / rate) if rate > 0 else _NOTHING,
+        *(cell(role) for role in shares.UNDER_TEST),
+        _number(middle(rest)),
+        ", ".join(cell(role) for role in (shares.GENERATOR, shares.KAFKA)),
+    ]
 
 
 def _who(results: Results, versions: dict[str, str]) -> str:
@@ -158,7 +209,7 @@ def _goals(results: Results) -> str:
         *(
             (f"p99 there, to {who}'s", "≤ 1.0", ours(real, busy, "p99", who)) for who in _ENSEMBLES
         ),
-        ("2 callers, median, to FastAPI's", "≤ 1.05", ours(real, Load(1, 2), "p50", _FASTAPI)),
+        ("2 callers, median, to FastAPI's", "≤ 1.05", ours(real, Load(1, 2), "p50", FASTAPI)),
         *(
             (f"real engine, {_BUSY} callers, to {who}", "≥ 3, or 1.2 where it pads nothing",
              ours(real, busy, "per_second", who))

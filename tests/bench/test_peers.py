@@ -3,8 +3,10 @@
 import json
 import math
 import os
+import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,13 +14,14 @@ import psutil
 import pytest
 
 from bench import studies
-from bench.peers import comparison, findings
+from bench.peers import comparison, findings, shares
 from bench.peers.__main__ import versions
-from bench.peers.entrants import ENSEMBLE, HEADRACE, SUBJECTS, entrants
+from bench.peers.entrants import ENSEMBLE, HEADRACE, SHARING, SUBJECTS, entrants
 from bench.peers.findings import Answers, Failure, Finding, Results, Round
 from bench.peers.plan import (
     DEADLINE_SECONDS,
     MANY,
+    SHARES,
     TIMES,
     Engine,
     Entrant,
@@ -30,7 +33,7 @@ from bench.peers.plan import (
 )
 from bench.peers.plots import draw, picture
 from bench.peers.started import started
-from bench.peers.tables import tables
+from bench.peers.tables import shares_table, tables
 from bench.processes import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -251,3 +254,65 @@ def test_every_peer_has_a_lock_and_its_version_is_known() -> None:
     known = versions()
     assert set(known) == {each.name for each in SUBJECTS if each.lock is not None}
     assert all(known.values())
+
+
+# Whose processor time a request takes
+
+
+@pytest.mark.parametrize(
+    ("command", "role"),
+    [
+        ("python -P -m gateway.main --http-port=1", shares.GATEWAY),
+        ("python -P -m bench.peers.servers.sixty_lines 1 2", shares.GATEWAY),
+        ("/a/tritonserver/bin/tritonserver --model-repository=/m", shares.TRITON),
+        ("/a/tritonserver/backends/python/triton_python_backend_stub /m/minilm-v1/1/model.py x",
+         shares.ENGINE),
+        ("/a/tritonserver/backends/python/triton_python_backend_stub /m/tokenizer/1/model.py x",
+         shares.TOKENISER),
+        ("java -Xmx256m -cp libs kafka.Kafka server.properties", shares.KAFKA),
+        ("python -P -m registry.loader_main", shares.REST),
+    ],
+)  # fmt: skip
+def test_a_process_is_known_by_its_command_line(command: str, role: str) -> None:
+    assert shares.role_of(command) == role
+
+
+@pytest.mark.slow
+def test_the_meter_counts_processes_below_this_one_and_those_that_have_ended() -> None:
+    spin = "import time\nwhile time.process_time() < 0.3: pass\n"
+    meter = shares.Meter()
+    assert meter.a_request(0) == {}
+    subprocess.run([sys.executable, "-c", spin], check=True)
+    wait = f"{spin}print(flush=True)\ninput()"
+    with subprocess.Popen(
+        [sys.executable, "-c", wait, "gateway.main"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        found = meter.a_request(100)
+        process.communicate(b"\n")
+    assert found[shares.GENERATOR] >= 2900  # microseconds of a hundredth of 0.3 s
+    assert found[shares.GATEWAY] >= 2900
+
+
+def test_shares_of_the_core_and_what_no_process_took_add_up_to_the_time_of_a_request() -> None:
+    taken = {shares.ENGINE: 3000.0, shares.GATEWAY: 500.0, shares.GENERATOR: 70.0}
+    rounds_ = [replace(of(250), processor=taken), replace(of(200), processor=taken)]
+    results = found((HEADRACE, Engine.REAL, Load(1, 64), rounds_))
+    results.alone = {"1": [290.0], "4": [310.0]}
+    made = shares_table(results)
+    cells = [each.strip() for each in line(made["peers-shares"], HEADRACE).split("|")[2:-1]]
+    # requests/s, p50 and p99, time of a request, five roles, nobody's, other core
+    assert cells == [
+        "225", "5; 10", "4,444", "3,000", "-", "500", "-", "-", "1,000", "70, -",
+    ]  # fmt: skip
+    assert "| 4 | 310 | 3,226 |" in made["peers-alone"]
+
+
+def test_where_shares_are_asked_for_only_their_loads_are_made() -> None:
+    chosen = entrants(shares=True)
+    assert {each.subject for each in chosen} == set(SHARING)
+    for each in chosen:
+        assert each.closed == SHARES[each.engine]
+        assert each.open == ()
+        assert each.starts == 1
