@@ -38,6 +38,7 @@ COMPILED = (
     "gateway/batching/schedule.py",
     "gateway/engine/echo.py",
     "gateway/engine/fleet.py",
+    "gateway/engine/http2.py",
     "gateway/engine/protocol.py",
     "gateway/engine/triton.py",
     "gateway/events/buffer.py",

@@ -214,7 +214,7 @@ def table(found: Sequence[Chunks]) -> str:
             sum(each.parts.get(part, 0.0) for each in chunks) / len(chunks) for chunks in loads
         ]
         line(part, [share * each for share, each in zip(shares, loop, strict=True)])
-    line("gRPC's own thread", [max(0.0, a - b) for a, b in zip(whole, loop, strict=True)])
+    line("other threads", [max(0.0, a - b) for a, b in zip(whole, loop, strict=True)])
     line("**all**", whole)
     line("**all, a text**", [each / load.texts for each, load in zip(whole, LOADS, strict=True)])
     line("blocks of memory held while the engine computes",

@@ -1,8 +1,8 @@
-"""The client of one Triton over gRPC: one channel, raw tensors, a deadline on every call.
+"""The client of one Triton over gRPC: one connection, raw tensors, a deadline on every call.
 
-It uses the Open Inference Protocol through ``tritonclient``'s generated stubs, but not its client
-class, which copies every tensor. If no server listens at the address, a call fails at once, and the
-channel tries to connect again at least once a second.
+It uses the messages of the Open Inference Protocol that ``tritonclient`` has, but not its client
+class, which copies every tensor, nor gRPC's (see ``unary.py``). If no server listens at the
+address, a call fails at once, and the next one tries to connect again.
 """
 
 import math
@@ -10,8 +10,9 @@ from typing import Any
 
 import grpc
 import numpy as np
+from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
-from tritonclient.grpc import service_pb2, service_pb2_grpc
+from tritonclient.grpc import service_pb2
 
 from gateway.engine.protocol import (
     EngineError,
@@ -22,21 +23,10 @@ from gateway.engine.protocol import (
     EngineUnavailableError,
     Work,
 )
+from gateway.engine.unary import CallError, UnaryClient
 
-_OPTIONS = (
-    ("grpc.max_send_message_length", -1),
-    ("grpc.max_receive_message_length", -1),
-    # A Triton that was restarted is found within a second, however many tries have failed.
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 1000),
-    ("grpc.max_reconnect_backoff_ms", 1000),
-    # Finds a host that is gone without closing its connections. Triton closes a connection with
-    # more frequent pings.
-    ("grpc.keepalive_time_ms", 30_000),
-    ("grpc.keepalive_timeout_ms", 5_000),
-    ("grpc.use_local_subchannel_pool", 1),
-    ("grpc.enable_retries", 0),  # the batcher decides what is sent again, and where
-)
+_INFER = "/inference.GRPCInferenceService/ModelInfer"
+_READY = "/inference.GRPCInferenceService/ModelReady"
 
 _DATATYPES = {np.dtype(np.int64): "INT64", np.dtype(np.int32): "INT32"}
 
@@ -53,34 +43,33 @@ class TritonEngine:
 
     def __init__(self, address: str) -> None:
         self._address = address
-        self._channel = grpc.aio.insecure_channel(address, options=_OPTIONS)
-        self._stub = service_pb2_grpc.GRPCInferenceServiceStub(self._channel)
+        self._client = UnaryClient(address)
 
     async def infer(self, work: Work, timeout_seconds: float) -> NDArray[np.float32]:
         """The result of one batch; see ``Engine`` in ``gateway/engine/protocol.py``."""
+        message = infer_request(work).SerializeToString()
         try:
-            response = await self._stub.ModelInfer(infer_request(work), timeout=timeout_seconds)
-        except grpc.aio.AioRpcError as error:
-            raise engine_error(error.code(), error.details() or "", self._address) from error
-        except grpc.aio.UsageError as closed:  # the channel was closed under the call
-            raise EngineUnavailableError(f"{self._address}: {closed}") from closed
+            answer = await self._client.call(_INFER, message, timeout_seconds)
+        except CallError as error:
+            raise engine_error(error.code, error.details, self._address) from error
+        try:
+            response = service_pb2.ModelInferResponse.FromString(answer)
+        except DecodeError as broken:
+            raise EngineModelError(f"{self._address}: the answer is no message") from broken
         return result(response, work.output)
 
     async def ready(self, model: str, timeout_seconds: float) -> bool:
         """Whether Triton answers and calls the model ready."""
-        request = service_pb2.ModelReadyRequest(name=model)
+        message = service_pb2.ModelReadyRequest(name=model).SerializeToString()
         try:
-            # Waits for a connection within the timeout: a probe is what looks for a lost Triton.
-            response = await self._stub.ModelReady(
-                request, timeout=timeout_seconds, wait_for_ready=True
-            )
-        except (grpc.aio.AioRpcError, grpc.aio.UsageError):
+            answer = await self._client.call(_READY, message, timeout_seconds)
+            return bool(service_pb2.ModelReadyResponse.FromString(answer).ready)
+        except (CallError, DecodeError):
             return False
-        return bool(response.ready)
 
     async def close(self) -> None:
         """Closes the connection; calls in flight fail as unavailable."""
-        await self._channel.close()
+        await self._client.close()
 
 
 def infer_request(work: Work) -> Any:  # noqa: ANN401 - protobuf's messages have no types
