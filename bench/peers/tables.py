@@ -57,7 +57,11 @@ def shares_table(results: Results) -> dict[str, str]:
     alone = ["| rows a run | rows/s | microseconds a row |", "|---|---|---|"]
     for size, rates in results.alone.items():
         alone.append(f"| {size} | {_spread(rates)} | {_number(1e6 / middle(rates))} |")
-    return {"peers-shares": "\n".join(lines), "peers-alone": "\n".join(alone)}
+    return {
+        "peers-shares": "\n".join(lines),
+        "peers-alone": "\n".join(alone),
+        "peers-shares-goals": _goals(results, all_of_them=False),
+    }
 
 
 def _shares(found: Finding) -> list[str]:
@@ -148,20 +152,21 @@ def _rate_and_latency(texts: int) -> _Cell:
 
 def _goodput(results: Results, finding: Finding) -> str:
     """Answers in time a second, and their share of the peak of the same round."""
-    shares = _ratios(finding.values("in_time_per_second"), _peaks(results, finding))
+    peaks = _peaks(results, finding.subject, finding.engine)
+    shares = _ratios(finding.values("in_time_per_second"), peaks)
     shown = f"{_spread(finding.values('in_time_per_second'))}; {middle(shares):.2f}"
     failed = sum(each.failed for each in finding.rounds)
     return shown if not failed else f"{shown}; {failed} failed"
 
 
-def _peaks(results: Results, finding: Finding) -> list[float]:
+def _peaks(results: Results, who: str, engine: Engine) -> list[float]:
     """The most requests a second of any closed load with one text, by round."""
-    found = [results.find(finding.subject, finding.engine, Load(1, each)) for each in CALLERS]
+    found = [results.find(who, engine, Load(1, each)) for each in CALLERS]
     rates = [each.values("per_second") for each in found if each is not None]
     return [max(of_round) for of_round in zip(*rates, strict=False)]
 
 
-def _goals(results: Results) -> str:
+def _goals(results: Results, *, all_of_them: bool = True) -> str:
     """What the issue asks of one run on these cores, as ratios within a round."""
     real, simulated = Engine.REAL, Engine.SIMULATED
 
@@ -170,8 +175,7 @@ def _goals(results: Results) -> str:
         return [] if found is None else found.values(name)
 
     def peak(who: str, engine: Engine) -> list[float]:
-        found = results.find(who, engine, Load(1, CALLERS[0]))
-        return [] if found is None else _peaks(results, found)
+        return _peaks(results, who, engine)
 
     def ours(engine: Engine, load: Load, name: str, other: str) -> list[float]:
         return _ratios(values(HEADRACE, engine, load, name), values(other, engine, load, name))
@@ -227,7 +231,11 @@ def _goals(results: Results) -> str:
         ),
     ]  # fmt: skip
     lines = ["| what | goal | found |", "|---|---|---|"]
-    lines += [f"| {what} | {goal} | {_ratio(found)} |" for what, goal, found in rows]
+    lines += [
+        f"| {what} | {goal} | {_ratio(found)} |"
+        for what, goal, found in rows
+        if found or all_of_them
+    ]
     return "\n".join(lines)
 
 
