@@ -16,7 +16,8 @@ from headrace.errors import BadDocumentError
 
 DOCS = Path(__file__).parents[3] / "docs"
 PAGE = (DOCS / "endpoints.md").read_text(encoding="utf-8")
-ROW = re.compile(r"^\| `([\w.\[\]]+)` \| (`(.+?)`|needed|see above) \|", re.MULTILINE)
+# Of a table of three columns: field, default, meaning.
+ROW = re.compile(r"^\| `([\w.\[\]]+)` \| (`(.+?)`|needed|see above) \| .+\|$", re.MULTILINE)
 HEAD: dict[str, object] = {
     "apiVersion": "headrace.dev/v1alpha1",
     "kind": "ModelEndpoint",
