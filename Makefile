@@ -57,7 +57,7 @@ $(VENV)/.dev: $(VENV)/.uv locks/dev.txt locks/build.txt pyproject.toml
 	@touch $@ $(VENV)/.local
 
 # Side by side, for mypy keeps one core busy: of two, one would else have nothing to do.
-check: $(VENV)/.dev  ## ruff, mypy, import-linter and the quick unit tests: under a minute
+check: $(VENV)/.dev  ## ruff, mypy, import-linter and the quick unit tests: 45 seconds
 	@$(MAKE) --no-print-directory -j 3 lint types quick
 
 lint: $(VENV)/.dev  ## ruff (rules and format) and the import layers
@@ -68,7 +68,7 @@ lint: $(VENV)/.dev  ## ruff (rules and format) and the import layers
 types: $(VENV)/.dev  ## strict type checking
 	$(BIN)/mypy $(CODE)
 
-# Fewer examples of each property, and nothing that takes a second by itself; CI runs them all. No
+# Fewer examples of each property, and nothing that takes long by itself; CI runs them all. No
 # plugin of a tool that no quick test uses: importing Schemathesis takes each process a second.
 quick: $(VENV)/.dev  ## the unit tests that are quick, with fewer random examples
 	$(BIN)/pytest -n auto --dist worksteal -m "not slow and not real and not export and not soak and not cluster" --hypothesis-profile=quick -p no:schemathesis -p no:anyio $(PYTEST_FLAGS)
