@@ -4,6 +4,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from contracts.model import ModelRef
 
+# The name of the key that Triton asks loaders for, in its flags and in the metadata of calls.
+CONTROL_KEY = "headrace-key"
+
 
 class CostPoint(BaseModel):
     """Warm-up's measurement of one batch shape on the engine at hand."""

@@ -53,6 +53,7 @@ async def _run(settings: LoaderSettings, environment: Mapping[str, str]) -> None
         settings.triton_grpc,
         call_seconds=settings.call_timeout_seconds,
         load_seconds=settings.load_timeout_seconds,
+        key_file=None if not settings.triton_key_file else Path(settings.triton_key_file),
     )
     packages = LocalPackages(PackageStore(settings.store_url), settings.state_dir / "packages")
     try:

@@ -24,6 +24,9 @@ class LoaderSettings:
         metadata={"help": "Folder for what this loader keeps: local packages, its ledger."}
     )
     triton_grpc: str = option("127.0.0.1:8001", "Triton's gRPC address, host:port.")
+    triton_key_file: str = option(
+        "", "File with the key that Triton asks for before it loads a model; empty: it asks none."
+    )
     advertise_grpc: str = option("", "Address at which gateways reach it; empty: the same.")
     model_repository: str = option(
         "", "Model repository folder that Triton reads too; empty: upload the files to it."

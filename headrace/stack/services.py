@@ -129,6 +129,7 @@ def _triton(
         http_port=replica.http_port,
         grpc_port=replica.grpc_port,
         metrics_port=replica.metrics_port,
+        control_key=triton.control_key(home.control_key_of(replica.name)),
     )
     return Service(
         name=replica.name,
@@ -155,7 +156,10 @@ def _loader(
     settings: StackSettings, home: Home, env: Mapping[str, str], replica: LoaderReplica
 ) -> Service:
     # An existing Triton need not share our disk: its models are sent to it.
-    repository = "" if replica.triton is None else str(home.repository_of(replica.triton.name))
+    repository = key_file = ""
+    if replica.triton is not None:
+        repository = str(home.repository_of(replica.triton.name))
+        key_file = str(home.control_key_of(replica.triton.name))
     return Service(
         name=replica.name,
         argv=_python(
@@ -165,6 +169,7 @@ def _loader(
             store_url=_store_url(settings, home),
             state_dir=home.root / replica.name,
             triton_grpc=replica.triton_grpc,
+            triton_key_file=key_file,
             model_repository=repository,
             loader_name=replica.report,
             metrics_port=replica.metrics_port,

@@ -110,6 +110,10 @@ class Home:
         """What the embedded Triton of this name loads from."""
         return self.root / triton / "model-repository"
 
+    def control_key_of(self, triton: str) -> Path:
+        """The key that the embedded Triton of this name asks its loader for."""
+        return self.root / triton / "control-key"
+
     @property
     def receipt_keys(self) -> Path:
         """Keys that sign the gateway's answers; made at its first start."""

@@ -7,15 +7,17 @@ older numpy that only its Python front needs. It never loads a model: that is th
 import ctypes
 import os
 import platform
+import secrets
 import shutil
 import sys
 import sysconfig
 from collections.abc import Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from contracts.loading import CONTROL_KEY
 from headrace.errors import MachineError
 from headrace.stack import install
 from headrace.stack.own_process import START_SECONDS, OwnProcess, answers
@@ -23,6 +25,7 @@ from headrace.stack.own_process import START_SECONDS, OwnProcess, answers
 GLIBC = (2, 35)
 STOP_SECONDS = 10.0
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
+RESTRICTED = "model-repository,shared-memory,trace,logging"
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - the fixed place of POSIX shared memory
 
 
@@ -58,6 +61,7 @@ class TritonServer:
     metrics_port: int = 8002
     host: str = "127.0.0.1"
     exit_timeout_seconds: int = 3
+    control_key: str = field(default="", repr=False)  # whoever loads models has to know it
 
     @property
     def grpc(self) -> str:
@@ -175,6 +179,32 @@ def command(files: TritonFiles, server: TritonServer) -> list[str]:
         f"--exit-timeout-secs={server.exit_timeout_seconds}",
         "--http-thread-count=2",
         f"--backend-config=python,shm-region-prefix-name={prefix}",
+        *restriction(server.control_key),
+    ]
+
+
+def control_key(file: Path) -> str:
+    """The key in the file, which is made with a new one, for its owner only, if missing."""
+    if not file.is_file():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        aside = file.with_name(f".{file.name}.{os.getpid()}")
+        with os.fdopen(os.open(aside, os.O_WRONLY | os.O_CREAT, 0o600), "w") as made:
+            made.write(secrets.token_hex(32))
+        aside.replace(file)
+    return file.read_text(encoding="ascii").strip()
+
+
+def restriction(control_key: str) -> list[str]:
+    """The flags by which only who knows the key may load models, or see into the server's memory.
+
+    Whoever may load a model may load one of Python code. The words are the same in
+    docker/triton/start.
+    """
+    if not control_key:
+        return []
+    return [
+        f"--grpc-restricted-protocol={RESTRICTED}:{CONTROL_KEY}={control_key}",
+        f"--http-restricted-api={RESTRICTED}:{CONTROL_KEY}={control_key}",
     ]
 
 

@@ -8,6 +8,7 @@ stays ready is run.
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 import grpc
@@ -15,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tritonclient.grpc import model_config_pb2, service_pb2, service_pb2_grpc
 
+from contracts.loading import CONTROL_KEY
 from registry.errors import (
     BackendMissingError,
     ModelProcessGoneError,
@@ -41,6 +43,7 @@ _OPTIONS = (
 )
 
 Overrides = Mapping[str, str | bytes]
+Metadata = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,14 +98,24 @@ class GrpcTriton:
         target: ``host:port`` of its gRPC.
         call_seconds: deadline of a short call.
         load_seconds: deadline of a load, of an unload, and of one warm-up batch.
+        key_file: file with the key that Triton asks for before it loads a model; it is read at each
+            load, because a Triton that restarts may have another.
     """
 
-    def __init__(self, target: str, *, call_seconds: float, load_seconds: float) -> None:
+    def __init__(
+        self,
+        target: str,
+        *,
+        call_seconds: float,
+        load_seconds: float,
+        key_file: Path | None = None,
+    ) -> None:
         self._channel = grpc.aio.insecure_channel(target, options=_OPTIONS)
         self._stub = service_pb2_grpc.GRPCInferenceServiceStub(self._channel)
         self._target = target
         self._call_seconds = call_seconds
         self._load_seconds = load_seconds
+        self._key_file = key_file
         self._known: dict[str, Running] = {}  # asked once while a model stays as it was loaded
 
     async def held(self, names: Iterable[str]) -> Mapping[str, Running]:
@@ -147,14 +160,14 @@ class GrpcTriton:
                 request.parameters[key].string_param = value
         self._known.pop(name, None)
         try:
-            await self._answer(self._stub.RepositoryModelLoad, request)
+            await self._answer(self._stub.RepositoryModelLoad, request, self._control())
         finally:
             self._known.pop(name, None)  # what was asked meanwhile
 
     async def unload(self, name: str) -> None:
         """Unloads a model; see the Protocol."""
         request = service_pb2.RepositoryModelUnloadRequest(model_name=name)
-        await self._answer(self._stub.RepositoryModelUnload, request)
+        await self._answer(self._stub.RepositoryModelUnload, request, self._control())
 
     async def infer(self, name: str, inputs: Mapping[str, NDArray[np.integer]]) -> tuple[int, int]:
         """Runs one batch; see the Protocol."""
@@ -171,9 +184,24 @@ class GrpcTriton:
         """Closes the channel."""
         await self._channel.close()
 
-    async def _answer(self, call: Callable[..., Awaitable[Any]], request: object) -> Any:  # noqa: ANN401
+    def _control(self) -> Metadata:
+        """The metadata that Triton asks for before it loads or unloads a model."""
+        if self._key_file is None:
+            return ()
         try:
-            return await call(request, timeout=self._load_seconds)
+            key = self._key_file.read_text(encoding="ascii").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise TritonUnavailableError(f"the key of Triton can't be read: {error}") from error
+        return ((f"triton-grpc-protocol-{CONTROL_KEY}", key),)
+
+    async def _answer(
+        self,
+        call: Callable[..., Awaitable[Any]],
+        request: object,
+        metadata: Metadata = (),
+    ) -> Any:  # noqa: ANN401
+        try:
+            return await call(request, timeout=self._load_seconds, metadata=metadata)
         except grpc.aio.AioRpcError as error:
             raise self._translated(error) from error
 

@@ -3,8 +3,10 @@
 import ast
 import hashlib
 import json
+import os
 import re
 import shlex
+import stat
 import subprocess
 import tomllib
 from pathlib import Path
@@ -151,6 +153,39 @@ def test_triton_starts_with_the_flags_of_the_local_stack() -> None:
 
     assert comparable(started) == comparable(local)
     assert "/dev/shm/headrace_triton_*" in script
+
+
+def test_triton_makes_a_new_key_at_each_start_that_restricts_what_the_local_one_does(
+    tmp_path: Path,
+) -> None:
+    script = (DOCKER / "triton" / "start").read_text()
+    program = tmp_path / "tritonserver"
+    program.write_text('#!/bin/sh\nfor word in "$@"; do echo "$word"; done\n')
+    program.chmod(0o755)
+    start = tmp_path / "start"
+    start.write_text(script.replace("/opt/tritonserver/bin/tritonserver", str(program)))
+    file = tmp_path / "key"
+    environment = {
+        "PATH": os.environ["PATH"],
+        "TRITON_MODELS": str(tmp_path / "models"),
+        "TRITON_CONTROL_KEY_FILE": str(file),
+    }
+    keys = set()
+    for _ in range(2):
+        told = subprocess.run(
+            ["/bin/sh", start, "--mine"],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        words, key = told.stdout.splitlines(), file.read_text()
+        keys.add(key)
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        assert set(triton.restriction(key)) <= set(words)
+        assert words[-1] == "--mine"
+    assert len(keys) == 2
+    assert {len(bytes.fromhex(key)) for key in keys} == {32}
 
 
 def test_kafka_runs_on_the_settings_of_the_local_stack() -> None:

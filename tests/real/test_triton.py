@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import httpx
 import numpy as np
 import onnxruntime
 import pytest
@@ -19,6 +20,7 @@ from gateway_world import FakeEngine
 from loaded_script import loaded
 from model_processes import model_processes
 from numpy.typing import NDArray
+from own_ports import own_ports
 from registry_fakes import endpoint
 from served_models import asked, converted
 from tiny_models import VOCABULARY, classifier
@@ -32,7 +34,7 @@ from contracts.tasks import Task
 from contracts.tensors import Datatype, TensorSpec
 from gateway.engine.protocol import EngineError, EngineModelError, Work
 from gateway.engine.triton import TritonEngine
-from headrace.stack.triton import TritonProcess
+from headrace.stack.triton import TritonFiles, TritonProcess, TritonServer, control_key
 from registry.convert import package
 from registry.errors import (
     BackendMissingError,
@@ -467,6 +469,45 @@ async def reached(client: GrpcTriton) -> None:
                 await asyncio.sleep(0.05)
             else:
                 return
+
+
+async def test_only_who_knows_its_key_loads_models_and_everybody_infers(
+    triton_files: TritonFiles, tmp_path: Path
+) -> None:
+    http, grpc_port, metrics = own_ports(3)
+    file = tmp_path / "control-key"
+    server = TritonServer(
+        tmp_path / "repository", http, grpc_port, metrics, control_key=control_key(file)
+    )
+    process = TritonProcess(triton_files, server, tmp_path / "triton.log")
+    process.start()
+    stranger = GrpcTriton(process.grpc, call_seconds=5.0, load_seconds=LOAD_SECONDS)
+    loader = GrpcTriton(process.grpc, call_seconds=5.0, load_seconds=LOAD_SECONDS, key_file=file)
+    try:
+        await reached(loader)
+        publish(PackageStore((tmp_path / "store").as_uri()), tmp_path / "source", "1")
+        overrides = UploadedFiles().place("m", tmp_path / "source", "python", Split(1, 1))
+        with pytest.raises(TritonUnavailableError, match="restricted"):
+            await stranger.load("m", overrides)
+        assert await stranger.held(["m"]) == {}
+        await loader.load("m", overrides)
+        assert list(await stranger.held(["m"])) == ["m"]
+        with pytest.raises(TritonUnavailableError, match="restricted"):
+            await stranger.unload("m")
+        ids = np.ones((2, 4), np.int64)
+        tensors = {"input_ids": ids, "attention_mask": ids}
+        assert (await stranger.infer("m", tensors))[0] == 2
+        url = f"http://127.0.0.1:{http}/v2"
+        async with httpx.AsyncClient() as client:
+            unload = await client.post(f"{url}/repository/models/m/unload", json={})
+            region = {"key": "/any", "offset": 0, "byte_size": 4}
+            memory = await client.post(f"{url}/systemsharedmemory/region/x/register", json=region)
+            ready = await client.get(f"{url}/models/m/ready")
+        assert [unload.status_code, memory.status_code, ready.status_code] == [403, 403, 200]
+    finally:
+        await stranger.close()
+        await loader.close()
+        process.stop()
 
 
 async def test_tritons_refusals_are_told_apart(triton: TritonProcess, tmp_path: Path) -> None:

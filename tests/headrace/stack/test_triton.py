@@ -1,10 +1,12 @@
 """How the embedded Triton is started. That it runs is shown in tests/real."""
 
 import os
+import stat
 from pathlib import Path
 
 import pytest
 
+from contracts.loading import CONTROL_KEY
 from headrace.errors import MachineError
 from headrace.stack import install, triton
 from headrace.stack.own_process import answers
@@ -25,6 +27,21 @@ def test_models_are_loaded_by_the_api_alone_and_nothing_is_guessed(tmp_path: Pat
     words = triton.command(FILES, TritonServer(tmp_path))
     assert "--model-control-mode=explicit" in words
     assert "--disable-auto-complete-config" in words
+
+
+def test_a_key_is_made_once_for_its_owner_alone_and_restricts_what_strangers_may(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "triton" / "control-key"
+    key = triton.control_key(file)
+    assert triton.control_key(file) == key
+    assert len(bytes.fromhex(key)) == 32
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    words = triton.command(FILES, TritonServer(tmp_path, control_key=key))
+    for flag in ("--grpc-restricted-protocol", "--http-restricted-api"):
+        (said,) = (word for word in words if word.startswith(flag))
+        assert said.endswith(f":{CONTROL_KEY}={key}")
+    assert key not in repr(TritonServer(tmp_path, control_key=key))
 
 
 def test_its_own_libraries_and_this_interpreter_come_first() -> None:

@@ -161,19 +161,18 @@ class World:
     def _held(self) -> str:
         """Every Triton holds what every gateway may send it."""
         wanted = {
-            (endpoint.name, route.ref.version)
+            (route.ref.triton_model, f"{endpoint.name} version {route.ref.version}")
             for endpoint in FileEndpointStore(self.home / "endpoints").list()
             for route in endpoint.status.routes
         }
         for name, url in self.tritons.items():
-            try:
-                index = httpx.post(f"{url}/v2/repository/index", timeout=ASK_SECONDS).json()
-            except (httpx.HTTPError, ValueError) as error:
-                return f"{name} does not answer: {error!r}"
-            ready = [item["name"] for item in index if item.get("state") == "READY"]
             for model, version in wanted:
-                if not any(item.startswith(f"{model}-v{version}-") for item in ready):
-                    return f"{name} does not hold {model} version {version}"
+                try:
+                    answer = httpx.get(f"{url}/v2/models/{model}/ready", timeout=ASK_SECONDS)
+                except httpx.HTTPError as error:
+                    return f"{name} does not answer: {error!r}"
+                if answer.status_code != httpx.codes.OK:
+                    return f"{name} does not hold {version}"
         return ""
 
     def _watchdog(self) -> int:

@@ -20,6 +20,9 @@
   "metrics-host" "0.0.0.0"
   "metrics-port" 9303
   "log-level" (upper $root.Values.logLevel) -}}
+{{- if index . 4 }}
+{{- $_ := set $flags "triton-key-file" "/run/triton-control/key" }}
+{{- end -}}
 - name: loader
   image: {{ include "headrace.image" (list $root $triton.loader.image) }}
   imagePullPolicy: {{ $root.Values.images.pullPolicy }}
@@ -65,6 +68,7 @@
   volumeMounts:
     {{- if index . 4 }}
     - {name: models, mountPath: {{ index . 4 }}}
+    - {name: triton-control, mountPath: /run/triton-control, readOnly: true}
     {{- end }}
     - {name: state, mountPath: /var/lib/headrace}
     - {name: tmp, mountPath: /tmp}
