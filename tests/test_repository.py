@@ -24,6 +24,7 @@ PACKAGES = (
     "dashboards", "controller", "headrace",
 )  # fmt: skip
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+MADE_BY_A_WORKFLOW = ("dist/", "newer-locks.patch")
 FORMS = [ROOT / ".github" / "ISSUE_TEMPLATE" / name for name in ("bug.yml", "feature.yml")]
 
 
@@ -164,6 +165,15 @@ def test_the_make_targets_and_scripts_that_a_workflow_calls_exist(workflow: Path
     assert made - TARGETS == set()
     scripts = [step["run"].split()[0] for step in _steps(workflow) if "run" in step]
     assert [one for one in scripts if "/" in one and not (ROOT / one).is_file()] == []
+
+
+@pytest.mark.parametrize("workflow", WORKFLOWS, ids=_name)
+def test_the_files_that_a_workflow_names_exist(workflow: Path) -> None:
+    content = workflow.read_text(encoding="utf-8")
+    hashed = re.findall(r"'([^']+)'", " ".join(re.findall(r"hashFiles\((.*?)\)", content)))
+    taken = [step["with"] for step in _steps(workflow) if "upload-artifact" in step.get("uses", "")]
+    of_us = [one["path"] for one in taken if not one["path"].startswith(MADE_BY_A_WORKFLOW)]
+    assert [name for name in (*hashed, *of_us) if not list(ROOT.glob(name))] == []
 
 
 @pytest.mark.parametrize("workflow", WORKFLOWS, ids=_name)

@@ -8,6 +8,7 @@ import base64
 import importlib.util
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -68,6 +69,11 @@ class KafkaNode:
     def data_folder(self) -> Path:
         """Kafka's logs and metadata: all that must survive a restart."""
         return self.folder / "data"
+
+    @property
+    def scratch_folder(self) -> Path:
+        """Where Java unpacks the native libraries of its jars, anew at each start."""
+        return self.folder / "scratch"
 
 
 def find_java() -> Path:
@@ -179,6 +185,7 @@ def _java(files: KafkaFiles, node: KafkaNode) -> list[str]:
         "-XX:TieredStopAtLevel=1",  # starts in half the time
         "-XX:+ExitOnOutOfMemoryError",
         "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",  # to standard error
+        f"-Djava.io.tmpdir={node.scratch_folder}",
         "-cp",
         os.pathsep.join(map(str, files.jars)),
     ]
@@ -196,6 +203,12 @@ def format_command(files: KafkaFiles, node: KafkaNode) -> list[str]:
 def server_command(files: KafkaFiles, node: KafkaNode) -> list[str]:
     """Runs the broker until SIGTERM. Its process is Java itself, with no shell around it."""
     return [*_java(files, node), "kafka.Kafka", str(node.properties_file)]
+
+
+def clean(node: KafkaNode) -> None:
+    """Removes what a killed node had unpacked; call before each start."""
+    shutil.rmtree(node.scratch_folder, ignore_errors=True)
+    node.scratch_folder.mkdir(parents=True, exist_ok=True)
 
 
 def format_storage(
@@ -259,6 +272,7 @@ class KafkaProcess(OwnProcess):
         if answers(self.node):
             raise ServiceFailedError(f"something else listens at {self.bootstrap} already")
         lay_out(self.node)
+        clean(self.node)
         format_storage(self._files, self.node)
         self._run(
             "Kafka",

@@ -106,13 +106,18 @@ def _kafka(settings: StackSettings, home: Home, env: Mapping[str, str]) -> Servi
     ports = settings.ports
     node = kafka.KafkaNode(home.kafka, port=ports.kafka, controller_port=ports.kafka_controller)
     kafka.lay_out(node)
+
+    def before_start() -> None:
+        kafka.clean(node)
+        kafka.format_storage(files, node)
+
     return Service(
         name="kafka",
         argv=tuple(kafka.server_command(files, node)),
         env=env,
         cwd=home.kafka,
         ready=probes.accepts(LOOPBACK, ports.kafka),
-        before_start=lambda: kafka.format_storage(files, node),
+        before_start=before_start,
     )
 
 

@@ -14,6 +14,7 @@ from headrace.stack.kafka import (
     KafkaNode,
     KafkaProcess,
     answers,
+    clean,
     find_java,
     format_command,
     lay_out,
@@ -66,6 +67,15 @@ def test_laying_out_keeps_the_data(tmp_path: Path) -> None:
     lay_out(node)
     assert (node.data_folder / "log").read_text() == "kept"
     assert node.properties_file.read_text() == server_properties(node)
+
+
+def test_what_a_killed_node_had_unpacked_is_gone_at_the_next_start(tmp_path: Path) -> None:
+    node = KafkaNode(tmp_path / "kafka")
+    clean(node)
+    (node.scratch_folder / "liblz4-java-1.so").write_bytes(b"left")
+    clean(node)
+    assert list(node.scratch_folder.iterdir()) == []
+    assert f"-Djava.io.tmpdir={node.scratch_folder}" in server_command(FILES, node)
 
 
 def test_jars_that_are_there_are_not_looked_for_again(tmp_path: Path) -> None:
