@@ -120,12 +120,12 @@ class Feedback(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 # Feedback about one answer goes to one partition, by its request id: there a second telling of it
 # is told, whichever gateway it came through. So many groups of answers there are.
-FEEDBACK_LANES = 4
+FEEDBACK_KEYS = 4
 
 
-def lane_of(feedback: Feedback) -> int:
-    """Which of ``FEEDBACK_LANES`` feedback belongs to."""
-    return crc32(feedback.request_id.encode(errors="replace")) % FEEDBACK_LANES
+def partition_key(feedback: Feedback) -> int:
+    """Which of ``FEEDBACK_KEYS`` feedback belongs to."""
+    return crc32(feedback.request_id.encode(errors="replace")) % FEEDBACK_KEYS
 
 
 class StatisticSpec(msgspec.Struct, frozen=True, array_like=True):

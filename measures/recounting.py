@@ -59,7 +59,7 @@ _head = msgspec.json.Decoder(_Head)
 _DELAY_SECONDS = 5.0
 
 
-class Copies:
+class Duplicates:
     """Which messages of a partition are copies, and which feedback, by the raw messages alone.
 
     It knows nothing of what the fold role kept. A message that was made long before it was written
@@ -195,7 +195,7 @@ def _dropped(batch: EventBatch) -> Counter[tuple[str, str]]:
 def recounted(
     record: WindowRecord,
     messages: Iterable[RawMessage],
-    copies: Copies | None = None,
+    copies: Duplicates | None = None,
     sent: Sent | None = None,
 ) -> WindowRecord:
     """The record that the range's messages make.
@@ -207,7 +207,7 @@ def recounted(
         copies: what is known of messages before these.
         sent: is told of every message that counts.
     """
-    copies, fold, found = copies or Copies(), Fold(record.window_seconds), _empty(record)
+    copies, fold, found = copies or Duplicates(), Fold(record.window_seconds), _empty(record)
     for message in messages:
         if message.offset >= record.end:
             break

@@ -66,9 +66,9 @@ class Nowhere:
     def __init__(self, *, compresses: bool = True) -> None:
         self._compresses = compresses
 
-    def submit(self, sequence: int, message: bytes, lane: int | None = None) -> "Future[None]":
+    def submit(self, sequence: int, message: bytes, key: int | None = None) -> "Future[None]":
         """See ``EventSink``."""
-        del sequence, lane
+        del sequence, key
         if self._compresses:
             lz4.frame.compress(message)
         done: Future[None] = Future()
@@ -82,9 +82,9 @@ class Nowhere:
 class _Awaited(KafkaSink):
     """Kafka, waited for: what its client's thread does is within the turn that is counted."""
 
-    def submit(self, sequence: int, message: bytes, lane: int | None = None) -> "Future[None]":
+    def submit(self, sequence: int, message: bytes, key: int | None = None) -> "Future[None]":
         """See ``EventSink``."""
-        sent = super().submit(sequence, message, lane)
+        sent = super().submit(sequence, message, key)
         sent.result(_SENT_SECONDS)
         return sent
 

@@ -196,16 +196,16 @@ def parse(text: str) -> list[KeyRecord]:
     Raises:
         KeyFileError: a line is no record, or two hold the same key.
     """
-    records, mistakes = read(text)
-    if mistakes:
-        raise KeyFileError(mistakes[0])
+    records, errors = read(text)
+    if errors:
+        raise KeyFileError(errors[0])
     return records
 
 
 def read(text: str) -> tuple[list[KeyRecord], list[str]]:
     """The records of a key file, and of each line that is none its number and what is wrong."""
     records: list[KeyRecord] = []
-    mistakes: list[str] = []
+    errors: list[str] = []
     digests: set[str] = set()
     for number, line in enumerate(text.splitlines(), start=1):
         if not _is_record(line):
@@ -215,11 +215,11 @@ def read(text: str) -> tuple[list[KeyRecord], list[str]]:
         except ValidationError as error:
             first = error.errors(include_input=False, include_url=False)[0]
             where = ".".join(map(str, first["loc"])) or "the line"
-            mistakes.append(f"line {number}: {where}: {first['msg']}")
+            errors.append(f"line {number}: {where}: {first['msg']}")
             continue
         if record.sha256 in digests:
-            mistakes.append(f"line {number}: its key stands on an earlier line")
+            errors.append(f"line {number}: its key stands on an earlier line")
             continue
         digests.add(record.sha256)
         records.append(record)
-    return records, mistakes
+    return records, errors

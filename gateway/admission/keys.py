@@ -118,7 +118,7 @@ class KeyRing:
             stamp = (status.st_ino, status.st_size, status.st_mtime_ns)
             if stamp == self._stamp:
                 return
-            records, mistakes = read(self._path.read_text(encoding="utf-8"))
+            records, errors = read(self._path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             self._stamp = None
             if str(error) != self._reason:
@@ -132,13 +132,13 @@ class KeyRing:
         self._by_digest = {record.sha256: record for record in records}
         # Of a name's keys the newest one says its limit.
         self._limits = {record.name: record.requests_per_second for record in records}
-        self._broken_lines = len(mistakes)
-        for mistake in mistakes[:_MOST_LOGGED]:
+        self._broken_lines = len(errors)
+        for reason in errors[:_MOST_LOGGED]:
             log.error(
-                "a line of the key file is broken and opens nothing",
-                extra={"file": str(self._path), "reason": mistake},
+                "a line of the key file is broken and is ignored",
+                extra={"file": str(self._path), "reason": reason},
             )
         log.info(
             "keys read",
-            extra={"file": str(self._path), "keys": len(records), "broken": len(mistakes)},
+            extra={"file": str(self._path), "keys": len(records), "broken": len(errors)},
         )

@@ -63,10 +63,10 @@ class KafkaSink:
         self._sequence = -1
         self._partition = 0  # that the message of this number goes to
 
-    def submit(self, sequence: int, message: bytes, lane: int | None = None) -> "Future[None]":
+    def submit(self, sequence: int, message: bytes, key: int | None = None) -> "Future[None]":
         """Passes one message to the producer; see ``EventSink.submit``.
 
-        Messages go to the partitions in rotation, those of a lane to one of them. Copies of a
+        Messages go to the partitions in rotation, those of a key all to one. Copies of a
         message go to the same one, also where the topic has got more of them since.
         """
         if not self._clean or (self._delivery is not None and not self._delivery.done()):
@@ -78,7 +78,7 @@ class KafkaSink:
             partitions = sorted(producer.partitions_for(topic))
             if sequence != self._sequence or self._partition not in partitions:
                 self._sequence = sequence
-                self._partition = partitions[(sequence if lane is None else lane) % len(partitions)]
+                self._partition = partitions[(sequence if key is None else key) % len(partitions)]
             sent = producer.send(topic, value=message, partition=self._partition)
         except _TOO_LARGE as error:
             raise MessageRefusedError(str(error), reason="too_large") from error

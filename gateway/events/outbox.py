@@ -14,7 +14,7 @@ import msgspec
 
 from contracts.endpoint import ModelEndpoint
 from contracts.events import (
-    FEEDBACK_LANES,
+    FEEDBACK_KEYS,
     EventBatch,
     Feedback,
     PredictionEvent,
@@ -22,7 +22,7 @@ from contracts.events import (
     StatisticSpec,
     encode_around,
     encode_event,
-    lane_of,
+    partition_key,
 )
 from gateway.events.buffer import DropReason, EventBuffer, Item, records_of
 
@@ -52,7 +52,7 @@ class Message:
     events: list[Item]
     refusals: list[Refusals]
     last: bool
-    lane: int | None = None  # of the feedback in it, which says where the message goes
+    key: int | None = None  # of the feedback in it: the partition follows from it
     maybe_written: bool = False
 
 
@@ -68,12 +68,12 @@ class Published:
 
 
 def _groups(items: list[Item]) -> list[list[Item]]:
-    """Events together, and feedback by lane, each in their order."""
+    """Events together, and feedback by its partition key, each in their order."""
     events: list[Item] = []
-    lanes: list[list[Item]] = [[] for _ in range(FEEDBACK_LANES)]
+    by_key: list[list[Item]] = [[] for _ in range(FEEDBACK_KEYS)]
     for item in items:
-        (lanes[lane_of(item)] if isinstance(item, Feedback) else events).append(item)
-    return [group for group in (events, *lanes) if group]
+        (by_key[partition_key(item)] if isinstance(item, Feedback) else events).append(item)
+    return [group for group in (events, *by_key) if group]
 
 
 class Outbox:
@@ -211,9 +211,9 @@ class Outbox:
                 reason = "invalid"  # a lone surrogate in a text field, for one
             else:
                 if len(payload) <= self._max_bytes or not events:
-                    lanes = (lane_of(item) for item in events if isinstance(item, Feedback))
-                    lane = next(lanes, None)
-                    return Message(self._sequence, payload, events, refusals, ends, lane)
+                    keys = (partition_key(item) for item in events if isinstance(item, Feedback))
+                    key = next(keys, None)
+                    return Message(self._sequence, payload, events, refusals, ends, key)
             if len(events) == 1:
                 self._buffer.drop(events, (), reason)
                 events = []

@@ -50,10 +50,10 @@ class MessageRefusedError(SinkError):
 class EventSink(Protocol):
     """A durable log of messages. Used from one thread; futures may end in any."""
 
-    def submit(self, sequence: int, message: bytes, lane: int | None = None) -> "Future[None]":
+    def submit(self, sequence: int, message: bytes, key: int | None = None) -> "Future[None]":
         """Hands one message over, within a few seconds.
 
-        Messages of a lane lie where one reader finds all of them. Copies of a message have the
+        Messages of a key lie where one reader finds all of them. Copies of a message have the
         same ``sequence`` and lie where the same reader finds them. The future ends when the message
         is durable, or with a ``SinkError``. One that has not ended is abandoned by the next
         ``submit``. Errors that are known at once are raised.
@@ -173,7 +173,7 @@ class Publisher:
         if message is None:
             return self._pace.flush_seconds
         try:
-            self._delivery = self._sink.submit(message.sequence, message.payload, message.lane)
+            self._delivery = self._sink.submit(message.sequence, message.payload, message.key)
         except SinkUnavailableError as error:
             return self._failed(error, now)
         except MessageRefusedError as error:

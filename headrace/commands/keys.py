@@ -70,7 +70,7 @@ def revoke(file: Path, name: str, *, as_json: bool = False) -> None:
 def show(file: Path, *, as_json: bool = False) -> None:
     """Lists the keys of the file: whose, for which endpoints, until when; never the keys."""
     try:
-        records, mistakes = key_file.read(file.read_text(encoding="utf-8"))
+        records, errors = key_file.read(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise RequestFailedError(f"{file} can't be read: {error}.") from error
     if as_json:
@@ -80,8 +80,10 @@ def show(file: Path, *, as_json: bool = False) -> None:
         for record in records:
             table.add_row(*map(Text, _row(record)))
         console.print(table)
-    if mistakes:
-        raise RequestFailedError(f"{file} has lines that open nothing: {'; '.join(mistakes)}.")
+    if errors:
+        raise RequestFailedError(
+            f"{file} has broken lines, which are ignored: {'; '.join(errors)}."
+        )
 
 
 def _row(record: KeyRecord) -> tuple[str, ...]:

@@ -49,7 +49,7 @@ class Reporter:
         try:
             self._reports.leave(self._name)
         except OSError as error:
-            log.warning("the report can't be taken away: %s", error)
+            log.warning("the report can't be removed: %s", error)
 
     def _is_due(self) -> bool:
         return self._last is None or self._now() - self._last.at >= self._heartbeat_seconds

@@ -35,7 +35,7 @@ from contracts.windows import (
     EvidenceCounts,
     WindowAggregate,
 )
-from measures.recounting import Copies, RawMessage
+from measures.recounting import Duplicates, RawMessage
 
 _SECONDS = np.array(LATENCY_EDGES.upper)
 _SCORES = np.array(EDGES[Statistic.SCORE].upper)
@@ -54,7 +54,7 @@ class RawEvidence:
         self._seconds = window_seconds
         self._counts: dict[_Slot, dict[str, Any]] = {}
 
-    def add(self, messages: Iterable[RawMessage], copies: Copies) -> None:
+    def add(self, messages: Iterable[RawMessage], copies: Duplicates) -> None:
         """Counts the messages of one partition, in their order.
 
         Args:

@@ -15,8 +15,8 @@ from contracts.windows import WindowRecord
 from measures.merging import Windows
 from measures.ranges import read_from
 from measures.recounting import (
-    Copies,
     Difference,
+    Duplicates,
     GatewaySent,
     RawMessage,
     Sent,
@@ -145,7 +145,7 @@ def _pairs(
 
     messages = raw.messages(partition, first, ranges[-1].end)
     coming = next(messages, None)
-    copies = Copies(earlier, since=coming.time if coming else 0.0)
+    copies = Duplicates(earlier, since=coming.time if coming else 0.0)
 
     def until(end: int) -> Iterator[RawMessage]:
         nonlocal coming

@@ -18,7 +18,7 @@ from contracts.profile import ReferenceProfile
 from contracts.rollout import CheckResult, RolloutSpec, RolloutState, Verdict
 from contracts.windows import WINDOW_SECONDS, EndpointWindow
 from measures.ranges import range_start, read_from
-from measures.recounting import Copies, RawMessage
+from measures.recounting import Duplicates, RawMessage
 from rollout import steps
 from rollout.checks.drift import DRIFT
 from rollout.judge import Judge
@@ -138,7 +138,7 @@ def recount_verdict(
 
 def _read(
     raw: RawLog, partition: int, first: int, last: int, beginning: int
-) -> tuple[Iterator[RawMessage], Copies]:
+) -> tuple[Iterator[RawMessage], Duplicates]:
     """The messages of a time from the start of a range on, and what tells copies among them."""
     start = max(range_start(first), beginning)
     from_offset = max(read_from(start), beginning)
@@ -147,7 +147,7 @@ def _read(
     def earlier(since: float) -> Iterator[RawMessage]:
         return raw.messages(partition, raw.spans(since, since)[partition][0], from_offset)
 
-    copies = Copies(earlier, since=before[0].time if before else float("inf"))
+    copies = Duplicates(earlier, since=before[0].time if before else float("inf"))
     for message in before:
         copies.is_copy(message)
         copies.first_told(message, range_start(message.offset))

@@ -14,7 +14,7 @@ from contracts.windows import RANGE_MESSAGES, WindowRecord
 from contracts.windows import decode as decode_record
 from contracts.windows import encode as encode_record
 from measures.ranges import PartitionFold, range_start
-from measures.recounting import Copies, RawMessage, recounted
+from measures.recounting import Duplicates, RawMessage, recounted
 from measures.sequences import GATEWAYS_KEPT, Sequences
 
 # What a broker takes beside an offset, unless it was set up otherwise (offset.metadata.max.bytes).
@@ -168,7 +168,7 @@ def test_what_is_counted_is_the_set_of_distinct_messages(
     assert len(identities) == len(set(identities)) == cluster.distinct
     for partition, messages in enumerate(cluster.log):
         raw = [RawMessage(n, 1e6 + n, message) for n, message in enumerate(messages)]
-        copies = Copies()
+        copies = Duplicates()
         for record in records:
             if record.partition == partition:
                 inside = raw[record.start : record.end]
@@ -187,6 +187,6 @@ def test_a_recount_looks_as_far_back_as_a_message_was_made() -> None:
 
     messages = [RawMessage(64 + n, 5001.0 + n, one) for n, one in enumerate([*soon, late])]
     record = WindowRecord("t", 0, 64, 128, 0.0, 0)
-    again = recounted(record, messages, Copies(earlier, since=5001.0))
+    again = recounted(record, messages, Duplicates(earlier, since=5001.0))
     assert again.copies == 1
     assert asked == [700.0]

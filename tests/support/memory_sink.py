@@ -17,9 +17,9 @@ class MemorySink:
         self.max_message_bytes = max_message_bytes
         self._max_messages = max_messages
 
-    def submit(self, sequence: int, message: bytes, lane: int | None = None) -> "Future[None]":
+    def submit(self, sequence: int, message: bytes, key: int | None = None) -> "Future[None]":
         """Appends the message; refuses one too large, and is unavailable when told so or full."""
-        del sequence, lane  # there is one log, and every reader finds every copy in it
+        del sequence, key  # there is one log, and every reader finds every copy in it
         if not self.available or len(self.messages) >= self._max_messages:
             raise SinkUnavailableError("the memory sink is switched off", maybe_written=False)
         if len(message) > self.max_message_bytes:

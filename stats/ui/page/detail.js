@@ -1,4 +1,4 @@
-// One endpoint, from its standing down to its outputs.
+// One endpoint, from its health down to its outputs.
 
 import { h } from "./dom.js";
 import { heatmap, legend, lines, timeAxis } from "./charts.js";

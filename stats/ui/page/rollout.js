@@ -24,14 +24,14 @@ export function rollout(view, it) {
   const title = `Rollout of ${version(its.version)} against ${version(its.against)}`;
   return h("section", { key: "rollout", id: "rollout" },
     h("details", { key: `${its.version} ${its.began}`, once: recent ? { open: "" } : {} },
-      h("summary", {}, h("h2", {}, title, h("span", { class: `badge tone-${its.tone}` }, standing(its))), legend(arms(its, "rate"))),
+      h("summary", {}, h("h2", {}, title, h("span", { class: `badge tone-${its.tone}` }, phaseLine(its))), legend(arms(its, "rate"))),
       h("p", { class: "why" }, its.reason, facts(view, its)),
       stages(its.stages),
       h("div", { class: "grid four", "data-time": "" }, charts(view, its)),
       checks(its.checks)));
 }
 
-function standing(its) {
+function phaseLine(its) {
   return its.paused === null ? phase(its.phase) : `${phase(its.phase)}, paused`;
 }
 

@@ -81,7 +81,7 @@ def test_an_unacknowledged_message_is_sent_again_byte_for_byte(make_event: MakeE
 
 
 def test_feedback_about_one_answer_goes_where_all_gateways_send_it(make_event: MakeEvent) -> None:
-    lanes: dict[str, set[int | None]] = {}
+    keys: dict[str, set[int | None]] = {}
     for _ in range(2):  # gateways, which were told in another order
         buffer, outbox = an_outbox()
         buffer.attempt(make_event())
@@ -91,12 +91,12 @@ def test_feedback_about_one_answer_goes_where_all_gateways_send_it(make_event: M
         while not outbox.empty:
             message = outbox.message()
             assert message is not None
-            assert message.lane is None or not decode(message.payload).events
+            assert message.key is None or not decode(message.payload).events
             for one in decode(message.payload).feedback:
-                lanes.setdefault(one.request_id, set()).add(message.lane)
+                keys.setdefault(one.request_id, set()).add(message.key)
             outbox.acknowledged()
-    assert len(lanes) == 20
-    assert all(len(used) == 1 and used != {None} for used in lanes.values())
+    assert len(keys) == 20
+    assert all(len(used) == 1 and used != {None} for used in keys.values())
 
 
 def test_an_event_too_large_for_any_message_is_counted(make_event: MakeEvent) -> None:

@@ -44,7 +44,7 @@ class ScriptedSink:
         self.submitted: list[bytes] = []
         self.closed = False
 
-    def submit(self, sequence: int, message: bytes, lane: int | None = None) -> "Future[None]":
+    def submit(self, sequence: int, message: bytes, key: int | None = None) -> "Future[None]":
         self.submitted.append(message)
         outcome = self.script.pop(0) if self.script else self.then
         future: Future[None] = Future()
@@ -202,8 +202,8 @@ def test_a_defect_of_the_sink_does_not_end_the_thread(make_event: MakeEvent) -> 
     arrived = threading.Event()
 
     class Telling(ScriptedSink):
-        def submit(self, sequence: int, message: bytes, lane: int | None = None) -> "Future[None]":
-            future = super().submit(sequence, message, lane)
+        def submit(self, sequence: int, message: bytes, key: int | None = None) -> "Future[None]":
+            future = super().submit(sequence, message, key)
             arrived.set()
             return future
 
@@ -222,9 +222,9 @@ def test_the_thread_sleeps_until_a_message_is_full(make_event: MakeEvent) -> Non
     arrived = threading.Event()
 
     class Telling(MemorySink):
-        def submit(self, sequence: int, message: bytes, lane: int | None = None) -> "Future[None]":
+        def submit(self, sequence: int, message: bytes, key: int | None = None) -> "Future[None]":
             arrived.set()
-            return super().submit(sequence, message, lane)
+            return super().submit(sequence, message, key)
 
     sink = Telling()
     bench = Bench(sink)

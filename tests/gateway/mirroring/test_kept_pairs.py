@@ -132,11 +132,11 @@ def test_a_message_that_is_never_taken_leaves_a_gap_that_readers_see() -> None:
     class Refusing(MemorySink):
         refused = 0
 
-        def submit(self, sequence: int, message: bytes, lane: int | None = None):  # type: ignore[no-untyped-def]
+        def submit(self, sequence: int, message: bytes, key: int | None = None):  # type: ignore[no-untyped-def]
             if not self.refused:
                 self.refused = 1
                 raise MessageRefusedError("no", reason="send_failed")
-            return super().submit(sequence, message, lane)
+            return super().submit(sequence, message, key)
 
     pairs = KeptPairs("g")
     stream = PairStream("g", sink := Refusing(), pairs)

@@ -19,7 +19,7 @@ from headrace.stack.kafka import KafkaProcess
 from measures.folding import Fold
 from measures.merging import Windows
 from measures.ranges import PartitionFold
-from measures.recounting import Copies, RawMessage
+from measures.recounting import Duplicates, RawMessage
 from rollout.context import Observation
 from rollout.judge import Judge
 from rollout.machine import advance
@@ -266,7 +266,7 @@ def test_a_double_that_lies_far_away_is_counted_once() -> None:
     others = [encode(EventBatch("h", number)) for number in range(500)]
     messages = [RawMessage(n, 1e6, one) for n, one in enumerate([first, *others, first])]
     counted = RawEvidence("e", SECONDS)
-    counted.add(messages, Copies())
+    counted.add(messages, Duplicates())
     (window,) = counted.windows()
     assert counted.events == window.aggregates[0].evidence.requests == 1
 
