@@ -19,6 +19,7 @@ from pydantic import (
 )
 
 from contracts.endpoint import Precision
+from contracts.features import Feature
 from contracts.model import ModelRef
 from contracts.profile import ReferenceProfile
 from contracts.tasks import Task
@@ -59,6 +60,9 @@ class PackageFile(_Part):
 
 class TokenizerSpec(_Part):
     """What the gateway needs beside ``tokenizer.json`` to make the model's tensors.
+
+    Of a model of tables, whose package has no such file, it says only how long a row is:
+    ``max_tokens`` are the 32-bit words of its numbers.
 
     ``prompts``: what goes before a text, by the names that the model's own files give them. Those
     of packages that earlier releases made put the usual one into ``tokenizer.json``.
@@ -126,7 +130,7 @@ class Lineage(_Part):
 class Manifest(_Part):
     """All that is known of a package."""
 
-    later: ClassVar[tuple[str, ...]] = ("ranges",)
+    later: ClassVar[tuple[str, ...]] = ("ranges", "features", "answers")
     schema_version: Literal[1] = 1
     model: str
     version: str
@@ -145,6 +149,8 @@ class Manifest(_Part):
     profile: ReferenceProfile | None = None
     parity: Parity | None = None
     ranges: VectorRanges | None = None
+    features: tuple[Feature, ...] = Field((), description="of a row, in order; none for texts")
+    answers: tuple[Feature, ...] = Field((), description="what is counted of answers like features")
     lineage: Lineage
     created_by: str = Field(description="program and version")
 

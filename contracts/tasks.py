@@ -35,6 +35,8 @@ class Task(StrEnum):
     TOKEN_CLASSIFICATION = "token-classification"
     ZERO_SHOT_CLASSIFICATION = "zero-shot-classification"
     QUESTION_ANSWERING = "question-answering"
+    TABULAR_CLASSIFICATION = "tabular-classification"
+    TABULAR_REGRESSION = "tabular-regression"
     for point in _POINTS.select(group=TENSORS_GROUP):
         vars()[point.name.upper().replace("-", "_")] = point.name
 
@@ -138,6 +140,13 @@ _TENSORS: dict[Task, TaskTensors] = {
             # JSON: the answers of each context, with their places.
             TensorSpec(name="ANSWERS", datatype=Datatype.BYTES, shape=(-1,)),
         ),
+    ),
+    Task.TABULAR_CLASSIFICATION: TaskTensors(
+        TensorSpec(name="probabilities", datatype=Datatype.FP32, shape=(-1, -1)), _LABELS
+    ),
+    Task.TABULAR_REGRESSION: TaskTensors(
+        TensorSpec(name="values", datatype=Datatype.FP32, shape=(-1, -1)),
+        (TensorSpec(name="VALUE", datatype=Datatype.FP32, shape=(-1, -1)),),
     ),
     **installed(TENSORS_GROUP),
 }

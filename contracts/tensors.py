@@ -9,10 +9,12 @@ class Datatype(StrEnum):
     """The datatypes of the Open Inference Protocol that Headrace's tensors use."""
 
     BYTES = "BYTES"
+    BOOL = "BOOL"
     INT32 = "INT32"
     INT64 = "INT64"
     FP16 = "FP16"
     FP32 = "FP32"
+    FP64 = "FP64"
 
 
 class TensorSpec(BaseModel):

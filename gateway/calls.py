@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.endpoint import Arm
+from contracts.features import Feature
 from contracts.model import ModelRef
 from contracts.tasks import Task
 from preprocess.encoder import Encoded
@@ -28,6 +29,7 @@ class Query:
     ``prompt_name``: which of the model's prompts goes before each text; None for the usual one.
     ``truncate``: texts that are longer than the model takes are cut; otherwise the call is refused.
     ``parameters``: what the caller has set of those that the task's head takes.
+    ``are_rows``: ``texts`` are rows of a table, each the JSON of an object or an array.
     """
 
     texts: list[str]
@@ -35,6 +37,7 @@ class Query:
     truncate: bool = True
     parameters: Mapping[str, Any] = field(default_factory=dict)
     prompt_name: str | None = None
+    are_rows: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +64,7 @@ class CallerHashes:
 
 
 class Call(msgspec.Struct, frozen=True, eq=False):
-    """Texts for an endpoint.
+    """Texts for an endpoint, or rows of a table as JSON.
 
     ``deadline`` is in seconds of the event loop's clock; ``received`` is unix time in seconds and
     ``started`` the loop's clock at the same moment. ``caller`` is the name of the API key, never
@@ -123,7 +126,8 @@ class Answer(msgspec.Struct, frozen=True, eq=False):
 class EndpointView:
     """What the metadata routes say about an endpoint. ``refs`` lists the stable version first.
 
-    ``prompts`` are names; ``has_ranges``: see ``preprocess.tasks.head.Described``.
+    ``prompts`` are names; ``has_ranges``: see ``preprocess.tasks.head.Described``; ``features`` are
+    those of a row of a table.
     """
 
     name: str
@@ -139,6 +143,7 @@ class EndpointView:
     multi_label: bool = False
     prompts: tuple[str, ...] = ()
     has_ranges: bool = False
+    features: tuple[Feature, ...] = ()
     metadata: dict[str, str] = field(default_factory=dict)
 
 

@@ -270,9 +270,11 @@ class Gateway:
         await self._grpc.stop(self._settings.drain_seconds)
 
     def _declared(self, endpoint: str) -> list[StatisticSpec]:
-        """The users' own statistics that an endpoint declares. Called from the events' thread."""
+        """The statistics of an endpoint and its versions. Called from the events' thread."""
         routes = self._endpoints.serving.table.endpoints.get(endpoint)
-        return [] if routes is None else declared_by(routes.endpoint)
+        if routes is None:
+            return []
+        return declared_by(routes.endpoint, [model.manifest for model in routes.models()])
 
     def _readings(self) -> Iterable[Reading]:
         yield Reading(Read.READY, (), float(self._endpoints.ready))

@@ -23,9 +23,9 @@ from contracts.manifest import MANIFEST, TOKENIZER, Manifest
 from contracts.model import ModelRef
 from contracts.tasks import ENGINE_OUTPUT, Task
 from preprocess.buckets import bucket_of
-from preprocess.encoder import TextEncoder
 from preprocess.errors import TokenizerFileError
 from preprocess.padding import RowPadder
+from preprocess.table import Encoder, Padder, TableEncoder, TablePadder
 from preprocess.tasks import HEADS, Head
 from service import durable
 
@@ -42,8 +42,8 @@ class ServedModel:
 
     ref: ModelRef
     manifest: Manifest
-    encoder: TextEncoder
-    padder: RowPadder
+    encoder: Encoder
+    padder: Padder
 
     @cached_property
     def name(self) -> str:
@@ -90,8 +90,10 @@ class ServedModel:
         return bucket_of(tokens, self.buckets)
 
     def encodes_like(self, other: "ServedModel") -> bool:
-        """Whether both tokenise every text alike."""
+        """Whether both make the same rows of every text, or of every row of a table."""
         ours, theirs = self.manifest, other.manifest
+        if ours.features or theirs.features:
+            return ours.features == theirs.features
         same_file = ours.files[TOKENIZER].sha256 == theirs.files[TOKENIZER].sha256
         return same_file and ours.tokenizer == theirs.tokenizer
 
@@ -119,8 +121,13 @@ class ServedModel:
         return self.head.parts(values, tokens, counts)
 
 
-def open_package(ref: ModelRef, manifest_json: bytes, tokenizer_json: bytes) -> ServedModel:
+def open_package(ref: ModelRef, manifest_json: bytes, tokenizer_json: bytes = b"") -> ServedModel:
     """Opens the package of a reference, after verifying the digests of its files.
+
+    Args:
+        ref: whose package it is.
+        manifest_json: the manifest's bytes.
+        tokenizer_json: the tokeniser's; a package of a model of tables has none.
 
     Raises:
         PackageError: the bytes are not those that the reference names, or can't be served.
@@ -132,21 +139,28 @@ def open_package(ref: ModelRef, manifest_json: bytes, tokenizer_json: bytes) -> 
         manifest = Manifest.model_validate_json(manifest_json)
     except ValidationError as error:
         raise PackageError(f"the manifest of {name} can't be read: {error}") from error
+    if HEADS[manifest.task].reads_rows != bool(manifest.features):
+        raise PackageError(f"{name} does {manifest.task}, which does not go with its features")
     proof = manifest.files.get(TOKENIZER)
-    if proof is None or _sha256(tokenizer_json) != proof.sha256:
+    if not manifest.features and (proof is None or _sha256(tokenizer_json) != proof.sha256):
         raise PackageError(f"{TOKENIZER} of {name} is not the one its manifest lists")
     try:
-        model = ServedModel(
-            ref=ref,
-            manifest=manifest,
-            encoder=HEADS[manifest.task].encoder(tokenizer_json, manifest.tokenizer),
-            padder=RowPadder(manifest.inputs, manifest.tokenizer),
-        )
+        encoder, padder = _reader(manifest, tokenizer_json)
+        model = ServedModel(ref=ref, manifest=manifest, encoder=encoder, padder=padder)
     except (TokenizerFileError, ValueError) as error:
         raise PackageError(f"{name} can't be served: {error}") from error
     if model.width == 0 or model.buckets[-1] < manifest.tokenizer.max_tokens:
         raise PackageError(f"the manifest of {name} lacks its labels, dimension or buckets")
     return model
+
+
+def _reader(manifest: Manifest, tokenizer_json: bytes) -> tuple[Encoder, Padder]:
+    """What makes rows of texts, or of rows of tables, and tensors of these."""
+    if manifest.features:
+        features = manifest.features
+        return TableEncoder(features), TablePadder(manifest.inputs, len(features))
+    encoder = HEADS[manifest.task].encoder(tokenizer_json, manifest.tokenizer)
+    return encoder, RowPadder(manifest.inputs, manifest.tokenizer)
 
 
 class PackageSource(Protocol):
@@ -176,8 +190,10 @@ class StorePackages:
         """See ``PackageSource.open``."""
         model = self._cached(ref)
         if model is None:
-            files = {name: self._fetch(ref, name) for name in (MANIFEST, TOKENIZER)}
-            model = open_package(ref, files[MANIFEST], files[TOKENIZER])
+            files = {MANIFEST: self._fetch(ref, MANIFEST)}
+            if _has_tokeniser(files[MANIFEST]):
+                files[TOKENIZER] = self._fetch(ref, TOKENIZER)
+            model = open_package(ref, files[MANIFEST], files.get(TOKENIZER, b""))
             self._keep(ref, files)
         return model
 
@@ -189,7 +205,9 @@ class StorePackages:
         """The package from the cache; None if it is not there completely."""
         folder = self._cache / ref.package
         try:
-            files = [(folder / name).read_bytes() for name in (MANIFEST, TOKENIZER)]
+            files = [(folder / MANIFEST).read_bytes()]
+            if _has_tokeniser(files[0]):
+                files.append((folder / TOKENIZER).read_bytes())
             return open_package(ref, *files)
         except FileNotFoundError:
             return None
@@ -217,6 +235,14 @@ class StorePackages:
         except OSError as error:
             # Served all the same: the cache only matters at a restart without a store.
             log.warning("package is not cached", extra={"reason": str(error)})
+
+
+def _has_tokeniser(manifest_json: bytes) -> bool:
+    """Whether the package has one. Of a manifest that can't be read, ``open_package`` tells."""
+    try:
+        return not Manifest.model_validate_json(manifest_json).features
+    except ValidationError:
+        return False
 
 
 def _sha256(content: bytes) -> str:

@@ -105,6 +105,8 @@ class Encoded:
         truncated: whether the model sees less than the whole text.
         windows: of an encoder that makes windows of texts, else None.
         special: ids of the tokenisers' own tokens and of the unknown one, which are of no word.
+        observed: of rows of a table, whose ``ids`` are the words of their numbers: values that are
+            counted, by feature. None for texts.
     """
 
     ids: list[list[int]]
@@ -115,6 +117,7 @@ class Encoded:
     truncated: list[bool]
     windows: Windows | None = None
     special: frozenset[int] = frozenset()
+    observed: dict[str, list[float | str]] | None = None
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -23,6 +23,21 @@ class InvalidTextError(PreprocessError):
         self.pair = pair
 
 
+class InvalidRowError(PreprocessError):
+    """A row of a table that the model can't read.
+
+    Attributes:
+        index: position of the row in its request, from 0.
+        feature: the column at fault; empty where it is the row.
+    """
+
+    def __init__(self, index: int, reason: str, *, feature: str = "") -> None:
+        place = f"row {index}, {feature[:80]!r}" if feature else f"row {index}"
+        super().__init__(f"{place}: {reason}")
+        self.index = index
+        self.feature = feature
+
+
 class ParameterError(PreprocessError):
     """A parameter of a request that its task can't be done with, by its place in the request."""
 

@@ -58,6 +58,13 @@ class Front:
                 "No text was sent: an empty string is a text, an empty list none."
             )
         head = HEADS[view.task]
+        if query.are_rows != head.reads_rows:
+            raise InvalidInputError(
+                f"{view.name} does {view.task}: send rows of features, to "
+                f"/v1/models/{view.name}:predict or /v2/models/{view.name}/infer."
+                if head.reads_rows
+                else f"{view.name} does {view.task}, which reads texts, and no rows of features."
+            )
         second_text = head.second_text
         if query.pairs is not None and second_text is SecondText.NONE:
             raise InvalidInputError(

@@ -6,24 +6,26 @@ An instance is a string or ``{"text", "text_pair"}``. The prediction of each is 
 "scores"}`` (``scores`` by label) for text classification, a vector for text embedding, and
 ``{"score", "logit"}`` for text ranking. For token classification it is a list of entities, for
 zero-shot classification ``{"labels", "scores"}``, best first. For question answering an instance is
-``{"question", "context"}``, and its prediction a list of answers.
+``{"question", "context"}``, and its prediction a list of answers. Of an endpoint of tables it is an
+object of features by name, or an array of them in the model's order; the prediction is as for text
+classification, or a number.
 ``GET /v1/models`` and ``/v1/models/{endpoint}`` belong to OpenAI's dialect too, so their answers
 hold the fields of both.
 """
 
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
-from gateway.calls import EndpointView
+from gateway.calls import EndpointView, Query
 from gateway.dialects.described import prediction_operation, reading
 from gateway.dialects.front import Front, Texts, answer_headers, query_of
 from gateway.dialects.huggingface import FoundAnswer, FoundEntity
 from gateway.dialects.operations import allowed_views
 from gateway.dialects.parameters import forms_refused, of_any_dialect, prompt_name_in
-from gateway.errors import InvalidInputError
+from gateway.errors import BadRequestError, InvalidInputError
 from gateway.http.body import BodyReader
 from gateway.http.messages import Reply, Request, decode, encode
 from gateway.http.router import Route
@@ -35,6 +37,12 @@ class KServeRequest(msgspec.Struct, frozen=True):
 
     instances: Texts
     parameters: dict[str, Any] | None = None
+
+
+class KServeRows(msgspec.Struct, frozen=True):
+    """The request for an endpoint of tables: objects by feature, or arrays in their order."""
+
+    instances: Annotated[list[msgspec.Raw], msgspec.Meta(min_length=1)]
 
 
 class LabelScores(TypedDict):
@@ -60,10 +68,16 @@ class RankedLabels(TypedDict):
 
 
 class KServeResponse(TypedDict):
-    """One prediction a text, by the endpoint's task."""
+    """One prediction a text or row, by the endpoint's task."""
 
     predictions: list[
-        LabelScores | list[float] | PairScore | list[FoundEntity] | RankedLabels | list[FoundAnswer]
+        float
+        | LabelScores
+        | list[float]
+        | PairScore
+        | list[FoundEntity]
+        | RankedLabels
+        | list[FoundAnswer]
     ]
 
 
@@ -99,6 +113,7 @@ _ALL = reading(_MODELS, "OpenAI", "All endpoints, for OpenAI's and KServe's clie
 _ONE = reading(_MODEL, "OpenAI", "One endpoint", Model, unready=True)
 
 _decoder = msgspec.json.Decoder(KServeRequest)
+_rows_decoder = msgspec.json.Decoder(KServeRows)
 
 
 class KServeV1:
@@ -120,16 +135,8 @@ class KServeV1:
         """Answers texts."""
         context, name = request.context, request.params["endpoint"]
         view, caller = await self._front.admission.enter(context, name)
-        body = decode(_decoder, await self._bodies.read(request))
-        query = query_of("instances", body.instances)
-        if len(query.texts) != len(body.instances):
-            raise InvalidInputError("instances: each has one context.")
-        if body.parameters:
-            query = replace(
-                query,
-                parameters=of_any_dialect(body.parameters, view),
-                prompt_name=prompt_name_in(body.parameters),
-            )
+        body = await self._bodies.read(request)
+        query = _rows_of(body) if HEADS[view.task].reads_rows else _texts_of(body, view)
         answer = await self._front.predict(context, view, caller, query)
         with forms_refused():
             result: KServeResponse = {"predictions": HEADS[answer.task].predictions(answer)}
@@ -150,6 +157,29 @@ class KServeV1:
         view, _ = self._front.admission.identify(request.context, request.params["endpoint"])
         model: Model = {"name": view.name, "ready": view.ready, **_model(view)}
         return Reply(encode(model), status=200 if view.ready else 503)
+
+
+def _texts_of(body: bytes, view: EndpointView) -> Query:
+    parsed = decode(_decoder, body)
+    query = query_of("instances", parsed.instances)
+    if len(query.texts) != len(parsed.instances):
+        raise InvalidInputError("instances: each has one context.")
+    if not parsed.parameters:
+        return query
+    return replace(
+        query,
+        parameters=of_any_dialect(parsed.parameters, view),
+        prompt_name=prompt_name_in(parsed.parameters),
+    )
+
+
+def _rows_of(body: bytes) -> Query:
+    """Rows as they were sent: the version that answers reads them."""
+    rows = decode(_rows_decoder, body).instances
+    try:
+        return Query([bytes(row).decode() for row in rows], are_rows=True)
+    except UnicodeDecodeError as error:
+        raise BadRequestError(f"instances: not UTF-8 ({error.reason}).") from None
 
 
 def _model(view: EndpointView) -> OpenAIModel:

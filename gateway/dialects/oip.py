@@ -195,7 +195,7 @@ def metadata(view: EndpointView, version: str | None) -> dict[str, object]:
         "versions": [version] if version else versions(view),
         "platform": PLATFORM,
         "inputs": [
-            {"name": name, "datatype": Datatype.BYTES, "shape": [-1]} for name in (TEXT, TEXT_PAIR)
+            {"name": name, "datatype": datatype, "shape": [-1]} for name, datatype in _inputs(view)
         ],
         "outputs": [
             {"name": spec.name, "datatype": spec.datatype, "shape": _shape(spec.shape, view)}
@@ -218,14 +218,27 @@ def config(view: EndpointView) -> dict[str, object]:
 
     ``max_batch_size`` is 0, because the dimensions include the batch.
     """
-    datatypes = {Datatype.BYTES: "TYPE_STRING", Datatype.FP32: "TYPE_FP32"}
+    datatypes = {
+        Datatype.BYTES: "TYPE_STRING",
+        Datatype.BOOL: "TYPE_BOOL",
+        Datatype.INT64: "TYPE_INT64",
+        Datatype.FP32: "TYPE_FP32",
+        Datatype.FP64: "TYPE_FP64",
+    }
+    nullable = [feature.name for feature in view.features if feature.nullable]
+    optional = nullable if view.features else [TEXT_PAIR]
     return {
         "name": view.name,
         "platform": PLATFORM,
         "max_batch_size": 0,
         "input": [
-            {"name": TEXT, "data_type": "TYPE_STRING", "dims": [-1]},
-            {"name": TEXT_PAIR, "data_type": "TYPE_STRING", "dims": [-1], "optional": True},
+            {
+                "name": name,
+                "data_type": datatypes[datatype],
+                "dims": [-1],
+                **({"optional": True} if name in optional else {}),
+            }
+            for name, datatype in _inputs(view)
         ],
         "output": [
             {
@@ -236,6 +249,13 @@ def config(view: EndpointView) -> dict[str, object]:
             for spec in PUBLIC_OUTPUTS[view.task]
         ],
     }
+
+
+def _inputs(view: EndpointView) -> list[tuple[str, Datatype]]:
+    """Names and datatypes of what callers send."""
+    if view.features:
+        return [(feature.name, feature.datatype) for feature in view.features]
+    return [(TEXT, Datatype.BYTES), (TEXT_PAIR, Datatype.BYTES)]
 
 
 def _shape(shape: tuple[int, ...], view: EndpointView) -> list[int]:

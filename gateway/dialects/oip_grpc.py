@@ -24,7 +24,7 @@ from tritonclient.grpc import model_config_pb2
 from tritonclient.grpc import service_pb2 as pb
 
 from gateway.calls import Answer, EndpointView, Query
-from gateway.dialects import oip
+from gateway.dialects import oip, oip_tables
 from gateway.dialects.front import Front, answer_headers, truncated_texts
 from gateway.dialects.grpc_messages import MessageReader
 from gateway.errors import (
@@ -261,7 +261,8 @@ class OpenInferenceGrpc:
         )
         wanted = [(one.name, _parameters(one.parameters)) for one in request.outputs]
         parameters = oip.read_options(_parameters(request.parameters), wanted, view, call)
-        query = replace(_query(request), parameters=parameters)
+        read = _rows(request, view) if view.features else _query(request)
+        query = replace(read, parameters=parameters)
         result = await self._front.predict(call, view, caller, query)
         metadata = [(b"x-request-id", call.request_id.encode()), *answer_headers(result)]
         await context.send_initial_metadata(
@@ -431,6 +432,32 @@ def _query(request: pb.ModelInferRequest) -> Query:
         oip.check_count(name, count, len(texts))
         tensors.append(oip.TextTensor(name, texts))
     return oip.query(tensors, _parameters(request.parameters))
+
+
+def _rows(request: pb.ModelInferRequest, view: EndpointView) -> Query:
+    """The rows of a table that all inputs together hold."""
+    raw = request.raw_input_contents
+    if raw and len(raw) != len(request.inputs):
+        raise BadRequestError(
+            f"raw_input_contents: expected one for each of the {len(request.inputs)} inputs, "
+            f"got {len(raw)}."
+        )
+    tensors: list[oip_tables.Column] = []
+    for index, tensor in enumerate(request.inputs):
+        name = tensor.name
+        oip.refuse_extensions(_parameters(tensor.parameters), name)
+        if raw and tensor.HasField("contents"):
+            raise BadRequestError(f"{name}: send contents or raw_input_contents, not both.")
+        if raw:
+            values = oip_tables.unpack(name, tensor.datatype, raw[index])
+        else:
+            values = [
+                oip.utf8(name, at, each) if isinstance(each, bytes) else each
+                for _, field in tensor.contents.ListFields()
+                for at, each in enumerate(field)
+            ]
+        tensors.append(oip_tables.Column(name, tensor.datatype, list(tensor.shape), values))
+    return oip_tables.query(tensors, view.features)
 
 
 def _contents(tensor: pb.ModelInferRequest.InferInputTensor) -> list[str]:

@@ -20,7 +20,7 @@ from typing_extensions import TypedDict
 from contracts.tasks import TEXT, TEXT_PAIR
 from contracts.tensors import Datatype
 from gateway.calls import Answer, EndpointView, Query
-from gateway.dialects import oip
+from gateway.dialects import oip, oip_tables
 from gateway.dialects.described import BOUNDS, prediction_operation, probing, reading
 from gateway.dialects.front import Front, answer_headers, truncated_texts
 from gateway.dialects.operations import Live
@@ -74,6 +74,7 @@ _TEXT_OR_ROW = msgspec.Meta(
         ]
     }
 )
+_MOST_INPUTS = 4096  # of texts two, of tables one for each feature
 _ARRAY = msgspec.Meta(extra_json_schema={"type": "array"})
 _INFER_PARAMETERS = msgspec.Meta(
     extra_json_schema={
@@ -110,7 +111,7 @@ class RequestedOutput(msgspec.Struct, frozen=True):
 class InferRequest(msgspec.Struct, frozen=True):
     """The JSON of an inference request."""
 
-    inputs: Annotated[list[InputTensor], msgspec.Meta(min_length=1, max_length=2)]
+    inputs: Annotated[list[InputTensor], msgspec.Meta(min_length=1, max_length=_MOST_INPUTS)]
     id: str = ""
     parameters: Annotated[dict[str, Any], _INFER_PARAMETERS] = {}
     outputs: list[RequestedOutput] = []
@@ -224,7 +225,7 @@ class OpenInferenceHttp:
             parsed, query = InferRequest([]), Query(_raw_text(blob))
         else:
             parsed = decode(_decoder, header)
-            query = _query(parsed, blob)
+            query = _rows(parsed, blob, view) if view.features else _query(parsed, blob)
         binary = _BinaryOutputs(parsed)
         wanted = [(output.name, output.parameters) for output in parsed.outputs]
         query = replace(
@@ -310,6 +311,27 @@ def _query(parsed: InferRequest, blob: bytes) -> Query:
     if position != len(blob):
         raise InvalidInputError(f"{len(blob) - position} bytes follow the last input's data.")
     return oip.query(tensors, parsed.parameters)
+
+
+def _rows(parsed: InferRequest, blob: bytes, view: EndpointView) -> Query:
+    """The rows of a table that all inputs together hold."""
+    tensors: list[oip_tables.Column] = []
+    position = 0
+    for tensor in parsed.inputs:
+        oip.refuse_extensions(tensor.parameters, tensor.name)
+        size = tensor.parameters.get("binary_data_size")
+        if size is None:
+            if tensor.data is None:
+                raise InvalidInputError(f"{tensor.name}.data: missing.")
+            values = oip_tables.flat(tensor.name, tensor.data)
+        else:
+            end = position + _binary_size(tensor, size, len(blob) - position)
+            values = oip_tables.unpack(tensor.name, tensor.datatype, blob[position:end])
+            position = end
+        tensors.append(oip_tables.Column(tensor.name, tensor.datatype, tensor.shape, values))
+    if position != len(blob):
+        raise InvalidInputError(f"{len(blob) - position} bytes follow the last input's data.")
+    return oip_tables.query(tensors, view.features)
 
 
 def _binary_size(tensor: InputTensor, size: object, left: int) -> int:

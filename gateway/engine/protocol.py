@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 class Work:
     """One padded batch for one model.
 
-    ``tensors``: what the graph declares, each int64 or int32 of shape ``[rows, bucket]``.
+    ``tensors``: what the graph declares, each int64 or int32 of shape ``[rows, bucket]``, or
+    float64 ``[rows, features]`` of rows of tables.
     ``output`` names the one result tensor, float32 of shape ``[rows, width]``, or
     ``[rows, bucket, width]`` where it has values for each token.
     """

@@ -28,7 +28,11 @@ from gateway.engine.unary import CallError, UnaryClient
 _INFER = "/inference.GRPCInferenceService/ModelInfer"
 _READY = "/inference.GRPCInferenceService/ModelReady"
 
-_DATATYPES = {np.dtype(np.int64): "INT64", np.dtype(np.int32): "INT32"}
+_DATATYPES = {
+    np.dtype(np.int64): "INT64",
+    np.dtype(np.int32): "INT32",
+    np.dtype(np.float64): "FP64",
+}
 
 # Triton's messages under the status INTERNAL for errors that are not the model's: the Python
 # backend's process was killed, which Triton does not start again, or Triton itself shuts down.
@@ -78,7 +82,7 @@ def infer_request(work: Work) -> Any:  # noqa: ANN401 - protobuf's messages have
     for name, array in work.tensors.items():
         datatype = _DATATYPES.get(array.dtype)
         if datatype is None:
-            raise TypeError(f"tensor {name} is {array.dtype}, not int64 or int32")
+            raise TypeError(f"tensor {name} is {array.dtype}, not int64, int32 or float64")
         request.inputs.add(name=name, datatype=datatype, shape=array.shape)
         request.raw_input_contents.append(array.tobytes())
     request.outputs.add(name=work.output)

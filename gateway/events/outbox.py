@@ -7,7 +7,7 @@ states: waiting, in an acknowledged message, or counted as dropped with a reason
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import msgspec
@@ -24,6 +24,8 @@ from contracts.events import (
     encode_event,
     partition_key,
 )
+from contracts.features import counted
+from contracts.manifest import Manifest
 from gateway.events.buffer import DropReason, EventBuffer, Item, records_of
 
 # Events, texts and observed values that are encoded at a stretch, and the pause after them. No
@@ -35,12 +37,23 @@ _PAUSE_SECONDS = 0.0005
 Declared = Callable[[str], list[StatisticSpec]]  # an endpoint's own statistics, by its name
 
 
-def declared_by(endpoint: ModelEndpoint) -> list[StatisticSpec]:
-    """The endpoint's own statistics as events carry them."""
-    return [
-        StatisticSpec(each.name, each.kind.value, list(each.edges), list(each.values))
+def declared_by(endpoint: ModelEndpoint, manifests: Iterable[Manifest] = ()) -> list[StatisticSpec]:
+    """The endpoint's own statistics as events carry them, then those of its versions' features.
+
+    Of one name, the first counts.
+
+    Args:
+        endpoint: with users' own statistics.
+        manifests: of its versions, stable first.
+    """
+    found = {
+        each.name: StatisticSpec(each.name, each.kind.value, list(each.edges), list(each.values))
         for each in endpoint.spec.statistics
-    ]
+    }
+    for manifest in manifests:
+        for feature in (*counted(manifest.features), *counted(manifest.answers)):
+            found.setdefault(feature.name, feature.statistic())
+    return list(found.values())
 
 
 @dataclass(slots=True)

@@ -50,6 +50,7 @@ class Attempt:
     repeated: bool = False  # another version's attempt has failed before
     cached: int = 0  # texts that were not inferred for it
     observed: Observed | None = None  # of the call and its answer; None for the call's alone
+    answers: dict[str, list[float | str]] | None = None  # counted of them like features of rows
 
 
 def event_of(
@@ -93,15 +94,29 @@ def event_of(
         caller=call.caller_hash,
         repeated=attempt.repeated,
         pairing=pairing,
-        observations=attempt.observed or call.observed or {},
+        observations=_observations(attempt),
         unk_words=_unknown_words(call, model, attempt.encoded),
         cached=attempt.cached,
         topics=topics_of(_beginnings(attempt.encoded)),
     )
 
 
+def _observations(attempt: Attempt) -> dict[str, list[float | str]]:
+    """Values of features and answers, and of users' own statistics, which go before them."""
+    own = attempt.observed or attempt.call.observed
+    features, answers = attempt.encoded.observed, attempt.answers
+    if features is None:
+        return own or {}
+    return {**(answers or {}), **features, **(own or {})}
+
+
 def _beginnings(encoded: Encoded) -> Sequence[Sequence[int]]:
-    """The ids of each text's only or first row: so a long text counts as much as another."""
+    """The ids of each text's only or first row: so a long text counts as much as another.
+
+    Of rows of tables none: they hold numbers in the place of tokens.
+    """
+    if encoded.observed is not None:
+        return []
     windows = encoded.windows
     if windows is None:
         return encoded.ids

@@ -10,8 +10,9 @@ from time import monotonic
 from gateway.calls import Call
 from gateway.errors import RETRY_AFTER_SECONDS, InvalidInputError, OverloadedError, too_late
 from gateway.packages import ServedModel
-from preprocess.encoder import Encoded, TextEncoder
-from preprocess.errors import InvalidTextError, UnknownPromptError
+from preprocess.encoder import Encoded
+from preprocess.errors import InvalidRowError, InvalidTextError, UnknownPromptError
+from preprocess.table import Encoder
 
 # A call with more characters than this, in all its texts, is tokenised in the thread. For fewer,
 # switching threads costs more time than it saves the other calls.
@@ -19,15 +20,16 @@ INLINE_CHARACTERS = 8_192
 _MOST_THREADED_CHARACTERS = 32 * 1024 * 1024  # in the thread or in its queue
 
 
-def encode(encoder: TextEncoder, call: Call) -> Encoded:
+def encode(encoder: Encoder, call: Call) -> Encoded:
     """A call's texts, with the prompt that it names before each.
 
     Raises:
-        InvalidInputError: a text that no tokeniser can read, or a prompt that the version lacks.
+        InvalidInputError: a text that no tokeniser can read, a row of a table that the model can't
+            read, or a prompt that the version lacks.
     """
     try:
         return encoder.encode(encoder.prompted(call.texts, call.prompt_name), call.pairs)
-    except (InvalidTextError, UnknownPromptError) as error:
+    except (InvalidTextError, InvalidRowError, UnknownPromptError) as error:
         raise InvalidInputError(f"{error}.") from error
 
 

@@ -244,6 +244,7 @@ class Pipeline:
         model, encoded = attempt.target.model, attempt.encoded
         manifest = model.manifest
         records = answered_records(encoded, manifest.task, values, manifest.labels)
+        attempt.answers = model.head.observed(values)
         event = self._record(attempt, int(HTTPStatus.OK), records, answered=True)
         return Answer(
             task=manifest.task,

@@ -74,6 +74,7 @@ class MirroredRequests:
             if self._hooks is not None:
                 values, attempt.observed = self._hooks.finish(call, model, attempt.encoded, values)
             texts = answered_records(attempt.encoded, model.task, values, model.manifest.labels)
+            attempt.answers = model.head.observed(values)
             pairing = pair(
                 answered.model,
                 answered.values,

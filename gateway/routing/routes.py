@@ -129,6 +129,14 @@ class EndpointRoutes:
         """The version that answers by default."""
         return self._target_with(Arm.STABLE)
 
+    def models(self) -> list[ServedModel]:
+        """All versions of it that get requests, stable first."""
+        stable, shadow = self.stable, self.shadow
+        targets = [*([] if stable is None else [stable]), *self.targets]
+        if shadow is not None:
+            targets.append(shadow.target)
+        return [*(target.model for target in targets), *self.versions.values()]
+
     def fallback_of(self, target: RouteTarget) -> RouteTarget | None:
         """The version that answers where ``target``'s failed; None for a forced version."""
         arm = _FALLBACKS.get(target.arm)

@@ -429,6 +429,7 @@ def _view(routes: EndpointRoutes) -> EndpointView:
         multi_label=manifest.multi_label,
         prompts=tuple(manifest.tokenizer.prompts),
         has_ranges=manifest.ranges is not None,
+        features=manifest.features,
         metadata={"model": endpoint.spec.model, "precision": manifest.precision.value},
     )
 

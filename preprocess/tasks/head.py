@@ -20,6 +20,7 @@ from preprocess.errors import EngineOutputError
 
 Values = NDArray[np.float32]
 Output = list[str] | Values
+Observed = dict[str, list[float | str]]  # values of statistics, by name
 # Of a sparse vector ``index`` and ``value`` of what is not 0, by index.
 Weights = list[dict[str, float]]
 
@@ -125,6 +126,7 @@ class Head(ABC):
         further_columns: of its values, beside labels or the dimension.
         probabilities: whether values are probabilities, which users' own code must leave so.
         by_tokens: of heads of rank 3, whether users' own code may change values of tokens.
+        reads_rows: whether it reads rows of a table, and no texts.
     """
 
     task: ClassVar[Task]
@@ -137,6 +139,7 @@ class Head(ABC):
     further_columns: ClassVar[int] = 0
     probabilities: ClassVar[bool] = False
     by_tokens: ClassVar[bool] = False
+    reads_rows: ClassVar[bool] = False
 
     @property
     def rank(self) -> int:
@@ -239,6 +242,10 @@ class Head(ABC):
             values: a row for each.
             labels: in the order of the columns.
         """
+
+    def observed(self, values: Values) -> Observed:  # noqa: ARG002 - of heads
+        """What is counted of answers like a feature of rows, by the manifest's ``answers``."""
+        return {}
 
     @abstractmethod
     def difference(self, ours: Side, theirs: Side) -> Difference:

@@ -14,6 +14,7 @@ from preprocess.tasks.hybrid import HybridEmbedding
 from preprocess.tasks.question_answering import QuestionAnswering
 from preprocess.tasks.ranking import TextRanking
 from preprocess.tasks.sparse import SparseEmbedding
+from preprocess.tasks.tabular import TabularClassification, TabularRegression
 from preprocess.tasks.token_classification import TokenClassification
 from preprocess.tasks.zero_shot import ZeroShotClassification
 
@@ -30,6 +31,8 @@ HEADS: Mapping[Task, Head] = MappingProxyType(
                 TokenClassification(),
                 ZeroShotClassification(),
                 QuestionAnswering(),
+                TabularClassification(),
+                TabularRegression(),
             )
         },
         **{task: kind() for task, kind in installed(HEADS_GROUP).items()},

@@ -71,6 +71,8 @@ def signature(manifest: Manifest) -> Signature:
         labels=manifest.labels,
         dimension=manifest.dimension,
         prompts=tuple(sorted(manifest.tokenizer.prompts)),
+        features=manifest.features,
+        answers=manifest.answers,
     )
 
 

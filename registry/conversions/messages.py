@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from contracts.endpoint import Phase, Serving
+from contracts.features import Feature
 from contracts.model import ModelRef
 from contracts.tasks import Task
 
@@ -28,6 +29,8 @@ class Signature(_Message):
     labels: tuple[str, ...] = ()
     dimension: int | None = None
     prompts: tuple[str, ...] = Field((), description="names, sorted")
+    features: tuple[Feature, ...] = Field((), description="of rows of a table")
+    answers: tuple[Feature, ...] = Field((), description="what is counted of answers")
 
     def broken_by(self, new: "Signature") -> str:
         """Why callers of this version could not go on with a new one; empty where they can."""
@@ -47,7 +50,35 @@ class Signature(_Message):
         if gone_prompts := set(self.prompts) - set(new.prompts):
             names = ", ".join(sorted(gone_prompts))
             return f"it has no prompt {names}, which callers of the stable version may name"
-        return ""
+        return _broken_features(self.features, new.features)
+
+
+def _broken_features(ours: tuple[Feature, ...], new: tuple[Feature, ...]) -> str:
+    """Why rows for a version could not go to a new one; empty where they can."""
+    names, others = [each.name for each in ours], [each.name for each in new]
+    if names != others:
+        gone = ", ".join(name for name in names if name not in others) or "none"
+        added = ", ".join(name for name in others if name not in names) or "none"
+        return (
+            f"its features are not those of the stable version in their order: gone {gone}; "
+            f"new {added}"
+        )
+    for one, other in zip(ours, new, strict=True):
+        if one.kind is not other.kind:
+            return f"its feature {one.name} is {other.kind}, the stable version's is {one.kind}"
+        if one.nullable and not other.nullable:
+            return f"its feature {one.name} may not be missing, which the stable version's may"
+        if one.unseen and not other.unseen:
+            return (
+                f"its feature {one.name} takes known categories alone, the stable version's takes "
+                "any"
+            )
+        if not other.unseen and (lost := set(one.categories) - set(other.categories)):
+            return (
+                f"its feature {one.name} lacks categories that the stable version knows: "
+                f"{', '.join(sorted(lost)[:5])}"
+            )
+    return ""
 
 
 class ConversionRequest(_Message):

@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from contracts.manifest import TOKENIZER
+from contracts.manifest import TOKENIZER, Lineage
 from registry.conversions.messages import ConversionRequest
 from registry.convert import texts
 from registry.convert.errors import EnvironmentFaultError
@@ -25,8 +25,27 @@ _TOKENIZER_FOLDER = "tokenizer"
 
 
 @dataclass(frozen=True)
+class Fetched:
+    """A version in the scratch folder.
+
+    Attributes:
+        version: as MLflow has it.
+        run: None where none is recorded.
+        folder: with the version's files.
+        beside: with files of its run.
+        refused: paths of pickles that were left where they are.
+    """
+
+    version: Version
+    run: Run | None
+    folder: Path
+    beside: Path
+    refused: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Downloaded:
-    """A version in the scratch folder. ``run`` is None where none is recorded."""
+    """A version of which is known what it is. ``run`` is None where none is recorded."""
 
     version: Version
     run: Run | None
@@ -34,8 +53,12 @@ class Downloaded:
     evaluation: texts.EvaluationTexts
 
 
-def download(request: ConversionRequest, tracking: Tracking, work: Path) -> Downloaded:
-    """Downloads and detects; raises ``VersionError`` or ``EnvironmentFaultError``."""
+def fetch(request: ConversionRequest, tracking: Tracking, work: Path) -> Fetched:
+    """Downloads a version and what belongs to it.
+
+    Raises:
+        VersionError, EnvironmentFaultError: MLflow does not know it, or can't hand it out.
+    """
     version = tracking.version(request.model, request.version)
     folder, beside = work / "version", work / "run"
     refused = tracking.download(
@@ -47,10 +70,16 @@ def download(request: ConversionRequest, tracking: Tracking, work: Path) -> Down
     beside.mkdir(parents=True, exist_ok=True)
     if run is not None and run.artifacts:
         tracking.download(run.artifacts, beside, skip=lambda name: not _wanted_of_run(name))
+    return Fetched(version, run, folder, beside, refused)
+
+
+def recognised(fetched: Fetched, request: ConversionRequest) -> Downloaded:
+    """What a version of texts is; raises ``VersionError`` or ``EnvironmentFaultError``."""
+    version, folder, beside = fetched.version, fetched.folder, fetched.beside
     try:
         original = detect(
             folder,
-            refused=refused,
+            refused=fetched.refused,
             tokenizers=(beside / _TOKENIZER_FOLDER, beside),
             task=request.task,
             usual=None if request.stable is None else request.stable.task,
@@ -61,10 +90,23 @@ def download(request: ConversionRequest, tracking: Tracking, work: Path) -> Down
         if time.time() - version.created < _STILL_ARRIVING_SECONDS:
             raise EnvironmentFaultError(f"{error} (the version is new: looking again)") from error
         raise
-    return Downloaded(version, run, original, texts.find((folder, beside)))
+    return Downloaded(version, fetched.run, original, texts.find((folder, beside)))
 
 
 def _wanted_of_run(name: str) -> bool:
     parts = Path(name).parts
     ours = parts[0] == _TOKENIZER_FOLDER or name == TOKENIZER
     return (ours and not is_pickle(name)) or texts.is_evaluation_file(name)
+
+
+def lineage(request: ConversionRequest, version: Version, run: Run | None) -> Lineage:
+    """Where a version came from."""
+    tags = {} if run is None else run.tags
+    return Lineage(
+        registered_model=request.model,
+        version=request.version,
+        run_id=version.run_id,
+        source=version.source,
+        git_commit=tags.get("mlflow.source.git.commit", ""),
+        data_sets=() if run is None else run.data_sets,
+    )

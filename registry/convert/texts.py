@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from importlib.resources import files
 from itertools import zip_longest
 from pathlib import Path
+from typing import TypeVar
 
 from registry.convert.errors import VersionError
 
@@ -27,6 +28,7 @@ _MOST_TEXTS = 5000
 _MOST_BYTES = 32 << 20
 _JOINED_WORDS = (24, 48, 96, 192, 384)
 
+Item = TypeVar("Item")
 _Row = tuple[str, str | None]  # a text, and the second one of a pair
 
 
@@ -126,8 +128,8 @@ def with_long_ones(texts: Sequence[str]) -> tuple[str, ...]:
     return (*texts, *joined)
 
 
-def thinned(texts: Sequence[str], count: int) -> tuple[str, ...]:
-    """At most ``count`` of the texts, evenly out of all."""
+def thinned(texts: Sequence[Item], count: int) -> tuple[Item, ...]:
+    """At most ``count`` of the texts or rows, evenly out of all."""
     if len(texts) <= count:
         return tuple(texts)
     return tuple(texts[place * len(texts) // count] for place in range(count))

@@ -14,15 +14,15 @@ import onnx
 from numpy.typing import NDArray
 
 from contracts.endpoint import Phase
-from contracts.manifest import MODEL_ONNX, TOKENIZER, Lineage, Manifest
+from contracts.manifest import MODEL_ONNX, TOKENIZER, Manifest
 from contracts.model import ModelRef
 from contracts.profile import ReferenceProfile
 from contracts.tasks import ENGINE_OUTPUT
 from contracts.tensors import TensorSpec
 from preprocess.tasks import HEADS, SecondText
 from registry.conversions.messages import ConversionRequest, Signature
-from registry.convert import texts, tokeniser
-from registry.convert.download import Downloaded, download
+from registry.convert import tables, texts, tokeniser
+from registry.convert.download import Downloaded, fetch, lineage, recognised
 from registry.convert.errors import VersionError
 from registry.convert.flavours import Original
 from registry.convert.forms import FORMS, Agreement
@@ -32,7 +32,7 @@ from registry.convert.parity.choose import Chosen, Trial, choose
 from registry.convert.parity.engine import Engine, Texts, encode
 from registry.convert.parity.profiling import profile_of
 from registry.convert.parity.verify import FEWEST_FOR_NEIGHBOURS, values_of
-from registry.convert.tracking import Run, Tracking, Version
+from registry.convert.tracking import Tracking
 from registry.packages.store import PackageStore
 
 log = logging.getLogger(__name__)
@@ -54,7 +54,11 @@ def convert(
     """
     work = Path(request.work_dir)
     report(Phase.CONVERTING, f"downloading version {request.version} of {request.model}")
-    downloaded = download(request, tracking, work)
+    fetched = fetch(request, tracking, work)
+    table = tables.find(fetched, request)
+    if table is not None:
+        return tables.convert(request, fetched, table, store, report)
+    downloaded = recognised(fetched, request)
     original = downloaded.original
     report(Phase.CONVERTING, f"preparing the {original.flavour} model")
     model, built, answers = _prepare(request, original, work)
@@ -140,7 +144,7 @@ def _package(
         profile=profile,
         parity=chosen.parity,
         ranges=chosen.ranges,
-        lineage=_lineage(request, downloaded.version, downloaded.run),
+        lineage=lineage(request, downloaded.version, downloaded.run),
         created_by=created_by(),
     )
 
@@ -243,15 +247,3 @@ def _dimension(original: Original, width: int) -> int | None:
     if FORMS[original.task].has_labels:
         return None
     return width - HEADS[original.task].further_columns
-
-
-def _lineage(request: ConversionRequest, version: Version, run: Run | None) -> Lineage:
-    tags = {} if run is None else run.tags
-    return Lineage(
-        registered_model=request.model,
-        version=request.version,
-        run_id=version.run_id,
-        source=version.source,
-        git_commit=tags.get("mlflow.source.git.commit", ""),
-        data_sets=() if run is None else run.data_sets,
-    )

@@ -32,7 +32,7 @@ _AWAY = {
 }
 _NO_BACKEND = ("unable to find backend library", "unable to find 'libtriton_")
 _PROCESS_GONE = "Stub process"
-_DATATYPES = {"int64": "INT64", "int32": "INT32"}
+_DATATYPES = {"int64": "INT64", "int32": "INT32", "float64": "FP64"}
 _OPTIONS = (
     ("grpc.max_send_message_length", -1),  # a whole model may be uploaded
     ("grpc.max_receive_message_length", -1),
@@ -82,7 +82,7 @@ class Triton(Protocol):
         """Unloads a model; one that is not there is no error."""
         ...
 
-    async def infer(self, name: str, inputs: Mapping[str, NDArray[np.integer]]) -> tuple[int, int]:
+    async def infer(self, name: str, inputs: Mapping[str, NDArray[np.number]]) -> tuple[int, int]:
         """Runs one batch; returns how many rows came back, and how many bytes.
 
         Raises:
@@ -169,7 +169,7 @@ class GrpcTriton:
         request = service_pb2.RepositoryModelUnloadRequest(model_name=name)
         await self._answer(self._stub.RepositoryModelUnload, request, self._control())
 
-    async def infer(self, name: str, inputs: Mapping[str, NDArray[np.integer]]) -> tuple[int, int]:
+    async def infer(self, name: str, inputs: Mapping[str, NDArray[np.number]]) -> tuple[int, int]:
         """Runs one batch; see the Protocol."""
         request = service_pb2.ModelInferRequest(model_name=name)
         for key, array in inputs.items():

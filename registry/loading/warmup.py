@@ -19,7 +19,7 @@ from contracts.tasks import ATTENTION_MASK, INPUT_IDS
 from contracts.tensors import Datatype
 from registry.errors import TritonRefusedError
 
-Tensors = Mapping[str, NDArray[np.integer]]
+Tensors = Mapping[str, NDArray[np.number]]
 Answered = Awaitable[tuple[int, int]]  # rows and bytes
 Infer = Callable[[Tensors], Answered]
 
@@ -145,12 +145,18 @@ def _usual_bucket(manifest: Manifest) -> int:
     return min(longer, default=max(manifest.length_buckets))
 
 
-def batch(manifest: Manifest, bucket: int, rows: int) -> dict[str, NDArray[np.integer]]:
-    """Full rows of ordinary tokens: ``[rows, bucket]`` for each of the graph's inputs."""
-    tensors: dict[str, NDArray[np.integer]] = {}
+def batch(manifest: Manifest, bucket: int, rows: int) -> dict[str, NDArray[np.number]]:
+    """Full rows of ordinary tokens: ``[rows, bucket]`` for each of the graph's inputs.
+
+    Of a model of tables rows of zeros, ``[rows, features]``.
+    """
+    if manifest.features:
+        (spec,) = manifest.inputs
+        return {spec.name: np.zeros((rows, *spec.shape[1:]), np.float64)}
+    tensors: dict[str, NDArray[np.number]] = {}
     for spec in manifest.inputs:
         dtype = np.int32 if spec.datatype is Datatype.INT32 else np.int64
-        array: NDArray[np.integer] = np.zeros((rows, bucket), dtype)
+        array: NDArray[np.number] = np.zeros((rows, bucket), dtype)
         if spec.name == INPUT_IDS:
             array[:] = np.arange(bucket) % manifest.tokenizer.vocabulary
         elif spec.name == ATTENTION_MASK:

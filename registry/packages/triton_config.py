@@ -27,10 +27,12 @@ QUEUE_LIMIT = 256
 
 _DATATYPES = {
     Datatype.BYTES: model_config_pb2.TYPE_STRING,
+    Datatype.BOOL: model_config_pb2.TYPE_BOOL,
     Datatype.INT32: model_config_pb2.TYPE_INT32,
     Datatype.INT64: model_config_pb2.TYPE_INT64,
     Datatype.FP16: model_config_pb2.TYPE_FP16,
     Datatype.FP32: model_config_pb2.TYPE_FP32,
+    Datatype.FP64: model_config_pb2.TYPE_FP64,
 }
 
 
