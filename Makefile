@@ -179,7 +179,7 @@ UV_LOCK = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gene
 IMAGE_LOCK = $(UV_LOCK) $(LOCK_FLAGS) --constraints $(LOCKS)/dev.txt
 
 # What of pyproject.toml each image of docker/ holds.
-IMAGE_EXTRAS := gateway:gateway,tracing,s3 controller:controller,s3-artifacts stats:stats,s3 conversion:export,s3-artifacts conversion-onnx:conversion,s3-artifacts
+IMAGE_EXTRAS := gateway:gateway,tracing,s3 controller:controller,s3-artifacts stats:stats,s3 conversion:export,tables,s3-artifacts conversion-onnx:conversion,s3-artifacts
 
 # The servers that Headrace is raced against, and HTTP servers for `bench.servers`. What is named here
 # has the version that dev.txt has, if it is there: all compute with one ONNX Runtime.

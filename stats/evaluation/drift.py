@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import chdtri
 
+from contracts.features import Feature
 from contracts.profile import ReferenceProfile
 from contracts.windows import Sparse, WindowAggregate
 from measures.correlation import Floats
@@ -28,6 +29,7 @@ from stats.evaluation.drift_counts import (
     TOPICS_LAYOUT,
     Layout,
     counts_of,
+    features_of,
     layouts_of,
     reference_counts,
 )
@@ -122,6 +124,7 @@ class DriftWatch:
         usual: Usual | None = None,
         answers: Usual | None = None,
         words: Sequence[str] = (),
+        features: Sequence[Feature] = (),
     ) -> None:
         """Begins without traffic.
 
@@ -134,6 +137,7 @@ class DriftWatch:
             usual: what is usual of the endpoint's texts; it is learnt from this version's as well.
             answers: likewise of this package's answers.
             words: examples of what each bucket of tokens stands for.
+            features: of rows of a table and of its answers, with the counts of its own rows.
         """
         self.through = 0.0
         self.learning_from = 0.0
@@ -149,6 +153,9 @@ class DriftWatch:
         for name, layout in layouts_of(profile).items():
             counts = None if profile is None else reference_counts(profile, name, layout)
             self._watch(name, layout, counts)
+        for name, (layout, counts) in features_of(features).items():
+            if len(self._watched) < MOST_STATISTICS:
+                self._watch(name, layout, counts)
 
     def see(self, aggregate: WindowAggregate, seconds: int) -> None:
         """One closed window; they come in the order of their ends."""

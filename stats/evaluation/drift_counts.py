@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from contracts.events import TOPIC_BUCKETS, StatisticSpec
+from contracts.features import Feature
 from contracts.profile import ReferenceProfile
 from contracts.statistics import EDGES, Statistic
 from contracts.windows import OwnCounts, Sparse, WindowAggregate
@@ -82,6 +83,20 @@ def reference_counts(profile: ReferenceProfile, name: str, layout: Layout) -> Fl
     return np.array(profile.histograms[Statistic(name)], dtype=np.float64)
 
 
+def features_of(features: Iterable[Feature]) -> dict[str, tuple[Layout, Floats]]:
+    """Buckets and reference counts of features and answers, by what they are watched as.
+
+    Of those whose counts its own rows tell; the others are compared with the first day.
+    """
+    found = {}
+    for feature in features:
+        layout = _own_layout(feature.statistic())
+        if layout is not None and sum(feature.counts) > 0:
+            counts = np.array(feature.counts, dtype=np.float64)
+            found[_own_name(feature.name)] = layout, counts
+    return found
+
+
 def counts_of(
     aggregate: WindowAggregate,
     known: Mapping[str, Layout],
@@ -129,7 +144,7 @@ def _labels(labels: Iterable[str]) -> Layout:
 
 def _own(own: OwnCounts, known: Mapping[str, Layout]) -> Iterator[tuple[str, Layout, Sparse]]:
     """A counter has no distribution; a declaration that was changed is not watched on."""
-    name, layout = f"own:{own.spec.name}", _own_layout(own.spec)
+    name, layout = _own_name(own.spec.name), _own_layout(own.spec)
     if layout is None or known.get(name, layout) != layout:
         return
     if own.spec.kind == "histogram":
@@ -140,6 +155,10 @@ def _own(own: OwnCounts, known: Mapping[str, Layout]) -> Iterator[tuple[str, Lay
             layout,
             {at: own.counts[value] for at, value in enumerate(layout.names) if value in own.counts},
         )
+
+
+def _own_name(statistic: str) -> str:
+    return f"own:{statistic}"
 
 
 def _own_layout(spec: StatisticSpec) -> Layout | None:

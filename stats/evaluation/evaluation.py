@@ -216,6 +216,7 @@ class Evaluation:
                 ),
                 answers=self._usual_of(slot.endpoint, "answers", slot.package),
                 words=known.words,
+                features=() if manifest is None else (*manifest.features, *manifest.answers),
             )
             self._restore(key, watch)
             self._watches[key] = watch
