@@ -9,6 +9,7 @@ and shadow need not know tables.
 
 import math
 import struct
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
@@ -190,11 +191,15 @@ class TableEncoder:
         return f"the model does not know the category {_shown(value)}; it knows {known}"
 
     def _observed(self, rows: Sequence[Sequence[float]]) -> dict[str, list[float | str]]:
-        """The values that are counted, of so many rows as one event takes, evenly out of all."""
+        """What is counted of some rows: of so many as one event takes, evenly out of all.
+
+        Of a number its bucket alone leaves the gateway, as the bucket's upper edge. Values of each
+        feature are sorted, so that nothing tells which of them were of one row.
+        """
         most = max(1, MOST_VALUES // max(1, len(self._counted)))
         seen = rows[:: -(-len(rows) // most)] if rows else rows
         return {
-            feature.name: [_observed(feature, row[at]) for row in seen]
+            feature.name: sorted((_observed(feature, row[at]) for row in seen), key=_order)
             for at, feature in self._counted
         }
 
@@ -226,7 +231,15 @@ def _observed(feature: Feature, number: float) -> float | str:
     if feature.kind is FeatureKind.CATEGORY:
         code = int(number)
         return feature.categories[code] if code < len(feature.categories) else UNFIT
-    return number
+    bucket = bisect_left(feature.edges, number)
+    if bucket < len(feature.edges):
+        return feature.edges[bucket]
+    return math.nextafter(feature.edges[-1], math.inf)
+
+
+def _order(value: float | str) -> tuple[bool, float | str]:
+    """Numbers, then texts."""
+    return isinstance(value, str), value
 
 
 def _shown(value: object) -> str:

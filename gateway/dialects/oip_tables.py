@@ -103,8 +103,8 @@ def _column(tensor: Column, feature: Feature) -> list[Any]:
     name, shape = tensor.name, list(tensor.shape)
     if tensor.datatype not in _TAKEN[feature.kind]:
         raise BadRequestError(
-            f"{name}.datatype: the feature is of the kind {feature.kind}, expected {feature.datatype}, got "
-            f"{tensor.datatype[:40]!r}."
+            f"{name}.datatype: the feature is of the kind {feature.kind}, expected "
+            f"{feature.datatype}, got {tensor.datatype[:40]!r}."
         )
     if len(shape) not in (1, 2) or shape[0] < 0 or (len(shape) == 2 and shape[1] != 1):
         raise InvalidInputError(f"{name}.shape: expected [N] or [N, 1], got {shape[:8]}.")

@@ -243,7 +243,7 @@ class FakeTriton:
         self.calls.append(("unload", name))
         self.models.discard(name)
 
-    async def infer(self, name: str, inputs: Mapping[str, NDArray[np.integer]]) -> tuple[int, int]:
+    async def infer(self, name: str, inputs: Mapping[str, NDArray[np.number]]) -> tuple[int, int]:
         self._reach()
         shape = inputs["input_ids"].shape
         self.shapes.append((name, shape))

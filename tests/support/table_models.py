@@ -37,7 +37,8 @@ def buys(frame: pd.DataFrame) -> np.ndarray:
 def spends(frame: pd.DataFrame) -> np.ndarray:
     """What a regression learns."""
     city = (frame["city"] == "Rome").to_numpy() if "city" in frame else 0
-    return (frame["age"] * 3 + frame["income"] * 0.01 + city * 50).to_numpy()
+    found: np.ndarray = (frame["age"] * 3 + frame["income"] * 0.01 + city * 50).to_numpy()
+    return found
 
 
 def columns(*, unknown: str = "ignore") -> Any:

@@ -141,17 +141,21 @@ async def test_a_regression_answers_numbers_and_counts_them() -> None:
         assert "'city'" in answer.text
 
 
-async def test_an_event_has_the_features_values_and_no_tokens(gateway: Tables) -> None:
-    await gateway.post(PREDICT, {"instances": [ROW, {**ROW, "income": None}]})
+async def test_an_event_has_the_features_buckets_in_no_rows_order_and_no_tokens(
+    gateway: Tables,
+) -> None:
+    rows = [ROW, {**ROW, "income": None, "city": "Oslo", "age": 61}, {**ROW, "age": 7}]
+    await gateway.post(PREDICT, {"instances": rows})
     event = gateway.event
     assert event.observations == {
-        "age": [30.0, 30.0],
-        "income": [500.5, ""],
-        "city": ["Rome", "Rome"],
-        "member": ["true", "true"],
+        "age": [20.0, 40.0, pytest.approx(60)],
+        "income": [1000.0, 1000.0, ""],
+        "city": ["Oslo", "Rome", "Rome"],
+        "member": ["true", "true", "true"],
     }
+    assert float(event.observations["age"][-1]) > 60
     assert event.topics == b""
-    assert [text.label for text in event.texts] == ["no", "no"]
+    assert [text.label for text in event.texts] == ["no", "yes", "no"]
 
 
 async def test_inputs_of_the_open_inference_protocol_are_columns(gateway: Tables) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from contracts.endpoint import Arm
 from contracts.events import StatisticSpec
+from contracts.features import Feature, FeatureKind
 from contracts.profile import ReferenceProfile
 from contracts.statistics import EDGES, Statistic
 from contracts.windows import OwnCounts, WindowAggregate
@@ -136,6 +137,20 @@ def test_without_a_profile_the_first_day_becomes_the_reference_and_says_so() -> 
     assert not statistic(watch, "tokens").alarm
     traffic.minutes(2, LONGER)
     assert statistic(watch, "tokens").level == 2
+
+
+def test_features_are_compared_with_the_versions_own_rows_from_the_first_window() -> None:
+    usual = (USUAL[0] * 5000, 0, USUAL[1:].sum() * 5000)
+    length = Feature(
+        name="length", kind=FeatureKind.NUMBER, edges=(1.0, 2.0), counts=tuple(map(int, usual))
+    )
+    watch = DriftWatch("1", "p" * 64, PROFILE, SETTINGS, ("bad", "good"), features=(length,))
+    traffic = Traffic(watch)
+    traffic.minutes(110, USUAL)
+    assert statistic(watch, "own:length").calibrated
+    assert statistic(watch, "own:length").level == 0
+    traffic.minutes(2, np.array([0.5, 0.1, 0.2, 0.1, 0.1]))
+    assert statistic(watch, "own:length").level == 2
 
 
 def test_users_own_statistics_are_compared_with_their_first_day() -> None:
