@@ -78,8 +78,8 @@ def find(fetched: Fetched, request: ConversionRequest) -> TableVersion | None:
         described = yaml.safe_load(path.read_text(encoding="utf-8"))
         flavours = described["flavors"]
         flavour = next((name for name in _KEYS if name in flavours), None)
-    except (yaml.YAMLError, UnicodeDecodeError, KeyError, TypeError) as error:
-        raise VersionError(f"{MLMODEL} can't be read: {error}") from error
+    except (yaml.YAMLError, UnicodeDecodeError, KeyError, TypeError):
+        return None  # a folder of any origin: what else it holds may tell what it is
     if flavour is None:
         if set(flavours) == {_PYFUNC}:
             raise VersionError(_own_code(flavours[_PYFUNC], fetched.refused))

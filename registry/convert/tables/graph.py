@@ -45,34 +45,28 @@ def layouts(features: Sequence[Feature]) -> list[Layout]:
 
 def made(original: Original, features: Sequence[Feature], layout: Layout) -> onnx.ModelProto:
     """The engine's graph; raises ``VersionError`` where the estimator has none of this layout."""
-    estimator = original.estimator
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            model = _converted(estimator, original.task, features, layout)
+            model = _converted(original, features, layout)
     except VersionError:
         raise
     except Exception as error:  # skl2onnx raises errors of many classes
         said = " ".join(str(error).split())[:300]
         raise VersionError(
-            f"{type(estimator).__name__} can't be made a graph ({layout.value}): {said}"
+            f"{type(original.estimator).__name__} can't be made a graph ({layout.value}): {said}"
         ) from error
     _end(model, original.task)
     _begin(model, features, layout)
     return model
 
 
-def _converted(
-    estimator: Any,  # noqa: ANN401 - of scikit-learn or in its form
-    task: Task,
-    features: Sequence[Feature],
-    layout: Layout,
-) -> onnx.ModelProto:
+def _converted(original: Original, features: Sequence[Feature], layout: Layout) -> onnx.ModelProto:
     skl2onnx = library("skl2onnx")
     _register_boosters(skl2onnx)
-    estimator = _with_plain_names(estimator)
+    estimator = _with_plain_names(original.estimator)
     options = None
-    if task is Task.TABULAR_CLASSIFICATION:
+    if original.labels:
         options = {id(estimator): {"zipmap": False}}
     model: onnx.ModelProto = skl2onnx.convert_sklearn(
         estimator,

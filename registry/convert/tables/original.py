@@ -77,7 +77,7 @@ class Original:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             given = self._given(rows)
-            if self.task is Task.TABULAR_CLASSIFICATION:
+            if self.labels:
                 return np.asarray(self.estimator.predict_proba(given), np.float32)
             values = np.asarray(self.estimator.predict(given), np.float64)
             return values.reshape(len(rows), -1).astype(np.float32)

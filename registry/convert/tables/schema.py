@@ -18,7 +18,6 @@ from contracts.features import (
     FeatureKind,
 )
 from contracts.statistics import Edges
-from contracts.tasks import Task
 from measures.observation import histogram
 from registry.convert.errors import VersionError
 from registry.convert.tables.flavour import Column
@@ -103,9 +102,7 @@ def prediction(
         values: its answers to its own rows, None where it has too few of them.
         stable: what is counted of the answers of the version that callers get.
     """
-    if original.task is not Task.TABULAR_REGRESSION or (
-        values is not None and values.shape[1] != 1
-    ):
+    if original.labels or (values is not None and values.shape[1] != 1):
         return ()
     numbers = [] if values is None else values[:, 0].tolist()
     known = {feature.name: feature for feature in stable}
