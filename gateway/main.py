@@ -135,6 +135,7 @@ class Gateway:
             mirror=self._shadows,
             receipts=receipts,
             hooks=hooks,
+            unk_words=settings.unk_words,
         )
         self._fleet = Fleet(self._connect, settings.batches_ahead)
         self._reconciler = Reconciler(

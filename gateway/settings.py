@@ -95,6 +95,10 @@ class Settings:
         200_000, "Events, texts and observed values that wait for Kafka at most."
     )
 
+    unk_words: bool = option(
+        default=False,
+        text="Let endpoints put words that became UNK into their events: words are text.",
+    )
     pair_texts_hours: float = option(
         0.0,
         "Hours for which texts that stable and a candidate in shadow label differently stay on a "

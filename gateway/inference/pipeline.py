@@ -79,6 +79,7 @@ class Pipeline:
         mirror: mirrors requests to shadows; None for no mirroring.
         receipts: sign answers, so that callers can send feedback; None where feedback is off.
         hooks: users' own preprocessing and postprocessing; None where none is installed.
+        unk_words: whether endpoints may have unknown words in their events: words are text.
     """
 
     def __init__(
@@ -92,6 +93,7 @@ class Pipeline:
         mirror: Mirror | None = None,
         receipts: Receipts | None = None,
         hooks: Hooks | None = None,
+        unk_words: bool = True,
     ) -> None:
         self._endpoints = endpoints
         self._admission = admission
@@ -101,6 +103,7 @@ class Pipeline:
         self._mirror = mirror
         self._receipts = receipts
         self._hooks = hooks
+        self._unk_words = unk_words
         self._encoding = Encoding()
         self._running = 0
         self._all_answered: asyncio.Event | None = None
@@ -119,7 +122,7 @@ class Pipeline:
                 target, batcher = self._route(serving, routes, call, began)
                 if self._hooks is not None:
                     call = self._hooks.run(call)
-                if routes.endpoint.spec.unk_words.enabled:
+                if self._unk_words and routes.endpoint.spec.unk_words.enabled:
                     call = msgspec.structs.replace(call, unk_words=True)
                 encoded, tokenise = self._encoding.encode_inline(
                     target.model, call

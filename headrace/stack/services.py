@@ -274,6 +274,7 @@ def _gateway(
             keys_file="" if settings.keys_file is None else settings.keys_file,
             receipt_key_file=home.receipt_keys,
             pair_texts_hours=str(settings.pair_texts_hours),
+            unk_words="true",  # one person's stack
             drain_seconds=5,
             log_style="json",
         ),

@@ -95,6 +95,9 @@ def test_what_values_say_is_what_services_read() -> None:
 def test_no_text_is_kept_unless_an_operator_says_so() -> None:
     found = {module: READ[module](arguments) for module, arguments in services("").items()}
     assert found["gateway.main"].pair_texts_hours == 0
+    assert found["gateway.main"].unk_words is False
+    told = services("", "gateway.unkWords=true")["gateway.main"]
+    assert READ["gateway.main"](told).unk_words is True
 
 
 def test_all_parts_have_the_same_store_endpoints_and_kafka() -> None:

@@ -71,6 +71,7 @@ async def world_of(
     receipts: Receipts | None = None,
     hook: Hook | None = None,
     pairs: KeptPairs | None = None,
+    unk_words: bool = True,
 ) -> AsyncIterator[World]:
     """Serves the endpoint from versions 1, 2 and ``more``; lets go at the end of what is held."""
     engine = engine or FakeEngine()
@@ -97,6 +98,7 @@ async def world_of(
         mirror=shadows,
         receipts=receipts,
         hooks=hooks,
+        unk_words=unk_words,
     )
     opened = {model.ref.package: model for model in (ONE, TWO, *more)}
     batchers = {}
