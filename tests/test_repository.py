@@ -124,6 +124,20 @@ def _comparisons(tree: ast.AST, names: set[str]) -> list[int]:
     ]
 
 
+def test_the_tests_that_documents_choose_by_name_exist() -> None:
+    modules = [(path, path.read_text(encoding="utf-8")) for path in ROOT.glob("tests/**/test_*.py")]
+    for text in TEXTS:
+        content = text.read_text(encoding="utf-8")
+        for kind, word in re.findall(r'make (\w+) PYTEST_FLAGS="-k (\w+)"', content):
+            names = [
+                f"{path.name}::{name}"
+                for path, source in modules
+                if kind in ("unit", "quick") or f"pytest.mark.{kind}" in source
+                for name in re.findall(r"^(?:async )?def (test_\w+)", source, re.MULTILINE)
+            ]
+            assert [name for name in names if word in name], f"{text}: {word}"
+
+
 def _code(text: Path) -> list[str]:
     """The inline and fenced code of a document."""
     content = text.read_text(encoding="utf-8")

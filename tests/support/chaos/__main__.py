@@ -191,7 +191,10 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--kinds", nargs="*", type=Kind, help="of faults; default: all")
     parser.add_argument("--work", help="an empty folder to work in")
     parser.add_argument("--out", type=Path, help="the record; default: docs/soak/chaos.json")
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    if arguments.out is not None and (arguments.out.is_dir() or not arguments.out.parent.is_dir()):
+        parser.error(f"--out {arguments.out} is no file in a folder")  # before hours, not after
+    return arguments
 
 
 def _say(line: str) -> None:
