@@ -52,6 +52,23 @@ PREPROCESSOR_FAILURES: Final = counter(
     ENDPOINT,
     "reason",
 )
+CODE_FAILURES: Final = counter(
+    "gateway_model_code_failures",
+    "Failures of the code that a version brings, by what went wrong.",
+    ENDPOINT,
+    VERSION,
+    "reason",
+)
+CODE_SECONDS: Final = histogram(
+    "gateway_model_code_seconds",
+    "Time of answered calls of the code that a version brings, waiting for it included.",
+    (
+        ENDPOINT,
+        VERSION,
+        "part",
+    ),
+    _SECONDS,
+)
 STAGE_SECONDS: Final = histogram(
     "gateway_stage_seconds",
     "Time that answered attempts spent in each stage.",
@@ -87,6 +104,21 @@ FAILED_TEXTS: Final = counter(
 
 # Read from those who keep the numbers, when Prometheus asks.
 
+CODE_RUNNING: Final = gauge(
+    "gateway_model_code_running",
+    "1 while a process runs the code that a version brings.",
+    ENDPOINT,
+    VERSION,
+)
+CODE_STARTS: Final = counter(
+    "gateway_model_code_starts",
+    "Starts of that process; more than 1 after failures.",
+    ENDPOINT,
+    VERSION,
+)
+CODE_WAITING: Final = gauge(
+    "gateway_model_code_waiting", "Calls that wait for that process.", ENDPOINT, VERSION
+)
 CACHE_TEXTS: Final = counter(
     "gateway_cache_texts",
     "Texts of endpoints with a cache: kept (hit), on their way already (joined), inferred (miss).",

@@ -28,6 +28,7 @@ from contracts.tensors import TensorSpec
 MANIFEST = "manifest.json"
 MODEL_ONNX = "model.onnx"
 TOKENIZER = "tokenizer.json"
+CODE = "code.zip"  # that the version brings for gateways, where there is any
 CONFIG_PYTHON = "config.python.pbtxt"  # for Triton's Python backend
 CONFIG_ONNXRUNTIME = "config.onnxruntime.pbtxt"  # for Triton's native ONNX Runtime backend
 
@@ -130,7 +131,7 @@ class Lineage(_Part):
 class Manifest(_Part):
     """All that is known of a package."""
 
-    later: ClassVar[tuple[str, ...]] = ("ranges", "features", "answers")
+    later: ClassVar[tuple[str, ...]] = ("ranges", "features", "answers", "has_code")
     schema_version: Literal[1] = 1
     model: str
     version: str
@@ -151,6 +152,7 @@ class Manifest(_Part):
     ranges: VectorRanges | None = None
     features: tuple[Feature, ...] = Field((), description="of a row, in order; none for texts")
     answers: tuple[Feature, ...] = Field((), description="what is counted of answers like features")
+    has_code: bool = Field(False, description="gateways must run its code.zip around the model")
     lineage: Lineage
     created_by: str = Field(description="program and version")
 

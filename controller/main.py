@@ -211,6 +211,7 @@ def _options(settings: ControllerSettings) -> ControllerOptions:
             allow_pickle=settings.allow_pickle,
             allow_remote_code=settings.allow_remote_code,
             sources=settings.mlflow_sources,
+            model_code=settings.model_code,
         ),
     )
 

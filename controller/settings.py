@@ -62,6 +62,10 @@ class ControllerSettings:
     conversion_threads: int = option(1, "CPU threads of a conversion and of the engine.")
     allow_pickle: bool = option(default=False, text="Convert versions that hold pickles.")
     allow_remote_code: bool = option(default=False, text="Run code that a version brings.")
+    model_code: bool = option(
+        default=False,
+        text="Gateways run the code that versions bring for them; without, such are refused.",
+    )
     conversion_job_template: str = option(
         "", "File with the Job of a conversion, as JSON; empty: conversions are subprocesses."
     )

@@ -70,9 +70,10 @@ class Call(msgspec.Struct, frozen=True, eq=False):
     ``started`` the loop's clock at the same moment. ``caller`` is the name of the API key, never
     the key itself. ``sticky_key``, from ``x-headrace-key``, keeps a caller on one arm; without it,
     the request id is used. ``caller_hash``: of the sticky key, by ``CallerHashes``.
-    ``observed`` holds the values of users' own statistics, by name, and ``hook_state`` what an
-    installed hook has left for its ``postprocess``. ``unk_words``: its event lists
-    words that are unknown to the tokeniser. ``truncate`` and ``prompt_name``: as in ``Query``.
+    ``observed`` holds the values of users' own statistics, by name. ``hook_state`` and
+    ``code_state`` are what an installed hook and the version's code have left for ``postprocess``.
+    ``unk_words``: its event lists words that are unknown to the tokeniser. ``truncate`` and
+    ``prompt_name``: as in ``Query``.
     """
 
     endpoint: str
@@ -89,6 +90,7 @@ class Call(msgspec.Struct, frozen=True, eq=False):
     trace_parent: str | None = None
     observed: dict[str, list[float | str]] | None = None
     hook_state: State | None = None
+    code_state: State | None = None
     unk_words: bool = False
     truncate: bool = True
     prompt_name: str | None = None

@@ -16,6 +16,7 @@ import ssl
 import sys
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from importlib.metadata import version as package_version
 from pathlib import Path
 from typing import cast
@@ -43,9 +44,10 @@ from gateway.http.server import uvicorn_options
 from gateway.http.tls import Tls, TlsFileError
 from gateway.inference.feedback import FeedbackReceiver
 from gateway.inference.observations import find_hooks
+from gateway.inference.own_code import ModelCodes, OwnCode
 from gateway.inference.pipeline import Pipeline
 from gateway.inference.receipts import ReceiptKeyError, Receipts, read_keys
-from gateway.inference.serving import ServedEndpoints
+from gateway.inference.serving import ServedEndpoints, Serving
 from gateway.mirroring.pair_stream import open_pairs
 from gateway.mirroring.shadow import Shadows
 from gateway.packages import StorePackages
@@ -55,6 +57,8 @@ from gateway.state.reconcile import Reconciler
 from gateway.state.sources import open_sources
 from gateway.telemetry.metrics import Metrics, Read, Reading
 from gateway.telemetry.tracing import TracingUnavailableError, open_tracer
+from preprocess.model_code.process import CodeLimits
+from preprocess.model_code.sandbox import hide_from_others
 from service import flags, logs
 from service.cluster.errors import AccessError
 from service.kafka import KafkaLoginError
@@ -109,13 +113,15 @@ class Gateway:
         self._peers = peer_source(settings, environment, instance)
         receipts = open_receipts(settings)
         self._pairs = open_pairs(settings, instance)
+        self._codes = open_codes(settings, self._metrics)
         hooks = find_hooks(self._metrics)
+        own = OwnCode(hooks, self._codes) if hooks or self._codes else None
         self._shadows = Shadows(
             self._events.recorder,
             self._metrics,
             self._budget,
             pairs=None if self._pairs is None else self._pairs.pairs,
-            hooks=hooks,
+            own=own,
         )
         self._endpoints = ServedEndpoints()
         admission = AdmissionController(
@@ -134,19 +140,20 @@ class Gateway:
             self._tracer,
             mirror=self._shadows,
             receipts=receipts,
-            hooks=hooks,
-            unk_words=settings.unk_words,
+            own=own,
         )
         self._fleet = Fleet(self._connect, settings.batches_ahead)
         self._reconciler = Reconciler(
             sources=open_sources(settings, environment),
-            packages=StorePackages(settings.packages_url, settings.cache_folder),
+            packages=StorePackages(
+                settings.packages_url, settings.cache_folder, run_code=self._codes is not None
+            ),
             fleet=self._fleet,
             addresses=settings.triton_grpc
             if settings.engine == "triton"
             else (_SIMULATED_ADDRESS,),
             meter=self._metrics,
-            serve=self._endpoints.serve,
+            serve=self._serve,
         )
         feedback = None if receipts is None else FeedbackReceiver(receipts, self._events.recorder)
         callers = CallerHashes(b"" if receipts is None else receipts.secret(b"callers"))
@@ -167,7 +174,16 @@ class Gateway:
         oldest = settings.linger_seconds * _CONNECTION_SHARE or CONNECTION_SECONDS
         self._grpc = create_server(self._open_inference, limits, oldest)
         self._metrics.read_from(self._readings)
+        if self._codes is not None:
+            self._metrics.read_from(self._codes.readings)
         self._metrics.read_from(self._events.readings)
+
+    def _serve(self, serving: Serving) -> None:
+        """Replaces what is served, once the processes that it needs are there."""
+        if self._codes is not None:
+            self._codes.keep(serving.table)
+            serving = replace(serving, notes=(*serving.notes, *self._codes.notes()))
+        self._endpoints.serve(serving)
 
     def _connect(self, address: str) -> Engine:
         settings = self._settings
@@ -262,6 +278,8 @@ class Gateway:
         if self._pairs is not None:
             await self._pairs.close(settings.flush_seconds)
         await self._reconciler.close()
+        if self._codes is not None:
+            await self._codes.close()
         if self._tracer is not None:
             await asyncio.to_thread(self._tracer.close)
         log.info("gateway has stopped")
@@ -298,6 +316,19 @@ class Gateway:
                 labels = (replica.address, replica.model)
                 yield Reading(Read.REPLICA_SERVES, labels, float(replica.serves))
                 yield Reading(Read.REPLICA_TOKENS, labels, replica.tokens)
+
+
+def open_codes(settings: Settings, metrics: Metrics) -> ModelCodes | None:
+    """What runs the code of versions; None where an operator does not allow it."""
+    if not settings.model_code:
+        return None
+    hide_from_others()
+    limits = CodeLimits(
+        call_seconds=settings.model_code_seconds,
+        memory_bytes=settings.model_code_megabytes * 1_000_000,
+        closed_off=settings.model_code_closed_off,
+    )
+    return ModelCodes(settings.cache_folder / "model-code", limits, metrics)
 
 
 def open_receipts(settings: Settings) -> Receipts | None:

@@ -8,7 +8,7 @@ restart while the store can't be reached.
 import hashlib
 import logging
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from contracts.manifest import MANIFEST, TOKENIZER, Manifest
+from contracts.manifest import CODE, MANIFEST, TOKENIZER, Manifest
 from contracts.model import ModelRef
 from contracts.tasks import ENGINE_OUTPUT, Task
 from preprocess.buckets import bucket_of
@@ -44,6 +44,7 @@ class ServedModel:
     manifest: Manifest
     encoder: Encoder
     padder: Padder
+    code: bytes | None = None  # that the version brings, as ``preprocess.model_code`` packs it
 
     @cached_property
     def name(self) -> str:
@@ -90,7 +91,12 @@ class ServedModel:
         return bucket_of(tokens, self.buckets)
 
     def encodes_like(self, other: "ServedModel") -> bool:
-        """Whether both make the same rows of every text, or of every row of a table."""
+        """Whether both make the same rows of every text, or of every row of a table.
+
+        Code of their own may change texts.
+        """
+        if self.code is not None or other.code is not None:
+            return False
         ours, theirs = self.manifest, other.manifest
         if ours.features or theirs.features:
             return ours.features == theirs.features
@@ -121,32 +127,37 @@ class ServedModel:
         return self.head.parts(values, tokens, counts)
 
 
-def open_package(ref: ModelRef, manifest_json: bytes, tokenizer_json: bytes = b"") -> ServedModel:
+def open_package(
+    ref: ModelRef, manifest_json: bytes, tokenizer_json: bytes = b"", code: bytes | None = None
+) -> ServedModel:
     """Opens the package of a reference, after verifying the digests of its files.
 
     Args:
         ref: whose package it is.
         manifest_json: the manifest's bytes.
         tokenizer_json: the tokeniser's; a package of a model of tables has none.
+        code: that it brings; None where it brings none.
 
     Raises:
         PackageError: the bytes are not those that the reference names, or can't be served.
     """
     name = ref.triton_model
-    if _sha256(manifest_json) != ref.package:
-        raise PackageError(f"the manifest of {name} does not have the digest {ref.package}")
-    try:
-        manifest = Manifest.model_validate_json(manifest_json)
-    except ValidationError as error:
-        raise PackageError(f"the manifest of {name} can't be read: {error}") from error
+    manifest = _manifest(ref, manifest_json)
     if HEADS[manifest.task].reads_rows != bool(manifest.features):
         raise PackageError(f"{name} does {manifest.task}, which does not go with its features")
-    proof = manifest.files.get(TOKENIZER)
-    if not manifest.features and (proof is None or _sha256(tokenizer_json) != proof.sha256):
-        raise PackageError(f"{TOKENIZER} of {name} is not the one its manifest lists")
+    if not manifest.features:
+        _prove(manifest, name, TOKENIZER, tokenizer_json)
+    if manifest.has_code:
+        _prove(manifest, name, CODE, code or b"")
     try:
         encoder, padder = _reader(manifest, tokenizer_json)
-        model = ServedModel(ref=ref, manifest=manifest, encoder=encoder, padder=padder)
+        model = ServedModel(
+            ref=ref,
+            manifest=manifest,
+            encoder=encoder,
+            padder=padder,
+            code=code if manifest.has_code else None,
+        )
     except (TokenizerFileError, ValueError) as error:
         raise PackageError(f"{name} can't be served: {error}") from error
     if model.width == 0 or model.buckets[-1] < manifest.tokenizer.max_tokens:
@@ -161,6 +172,22 @@ def _reader(manifest: Manifest, tokenizer_json: bytes) -> tuple[Encoder, Padder]
         return TableEncoder(features), TablePadder(manifest.inputs, len(features))
     encoder = HEADS[manifest.task].encoder(tokenizer_json, manifest.tokenizer)
     return encoder, RowPadder(manifest.inputs, manifest.tokenizer)
+
+
+def _manifest(ref: ModelRef, manifest_json: bytes) -> Manifest:
+    name = ref.triton_model
+    if _sha256(manifest_json) != ref.package:
+        raise PackageError(f"the manifest of {name} does not have the digest {ref.package}")
+    try:
+        return Manifest.model_validate_json(manifest_json)
+    except ValidationError as error:
+        raise PackageError(f"the manifest of {name} can't be read: {error}") from error
+
+
+def _prove(manifest: Manifest, name: str, file: str, content: bytes) -> None:
+    proof = manifest.files.get(file)
+    if proof is None or _sha256(content) != proof.sha256:
+        raise PackageError(f"{file} of {name} is not the one its manifest lists")
 
 
 class PackageSource(Protocol):
@@ -180,20 +207,27 @@ class PackageSource(Protocol):
 
 
 class StorePackages:
-    """Packages of a store at any fsspec URL, cached on disk."""
+    """Packages of a store at any fsspec URL, cached on disk.
 
-    def __init__(self, store_url: str, cache: Path) -> None:
+    Args:
+        store_url: where they are.
+        cache: folder of those that were fetched.
+        run_code: whether packages are opened that bring code.
+    """
+
+    def __init__(self, store_url: str, cache: Path, *, run_code: bool = False) -> None:
         self._store_url = store_url.rstrip("/")
         self._cache = cache
+        self._run_code = run_code
 
     def open(self, ref: ModelRef) -> ServedModel:
         """See ``PackageSource.open``."""
         model = self._cached(ref)
         if model is None:
             files = {MANIFEST: self._fetch(ref, MANIFEST)}
-            if _has_tokeniser(files[MANIFEST]):
-                files[TOKENIZER] = self._fetch(ref, TOKENIZER)
-            model = open_package(ref, files[MANIFEST], files.get(TOKENIZER, b""))
+            for name in self._needed(ref, files[MANIFEST]):
+                files[name] = self._fetch(ref, name)
+            model = self._opened(ref, files)
             self._keep(ref, files)
         return model
 
@@ -205,15 +239,31 @@ class StorePackages:
         """The package from the cache; None if it is not there completely."""
         folder = self._cache / ref.package
         try:
-            files = [(folder / MANIFEST).read_bytes()]
-            if _has_tokeniser(files[0]):
-                files.append((folder / TOKENIZER).read_bytes())
-            return open_package(ref, *files)
+            files = {MANIFEST: (folder / MANIFEST).read_bytes()}
+            for name in self._needed(ref, files[MANIFEST]):
+                files[name] = (folder / name).read_bytes()
+            return self._opened(ref, files)
         except FileNotFoundError:
             return None
         except (OSError, PackageError) as error:
             log.warning("cached package is not used", extra={"reason": str(error)})
             return None
+
+    def _needed(self, ref: ModelRef, manifest_json: bytes) -> tuple[str, ...]:
+        """The files that are needed beside the manifest. A model of tables has no tokeniser."""
+        manifest = _manifest(ref, manifest_json)
+        needed = () if manifest.features else (TOKENIZER,)
+        if not manifest.has_code:
+            return needed
+        if not self._run_code:
+            raise PackageError(
+                f"{ref.triton_model} brings code of its own, which this gateway does not run: "
+                "--model-code (gateway.modelCode.enabled in the chart) lets it"
+            )
+        return (*needed, CODE)
+
+    def _opened(self, ref: ModelRef, files: Mapping[str, bytes]) -> ServedModel:
+        return open_package(ref, files[MANIFEST], files.get(TOKENIZER, b""), files.get(CODE))
 
     def _fetch(self, ref: ModelRef, name: str) -> bytes:
         url = f"{self._store_url}/{ref.package}/{name}"
@@ -235,14 +285,6 @@ class StorePackages:
         except OSError as error:
             # Served all the same: the cache only matters at a restart without a store.
             log.warning("package is not cached", extra={"reason": str(error)})
-
-
-def _has_tokeniser(manifest_json: bytes) -> bool:
-    """Whether the package has one. Of a manifest that can't be read, ``open_package`` tells."""
-    try:
-        return not Manifest.model_validate_json(manifest_json).features
-    except ValidationError:
-        return False
 
 
 def _sha256(content: bytes) -> str:

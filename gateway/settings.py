@@ -71,6 +71,17 @@ class Settings:
     batches_ahead: int = option(2, "Batches in flight for each engine instance.")
     tokens_in_flight: int = option(262_144, "Tokens in flight, all endpoints together.")
 
+    # Code that versions bring.
+    model_code: bool = option(
+        default=False, text="Run the code that versions bring, each in a process of its own."
+    )
+    model_code_seconds: float = option(0.5, "Longest time of one call of such code.")
+    model_code_megabytes: int = option(1024, "Address space of each such process.")
+    model_code_closed_off: bool = option(
+        default=True,
+        text="Run it only where the kernel closes off files, network and other processes.",
+    )
+
     # Bounds of the HTTP front.
     max_body_bytes: int = option(8 * 1024 * 1024, "Largest body, after decompression as well.")
     max_connections: int = option(4096, "Connections at once; idle ones are closed for new ones.")
@@ -95,10 +106,6 @@ class Settings:
         200_000, "Events, texts and observed values that wait for Kafka at most."
     )
 
-    unk_words: bool = option(
-        default=False,
-        text="Let endpoints put words that became UNK into their events: words are text.",
-    )
     pair_texts_hours: float = option(
         0.0,
         "Hours for which texts that stable and a candidate in shadow label differently stay on a "

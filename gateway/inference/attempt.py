@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from contracts.events import Latency, Pairing, PredictionEvent, TextRecord
 from gateway.batching.jobs import Job
 from gateway.calls import Call
+from gateway.errors import GatewayError
 from gateway.packages import ServedModel
 from gateway.routing.routes import RouteTarget
 from gateway.telemetry.tracing import trace_id
@@ -39,16 +40,25 @@ class AnsweredRequest:
 
 @dataclass(slots=True)
 class Attempt:
-    """One attempt at a call on one version, with what its event needs."""
+    """One attempt at a call on one version, with what its event needs.
+
+    Attributes:
+        call: as the version's own code leaves it, which is what ``encoded`` is of.
+        original: the call as it came to the version, for another version.
+        tokenise: seconds, of users' own code too.
+        failure: of the version's own code, before anything was inferred.
+    """
 
     call: Call
     target: RouteTarget
     encoded: Encoded
-    tokenise: float  # seconds
+    tokenise: float
     queue: float = 0.0  # seconds from the request's arrival to the pipeline
     job: Job | None = None
     repeated: bool = False  # another version's attempt has failed before
     cached: int = 0  # texts that were not inferred for it
+    original: Call | None = None  # None: ``call`` itself
+    failure: GatewayError | None = None
     observed: Observed | None = None  # of the call and its answer; None for the call's alone
     answers: dict[str, list[float | str]] | None = None  # counted of them like features of rows
 

@@ -19,10 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gateway.calls import Call
-from gateway.packages import ServedModel
+from gateway.inference.attempt import Attempt
 from preprocess import edits
-from preprocess.encoder import Encoded
-from preprocess.hooks import Hook, Observed, State, has_part, run_preprocess
+from preprocess.hooks import Hook, State, has_part, run_preprocess
 
 log = logging.getLogger(__name__)
 
@@ -70,34 +69,32 @@ class Hooks:
             call, texts=texts, pairs=pairs, observed=state.observed or None, hook_state=state
         )
 
-    def finish(
-        self, call: Call, model: ServedModel, encoded: Encoded, values: NDArray[np.float32]
-    ) -> tuple[NDArray[np.float32], Observed | None]:
-        """The values of an answer as the hook's ``postprocess`` leaves them, and what it observed.
+    def finish(self, attempt: Attempt, values: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The values of an answer as the hook's ``postprocess`` leaves them.
+
+        What it observes is left in the attempt.
 
         Args:
-            call: as ``run`` has returned it.
-            model: that has answered.
-            encoded: the texts as the model saw them.
-            values: of the answer.
-
-        Returns:
-            The values, and all that was observed of the request; None where that is in the call.
+            attempt: at a call that ``run`` has returned.
+            values: of its answer.
         """
+        call, model = attempt.call, attempt.target.model
         hook = self._by_endpoint.get(call.endpoint)
         if hook is None or call.hook_state is None or not has_part(hook, "postprocess"):
-            return values, None
+            return values
         manifest = model.manifest
-        state = call.hook_state.for_answer(model.ref.version, manifest.labels, call.observed)
+        observed = attempt.observed or call.observed
+        state = call.hook_state.for_answer(model.ref.version, manifest.labels, observed)
         try:
-            shown = edits.shown(model.head, values, manifest.labels, encoded)
-            changed = hook.postprocess(shown, state)  # type: ignore[union-attr]
+            form = edits.form_of(model.head, manifest.labels, attempt.encoded)
+            changed = hook.postprocess(edits.shown(form, values), state)  # type: ignore[union-attr]
             if changed is not None:
-                values = edits.taken(model.head, changed, values, manifest.labels, encoded)
+                values = edits.taken(form, changed, values)
         except Exception as error:
             if self._is_new(call.endpoint, error):
                 log.exception(_FAILED, extra={"endpoint": call.endpoint})
-        return values, state.observed
+        attempt.observed = state.observed
+        return values
 
     def _is_new(self, endpoint: str, error: Exception) -> bool:
         """Counts a failure; whether it is the first one of its class."""

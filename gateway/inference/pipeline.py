@@ -28,7 +28,7 @@ from gateway.errors import CLIENT_GONE_STATUS, GatewayError, TooLargeError, forg
 from gateway.events.buffer import Recorder
 from gateway.inference.attempt import AnsweredRequest, Attempt, event_of
 from gateway.inference.encoding import Encoding
-from gateway.inference.observations import Hooks
+from gateway.inference.own_code import OwnCode
 from gateway.inference.receipts import Receipts
 from gateway.inference.serving import ServedEndpoints, Serving
 from gateway.routing.routes import EndpointRoutes, RouteTarget, Shadow
@@ -78,8 +78,7 @@ class Pipeline:
         tracer: emits spans; None for none.
         mirror: mirrors requests to shadows; None for no mirroring.
         receipts: sign answers, so that callers can send feedback; None where feedback is off.
-        hooks: users' own preprocessing and postprocessing; None where none is installed.
-        unk_words: whether endpoints may have unknown words in their events: words are text.
+        own: users' own preprocessing and postprocessing; None where there can be none.
     """
 
     def __init__(
@@ -92,8 +91,7 @@ class Pipeline:
         *,
         mirror: Mirror | None = None,
         receipts: Receipts | None = None,
-        hooks: Hooks | None = None,
-        unk_words: bool = True,
+        own: OwnCode | None = None,
     ) -> None:
         self._endpoints = endpoints
         self._admission = admission
@@ -102,8 +100,7 @@ class Pipeline:
         self._tracer = tracer
         self._mirror = mirror
         self._receipts = receipts
-        self._hooks = hooks
-        self._unk_words = unk_words
+        self._own = own
         self._encoding = Encoding()
         self._running = 0
         self._all_answered: asyncio.Event | None = None
@@ -120,23 +117,26 @@ class Pipeline:
             try:
                 self._admission.check_body(call, limits, began)
                 target, batcher = self._route(serving, routes, call, began)
-                if self._hooks is not None:
-                    call = self._hooks.run(call)
-                if self._unk_words and routes.endpoint.spec.unk_words.enabled:
+                if self._own is not None:
+                    call = self._own.receive(call)
+                if routes.endpoint.spec.unk_words.enabled:
                     call = msgspec.structs.replace(call, unk_words=True)
-                encoded, tokenise = self._encoding.encode_inline(
-                    target.model, call
-                ) or await self._encoding.encode_in_thread(target.model, call)
+                attempt = await self._attempt(target, call, _code_deadline(routes, target, call))
+                encoded = attempt.encoded
                 if not call.truncate:
                     _refuse_truncated(encoded, target.model.manifest.tokenizer.max_tokens)
                 tokens = sum(encoded.tokens)
-                batcher.learn_length(call.characters(), tokens)
-                self._admission.reserve(call, tokens, limits)
+                if attempt.failure is None:
+                    batcher.learn_length(attempt.call.characters(), tokens)
+                if attempt.failure is not None and monotonic() >= call.deadline:
+                    tokens = 0  # the version has failed, and it is too late for another
+                else:
+                    self._admission.reserve(call, tokens, limits)
             except (Exception, asyncio.CancelledError) as error:
                 self._admission.refused_call(call, error)
                 raise
             try:
-                attempt = Attempt(call, target, encoded, tokenise, max(0.0, began - call.started))
+                attempt.queue = max(0.0, began - call.started)
                 return await self._answer(serving, routes, batcher, attempt)
             finally:
                 self._admission.release(call, tokens)
@@ -173,6 +173,37 @@ class Pipeline:
         index, batcher = self._admission.pick_version(call, limits, batchers, now)
         return targets[index], batcher
 
+    async def _attempt(self, target: RouteTarget, call: Call, code_deadline: float) -> Attempt:
+        """An attempt at a call, with its texts encoded for the version.
+
+        Where the version brings code, they are what that makes of them. If it fails, the attempt
+        has failed before it began; its texts are those that came.
+
+        Args:
+            target: the version.
+            call: as it came to the version.
+            code_deadline: of the version's code, by the event loop's clock.
+
+        Raises:
+            GatewayError: texts that can't be encoded.
+        """
+        model, original = target.model, call
+        failure: GatewayError | None = None
+        seconds = 0.0
+        if model.code is not None and self._own is not None:
+            began = monotonic()
+            try:
+                call = await self._own.prepare(model, call, code_deadline)
+            except GatewayError as error:
+                failure = error
+            seconds = monotonic() - began
+        encoded, tokenise = self._encoding.encode_inline(
+            model, call
+        ) or await self._encoding.encode_in_thread(model, call)
+        attempt = Attempt(call, target, encoded, tokenise + seconds)
+        attempt.original, attempt.failure = original, failure
+        return attempt
+
     async def _answer(
         self, serving: Serving, routes: EndpointRoutes, batcher: Batcher, attempt: Attempt
     ) -> Answer:
@@ -184,7 +215,11 @@ class Pipeline:
             usual = _usual_seconds(fallback[1], call.endpoint, attempt.encoded.tokens)
             deadline = fallback_deadline(monotonic(), deadline, usual)
         try:
-            values = self._finished(attempt, await self._values(batcher, attempt, deadline))
+            if attempt.failure is not None:
+                raise attempt.failure
+            values = await self._values(batcher, attempt, deadline)
+            if self._own is not None:
+                values = await self._own.finish(attempt, values, deadline)
         except asyncio.CancelledError:
             self._record_failure(attempt, CLIENT_GONE_STATUS, answered=True)
             raise
@@ -223,13 +258,6 @@ class Pipeline:
             sizes=attempt.target.model.head.sizes,
         )
         attempt.cached = _cached_texts(attempt.encoded, cached)
-        return values
-
-    def _finished(self, attempt: Attempt, values: NDArray[np.float32]) -> NDArray[np.float32]:
-        """The values as users' own postprocessing leaves them."""
-        if self._hooks is not None:
-            call, model = attempt.call, attempt.target.model
-            values, attempt.observed = self._hooks.finish(call, model, attempt.encoded, values)
         return values
 
     async def _infer(
@@ -294,7 +322,12 @@ class Pipeline:
         model = attempt.target.model
         seconds = attempt.tokenise + sum(job.times)
         answered = AnsweredRequest(
-            attempt.call, model, attempt.encoded, values, attempt.tokenise, seconds
+            attempt.original or attempt.call,
+            model,
+            attempt.encoded,
+            values,
+            attempt.tokenise,
+            seconds,
         )
         timeout = routes.endpoint.spec.limits.timeout_seconds
         self._mirror.offer(shadow, answered, serving.batchers, timeout)
@@ -323,12 +356,12 @@ class Pipeline:
         Raises:
             Exception: ``error`` itself, where the texts can't be encoded for the fallback.
         """
-        call, encoded, tokenise = attempt.call, attempt.encoded, attempt.tokenise
-        if not target.model.encodes_like(attempt.target.model):
+        call = attempt.original or attempt.call
+        if target.model.encodes_like(attempt.target.model):
+            second = Attempt(call, target, attempt.encoded, attempt.tokenise)
+        else:
             try:
-                encoded, tokenise = self._encoding.encode_inline(
-                    target.model, call
-                ) or await self._encoding.encode_in_thread(target.model, call)
+                second = await self._attempt(target, call, call.deadline)
             except asyncio.CancelledError:
                 self._record_failure(attempt, CLIENT_GONE_STATUS, answered=True)
                 raise
@@ -336,10 +369,19 @@ class Pipeline:
                 self._record_failure(attempt, _status(error), answered=True)
                 raise error from None
         self._record_failure(attempt, _status(error), answered=False)
-        return Attempt(call, target, encoded, tokenise, attempt.queue, repeated=True)
+        second.queue, second.repeated = attempt.queue, True
+        return second
 
     def _record_failure(self, attempt: Attempt, status: int, *, answered: bool) -> None:
         self._record(attempt, status, unanswered_records(attempt.encoded), answered=answered)
+
+
+def _code_deadline(routes: EndpointRoutes, target: RouteTarget, call: Call) -> float:
+    """Until when a version's code may take: where there is a fallback, half of the time is its."""
+    if routes.fallback_of(target) is None:
+        return call.deadline
+    now = monotonic()
+    return now + _MOST_RESERVED * (call.deadline - now)
 
 
 def fallback_deadline(now: float, deadline: float, usual: float) -> float:

@@ -20,7 +20,7 @@ from gateway.errors import GatewayError
 from gateway.events.buffer import Recorder
 from gateway.inference.attempt import AnsweredRequest, Attempt, event_of
 from gateway.inference.encoding import encode
-from gateway.inference.observations import Hooks
+from gateway.inference.own_code import OwnCode
 from gateway.mirroring.kept_pairs import KeptPairs
 from gateway.packages import ServedModel
 from gateway.routing.routes import RouteTarget
@@ -41,10 +41,10 @@ class MirroredRequests:
         recorder: Recorder,
         metrics: Metrics,
         pairs: KeptPairs | None = None,
-        hooks: Hooks | None = None,
+        own: OwnCode | None = None,
     ) -> None:
         self._recorder = recorder
-        self._hooks = hooks
+        self._own = own
         self._pairs = pairs
         self._metrics = metrics
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="shadow")
@@ -65,14 +65,13 @@ class MirroredRequests:
         attempt = Attempt(call, target, answered.encoded, answered.tokenise)
         status, texts, pairing = int(HTTPStatus.OK), None, None
         try:
+            deadline = monotonic() + timeout_seconds
             if not model.encodes_like(answered.model):
-                await self._encode(attempt)
-            attempt.job = batcher.submit(
-                attempt.encoded, call.endpoint, monotonic() + timeout_seconds
-            )
+                await self._encode(attempt, deadline)
+            attempt.job = batcher.submit(attempt.encoded, call.endpoint, deadline)
             values = await attempt.job.future
-            if self._hooks is not None:
-                values, attempt.observed = self._hooks.finish(call, model, attempt.encoded, values)
+            if self._own is not None:
+                values = await self._own.finish(attempt, values, deadline)
             texts = answered_records(attempt.encoded, model.task, values, model.manifest.labels)
             attempt.answers = model.head.observed(values)
             pairing = pair(
@@ -117,13 +116,17 @@ class MirroredRequests:
             versions = call.endpoint, pairing.version, target.model.ref.version
             pairs.compared(versions, call.texts, call.pairs, (pairing.labels, labels))
 
-    async def _encode(self, attempt: Attempt) -> None:
-        """Encodes the texts with the candidate's own tokeniser, in a thread."""
-        call, encoder = attempt.call, attempt.target.model.encoder
+    async def _encode(self, attempt: Attempt, deadline: float) -> None:
+        """Encodes the texts with the candidate's own code and tokeniser, in a thread."""
+        model = attempt.target.model
         start = monotonic()
-        attempt.encoded = await asyncio.get_running_loop().run_in_executor(
-            self._threads, encode, encoder, call
+        call = attempt.call
+        if self._own is not None:
+            call = await self._own.prepare(model, call, deadline)
+        encoded = await asyncio.get_running_loop().run_in_executor(
+            self._threads, encode, model.encoder, call
         )
+        attempt.call, attempt.encoded = call, encoded
         attempt.tokenise = monotonic() - start
 
 

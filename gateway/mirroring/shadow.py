@@ -23,7 +23,7 @@ from gateway.batching.batcher import Batcher
 from gateway.batching.lag import LoopLag
 from gateway.events.buffer import Recorder
 from gateway.inference.attempt import AnsweredRequest
-from gateway.inference.observations import Hooks
+from gateway.inference.own_code import OwnCode
 from gateway.mirroring.kept_pairs import KeptPairs
 from gateway.mirroring.mirrored import MirroredRequests
 from gateway.routing.routes import Shadow
@@ -143,9 +143,9 @@ class Shadows:
         limits: MirrorLimits | None = None,
         *,
         pairs: KeptPairs | None = None,
-        hooks: Hooks | None = None,
+        own: OwnCode | None = None,
     ) -> None:
-        self._mirrored = MirroredRequests(recorder, metrics, pairs, hooks)
+        self._mirrored = MirroredRequests(recorder, metrics, pairs, own)
         self._metrics = metrics
         self._budget = budget
         self._limits = limits = limits or MirrorLimits()

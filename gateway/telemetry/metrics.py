@@ -126,6 +126,9 @@ class Reading:
 class Read(Enum):
     """Counters and gauges that are read from the objects that keep the numbers."""
 
+    CODE_RUNNING = m.CODE_RUNNING
+    CODE_STARTS = m.CODE_STARTS
+    CODE_WAITING = m.CODE_WAITING
     CACHE_TEXTS = m.CACHE_TEXTS
     CACHE_BYTES = m.CACHE_BYTES
     TOKENS_IN_FLIGHT = m.TOKENS_IN_FLIGHT
@@ -164,6 +167,8 @@ class Metrics:
         self._refusal_seconds = Histogram(m.REFUSAL_SECONDS)
         self._shadows = Counter(m.SHADOWS)
         self._hook_failures = Counter(m.PREPROCESSOR_FAILURES)
+        self._code_failures = Counter(m.CODE_FAILURES)
+        self._code_seconds = Histogram(m.CODE_SECONDS)
         self._stage_seconds = Histogram(m.STAGE_SECONDS)
         self._texts = Counter(m.TEXTS)
         self._tokens = Counter(m.TOKENS)
@@ -239,6 +244,14 @@ class Metrics:
         """One request whose preprocessor failed, by the error's class."""
         self._hook_failures.add((endpoint, reason))
 
+    def code_called(self, endpoint: str, version: str, part: str, seconds: float) -> None:
+        """One call of a version's own code that was answered."""
+        self._code_seconds.observe((endpoint, version, part), seconds)
+
+    def code_failed(self, endpoint: str, version: str, reason: str) -> None:
+        """A version's own code failed, and how."""
+        self._code_failures.add((endpoint, version, str(reason)))
+
     def shadow_sent(self, endpoint: str) -> None:
         """One request mirrored to a candidate."""
         self._shadows.add((endpoint, "sent"))
@@ -283,7 +296,8 @@ class Metrics:
             self._requests, self._request_seconds, self._attempts, self._refusals,
             self._refusal_seconds, self._shadows, self._stage_seconds, self._texts, self._tokens,
             self._batches, self._batch_rows, self._batch_tokens, self._engine_seconds,
-            self._hook_failures, self._split_batches, self._failed_texts,
+            self._hook_failures, self._code_failures, self._code_seconds, self._split_batches,
+            self._failed_texts,
         ):  # fmt: skip
             yield from instrument.read()
         found: dict[Read, list[tuple[Labels, float]]] = {metric: [] for metric in Read}

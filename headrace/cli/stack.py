@@ -79,6 +79,13 @@ PairTextsHours = Annotated[
         help="Keep texts that two versions label differently in Kafka for so long, to label them.",
     ),
 ]
+ModelCode = Annotated[
+    bool,
+    typer.Option(
+        "--model-code",
+        help="Run the code that versions bring for gateways, in processes of their own.",
+    ),
+]
 
 
 def up(
@@ -109,6 +116,7 @@ def up(
     auto_endpoints: AutoEndpoints = True,
     window_seconds: WindowSeconds = 10,
     pair_texts_hours: PairTextsHours = 0.0,
+    model_code: ModelCode = False,
 ) -> None:
     """Starts the whole stack on this machine and runs it until Ctrl-C."""
     from headrace.commands import up as command
@@ -148,6 +156,7 @@ def up(
         auto_endpoints=auto_endpoints,
         window_seconds=window_seconds,
         pair_texts_hours=pair_texts_hours,
+        model_code=model_code,
         gateways=gateways,
         tritons=tritons,
     )

@@ -29,8 +29,7 @@ def show(
     if not asked.enabled and not as_json:
         console.print(
             f"{endpoint} does not keep such words. To keep them from now on, set "
-            "spec.unkWords.enabled to true (headrace get, headrace apply); in a cluster, the "
-            "operator has to let it (gateway.unkWords).",
+            "spec.unkWords.enabled to true (headrace get, headrace apply).",
             highlight=False,
         )
     tell(endpoint, by_version(windows, begin), top or asked.top, as_json=as_json)

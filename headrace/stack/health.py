@@ -43,20 +43,31 @@ def _ask(client: httpx.Client, url: str, seconds: float) -> str:
         return f"does not answer within {seconds:g} s"
     except httpx.HTTPError as error:
         return f"does not answer: {error or type(error).__name__}"
-    if answer.is_success:
-        return ""
     reason = _reason(answer.text.strip())[:_MOST]
+    if answer.is_success:
+        # Of a page that is no gateway's, the text says nothing but that all is well.
+        return f"answers, but: {reason}" if _is_noted(answer.text) else ""
     return f"is not ready: {reason}" if reason else f"is not ready: it answers {answer.status_code}"
 
 
 def _reason(text: str) -> str:
     """The text of a page; of a gateway's, its notes."""
+    notes = _notes(text)
+    return text if notes is None else "; ".join(map(str, notes))
+
+
+def _is_noted(text: str) -> bool:
+    return bool(_notes(text))
+
+
+def _notes(text: str) -> list[Any] | None:
+    """What a gateway says of itself; nothing of a page that is no gateway's."""
     try:
         page = json.loads(text)
     except ValueError:
-        return text
-    notes = page.get("notes") if isinstance(page, dict) else None
-    return "; ".join(map(str, notes)) if notes else ""
+        return None
+    notes = page.get("notes", []) if isinstance(page, dict) else []
+    return notes if isinstance(notes, list) else []
 
 
 class CountingHealth(msgspec.Struct, frozen=True):

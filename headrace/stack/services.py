@@ -203,6 +203,7 @@ def _controller(settings: StackSettings, home: Home, env: Mapping[str, str]) -> 
             mlflow_sources=",".join(settings.mlflow_sources),
             kafka_bootstrap=settings.kafka_address,
             auto_endpoints=str(settings.auto_endpoints).lower(),
+            model_code=str(settings.model_code).lower(),
             alias_models="*",  # one person's stack
             metrics_port=settings.ports.controller_metrics,
             export_command=shlex.join([sys.executable, "-P", *install]),
@@ -274,7 +275,7 @@ def _gateway(
             keys_file="" if settings.keys_file is None else settings.keys_file,
             receipt_key_file=home.receipt_keys,
             pair_texts_hours=str(settings.pair_texts_hours),
-            unk_words="true",  # one person's stack
+            model_code=str(settings.model_code).lower(),
             drain_seconds=5,
             log_style="json",
         ),

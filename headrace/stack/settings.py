@@ -160,6 +160,7 @@ class StackSettings:
     model that has no endpoint gets one with defaults. Statistics are kept in windows of
     ``window_seconds`` of event time. There are so many ``gateways`` and embedded ``tritons``, each
     Triton with a loader. Texts to label are kept in Kafka for ``pair_texts_hours``, 0 for none.
+    ``model_code``: the code that versions bring is run.
     """
 
     home: Path
@@ -177,6 +178,7 @@ class StackSettings:
     gateways: int = 1
     tritons: int = 1
     pair_texts_hours: float = 0.0
+    model_code: bool = False
 
     @property
     def gateway_url(self) -> str:

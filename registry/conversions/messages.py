@@ -94,6 +94,7 @@ class ConversionRequest(_Message):
     allow_pickle: bool = False
     allow_remote_code: bool = False
     sources: tuple[str, ...] = Field((), description="URLs below which artifacts may lie")
+    model_code: bool = Field(False, description="gateways run the code that versions bring")
     threads: int = 1
     work_dir: str = Field(description="scratch folder, removed by the launcher")
 
@@ -134,6 +135,8 @@ class Conditions:
     allow_pickle: bool = False
     allow_remote_code: bool = False
     sources: tuple[str, ...] = ()
+    # Not in the key of a conversion: without it, a version with code waits, and is no other.
+    model_code: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from contracts.manifest import TOKENIZER, Lineage
+from preprocess.model_code import archive
 from registry.conversions.messages import ConversionRequest
 from registry.convert import texts
-from registry.convert.errors import EnvironmentFaultError
+from registry.convert.errors import EnvironmentFaultError, VersionError
 from registry.convert.flavours import Original, detect
 from registry.convert.flavours.detect import (
     TokenizerNotFoundError,
@@ -45,12 +46,16 @@ class Fetched:
 
 @dataclass(frozen=True)
 class Downloaded:
-    """A version of which is known what it is. ``run`` is None where none is recorded."""
+    """A version of which is known what it is. ``run`` is None where none is recorded.
+
+    ``code`` is what it brings for gateways, packed; None where it brings none.
+    """
 
     version: Version
     run: Run | None
     original: Original
     evaluation: texts.EvaluationTexts
+    code: bytes | None = None
 
 
 def fetch(request: ConversionRequest, tracking: Tracking, work: Path) -> Fetched:
@@ -90,7 +95,32 @@ def recognised(fetched: Fetched, request: ConversionRequest) -> Downloaded:
         if time.time() - version.created < _STILL_ARRIVING_SECONDS:
             raise EnvironmentFaultError(f"{error} (the version is new: looking again)") from error
         raise
-    return Downloaded(version, fetched.run, original, texts.find((folder, beside)))
+    code = _code(folder, fetched.refused, allowed=request.model_code)
+    return Downloaded(version, fetched.run, original, texts.find((folder, beside)), code)
+
+
+def _code(folder: Path, refused: tuple[str, ...], *, allowed: bool) -> bytes | None:
+    """The code that the version brings for gateways, packed.
+
+    Raises:
+        EnvironmentFaultError: the operator does not allow it, and may yet.
+        VersionError: code that can't be packed.
+    """
+    if not archive.brings_code(folder):
+        return None
+    name = f"{archive.FOLDER}/{archive.MODULE}.py"
+    if not allowed:
+        raise EnvironmentFaultError(
+            f"it brings code that gateways are to run ({name}), which the operator does not allow: "
+            "--model-code, or gateway.modelCode.enabled in the chart, does"
+        )
+    lacking = [file for file in refused if Path(file).parts[0] == archive.FOLDER]
+    if lacking:
+        raise VersionError(f"its code has pickles, which are refused: {', '.join(lacking[:3])}")
+    try:
+        return archive.pack(folder / archive.FOLDER)
+    except archive.ArchiveError as error:
+        raise VersionError(str(error)) from error
 
 
 def _wanted_of_run(name: str) -> bool:

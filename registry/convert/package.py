@@ -7,6 +7,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from contracts.manifest import (
+    CODE,
     CONFIG_ONNXRUNTIME,
     CONFIG_PYTHON,
     MODEL_ONNX,
@@ -50,10 +51,10 @@ def write_configs(
 def proofs(folder: Path) -> dict[str, PackageFile]:
     """Digest and size of each of the package's files; raises ``FileNotFoundError``.
 
-    A model of tables has no tokeniser.
+    A model of tables has no tokeniser, and few versions bring code.
     """
     return {
         name: PackageFile(sha256=digest(folder / name), bytes=(folder / name).stat().st_size)
-        for name in FILES
-        if name != TOKENIZER or (folder / name).exists()
+        for name in (*FILES, CODE)
+        if name not in (TOKENIZER, CODE) or (folder / name).exists()
     }

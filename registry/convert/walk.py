@@ -14,11 +14,12 @@ import onnx
 from numpy.typing import NDArray
 
 from contracts.endpoint import Phase
-from contracts.manifest import MODEL_ONNX, TOKENIZER, Manifest
+from contracts.manifest import CODE, MODEL_ONNX, TOKENIZER, Manifest
 from contracts.model import ModelRef
 from contracts.profile import ReferenceProfile
 from contracts.tasks import ENGINE_OUTPUT
 from contracts.tensors import TensorSpec
+from preprocess.model_code import archive
 from preprocess.tasks import HEADS, SecondText
 from registry.conversions.messages import ConversionRequest, Signature
 from registry.convert import tables, texts, tokeniser
@@ -57,6 +58,11 @@ def convert(
     fetched = fetch(request, tracking, work)
     table = tables.find(fetched, request)
     if table is not None:
+        if archive.brings_code(fetched.folder):
+            raise VersionError(
+                f"it brings {archive.FOLDER}/{archive.MODULE}.py, which goes with models of texts; "
+                "a model of tables does its own work around the model in a pyfunc"
+            )
         return tables.convert(request, fetched, table, store, report)
     downloaded = recognised(fetched, request)
     original = downloaded.original
@@ -116,6 +122,8 @@ def _package(
     folder.mkdir(parents=True, exist_ok=True)
     onnx.save(chosen.model, str(folder / MODEL_ONNX))
     (folder / TOKENIZER).write_bytes(built.data)
+    if downloaded.code is not None:
+        (folder / CODE).write_bytes(downloaded.code)
     serving, original = request.serving, downloaded.original
     inputs = engine_form.inputs_of(chosen.model)
     output = ENGINE_OUTPUT[original.task]
@@ -144,6 +152,7 @@ def _package(
         profile=profile,
         parity=chosen.parity,
         ranges=chosen.ranges,
+        has_code=downloaded.code is not None,
         lineage=lineage(request, downloaded.version, downloaded.run),
         created_by=created_by(),
     )

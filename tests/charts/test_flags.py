@@ -67,6 +67,9 @@ def test_what_values_say_is_what_services_read() -> None:
         "gateway.tokensInFlight=2000000",
         "gateway.grpc=false",
         "gateway.pairTextsHours=36",
+        "gateway.modelCode.enabled=true",
+        "gateway.modelCode.megabytes=2000",
+        "gateway.modelCode.closedOff=false",
         'kafka.topicPrefix="shop"',
         'logLevel="warning"',
         "kafka.partitions=12",
@@ -81,6 +84,8 @@ def test_what_values_say_is_what_services_read() -> None:
     assert (gateway.max_body_bytes, gateway.tokens_in_flight) == (16_777_216, 2_000_000)
     assert gateway.grpc_port == -1
     assert (gateway.pair_texts_hours, gateway.pairs_topic) == (36.0, "shop.pairs")
+    assert gateway.model_code is controller.model_code is True
+    assert (gateway.model_code_megabytes, gateway.model_code_closed_off) == (2000, False)
     assert gateway.log_level == "warning"
     assert gateway.topic_partitions == read["stats.fold_main"].windows_partitions == 12
     assert controller.tick_seconds == 0.5
@@ -95,9 +100,6 @@ def test_what_values_say_is_what_services_read() -> None:
 def test_no_text_is_kept_unless_an_operator_says_so() -> None:
     found = {module: READ[module](arguments) for module, arguments in services("").items()}
     assert found["gateway.main"].pair_texts_hours == 0
-    assert found["gateway.main"].unk_words is False
-    told = services("", "gateway.unkWords=true")["gateway.main"]
-    assert READ["gateway.main"](told).unk_words is True
 
 
 def test_all_parts_have_the_same_store_endpoints_and_kafka() -> None:

@@ -11,7 +11,7 @@ from tiny_models import VOCABULARY, asking_tokenizer, tokenizer
 
 from contracts.manifest import TokenizerSpec
 from contracts.tasks import Task
-from preprocess.edits import EditError, is_editable, shown, taken
+from preprocess.edits import EditError, form_of, is_editable, shown, taken
 from preprocess.encoder import Encoded, TextEncoder
 from preprocess.tasks import HEADS, Head
 from preprocess.tasks.head import Values
@@ -49,11 +49,12 @@ def test_answers_that_come_back_as_they_were_change_nothing(task: Task, texts: l
     values, labels = values_of(head, of), () if head.kinds else LABELS
     if not is_editable(head):
         with pytest.raises(EditError, match=str(task)):
-            shown(head, values, labels, of)
+            form_of(head, labels, of)
         return
-    items = shown(head, values, labels, of)
+    form = form_of(head, labels, of)
+    items = shown(form, values)
     assert len(items) == len(texts)
-    back = taken(head, items, values, labels, of)
+    back = taken(form, items, values)
     assert back.dtype == np.float32
     assert np.array_equal(back, values)
 
@@ -61,29 +62,29 @@ def test_answers_that_come_back_as_they_were_change_nothing(task: Task, texts: l
 def test_the_number_of_a_label_is_what_the_caller_gets() -> None:
     of = encoded(CLASSIFIER, "soup", "cold")
     values = np.array([[0.9, 0.1], [0.4, 0.6]], np.float32)
-    items = shown(CLASSIFIER, values, LABELS, of)
+    items = shown(form_of(CLASSIFIER, LABELS, of), values)
     assert items[1] == pytest.approx({"negative": 0.4, "positive": 0.6})
     items[1] = {"positive": 0, "negative": 1}  # in whatever order
-    back = taken(CLASSIFIER, items, values, LABELS, of)
+    back = taken(form_of(CLASSIFIER, LABELS, of), items, values)
     assert back == pytest.approx(np.array([[0.9, 0.1], [1, 0]]))
 
 
 def test_a_token_is_shown_with_its_place_in_the_text() -> None:
     of = encoded(TOKENS, "cold soup", "")
     values = np.array([[0.5, 0.5], [0.9, 0.1], [0.2, 0.8], [0.5, 0.5]] + [[0, 1]] * 2, np.float32)
-    first, second = shown(TOKENS, values, LABELS, of)
+    first, second = shown(form_of(TOKENS, LABELS, of), values)
     assert [(token["start"], token["end"]) for token in first] == [(0, 4), (5, 9)]
     assert first[1]["scores"] == pytest.approx({"negative": 0.2, "positive": 0.8})
     assert second == []
     first[1]["scores"] = {"negative": 1, "positive": 0}
-    back = taken(TOKENS, [first, second], values, LABELS, of)
+    back = taken(form_of(TOKENS, LABELS, of), [first, second], values)
     assert np.flatnonzero((back != values).any(axis=1)).tolist() == [2]
 
 
 def test_vectors_may_come_back_as_arrays() -> None:
     of = encoded(VECTORS, "soup")
     values = np.array([[3.0, 4.0]], np.float32)
-    back = taken(VECTORS, [np.array([0.6, 0.8])], values, (), of)
+    back = taken(form_of(VECTORS, (), of), [np.array([0.6, 0.8])], values)
     assert back == pytest.approx(np.array([[0.6, 0.8]]))
 
 
@@ -106,7 +107,7 @@ def test_vectors_may_come_back_as_arrays() -> None:
 def test_what_can_t_be_an_answer_is_refused_with_a_sentence(given: Any, sentence: str) -> None:
     of = encoded(CLASSIFIER, "soup")
     with pytest.raises(EditError, match=sentence):
-        taken(CLASSIFIER, given, values_of(CLASSIFIER, of), LABELS, of)
+        taken(form_of(CLASSIFIER, LABELS, of), given, values_of(CLASSIFIER, of))
 
 
 @pytest.mark.parametrize(
@@ -122,20 +123,18 @@ def test_what_can_t_be_an_answer_is_refused_with_a_sentence(given: Any, sentence
 def test_a_vector_keeps_its_dimension(given: Any, sentence: str) -> None:
     of = encoded(VECTORS, "soup")
     with pytest.raises(EditError, match=sentence):
-        taken(VECTORS, given, values_of(VECTORS, of), (), of)
+        taken(form_of(VECTORS, (), of), given, values_of(VECTORS, of))
 
 
 @pytest.mark.parametrize("given", [[[]], [7], [[{}, {}]], [[{"scores": {"positive": 1}}] * 2]])
 def test_tokens_stay_as_many_as_they_were(given: Any) -> None:
     of = encoded(TOKENS, "cold soup")
     with pytest.raises(EditError):
-        taken(TOKENS, given, values_of(TOKENS, of), LABELS, of)
+        taken(form_of(TOKENS, LABELS, of), given, values_of(TOKENS, of))
 
 
 def test_a_probability_that_rounding_has_moved_is_one_still() -> None:
     of = encoded(CLASSIFIER, "soup")
-    back = taken(
-        CLASSIFIER, [{"negative": -1e-7, "positive": 1.0000001}], values_of(CLASSIFIER, of),
-        LABELS, of,
-    )  # fmt: skip
-    assert back.tolist() == [[0.0, 1.0]]
+    moved = [{"negative": -1e-7, "positive": 1.0000001}]
+    form = form_of(CLASSIFIER, LABELS, of)
+    assert taken(form, moved, values_of(CLASSIFIER, of)).tolist() == [[0.0, 1.0]]

@@ -22,7 +22,7 @@ from contracts.endpoint import (
     Route,
 )
 from contracts.events import Feedback, Latency, PredictionEvent, TextRecord
-from contracts.manifest import TOKENIZER, Lineage, Manifest, PackageFile, TokenizerSpec
+from contracts.manifest import CODE, TOKENIZER, Lineage, Manifest, PackageFile, TokenizerSpec
 from contracts.model import ModelRef
 from contracts.rollout import RolloutState
 from contracts.tasks import Task
@@ -65,9 +65,11 @@ def manifest_of(
     labels: tuple[str, ...] = LABELS,
     multi_label: bool = False,
     task: Task = Task.TEXT_CLASSIFICATION,
+    code: bytes | None = None,
 ) -> Manifest:
     """A classifier of two labels, rows of at most the last bucket's tokens."""
     content = tokenizer_json()
+    held = {TOKENIZER: content} if code is None else {TOKENIZER: content, CODE: code}
     return Manifest(
         model=model,
         version=version,
@@ -85,8 +87,10 @@ def manifest_of(
         ),
         outputs=(TensorSpec(name="logits", datatype=Datatype.FP32, shape=(-1, len(labels))),),
         files={
-            TOKENIZER: PackageFile(sha256=hashlib.sha256(content).hexdigest(), bytes=len(content))
+            name: PackageFile(sha256=hashlib.sha256(data).hexdigest(), bytes=len(data))
+            for name, data in held.items()
         },
+        has_code=code is not None,
         lineage=Lineage(registered_model=model, version=version),
         created_by="tests",
     )
@@ -98,12 +102,13 @@ def model_of(
     instances: int = 1,
     max_batch_size: int = 8,
     buckets: tuple[int, ...] = (4, 8, 16),
+    code: bytes | None = None,
 ) -> ServedModel:
     """An opened package."""
     manifest = manifest_of(
-        version, instances=instances, max_batch_size=max_batch_size, buckets=buckets
+        version, instances=instances, max_batch_size=max_batch_size, buckets=buckets, code=code
     )
-    return open_package(manifest.ref(), manifest.canonical(), tokenizer_json())
+    return open_package(manifest.ref(), manifest.canonical(), tokenizer_json(), code)
 
 
 def endpoint_of(

@@ -1,9 +1,13 @@
 """Hooks as users write them, for tests of the gateway and of what runs them."""
 
+import tempfile
+import textwrap
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from preprocess.hooks import State
+from preprocess.model_code.archive import MODULE, pack
 
 
 class Shouting:
@@ -30,3 +34,11 @@ class Turning:
         state.observe("version", state.version)
         negative, positive = state.labels
         return [{negative: answer[positive], positive: answer[negative]} for answer in answers]
+
+
+def archive_of(source: str, **files: str) -> bytes:
+    """The code of a version: ``headrace_preprocessor.py`` with this source, and other files."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name, content in {f"{MODULE}.py": source, **files}.items():
+            Path(folder, name).write_text(textwrap.dedent(content), encoding="utf-8")
+        return pack(Path(folder))

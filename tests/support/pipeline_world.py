@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from front_fakes import FakeKeys
 from gateway_world import LABELS, FakeEngine, MemoryRecorder, model_of
@@ -17,6 +18,7 @@ from gateway.batching.batcher import Batcher
 from gateway.calls import Call, EndpointView
 from gateway.engine.fleet import Fleet
 from gateway.inference.observations import Hooks
+from gateway.inference.own_code import ModelCodes, OwnCode
 from gateway.inference.pipeline import Pipeline
 from gateway.inference.receipts import Receipts
 from gateway.inference.serving import ServedEndpoints, Serving
@@ -26,8 +28,11 @@ from gateway.packages import ServedModel
 from gateway.routing.routes import RoutingTable, build_table
 from gateway.telemetry.metrics import Metrics
 from preprocess.hooks import Hook
+from preprocess.model_code.process import CodeLimits
 
 ONE, TWO = model_of("1"), model_of("2")
+# Generous where nothing is meant to fail: tests share their machine.
+CODE_LIMITS = CodeLimits(call_seconds=60.0, start_seconds=240.0, first_pause_seconds=60.0)
 
 
 @dataclass
@@ -53,7 +58,8 @@ class World:
     budget: TokenBudget
     spans: Spans
     shadows: Shadows
-    serve: Callable[[ModelEndpoint], None]
+    serve: Callable[..., None]
+    codes: ModelCodes | None = None
 
     @property
     def statuses(self) -> list[int]:
@@ -71,7 +77,8 @@ async def world_of(
     receipts: Receipts | None = None,
     hook: Hook | None = None,
     pairs: KeptPairs | None = None,
-    unk_words: bool = True,
+    code_folder: Path | None = None,
+    code_limits: CodeLimits = CODE_LIMITS,
 ) -> AsyncIterator[World]:
     """Serves the endpoint from versions 1, 2 and ``more``; lets go at the end of what is held."""
     engine = engine or FakeEngine()
@@ -79,7 +86,9 @@ async def world_of(
     fleet.set_addresses(["t:1"])
     recorder, metrics, budget, spans = MemoryRecorder(), Metrics(), TokenBudget(100_000), Spans()
     hooks = None if hook is None else Hooks({endpoint.name: hook}, metrics)
-    shadows = Shadows(recorder, metrics, budget, limits, pairs=pairs, hooks=hooks)
+    codes = None if code_folder is None else ModelCodes(code_folder, code_limits, metrics)
+    own = OwnCode(hooks, codes) if hooks or codes else None
+    shadows = Shadows(recorder, metrics, budget, limits, pairs=pairs, own=own)
     endpoints = ServedEndpoints()
     admission = AdmissionController(
         endpoints=endpoints,
@@ -97,8 +106,7 @@ async def world_of(
         spans,
         mirror=shadows,
         receipts=receipts,
-        hooks=hooks,
-        unk_words=unk_words,
+        own=own,
     )
     opened = {model.ref.package: model for model in (ONE, TWO, *more)}
     batchers = {}
@@ -109,28 +117,23 @@ async def world_of(
             if engine.here and (engine.holds is None or model.name in engine.holds):
                 replica.breaker.succeed()
 
-    def serve(endpoint: ModelEndpoint) -> None:
-        table = build_table([endpoint], opened, RoutingTable(), lambda _: True)
-        stable, limits = endpoint.status.stable, endpoint.spec.limits
-        view = EndpointView(
-            name=endpoint.name,
-            task=ONE.task,
-            refs=() if stable is None else (stable,),
-            labels=LABELS,
-            dimension=None,
-            max_tokens=16,
-            max_texts=limits.max_texts_per_request,
-            max_tokens_in_flight=limits.max_tokens_in_flight,
-            timeout_seconds=limits.timeout_seconds,
-            ready=True,
-        )
-        endpoints.serve(Serving(table, batchers, {endpoint.name: view}, complete=True))
+    def serve(*served: ModelEndpoint) -> None:
+        table = build_table(list(served), opened, RoutingTable(), lambda _: True)
+        if codes is not None:
+            codes.keep(table)
+        views = {endpoint.name: _view(endpoint) for endpoint in served}
+        endpoints.serve(Serving(table, batchers, views, complete=True))
 
     serve(endpoint)
-    async with asyncio.timeout(60):
-        yield World(
-            engine, endpoints, admission, pipeline, recorder, metrics, budget, spans, shadows, serve
-        )
+    try:
+        async with asyncio.timeout(300 if codes else 60):
+            yield World(
+                engine, endpoints, admission, pipeline, recorder, metrics, budget, spans, shadows,
+                serve, codes,
+            )  # fmt: skip
+    finally:
+        if codes is not None:
+            await codes.close()
     await shadows.close()
     if engine.held is not None:
         engine.held.set()
@@ -138,3 +141,19 @@ async def world_of(
         await batcher.settle()
     await fleet.close()
     assert budget.by_endpoint() == {}
+
+
+def _view(endpoint: ModelEndpoint) -> EndpointView:
+    stable, limits = endpoint.status.stable, endpoint.spec.limits
+    return EndpointView(
+        name=endpoint.name,
+        task=ONE.task,
+        refs=() if stable is None else (stable,),
+        labels=LABELS,
+        dimension=None,
+        max_tokens=16,
+        max_texts=limits.max_texts_per_request,
+        max_tokens_in_flight=limits.max_tokens_in_flight,
+        timeout_seconds=limits.timeout_seconds,
+        ready=True,
+    )

@@ -39,13 +39,6 @@ async def test_where_they_are_asked_for_they_are_in_the_event() -> None:
     assert event.unk_words == ["corona", "Zoom", "corona"]
 
 
-async def test_no_endpoint_has_them_where_the_operator_does_not_let_it() -> None:
-    async with world_of(asking(endpoint_of(ONE.ref)), unk_words=False) as world:
-        await world.pipeline.predict(call_of("corona w1"))
-    (event,) = world.recorder.events
-    assert (event.texts[0].unk, event.unk_words) == (1, [])
-
-
 async def test_copies_carry_them_too() -> None:
     endpoint = asking(endpoint_of(ONE.ref, shadow=TWO.ref, rollout="r"))
     async with world_of(endpoint) as world:

@@ -19,8 +19,14 @@ from contracts.rollout import StatisticSpec as Declaration
 from gateway.events.buffer import EventBuffer
 from gateway.events.outbox import Outbox, declared_by
 from gateway.inference.observations import GROUP, Hooks, find_hooks
+from gateway.mirroring.shadow import MirrorLimits
 from gateway.telemetry.metrics import Metrics
 from preprocess.hooks import MOST_VALUES, State
+
+# No copy is dropped, however slow the machine is.
+EAGER = MirrorLimits(
+    engine_share=1e6, texts_per_second=1e6, most_lag_seconds=60, longest_wait_seconds=60
+)
 
 
 class Returning:
@@ -111,7 +117,7 @@ async def test_the_caller_the_event_and_the_shadow_s_comparison_have_the_changed
     endpoint = endpoint_of(ONE.ref, shadow=TWO.ref, rollout="r")
     async with world_of(endpoint_of(ONE.ref)) as world:
         plain = await world.pipeline.predict(call_of(text_of(4), "w1"))
-    async with world_of(endpoint, hook=Turning()) as world:
+    async with world_of(endpoint, limits=EAGER, hook=Turning()) as world:
         answer = await world.pipeline.predict(call_of(text_of(4), "w1"))
         await sent(world)
     assert np.array_equal(answer.values, plain.values[:, ::-1])

@@ -15,6 +15,8 @@ Serve = Callable[[int, str], str]
     ("status", "body", "said"),
     [
         (200, "ok", ""),
+        (200, json.dumps({"ready": True, "notes": []}), ""),
+        (200, json.dumps({"ready": True, "notes": ["a", "b"]}), "answers, but: a; b"),
         (503, "no loop has turned for 90 s\n", "is not ready: no loop has turned for 90 s"),
         (503, "", "is not ready: it answers 503"),
         (503, json.dumps({"ready": False, "notes": ["a", "b"]}), "is not ready: a; b"),

@@ -24,9 +24,10 @@ from tiny_models import (
 from tritonclient.grpc import model_config_pb2
 
 from contracts.endpoint import Phase, Precision, Serving
-from contracts.manifest import MODEL_ONNX, Manifest
+from contracts.manifest import CODE, MODEL_ONNX, Manifest
 from contracts.statistics import Statistic
 from contracts.tasks import Task
+from preprocess.model_code import archive
 from preprocess.tasks import HEADS
 from registry.conversions.messages import ConversionRequest, Signature
 from registry.convert.errors import ConversionError, EnvironmentFaultError, VersionError
@@ -393,3 +394,51 @@ def test_a_graph_of_three_columns_can_not_answer_questions(harness: ConversionHa
     write_onnx_version(harness.version, labeller(), architecture="TinyForQuestionAnswering")
     with pytest.raises(VersionError, match="needs start and end"):
         harness.convert()
+
+
+def bring_code(version: Path) -> None:
+    (version / "code" / "words").mkdir(parents=True)
+    (version / "code" / "headrace_preprocessor.py").write_text("class Preprocessor: ...")
+    (version / "code" / "words" / "__init__.py").write_text("")
+
+
+def test_code_for_gateways_is_part_of_the_package_and_proved_with_it(
+    harness: ConversionHarness,
+) -> None:
+    write_onnx_version(harness.version)
+    plain = harness.convert(model_code=True)
+    assert not plain.has_code
+    bring_code(harness.version)
+    manifest = harness.convert(model_code=True)
+    assert manifest.has_code
+    fetched = harness.folder / "fetched"
+    harness.store.fetch(manifest.package_id(), fetched)
+    unpacked = harness.folder / "unpacked"
+    archive.unpack((fetched / CODE).read_bytes(), unpacked)
+    assert (unpacked / "headrace_preprocessor.py").read_text() == "class Preprocessor: ..."
+    assert (unpacked / "words" / "__init__.py").is_file()
+    assert harness.convert(model_code=True).package_id() == manifest.package_id()
+    (harness.version / "code" / "headrace_preprocessor.py").write_text("class Preprocessor: pass")
+    assert harness.convert(model_code=True).package_id() != manifest.package_id()
+
+
+def test_code_waits_until_the_operator_allows_it(harness: ConversionHarness) -> None:
+    write_onnx_version(harness.version)
+    bring_code(harness.version)
+    with pytest.raises(EnvironmentFaultError, match=r"code/headrace_preprocessor\.py.*modelCode"):
+        harness.convert()
+
+
+def test_other_code_beside_a_model_is_left_where_it_is(harness: ConversionHarness) -> None:
+    write_onnx_version(harness.version)
+    bring_code(harness.version)
+    (harness.version / "code" / "headrace_preprocessor.py").unlink()
+    assert not harness.convert(model_code=True).has_code
+
+
+def test_a_pickle_that_the_code_would_miss_is_told(harness: ConversionHarness) -> None:
+    write_onnx_version(harness.version)
+    bring_code(harness.version)
+    (harness.version / "code" / "table.pkl").write_bytes(b"...")
+    with pytest.raises(VersionError, match=r"code has pickles.*code/table\.pkl"):
+        harness.convert(model_code=True)
