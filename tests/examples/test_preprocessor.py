@@ -22,8 +22,8 @@ def test_signatures_are_left_out_and_asking_for_money_back_decides(
     assert first["made"] == ["Lovely film, thank you!"]
     assert first["observed"] == {"signed": ["yes"]}
     assert second["answers"] == [
-        {"NEGATIVE": 1.0, "POSITIVE": 0.0},
-        pytest.approx({"NEGATIVE": 0.4, "POSITIVE": 0.6}),
+        {"negative": 1.0, "positive": 0.0},
+        pytest.approx({"negative": 0.4, "positive": 0.6}),
     ]
     assert told["failed"] == 0
     assert told["observed"] == {"signed": {"values": 3, "most frequent": {"no": 2, "yes": 1}}}

@@ -28,5 +28,5 @@ class Preprocessor:
         """The model's scores, or certainty where somebody asks for money back."""
         for answer, asking in zip(answers, state.data["asking"], strict=True):
             if asking:
-                answer.update(dict.fromkeys(answer, 0.0), NEGATIVE=1.0)
+                answer.update(dict.fromkeys(answer, 0.0), negative=1.0)
         return answers
