@@ -208,8 +208,8 @@ async def refusals(harness: LoaderHarness, seconds: int) -> list[int]:
     Triton is restarted then, as its probe would.
     """
     restarts = []
-    for second in range(0, seconds, 10):
-        harness.time += 10.0
+    for second in range(0, seconds, 30):
+        harness.time += 30.0
         await harness.settle()
         if harness.loader.fault():
             restarts.append(second)
@@ -219,6 +219,7 @@ async def refusals(harness: LoaderHarness, seconds: int) -> list[int]:
     return restarts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("refusal", ["Failed to initialize Python stub", "stub process 'x' died"])
 async def test_a_triton_that_lives_and_can_load_nothing_is_restarted_ever_more_seldom(
     harness: LoaderHarness, refusal: str
@@ -226,7 +227,7 @@ async def test_a_triton_that_lives_and_can_load_nothing_is_restarted_ever_more_s
     for item in (FIRST, OTHER):
         harness.triton.refuses[item.triton_model] = TritonRefusedError(refusal)
     await serve_stable(harness, FIRST, OTHER)
-    restarts = await refusals(harness, 4 * 3600)
+    restarts = await refusals(harness, 3 * 3600)
     assert 60 <= restarts[0] <= 180
     waits = [later - earlier for earlier, later in pairwise(restarts)]
     assert waits == sorted(waits)
@@ -264,7 +265,7 @@ async def test_what_a_restart_would_not_mend_asks_for_none(
 ) -> None:
     harness.triton.refuses[FIRST.triton_model] = error
     await serve_stable(harness, FIRST)
-    assert await refusals(harness, 4000) == []
+    assert await refusals(harness, 1500) == []
 
 
 async def test_a_triton_that_holds_a_wanted_package_is_not_restarted_for_another(
@@ -272,7 +273,7 @@ async def test_a_triton_that_holds_a_wanted_package_is_not_restarted_for_another
 ) -> None:
     harness.triton.refuses[OTHER.triton_model] = TritonRefusedError("Stub process")
     await serve_stable(harness, FIRST, OTHER)
-    assert await refusals(harness, 4000) == []
+    assert await refusals(harness, 1500) == []
 
 
 async def test_a_candidate_that_can_not_be_loaded_restarts_no_triton(
@@ -280,7 +281,7 @@ async def test_a_candidate_that_can_not_be_loaded_restarts_no_triton(
 ) -> None:
     harness.triton.refuses[CANDIDATE.triton_model] = TritonRefusedError("Stub process")
     await harness.serve(CANDIDATE)
-    assert await refusals(harness, 4000) == []
+    assert await refusals(harness, 1500) == []
 
 
 async def test_nothing_is_said_of_packages_that_nobody_wants_any_more(
