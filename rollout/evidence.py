@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self
 
-from contracts.rollout import CheckResult, Checks, OutputShiftCheck, Verdict
+from contracts.features import PREDICTION
+from contracts.rollout import CheckResult, Checks, OutputShiftCheck, StatisticCheck, Verdict
 from contracts.windows import EvidenceCounts, WindowAggregate
 from rollout.checks import rate_results, rates, shift
 from rollout.checks import rows as rows_of
@@ -26,6 +27,7 @@ from rollout.checks.rate_results import Setting
 from rollout.checks.rates import Rates
 from rollout.checks.rows import Lines, leading
 from rollout.checks.score_agreement import SCORE_AGREEMENT, ScoreAgreement
+from rollout.checks.shift import ShiftTest
 from rollout.checks.stage import Stage
 
 __all__ = ["ArmAggregates", "Evidence", "Stage"]
@@ -49,7 +51,7 @@ class Evidence:
         seconds: length of all windows that were compared.
         rates: errors, latency, quality, class shares.
         outputs: of labels or norms.
-        own: users' statistics.
+        own: users' statistics, and a regression's answers.
         agreement: of labels, in shadow.
         score_agreement: of scores, in shadow.
         drifts: against the reference profiles.
@@ -123,7 +125,7 @@ class Evidence:
             rates=self.rates.with_history(stable),
             outputs=self.outputs.with_history(stable),
             hung_ups=self.hung_ups.with_history(stable),
-            own=self.own.with_history(whole, self.checks.statistics) if whole else self.own,
+            own=self.own.with_history(whole, self._statistics) if whole else self.own,
         )
 
     def after(
@@ -207,7 +209,7 @@ class Evidence:
         return replace(
             after,
             own=self.own.after(
-                arms.candidate, arms.stable, checks.statistics, alpha, before_canary=is_shadow
+                arms.candidate, arms.stable, self._statistics, alpha, before_canary=is_shadow
             ),
             drifts=self.drifts.after(arms, checks.drift, alpha) if checks.drift else self.drifts,
         )
@@ -256,7 +258,7 @@ class Evidence:
             lines=rows_of.lines(checks, self.rates.rows),
             rates=rates.with_edited_checks(self.rates, was, checks),
             outputs=self.outputs if has_same_shift else self.outputs.restarted(),
-            own=self.own.with_checks(was.statistics, checks.statistics),
+            own=self.own.with_checks(self._compared(was), self._compared(checks)),
             agreement=self.agreement if has_same_agreement else Agreement.begin(),
             score_agreement=self.score_agreement if has_same_scores else ScoreAgreement.begin(),
             drifts=self.drifts if was.drift == checks.drift else Drifts(),
@@ -279,7 +281,7 @@ class Evidence:
         checks = self.checks
         verdicts = rate_results.verdicts(self.rates, checks)
         if checks.output_shift:
-            verdicts[OUTPUT_SHIFT] = shift.verdict(self.outputs.test)
+            verdicts[OUTPUT_SHIFT] = shift.verdict(self.outputs.test or self._numbers)
         if checks.agreement:
             verdicts[AGREEMENT] = self.agreement.verdict
         if checks.score_agreement:
@@ -300,8 +302,9 @@ class Evidence:
             self.alpha,
             Setting(self.stage, self.share, is_last_step=self.is_last_step),
         )
-        if self.outputs.are_vectors:
-            of_rates = tuple(_of_no_classes(result) for result in of_rates)
+        if self.outputs.are_vectors or self._numbers is not None:
+            what = "vectors" if self.outputs.are_vectors else "numbers"
+            of_rates = tuple(_of_no_classes(result, what) for result in of_rates)
         return (*of_rates, *self._others())
 
     def to_json(self) -> dict[str, Any]:
@@ -375,15 +378,37 @@ class Evidence:
         """The distance between the arms' labels that callers can make."""
         return float(self.rates.callers.distance(self.share)) if self.rates.labels else 0.0
 
+    @property
+    def _statistics(self) -> tuple[StatisticCheck, ...]:
+        return self._compared(self.checks)
+
+    def _compared(self, checks: Checks) -> tuple[StatisticCheck, ...]:
+        """The statistics to compare: with a regression's answers, which are counted as one."""
+        check, asked = checks.output_shift, checks.statistics
+        is_known = self.outputs.test is not None or any(each.name == PREDICTION for each in asked)
+        if check is None or is_known:
+            return asked
+        return (*asked, StatisticCheck(name=PREDICTION, distance=check.distance))
+
+    @property
+    def _numbers(self) -> ShiftTest | None:
+        """The test of a regression's answers; None of others, and of what is not known yet."""
+        return None if self.outputs.test is not None else self.own.tests.get(PREDICTION)
+
+    def _of_outputs(self, check: OutputShiftCheck) -> CheckResult:
+        if self._numbers is not None:
+            limits = shift.limits(check.distance, self.alpha)
+            return shift.result(self._numbers, OUTPUT_SHIFT, "answers", limits, check)
+        return self.outputs.result(
+            check, self.alpha, self._caller_spread, is_last_step=self.is_last_step
+        )
+
     def _others(self) -> tuple[CheckResult, ...]:
         """Results of all checks but the rates."""
         checks, alpha = self.checks, self.alpha
         found = []
         if checks.output_shift:
-            of_outputs = self.outputs.result(
-                checks.output_shift, alpha, self._caller_spread, is_last_step=self.is_last_step
-            )
-            found.append(of_outputs)
+            found.append(self._of_outputs(checks.output_shift))
         if checks.agreement:
             found.append(self.agreement.result(checks.agreement, alpha, self.stage))
         if checks.score_agreement:
@@ -411,8 +436,8 @@ def _distance(checks: Checks) -> float:
     return (checks.output_shift or _OUTPUTS).distance
 
 
-def _of_no_classes(result: CheckResult) -> CheckResult:
-    """Class shares do not apply to vectors, and hold nothing up."""
+def _of_no_classes(result: CheckResult, what: str) -> CheckResult:
+    """Class shares do not apply to vectors and numbers, and hold nothing up."""
     if result.name != rates.CLASS_SHARE:
         return result
-    return result.model_copy(update={"required": False, "reason": "answers are vectors, no labels"})
+    return result.model_copy(update={"required": False, "reason": f"answers are {what}, no labels"})

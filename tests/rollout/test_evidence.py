@@ -550,6 +550,31 @@ def test_users_own_statistics_are_compared_where_both_arms_have_one_declaration(
     assert unlike.verdicts == {"statistic.language": Verdict.UNKNOWN}
 
 
+def test_answers_of_a_regression_are_compared_as_outputs_and_have_no_classes() -> None:
+    spec = StatisticSpec("prediction", "histogram", edges=[0.0, 10.0])
+
+    def numbers(low: int, middle: int, high: int) -> OwnCounts:
+        return OwnCounts(spec, {"0": low, "1": middle, "2": high})
+
+    answers = EvidenceCounts(requests=1000)
+    asked = only(output_shift=OutputShiftCheck(), class_share=ClassShareCheck())
+    evidence = begun(asked, labels=(), past=answers)
+    past = aggregate(OLD, Arm.STABLE, 0, answers)
+    past.own = [numbers(200, 600, 200)]
+    for _ in range(20):
+        evidence = evidence.with_history(past.evidence, past)
+    both = (answers, answers)
+    same = evidence
+    for _ in range(8):
+        same = same.after(*both, 10.0, arms([numbers(200, 600, 200)], [numbers(200, 600, 200)]))
+    assert same.verdicts["outputShift"] is Verdict.PASS
+    required = [result.name for result in same.results() if result.required]
+    assert required == ["outputShift"]
+    assert Evidence.of_json(same.to_json()).verdicts == same.verdicts
+    other = evidence.after(*both, 10.0, arms([numbers(600, 200, 200)], [numbers(200, 600, 200)]))
+    assert other.verdicts["outputShift"] is Verdict.FAIL
+
+
 def spread(center: int) -> dict[int, int]:
     """Counts over the buckets of tokens, most of them near one."""
     buckets = len(EDGES[Statistic.TOKENS].upper) + 1
