@@ -79,6 +79,13 @@ class Serving(_Part):
     max_tokens: int = Field(512, ge=8, le=32768, alias="maxTokens", description="tokens a text")
     length_buckets: Literal["auto"] | tuple[int, ...] = Field("auto", alias="lengthBuckets")
     cache: AnswerCache | None = Field(None, description="of answers; left out: none")
+    min_neighbours: float | None = Field(
+        None,
+        ge=0,
+        le=1,
+        alias="minNeighbours",
+        description="share of each text's ten nearest that int8 and fp16 vectors must keep",
+    )
 
     def of_package(self) -> "Serving":
         """What decides what a package is, the rest at its default."""

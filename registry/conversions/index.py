@@ -49,12 +49,15 @@ def options_digest(
     ``instances`` and ``cache`` of ``spec.serving`` are not. Earlier releases had ``instances`` in,
     so that ``instances`` other than 1 gives the digest under which they knew a conversion.
     """
+    left_out = {"cache"}
+    if spec.serving.min_neighbours is None:  # which earlier releases did not have
+        left_out.add("min_neighbours")
     parts = [
         REVISION,
         version.model,
         version.number,
         version.identity,
-        {**spec.serving.model_dump(mode="json", exclude={"cache"}), "instances": instances},
+        {**spec.serving.model_dump(mode="json", exclude=left_out), "instances": instances},
         spec.task,
         conditions.threads,
         conditions.allow_pickle,

@@ -95,6 +95,7 @@ def convert(
             reference=reference,
             reference_name=reference_name,
             threads=request.threads,
+            min_neighbours=request.serving.min_neighbours,
         )
     )
     profile = profile_of(

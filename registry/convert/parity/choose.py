@@ -43,6 +43,7 @@ class Trial:
         reference: the original's values for them, float32 ``[texts, n]``.
         reference_name: what the original ran in.
         threads: of one execution.
+        min_neighbours: the endpoint's own limit for int8 and fp16; None for the task's.
     """
 
     task: Task
@@ -53,6 +54,7 @@ class Trial:
     reference: NDArray[np.float32]
     reference_name: str
     threads: int
+    min_neighbours: float | None = None
 
 
 @dataclass(frozen=True)
@@ -158,6 +160,7 @@ def _parity(
         reference=trial.reference_name,
         texts=len(trial.texts),
         batch_difference=moved,
+        min_neighbours=trial.min_neighbours,
     )
     reason = broken_limit(parity)
     if reason:

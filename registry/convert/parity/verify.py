@@ -30,9 +30,18 @@ _LONGEST_BATCH_TOKENS = 1024
 _ROWS = 3
 
 
-def limits_for(task: Task, precision: Precision) -> dict[str, float]:
-    """What the figures of a precision are held to."""
-    return {**FORMS[task].limits[precision], "batch_max_abs_difference": BATCH_LIMIT}
+def limits_for(
+    task: Task, precision: Precision, min_neighbours: float | None = None
+) -> dict[str, float]:
+    """What the figures of a precision are held to.
+
+    An endpoint's own ``min_neighbours`` takes the place of the task's, where the task has one.
+    float32 keeps the task's, for it has to answer as the original.
+    """
+    limits = {**FORMS[task].limits[precision], "batch_max_abs_difference": BATCH_LIMIT}
+    if min_neighbours is not None and precision is not Precision.FP32:
+        limits |= {name: min_neighbours for name in limits if name == "min_neighbours"}
+    return limits
 
 
 def values_of(task: Task, outputs: Floats, *, multi_label: bool) -> Floats:
@@ -62,6 +71,7 @@ def compare(
     reference: str,
     batch_difference: float,
     texts: int | None = None,
+    min_neighbours: float | None = None,
 ) -> Parity:
     """The parity report.
 
@@ -73,6 +83,7 @@ def compare(
         reference: what ``original`` comes from.
         batch_difference: from ``batch_invariance``.
         texts: how many they are of, where that is not one row each.
+        min_neighbours: see ``limits_for``.
     """
     size = scale_of(task, original)
     equal: float | None = None
@@ -100,7 +111,7 @@ def compare(
         min_cosine=None if cosine is None else _short(cosine),
         neighbours=None if shared is None else _short(shared),
         batch_max_abs_difference=_short(batch_difference),
-        limits=limits_for(task, precision),
+        limits=limits_for(task, precision, min_neighbours),
     )
 
 

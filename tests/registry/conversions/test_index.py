@@ -81,6 +81,7 @@ def test_the_key_differs_for_what_does() -> None:
     keys = [
         key(),
         key(SPEC.model_copy(update={"serving": Serving(precision=Precision.FP32)})),
+        key(SPEC.model_copy(update={"serving": Serving(min_neighbours=0.8)})),
         key(SPEC.model_copy(update={"task": Task.TEXT_EMBEDDING})),
         key(version=RegisteredVersion("m", "2", VERSION.identity)),
         key(version=RegisteredVersion("m", "1", "registered anew")),

@@ -182,6 +182,20 @@ def test_token_vectors_are_pooled_as_modules_json_says(harness: ConversionHarnes
     assert manifest.profile.texts in manifest.profile.histograms[Statistic.VECTOR_NORM]
 
 
+def test_int8_is_held_to_the_neighbours_that_the_endpoint_asks_for(
+    harness: ConversionHarness,
+) -> None:
+    write_onnx_version(harness.version, token_vectors(), architecture="TinyModel")
+    serving = SMALL.model_copy(update={"precision": Precision.INT8, "min_neighbours": 0.5})
+    kept = harness.convert(task=Task.TEXT_EMBEDDING, serving=serving)
+    assert kept.parity is not None
+    assert kept.parity.limits["min_neighbours"] == 0.5
+    serving = serving.model_copy(update={"precision": Precision.FP32})
+    standard = harness.convert(task=Task.TEXT_EMBEDDING, serving=serving)
+    assert standard.parity is not None
+    assert standard.parity.limits["min_neighbours"] == 0.995
+
+
 def test_weights_of_the_vocabulary_are_proved_as_vectors_and_counted(
     harness: ConversionHarness,
 ) -> None:

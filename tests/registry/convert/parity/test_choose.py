@@ -181,6 +181,19 @@ def test_vectors_that_keep_their_cosine_and_not_their_neighbours_are_refused() -
     )
 
 
+def test_an_endpoints_own_share_of_neighbours_takes_the_place_of_the_tasks() -> None:
+    for precision in (Precision.FP16, Precision.INT8):
+        known = limits_for(Task.TEXT_EMBEDDING, precision)
+        own = limits_for(Task.TEXT_EMBEDDING, precision, 0.7)
+        assert own == {**known, "min_neighbours": 0.7}
+    # float32 is held to the original, and other tasks have no neighbours.
+    for task, precision in (
+        (Task.TEXT_EMBEDDING, Precision.FP32),
+        (Task.TEXT_CLASSIFICATION, Precision.INT8),
+    ):
+        assert limits_for(task, precision, 0.7) == limits_for(task, precision)
+
+
 @given(
     seed=st.integers(0, 2**32 - 1),
     texts=st.integers(50, 80),
