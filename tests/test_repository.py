@@ -60,6 +60,12 @@ def test_the_files_that_documents_link_to_exist() -> None:
         assert missing == [], text
 
 
+def test_the_page_of_supported_models_has_every_task() -> None:
+    page = (ROOT / "docs" / "supported-models.md").read_text(encoding="utf-8")
+    first = "\n".join(re.findall(r"^\| (`[^|]+)\|", page, re.MULTILINE))
+    assert {task for task in Task if f"`{task}`" not in first} == set()
+
+
 def test_the_code_files_that_documents_name_exist() -> None:
     folders = (
         "contracts|measures|preprocess|service|gateway|registry|rollout|stats"

@@ -1,4 +1,4 @@
-"""Ranks documents, finds entities, sorts texts by the caller's own labels, answers a question.
+"""Ranks documents, finds entities, sorts texts by callers' labels, answers, and gives vectors.
 
     headrace up                               # in one terminal
     python examples/tasks/ask.py              # in another; a minute
@@ -20,11 +20,13 @@ from typing import Any, Final
 
 import httpx
 import mlflow
+import numpy as np
 from mlflow.tracking import MlflowClient
 from rich.console import Console
 from word_models import (
     TOPICS,
     WORDS,
+    write_embedder,
     write_expander,
     write_finder,
     write_hybrid,
@@ -36,6 +38,7 @@ from word_models import (
 HEADRACE = str(Path(sys.executable).with_name("headrace"))
 RANKER, FINDER, SORTER = "words-ranker", "words-finder", "words-sorter"
 EXPANDER, HYBRID, READER = "words-expander", "words-hybrid", "words-reader"
+EMBEDDER = "words-embedder"
 MODELS: Final[dict[str, Callable[[Path], Path]]] = {
     RANKER: write_ranker,
     FINDER: write_finder,
@@ -43,6 +46,7 @@ MODELS: Final[dict[str, Callable[[Path], Path]]] = {
     EXPANDER: write_expander,
     HYBRID: write_hybrid,
     READER: write_reader,
+    EMBEDDER: write_embedder,
 }
 # The tasks of models that could have another one: a model of entailment is a classifier, too.
 TASKS: Final = {
@@ -62,6 +66,14 @@ TEXTS: Final = (
     "The train from London to New York is a novel.",
     "What is the name of it?",
 )
+# Forms in which vectors are asked for by OpenAI's route, in its words and Headrace's own.
+FORMS: Final[dict[str, dict[str, Any]]] = {
+    "float32": {},
+    "3 dimensions": {"dimensions": 3},
+    "int8": {"precision": "int8"},
+    "bits": {"precision": "ubinary"},
+    "prompt books": {"prompt_name": "books"},
+}
 WAIT_SECONDS = 300.0
 POLL_SECONDS = 1.0
 
@@ -88,12 +100,20 @@ def main() -> int:
         for name, (_, show) in REQUESTS.items():
             path, body = request_of(name)
             show(client.post(path, json=body).raise_for_status().json())
+        for form, more in FORMS.items():
+            _, body = request_of(EMBEDDER)
+            answer = client.post("/v1/embeddings", json={**body, **more})
+            show_nearest(form, answer.raise_for_status().json())
     return 0
 
 
 def request_of(name: str) -> tuple[str, dict[str, Any]]:
     """Path and body of the request to an endpoint."""
-    path = {RANKER: "/v1/rerank", EXPANDER: f"/endpoints/{EXPANDER}/embed_sparse"}
+    path = {
+        RANKER: "/v1/rerank",
+        EXPANDER: f"/endpoints/{EXPANDER}/embed_sparse",
+        EMBEDDER: "/v1/embeddings",
+    }
     make, _ = REQUESTS[name]
     return path.get(name, f"/endpoints/{name}"), make()
 
@@ -129,6 +149,11 @@ def answers_request() -> dict[str, Any]:
     """A question with its contexts, of which some have no answer, in the form of Hugging Face."""
     inputs = {"question": QUERY, "context": list(DOCUMENTS)}
     return {"inputs": inputs, "parameters": {"handle_impossible_answer": True}}
+
+
+def vectors_request() -> dict[str, Any]:
+    """A text and the documents that may be near to it, as OpenAI's clients send them."""
+    return {"model": EMBEDDER, "input": [TEXTS[1], *DOCUMENTS]}
 
 
 def register(name: str, folder: Path) -> None:
@@ -216,6 +241,21 @@ def show_answers(answer: list[dict[str, Any]]) -> None:
         console.print(f"{each['score']:8.3f}  {place:6} {each['answer'] or '(no answer)'}")
 
 
+def show_nearest(form: str, answer: dict[str, Any]) -> None:
+    """The document that is nearest to the text, and how large a vector of this form is."""
+    first, *others = (np.array(each["embedding"], np.float32) for each in answer["data"])
+    if form == "bits":
+        bits, *sets = (np.unpackbits(each.astype(np.uint8)) for each in (first, *others))
+        likeness = [float((bits == each).mean()) for each in sets]
+    else:
+        likeness = [
+            float(first @ each / (np.linalg.norm(first) * np.linalg.norm(each))) for each in others
+        ]
+    best = likeness.index(max(likeness))
+    size = len(first) * (4 if form in ("float32", "3 dimensions", "prompt books") else 1)
+    console.print(f"   {form:13} {size:3} bytes  {max(likeness):6.3f}  {DOCUMENTS[best]}")
+
+
 def command(*words: str) -> str:
     """What a command of Headrace's prints; ends this program where it fails."""
     done = subprocess.run([HEADRACE, *words], capture_output=True, text=True, check=False)
@@ -232,6 +272,7 @@ REQUESTS: Final[dict[str, tuple[Callable[[], dict[str, Any]], Callable[[Any], No
     EXPANDER: (weights_request, show_weights),
     HYBRID: (kinds_request, show_kinds),
     READER: (answers_request, show_answers),
+    EMBEDDER: (vectors_request, lambda _: console.print(f"[bold]{TEXTS[1]}[/bold]")),
 }
 
 

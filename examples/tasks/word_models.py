@@ -204,6 +204,42 @@ def write_hybrid(folder: Path) -> Path:
     return _write(folder, nodes, constants, outputs, config, types=False)
 
 
+def write_embedder(folder: Path) -> Path:
+    """A sentence-transformers folder with prompts; the first of 16 numbers tell the topic."""
+    width = 16
+    random = np.random.default_rng(1)
+    table = random.normal(0, 0.25, (len(WORDS), width)).astype(np.float32)
+    table[:, : len(TOPICS)] = 0
+    for topic, words in enumerate(TOPICS):
+        table[[WORDS.index(word) for word in words], topic] = 1
+    table[[WORDS.index(word) for word in DULL]] = 0
+    nodes = [helper.make_node("Gather", ["table", "input_ids"], ["last_hidden_state"])]
+    outputs: dict[str, tuple[str | int, ...]] = {"last_hidden_state": ("batch", "length", width)}
+    config = {"architectures": ["WordsModel"], "hidden_size": width}
+    _write(folder, nodes, {"table": table}, outputs, config, types=False)
+    kind = "sentence_transformers.models"
+    modules = [
+        {"idx": at, "name": str(at), "path": path, "type": f"{kind}.{name}"}
+        for at, (path, name) in enumerate(
+            (("", "Transformer"), ("1_Pooling", "Pooling"), ("2_Normalize", "Normalize"))
+        )
+    ]
+    pooling = {"word_embedding_dimension": width, "pooling_mode_mean_tokens": True}
+    prompts = {"prompts": {words[0]: f"about {words[0]} " for words in TOPICS}}
+    (folder / "1_Pooling").mkdir(exist_ok=True)
+    for name, content in (
+        ("modules.json", modules),
+        ("1_Pooling/config.json", pooling),
+        ("config_sentence_transformers.json", prompts),
+    ):
+        (folder / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    # int8 needs to know which values each number of a vector usually has: of texts like these.
+    told = [word for word in WORDS if word not in DULL]
+    texts = [" ".join(told[at : at + 1 + at % 4]) for at in range(len(told))]
+    (folder / "evaluation_texts.txt").write_text("\n".join(texts) + "\n", encoding="utf-8")
+    return folder
+
+
 def tokenizer() -> Tokenizer:
     """Whole words, in lower case, with BERT's special tokens."""
     made = Tokenizer(

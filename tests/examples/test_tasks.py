@@ -117,6 +117,22 @@ async def test_a_question_is_answered_as_the_readme_shows(
     example.show_answers(answer)
 
 
+async def test_vectors_come_in_the_forms_that_the_readme_shows(
+    example: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = example.EMBEDDER
+    model, graph = converted(name, example.MODELS[name], tmp_path)
+    assert model.task is Task.TEXT_EMBEDDING
+    assert set(model.manifest.tokenizer.prompts) == {"travel", "books", "computers"}
+    path, body = example.request_of(name)
+    for form, more in example.FORMS.items():
+        answer = await asked(model, graph, name, path, {**body, **more})
+        example.show_nearest(form, answer)
+    lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    assert len(lines) == len(example.FORMS)
+    assert "\n".join(lines) in (EXAMPLE / "README.md").read_text(encoding="utf-8")
+
+
 def test_the_tables_know_every_word_of_the_texts(example: ModuleType) -> None:
     tokenizer = sys.modules["word_models"].tokenizer()
     labels = example.labels_request()["parameters"]["candidate_labels"]

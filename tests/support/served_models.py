@@ -89,7 +89,14 @@ async def asked(
     async with world_of(endpoint_of(model.ref, name=name), engine, more=(model,)) as world:
         serving = world.endpoints.serving
         (view,) = serving.views.values()
-        own = replace(view, task=model.task, labels=model.manifest.labels)
+        own = replace(
+            view,
+            task=model.task,
+            labels=model.manifest.labels,
+            dimension=model.manifest.dimension,
+            prompts=tuple(model.manifest.tokenizer.prompts),
+            has_ranges=model.manifest.ranges is not None,
+        )
         world.endpoints.serve(replace(serving, views={name: own}))
         front = Front(world.endpoints, world.admission, world.pipeline, FakeMetrics())
         transport = httpx.ASGITransport(create_app(front))
