@@ -142,9 +142,10 @@ cluster-test: $(VENV)/.dev  ## the tests on the Kubernetes that KUBECONFIG names
 # BENCH=peers installs the other servers into the cache, races them, and writes the document.
 ON_GPU := --json bench/results/gpu.json --document docs/performance.md
 IN_CORE := bench.core --document docs/performance.md
+TASKS := bench.tasks --json bench/results/tasks.json --document docs/performance.md
 RACE := bench.peers --json bench/results/peers.json --document docs/performance.md
-bench: $(VENV)/.dev $(VENV)/.parts  ## the tables of docs/performance.md; BENCH=SUITE for one suite, BENCH=core for a request's time by part, BENCH=peers for the race, BENCH=gpu on a GPU
-	$(BIN)/python -P -m $(if $(filter peers,$(BENCH)),$(RACE),$(if $(filter core,$(BENCH)),$(IN_CORE),bench $(BENCH) $(if $(filter gpu,$(BENCH)),$(ON_GPU))))
+bench: $(VENV)/.dev $(VENV)/.parts  ## the tables of docs/performance.md; BENCH=SUITE for one suite, BENCH=core for a request's time by part, BENCH=peers for the race, BENCH=tasks for reranking and labels of tokens beside others, BENCH=gpu on a GPU
+	$(BIN)/python -P -m $(if $(filter peers,$(BENCH)),$(RACE),$(if $(filter tasks,$(BENCH)),$(TASKS),$(if $(filter core,$(BENCH)),$(IN_CORE),bench $(BENCH) $(if $(filter gpu,$(BENCH)),$(ON_GPU)))))
 
 # river wants another numpy than we do, so it has an environment of its own.
 $(VENV)/.peers: $(VENV)/.uv locks/peers.txt

@@ -1,0 +1,1 @@
+"""What the other ways to serve the tasks are made of; each runs in an environment of its own."""
