@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from preprocess.model_code import archive
 from preprocess.model_code.archive import ArchiveError, brings_code, pack, unpack
 
-_names = st.from_regex(r"[a-z]{1,8}(/[a-z]{1,8}){0,2}\\.(py|txt)", fullmatch=True)
+_names = st.from_regex(r"[a-z]{1,8}(/[a-z]{1,8}){0,2}\.(py|txt)", fullmatch=True)
 
 
 def version(folder: Path, files: dict[str, bytes]) -> Path:
