@@ -240,6 +240,7 @@ class _BoundedProtocol(HttpToolsProtocol):
     _taken_bytes = 0
     _deadline: asyncio.TimerHandle | None = None
     _running: asyncio.Task[None] | None = None
+    _asked: RequestResponseCycle | None = None  # the last one that the application was asked
     _held: _Held | None = None
     _held_timer: asyncio.TimerHandle | None = None
     _idle_since = 0.0
@@ -268,6 +269,8 @@ class _BoundedProtocol(HttpToolsProtocol):
         if self._held_timer is not None:
             self._held_timer.cancel()
         self.pipeline.clear()
+        if self._asked is not None:
+            self._asked.disconnected = True  # of requests behind it, uvicorn tells the last alone
         super().connection_lost(exc)
         if self.timeout_keep_alive_task is not None:
             self.timeout_keep_alive_task.cancel()
@@ -494,6 +497,7 @@ class _BoundedProtocol(HttpToolsProtocol):
         )
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        self._asked = cycle
         self._start(cycle.run_asgi(app))
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:

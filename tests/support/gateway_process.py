@@ -6,7 +6,7 @@ import os
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,6 +41,13 @@ class Running:
             raw = await self.process.stderr.readline()
             assert raw, f"ended without saying {message!r}: {self.logged}"
             self.logged.append(json.loads(raw))
+
+    async def drain(self) -> None:
+        """Reads its log until it ends or this is cancelled: nobody else does, and a pipe fills."""
+        assert self.process.stderr is not None
+        async for raw in self.process.stderr:
+            with suppress(ValueError):  # a library's line, which is no JSON
+                self.logged.append(json.loads(raw))
 
 
 def lay_out(home: Path, *versions: str) -> tuple[ModelRef, ...]:

@@ -338,6 +338,18 @@ def test_one_peer_can_not_take_the_room_of_all() -> None:
             assert read_answer(elsewhere)[0] == 200
 
 
+def test_a_caller_that_hangs_up_with_requests_behind_one_is_no_error(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    predictor = Endless()
+    with serving(Served(predictor=predictor)) as served:
+        with connected(served) as connection:
+            connection.sendall(WHOLE * 3)
+            assert predictor.begun.wait(60)
+        assert predictor.stopped.wait(60)
+    assert [one.message for one in caplog.records if one.levelname == "ERROR"] == []
+
+
 class CountingPredictor(FakePredictor):
     """Counts who asked for room."""
 
