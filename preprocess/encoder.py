@@ -15,10 +15,11 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, NamedTuple, Protocol
 
-from tokenizers import Tokenizer
+from tokenizers import Encoding, Tokenizer
 
 from contracts.manifest import TokenizerSpec
 from preprocess.errors import InvalidTextError, TokenizerFileError, UnknownPromptError
+from preprocess.expressions import own_expressions
 from preprocess.frame import Frame, frame_of, longest_first
 from preprocess.words import Tokens, WordTable, split, words_are_independent
 
@@ -186,6 +187,7 @@ class TextEncoder:
         """
         self._spec = spec
         self._tokenizer, definition = _read(tokenizer_json)
+        self._own_expressions = own_expressions(definition)
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
         self._single = frame_of(self._tokenizer, pair=False)
@@ -208,6 +210,11 @@ class TextEncoder:
     def learns_words(self) -> bool:
         """Whether this tokeniser allows the fast way, word by word."""
         return self._table is not None
+
+    @property
+    def own_expressions(self) -> tuple[str, ...]:
+        """Regular expressions of the model's author, which may take long on some texts."""
+        return self._own_expressions
 
     def encode(self, texts: Sequence[str], pairs: Sequence[str] | None = None) -> Encoded:
         """The texts' ids and statistics, in their order.
@@ -385,7 +392,7 @@ class TextEncoder:
             return content.words
         if content.by_word is not None:
             return _words_in(content.by_word, tokens)
-        offsets = self._tokenizer.encode(content.text, add_special_tokens=False).offsets
+        offsets = encoding_of(self._tokenizer, content.text).offsets
         end = max((end for _, end in offsets[:tokens]), default=0)
         return len(content.text[:end].split())
 
@@ -407,6 +414,11 @@ def _read(tokenizer_json: bytes) -> tuple[Tokenizer, dict[str, Any]]:
         return Tokenizer.from_buffer(tokenizer_json), json.loads(tokenizer_json)
     except ValueError as error:
         raise TokenizerFileError(f"tokenizer.json can't be read: {error}") from error
+
+
+def encoding_of(tokenizer: Tokenizer, text: str) -> Encoding:
+    """A text's encoding, with offsets. Unlike ``Tokenizer.encode``, other threads run meanwhile."""
+    return tokenizer.encode_batch([text], add_special_tokens=False)[0]
 
 
 def head_of(text: str, characters: int) -> str:
@@ -447,7 +459,7 @@ def _unknown_pieces(tokenizer: Tokenizer, text: str, unk_id: int, tokens: int) -
     The tokeniser's own offsets say what a piece is: of WordPiece a word or a sign of its own, of a
     tokeniser by characters a run of characters.
     """
-    encoding = tokenizer.encode(text, add_special_tokens=False)
+    encoding = encoding_of(tokenizer, text)
     pieces = (
         text[begin:end].strip()
         for token, (begin, end) in zip(encoding.ids[:tokens], encoding.offsets, strict=False)

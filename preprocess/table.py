@@ -39,6 +39,11 @@ _SHOWN = 40  # characters of a caller's value in a refusal
 class Encoder(Protocol):
     """Makes rows for the engine of what callers send: of texts, or of rows of tables."""
 
+    @property
+    def own_expressions(self) -> tuple[str, ...]:
+        """Regular expressions of the model's author, which may take long on some texts."""
+        ...
+
     def encode(self, texts: Sequence[str], pairs: Sequence[str] | None = None) -> Encoded:
         """The rows of texts; raises ``PreprocessError``."""
         ...
@@ -67,6 +72,8 @@ class Padder(Protocol):
 
 class TableEncoder:
     """Reads rows by the features of one package. Stateless; safe from any thread."""
+
+    own_expressions: tuple[str, ...] = ()
 
     def __init__(self, features: Sequence[Feature]) -> None:
         self._features = tuple(features)

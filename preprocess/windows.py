@@ -18,6 +18,7 @@ from preprocess.encoder import (
     Statistics,
     TextEncoder,
     Windows,
+    encoding_of,
     head_of,
     refuse_surrogates,
 )
@@ -123,7 +124,7 @@ class WindowEncoder(TextEncoder):
         refuse_surrogates(index, text, pair=pair)
         while True:
             head = head_of(text, characters)
-            encoding = self._tokenizer.encode(head, add_special_tokens=False)
+            encoding = encoding_of(self._tokenizer, head)
             whole = len(head) == len(text)
             if whole or len(encoding.ids) >= most + MARGIN_TOKENS:
                 cut = len(encoding.ids) > most or not whole

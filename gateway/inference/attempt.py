@@ -159,10 +159,11 @@ def _unknown_words(call: Call, model: ServedModel, encoded: Encoded) -> list[str
 
     Args:
         call: its ``unk_words`` says whether the endpoint asks.
-        model: whose tokeniser made ``encoded``.
+        model: whose tokeniser made ``encoded``. One with regular expressions of its author's is not
+            asked, as that would be here, on the event loop.
         encoded: the call's texts.
     """
-    if not call.unk_words:
+    if not call.unk_words or model.encoder.own_expressions:
         return []
     found: list[str] = []
     left = MOST_CHARACTERS

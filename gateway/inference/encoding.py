@@ -1,10 +1,14 @@
 """Encodes a call's texts with a version's tokeniser: on the event loop, or if long, in a thread.
 
+A tokeniser with regular expressions of its author's never runs on the event loop, and has a thread
+apart from that of long texts: what one of them takes, at worst, others of its kind wait for, and
+no other tenant (``docs/decisions/0051-expressions-of-tokenisers.md``).
+
 No text is kept once it is encoded.
 """
 
 import asyncio
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from time import monotonic
 
 from gateway.calls import Call
@@ -12,40 +16,78 @@ from gateway.errors import RETRY_AFTER_SECONDS, InvalidInputError, OverloadedErr
 from gateway.packages import ServedModel
 from preprocess.encoder import Encoded
 from preprocess.errors import InvalidRowError, InvalidTextError, UnknownPromptError
+from preprocess.expressions import is_panic
 from preprocess.table import Encoder
 
 # A call with more characters than this, in all its texts, is tokenised in the thread. For fewer,
 # switching threads costs more time than it saves the other calls.
 INLINE_CHARACTERS = 8_192
 _MOST_THREADED_CHARACTERS = 32 * 1024 * 1024  # in the thread or in its queue
+_MOST_OWN_CHARACTERS = 1024 * 1024  # the same, of tokenisers with expressions of their own
 
 
 def encode(encoder: Encoder, call: Call) -> Encoded:
     """A call's texts, with the prompt that it names before each.
 
     Raises:
-        InvalidInputError: a text that no tokeniser can read, a row of a table that the model can't
-            read, or a prompt that the version lacks.
+        InvalidInputError: a text that no tokeniser can read, or that this one gives up on, a row
+            of a table that the model can't read, or a prompt that the version lacks.
     """
     try:
         return encoder.encode(encoder.prompted(call.texts, call.prompt_name), call.pairs)
     except (InvalidTextError, InvalidRowError, UnknownPromptError) as error:
         raise InvalidInputError(f"{error}.") from error
+    except BaseException as error:
+        if not is_panic(error):
+            raise
+        raise InvalidInputError("This model's tokeniser gives up on one of the texts.") from None
+
+
+def encodes_inline(model: ServedModel, call: Call) -> bool:
+    """Whether a call is encoded on the event loop."""
+    return call.characters() <= INLINE_CHARACTERS and not model.encoder.own_expressions
+
+
+class _Thread:
+    """A thread, and the characters in it and in its queue."""
+
+    def __init__(self, name: str, most_characters: int) -> None:
+        self.executor = ThreadPoolExecutor(1, thread_name_prefix=name)
+        self.most_characters = most_characters
+        self.characters = 0
+
+    def submit(self, encoder: Encoder, call: Call) -> "Future[Encoded]":
+        """Encodes there; raises ``OverloadedError`` if too much waits already."""
+        characters = call.characters()
+        if self.characters and self.characters + characters > self.most_characters:
+            raise OverloadedError(
+                "Too many long texts are waiting.", retry_after_seconds=RETRY_AFTER_SECONDS
+            )
+        self.characters += characters
+        work = self.executor.submit(encode, encoder, call)
+        # Counted until the thread is done with it, even if the caller does not wait so long.
+        loop = asyncio.get_running_loop()
+        work.add_done_callback(lambda _: loop.call_soon_threadsafe(self._done, characters))
+        return work
+
+    def _done(self, characters: int) -> None:
+        self.characters -= characters
 
 
 class Encoding:
-    """Tokenises for one process, with one thread for long texts."""
+    """Tokenises for one process, with a thread for long texts and one for own expressions."""
 
     def __init__(self) -> None:
-        self._threads = ThreadPoolExecutor(1, thread_name_prefix="tokenise")
-        self._characters = 0
+        self._long = _Thread("tokenise", _MOST_THREADED_CHARACTERS)
+        self._own = _Thread("tokenise-own", _MOST_OWN_CHARACTERS)
 
     def close(self) -> None:
-        """Ends the thread and cancels what is in its queue."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        """Ends the threads and cancels what is in their queues."""
+        for thread in (self._long, self._own):
+            thread.executor.shutdown(wait=False, cancel_futures=True)
 
     def encode_inline(self, model: ServedModel, call: Call) -> tuple[Encoded, float] | None:
-        """Encodes on the event loop. Returns None, and does nothing, if the texts are too long.
+        """Encodes on the event loop. Returns None, and does nothing, where a thread should.
 
         Returns:
             The call's tokens, and the seconds that this took.
@@ -54,13 +96,13 @@ class Encoding:
             InvalidInputError: a text that no tokeniser can read, or a prompt that this version
                 lacks.
         """
-        if call.characters() > INLINE_CHARACTERS:
+        if not encodes_inline(model, call):
             return None
         start = monotonic()
         return encode(model.encoder, call), monotonic() - start
 
     async def encode_in_thread(self, model: ServedModel, call: Call) -> tuple[Encoded, float]:
-        """Encodes in the thread, so that other requests' tasks can run meanwhile.
+        """Encodes in a thread, so that other requests' tasks can run meanwhile.
 
         Returns:
             The call's tokens, and the seconds that this took, waiting for the thread included.
@@ -71,23 +113,12 @@ class Encoding:
             OverloadedError: too many characters wait for the thread already.
             DeadlineExceededError: the call's deadline passed first.
         """
-        characters = call.characters()
-        if self._characters + characters > _MOST_THREADED_CHARACTERS:
-            raise OverloadedError(
-                "Too many long texts are waiting.", retry_after_seconds=RETRY_AFTER_SECONDS
-            )
         start = monotonic()
-        self._characters += characters
-        work = self._threads.submit(encode, model.encoder, call)
-        # Counted until the thread is done with it, even if the caller does not wait so long.
-        loop = asyncio.get_running_loop()
-        work.add_done_callback(lambda _: loop.call_soon_threadsafe(self._thread_done, characters))
+        thread = self._own if model.encoder.own_expressions else self._long
+        work = thread.submit(model.encoder, call)
         try:
             async with asyncio.timeout(max(0.0, call.deadline - start)):
                 encoded = await asyncio.wrap_future(work)
         except TimeoutError as late:
             raise too_late() from late
         return encoded, monotonic() - start
-
-    def _thread_done(self, characters: int) -> None:
-        self._characters -= characters

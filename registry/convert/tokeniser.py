@@ -16,6 +16,7 @@ from contracts.manifest import TOKENIZER, TokenizerSpec
 from preprocess.buckets import automatic_buckets, checked_buckets
 from preprocess.encoder import TextEncoder
 from preprocess.errors import PreprocessError
+from preprocess.expressions import refuse_slow_expressions
 from registry.convert.errors import VersionError
 from registry.convert.flavours.config import CONFIG, read_json
 from registry.convert.flavours.original import Original
@@ -61,7 +62,9 @@ def build(original: Original, serving: Serving, fast: str | None = None) -> Toke
             if requested == "auto"
             else checked_buckets(requested, spec.max_tokens)
         )
-        return Tokeniser(data, TextEncoder(data, spec), spec, buckets)
+        encoder = TextEncoder(data, spec)
+        refuse_slow_expressions(tokenizer, encoder.own_expressions)
+        return Tokeniser(data, encoder, spec, buckets)
     except (PreprocessError, ValueError) as error:
         raise VersionError(f"the tokeniser can't be used: {error}") from error
 

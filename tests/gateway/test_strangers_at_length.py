@@ -12,6 +12,7 @@ import json
 import os
 import random
 import socket
+import sys
 import threading
 import time
 from collections import Counter
@@ -62,6 +63,7 @@ class Target:
         self.done: Counter[str] = Counter()
         self.statuses: Counter[int] = Counter()
         self.failures: list[str] = []
+        self.longest = 0.0  # seconds that one who asks in earnest has waited
 
     @property
     def goes_on(self) -> bool:
@@ -211,12 +213,14 @@ def in_earnest(target: Target, _: random.Random) -> None:
     """A caller who wants an answer: it may be refused, and never fails otherwise."""
     url = f"http://127.0.0.1:{target.http}/endpoints/sentiment"
     while target.goes_on:
+        began = time.monotonic()
         try:
-            with httpx.Client(timeout=60, trust_env=False, verify=False) as client:  # noqa: S501
+            with httpx.Client(timeout=60, trust_env=False, verify=False) as client:
                 status = client.post(url, content=BODY).status_code
         except httpx.TransportError:
             status = 0  # closed for others, as it was idle too long to be worth its place
         target.done[f"in earnest: {status or 'closed'}"] += 1
+        target.longest = max(target.longest, time.monotonic() - began)
         if status not in (0, 200, 503):
             target.failures.append(f"a good request was answered {status}")
         time.sleep(0.2)  # between two requests
@@ -270,6 +274,7 @@ async def test_strangers_break_nothing(tmp_path: Path) -> None:
         logs = asyncio.create_task(run.drain())
         target = Target(ports["http_port"], ports["grpc_port"], ports["operations_port"])
         seed = random.SystemRandom().getrandbits(32)
+        sys.setswitchinterval(0.0005)  # or who asks in earnest waits for the attackers' threads
         threads = [
             threading.Thread(target=each, args=(target, random.Random(f"{seed} {each.__name__}")))
             for each in ATTACKS
@@ -295,10 +300,12 @@ async def test_strangers_break_nothing(tmp_path: Path) -> None:
         "done": dict(sorted(target.done.items())),
         "answered_to_schemathesis": dict(sorted(target.statuses.items())),
         "requests_by_status": dict(sorted(by_status.items())),
+        "longest_seconds_in_earnest": round(target.longest, 1),
         "restarts": int(not alive),
         "gateway_mib_early": round(early, 1),
         "gateway_mib_late": round(late, 1),
         "gateway_mib_most": round(max(sizes), 1),
+        "gateway_mib_in_turn": [round(each) for each in sizes[:: max(1, len(sizes) // 20)]],
         "errors_logged": [each for each in run.logged if each["level"] == "error"][:5],
         "failures": target.failures[:5],
     }

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 from tiny_models import tokenizer, write_json
-from tokenizers import Tokenizer, models, pre_tokenizers
+from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 
 from contracts.endpoint import Serving
 from contracts.tasks import Task
@@ -87,6 +87,15 @@ def test_lowercasing_becomes_part_of_the_tokeniser_and_prompts_of_the_manifest(
         made.encoder.prompted(["THE GOOD Film"], "none"),
     ):
         assert made.encoder.encode(texts).ids == [plain]
+
+
+def test_an_authors_expression_that_takes_long_is_the_versions_fault(plain: Path) -> None:
+    path = plain / "tokenizer.json"
+    tokenizer = Tokenizer.from_file(str(path))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("(a+)+$"), "isolated")
+    tokenizer.save(str(path))
+    with pytest.raises(VersionError, match="takes too long on some texts"):
+        tokeniser.build(original(plain), Serving())
 
 
 def test_a_file_that_is_no_tokeniser_is_refused(tmp_path: Path) -> None:
