@@ -149,7 +149,7 @@ class Race:
         patience = PATIENT_SECONDS if rate is None else DEADLINE_SECONDS
         base = Timing(self.plan.warm_up_seconds, self.plan.seconds)
         told = timing(visited.engine, each, base)
-        meter = shares.Meter()
+        meter = shares.Meter(running)
         result = load.offer(
             load.Load(
                 host="127.0.0.1",

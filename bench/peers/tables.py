@@ -45,7 +45,7 @@ def tables(results: Results, versions: dict[str, str]) -> dict[str, str]:
 def shares_table(results: Results) -> dict[str, str]:
     """Marker's name -> table of whose processor time a request takes, and of the engine alone."""
     heads = ["a request", "req/s", "p50; p99, ms", "core's time a request", *shares.UNDER_TEST,
-             "no one of these", "other core: generator, Kafka"]  # fmt: skip
+             "no one of these", "engine computes", "other core: generator, Kafka"]  # fmt: skip
     lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
     for engine in Engine:
         for load in SHARES[engine]:
@@ -84,6 +84,7 @@ def _shares(found: Finding) -> list[str]:
         _number(1e6 / rate) if rate > 0 else _NOTHING,
         *(cell(role) for role in shares.UNDER_TEST),
         _number(middle(rest)),
+        cell(shares.COMPUTES),
         ", ".join(cell(role) for role in (shares.GENERATOR, shares.KAFKA)),
     ]
 
@@ -182,8 +183,9 @@ def _goals(results: Results, *, all_of_them: bool = True) -> str:
 
     busy = Load(1, _BUSY)
     many = [
-        [MANY * rate for rate in values(HEADRACE, simulated, Load(MANY, callers), "per_second")]
+        [MANY * rate for rate in rates]
         for callers in CALLERS
+        if (rates := values(HEADRACE, simulated, Load(MANY, callers), "per_second"))
     ]
     flood = values(HEADRACE, simulated, Load(times=TIMES[-1]), "in_time_per_second")
     rows: list[tuple[str, str, list[float]]] = [

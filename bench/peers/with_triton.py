@@ -190,7 +190,8 @@ def sixty_lines(site: Site) -> Iterator[Running]:
             cores=site.cores,
             ready=f"http://127.0.0.1:{port}/",
         ):
-            yield Running(port, "/")
+            computing = manifest.ref().triton_model
+            yield Running(port, "/", metrics=server.metrics_port, computing=computing)
 
 
 @contextmanager

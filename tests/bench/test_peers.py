@@ -296,15 +296,18 @@ def test_the_meter_counts_processes_below_this_one_and_those_that_have_ended() -
 
 
 def test_shares_of_the_core_and_what_no_process_took_add_up_to_the_time_of_a_request() -> None:
-    taken = {shares.ENGINE: 3000.0, shares.GATEWAY: 500.0, shares.GENERATOR: 70.0}
+    taken = {
+        shares.ENGINE: 3000.0, shares.GATEWAY: 500.0, shares.GENERATOR: 70.0,
+        shares.COMPUTES: 3100.0,
+    }  # fmt: skip
     rounds_ = [replace(of(250), processor=taken), replace(of(200), processor=taken)]
     results = found((HEADRACE, Engine.REAL, Load(1, 64), rounds_))
     results.alone = {"1": [290.0], "4": [310.0]}
     made = shares_table(results)
     cells = [each.strip() for each in line(made["peers-shares"], HEADRACE).split("|")[2:-1]]
-    # requests/s, p50 and p99, time of a request, five roles, nobody's, other core
+    # requests/s, p50 and p99, time of a request, five roles, nobody's, computing, other core
     assert cells == [
-        "225", "5; 10", "4,444", "3,000", "-", "500", "-", "-", "1,000", "70, -",
+        "225", "5; 10", "4,444", "3,000", "-", "500", "-", "-", "1,000", "3,100", "70, -",
     ]  # fmt: skip
     assert "| 4 | 310 | 3,226 |" in made["peers-alone"]
 
@@ -316,3 +319,10 @@ def test_where_shares_are_asked_for_only_their_loads_are_made() -> None:
         assert each.closed == SHARES[each.engine]
         assert each.open == ()
         assert each.starts == 1
+
+
+def test_the_document_shows_the_shares_that_are_kept() -> None:
+    kept = json.loads((ROOT / "bench" / "results" / "shares.json").read_text(encoding="utf-8"))
+    document = DOCUMENT.read_text(encoding="utf-8")
+    made = shares_table(findings.read(kept["results"]))
+    assert studies.written(document, made, "measured") == document
