@@ -103,6 +103,8 @@ class UnaryClient:
             finally:
                 timer.cancel()
                 link.leave(exchange)
+                # An error's traceback refers to this frame: with ``done`` it would be a circle.
+                del done
             tries += 1
             if exchange.reset != REFUSED_STREAM or tries == _MOST_TRIES:
                 return _message(exchange)

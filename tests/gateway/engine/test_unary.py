@@ -1,8 +1,9 @@
 """Unary calls on the event loop: against gRPC's own server, and against servers that misbehave."""
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import grpc
 import pytest
@@ -302,3 +303,25 @@ def test_a_body_that_is_no_message_is_an_error(body: bytes) -> None:
     exchange.parts = [body]
     with pytest.raises(CallError, match="no message"):
         unary._message(exchange)
+
+
+async def test_calls_that_fail_leave_nothing_to_the_garbage_collector() -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(SETTINGS)
+
+    async def ask(client: UnaryClient, times: int) -> None:
+        for _ in range(times):
+            with suppress(CallError):
+                await client.call(METHOD, b"", 0.0)
+
+    async with raw_server(serve) as client:
+        await code_of(client, 0.01)  # connects
+        await ask(client, 2)
+        gc.collect()
+        gc.disable()
+        try:
+            await ask(client, 100)
+            found = gc.collect()
+        finally:
+            gc.enable()
+    assert found < 100
