@@ -83,6 +83,7 @@ def test_the_make_targets_that_documents_name_exist() -> None:
         assert named - TARGETS == set(), text
 
 
+@pytest.mark.slow
 def test_nothing_outside_the_tables_compares_tasks() -> None:
     """A head is asked what depends on the task: see ``docs/adding-a-task.md``."""
     names = {*Task.__members__, *(member.value for member in Task)}

@@ -234,6 +234,7 @@ def test_a_picture_is_drawn_for_each_engine_that_was_raced_on(tmp_path: Path) ->
     assert "Headrace" in path.read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("least", [0.3, 4.0, 700.0])
 def test_the_axis_of_p99_holds_all_points_and_little_else(least: float) -> None:
     late = [least, 3 * least, 40 * least]

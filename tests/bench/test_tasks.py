@@ -82,6 +82,7 @@ def example(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     sys.modules.pop("word_models", None)
 
 
+@pytest.mark.slow
 async def test_what_peers_compute_is_what_headrace_answers(
     example: ModuleType, tmp_path: Path
 ) -> None:

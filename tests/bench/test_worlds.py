@@ -51,6 +51,7 @@ def test_bursts_are_missing_among_copies() -> None:
     assert share(copies) == pytest.approx(0.423, abs=0.02)
 
 
+@pytest.mark.slow
 def test_texts_of_one_request_are_alike_in_both_arms() -> None:
     """The variance of an arm's share is 1 + 15 / 2 times that of single texts."""
     wide = [

@@ -69,6 +69,7 @@ def app_of(world: World) -> Application:
     return create_app(front_of(world))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("path", "body", "status"),
     [

@@ -110,6 +110,7 @@ def late(start: int, *, requests: int) -> EndpointWindow:
     )
 
 
+@pytest.mark.slow
 def test_feedback_on_answers_before_the_promotion_belongs_to_the_version_that_gave_them() -> None:
     for requests in (10, 0):  # also where nobody asked in that window
         windows = [late(10 * at, requests=requests) for at in range(200)]
