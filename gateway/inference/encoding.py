@@ -37,8 +37,8 @@ def encode(encoder: Encoder, call: Call) -> Encoded:
         return encoder.encode(encoder.prompted(call.texts, call.prompt_name), call.pairs)
     except (InvalidTextError, InvalidRowError, UnknownPromptError) as error:
         raise InvalidInputError(f"{error}.") from error
-    except BaseException as error:
-        if not is_panic(error):
+    except BaseException as panic:
+        if not is_panic(panic):
             raise
         raise InvalidInputError("This model's tokeniser gives up on one of the texts.") from None
 
