@@ -68,7 +68,9 @@ def converted(
         ref = convert(request, Tracking(fake.uri), store, lambda _phase, _words: None)
     package = folder / "store" / ref.package
     manifest = store.manifest(ref.package)
-    model = open_package(ref, manifest.canonical(), (package / TOKENIZER).read_bytes())
+    tokeniser = package / TOKENIZER  # which models of tables lack
+    words = tokeniser.read_bytes() if tokeniser.exists() else b""
+    model = open_package(ref, manifest.canonical(), words)
     return model, package / MODEL_ONNX
 
 
@@ -96,6 +98,7 @@ async def asked(
             dimension=model.manifest.dimension,
             prompts=tuple(model.manifest.tokenizer.prompts),
             has_ranges=model.manifest.ranges is not None,
+            features=model.manifest.features,
         )
         world.endpoints.serve(replace(serving, views={name: own}))
         front = Front(world.endpoints, world.admission, world.pipeline, FakeMetrics())
