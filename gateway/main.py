@@ -10,6 +10,7 @@ import contextlib
 import gc
 import logging
 import os
+import resource
 import signal
 import socket
 import ssl
@@ -66,6 +67,7 @@ from service.kafka import KafkaLoginError
 log = logging.getLogger("gateway")
 
 _SIMULATED_ADDRESS = "simulated"
+_OTHER_FILES = 512  # connections to Tritons and Kafka, packages, probes
 # Of the operations port: nobody sends it a body, and Prometheus keeps one connection open.
 _OPERATIONS_LIMITS = HttpLimits(max_body_bytes=1024, max_connections=256)
 # The most that a gRPC connection may last, as a share of ``linger_seconds``; gRPC adds up to 10 %.
@@ -381,6 +383,27 @@ def _port_sentence(host: str, port: int, flag: str) -> str:
     )
 
 
+def allow_files(connections: int) -> None:
+    """Lets the process have a file for each connection, as far as its system lets it.
+
+    A process without files can take no connection, not even a probe's.
+
+    Args:
+        connections: over HTTP at once; over gRPC there may be as many.
+    """
+    needed = 2 * connections + _OTHER_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    allowed = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+    if soft != resource.RLIM_INFINITY and soft < allowed:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+    if allowed < needed:
+        log.warning(
+            "the system allows fewer open files than the connections may need: lower "
+            "--max-connections or raise the limit",
+            extra={"allowed": allowed, "needed": needed},
+        )
+
+
 async def _run(settings: Settings, environment: Mapping[str, str]) -> None:
     await Gateway(settings, environment).run()
 
@@ -394,6 +417,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.environ["RAYON_NUM_THREADS"] = "1"
     style = cast("logs.Style", settings.log_style)
     logs.configure("gateway", settings.log_level, style)
+    allow_files(settings.max_connections)
     try:
         uvloop.run(_run(settings, os.environ))
     except _SENTENCES as error:

@@ -3,6 +3,8 @@
 import asyncio
 import json
 import socket
+import subprocess
+import sys
 from contextlib import ExitStack, closing
 from pathlib import Path
 
@@ -42,6 +44,27 @@ async def test_idle_connections_keep_neither_probes_nor_callers_out(tmp_path: Pa
                 answer = await running.http.post("/endpoints/sentiment", json=BODY)
                 assert answer.status_code == 200
         assert (await running.http.get("/livez")).status_code == 404
+
+
+FEW_FILES = """
+import resource
+from gateway.main import allow_files
+hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
+allow_files(64)
+print(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 100))
+allow_files(64)
+print(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+"""
+
+
+def test_a_gateway_takes_the_files_that_its_connections_need_or_says_that_there_are_few() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FEW_FILES], capture_output=True, text=True, timeout=120, check=True
+    )
+    assert done.stdout.split() == [str(2 * 64 + 512), "100"]
+    assert "fewer open files" in done.stderr
 
 
 async def flood(running: Running) -> list[RawGrpc]:
