@@ -20,6 +20,7 @@ from contracts.model import ModelRef
 from contracts.tasks import Task
 from preprocess.encoder import Encoded
 from preprocess.hooks import State
+from preprocess.model_code.messages import Task as CodeTask
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,7 @@ class Call(msgspec.Struct, frozen=True, eq=False):
     the key itself. ``sticky_key``, from ``x-headrace-key``, keeps a caller on one arm; without it,
     the request id is used. ``caller_hash``: of the sticky key, by ``CallerHashes``.
     ``observed`` holds the values of users' own statistics, by name. ``hook_state`` and
-    ``code_state`` are what an installed hook and the version's code have left for ``postprocess``.
+    ``code_task`` are what an installed hook and the version's code have left for ``postprocess``.
     ``unk_words``: its event lists words that are unknown to the tokeniser. ``truncate`` and
     ``prompt_name``: as in ``Query``.
     """
@@ -90,7 +91,7 @@ class Call(msgspec.Struct, frozen=True, eq=False):
     trace_parent: str | None = None
     observed: dict[str, list[float | str]] | None = None
     hook_state: State | None = None
-    code_state: State | None = None
+    code_task: CodeTask | None = None
     unk_words: bool = False
     truncate: bool = True
     prompt_name: str | None = None

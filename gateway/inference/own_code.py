@@ -10,7 +10,7 @@ The event loop never waits for a version's code, and of what comes back nothing 
 
 import asyncio
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
 from typing import Protocol
@@ -28,11 +28,13 @@ from gateway.routing.routes import EndpointRoutes, RoutingTable
 from gateway.telemetry.metrics import Read, Reading
 from preprocess import edits
 from preprocess.hooks import MOST_VALUES, Observed, State
-from preprocess.model_code.messages import Answers, Done, Task
+from preprocess.model_code.messages import MOST_ADDED, MOST_GROWTH, Answers, Done, Task
 from preprocess.model_code.process import CodeLimits, CodeProcess, Failure, ModelCodeError
 
 # For so long a worker is kept that no route names: requests in flight may still need it.
 _KEPT_SECONDS = 60.0
+# What others pay for is bounded: names of statistics are in every window of the endpoint.
+MOST_NAMES = 64  # of statistics, for each endpoint and version
 
 Values = NDArray[np.float32]
 
@@ -54,6 +56,7 @@ class _Kept:
     endpoint: str
     model: ServedModel
     process: CodeProcess
+    names: set[str] = field(default_factory=set)  # of the statistics that it has observed
     unwanted_since: float | None = None
 
 
@@ -134,25 +137,33 @@ class ModelCodes:
             ModelFailedError: the code failed.
             DeadlineExceededError: the deadline passed.
         """
-        state = State(
-            call.endpoint,
-            call.request_id,
-            call.pairs,
-            version=model.ref.version,
-            labels=model.manifest.labels,
+        seen = sum(map(len, (call.observed or {}).values()))
+        task = Task(
+            number=0,
+            endpoint=call.endpoint,
+            request_id=call.request_id,
             texts=call.texts,
+            pairs=call.pairs,
+            version=model.ref.version,
+            labels=list(model.manifest.labels),
+            left=MOST_VALUES - seen,
         )
         process = self._process(call.endpoint, model)
         if process.lacks("preprocess"):
-            return msgspec.structs.replace(call, code_state=state)
-        done = await self._call(process, model, "preprocess", _task(state, call.observed), deadline)
+            return msgspec.structs.replace(call, code_task=task)
+        done = await self._call(process, model, "preprocess", task, deadline)
         second = None if done.pairs is None else len(done.pairs)
         if len(done.texts) != len(call.texts) or second != (call.pairs and len(call.pairs)):
             raise self._failed(call.endpoint, model, "it returned another number of texts")
-        observed = self._observed(model, state, call.observed, done)
-        state.data = done.data
+        made = sum(map(len, done.texts)) + sum(map(len, done.pairs or ()))
+        if made > MOST_GROWTH * call.characters() + MOST_ADDED:
+            raise self._failed(
+                call.endpoint, model, f"it made {made} characters of {call.characters()}"
+            )
+        observed = self._observed(model, task, call.observed, done)
+        task = msgspec.structs.replace(task, data=done.data.copy())
         return msgspec.structs.replace(
-            call, texts=done.texts, pairs=done.pairs, observed=observed, code_state=state
+            call, texts=done.texts, pairs=done.pairs, observed=observed, code_task=task
         )
 
     async def finish(
@@ -164,16 +175,18 @@ class ModelCodes:
             The values, and all that was observed of the request; None where that is in the call.
         """
         call, model = attempt.call, attempt.target.model
-        state = call.code_state
+        task = call.code_task
         process = self._process(call.endpoint, model)
-        if state is None or process.lacks("postprocess"):
+        if task is None or process.lacks("postprocess"):
             return values, None
         try:
             form = edits.form_of(model.head, model.manifest.labels, attempt.encoded)
         except edits.EditError as error:
             raise self._failed(call.endpoint, model, str(error)) from error
+        seen = sum(map(len, (call.observed or {}).values()))
         task = msgspec.structs.replace(
-            _task(state, call.observed),
+            task,
+            left=MOST_VALUES - seen,
             answers=Answers(form, values.astype("<f4").tobytes(), values.shape[1]),
         )
         done = await self._call(process, model, "postprocess", task, deadline)
@@ -185,7 +198,7 @@ class ModelCodes:
                 values = edits.checked(form, changed)
             except edits.EditError as error:
                 raise self._failed(call.endpoint, model, str(error)) from error
-        return values, self._observed(model, state, call.observed, done)
+        return values, self._observed(model, task, call.observed, done)
 
     def _started(self, endpoint: str, model: ServedModel, archive: bytes) -> _Kept:
         process = CodeProcess(
@@ -222,17 +235,26 @@ class ModelCodes:
         return done
 
     def _observed(
-        self, model: ServedModel, state: State, before: Observed | None, done: Done
+        self, model: ServedModel, task: Task, before: Observed | None, done: Done
     ) -> Observed | None:
         """All that was observed of a request so far, what the code has just observed included."""
         if not done.observed:
             return before
-        known = State(state.endpoint, state.request_id)
+        kept = self._kept.get((task.endpoint, model.ref.package))
+        if kept is not None:
+            for name in done.observed:
+                if len(kept.names) < MOST_NAMES:
+                    kept.names.add(name)
+            if not kept.names.issuperset(done.observed):
+                raise self._failed(
+                    task.endpoint, model, f"it observes more than {MOST_NAMES} statistics"
+                )
+        known = State(task.endpoint, task.request_id)
         try:
             known.observe_all(before or {})
             known.observe_all(done.observed)
         except ValueError as error:
-            raise self._failed(state.endpoint, model, str(error)) from error
+            raise self._failed(task.endpoint, model, str(error)) from error
         return known.observed
 
     def _failed(self, endpoint: str, model: ServedModel, why: str) -> ModelFailedError:
@@ -284,18 +306,3 @@ def _models(routes: EndpointRoutes) -> Iterator[ServedModel]:
     if routes.shadow is not None:
         yield routes.shadow.target.model
     yield from routes.versions.values()
-
-
-def _task(state: State, observed: Observed | None) -> Task:
-    seen = sum(map(len, (observed or {}).values()))
-    return Task(
-        number=0,
-        endpoint=state.endpoint,
-        request_id=state.request_id,
-        texts=list(state.texts),
-        pairs=None if state.pairs is None else list(state.pairs),
-        version=state.version,
-        labels=list(state.labels),
-        data=state.data,
-        left=MOST_VALUES - seen,
-    )

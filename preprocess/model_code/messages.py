@@ -5,7 +5,6 @@ hands of the code it runs can answer wrongly, and no more.
 """
 
 import struct
-from typing import Any
 
 import msgspec
 
@@ -13,6 +12,11 @@ from preprocess.edits import Form
 from preprocess.hooks import Observed
 
 MOST_BYTES = 64 << 20  # of one message
+# A worker's answer is read by the process that asks, for which every byte costs time.
+MOST_GROWTH, MOST_ADDED = 4, 65_536  # characters of texts that it makes, times and more than came
+MOST_DATA_BYTES = 256 << 10  # left for ``postprocess``
+_MOST_FURTHER_BYTES = 1 << 20  # of what was observed, of errors and of the rest
+_NOTHING = msgspec.Raw(msgspec.msgpack.encode({}))
 LENGTH = struct.Struct("<I")
 
 
@@ -40,7 +44,8 @@ class Answers(msgspec.Struct, frozen=True):
 class Task(msgspec.Struct, frozen=True):
     """One call: of ``postprocess`` where there are ``answers``, else of ``preprocess``.
 
-    ``left``: how many values may be observed. The rest is as in ``preprocess.hooks.State``.
+    ``left``: how many values may be observed. ``data`` is msgpack, which only workers read. The
+    rest is as in ``preprocess.hooks.State``.
     """
 
     number: int
@@ -50,7 +55,7 @@ class Task(msgspec.Struct, frozen=True):
     pairs: list[str] | None = None
     version: str = ""
     labels: list[str] = []
-    data: dict[str, Any] = {}
+    data: msgspec.Raw = _NOTHING
     left: int = 0
     answers: Answers | None = None
 
@@ -68,7 +73,7 @@ class Done(msgspec.Struct, frozen=True):
     kind: str = ""
     texts: list[str] = []
     pairs: list[str] | None = None
-    data: dict[str, Any] = {}
+    data: msgspec.Raw = _NOTHING
     observed: Observed = {}
     values: bytes | None = None
 
@@ -84,3 +89,13 @@ def framed(message: Hello | Task | Done) -> bytes:
     if len(body) > MOST_BYTES:
         raise ValueError(f"{len(body)} bytes are more than the {MOST_BYTES} of a message")
     return LENGTH.pack(len(body)) + body
+
+
+def longest_answer(task: Task) -> int:
+    """The most bytes of an answer to a task."""
+    characters = sum(map(len, task.texts)) + sum(map(len, task.pairs or ()))
+    values = 0 if task.answers is None else len(task.answers.values)
+    made = 4 * (MOST_GROWTH * characters + MOST_ADDED)  # bytes of a character at most
+    # A text has a length beside its characters.
+    lengths = 8 * (len(task.texts) + len(task.pairs or ()))
+    return made + lengths + values + MOST_DATA_BYTES + _MOST_FURTHER_BYTES

@@ -23,10 +23,11 @@ from time import monotonic
 import msgspec
 
 from preprocess.model_code.archive import ArchiveError, unpack
-from preprocess.model_code.messages import LENGTH, MOST_BYTES, Done, Hello, Task, framed
+from preprocess.model_code.messages import LENGTH, Done, Hello, Task, framed, longest_answer
 
 log = logging.getLogger(__name__)
 
+_LONGEST_HELLO = 10_000  # bytes
 _LAST_WORDS = 2_000  # bytes of what the code prints that are kept
 _DONE, _HELLO = msgspec.msgpack.Decoder(Done), msgspec.msgpack.Decoder(Hello)
 _OUT_OF_MEMORY = "MemoryError"
@@ -228,6 +229,12 @@ class CodeProcess:
                 self._fail(self._asked, error)
                 await worker.end()
                 await self._pause(error, 0.0 if began is None else monotonic() - began)
+            except Exception as bug:
+                log.exception("a bug: a version's code can't be asked", extra={"model": self._name})
+                self.pid, self._failed = None, _crashed(type(bug).__name__)
+                self._fail(self._asked, self._failed)
+                await worker.end()
+                await self._pause(self._failed, 0.0)
             finally:
                 self.pid = None
                 await worker.end()
@@ -323,7 +330,7 @@ class _Worker:
         self._tasks = [loop.create_task(self._watch()), loop.create_task(self._listen())]
         try:
             async with asyncio.timeout(limits.start_seconds):
-                hello = _HELLO.decode(await self._read())
+                hello = _HELLO.decode(await self._read(_LONGEST_HELLO))
         except TimeoutError as error:
             raise _not_started(f"it took more than {limits.start_seconds:g} s") from error
         except (EOFError, OSError, msgspec.MsgspecError) as error:
@@ -342,12 +349,12 @@ class _Worker:
         limits = self._limits
         try:
             frame = framed(task)
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, RecursionError) as error:
             return Done(task.number, error=str(error), kind=type(error).__name__)
         try:
             async with asyncio.timeout(limits.call_seconds):
                 self._write(frame)
-                done = _DONE.decode(await self._read())
+                done = _DONE.decode(await self._read(longest_answer(task)))
         except TimeoutError as error:
             raise ModelCodeError(
                 Failure.TIMEOUT,
@@ -355,7 +362,7 @@ class _Worker:
             ) from error
         except (EOFError, OSError) as error:
             raise await self.crashed() from error
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, RecursionError) as error:
             raise _crashed("it wrote what is no answer") from error
         if done.number != task.number:
             raise _crashed("it answered what nobody has asked")
@@ -392,12 +399,12 @@ class _Worker:
         # Not drained: nothing else is written before the answer to this is read.
         process.stdin.write(frame)
 
-    async def _read(self) -> bytes:
+    async def _read(self, most: int) -> bytes:
         process = self._process
         if process is None or process.stdout is None:
             raise EOFError
         (length,) = LENGTH.unpack(await process.stdout.readexactly(LENGTH.size))
-        if length > MOST_BYTES:
+        if length > most:
             raise msgspec.ValidationError("too long")
         return await process.stdout.readexactly(length)
 

@@ -7,7 +7,7 @@ import importlib
 import sys
 import traceback
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import msgspec
 import numpy as np
@@ -15,7 +15,16 @@ import numpy as np
 from preprocess.edits import shown, taken
 from preprocess.hooks import State, has_part, run_preprocess
 from preprocess.model_code.archive import CLASS, MODULE
-from preprocess.model_code.messages import LENGTH, Answers, Done, Hello, Task, framed
+from preprocess.model_code.messages import (
+    LENGTH,
+    MOST_DATA_BYTES,
+    Answers,
+    Done,
+    Hello,
+    Task,
+    framed,
+    longest_answer,
+)
 
 _MOST_CHARACTERS = 500  # of a sentence about an error
 _PARTS = ("preprocess", "postprocess")
@@ -49,7 +58,7 @@ def _done(hook: object, task: Task) -> Done:
         version=task.version,
         labels=tuple(task.labels),
         texts=tuple(task.texts),
-        data=task.data,
+        data=msgspec.msgpack.decode(task.data, type=dict[str, Any]),
         _left=task.left,
     )
     try:
@@ -58,11 +67,15 @@ def _done(hook: object, task: Task) -> Done:
             done = Done(task.number, texts=task.texts, pairs=task.pairs)
         elif task.answers is None:
             texts, pairs = run_preprocess(hook, state)
-            done = Done(task.number, texts=texts, pairs=pairs, data=state.data)
+            data = msgspec.Raw(msgspec.msgpack.encode(state.data))
+            if len(data) > MOST_DATA_BYTES:
+                raise ValueError(f"state.data has {len(data)} bytes, {MOST_DATA_BYTES} at most")
+            done = Done(task.number, texts=texts, pairs=pairs, data=data)
         else:
             done = Done(task.number, values=_changed(hook, task.answers, state))
         done = msgspec.structs.replace(done, observed=state.observed)
-        framed(done)
+        if len(framed(done)) > longest_answer(task):
+            raise ValueError("it makes far more of the texts than came")
     except Exception as error:  # noqa: BLE001 - the version's own code may raise anything
         return Done(task.number, _sentence(error), type(error).__name__)
     return done

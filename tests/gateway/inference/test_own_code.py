@@ -142,12 +142,54 @@ async def test_without_a_fallback_the_caller_is_told_what_failed(tmp_path: Path)
 
 async def test_a_fallback_s_own_code_sees_the_texts_that_came(tmp_path: Path) -> None:
     """Not those that the version before it has made of them."""
-    broken = model_of("2", code=archive_of(words(1) + "    def broken(:"))
+    source = (
+        words(1)
+        + """
+            def postprocess(self, answers, state):
+                raise ValueError("of the version")
+    """
+    )
+    broken = model_of("2", code=archive_of(source))
     three = model_of("1", code=archive_of(words(3)))
     endpoint = endpoint_of(three.ref, canary=broken.ref, weight=100, rollout="r")
     async with world(tmp_path, endpoint, three, broken) as served:
         answer = await served.pipeline.predict(call_of(text_of(4)))
     assert (answer.ref, answer.tokens) == (three.ref, [3])
+
+
+BY_NUMBER = """
+    class Preprocessor:
+        def preprocess(self, texts, state):
+            what, number = texts[0].split()
+            if what == "names":
+                for at in range(int(number)):
+                    state.observe(f"{state.request_id}{at}", 1)
+            if what == "grow":
+                return ["w1 " * int(number)]
+"""
+
+
+@pytest.mark.parametrize(
+    ("asked", "sentence"),
+    [
+        (("names 60", "names 61"), "observes more than 64 statistics"),
+        (("names 64", "names 1"), "observes more than 64 statistics"),
+        (("grow 10", "grow 30000"), "made 90000 characters of 10"),
+    ],
+)
+async def test_what_others_would_pay_for_is_bounded(
+    tmp_path: Path, asked: tuple[str, str], sentence: str
+) -> None:
+    """Names are in every window, and texts are tokenised by the gateway."""
+    counting = model_of("1", code=archive_of(BY_NUMBER))
+    async with world(tmp_path, endpoint_of(counting.ref), counting) as served:
+        first, second = (call_of(text, request_id=text) for text in asked)
+        for _ in range(2):
+            await served.pipeline.predict(first)
+        with pytest.raises(ModelFailedError, match=sentence):
+            await served.pipeline.predict(second)
+        await served.pipeline.predict(first)
+    assert served.statuses == [200, 200, 502, 200]
 
 
 async def test_code_that_hangs_keeps_no_other_endpoint_waiting(tmp_path: Path) -> None:

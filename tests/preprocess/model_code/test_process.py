@@ -58,6 +58,20 @@ BY_WORD = """
             if word == "eat":
                 while True:
                     kept.append(bytearray(10_000_000))
+            if word == "deep":
+                state.data["a"] = nested = []
+                for _ in range(100_000):
+                    nested.append([])
+                    nested = nested[0]
+            if word == "much":
+                state.data["a"] = "x" * 1_000_000
+            if word == "nest":
+                body = bytes.fromhex("81a86f6273657276656481a161") + bytes([0x91]) * 50_000
+                for number in range(3, 20):
+                    try:
+                        os.write(number, len(body).to_bytes(4, "little") + body)
+                    except OSError:
+                        pass
             if word == "raise":
                 raise ValueError("no such word")
             if word == "short":
@@ -134,6 +148,7 @@ async def test_many_calls_are_each_answered_with_their_own(tmp_path: Path) -> No
         ("leave", Failure.CRASHED, "ended with status 4; its last line was: good bye"),
         ("eat", Failure.MEMORY, "MemoryError"),
         ("lie", Failure.CRASHED, "wrote what is no answer"),
+        ("nest", Failure.CRASHED, "wrote what is no answer"),
     ],
 )
 async def test_what_ends_a_worker_fails_one_call_and_the_next_one_is_answered(
@@ -165,6 +180,8 @@ async def tried(process: CodeProcess) -> Done | None:
     ("word", "sentence"),
     [
         ("raise", r"ValueError: no such word \(headrace_preprocessor.py, line \d+\)"),
+        ("deep", "RecursionError"),
+        ("much", "state.data has 10000.. bytes"),
         ("short", "must return as many texts as it got: 1"),
         ("numbers", "must return strings"),
     ],
