@@ -96,6 +96,17 @@ def log_ratio(
     return canary / d_c + stable / d_s
 
 
+def log_e_value_of_one(
+    events: Floats, requests: Floats, theta: Floats, most: Floats, rho: Floats | float
+) -> Floats:
+    """The log of an e-value that one arm's rate is at most ``most``, which was known before.
+
+    0 where the alternative ``theta``, chosen before the window was seen, is not above it.
+    """
+    ratio = _log_likelihood_ratio(events, requests, theta, most)
+    return np.where(theta > most, ratio / design_effect(requests, rho), 0.0)
+
+
 def _log_likelihood_ratio(e: Floats, n: Floats, theta: Floats, q: Floats) -> Floats:
     theta, q = _between(_TINY, theta, 1 - _TINY), _between(_TINY, q, 1 - _TINY)
     ratio: Floats = e * np.log(theta / q) + (n - e) * np.log((1 - theta) / (1 - q))

@@ -30,7 +30,13 @@ from measures.proportions import (
 )
 from rollout.checks import slowness
 from rollout.checks.callers import DEVIATIONS, MOST_CALLER_SPREAD, Callers, Grouped
-from rollout.checks.left_out import ArmGroups, Believed, classes_by_group, without_groups
+from rollout.checks.left_out import (
+    ArmGroups,
+    Believed,
+    also_against_past,
+    classes_by_group,
+    without_groups,
+)
 from rollout.checks.rates import (
     BETA,
     CLASS_SHARE,
@@ -196,6 +202,8 @@ class BatchedEvidence:
         rho_of_rows = self._rho()
         believed = Believed(self.harm.theta_s(history), fail, rho_of_rows, within)
         log_s = believed.log_s(window, ROWS) + to_fail
+        of_bake = also_against_past(log_s, window, history, believed)
+        log_s = np.where(bake[:, None, None], of_bake, log_s)
         further = Tolerance(LINES.pass_.a + apart, LINES.pass_.s)
         beyond_callers = self.non_inferiority.log_s(
             window, history, further, rho_of_rows, ROWS.tests, within=within

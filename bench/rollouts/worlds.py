@@ -34,6 +34,7 @@ from measures.correlation import Floats
 SEED = 18
 _LATER = round(np.log(1.5) / EDGE)  # buckets, of answers that take half as long again
 _STALLED = 0.2  # of a window's requests, that a stall of two seconds meets
+_DAY = 8640  # windows
 _BEGINS = (40, 400)  # windows of the rollout, between which something begins
 
 
@@ -89,11 +90,17 @@ class World:
         name: for people.
         streams: of which it is made.
         stalls: chance that an arm stalls in a window, each by itself.
+        load: how much longer answers take with all callers in their arm; with a part of them, that
+            part of it. Versions have batches of their own, and larger ones take longer.
+        daily: half of the difference between the day's busiest and its quietest window, as a part
+            of the mean. With it comes more of the second label, by so much of its share.
     """
 
     name: str
     streams: tuple[Stream, ...]
     stalls: float = 0.0
+    load: float = 0.0
+    daily: float = 0.0
 
 
 WORLDS = (
@@ -155,6 +162,22 @@ WORLDS = (
         (Stream(2000.0, callers=0, errors=0.0),),
         stalls=1 / 500,
     ),
+    World(
+        "nobody named, answers take half as long again with all callers in their arm",
+        (Stream(1000.0, callers=0),),
+        load=0.5,
+    ),
+    World(
+        "nobody named, few requests, a rhythm of the day: by half more and less, and of a label",
+        (Stream(100.0, callers=0),),
+        daily=0.5,
+    ),
+    World(
+        "the same rhythm, and answers that take half as long again with the mean of all requests",
+        (Stream(100.0, callers=0),),
+        load=0.5,
+        daily=0.5,
+    ),
 )
 
 
@@ -211,13 +234,23 @@ class Traffic:
 
     def window(self, low: Floats, high: Floats, rng: np.random.Generator) -> tuple[Arm, Arm]:
         """One window of candidate and stable, as ``traffic.window``."""
+        hour = 1 + self.world.daily * np.sin(2 * np.pi * self.at / _DAY)
         drawn = [
-            _drawn(stream, callers, self.at, (low, high), rng)
+            _drawn(_at_hour(stream, hour), callers, self.at, (low, high), rng)
             for stream, callers in zip(self.world.streams, self.callers, strict=True)
         ]
         candidate = _sum([arms[0] for arms in drawn])
         stable = _sum([arms[1] for arms in drawn])
-        return self._stalled(candidate, rng), self._stalled(stable, rng)
+        share = np.where(np.isinf(high), 0.0, high - low)  # copies have spare capacity
+        return (
+            self._loaded(self._stalled(candidate, rng), share * hour),
+            self._loaded(self._stalled(stable, rng), (1 - share) * hour),
+        )
+
+    def _loaded(self, arm: Arm, load: Floats) -> Arm:
+        """With answers that take longer by the load of their arm."""
+        later = np.round(np.log1p(self.world.load * load) / EDGE).astype(np.int64)
+        return replace(arm, first=arm.first + later[:, None])
 
     def _stalled(self, arm: Arm, rng: np.random.Generator) -> Arm:
         """With what a stall makes fail, in the rollouts whose arm stalls in this window."""
@@ -234,6 +267,13 @@ class Traffic:
             times=times,
             callers=None if arm.callers is None else kept(arm.callers, times, own),
         )
+
+
+def _at_hour(stream: Stream, hour: float) -> Stream:
+    """The stream at an hour in which so much of the mean comes."""
+    if hour == 1:
+        return stream
+    return replace(stream, requests=stream.requests * hour, positive=stream.positive * hour)
 
 
 def _callers(stream: Stream, rollouts: int, rng: np.random.Generator) -> _Callers:

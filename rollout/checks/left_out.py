@@ -13,12 +13,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from measures.correlation import Floats
-from measures.evalue import Tolerance, Window
+from measures.evalue import Tolerance, Window, log_e_value_of_one
 from measures.leaving_out import GROUPS, expected_events
-from measures.proportions import log_evidence
+from measures.proportions import History, alternatives, log_evidence
 from measures.state import State
 from rollout.checks.callers import Grouped
-from rollout.checks.rows import CLASS_TEST, CLASSES, ERROR_TEST, ERRORS, Rows
+from rollout.checks.rows import (
+    CLASS_TEST,
+    CLASSES,
+    ERROR_TEST,
+    ERRORS,
+    LATENCY,
+    LATENCY_TEST,
+    Rows,
+)
+from rollout.checks.slowness import ENOUGH as ENOUGH_PAST
 
 # A group that has more than that of an arm can't be left out: the version would go unjudged.
 MOST_OF_AN_ARM = 0.9
@@ -118,6 +127,29 @@ def without_groups(
         before.rho,
         within=before.within,
     )
+    return found
+
+
+def also_against_past(log_s: Floats, window: Window, past: History, believed: Believed) -> Floats:
+    """``log_s`` of a bake, with latency's evidence as far as stable's past says the same.
+
+    The promoted version has nearly all callers in the bake and the old one few. Batches of the
+    former are larger and take longer, whatever version they are of. Before the rollout stable had
+    all callers. So a window tells against the version only what it tells against both: the least of
+    the two is at most the e-value of the arms. Rows of which the past knows little say nothing.
+    """
+    e_c, n_c, e, n = (
+        part[..., LATENCY, None] for part in (window.e_c, window.n_c, past.events, past.requests)
+    )
+    theta = (e + 0.5) / (n + 1.0)
+    a, s, rho = (
+        np.broadcast_to(part, believed.theta_s.shape)[..., LATENCY, None]
+        for part in (believed.line.a, believed.line.s, believed.rho)
+    )
+    of_rows = log_e_value_of_one(e_c, n_c, alternatives(theta), a + s * theta, rho)
+    of_past = np.where(n >= ENOUGH_PAST, of_rows, 0.0).sum(axis=-2)
+    found = log_s.copy()
+    found[..., LATENCY_TEST, :] = np.minimum(log_s[..., LATENCY_TEST, :], of_past)
     return found
 
 

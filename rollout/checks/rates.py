@@ -34,7 +34,7 @@ from measures.proportions import (
 from measures.state import State
 from rollout.checks import rows as at
 from rollout.checks.callers import DEVIATIONS, MOST_CALLER_SPREAD, Callers, Grouped
-from rollout.checks.left_out import ArmGroups, Believed, without_groups
+from rollout.checks.left_out import ArmGroups, Believed, also_against_past, without_groups
 from rollout.checks.rows import Lines, Rows
 from rollout.checks.slowness import Slowness
 from rollout.checks.stage import Stage
@@ -247,6 +247,8 @@ class Rates(
         fail = Tolerance(lines.fail.a + spread, lines.fail.s)
         believed = Believed(self.harm.theta_s(history), fail, self.rho, self.within)
         log_s = believed.log_s(window, self.rows) + to_fail
+        if stage is Stage.BAKE:
+            log_s = also_against_past(log_s, window, history, believed)
         harm = self.harm.grown(log_s, window)
         if stage is Stage.SHADOW:
             of_groups, groups = np.repeat(log_s[None], GROUPS, axis=0), self.groups
