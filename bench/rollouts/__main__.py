@@ -26,7 +26,7 @@ from bench.rollouts import (
 FULL = {"caught": 1000, "late": 1000, "passed": 1000, "wrongly-passed": 2000,
         "output-shift": 2000, "drift": 1000, "identical": 2016,
         "harmful": 900, "labels": 500, "worlds": 60, "slow-callers": 60,
-        "rivals": 60, "small-services": 60, "one-caller": 60}  # fmt: skip
+        "rivals": 60, "small-services": 20, "one-caller": 60}  # fmt: skip
 SMALL = {"caught": 50, "late": 20, "passed": 50, "wrongly-passed": 100,
          "output-shift": 100, "drift": 50, "identical": 18,
          "harmful": 90, "labels": 50, "worlds": 6, "slow-callers": 4,

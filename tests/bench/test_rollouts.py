@@ -8,7 +8,7 @@ import pytest
 
 from bench.findings import Finding, interval, needed, share, table
 from bench.rollouts import __main__ as program
-from bench.rollouts import faults, whole
+from bench.rollouts import faults, small_services, whole, worlds
 from bench.rollouts.batched_evidence import CHECKS, NAMES, BatchedEvidence
 from bench.rollouts.traffic import LABELS, Harm, Places, World, harmed, window
 from contracts.rollout import Verdict
@@ -39,6 +39,11 @@ def test_rollouts_side_by_side_are_judged_as_production_judges_one() -> None:
             step = step + moving
             batched = batched.next_stage(moving)
             alone = [alone[r].next_stage(Stage.CANARY) if moving[r] else alone[r] for r in rows]
+        if at == 45:
+            moving = np.array([False, False, True])
+            step = np.where(moving, whole.BAKE, step)
+            batched = batched.next_stage(moving)
+            alone[2] = alone[2].next_stage(Stage.BAKE)
         is_last = step == (1 if at < 40 else 2)  # of some, in each part of the way
         places = places.moved(rng)
         arms = window(places, whole.LOW[step], whole.HIGH[step], rng)
@@ -77,6 +82,22 @@ def test_identical_versions_of_an_endpoint_with_like_callers_are_promoted() -> N
     ended = whole.walk([World(1500.0, 0.0, 0.0)] * 3, (3, 3))
     assert [one.step for one in ended] == ["settled"] * 3
     assert all(200 > one.windows > 0 for one in ended)
+
+
+def test_an_identical_version_is_not_charged_with_the_load_of_its_promotion() -> None:
+    busy = worlds.World("busy", (worlds.Stream(1000.0, callers=0),), load=0.5)
+    assert [one.step for one in worlds.walks(busy, 3, (3, 4))] == ["settled"] * 3
+
+
+def test_small_services_get_verdicts_on_what_harms_them_and_the_table_says_when(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(small_services, "RATES", (5.0,))
+    monkeypatch.setattr(small_services, "HARMS", small_services.HARMS[:1])
+    found = {each.where: each.figure for each in small_services.small_services(2)}
+    assert found["10 points more errors: found within a day"] == 1
+    assert 0 < found["10 points more errors: minutes"] < 60
+    assert found["as good: failed"] == 0
 
 
 def test_a_harmful_version_goes_back_before_a_caller_meets_it() -> None:

@@ -1,5 +1,7 @@
 """The worlds' traffic is what their names say."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -49,6 +51,39 @@ def test_bursts_are_missing_among_copies() -> None:
     copies, stable = arms(*WORLDS[0].streams, split=SHADOW)
     assert share(stable) == pytest.approx(0.46, abs=0.02)
     assert share(copies) == pytest.approx(0.423, abs=0.02)
+
+
+def test_a_broken_caller_fails_at_the_candidate_and_at_no_copy() -> None:
+    streams = (Stream(100.0, errors=0.0), Stream(50.0, callers=1, cap=50, errors=0.0, broken=0.3))
+    candidate, stable = arms(*streams)
+    hit = candidate.groups[:, 0].max(axis=1) > 25  # where the caller is in its arm
+    assert hit.any()
+    assert (candidate.errors[hit] > 0).all()
+    assert not candidate.errors[~hit].any()
+    assert not stable.errors.any()
+    assert not arms(*streams, split=SHADOW)[0].errors.any()
+
+
+def test_answers_take_longer_with_the_load_of_their_arm_and_with_the_hour() -> None:
+    few = np.full(ROLLOUTS, 0.05)
+
+    def firsts(load: float, daily: float) -> tuple[Floats, Floats]:
+        rng = np.random.default_rng(1)
+        world = World("made up", (Stream(500.0, callers=0),), load=load, daily=daily)
+        traffic = replace(Traffic.of(world, ROLLOUTS, rng), at=8640 // 4)  # the busiest hour
+        both = traffic.window(np.zeros(ROLLOUTS), few, rng)
+        return both[0].first.mean(), both[1].first.mean()
+
+    assert len(set(firsts(0.0, 0.5))) == 1
+    small, large = firsts(0.5, 0.0)
+    assert large > small
+    assert firsts(0.5, 0.5)[1] > large
+    day = World("made up", (Stream(500.0, callers=0),), daily=0.5)
+    rng = np.random.default_rng(1)
+    noon = replace(Traffic.of(day, ROLLOUTS, rng), at=8640 // 4).window(HALF[0], HALF[1], rng)[1]
+    dawn = replace(Traffic.of(day, ROLLOUTS, rng), at=0).window(HALF[0], HALF[1], rng)[1]
+    assert noon.requests.mean() > 1.3 * dawn.requests.mean()
+    assert share(noon) > share(dawn) + 0.1
 
 
 @pytest.mark.slow
