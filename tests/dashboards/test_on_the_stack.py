@@ -53,7 +53,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
         (synthetic,) = own_ports(1)
         cleanup.enter_context(synthetic_metrics.served(synthetic))
         jobs = {
-            "gateway": stack.ports["gateway-http"],
+            "gateway": stack.ports["gateway-operations"],
             "evaluate": stack.ports["stats"],
             "controller": stack.ports["controller-metrics"],
             "fold": stack.ports["fold-metrics"],
