@@ -15,10 +15,10 @@ from measures.correlation import Floats
 
 SEED = 22
 RATES = (0.2, 1.0, 2.0, 5.0)  # requests a second
+# Of copies: ``traffic.harmed`` draws harm among callers from those with a name, and has none here.
 HARMS = (
     Harm("10 points more errors", fails=0.1),
     Harm("10 points more of a label", flips=1 / 6),  # of the 60 % that have the other one
-    Harm("10 points more errors, of callers alone", fails=0.1, in_shadow=False),
 )
 
 # A caller with 20 judged requests a window, of about 600 of all.
