@@ -35,6 +35,8 @@ class TextRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
     ``entities``, type and score of each, for labels of tokens. A text without any has the label
     ``NO_ENTITY``, so that texts in which nothing is found are counted too. Of an answer to a
     question there is one, with the class of its length in the place of a type.
+
+    ``generated``: how many tokens were written after a prompt. Its label is why the text ended.
     """
 
     tokens: Count  # special tokens included, after truncation
@@ -46,6 +48,7 @@ class TextRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
     norm: float | None = None
     entities: list[tuple[str, float]] | None = None
     non_zeros: Count | None = None
+    generated: Count | None = None
 
 
 class Latency(msgspec.Struct, frozen=True, array_like=True, gc=False):

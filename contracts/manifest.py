@@ -89,6 +89,12 @@ class VectorRanges(_Part):
     high: tuple[float, ...]
 
 
+class GenerationSpec(_Part):
+    """How a model that generates text ends. Prompt and text have ``max_tokens`` together."""
+
+    stop_ids: tuple[int, ...] = Field((), description="tokens that end a text")
+
+
 class Parity(_Part):
     """The engine against the original, over real texts of many lengths."""
 
@@ -97,7 +103,9 @@ class Parity(_Part):
     reference: str = Field(description="what it was compared with: onnx-fp32, transformers, ...")
     max_abs_difference: float
     mean_abs_difference: float
-    equal_labels: float | None = Field(None, description="share, for classifiers")
+    equal_labels: float | None = Field(
+        None, description="share, for classifiers; of whole texts, where they are generated"
+    )
     min_cosine: float | None = Field(None, description="of any vector to the original's")
     neighbours: float | None = Field(
         None, description="share of each text's ten nearest that the original has, mean"
@@ -131,7 +139,7 @@ class Lineage(_Part):
 class Manifest(_Part):
     """All that is known of a package."""
 
-    later: ClassVar[tuple[str, ...]] = ("ranges", "features", "answers", "has_code")
+    later: ClassVar[tuple[str, ...]] = ("ranges", "features", "answers", "has_code", "generation")
     schema_version: Literal[1] = 1
     model: str
     version: str
@@ -153,6 +161,7 @@ class Manifest(_Part):
     features: tuple[Feature, ...] = Field((), description="of a row, in order; none for texts")
     answers: tuple[Feature, ...] = Field((), description="what is counted of answers like features")
     has_code: bool = Field(False, description="gateways must run its code.zip around the model")
+    generation: GenerationSpec | None = Field(None, description="of a model that generates text")
     lineage: Lineage
     created_by: str = Field(description="program and version")
 

@@ -128,6 +128,7 @@ TEXT_HISTOGRAMS: Final[dict[Statistic, Metric]] = {
         (Statistic.TOKENS_PER_WORD, "text_tokens_per_word", "Tokens a word, of a text."),
         (Statistic.VECTOR_NORM, "vector_norm", "Length of an embedding."),
         (Statistic.NON_ZEROS, "vector_non_zeros", "Weights of a sparse vector that are not 0."),
+        (Statistic.GENERATED_TOKENS, "generated_tokens", "Tokens written after a prompt."),
     )
 }
 SCORES: Final = histogram(

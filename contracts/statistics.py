@@ -20,6 +20,7 @@ class Statistic(StrEnum):
     SCORE = "score"
     VECTOR_NORM = "vector_norm"
     NON_ZEROS = "non_zeros"
+    GENERATED_TOKENS = "generated_tokens"
 
 
 class Stage(StrEnum):
@@ -65,6 +66,7 @@ EDGES: dict[Statistic, Edges] = {
     Statistic.SCORE: Edges(tuple(i / 20 for i in range(1, 21)), "ratio"),
     Statistic.VECTOR_NORM: Edges(_log_edges(0.01, 1000.0, 1.5), "ratio"),
     Statistic.NON_ZEROS: Edges(_COUNTS, "weights"),
+    Statistic.GENERATED_TOKENS: Edges(_COUNTS, "tokens"),
 }
 
 # A ratio of 1.05 between edges keeps any quantile within 5 % of its true value.

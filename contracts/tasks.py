@@ -37,6 +37,7 @@ class Task(StrEnum):
     QUESTION_ANSWERING = "question-answering"
     TABULAR_CLASSIFICATION = "tabular-classification"
     TABULAR_REGRESSION = "tabular-regression"
+    TEXT_GENERATION = "text-generation"
     for point in _POINTS.select(group=TENSORS_GROUP):
         vars()[point.name.upper().replace("-", "_")] = point.name
 
@@ -47,7 +48,7 @@ class TaskTensors:
 
     Attributes:
         engine: what the engine's graph gives, float32; the batch comes first, and the last
-            dimension is the number of values.
+            dimension is the number of values. Generated tokens are int32, one a response.
         public: what callers of the Open Inference Protocol get.
     """
 
@@ -77,12 +78,17 @@ def installed(group: str) -> dict[Task, Any]:
 DENSE, SPARSE, TOKENS = "dense", "sparse", "tokens"
 # Another kind of values: a logit for each pair of texts, by which documents are ranked.
 RELEVANCE = "relevance"
+WRITTEN = "written text"
 
 # What the engine's graph takes, all [batch, length]. A graph may lack token_type_ids.
 INPUT_IDS = "input_ids"
 ATTENTION_MASK = "attention_mask"
 TOKEN_TYPE_IDS = "token_type_ids"
 ENGINE_INPUTS = (INPUT_IDS, ATTENTION_MASK, TOKEN_TYPE_IDS)
+
+# What a model that generates takes in place of a mask. The first two are always sent.
+MAX_TOKENS = "max_tokens"
+TEMPERATURE, TOP_P, SEED, STOP_IDS = "temperature", "top_p", "seed", "stop_ids"
 
 # What a caller of the Open Inference Protocol sends: BYTES of UTF-8, [N] or [N, 1].
 TEXT = "TEXT"
@@ -147,6 +153,11 @@ _TENSORS: dict[Task, TaskTensors] = {
     Task.TABULAR_REGRESSION: TaskTensors(
         TensorSpec(name="values", datatype=Datatype.FP32, shape=(-1, -1)),
         (TensorSpec(name="VALUE", datatype=Datatype.FP32, shape=(-1, -1)),),
+    ),
+    # One token a response (``triton/generation_model``).
+    Task.TEXT_GENERATION: TaskTensors(
+        TensorSpec(name="tokens", datatype=Datatype.INT32, shape=(-1, 1)),
+        (),  # nobody writes over that protocol
     ),
     **installed(TENSORS_GROUP),
 }

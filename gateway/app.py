@@ -15,7 +15,7 @@ import asyncio
 import functools
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from importlib.metadata import version as package_version
 from typing import Any
 
@@ -24,6 +24,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
 
 from gateway.admission.early_refusals import EarlyRefusals
+from gateway.dialects.completions import Completions
 from gateway.dialects.feedback import FeedbackRoute
 from gateway.dialects.front import Front
 from gateway.dialects.huggingface import HuggingFace
@@ -44,7 +45,15 @@ from gateway.errors import (
 )
 from gateway.http.body import BodyReader, HttpLimits
 from gateway.http.error_replies import ErrorForm, error_reply
-from gateway.http.messages import Message, Reply, Request, encode, headers_of
+from gateway.http.messages import (
+    Message,
+    Reply,
+    Request,
+    StreamReply,
+    encode,
+    headers_of,
+    stream_headers_of,
+)
 from gateway.http.openapi import Described, document, page
 from gateway.http.plain_post import PlainPost
 from gateway.http.router import Route, Router
@@ -114,20 +123,48 @@ class Application(fastapi.FastAPI):
         headers = dict(scope["headers"])
         request = Request(scope["method"], scope["path"], {}, headers, receive, context)
         route, reply = await self._handled(request)
-        if reply is not None:
+        if isinstance(reply, StreamReply):
+            await self._streamed(route, reply, context, functools.partial(_stream, send))
+        elif reply is not None:
             await _send(reply, context.request_id, send)
             self._count_finished(route, int(reply.status), context)
 
-    async def answer_post(self, post: PlainPost, send: Callable[[Reply, str], None]) -> None:
+    async def answer_post(
+        self,
+        post: PlainPost,
+        send: Callable[[Reply, str], None],
+        stream: Callable[[StreamReply, str], Awaitable[None]],
+    ) -> None:
         """Answers a request that has arrived whole; see ``gateway.http.server.PostHandler``."""
         context = _new_context()
         request = Request("POST", post.path, {}, post.headers, _arrived, context, post.body)
         route, reply = await self._handled(request)
-        if reply is not None:
+        if isinstance(reply, StreamReply):
+            await self._streamed(route, reply, context, stream)
+        elif reply is not None:
             send(reply, context.request_id)
             self._count_finished(route, int(reply.status), context)
 
-    async def _handled(self, request: Request) -> tuple[Route | None, Reply | None]:
+    async def _streamed(
+        self,
+        route: Route | None,
+        reply: StreamReply,
+        context: RequestContext,
+        stream: Callable[[StreamReply, str], Awaitable[None]],
+    ) -> None:
+        """Sends an answer as it comes. Its making ends with it, or with its caller."""
+        chunks = reply.chunks
+        try:
+            await stream(reply, context.request_id)
+        except asyncio.CancelledError as cancelled:
+            chunks.status = CLIENT_GONE_STATUS
+            if cancelled.args != (CLIENT_GONE,):
+                raise
+        finally:
+            chunks.close()
+            self._count_finished(route, chunks.status, context)
+
+    async def _handled(self, request: Request) -> tuple[Route | None, Reply | StreamReply | None]:
         """The request's route and the reply to it: None for none, as the caller is gone."""
         context, path = request.context, request.path
         route: Route | None = None
@@ -190,6 +227,14 @@ async def _send(reply: Reply, request_id: str, send: Send) -> None:
     await send({"type": "http.response.body", "body": reply.body})
 
 
+async def _stream(send: Send, reply: StreamReply, request_id: str) -> None:
+    headers = stream_headers_of(reply, request_id)
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    async for part in reply.chunks:
+        await send({"type": "http.response.body", "body": part, "more_body": True})
+    await send({"type": "http.response.body", "body": b""})
+
+
 def _error_form(route: Route | None, path: str) -> ErrorForm:
     if route is not None:
         return route.errors
@@ -207,6 +252,7 @@ def create_app(
         OpenInferenceHttp(front, bodies, version),
         KServeV1(front, bodies),
         OpenAI(front, bodies),
+        Completions(front, bodies),
         Rerank(front, bodies),
         TextEmbeddingsInference(front, bodies),
         FeedbackRoute(front, bodies, feedback),

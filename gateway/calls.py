@@ -64,6 +64,22 @@ class CallerHashes:
         return int.from_bytes(blake2b(text, digest_size=8, key=self.secret).digest(), "big")
 
 
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How a text is written after a prompt.
+
+    ``most`` tokens at most; ``temperature`` 0 takes the most likely one each time; ``top_p`` is the
+    share of the most likely tokens that are chosen among; ``stops`` are texts that end it, beside
+    the model's own tokens. The same ``seed`` chooses the same; None for any.
+    """
+
+    most: int
+    temperature: float = 0.0
+    top_p: float = 1.0
+    seed: int | None = None
+    stops: tuple[str, ...] = ()
+
+
 class Call(msgspec.Struct, frozen=True, eq=False):
     """Texts for an endpoint, or rows of a table as JSON.
 
@@ -74,7 +90,8 @@ class Call(msgspec.Struct, frozen=True, eq=False):
     ``observed`` holds the values of users' own statistics, by name. ``hook_state`` and
     ``code_task`` are what an installed hook and the version's code have left for ``postprocess``.
     ``unk_words``: its event lists words that are unknown to the tokeniser. ``truncate`` and
-    ``prompt_name``: as in ``Query``.
+    ``prompt_name``: as in ``Query``. ``sampling``: how a text is written after the one that was
+    sent; None where none is.
     """
 
     endpoint: str
@@ -95,6 +112,7 @@ class Call(msgspec.Struct, frozen=True, eq=False):
     unk_words: bool = False
     truncate: bool = True
     prompt_name: str | None = None
+    sampling: Sampling | None = None
 
     def characters(self) -> int:
         """Characters of all texts, second ones included."""

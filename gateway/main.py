@@ -44,6 +44,7 @@ from gateway.http.body import HttpLimits
 from gateway.http.server import uvicorn_options
 from gateway.http.tls import Tls, TlsFileError
 from gateway.inference.feedback import FeedbackReceiver
+from gateway.inference.generation import Generation
 from gateway.inference.observations import find_hooks
 from gateway.inference.own_code import ModelCodes, OwnCode
 from gateway.inference.pipeline import Pipeline
@@ -159,7 +160,10 @@ class Gateway:
         )
         feedback = None if receipts is None else FeedbackReceiver(receipts, self._events.recorder)
         callers = CallerHashes(b"" if receipts is None else receipts.secret(b"callers"))
-        front = Front(self._endpoints, admission, self._pipeline, self._metrics, callers)
+        generation = Generation(self._pipeline)
+        front = Front(
+            self._endpoints, admission, self._pipeline, self._metrics, callers, generation
+        )
         limits = HttpLimits(
             max_body_bytes=settings.max_body_bytes,
             max_connections=settings.max_connections,

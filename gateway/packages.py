@@ -72,6 +72,11 @@ class ServedModel:
         return self.manifest.max_batch_size
 
     @cached_property
+    def at_once(self) -> int:
+        """Batches, or prompts of a model that generates, that one instance runs at once."""
+        return self.manifest.max_batch_size if self.manifest.generation else 1
+
+    @cached_property
     def width(self) -> int:
         """Values a text: labels of a classifier, dimension of an embedding.
 

@@ -27,7 +27,7 @@ from contracts.windows import (
 from measures import frequent
 from measures.own_statistics import LARGEST, OwnFold, micro
 
-_TOKENS, _WORDS, _UNK, _UNK_SHARE, _TOKENS_PER_WORD, _SCORE, _NORM, _NON_ZEROS = (
+_TOKENS, _WORDS, _UNK, _UNK_SHARE, _TOKENS_PER_WORD, _SCORE, _NORM, _NON_ZEROS, _GENERATED = (
     statistic.value for statistic in Statistic
 )
 _COUNT_UPPER: Final = EDGES[Statistic.TOKENS].upper  # of words and UNK tokens as well
@@ -183,9 +183,7 @@ class _OpenAggregate:
         longest = length_bucket(max(text.tokens for text in event.texts))
         bucket = _TO_INFINITY
         if event.status == _OK:
-            latency = event.latency
-            seconds = latency.tokenise + latency.wait + latency.infer
-            bucket = bisect_left(_LATENCY_UPPER, seconds)
+            bucket = bisect_left(_LATENCY_UPPER, compared_seconds(event))
         _count(evidence.latency.setdefault(longest, {}), bucket)
         caller = event.caller % CALLER_BUCKETS
         if event.caller and caller < self._buckets:
@@ -227,6 +225,18 @@ class _OpenAggregate:
                 _count(evidence.group_wrong, group)
 
 
+def compared_seconds(event: PredictionEvent) -> float:
+    """What versions are compared by: tokenise + wait + infer.
+
+    Of text that was written, for each of its tokens: it is as long as callers ask for.
+    """
+    latency = event.latency
+    seconds = latency.tokenise + latency.wait + latency.infer
+    if event.texts and event.texts[0].generated is not None:
+        seconds /= max(1, sum(text.generated or 0 for text in event.texts))
+    return seconds
+
+
 def length_bucket(tokens: int) -> int:
     """The smallest power of two that is at least ``tokens``.
 
@@ -256,6 +266,8 @@ def _text(aggregate: WindowAggregate, text: TextRecord) -> None:
         _value(histograms, sums, _NORM, _NORM_UPPER, text.norm)
     if text.non_zeros is not None:
         _value(histograms, sums, _NON_ZEROS, _COUNT_UPPER, text.non_zeros)
+    if text.generated is not None:
+        _value(histograms, sums, _GENERATED, _COUNT_UPPER, text.generated)
     if text.score is not None:
         _value(histograms, sums, _SCORE, _SCORE_UPPER, text.score)
     if text.label is not None:
@@ -340,8 +352,7 @@ def _count_pairs(evidence: EvidenceCounts, event: PredictionEvent, pairing: Pair
                 _count(
                     evidence.pair_scores, bisect_left(_SCORE_UPPER, (1 + text.score - score) / 2)
                 )
-    latency = event.latency
-    seconds = latency.tokenise + latency.wait + latency.infer
+    seconds = compared_seconds(event)
     if pairing.labels and seconds > 0 and pairing.seconds > 0:
         bucket = bisect_left(_LATENCY_UPPER, seconds) - bisect_left(_LATENCY_UPPER, pairing.seconds)
         _count(evidence.pair_latency, bucket)

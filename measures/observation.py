@@ -25,8 +25,8 @@ def observed(records: Sequence[TextRecord]) -> dict[Statistic, NDArray[np.float6
 
     Returns:
         float64 arrays, one value a record for what is known of the text itself. ``SCORE``,
-        ``VECTOR_NORM`` and ``NON_ZEROS`` have one value for each record that carries them, and may
-        be empty.
+        ``VECTOR_NORM``, ``NON_ZEROS`` and ``GENERATED_TOKENS`` have one value for each record that
+        carries them, and may be empty.
     """
     tokens = np.array([record.tokens for record in records], dtype=np.float64)
     words = np.array([record.words for record in records], dtype=np.float64)
@@ -51,6 +51,9 @@ def observed(records: Sequence[TextRecord]) -> dict[Statistic, NDArray[np.float6
         ),
         Statistic.NON_ZEROS: np.array(
             [r.non_zeros for r in records if r.non_zeros is not None], np.float64
+        ),
+        Statistic.GENERATED_TOKENS: np.array(
+            [r.generated for r in records if r.generated is not None], np.float64
         ),
     }
 

@@ -216,6 +216,11 @@ class TextEncoder:
         """Regular expressions of the model's author, which may take long on some texts."""
         return self._own_expressions
 
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The tokeniser itself, to make text of tokens."""
+        return self._tokenizer
+
     def encode(self, texts: Sequence[str], pairs: Sequence[str] | None = None) -> Encoded:
         """The texts' ids and statistics, in their order.
 

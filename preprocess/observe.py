@@ -23,14 +23,14 @@ def answered(
         encoded: the texts, as the model saw them.
         task: what was asked.
         values: float32 ``[texts, width]``, as the task's head made them, or
-            ``[tokens of all rows, width]`` of a head of rank 3.
+            ``[tokens of all rows, width]`` of a head of rank 3; of one that writes, of its text.
         labels: in the order of the columns; none for vectors.
 
     Raises:
         ValueError: not one row of values a text.
     """
     head = HEADS[task]
-    if len(values) != sum(head.sizes(encoded.tokens)):
+    if not head.generates and len(values) != sum(head.sizes(encoded.tokens)):
         raise ValueError(f"{len(values)} rows of values do not go with {len(encoded)} texts")
     return head.records(encoded, values, labels)
 

@@ -31,7 +31,7 @@ from gateway.app import create_app
 from gateway.dialects.front import Front, RequestMetrics
 from gateway.engine.echo import EchoEngine
 from gateway.engine.fleet import Fleet
-from gateway.engine.protocol import Engine, Work
+from gateway.engine.protocol import Engine, Prompt, TokenStream, Work
 from gateway.engine.triton import TritonEngine
 from gateway.events.buffer import EventBuffer
 from gateway.events.outbox import Outbox
@@ -134,6 +134,10 @@ class _CountingEngine:
         if self.counts:
             self.blocks = sys.getallocatedblocks()
         return await self._engine.infer(work, timeout_seconds)
+
+    def generate(self, prompt: Prompt, timeout_seconds: float) -> TokenStream:
+        """See ``Engine``."""
+        return self._engine.generate(prompt, timeout_seconds)
 
     async def ready(self, model: str, timeout_seconds: float) -> bool:
         """See ``Engine``."""

@@ -64,9 +64,11 @@ class _Echo:
         """See ``Served``."""
         return _Never(), self
 
-    async def answer_post(self, post: PlainPost, send: Callable[[Reply, str], None]) -> None:
+    async def answer_post(
+        self, post: PlainPost, send: Callable[[Reply, str], None], stream: object
+    ) -> None:
         """See ``PostHandler``."""
-        del post
+        del post, stream
         send(Reply(_BODY), "one")
 
     async def __call__(self, scope: _Message, receive: _Receive, send: _Send) -> None:
@@ -128,7 +130,12 @@ class _Gateway:
             told = [(a.decode(), b.decode()) for a, b in headers_of(reply, request_id)]
             protocol.response_bytes(int(reply.status), told, reply.body)
 
-        await core.app.answer_post(post, send)
+        await core.app.answer_post(post, send, _no_stream)
+
+
+async def _no_stream(*_: object) -> None:
+    """What is measured comes whole."""
+    raise NotImplementedError
 
 
 ECHO: Served = _Echo()

@@ -1,4 +1,4 @@
-"""Ranks documents, finds entities, sorts texts by callers' labels, answers, and gives vectors.
+"""Ranks, finds entities, sorts by callers' labels, answers, writes, and gives vectors.
 
     headrace up                               # in one terminal
     python examples/tasks/ask.py              # in another; a minute
@@ -33,11 +33,13 @@ from word_models import (
     write_ranker,
     write_reader,
     write_sorter,
+    write_writer,
 )
 
 HEADRACE = str(Path(sys.executable).with_name("headrace"))
 RANKER, FINDER, SORTER = "words-ranker", "words-finder", "words-sorter"
 EXPANDER, HYBRID, READER = "words-expander", "words-hybrid", "words-reader"
+WRITER = "words-writer"
 EMBEDDER = "words-embedder"
 MODELS: Final[dict[str, Callable[[Path], Path]]] = {
     RANKER: write_ranker,
@@ -46,6 +48,7 @@ MODELS: Final[dict[str, Callable[[Path], Path]]] = {
     EXPANDER: write_expander,
     HYBRID: write_hybrid,
     READER: write_reader,
+    WRITER: write_writer,
     EMBEDDER: write_embedder,
 }
 # The tasks of models that could have another one: a model of entailment is a classifier, too.
@@ -112,6 +115,7 @@ def request_of(name: str) -> tuple[str, dict[str, Any]]:
     path = {
         RANKER: "/v1/rerank",
         EXPANDER: f"/endpoints/{EXPANDER}/embed_sparse",
+        WRITER: "/v1/completions",
         EMBEDDER: "/v1/embeddings",
     }
     make, _ = REQUESTS[name]
@@ -149,6 +153,11 @@ def answers_request() -> dict[str, Any]:
     """A question with its contexts, of which some have no answer, in the form of Hugging Face."""
     inputs = {"question": QUERY, "context": list(DOCUMENTS)}
     return {"inputs": inputs, "parameters": {"handle_impossible_answer": True}}
+
+
+def text_request() -> dict[str, Any]:
+    """A prompt, as OpenAI's client sends it; the likeliest word is taken each time."""
+    return {"model": WRITER, "prompt": "Ada Lovelace", "max_tokens": 12, "temperature": 0}
 
 
 def vectors_request() -> dict[str, Any]:
@@ -241,6 +250,14 @@ def show_answers(answer: list[dict[str, Any]]) -> None:
         console.print(f"{each['score']:8.3f}  {place:6} {each['answer'] or '(no answer)'}")
 
 
+def show_text(answer: dict[str, Any]) -> None:
+    """The prompt with what was written after it, why it ended, and its tokens."""
+    (choice,), usage = answer["choices"], answer["usage"]
+    console.print(f"[bold]Ada Lovelace[/bold]{choice['text']}")
+    tokens = f"{usage['prompt_tokens']} + {usage['completion_tokens']} tokens"
+    console.print(f"   {choice['finish_reason']}, {tokens}")
+
+
 def show_nearest(form: str, answer: dict[str, Any]) -> None:
     """The document that is nearest to the text, and how large a vector of this form is."""
     first, *others = (np.array(each["embedding"], np.float32) for each in answer["data"])
@@ -272,6 +289,7 @@ REQUESTS: Final[dict[str, tuple[Callable[[], dict[str, Any]], Callable[[Any], No
     EXPANDER: (weights_request, show_weights),
     HYBRID: (kinds_request, show_kinds),
     READER: (answers_request, show_answers),
+    WRITER: (text_request, show_text),
     EMBEDDER: (vectors_request, lambda _: console.print(f"[bold]{TEXTS[1]}[/bold]")),
 }
 

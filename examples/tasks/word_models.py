@@ -5,6 +5,7 @@ kilobytes, and need no torch: enough to see each task at work. Real ones are reg
 """
 
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,6 +30,13 @@ TOPICS: Final = (
     ("travel", "bridge", "city", "london", "museum", "paris", "river", "thames", "train", "york"),
     ("books", "austen", "book", "emma", "novel", "wrote"),
     ("computers", "computer", "lovelace", "machine", "programme", "turing"),
+)
+# What the writer has read; a tale ends with [SEP].
+TALES: Final = (
+    "ada lovelace wrote the first programme of a computer . [SEP]",
+    "jane austen wrote the novel emma in bath . [SEP]",
+    "alan turing was born in london . [SEP]",
+    "the first programme of a computer was in a book . [SEP]",
 )
 SPECIAL: Final = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
 SIGNS: Final = (".", ",", "?", "!")
@@ -204,6 +212,51 @@ def write_hybrid(folder: Path) -> Path:
     return _write(folder, nodes, constants, outputs, config, types=False)
 
 
+def write_writer(folder: Path) -> Path:
+    """A decoder that writes the word which most often follows the last one in ``TALES``.
+
+    It keeps each word, as decoders keep keys and values, and looks at the last one alone.
+    """
+    following = np.zeros((len(WORDS), len(WORDS)), np.float32)
+    for tale in TALES:
+        ids = [WORDS.index(word) for word in tale.split()]
+        for word, then in pairwise(ids):
+            following[word, then] += _SURE
+    kept = {"past_key_values.0.key": "keys", "past_key_values.0.value": "values"}
+    constants = {"following": following, "last": np.array(-1), "shape": np.array([0, 1, -1, 1])}
+    nodes = [
+        helper.make_node("Cast", ["input_ids"], ["numbers"], to=TensorProto.FLOAT),
+        helper.make_node("Reshape", ["numbers", "shape"], ["new"]),
+        *(helper.make_node("Concat", [name, "new"], [_present(name)], axis=2) for name in kept),
+        helper.make_node("Gather", ["input_ids", "last"], ["word"], axis=1),
+        helper.make_node("Gather", ["following", "word"], ["logits"]),
+    ]
+    taken = ("input_ids", "length"), ("attention_mask", "total"), ("position_ids", "length")
+    info = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        nodes,
+        folder.name,
+        [
+            *(info(name, TensorProto.INT64, ["batch", length]) for name, length in taken),
+            *(info(name, TensorProto.FLOAT, ["batch", 1, "past", 1]) for name in kept),
+        ],
+        [
+            info("logits", TensorProto.FLOAT, ["batch", len(WORDS)]),
+            *(info(_present(name), TensorProto.FLOAT, ["batch", 1, "all", 1]) for name in kept),
+        ],
+        [numpy_helper.from_array(value, name) for name, value in constants.items()],
+    )
+    config = {"architectures": ["WordsForCausalLM"], "eos_token_id": WORDS.index("[SEP]")}
+    made = tokenizer()
+    made.post_processor = processors.TemplateProcessing(single="$A", special_tokens=[])
+    made.add_special_tokens(list(SPECIAL))
+    return _save(folder, graph, config, made)
+
+
+def _present(name: str) -> str:
+    return name.replace("past_key_values", "present")
+
+
 def write_embedder(folder: Path) -> Path:
     """A sentence-transformers folder with prompts; the first of 16 numbers tell the topic."""
     width = 16
@@ -301,7 +354,6 @@ def _write(
 ) -> Path:
     """The model as a folder in Hugging Face's layout; shapes are of logits, or by name."""
     shapes = outputs if isinstance(outputs, dict) else {"logits": outputs}
-    folder.mkdir(parents=True, exist_ok=True)
     names = ["input_ids", "attention_mask", *(["token_type_ids"] if types else [])]
     graph = helper.make_graph(
         nodes,
@@ -316,10 +368,15 @@ def _write(
         ],
         [numpy_helper.from_array(value, name) for name, value in constants.items()],
     )
+    return _save(folder, graph, config, tokenizer())
+
+
+def _save(folder: Path, graph: onnx.GraphProto, config: dict[str, Any], tokens: Tokenizer) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=8)
     onnx.checker.check_model(model)
     onnx.save(model, str(folder / "model.onnx"))
-    tokenizer().save(str(folder / "tokenizer.json"))
+    tokens.save(str(folder / "tokenizer.json"))
     config = {**config, "max_position_embeddings": 128}
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
     return folder

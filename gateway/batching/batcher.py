@@ -142,7 +142,9 @@ class Batcher:
     @property
     def idle(self) -> bool:
         """Whether nothing waits and nothing is in flight."""
-        return self._schedule.rows == 0 and not self._tasks
+        if self._schedule.rows or self._tasks:
+            return False
+        return not any(replica.busy for replica in self.replicas)  # with prompts
 
     def wait_seconds(self, endpoint: str) -> float:
         """Estimated seconds that a new text of an endpoint would wait for an instance."""
@@ -338,13 +340,13 @@ class Batcher:
         try:
             values = await self._infer(batch, tokens, counts, replica, timeout)
         except (EngineUnavailableError, EngineMissingModelError) as lost:
-            self._stop_sending(replica, lost)
+            self.stop_sending(replica, lost)
             self._record_end(rows, replica, flight)
             self._repeat(rows)
         except EngineTimeoutError as slow:
             self._record_end(rows, replica, flight)
             if timeout < left:
-                self._suspend(replica, slow)
+                self.suspend(replica, slow)
                 self._repeat(rows)
             else:
                 self._fail(rows, too_late())
@@ -428,10 +430,10 @@ class Batcher:
         mark_ended(rows, flight.sent, now)
         return seconds
 
-    def _stop_sending(self, replica: Replica, error: Exception) -> None:
+    def stop_sending(self, replica: Replica, error: Exception) -> None:
         """Sends no batch until a probe succeeds: to the replica, or to the whole lost Triton."""
         if isinstance(error, EngineProcessGoneError):
-            self._suspend(replica, error)
+            self.suspend(replica, error)
             return
         now = monotonic()
         log.warning("batch found no model", extra={"triton": replica.address, "reason": str(error)})
@@ -441,7 +443,7 @@ class Batcher:
         else:
             self._fleet.lost(replica.address, now)
 
-    def _suspend(self, replica: Replica, error: Exception) -> None:
+    def suspend(self, replica: Replica, error: Exception) -> None:
         """Sends a replica no batch for a while, even if a probe would find it ready."""
         if replica.serves:
             log.warning(

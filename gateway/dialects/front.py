@@ -10,10 +10,21 @@ from typing import Annotated, Protocol
 
 import msgspec
 
+from contracts.endpoint import Arm
 from gateway.admission.controller import AdmissionController
-from gateway.calls import Answer, Call, CallerHashes, Catalogue, EndpointView, Predictor, Query
-from gateway.errors import InvalidInputError, TooLargeError
+from gateway.calls import (
+    Answer,
+    Call,
+    CallerHashes,
+    Catalogue,
+    EndpointView,
+    Predictor,
+    Query,
+    Sampling,
+)
+from gateway.errors import InvalidInputError, TooLargeError, UnsupportedError
 from gateway.http.messages import decode
+from gateway.inference.generation import Generation, Text
 from gateway.request_context import RequestContext
 from preprocess.errors import ParameterError
 from preprocess.tasks import HEADS, Head, SecondText
@@ -40,6 +51,7 @@ class Front:
     pipeline: Predictor
     metrics: RequestMetrics
     callers: CallerHashes = field(default_factory=CallerHashes)
+    generation: Generation | None = None  # None for a process that writes no text
 
     async def predict(
         self, context: RequestContext, view: EndpointView, caller: str | None, query: Query
@@ -58,6 +70,10 @@ class Front:
                 "No text was sent: an empty string is a text, an empty list none."
             )
         head = HEADS[view.task]
+        if head.generates:
+            raise InvalidInputError(
+                f"{view.name} does {view.task}, which answers POST /v1/completions alone."
+            )
         if query.are_rows != head.reads_rows:
             raise InvalidInputError(
                 f"{view.name} does {view.task}: send rows of features, to "
@@ -110,6 +126,38 @@ class Front:
             ]
         return msgspec.structs.replace(answer, parameters=query.parameters, truncated=truncated)
 
+    async def generate(
+        self,
+        context: RequestContext,
+        view: EndpointView,
+        caller: str | None,
+        prompt: str,
+        sampling: Sampling,
+    ) -> Text:
+        """Has a text written after a prompt; returns as it begins.
+
+        Raises:
+            GatewayError: whatever the pipeline refuses or fails with.
+        """
+        if self.generation is None:
+            raise UnsupportedError("This gateway writes no text.")
+        call = Call(
+            endpoint=view.name,
+            texts=[prompt],
+            request_id=context.request_id,
+            received=context.received,
+            started=context.started,
+            deadline=context.deadline(view.timeout_seconds),
+            sticky_key=context.sticky_key,
+            caller_hash=self.callers.of(view.name, context.sticky_key),
+            forced_version=context.forced_version,
+            caller=caller,
+            trace_parent=context.trace_parent,
+            sampling=sampling,
+        )
+        context.handed_over = True
+        return await self.generation.begin(call)
+
 
 def _check_rows(texts: int, times: int, most: int) -> None:
     """Refuses a request before its rows are made, if they are more than the endpoint takes."""
@@ -135,15 +183,20 @@ def answer_headers(answer: Answer) -> list[tuple[bytes, bytes]]:
 
     ``x-headrace-truncated`` lists the indices of the texts that were longer than the model takes.
     """
-    headers = [
-        (b"x-headrace-version", answer.ref.version.encode()),
-        (b"x-headrace-arm", answer.arm.value.encode()),
-    ]
+    headers = version_headers(answer.ref.version, answer.arm)
     if answer.receipt:
         headers.append((b"x-headrace-receipt", answer.receipt.encode()))
     if any(answer.truncated):
         headers.append((b"x-headrace-truncated", truncated_texts(answer).encode()))
     return headers
+
+
+def version_headers(version: str, arm: Arm) -> list[tuple[bytes, bytes]]:
+    """The version and arm that answered."""
+    return [
+        (b"x-headrace-version", version.encode()),
+        (b"x-headrace-arm", arm.value.encode()),
+    ]
 
 
 def truncated_texts(answer: Answer) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gateway.engine.protocol import Work
+from gateway.engine.protocol import Ending, Generated, Prompt, Work
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,10 @@ class EchoEngine:
         values: NDArray[np.float32] = ((seed * 7919) % 2003 / 1001.5 - 1).astype(np.float32)
         return values
 
+    def generate(self, prompt: Prompt, timeout_seconds: float) -> "EchoStream":  # noqa: ARG002
+        """The prompt again, and again."""
+        return EchoStream(prompt)
+
     async def ready(self, model: str, timeout_seconds: float) -> bool:  # noqa: ARG002
         """Always."""
         return True
@@ -53,3 +57,22 @@ class EchoEngine:
         # The loop's timers may wake up to a millisecond late; the engine's own clock does not
         # drift by it, since the next batch starts at ``free_at``.
         await asyncio.sleep(max(0.0, self._free_at - loop.time()))
+
+
+class EchoStream:
+    """Tokens of a prompt, in their order, one at a time."""
+
+    def __init__(self, prompt: Prompt) -> None:
+        self._prompt = prompt
+        self._count = 0
+
+    async def next(self) -> Generated:
+        """The next token."""
+        await asyncio.sleep(0)
+        ids = self._prompt.ids
+        token = ids[self._count % len(ids)]
+        self._count += 1
+        return Generated([token], Ending.AT_LIMIT if self._count >= self._prompt.most else None)
+
+    def close(self) -> None:
+        """Does nothing."""

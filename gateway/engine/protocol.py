@@ -7,11 +7,13 @@ EngineError
 │   └── EngineProcessGoneError  it answers, but the model's process is gone
 ├── EngineMissingModelError  it answers, but does not hold the model
 ├── EngineTimeoutError       no answer within the time given
+├── EngineBusyError          more prompts wait there than it takes
 └── EngineModelError         the model itself failed on this batch
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any, Protocol
 
 import numpy as np
@@ -31,6 +33,60 @@ class Work:
     model: str
     output: str
     tensors: Mapping[str, NDArray[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """One prompt for a model that generates.
+
+    Attributes:
+        model: Triton's name of it.
+        ids: tokens, at least one.
+        most: tokens that are generated at most.
+        temperature: 0 for the most likely token each time.
+        top_p: share of the most likely tokens that are chosen among.
+        seed: the same one gives the same tokens.
+        stop_ids: tokens that end the text.
+    """
+
+    model: str
+    ids: Sequence[int]
+    most: int
+    temperature: float
+    top_p: float
+    seed: int
+    stop_ids: Sequence[int]
+
+
+class Ending(Enum):
+    """Why no more tokens come."""
+
+    STOPPED = 1  # by one of ``stop_ids``, which is the last token
+    AT_LIMIT = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Generated:
+    """Tokens that came, at least one; ``ending`` is set with the last."""
+
+    tokens: list[int]
+    ending: Ending | None = None
+
+
+class TokenStream(Protocol):
+    """The tokens of one prompt, as they come."""
+
+    async def next(self) -> Generated:
+        """The next tokens; not to be called after an ending.
+
+        Raises:
+            EngineError: one of ``gateway.engine.protocol``.
+        """
+        ...
+
+    def close(self) -> None:
+        """Ends the stream: where tokens would still come, the engine is told to stop."""
+        ...
 
 
 class EngineError(Exception):
@@ -53,6 +109,10 @@ class EngineTimeoutError(EngineError):
     """No answer within the time given."""
 
 
+class EngineBusyError(EngineError):
+    """More prompts wait there than it takes; the model is well."""
+
+
 class EngineModelError(EngineError):
     """The model failed on this batch; it would fail on another Triton as well."""
 
@@ -66,6 +126,10 @@ class Engine(Protocol):
         Raises:
             EngineError: one of ``gateway.engine.protocol``.
         """
+        ...
+
+    def generate(self, prompt: Prompt, timeout_seconds: float) -> TokenStream:
+        """Begins to generate; what fails, fails in the stream, which somebody has to close."""
         ...
 
     async def ready(self, model: str, timeout_seconds: float) -> bool:

@@ -15,14 +15,17 @@ from numpy.typing import NDArray
 from tritonclient.grpc import service_pb2
 
 from gateway.engine.protocol import (
+    EngineBusyError,
     EngineError,
     EngineMissingModelError,
     EngineModelError,
     EngineProcessGoneError,
     EngineTimeoutError,
     EngineUnavailableError,
+    Prompt,
     Work,
 )
+from gateway.engine.text_streams import TextStreams, TritonStream
 from gateway.engine.unary import CallError, UnaryClient
 
 _INFER = "/inference.GRPCInferenceService/ModelInfer"
@@ -38,6 +41,12 @@ _DATATYPES = {
 # backend's process was killed, which Triton does not start again, or Triton itself shuts down.
 _PROCESS_GONE = ("stub process", "is not healthy")
 _GOING_AWAY = ("shutting down", "server exiting")
+_BUSY = ("queue is full",)  # of ``triton/generation_model``
+_SAID: tuple[tuple[tuple[str, ...], type[EngineError]], ...] = (
+    (_PROCESS_GONE, EngineProcessGoneError),
+    (_GOING_AWAY, EngineUnavailableError),
+    (_BUSY, EngineBusyError),
+)
 # Triton's messages for a model that is not loaded, under more than one status.
 _NOT_HELD = ("unknown model", "is not found", "is not ready", "no available versions")
 
@@ -48,6 +57,7 @@ class TritonEngine:
     def __init__(self, address: str) -> None:
         self._address = address
         self._client = UnaryClient(address)
+        self._streams = TextStreams(address, engine_error)
 
     async def infer(self, work: Work, timeout_seconds: float) -> NDArray[np.float32]:
         """The result of one batch; see ``Engine`` in ``gateway/engine/protocol.py``."""
@@ -62,6 +72,10 @@ class TritonEngine:
             raise EngineModelError(f"{self._address}: the answer is no message") from broken
         return result(response, work.output)
 
+    def generate(self, prompt: Prompt, timeout_seconds: float) -> TritonStream:
+        """The tokens of a prompt; see ``Engine`` in ``gateway/engine/protocol.py``."""
+        return self._streams.open(prompt, timeout_seconds)
+
     async def ready(self, model: str, timeout_seconds: float) -> bool:
         """Whether Triton answers and calls the model ready."""
         message = service_pb2.ModelReadyRequest(name=model).SerializeToString()
@@ -74,6 +88,7 @@ class TritonEngine:
     async def close(self) -> None:
         """Closes the connection; calls in flight fail as unavailable."""
         await self._client.close()
+        await self._streams.close()
 
 
 def infer_request(work: Work) -> Any:  # noqa: ANN401 - protobuf's messages have no types
@@ -120,8 +135,7 @@ def engine_error(code: grpc.StatusCode, details: str, address: str) -> EngineErr
         return EngineMissingModelError(message)
     if code in {status.UNAVAILABLE, status.CANCELLED, status.RESOURCE_EXHAUSTED}:
         return EngineUnavailableError(message)
-    if any(phrase in words for phrase in _PROCESS_GONE):
-        return EngineProcessGoneError(message)
-    if any(phrase in words for phrase in _GOING_AWAY):
-        return EngineUnavailableError(message)
+    for phrases, error in _SAID:
+        if any(phrase in words for phrase in phrases):
+            return error(message)
     return EngineModelError(message)

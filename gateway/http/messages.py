@@ -11,7 +11,7 @@ import re
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
@@ -140,7 +140,34 @@ class Reply:
     headers: list[tuple[bytes, bytes]] = field(default_factory=list)
 
 
-Handler = Callable[[Request], Awaitable[Reply]]
+class Chunks(Protocol):
+    """The body of an answer that comes in parts. ``status`` is what became of it, for metrics."""
+
+    status: int
+
+    def __aiter__(self) -> "Chunks":
+        """Itself."""
+        ...
+
+    async def __anext__(self) -> bytes:
+        """The next part, never empty."""
+        ...
+
+    def close(self) -> None:
+        """Ends what makes the parts, if there are more to come."""
+        ...
+
+
+@dataclass(slots=True)
+class StreamReply:
+    """An answer with status 200 whose body is sent as it comes. It has to be closed."""
+
+    chunks: Chunks
+    content_type: bytes
+    headers: list[tuple[bytes, bytes]] = field(default_factory=list)
+
+
+Handler = Callable[[Request], Awaitable[Reply | StreamReply]]
 
 
 Headers = list[tuple[bytes, bytes]]
@@ -154,6 +181,24 @@ def headers_of(reply: Reply, request_id: str) -> Headers:
         (b"x-request-id", request_id.encode()),
         *reply.headers,
     ]
+
+
+def stream_headers_of(reply: StreamReply, request_id: str) -> Headers:
+    """All headers of an answer that comes in parts, but how it is framed."""
+    return [
+        (b"content-type", reply.content_type),
+        (b"x-request-id", request_id.encode()),
+        *reply.headers,
+    ]
+
+
+CHUNKED = (b"transfer-encoding", b"chunked")
+LAST_CHUNK = b"0\r\n\r\n"
+
+
+def chunk_of(part: bytes) -> bytes:
+    """A part of a body in the chunked coding of HTTP/1.1."""
+    return b"%x\r\n%b\r\n" % (len(part), part)
 
 
 def head_of(status: int, headers: Headers) -> bytes:

@@ -13,7 +13,7 @@ ASGI, and its answer leaves in one write. Everything else goes to the parser and
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from http import HTTPStatus
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import unquote
@@ -28,7 +28,17 @@ from uvicorn.protocols.http.httptools_impl import (
 
 from gateway.http.body import HttpLimits
 from gateway.http.connections import Connections, Waits, peer_of
-from gateway.http.messages import Headers, Reply, head_of, headers_of
+from gateway.http.messages import (
+    CHUNKED,
+    LAST_CHUNK,
+    Headers,
+    Reply,
+    StreamReply,
+    chunk_of,
+    head_of,
+    headers_of,
+    stream_headers_of,
+)
 from gateway.http.plain_post import PlainHead, PlainPost, plain_head
 from gateway.request_context import new_request_id
 
@@ -73,8 +83,16 @@ class LoadShedder(Protocol):
 class PostHandler(Protocol):
     """Answers plain POST requests; the application is one."""
 
-    async def answer_post(self, post: PlainPost, send: Callable[[Reply, str], None]) -> None:
-        """Calls ``send`` once, with the reply and the request's id; not if the caller is gone."""
+    async def answer_post(
+        self,
+        post: PlainPost,
+        send: Callable[[Reply, str], None],
+        stream: Callable[[StreamReply, str], Awaitable[None]],
+    ) -> None:
+        """Calls ``send`` or ``stream`` once, with the reply and the request's id.
+
+        Neither if the caller is gone.
+        """
         ...
 
 
@@ -121,24 +139,24 @@ def bounded_protocol(
 
 
 class _Cycle(RequestResponseCycle):
-    """One request through ASGI, and its answer, which goes out in a single write.
+    """One request through ASGI, and its answer, which goes out in a single write if it is whole.
 
     uvicorn writes head and body apart; two system calls for an answer of a few hundred bytes are a
     third of what such a request costs here.
     """
 
-    _head = b""
+    _status = int(HTTPStatus.OK)
+    _headers: Headers
+    _is_chunked: bool | None = None  # not known yet
     write: Callable[[bytes], None]
     end: Callable[[], None]  # ends the connection, once the answer is out
 
     async def send(self, message: ASGISendEvent) -> None:
-        """ASGI's ``send``: keeps the head until the body is there; the body comes whole."""
+        """ASGI's ``send``: keeps the head until the body, or its first part, is there."""
         if message["type"] == "http.response.start":
             self.response_started = True
             self.waiting_for_100_continue = False
-            headers = list(message["headers"])
-            self.keep_alive = _settled(headers, keep_alive=self.keep_alive)
-            self._head = head_of(message["status"], headers)
+            self._status, self._headers = message["status"], list(message["headers"])
             return
         if message["type"] != "http.response.body" or self.response_complete:
             raise RuntimeError(f"{message['type']} is not expected here")
@@ -147,7 +165,23 @@ class _Cycle(RequestResponseCycle):
         if self.disconnected:
             return
         body = b"" if self.scope["method"] == "HEAD" else message["body"]
-        self._finish(self._head + body)
+        self._write(body, is_last=not message.get("more_body", False))
+
+    def _write(self, body: bytes, *, is_last: bool) -> None:
+        head = b""
+        if self._is_chunked is None:
+            # To a caller who speaks HTTP/1.0, the end of the connection is the end of the body.
+            self._is_chunked = not is_last and self.scope["http_version"] != "1.0"
+            if self._is_chunked:
+                self._headers.append(CHUNKED)
+            self.keep_alive = _settled(self._headers, keep_alive=self.keep_alive)
+            head = head_of(self._status, self._headers)
+        if self._is_chunked:
+            body = (chunk_of(body) if body else b"") + (LAST_CHUNK if is_last else b"")
+        if is_last:
+            self._finish(head + body)
+        else:
+            self.write(head + body)
 
     def refuse(self, answer: bytes) -> None:
         """Sends a complete answer without asking the application; never to a HEAD."""
@@ -203,7 +237,7 @@ class _Exchange:
     async def run(self) -> None:
         """Has the application answer. Ends the connection if it fails to."""
         try:
-            await self._connection.post_handler.answer_post(self._post, self._send)
+            await self._connection.post_handler.answer_post(self._post, self._send, self._stream)
         except Exception:
             log.exception("a bug: a reply could not be sent")
             self._connection.transport.close()
@@ -214,6 +248,25 @@ class _Exchange:
         headers = headers_of(reply, request_id)
         self.keep_alive = _settled(headers, keep_alive=self.keep_alive)
         self._connection.write(head_of(reply.status, headers) + reply.body)
+        self._finish()
+
+    async def _stream(self, reply: StreamReply, request_id: str) -> None:
+        if self.disconnected:
+            return
+        connection = self._connection
+        headers = [*stream_headers_of(reply, request_id), CHUNKED]
+        self.keep_alive = _settled(headers, keep_alive=self.keep_alive)
+        connection.write(head_of(HTTPStatus.OK, headers))
+        async for part in reply.chunks:
+            if connection.flow.write_paused:
+                await connection.flow.drain()
+            if connection.transport.is_closing():
+                return
+            connection.write(chunk_of(part))
+        connection.write(LAST_CHUNK)
+        self._finish()
+
+    def _finish(self) -> None:
         self.response_complete = True
         if not self.keep_alive:
             self._connection.end()
@@ -403,6 +456,7 @@ class _BoundedProtocol(HttpToolsProtocol):
         self.scope["path"] = unquote(path) if "%" in path else path
         self.scope["raw_path"] = url.path
         self.scope["query_string"] = url.query or b""
+        self.scope["http_version"] = self.parser.get_http_version()
         before, app = self.cycle, self.app
         self.cycle = _Cycle(
             scope=self.scope,

@@ -36,6 +36,12 @@ class AnsweredRequest:
     values: NDArray[np.float32]
     tokenise: float  # seconds
     seconds: float  # tokenise + wait + infer
+    written: int = 0  # tokens of a text that was written; then ``seconds`` are of all of it
+
+    @property
+    def compared_seconds(self) -> float:
+        """What versions are compared by; see ``measures.folding``."""
+        return self.seconds / max(1, self.written)
 
 
 @dataclass(slots=True)
@@ -61,6 +67,7 @@ class Attempt:
     failure: GatewayError | None = None
     observed: Observed | None = None  # of the call and its answer; None for the call's alone
     answers: dict[str, list[float | str]] | None = None  # counted of them like features of rows
+    stages: tuple[float, float] | None = None  # wait and infer, seconds, where there is no job
 
 
 def event_of(
@@ -87,6 +94,8 @@ def event_of(
     wait = infer = 0.0
     if job is not None:
         wait, infer = job.times
+    elif attempt.stages is not None:
+        wait, infer = attempt.stages
     if total is None:
         total = attempt.tokenise + wait + infer
     return PredictionEvent(

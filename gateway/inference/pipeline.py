@@ -11,6 +11,7 @@ shadow.
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from http import HTTPStatus
 from time import monotonic
 from typing import Protocol
@@ -24,7 +25,13 @@ from contracts.events import PredictionEvent, TextRecord
 from gateway.admission.controller import AdmissionController
 from gateway.batching.batcher import Batcher
 from gateway.calls import Answer, Call
-from gateway.errors import CLIENT_GONE_STATUS, GatewayError, TooLargeError, forget_frames
+from gateway.errors import (
+    CLIENT_GONE_STATUS,
+    GatewayError,
+    InvalidInputError,
+    TooLargeError,
+    forget_frames,
+)
 from gateway.events.buffer import Recorder
 from gateway.inference.attempt import AnsweredRequest, Attempt, event_of
 from gateway.inference.encoding import Encoding
@@ -67,6 +74,17 @@ class Mirror(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A call that was admitted: how it is served, its first attempt, and the tokens it holds."""
+
+    serving: Serving
+    routes: EndpointRoutes
+    batcher: Batcher
+    attempt: Attempt
+    tokens: int
+
+
 class Pipeline:
     """Answers the calls of one process. It is the ``Predictor`` of every dialect.
 
@@ -107,6 +125,18 @@ class Pipeline:
 
     async def predict(self, call: Call) -> Answer:
         """Answers a call as a whole, its texts in order; raises a ``GatewayError`` otherwise."""
+        begun = await self.begin(call)
+        try:
+            return await self._answer(begun.serving, begun.routes, begun.batcher, begun.attempt)
+        finally:
+            self.leave(begun)
+
+    async def begin(self, call: Call) -> Begun:
+        """Admits and encodes a call; ``leave`` has to follow.
+
+        Raises:
+            GatewayError: it is refused.
+        """
         began = monotonic()
         # Kept to the end of the call, even if another snapshot is swapped in meanwhile.
         serving = self._endpoints.serving
@@ -123,11 +153,16 @@ class Pipeline:
                     call = msgspec.structs.replace(call, unk_words=True)
                 attempt = await self._attempt(target, call, _code_deadline(routes, target, call))
                 encoded = attempt.encoded
-                if not call.truncate:
-                    _refuse_truncated(encoded, target.model.manifest.tokenizer.max_tokens)
+                longest = target.model.manifest.tokenizer.max_tokens
+                written = 0 if call.sampling is None else call.sampling.most
+                if written:
+                    _refuse_without_room(encoded, written, longest)
+                elif not call.truncate:
+                    _refuse_truncated(encoded, longest)
                 tokens = sum(encoded.tokens)
                 if attempt.failure is None:
                     batcher.learn_length(attempt.call.characters(), tokens)
+                tokens += written
                 if attempt.failure is not None and monotonic() >= call.deadline:
                     tokens = 0  # the version has failed, and it is too late for another
                 else:
@@ -135,15 +170,21 @@ class Pipeline:
             except (Exception, asyncio.CancelledError) as error:
                 self._admission.refused_call(call, error)
                 raise
-            try:
-                attempt.queue = max(0.0, began - call.started)
-                return await self._answer(serving, routes, batcher, attempt)
-            finally:
-                self._admission.release(call, tokens)
-        finally:
-            self._running -= 1
-            if self._all_answered is not None and self._running == 0:
-                self._all_answered.set()
+        except BaseException:
+            self._ended()
+            raise
+        attempt.queue = max(0.0, began - call.started)
+        return Begun(serving, routes, batcher, attempt, tokens)
+
+    def leave(self, begun: Begun) -> None:
+        """A call has been answered or has failed: its tokens are free again."""
+        self._admission.release(begun.attempt.call, begun.tokens)
+        self._ended()
+
+    def _ended(self) -> None:
+        self._running -= 1
+        if self._all_answered is not None and self._running == 0:
+            self._all_answered.set()
 
     def tokens_in_flight(self) -> dict[str, int]:
         """Tokens in flight: of every served endpoint, even if 0, and of any other that has some."""
@@ -209,7 +250,7 @@ class Pipeline:
     ) -> Answer:
         """Tries the version. If it fails and there is a fallback, tries the fallback, once."""
         call = attempt.call
-        fallback = self._fallback(serving, routes, attempt)
+        fallback = self.fallback(serving, routes, attempt)
         deadline = call.deadline
         if fallback is not None:
             usual = _usual_seconds(fallback[1], call.endpoint, attempt.encoded.tokens)
@@ -221,20 +262,20 @@ class Pipeline:
             if self._own is not None:
                 values = await self._own.finish(attempt, values, deadline)
         except asyncio.CancelledError:
-            self._record_failure(attempt, CLIENT_GONE_STATUS, answered=True)
+            self.record_failure(attempt, CLIENT_GONE_STATUS, answered=True)
             raise
         except Exception as error:
             # An error that is no GatewayError is a bug: ``gateway.app`` logs it and answers 500.
             if fallback is None or monotonic() >= call.deadline:
-                self._record_failure(attempt, _status(error), answered=True)
+                self.record_failure(attempt, _status(error), answered=True)
                 raise
             target, batcher = fallback
-            second = await self._second_attempt(attempt, target, error)
+            second = await self.second_attempt(attempt, target, error)
             forget_frames(error)
         else:
             answer = self._record_answer(attempt, values)
             if routes.shadow is not None:
-                self._offer_mirror(serving, routes, routes.shadow, attempt, values)
+                self._offer_mirror(serving, routes, attempt, values)
             return answer
         return await self._answer(serving, routes, batcher, second)
 
@@ -276,7 +317,7 @@ class Pipeline:
         manifest = model.manifest
         records = answered_records(encoded, manifest.task, values, manifest.labels)
         attempt.answers = model.head.observed(values)
-        event = self._record(attempt, int(HTTPStatus.OK), records, answered=True)
+        event = self.record(attempt, int(HTTPStatus.OK), records, answered=True)
         return Answer(
             task=manifest.task,
             ref=model.ref,
@@ -291,9 +332,10 @@ class Pipeline:
             ranges=model.ranges,
         )
 
-    def _record(
+    def record(
         self, attempt: Attempt, status: int, records: list[TextRecord], *, answered: bool
     ) -> PredictionEvent:
+        """Records how an attempt has ended; ``answered``: with what its caller gets."""
         total = max(0.0, monotonic() - attempt.call.started)
         event = event_of(attempt, status, records, answered=answered, total=total)
         self._recorder.attempt(event)
@@ -306,7 +348,6 @@ class Pipeline:
         self,
         serving: Serving,
         routes: EndpointRoutes,
-        shadow: Shadow,
         attempt: Attempt,
         values: NDArray[np.float32],
     ) -> None:
@@ -329,12 +370,19 @@ class Pipeline:
             attempt.tokenise,
             seconds,
         )
-        timeout = routes.endpoint.spec.limits.timeout_seconds
-        self._mirror.offer(shadow, answered, serving.batchers, timeout)
+        self.offer_mirror(serving, routes, answered)
+
+    def offer_mirror(
+        self, serving: Serving, routes: EndpointRoutes, answered: AnsweredRequest
+    ) -> None:
+        """Offers the mirror what stable has answered, where the endpoint has a shadow."""
+        if self._mirror is not None and routes.shadow is not None:
+            timeout = routes.endpoint.spec.limits.timeout_seconds
+            self._mirror.offer(routes.shadow, answered, serving.batchers, timeout)
 
     # The fallback for a version that fails during a rollout.
 
-    def _fallback(
+    def fallback(
         self, serving: Serving, routes: EndpointRoutes, attempt: Attempt
     ) -> tuple[RouteTarget, Batcher] | None:
         """The version to try if this attempt fails. None for no fallback, or no Triton for it."""
@@ -346,7 +394,7 @@ class Pipeline:
             return None
         return target, batcher
 
-    async def _second_attempt(
+    async def second_attempt(
         self, attempt: Attempt, target: RouteTarget, error: Exception
     ) -> Attempt:
         """Records the failed attempt and makes one at the same call on the fallback version.
@@ -363,17 +411,18 @@ class Pipeline:
             try:
                 second = await self._attempt(target, call, call.deadline)
             except asyncio.CancelledError:
-                self._record_failure(attempt, CLIENT_GONE_STATUS, answered=True)
+                self.record_failure(attempt, CLIENT_GONE_STATUS, answered=True)
                 raise
             except GatewayError:
-                self._record_failure(attempt, _status(error), answered=True)
+                self.record_failure(attempt, _status(error), answered=True)
                 raise error from None
-        self._record_failure(attempt, _status(error), answered=False)
+        self.record_failure(attempt, _status(error), answered=False)
         second.queue, second.repeated = attempt.queue, True
         return second
 
-    def _record_failure(self, attempt: Attempt, status: int, *, answered: bool) -> None:
-        self._record(attempt, status, unanswered_records(attempt.encoded), answered=answered)
+    def record_failure(self, attempt: Attempt, status: int, *, answered: bool) -> None:
+        """Records an attempt that gave no answer; see ``record``."""
+        self.record(attempt, status, unanswered_records(attempt.encoded), answered=answered)
 
 
 def _code_deadline(routes: EndpointRoutes, target: RouteTarget, call: Call) -> float:
@@ -430,6 +479,25 @@ def _refuse_truncated(encoded: Encoded, most: int) -> None:
         raise TooLargeError(
             f"Text {truncated.index(True)} has more than the {most} tokens that the model "
             "takes, special tokens included: shorten it, or allow that it is truncated."
+        )
+
+
+def _refuse_without_room(encoded: Encoded, more: int, most: int) -> None:
+    """Refuses a prompt after which there is no room for what should be written.
+
+    Raises:
+        InvalidInputError: prompt and text are longer than the model takes.
+    """
+    tokens = sum(encoded.tokens)
+    if any(encoded.truncated):
+        raise InvalidInputError(
+            f"prompt: it has more than the {most} tokens that the model takes, prompt and text "
+            "together."
+        )
+    if tokens + more > most:
+        raise InvalidInputError(
+            f"max_tokens: the prompt has {tokens} tokens, and with {more} more there are more than "
+            f"the {most} that the model takes; {most - tokens} are left."
         )
 
 

@@ -20,6 +20,7 @@ from gateway.errors import GatewayError
 from gateway.events.buffer import Recorder
 from gateway.inference.attempt import AnsweredRequest, Attempt, event_of
 from gateway.inference.encoding import encode
+from gateway.inference.generation import write_again
 from gateway.inference.own_code import OwnCode
 from gateway.mirroring.kept_pairs import KeptPairs
 from gateway.packages import ServedModel
@@ -68,10 +69,13 @@ class MirroredRequests:
             deadline = monotonic() + timeout_seconds
             if not model.encodes_like(answered.model):
                 await self._encode(attempt, deadline)
-            attempt.job = batcher.submit(attempt.encoded, call.endpoint, deadline)
-            values = await attempt.job.future
-            if self._own is not None:
-                values = await self._own.finish(attempt, values, deadline)
+            if call.sampling is not None:
+                values = await write_again(batcher, attempt, call.sampling, deadline)
+            else:
+                attempt.job = batcher.submit(attempt.encoded, call.endpoint, deadline)
+                values = await attempt.job.future
+                if self._own is not None:
+                    values = await self._own.finish(attempt, values, deadline)
             texts = answered_records(attempt.encoded, model.task, values, model.manifest.labels)
             attempt.answers = model.head.observed(values)
             pairing = pair(
@@ -79,7 +83,7 @@ class MirroredRequests:
                 answered.values,
                 model,
                 values,
-                answered.seconds,
+                answered.compared_seconds,
                 encoded=(answered.encoded, attempt.encoded),
             )
         except GatewayError as error:

@@ -261,7 +261,10 @@ class Shadows:
         # Counted by stable's tokeniser, rows may be longer than the candidate takes.
         longest = batcher.model.buckets[-1]
         rows = [min(count, longest) for count in mirrored.answered.encoded.tokens]
-        self._engines.take(package, batcher.work_seconds(rows), _instances(batcher))
+        seconds = batcher.work_seconds(rows)
+        if mirrored.answered.written:  # it has a row for as long as stable's text had one
+            seconds = mirrored.answered.seconds
+        self._engines.take(package, seconds, _instances(batcher))
         self._metrics.shadow_sent(mirrored.answered.call.endpoint)
         task = asyncio.get_running_loop().create_task(self._run(mirrored, batcher), name="shadow")
         self._tasks[task] = package

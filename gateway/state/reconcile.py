@@ -329,7 +329,8 @@ class Reconciler:
             batcher.wake()
 
         model = batcher.model
-        batcher.connect(self._fleet.replicas(model.name, model.manifest.instances, on_change))
+        instances = model.manifest.instances * model.at_once
+        batcher.connect(self._fleet.replicas(model.name, instances, on_change))
 
     def _resize(self) -> None:
         """Tells batchers how many batches each Triton runs at once, as its loader reports it."""
@@ -339,7 +340,8 @@ class Reconciler:
                 name, batcher = loaded.ref.triton_model, self._batchers.get(loaded.ref.package)
                 if batcher is None or not loaded.instances:
                     continue
-                if self._fleet.resize(report.triton_grpc, name, loaded.instances, now):
+                instances = loaded.instances * batcher.model.at_once
+                if self._fleet.resize(report.triton_grpc, name, instances, now):
                     batcher.wake()
 
     def _seed(self) -> None:

@@ -127,6 +127,8 @@ class Head(ABC):
         probabilities: whether values are probabilities, which users' own code must leave so.
         by_tokens: of heads of rank 3, whether users' own code may change values of tokens.
         reads_rows: whether it reads rows of a table, and no texts.
+        generates: whether it writes text, token by token, on routes of its own; then nothing is
+            batched here.
     """
 
     task: ClassVar[Task]
@@ -140,6 +142,7 @@ class Head(ABC):
     probabilities: ClassVar[bool] = False
     by_tokens: ClassVar[bool] = False
     reads_rows: ClassVar[bool] = False
+    generates: ClassVar[bool] = False
 
     @property
     def rank(self) -> int:

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from contracts.tasks import HEADS_GROUP, Task, installed
 from preprocess.tasks.classification import TextClassification
 from preprocess.tasks.embedding import TextEmbedding
+from preprocess.tasks.generation import TextGeneration
 from preprocess.tasks.head import Head
 from preprocess.tasks.hybrid import HybridEmbedding
 from preprocess.tasks.question_answering import QuestionAnswering
@@ -33,6 +34,7 @@ HEADS: Mapping[Task, Head] = MappingProxyType(
                 QuestionAnswering(),
                 TabularClassification(),
                 TabularRegression(),
+                TextGeneration(),
             )
         },
         **{task: kind() for task, kind in installed(HEADS_GROUP).items()},

@@ -81,6 +81,7 @@ class Form:
         pairs: whether evaluation texts may be pairs.
         agreement: what is counted beside differences.
         sentence_transformers: whether that library loads its folders with ``modules.json``.
+        generates: whether it writes text, token by token.
         scaled: whether differences are divided by the mean length of the original's vectors.
         limits: what each figure of a precision is held to.
     """
@@ -103,6 +104,7 @@ class Form:
     regressions: bool = True
     pairs: bool = True
     scaled: bool = False
+    generates: bool = False
 
 
 # Of probabilities of tokens. A text has hundreds of them, so that the largest difference is of the
@@ -125,6 +127,20 @@ _CLASSIFIED: Limits = {
 _CLASSIFIER = "AutoModelForSequenceClassification"
 FORMS: Mapping[Task, Form] = MappingProxyType(
     {
+        # Before embeddings, for whose encoders such an architecture could be taken as well.
+        # Differences are of the probabilities of tokens; equal labels, of whole texts.
+        Task.TEXT_GENERATION: Form(
+            loader="AutoModelForCausalLM",
+            exported="logits",
+            architecture=("LMHeadModel", "ForCausalLM"),
+            outputs=("logits",),
+            limits={Precision.FP32: {**_EXACT, "min_equal_labels": 0.98}},
+            agreement=Agreement.EQUAL_LABELS,
+            telling=frozenset(),
+            has_labels=False,
+            pairs=False,
+            generates=True,
+        ),
         Task.TEXT_CLASSIFICATION: Form(
             loader=_CLASSIFIER,
             exported="logits",

@@ -16,7 +16,7 @@ from contracts.manifest import (
 )
 from contracts.tensors import TensorSpec
 from registry.packages.store import digest
-from registry.packages.triton_config import render
+from registry.packages.triton_config import render, render_generation
 
 FILES = (MODEL_ONNX, TOKENIZER, CONFIG_PYTHON, CONFIG_ONNXRUNTIME)
 
@@ -48,13 +48,20 @@ def write_configs(
     (folder / CONFIG_ONNXRUNTIME).write_text(native, encoding="utf-8")
 
 
+def write_generation_config(folder: Path, *, context: int, rows: int, threads: int) -> None:
+    """Writes Triton's configuration of a model that generates: for the Python backend alone."""
+    made = render_generation(context=context, rows=rows, threads=threads)
+    (folder / CONFIG_PYTHON).write_text(made, encoding="utf-8")
+
+
 def proofs(folder: Path) -> dict[str, PackageFile]:
     """Digest and size of each of the package's files; raises ``FileNotFoundError``.
 
-    A model of tables has no tokeniser, and few versions bring code.
+    A model of tables has no tokeniser, one that writes no configuration of the native backend, and
+    few versions bring code.
     """
     return {
         name: PackageFile(sha256=digest(folder / name), bytes=(folder / name).stat().st_size)
         for name in (*FILES, CODE)
-        if name not in (TOKENIZER, CODE) or (folder / name).exists()
+        if name not in (TOKENIZER, CODE, CONFIG_ONNXRUNTIME) or (folder / name).exists()
     }

@@ -13,22 +13,31 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from contracts.endpoint import Phase
-from contracts.manifest import CODE, MODEL_ONNX, TOKENIZER, Manifest
+from contracts.endpoint import Phase, Precision
+from contracts.manifest import CODE, MODEL_ONNX, TOKENIZER, GenerationSpec, Manifest
 from contracts.model import ModelRef
 from contracts.profile import ReferenceProfile
-from contracts.tasks import ENGINE_OUTPUT
-from contracts.tensors import TensorSpec
+from contracts.tasks import ENGINE_OUTPUT, INPUT_IDS
+from contracts.tensors import Datatype, TensorSpec
+from measures.profile import reference_profile
 from preprocess.model_code import archive
+from preprocess.observe import unanswered
 from preprocess.tasks import HEADS, SecondText
+from preprocess.tasks.generation import FINISHES
 from registry.conversions.messages import ConversionRequest, Signature
 from registry.convert import tables, texts, tokeniser
 from registry.convert.download import Downloaded, fetch, lineage, recognised
 from registry.convert.errors import VersionError
 from registry.convert.flavours import Original
 from registry.convert.forms import FORMS, Agreement
-from registry.convert.graph import engine_form
-from registry.convert.package import created_by, proofs, write_configs
+from registry.convert.graph import decoder, engine_form
+from registry.convert.package import (
+    created_by,
+    proofs,
+    write_configs,
+    write_generation_config,
+)
+from registry.convert.parity import continuations
 from registry.convert.parity.choose import Chosen, Trial, choose
 from registry.convert.parity.engine import Engine, Texts, encode
 from registry.convert.parity.profiling import profile_of
@@ -67,6 +76,8 @@ def convert(
     downloaded = recognised(fetched, request)
     original = downloaded.original
     report(Phase.CONVERTING, f"preparing the {original.flavour} model")
+    if FORMS[original.task].generates:
+        return _convert_decoder(request, downloaded, work, store, report)
     model, built, answers = _prepare(request, original, work)
     inputs = engine_form.inputs_of(model)
     evaluation = _evaluation(downloaded)
@@ -157,6 +168,116 @@ def _package(
         lineage=lineage(request, downloaded.version, downloaded.run),
         created_by=created_by(),
     )
+
+
+def _convert_decoder(
+    request: ConversionRequest,
+    downloaded: Downloaded,
+    work: Path,
+    store: PackageStore,
+    report: Report,
+) -> ModelRef:
+    """The same of a model that writes text: another graph, another proof."""
+    original, serving = downloaded.original, request.serving
+    if downloaded.code is not None:
+        raise VersionError(
+            f"it brings {archive.FOLDER}/{archive.MODULE}.py, which goes with models that read "
+            f"texts, and not with {original.task}"
+        )
+    if serving.precision not in (Precision.AUTO, Precision.FP32):
+        raise VersionError(f"{original.task} is served in fp32, and not in {serving.precision}")
+    model, built, write = _prepare_decoder(request, original, work)
+    signature = Signature(task=original.task, labels=FINISHES)
+    if request.stable is not None and (broken := request.stable.broken_by(signature)):
+        raise VersionError(broken)
+    evaluation = downloaded.evaluation.single()
+    compared = evaluation.thinned(continuations.PROMPTS)
+    stops = decoder.stop_ids(original)
+    most = min(continuations.MOST_TOKENS, built.spec.max_tokens // 2)
+    longest = min(continuations.LONGEST_PROMPT, built.spec.max_tokens - most)
+    prompts = [ids[:longest] for ids in built.encoder.encode(compared.texts).ids]
+    report(Phase.VERIFYING, f"comparing with the original after {len(prompts)} prompts")
+    parity = continuations.proved(
+        continuations.Decoder(model, threads=request.threads),
+        prompts,
+        stops,
+        write(prompts, stops, most),
+        reference=original.flavour if original.onnx is None else "onnx-fp32",
+        most=most,
+    )
+    report(Phase.PUBLISHING, "publishing the fp32 package")
+    folder = work / "package"
+    folder.mkdir(parents=True, exist_ok=True)
+    onnx.save(model, str(folder / MODEL_ONNX))
+    (folder / TOKENIZER).write_bytes(built.data)
+    write_generation_config(
+        folder,
+        context=built.spec.max_tokens,
+        rows=serving.max_batch_size,
+        threads=request.threads,
+    )
+    records = unanswered(built.encoder.encode(evaluation.texts))
+    manifest = Manifest(
+        model=request.model,
+        version=request.version,
+        task=original.task,
+        labels=FINISHES,
+        precision=Precision.FP32,
+        max_batch_size=serving.max_batch_size,
+        length_buckets=built.buckets,
+        tokenizer=built.spec,
+        inputs=(TensorSpec(name=INPUT_IDS, datatype=Datatype.INT64, shape=(-1, -1)),),
+        outputs=(ENGINE_OUTPUT[original.task],),
+        files=proofs(folder),
+        profile=reference_profile(records, source=evaluation.source),
+        parity=parity,
+        generation=GenerationSpec(stop_ids=stops),
+        lineage=lineage(request, downloaded.version, downloaded.run),
+        created_by=created_by(),
+    )
+    return store.publish(folder, manifest)
+
+
+_Write = Callable[[list[list[int]], tuple[int, ...], int], tuple[list[list[int]], Floats]]
+
+
+def _prepare_decoder(
+    request: ConversionRequest, original: Original, work: Path
+) -> tuple[onnx.ModelProto, tokeniser.Tokeniser, _Write]:
+    """The graph, the tokeniser, and what has the original write after prompts."""
+    if original.onnx is not None:
+        model = decoder.registered(original.onnx)
+        alone = continuations.Decoder(model, threads=request.threads)
+
+        def by_graph(
+            prompts: list[list[int]], stops: tuple[int, ...], most: int
+        ) -> tuple[list[list[int]], Floats]:
+            found = [alone.writes(prompt, stops, most=most) for prompt in prompts]
+            return [tokens for tokens, _ in found], np.stack([first for _, first in found])
+
+        return model, tokeniser.build(original, request.serving), by_graph
+
+    # Imported here for the same reason as in ``_prepare``.
+    from registry.convert.graph import export  # noqa: PLC0415
+
+    loaded = export.load(
+        original,
+        threads=request.threads,
+        allow_remote_code=request.allow_remote_code,
+        allow_pickle=request.allow_pickle,
+    )
+    fast = None
+    if not (original.tokenizer / TOKENIZER).is_file():
+        fast = export.fast_tokenizer(loaded)
+    path = work / "exported.onnx"
+    decoder.to_onnx(loaded, path)
+
+    def by_original(
+        prompts: list[list[int]], stops: tuple[int, ...], most: int
+    ) -> tuple[list[list[int]], Floats]:
+        return decoder.written(loaded, prompts, stops, most=most)
+
+    return engine_form.load(path), tokeniser.build(original, request.serving, fast), by_original
 
 
 _Answers = Callable[[texts.EvaluationTexts], tuple[Floats, str]]

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from contracts.endpoint import ModelEndpoint
 from contracts.loading import CostPoint, LoadedModel, LoaderReport, LoadFailure
-from contracts.manifest import MANIFEST, Manifest
+from contracts.manifest import CONFIG_ONNXRUNTIME, MANIFEST, Manifest
 from contracts.model import ModelRef
 from registry import metrics
 from registry.errors import (
@@ -338,7 +338,7 @@ class Loader:
                 first = self._sizing.first(
                     want, manifest, self._measured.get(name), on_gpu=self._on_gpu
                 )
-                running = await self._place_and_load(want, package, first)
+                running = await self._place_and_load(want, package, manifest, first)
             known = self._measured.get(name)
             running, costs = await self._sizing.settle(want, running, package, manifest, known)
         except TritonUnavailableError as error:
@@ -405,11 +405,16 @@ class Loader:
         else:
             self._record_loaded(want, settled, costs)
 
-    async def _place_and_load(self, want: Want, package: Path, split: Split) -> Running:
+    async def _place_and_load(
+        self, want: Want, package: Path, manifest: Manifest, split: Split
+    ) -> Running:
         """Loads by the first backend that this Triton has; returns how it is run."""
         name = want.ref.triton_model
         self._write_ledger(self._ledger.placed(want.ref))
+        is_free = CONFIG_ONNXRUNTIME in manifest.files  # to be run by either
         backends = (self._backend,) if self._backend else self._options.backends
+        if not is_free:
+            backends = (BACKEND_PYTHON,)
         for position, backend in enumerate(backends, start=1):
             place = self._placement.place
             overrides = await asyncio.to_thread(place, name, package, backend, split)
@@ -419,7 +424,8 @@ class Loader:
                 if position == len(backends):
                     raise
             else:
-                self._backend = backend
+                if is_free:
+                    self._backend = backend
                 break
         running = await self._sizing.running(name)
         self._learn((running,))

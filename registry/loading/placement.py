@@ -69,8 +69,8 @@ class SharedRepository:
         version.mkdir(parents=True)
         (aside / _CONFIG).write_text(_config(package, backend, split), encoding="utf-8")
         _link(package / MODEL_ONNX, version / MODEL_ONNX)
-        if backend == triton_config.BACKEND_PYTHON:
-            shutil.copyfile(python_model(), version / triton_config.MODEL_PY)
+        for file, source in _scripts(package, backend).items():
+            shutil.copyfile(source, version / file)
         self.remove(name)
         aside.rename(self._folder / name)
         return {}
@@ -99,9 +99,8 @@ class UploadedFiles:
             "config": triton_config.as_json(config),
             f"{folder}/{MODEL_ONNX}": (package / MODEL_ONNX).read_bytes(),
         }
-        if backend == triton_config.BACKEND_PYTHON:
-            model = python_model().read_bytes()
-            overrides[f"{folder}/{triton_config.MODEL_PY}"] = model
+        for file, source in _scripts(package, backend).items():
+            overrides[f"{folder}/{file}"] = source.read_bytes()
         return overrides
 
     def resize(self, name: str, package: Path, backend: str, split: Split) -> Overrides:
@@ -112,16 +111,27 @@ class UploadedFiles:
         """Nothing was left: Triton removes what it was sent."""
 
 
-def python_model() -> Path:
-    """``model.py`` of the Python-backend model that runs ONNX Runtime.
+def python_model(name: str = "python_model") -> Path:
+    """``model.py`` of a Python-backend model; the usual one runs ONNX Runtime on batches.
 
     It is data of the folder ``triton/``, which the wheel ships beside this module.
     """
     for folder in (_HERE / "triton_files", _HERE.parents[1] / "triton"):
-        path = folder / "python_model" / "model.py"
+        path = folder / name / "model.py"
         if path.is_file():
             return path
     raise FileNotFoundError("Triton's model.py is missing here; install headrace again")
+
+
+def _scripts(package: Path, backend: str) -> dict[str, Path]:
+    """What the Python backend runs, by the names that it has beside the graph."""
+    if backend != triton_config.BACKEND_PYTHON:
+        return {}
+    batches = python_model()
+    if not triton_config.generates((package / CONFIG_PYTHON).read_text(encoding="utf-8")):
+        return {triton_config.MODEL_PY: batches}
+    generating = python_model("generation_model")
+    return {triton_config.MODEL_PY: generating, "python_model.py": batches}
 
 
 def _config(package: Path, backend: str, split: Split) -> str:

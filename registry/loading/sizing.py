@@ -148,6 +148,10 @@ class Sizing:
         return split if splits.suits(split, self._cores, self._asked(want)) else None
 
     def _candidates(self, want: Want, manifest: Manifest) -> tuple[Split, ...]:
+        if manifest.generation:
+            # Copies can't step together what is in one of them, so there is one.
+            copies = self._asked(want) or 1
+            return (Split(copies, max(1, self._cores // copies)),)
         graph = manifest.files.get(MODEL_ONNX)
         most = splits.most_copies(graph.bytes if graph else 0, self._memory_bytes)
         return splits.candidates(self._cores, most, self._asked(want))

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from tritonclient.grpc import model_config_pb2, service_pb2, service_pb2_grpc
 
 from contracts.loading import CONTROL_KEY
+from contracts.tasks import MAX_TOKENS
 from registry.errors import (
     BackendMissingError,
     ModelProcessGoneError,
@@ -84,6 +85,8 @@ class Triton(Protocol):
 
     async def infer(self, name: str, inputs: Mapping[str, NDArray[np.number]]) -> tuple[int, int]:
         """Runs one batch; returns how many rows came back, and how many bytes.
+
+        Of a model that generates (with ``max_tokens``) it is one prompt, and a row is a response.
 
         Raises:
             TritonRefusedError: the model failed.
@@ -176,9 +179,26 @@ class GrpcTriton:
             datatype = _DATATYPES[array.dtype.name]
             request.inputs.add(name=key, datatype=datatype, shape=array.shape)
             request.raw_input_contents.append(array.tobytes())
+        if MAX_TOKENS in inputs:
+            return await self._generate(request)
         response = await self._answer(self._stub.ModelInfer, request)
         rows = min((output.shape[0] for output in response.outputs), default=0)
         return rows, sum(len(content) for content in response.raw_output_contents)
+
+    async def _generate(self, request: service_pb2.ModelInferRequest) -> tuple[int, int]:
+        """How many responses a request has, and of how many bytes."""
+        count = size = 0
+        try:
+            call = self._stub.ModelStreamInfer(iter((request,)), timeout=self._load_seconds)
+            async for part in call:
+                if part.error_message:
+                    raise self._refused(part.error_message)
+                contents = part.infer_response.raw_output_contents
+                count += bool(contents)
+                size += sum(map(len, contents))
+        except grpc.aio.AioRpcError as error:
+            raise self._translated(error) from error
+        return count, size
 
     async def close(self) -> None:
         """Closes the channel."""
@@ -211,6 +231,9 @@ class GrpcTriton:
         details = (error.details() or error.code().name).strip().rstrip(";").strip()
         if error.code() in _AWAY:
             return TritonUnavailableError(f"Triton at {self._target} does not answer: {details}")
+        return self._refused(details)
+
+    def _refused(self, details: str) -> TritonRefusedError:
         if any(sign in details for sign in _NO_BACKEND):
             return BackendMissingError(details)
         if _PROCESS_GONE in details:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from contracts.loading import CostPoint
 from contracts.manifest import Manifest
-from contracts.tasks import ATTENTION_MASK, INPUT_IDS
+from contracts.tasks import ATTENTION_MASK, INPUT_IDS, MAX_TOKENS
 from contracts.tensors import Datatype
 from registry.errors import TritonRefusedError
 
@@ -84,7 +84,9 @@ async def measure(
     started = clock()
     per_token: dict[int, float] = {}  # seconds, by bucket
     costs = []
-    for bucket, rows in points(manifest.length_buckets, manifest.max_batch_size):
+    # Prompts are read one by one, whatever is stepped together after that.
+    most = 1 if manifest.generation else manifest.max_batch_size
+    for bucket, rows in points(manifest.length_buckets, most):
         left = budget_seconds - (clock() - started)
         expected = per_token.get(bucket, 0.0) * bucket * rows
         if rows > 1 and expected * 2 > left:
@@ -148,11 +150,15 @@ def _usual_bucket(manifest: Manifest) -> int:
 def batch(manifest: Manifest, bucket: int, rows: int) -> dict[str, NDArray[np.number]]:
     """Full rows of ordinary tokens: ``[rows, bucket]`` for each of the graph's inputs.
 
-    Of a model of tables rows of zeros, ``[rows, features]``.
+    Of a model of tables rows of zeros, ``[rows, features]``. Of one that generates, one prompt
+    ``[bucket - 1]``, after which there is room for a token.
     """
     if manifest.features:
         (spec,) = manifest.inputs
         return {spec.name: np.zeros((rows, *spec.shape[1:]), np.float64)}
+    if manifest.generation:
+        ids = np.arange(bucket - 1, dtype=np.int64) % manifest.tokenizer.vocabulary
+        return {INPUT_IDS: ids, MAX_TOKENS: np.ones(1, np.int32)}
     tensors: dict[str, NDArray[np.number]] = {}
     for spec in manifest.inputs:
         dtype = np.int32 if spec.datatype is Datatype.INT32 else np.int64

@@ -10,11 +10,22 @@ from google.protobuf import json_format, text_format
 from tritonclient.grpc import model_config_pb2
 
 from contracts.manifest import MODEL_ONNX
+from contracts.tasks import (
+    ENGINE_OUTPUT,
+    INPUT_IDS,
+    MAX_TOKENS,
+    SEED,
+    STOP_IDS,
+    TEMPERATURE,
+    TOP_P,
+    Task,
+)
 from contracts.tensors import Datatype, TensorSpec
 
 MODEL_PY = "model.py"
 VERSION_FOLDER = "1"
 THREADS = "intra_op_thread_count"  # the native backend's own name; the Python model reads the same
+CONTEXT, ROWS = "context", "rows"  # that ``triton/generation_model`` reads
 BACKEND_PYTHON = "python"
 BACKEND_ONNXRUNTIME = "onnxruntime"
 
@@ -71,6 +82,43 @@ def render(
     base.dynamic_batching.max_queue_delay_microseconds = QUEUE_DELAY_MICROSECONDS
     base.dynamic_batching.default_queue_policy.max_queue_size = QUEUE_LIMIT
     return python, _text(base, backend=BACKEND_ONNXRUNTIME, filename=MODEL_ONNX)
+
+
+# Of ``triton/generation_model``: datatype, elements (-1: any number), whether it may be left out.
+_PROMPT = {
+    INPUT_IDS: (Datatype.INT64, -1, False),
+    MAX_TOKENS: (Datatype.INT32, 1, False),
+    TEMPERATURE: (Datatype.FP32, 1, True),
+    TOP_P: (Datatype.FP32, 1, True),
+    SEED: (Datatype.INT64, 1, True),
+    STOP_IDS: (Datatype.INT64, -1, True),
+}
+
+
+def render_generation(*, context: int, rows: int, threads: int) -> str:
+    """The configuration of a model that generates, which Triton's Python backend alone can run.
+
+    Args:
+        context: tokens that a prompt and what is generated may have together.
+        rows: requests that are stepped together.
+        threads: CPU threads that one step uses.
+    """
+    base = model_config_pb2.ModelConfig(max_batch_size=0)
+    base.model_transaction_policy.decoupled = True
+    for name, (datatype, count, optional) in _PROMPT.items():
+        base.input.add(name=name, data_type=_DATATYPES[datatype], dims=[count], optional=optional)
+    for name in (ENGINE_OUTPUT[Task.TEXT_GENERATION].name, "finish"):
+        base.output.add(name=name, data_type=_DATATYPES[Datatype.INT32], dims=[1])
+    base.instance_group.add(kind=model_config_pb2.ModelInstanceGroup.KIND_AUTO, count=1)
+    for name, value in ((THREADS, threads), (CONTEXT, context), (ROWS, rows)):
+        base.parameters[name].string_value = str(value)
+    return _text(base, backend=BACKEND_PYTHON, filename=MODEL_PY)
+
+
+def generates(text: str) -> bool:
+    """Whether it is the configuration of a model that generates; raises ``ParseError``."""
+    config = text_format.Parse(text, model_config_pb2.ModelConfig())
+    return bool(config.model_transaction_policy.decoupled)
 
 
 def with_split(text: str, *, copies: int, threads: int) -> str:

@@ -119,13 +119,17 @@ def _pairs(arms: Mapping[ArmKey, ArmTotals]) -> _Numbers:
             yield (key.endpoint, key.version, "differing"), arm.pairs_differing
 
 
+# Sparse vectors alone have these, and generated text.
+_OF_SOME = (Statistic.NON_ZEROS, Statistic.GENERATED_TOKENS)
+
+
 def _texts(arms: Mapping[ArmKey, ArmTotals], statistic: Statistic) -> _Histograms:
     edges = EDGES[statistic].upper
     for key, arm in arms.items():
         if statistic is Statistic.VECTOR_NORM and arm.labels and statistic not in arm.histograms:
             continue  # a classifier has no vectors
-        if statistic is Statistic.NON_ZEROS and statistic not in arm.histograms:
-            continue  # nothing is sparse
+        if statistic in _OF_SOME and statistic not in arm.histograms:
+            continue
         counts = _spread(arm.histograms.get(statistic, {}), len(edges))
         yield _slot(key), edges, counts, arm.sums.get(statistic, 0) / MICRO
 

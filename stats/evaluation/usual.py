@@ -40,8 +40,14 @@ _ACCEPTED_SECONDS = 7 * 86_400.0
 _LEARNING_DAYS = 28
 _QUIET_WINDOWS = 100
 _TOLD_BUCKETS = 8  # of topics, those that tell most
+_ANSWERS = (
+    Statistic.SCORE,
+    Statistic.VECTOR_NORM,
+    Statistic.NON_ZEROS,
+    Statistic.GENERATED_TOKENS,
+)
 _OF_ANSWERS = {
-    *(each.value for each in (Statistic.SCORE, Statistic.VECTOR_NORM, Statistic.NON_ZEROS)),
+    *(each.value for each in _ANSWERS),
     LABELS,
 }
 

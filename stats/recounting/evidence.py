@@ -232,7 +232,9 @@ def _nested(counted: Iterable[tuple[Any, Any, int]]) -> dict[Any, dict[Any, int]
 
 
 def _seconds(event: PredictionEvent) -> float:
-    return event.latency.tokenise + event.latency.wait + event.latency.infer
+    seconds = event.latency.tokenise + event.latency.wait + event.latency.infer
+    written = sum(text.generated or 0 for text in event.texts)
+    return seconds / written if written else seconds
 
 
 def _timed(evidence: list[PredictionEvent]) -> Iterator[tuple[PredictionEvent, int, int]]:

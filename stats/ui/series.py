@@ -232,7 +232,7 @@ def _outputs(version: str, table: Table) -> list[Heatmap]:
         for label in _frequent(table)
         if label in table.scores
     ]
-    for statistic, name, title in _OF_VECTORS:
+    for statistic, name, title in _OF_ANSWERS:
         counts = table.histograms.get(statistic)
         if counts is not None and counts.any():
             upper = EDGES[statistic].upper
@@ -241,9 +241,10 @@ def _outputs(version: str, table: Table) -> list[Heatmap]:
     return found
 
 
-_OF_VECTORS = (
+_OF_ANSWERS = (
     (Statistic.VECTOR_NORM, "norm", "length of the vector"),
     (Statistic.NON_ZEROS, "non_zeros", "weights that are not 0"),
+    (Statistic.GENERATED_TOKENS, "generated", "tokens written"),
 )
 
 

@@ -67,6 +67,10 @@ class Granian:
         self.said.append((status, headers, body))
 
 
+async def no_stream(*_: object) -> None:
+    raise AssertionError("it should come whole")
+
+
 async def test_the_echo_answers_alike_in_every_form() -> None:
     sent: list[dict[str, Any]] = []
     parts = [{"body": b"a", "more_body": True}, {"body": b"b", "more_body": False}]
@@ -84,7 +88,7 @@ async def test_the_echo_answers_alike_in_every_form() -> None:
     _, handler = await applications.ECHO.ready()
     replies: list[Reply] = []
     post = PlainPost("/", {}, b"ab")
-    await handler.answer_post(post, lambda reply, _: replies.append(reply))
+    await handler.answer_post(post, lambda reply, _: replies.append(reply), no_stream)
     (status, _, body), (reply,) = protocol.said[0], replies
     assert status == sent[0]["status"] == reply.status == 200
     assert body == sent[1]["body"] == reply.body

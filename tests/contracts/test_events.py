@@ -132,7 +132,8 @@ def test_a_message_can_be_read_by_any_json_reader() -> None:
     message = json.loads(encode(EventBatch(gateway="g", sequence=7, events=[event])))
     assert message["sequence"] == 7
     assert message["events"][0]["arm"] == "stable"
-    assert message["events"][0]["texts"] == [[5, 3, 1, False, "positive", 0.75, None, None, None]]
+    nothing_else = [None] * 4
+    assert message["events"][0]["texts"] == [[5, 3, 1, False, "positive", 0.75, *nothing_else]]
 
 
 def test_pairings_of_older_and_of_newer_gateways_are_read() -> None:

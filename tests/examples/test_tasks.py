@@ -117,6 +117,20 @@ async def test_a_question_is_answered_as_the_readme_shows(
     example.show_answers(answer)
 
 
+async def test_a_text_is_written_as_the_readme_shows(example: ModuleType, tmp_path: Path) -> None:
+    name = example.WRITER
+    model, graph = converted(name, example.MODELS[name], tmp_path)
+    assert model.task is Task.TEXT_GENERATION
+    assert model.manifest.generation is not None
+    assert model.manifest.generation.stop_ids == (3,)
+    path, body = example.request_of(name)
+    answer = await asked(model, graph, name, path, body)
+    (choice,) = answer["choices"]
+    shown = (EXAMPLE / "README.md").read_text(encoding="utf-8")
+    assert f"Ada Lovelace{choice['text']}\n   {choice['finish_reason']}" in shown
+    example.show_text(answer)
+
+
 async def test_vectors_come_in_the_forms_that_the_readme_shows(
     example: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -54,11 +54,15 @@ async def circles_of_posts(app: Application, post: PlainPost, status: int) -> in
 
     async def ask(times: int) -> None:
         for _ in range(times):
-            await app.answer_post(post, keep)
+            await app.answer_post(post, keep, no_stream)
 
     found = await circles_of(ask)
     assert set(statuses) == {status}
     return found
+
+
+async def no_stream(*_: object) -> None:
+    raise AssertionError("it should come whole")
 
 
 def front_of(world: World) -> Front:

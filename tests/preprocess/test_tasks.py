@@ -18,6 +18,7 @@ from contracts.tasks import ENGINE_OUTPUT, PUBLIC_OUTPUTS, Task
 from preprocess.encoder import Encoded
 from preprocess.scores import sigmoid
 from preprocess.tasks import HEADS, SecondText
+from preprocess.tasks.generation import FINISHES, values_of
 from preprocess.tasks.head import Side
 from preprocess.tasks.ranking import ranked
 
@@ -42,7 +43,10 @@ def tiny() -> tuple[bytes, TokenizerSpec]:
     return tokenizer().to_str().encode(), spec
 
 
-@pytest.mark.parametrize("task", Task)
+BATCHED = [task for task in Task if not HEADS[task].generates]
+
+
+@pytest.mark.parametrize("task", BATCHED)
 def test_every_task_has_a_head_and_gives_the_outputs_that_it_declares(task: Task) -> None:
     head = HEADS[task]
     assert head.task is task
@@ -99,3 +103,26 @@ def test_a_classifier_of_one_label_is_as_far_apart_as_its_probabilities() -> Non
     ours, theirs = (np.array([[score]], np.float32) for score in (0.9, 0.4))
     apart = head.difference(Side(ours, ("spam",)), Side(theirs, ("spam",)))
     np.testing.assert_allclose(apart.distance, [0.5], atol=1e-6)
+
+
+def test_a_written_text_records_its_tokens_and_why_it_ended() -> None:
+    encoded = Encoded([[1, 2]], None, [2], [1], [0], [False])
+    head = HEADS[Task.TEXT_GENERATION]
+    (record,) = head.records(encoded, values_of([7, 8, 9], "stop"), FINISHES)
+    assert (record.tokens, record.generated, record.label) == (2, 3, "stop")
+    (record,) = head.records(encoded, values_of([7], None), FINISHES)
+    assert (record.generated, record.label) == (1, None)
+
+
+@pytest.mark.parametrize(
+    ("other", "distance"), [([1, 2, 3, 4], 0), ([1, 2, 9, 4], 0.5), ([1, 2], 0.5), ([9], 1)]
+)
+def test_written_texts_are_apart_from_the_first_token_that_differs(
+    other: list[int], distance: float
+) -> None:
+    ours, theirs = values_of([1, 2, 3, 4], "length"), values_of(other, "stop")
+    for one, another in ((ours, theirs), (theirs, ours)):
+        apart = HEADS[Task.TEXT_GENERATION].difference(Side(one, FINISHES), Side(another, FINISHES))
+        assert apart.distance.tolist() == [distance]
+        assert apart.equal == [distance == 0]
+    assert apart.labels == ["stop"]

@@ -111,7 +111,9 @@ class Answers:
     def refusal(self, *_: object) -> bytes | None:
         return None
 
-    async def answer_post(self, post: PlainPost, send: Callable[[Reply, str], None]) -> None:
+    async def answer_post(
+        self, post: PlainPost, send: Callable[[Reply, str], None], stream: object
+    ) -> None:
         self.plain.append(post)
         if self.slow:
             await asyncio.sleep(0)

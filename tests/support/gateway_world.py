@@ -22,20 +22,32 @@ from contracts.endpoint import (
     Route,
 )
 from contracts.events import Feedback, Latency, PredictionEvent, TextRecord
-from contracts.manifest import CODE, TOKENIZER, Lineage, Manifest, PackageFile, TokenizerSpec
+from contracts.manifest import (
+    CODE,
+    TOKENIZER,
+    GenerationSpec,
+    Lineage,
+    Manifest,
+    PackageFile,
+    TokenizerSpec,
+)
 from contracts.model import ModelRef
 from contracts.rollout import RolloutState
 from contracts.tasks import Task
 from contracts.tensors import Datatype, TensorSpec
 from gateway.calls import Call, CallerHashes
 from gateway.engine.protocol import (
+    Ending,
     EngineError,
     EngineMissingModelError,
     EngineTimeoutError,
     EngineUnavailableError,
+    Generated,
+    Prompt,
     Work,
 )
 from gateway.packages import ServedModel, open_package
+from preprocess.tasks.generation import FINISHES
 
 LABELS = ("negative", "positive")
 WORDS = tuple(f"w{number}" for number in range(50))
@@ -109,6 +121,20 @@ def model_of(
         version, instances=instances, max_batch_size=max_batch_size, buckets=buckets, code=code
     )
     return open_package(manifest.ref(), manifest.canonical(), tokenizer_json(), code)
+
+
+def writer_of(
+    version: str = "1", *, rows: int = 2, longest: int = 32, stop_ids: tuple[int, ...] = ()
+) -> ServedModel:
+    """An opened package that writes text: prompt and text have ``longest`` tokens together."""
+    plain = manifest_of(version, max_batch_size=rows, buckets=(8, 16, longest), labels=FINISHES)
+    manifest = plain.model_copy(
+        update={
+            "task": Task.TEXT_GENERATION,
+            "generation": GenerationSpec(stop_ids=stop_ids),
+        }
+    )
+    return open_package(manifest.ref(), manifest.canonical(), tokenizer_json())
 
 
 def endpoint_of(
@@ -219,6 +245,9 @@ class FakeEngine:
     works: list[Work] = field(default_factory=list)
     timeouts: list[float] = field(default_factory=list)  # seconds that each batch was given
     closed: asyncio.Event = field(default_factory=asyncio.Event)
+    prompts: list[Prompt] = field(default_factory=list)
+    streams: list["FakeStream"] = field(default_factory=list)
+    breaks_after: int | None = None  # tokens of each text; then ``error``, or it is held
 
     async def infer(self, work: Work, timeout_seconds: float) -> NDArray[np.float32]:
         """See ``Engine``; runs into the timeout as a real one does."""
@@ -241,6 +270,15 @@ class FakeEngine:
         ids: NDArray[np.int64] = work.tensors["input_ids"]
         return (self.answer or logits_of)(ids)
 
+    def generate(self, prompt: Prompt, timeout_seconds: float) -> "FakeStream":
+        """See ``Engine``: the prompt's tokens, again and again."""
+        if prompt.model in self.others:
+            return self.others[prompt.model].generate(prompt, timeout_seconds)
+        self.prompts.append(prompt)
+        stream = FakeStream(self, prompt)
+        self.streams.append(stream)
+        return stream
+
     async def ready(self, model: str, timeout_seconds: float) -> bool:
         return self.here and (self.holds is None or model in self.holds)
 
@@ -256,6 +294,37 @@ class FakeEngine:
     def shapes(self) -> list[tuple[int, ...]]:
         """Rows and length of every batch."""
         return [work.tensors["input_ids"].shape for work in self.works]
+
+
+@dataclass
+class FakeStream:
+    """The tokens of one prompt; holds them, fails or is away where its engine is told to."""
+
+    engine: FakeEngine
+    prompt: Prompt
+    count: int = 0
+    closed: bool = False
+
+    async def next(self) -> Generated:
+        engine, prompt = self.engine, self.prompt
+        if not engine.here:
+            raise EngineUnavailableError("away")
+        if engine.holds is not None and prompt.model not in engine.holds:
+            raise EngineMissingModelError("not held")
+        if self.count == (engine.breaks_after or 0):
+            if engine.held is not None:
+                await engine.held.wait()
+            if engine.error is not None:
+                raise engine.error
+        await asyncio.sleep(0)
+        token = prompt.ids[self.count % len(prompt.ids)]
+        self.count += 1
+        if token in prompt.stop_ids:
+            return Generated([token], Ending.STOPPED)
+        return Generated([token], Ending.AT_LIMIT if self.count >= prompt.most else None)
+
+    def close(self) -> None:
+        self.closed = True
 
 
 @dataclass

@@ -112,7 +112,7 @@ async def world_of(
     batchers = {}
     for package, model in opened.items():
         batcher = batchers[package] = Batcher(model, fleet, metrics)
-        batcher.replicas = fleet.replicas(model.name, 1, batcher.wake)
+        batcher.replicas = fleet.replicas(model.name, model.at_once, batcher.wake)
         for replica in batcher.replicas:
             if engine.here and (engine.holds is None or model.name in engine.holds):
                 replica.breaker.succeed()
@@ -121,7 +121,7 @@ async def world_of(
         table = build_table(list(served), opened, RoutingTable(), lambda _: True)
         if codes is not None:
             codes.keep(table)
-        views = {endpoint.name: _view(endpoint) for endpoint in served}
+        views = {endpoint.name: _view(endpoint, opened) for endpoint in served}
         endpoints.serve(Serving(table, batchers, views, complete=True))
 
     serve(endpoint)
@@ -143,11 +143,12 @@ async def world_of(
     assert budget.by_endpoint() == {}
 
 
-def _view(endpoint: ModelEndpoint) -> EndpointView:
+def _view(endpoint: ModelEndpoint, opened: dict[str, ServedModel]) -> EndpointView:
     stable, limits = endpoint.status.stable, endpoint.spec.limits
+    served = ONE if stable is None else opened.get(stable.package, ONE)
     return EndpointView(
         name=endpoint.name,
-        task=ONE.task,
+        task=served.task,
         refs=() if stable is None else (stable,),
         labels=LABELS,
         dimension=None,

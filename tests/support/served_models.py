@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 from fake_mlflow import FakeMlflow, serve
 from front_fakes import FakeMetrics
-from gateway_world import FakeEngine, endpoint_of
+from gateway_world import FakeEngine, FakeStream, endpoint_of
 from numpy.typing import NDArray
 from pipeline_world import world_of
 
@@ -19,9 +19,11 @@ from contracts.manifest import MODEL_ONNX, TOKENIZER
 from contracts.tasks import Task
 from gateway.app import create_app
 from gateway.dialects.front import Front
-from gateway.engine.protocol import Work
+from gateway.engine.protocol import Prompt, Work
+from gateway.inference.generation import Generation
 from gateway.packages import ServedModel, open_package
 from registry.conversions.messages import ConversionRequest
+from registry.convert.parity.continuations import Decoder
 from registry.convert.parity.engine import Engine
 from registry.convert.tracking import Tracking
 from registry.convert.walk import convert
@@ -33,7 +35,14 @@ class Graph(FakeEngine):
 
     def __init__(self, path: Path) -> None:
         super().__init__()
-        self._engine = Engine(onnx.load(str(path)), threads=1)
+        model = onnx.load(str(path))
+        self._engine = Engine(model, threads=1)
+        self.decoder = Decoder(model, threads=1)
+
+    def generate(self, prompt: Prompt, timeout_seconds: float) -> FakeStream:
+        """What the graph writes, as a prompt of which nothing comes twice."""
+        text, _ = self.decoder.writes(prompt.ids, prompt.stop_ids, most=prompt.most)
+        return super().generate(replace(prompt, ids=text, most=len(text)), timeout_seconds)
 
     async def infer(self, work: Work, timeout_seconds: float) -> NDArray[np.float32]:
         return self._engine.run(work.tensors)[0]
@@ -101,7 +110,13 @@ async def asked(
             features=model.manifest.features,
         )
         world.endpoints.serve(replace(serving, views={name: own}))
-        front = Front(world.endpoints, world.admission, world.pipeline, FakeMetrics())
+        front = Front(
+            world.endpoints,
+            world.admission,
+            world.pipeline,
+            FakeMetrics(),
+            generation=Generation(world.pipeline),
+        )
         transport = httpx.ASGITransport(create_app(front))
         async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as client:
             return (await client.post(path, json=body)).raise_for_status().json()

@@ -112,6 +112,74 @@ def hybrid(*, seed: int = 0) -> onnx.ModelProto:
     return model
 
 
+def decoder(*, seed: int = 0, positions: int = 64, vocabulary: int = VOCABULARY) -> onnx.ModelProto:
+    """A decoder of one layer whose last token looks at all, with its keys and values.
+
+    In the form of ``registry.convert.graph.decoder``: logits ``[rows, vocabulary]`` of the last
+    token.
+    """
+    random = np.random.default_rng(seed)
+    constants = [
+        numpy_helper.from_array(random.normal(size=shape).astype(np.float32), name)
+        for name, shape in (
+            ("table", (vocabulary, WIDTH)),
+            ("places", (positions, WIDTH)),
+            ("head", (WIDTH, vocabulary)),
+        )
+    ]
+    numbers = {"first": [1], "both": [1, 2], "end": -1, "one": 1.0, "far": -1e9}
+    constants += [
+        numpy_helper.from_array(
+            np.array(value, np.float32 if isinstance(value, float) else np.int64), name
+        )
+        for name, value in numbers.items()
+    ]
+    make = helper.make_node
+    nodes = [
+        make("Gather", ["table", "input_ids"], ["words"]),
+        make("Gather", ["places", "position_ids"], ["placed"]),
+        make("Add", ["words", "placed"], ["rows"]),
+        make("Unsqueeze", ["rows", "first"], ["new"]),
+        make("Concat", ["past_key_values.0.key", "new"], ["present.0.key"], axis=2),
+        make("Concat", ["past_key_values.0.value", "new"], ["present.0.value"], axis=2),
+        make("Gather", ["rows", "end"], ["last"], axis=1),
+        make("Unsqueeze", ["last", "both"], ["asking"]),
+        make("Transpose", ["present.0.key"], ["keys"], perm=[0, 1, 3, 2]),
+        make("MatMul", ["asking", "keys"], ["seen"]),
+        make("Cast", ["attention_mask"], ["mask"], to=TensorProto.FLOAT),
+        make("Sub", ["one", "mask"], ["hidden"]),
+        make("Mul", ["hidden", "far"], ["lowered"]),
+        make("Unsqueeze", ["lowered", "both"], ["lower"]),
+        make("Add", ["seen", "lower"], ["scores"]),
+        make("Softmax", ["scores"], ["shares"], axis=-1),
+        make("MatMul", ["shares", "present.0.value"], ["mixed"]),
+        make("Squeeze", ["mixed", "both"], ["flat"]),
+        make("Tanh", ["flat"], ["state"]),
+        make("MatMul", ["state", "head"], ["logits"]),
+    ]
+    cache = ["batch", 1, "past", WIDTH]
+    inputs = [
+        helper.make_tensor_value_info(name, TensorProto.INT64, ["batch", length])
+        for name, length in (
+            ("input_ids", "length"),
+            ("attention_mask", "total"),
+            ("position_ids", "length"),
+        )
+    ] + [
+        helper.make_tensor_value_info(f"past_key_values.0.{kind}", TensorProto.FLOAT, cache)
+        for kind in ("key", "value")
+    ]
+    outputs = [
+        helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", vocabulary]),
+        *(
+            helper.make_tensor_value_info(f"present.0.{kind}", TensorProto.FLOAT, [None] * 4)
+            for kind in ("key", "value")
+        ),
+    ]
+    graph = helper.make_graph(nodes, "decoder", inputs, outputs, constants)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
 def labeller(*, labels: int = 3, seed: int = 0) -> onnx.ModelProto:
     """A graph that ends in logits ``[batch, length, labels]``, by each token alone."""
     random = np.random.default_rng(seed)

@@ -128,6 +128,8 @@ def max_tokens_of(config: Json, tokenizer_config: Json) -> int | None:
     """The longest row that both the positions and the tokeniser allow; None where neither says."""
     limits = []
     positions = config.get("max_position_embeddings")
+    if positions is None and "relative_attention_num_buckets" not in config:
+        positions = config.get("n_positions")  # as GPT-2 calls them
     if isinstance(positions, int) and positions > 0:
         offset = 0
         if config.get("model_type") in _OFFSET_POSITIONS:

@@ -1,0 +1,133 @@
+"""Compares what a decoder's graph writes with what the original writes, token by token.
+
+The graph is run here as ``triton/generation_model`` runs it: a prompt first, then one token at a
+time; and with other rows beside it, which lie further right in the same arrays.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+
+from contracts.endpoint import Precision
+from contracts.manifest import Parity
+from contracts.tasks import ATTENTION_MASK, INPUT_IDS, Task
+from registry.convert.errors import VersionError
+from registry.convert.forms import FORMS
+from registry.convert.graph.decoder import PAST, POSITIONS
+from registry.convert.parity.engine import Engine
+from registry.convert.parity.verify import broken_limit
+
+Floats = NDArray[np.float32]
+
+PROMPTS = 64
+MOST_TOKENS = 16  # written after each
+LONGEST_PROMPT = 64
+_BESIDE = 4  # prompts that are read together
+
+
+class Decoder:
+    """A decoder's graph, loaded."""
+
+    def __init__(self, model: onnx.ModelProto, *, threads: int) -> None:
+        """Loads a graph; raises ``VersionError``."""
+        self._engine = Engine(model, threads=threads)
+        shapes = {
+            each.name: [size.dim_value for size in each.type.tensor_type.shape.dim]
+            for each in model.graph.input
+        }
+        self._past = {name: shape for name, shape in shapes.items() if name.startswith(PAST)}
+
+    def writes(
+        self, prompt: Sequence[int], stops: Sequence[int], *, most: int
+    ) -> tuple[list[int], Floats]:
+        """Tokens after a prompt, at most so many, and the logits of the first, ``[vocabulary]``."""
+        logits, past = self._read(np.array([prompt]), np.ones((1, len(prompt))), self._empty(1))
+        first = logits[0]
+        tokens = [int(first.argmax())]
+        while len(tokens) < most and tokens[-1] not in stops:
+            mask = np.ones((1, len(prompt) + len(tokens)))
+            logits, past = self._read(np.array([tokens[-1:]]), mask, past)
+            tokens.append(int(logits[0].argmax()))
+        return tokens, first
+
+    def together(self, prompts: Sequence[Sequence[int]]) -> Floats:
+        """The logits after each of some prompts that are read as rows of one batch."""
+        width = max(map(len, prompts))
+        ids = np.array([[0] * (width - len(each)) + list(each) for each in prompts])
+        mask = np.array([[0] * (width - len(each)) + [1] * len(each) for each in prompts])
+        return self._read(ids, mask, self._empty(len(prompts)))[0]
+
+    def _empty(self, rows: int) -> list[Floats]:
+        return [
+            np.zeros((rows, heads, 0, width), np.float32)
+            for _, heads, _, width in self._past.values()
+        ]
+
+    def _read(
+        self, ids: NDArray[np.integer], mask: NDArray[np.generic], past: Sequence[Floats]
+    ) -> tuple[Floats, list[Floats]]:
+        seen = mask.astype(np.int64)
+        positions = np.maximum(seen.cumsum(axis=1) - 1, 0)[:, -ids.shape[1] :]
+        feed: dict[str, NDArray[Any]] = dict(zip(self._past, past, strict=True))
+        feed |= {INPUT_IDS: ids.astype(np.int64), ATTENTION_MASK: seen, POSITIONS: positions}
+        logits, *after = self._engine.run(feed)
+        return logits, after
+
+
+def proved(
+    decoder: Decoder,
+    prompts: Sequence[Sequence[int]],
+    stops: Sequence[int],
+    original: tuple[list[list[int]], Floats],
+    *,
+    reference: str,
+    most: int = MOST_TOKENS,
+) -> Parity:
+    """The parity report of a graph that writes as the original.
+
+    Args:
+        decoder: the graph.
+        prompts: tokens of each.
+        stops: tokens that end a text.
+        original: what the original wrote after each, and its logits of each first token.
+        reference: what the original ran in.
+        most: tokens that were written after each prompt at most.
+
+    Raises:
+        VersionError: it does not.
+    """
+    texts, logits = original
+    found = [decoder.writes(prompt, stops, most=most) for prompt in prompts]
+    equal = np.mean([tokens == text for (tokens, _), text in zip(found, texts, strict=True)])
+    ours, theirs = shares(np.stack([first for _, first in found])), shares(logits)
+    difference = np.abs(ours - theirs)
+    beside = [list(each) for each in prompts[:_BESIDE]]
+    moved = np.abs(shares(decoder.together(beside)) - ours[: len(beside)])
+    parity = Parity(
+        texts=len(prompts),
+        reference=reference,
+        max_abs_difference=_short(difference.max()),
+        mean_abs_difference=_short(difference.mean()),
+        equal_labels=_short(equal),
+        batch_max_abs_difference=_short(moved.max()),
+        limits=dict(FORMS[Task.TEXT_GENERATION].limits[Precision.FP32]),
+    )
+    if reason := broken_limit(parity):
+        raise VersionError(f"fp32 does not write as the original ({reference}): {reason}")
+    return parity
+
+
+def shares(logits: Floats) -> NDArray[np.float64]:
+    """Probabilities of tokens, ``[rows, vocabulary]``."""
+    scores = logits.astype(np.float64)
+    shares = np.exp(scores - scores.max(axis=1, keepdims=True))
+    found: NDArray[np.float64] = shares / shares.sum(axis=1, keepdims=True)
+    return found
+
+
+def _short(value: float | np.floating) -> float:
+    """Six digits, as in ``verify``."""
+    return float(f"{float(value):.6g}")

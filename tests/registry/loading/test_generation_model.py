@@ -1,0 +1,138 @@
+"""What Triton runs to write text: its steps, in this process and without Triton."""
+
+import importlib.util
+import sys
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tiny_models import VOCABULARY, decoder
+
+from registry.convert.parity.continuations import Decoder
+from registry.loading.placement import python_model
+
+GRAPH = decoder()
+ALONE = Decoder(GRAPH, threads=1)
+SESSION = onnxruntime.InferenceSession(
+    GRAPH.SerializeToString(), providers=["CPUExecutionProvider"]
+)
+
+
+def script(name: str, module: str) -> ModuleType:
+    """One of the Python backend's models, as it is placed beside a graph."""
+    spec = importlib.util.spec_from_file_location(module, python_model(name))
+    assert spec is not None
+    assert spec.loader is not None
+    made = importlib.util.module_from_spec(spec)
+    sys.modules[module] = made
+    spec.loader.exec_module(made)
+    return made
+
+
+@pytest.fixture(scope="module")
+def model() -> Iterator[Any]:
+    """The module, with an empty one in the place of Triton's own."""
+    before = set(sys.modules)
+    sys.modules["triton_python_backend_utils"] = ModuleType("triton_python_backend_utils")
+    script("python_model", "python_model")
+    yield script("generation_model", "generation_model")
+    for name in sys.modules.keys() - before:
+        if name in {"triton_python_backend_utils", "python_model", "generation_model"}:
+            del sys.modules[name]
+
+
+def asked(model: Any, prompt: list[int], most: int, seed: int | None = None) -> Any:
+    return model.Asked(
+        ids=np.array(prompt, np.int64),
+        most=most,
+        temperature=0.0 if seed is None else 1.0,
+        top_p=0.9,
+        random=np.random.default_rng(seed),
+        stops=frozenset(),
+        sender=None,
+    )
+
+
+PROMPT = st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=12)
+# Of each text: when it comes, its prompt, its tokens, and its seed, None for the likeliest tokens.
+PLAN = st.tuples(st.integers(0, 6), PROMPT, st.integers(1, 8), st.none() | st.integers(0, 99))
+
+
+@settings(max_examples=60)
+@given(plan=st.lists(PLAN, min_size=1, max_size=6))
+def test_a_text_is_the_same_whatever_is_written_beside_it(
+    model: Any, plan: list[tuple[int, list[int], int, int | None]]
+) -> None:
+    together = run(model, plan)
+    for one, text in zip(plan, together, strict=True):
+        assert text == run(model, [one])[0]
+
+
+def run(model: Any, plan: list[tuple[int, list[int], int, int | None]]) -> list[list[int]]:
+    """The tokens of each text, where each comes and goes as the plan has it."""
+    sequences = model.Sequences(SESSION)
+    all_asked = [asked(model, prompt, most, seed) for _, prompt, most, seed in plan]
+    texts: list[list[int]] = [[] for _ in plan]
+    step = 0
+    while step <= max(start for start, *_ in plan) or sequences.asked:
+        if sequences.asked:
+            sequences.step()
+            for each in sequences.asked:
+                texts[all_asked.index(each)].append(each.last)
+        for place, (start, *_) in enumerate(plan):
+            if start == step:
+                sequences.join(all_asked[place])
+                texts[place].append(all_asked[place].last)
+        over = [each for each in sequences.asked if each.state() != model.GOES_ON]
+        sequences.leave(over)
+        step += 1
+    return texts
+
+
+@settings(max_examples=30)
+@given(prompt=PROMPT, most=st.integers(1, 12))
+def test_without_temperature_the_likeliest_tokens_are_written(
+    model: Any, prompt: list[int], most: int
+) -> None:
+    text, _ = ALONE.writes(prompt, (), most=most)
+    assert run(model, [(0, prompt, most, None)]) == [text]
+
+
+@given(
+    st.lists(st.floats(-8, 8), min_size=2, max_size=20),
+    st.floats(0.2, 2),
+    st.floats(0.05, 1),
+    st.integers(0, 2**32),
+)
+def test_a_token_is_one_of_the_likeliest_that_make_up_top_p(
+    model: Any, logits: list[float], temperature: float, top_p: float, seed: int
+) -> None:
+    scores = np.array(logits, np.float32)
+    token = model.chosen(scores, temperature, top_p, np.random.default_rng(seed))
+    shares = np.exp(scores.astype(np.float64) / temperature)
+    shares /= shares.sum()
+    likelier = shares[shares > shares[token]].sum()
+    assert likelier < top_p + 1e-9
+
+
+def test_tokens_come_as_often_as_they_are_likely(model: Any) -> None:
+    logits = np.log(np.array([0.5, 0.3, 0.2], np.float32))
+    chance = np.random.default_rng(0)
+    found = np.bincount([model.chosen(logits, 1.0, 1.0, chance) for _ in range(4000)])
+    assert np.abs(found / 4000 - [0.5, 0.3, 0.2]).max() < 0.03
+
+
+def test_what_no_row_needs_any_more_leaves_the_cache(model: Any) -> None:
+    sequences = model.Sequences(SESSION)
+    long, short = asked(model, [1] * 40, 8), asked(model, [2, 3], 8)
+    sequences.join(long)
+    sequences.join(short)
+    sequences.step()
+    sequences.leave([long])
+    (keys, _) = sequences._cache
+    assert keys.shape[:3] == (1, 1, 3)

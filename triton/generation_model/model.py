@@ -1,0 +1,332 @@
+"""A Triton model that generates text with an ONNX decoder and its key and value cache.
+
+It is decoupled: a request is answered by one response a token. Requests that run at the same time
+are stepped together, a row each. One that comes joins the others at the next step, after its own
+prompt has been read; one that ends leaves. ``model.onnx`` and ``python_model.py`` lie beside this
+file; the latter is ``triton/python_model/model.py``. It never tokenises and never sees a text.
+
+A request has ``input_ids`` int64 ``[n]`` and ``max_tokens`` int32 ``[1]``; it may have
+``temperature`` and ``top_p`` float32 ``[1]``, ``seed`` int64 ``[1]`` and ``stop_ids`` int64
+``[m]``. A response has ``tokens`` int32 ``[1]`` and ``finish`` int32 ``[1]``, one of ``GOES_ON``,
+``STOPPED`` and ``AT_LIMIT``. The same request gets the same tokens, whatever runs beside it, but
+for the rounding of sums of other lengths.
+"""
+
+import json
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+import triton_python_backend_utils as pb_utils
+from python_model import THREADS, Heartbeat, output, providers, session_options
+
+GOES_ON, STOPPED, AT_LIMIT = 0, 1, 2
+CONTEXT = "context"  # parameters of the configuration
+ROWS = "rows"
+MOST_WAITING = 256
+# To ask Triton whether a caller is gone takes a message to its process and back.
+ASK_SECONDS = 0.05
+
+
+class TritonPythonModel:
+    """One instance: a session, and one thread that steps its requests."""
+
+    def initialize(self, args: dict[str, str]) -> None:
+        """Builds the session; an exception here is the reason that Triton gives for refusing."""
+        config = json.loads(args["model_config"])
+        parameters = config.get("parameters", {})
+        threads, self.context, rows = (
+            int(parameters.get(name, {}).get("string_value", usual))
+            for name, usual in ((THREADS, "1"), (CONTEXT, "1024"), (ROWS, "8"))
+        )
+        folder = Path(args["model_repository"]) / args["model_version"]
+        session = ort.InferenceSession(
+            str(folder / "model.onnx"),
+            sess_options=session_options(threads),
+            providers=providers(args["model_instance_kind"], args["model_instance_device_id"]),
+        )
+        self.heartbeat = Heartbeat()
+        self.heartbeat.start()
+        self.sequences = Sequences(session)
+        self.rows = rows
+        self.waiting: deque[Asked] = deque()
+        self.changed = threading.Condition()
+        self.ends = False
+        self.thread = threading.Thread(target=self._run, name="generate", daemon=True)
+        self.thread.start()
+
+    def execute(self, requests: list[Any]) -> None:
+        """Takes requests in. They are answered by the thread; a failure is of its request alone."""
+        self.heartbeat.check()
+        for request in requests:
+            sender = request.get_response_sender()
+            try:
+                asked = asked_of(request, sender, self.context)
+            except ValueError as error:
+                fail(sender, str(error))
+                continue
+            with self.changed:
+                if len(self.waiting) < MOST_WAITING:
+                    self.waiting.append(asked)
+                    self.changed.notify()
+                    continue
+            fail(sender, f"queue is full: {MOST_WAITING} requests wait")
+
+    def finalize(self) -> None:
+        """Ends the thread. Triton calls this once all requests are answered."""
+        with self.changed:
+            self.ends = True
+            self.changed.notify()
+        self.thread.join()
+        self.heartbeat.stop()
+        self.sequences = None
+
+    def _run(self) -> None:
+        while True:
+            with self.changed:
+                while not (self.waiting or self.sequences.asked or self.ends):
+                    self.changed.wait()
+                if self.ends:
+                    return
+            self._take_in()
+            self._answer(self._stepped())
+            self._let_go()
+
+    def _take_in(self) -> None:
+        """Reads the prompts of those that wait, as long as there are rows for them."""
+        while len(self.sequences.asked) < self.rows:
+            with self.changed:
+                if not self.waiting:
+                    return
+                asked = self.waiting.popleft()
+            if asked.is_gone(time.monotonic()):
+                finish(asked)
+                continue
+            try:
+                self.sequences.join(asked)
+            except Exception as error:  # noqa: BLE001 - ONNX Runtime's errors have no common base
+                fail(asked.sender, f"engine: {error}")
+                continue
+            self._answer([asked])
+
+    def _stepped(self) -> list["Asked"]:
+        """One token more of every row; where that fails, all of them fail."""
+        running = list(self.sequences.asked)
+        if not running:
+            return []
+        try:
+            self.sequences.step()
+        except Exception as error:  # noqa: BLE001 - as above
+            for asked in running:
+                fail(asked.sender, f"engine: {error}")
+            self.sequences.clear()
+            return []
+        return running
+
+    def _answer(self, asked: list["Asked"]) -> None:
+        """Sends the last token of each."""
+        self.heartbeat.check()
+        for each in asked:
+            state = each.state()
+            response = pb_utils.InferenceResponse(
+                [
+                    output("tokens", np.array([each.last], np.int32)),
+                    output("finish", np.array([state], np.int32)),
+                ]
+            )
+            over = state != GOES_ON
+            flags = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL if over else 0
+            each.sender.send(response, flags=flags)
+        self.sequences.leave([each for each in asked if each.state() != GOES_ON])
+
+    def _let_go(self) -> None:
+        """Ends those whose callers are gone."""
+        now = time.monotonic()
+        gone = [asked for asked in self.sequences.asked if asked.is_gone(now)]
+        for asked in gone:
+            finish(asked)
+        self.sequences.leave(gone)
+
+
+@dataclass(eq=False)
+class Asked:
+    """A request, and what was generated for it so far."""
+
+    ids: np.ndarray
+    most: int
+    temperature: float
+    top_p: float
+    random: np.random.Generator
+    stops: frozenset[int]
+    sender: Any
+    generated: int = 0
+    last: int = -1
+    ask_at: float = field(default=0.0)
+
+    def take(self, logits: np.ndarray) -> None:
+        """Chooses the next token."""
+        self.last = chosen(logits, self.temperature, self.top_p, self.random)
+        self.generated += 1
+
+    def state(self) -> int:
+        """Whether it goes on, or how it has ended."""
+        if self.last in self.stops:
+            return STOPPED
+        return AT_LIMIT if self.generated >= self.most else GOES_ON
+
+    def is_gone(self, now: float) -> bool:
+        """Whether its caller gave up; asked now and then alone."""
+        if now < self.ask_at:
+            return False
+        self.ask_at = now + ASK_SECONDS
+        return bool(self.sender.is_cancelled())
+
+
+class Sequences:
+    """The rows that are stepped together, with what the decoder remembers of them.
+
+    The memory of a row lies at the right end of ``cache``, ``[rows, heads, length, width]`` for
+    each of its tensors; what lies left of it is not looked at.
+    """
+
+    def __init__(self, session: ort.InferenceSession) -> None:
+        self._session = session
+        self._past = [i for i in session.get_inputs() if i.name.startswith("past_key_values.")]
+        made = [i.name.replace("past_key_values", "present") for i in self._past]
+        self._outputs = ["logits", *made]
+        self._empty = [np.zeros((1, i.shape[1], 0, i.shape[3]), np.float32) for i in self._past]
+        self.clear()
+
+    def clear(self) -> None:
+        """Forgets all rows."""
+        self.asked: list[Asked] = []
+        self._lengths: list[int] = []
+        self._cache: list[np.ndarray] = []
+
+    def join(self, asked: Asked) -> None:
+        """Reads a prompt, chooses its first token, and adds the row."""
+        count = len(asked.ids)
+        logits, *made = self._step(
+            asked.ids[np.newaxis], np.ones((1, count)), np.arange(count)[np.newaxis], self._empty
+        )
+        asked.take(logits[0])
+        if self.asked:
+            length = max(count, *self._lengths)
+            self._cache = [
+                np.concatenate([at_right(old, length), at_right(new, length)])
+                for old, new in zip(self._cache, made, strict=True)
+            ]
+        else:
+            self._cache = made
+        self.asked.append(asked)
+        self._lengths.append(count)
+
+    def step(self) -> None:
+        """Reads the last token of each row and chooses the next one."""
+        lengths = np.array(self._lengths)
+        width = self._cache[0].shape[2] + 1
+        mask = np.arange(width) >= width - 1 - lengths[:, np.newaxis]
+        ids = np.array([[asked.last] for asked in self.asked])
+        logits, *self._cache = self._step(ids, mask, lengths[:, np.newaxis], self._cache)
+        self._lengths = [length + 1 for length in self._lengths]
+        for asked, row in zip(self.asked, logits, strict=True):
+            asked.take(row)
+
+    def leave(self, gone: list[Asked]) -> None:
+        """Removes rows, and the part of the cache that only they needed."""
+        kept = [place for place, asked in enumerate(self.asked) if asked not in gone]
+        if len(kept) == len(self.asked):
+            return
+        if not kept:
+            self.clear()
+            return
+        self.asked = [self.asked[place] for place in kept]
+        self._lengths = [self._lengths[place] for place in kept]
+        longest = max(self._lengths)
+        self._cache = [np.ascontiguousarray(each[kept, :, -longest:]) for each in self._cache]
+
+    def _step(
+        self, ids: np.ndarray, mask: np.ndarray, positions: np.ndarray, past: list[np.ndarray]
+    ) -> list[np.ndarray]:
+        feed = {
+            "input_ids": ids.astype(np.int64),
+            "attention_mask": mask.astype(np.int64),
+            "position_ids": positions.astype(np.int64),
+            **{spec.name: each for spec, each in zip(self._past, past, strict=True)},
+        }
+        return list(self._session.run(self._outputs, feed))
+
+
+def at_right(cache: np.ndarray, length: int) -> np.ndarray:
+    """A cache of at least so many columns, with zeros on the left."""
+    more = length - cache.shape[2]
+    return cache if more <= 0 else np.pad(cache, ((0, 0), (0, 0), (more, 0), (0, 0)))
+
+
+def chosen(
+    logits: np.ndarray, temperature: float, top_p: float, random: np.random.Generator
+) -> int:
+    """The most likely token at temperature 0, else one by chance.
+
+    Of the most likely tokens that make up ``top_p`` together, as ``transformers`` has it: the one
+    that reaches it is the last.
+    """
+    if temperature <= 0:
+        return int(logits.argmax())
+    scores = logits.astype(np.float64) / temperature
+    shares = np.exp(scores - scores.max())
+    shares /= shares.sum()
+    order = np.argsort(-shares, kind="stable")
+    sums = np.cumsum(shares[order])
+    kept = len(order) if top_p >= 1 else int(np.searchsorted(sums, top_p)) + 1
+    kept = min(kept, len(order))
+    place = int(np.searchsorted(sums[:kept], random.random() * sums[kept - 1], side="right"))
+    return int(order[min(place, kept - 1)])
+
+
+def asked_of(
+    request: "pb_utils.InferenceRequest", sender: "pb_utils.InferenceResponseSender", context: int
+) -> Asked:
+    """What a request asks for; raises ``ValueError``."""
+    ids = tensor(request, "input_ids")
+    most = tensor(request, "max_tokens")
+    if ids is None or most is None or not len(ids) or not len(most) or most[0] < 1:
+        raise ValueError("input_ids and max_tokens are needed, at least one token each")
+    if len(ids) + int(most[0]) > context:
+        raise ValueError(f"{len(ids)} tokens and {most[0]} more are over the model's {context}")
+    temperature, top_p, seed = (
+        usual if (given := tensor(request, name)) is None else given[0].item()
+        for name, usual in (("temperature", 0.0), ("top_p", 1.0), ("seed", 0))
+    )
+    stops = tensor(request, "stop_ids")
+    return Asked(
+        ids=ids,
+        most=int(most[0]),
+        temperature=temperature,
+        top_p=top_p,
+        random=np.random.default_rng(abs(seed)),
+        stops=frozenset(() if stops is None else stops.tolist()),
+        sender=sender,
+    )
+
+
+def tensor(request: "pb_utils.InferenceRequest", name: str) -> np.ndarray | None:
+    """An input of the request in one dimension, a copy: its memory is Triton's. None without."""
+    given = pb_utils.get_input_tensor_by_name(request, name)
+    return None if given is None else np.from_dlpack(given).reshape(-1).copy()
+
+
+def fail(sender: "pb_utils.InferenceResponseSender", reason: str) -> None:
+    """Ends a request with an error."""
+    error = pb_utils.InferenceResponse(error=pb_utils.TritonError(reason))
+    sender.send(error, flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+
+
+def finish(asked: Asked) -> None:
+    """Ends a request that nobody waits for."""
+    asked.sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
