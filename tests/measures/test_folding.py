@@ -473,3 +473,12 @@ def test_a_random_batch_has_all_kinds_of_events() -> None:
     assert {e.status for e in events} == {200, 400, 499, 500, 503, 504}
     assert any(e.pairing and e.pairing.equal for e in events)
     assert any(e.observations for e in events)
+
+
+def test_of_a_text_that_was_written_the_time_of_a_token_is_judged() -> None:
+    text = TextRecord(9, 6, 1, truncated=False, label="stop", generated=20)
+    aggregate = only(batch(event(texts=[text], latency=Latency(5.0, 0.1, 0.1, 1.8, 9.0))))
+    (bucket,) = aggregate.evidence.latency[16]
+    assert LATENCY_EDGES.upper[bucket - 1] < 0.1 <= LATENCY_EDGES.upper[bucket]
+    assert aggregate.sums[Statistic.GENERATED_TOKENS] == 20 * 1_000_000
+    assert aggregate.labels == {"stop": 1}
