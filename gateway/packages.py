@@ -18,11 +18,13 @@ import fsspec
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
+from tokenizers import Tokenizer
 
 from contracts.manifest import CODE, MANIFEST, TOKENIZER, Manifest
 from contracts.model import ModelRef
 from contracts.tasks import ENGINE_OUTPUT, Task
 from preprocess.buckets import bucket_of
+from preprocess.encoder import TextEncoder
 from preprocess.errors import TokenizerFileError
 from preprocess.padding import RowPadder
 from preprocess.table import Encoder, Padder, TableEncoder, TablePadder
@@ -70,6 +72,13 @@ class ServedModel:
     def max_batch_size(self) -> int:
         """The largest batch, in rows."""
         return self.manifest.max_batch_size
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """Of a model of texts, what makes text of its tokens."""
+        if not isinstance(self.encoder, TextEncoder):
+            raise TypeError(f"{self.name} reads no texts")
+        return self.encoder.tokenizer
 
     @cached_property
     def at_once(self) -> int:

@@ -46,7 +46,7 @@ class Progress:
     """
 
     def __init__(self, attempt: Attempt, sampling: Sampling) -> None:
-        tokenizer, prompt = attempt.target.model.encoder.tokenizer, attempt.encoded.ids[0]
+        tokenizer, prompt = attempt.target.model.tokenizer, attempt.encoded.ids[0]
         self._written = Written(tokenizer, sampling.stops, prompt)
         self.tokens: list[int] = []
         self.finish: Finish | None = None
@@ -235,7 +235,7 @@ class Generation:
             self._learn(model.ref.package, seconds / (text.generated - 1))
         if text.arm is Arm.STABLE:
             answered = AnsweredRequest(
-                attempt.call,
+                attempt.original or attempt.call,
                 model,
                 attempt.encoded,
                 values,
