@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 import uvicorn
-from front_fakes import FakeMetrics
+from front_fakes import Behind, FakeMetrics
 from gateway_world import FakeEngine, endpoint_of, writer_of
 from pipeline_world import ONE, World, world_of
 
@@ -261,6 +261,18 @@ async def test_what_can_not_be_done_is_refused_with_its_field(
             answer = await client.post("/v1/completions", json=body)
             assert (answer.status_code, told in answer.json()["error"]["message"]) == (status, True)
         assert here.world.engine.prompts == []
+
+
+async def test_the_example_of_the_document_is_answered() -> None:
+    described = {one.path: one.operation.examples for one in Behind().app.described}
+    examples = described["/v1/completions"].values()
+    assert examples
+    async with gateway() as here, httpx.AsyncClient(base_url=here.url, timeout=60) as client:
+        for example in examples:
+            assert isinstance(example, dict)
+            body = {**example, "model": "sentiment"}
+            answer = await client.post("/v1/completions", json=body)
+            assert answer.status_code == 200
 
 
 async def test_fields_at_their_neutral_values_are_taken() -> None:

@@ -48,9 +48,13 @@ def receipt() -> str:
     return BEHIND.receipts.issue(event_of(answered_text(), time=time.time()))
 
 
-@pytest.mark.parametrize(
-    "described", [one for one in BEHIND.app.described if one.operation.request]
-)
+# Texts are written by a pipeline, which stands behind the app of ``test_completions`` alone.
+ANSWERED_HERE = [
+    one for one in BEHIND.app.described if one.operation.request and one.path != "/v1/completions"
+]
+
+
+@pytest.mark.parametrize("described", ANSWERED_HERE)
 async def test_every_example_is_answered(described: Described) -> None:
     operation = described.operation
     endpoint = ENDPOINTS.get(described.path.rsplit("/", 1)[-1], "sentiment")
