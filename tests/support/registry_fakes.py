@@ -18,7 +18,7 @@ from contracts.endpoint import (
     Precision,
 )
 from contracts.loading import LoadedModel, LoaderReport, LoadFailure
-from contracts.manifest import Lineage, Manifest, PackageFile, TokenizerSpec
+from contracts.manifest import CONFIG_ONNXRUNTIME, Lineage, Manifest, PackageFile, TokenizerSpec
 from contracts.model import ModelRef
 from contracts.rollout import RolloutState
 from contracts.tasks import Task
@@ -64,7 +64,10 @@ def manifest(version: str = "1", *, labels: tuple[str, ...] = ("no", "yes")) -> 
             TensorSpec(name="attention_mask", datatype=Datatype.INT64, shape=shape),
         ),
         outputs=(TensorSpec(name="logits", datatype=Datatype.FP32, shape=(-1, 2)),),
-        files={"model.onnx": PackageFile(sha256="0" * 64, bytes=0)},
+        files={
+            name: PackageFile(sha256="0" * 64, bytes=0)
+            for name in ("model.onnx", CONFIG_ONNXRUNTIME)
+        },
         lineage=Lineage(registered_model="m", version=version),
         created_by="test",
     )
