@@ -1,4 +1,9 @@
-"""What a Triton really holds, as its loader reports it to the controller."""
+"""What a Triton really holds, as its loader reports it to the controller.
+
+Readers ignore fields that they don't know: in an upgrade old gateways read new loaders' reports.
+Releases before this one refuse such a report, so that a new field must still be beside it there
+(``service/cluster/reports.py``).
+"""
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -11,7 +16,7 @@ CONTROL_KEY = "headrace-key"
 class CostPoint(BaseModel):
     """Warm-up's measurement of one batch shape on the engine at hand."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="ignore")
 
     bucket: int = Field(description="tokens a row, padding included")
     batch: int = Field(description="rows")
@@ -24,7 +29,7 @@ class LoadedModel(BaseModel):
     The costs are those of a batch while ``instances`` copies run, each by so many threads.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="ignore")
 
     ref: ModelRef
     costs: tuple[CostPoint, ...] = ()
@@ -35,7 +40,7 @@ class LoadedModel(BaseModel):
 class LoadFailure(BaseModel):
     """A package that Triton refused, with Triton's own words."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="ignore")
 
     ref: ModelRef
     reason: str
@@ -45,7 +50,7 @@ class LoadFailure(BaseModel):
 class LoaderReport(BaseModel):
     """Everything one loader knows of its Triton at one moment."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="ignore")
 
     loader: str
     triton_grpc: str = Field(description="host:port at which gateways reach this Triton")

@@ -48,6 +48,10 @@ LOAD_SECONDS: Final = histogram(
 LOAD_FAILURES: Final = counter(
     "loader_load_failures", "Loads that failed, by who is at fault.", "fault"
 )
+REPORT_BYTES: Final = gauge(
+    "loader_report_bytes",
+    "Size of the last report, all its Leases together, without heartbeats; 0 outside of a cluster.",
+)
 MISSING_STABLE: Final = gauge(
     "loader_missing_stable_packages",
     "Stable packages that Triton does not hold: their requests go to other Tritons, or fail.",

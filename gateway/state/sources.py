@@ -8,7 +8,7 @@ objects stay, and so does the last good object of a file that can't be read. Sou
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +26,7 @@ from service import json_files
 from service.cluster import access, endpoints, leases
 from service.cluster.collection import Reader
 from service.cluster.mirror import Mirror
+from service.cluster.reports import ReportMirror
 from service.json_files import Stamp
 
 log = logging.getLogger(__name__)
@@ -137,10 +138,30 @@ def open_namespace(
     return Namespace(found.client, found.name)
 
 
+class Mirrored(Protocol[T_co]):
+    """A mirror of objects in a cluster; ``service.cluster.mirror.Mirror`` is one."""
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Has a function called after each change, from a thread."""
+        ...
+
+    def values(self) -> tuple[T_co, ...]:
+        """The last good objects."""
+        ...
+
+    def start(self) -> None:
+        """Begins to watch; ``close`` ends it."""
+        ...
+
+    def close(self) -> None:
+        """Stops; what was known stays."""
+        ...
+
+
 class ClusterSource(Generic[T]):
     """The objects of a cluster, as a mirror holds them, for one event loop."""
 
-    def __init__(self, mirror: Mirror[T]) -> None:
+    def __init__(self, mirror: Mirrored[T]) -> None:
         self._mirror = mirror
 
     async def watch(self) -> AsyncGenerator[tuple[T, ...], None]:
@@ -216,7 +237,7 @@ def report_source(settings: Settings, environment: Mapping[str, str]) -> Source[
     if not access.in_cluster(flag):
         return FolderSource(settings.reports_folder, LoaderReport)
     found = open_namespace(flag, environment)
-    return ClusterSource(Mirror(found.reader, leases.reports(found.name), leases.read_report))
+    return ClusterSource(ReportMirror(found.reader, found.name))
 
 
 def beat_source(settings: Settings, environment: Mapping[str, str]) -> Source[ControllerBeat]:

@@ -1,4 +1,4 @@
-"""Reports what one loader sees: at once where it is new, else now and then as a heartbeat.
+"""Reports what one loader sees: at once where it is new; a report that stands gets heartbeats.
 
 A report that can't be written is no reason to stop: the next one says it all.
 """
@@ -11,6 +11,8 @@ from contracts.loading import LoaderReport
 from registry.stores.reports import Reports
 
 log = logging.getLogger(__name__)
+
+_LEAST_SECONDS = 1e-3  # between the times of two reports
 
 
 class Reporter:
@@ -28,13 +30,14 @@ class Reporter:
         self._failing = False
 
     async def report(self, seen: LoaderReport) -> None:
-        """Writes what is seen now where it is new, or due as a heartbeat."""
+        """Writes what is seen now where it is new, or a heartbeat where one is due."""
         async with self._writing:
-            report = seen.model_copy(update={"at": self._now()})
             last = self._last
-            same = last is not None and last.model_copy(update={"at": report.at}) == report
-            if not same or self._is_due():
-                await self._put(report)
+            report = seen.model_copy(update={"at": self._time()})
+            if last is None or last.model_copy(update={"at": report.at}) != report:
+                await self._write(self._reports.put, report)
+            elif self._is_due():
+                await self._write(self._reports.beat, report)
 
     async def run(self) -> None:
         """Heartbeats during a long load, until it is cancelled."""
@@ -42,7 +45,8 @@ class Reporter:
             await asyncio.sleep(self._heartbeat_seconds)
             async with self._writing:
                 if self._last is not None and self._is_due():
-                    await self._put(self._last.model_copy(update={"at": self._now()}))
+                    beat = self._last.model_copy(update={"at": self._time()})
+                    await self._write(self._reports.beat, beat)
 
     def leave(self) -> None:
         """Takes the report away, where a loader that ends leaves none."""
@@ -51,12 +55,20 @@ class Reporter:
         except OSError as error:
             log.warning("the report can't be removed: %s", error)
 
-    def _is_due(self) -> bool:
-        return self._last is None or self._now() - self._last.at >= self._heartbeat_seconds
+    def _time(self) -> float:
+        """The time of the next report: later than the last one's, whatever the clock does.
 
-    async def _put(self, report: LoaderReport) -> None:
+        Readers take the latest of a report and its heartbeats for the last sign of life.
+        """
+        now = self._now()
+        return now if self._last is None else max(now, self._last.at + _LEAST_SECONDS)
+
+    def _is_due(self) -> bool:
+        return self._last is None or abs(self._now() - self._last.at) >= self._heartbeat_seconds
+
+    async def _write(self, write: Callable[[LoaderReport], None], report: LoaderReport) -> None:
         try:
-            await asyncio.to_thread(self._reports.put, report)
+            await asyncio.to_thread(write, report)
         except OSError as error:
             if not self._failing:
                 log.warning("the report can't be written: %s", error)

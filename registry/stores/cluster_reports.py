@@ -1,25 +1,36 @@
 """Loaders' reports as Leases: light, made for heartbeats, and gone with the pod that owns them.
 
 The ``Reports`` of the loader and the controller in a cluster (``docs/decisions/`` says why not an
-annotation of the pod). A loader writes its own Lease alone, so that nothing it writes can conflict.
+annotation of the pod). A loader writes its own Leases alone, so that nothing it writes can
+conflict. ``service/cluster/reports.py`` says what lies in which.
 """
 
 import logging
 import threading
-from dataclasses import dataclass
+import time
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
 
 from contracts.loading import LoaderReport
-from service.cluster import leases
+from registry import metrics
+from service.cluster import leases, reports
 from service.cluster.client import ClusterClient
 from service.cluster.collection import Object
-from service.cluster.errors import ApiUnavailableError, KubernetesError, MissingError
-from service.cluster.mirror import Mirror
+from service.cluster.errors import (
+    ApiUnavailableError,
+    ConflictError,
+    KubernetesError,
+    MissingError,
+)
 from service.cluster.watch import WatchPace
 
 log = logging.getLogger(__name__)
 
 _FIRST_LIST_SECONDS = 5.0
-_LEASE_SECONDS = 15
+# Below the 15 s after which a controller takes a loader for silent.
+_ASK_SECONDS = 8.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +43,14 @@ class Owner:
     def references(self) -> list[Object]:
         """``metadata.ownerReferences`` of what the pod makes."""
         return [{"apiVersion": "v1", "kind": "Pod", "name": self.pod, "uid": self.uid}]
+
+
+@dataclass(slots=True)
+class _Parts:
+    """Names of a report's parts: those that are stored, and those that a try may have stored."""
+
+    stored: set[str] = field(default_factory=set)
+    tried: set[str] = field(default_factory=set)
 
 
 class KubernetesReports:
@@ -47,11 +66,18 @@ class KubernetesReports:
         *,
         owner: Owner | None = None,
         pace: WatchPace | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client = client
-        self._collection = leases.reports(namespace)
-        self._mirror = Mirror(client, self._collection, leases.read_report, pace)
+        self._collection = reports.collection(namespace)
+        self._beats = leases.beats(namespace)
+        self._mirror = reports.ReportMirror(client, namespace, pace, heartbeats=True)
         self._owner = owner
+        self._clock = clock
+        self._instance = uuid.uuid4().hex
+        self._parts: dict[str, _Parts] = {}  # by loader
+        self._follows_heartbeats = False  # the controller
+        self._ask_at = 0.0
         self._lock = threading.Lock()  # of the next
         self._watching = False
 
@@ -75,36 +101,79 @@ class KubernetesReports:
         return self._mirror.disconnected
 
     def get(self, loader: str) -> LoaderReport | None:
-        """One loader's last report, read now; None where it can't be had."""
+        """One loader's last report, read now, without heartbeats; None where it can't be had."""
         try:
-            return leases.read_report(self._client.get(self._collection, _name(loader)))
+            name = f"{reports.REPORT_PREFIX}{loader}"
+            found = reports.read_report(self._client.get(self._collection, name))
+            named = found.details.parts if found.details else ()
+            parts = {}
+            for name in named:
+                with suppress(MissingError):
+                    parts[name] = reports.read_part(self._client.get(self._collection, name))
+            self._parts[loader] = _Parts(set(parts))
         except MissingError:
             return None
         except (KubernetesError, ValueError) as error:
             log.warning("the report of %s can't be read: %s", loader, error)
             return None
+        return reports.joined(found, parts)
 
     def put(self, report: LoaderReport) -> None:
-        """Replaces the loader's report."""
-        lease = leases.written(
-            _name(report.loader),
-            {leases.REPORT: leases.REPORT_LABEL},
-            leases.written_report(report),
-            holder=report.loader,
-            seconds=_LEASE_SECONDS,
-            at=report.at,
+        """Replaces the loader's report; the parts that it has already are not written again."""
+        written = reports.leases(
+            report, self._instance, self._owner.uid if self._owner is not None else ""
         )
-        if self._owner is not None:
-            lease["metadata"]["ownerReferences"] = self._owner.references()
-        self._client.put(self._collection, lease)
+        known = self._parts.setdefault(report.loader, _Parts())
+        for name in written.parts.keys() - known.stored:
+            known.tried.add(name)
+            with suppress(ConflictError):  # an earlier try made it
+                self._client.create(self._collection, self._owned(written.parts[name]))
+            known.stored.add(name)
+        self._client.put(self._collection, self._owned(written.report))
+        metrics.REPORT_BYTES.set(written.bytes)
+        for name in (known.stored | known.tried) - written.parts.keys():
+            self._remove(name)
+            known.stored.discard(name)
+            known.tried.discard(name)
+
+    def beat(self, report: LoaderReport) -> None:
+        """Writes a heartbeat, and the report too while a controller goes by the time in it."""
+        if not self._controller_follows_heartbeats():
+            self.put(report)
+        else:
+            self._client.put(
+                self._collection, self._owned(reports.heartbeat(report, self._instance))
+            )
 
     def leave(self, loader: str) -> None:
         """Takes the report away: this loader goes, and the Triton beside it goes as well."""
-        try:
-            self._client.delete(self._collection, _name(loader))
-        except MissingError:
-            return
+        self._remove(f"{reports.REPORT_PREFIX}{loader}")
+        self._remove(f"{reports.HEARTBEAT_PREFIX}{loader}")
+        known = self._parts.pop(loader, _Parts())
+        for name in known.stored | known.tried:
+            self._remove(name)
 
+    def _controller_follows_heartbeats(self) -> bool:
+        """Whether the controller is of a release that does; asked again and again.
 
-def _name(loader: str) -> str:
-    return f"{leases.REPORT_PREFIX}{loader}"
+        In an upgrade an old controller reads what new loaders write, and after a rollback too.
+        Without a controller there is nobody who reads heartbeats.
+        """
+        if self._clock() >= self._ask_at:
+            try:
+                beat = leases.read_beat(self._client.get(self._beats, leases.BEAT_NAME))
+                self._follows_heartbeats = beat.follows_heartbeats
+            except (MissingError, ValueError):
+                self._follows_heartbeats = False
+            self._ask_at = self._clock() + _ASK_SECONDS
+        return self._follows_heartbeats
+
+    def _owned(self, lease: Object) -> Object:
+        if self._owner is None:
+            return lease
+        metadata = {**lease["metadata"], "ownerReferences": self._owner.references()}
+        return {**lease, "metadata": metadata}
+
+    def _remove(self, name: str) -> None:
+        with suppress(MissingError):
+            self._client.delete(self._collection, name)

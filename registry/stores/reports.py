@@ -37,7 +37,22 @@ class Reports(Protocol):
         ...
 
     def put(self, report: LoaderReport) -> None:
-        """Replaces the loader's report."""
+        """Replaces the loader's report.
+
+        Raises:
+            OSError: it is not written, or not whole; put it again.
+        """
+        ...
+
+    def beat(self, report: LoaderReport) -> None:
+        """Says that the loader lives, and that its report stands but for its time.
+
+        Args:
+            report: as it was put, with the time of the heartbeat.
+
+        Raises:
+            OSError: it can't be written.
+        """
         ...
 
     def leave(self, loader: str) -> None:
@@ -95,6 +110,10 @@ class FileReports:
         self._folder.mkdir(parents=True, exist_ok=True)
         path = self._folder / f"{report.loader}.json"
         durable.write(path, (report.model_dump_json(indent=2) + "\n").encode())
+
+    def beat(self, report: LoaderReport) -> None:
+        """Writes the report with its new time: on one machine that is cheap."""
+        self.put(report)
 
     def leave(self, loader: str) -> None:
         """Keeps the report: here Triton is a process of its own, and goes on without its loader."""

@@ -296,8 +296,12 @@ def status_of(code: int, message: str) -> Object:
 
 
 def selected(item: Object, query: dict[str, str]) -> bool:
+    """By the selectors that Headrace uses: ``label=value,...``, or ``label in (value,...)``."""
     selector = query.get("labelSelector", "")
     labels = item["metadata"].get("labels") or {}
+    label, is_set, values = selector.partition(" in ")
+    if is_set:
+        return labels.get(label) in values.strip("()").split(",")
     wanted = dict(part.split("=") for part in selector.split(",") if part)
     return wanted.items() <= labels.items()
 

@@ -183,6 +183,9 @@ class MemoryReports:
         self.written += 1
         self.news.set()
 
+    def beat(self, report: LoaderReport) -> None:
+        self.put(report)
+
     def leave(self, loader: str) -> None:
         self.left.append(loader)
 

@@ -15,12 +15,12 @@ from fake_kubernetes import NAMESPACE, Fake, fake_kubernetes
 from gateway.state import pod_reader
 from gateway.state.pod_reader import PodReader
 from gateway.state.sources import open_namespace
-from service.cluster import access, leases
+from service.cluster import access, reports
 from service.cluster.client import ClusterClient
 from service.cluster.collection import Reader
 from service.cluster.errors import AccessError, ApiUnavailableError
 
-LEASES = leases.reports(NAMESPACE)
+LEASES = reports.collection(NAMESPACE)
 Connected = Callable[..., Reader]
 
 BOTH = pytest.mark.parametrize("connected", [access.connected, pod_reader.connected])

@@ -1,0 +1,397 @@
+"""How a loader's report lies in a cluster: in Leases that are each written when they change.
+
+* The *report* is one Lease for each loader, with what Triton holds and refused. It is written when
+  that changes. Its annotations are those of earlier releases, whose gateways and controllers go on
+  reading it; they find no cost tables in it.
+* Its *parts* hold the loaded models with their cost tables, compressed, some kilobytes in each. A
+  part is named by the digest of what it holds and never changes. The report names its parts, and
+  is written after them, so that one watch shows a reader the parts first.
+* The *heartbeat* is a small Lease with a time, for the controller alone. It counts for the report
+  of the same start of a loader.
+
+What a report names is bound to the time in it. A loader of an earlier release that takes over the
+Lease writes another time, and so what an earlier writer named means nothing any more. Only
+``ReportMirror`` has a state: the last objects of a watch.
+"""
+
+import base64
+import hashlib
+import json
+import zlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from pydantic import BaseModel, ConfigDict, TypeAdapter
+
+from contracts.loading import CostPoint, LoadedModel, LoaderReport, LoadFailure
+from contracts.model import ModelRef
+from service.cluster.collection import Collection, Object, Reader
+from service.cluster.leases import VERSION, written
+from service.cluster.mirror import Mirror
+from service.cluster.watch import WatchPace
+
+KIND = "headrace.dev/report"  # a label of the Leases, and the annotation that holds a report
+REPORT, PART, HEARTBEAT = "loader", "part", "heartbeat"  # its values
+REPORT_PREFIX, PART_PREFIX = "headrace-loader-", "headrace-report-part-"
+HEARTBEAT_PREFIX = "headrace-heartbeat-"
+# Beside the report, whose readers of earlier releases refuse it with a field that they don't know.
+INSTANCES, THREADS = "headrace.dev/instances", "headrace.dev/threads"
+DETAILS = "headrace.dev/details"
+_BESIDE = {INSTANCES: "instances", THREADS: "threads"}
+
+LEASE_SECONDS = 15
+PART_BYTES = 16 << 10  # that a part should have at most: a change writes so many anew
+# An API server takes 256 KiB of annotations in all.
+MOST_BYTES = 200 << 10
+_LEAST_REASON = 80  # characters of a failure's reason that stay when there are many
+
+_NUMBERS: TypeAdapter[dict[str, int]] = TypeAdapter(dict[str, int])  # by package
+# model, version, package, instances, threads, and bucket, batch and milliseconds of each cost
+_Row = tuple[str, str, str, int, int, list[tuple[int, int, float]]]
+_ROWS: TypeAdapter[list[_Row]] = TypeAdapter(list[_Row])
+
+
+class ReportTooLargeError(OSError):
+    """A report that no Lease can hold, and that nobody would see cut."""
+
+
+class _Details(BaseModel):
+    """What else there is of a report.
+
+    ``of`` is the time in the report that this belongs to. ``in_parts`` says that the models that
+    are loaded are told by the parts alone, because the report would be too large with them.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    of: float
+    instance: str
+    parts: tuple[str, ...] = ()
+    in_parts: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """All Leases of a report but its heartbeat: ``parts`` by name, to be written first."""
+
+    report: Object
+    parts: Mapping[str, Object]
+
+    @property
+    def bytes(self) -> int:
+        """Of all their annotations."""
+        return sum(_size(lease) for lease in (self.report, *self.parts.values()))
+
+
+@dataclass(frozen=True, slots=True)
+class ReportLease:
+    """A report as it was read, without what its parts say."""
+
+    report: LoaderReport
+    details: _Details | None
+
+
+@dataclass(frozen=True, slots=True)
+class PartLease:
+    """A part as it was read: loaded models by package."""
+
+    name: str
+    models: Mapping[str, LoadedModel]
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatLease:
+    """A heartbeat as it was read."""
+
+    instance: str
+    at: float
+
+
+Found = ReportLease | PartLease | HeartbeatLease
+
+
+def collection(namespace: str, *, heartbeats: bool = False) -> Collection:
+    """The Leases of a namespace that hold reports and their parts, and heartbeats if asked for."""
+    kinds = (HEARTBEAT, REPORT, PART) if heartbeats else (REPORT, PART)
+    return Collection(VERSION, "leases", namespace, f"{KIND} in ({','.join(kinds)})")
+
+
+# Writing
+
+
+def leases(report: LoaderReport, instance: str, owner: str = "") -> Written:
+    """The Leases of a report.
+
+    Args:
+        report: the whole report.
+        instance: another one with each start of a loader.
+        owner: whoever the Leases are collected with. Parts of two owners differ, so that none goes
+            with the other's.
+
+    Raises:
+        ReportTooLargeError: it has no room, however it is divided.
+    """
+    parts = _parts(report, owner)
+    details = _Details(of=report.at, instance=instance, parts=tuple(parts))
+    lease = _report_lease(_with_short_reasons(report, MOST_BYTES), details)
+    if _size(lease) > MOST_BYTES:
+        details = details.model_copy(update={"in_parts": True})
+        bare = report.model_copy(update={"loaded": ()})
+        lease = _report_lease(_with_short_reasons(bare, MOST_BYTES // 2), details)
+    for each in (lease, *parts.values()):
+        if _size(each) > MOST_BYTES:
+            raise ReportTooLargeError(
+                f"the report of {report.loader} has {len(report.loaded)} loaded models and "
+                f"{len(report.failed)} failures: its {_size(each)} bytes are more than the "
+                f"{MOST_BYTES} that fit into a Lease; give its models to more than one Triton"
+            )
+    return Written(lease, parts)
+
+
+def heartbeat(report: LoaderReport, instance: str) -> Object:
+    """The Lease that says that a loader lives, at the time of the report."""
+    return written(
+        f"{HEARTBEAT_PREFIX}{report.loader}",
+        {KIND: HEARTBEAT},
+        {KIND: json.dumps({"instance": instance, "at": report.at})},
+        holder=report.loader,
+        seconds=LEASE_SECONDS,
+        at=report.at,
+    )
+
+
+def _report_lease(report: LoaderReport, details: _Details) -> Object:
+    loaded = report.loaded
+    beside = {
+        annotation: json.dumps({model.ref.package: getattr(model, field) for model in loaded})
+        for annotation, field in _BESIDE.items()
+    }
+    bare = tuple(LoadedModel(ref=model.ref) for model in loaded)
+    text = report.model_copy(update={"loaded": bare}).model_dump_json(
+        exclude={"loaded": {"__all__": set(_BESIDE.values())}}
+    )
+    return written(
+        f"{REPORT_PREFIX}{report.loader}",
+        {KIND: REPORT},
+        {KIND: text, DETAILS: details.model_dump_json(), **beside},
+        holder=report.loader,
+        seconds=LEASE_SECONDS,
+        at=report.at,
+    )
+
+
+def _parts(report: LoaderReport, owner: str) -> dict[str, Object]:
+    """Parts by name. Which models share one follows from their packages, however many there are."""
+    rows = [_row(model) for model in report.loaded]
+    number = 1
+    while True:
+        divided: dict[int, list[_Row]] = {}
+        for row in rows:
+            divided.setdefault(zlib.crc32(row[2].encode()) % number, []).append(row)
+        texts = [_packed(divided[place]) for place in sorted(divided)]
+        if all(len(text) <= PART_BYTES for text in texts) or number >= len(rows):
+            break
+        number *= 2
+    return dict(_part_lease(report, text, owner) for text in texts)
+
+
+def _part_lease(report: LoaderReport, text: str, owner: str) -> tuple[str, Object]:
+    digest = hashlib.sha256("\n".join((owner, report.loader, text)).encode()).hexdigest()[:40]
+    name = f"{PART_PREFIX}{digest}"
+    lease = written(
+        name,
+        {KIND: PART},
+        {KIND: text},
+        holder=report.loader,
+        seconds=LEASE_SECONDS,
+        at=0.0,
+    )
+    return name, lease
+
+
+def _row(model: LoadedModel) -> _Row:
+    ref = model.ref
+    costs = [(cost.bucket, cost.batch, cost.milliseconds) for cost in model.costs]
+    return ref.model, ref.version, ref.package, model.instances, model.threads, costs
+
+
+def _packed(rows: list[_Row]) -> str:
+    data = json.dumps(sorted(rows), separators=(",", ":")).encode()
+    return base64.b64encode(zlib.compress(data)).decode()
+
+
+def _with_short_reasons(report: LoaderReport, most: int) -> LoaderReport:
+    """With failures' reasons in ``most`` bytes altogether, if they can be."""
+    if sum(len(failure.reason.encode()) for failure in report.failed) <= most // 2:
+        return report
+    each = max(_LEAST_REASON, most // (8 * len(report.failed)))
+    failed = tuple(
+        failure
+        if len(failure.reason) <= each
+        else LoadFailure(
+            ref=failure.ref, reason=f"{failure.reason[:each]}…", by_version=failure.by_version
+        )
+        for failure in report.failed
+    )
+    return report.model_copy(update={"failed": failed})
+
+
+def _size(lease: Object) -> int:
+    return sum(len(key) + len(text.encode()) for key, text in _annotations(lease).items())
+
+
+# Reading
+
+
+def read(item: Object) -> Found:
+    """What a Lease holds of a report; raises ``ValueError``."""
+    kind = (item["metadata"].get("labels") or {}).get(KIND)
+    if kind == PART:
+        return read_part(item)
+    if kind == HEARTBEAT:
+        return _read_heartbeat(item)
+    return read_report(item)
+
+
+def read_report(item: Object) -> ReportLease:
+    """The report that a Lease holds, of this release or an earlier one; raises ``ValueError``."""
+    annotations = _annotations(item)
+    report = LoaderReport.model_validate_json(annotations.get(KIND, ""))
+    details = None
+    if text := annotations.get(DETAILS):
+        found = _Details.model_validate_json(text)
+        details = found if found.of == report.at else None
+    beside = {
+        field: _NUMBERS.validate_json(annotations.get(annotation, "{}"))
+        for annotation, field in _BESIDE.items()
+    }
+    loaded = tuple(
+        model.model_copy(
+            update={
+                field: numbers[model.ref.package]
+                for field, numbers in beside.items()
+                if model.ref.package in numbers
+            }
+        )
+        for model in report.loaded
+    )
+    return ReportLease(report.model_copy(update={"loaded": loaded}), details)
+
+
+def read_part(item: Object) -> PartLease:
+    """The part that a Lease holds; raises ``ValueError``."""
+    try:
+        data = zlib.decompress(base64.b64decode(_annotations(item).get(KIND, "")))
+    except zlib.error as error:
+        raise ValueError(f"a part that can't be unpacked: {error}") from error
+    models = {}
+    for model, version, package, instances, threads, costs in _ROWS.validate_json(data):
+        models[package] = LoadedModel(
+            ref=ModelRef(model=model, version=version, package=package),
+            costs=tuple(
+                CostPoint(bucket=bucket, batch=batch, milliseconds=milliseconds)
+                for bucket, batch, milliseconds in costs
+            ),
+            instances=instances,
+            threads=threads,
+        )
+    return PartLease(str(item["metadata"]["name"]), models)
+
+
+def _read_heartbeat(item: Object) -> HeartbeatLease:
+    told = json.loads(_annotations(item).get(KIND, ""))
+    try:
+        return HeartbeatLease(str(told["instance"]), float(told["at"]))
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"no heartbeat: {error!r}") from error
+
+
+def _annotations(item: Object) -> dict[str, str]:
+    return item["metadata"].get("annotations") or {}
+
+
+def joined(found: ReportLease, parts: Mapping[str, PartLease]) -> LoaderReport:
+    """The whole report. A part that is not there yet leaves its models without costs."""
+    if found.details is None:
+        return found.report
+    models: dict[str, LoadedModel] = {}
+    for name in found.details.parts:
+        if (part := parts.get(name)) is not None:
+            models |= part.models
+    if found.details.in_parts:
+        return found.report.model_copy(update={"loaded": tuple(models.values())})
+    loaded = tuple(models.get(model.ref.package, model) for model in found.report.loaded)
+    return found.report.model_copy(update={"loaded": loaded})
+
+
+class ReportMirror:
+    """The reports of a namespace, kept current; what did not change is the same object."""
+
+    def __init__(
+        self,
+        reader: Reader,
+        namespace: str,
+        pace: WatchPace | None = None,
+        *,
+        heartbeats: bool = False,
+    ) -> None:
+        self._mirror: Mirror[Found] = Mirror(
+            reader, collection(namespace, heartbeats=heartbeats), read, pace
+        )
+        # by loader: what a report was made of, and the report
+        self._made: dict[str, tuple[ReportLease, tuple[PartLease | None, ...], LoaderReport]] = {}
+
+    def start(self) -> None:
+        """Begins to watch; ``close`` ends it."""
+        self._mirror.start()
+
+    def close(self) -> None:
+        """Stops; what was known stays."""
+        self._mirror.close()
+
+    def wait(self, seconds: float) -> bool:
+        """Whether the reports were listed once, waiting for it so long."""
+        return self._mirror.wait(seconds)
+
+    @property
+    def disconnected(self) -> bool:
+        """Whether the API server is away."""
+        return self._mirror.disconnected
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Has a function called after each change, from the watch's thread."""
+        self._mirror.listen(listener)
+
+    def values(self) -> tuple[LoaderReport, ...]:
+        """The last report of each loader, by the loaders' names."""
+        found = self._mirror.values()
+        parts = {item.name: item for item in found if isinstance(item, PartLease)}
+        beats = {item.instance: item.at for item in found if isinstance(item, HeartbeatLease)}
+        made, reports = {}, []
+        for item in found:
+            if isinstance(item, ReportLease):
+                entry = made[item.report.loader] = self._whole(item, parts)
+                reports.append(_alive(entry[2], item.details, beats))
+        self._made = made
+        return tuple(reports)
+
+    def _whole(
+        self, item: ReportLease, parts: Mapping[str, PartLease]
+    ) -> tuple[ReportLease, tuple[PartLease | None, ...], LoaderReport]:
+        known = self._made.get(item.report.loader)
+        of = tuple(parts.get(name) for name in item.details.parts) if item.details else ()
+        if known is not None and known[0] is item and _same(known[1], of):
+            return known
+        return item, of, joined(item, parts)
+
+
+def _same(one: Iterable[object], other: Iterable[object]) -> bool:
+    return [id(item) for item in one] == [id(item) for item in other]
+
+
+def _alive(
+    report: LoaderReport, details: _Details | None, beats: Mapping[str, float]
+) -> LoaderReport:
+    """With the time of its last heartbeat."""
+    at = beats.get(details.instance, report.at) if details else report.at
+    return report if at <= report.at else report.model_copy(update={"at": at})
