@@ -417,7 +417,9 @@ LOADED = st.lists(
 @settings(deadline=None, max_examples=150)
 @given(
     st.lists(
-        st.tuples(st.sampled_from(["put", "beat", "restart", "new pod", "old"]), LOADED, LOSSES),
+        st.tuples(
+            st.sampled_from(["put", "crash", "beat", "restart", "new pod", "old"]), LOADED, LOSSES
+        ),
         min_size=1,
         max_size=12,
     ),
@@ -434,7 +436,7 @@ def test_after_any_writes_losses_and_restarts_a_reader_sees_what_was_put_last(
         store.losses = list(losses)
         told = REPORT.model_copy(update={"loaded": tuple(loaded), "at": float(next(clock))})
         try:
-            if what == "put":
+            if what in ("put", "crash"):
                 put = None
                 loader.put(told)
                 put = told
@@ -462,8 +464,11 @@ def test_after_any_writes_losses_and_restarts_a_reader_sees_what_was_put_last(
                     }
                 )
         except ApiUnavailableError:
-            pass
-        if what in ("restart", "new pod"):
+            if what == "put":  # a loader tries again what failed
+                store.losses = []
+                loader.put(told)
+                put = told
+        if what in ("crash", "restart", "new pod"):
             if what == "new pod":  # the old one's are collected in time, or are there still
                 uid += 1
                 gone = [n for n, item in store.items.items() if losses and owner(item) < str(uid)]
