@@ -85,7 +85,20 @@ def table(schema: Json) -> str:
         if group.is_group:
             inside = [value for value in read(group.schema, group.path) if not value.is_group]
             lines += _section(f"`{group.path[0]}`", group.schema.get("description", ""), inside)
+    for name, shared in schema["definitions"].items():
+        if "description" in shared:
+            lines += _shared(name, shared)
     return "\n".join(lines)
+
+
+def _shared(name: str, schema: Json) -> list[str]:
+    """A table of what values share that are of one definition."""
+    head = [f"### `*.{name}`", "", schema["description"], "", "| value | meaning |", "|---|---|"]
+    rows = [
+        f"| `*.{name}.{key}` | {inner['description']} |"
+        for key, inner in schema["properties"].items()
+    ]
+    return [*head, *rows, ""]
 
 
 def _section(title: str, text: str, values: list[Value]) -> list[str]:

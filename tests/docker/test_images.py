@@ -81,6 +81,19 @@ def test_an_image_runs_as_nobody_special(image: str) -> None:
 
 
 @pytest.mark.parametrize("image", images())
+def test_an_image_works_as_any_user_of_the_group_0(image: str) -> None:
+    """As OpenShift assigns them: without a name, and in the root group."""
+    owned = re.findall(r"chown (.*?)( \\\n && chmod g=u /data)?\n", stages()[image])
+    assert {(words, bool(shared)) for words, shared in owned} <= {("10001:0 /data", True)}
+
+
+def test_a_user_without_a_name_has_one_in_the_environment() -> None:
+    """Python's ``getpass.getuser``, which libraries call, fails where there is neither."""
+    (told,) = re.findall(r"^ENV (.*?[^\\])$", stages()["python"], re.MULTILINE | re.DOTALL)
+    assert "USER=headrace" in shlex.split(told.replace("\\\n", " "))
+
+
+@pytest.mark.parametrize("image", images())
 def test_an_image_can_be_told_to_end_while_it_starts(image: str) -> None:
     """A container's first process ignores what it has no handler for."""
     assert re.findall(r'^ENTRYPOINT \["tini", "--", ', stages()[image], re.MULTILINE)

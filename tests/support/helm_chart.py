@@ -24,6 +24,11 @@ KUBERNETES = "1.34"
 OPERATOR = ("monitoring.coreos.com/v1/ServiceMonitor", "monitoring.coreos.com/v1/PrometheusRule")
 # Without the largest files: helm takes half the time.
 LIGHT = ("crd.install=false", "monitoring.dashboards.enabled=false")
+# Values of those that have pods.
+COMPONENTS = (
+    "gateway", "controller", "conversion", "stats.fold", "stats.evaluate", "triton",
+    "kafka.embedded", "mlflow.embedded",
+)  # fmt: skip
 
 Manifest = dict[str, Any]
 
@@ -83,6 +88,12 @@ def pod_specs(found: Sequence[Manifest]) -> Iterator[tuple[str, Manifest, Manife
         elif manifest["kind"] == "ConfigMap" and "job.json" in manifest["data"]:
             template = yaml.safe_load(manifest["data"]["job.json"])["spec"]["template"]
             yield name, template["metadata"], template["spec"]
+
+
+def containers(spec: Manifest) -> list[Manifest]:
+    """A pod's containers, those that start first before the others."""
+    found: list[Manifest] = spec.get("initContainers", []) + spec["containers"]
+    return found
 
 
 def one(found: Sequence[Manifest], kind: str, name: str) -> Manifest:

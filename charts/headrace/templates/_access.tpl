@@ -1,3 +1,50 @@
+{{/* Accounts and their Roles. */}}
+
+{{/* The name of a component's account. Takes (list ROOT COMPONENT VALUES). */}}
+{{- define "headrace.account" -}}
+{{- $account := (index . 2).serviceAccount | default dict -}}
+{{- $account.name | default (printf "%s-%s" (include "headrace.fullname" (index . 0)) (index . 1)) -}}
+{{- end -}}
+
+{{/* A component's account. Takes (list ROOT COMPONENT VALUES) and optionally annotations, over which
+     those of the values win. */}}
+{{- define "headrace.serviceAccount" -}}
+{{- $root := index . 0 -}}{{- $account := (index . 2).serviceAccount -}}
+{{- $annotations := dict -}}
+{{- if gt (len .) 3 -}}{{- $annotations = index . 3 -}}{{- end -}}
+{{- if $account.create -}}
+apiVersion: v1
+kind: ServiceAccount
+metadata:
+  name: {{ include "headrace.account" . }}
+  namespace: {{ $root.Release.Namespace }}
+  labels:
+    {{- include "headrace.labels" (list $root (index . 1)) | nindent 4 }}
+  {{- with merge (dict) ($account.annotations | default dict) $annotations }}
+  annotations:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+automountServiceAccountToken: false
+{{- end -}}
+{{- end -}}
+
+{{/* Gives a component's account the Role of its name. Takes (list ROOT COMPONENT VALUES). */}}
+{{- define "headrace.roleBinding" -}}
+{{- $root := index . 0 -}}
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata:
+  {{- include "headrace.metadata" (list $root (index . 1)) | nindent 2 }}
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: Role
+  name: {{ include "headrace.fullname" $root }}-{{ index . 1 }}
+subjects:
+  - kind: ServiceAccount
+    name: {{ include "headrace.account" . }}
+    namespace: {{ $root.Release.Namespace }}
+{{- end -}}
+
 {{/* Rules of Roles that several accounts have. */}}
 
 {{- define "headrace.readEndpoints" -}}

@@ -42,6 +42,22 @@
 {{- end -}}
 {{- end -}}
 
+{{/* Two components whose accounts the chart makes can't have one name. */}}
+{{- define "headrace.checkAccounts" -}}
+{{- $values := .Values -}}
+{{- $components := dict "gateway" $values.gateway "controller" $values.controller "conversion" $values.conversion "triton" $values.triton "stats.fold" $values.stats.fold "stats.evaluate" $values.stats.evaluate "mlflow.embedded" $values.mlflow.embedded "kafka.embedded" $values.kafka.embedded -}}
+{{- $seen := dict -}}
+{{- range $path, $component := $components -}}
+{{- $account := $component.serviceAccount -}}
+{{- if and $account.create $account.name -}}
+{{- with get $seen $account.name -}}
+{{- fail (printf "\n\n%s.serviceAccount and %s.serviceAccount both make an account %q: each component has rights of its own. Make it yourself (serviceAccount.create=false) where they are to share it." . $path $account.name) -}}
+{{- end -}}
+{{- $_ := set $seen $account.name $path -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{/* Secrets that values name, by the value's name. */}}
 {{- define "headrace.namedSecrets" -}}
 {{- $values := .Values -}}

@@ -42,18 +42,22 @@
 {{- toYaml $metadata -}}
 {{- end -}}
 
-{{/* Where pods run, who they are, and what they may. Takes (list ROOT COMPONENT SCHEDULING). No token
-     of the API server is mounted; containers that need one mount headrace.tokenVolume. */}}
+{{/* Where pods run, who they are, what they may, and which containers values put beside the
+     component's. Takes (list ROOT COMPONENT VALUES), VALUES with scheduling, pod and serviceAccount. No
+     token of the API server is mounted; containers that need one mount headrace.tokenVolume. */}}
 {{- define "headrace.podSpec" -}}
-{{- $root := index . 0 -}}{{- $component := index . 1 -}}{{- $scheduling := index . 2 -}}
-serviceAccountName: {{ include "headrace.fullname" $root }}-{{ $component }}
+{{- $root := index . 0 -}}{{- $values := index . 2 -}}
+{{- $scheduling := $values.scheduling -}}{{- $pod := $values.pod -}}
+serviceAccountName: {{ include "headrace.account" . }}
 automountServiceAccountToken: false
 enableServiceLinks: false
 securityContext:
   runAsNonRoot: true
-  runAsUser: 10001
-  runAsGroup: 10001
-  fsGroup: 10001
+  {{- range $name := list "runAsUser" "runAsGroup" "fsGroup" }}
+  {{- with index ($root.Values.podSecurityContext | default dict) $name }}
+  {{ $name }}: {{ int64 . }}
+  {{- end }}
+  {{- end }}
   fsGroupChangePolicy: OnRootMismatch
   seccompProfile:
     type: RuntimeDefault
@@ -81,6 +85,59 @@ priorityClassName: {{ . }}
 {{- with $scheduling.runtimeClassName }}
 runtimeClassName: {{ . }}
 {{- end }}
+{{- with $pod.dnsPolicy }}
+dnsPolicy: {{ . }}
+{{- end }}
+{{- with $pod.dnsConfig }}
+dnsConfig:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with include "headrace.besides" $pod }}
+initContainers:
+  {{- . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{/* The containers that values put before and beside a component's. Each has the bounds of the
+     restricted profile but for those that it sets itself. Takes a component's pod. */}}
+{{- define "headrace.besides" -}}
+{{- $bounds := dict "allowPrivilegeEscalation" false "capabilities" (dict "drop" (list "ALL")) -}}
+{{- $found := list -}}
+{{- range .initContainers -}}
+{{- $found = append $found (merge (dict) . (dict "securityContext" $bounds)) -}}
+{{- end -}}
+{{- range .sidecars -}}
+{{- $found = append $found (merge (dict "restartPolicy" "Always") . (dict "securityContext" $bounds)) -}}
+{{- end -}}
+{{- with $found -}}{{- toYaml . -}}{{- end -}}
+{{- end -}}
+
+{{/* Variables out of Secrets and ConfigMaps: what headrace.credentials says, and what values add.
+     Takes (list POD CREDENTIALS). */}}
+{{- define "headrace.envFrom" -}}
+{{- $pod := index . 0 -}}{{- $credentials := index . 1 | trim -}}
+{{- if or $credentials $pod.extraEnvFrom }}
+{{ $credentials | default "envFrom:" }}
+{{- with $pod.extraEnvFrom }}
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* Volumes of a component's values, and the mounts of them. Each takes the component's pod. */}}
+{{- define "headrace.extraVolumes" -}}
+{{- with .extraVolumes -}}{{- toYaml . -}}{{- end -}}
+{{- end -}}
+
+{{- define "headrace.extraMounts" -}}
+{{- with .extraVolumeMounts -}}{{- toYaml . -}}{{- end -}}
+{{- end -}}
+
+{{/* How many old revisions of a Deployment or StatefulSet are kept. Takes a component's pod. */}}
+{{- define "headrace.revisions" -}}
+{{- if hasKey . "revisionHistoryLimit" -}}
+revisionHistoryLimit: {{ int64 .revisionHistoryLimit }}
+{{- end -}}
 {{- end -}}
 
 {{/* Spreads a component's pods over nodes and zones, unless values say how.

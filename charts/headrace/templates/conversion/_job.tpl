@@ -15,7 +15,7 @@ spec:
     metadata:
       {{- include "headrace.podMetadata" (list . "conversion" $conversion.pod "") | nindent 6 }}
     spec:
-      {{- include "headrace.podSpec" (list . "conversion" $conversion.scheduling) | nindent 6 }}
+      {{- include "headrace.podSpec" (list . "conversion" $conversion) | nindent 6 }}
       restartPolicy: Never
       terminationGracePeriodSeconds: 5
       containers:
@@ -31,7 +31,7 @@ spec:
             {{- with $conversion.pod.env }}
             {{- toYaml . | nindent 12 }}
             {{- end }}
-          {{- with include "headrace.credentials" (list . (list "store" "mlflow")) }}
+          {{- with include "headrace.envFrom" (list $conversion.pod (include "headrace.credentials" (list . (list "store" "mlflow")))) }}
           {{- . | nindent 10 }}
           {{- end }}
           resources:
@@ -44,6 +44,9 @@ spec:
             {{- with include "headrace.trustMount" . }}
             {{- . | nindent 12 }}
             {{- end }}
+            {{- with include "headrace.extraMounts" $conversion.pod }}
+            {{- . | nindent 12 }}
+            {{- end }}
       volumes:
         {{- with include "headrace.trustVolume" . }}
         {{- . | nindent 8 }}
@@ -52,4 +55,7 @@ spec:
           emptyDir: {sizeLimit: {{ $conversion.scratchSize }}}
         - name: tmp
           emptyDir: {sizeLimit: 256Mi}
+        {{- with include "headrace.extraVolumes" $conversion.pod }}
+        {{- . | nindent 8 }}
+        {{- end }}
 {{- end -}}

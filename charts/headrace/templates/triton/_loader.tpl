@@ -41,7 +41,7 @@
     {{- with $triton.pod.env }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
-  {{- with include "headrace.credentials" (list $root (list "store")) }}
+  {{- with include "headrace.envFrom" (list $triton.pod (include "headrace.credentials" (list $root (list "store")))) }}
   {{- . | nindent 2 }}
   {{- end }}
   ports:
@@ -76,6 +76,9 @@
     {{- . | nindent 4 }}
     {{- end }}
     {{- include "headrace.tokenMount" $root | nindent 4 }}
+    {{- with include "headrace.extraMounts" $triton.pod }}
+    {{- . | nindent 4 }}
+    {{- end }}
 {{- end -}}
 
 {{- define "headrace.loaderVolumes" -}}
