@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from typer.core import TyperGroup
 
-from headrace.cli import endpoints, gateway, label, preprocessor, rollout, stack, stats
+from headrace.cli import endpoints, gateway, label, migrate, preprocessor, rollout, stack, stats
 from headrace.cli.options import Namespace, chosen_namespace
 from headrace.errors import HeadraceError, RefusedError
 
@@ -82,4 +82,5 @@ app.add_typer(rollout.app, name="rollout")
 app.add_typer(stats.app, name="stats")
 app.add_typer(label.app, name="label")
 app.add_typer(preprocessor.app, name="preprocessor")
+app.add_typer(migrate.app, name="migrate")
 app.add_typer(gateway.keys, name="keys")

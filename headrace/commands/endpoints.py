@@ -23,7 +23,7 @@ def apply(where: Where, files: list[Path], *, as_json: bool) -> None:
     store = homes.site(where).store
     wanted: dict[str, ModelEndpoint] = {}
     for file in files:
-        for endpoint in document.read(_text(file), _source(file)):
+        for endpoint in document.read(text_of(file), source_of(file)):
             if endpoint.name in wanted:
                 raise BadDocumentError(f"Two of the files hold the endpoint {endpoint.name}.")
             wanted[endpoint.name] = endpoint
@@ -39,19 +39,25 @@ def apply(where: Where, files: list[Path], *, as_json: bool) -> None:
             print_line(f"  {change}")
 
 
-def _source(file: Path) -> str:
+def source_of(file: Path) -> str:
+    """What a file of documents is called in messages; ``-`` is standard input."""
     return "standard input" if file == _STANDARD_INPUT else str(file)
 
 
-def _text(file: Path) -> str:
+def text_of(file: Path) -> str:
+    """A file of documents, or standard input.
+
+    Raises:
+        RequestFailedError: it can't be read.
+    """
     try:
         if file == _STANDARD_INPUT:
             return sys.stdin.read()
         return file.read_text(encoding="utf-8")
     except OSError as error:
-        raise RequestFailedError(f"{_source(file)} can't be read: {error.strerror}.") from error
+        raise RequestFailedError(f"{source_of(file)} can't be read: {error.strerror}.") from error
     except UnicodeDecodeError as error:
-        raise RequestFailedError(f"{_source(file)} can't be read: {error}.") from error
+        raise RequestFailedError(f"{source_of(file)} can't be read: {error}.") from error
 
 
 def get(where: Where, name: str | None, *, form: str | None, defaults: bool) -> None:

@@ -1,0 +1,1 @@
+"""Manifests of other model servers, translated to endpoints: pure, text in and objects out."""

@@ -1,0 +1,221 @@
+"""KServe's manifests as endpoints.
+
+The forms are those of KServe's public documentation; names and places are our own:
+https://kserve.github.io/website/docs/model-serving/storage/providers/hf (``hf://``),
+https://kserve.github.io/website/docs/model-serving/predictive-inference/frameworks/tensorflow,
+and python/huggingfaceserver/README.md of github.com/kserve/kserve (a container).
+"""
+
+from typing import Any
+
+import pytest
+
+from contracts.endpoint import PinnedVersion, Precision
+from contracts.rollout import ShadowStep, WeightStep
+from contracts.tasks import Task
+from headrace.endpoints import document
+from headrace.errors import BadDocumentError, RefusedError
+from headrace.migration.draft import Options, Translation
+from headrace.migration.kserve import translate
+
+HUGGING_FACE = """\
+apiVersion: serving.kserve.io/v1beta1
+kind: InferenceService
+metadata:
+  name: tone
+  namespace: shop
+  uid: 6c7f
+  labels: {team: search}
+  annotations:
+    sidecar.istio.io/inject: "false"
+    kubectl.kubernetes.io/last-applied-configuration: "{}"
+    owner: ann
+spec:
+  predictor:
+    minReplicas: 0
+    timeout: 30
+    canaryTrafficPercent: 10
+    serviceAccountName: hub-reader
+    model:
+      modelFormat: {name: huggingface}
+      args:
+        - --model_name=tone
+        - --model_dir=/mnt/models
+        - --task=sequence_classification
+        - --dtype=float16
+        - --max_length=128
+        - --trust_remote_code
+      storageUri: hf://acme/tone:3f2a
+      resources: {limits: {cpu: "6", nvidia.com/gpu: "1"}}
+  transformer:
+    containers: [{name: words, image: acme/words:1}]
+status: {url: "http://tone.shop.example"}
+"""
+
+
+def one(text: str, **said: str) -> Translation:
+    (found,) = translate(text, "isvc.yaml", Options(**said))
+    return found
+
+
+def left(translation: Translation) -> dict[str, str]:
+    return dict(translation.left_out)
+
+
+def test_a_hugging_face_service_becomes_an_endpoint() -> None:
+    endpoint = one(HUGGING_FACE).endpoint
+    assert endpoint.name == endpoint.spec.model == "tone"
+    assert endpoint.metadata.annotations == {"owner": "ann"}
+    assert endpoint.spec.task is Task.TEXT_CLASSIFICATION
+    assert endpoint.spec.serving.precision is Precision.FP16
+    assert endpoint.spec.serving.max_tokens == 128
+    assert endpoint.spec.limits.timeout_seconds == 30
+    assert one(HUGGING_FACE).register == "hf://acme/tone:3f2a"
+
+
+def test_a_canary_is_the_first_weight_of_rollouts() -> None:
+    assert one(HUGGING_FACE).endpoint.spec.rollout.steps == (
+        ShadowStep(shadow=100),
+        WeightStep(weight=10),
+        WeightStep(weight=25),
+        WeightStep(weight=50),
+    )
+
+
+def test_what_was_not_carried_over_is_named_with_a_reason() -> None:
+    assert set(left(one(HUGGING_FACE))) == {
+        "metadata.namespace",
+        "metadata.labels",
+        "metadata.annotations.sidecar.istio.io/inject",
+        "spec.predictor.minReplicas",
+        "spec.predictor.serviceAccountName",
+        "spec.predictor.model.resources",
+        "spec.predictor.model.args --trust_remote_code",
+        "spec.transformer",
+    }
+    assert "preprocessor" in left(one(HUGGING_FACE))["spec.transformer"]
+
+
+def test_what_is_written_can_be_applied() -> None:
+    endpoint = one(HUGGING_FACE).endpoint
+    assert document.read(document.as_yaml(document.as_written(endpoint)), "-") == (endpoint,)
+
+
+def test_the_old_schema_is_read_and_a_registered_version_is_pinned() -> None:
+    found = one("""\
+apiVersion: serving.kserve.io/v1beta1
+kind: InferenceService
+metadata: {name: churn}
+spec: {predictor: {sklearn: {storageUri: "models:/churn-model/7", protocolVersion: v2}}}
+""")
+    assert found.endpoint.spec.model == "churn-model"
+    assert found.endpoint.spec.version == PinnedVersion(pin="7")
+    assert found.register == ""
+    assert set(left(found)) == {"spec.predictor.sklearn.protocolVersion"}
+
+
+def test_a_container_of_kserves_server_is_read_and_its_neighbours_are_reported() -> None:
+    found = one("""\
+apiVersion: serving.kserve.io/v1beta1
+kind: InferenceService
+metadata: {name: bert}
+spec:
+  predictor:
+    containers:
+    - {name: agent, image: acme/agent:2, args: [--quiet]}
+    - name: kserve-container
+      image: kserve/huggingfaceserver:latest
+      args: [--model_name=bert, --model_id=acme/bert-ner, --tensor_input_names=input_ids]
+      env: [{name: HF_TOKEN, value: hf_secret}]
+""")
+    assert found.register == "acme/bert-ner"
+    assert {
+        "spec.predictor.containers[0].name",
+        "spec.predictor.containers[0].args",
+        "spec.predictor.containers[1].env",
+    } <= set(left(found))
+    assert "hf_secret" not in repr(found)
+
+
+def test_what_a_person_says_goes_before_the_manifest() -> None:
+    found = one(HUGGING_FACE, name="mood", model="moods", task="zero-shot-classification")
+    spec = found.endpoint.spec
+    assert (found.endpoint.name, spec.model, spec.task) == (
+        "mood",
+        "moods",
+        Task.ZERO_SHOT_CLASSIFICATION,
+    )
+
+
+def test_each_service_of_a_list_is_one_and_other_objects_are_reported() -> None:
+    text = """\
+apiVersion: v1
+kind: List
+items:
+- {apiVersion: v1, kind: Secret, metadata: {name: storage-config}, data: {HF_TOKEN: eA==}}
+- &first
+  apiVersion: serving.kserve.io/v1beta1
+  kind: InferenceService
+  metadata: {name: a}
+  spec: {predictor: {model: {modelFormat: {name: onnx}, storageUri: "s3://models/a"}}}
+- {<<: *first, metadata: {name: b.c}}
+"""
+    first, second = translate(text, "-", Options())
+    assert left(first)["Secret storage-config"] == "it is no InferenceService"
+    assert second.endpoint.name == "b-c"
+    assert any("b.c became b-c" in sentence for sentence in second.changed)
+    with pytest.raises(RefusedError, match="holds 2 models"):
+        translate(text, "-", Options(name="x"))
+
+
+def predictor(**fields: Any) -> str:
+    whole = {
+        "apiVersion": "serving.kserve.io/v1beta1",
+        "kind": "InferenceService",
+        "metadata": {"name": "m"},
+        "spec": {"predictor": fields},
+    }
+    return document.as_yaml(whole)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (predictor(tensorflow={"storageUri": "gs://f"}), "tensorflow"),
+        (predictor(model={"modelFormat": {"name": "pmml"}}), "pmml"),
+        (predictor(containers=[{"image": "acme/own:1"}]), "container of your own"),
+        (predictor(), "names no model"),
+        (
+            predictor(model={"modelFormat": {"name": "huggingface"}, "args": ["--task=fill_mask"]}),
+            "fill_mask",
+        ),
+        (
+            predictor(model={"modelFormat": {"name": "huggingface"}, "args": ["--max_length=x"]}),
+            "must be a whole number",
+        ),
+    ],
+)
+def test_a_model_that_headrace_does_not_serve_is_refused(text: str, says: str) -> None:
+    with pytest.raises(RefusedError, match=says):
+        one(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("a: [", "is no YAML"),
+        ("", "holds no document"),
+        ("- a", "begins with apiVersion"),
+        ("kind: Service", "holds no InferenceService"),
+        ("kind: InferenceService\nspec: text", "spec: must be a mapping"),
+        (predictor(timeout="soon"), "spec.predictor.timeout: must be a number"),
+        (predictor(containers=["x"]), "must be a list of mappings"),
+        (
+            predictor(batcher={"maxBatchSize": 5000}, model={"modelFormat": {"name": "onnx"}}),
+            "maxBatchSize",
+        ),
+    ],
+)
+def test_what_is_no_service_is_refused_with_the_place(text: str, says: str) -> None:
+    with pytest.raises(BadDocumentError, match=says):
+        one(text)

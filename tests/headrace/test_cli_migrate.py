@@ -1,0 +1,58 @@
+"""What ``headrace migrate`` prints, as a user runs it."""
+
+from pathlib import Path
+
+from typer.testing import CliRunner
+
+from headrace.cli import app
+from headrace.endpoints import document
+
+SERVICE = """\
+apiVersion: serving.kserve.io/v1beta1
+kind: InferenceService
+metadata: {name: tone}
+spec: {predictor: {minReplicas: 1, model: {modelFormat: {name: onnx}, storageUri: "s3://m/tone"}}}
+"""
+MODEL = """\
+kind: Model
+metadata: {name: tone}
+spec: {storageUri: "gs://acme/tone", requirements: [huggingface]}
+"""
+
+
+def test_the_document_goes_to_standard_output_and_the_rest_beside_it(tmp_path: Path) -> None:
+    file = tmp_path / "isvc.yaml"
+    file.write_text(SERVICE)
+    done = CliRunner().invoke(app, ["migrate", "kserve", "-f", str(file), "--model", "tones"])
+    assert done.exit_code == 0
+    (endpoint,) = document.read(done.stdout, "-")
+    assert (endpoint.name, endpoint.spec.model) == ("tone", "tones")
+    assert "Register s3://m/tone in MLflow as a version of tones." in done.stderr
+    assert "  spec.predictor.minReplicas: pods are shared" in done.stderr
+
+
+def test_a_manifest_comes_through_a_pipe() -> None:
+    done = CliRunner().invoke(app, ["migrate", "seldon", "-f", "-"], input=MODEL)
+    assert done.exit_code == 0
+    assert [each.name for each in document.read(done.stdout, "-")] == ["tone"]
+
+
+def test_a_command_line_is_given_after_two_dashes() -> None:
+    words = ["--", "docker", "run", "-p", "8080:80", "x/text-embeddings-inference:1.8"]
+    done = CliRunner().invoke(
+        app, ["migrate", "tei", "--name", "v", *words, "--model-id", "acme/minilm"]
+    )
+    assert done.exit_code == 0
+    assert [each.name for each in document.read(done.stdout, "-")] == ["v"]
+    assert "Register acme/minilm" in done.stderr
+
+
+def test_what_can_not_be_translated_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    runner = CliRunner()
+    both = runner.invoke(app, ["migrate", "tei"])
+    assert both.exit_code == 1
+    assert "Give one of both" in both.stderr
+    unknown = runner.invoke(app, ["migrate", "kserve", "-f", "-", "--task", "painting"], input="")
+    assert "There is no task painting." in unknown.stderr
+    missing = runner.invoke(app, ["migrate", "kserve", "-f", str(tmp_path / "none")])
+    assert missing.exit_code == 10
