@@ -1,83 +1,75 @@
 """The command line ``headrace``: declares the commands and turns every error into a sentence.
 
 The words of a command are in ``headrace.cli.<group>``, its work is in ``headrace.commands.<name>``,
-imported when it is run, so that ``--help`` and completion stay quick. A failure that a person can
-act on is printed without a traceback and ends with the error's own exit status.
+imported when it is run, so that ``--help`` and completion stay quick. ``headrace.cli.program`` has
+what all commands share.
 """
 
-from importlib.metadata import version
-from typing import Annotated, Any
+from importlib.metadata import version as version_of
+from typing import Annotated
 
 import typer
-from rich.console import Console
-from typer.core import TyperGroup
 
+from headrace import invocation
 from headrace.cli import endpoints, gateway, label, migrate, preprocessor, rollout, stack, stats
-from headrace.cli.options import Namespace, chosen_namespace
-from headrace.errors import HeadraceError, RefusedError
+from headrace.cli.program import PLUGIN, App, KubeContext, Output, RootNamespace, SentenceGroup
 
-_IN_A_CLUSTER = frozenset({"apply", "get", "delete", "rollout", "schema"})
-
-errors = Console(stderr=True)
-
-
-class SentenceGroup(TyperGroup):
-    """Prints a ``HeadraceError`` as its message."""
-
-    def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - click's context, which typer brings along
-        """Runs a command."""
-        try:
-            return super().invoke(ctx)
-        except HeadraceError as error:
-            errors.print(error.message, style="red", markup=False, highlight=False, soft_wrap=True)
-            raise typer.Exit(error.exit_status) from None
-
-
-app = typer.Typer(
+app = App(
     cls=SentenceGroup,
-    no_args_is_help=True,
     help="Serves Hugging Face encoder models: registered in MLflow, run by Triton.",
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_show_locals=False,
 )
 
 
 def _print_version(asked: bool) -> None:  # noqa: FBT001 - as typer calls it
     if asked:
-        typer.echo(f"headrace {version('headrace')}")
+        typer.echo(f"headrace {version_of('headrace')}")
         raise typer.Exit
 
 
 @app.callback()
 def main(
-    context: typer.Context,
-    namespace: Namespace = None,
+    namespace: RootNamespace = None,
+    kube_context: KubeContext = None,
+    output: Output = None,
     _version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print it.")
     ] = False,
 ) -> None:
     """Serves Hugging Face encoder models: registered in MLflow, run by Triton."""
-    chosen_namespace.set(namespace)
-    command = context.invoked_subcommand
-    if namespace is not None and command not in _IN_A_CLUSTER:
-        names = ", ".join(sorted(_IN_A_CLUSTER))
-        raise RefusedError(f"headrace {command} works on a local stack. In a cluster: {names}.")
+    invocation.say(namespace, kube_context, output)
 
 
-for command in (
-    stack.up,
-    stack.status,
-    endpoints.apply,
-    endpoints.get,
-    endpoints.delete,
-    endpoints.schema,
-    gateway.predict,
-    gateway.replay,
-    stats.recount,
-    stack.models,
-    stack.doctor,
-    stack.gc,
-):
-    app.command()(command)
+def kubectl() -> None:
+    """``kubectl headrace``: of a cluster, the namespace of the context unless one is named."""
+    app(prog_name=PLUGIN)
+
+
+_UP = (
+    "headrace up runs a stack on this machine; a cluster gets one by the Helm chart: "
+    "helm install headrace charts/headrace."
+)
+_DOCTOR = "headrace doctor looks at this machine; in a cluster, helm test says what is wrong."
+_GC = (
+    "headrace gc removes packages of a home; in a cluster the controller does so by itself, as "
+    "packages.keep in the chart's values says."
+)
+app.declare(local=_UP)(stack.up)
+app.declare(names=True)(stack.status)
+app.declare(names=True)(endpoints.apply)
+app.declare(names=True)(endpoints.diff)
+app.declare(names=True)(endpoints.get)
+app.declare(names=True)(endpoints.delete)
+app.declare()(endpoints.schema)
+app.declare()(gateway.predict)
+app.declare()(gateway.replay)
+app.declare()(stats.recount)
+app.declare(names=True)(stack.models)
+app.declare(local=_DOCTOR)(stack.doctor)
+app.declare(local=_GC)(stack.gc)
+app.declare()(stack.version)
+app.declare()(stack.completion)
 app.add_typer(rollout.app, name="rollout")
 app.add_typer(stats.app, name="stats")
 app.add_typer(label.app, name="label")

@@ -1,4 +1,4 @@
-"""Words of the commands about endpoints: ``apply``, ``get``, ``delete`` and ``schema``."""
+"""Words of the commands about endpoints: ``apply``, ``diff``, ``get``, ``delete``, ``schema``."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -6,48 +6,66 @@ from typing import Annotated
 
 import typer
 
-from headrace.cli.options import HOME, Home, Json, where
+from headrace import invocation
+from headrace.cli.options import HOME, Endpoint, Home, Json, names, where
 
 
-class Form(StrEnum):
-    """How documents are printed."""
+class DryRun(StrEnum):
+    """How to try ``apply`` without writing anything."""
 
-    YAML = "yaml"
-    JSON = "json"
+    NONE = "none"
+    CLIENT = "client"  # read and compared here
+    SERVER = "server"  # the API server also checks it, with all its admission
+
+
+File = Annotated[
+    list[Path],
+    typer.Option(
+        "--file", "-f", help="YAML of endpoints, a folder of such files, or - for standard input."
+    ),
+]
+Recursive = Annotated[bool, typer.Option("--recursive", "-R", help="Also the folders in a folder.")]
 
 
 def apply(
-    file: Annotated[
-        list[Path], typer.Option("--file", "-f", help="YAML of endpoints; - is standard input.")
-    ],
+    file: File,
+    recursive: Recursive = False,
+    dry_run: Annotated[
+        DryRun, typer.Option(help="Say what would change; with server, the cluster checks it too.")
+    ] = DryRun.NONE,
     home: Home = HOME,
     json: Json = False,
 ) -> None:
     """Makes endpoints, or changes them, to what YAML files say; takes effect without a restart."""
     from headrace.commands import endpoints as command
 
-    command.apply(where(home), file, as_json=json)
+    command.apply(where(home), file, recursive=recursive, dry_run=dry_run.value, as_json=json)
+
+
+def diff(file: File, recursive: Recursive = False, home: Home = HOME, json: Json = False) -> None:
+    """Shows what apply would change; ends with 0 where that is nothing, and with 1 otherwise."""
+    from headrace.commands import endpoints as command
+
+    command.diff(where(home), file, recursive=recursive, as_json=json)
 
 
 def get(
-    endpoint: Annotated[str | None, typer.Argument(help="Only this endpoint.")] = None,
-    home: Home = HOME,
-    output: Annotated[
-        Form | None, typer.Option("--output", "-o", help="Print documents, to edit and apply.")
+    endpoint: Annotated[
+        str | None, typer.Argument(help="Only this endpoint.", autocompletion=names)
     ] = None,
+    home: Home = HOME,
     everything: Annotated[
         bool, typer.Option("--all", help="Also the fields that are at their default.")
     ] = False,
 ) -> None:
-    """Shows endpoints as they are written."""
+    """Shows endpoints as they are written: all in a table, one as YAML to edit and apply."""
     from headrace.commands import endpoints as command
 
-    form = None if output is None else output.value
-    command.get(where(home), endpoint, form=form, defaults=everything)
+    command.get(where(home), endpoint, form=invocation.current().form, defaults=everything)
 
 
 def delete(
-    endpoint: Annotated[str, typer.Argument(help="Name of the endpoint.")],
+    endpoint: Endpoint,
     home: Home = HOME,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
     json: Json = False,

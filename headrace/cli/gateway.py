@@ -6,15 +6,16 @@ from typing import Annotated
 
 import typer
 
-from headrace.cli.options import HOME, ApiKey, Gateway, Home, Json, absolute
+from headrace.cli.options import HOME, ApiKey, Endpoint, Gateway, Home, Json, absolute, names, where
+from headrace.cli.program import App
 
-keys = typer.Typer(no_args_is_help=True, help="API keys of the gateway.")
+keys = App(help="API keys of the gateway.")
 
 _LONGEST_SECONDS = 365 * 86400.0
 
 
 def predict(
-    endpoint: Annotated[str, typer.Argument(help="Name of the endpoint.")],
+    endpoint: Endpoint,
     texts: Annotated[list[str], typer.Argument(help="Texts to classify or embed.")],
     home: Home = HOME,
     url: Gateway = None,
@@ -24,7 +25,7 @@ def predict(
     """Sends texts to an endpoint and shows its answers."""
     from headrace.commands import predict as command
 
-    command.run(absolute(home), endpoint, texts, url=url, key=key, as_json=json)
+    command.run(where(home), endpoint, texts, url=url, key=key, as_json=json)
 
 
 def _seconds(text: str | float) -> float:
@@ -48,7 +49,7 @@ def _read(text: str | float) -> float:
 
 def replay(
     file: Annotated[Path, typer.Argument(help="Texts: .txt, .csv, .tsv or .jsonl, also with .gz.")],
-    endpoint: Annotated[str, typer.Option(help="Name of the endpoint.")],
+    endpoint: Annotated[str, typer.Option(help="Name of the endpoint.", autocompletion=names)],
     rate: Annotated[float, typer.Option(min=0.001, max=100_000, help="Requests a second.")],
     duration: Annotated[
         float | None,
@@ -100,14 +101,14 @@ def replay(
         timeout_seconds=timeout,
     )
     columns = Columns(text=text_field, label=label_field, key=key_field)
-    command.run(absolute(home), url, absolute(file), columns, plan, as_json=json)
+    command.run(where(home), url, absolute(file), columns, plan, as_json=json)
 
 
 KeyFile = Annotated[Path, typer.Option(help="The gateway's key file.")]
 KeyName = Annotated[str, typer.Argument(help="Whose keys.")]
 
 
-@keys.command("create")
+@keys.declare("create")
 def create(
     name: Annotated[str, typer.Argument(help="Whose key it is; appears in metrics and logs.")],
     file: Annotated[Path, typer.Option(help="The gateway's key file, made if need be.")],
@@ -141,7 +142,7 @@ def create(
     )
 
 
-@keys.command("list")
+@keys.declare("list", names=True)
 def list_keys(file: KeyFile, json: Json = False) -> None:
     """Lists whose keys there are, for which endpoints and until when; never the keys."""
     from headrace.commands import keys as command
@@ -149,7 +150,7 @@ def list_keys(file: KeyFile, json: Json = False) -> None:
     command.show(absolute(file), as_json=json)
 
 
-@keys.command("rotate")
+@keys.declare("rotate")
 def rotate(
     name: KeyName,
     file: KeyFile,
@@ -162,7 +163,7 @@ def rotate(
     command.rotate(absolute(file), name, hours=hours, as_json=json)
 
 
-@keys.command("revoke")
+@keys.declare("revoke")
 def revoke(name: KeyName, file: KeyFile, json: Json = False) -> None:
     """Takes all keys of a name out of the file; gateways that read it refuse them."""
     from headrace.commands import keys as command

@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headrace.cli.options import HOME, Home, Json, Kafka, where
+from headrace.cli.options import HOME, Home, Json, Kafka, names, where
+from headrace.cli.program import App
 
 if TYPE_CHECKING:
     from headrace.commands.label import Kept
     from headrace.commands.label_rollout import RolloutPairs
 
-app = typer.Typer(
-    no_args_is_help=True,
+app = App(
     help="Label pairs of answers that disagree, and see whether a version is less accurate.",
 )
 
@@ -35,7 +35,7 @@ Topic = Annotated[
 ]
 
 
-@app.command("next")
+@app.declare("next")
 def following(
     pairs: Pairs,
     answers: Answers = Path("answers.jsonl"),
@@ -51,9 +51,11 @@ def following(
     command.following(_kept(pairs, answers, home, kafka, topic), count=count, as_json=json)
 
 
-@app.command()
+@app.declare()
 def answer(
-    endpoint: Annotated[str, typer.Argument(metavar="NAME", help="The endpoint.")],
+    endpoint: Annotated[
+        str, typer.Argument(metavar="NAME", help="The endpoint.", autocompletion=names)
+    ],
     pair: Annotated[str | None, typer.Argument(metavar="[ID]", help="The pair.")] = None,
     label: Annotated[
         str | None,
@@ -84,7 +86,7 @@ def answer(
     _of_rollout(endpoint, home, kafka, topic).answer(answers)
 
 
-@app.command()
+@app.declare()
 def verdict(
     pairs: Pairs,
     answers: Answers = Path("answers.jsonl"),

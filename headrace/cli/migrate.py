@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer(
-    no_args_is_help=True, help="Translates manifests of other model servers to endpoints."
-)
+from headrace.cli.program import App
+
+app = App(help="Translates manifests of other model servers to endpoints.")
 
 File = Annotated[Path, typer.Option("--file", "-f", help="YAML; - is standard input.")]
 Name = Annotated[str, typer.Option(help="Name of the endpoint, in place of the manifest's.")]
@@ -17,7 +17,7 @@ Model = Annotated[
 AsTask = Annotated[str, typer.Option("--task", help="The endpoint's task, such as text-ranking.")]
 
 
-@app.command()
+@app.declare()
 def kserve(file: File, name: Name = "", model: Model = "", task: AsTask = "") -> None:
     """Writes a ModelEndpoint for each InferenceService; what is left out goes to standard error."""
     from headrace.commands import migrate as command
@@ -25,7 +25,7 @@ def kserve(file: File, name: Name = "", model: Model = "", task: AsTask = "") ->
     command.kserve(file, name=name, model=model, task=task)
 
 
-@app.command()
+@app.declare()
 def seldon(file: File, name: Name = "", model: Model = "", task: AsTask = "") -> None:
     """Writes one for each SeldonDeployment, and each Model of Core 2 with its Experiment."""
     from headrace.commands import migrate as command
@@ -33,7 +33,7 @@ def seldon(file: File, name: Name = "", model: Model = "", task: AsTask = "") ->
     command.seldon(file, name=name, model=model, task=task)
 
 
-@app.command()
+@app.declare()
 def tei(
     words: Annotated[
         list[str] | None,

@@ -4,25 +4,45 @@ import math
 import os
 import time
 from contextlib import suppress
-from contextvars import ContextVar
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from headrace import invocation
+from headrace.cli.program import PLUGIN
+
 if TYPE_CHECKING:
     from headrace.commands.home import Where
 
-Namespace = Annotated[
-    str | None,
-    typer.Option(
-        "--namespace",
-        "-n",
-        envvar="HEADRACE_NAMESPACE",
-        help="Work on this namespace of the cluster that KUBECONFIG names, not on --home.",
-    ),
-]
+HOME = Path("~/.headrace")
+CACHE = Path("~/.cache/headrace")
+
+
+def names(context: typer.Context, incomplete: str) -> list[str]:
+    """Names of endpoints, to complete one; none where they can't be known."""
+    from headrace.commands import home as homes
+    from headrace.errors import HeadraceError
+
+    said: dict[str, str] = {}
+    places = [context]
+    while places[-1].parent is not None:
+        places.append(places[-1].parent)  # type: ignore[arg-type]
+    for place in reversed(places):  # what is nearest to the name counts
+        said |= {key: value for key, value in place.params.items() if value}
+    namespace, kube_context = said.get("namespace"), said.get("kube_context")
+    is_plugin = context.find_root().info_name == PLUGIN
+    where: Where = absolute(Path(said.get("home", HOME)))
+    if namespace or kube_context or is_plugin:
+        where = homes.Cluster(namespace, environment(), kube_context)
+    try:
+        found = homes.site(where).store.list()
+    except (HeadraceError, OSError):
+        return []
+    return [endpoint.name for endpoint in found if endpoint.name.startswith(incomplete)]
+
+
 Home = Annotated[
     Path,
     typer.Option(
@@ -34,7 +54,7 @@ Home = Annotated[
 Cache = Annotated[
     Path, typer.Option(envvar="HEADRACE_CACHE", help="Folder of downloads, shared by all homes.")
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
+Json = Annotated[bool, typer.Option("--json", help="The same as -o json.")]
 Details = Annotated[
     bool, typer.Option("--details", "-v", help="Also show what it rests on, with all figures.")
 ]
@@ -52,23 +72,19 @@ Kafka = Annotated[
         help="Kafka's host:port; by default that of the stack that runs on --home.",
     ),
 ]
+Endpoint = Annotated[str, typer.Argument(help="Name of the endpoint.", autocompletion=names)]
 ApiKey = Annotated[str | None, typer.Option(envvar="HEADRACE_KEY", help="API key, if needed.")]
 Port = Annotated[int, typer.Option(min=1, max=65535, rich_help_panel="Ports on 127.0.0.1")]
 
-HOME = Path("~/.headrace")
-CACHE = Path("~/.cache/headrace")
-
-
-# What ``headrace --namespace`` said, for the command that follows it.
-chosen_namespace: ContextVar[str | None] = ContextVar("namespace", default=None)
-
 
 def where(home: Path) -> "Where":
-    """The cluster that ``headrace --namespace`` named, else the home."""
+    """The cluster that was named anywhere on the line, else the home."""
     from headrace.commands.home import Cluster
 
-    namespace = chosen_namespace.get()
-    return absolute(home) if namespace is None else Cluster(namespace, environment())
+    said = invocation.current()
+    if not said.in_cluster:
+        return absolute(home)
+    return Cluster(said.namespace, environment(), said.context)
 
 
 def environment() -> dict[str, str]:

@@ -6,16 +6,12 @@ from typing import Annotated
 import typer
 
 from headrace.cli.options import Json
+from headrace.cli.program import App
 
-app = typer.Typer(no_args_is_help=True, help="Preprocessing and postprocessing of your own.")
-
-
-@app.callback()
-def group() -> None:
-    """Preprocessing and postprocessing of your own."""
+app = App(help="Preprocessing and postprocessing of your own.")
 
 
-@app.command("test")
+@app.declare("test")
 def try_out(
     code: Annotated[
         str,

@@ -4,13 +4,14 @@ from typing import Annotated
 
 import typer
 
-from headrace.cli.options import HOME, Details, Home, Json, Kafka, moment, where
+from headrace.cli.options import HOME, Details, Home, Json, Kafka, moment, names, where
+from headrace.cli.program import App
 
-app = typer.Typer(
-    no_args_is_help=True, help="A new version's way to all callers, and what people decide of it."
-)
+app = App(help="A new version's way to all callers, and what people decide of it.")
 
-Name = Annotated[str, typer.Argument(help="Name of the endpoint.", metavar="ENDPOINT")]
+Name = Annotated[
+    str, typer.Argument(help="Name of the endpoint.", metavar="ENDPOINT", autocompletion=names)
+]
 Reason = Annotated[str, typer.Option("--reason", help="Why; goes into the history.")]
 By = Annotated[str | None, typer.Option("--by", help="Who decides; by default your login.")]
 Version = Annotated[
@@ -18,7 +19,7 @@ Version = Annotated[
 ]
 
 
-@app.command()
+@app.declare()
 def status(
     name: Name,
     home: Home = HOME,
@@ -32,7 +33,7 @@ def status(
     command.show(where(home), name, watch=watch, as_json=json, details=details)
 
 
-@app.command()
+@app.declare()
 def plan(
     name: Name,
     since: Annotated[
@@ -54,7 +55,7 @@ def plan(
     command.show(where(home), kafka, name, moment(since, "--from"), as_json=json)
 
 
-@app.command()
+@app.declare()
 def history(name: Name, home: Home = HOME, details: Details = False, json: Json = False) -> None:
     """Shows every transition: when, which version, what, who and why."""
     from headrace.commands import rollout as command
@@ -65,7 +66,7 @@ def history(name: Name, home: Home = HOME, details: Details = False, json: Json 
 def _declare(verb: str, told: str) -> None:
     """A decision about the rollout that goes on."""
 
-    @app.command(verb, help=told)
+    @app.declare(verb, help=told)
     def decision(
         name: Name,
         version: Version = None,
@@ -84,7 +85,7 @@ _declare("abort", "Takes the new version away from all callers; it is not tried 
 _declare("undo", "Goes back to the version before the one that was promoted last.")
 
 
-@app.command()
+@app.declare()
 def retry(
     name: Name,
     version: Annotated[
@@ -99,7 +100,7 @@ def retry(
     _decide("retry", name, version, reason, by, home, json)
 
 
-@app.command()
+@app.declare()
 def pin(
     name: Name,
     version: Annotated[str, typer.Argument(help="Number of the version to stay on.")],
@@ -112,7 +113,7 @@ def pin(
     _decide("pin", name, version, reason, by, home, json)
 
 
-@app.command()
+@app.declare()
 def unpin(
     name: Name, reason: Reason = "", by: By = None, home: Home = HOME, json: Json = False
 ) -> None:

@@ -1,5 +1,6 @@
 """Words of the commands about the local stack as a whole, ``up`` and ``status`` among them."""
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -15,6 +16,8 @@ from headrace.cli.options import (
     Port,
     absolute,
     environment,
+    names,
+    where,
 )
 
 _MOST_REPLICAS = 16
@@ -164,7 +167,9 @@ def up(
 
 
 def status(
-    endpoint: Annotated[str | None, typer.Argument(help="Only this endpoint.")] = None,
+    endpoint: Annotated[
+        str | None, typer.Argument(help="Only this endpoint.", autocompletion=names)
+    ] = None,
     home: Home = HOME,
     watch: Annotated[bool, typer.Option("--watch", help="Keep showing it.")] = False,
     details: Details = False,
@@ -173,14 +178,21 @@ def status(
     """Shows what runs, and where each endpoint's versions are on their way."""
     from headrace.commands import status as command
 
-    command.run(absolute(home), endpoint, watch=watch, as_json=json, details=details)
+    command.run(where(home), endpoint, watch=watch, as_json=json, details=details)
 
 
-def models(home: Home = HOME, json: Json = False) -> None:
+def models(
+    home: Home = HOME,
+    mlflow_uri: Annotated[
+        str | None,
+        typer.Option(help="URL of MLflow; by default that of the stack that runs on --home."),
+    ] = None,
+    json: Json = False,
+) -> None:
     """Lists registered models, their versions, and what became of each."""
     from headrace.commands import models as command
 
-    command.show(absolute(home), as_json=json)
+    command.show(where(home), mlflow_uri, as_json=json)
 
 
 def doctor(
@@ -198,6 +210,45 @@ def doctor(
         home=absolute(home), cache=absolute(cache), gateways=gateways, tritons=tritons
     )
     command.run(settings, as_json=json)
+
+
+def version(json: Json = False) -> None:
+    """Shows which Headrace this is, and what it runs on."""
+    import platform
+    from importlib.metadata import version as version_of
+
+    from headrace.commands.output import print_json, print_line
+
+    found = {"headrace": version_of("headrace"), "python": platform.python_version()}
+    found["kubernetes client"] = version_of("kubernetes")
+    if json:
+        print_json({name.replace(" ", "_"): said for name, said in found.items()})
+    else:
+        for name, said in found.items():
+            print_line(f"{name} {said}")
+
+
+class Shell(StrEnum):
+    """A shell that can complete words."""
+
+    BASH = "bash"
+    ZSH = "zsh"
+    FISH = "fish"
+
+
+def completion(
+    shell: Annotated[Shell, typer.Argument(help="Whose script: bash, zsh or fish.")],
+) -> None:
+    """Prints a script for a shell, which then completes commands, options and endpoints' names.
+
+    For this shell alone: source <(headrace completion bash).
+    """
+    from typer.completion import get_completion_script  # type: ignore[attr-defined]
+
+    script = get_completion_script(
+        prog_name="headrace", complete_var="_HEADRACE_COMPLETE", shell=shell.value
+    )
+    typer.echo(script)
 
 
 def gc(

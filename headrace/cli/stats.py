@@ -5,13 +5,11 @@ from typing import Annotated
 
 import typer
 
-from headrace.cli.options import HOME, Home, Json, Kafka, absolute, moment, where
+from headrace.cli.options import HOME, Endpoint, Home, Json, Kafka, moment, names, where
+from headrace.cli.program import App
 
-app = typer.Typer(
-    no_args_is_help=True, help="Statistics of your own, and the words that became UNK."
-)
+app = App(help="Statistics of your own, and the words that became UNK.")
 
-Endpoint = Annotated[str, typer.Argument(help="Name of the endpoint.")]
 Since = Annotated[
     str, typer.Option("--from", metavar="TIME", help="E.g. 15m (ago), or 2026-03-01T12:00Z.")
 ]
@@ -27,15 +25,15 @@ class Kind(StrEnum):
     COUNTER = "counter"
 
 
-@app.command("list")
+@app.declare("list", names=True)
 def show(endpoint: Endpoint, home: Home = HOME, json: Json = False) -> None:
     """Lists the statistics that an endpoint declares."""
     from headrace.commands import stats as command
 
-    command.show(absolute(home), endpoint, as_json=json)
+    command.show(where(home), endpoint, as_json=json)
 
 
-@app.command()
+@app.declare()
 def add(
     endpoint: Endpoint,
     statistic: Statistic,
@@ -53,7 +51,7 @@ def add(
     except ValueError:
         raise typer.BadParameter("edges are numbers: 0.1,0.5,1") from None
     command.add(
-        absolute(home),
+        where(home),
         endpoint,
         statistic,
         kind=kind.value,
@@ -63,15 +61,15 @@ def add(
     )
 
 
-@app.command()
+@app.declare()
 def remove(endpoint: Endpoint, statistic: Statistic, home: Home = HOME, json: Json = False) -> None:
     """Takes a statistic back."""
     from headrace.commands import stats as command
 
-    command.remove(absolute(home), endpoint, statistic, as_json=json)
+    command.remove(where(home), endpoint, statistic, as_json=json)
 
 
-@app.command("unk-words")
+@app.declare("unk-words")
 def unk_words(
     endpoint: Endpoint,
     begin: Since = "1h",
@@ -86,7 +84,7 @@ def unk_words(
     from headrace.commands import unk_words as command
 
     since = moment(begin, "--from")
-    command.show(absolute(home), kafka, endpoint, since, top=top, as_json=json)
+    command.show(where(home), kafka, endpoint, since, top=top, as_json=json)
 
 
 def recount(
@@ -94,7 +92,9 @@ def recount(
     end: Annotated[
         str, typer.Option("--to", metavar="TIME", help="And before this; now: all there is.")
     ] = _SETTLED,
-    endpoint: Annotated[str | None, typer.Option(help="Only this endpoint.")] = None,
+    endpoint: Annotated[
+        str | None, typer.Option(help="Only this endpoint.", autocompletion=names)
+    ] = None,
     home: Home = HOME,
     kafka: Kafka = None,
     exporter: Annotated[
@@ -123,4 +123,4 @@ def recount(
     asked = Asked(moment(begin, "--from"), moment(end, "--to"), endpoint)
     if asked.begin >= asked.end:
         raise typer.BadParameter("it must lie before --to", param_hint="--from")
-    command.run(absolute(home), kafka, exporter, asked, as_json=json)
+    command.run(where(home), kafka, exporter, asked, as_json=json)

@@ -1,6 +1,7 @@
-"""``headrace apply``, ``get`` and ``delete``: endpoints as people write them in YAML."""
+"""``headrace apply``, ``diff``, ``get`` and ``delete``: endpoints as people write them in YAML."""
 
 import sys
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
@@ -8,35 +9,108 @@ import typer
 
 from contracts.endpoint import AliasVersion, EndpointSpec, ModelEndpoint, PinnedVersion
 from headrace.commands import home as homes
-from headrace.commands.home import Where
+from headrace.commands.home import Cluster, Where
 from headrace.commands.layout import Row, Rows, rows, sentences
-from headrace.commands.output import console, print_json, print_line
+from headrace.commands.output import console, print_json, print_line, resource
 from headrace.endpoints import document, edits
-from headrace.errors import BadDocumentError, BrokenHomeError, RefusedError, RequestFailedError
+from headrace.errors import (
+    BadDocumentError,
+    BrokenHomeError,
+    DifferentError,
+    RefusedError,
+    RequestFailedError,
+)
+from headrace.invocation import Form
 from headrace.stack import answers
+from registry.stores.endpoints import EndpointStore
 
 _STANDARD_INPUT = Path("-")
+_SUFFIXES = frozenset({".yaml", ".yml", ".json"})
 
 
-def apply(where: Where, files: list[Path], *, as_json: bool) -> None:
-    """Reads every file, then writes; a bad document anywhere leaves all endpoints as they are."""
+def apply(
+    where: Where,
+    files: list[Path],
+    *,
+    recursive: bool = False,
+    dry_run: str = "none",
+    as_json: bool,
+) -> None:
+    """Reads every file, then writes; a bad document anywhere leaves all endpoints as they are.
+
+    With ``dry_run`` nothing is written: ``client`` compares with what is stored, ``server`` has the
+    API server check it too. A home has no server, so that both are the same there.
+    """
     store = homes.site(where).store
+    wanted = _wanted(store, files, recursive=recursive)
+    if dry_run == "server" and isinstance(where, Cluster):
+        rehearsed = homes.of_namespace(where.opened(), dry_run=True).store
+        applied = [edits.apply(rehearsed, endpoint) for endpoint in wanted]
+    elif dry_run != "none":
+        applied = [edits.compared(store, endpoint) for endpoint in wanted]
+    else:
+        applied = [edits.apply(store, endpoint) for endpoint in wanted]
+    said = "" if dry_run == "none" else f" ({dry_run} dry run)"
+    if as_json:
+        print_json([asdict(each) for each in applied], (resource(each.name) for each in applied))
+        return
+    for each in applied:
+        print_line(f"endpoint {each.name} {each.what}{said}")
+        for change in each.changes:
+            print_line(f"  {change}")
+
+
+def diff(where: Where, files: list[Path], *, recursive: bool, as_json: bool) -> None:
+    """Shows what ``apply`` would change.
+
+    Raises:
+        DifferentError: something.
+    """
+    store = homes.site(where).store
+    compared = [
+        edits.compared(store, endpoint) for endpoint in _wanted(store, files, recursive=recursive)
+    ]
+    differing = [each for each in compared if each.what != "unchanged"]
+    if as_json:
+        print_json([asdict(each) for each in differing], (resource(x.name) for x in differing))
+    else:
+        for each in differing:
+            print_line(f"endpoint {each.name} would be {each.what}")
+            for change in each.changes:
+                print_line(f"  {change}")
+    if differing:
+        raise DifferentError
+
+
+def _wanted(
+    store: EndpointStore, files: list[Path], *, recursive: bool
+) -> tuple[ModelEndpoint, ...]:
+    """What the files ask for, by name; raises unless all can be read, and what is stored too."""
     wanted: dict[str, ModelEndpoint] = {}
-    for file in files:
+    for file in _listed(files, recursive=recursive):
         for endpoint in document.read(text_of(file), source_of(file)):
             if endpoint.name in wanted:
                 raise BadDocumentError(f"Two of the files hold the endpoint {endpoint.name}.")
             wanted[endpoint.name] = endpoint
     for name in wanted:
-        edits.stored(store, name)  # all can be read, before any is written
-    applied = [edits.apply(store, endpoint) for endpoint in wanted.values()]
-    if as_json:
-        print_json([asdict(each) for each in applied])
-        return
-    for each in applied:
-        print_line(f"endpoint {each.name} {each.what}")
-        for change in each.changes:
-            print_line(f"  {change}")
+        edits.stored(store, name)
+    return tuple(wanted.values())
+
+
+def _listed(files: list[Path], *, recursive: bool) -> Iterator[Path]:
+    """The files, and those in the folders, by name."""
+    for file in files:
+        if not file.is_dir():
+            yield file
+            continue
+        found = sorted(
+            each
+            for each in (file.rglob("*") if recursive else file.iterdir())
+            if each.suffix in _SUFFIXES and each.is_file()
+        )
+        if not found:
+            raise RequestFailedError(f"The folder {file} holds no file of YAML or JSON.")
+        yield from found
 
 
 def source_of(file: Path) -> str:
@@ -60,22 +134,26 @@ def text_of(file: Path) -> str:
         raise RequestFailedError(f"{source_of(file)} can't be read: {error}.") from error
 
 
-def get(where: Where, name: str | None, *, form: str | None, defaults: bool) -> None:
-    """Shows one endpoint's document, or a line for each."""
+def get(where: Where, name: str | None, *, form: Form | None, defaults: bool) -> None:
+    """Shows one endpoint's document, or a line for each; ``form`` None is as people want it."""
     store = homes.site(where).store
     found = edits.every(store) if name is None else (edits.existing(store, name),)
-    documents = [document.as_written(endpoint, defaults=defaults) for endpoint in found]
-    if form == "json":
-        print_json(documents if name is None else documents[0])
-    elif form == "yaml" or name is not None:
-        sys.stdout.write("---\n".join(map(document.as_yaml, documents)))
+    form = form or (Form.TABLE if name is None else Form.YAML)
+    if form in {Form.JSON, Form.YAML}:
+        documents = [document.as_written(endpoint, defaults=defaults) for endpoint in found]
+        if form is Form.JSON:
+            print_json(documents if name is None else documents[0])
+        else:
+            sys.stdout.write("---\n".join(map(document.as_yaml, documents)))
+    elif form is Form.NAME:
+        print_json(None, (resource(endpoint.name) for endpoint in found))
     else:
-        console.print(_table(found))
+        console.print(_table(found, wide=form is Form.WIDE))
     for unread in sorted(store.unreadable):
         sys.stderr.write(f"The endpoint {unread} is left out: what is stored can't be read.\n")
 
 
-def _table(endpoints: tuple[ModelEndpoint, ...]) -> Rows | str:
+def _table(endpoints: tuple[ModelEndpoint, ...], *, wide: bool) -> Rows | str:
     if not endpoints:
         return "No endpoint yet: headrace apply -f endpoint.yaml, or register a model."
     entries: list[Row] = []
@@ -83,8 +161,14 @@ def _table(endpoints: tuple[ModelEndpoint, ...]) -> Rows | str:
         spec, (newest, reason) = endpoint.spec, answers.newest(endpoint.status)
         strategy = spec.rollout.strategy.value
         cells = (endpoint.name, spec.model, _wanted_version(spec), strategy, newest)
-        entries.append(Row(cells, sentences(reason)))
-    return rows(("endpoint", "model", "wants", "rollout", "newest"), entries)
+        entries.append(Row((*cells, *_more(endpoint)) if wide else cells, sentences(reason)))
+    headings = ("endpoint", "model", "wants", "rollout", "newest")
+    return rows((*headings, "serves", "revision") if wide else headings, entries)
+
+
+def _more(endpoint: ModelEndpoint) -> tuple[str, str]:
+    stable = endpoint.status.stable
+    return "-" if stable is None else f"version {stable.version}", endpoint.metadata.revision
 
 
 def _wanted_version(spec: EndpointSpec) -> str:
@@ -115,7 +199,7 @@ def delete(where: Where, name: str, *, sure: bool, as_json: bool) -> None:
     except OSError as error:
         raise BrokenHomeError(f"The endpoint {name} can't be removed: {error}.") from error
     if as_json:
-        print_json({"deleted": name, "notes": notes, "unreadable": is_unreadable})
+        print_json({"deleted": name, "notes": notes, "unreadable": is_unreadable}, [resource(name)])
         return
     print_line(f"endpoint {name} deleted")
     if sure:

@@ -3,26 +3,41 @@
 Endpoints are in the home of a local stack, or in a namespace of a cluster.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from contracts.loading import LoaderReport
 from headrace.errors import NotRunningError
 from headrace.stack import state
 from headrace.stack.state import Home, StackRecord
-from registry.stores import opening
+from registry.stores.cluster_endpoints import KubernetesEndpointStore
 from registry.stores.endpoints import EndpointStore, FileEndpointStore
-from registry.stores.heartbeats import FileHeartbeats, Heartbeats
-from service.cluster.access import SCHEME
+from registry.stores.heartbeats import FileHeartbeats, Heartbeats, KubernetesHeartbeats
+from registry.stores.reports import FileReports
+from service.cluster import access, leases
+from service.cluster.access import SCHEME, Namespace
 from service.cluster.errors import AccessError
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """A namespace, reached as ``environment`` says (``KUBECONFIG``)."""
+    """A namespace, reached as ``environment`` says (``KUBECONFIG``).
 
-    namespace: str
+    Without a ``namespace`` it is that of the context, and without a ``context`` the current one.
+    """
+
+    namespace: str | None
     environment: Mapping[str, str]
+    context: str | None = None
+
+    def opened(self) -> Namespace:
+        """The namespace with a client of its API server; raises ``NotRunningError``."""
+        flag = f"{SCHEME}{self.namespace or ''}"
+        try:
+            return access.opened(flag, self.environment, context=self.context)
+        except AccessError as error:
+            raise NotRunningError(f"The cluster can't be reached: {error}.") from error
 
 
 Where = Path | Cluster
@@ -35,12 +50,14 @@ class Site:
     Attributes:
         store: for reading and for writing.
         beats: where the controller's sign of life lies.
+        reports: gives the loaders' reports; raises ``OSError``.
         no_controller: why nothing moves there now; empty where a controller may run.
         auto_endpoints: whether models without an endpoint are given one.
     """
 
     store: EndpointStore
     beats: Heartbeats
+    reports: Callable[[], tuple[LoaderReport, ...]]
     no_controller: str = ""
     auto_endpoints: bool = False
 
@@ -48,20 +65,28 @@ class Site:
 def site(where: Where) -> Site:
     """The endpoints of a home, whether its stack runs or not, or of a cluster."""
     if isinstance(where, Cluster):
-        try:
-            flag = f"{SCHEME}{where.namespace}"
-            store_there = opening.endpoints(flag, where.environment, watch=False)
-            return Site(store_there, opening.heartbeats(flag, where.environment))
-        except AccessError as error:
-            raise NotRunningError(f"The cluster can't be reached: {error}.") from error
+        return of_namespace(where.opened())
     home = opened(where)
     record = state.read_record(home)
     return Site(
         store(home),
         FileHeartbeats(home.endpoints),
-        "" if state.is_locked(home) else "no stack runs on this home",
+        reports=lambda: FileReports(home.reports).list() if home.reports.is_dir() else (),
+        no_controller="" if state.is_locked(home) else "no stack runs on this home",
         auto_endpoints=True if record is None else record.auto_endpoints,
     )
+
+
+def of_namespace(namespace: Namespace, *, dry_run: bool = False) -> Site:
+    """The endpoints of a namespace; with ``dry_run`` the API server checks and stores nothing."""
+    client, name = namespace.client, namespace.name
+
+    def reports() -> tuple[LoaderReport, ...]:
+        items, _ = client.list(leases.reports(name))
+        return tuple(map(leases.read_report, items))
+
+    store_there = KubernetesEndpointStore(client, name, dry_run=dry_run)
+    return Site(store_there, KubernetesHeartbeats(client, name), reports)
 
 
 def opened(root: Path) -> Home:
@@ -88,16 +113,13 @@ def running(root: Path, instead: str = "") -> StackRecord:
     return record
 
 
-def gateway_url(root: Path, given: str | None) -> str:
+def gateway_url(where: Where, given: str | None) -> str:
     """The gateway's HTTP address: as given, else that of the stack that runs on a home."""
     if given is not None:
         return given.rstrip("/")
-    return running(root, ", or name a gateway with --url").gateway_url
-
-
-def kafka_bootstrap(root: Path, given: str | None) -> str:
-    """``host:port`` of the brokers: as given, else those of the stack that runs on a home."""
-    return given or running(root, ", or name a Kafka with --kafka").kafka_bootstrap
+    if isinstance(where, Cluster):
+        raise NotRunningError("Name the gateway of the cluster with --url: texts are sent to it.")
+    return running(where, ", or name a gateway with --url").gateway_url
 
 
 def kafka_of(where: Where, kafka: str | None) -> str:
@@ -110,4 +132,4 @@ def kafka_of(where: Where, kafka: str | None) -> str:
         return kafka
     if isinstance(where, Cluster):
         raise NotRunningError("Name the Kafka of the cluster with --kafka: it is read.")
-    return kafka_bootstrap(where, None)
+    return running(where, ", or name a Kafka with --kafka").kafka_bootstrap

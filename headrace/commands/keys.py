@@ -74,7 +74,8 @@ def show(file: Path, *, as_json: bool = False) -> None:
     except (OSError, ValueError) as error:
         raise RequestFailedError(f"{file} can't be read: {error}.") from error
     if as_json:
-        print_json([record.model_dump(mode="json", by_alias=True) for record in records])
+        names = dict.fromkeys(record.name for record in records)
+        print_json([record.model_dump(mode="json", by_alias=True) for record in records], names)
     else:
         table = table_of("NAME", "ENDPOINTS", "REQUESTS/S", "VERSIONS", "CREATED", "EXPIRES")
         for record in records:

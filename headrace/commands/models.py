@@ -4,17 +4,14 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import httpx
-
 from contracts.endpoint import Arm, ModelEndpoint, Phase
 from headrace.commands import home as homes
+from headrace.commands.home import Cluster, Where
 from headrace.commands.layout import Row, Rows, rows, sentences
 from headrace.commands.output import console, print_json
+from headrace.endpoints import edits
 from headrace.errors import BrokenHomeError, NotRunningError, RequestFailedError
 from headrace.stack import answers, state
-from headrace.stack.state import Home
-from registry.packages import gc
-from registry.packages.store import StoreUnavailableError
 from service import json_files
 
 _TIMEOUT_SECONDS = 20.0
@@ -32,12 +29,12 @@ class VersionLine:
     package: str | None = None
 
 
-def show(root: Path, *, as_json: bool) -> None:
+def show(where: Where, mlflow_uri: str | None, *, as_json: bool) -> None:
     """Lists the versions that MLflow holds, newest first."""
-    registered = _registered(homes.running(root).mlflow_url)
-    lines = join(registered, answers.read(Home(root)).values())
+    registered = _registered(mlflow_uri or _mlflow_of(where))
+    lines = join(registered, edits.every(homes.site(where).store))
     if as_json:
-        print_json([asdict(line) for line in lines])
+        print_json([asdict(line) for line in lines], dict.fromkeys(line.model for line in lines))
         return
     console.print(_table(lines) if lines else "No model is registered yet.")
 
@@ -105,8 +102,16 @@ def _line(endpoint: ModelEndpoint, model: str, version: str) -> VersionLine:
     return VersionLine(model, version, endpoint.name, "Registered")
 
 
+def _mlflow_of(where: Where) -> str:
+    if isinstance(where, Cluster):
+        raise NotRunningError("Name the MLflow of the cluster with --mlflow-uri: it is read.")
+    return homes.running(where, ", or name an MLflow with --mlflow-uri").mlflow_url
+
+
 def _registered(mlflow_url: str) -> list[tuple[str, str]]:
     """(model, version) of every registered version, models by name, newest version first."""
+    import httpx  # noqa: PLC0415 - an eighth of a second, for those who ask MLflow
+
     found: list[tuple[str, str]] = []
     url = f"{mlflow_url.rstrip('/')}/api/2.0/mlflow/model-versions/search"
     token: str | None = None
@@ -132,6 +137,9 @@ def _registered(mlflow_url: str) -> list[tuple[str, str]]:
 
 def collect(root: Path, *, keep: int, as_json: bool) -> None:
     """Removes all but the newest ``keep`` packages of each model and what endpoints name."""
+    from registry.packages import gc  # noqa: PLC0415 - with stores of all kinds, for this alone
+    from registry.packages.store import StoreUnavailableError  # noqa: PLC0415
+
     home = homes.opened(root)
     endpoints = answers.read(home)
     try:

@@ -3,21 +3,40 @@
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.table import Table
 
+from headrace import invocation
+from headrace.invocation import Form
+
 REFRESH_SECONDS = 0.5
 
 console = Console()
 
 
-def print_json(value: Any) -> None:  # noqa: ANN401 - any JSON value
-    """Writes one JSON document on standard output, untouched by terminal width or colour."""
-    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+def print_json(value: Any, names: Iterable[str] = ()) -> None:  # noqa: ANN401 - any JSON value
+    """Writes one document on standard output, untouched by terminal width or colour.
+
+    JSON, or YAML where ``-o yaml`` asks for that. ``names`` are what ``-o name`` prints of it.
+    """
+    form = invocation.current().form
+    if form is Form.NAME:
+        sys.stdout.write("".join(f"{name}\n" for name in names))
+    elif form is Form.YAML:
+        from yaml import safe_dump  # noqa: PLC0415 - where it is asked for
+
+        sys.stdout.write(safe_dump(value, sort_keys=False, allow_unicode=True, width=100))
+    else:
+        sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def resource(name: str) -> str:
+    """An endpoint's name as kubectl writes it."""
+    return f"modelendpoint.headrace.dev/{name}"
 
 
 def printable(text: str) -> str:

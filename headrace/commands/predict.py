@@ -1,11 +1,10 @@
 """``headrace predict``: one request to the gateway, in the Hugging Face dialect."""
 
-from pathlib import Path
 from typing import Any
 
 import httpx
 
-from headrace.commands.home import gateway_url
+from headrace.commands.home import Where, gateway_url
 from headrace.commands.output import console, print_json, table_of
 from headrace.errors import NotRunningError, RequestFailedError
 
@@ -14,10 +13,16 @@ _NUMBERS_SHOWN = 4
 
 
 def run(
-    home: Path, endpoint: str, texts: list[str], *, url: str | None, key: str | None, as_json: bool
+    where: Where,
+    endpoint: str,
+    texts: list[str],
+    *,
+    url: str | None,
+    key: str | None,
+    as_json: bool,
 ) -> None:
     """Asks for the texts' answers and shows them."""
-    base = gateway_url(home, url)
+    base = gateway_url(where, url)
     headers = {} if key is None else {"authorization": f"Bearer {key}"}
     try:
         answer = httpx.post(

@@ -1,7 +1,6 @@
 """``headrace recount``: holds windows against raw events, and the exporter against the windows."""
 
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -10,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from headrace.commands.home import kafka_bootstrap
+from headrace.commands.home import Cluster, Where, kafka_of
 from headrace.commands.output import console, print_json, table_of
 from headrace.errors import NotRunningError, RefusedError
 from headrace.stack.state import Home, read_record
@@ -24,14 +23,14 @@ _TIMEOUT_SECONDS = 10.0
 
 
 def run(
-    home: Path, kafka: str | None, exporter: str | None, asked: Asked, *, as_json: bool
+    where: Where, kafka: str | None, exporter: str | None, asked: Asked, *, as_json: bool
 ) -> None:
     """Counts again, and shows the result.
 
-    Without a ``kafka`` it is that of the stack that runs on ``home``, and so with its exporter.
+    Without a ``kafka`` it is that of the stack that runs on a home, and so with its exporter.
     """
-    brokers = kafka_bootstrap(home, kafka)
-    record = None if kafka else read_record(Home(home))
+    brokers = kafka_of(where, kafka)
+    record = None if kafka or isinstance(where, Cluster) else read_record(Home(where))
     exporter = exporter or ("" if record is None else record.stats_url)
     progress = Console(stderr=True)
     with progress.status("") as status:

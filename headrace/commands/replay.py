@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from headrace.commands.home import gateway_url
+from headrace.commands.home import Where, gateway_url
 from headrace.commands.output import console, print_json
 from headrace.errors import NotRunningError, RequestFailedError
 from headrace.replay import texts as files
@@ -25,7 +25,7 @@ _FAILURES_SHOWN = 5
 
 
 def run(
-    home: Path, url: str | None, file: Path, columns: Columns, plan: Plan, *, as_json: bool
+    where: Where, url: str | None, file: Path, columns: Columns, plan: Plan, *, as_json: bool
 ) -> None:
     """Replays until the plan is done or Ctrl-C, then shows the summary.
 
@@ -34,7 +34,7 @@ def run(
     texts = files.read(file, columns)
     if plan.feedback and not any(text.label for text in texts):
         raise RequestFailedError(f"{file} has no labels to give feedback with: see --label-field.")
-    tally, seconds = asyncio.run(_run(replace(plan, url=gateway_url(home, url)), texts))
+    tally, seconds = asyncio.run(_run(replace(plan, url=gateway_url(where, url)), texts))
     summary = tally.summary(seconds, plan.rate)
     if as_json:
         print_json(summary)

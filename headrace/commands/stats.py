@@ -1,21 +1,21 @@
 """``headrace stats``: the statistics of users' own that an endpoint declares."""
 
 from functools import partial
-from pathlib import Path
 
 from rich.markup import escape
 
 from contracts.rollout import StatisticSpec
 from headrace.commands import home as homes
+from headrace.commands.home import Where
 from headrace.commands.output import console, print_json, table_of
 from headrace.endpoints import edits, statistics
 
 
-def show(root: Path, name: str, *, as_json: bool) -> None:
+def show(where: Where, name: str, *, as_json: bool) -> None:
     """Lists them."""
-    found = edits.existing(homes.store(homes.opened(root)), name).spec.statistics
+    found = edits.existing(homes.site(where).store, name).spec.statistics
     if as_json:
-        print_json([_document(one) for one in found])
+        print_json([_document(one) for one in found], (one.name for one in found))
         return
     if not found:
         console.print(f"{name} declares no statistics: headrace stats add {name} ...")
@@ -28,7 +28,7 @@ def show(root: Path, name: str, *, as_json: bool) -> None:
 
 
 def add(
-    root: Path,
+    where: Where,
     endpoint: str,
     statistic: str,
     *,
@@ -40,17 +40,17 @@ def add(
     """Declares one, in place of one of the same name."""
     spec = statistics.declared(statistic, kind, edges, values)
     change = partial(statistics.with_statistic, statistic=spec)
-    edits.edit(homes.store(homes.opened(root)), endpoint, change)
+    edits.edit(homes.site(where).store, endpoint, change)
     if as_json:
         print_json(_document(spec))
     else:
         console.print(f"{endpoint} declares {spec.name}", highlight=False)
 
 
-def remove(root: Path, endpoint: str, statistic: str, *, as_json: bool) -> None:
+def remove(where: Where, endpoint: str, statistic: str, *, as_json: bool) -> None:
     """Takes one back."""
     change = partial(statistics.without_statistic, name=statistic)
-    edits.edit(homes.store(homes.opened(root)), endpoint, change)
+    edits.edit(homes.site(where).store, endpoint, change)
     if as_json:
         print_json({"removed": statistic})
     else:

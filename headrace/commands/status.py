@@ -2,18 +2,22 @@
 
 import os
 import time
-from pathlib import Path
+from collections.abc import Iterable
 from typing import Any
 
 from rich.console import Group
 
+from contracts.controller import ControllerBeat
+from contracts.durations import about
 from contracts.endpoint import ModelEndpoint
+from contracts.loading import LoaderReport
 from headrace.commands import home as homes
-from headrace.commands.layout import Sentence
-from headrace.commands.output import display, print_json
-from headrace.commands.status_picture import Running, picture
-from headrace.endpoints import rollouts
-from headrace.errors import RequestFailedError
+from headrace.commands.home import Cluster, Site, Where
+from headrace.commands.layout import Row, Sentence, rows
+from headrace.commands.output import display, print_json, resource
+from headrace.commands.status_picture import Running, endpoint_rows, picture
+from headrace.endpoints import edits, rollouts
+from headrace.errors import BrokenHomeError, RequestFailedError
 from headrace.stack import answers, health, state
 from headrace.stack.state import Home, StackRecord
 from registry.stores.heartbeats import FileHeartbeats
@@ -21,16 +25,20 @@ from registry.stores.reports import FileReports
 
 
 def run(
-    root: Path, endpoint: str | None, *, watch: bool, as_json: bool, details: bool = False
+    where: Where, endpoint: str | None, *, watch: bool, as_json: bool, details: bool = False
 ) -> None:
     """Shows the status once, or until Ctrl-C.
 
     ``details`` adds packages, how Tritons run them, and why versions were rejected; JSON always has
     that.
     """
-    home = homes.opened(root)
+    if isinstance(where, Cluster):
+        _run_in_cluster(where, endpoint, watch=watch, as_json=as_json, details=details)
+        return
+    home = homes.opened(where)
     if as_json:
-        print_json(document(home, endpoint))
+        found = document(home, endpoint)
+        print_json(found, (resource(item["metadata"]["name"]) for item in found["endpoints"]))
     else:
         display(lambda: _shown(home, endpoint, details=details), watch=watch)
 
@@ -46,7 +54,7 @@ def document(home: Home, endpoint: str | None) -> dict[str, Any]:
         "unwell": {} if record is None else _unwell(record),
         "statistics": None if record is None else health.ask_counting(record.stats_url).document(),
         "uncared": {} if record is None else _silence_warnings(home, chosen, time.time()),
-        "models": _models(home, chosen),
+        "models": _models(_reports(home), chosen),
         "endpoints": [item.model_dump(mode="json", by_alias=True) for item in chosen],
     }
 
@@ -84,14 +92,20 @@ def _shown(home: Home, endpoint: str | None, *, details: bool) -> Group:
     drawn_warnings = [
         Sentence(f"{name}: {sentence}", style="yellow") for name, sentence in warnings.items()
     ]
-    ways = map(_way, _models(home, chosen)) if details else ()
+    ways = map(_way, _models(_reports(home), chosen)) if details else ()
     return Group(drawn, *ways, *drawn_warnings)
 
 
-def _models(home: Home, endpoints: list[ModelEndpoint]) -> list[dict[str, Any]]:
+def _reports(home: Home) -> tuple[LoaderReport, ...]:
+    return FileReports(home.reports).list() if home.reports.is_dir() else ()
+
+
+def _models(
+    reports: Iterable[LoaderReport], endpoints: Iterable[ModelEndpoint]
+) -> list[dict[str, Any]]:
     """How each Triton runs the packages of these endpoints, as its loader reported it last."""
     known = [(endpoint.name, ref) for endpoint in endpoints for ref in endpoint.status.packages]
-    reports = FileReports(home.reports).list() if home.reports.is_dir() else ()
+    reports = tuple(reports)
     return [
         {
             "endpoint": name,
@@ -120,7 +134,12 @@ def _way(model: dict[str, Any]) -> Sentence:
 
 def _silence_warnings(home: Home, endpoints: list[ModelEndpoint], now: float) -> dict[str, str]:
     """A sentence for each endpoint whose candidate nobody could take back now."""
-    beat = FileHeartbeats(home.endpoints).get()
+    return _warnings(FileHeartbeats(home.endpoints).get(), endpoints, now)
+
+
+def _warnings(
+    beat: ControllerBeat | None, endpoints: Iterable[ModelEndpoint], now: float
+) -> dict[str, str]:
     told = {endpoint.name: rollouts.silence_warning(endpoint, beat, now) for endpoint in endpoints}
     return {name: said for name, said in told.items() if said}
 
@@ -133,3 +152,82 @@ def _alive(pid: int) -> bool:
     except PermissionError:
         return True
     return True
+
+
+# In a cluster
+
+
+def _run_in_cluster(
+    cluster: Cluster, endpoint: str | None, *, watch: bool, as_json: bool, details: bool
+) -> None:
+    namespace = cluster.opened()
+    site, name = homes.of_namespace(namespace), namespace.name
+    if as_json:
+        found = _document_of_cluster(site, name, endpoint)
+        print_json(found, (resource(item["metadata"]["name"]) for item in found["endpoints"]))
+    else:
+        display(lambda: _shown_of_cluster(site, name, endpoint, details=details), watch=watch)
+
+
+def _document_of_cluster(site: Site, namespace: str, endpoint: str | None) -> dict[str, Any]:
+    """The status as JSON: what the controller and the loaders said last, and the endpoints."""
+    chosen, now, beat = _chosen_of(site, endpoint), time.time(), site.beats.get()
+    reports = _reports_of(site)
+    return {
+        "namespace": namespace,
+        "controller": None if beat is None else {"seconds_ago": max(0.0, now - beat.at)},
+        "loaders": [
+            {
+                "loader": report.loader,
+                "triton_grpc": report.triton_grpc,
+                "ready": report.ready,
+                "models": len(report.loaded),
+                "seconds_ago": max(0.0, now - report.at),
+            }
+            for report in reports
+        ],
+        "uncared": _warnings(beat, chosen, now),
+        "models": _models(reports, chosen),
+        "endpoints": [item.model_dump(mode="json", by_alias=True) for item in chosen],
+    }
+
+
+def _shown_of_cluster(site: Site, namespace: str, endpoint: str | None, *, details: bool) -> Group:
+    chosen, now, beat = _chosen_of(site, endpoint), time.time(), site.beats.get()
+    reports = _reports_of(site)
+    heard = "No controller has given a sign of life."
+    if beat is not None:
+        heard = f"The controller gave a sign of life {about(max(0.0, now - beat.at))} ago."
+    loaders = [
+        Row(
+            (
+                f"  {report.loader}",
+                f"gRPC {report.triton_grpc}, {len(report.loaded)} models",
+                "ready" if report.ready else "not ready",
+            ),
+            style="" if report.ready else "yellow",
+        )
+        for report in reports
+    ]
+    warnings = _warnings(beat, chosen, now).items()
+    return Group(
+        Sentence(f"Namespace {namespace}. {heard}", style="" if beat else "yellow"),
+        rows((), loaders),
+        "",
+        endpoint_rows(chosen, now, details=details),
+        *(map(_way, _models(reports, chosen)) if details else ()),
+        *(Sentence(f"{name}: {sentence}", style="yellow") for name, sentence in warnings),
+    )
+
+
+def _chosen_of(site: Site, endpoint: str | None) -> tuple[ModelEndpoint, ...]:
+    if endpoint is None:
+        return edits.every(site.store)
+    return (edits.existing(site.store, endpoint),)
+
+
+def _reports_of(site: Site) -> tuple[LoaderReport, ...]:
+    try:
+        return site.reports()
+    except (OSError, ValueError) as error:
+        raise BrokenHomeError(f"The loaders' reports can't be read: {error}.") from error

@@ -42,10 +42,15 @@ def picture(
     running: Running, endpoints: Iterable[ModelEndpoint], now: float, *, details: bool = False
 ) -> Group:
     """The status for people."""
+    return Group(*_services(running), "", endpoint_rows(endpoints, now, details=details))
+
+
+def endpoint_rows(
+    endpoints: Iterable[ModelEndpoint], now: float, *, details: bool = False
+) -> RenderableType:
+    """A line for each endpoint, and the reasons below it."""
     found = [_endpoint(endpoint, now, details=details) for endpoint in endpoints]
-    parts: list[RenderableType] = [*_services(running), ""]
-    parts.append(rows(("endpoint", "serves", "newest"), found) if found else "No endpoint yet.")
-    return Group(*parts)
+    return rows(("endpoint", "serves", "newest"), found) if found else "No endpoint yet."
 
 
 def _triton(triton: TritonRecord) -> str:

@@ -1,7 +1,6 @@
 """``headrace stats unk-words``: which words became UNK, the most frequent first."""
 
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 from rich.markup import escape
@@ -9,6 +8,7 @@ from rich.table import Table
 
 from contracts.windows import EndpointWindow, UnkWordCounts
 from headrace.commands import home as homes
+from headrace.commands.home import Where
 from headrace.commands.output import console, print_json, printable
 from headrace.endpoints import edits
 from headrace.errors import NotRunningError
@@ -18,12 +18,12 @@ from stats.reading.record_log import windows_since
 
 
 def show(
-    root: Path, kafka: str | None, endpoint: str, begin: float, *, top: int | None, as_json: bool
+    where: Where, kafka: str | None, endpoint: str, begin: float, *, top: int | None, as_json: bool
 ) -> None:
     """Lists them by version."""
-    asked = edits.existing(homes.store(homes.opened(root)), endpoint).spec.unk_words
+    asked = edits.existing(homes.site(where).store, endpoint).spec.unk_words
     try:
-        windows = windows_since(homes.kafka_bootstrap(root, kafka), endpoint, begin)
+        windows = windows_since(homes.kafka_of(where, kafka), endpoint, begin)
     except StreamError as error:
         raise NotRunningError(f"No windows can be read: {error}.") from error
     if not asked.enabled and not as_json:

@@ -71,6 +71,19 @@ def apply(store: EndpointStore, wanted: ModelEndpoint) -> Applied:
     raise RequestFailedError(f"The endpoint {wanted.name} changes too fast. Try again.")
 
 
+def compared(store: EndpointStore, wanted: ModelEndpoint) -> Applied:
+    """What ``apply`` would do now; writes nothing.
+
+    Raises:
+        BrokenHomeError: what is stored can't be read.
+    """
+    found = stored(store, wanted.name)
+    if found is None:
+        return Applied(wanted.name, "created")
+    differing = _changes(found.spec, wanted.spec) + _noted(found, wanted)
+    return Applied(wanted.name, "changed" if differing else "unchanged", differing)
+
+
 def edit(
     store: EndpointStore, name: str, change: Callable[[ModelEndpoint], ModelEndpoint]
 ) -> ModelEndpoint:

@@ -6,12 +6,15 @@ It reads endpoint files and asks the gateways; it changes nothing.
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
-import httpx
 from pydantic import ValidationError
 
 from contracts.endpoint import EndpointStatus, ModelEndpoint, Phase
 from headrace.stack.state import Home
+
+if TYPE_CHECKING:
+    import httpx
 
 _POLL_SECONDS = 0.2
 _REQUEST_SECONDS = 5.0
@@ -68,6 +71,8 @@ async def wait(
     left = dict.fromkeys(sorted(names), Phase.WAITING.value)
     silent = {name: list(gateway_urls) for name in names}
     deadline = time.monotonic() + within_seconds
+    import httpx  # noqa: PLC0415 - an eighth of a second, which others need not pay
+
     async with httpx.AsyncClient(timeout=_REQUEST_SECONDS, trust_env=False) as client:
         while left:  # at least one look, however slow the machine
             endpoints = read(home)
@@ -98,11 +103,13 @@ def _can_not_serve(endpoint: ModelEndpoint | None) -> bool:
     return status.stable is None and bool(status.rejected) and not on_its_way
 
 
-async def _answers(client: httpx.AsyncClient, gateway: str, name: str) -> bool:
+async def _answers(client: "httpx.AsyncClient", gateway: str, name: str) -> bool:
     """Whether a prediction is answered; asks for one only where the gateway says that it can.
 
     What it refused would stand among the endpoint's refusals, before its first caller came.
     """
+    import httpx  # noqa: PLC0415
+
     try:
         answer = await client.get(f"{gateway}/v2/models/{name}/ready")
         if answer.status_code == httpx.codes.OK:

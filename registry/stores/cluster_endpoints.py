@@ -28,7 +28,10 @@ _FIRST_LIST_SECONDS = 5.0
 
 
 class KubernetesEndpointStore:
-    """The endpoints of one namespace. Threads may share it."""
+    """The endpoints of one namespace. Threads may share it.
+
+    With ``dry_run`` the API server checks what is written, and stores nothing.
+    """
 
     def __init__(
         self,
@@ -37,6 +40,7 @@ class KubernetesEndpointStore:
         *,
         pace: WatchPace | None = None,
         now: Callable[[], float] = time.time,
+        dry_run: bool = False,
     ) -> None:
         self.unreadable: frozenset[str] = frozenset()
         self._client = client
@@ -45,6 +49,7 @@ class KubernetesEndpointStore:
         self._watching = False
         self._events = Events(client, namespace)
         self._now = now
+        self._options: dict[str, object] = {"dry_run": "All"} if dry_run else {}
 
     def start(self) -> None:
         """Begins to watch; ``close`` ends it. Without, each ``list`` asks the API server."""
@@ -118,7 +123,7 @@ class KubernetesEndpointStore:
         """The resource as it is, of just the revision that was read; made where there is none."""
         revision = endpoint.metadata.revision
         if not revision:
-            item = self._client.create(self._collection, _new(endpoint))
+            item = self._client.create(self._collection, _new(endpoint), **self._options)
             self._mirror.learn(item)
             return item
         item = self._client.get(self._collection, endpoint.name)
@@ -146,7 +151,7 @@ class KubernetesEndpointStore:
         }
         if endpoint.spec != endpoints.read(item).spec:
             changed["spec"] = endpoint.spec.model_dump(mode="json", by_alias=True)
-        return self._client.replace(self._collection, endpoint.name, changed)
+        return self._client.replace(self._collection, endpoint.name, changed, **self._options)
 
 
 def _new(endpoint: ModelEndpoint) -> Object:

@@ -5,7 +5,9 @@ read by the official client: certificates, tokens that are renewed, programs tha
 and proxies work as they do for kubectl. It makes no call of the API.
 """
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,13 +37,13 @@ def named(flag: str) -> str:
     return flag.removeprefix(SCHEME).strip("/")
 
 
-def opened(flag: str, environment: Mapping[str, str]) -> Namespace:
+def opened(flag: str, environment: Mapping[str, str], *, context: str | None = None) -> Namespace:
     """The namespace that a flag names; without a name, this process's own.
 
     Raises:
         AccessError: no API server is known, or how to sign in.
     """
-    client = connected(environment)
+    client = connected(environment, context=context)
     return Namespace(client, named(flag) or client.namespace)
 
 
@@ -65,15 +67,30 @@ def not_mounted(account: Path, error: Exception) -> AccessError:
     )
 
 
-def connected(environment: Mapping[str, str], *, account: Path = ACCOUNT) -> ClusterClient:
+def connected(
+    environment: Mapping[str, str], *, account: Path = ACCOUNT, context: str | None = None
+) -> ClusterClient:
     """A client with what this process was given: ``KUBECONFIG``, else its pod's service account.
+
+    ``context`` names one of the kubeconfig's; by default its current one.
 
     Raises:
         AccessError: there is none, or it can't be used; the message says what to do.
     """
-    configuration = official().client.Configuration()
-    if in_pod(environment):
-        return _of_pod(configuration, environment, account)
+    if context is None and in_pod(environment):
+        return _of_pod(official().client.Configuration(), environment, account)
+    return _of_kubeconfig(_kubeconfig(environment), context)
+
+
+def contexts(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Names of the kubeconfig's contexts; raises ``AccessError``."""
+    path = _kubeconfig(environment)
+    with _readable(path):
+        return tuple(item["name"] for item in _merged(path)["contexts"].value)
+
+
+def _kubeconfig(environment: Mapping[str, str]) -> str:
+    """The file, or the files with colons between them, as ``KUBECONFIG`` lists them."""
     path = environment.get("KUBECONFIG", "")
     if not path:
         home = Path(environment.get("HOME", "/"), ".kube", "config")
@@ -83,7 +100,7 @@ def connected(environment: Mapping[str, str], *, account: Path = ACCOUNT) -> Clu
                 "or run in a pod with a service account"
             )
         path = str(home)
-    return _of_kubeconfig(configuration, path)
+    return path
 
 
 def _of_pod(
@@ -109,18 +126,90 @@ def _of_pod(
     return ClusterClient(configuration, namespace=own_namespace(account))
 
 
-def _of_kubeconfig(
+def _of_kubeconfig(path: str, context: str | None) -> ClusterClient:
+    configuration = official().client.Configuration()
+    with _readable(path), _collected_errors() as said:
+        merged = _merged(path)
+        name = context or _current_context(path)
+        known = {item["name"]: item["context"] for item in merged["contexts"].value}
+        if name not in known:
+            raise AccessError(_no_context(path, name, list(known)))
+        official().config.load_kube_config(path, context=name, client_configuration=configuration)
+        user = merged["users"].get_with_name(known[name].safe_get("user") or "", safe=True)
+        if user is not None and "exec" in user["user"]:
+            _check_signed_in(configuration, user, said)
+    return ClusterClient(configuration, namespace=known[name].safe_get("namespace") or "default")
+
+
+def _merged(path: str) -> Any:  # noqa: ANN401 - kubernetes.config.kube_config.ConfigNode
+    """The lists of all files together; of entries with one name the first counts."""
+    merged = official().config.kube_config.KubeConfigMerger(path).config
+    if merged is None:
+        raise AccessError(f"the kubeconfig {path} can't be used: there is no such file")
+    return merged
+
+
+def _current_context(path: str) -> str:
+    """The first that a file names, as for kubectl; the official client takes the last."""
+    files = official().config.kube_config.KubeConfigMerger(path).config_files.values()
+    return next((str(file["current-context"]) for file in files if file.get("current-context")), "")
+
+
+def _no_context(path: str, name: str, known: list[str]) -> str:
+    there_are = ", ".join(known) or "none"
+    if not name:
+        return f"the kubeconfig {path} can't be used: no context is current of these: {there_are}"
+    return f"the kubeconfig {path} can't be used: it has no context {name}, but: {there_are}"
+
+
+def _check_signed_in(
     configuration: Any,  # noqa: ANN401 - kubernetes.client.Configuration
-    path: str,
-) -> ClusterClient:
+    user: Any,  # noqa: ANN401 - ConfigNode
+    said: list[str],
+) -> None:
+    """The official client goes on as nobody where a user's program gave no credentials."""
+    if configuration.api_key or configuration.cert_file:
+        return
+    program = user["user"]["exec"].safe_get("command")
+    raise AccessError(
+        f"the program {program} of the user {user['name']} gave no credentials"
+        + (f": {'; '.join(said)}" if said else "")
+    )
+
+
+class _Collected(logging.Handler):
+    """Keeps what is logged as an error."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.said: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.said.append(record.getMessage())
+
+
+@contextmanager
+def _collected_errors() -> Iterator[list[str]]:
+    """What the official client says of a program that fails, which it only logs."""
+    root, handler = logging.getLogger(), _Collected()
+    root.addHandler(handler)
+    try:
+        yield handler.said
+    finally:
+        root.removeHandler(handler)
+
+
+@contextmanager
+def _readable(path: str) -> Iterator[None]:
+    """Gives what reading a kubeconfig may raise as our error."""
     from yaml import YAMLError  # noqa: PLC0415 - with the official client, or not at all
 
-    config = official().config
     try:
-        config.load_kube_config(path, client_configuration=configuration)
-        _, context = config.list_kube_config_contexts(path)
+        yield
+    except AccessError:
+        raise
     except (
-        config.ConfigException,
+        official().config.ConfigException,
         OSError,
         ValueError,
         KeyError,
@@ -129,5 +218,3 @@ def _of_kubeconfig(
         YAMLError,
     ) as error:
         raise AccessError(f"the kubeconfig {path} can't be used: {error}") from error
-    namespace = context["context"].get("namespace") or "default"
-    return ClusterClient(configuration, namespace=namespace)

@@ -98,10 +98,10 @@ class ClusterClient:
         method = self._custom.create_namespaced_custom_object
         return self._on(collection, "POST", method, body=body, **options)
 
-    def replace(self, collection: Collection, name: str, body: Object) -> Object:
+    def replace(self, collection: Collection, name: str, body: Object, **options: object) -> Object:
         """Writes all but the status of an object, of the resourceVersion that ``body`` says."""
         method = self._custom.replace_namespaced_custom_object
-        return self._on(collection, "PUT", method, name=name, body=body)
+        return self._on(collection, "PUT", method, name=name, body=body, **options)
 
     def replace_status(self, collection: Collection, name: str, body: Object) -> Object:
         """Writes the status alone, of the resourceVersion that ``body`` says."""

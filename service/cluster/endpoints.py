@@ -30,7 +30,7 @@ def read(item: Object) -> ModelEndpoint:
             "kind": item.get("kind", KIND),
             "metadata": {
                 "name": metadata["name"],
-                "revision": metadata["resourceVersion"],
+                "revision": metadata.get("resourceVersion", ""),  # none where nothing was stored
                 "annotations": metadata.get("annotations") or {},
             },
             "spec": item.get("spec") or {},

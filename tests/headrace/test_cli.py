@@ -1,6 +1,8 @@
 import json
 import os
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from contracts.endpoint import EndpointSpec, EndpointStatus, Metadata, ModelEndp
 from contracts.loading import LoadedModel, LoaderReport
 from contracts.model import ModelRef
 from headrace.cli import app
+from headrace.commands import models
 from headrace.stack.settings import StackSettings
 from headrace.stack.state import claimed, write_record
 from headrace.stack.up import record_of
@@ -244,3 +247,112 @@ def test_doctor_says_every_finding_in_json(tmp_path: Path) -> None:
 
 def test_a_wrong_flag_is_a_usage_error() -> None:
     assert run("up", "--no-such-flag").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    "words", [("-h",), ("get", "-h"), ("rollout", "-h"), ("keys", "list", "-h")]
+)
+def test_help_is_also_asked_for_with_h(words: tuple[str, ...]) -> None:
+    result = run(*words)
+    assert (result.exit_code, "Usage: " in result.output) == (0, True)
+
+
+def test_the_version_is_told_to_programs() -> None:
+    told = json.loads(run("version", "-o", "json").output)
+    assert set(told) == {"headrace", "python", "kubernetes_client"}
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "status"),
+    [
+        (("get", "--home", "/none", "-o", "json"), "not_running", 9),
+        (("-o", "json", "get", "--home", "/none"), "not_running", 9),
+        (("get", "--home", "/none", "-oyaml"), "not_running", 9),
+        (("keys", "list", "--file", "/none", "--json"), "request_failed", 10),
+        (("get", "--nope", "-o", "json"), "usage", 2),
+        (("--nope", "get", "--output=json"), "usage", 2),
+        (("gone", "-o", "json"), "usage", 2),
+    ],
+)
+def test_errors_are_json_where_that_was_asked_for(
+    words: tuple[str, ...], code: str, status: int
+) -> None:
+    result = run(*words)
+    assert (result.exit_code, result.stdout) == (status, "")
+    (line,) = result.stderr.splitlines()
+    error = json.loads(line)["error"]
+    assert (error["code"], error["exit_status"]) == (code, status)
+    assert error["message"]
+
+
+def test_what_has_no_names_refuses_to_print_them() -> None:
+    result = run("schema", "-o", "name")
+    assert (result.exit_code, "prints no names" in result.stderr) == (2, True)
+
+
+def test_a_package_that_the_command_line_alone_lacks_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(sys.modules, "fsspec", None)
+    monkeypatch.setattr(models, "collect", needs_fsspec)
+    result = run("gc", "--home", str(tmp_path))
+    assert result.exit_code == 3
+    assert "needs the package fsspec" in result.stderr
+    assert "pip install" in result.stderr
+
+
+def needs_fsspec(*_: object, **__: object) -> None:
+    import fsspec  # noqa: F401
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shell_gets_a_script_that_completes(shell: str) -> None:
+    assert "_HEADRACE_COMPLETE" in run("completion", shell).output
+
+
+def completed(root: Path, *words: str) -> list[str]:
+    """What bash offers for the last word."""
+    env = {
+        "_HEADRACE_COMPLETE": "complete_bash",
+        "COMP_WORDS": " ".join(("headrace", *words)),
+        "COMP_CWORD": str(len(words)),
+        "HEADRACE_HOME": str(root),
+        "HEADRACE_NAMESPACE": "",
+    }
+    return CliRunner().invoke(app, [], env=env, prog_name="headrace").output.split()
+
+
+@pytest.mark.parametrize(
+    "words", [("get", "t"), ("rollout", "promote", "t"), ("stats", "list", ""), ("delete", "to")]
+)
+def test_names_of_endpoints_are_completed(tmp_path: Path, words: tuple[str, ...]) -> None:
+    root = home_with_an_endpoint(tmp_path / "h")
+    assert completed(root, *words) == ["tone"]
+    assert completed(tmp_path / "none", *words) == []
+
+
+def test_commands_and_forms_are_completed(tmp_path: Path) -> None:
+    assert completed(tmp_path, "comp") == ["completion"]
+    assert completed(tmp_path, "get", "-o", "w") == ["wide"]
+
+
+def test_the_program_begins_without_what_only_services_need() -> None:
+    heavy = [
+        "fastapi",
+        "fsspec",
+        "grpc",
+        "httpx",
+        "kafka",
+        "kubernetes",
+        "mlflow",
+        "numpy",
+        "scipy",
+    ]
+    code = (
+        "import sys, headrace.cli, headrace.commands.status, headrace.commands.endpoints, "
+        f"headrace.commands.rollout; print([name for name in {heavy} if name in sys.modules])"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True
+    )
+    assert ran.stdout == "[]\n"

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 from fake_controller import FakeController
 from typer.testing import CliRunner, Result
 
@@ -126,6 +127,62 @@ def test_an_invalid_document_is_refused_and_all_that_runs_stays(
 def test_apply_keeps_the_status(root: Path, store: FileEndpointStore, tone: ModelEndpoint) -> None:
     assert run(root, "apply", "-f", "-", text=TONE).exit_code == 0
     assert stored(store).status == tone.status
+
+
+def test_a_folder_is_applied_whole(root: Path, store: FileEndpointStore, tmp_path: Path) -> None:
+    folder = tmp_path / "endpoints"
+    (folder / "below").mkdir(parents=True)
+    (folder / "b.yaml").write_text(TONE)
+    (folder / "a.yml").write_text(TONE.replace("name: tone", "name: mood"))
+    (folder / "below" / "c.yaml").write_text(TONE.replace("name: tone", "name: taste"))
+    (folder / "README.md").write_text("# Endpoints")
+    applied = run(root, "apply", "-f", str(folder)).output
+    assert applied == "endpoint mood created\nendpoint tone created\n"
+    assert "endpoint taste created" in run(root, "apply", "-f", str(folder), "-R").output
+    (tmp_path / "empty").mkdir()
+    result = run(root, "apply", "-f", str(tmp_path / "empty"))
+    assert (result.exit_code, "holds no file" in result.stderr) == (10, True)
+
+
+@pytest.mark.parametrize("how", ["client", "server"])
+def test_a_dry_run_says_what_would_change_and_changes_nothing(
+    root: Path, store: FileEndpointStore, tone: ModelEndpoint, how: str
+) -> None:
+    text = f"{TONE}---\n{TONE.replace('name: tone', 'name: mood')}"
+    said = run(root, "apply", "-f", "-", "--dry-run", how, text=text).output
+    assert said == (
+        f"endpoint tone changed ({how} dry run)\n"
+        "  spec.rollout.deadline: 24h -> 1h30m\n"
+        f"endpoint mood created ({how} dry run)\n"
+    )
+    assert store.list() == (tone,)
+
+
+def test_diff_ends_with_one_only_where_something_differs(
+    root: Path, store: FileEndpointStore, tone: ModelEndpoint
+) -> None:
+    result = run(root, "diff", "-f", "-", text=TONE)
+    assert (result.exit_code, result.stderr) == (1, "")
+    assert result.stdout == (
+        "endpoint tone would be changed\n  spec.rollout.deadline: 24h -> 1h30m\n"
+    )
+    assert run(root, "diff", "-f", "-", "-o", "name", text=TONE).stdout.endswith("/tone\n")
+    same = run(root, "get", "tone").output
+    assert (run(root, "diff", "-f", "-", text=same).exit_code, store.list()) == (0, (tone,))
+    broken = run(root, "diff", "-f", "-", text="kind: ModelEndpoint")
+    assert broken.exit_code == 11
+
+
+def test_get_prints_in_each_form(root: Path, tone: ModelEndpoint) -> None:
+    assert yaml.safe_load(run(root, "get", "tone").output) == json.loads(
+        run(root, "get", "tone", "-o", "json").output
+    )
+    assert "serves" in run(root, "get", "tone", "-o", "wide").output
+    assert "serves" not in run(root, "get", "tone", "-o", "table").output
+    assert run(root, "get", "-o", "name").output == "modelendpoint.headrace.dev/tone\n"
+    assert yaml.safe_load(run(root, "rollout", "status", "tone", "-o", "yaml").output) == (
+        json.loads(run(root, "rollout", "status", "tone", "-o", "json").output)
+    )
 
 
 def test_apply_of_a_file_that_is_not_there_is_a_sentence(root: Path) -> None:

@@ -1,5 +1,7 @@
 """``headrace --namespace`` does in a cluster what it does on a home."""
 
+import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,10 +10,15 @@ from fake_controller import FakeController
 from fake_kubernetes import NAMESPACE, Fake, fake_kubernetes, write_kubeconfig
 from typer.testing import CliRunner, Result
 
+from contracts.controller import ControllerBeat
 from contracts.endpoint import EndpointSpec, Metadata, ModelEndpoint
+from contracts.loading import LoaderReport
 from contracts.rollout import Command
 from headrace.cli import app
+from headrace.cli.program import PLUGIN
 from registry.stores.cluster_endpoints import KubernetesEndpointStore
+from registry.stores.cluster_reports import KubernetesReports
+from registry.stores.heartbeats import KubernetesHeartbeats
 
 TONE = """\
 apiVersion: headrace.dev/v1alpha1
@@ -38,8 +45,8 @@ def config(fake: Fake, tmp_path: Path) -> Path:
     return write_kubeconfig(tmp_path, fake.server)
 
 
-def run(config: Path, *words: str) -> Result:
-    env = {"COLUMNS": "200", "HEADRACE_NAMESPACE": NAMESPACE, "KUBECONFIG": str(config)}
+def run(config: Path, *words: str, namespace: str = NAMESPACE) -> Result:
+    env = {"COLUMNS": "200", "HEADRACE_NAMESPACE": namespace, "KUBECONFIG": str(config)}
     return CliRunner().invoke(app, [*words], env=env)
 
 
@@ -97,7 +104,127 @@ def test_a_cluster_that_nobody_named_is_a_sentence(tmp_path: Path) -> None:
     assert "The cluster can't be reached" in result.output
 
 
-def test_what_works_on_a_local_stack_alone_says_so(config: Path) -> None:
-    result = run(config, "up")
-    assert result.exit_code == 1
-    assert "In a cluster: apply, delete, get, rollout, schema" in result.output
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("up",), "helm install"),
+        (("doctor",), "helm test"),
+        (("gc",), "packages.keep"),
+        (("models",), "--mlflow-uri"),
+        (("predict", "tone", "text"), "--url"),
+        (("recount",), "--kafka"),
+        (("stats", "unk-words", "tone"), "--kafka"),
+    ],
+)
+def test_what_needs_more_than_the_cluster_says_in_one_line_what(
+    config: Path, store: KubernetesEndpointStore, words: tuple[str, ...], said: str
+) -> None:
+    store.put(ModelEndpoint(metadata=Metadata(name="tone"), spec=EndpointSpec(model="m")))
+    result = run(config, *words)
+    assert result.exit_code in {1, 9}
+    assert said in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("-n", NAMESPACE, "rollout", "history", "tone"),
+        ("rollout", "-n", NAMESPACE, "history", "tone"),
+        ("rollout", "history", "-n", NAMESPACE, "tone"),
+        ("rollout", "history", "tone", f"-n{NAMESPACE}"),
+        ("rollout", "history", "tone", f"--namespace={NAMESPACE}"),
+    ],
+)
+def test_the_namespace_may_stand_anywhere(
+    config: Path, store: KubernetesEndpointStore, words: tuple[str, ...]
+) -> None:
+    store.put(ModelEndpoint(metadata=Metadata(name="tone"), spec=EndpointSpec(model="m")))
+    result = run(config, *words, namespace="")
+    assert result.output == "Nothing has happened to tone yet.\n"
+
+
+def test_a_namespace_behind_the_command_wins_over_the_environment(
+    config: Path, store: KubernetesEndpointStore
+) -> None:
+    store.put(ModelEndpoint(metadata=Metadata(name="tone"), spec=EndpointSpec(model="m")))
+    assert run(config, "get", "-o", "name").output == "modelendpoint.headrace.dev/tone\n"
+    assert run(config, "get", "-n", "other", "-o", "name").output == ""
+
+
+def test_kubectls_plugin_works_on_the_contexts_namespace(
+    config: Path, store: KubernetesEndpointStore
+) -> None:
+    store.put(ModelEndpoint(metadata=Metadata(name="tone"), spec=EndpointSpec(model="m")))
+    said = json.loads(config.read_text())
+    said["contexts"][0]["context"]["namespace"] = NAMESPACE
+    config.write_text(json.dumps(said))
+    env = {"KUBECONFIG": str(config), "HEADRACE_NAMESPACE": ""}
+    found = CliRunner().invoke(app, ["get", "-o", "name"], env=env, prog_name=PLUGIN)
+    assert found.output == "modelendpoint.headrace.dev/tone\n"
+
+
+def test_a_context_is_chosen_by_its_name(
+    config: Path, store: KubernetesEndpointStore, tmp_path: Path
+) -> None:
+    store.put(ModelEndpoint(metadata=Metadata(name="tone"), spec=EndpointSpec(model="m")))
+    said = json.loads(config.read_text())
+    said["current-context"] = "elsewhere"
+    config.write_text(json.dumps(said))
+    assert run(config, "get").exit_code == 9
+    found = run(config, "get", "--context", "fake", "-o", "name")
+    assert found.output == "modelendpoint.headrace.dev/tone\n"
+    missing = run(config, "get", "--context", "none")
+    assert (missing.exit_code, "it has no context none, but: fake" in missing.stderr) == (9, True)
+
+
+def test_the_status_shows_loaders_the_controller_and_endpoints(
+    config: Path, fake: Fake, store: KubernetesEndpointStore
+) -> None:
+    store.put(ModelEndpoint(metadata=Metadata(name="tone"), spec=EndpointSpec(model="m")))
+    assert "No controller has given a sign of life." in run(config, "status").output
+    KubernetesHeartbeats(fake.client(), NAMESPACE).put(
+        ControllerBeat(instance="a", count=1, at=time.time())
+    )
+    report = LoaderReport(loader="triton-0", triton_grpc="t:1", at=time.time(), ready=True)
+    KubernetesReports(fake.client(), NAMESPACE).put(report)
+    shown = run(config, "status", "--details").output
+    assert f"Namespace {NAMESPACE}. The controller gave a sign of life" in shown
+    assert "triton-0" in shown
+    assert "gRPC t:1, 0 models" in shown
+    assert "Waiting" in shown
+    told = json.loads(run(config, "status", "tone", "-o", "json").output)
+    assert [each["loader"] for each in told["loaders"]] == ["triton-0"]
+    assert told["controller"]["seconds_ago"] < 600
+    assert [each["metadata"]["name"] for each in told["endpoints"]] == ["tone"]
+
+
+def test_statistics_are_declared_in_a_cluster_too(
+    config: Path, store: KubernetesEndpointStore
+) -> None:
+    store.put(ModelEndpoint(metadata=Metadata(name="tone"), spec=EndpointSpec(model="m")))
+    assert run(config, "stats", "add", "tone", "rare", "--kind", "counter").exit_code == 0
+    assert run(config, "stats", "list", "tone", "-o", "name").output == "rare\n"
+
+
+def test_a_dry_run_asks_the_server_and_stores_nothing(
+    config: Path, fake: Fake, store: KubernetesEndpointStore, tmp_path: Path
+) -> None:
+    file = tmp_path / "tone.yaml"
+    file.write_text(TONE)
+    made = run(config, "apply", "-f", str(file), "--dry-run", "server")
+    assert made.output == "endpoint tone created (server dry run)\n"
+    assert fake.all("modelendpoints") == []
+    run(config, "apply", "-f", str(file))
+    file.write_text(TONE + "  serving: {instances: 2}\n")
+    changed = run(config, "apply", "-f", str(file), "--dry-run", "server").output
+    assert "spec.serving.instances: null -> 2" in changed
+    assert run(config, "diff", "-f", str(file)).exit_code == 1
+    (item,) = fake.all("modelendpoints")
+    assert "serving" not in item["spec"]
+    path = f"/apis/headrace.dev/v1alpha1/namespaces/{NAMESPACE}/modelendpoints/tone"
+    fake.refuse(f"PUT {path}", 422, "spec.serving.instances: the operator allows 1")
+    refused = run(config, "apply", "-f", str(file), "--dry-run", "server")
+    assert refused.exit_code == 6
+    assert "the operator allows 1" in refused.stderr
+    assert run(config, "apply", "-f", str(file), "--dry-run", "client").exit_code == 0

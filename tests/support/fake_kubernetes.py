@@ -184,7 +184,7 @@ class Handler(BaseHTTPRequestHandler):
                 self._watch(url.path, query)
                 return
             with world.changed:
-                answer = self._done(url.path, query, body)
+                answer = self._rehearsed(url.path, query, body)
         except Refused as refused:
             answer = status_of(refused.status, str(refused))
             self._send(refused.status, json.dumps(answer).encode())
@@ -226,6 +226,17 @@ class Handler(BaseHTTPRequestHandler):
         if revision != stored["metadata"]["resourceVersion"]:
             raise Refused(409, "the object has been modified")
         return world.store(collection, updated(stored, body, part), "MODIFIED")
+
+    def _rehearsed(self, path: str, query: dict[str, str], body: Object) -> Object | bytes:
+        """As asked, and as it was before where the query asks for a dry run."""
+        if query.get("dryRun") != "All":
+            return self._done(path, query, body)
+        world = self.fake.world
+        before = dict(world.items), list(world.events), world.number
+        try:
+            return self._done(path, query, body)
+        finally:
+            world.items, world.events, world.number = before
 
     def _create(self, collection: str, namespace: str, body: Object) -> Object:
         world = self.fake.world

@@ -202,3 +202,113 @@ def test_a_flag_names_a_namespace_or_a_folder(tmp_path: Path) -> None:
     assert not access.in_cluster("/var/lib/endpoints")
     assert access.opened("kubernetes://models", environment).name == "models"
     assert access.opened("kubernetes://", environment).name == "default"
+
+
+# Users whose credentials a program gives, as those of EKS, GKE and AKS
+
+_PLUGIN = """\
+#!/bin/sh
+echo "$KUBERNETES_EXEC_INFO" >>{folder}/asked
+test "$1" = get-token || exit 3
+echo '{{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential",
+  "status": {{"token": "'"$CLOUD_TOKEN"'"}}}}'
+"""
+
+
+def by_program(folder: Path, server: str, **changed: object) -> dict[str, str]:
+    """A kubeconfig as a cloud's own command writes it."""
+    program = folder / "cloud"
+    program.write_text(_PLUGIN.format(folder=folder))
+    program.chmod(0o755)
+    how = {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "command": str(program),
+        "args": ["get-token"],
+        "env": [{"name": "CLOUD_TOKEN", "value": "given"}],
+        "interactiveMode": "Never",
+        "provideClusterInfo": True,
+        **changed,
+    }
+    return config(
+        folder,
+        clusters=[{"name": "k", "cluster": {"server": server}}],
+        users=[{"name": "u", "user": {"exec": how}}],
+    )
+
+
+@pytest.fixture
+def plain() -> Iterator[Fake]:
+    with fake_kubernetes() as server:
+        yield server
+
+
+def test_a_users_program_gives_the_token(plain: Fake, tmp_path: Path) -> None:
+    access.connected(by_program(tmp_path, plain.server)).list(LEASES)
+    assert set(plain.world.signed_in) == {"Bearer given"}
+    (asked,) = (tmp_path / "asked").read_text().splitlines()
+    assert plain.server in asked  # provideClusterInfo, which GKE's needs
+
+
+def test_a_users_program_may_lie_beside_the_kubeconfig(plain: Fake, tmp_path: Path) -> None:
+    access.connected(by_program(tmp_path, plain.server, command="./cloud")).list(LEASES)
+    assert set(plain.world.signed_in) == {"Bearer given"}
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({"command": "no-such-program"}, "no-such-program"),
+        ({"args": []}, "returned 3"),
+        ({"apiVersion": "client.authentication.k8s.io/v1beta1"}, "does not match"),
+    ],
+)
+def test_a_users_program_that_gives_no_credentials_is_named_with_the_reason(
+    tmp_path: Path, changed: dict[str, object], why: str
+) -> None:
+    environment = by_program(tmp_path, "http://10.0.0.1", **changed)
+    with pytest.raises(AccessError, match=f"of the user u gave no credentials: .*{why}"):
+        access.connected(environment)
+
+
+# Contexts, and several files
+
+
+def two_files(folder: Path) -> dict[str, str]:
+    """Each with a context; the first one's is current, as kubectl reads it."""
+    paths = []
+    for number, name in enumerate(("work", "home")):
+        below = folder / name
+        below.mkdir()
+        context = {"cluster": "k" + name, "user": "u", "namespace": f"of-{name}"}
+        cluster = {"server": f"http://10.0.0.{number + 1}"}
+        said = config(
+            below,
+            **{
+                "current-context": name,
+                "contexts": [{"name": name, "context": context}],
+                "clusters": [{"name": "k" + name, "cluster": cluster}],
+            },
+        )
+        paths.append(said["KUBECONFIG"])
+    return {"KUBECONFIG": ":".join([*paths, str(folder / "not-there")])}
+
+
+def test_of_several_kubeconfigs_the_first_current_context_counts(tmp_path: Path) -> None:
+    environment = two_files(tmp_path)
+    assert access.connected(environment).namespace == "of-work"
+    assert access.connected(environment, context="home").namespace == "of-home"
+    assert access.contexts(environment) == ("work", "home")
+
+
+def test_a_context_that_is_named_wins_over_the_pods_account(tmp_path: Path) -> None:
+    environment = {**config(tmp_path), "KUBERNETES_SERVICE_HOST": "10.0.0.9"}
+    home = tmp_path / ".kube"
+    home.mkdir()
+    Path(environment.pop("KUBECONFIG")).rename(home / "config")
+    environment["HOME"] = str(tmp_path)
+    assert access.connected(environment, context="mine").namespace == "default"
+
+
+def test_a_kubeconfig_without_a_current_context_names_those_there_are(tmp_path: Path) -> None:
+    with pytest.raises(AccessError, match="no context is current of these: mine"):
+        access.connected(config(tmp_path, **{"current-context": ""}))
