@@ -15,7 +15,7 @@ from registry.stores.cluster_endpoints import KubernetesEndpointStore
 from registry.stores.endpoints import EndpointStore, FileEndpointStore
 from registry.stores.heartbeats import FileHeartbeats, Heartbeats, KubernetesHeartbeats
 from registry.stores.reports import FileReports
-from service.cluster import access, leases
+from service.cluster import access
 from service.cluster.access import SCHEME, Namespace
 from service.cluster.errors import AccessError
 
@@ -82,8 +82,13 @@ def of_namespace(namespace: Namespace, *, dry_run: bool = False) -> Site:
     client, name = namespace.client, namespace.name
 
     def reports() -> tuple[LoaderReport, ...]:
-        items, _ = client.list(leases.reports(name))
-        return tuple(map(leases.read_report, items))
+        from registry.stores.cluster_reports import KubernetesReports  # noqa: PLC0415 - with metrics
+
+        followed = KubernetesReports(client, name)
+        try:
+            return followed.list()
+        finally:
+            followed.close()
 
     store_there = KubernetesEndpointStore(client, name, dry_run=dry_run)
     return Site(store_there, KubernetesHeartbeats(client, name), reports)
