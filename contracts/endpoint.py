@@ -227,6 +227,9 @@ class EndpointStatus(_Part):
     last_rollout: RolloutState | None = Field(None, description="the last one that ended")
     commands: tuple[CommandOutcome, ...] = ()
     notes: tuple[str, ...] = Field((), description="wishes of the spec that can't be granted")
+    refused: tuple[str, ...] = Field(
+        (), description="wishes above the operator's ceilings: no version is taken in meanwhile"
+    )
     rejected: tuple[Rejection, ...] = ()
     rejected_through: int = Field(
         0, description="latest tries no version up to this number: too many newer were rejected"

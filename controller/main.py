@@ -206,6 +206,7 @@ def _options(settings: ControllerSettings) -> ControllerOptions:
         keep_seconds=settings.keep_seconds,
         auto_endpoints=settings.auto_endpoints,
         alias_models=settings.alias_models,
+        ceilings=settings.ceilings,
         conditions=Conditions(
             threads=settings.conversion_threads,
             allow_pickle=settings.allow_pickle,

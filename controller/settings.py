@@ -6,6 +6,7 @@ Units are in the names. Folders are made by whoever uses them.
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from contracts.ceilings import FLAG_HELP, NO_CEILINGS, Ceilings
 from contracts.events import TOPIC as PREDICTIONS
 from contracts.windows import TOPIC as WINDOWS
 from service.flags import option
@@ -51,6 +52,7 @@ class ControllerSettings:
         "Models whose aliases endpoints may move on promotion, as patterns, comma-separated; * for "
         "all.",
     )
+    ceilings: Ceilings = option(NO_CEILINGS, FLAG_HELP, read=Ceilings.read)
     mlflow_timeout_seconds: float = option(5.0, "Deadline of one question to MLflow.")
     loader_silence_seconds: float = option(15.0, "A loader silent for so long is not waited for.")
     keep_seconds: float = option(600.0, "Time that the previous stable version stays loaded.")

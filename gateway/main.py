@@ -157,6 +157,7 @@ class Gateway:
             else (_SIMULATED_ADDRESS,),
             meter=self._metrics,
             serve=self._serve,
+            ceilings=settings.ceilings,
         )
         feedback = None if receipts is None else FeedbackReceiver(receipts, self._events.recorder)
         callers = CallerHashes(b"" if receipts is None else receipts.secret(b"callers"))

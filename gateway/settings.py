@@ -6,6 +6,7 @@ See ``service.flags`` for how each becomes a flag and a variable.
 from dataclasses import dataclass
 from pathlib import Path
 
+from contracts.ceilings import FLAG_HELP, NO_CEILINGS, Ceilings
 from contracts.events import TOPIC
 from contracts.pairs import TOPIC as PAIRS
 from service.flags import option
@@ -35,7 +36,7 @@ class Settings:
     store_url: str = option("", "Package store, any fsspec URL; HOME/packages where empty.")
     package_cache: str = option("", "Folder of opened packages; HOME/cache/gateway where empty.")
     keys_file: str = option("", "File of API keys; empty: anybody may ask.")
-
+    ceilings: Ceilings = option(NO_CEILINGS, FLAG_HELP, read=Ceilings.read)
     receipt_key_file: str = option(
         "",
         "File of keys that sign answers, so that feedback can refer to them; empty: no feedback.",

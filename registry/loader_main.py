@@ -99,6 +99,7 @@ def build(
         unload_after_seconds=settings.unload_after_seconds,
         warmup_seconds=settings.warmup_seconds,
         auto_instances=settings.auto_instances,
+        ceilings=settings.ceilings,
         cores=settings.cores or machine.cores(),
         memory_bytes=settings.memory_megabytes * 1024 * 1024 or machine.memory_bytes(),
     )

@@ -6,6 +6,7 @@ Units are in the names. Folders are made by whoever uses them.
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from contracts.ceilings import FLAG_HELP, NO_CEILINGS, Ceilings
 from service.flags import option
 
 
@@ -48,6 +49,7 @@ class LoaderSettings:
         "Copies of a model on CPUs whose endpoint names no number; 0: as many as do most work by "
         "measurement, each by as many threads as the cores allow.",
     )
+    ceilings: Ceilings = option(NO_CEILINGS, FLAG_HELP, read=Ceilings.read)
     cores: int = option(0, "CPUs that Triton may use; 0: those that this process may use.")
     memory_megabytes: int = option(
         0, "Memory that Triton may use, which bounds copies; 0: what this process may use."

@@ -6,7 +6,7 @@ with its unit. Nothing else in a service reads the environment.
 """
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, get_origin
@@ -20,9 +20,15 @@ _TRUE = {"1", "true", "yes", "on"}
 _FALSE = {"0", "false", "no", "off"}
 
 
-def option(default: Any, text: str, *, choices: Sequence[str] | None = None) -> Any:  # noqa: ANN401 - as dataclasses.field
-    """A field with a default."""
-    return field(default=default, metadata={"help": text, "choices": choices})
+def option(
+    default: Any,  # noqa: ANN401 - as dataclasses.field
+    text: str,
+    *,
+    choices: Sequence[str] | None = None,
+    read: Callable[[str], Any] | None = None,
+) -> Any:  # noqa: ANN401 - as dataclasses.field
+    """A field with a default; ``read`` makes its value of what is written, or ValueError."""
+    return field(default=default, metadata={"help": text, "choices": choices, "read": read})
 
 
 def parse(
@@ -32,7 +38,7 @@ def parse(
 
     Args:
         settings: a frozen dataclass whose fields are str, int, float, bool, Path, or tuples of
-            str, which are written with commas.
+            str, which are written with commas; or what their ``read`` makes.
         argv: the flags.
         environment: where a flag that is not given is looked for.
         program: the name in ``--help``.
@@ -58,10 +64,11 @@ def _add(
 ) -> None:
     variable = _variable(item)
     default = environment.get(variable, None if item.default is MISSING else item.default)
-    shown = "" if item.default in (MISSING, "", None, ()) else f" Default: {item.default}."
+    without = item.default in (MISSING, "", None, ()) or not str(item.default)
+    shown = "" if without else f" Default: {item.default}."
     parser.add_argument(
         f"--{item.name.replace('_', '-')}",
-        type=_parser(item.type),
+        type=_reader(item.metadata.get("read")) or _parser(item.type),
         default=default,
         required=default is None,
         choices=item.metadata.get("choices"),
@@ -77,6 +84,20 @@ def _parser(kind: Any) -> Any:  # noqa: ANN401 - a type, or what reads one
     if get_origin(kind) is tuple:
         return _words
     return {bool: _bool, Path: _path}.get(kind, kind)
+
+
+def _reader(read: Callable[[str], Any] | None) -> Callable[[str], Any] | None:
+    """With a ValueError's own words in place of argparse's."""
+    if read is None:
+        return None
+
+    def reader(text: str) -> Any:  # noqa: ANN401 - a field's value
+        try:
+            return read(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from error
+
+    return reader
 
 
 def _words(text: str) -> tuple[str, ...]:

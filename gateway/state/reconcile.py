@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from time import monotonic
 
+from contracts.ceilings import NO_CEILINGS, Ceilings
 from contracts.endpoint import ModelEndpoint
 from contracts.loading import LoaderReport
 from contracts.model import ModelRef
@@ -87,6 +88,7 @@ class Reconciler:
         addresses: Tritons that are used besides those that loaders report.
         meter: counts the batchers' batches.
         serve: takes each new snapshot.
+        ceilings: no endpoint gets more than these, whatever it asks for.
         clock: seconds, monotonic.
         now: unix time, seconds.
     """
@@ -100,6 +102,7 @@ class Reconciler:
         addresses: tuple[str, ...],
         meter: BatchMeter,
         serve: Callable[[Serving], None],
+        ceilings: Ceilings = NO_CEILINGS,
         clock: Callable[[], float] = monotonic,
         now: Callable[[], float] = time.time,
     ) -> None:
@@ -109,6 +112,7 @@ class Reconciler:
         self._addresses = addresses
         self._meter = meter
         self._serve = serve
+        self._ceilings = ceilings
         self._clock = clock
         self._now = now
         self._heartbeat = ControllerHeartbeat(clock())
@@ -187,8 +191,12 @@ class Reconciler:
         async for endpoints in self._sources.endpoints.watch():
             if self._inputs.kept_at is not None:
                 log.info("the endpoints' source answers: what was kept is not needed any more")
-            self._inputs.endpoints, self._inputs.kept_at = endpoints, None
+            self._inputs.endpoints, self._inputs.kept_at = self._bounded(endpoints), None
             self._keep()
+
+    def _bounded(self, endpoints: Iterable[ModelEndpoint]) -> tuple[ModelEndpoint, ...]:
+        """Within the operator's ceilings, also before the controller has seen them."""
+        return tuple(map(self._ceilings.bounded_endpoint, endpoints))
 
     async def _watch_reports(self) -> None:
         async for reports in self._sources.reports.watch():
@@ -215,7 +223,8 @@ class Reconciler:
         kept = await asyncio.to_thread(keeper.read) if self._inputs.endpoints is None else None
         if kept is None or self._inputs.endpoints is not None:
             return
-        self._inputs.endpoints, self._inputs.kept_at = kept.endpoints, kept.kept_at
+        self._inputs.endpoints = self._bounded(kept.endpoints)
+        self._inputs.kept_at = kept.kept_at
         if not self._inputs.reported:
             self._inputs.reports = kept.reports
         log.warning("the endpoints' source does not answer", extra={"instead": self._kept_note()})

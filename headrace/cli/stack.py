@@ -89,6 +89,13 @@ ModelCode = Annotated[
         help="Run the code that versions bring for gateways, in processes of their own.",
     ),
 ]
+Ceiling = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=NUMBER",
+        help="The most of something that an endpoint may ask for, for instance instances=2.",
+    ),
+]
 
 
 def up(
@@ -120,11 +127,17 @@ def up(
     window_seconds: WindowSeconds = 10,
     pair_texts_hours: PairTextsHours = 0.0,
     model_code: ModelCode = False,
+    ceiling: Ceiling = None,
 ) -> None:
     """Starts the whole stack on this machine and runs it until Ctrl-C."""
+    from contracts.ceilings import Ceilings
     from headrace.commands import up as command
     from headrace.stack.settings import Ports, StackSettings
 
+    try:
+        ceilings = Ceilings.read(",".join(ceiling or ()))
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--ceiling") from error
     if triton_grpc is not None and tritons > 1:
         raise typer.BadParameter(
             "it counts embedded Tritons, and --triton-grpc names one to use in their place",
@@ -160,6 +173,7 @@ def up(
         window_seconds=window_seconds,
         pair_texts_hours=pair_texts_hours,
         model_code=model_code,
+        ceilings=ceilings,
         gateways=gateways,
         tritons=tritons,
     )

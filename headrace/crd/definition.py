@@ -87,7 +87,8 @@ _SHOWN: Schema = {
 }
 _CONDITIONS: Schema = {
     "type": "array",
-    "description": "Ready: a version serves. Progressing: another is on its way",
+    "description": "Accepted: nothing is asked for above the operator's ceilings. Ready: a version "
+    "serves. Progressing: another is on its way",
     "x-kubernetes-list-type": "map",
     "x-kubernetes-list-map-keys": ["type"],
     "items": {

@@ -178,6 +178,7 @@ def _loader(
             model_repository=repository,
             loader_name=replica.report,
             metrics_port=replica.metrics_port,
+            ceilings=str(settings.ceilings),
             cores=triton_cores(machine.cores(), len(settings.loader_replicas)),
             memory_megabytes=machine.memory_bytes() // len(settings.loader_replicas) // 1024**2,
         ),
@@ -205,6 +206,7 @@ def _controller(settings: StackSettings, home: Home, env: Mapping[str, str]) -> 
             auto_endpoints=str(settings.auto_endpoints).lower(),
             model_code=str(settings.model_code).lower(),
             alias_models="*",  # one person's stack
+            ceilings=str(settings.ceilings),
             metrics_port=settings.ports.controller_metrics,
             export_command=shlex.join([sys.executable, "-P", *install]),
         ),
@@ -274,6 +276,7 @@ def _gateway(
             kafka_bootstrap=settings.kafka_address,
             keys_file="" if settings.keys_file is None else settings.keys_file,
             receipt_key_file=home.receipt_keys,
+            ceilings=str(settings.ceilings),
             pair_texts_hours=str(settings.pair_texts_hours),
             model_code=str(settings.model_code).lower(),
             drain_seconds=5,

@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass, fields
 from pathlib import Path
 
+from contracts.ceilings import NO_CEILINGS, Ceilings
 from headrace.errors import PortTakenError
 
 LOOPBACK = "127.0.0.1"
@@ -160,7 +161,7 @@ class StackSettings:
     model that has no endpoint gets one with defaults. Statistics are kept in windows of
     ``window_seconds`` of event time. There are so many ``gateways`` and embedded ``tritons``, each
     Triton with a loader. Texts to label are kept in Kafka for ``pair_texts_hours``, 0 for none.
-    ``model_code``: the code that versions bring is run.
+    ``model_code``: the code that versions bring is run. No endpoint gets more than ``ceilings``.
     """
 
     home: Path
@@ -179,6 +180,7 @@ class StackSettings:
     tritons: int = 1
     pair_texts_hours: float = 0.0
     model_code: bool = False
+    ceilings: Ceilings = NO_CEILINGS
 
     @property
     def gateway_url(self) -> str:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from contracts.ceilings import NO_CEILINGS, Ceilings
 from contracts.endpoint import ModelEndpoint
 from contracts.loading import CostPoint, LoadedModel, LoaderReport, LoadFailure
 from contracts.manifest import CONFIG_ONNXRUNTIME, MANIFEST, Manifest
@@ -64,7 +65,8 @@ class LoaderOptions:
     """How one loader works. ``backends`` are tried in their order.
 
     ``auto_instances``: copies of a model on CPUs whose endpoint names no number, 0 to choose them
-    by measurement; on GPUs one each. ``cores`` and ``memory_bytes`` are what Triton may use.
+    by measurement; on GPUs one each. ``ceilings``: the operator's. ``cores`` and ``memory_bytes``
+    are what Triton may use.
     """
 
     name: str
@@ -76,6 +78,7 @@ class LoaderOptions:
     unload_after_seconds: float = 600.0
     warmup_seconds: float = 1.5
     auto_instances: int = 0
+    ceilings: Ceilings = NO_CEILINGS
     cores: int = 1
     memory_bytes: int = 1 << 40
 
@@ -105,6 +108,7 @@ class Loader:
             cores=options.cores,
             memory_bytes=options.memory_bytes,
             auto_instances=options.auto_instances,
+            most_instances=options.ceilings.instances,
             measure_seconds=options.warmup_seconds,
         )
         self._reporter = Reporter(reports, options.name, options.heartbeat_seconds, now)
@@ -206,7 +210,8 @@ class Loader:
 
     async def _read_endpoints(self) -> None:
         try:
-            self._known = await asyncio.to_thread(self._endpoints.list)
+            found = await asyncio.to_thread(self._endpoints.list)
+            self._known = tuple(map(self._options.ceilings.bounded_endpoint, found))
             self._read_once = True
         except OSError as error:
             log.warning("endpoints can't be read, going on with the last ones: %s", error)

@@ -36,6 +36,7 @@ class Sizing:
         cores: that Triton may use.
         memory_bytes: that Triton may use.
         auto_instances: copies on CPUs where the endpoint names no number; 0 to measure.
+        most_instances: copies of a package that the operator lets run at once; None: any number.
         measure_seconds: time to measure what a package's batches cost.
         clock: seconds, for measuring.
     """
@@ -49,6 +50,7 @@ class Sizing:
         memory_bytes: int,
         auto_instances: int,
         measure_seconds: float,
+        most_instances: int | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._triton = triton
@@ -56,6 +58,7 @@ class Sizing:
         self._cores = cores
         self._memory_bytes = memory_bytes
         self._auto_instances = auto_instances
+        self._most_instances = most_instances or splits.MOST_COPIES
         self._measure_seconds = measure_seconds
         self._clock = clock
 
@@ -138,13 +141,15 @@ class Sizing:
         return held[name]
 
     def _asked(self, want: Want) -> int | None:
-        return want.instances or self._auto_instances or None
+        return want.instances or min(self._auto_instances, self._most_instances) or None
 
     def _suiting(self, want: Want, known: LoadedModel | None) -> Split | None:
         """The split in which a package was measured, if it is still one that is wanted."""
         if known is None:
             return None
         split = Split(known.instances, known.threads)
+        if want.instances is None and split.copies > self._most_instances:
+            return None
         return split if splits.suits(split, self._cores, self._asked(want)) else None
 
     def _candidates(self, want: Want, manifest: Manifest) -> tuple[Split, ...]:
@@ -153,7 +158,8 @@ class Sizing:
             copies = self._asked(want) or 1
             return (Split(copies, max(1, self._cores // copies)),)
         graph = manifest.files.get(MODEL_ONNX)
-        most = splits.most_copies(graph.bytes if graph else 0, self._memory_bytes)
+        held = splits.most_copies(graph.bytes if graph else 0, self._memory_bytes)
+        most = min(held, self._most_instances)
         return splits.candidates(self._cores, most, self._asked(want))
 
     async def _chosen(

@@ -10,8 +10,9 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
+from contracts.ceilings import NO_CEILINGS, Ceilings
 from contracts.endpoint import EndpointSpec, EndpointStatus, Metadata, ModelEndpoint, Phase
 from contracts.loading import LoaderReport
 from contracts.model import endpoint_name
@@ -46,6 +47,7 @@ class ControllerOptions:
     keep_seconds: float = 600.0
     auto_endpoints: bool = False
     alias_models: tuple[str, ...] = ()
+    ceilings: Ceilings = NO_CEILINGS
     conditions: Conditions = field(default_factory=Conditions)
 
 
@@ -153,7 +155,8 @@ class Controller:
     async def _create_missing(self, endpoints: tuple[ModelEndpoint, ...]) -> None:
         models = self._source.snapshot.models if self._source.snapshot else {}
         taken = self._endpoints.unreadable
-        for endpoint in missing_endpoints(models, endpoints, taken=taken):
+        for missing in missing_endpoints(models, endpoints, taken=taken):
+            endpoint = self._options.ceilings.bounded_endpoint(missing)
             if self._now() >= self._create_at.get(endpoint.name, 0.0):
                 await self._create(endpoint)
 
@@ -177,17 +180,21 @@ class Controller:
         """Observe, plan, write, act; a conflict leaves it for later."""
         now, keep = self._now(), self._options.keep_seconds
         snapshot = self._source.snapshot
+        ceilings = self._options.ceilings
+        refused = ceilings.over(endpoint.spec)
         seen, target = await self._observer.observe(endpoint, snapshot, loaders)
+        seen = replace(seen, refused=refused)
         options = target.options if target else ""
         decision = plan(endpoint.spec, endpoint.status, seen, now, keep_seconds=keep)
-        status = decision.status.model_copy(update={"notes": (note,) if note else ()})
-        planned = endpoint.model_copy(update={"status": status})
+        notes = (*((note,) if note else ()), *refused)
+        status = decision.status.model_copy(update={"notes": notes, "refused": refused})
+        bounded = ceilings.bounded(endpoint.spec)
+        planned = endpoint.model_copy(update={"status": status, "spec": bounded})
         routed = frozenset(route.ref for route in endpoint.status.routes)
         around = surroundings(loaders, target.number if target else None, routed)
         advanced, held = await self._advanced(planned, around, now)
-        written = advanced.model_copy(
-            update={"status": with_generation(endpoint.status, advanced.status)}
-        )
+        following = with_generation(endpoint.status, advanced.status)
+        written = advanced.model_copy(update={"status": following, "spec": endpoint.spec})
         try:
             await self._write(endpoint, written)
         except EndpointConflictError as error:

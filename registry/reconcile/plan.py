@@ -71,7 +71,8 @@ class Observed:
     ``versions`` is newest first and None where MLflow never answered. ``packages`` and ``jobs`` go
     by a version's options. ``fault`` says why ``packages`` may be incomplete. ``stable_gone`` says
     that the store lacks the stable version's package: ``stable`` is then that of the package made
-    anew of the same version, if there is one. ``loaders`` gave a sign of life lately.
+    anew of the same version, if there is one. ``loaders`` gave a sign of life lately. ``refused``
+    says what the spec asks for above the operator's ceilings.
     """
 
     versions: tuple[Version, ...] | None
@@ -83,6 +84,7 @@ class Observed:
     stable_gone: bool = False
     fault: str = ""
     busy: bool = False
+    refused: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +105,8 @@ def plan(
 ) -> Decision:
     """The next step of one endpoint.
 
-    The previous stable version stays loaded for ``keep_seconds``.
+    Above a ceiling nothing new is brought in, and what serves goes on. The previous stable version
+    stays loaded for ``keep_seconds``.
     """
     status = _without_expired(status, now, keep_seconds)
     if seen.versions is None or _is_rolling_out(status):
@@ -112,6 +115,9 @@ def plan(
     if target is None or _settled(status, target, seen):
         return Decision(_idle(spec, status, seen))
     candidate = _followed(status.candidate, target, seen)
+    if seen.refused:
+        reason = "; ".join(seen.refused)
+        return Decision(_prepared(status, _in_phase(candidate, Phase.BLOCKED, reason), now))
     package = seen.packages.get(target.options)
     if package is None and candidate.ref is not None:
         return Decision(status)  # the store is away: go on when its packages are seen again

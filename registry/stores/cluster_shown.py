@@ -44,7 +44,7 @@ def conditions(
 ) -> list[Part]:
     """The conditions, with the time of each one's last change."""
     last = {condition.get("type"): condition for condition in before}
-    made = (_ready(status), _progressing(status))
+    made = (_ready(status), _progressing(status), _accepted(status))
     return [_dated(condition, last.get(condition["type"]), generation, now) for condition in made]
 
 
@@ -63,6 +63,12 @@ def _weights(status: EndpointStatus) -> Iterable[str]:
     for route in status.routes:
         copies = " copied" if route.arm is Arm.SHADOW else ""
         yield f"{route.ref.version}: {route.weight:g} %{copies}"
+
+
+def _accepted(status: EndpointStatus) -> Part:
+    if status.refused:
+        return _condition("Accepted", "False", "AboveCeiling", "; ".join(status.refused))
+    return _condition("Accepted", "True", "WithinCeilings", "nothing is above a ceiling")
 
 
 def _ready(status: EndpointStatus) -> Part:

@@ -116,3 +116,16 @@ def test_all_parts_have_the_same_store_endpoints_and_kafka() -> None:
     assert ",".join(read["gateway.main"].kafka_bootstrap) == brokers
     for module in ("controller.main", "stats.fold_main", "stats.evaluate_main"):
         assert read[module].kafka_bootstrap == brokers
+
+
+def test_whoever_reads_endpoints_for_serving_is_told_the_ceilings() -> None:
+    most = {"instances": 4.0, "timeoutSeconds": 2.5, "unkWords": 0.0}
+    given = [f"ceilings.{name}={number:g}" for name, number in most.items()]
+    found = {
+        module: READ[module](arguments)
+        for module, arguments in services("defaults", *given).items()
+    }
+    told = ("gateway.main", "controller.main", "registry.loader_main")
+    assert [found[module].ceilings.most for module in told] == [most] * 3
+    usual = (word for words in services("defaults").values() for word in words)
+    assert not any(word.startswith("--ceilings") for word in usual)

@@ -63,6 +63,12 @@ def test_up_refuses_to_count_tritons_where_one_is_named() -> None:
     assert "--triton-grpc" in result.stderr
 
 
+def test_up_refuses_a_ceiling_that_is_none() -> None:
+    result = run("up", "--ceiling", "instances=2", "--ceiling", "instance=2")
+    assert result.exit_code == 2
+    assert "There is no ceiling" in result.stderr
+
+
 @pytest.mark.parametrize("words", [("--gateways", "0"), ("--tritons", "17")])
 def test_up_refuses_no_replica_and_more_than_a_machine_holds(words: tuple[str, str]) -> None:
     result = run("up", *words)

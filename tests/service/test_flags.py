@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from contracts.ceilings import NO_CEILINGS, Ceilings
 from controller.settings import ControllerSettings
 from gateway.settings import Settings as GatewaySettings
 from registry.settings import LoaderSettings
@@ -69,3 +70,21 @@ def test_help_names_every_setting_with_its_variable(
     for item in fields(settings):
         assert f"--{item.name.replace('_', '-')}" in text
         assert f"HEADRACE_{item.name.upper()}"[:20] in text
+
+
+@dataclass(frozen=True)
+class Wished:
+    """One value that its own type reads."""
+
+    ceilings: Ceilings = option(NO_CEILINGS, "Most of each.", read=Ceilings.read)
+
+
+def test_a_value_may_be_read_by_its_own_type_and_refuses_in_its_words(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert parse(Wished, [], {}, program="p").ceilings == NO_CEILINGS
+    found = parse(Wished, [], {"HEADRACE_CEILINGS": "instances=2"}, program="p")
+    assert found.ceilings == Ceilings({"instances": 2.0})
+    with pytest.raises(SystemExit):
+        parse(Wished, ["--ceilings=instances=0"], {}, program="p")
+    assert "is at least 1, not 0" in capsys.readouterr().err

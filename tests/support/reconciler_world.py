@@ -11,6 +11,7 @@ from typing import Generic, TypeVar
 
 from gateway_world import FakeEngine
 
+from contracts.ceilings import NO_CEILINGS, Ceilings
 from contracts.controller import ControllerBeat
 from contracts.endpoint import ModelEndpoint
 from contracts.loading import CostPoint, LoadedModel, LoaderReport
@@ -81,6 +82,7 @@ class World:
         static: bool = True,
         keeper: Keeper | None = None,
         silent: bool = False,
+        ceilings: Ceilings = NO_CEILINGS,
     ) -> None:
         self.shelf = shelf
         self.engines: dict[str, FakeEngine] = {}
@@ -97,6 +99,7 @@ class World:
             addresses=("static:1",) if static else (),
             meter=Metrics(),
             serve=self._serve,
+            ceilings=ceilings,
             clock=lambda: monotonic() + self.ahead,
             now=self.now,
         )
@@ -143,9 +146,10 @@ async def world_of(
     static: bool = True,
     keeper: Keeper | None = None,
     silent: bool = False,
+    ceilings: Ceilings = NO_CEILINGS,
 ) -> AsyncIterator[World]:
     """A reconciler that runs; where it is ``silent``, no source has told anything yet."""
-    world = World(shelf, *endpoints, static=static, keeper=keeper, silent=silent)
+    world = World(shelf, *endpoints, static=static, keeper=keeper, silent=silent, ceilings=ceilings)
     world.reconciler.start()
     async with asyncio.timeout(60):
         yield world

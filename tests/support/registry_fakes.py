@@ -345,11 +345,12 @@ class ScriptedRollouts:
         self.around = Surroundings()
         self.answers: frozenset[str] = frozenset()  # annotations that are taken away
         self.breaks_at = ""  # an endpoint's name
+        self.spec: EndpointSpec | None = None  # the last one that was seen
 
     def advance(self, endpoint: ModelEndpoint, around: Surroundings, now: float) -> ModelEndpoint:
         if endpoint.name == self.breaks_at:
             raise ValueError("evidence of another age")
-        self.around = around
+        self.around, self.spec = around, endpoint.spec
         kept = {k: v for k, v in endpoint.metadata.annotations.items() if k not in self.answers}
         metadata = endpoint.metadata.model_copy(update={"annotations": kept})
         status = self.next_status(endpoint.status)

@@ -9,6 +9,7 @@ from gateway_world import FakeEngine, call_of, endpoint_of, model_of, text_of
 from numpy.typing import NDArray
 from reconciler_world import FakePackages, report_of, world_of
 
+from contracts.ceilings import Ceilings
 from contracts.loading import CostPoint
 from gateway.batching.batcher import Batcher
 from gateway.engine.protocol import Work
@@ -32,6 +33,15 @@ async def answer_two(batcher: Batcher) -> None:
     texts = [batcher.model.encoder.encode([text_of(3)]) for _ in range(2)]
     jobs = [batcher.submit(text, "sentiment", monotonic() + 30) for text in texts]
     await asyncio.gather(*(job.future for job in jobs))
+
+
+async def test_an_endpoint_gets_no_more_than_the_operators_ceilings() -> None:
+    ceilings = Ceilings({"timeoutSeconds": 3, "maxTextsPerRequest": 8})
+    async with world_of(FakePackages(ONE), endpoint_of(ONE.ref), ceilings=ceilings) as world:
+        state = await world.until_stable(ONE)
+        view = state.views["sentiment"]
+        assert (view.timeout_seconds, view.max_texts) == (3, 8)
+        assert state.table.endpoints["sentiment"].endpoint.spec.limits.timeout_seconds == 3
 
 
 async def test_an_endpoint_is_served_with_what_it_promises() -> None:

@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from contracts.ceilings import Ceilings
 from headrace.stack import services
 from headrace.stack.settings import StackSettings
 from headrace.stack.state import Home
@@ -53,6 +54,13 @@ def test_the_gateway_asks_for_keys_only_where_a_file_is_named() -> None:
 
     assert "--keys-file=" in words(EXISTING)
     assert "--keys-file=/k" in words(replace(EXISTING, keys_file=Path("/k")))
+
+
+def test_the_ceilings_are_told_to_whoever_serves_what_endpoints_ask_for() -> None:
+    settings = replace(EXISTING, ceilings=Ceilings({"instances": 2, "timeoutSeconds": 0.5}))
+    plan = services.plan(settings, Home(Path("/h")), {})
+    told = {item.name for item in plan if "--ceilings=instances=2,timeoutSeconds=0.5" in item.argv}
+    assert told == {"loader", "controller", "gateway"}
 
 
 def test_the_length_of_a_window_is_the_stacks() -> None:

@@ -17,6 +17,7 @@ from registry_fakes import (
     ref,
 )
 
+from contracts.ceilings import Ceilings
 from contracts.endpoint import Arm, Candidate, EndpointStatus, Phase, Route
 from contracts.loading import LoaderReport
 from contracts.manifest import MANIFEST
@@ -740,3 +741,12 @@ async def test_a_triton_that_dies_while_copies_are_added_gets_them_after_its_ret
     harness.triton.dies_on.clear()
     harness.time += 1.0
     assert instances(await harness.settle()) == {"2": 2}
+
+
+async def test_no_more_copies_run_than_the_operator_lets_any_endpoint_have(
+    harness: LoaderHarness,
+) -> None:
+    harness.options = replace(harness.options, ceilings=Ceilings({"instances": 2}))
+    harness.loader = harness.new_loader()
+    harness.endpoints.ask_for(5)
+    assert instances(await harness.serve(STABLE, stable=STABLE)) == {"2": 2}

@@ -51,7 +51,13 @@ class Machine(FakeTriton):
     def remove(self, name: str) -> None:
         raise AssertionError(name)
 
-    def sizing(self, cores: int, auto_instances: int = 0, memory_bytes: int = 1 << 40) -> Sizing:
+    def sizing(
+        self,
+        cores: int,
+        auto_instances: int = 0,
+        memory_bytes: int = 1 << 40,
+        most_instances: int | None = None,
+    ) -> Sizing:
         return Sizing(
             self,
             self,
@@ -59,6 +65,7 @@ class Machine(FakeTriton):
             memory_bytes=memory_bytes,
             auto_instances=auto_instances,
             measure_seconds=1.0,
+            most_instances=most_instances,
             clock=self.clock,
         )
 
@@ -151,6 +158,16 @@ async def test_memory_bounds_the_copies() -> None:
     machine = Machine({})
     report = await machine.settle(machine.sizing(16, memory_bytes=600 * 1024**2))
     assert set(machine.tried) == {(2, 8), (1, 16)}
+    assert report.instances <= 2
+
+
+@pytest.mark.parametrize("auto", [0, 8])
+async def test_the_operator_bounds_the_copies_that_nobody_asked_for(auto: int) -> None:
+    machine = Machine({(16, 1): 900.0, (8, 2): 800.0})
+    unbounded = await machine.settle(machine.sizing(16, auto))
+    assert unbounded.instances > 2
+    bounded = machine.sizing(16, auto, most_instances=2)
+    report = await machine.settle(bounded, known=unbounded)
     assert report.instances <= 2
 
 

@@ -1,6 +1,7 @@
 """The controller's passes with everything around it in memory, but the store of packages."""
 
 import asyncio
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -8,8 +9,9 @@ import pytest
 from controller_harness import ControllerHarness
 from registry_fakes import candidate_of, endpoint
 
+from contracts.ceilings import Ceilings
 from contracts.endpoint import AliasVersion, Arm, EndpointSpec, Phase, Route
-from contracts.rollout import Outcome, RolloutState
+from contracts.rollout import Outcome, RolloutState, ShadowStep
 from registry.conversions.index import ConversionIndex, options_digest
 from registry.conversions.messages import Conditions
 from registry.errors import SourceUnavailableError
@@ -336,3 +338,53 @@ async def test_a_package_that_an_earlier_release_made_for_more_copies_goes_on_se
     status = await harness.settle()
     assert (status.stable, status.candidate) == (served, None)
     assert harness.launcher.requests == []
+
+
+async def test_above_a_ceiling_what_serves_goes_on_and_no_further_version_is_taken(
+    tmp_path: Path,
+) -> None:
+    harness = ControllerHarness(tmp_path)
+    harness.options = replace(harness.options, ceilings=Ceilings({"instances": 2}))
+    harness.start()
+    stable = await harness.serve("1")
+    harness.endpoints.ask_for(3)
+    harness.registry.register("m", "2")
+    status = await harness.settle()
+    sentence = "spec.serving.instances is 3, above the operator's ceiling of 2"
+    assert status.refused == (sentence,)
+    assert sentence in status.notes
+    assert status.stable == stable
+    assert status.candidate is not None
+    assert (status.candidate.version, status.candidate.phase) == ("2", Phase.BLOCKED)
+    assert sentence in status.candidate.reason
+    assert harness.jobs.states == {}
+    assert harness.endpoints.list()[0].spec.serving.instances == 3  # the wish is its author's
+    harness.endpoints.ask_for(2)
+    status = await harness.settle()
+    assert status.refused == ()
+    await harness.convert("2")
+    status = await harness.settle()
+    assert status.candidate is not None
+    assert status.candidate.phase is Phase.LOADING
+
+
+async def test_a_rollout_that_goes_on_is_led_within_the_ceilings(tmp_path: Path) -> None:
+    harness = ControllerHarness(tmp_path)
+    harness.options = replace(harness.options, ceilings=Ceilings({"shadowPercent": 20}))
+    harness.start()
+    await harness.controller.step()
+    assert harness.rollouts.spec is not None
+    assert harness.rollouts.spec.rollout.steps[0] == ShadowStep(shadow=20)
+    assert harness.endpoints.list()[0].spec.rollout.steps[0] == ShadowStep(shadow=100)
+
+
+async def test_an_endpoint_that_headrace_makes_asks_for_no_more_than_the_ceilings(
+    tmp_path: Path,
+) -> None:
+    harness = ControllerHarness(tmp_path, auto=True)
+    harness.options = replace(harness.options, ceilings=Ceilings({"maxBatchSize": 16}))
+    harness.start()
+    harness.registry.register("m", "1")
+    status = await harness.settle()
+    assert harness.endpoints.list()[0].spec.serving.max_batch_size == 16
+    assert status.refused == ()

@@ -71,6 +71,7 @@ def test_a_status_is_written_to_the_status_alone_with_what_kubectl_shows(
     assert [condition["type"] for condition in item["status"]["conditions"]] == [
         "Ready",
         "Progressing",
+        "Accepted",
     ]
 
 

@@ -78,3 +78,12 @@ def test_each_transition_is_one_event_however_often_it_is_told() -> None:
     assert told["message"] == "version 8 is RolledBack: errors (by ada)"
     assert told["involvedObject"]["uid"] == "u"
     assert event(ITEM, lines[1])["type"] == "Normal"
+
+
+def test_an_endpoint_above_a_ceiling_is_not_accepted_and_says_why() -> None:
+    assert by_kind(SERVING, [])["Accepted"]["status"] == "True"
+    above = SERVING.model_copy(update={"refused": ("instances is 9", "timeout is 3")})
+    refused = by_kind(above, [])["Accepted"]
+    assert (refused["status"], refused["reason"]) == ("False", "AboveCeiling")
+    assert refused["message"] == "instances is 9; timeout is 3"
+    assert by_kind(above, [])["Ready"]["status"] == "True"

@@ -20,6 +20,9 @@
   "metrics-host" "0.0.0.0"
   "metrics-port" 9303
   "log-level" (upper $root.Values.logLevel) -}}
+{{- with include "headrace.ceilings" $root }}
+{{- $_ := set $flags "ceilings" . }}
+{{- end -}}
 {{- if index . 4 }}
 {{- $_ := set $flags "triton-key-file" "/run/triton-control/key" }}
 {{- end -}}
