@@ -3,10 +3,8 @@
 import json
 import re
 from fnmatch import fnmatch
-from pathlib import Path
 from typing import Any
 
-import jsonschema_rs
 import pytest
 from helm_chart import (
     CASES,
@@ -18,6 +16,8 @@ from helm_chart import (
     everything,
     manifests,
     one,
+    other_kinds,
+    other_schema,
     pod_specs,
     rendered,
 )
@@ -25,7 +25,7 @@ from helm_chart import (
 # Those who ask the API server, and in which container.
 ASKS_THE_API = {"gateway": "gateway", "controller": "controller", "evaluate": "evaluate"}
 ASKS_THE_API |= {"triton": "loader", "loader-0": "loader", "loader-1": "loader"}
-OWN = re.compile(r"(monitoring\.coreos\.com|keda\.sh|gateway\.networking\.k8s\.io)/")
+BY_KEDA = [f'{name}.autoscaling.kind="keda"' for name in ("gateway", "triton", "stats.fold")]
 
 
 def selects(selector: dict[str, str], labels: dict[str, str]) -> bool:
@@ -43,31 +43,21 @@ def test_every_manifest_passes_kubernetes_own_schema(version: str) -> None:
     validator = pytest.importorskip(
         "kubernetes_validate", reason="kubernetes-validate, which carries the schemas, is missing"
     )
-    for manifest in everything("gpu"):
-        if not OWN.match(manifest["apiVersion"]):
+    for manifest in everything("gpu") + manifests("platform", *LIGHT):
+        if manifest["kind"] not in other_kinds():
             validator.validate(manifest, version, strict=True)
 
 
-# The schemas of Gateway API 1.3, the Prometheus operator 0.85 and KEDA 2.17, out of their CRDs:
-# without descriptions, and closed to what they do not name.
-OTHERS = {
-    path.stem: jsonschema_rs.validator_for(json.loads(path.read_bytes()))
-    for path in sorted(Path(__file__).with_name("schemas").glob("*.json"))
-}
-
-
-@pytest.mark.parametrize("kind", OTHERS)
+@pytest.mark.parametrize("kind", other_kinds())
 def test_every_object_of_others_passes_the_schema_of_its_crd(kind: str) -> None:
-    found = [
-        item
-        for item in everything("gpu") + manifests("gpu", 'stats.fold.autoscaling.kind="keda"')
-        if item["kind"] == kind
-    ]
+    cases = everything("gpu") + manifests("platform", *LIGHT, *BY_KEDA)
+    found = [item for item in cases if item["kind"] == kind]
     assert found
+    schema = other_schema(kind)
     for item in found:
-        OTHERS[kind].validate(item)
+        schema.validate(item)
         wrong = {**item, "spec": {**item["spec"], "noSuchField": 1}}
-        assert not OTHERS[kind].is_valid(wrong)
+        assert not schema.is_valid(wrong)
 
 
 @pytest.mark.parametrize("case", CASES)

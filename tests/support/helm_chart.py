@@ -4,6 +4,7 @@ helm is the one on PATH, or the one that the variable HELM names. Where there is
 """
 
 import functools
+import json
 import os
 import shutil
 import subprocess
@@ -11,12 +12,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import jsonschema_rs
 import pytest
 import yaml
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "charts" / "headrace"
 VALUES = ROOT / "tests" / "charts" / "values"
+SCHEMAS = ROOT / "tests" / "charts" / "schemas"
 CASES = ("defaults", "own-parts", "gpu")
 SPACE = "space"
 KUBERNETES = "1.34"
@@ -94,6 +97,20 @@ def containers(spec: Manifest) -> list[Manifest]:
     """A pod's containers, those that start first before the others."""
     found: list[Manifest] = spec.get("initContainers", []) + spec["containers"]
     return found
+
+
+def other_kinds() -> list[str]:
+    """Kinds that are not Kubernetes' own, whose schemas are in ``tests/charts/schemas``."""
+    return sorted(path.stem for path in SCHEMAS.glob("*.json"))
+
+
+@functools.cache
+def other_schema(kind: str) -> Any:
+    """The schema of a kind of Gateway API 1.3, the Prometheus operator 0.85 or KEDA 2.17.
+
+    Out of its CRD: without descriptions, and closed to what it does not name.
+    """
+    return jsonschema_rs.validator_for(json.loads((SCHEMAS / f"{kind}.json").read_bytes()))
 
 
 def one(found: Sequence[Manifest], kind: str, name: str) -> Manifest:

@@ -16,6 +16,12 @@
 {{- end -}}
 {{- end -}}
 
+{{/* The port of evaluate's pod where who looks at the page /ui has been asked for a login. */}}
+{{- define "headrace.uiPort" -}}
+{{- $ui := .Values.stats.evaluate.ui -}}
+{{- ternary (int64 $ui.sidecarPort) 9300 (eq $ui.authentication "sidecar") -}}
+{{- end -}}
+
 {{/* The folder of what signs in to Kafka, as a flag. */}}
 {{- define "headrace.kafkaLogin" -}}
 {{- if .Values.kafka.existingSecret -}}/etc/headrace/kafka{{- end -}}

@@ -3,8 +3,20 @@
 
 {{- define "headrace.checkValues" -}}
 {{- $values := .Values -}}
-{{- if and $values.gateway.ingress.enabled (not $values.gateway.ingress.host) -}}
-{{- fail "\n\ngateway.ingress.enabled needs gateway.ingress.host, the name that callers use." -}}
+{{- if and $values.gateway.ingress.enabled (not $values.gateway.ingress.host) (not $values.gateway.ingress.hosts) -}}
+{{- fail "\n\ngateway.ingress.enabled needs gateway.ingress.host, the name that callers use, or several in gateway.ingress.hosts." -}}
+{{- end -}}
+{{- if and $values.gateway.grpcIngress.enabled (not $values.gateway.grpcIngress.hosts) -}}
+{{- fail "\n\ngateway.grpcIngress.enabled needs gateway.grpcIngress.hosts, the names that callers use." -}}
+{{- end -}}
+{{- if and $values.gateway.grpcIngress.enabled (not $values.gateway.grpc) -}}
+{{- fail "\n\ngateway.grpcIngress.enabled needs gateway.grpc." -}}
+{{- end -}}
+{{- include "headrace.checkUi" $values.stats.evaluate -}}
+{{- with $values.gateway.autoscaling -}}
+{{- if and .enabled (not .cpuPercent) (not .cpuMillicores) (eq "0" (include "headrace.tokensInFlightPerPod" $)) -}}
+{{- fail "\n\ngateway.autoscaling has nothing to scale by: set gateway.autoscaling.cpuMillicores, or gateway.autoscaling.tokensInFlightPerPod, which with kind hpa needs a metrics adapter." -}}
+{{- end -}}
 {{- end -}}
 {{- if and $values.gateway.gatewayApi.enabled (not $values.gateway.gatewayApi.parentRefs) -}}
 {{- fail "\n\ngateway.gatewayApi.enabled needs gateway.gatewayApi.parentRefs, the Gateways to attach to." -}}
@@ -39,6 +51,27 @@
 {{- if has (regexReplaceAll ":[0-9]+$" $server "") (list "localhost" "127.0.0.1") -}}
 {{- fail (printf "\n\nkafka.bootstrapServers names %s, which in a pod is the pod itself: name the brokers as the cluster reaches them." $server) -}}
 {{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Nobody may look at /ui from outside whom no one has asked for a login. Takes evaluate's values. */}}
+{{- define "headrace.checkUi" -}}
+{{- $ui := .ui -}}
+{{- $published := or $ui.ingress.enabled $ui.gatewayApi.enabled -}}
+{{- if and $published (not $ui.authentication) -}}
+{{- fail "\n\n/ui asks for no login, so that it is not published without one in front: set stats.evaluate.ui.authentication to edge where the Ingress controller or Gateway asks, or to sidecar where a proxy in the pod does (docs/ui.md)." -}}
+{{- end -}}
+{{- if and $ui.ingress.enabled (not $ui.ingress.hosts) -}}
+{{- fail "\n\nstats.evaluate.ui.ingress.enabled needs stats.evaluate.ui.ingress.hosts." -}}
+{{- end -}}
+{{- if and $ui.gatewayApi.enabled (not $ui.gatewayApi.parentRefs) -}}
+{{- fail "\n\nstats.evaluate.ui.gatewayApi.enabled needs stats.evaluate.ui.gatewayApi.parentRefs, the Gateways to attach to." -}}
+{{- end -}}
+{{- if and $ui.ingress.enabled (eq $ui.authentication "edge") (not $ui.ingress.annotations) -}}
+{{- fail "\n\nstats.evaluate.ui.authentication is edge, and stats.evaluate.ui.ingress has no annotations by which its controller would ask for a login (docs/ui.md)." -}}
+{{- end -}}
+{{- if and (eq $ui.authentication "sidecar") (not .pod.sidecars) -}}
+{{- fail "\n\nstats.evaluate.ui.authentication is sidecar, and stats.evaluate.pod.sidecars has none (docs/ui.md)." -}}
 {{- end -}}
 {{- end -}}
 
