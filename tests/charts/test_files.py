@@ -3,11 +3,14 @@
 import json
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 import yaml
 from helm_chart import CHART, OPERATOR, ROOT, manifests, one
+
+from contracts.endpoint import ModelEndpoint
 
 GENERATED = ROOT / "dashboards" / "generated"
 DASHBOARDS = sorted(path.name for path in GENERATED.glob("*.json"))
@@ -64,6 +67,23 @@ def test_the_crd_is_installed_as_it_is_generated_and_kept() -> None:
     generated = yaml.safe_load((CHART / "files" / "modelendpoints.crd.yaml").read_text())
     assert crd["spec"] == generated["spec"]
     assert crd["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
+
+
+def test_artifact_hub_is_told_of_the_definition_that_the_chart_installs() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    said = {
+        name.removeprefix("artifacthub.io/"): yaml.safe_load(text)
+        for name, text in chart["annotations"].items()
+    }
+    crd = yaml.safe_load((CHART / "files" / "modelendpoints.crd.yaml").read_text())
+    (version,) = crd["spec"]["versions"]
+    (told,) = said["crds"]
+    assert told["name"] == crd["metadata"]["name"]
+    assert (told["kind"], told["version"]) == (crd["spec"]["names"]["kind"], version["name"])
+    (example,) = said["crdsExamples"]
+    assert ModelEndpoint.model_validate(example).spec.model == "sentiment-classifier"
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert said["license"] == project["license"]
 
 
 def test_the_crd_can_be_left_to_somebody_else() -> None:
