@@ -15,6 +15,7 @@ from kubernetes.client import ApiException
 from real_api_server import DEFINITIONS, RealApi, real_api_server
 from real_cluster import until
 
+from contracts.endpoint import KIND
 from headrace.crd import definition as crd
 
 pytestmark = [pytest.mark.cluster, pytest.mark.walk]
@@ -93,7 +94,7 @@ def rehearsal(api: RealApi) -> Iterator[Rehearsal]:
     try:
         ours = Rehearsal(objects, api.namespace)
         item = {
-            "apiVersion": f"{GROUP}/{OLD}", "kind": crd.KIND,
+            "apiVersion": f"{GROUP}/{OLD}", "kind": KIND,
             "metadata": {"name": "e"}, "spec": SPEC,
         }  # fmt: skip
 
