@@ -8,9 +8,11 @@ one. The same models describe the local YAML and the custom resource in Kubernet
 from enum import StrEnum
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
 from pydantic.json_schema import SkipJsonSchema
 
+from contracts.durations import Duration, written
+from contracts.gateway_metrics import STAGE_SECONDS
 from contracts.model import ENDPOINT_NAME, ModelRef
 from contracts.rollout import CommandOutcome, RolloutSpec, RolloutState, StatisticSpec
 from contracts.tasks import Task
@@ -111,6 +113,35 @@ class UnkWords(_Part):
     top: int = Field(20, ge=1, le=100, description="words that are shown")
 
 
+def _counted(threshold: float) -> float:
+    """As it is, if the gateways' histogram has an edge there, so that nothing is interpolated."""
+    if threshold not in STAGE_SECONDS.buckets:
+        raise ValueError(f"must be one of {', '.join(_THRESHOLDS)}, at which gateways count")
+    return threshold
+
+
+_THRESHOLDS = [written(edge) for edge in STAGE_SECONDS.buckets if edge * 1000 % 1 == 0]
+Threshold = Annotated[
+    Duration, AfterValidator(_counted), WithJsonSchema({"type": "string", "enum": _THRESHOLDS})
+]
+
+
+class LatencySlo(_Part):
+    """So many percent of the answers come within a time."""
+
+    percentile: float = Field(95, ge=75, le=99.99, description="percent of answers")
+    threshold: Threshold = Field(description="that come within this time")
+
+
+class Slo(_Part):
+    """What callers were promised, over 30 days. Alerts are about how fast that is used up."""
+
+    availability: float | None = Field(
+        0.999, ge=0.9, le=0.99999, description="share of requests without a 5xx; null: no promise"
+    )
+    latency: LatencySlo | None = Field(None, description="null: no promise")
+
+
 class EndpointSpec(_Part):
     """What a user asks for; all but the model has a default."""
 
@@ -120,6 +151,7 @@ class EndpointSpec(_Part):
     serving: Serving = Serving()
     rollout: RolloutSpec = RolloutSpec()
     limits: Limits = Limits()
+    slo: Slo = Field(Slo(), description="what alerts hold the endpoint to")
     statistics: Annotated[tuple[StatisticSpec, ...], Field(max_length=50)] = ()
     unk_words: UnkWords = Field(
         UnkWords(), alias="unkWords", description="which words became UNK; off: it is text"

@@ -146,6 +146,19 @@ WITHHELD: Final = gauge(
     "1 while stable takes a candidate's callers, because the controller gives no sign.",
     ENDPOINT,
 )
+SLO_AVAILABILITY: Final = gauge(
+    "gateway_slo_availability_ratio",
+    "Share of requests that spec.slo promises to answer without a 5xx.",
+    ENDPOINT,
+)
+# With the label of a bucket of STAGE_SECONDS, so that a rule finds the answers within the time by
+# a join. Prometheus 3 writes that of 1 s as 1.0, earlier ones as 1: such a series is there twice.
+SLO_LATENCY: Final = gauge(
+    "gateway_slo_latency_ratio",
+    "Share of answers that spec.slo promises within le seconds.",
+    ENDPOINT,
+    "le",
+)
 ENDPOINTS_KEPT: Final = gauge(
     "gateway_kept_endpoints_seconds",
     "Age of the endpoints while they are from this gateway's disk; 0 from their source.",
@@ -170,3 +183,13 @@ FEEDBACK_PUBLISHED: Final = counter(
 )
 EVENT_MESSAGES: Final = counter("gateway_event_messages", "Messages that Kafka acknowledged.")
 EVENT_FAILURES: Final = counter("gateway_event_failures", "Failed tries to reach Kafka.")
+
+
+def names_of_edge(edge: float) -> tuple[str, ...]:
+    """How the label ``le`` of an edge of a histogram may be written.
+
+    >>> names_of_edge(0.5), names_of_edge(1.0)
+    (('0.5',), ('1', '1.0'))
+    """
+    short = f"{edge:g}"
+    return (short, f"{short}.0") if edge.is_integer() else (short,)

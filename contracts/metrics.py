@@ -358,6 +358,31 @@ ROLLOUT_STEP: Final = gauge(
     "rollout_step", "Step of the rollout that goes on, from 0.", ENDPOINT, VERSION
 )
 ROLLOUT_PAUSED: Final = gauge("rollout_paused", "1 while a person holds it.", ENDPOINT, VERSION)
+ENDPOINT_STABLE: Final = gauge(
+    "endpoint_has_stable", "1 where a version answers by default, 0 where there is none.", ENDPOINT
+)
+# Of a rollout that waits for a verdict: neither paused nor promoted.
+ROLLOUT_BEGAN: Final = gauge(
+    "rollout_began_timestamp_seconds", "When it began, unix time.", ENDPOINT, VERSION
+)
+ROLLOUT_DEADLINE: Final = gauge(
+    "rollout_deadline_timestamp_seconds",
+    "When it expires without a verdict, unix time.",
+    ENDPOINT,
+    VERSION,
+)
+ROLLOUT_JUDGED: Final = gauge(
+    "rollout_judged_through_timestamp_seconds",
+    "Up to when events are in its evidence, unix time.",
+    ENDPOINT,
+    VERSION,
+)
+ROLLOUT_REQUESTS: Final = gauge(
+    "rollout_step_requests",
+    "Requests that the newest version had in this step.",
+    ENDPOINT,
+    VERSION,
+)
 CHECK_VERDICT: Final = gauge(
     "rollout_check_verdict",
     "What a check says of the newest version: -1 fail, 0 unknown, 1 pass.",
@@ -377,7 +402,8 @@ WRITE_BACK_FAILURES: Final = counter(
 
 CONTROLLER: Final[tuple[Metric, ...]] = (
     ROUTE_WEIGHT, ROLLOUT_PHASE, ROLLOUT_STEP, ROLLOUT_PAUSED, CHECK_VERDICT, ROLLOUT_TRANSITIONS,
-    WRITE_BACK_FAILURES,
+    WRITE_BACK_FAILURES, ENDPOINT_STABLE, ROLLOUT_BEGAN, ROLLOUT_DEADLINE, ROLLOUT_JUDGED,
+    ROLLOUT_REQUESTS,
 )  # fmt: skip
 
 # The fold role: what one worker did. The traffic's own numbers are in the merged windows.

@@ -37,9 +37,11 @@ class RolloutCollector(Collector):
             return
         self._transitions.see(endpoints)
         yield numbers(metrics.ROUTE_WEIGHT, _weights(endpoints))
+        yield numbers(metrics.ENDPOINT_STABLE, _stable(endpoints))
         yield numbers(metrics.ROLLOUT_PHASE, _phases(endpoints))
         yield numbers(metrics.ROLLOUT_STEP, _steps(endpoints))
         yield numbers(metrics.ROLLOUT_PAUSED, _paused(endpoints))
+        yield from _waiting(endpoints)
         yield numbers(metrics.CHECK_VERDICT, _verdicts(endpoints))
         yield numbers(metrics.ROLLOUT_TRANSITIONS, self._transitions.counts(endpoints))
 
@@ -100,6 +102,11 @@ def _weights(endpoints: Iterable[ModelEndpoint]) -> _Numbers:
             yield (one.name, version, arm), weight
 
 
+def _stable(endpoints: Iterable[ModelEndpoint]) -> _Numbers:
+    for one in endpoints:
+        yield (one.name,), float(one.status.stable is not None)
+
+
 def _phases(endpoints: Iterable[ModelEndpoint]) -> _Numbers:
     for one in endpoints:
         newest = _newest(one)
@@ -134,6 +141,24 @@ def _steps(endpoints: Iterable[ModelEndpoint]) -> _Numbers:
 def _paused(endpoints: Iterable[ModelEndpoint]) -> _Numbers:
     for name, state in _rollouts(endpoints):
         yield (name, state.candidate.version), float(state.paused_at is not None)
+
+
+def _waiting(endpoints: Iterable[ModelEndpoint]) -> Iterator[Family]:
+    """Of rollouts that wait for a verdict: neither a person nor the bake has stopped the clock."""
+    found: list[tuple[Labels, RolloutState, float]] = []
+    for one in endpoints:
+        state = one.status.rollout
+        if state is not None and state.paused_at is None and state.promoted_at is None:
+            deadline = state.began + state.paused_seconds + one.spec.rollout.deadline
+            found.append(((one.name, state.candidate.version), state, deadline))
+    yield numbers(metrics.ROLLOUT_BEGAN, ((labels, state.began) for labels, state, _ in found))
+    yield numbers(metrics.ROLLOUT_DEADLINE, ((labels, deadline) for labels, _, deadline in found))
+    judged = ((labels, max(state.began, state.looked_through)) for labels, state, _ in found)
+    yield numbers(metrics.ROLLOUT_JUDGED, judged)
+    counted = (
+        (labels, state.traffic.candidate) for labels, state, _ in found if state.traffic is not None
+    )
+    yield numbers(metrics.ROLLOUT_REQUESTS, counted)
 
 
 def _verdicts(endpoints: Iterable[ModelEndpoint]) -> _Numbers:

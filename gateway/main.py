@@ -25,7 +25,9 @@ from typing import cast
 import uvicorn
 import uvloop
 
+from contracts.endpoint import ModelEndpoint
 from contracts.events import StatisticSpec
+from contracts.gateway_metrics import names_of_edge
 from gateway.admission.controller import AdmissionController
 from gateway.admission.keys import KeyRing
 from gateway.admission.rate_limits import RateLimits
@@ -308,6 +310,8 @@ class Gateway:
         yield Reading(Read.ENDPOINTS_KEPT, (), self._reconciler.kept_seconds)
         for endpoint, withheld in self._reconciler.withheld.items():
             yield Reading(Read.WITHHELD, (endpoint,), float(withheld))
+        for routes in self._endpoints.serving.table.endpoints.values():
+            yield from slo_readings(routes.endpoint)
         yield Reading(Read.KEY_LINES_BROKEN, (), float(self._keys.broken_lines))
         yield Reading(Read.PEERS, (), self._rates.gateways)
         for endpoint, tokens in self._pipeline.tokens_in_flight().items():
@@ -323,6 +327,17 @@ class Gateway:
                 labels = (replica.address, replica.model)
                 yield Reading(Read.REPLICA_SERVES, labels, float(replica.serves))
                 yield Reading(Read.REPLICA_TOKENS, labels, replica.tokens)
+
+
+def slo_readings(endpoint: ModelEndpoint) -> Iterable[Reading]:
+    """What an endpoint promises, for the alerts."""
+    slo = endpoint.spec.slo
+    if slo.availability is not None:
+        yield Reading(Read.SLO_AVAILABILITY, (endpoint.name,), slo.availability)
+    if slo.latency is not None:
+        for le in names_of_edge(slo.latency.threshold):
+            share = slo.latency.percentile / 100
+            yield Reading(Read.SLO_LATENCY, (endpoint.name, le), share)
 
 
 def open_codes(settings: Settings, metrics: Metrics) -> ModelCodes | None:

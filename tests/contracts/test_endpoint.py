@@ -12,6 +12,7 @@ from contracts.endpoint import (
     PinnedVersion,
     Route,
 )
+from contracts.gateway_metrics import STAGE_SECONDS
 from contracts.model import ModelRef
 
 
@@ -54,6 +55,11 @@ def test_a_version_is_followed_aliased_or_pinned(
         ({"model": "m", "limits": {"timeoutSeconds": 0}}, ("spec", "limits", "timeoutSeconds")),
         ({"model": "m", "serving": {"maxTokens": "many"}}, ("spec", "serving", "maxTokens")),
         ({"model": "m", "colour": "red"}, ("spec", "colour")),
+        ({"model": "m", "slo": {"availability": 1}}, ("spec", "slo", "availability")),
+        (
+            {"model": "m", "slo": {"latency": {"threshold": "250ms"}}},
+            ("spec", "slo", "latency", "threshold"),
+        ),
         ({}, ("spec", "model")),
     ],
 )
@@ -77,3 +83,17 @@ def test_an_object_written_and_read_again_is_the_same() -> None:
     again = ModelEndpoint.model_validate_json(endpoint.model_dump_json(by_alias=True))
     assert again == endpoint
     assert again.status.stable == ref
+
+
+def test_an_objective_of_latency_is_one_of_the_edges_at_which_gateways_count() -> None:
+    for edge in STAGE_SECONDS.buckets:
+        slo = {"latency": {"percentile": 99, "threshold": edge}}
+        latency = parse({"model": "m", "slo": slo}).spec.slo.latency
+        assert latency is not None
+        assert latency.threshold == edge
+
+
+def test_availability_is_promised_unless_it_is_taken_back() -> None:
+    assert parse({"model": "m"}).spec.slo.availability == 0.999
+    assert parse({"model": "m"}).spec.slo.latency is None
+    assert parse({"model": "m", "slo": {"availability": None}}).spec.slo.availability is None

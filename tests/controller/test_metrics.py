@@ -1,5 +1,6 @@
 """Prometheus sees what the endpoints' statuses say, and nothing of endpoints that are gone."""
 
+import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from registry_fakes import endpoint, ref
@@ -14,7 +15,7 @@ from contracts.endpoint import (
     Route,
     Transition,
 )
-from contracts.rollout import CheckResult, Outcome, RolloutState, Verdict
+from contracts.rollout import CheckResult, Outcome, RolloutState, StepTraffic, Verdict
 from controller.metrics import RolloutCollector
 
 OLD, NEW = ref("1", "a"), ref("2", "b")
@@ -59,6 +60,36 @@ def test_weights_step_and_verdicts_of_a_rollout_that_goes_on() -> None:
         ("e", "2", "unknown"): 0,
         ("e", "2", "fail"): -1,
     }
+
+
+def test_a_rollout_without_a_verdict_tells_its_deadline_and_its_evidence() -> None:
+    state = STATE.model_copy(
+        update={
+            "began": 100.0,
+            "paused_seconds": 50.0,
+            "looked_through": 700.0,
+            "traffic": StepTraffic(candidate=12, since=100.0),
+        }
+    )
+    world = World(endpoint(ON.model_copy(update={"rollout": state})))
+    newest = ("e", "2")
+    assert world.read(metrics.ROLLOUT_BEGAN) == {newest: 100}
+    assert world.read(metrics.ROLLOUT_DEADLINE) == {newest: 150 + 86400}
+    assert world.read(metrics.ROLLOUT_JUDGED) == {newest: 700}
+    assert world.read(metrics.ROLLOUT_REQUESTS) == {newest: 12}
+
+
+@pytest.mark.parametrize("stopped", ["paused_at", "promoted_at"])
+def test_a_clock_that_is_stopped_has_no_deadline(stopped: str) -> None:
+    state = STATE.model_copy(update={stopped: 200.0})
+    world = World(endpoint(ON.model_copy(update={"rollout": state})))
+    assert world.read(metrics.ROLLOUT_DEADLINE) == {}
+    assert world.read(metrics.ROLLOUT_JUDGED) == {}
+
+
+def test_an_endpoint_without_a_version_is_told() -> None:
+    assert World(endpoint(ON)).read(metrics.ENDPOINT_STABLE) == {("e",): 1}
+    assert World(endpoint(EndpointStatus())).read(metrics.ENDPOINT_STABLE) == {("e",): 0}
 
 
 def test_exactly_one_phase_is_current() -> None:

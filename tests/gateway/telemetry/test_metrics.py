@@ -1,9 +1,14 @@
 """Metrics: what is counted is what Prometheus reads."""
 
-from gateway_world import event_of, model_of
+import pytest
+from gateway_world import endpoint_of, event_of, model_of
 from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.utils import floatToGoString
 
+from contracts import gateway_metrics as m
+from contracts.endpoint import LatencySlo, Slo
 from contracts.events import Latency, PredictionEvent
+from gateway.main import slo_readings
 from gateway.telemetry.metrics import Metrics, Read, Reading
 
 
@@ -91,3 +96,31 @@ def test_a_status_that_http_does_not_list_is_counted_too() -> None:
     metrics = Metrics()
     metrics.request_finished("huggingface", 499, 0.1)
     assert value(metrics, "requests_total", dialect="huggingface", status="499") == 1
+
+
+@pytest.mark.parametrize("threshold", m.STAGE_SECONDS.buckets)
+def test_an_objective_of_latency_has_the_label_of_the_bucket_that_it_is_about(
+    threshold: float,
+) -> None:
+    latency = LatencySlo(percentile=99, threshold=threshold)
+    endpoint = endpoint_of(None, name="e")
+    spec = endpoint.spec.model_copy(update={"slo": Slo(availability=None, latency=latency)})
+    metrics = Metrics()
+    metrics.read_from(lambda: slo_readings(endpoint.model_copy(update={"spec": spec})))
+    metrics.attempt_finished(attempt(200), 1, 10)
+    found = [(name, dict(labels), number) for (name, labels), number in samples(metrics).items()]
+    told = {
+        labels["le"]: number for name, labels, number in found if name.endswith("slo_latency_ratio")
+    }
+    edges = {labels["le"] for name, labels, _ in found if name.endswith("stage_seconds_bucket")}
+    (le,) = told.keys() & edges
+    assert float(le) == threshold
+    assert set(told.values()) == {0.99}
+    assert floatToGoString(threshold) in told  # as Prometheus 3 writes the bucket's
+    assert not any(name.endswith("slo_availability_ratio") for name, _, _ in found)
+
+
+def test_availability_is_promised_to_callers_of_every_endpoint() -> None:
+    metrics = Metrics()
+    metrics.read_from(lambda: slo_readings(endpoint_of(None, name="e")))
+    assert value(metrics, "slo_availability_ratio", endpoint="e") == 0.999
