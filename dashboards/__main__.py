@@ -13,10 +13,12 @@ from grafana_foundation_sdk.builders.dashboard import Dashboard
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 
 from dashboards import rules
+from dashboards.board import ROLLOUTS
 from dashboards.drift import drift
 from dashboards.endpoints import endpoints
 from dashboards.gateway import gateway
 from dashboards.rollout import rollout
+from dashboards.thresholds import by_default
 
 GENERATED = Path(__file__).with_name("generated")
 DASHBOARDS: Mapping[str, Callable[[], Dashboard]] = {
@@ -26,6 +28,7 @@ DASHBOARDS: Mapping[str, Callable[[], Dashboard]] = {
     "gateway.json": gateway,
 }
 RULES = "rules.yaml"
+CHART_RULES = "rules.chart.yaml"  # with placeholders, for the chart to fill
 
 _HEAD = "# Made by python -P -m dashboards. Change dashboards/rules.py instead.\n"
 # What the SDK writes unasked, and not every Grafana from 10 to 12 knows. All have defaults for it.
@@ -53,7 +56,8 @@ def main() -> None:
 def files() -> dict[str, bytes]:
     """Name -> bytes of every generated file."""
     made = {name: _dashboard(build()) for name, build in DASHBOARDS.items()}
-    return {**made, RULES: _rules()}
+    packed = _rules()
+    return {**made, RULES: by_default(packed).encode(), CHART_RULES: packed.encode()}
 
 
 def _dashboard(builder: Dashboard) -> bytes:
@@ -61,6 +65,7 @@ def _dashboard(builder: Dashboard) -> bytes:
     for number, panel in enumerate(built.panels or (), start=1):
         panel.id_val = number  # Grafana would number them anew at each import
     whole = json.loads(JSONEncoder().encode(built))
+    whole["annotations"] = {"list": [ROLLOUTS]}
     for panel in whole["panels"]:
         for name in _OPTIONS_THAT_CHANGED.get(panel["type"], ()):
             panel["options"].pop(name, None)
@@ -71,9 +76,10 @@ def _dashboard(builder: Dashboard) -> bytes:
     return f"{text}\n".encode()
 
 
-def _rules() -> bytes:
+def _rules() -> str:
+    """With placeholders: see ``thresholds.py``."""
     text = yaml.safe_dump(rules.groups(), sort_keys=False, width=100, allow_unicode=True)
-    return f"{_HEAD}{text}".encode()
+    return f"{_HEAD}{text}"
 
 
 if __name__ == "__main__":

@@ -1,11 +1,14 @@
-"""What all four dashboards have in common: name, variables, links to each other, versions' table.
+"""What all four dashboards have in common: variables, links, rollouts' lines, versions' table.
 
 Every dashboard reads the data source that its variable names, so that an import asks for nothing.
+A link leads to the logs of what is chosen, in Grafana's Explore, where there is a Loki.
 """
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
+from urllib.parse import quote
 
 from grafana_foundation_sdk.builders import dashboard as builders
 from grafana_foundation_sdk.builders import table
@@ -40,12 +43,54 @@ class Variable:
     whole: bool = False
 
 
+def _place(clusters: str, namespaces: str) -> tuple[Variable, Variable]:
+    return (
+        Variable("cluster", "Cluster", clusters, whole=True),
+        Variable("namespace", "Namespace", namespaces, whole=True),
+    )
+
+
+PLACE: Final = _place(queries.CLUSTERS_OF_TRAFFIC, queries.NAMESPACES_OF_TRAFFIC)
+ROUTED_PLACE: Final = _place(queries.CLUSTERS_OF_ROUTES, queries.NAMESPACES_OF_ROUTES)
+GATEWAY_PLACE: Final = _place(queries.CLUSTERS_OF_GATEWAYS, queries.NAMESPACES_OF_GATEWAYS)
 ENDPOINT: Final = Variable("endpoint", "Endpoint", queries.ENDPOINTS_OF_TRAFFIC, whole=True)
 ROUTED_ENDPOINT: Final = Variable("endpoint", "Endpoint", queries.ENDPOINTS_OF_ROUTES, whole=True)
 VERSION: Final = Variable("version", "Version", queries.VERSIONS_OF_TRAFFIC, whole=True)
 ARM: Final = Variable("arm", "Arm", queries.ARMS, whole=True)
 # Triton and the gateways' batches know a package by the start of its digest.
 PACKAGE: Final = Variable("package", "Package", queries.PACKAGES, "/^(.{12})/", hidden=True)
+
+
+# A line for each phase that a version enters, on every panel with time. The published types of
+# dashboards name no field of a data source's own: these are what Grafana reads for Prometheus.
+ROLLOUTS: Final[dict[str, object]] = {
+    "name": "Rollouts",
+    "datasource": {"type": DATASOURCE.type_val, "uid": DATASOURCE.uid},
+    "enable": True,
+    "hide": False,
+    "iconColor": "blue",
+    "expr": queries.ROLLOUT_EVENTS,
+    "step": "60s",
+    "titleFormat": "{{endpoint}}: {{phase}}",
+    "textFormat": "{{cluster}} {{namespace}}",
+    "tagKeys": "phase",
+}
+
+
+def _logs(selector: str) -> str:
+    """Grafana's Explore on Loki's logs of these pods, within the time that is shown."""
+    query = {"refId": "A", "expr": f"{{{selector}}}"}
+    span = {"from": "${__from}", "to": "${__to}"}
+    pane = {"datasource": "${loki}", "queries": [query], "range": span}
+    panes = json.dumps({"headrace": pane}, separators=(",", ":"))
+    # Grafana fills in variables before the address is read, and knows them by their own letters.
+    return f"/explore?schemaVersion=1&panes={quote(panes, safe='${}_:,')}"
+
+
+POD_LOGS: Final = 'namespace=~"${namespace:regex}",pod=~"${pod:regex}"'
+RELEASE_LOGS: Final = (
+    'namespace=~"${namespace:regex}",container=~"gateway|triton|loader|controller"'
+)
 
 
 class Row:
@@ -63,9 +108,10 @@ def dashboard(
     *,
     variables: Sequence[Variable],
     rows: Sequence[Row],
+    logs: str = RELEASE_LOGS,
 ) -> builders.Dashboard:
-    """A dashboard with what all have in common."""
-    made = _begun(uid, title, description, variables)
+    """A dashboard with what all have in common; ``logs`` selects those of Loki to lead to."""
+    made = _begun(uid, title, description, variables, logs)
     for row in rows:
         made = made.with_row(builders.Row(row.title))
         for panel in row.panels:
@@ -73,9 +119,14 @@ def dashboard(
     return made
 
 
+# Of every table; empty where Prometheus has no such labels.
+PLACE_COLUMNS: Final = {"cluster": "Cluster", "namespace": "Namespace"}
+
+
 def versions() -> table.Panel:
     """Which version is which, with links to its MLflow run and its data set."""
     columns = {
+        **PLACE_COLUMNS,
         "endpoint": "Endpoint",
         "version": "Version",
         "model": "Registered model",
@@ -106,7 +157,7 @@ def versions() -> table.Panel:
 
 
 def _begun(
-    uid: str, title: str, description: str, variables: Sequence[Variable]
+    uid: str, title: str, description: str, variables: Sequence[Variable], logs: str
 ) -> builders.Dashboard:
     started = (
         builders.Dashboard(f"Headrace / {title}")
@@ -127,6 +178,14 @@ def _begun(
             .include_vars(include_vars=True)
             .keep_time(keep_time=True)
         )
+        .link(
+            builders.DashboardLink("Logs")
+            .type(model.DashboardLinkType.LINK)
+            .tooltip("Logs of what is chosen, from Loki")
+            .icon("doc")
+            .url(_logs(logs))
+            .target_blank(target_blank=True)
+        )
         .with_variable(
             builders.DatasourceVariable("datasource").label("Prometheus").type("prometheus")
         )
@@ -134,6 +193,8 @@ def _begun(
     for variable in variables:
         started = started.with_variable(_variable(variable))
     return started.with_variable(
+        builders.DatasourceVariable("loki").label("Logs").type("loki")
+    ).with_variable(
         builders.TextBoxVariable("mlflow")
         .label("MLflow")
         .description("Where MLflow's pages are, for links to runs.")

@@ -3,7 +3,17 @@
 from grafana_foundation_sdk.builders.dashboard import Dashboard
 
 from dashboards import queries as q
-from dashboards.board import ARM, ENDPOINT, VERSION, Row, Variable, dashboard, versions
+from dashboards.board import (
+    ARM,
+    ENDPOINT,
+    PLACE,
+    PLACE_COLUMNS,
+    VERSION,
+    Row,
+    Variable,
+    dashboard,
+    versions,
+)
 from dashboards.panels import GREEN, RED, YELLOW, Step, buckets, lines, number, rows, states
 
 LAMBDA = Variable("lambda", "Memory (lambda)", q.LAMBDAS)
@@ -19,7 +29,7 @@ def drift() -> Dashboard:
         "Drift",
         "Whether the texts changed since a version was evaluated, which of their properties did,"
         " and what that did to the answers.",
-        variables=(ENDPOINT, VERSION, ARM, LAMBDA, LABEL, OWN),
+        variables=(*PLACE, ENDPOINT, VERSION, ARM, LAMBDA, LABEL, OWN),
         rows=(_distance(), _texts(), _lengths(), _answers(), _own()),
     )
 
@@ -69,7 +79,7 @@ def _distance() -> Row:
             " logged none; none: not known yet.",
             "For traffic, drift since registration can't be seen: log evaluation texts.",
             q.REFERENCES,
-            {"endpoint": "Endpoint", "version": "Version", "kind": "Reference"},
+            {**PLACE_COLUMNS, "endpoint": "Endpoint", "version": "Version", "kind": "Reference"},
             width=8,
             height=4,
         ),

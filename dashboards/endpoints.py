@@ -3,8 +3,8 @@
 from grafana_foundation_sdk.builders.dashboard import Dashboard
 
 from dashboards import queries as q
-from dashboards.board import ARM, ENDPOINT, PACKAGE, VERSION, Row, dashboard, versions
-from dashboards.panels import RED, YELLOW, Step, buckets, lines, number
+from dashboards.board import ARM, ENDPOINT, PACKAGE, PLACE, VERSION, Row, dashboard, versions
+from dashboards.panels import GREEN, RED, YELLOW, Step, buckets, lines, number
 
 
 def endpoints() -> Dashboard:
@@ -14,8 +14,56 @@ def endpoints() -> Dashboard:
         "Endpoints",
         "Traffic, errors and latency of each endpoint, version and arm, from exact counts; and the"
         " batches and engines behind them.",
-        variables=(ENDPOINT, VERSION, ARM, PACKAGE),
-        rows=(_traffic(), _latency(), _batching(), _gpu()),
+        variables=(*PLACE, ENDPOINT, VERSION, ARM, PACKAGE),
+        rows=(_level(), _traffic(), _latency(), _batching(), _gpu()),
+    )
+
+
+def _level() -> Row:
+    never = " Empty where spec.slo promises none."
+    return Row(
+        "Service level",
+        number(
+            "Error budget left",
+            "How much of the errors that spec.slo.availability allows in 30 days is left, from the"
+            " gateways' own counters." + never,
+            "Below 0 the promise is broken: hold rollouts back until it is kept again, or promise"
+            " less.",
+            q.ERROR_BUDGET,
+            unit="percentunit",
+            base=RED,
+            steps=(Step(0, YELLOW), Step(0.25, GREEN)),
+        ).height(8),
+        lines(
+            "Errors: how fast the budget goes",
+            "Failed requests over those that spec.slo.availability allows, of the last hour and"
+            " day: 1 uses the budget up in just 30 days." + never,
+            "Lines at 6 and 14.4, where HeadraceErrorsFast pages; 3 for a day is a ticket. See"
+            " Attempts by status and Refusals.",
+            q.ERROR_BURN_1H,
+            q.ERROR_BURN_1D,
+            steps=(Step(6, YELLOW), Step(14.4, RED)),
+            width=8,
+        ),
+        number(
+            "Latency budget left",
+            "How much of the slow answers that spec.slo.latency allows in 30 days is left." + never,
+            "As for errors.",
+            q.LATENCY_BUDGET,
+            unit="percentunit",
+            base=RED,
+            steps=(Step(0, YELLOW), Step(0.25, GREEN)),
+        ).height(8),
+        lines(
+            "Latency: how fast the budget goes",
+            "Answers that came too late over those that spec.slo.latency allows, of the last hour"
+            " and day." + never,
+            "Lines at 6 and 14.4, where HeadraceLatencyFast pages. See Where the time goes.",
+            q.LATENCY_BURN_1H,
+            q.LATENCY_BURN_1D,
+            steps=(Step(6, YELLOW), Step(14.4, RED)),
+            width=8,
+        ),
     )
 
 
@@ -60,13 +108,12 @@ def _traffic() -> Row:
         ),
         lines(
             "Error share",
-            "Share of attempts that ended 5xx. Lines at 1 % and 2 %, where the alert"
-            " HeadraceErrors begins.",
+            "Share of attempts that ended 5xx, each version and arm. What is too much, the row"
+            " Service level says.",
             "On a canary the rollout rolls back by itself. On stable: read the gateway's log for"
             " the request ids, then Triton's.",
             q.ERROR_SHARE,
             unit="percentunit",
-            steps=(Step(0.01, YELLOW), Step(0.02, RED)),
         ),
         lines(
             "Refusals",
@@ -95,7 +142,8 @@ def _latency() -> Row:
             "Quantiles",
             "Median, 95th and 99th percentile of the same, within 28 % of the true value (exact"
             " windows are within 5 %: headrace stats, and /ui).",
-            "The alert HeadraceSlow begins at 0.5 s for the 95th. Look which stage grew.",
+            "Without spec.slo.latency, the alert HeadraceSlow begins at 0.5 s for the 95th. Look"
+            " which stage grew.",
             q.LATENCY_P50,
             q.LATENCY_P95,
             q.LATENCY_P99,

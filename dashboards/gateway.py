@@ -3,9 +3,10 @@
 from grafana_foundation_sdk.builders.dashboard import Dashboard
 
 from dashboards import queries as q
-from dashboards.board import Row, Variable, dashboard
+from dashboards.board import GATEWAY_PLACE, PLACE_COLUMNS, POD_LOGS, Row, Variable, dashboard
 from dashboards.panels import GREEN, RED, YELLOW, Step, buckets, lines, number, rows, states
 
+POD = Variable("pod", "Pod", q.PODS, whole=True)
 ENDPOINT = Variable("endpoint", "Endpoint", q.ENDPOINTS_AT_GATEWAYS, whole=True)
 
 
@@ -16,8 +17,9 @@ def gateway() -> Dashboard:
         "Gateway",
         "The gateways from within, by their own counters: they are here also while Kafka and the"
         " statistics are not.",
-        variables=(ENDPOINT,),
-        rows=(_admission(), _batches(), _events(), _statistics()),
+        variables=(*GATEWAY_PLACE, ENDPOINT, POD),
+        rows=(_admission(), _batches(), _pods(), _events(), _statistics()),
+        logs=POD_LOGS,
     )
 
 
@@ -133,6 +135,39 @@ def _batches() -> Row:
             "away: Triton is down or still loads; see its log, and the loader's.",
             q.SERVING,
             names={"1": ("serves", GREEN), "0": ("away", RED)},
+            width=24,
+        ),
+    )
+
+
+def _pods() -> Row:
+    return Row(
+        "By pod",
+        lines(
+            "Requests of each pod",
+            "Requests a second that each gateway answered or refused. The variable Pod chooses"
+            " gateways here and in Answers, and the link Logs leads to their logs.",
+            "Uneven for long: callers keep few connections; let them balance over gateways.",
+            q.REQUESTS_OF_POD,
+            unit="reqps",
+            width=6,
+        ),
+        lines(
+            "Errors of each pod",
+            "Share of each gateway's answers that were 5xx, refusals among them.",
+            "One alone: choose it above and read its logs; all: see Triton serves.",
+            q.ERRORS_OF_POD,
+            unit="percentunit",
+            width=6,
+        ),
+        lines(
+            "Slowest answers of each pod",
+            "95th percentile of the time to the answer, each gateway. With exemplars, points are"
+            " requests that were traced.",
+            "One alone: its node is busy, or it lacks CPU. A point leads to its trace.",
+            q.LATENCY_OF_POD,
+            unit="s",
+            width=6,
         ),
         lines(
             "CPU of gateways",
@@ -140,6 +175,7 @@ def _batches() -> Row:
             "Near 1: the event loop is full; add a gateway.",
             q.GATEWAY_CPU,
             steps=(Step(0.9, YELLOW),),
+            width=6,
         ),
     )
 
@@ -181,6 +217,7 @@ def _events() -> Row:
             " texts.",
             q.LOST_BY_REASON,
             {
+                **PLACE_COLUMNS,
                 "endpoint": "Endpoint",
                 "status": "Status",
                 "reason": "Reason",

@@ -265,7 +265,10 @@ def _target(query: Query, ref: str) -> prometheus.Dataquery:
     )
     if query.legend:
         target = target.legend_format(query.legend)
-    return target.instant() if query.shape in _INSTANT else target.range()
+    if query.shape in _INSTANT:
+        return target.instant()
+    # Exemplars are samples of the histograms that a query reads.
+    return target.range().exemplar(exemplar="_bucket{" in query.expr)
 
 
 def _thresholds(steps: Sequence[Step], base: str) -> dashboard.ThresholdsConfig:

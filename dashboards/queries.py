@@ -1,9 +1,13 @@
-"""Every PromQL expression of the dashboards and the rules, written once.
+"""Every PromQL expression of the dashboards, written once; those of alerts: ``conditions.py``.
 
-The dashboards' modules place them on panels, ``rules.py`` puts them under alerts. The names of
-Headrace's metrics come from ``contracts``, where every process declares its own; only Triton's and
-the process collector's are written here. Nothing here knows of Grafana but its variables:
-``$endpoint``, ``$version``, ``$arm``, ``$package`` and ``$__rate_interval``.
+The dashboards' modules place them on panels. The names of Headrace's metrics come from
+``contracts``, where every process declares its own; only Triton's and the process collector's are
+written here. Nothing here knows of Grafana but its variables: ``$cluster``, ``$namespace``,
+``$endpoint``, ``$version``, ``$arm``, ``$package``, ``$pod`` and ``$__rate_interval``.
+
+Every aggregation keeps the labels ``cluster`` and ``namespace``, so that endpoints of one name in
+two releases are two lines; only a heatmap has no room for them. Where Prometheus has no such
+labels, All matches that too.
 
 No expression hides an absence with ``or vector(0)``: where a thing is counted at all, its counter
 starts at 0; where it isn't, an empty panel is the truth.
@@ -18,6 +22,7 @@ from contracts import metrics as m
 from contracts import registry_metrics as r
 from contracts.metrics import Metric
 from contracts.statistics import Stage, Statistic
+from dashboards import slo
 
 RANGE: Final = "$__rate_interval"
 
@@ -48,24 +53,42 @@ class Query:
 
 # Selections
 
-_ENDPOINT = 'endpoint=~"$endpoint"'
-_OF = f'{_ENDPOINT},version=~"$version",arm=~"$arm"'
+_SCOPE = 'cluster=~"$cluster",namespace=~"$namespace"'
+_ENDPOINT = f'{_SCOPE},endpoint=~"$endpoint"'
 _VERSIONS = f'{_ENDPOINT},version=~"$version"'
-_PACKAGE = 'model=~".+-($package)"'  # Triton's name of a package ends in its digest's start
-_ARMS = "{{version}} {{arm}}"
-_LINES = "{{endpoint}} {{version}} {{arm}}"
+_OF = f'{_VERSIONS},arm=~"$arm"'
+_PACKAGE = (
+    f'{_SCOPE},model=~".+-($package)"'  # Triton's name of a package ends in its digest's start
+)
+_PODS = f'{_SCOPE},pod=~"$pod"'
+_RELEASE = "{{cluster}} {{namespace}}"
+_ENDPOINTS = f"{_RELEASE} {{{{endpoint}}}}"
+_VERSION = f"{_ENDPOINTS} {{{{version}}}}"
+_LINES = f"{_VERSION} {{{{arm}}}}"
+_MODELS = f"{_RELEASE} {{{{model}}}}"
+_POD = f"{_RELEASE} {{{{pod}}}} {{{{instance}}}}"
 
 
-def _rate(name: str, where: str = "") -> str:
-    return f"rate({name}{{{where}}}[{RANGE}])" if where else f"rate({name}[{RANGE}])"
+def _rate(name: str, where: str = _SCOPE) -> str:
+    return f"rate({name}{{{where}}}[{RANGE}])"
+
+
+def _over(operator: str, labels: str, inner: str) -> str:
+    """Aggregated over all but these labels, and the release's."""
+    kept = f"cluster, namespace, {labels}" if labels else "cluster, namespace"
+    return f"{operator} by ({kept}) ({inner})"
 
 
 def _by(labels: str, inner: str) -> str:
-    return f"sum by ({labels}) ({inner})"
+    return _over("sum", labels, inner)
 
 
-def _most(labels: str, metric: Metric, where: str) -> str:
-    return f"max by ({labels}) ({metric.name}{{{where}}})"
+def _most(labels: str, metric: Metric, where: str = _SCOPE) -> str:
+    return _over("max", labels, f"{metric.name}{{{where}}}")
+
+
+def _least(labels: str, metric: Metric, where: str = _SCOPE) -> str:
+    return _over("min", labels, f"{metric.name}{{{where}}}")
 
 
 def _share(part: str, whole: str, labels: str) -> str:
@@ -74,11 +97,7 @@ def _share(part: str, whole: str, labels: str) -> str:
 
 def _share_of(metric: Metric, part: str, where: str, labels: str) -> str:
     """The part of a counter with these labels, of all of it."""
-    return _share(
-        _rate(metric.name, f"{where},{part}" if where else part),
-        _rate(metric.name, where),
-        labels,
-    )
+    return _share(_rate(metric.name, f"{where},{part}"), _rate(metric.name, where), labels)
 
 
 def _mean(metric: Metric, where: str, labels: str) -> str:
@@ -86,7 +105,7 @@ def _mean(metric: Metric, where: str, labels: str) -> str:
 
 
 def _buckets(bucket: str, where: str) -> Query:
-    return Query(_by("le", f"increase({bucket}{{{where}}}[{RANGE}])"), "{{le}}", Shape.BUCKETS)
+    return Query(f"sum by (le) (increase({bucket}{{{where}}}[{RANGE}]))", "{{le}}", Shape.BUCKETS)
 
 
 def _quantile(q: float, bucket: str, where: str, labels: str, legend: str) -> Query:
@@ -96,7 +115,7 @@ def _quantile(q: float, bucket: str, where: str, labels: str, legend: str) -> Qu
 
 def _triton_seconds(name: str) -> Query:
     of, batches = _rate(name, _PACKAGE), _rate("nv_inference_request_success", _PACKAGE)
-    return Query(f"{_by('model', of)} / 1e6 / {_by('model', batches)}", "{{model}}")
+    return Query(f"{_by('model', of)} / 1e6 / {_by('model', batches)}", _MODELS)
 
 
 def _now(expr: str, legend: str = "") -> Query:
@@ -109,14 +128,38 @@ def _rows(expr: str) -> Query:
 
 # Variables of the dashboards: the values of a label, of series that a dashboard shows.
 
-ENDPOINTS_OF_TRAFFIC: Final = f"label_values({m.ATTEMPTS.name}, endpoint)"
-ENDPOINTS_AT_GATEWAYS: Final = f"label_values({g.ATTEMPTS.name}, endpoint)"
-ENDPOINTS_OF_ROUTES: Final = f"label_values({m.ROUTE_WEIGHT.name}, endpoint)"
-VERSIONS_OF_TRAFFIC: Final = f"label_values({m.ATTEMPTS.name}{{{_ENDPOINT}}}, version)"
-ARMS: Final = f"label_values({m.ATTEMPTS.name}{{{_VERSIONS}}}, arm)"
-PACKAGES: Final = f"label_values({m.VERSION_INFO.name}{{{_VERSIONS}}}, package)"
-PREDICTED: Final = f"label_values({m.LABELS.name}{{{_VERSIONS}}}, label)"
-OWN_HISTOGRAMS: Final = f"label_values({m.OWN_HISTOGRAM.count}{{{_ENDPOINT}}}, statistic)"
+
+def _values(metric: str, label: str, where: str) -> str:
+    return (
+        f"label_values({metric}{{{where}}}, {label})"
+        if where
+        else (f"label_values({metric}, {label})")
+    )
+
+
+def clusters(metric: str) -> str:
+    """Where a dashboard's metric comes from."""
+    return _values(metric, "cluster", "")
+
+
+def namespaces(metric: str) -> str:
+    """The releases of the chosen clusters."""
+    return _values(metric, "namespace", 'cluster=~"$cluster"')
+
+
+ENDPOINTS_OF_TRAFFIC: Final = _values(m.ATTEMPTS.name, "endpoint", _SCOPE)
+ENDPOINTS_AT_GATEWAYS: Final = _values(g.ATTEMPTS.name, "endpoint", _SCOPE)
+ENDPOINTS_OF_ROUTES: Final = _values(m.ROUTE_WEIGHT.name, "endpoint", _SCOPE)
+CLUSTERS_OF_TRAFFIC, NAMESPACES_OF_TRAFFIC = clusters(m.ATTEMPTS.name), namespaces(m.ATTEMPTS.name)
+CLUSTERS_OF_GATEWAYS, NAMESPACES_OF_GATEWAYS = clusters(g.READY.name), namespaces(g.READY.name)
+CLUSTERS_OF_ROUTES = clusters(m.ROUTE_WEIGHT.name)
+NAMESPACES_OF_ROUTES = namespaces(m.ROUTE_WEIGHT.name)
+VERSIONS_OF_TRAFFIC: Final = _values(m.ATTEMPTS.name, "version", _ENDPOINT)
+ARMS: Final = _values(m.ATTEMPTS.name, "arm", _VERSIONS)
+PACKAGES: Final = _values(m.VERSION_INFO.name, "package", _VERSIONS)
+PREDICTED: Final = _values(m.LABELS.name, "label", _VERSIONS)
+OWN_HISTOGRAMS: Final = _values(m.OWN_HISTOGRAM.count, "statistic", _ENDPOINT)
+PODS: Final = _values(g.READY.name, "pod", _SCOPE)
 
 # A version and where it comes from
 
@@ -127,15 +170,17 @@ VERSIONS: Final = _rows(
 # Endpoints: exact counts, from the merged windows
 
 REQUESTS: Final = Query(_by("endpoint, version, arm", _rate(m.ANSWERED.name, _OF)), _LINES)
-REQUESTS_NOW: Final = _now(_by("endpoint", _rate(m.ANSWERED.name, _OF)), "{{endpoint}}")
+REQUESTS_NOW: Final = _now(_by("endpoint", _rate(m.ANSWERED.name, _OF)), _ENDPOINTS)
 TEXTS: Final = Query(_by("endpoint, version, arm", _rate(m.TEXTS.name, _OF)), _LINES)
-ATTEMPTS_BY_STATUS: Final = Query(_by("status", _rate(m.ATTEMPTS.name, _OF)), "{{status}}")
+ATTEMPTS_BY_STATUS: Final = Query(
+    _by("endpoint, status", _rate(m.ATTEMPTS.name, _OF)), f"{_ENDPOINTS} {{{{status}}}}"
+)
 ERROR_SHARE: Final = Query(
     _share_of(m.ATTEMPTS, 'status=~"5.."', _OF, "endpoint, version, arm"), _LINES
 )
 REFUSALS: Final = Query(
     _by("endpoint, status, reason", _rate(m.REFUSALS.name, _ENDPOINT)),
-    "{{endpoint}} {{status}} {{reason}}",
+    f"{_ENDPOINTS} {{{{status}}}} {{{{reason}}}}",
 )
 _TOTAL = f'{_OF},stage="{Stage.TOTAL}"'
 LATENCY_HEATMAP: Final = _buckets(m.LATENCY.bucket, _TOTAL)
@@ -149,50 +194,47 @@ LATENCY_P99: Final = _quantile(
     0.99, m.LATENCY.bucket, _TOTAL, "endpoint, version, arm", f"p99 {_LINES}"
 )
 LATENCY_STAGES: Final = Query(
-    _mean(m.LATENCY, f'{_OF},stage!="{Stage.TOTAL}"', "stage"), "{{stage}}"
+    _mean(m.LATENCY, f'{_OF},stage!="{Stage.TOTAL}"', "endpoint, stage"),
+    f"{_ENDPOINTS} {{{{stage}}}}",
 )
 ROWS_A_BATCH: Final = Query(
     _share(_rate(g.BATCH_ROWS.name, _PACKAGE), _rate(g.BATCHES.name, _PACKAGE), "model"),
-    "{{model}}",
+    _MODELS,
 )
 PADDING_SHARE: Final = Query(
-    _share_of(g.BATCH_TOKENS, 'kind="padding"', _PACKAGE, "model"), "{{model}}"
+    _share_of(g.BATCH_TOKENS, 'kind="padding"', _PACKAGE, "model"), _MODELS
 )
-ENGINE_BUSY: Final = Query(_by("model", _rate(g.ENGINE_SECONDS.name, _PACKAGE)), "{{model}}")
+ENGINE_BUSY: Final = Query(_by("model", _rate(g.ENGINE_SECONDS.name, _PACKAGE)), _MODELS)
 TRITON_QUEUE: Final = _triton_seconds("nv_inference_queue_duration_us")
 TRITON_COMPUTE: Final = _triton_seconds("nv_inference_compute_infer_duration_us")
-GPU_BUSY: Final = Query("nv_gpu_utilization", "{{instance}} {{gpu_uuid}}")
+_GPUS = f"{_POD} {{{{gpu_uuid}}}}"
+GPU_BUSY: Final = Query(f"nv_gpu_utilization{{{_SCOPE}}}", _GPUS)
 GPU_MEMORY: Final = Query(
-    "nv_gpu_memory_used_bytes / nv_gpu_memory_total_bytes", "{{instance}} {{gpu_uuid}}"
+    f"nv_gpu_memory_used_bytes{{{_SCOPE}}} / nv_gpu_memory_total_bytes{{{_SCOPE}}}", _GPUS
 )
-GPU_POWER: Final = Query("nv_gpu_power_usage", "{{instance}} {{gpu_uuid}}")
+GPU_POWER: Final = Query(f"nv_gpu_power_usage{{{_SCOPE}}}", _GPUS)
 
 # Drift: texts, answers, and how far they are from the reference
 
-ALARMS_NOW: Final = _now(f"sum by (endpoint) ({m.DRIFT_ALARM.name}{{{_VERSIONS}}})", "{{endpoint}}")
-CALIBRATION: Final = _now(
-    f"min by (endpoint, version) ({m.DRIFT_CALIBRATION.name}{{{_VERSIONS}}})",
-    "{{endpoint}} {{version}}",
-)
+ALARMS_NOW: Final = _now(_by("endpoint", f"{m.DRIFT_ALARM.name}{{{_VERSIONS}}}"), _ENDPOINTS)
+CALIBRATION: Final = _now(_least("endpoint, version", m.DRIFT_CALIBRATION, _VERSIONS), _VERSION)
 REFERENCES: Final = _rows(
-    f"max by (endpoint, version, kind) ({m.DRIFT_REFERENCE.name}{{{_VERSIONS}}} == 1)"
+    _over("max", "endpoint, version, kind", f"{m.DRIFT_REFERENCE.name}{{{_VERSIONS}}} == 1")
 )
 REFERENCE_TEXTS: Final = _now(
-    _most("endpoint, version", m.DRIFT_REFERENCE_TEXTS, _VERSIONS), "{{endpoint}} {{version}}"
+    _most("endpoint, version", m.DRIFT_REFERENCE_TEXTS, _VERSIONS), _VERSION
 )
-TIME_KNOWN: Final = _now(
-    f"min by (endpoint, version) ({m.DRIFT_TIME_KNOWN.name}{{{_VERSIONS}}})",
-    "{{endpoint}} {{version}}",
-)
+TIME_KNOWN: Final = _now(_least("endpoint, version", m.DRIFT_TIME_KNOWN, _VERSIONS), _VERSION)
 DRIFT_LEVEL: Final = Query(
-    _most("version, statistic", m.DRIFT_LEVEL, _VERSIONS), "{{version}} {{statistic}}"
+    _most("endpoint, version, statistic", m.DRIFT_LEVEL, _VERSIONS), f"{_VERSION} {{{{statistic}}}}"
 )
 _STATISTIC = f'{_VERSIONS},lambda=~"$lambda"'
 DRIFT_PSI: Final = Query(
-    _most("version, statistic", m.DRIFT_PSI, _STATISTIC), "{{version}} {{statistic}}"
+    _most("endpoint, version, statistic", m.DRIFT_PSI, _STATISTIC), f"{_VERSION} {{{{statistic}}}}"
 )
 DRIFT_SIGNIFICANCE: Final = Query(
-    _most("version, statistic", m.DRIFT_SIGNIFICANCE, _STATISTIC), "{{version}} {{statistic}}"
+    _most("endpoint, version, statistic", m.DRIFT_SIGNIFICANCE, _STATISTIC),
+    f"{_VERSION} {{{{statistic}}}}",
 )
 LAMBDAS: Final = f"label_values({m.DRIFT_PSI.name}{{{_VERSIONS}}}, lambda)"
 
@@ -202,189 +244,194 @@ _UNK = m.TEXT_HISTOGRAMS[Statistic.UNK_TOKENS]
 _UNK_SHARE = m.TEXT_HISTOGRAMS[Statistic.UNK_SHARE]
 _PER_WORD = m.TEXT_HISTOGRAMS[Statistic.TOKENS_PER_WORD]
 _NORM = m.TEXT_HISTOGRAMS[Statistic.VECTOR_NORM]
-UNK_A_TEXT: Final = Query(_mean(_UNK, _OF, "version, arm"), _ARMS)
+UNK_A_TEXT: Final = Query(_mean(_UNK, _OF, "endpoint, version, arm"), _LINES)
 UNK_SHARE: Final = Query(
-    _share(_rate(_UNK.sum, _OF), _rate(_TOKENS.sum, _OF), "version, arm"), _ARMS
+    _share(_rate(_UNK.sum, _OF), _rate(_TOKENS.sum, _OF), "endpoint, version, arm"), _LINES
 )
 UNK_HEATMAP: Final = _buckets(_UNK_SHARE.bucket, _OF)
 TOKENS_PER_WORD: Final = Query(
-    _share(_rate(_TOKENS.sum, _OF), _rate(_WORDS.sum, _OF), "version, arm"), _ARMS
+    _share(_rate(_TOKENS.sum, _OF), _rate(_WORDS.sum, _OF), "endpoint, version, arm"), _LINES
 )
 TOKENS_PER_WORD_HEATMAP: Final = _buckets(_PER_WORD.bucket, _OF)
-TOKENS_P50: Final = _quantile(0.5, _TOKENS.bucket, _OF, "version, arm", f"p50 {_ARMS}")
-TOKENS_P95: Final = _quantile(0.95, _TOKENS.bucket, _OF, "version, arm", f"p95 {_ARMS}")
+TOKENS_P50: Final = _quantile(0.5, _TOKENS.bucket, _OF, "endpoint, version, arm", f"p50 {_LINES}")
+TOKENS_P95: Final = _quantile(0.95, _TOKENS.bucket, _OF, "endpoint, version, arm", f"p95 {_LINES}")
 TOKENS_HEATMAP: Final = _buckets(_TOKENS.bucket, _OF)
-WORDS_A_TEXT: Final = Query(_mean(_WORDS, _OF, "version, arm"), _ARMS)
+WORDS_A_TEXT: Final = Query(_mean(_WORDS, _OF, "endpoint, version, arm"), _LINES)
 TRUNCATED_SHARE: Final = Query(
-    _share(_rate(m.TRUNCATED.name, _OF), _rate(m.TEXTS.name, _OF), "version, arm"), _ARMS
+    _share(_rate(m.TRUNCATED.name, _OF), _rate(m.TEXTS.name, _OF), "endpoint, version, arm"), _LINES
 )
 LABEL_SHARE: Final = Query(
-    f"{_by('version, arm, label', _rate(m.LABELS.name, _OF))} / ignoring (label) group_left "
-    f"{_by('version, arm', _rate(m.LABELS.name, _OF))}",
-    "{{label}} {{version}} {{arm}}",
+    f"{_by('endpoint, version, arm, label', _rate(m.LABELS.name, _OF))} "
+    "/ ignoring (label) group_left "
+    f"{_by('endpoint, version, arm', _rate(m.LABELS.name, _OF))}",
+    f"{{{{label}}}} {_LINES}",
 )
 SCORE_HEATMAP: Final = _buckets(m.SCORES.bucket, f'{_OF},label=~"$label"')
 NORM_HEATMAP: Final = _buckets(_NORM.bucket, _OF)
 ACCURACY_ESTIMATED: Final = Query(
-    _most("version, arm", m.ACCURACY_ESTIMATED, _OF), f"estimated {_ARMS}"
+    _most("endpoint, version, arm", m.ACCURACY_ESTIMATED, _OF), f"estimated {_LINES}"
 )
 ACCURACY_INTERVAL: Final = Query(
-    _most("version, arm, end", m.ACCURACY_INTERVAL, _OF), f"estimated, {{{{end}}}} {_ARMS}"
+    _most("endpoint, version, arm, end", m.ACCURACY_INTERVAL, _OF),
+    f"estimated, {{{{end}}}} {_LINES}",
 )
 ACCURACY_MEASURED: Final = Query(
-    _most("version, arm", m.ACCURACY_MEASURED, _OF), f"measured {_ARMS}"
+    _most("endpoint, version, arm", m.ACCURACY_MEASURED, _OF), f"measured {_LINES}"
 )
-FEEDBACK_TEXTS: Final = Query(_most("version, arm", m.ACCURACY_FEEDBACK, _OF), _ARMS)
+FEEDBACK_TEXTS: Final = Query(_most("endpoint, version, arm", m.ACCURACY_FEEDBACK, _OF), _LINES)
 OWN_HEATMAP: Final = _buckets(m.OWN_HISTOGRAM.bucket, f'{_OF},statistic=~"$own"')
 OWN_CATEGORIES: Final = Query(
-    _by("statistic, value", _rate(m.OWN_CATEGORY.name, _OF)), "{{statistic}} {{value}}"
+    _by("endpoint, statistic, value", _rate(m.OWN_CATEGORY.name, _OF)),
+    f"{_ENDPOINTS} {{{{statistic}}}} {{{{value}}}}",
 )
-OWN_COUNTERS: Final = Query(_by("statistic", _rate(m.OWN_COUNTER.name, _OF)), "{{statistic}}")
-OWN_UNFIT: Final = Query(_by("statistic", _rate(m.OWN_UNFIT.name, _OF)), "unfit {{statistic}}")
+OWN_COUNTERS: Final = Query(
+    _by("endpoint, statistic", _rate(m.OWN_COUNTER.name, _OF)), f"{_ENDPOINTS} {{{{statistic}}}}"
+)
+OWN_UNFIT: Final = Query(
+    _by("endpoint, statistic", _rate(m.OWN_UNFIT.name, _OF)),
+    f"unfit {_ENDPOINTS} {{{{statistic}}}}",
+)
 OWN_UNDECLARED: Final = Query(
-    _by("endpoint", _rate(m.OWN_UNDECLARED.name, _OF)), "undeclared {{endpoint}}"
+    _by("endpoint", _rate(m.OWN_UNDECLARED.name, _OF)), f"undeclared {_ENDPOINTS}"
 )
 
 # Rollout: both arms side by side
 
-WEIGHTS: Final = Query(_most("version, arm", m.ROUTE_WEIGHT, _VERSIONS), _ARMS)
+WEIGHTS: Final = Query(_most("endpoint, version, arm", m.ROUTE_WEIGHT, _VERSIONS), _LINES)
 PHASES: Final = Query(
-    _most("version, phase", m.ROLLOUT_PHASE, _VERSIONS) + " == 1", "{{version}} {{phase}}"
+    _most("endpoint, version, phase", m.ROLLOUT_PHASE, _VERSIONS) + " == 1",
+    f"{_VERSION} {{{{phase}}}}",
 )
 PHASE_NOW: Final = _rows(_most("endpoint, version, phase", m.ROLLOUT_PHASE, _ENDPOINT) + " == 1")
-STEP: Final = Query(
-    _most("endpoint, version", m.ROLLOUT_STEP, _VERSIONS), "{{endpoint}} {{version}}"
-)
-PAUSED: Final = Query(
-    _most("endpoint, version", m.ROLLOUT_PAUSED, _VERSIONS), "{{endpoint}} {{version}}"
-)
+STEP: Final = Query(_most("endpoint, version", m.ROLLOUT_STEP, _VERSIONS), _VERSION)
+PAUSED: Final = Query(_most("endpoint, version", m.ROLLOUT_PAUSED, _VERSIONS), _VERSION)
 VERDICTS: Final = Query(
-    f"min by (version, check) ({m.CHECK_VERDICT.name}{{{_VERSIONS}}})", "{{version}} {{check}}"
+    _least("endpoint, version, check", m.CHECK_VERDICT, _VERSIONS), f"{_VERSION} {{{{check}}}}"
 )
 TRANSITIONS: Final = Query(
-    f"sum by (phase) (increase({m.ROLLOUT_TRANSITIONS.name}{{{_ENDPOINT}}}[$__range])) > 0",
-    "{{phase}}",
+    _by("endpoint, phase", f"increase({m.ROLLOUT_TRANSITIONS.name}{{{_ENDPOINT}}}[$__range])")
+    + " > 0",
+    f"{_ENDPOINTS} {{{{phase}}}}",
     Shape.NOW,
 )
-ARM_REQUESTS: Final = Query(_by("version, arm", _rate(m.ATTEMPTS.name, _OF)), _ARMS)
-ARM_ERRORS: Final = Query(_share_of(m.ATTEMPTS, 'status=~"5.."', _OF, "version, arm"), _ARMS)
-ARM_LATENCY: Final = _quantile(0.95, m.LATENCY.bucket, _TOTAL, "version, arm", _ARMS)
-ARM_SCORE: Final = _quantile(0.5, m.SCORES.bucket, _OF, "version, arm", _ARMS)
-ARM_WRONG: Final = Query(_share_of(m.FEEDBACK, 'outcome="wrong"', _OF, "version, arm"), _ARMS)
+ARM_REQUESTS: Final = Query(_by("endpoint, version, arm", _rate(m.ATTEMPTS.name, _OF)), _LINES)
+ARM_ERRORS: Final = Query(
+    _share_of(m.ATTEMPTS, 'status=~"5.."', _OF, "endpoint, version, arm"), _LINES
+)
+ARM_LATENCY: Final = _quantile(0.95, m.LATENCY.bucket, _TOTAL, "endpoint, version, arm", _LINES)
+ARM_SCORE: Final = _quantile(0.5, m.SCORES.bucket, _OF, "endpoint, version, arm", _LINES)
+ARM_WRONG: Final = Query(
+    _share_of(m.FEEDBACK, 'outcome="wrong"', _OF, "endpoint, version, arm"), _LINES
+)
 SHADOW_AGREEMENT: Final = Query(
-    _share_of(m.PAIRS, 'outcome="equal"', _VERSIONS, "version"), "{{version}}"
+    _share_of(m.PAIRS, 'outcome="equal"', _VERSIONS, "endpoint, version"), _VERSION
 )
 SHADOW_DISTANCE: Final = _buckets(m.PAIR_DISTANCE.bucket, _VERSIONS)
-SHADOW_COPIES: Final = Query(_by("outcome", _rate(g.SHADOWS.name, _ENDPOINT)), "{{outcome}}")
-SECOND_ATTEMPTS: Final = Query(_by("version, arm", _rate(m.REPEATED.name, _OF)), _ARMS)
+SHADOW_COPIES: Final = Query(
+    _by("endpoint, outcome", _rate(g.SHADOWS.name, _ENDPOINT)), f"{_ENDPOINTS} {{{{outcome}}}}"
+)
+SECOND_ATTEMPTS: Final = Query(_by("endpoint, version, arm", _rate(m.REPEATED.name, _OF)), _LINES)
 CONVERSIONS: Final = Query(
-    f"sum by (outcome) (increase({r.CONVERSIONS.name}[$__range]))", "{{outcome}}", Shape.NOW
+    _by("outcome", f"increase({r.CONVERSIONS.name}{{{_SCOPE}}}[$__range])"),
+    f"{_RELEASE} {{{{outcome}}}}",
+    Shape.NOW,
 )
 LOAD_SECONDS: Final = Query(
-    f"sum(increase({r.LOAD_SECONDS.sum}[$__range])) / "
-    f"sum(increase({r.LOAD_SECONDS.count}[$__range]))",
-    shape=Shape.NOW,
+    _by("", f"increase({r.LOAD_SECONDS.sum}{{{_SCOPE}}}[$__range])")
+    + " / "
+    + _by("", f"increase({r.LOAD_SECONDS.count}{{{_SCOPE}}}[$__range])"),
+    f"{_RELEASE} load",
+    Shape.NOW,
 )
 
 # Gateway
 
-READY: Final = _now(f"sum({g.READY.name})")
-ANSWERS: Final = Query(_by("dialect, status", _rate(g.REQUESTS.name)), "{{dialect}} {{status}}")
-ANSWER_HEATMAP: Final = Query(
-    _by("le", f"increase({g.REQUEST_SECONDS.bucket}[{RANGE}])"), "{{le}}", Shape.BUCKETS
+READY: Final = _now(_by("", f"{g.READY.name}{{{_PODS}}}"), f"{_RELEASE} ready")
+_REQUESTS_OF_PODS = _rate(g.REQUESTS.name, _PODS)
+ANSWERS: Final = Query(
+    _by("dialect, status", _REQUESTS_OF_PODS), f"{_RELEASE} {{{{dialect}}}} {{{{status}}}}"
 )
+ANSWER_HEATMAP: Final = _buckets(g.REQUEST_SECONDS.bucket, _PODS)
 ADMITTED_TOKENS: Final = Query(
-    _by("endpoint", f"{g.TOKENS_IN_FLIGHT.name}{{{_ENDPOINT}}}"), "{{endpoint}}"
+    _by("endpoint", f"{g.TOKENS_IN_FLIGHT.name}{{{_ENDPOINT}}}"), _ENDPOINTS
 )
 G_REFUSED: Final = Query(
-    _by("endpoint, reason", _rate(g.REFUSALS.name, _ENDPOINT)), "{{endpoint}} {{reason}}"
+    _by("endpoint, reason", _rate(g.REFUSALS.name, _ENDPOINT)), f"{_ENDPOINTS} {{{{reason}}}}"
 )
-REFUSAL_P99: Final = _quantile(
-    0.99, g.REFUSAL_SECONDS.bucket, _ENDPOINT, "endpoint", "{{endpoint}}"
-)
-QUEUED_ROWS: Final = Query(_by("model", g.QUEUED_ROWS.name), "{{model}}")
+REFUSAL_P99: Final = _quantile(0.99, g.REFUSAL_SECONDS.bucket, _ENDPOINT, "endpoint", _ENDPOINTS)
+QUEUED_ROWS: Final = Query(_by("model", f"{g.QUEUED_ROWS.name}{{{_SCOPE}}}"), _MODELS)
 WAIT_P95: Final = _quantile(
-    0.95, g.STAGE_SECONDS.bucket, f'{_ENDPOINT},stage="{Stage.WAIT}"', "endpoint", "{{endpoint}}"
+    0.95, g.STAGE_SECONDS.bucket, f'{_ENDPOINT},stage="{Stage.WAIT}"', "endpoint", _ENDPOINTS
 )
 ALL_ROWS_A_BATCH: Final = Query(
-    _share(_rate(g.BATCH_ROWS.name), _rate(g.BATCHES.name), "model"), "{{model}}"
+    _share(_rate(g.BATCH_ROWS.name), _rate(g.BATCHES.name), "model"), _MODELS
 )
-TOKENS_BY_KIND: Final = Query(_by("kind", _rate(g.BATCH_TOKENS.name)), "{{kind}}")
-ALL_PADDING: Final = Query(_share_of(g.BATCH_TOKENS, 'kind="padding"', "", "model"), "{{model}}")
-SERVING: Final = Query(f"min by (triton, model) ({g.REPLICA_SERVES.name})", "{{triton}} {{model}}")
-TRITON_TOKENS: Final = Query(_by("triton", g.REPLICA_TOKENS.name), "{{triton}}")
-EVENTS_MADE: Final = Query(f"sum({_rate(g.EVENTS.name)})", "made")
-EVENTS_SENT: Final = Query(f"sum({_rate(g.EVENTS_PUBLISHED.name)})", "acknowledged")
-EVENTS_LOST: Final = Query(f"sum({_rate(g.EVENTS_LOST.name)})", "lost")
-EVENTS_WAITING: Final = Query(f"sum({g.EVENTS_WAITING.name})", "waiting")
-LOST_BY_REASON: Final = _rows(_by("endpoint, status, reason", g.EVENTS_DROPPED.name))
-EVENTS_CONNECTED: Final = _now(f"min({g.EVENTS_CONNECTED.name})")
-KAFKA_FAILURES: Final = Query(f"sum({_rate(g.EVENT_FAILURES.name)})", "failed tries")
+TOKENS_BY_KIND: Final = Query(_by("kind", _rate(g.BATCH_TOKENS.name)), f"{_RELEASE} {{{{kind}}}}")
+ALL_PADDING: Final = Query(_share_of(g.BATCH_TOKENS, 'kind="padding"', _SCOPE, "model"), _MODELS)
+SERVING: Final = Query(
+    _least("triton, model", g.REPLICA_SERVES), f"{_RELEASE} {{{{triton}}}} {{{{model}}}}"
+)
+TRITON_TOKENS: Final = Query(
+    _by("triton", f"{g.REPLICA_TOKENS.name}{{{_SCOPE}}}"), f"{_RELEASE} {{{{triton}}}}"
+)
+EVENTS_MADE: Final = Query(_by("", _rate(g.EVENTS.name)), f"{_RELEASE} made")
+EVENTS_SENT: Final = Query(_by("", _rate(g.EVENTS_PUBLISHED.name)), f"{_RELEASE} acknowledged")
+EVENTS_LOST: Final = Query(_by("", _rate(g.EVENTS_LOST.name)), f"{_RELEASE} lost")
+EVENTS_WAITING: Final = Query(
+    _by("", f"{g.EVENTS_WAITING.name}{{{_SCOPE}}}"), f"{_RELEASE} waiting"
+)
+LOST_BY_REASON: Final = _rows(
+    _by("endpoint, status, reason", f"{g.EVENTS_DROPPED.name}{{{_SCOPE}}}")
+)
+EVENTS_CONNECTED: Final = _now(_least("", g.EVENTS_CONNECTED), f"{_RELEASE} Kafka")
+KAFKA_FAILURES: Final = Query(_by("", _rate(g.EVENT_FAILURES.name)), f"{_RELEASE} failed tries")
 HOOK_FAILURES: Final = Query(
     _by("endpoint, reason", _rate(g.PREPROCESSOR_FAILURES.name, _ENDPOINT)),
-    "{{endpoint}} {{reason}}",
+    f"{_ENDPOINTS} {{{{reason}}}}",
 )
+# By pod: what differs between gateways
+_OF_POD = "pod, instance"
 GATEWAY_CPU: Final = Query(
-    f"rate(process_cpu_seconds_total[{RANGE}]) and on (job, instance) {g.READY.name}",
-    "{{instance}}",
+    f"rate(process_cpu_seconds_total{{{_PODS}}}[{RANGE}]) "
+    f"and on (cluster, namespace, job, instance) {g.READY.name}",
+    _POD,
 )
-FOLD_LAG: Final = Query(f"max by (partition) ({m.FOLD_LAG.name})", "partition {{partition}}")
-FOLD_EVENTS: Final = Query(f"sum({_rate(m.FOLD_EVENTS.name)})", "folded")
-EVALUATE_LAG: Final = Query(f"max({m.EVALUATE_LAG.name})", "records")
-EVALUATE_AGE: Final = Query(f"time() - min({m.EVALUATE_THROUGH.name})", "behind")
+REQUESTS_OF_POD: Final = Query(_by(_OF_POD, _REQUESTS_OF_PODS), _POD)
+ERRORS_OF_POD: Final = Query(_share_of(g.REQUESTS, 'status=~"5.."', _PODS, _OF_POD), _POD)
+LATENCY_OF_POD: Final = _quantile(0.95, g.REQUEST_SECONDS.bucket, _PODS, _OF_POD, _POD)
+FOLD_LAG: Final = Query(_most("partition", m.FOLD_LAG), f"{_RELEASE} partition {{{{partition}}}}")
+FOLD_EVENTS: Final = Query(_by("", _rate(m.FOLD_EVENTS.name)), f"{_RELEASE} folded")
+EVALUATE_LAG: Final = Query(_most("", m.EVALUATE_LAG), f"{_RELEASE} records")
+EVALUATE_AGE: Final = Query(f"time() - {_least('', m.EVALUATE_THROUGH)}", f"{_RELEASE} behind")
 
-# Rules. Those on traffic read the gateways' own counters: they hold while Kafka is away. A shadow's
-# and a forced attempt's failures reach no caller, and a canary's are made good or rolled back.
+# Service levels, of what rules.py records; they hold without the evaluate role
 
-_CALLERS = 'arm=~"stable|control"'
-STABLE_ERROR_SHARE: Final = (
-    f'sum by (endpoint) (rate({g.ATTEMPTS.name}{{{_CALLERS},status=~"5.."}}[5m]))'
-    f" / sum by (endpoint) (rate({g.ATTEMPTS.name}{{{_CALLERS}}}[5m]))"
+_RECORDED = f"{{{_ENDPOINT}}}"
+
+
+def _burn(name: str, window: str, objective: str) -> Query:
+    share = f"{slo.record(name, window)}{_RECORDED}"
+    return Query(
+        f"{share} / on (cluster, namespace, endpoint) (1 - {objective}{_RECORDED})",
+        f"{_ENDPOINTS} {window}",
+    )
+
+
+def _budget(part: str, whole: str, objective: str) -> Query:
+    failed = f"sum_over_time({part}{_RECORDED}[30d])"
+    share = f"{failed} / (sum_over_time({whole}{_RECORDED}[30d]) > 0)"
+    allowed = f"(1 - {objective}{_RECORDED})"
+    return _now(f"1 - ({share}) / on (cluster, namespace, endpoint) {allowed}", _ENDPOINTS)
+
+
+ERROR_BURN_1H: Final = _burn("errors", "1h", slo.AVAILABILITY)
+ERROR_BURN_1D: Final = _burn("errors", "1d", slo.AVAILABILITY)
+LATENCY_BURN_1H: Final = _burn("slow", "1h", slo.LATENCY)
+LATENCY_BURN_1D: Final = _burn("slow", "1d", slo.LATENCY)
+ERROR_BUDGET: Final = _budget(slo.ERRORS, slo.REQUESTS, slo.AVAILABILITY)
+LATENCY_BUDGET: Final = _budget(slo.SLOW, slo.ANSWERS, slo.LATENCY)
+
+# Lines on every panel: a version entered a phase
+ROLLOUT_EVENTS: Final = (
+    _by("endpoint, phase", f"increase({m.ROLLOUT_TRANSITIONS.name}{{{_ENDPOINT}}}[2m])") + " > 0"
 )
-ANSWER_SECONDS_P95: Final = (
-    "histogram_quantile(0.95, sum by (endpoint, le) "
-    f'(rate({g.STAGE_SECONDS.bucket}{{stage="{Stage.TOTAL}"}}[5m])))'
-)
-REFUSED_SHARE: Final = (  # of all that asked; a canary's second attempt is not asked for
-    f'sum by (endpoint) (rate({g.REFUSALS.name}{{status=~"429|503"}}[5m])) / sum by (endpoint) '
-    f'(rate({{__name__=~"{g.REFUSALS.name}|{g.ATTEMPTS.name}",arm!="shadow"}}[5m]))'
-)
-CALIBRATED_ALARM: Final = (
-    f"max by (endpoint, version, statistic) ({m.DRIFT_ALARM.name}) == 1 and "
-    f"min by (endpoint, version, statistic) ({m.DRIFT_CALIBRATED.name}) == 1"
-)
-UNUSUAL_TEXTS: Final = (
-    f'max by (endpoint, version, statistic) ({m.DRIFT_LEVEL.name}{{statistic=~"week:.+|topics"}})'
-    f" >= 1"
-)
-GATEWAY_AWAY: Final = f"absent({g.READY.name} == 1)"
-ENDPOINTS_KEPT: Final = f"max by (instance) ({g.ENDPOINTS_KEPT.name}) > 0"
-CANDIDATE_WITHHELD: Final = f"max by (endpoint) ({g.WITHHELD.name}) > 0"
-TRITON_AWAY: Final = f"max by (triton) ({g.REPLICA_SERVES.name}) == 0"
-EVENTS_DROPPED: Final = f"sum by (instance) (increase({g.EVENTS_LOST.name}[10m])) > 0"
-EVENTS_DELETED: Final = " or ".join(
-    f"sum(increase({name}[1h])) > 0"
-    for name in (m.FOLD_MISSING.name, m.FOLD_OVERSIZED.name, m.MESSAGES_MISSING.name)
-)
-FOLD_LAGGING: Final = f"sum(max by (partition) ({m.FOLD_LAG.name})) > 500"
-NOT_COUNTED: Final = (  # whoever publishes: gateways tell it every ten seconds, traffic or not
-    f"time() - min({m.COUNTED_THROUGH.name}) > 60"
-    f' and on () max({m.COUNTING_STATE.name}{{state=~"stalled|behind"}}) == 1'
-)
-NOTHING_PUBLISHED: Final = f'max({m.COUNTING_STATE.name}{{state="silent"}}) == 1'
-FOLD_AWAY: Final = f"absent({m.FOLD_CONNECTED.name} == 1)"
-EVALUATE_AWAY: Final = f"absent({m.EVALUATE_CONNECTED.name} == 1)"
-ROLLOUT_BLOCKED: Final = (
-    f'max by (endpoint, version, phase) ({m.ROLLOUT_PHASE.name}{{phase=~"Blocked|Rejected"}}) == 1'
-)
-ROLLED_BACK: Final = (
-    f'sum by (endpoint) (increase({m.ROLLOUT_TRANSITIONS.name}{{phase="RolledBack"}}[30m])) > 0'
-)
-ROLLOUT_EXPIRED: Final = (
-    f'sum by (endpoint) (increase({m.ROLLOUT_TRANSITIONS.name}{{phase="Expired"}}[30m])) > 0'
-)
-WRITE_BACK_FAILING: Final = f"sum(increase({m.WRITE_BACK_FAILURES.name}[15m])) > 0"
-MLFLOW_AWAY: Final = (  # or the loop that asks it, which says nothing where it hangs
-    f"max({r.SOURCE_UP.name}) == 0 or time() - max({r.SOURCE_ROUND.name}) > 300"
-)
-CONTROLLER_AWAY: Final = f"absent(rate({r.PASSES.name}[5m]) > 0)"

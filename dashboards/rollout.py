@@ -3,7 +3,16 @@
 from grafana_foundation_sdk.builders.dashboard import Dashboard
 
 from dashboards import queries as q
-from dashboards.board import ARM, ROUTED_ENDPOINT, VERSION, Row, dashboard, versions
+from dashboards.board import (
+    ARM,
+    PLACE_COLUMNS,
+    ROUTED_ENDPOINT,
+    ROUTED_PLACE,
+    VERSION,
+    Row,
+    dashboard,
+    versions,
+)
 from dashboards.panels import (
     BLUE,
     GREEN,
@@ -29,7 +38,7 @@ def rollout() -> Dashboard:
         "Rollout",
         "How a new version gets to all callers: its weight and phase, what the checks say, and the"
         " version beside the one that it is compared with.",
-        variables=(ROUTED_ENDPOINT, VERSION, ARM),
+        variables=(*ROUTED_PLACE, ROUTED_ENDPOINT, VERSION, ARM),
         rows=(_course(), _arms(), _shadow(), _before()),
     )
 
@@ -42,7 +51,7 @@ def _course() -> Row:
             "The newest version of each endpoint and its phase.",
             "headrace rollout status ENDPOINT says why it is there and what it waits for.",
             q.PHASE_NOW,
-            {"endpoint": "Endpoint", "version": "Version", "phase": "Phase"},
+            {**PLACE_COLUMNS, "endpoint": "Endpoint", "version": "Version", "phase": "Phase"},
             width=8,
             height=6,
         ),

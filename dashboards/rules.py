@@ -1,26 +1,20 @@
-"""Prometheus' rules: the alerts, and the two ratios that they and people ask for again and again.
+"""Prometheus' rules: the alerts, and the shares that they and people ask for again and again.
 
 Written to ``generated/rules.yaml`` by ``python -P -m dashboards``. An alert says what is wrong in
 its summary, what to do in its description, and where the runbook is. ``page`` wakes somebody,
-``ticket`` waits for the morning. Expressions are in ``queries.py``; what each catches and leaves
+``ticket`` waits for the morning. Expressions are in ``conditions.py``; what each catches and leaves
 alone is in ``tests/dashboards/rules_test.yaml``.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from dashboards import queries as q
+from dashboards import conditions as q
+from dashboards import slo
 
 RUNBOOK: Final = "docs/dashboards.md"
-
-ERROR_SHARE: Final = 0.02  # of callers' attempts on stable
-SLOW_SECONDS: Final = 0.5
-REFUSED_SHARE: Final = 0.05
-
-ERRORS_RECORD: Final = "endpoint:headrace_gateway_attempts_5xx:ratio_rate5m"
-LATENCY_RECORD: Final = "endpoint:headrace_gateway_stage_seconds_total:p95_rate5m"
-REFUSED_RECORD: Final = "endpoint:headrace_gateway_refusals:ratio_rate5m"
 
 
 class Severity(StrEnum):
@@ -41,6 +35,7 @@ class Alert:
         severity: page or ticket.
         summary: one line with the labels in it.
         description: what it means and what to do first.
+        board: the dashboard to look at.
     """
 
     name: str
@@ -49,9 +44,10 @@ class Alert:
     severity: Severity
     summary: str
     description: str
+    board: str = "endpoints"
 
     def rule(self) -> dict[str, object]:
-        """As Prometheus reads it."""
+        """As Prometheus reads it, with placeholders for thresholds."""
         return {
             "alert": self.name,
             "expr": self.expr,
@@ -61,44 +57,83 @@ class Alert:
                 "summary": self.summary,
                 "description": self.description,
                 "runbook": f"{RUNBOOK}#{self.name.lower()}",
+                "dashboard": f"headrace-{self.board}",
             },
         }
 
 
 # Series that Prometheus keeps, by name.
 RECORDS: Final = {
-    ERRORS_RECORD: q.STABLE_ERROR_SHARE,
-    LATENCY_RECORD: q.ANSWER_SECONDS_P95,
-    REFUSED_RECORD: q.REFUSED_SHARE,
+    q.ERRORS_RECORD: q.STABLE_ERROR_SHARE,
+    q.LATENCY_RECORD: q.ANSWER_SECONDS_P95,
+    q.REFUSED_RECORD: q.REFUSED_SHARE,
 }
+SLO_RECORDS: Final = slo.RATES | slo.SHARES
+ALL_RECORDS: Final = RECORDS | SLO_RECORDS | slo.LONG_SHARES
+
+SLO_ALERTS: Final = (
+    Alert(
+        "HeadraceErrorsFast",
+        slo.ERRORS_FAST,
+        "2m",
+        Severity.PAGE,
+        "{{ $labels.endpoint }}: {{ $value | humanizePercentage }} of requests fail",
+        "At this pace the 30 days' budget of spec.slo.availability is gone within days. A"
+        " candidate's failures are not counted: those roll back by themselves. See Endpoints,"
+        " Attempts by status and Refusals, then Triton's log.",
+    ),
+    Alert(
+        "HeadraceErrorsLasting",
+        slo.ERRORS_LASTING,
+        "15m",
+        Severity.TICKET,
+        "{{ $labels.endpoint }}: {{ $value | humanizePercentage }} of requests fail, for hours",
+        "The 30 days' budget of spec.slo.availability will not last. See Endpoints, Service level,"
+        " for since when; then Attempts by status and Refusals.",
+    ),
+    Alert(
+        "HeadraceLatencyFast",
+        slo.SLOW_FAST,
+        "2m",
+        Severity.PAGE,
+        "{{ $labels.endpoint }}: {{ $value | humanizePercentage }} of answers come too late",
+        "At this pace the 30 days' budget of spec.slo.latency is gone within days. See Endpoints,"
+        " Where the time goes: wait means too few engines, infer longer texts or a shared machine,"
+        " queue a gateway without CPU.",
+    ),
+    Alert(
+        "HeadraceLatencyLasting",
+        slo.SLOW_LASTING,
+        "15m",
+        Severity.TICKET,
+        "{{ $labels.endpoint }}: {{ $value | humanizePercentage }} of answers come too late, for"
+        " hours",
+        "The 30 days' budget of spec.slo.latency will not last. See Endpoints, Service level, for"
+        " since when; then Where the time goes.",
+    ),
+)
 
 SERVING_ALERTS: Final = (
     Alert(
-        "HeadraceErrors",
-        f"{ERRORS_RECORD} > {ERROR_SHARE}",
-        "5m",
-        Severity.PAGE,
-        "{{ $labels.endpoint }}: {{ $value | humanizePercentage }} of attempts on stable fail",
-        "Callers get errors from the version that serves. A canary's errors are not counted here:"
-        " those roll back by themselves. See Endpoints, then Triton's log.",
-    ),
-    Alert(
         "HeadraceSlow",
-        f"{LATENCY_RECORD} > {SLOW_SECONDS}",
+        q.SLOW,
         "10m",
         Severity.TICKET,
         "{{ $labels.endpoint }}: one answer in twenty takes over {{ $value | humanizeDuration }}",
-        "See Endpoints, Where the time goes: wait means too few engines, infer longer texts or a"
-        " shared machine, queue a gateway without CPU.",
+        "The endpoint has no spec.slo.latency, and is held to one line for all. See Endpoints,"
+        " Where the time goes: wait means too few engines, infer longer texts or a shared machine,"
+        " queue a gateway without CPU.",
     ),
     Alert(
         "HeadraceGatewayRefusing",
-        f"{REFUSED_RECORD} > {REFUSED_SHARE}",
+        q.REFUSING,
         "5m",
-        Severity.PAGE,
+        Severity.TICKET,
         "{{ $labels.endpoint }}: {{ $value | humanizePercentage }} of requests are turned away",
-        "The gateway refuses with 429 or 503 before any attempt. See Gateway, Refused, for the"
-        " reason: overloaded wants engines, rate_limited a word with a caller.",
+        "The gateway refuses with 429 or 503 before any attempt. Those with 503 count against"
+        " spec.slo.availability too, which pages. See Gateway, Refused, for the reason: overloaded"
+        " wants engines, rate_limited a word with a caller.",
+        board="gateway",
     ),
     Alert(
         "HeadraceGatewayAway",
@@ -108,6 +143,7 @@ SERVING_ALERTS: Final = (
         "No gateway is ready",
         "No gateway says that it should get traffic, or Prometheus reaches none. See the"
         " gateways' logs and Prometheus' targets.",
+        board="gateway",
     ),
     Alert(
         "HeadraceGatewayOnKeptEndpoints",
@@ -117,15 +153,47 @@ SERVING_ALERTS: Final = (
         "Gateway {{ $labels.instance }} serves endpoints of {{ $value | humanizeDuration }} ago",
         "It started while the API server was away, and serves what it was told before. Nothing that"
         " was changed since reaches its callers. See why the API server does not answer it.",
+        board="gateway",
+    ),
+    Alert(
+        "HeadraceNoTriton",
+        q.NO_TRITON,
+        "2m",
+        Severity.PAGE,
+        "No Triton serves anything",
+        "Gateways asked every Triton for every package, and none is ready. Callers get 503. See"
+        " Triton's log and the loader's.",
+        board="gateway",
     ),
     Alert(
         "HeadraceTritonAway",
         q.TRITON_AWAY,
-        "2m",
-        Severity.PAGE,
+        "5m",
+        Severity.TICKET,
         "Triton {{ $labels.triton }} serves nothing",
         "Gateways asked it for every package and it has none ready: it is down, or loads. Other"
-        " Tritons take over, if there are any. See its log and the loader's.",
+        " Tritons have taken over. See its log and the loader's.",
+        board="gateway",
+    ),
+    Alert(
+        "HeadraceEndpointWithoutVersion",
+        q.WITHOUT_VERSION,
+        "15m",
+        Severity.TICKET,
+        "{{ $labels.endpoint }} has no version that serves",
+        "Its callers get 503. No version was registered, or none could be converted and loaded:"
+        " headrace status says which.",
+        board="rollout",
+    ),
+    Alert(
+        "HeadraceScaledOut",
+        q.SCALED_OUT,
+        "15m",
+        Severity.TICKET,
+        "{{ $labels.horizontalpodautoscaler }} is at its maximum of {{ $value }} pods",
+        "More traffic finds no more pods: callers wait, then are refused. Raise maxReplicas, or see"
+        " why each pod does less than it did. Needs kube-state-metrics.",
+        board="gateway",
     ),
 )
 
@@ -134,10 +202,11 @@ STATISTICS_ALERTS: Final = (
         "HeadraceTextsChanged",
         q.CALIBRATED_ALARM,
         "1m",
-        Severity.PAGE,
+        Severity.TICKET,
         "{{ $labels.endpoint }} version {{ $labels.version }}: {{ $labels.statistic }} has changed",
         "The texts or answers differ from the reference, by more than chance and by enough to"
         " matter. See Drift for what changed; then who calls, and whether to retrain.",
+        board="drift",
     ),
     Alert(
         "HeadraceTextsUnusual",
@@ -147,6 +216,7 @@ STATISTICS_ALERTS: Final = (
         "{{ $labels.endpoint }} version {{ $labels.version }}: {{ $labels.statistic }} is unusual",
         "What comes differs from what this endpoint usually gets at this time of the week, by more"
         " than days differ. It may be a few percent of the texts: see Drift, and who calls.",
+        board="drift",
     ),
     Alert(
         "HeadraceEventDrops",
@@ -156,6 +226,7 @@ STATISTICS_ALERTS: Final = (
         "Gateway {{ $labels.instance }} lost {{ $value | humanize }} events in ten minutes",
         "Requests were answered but are in no statistic and no rollout. See Gateway, Lost events:"
         " Kafka away, or slower than the gateway.",
+        board="gateway",
     ),
     Alert(
         "HeadraceEventsLost",
@@ -166,6 +237,7 @@ STATISTICS_ALERTS: Final = (
         "Kafka deleted messages before they were folded, lost some that gateways had sent, or a"
         " window's record was too large for it. Raise the retention of headrace.predictions, or"
         " max.message.bytes; headrace recount tells whose messages are missing.",
+        board="gateway",
     ),
     Alert(
         "HeadraceFoldLagging",
@@ -174,6 +246,7 @@ STATISTICS_ALERTS: Final = (
         Severity.TICKET,
         "{{ $value | humanize }} messages of events wait to be folded",
         "Drift and rollouts look at old windows. Start another fold worker, up to one a partition.",
+        board="gateway",
     ),
     Alert(
         "HeadraceTrafficNotCounted",
@@ -183,6 +256,7 @@ STATISTICS_ALERTS: Final = (
         "The traffic of the last {{ $value | humanizeDuration }} is not counted",
         "Gateways publish and Kafka holds it, but it is in no window: rollouts wait, drift and"
         " dashboards show the past. See the fold role's log, then restart it: nothing is lost.",
+        board="gateway",
     ),
     Alert(
         "HeadraceNothingPublished",
@@ -192,6 +266,7 @@ STATISTICS_ALERTS: Final = (
         "No gateway publishes events",
         "Each gateway says that it is alive every ten seconds, traffic or not. Either no gateway"
         " runs, or none reaches Kafka: see Gateway, Lost events, and their logs.",
+        board="gateway",
     ),
     Alert(
         "HeadraceFoldAway",
@@ -200,6 +275,18 @@ STATISTICS_ALERTS: Final = (
         Severity.TICKET,
         "No fold worker is connected to Kafka",
         "Nothing is lost while Kafka keeps the events, but rollouts and drift stand still.",
+        board="gateway",
+    ),
+    Alert(
+        "HeadraceEvaluateFull",
+        q.EVALUATE_FULL,
+        "0m",
+        Severity.TICKET,
+        "{{ $value | humanize }} {{ $labels.what }} are counted as other, or not at all",
+        "The evaluate role keeps so many series and no more. Dashboards lack what is above the"
+        " bound; rollouts and the exact windows do not. See headrace_evaluate_overflow_total for"
+        " which bound: labels, statuses, values of your own statistics, or endpoints.",
+        board="gateway",
     ),
     Alert(
         "HeadraceEvaluateAway",
@@ -209,10 +296,44 @@ STATISTICS_ALERTS: Final = (
         "The evaluate role is away, or not connected to Kafka",
         "Dashboards of traffic and drift stand still, and nothing watches for drift. It begins"
         " anew by reading the windows again: restart it.",
+        board="gateway",
     ),
 )
 
 ROLLOUT_ALERTS: Final = (
+    Alert(
+        "HeadraceConversionStuck",
+        q.CONVERSION_STUCK,
+        "1h",
+        Severity.TICKET,
+        "{{ $labels.endpoint }} version {{ $labels.version }} has not loaded for an hour",
+        "It waits, converts, verifies or loads. Large models take long: headrace status says where"
+        " it is. Else see the conversion's log, and whether its pod has room.",
+        board="rollout",
+    ),
+    Alert(
+        "HeadraceDeadlineNear",
+        q.DEADLINE_NEAR,
+        "5m",
+        Severity.TICKET,
+        "{{ $labels.endpoint }} version {{ $labels.version }}: {{ $value | humanizePercentage }} of"
+        " the rollout's time is left",
+        "Without a verdict by the deadline it expires, and callers go back to the old version."
+        " headrace rollout status says what each check lacks; headrace rollout promote decides by"
+        " hand, a longer deadline waits.",
+        board="rollout",
+    ),
+    Alert(
+        "HeadraceEvidenceStandsStill",
+        q.EVIDENCE_STILL,
+        "5m",
+        Severity.TICKET,
+        "{{ $labels.endpoint }} version {{ $labels.version }}: no new evidence",
+        "The rollout waits for requests that do not come: the endpoint has no traffic, no caller"
+        " falls into the candidate's arm, or events are not counted. headrace rollout status says"
+        " which.",
+        board="rollout",
+    ),
     Alert(
         "HeadraceRolloutBlocked",
         q.ROLLOUT_BLOCKED,
@@ -221,6 +342,7 @@ ROLLOUT_ALERTS: Final = (
         "{{ $labels.endpoint }} version {{ $labels.version }} is {{ $labels.phase }}",
         "The newest version does not come into service: headrace rollout status says why. Blocked"
         " is tried again by itself, Rejected only when asked for.",
+        board="rollout",
     ),
     Alert(
         "HeadraceRolledBack",
@@ -230,6 +352,7 @@ ROLLOUT_ALERTS: Final = (
         "{{ $labels.endpoint }}: a new version was rolled back",
         "Callers are on the old version again. headrace rollout history and the report in the"
         " version's MLflow run say which check failed, with figures.",
+        board="rollout",
     ),
     Alert(
         "HeadraceRolloutExpired",
@@ -240,6 +363,7 @@ ROLLOUT_ALERTS: Final = (
         "Callers are on the old version again; nothing is known against the new one. headrace"
         " rollout history says what traffic a verdict would have taken, and headrace rollout retry"
         " tries it again.",
+        board="rollout",
     ),
     Alert(
         "HeadraceWriteBackFailing",
@@ -249,6 +373,7 @@ ROLLOUT_ALERTS: Final = (
         "MLflow refuses what it should be told",
         "Verdicts are kept in the endpoint and told later; tags, alias and reports in MLflow are"
         " old until then. See the controller's log for what MLflow answers.",
+        board="rollout",
     ),
     Alert(
         "HeadraceMlflowAway",
@@ -257,6 +382,7 @@ ROLLOUT_ALERTS: Final = (
         Severity.TICKET,
         "MLflow does not answer the controller",
         "New versions are not seen. What serves goes on serving.",
+        board="gateway",
     ),
     Alert(
         "HeadraceCandidateWithheld",
@@ -267,6 +393,7 @@ ROLLOUT_ALERTS: Final = (
         "A gateway saw no sign of the controller for longer than the endpoint's controllerTimeout,"
         " so that nobody could take the new version back. It gets its callers again with the"
         " controller's next sign: see whether the controller runs, and its log.",
+        board="rollout",
     ),
     Alert(
         "HeadraceControllerAway",
@@ -276,26 +403,33 @@ ROLLOUT_ALERTS: Final = (
         "The controller does not work",
         "New versions are not seen, and rollouts stand still; a candidate's callers go to stable"
         " after the endpoint's controllerTimeout. It goes on from the stored state: restart it.",
+        board="gateway",
     ),
 )
 
-ALERTS: Final = (*SERVING_ALERTS, *STATISTICS_ALERTS, *ROLLOUT_ALERTS)
+ALERTS: Final = (*SLO_ALERTS, *SERVING_ALERTS, *STATISTICS_ALERTS, *ROLLOUT_ALERTS)
 
 
 def groups() -> dict[str, object]:
-    """The whole file, as values."""
-    records = [{"record": name, "expr": expr} for name, expr in RECORDS.items()]
-    alerts = {
-        "headrace-serving": SERVING_ALERTS,
-        "headrace-statistics": STATISTICS_ALERTS,
-        "headrace-rollouts": ROLLOUT_ALERTS,
-    }
+    """The whole file, as values, with placeholders for thresholds."""
+    minute = {"interval": f"{slo.INTERVAL_SECONDS}s"}
     return {
         "groups": [
-            {"name": "headrace-records", "rules": records},
+            {"name": "headrace-records", "rules": _records(RECORDS)},
+            {"name": "headrace-slo", **minute, "rules": _records(SLO_RECORDS)},
+            {"name": "headrace-slo-long", "interval": "2m", "rules": _records(slo.LONG_SHARES)},
             *(
                 {"name": name, "rules": [alert.rule() for alert in group]}
-                for name, group in alerts.items()
+                for name, group in (
+                    ("headrace-slo-alerts", SLO_ALERTS),
+                    ("headrace-serving", SERVING_ALERTS),
+                    ("headrace-statistics", STATISTICS_ALERTS),
+                    ("headrace-rollouts", ROLLOUT_ALERTS),
+                )
             ),
         ]
     }
+
+
+def _records(named: Mapping[str, str]) -> list[object]:
+    return [{"record": name, "expr": expr} for name, expr in named.items()]

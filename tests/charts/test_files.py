@@ -26,8 +26,8 @@ def test_the_chart_packs_every_dashboard_as_it_is_generated() -> None:
 
 def test_the_chart_packs_the_rules_as_they_are_generated() -> None:
     packed = CHART / "files" / "rules.yaml"
-    assert packed.read_bytes() == (GENERATED / "rules.yaml").read_bytes(), (
-        "run: cp dashboards/generated/rules.yaml charts/headrace/files/"
+    assert packed.read_bytes() == (GENERATED / "rules.chart.yaml").read_bytes(), (
+        "run: cp dashboards/generated/rules.chart.yaml charts/headrace/files/rules.yaml"
     )
 
 

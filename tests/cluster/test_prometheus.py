@@ -17,7 +17,7 @@ import pytest
 import yaml
 from cluster_load import go_on, load
 from cluster_walk import endpoint_url, until_answered
-from dashboard_panels import RATE_SECONDS, STEP_SECONDS, TARGETS, Seen, numbers
+from dashboard_panels import FREE, RATE_SECONDS, STEP_SECONDS, TARGETS, Seen, numbers
 from http_server import Answer, http_server
 from real_cluster import ROOT, ClientPod, Release, until
 from real_prometheus import RealPrometheus, program, real_prometheus
@@ -71,7 +71,7 @@ def test_prometheus_finds_the_pods_and_takes_every_query_of_the_dashboards(
     until_answered(release, client)
     with load(client, endpoint_url(release), RATE) as running:
         go_on(running, REQUESTS)
-    values = dict.fromkeys(("endpoint", "version", "arm", "label", "own", "lambda"), ".*")
+    values = dict.fromkeys(FREE, ".*")
     values |= {"package": ".*", "__rate_interval": RATE_SECONDS, "__range": "30m"}
     seen = Seen(prometheus, began, time.time(), STEP_SECONDS, values)
     # Series of several pods that one side of a query can't tell apart would be an error.

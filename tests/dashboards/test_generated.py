@@ -1,10 +1,12 @@
 """The committed files: current, as Grafana's published schemas ask, and complete."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import jsonschema_rs
 import pytest
@@ -39,7 +41,10 @@ def test_the_command_writes_them_and_removes_what_is_no_longer_made(tmp_path: Pa
 
 
 def published(document: dict[str, Any], schema: Path) -> dict[str, Any]:
-    """Without what Grafana reads and one version forgot to publish."""
+    """Without what Grafana reads and does not publish, or one version forgot to."""
+    for annotation in document["annotations"]["list"]:
+        for name in ("expr", "step", "titleFormat", "textFormat", "tagKeys"):  # of Prometheus
+            del annotation[name]
     if (
         "10.1" in schema.name
     ):  # its variables have these all the same, and its own editor writes them
@@ -120,6 +125,38 @@ def test_ids_and_addresses_are_unique() -> None:
 def test_files_fit_into_a_config_map() -> None:
     for path in GENERATED.iterdir():
         assert path.stat().st_size < CONFIG_MAP_BYTES
+
+
+@pytest.mark.parametrize("name", DASHBOARDS)
+def test_rollouts_are_lines_on_every_panel(name: str) -> None:
+    (annotation,) = dashboard(name)["annotations"]["list"]
+    assert annotation["enable"]
+    assert "filter" not in annotation  # it would name the panels that have it
+    assert "headrace_rollout_transitions_total" in annotation["expr"]
+
+
+@pytest.mark.parametrize("name", DASHBOARDS)
+def test_a_link_leads_to_the_logs_of_what_is_chosen(name: str) -> None:
+    variables = {each["name"]: each for each in dashboard(name)["templating"]["list"]}
+    assert (variables["loki"]["type"], variables["loki"]["query"]) == ("datasource", "loki")
+    (url,) = (link["url"] for link in dashboard(name)["links"] if link["title"] == "Logs")
+    named = set(re.findall(r"\$\{(\w+)", url)) - {"__from", "__to"}
+    assert named <= variables.keys()
+    values = {"loki": "logs", "__from": "1", "__to": "2"}
+    for variable in named | values.keys():
+        url = re.sub(rf"\$\{{{variable}(:\w+)?\}}", values.get(variable, ".*"), url)
+    (panes,) = parse_qs(urlsplit(url).query)["panes"]
+    pane = json.loads(panes)["headrace"]
+    assert (pane["datasource"], pane["range"]) == ("logs", {"from": "1", "to": "2"})
+    assert pane["queries"][0]["expr"].startswith('{namespace=~".*",')
+
+
+def test_a_line_of_a_histogram_shows_the_traces_of_single_requests() -> None:
+    for name in DASHBOARDS:
+        for panel in panels(name):
+            for target in panel["targets"]:
+                of_buckets = "_bucket{" in target["expr"] and target["range"]
+                assert target.get("exemplar", False) is of_buckets, panel["title"]
 
 
 @pytest.mark.parametrize("name", ["endpoints.json", "drift.json", "rollout.json"])

@@ -16,7 +16,7 @@ import pytest
 import synthetic_metrics
 import ui_board
 import ui_world
-from dashboard_panels import TARGETS, VARIABLES, Seen, must_be_in_form
+from dashboard_panels import FREE, TARGETS, VARIABLES, Seen, must_be_in_form
 from own_ports import own_ports
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -123,6 +123,8 @@ class Everything(Collector):
         yield Reading(Read.READY, (), 1)
         yield Reading(Read.CONTROLLER_SILENT, (), 4)
         yield Reading(Read.ENDPOINTS_KEPT, (), 0)
+        yield Reading(Read.SLO_AVAILABILITY, (ENDPOINT,), 0.999)
+        yield Reading(Read.SLO_LATENCY, (ENDPOINT, "0.005"), 0.95)
         yield Reading(Read.WITHHELD, (ENDPOINT,), 0)
         yield Reading(Read.TOKENS_IN_FLIGHT, (ENDPOINT,), 64)
         yield Reading(Read.QUEUED_ROWS, (self._model.name,), 2)
@@ -181,7 +183,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
 
         until("Prometheus has scraped some times", 90, has_scraped_enough)
         window = f"{4 * SCRAPE_SECONDS}s"
-        values = dict.fromkeys(("endpoint", "version", "arm", "label", "own", "lambda"), ".*")
+        values = dict.fromkeys(FREE, ".*")
         values |= {"package": "[0-9a-f]{12}", "__rate_interval": window, "__range": "10m"}
         yield Seen(prometheus, began, time.time(), SCRAPE_SECONDS, values)
 

@@ -17,6 +17,7 @@ import pytest
 import rolling_stack
 import synthetic_metrics
 from dashboard_panels import (
+    FREE,
     RATE_SECONDS,
     STEP_SECONDS,
     TARGETS,
@@ -72,10 +73,11 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
         _play(stack, home)
         packages = prometheus.label_values("package", "headrace_version_info")
         values = {
-            "endpoint": ".*", "version": ".*", "arm": ".*", "label": ".*", "own": ".*",
-            "lambda": ".*", "package": "|".join(packages), "__rate_interval": RATE_SECONDS,
+            **dict.fromkeys(FREE, ".*"),
+            "package": "|".join(packages),
+            "__rate_interval": RATE_SECONDS,
             "__range": "15m",
-        }  # fmt: skip
+        }
         yield Seen(prometheus, began, time.time(), STEP_SECONDS, values)
 
 

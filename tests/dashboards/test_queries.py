@@ -11,7 +11,7 @@ from contracts import gateway_metrics, registry_metrics
 from contracts import metrics as contract
 from contracts.endpoint import Arm
 from contracts.metrics import Kind, Metric
-from dashboards import queries, rules
+from dashboards import conditions, queries, rules, slo
 from dashboards.__main__ import DASHBOARDS, GENERATED
 from dashboards.queries import Query
 from gateway.telemetry.metrics import _REFUSALS, Metrics, Read
@@ -31,20 +31,38 @@ TRITON = {
     "nv_gpu_power_usage",
 }
 PROCESS = {"process_cpu_seconds_total"}
-NAME = re.compile(r"\b(?:headrace_[a-z0-9_]+|nv_[a-z_]+|process_[a-z_]+)\b")
+KUBERNETES = {
+    f"kube_horizontalpodautoscaler_{name}"
+    for name in ("status_current_replicas", "spec_max_replicas", "spec_min_replicas")
+}  # of kube-state-metrics
+RECORDED = re.compile(r"\bendpoint:[a-z0-9_]+:\w+")
+NAME = re.compile(r"\b(?:kube_[a-z_]+|headrace_[a-z0-9_]+|nv_[a-z_]+|process_[a-z_]+)\b")
 SELECTION = re.compile(r"\b(headrace_[a-z0-9_]+)\{([^}]*)\}")
-VARIABLES = {"endpoint", "version", "arm", "package", "lambda", "label", "own"}
+VARIABLES = {
+    "cluster",
+    "namespace",
+    "pod",
+    "endpoint",
+    "version",
+    "arm",
+    "package",
+    "lambda",
+    "label",
+    "own",
+}
 
 
 def expressions() -> dict[str, str]:
-    """Every expression of ``queries.py`` by its name, of rules too."""
-    found: dict[str, str] = {}
-    for name, value in vars(queries).items():
-        if name.isupper() and not name.startswith("_"):
-            if isinstance(value, Query):
-                found[name] = value.expr
-            elif isinstance(value, str) and ("(" in value or "{" in value):
-                found[name] = value
+    """Every expression of panels and rules by its name."""
+    found: dict[str, str] = dict(rules.ALL_RECORDS)
+    for module in (queries, conditions, slo):
+        for name, value in vars(module).items():
+            if name.isupper() and not name.startswith("_"):
+                where = f"{module.__name__}.{name}"
+                if isinstance(value, Query):
+                    found[where] = value.expr
+                elif isinstance(value, str) and ("(" in value or "{" in value):
+                    found[where] = value
     return found
 
 
@@ -79,9 +97,10 @@ def names(families: Iterable[Family]) -> dict[str, str]:
 
 
 def test_every_metric_is_one_that_somebody_declares() -> None:
-    known = series().keys() | TRITON | PROCESS
+    known = series().keys() | TRITON | PROCESS | KUBERNETES
     for name, expr in expressions().items():
-        assert set(NAME.findall(expr)) <= known, name
+        assert set(RECORDED.findall(expr)) <= rules.ALL_RECORDS.keys(), name
+        assert set(NAME.findall(RECORDED.sub("", expr))) <= known, name
 
 
 def test_every_process_exposes_what_is_declared_for_it() -> None:
@@ -104,9 +123,11 @@ def test_every_process_exposes_what_is_declared_for_it() -> None:
 def test_every_label_is_one_that_its_metric_has() -> None:
     known = series()
     for name, expr in expressions().items():
-        for metric, selection in SELECTION.findall(expr):
+        for metric, selection in SELECTION.findall(RECORDED.sub("", expr)):
             labels = set(re.findall(r'(\w+)(?:=|!=|=~|!~)"', selection))
-            assert labels <= known[metric], f"{name}: {metric} has {sorted(known[metric])}"
+            assert labels - {"cluster", "namespace", "pod"} <= known[metric], (
+                f"{name}: {metric} has {sorted(known[metric])}"
+            )
 
 
 def test_no_absence_is_hidden() -> None:
@@ -125,18 +146,26 @@ def test_every_query_is_used_and_no_panel_has_one_of_its_own() -> None:
         for variable in document["templating"]["list"]:
             if variable["type"] == "query":
                 used.add(variable["query"]["query"])
+        used |= {annotation["expr"] for annotation in document["annotations"]["list"]}
     assert used <= written
-    of_rules = set(rules.RECORDS.values()) | {alert.expr for alert in rules.ALERTS}
+    of_rules = set(rules.ALL_RECORDS.values()) | {alert.expr for alert in rules.ALERTS}
     assert written <= used | of_rules
     assert set(re.findall(r"\$\{?([a-z]+)", " ".join(used))) <= VARIABLES
     assert "vector(0)" not in text
 
 
-def test_rules_rest_on_written_queries_and_their_own_records() -> None:
+def test_rules_rest_on_written_queries() -> None:
     written = set(expressions().values())
     for alert in rules.ALERTS:
-        first = alert.expr.split(" ", maxsplit=1)[0]
-        assert alert.expr in written or first in rules.RECORDS, alert.name
+        assert alert.expr in written, alert.name
+
+
+def test_every_aggregation_keeps_the_cluster_and_the_namespace() -> None:
+    for name, expr in expressions().items():
+        kept = re.findall(r"\b(?:sum|max|min|count|avg)(?: by \(([^)]*)\)| *\()", expr)
+        for labels in kept:
+            whole = set(re.split(r", *", labels))
+            assert whole >= {"cluster", "namespace"} or whole == {"le"}, f"{name}: {expr}"
 
 
 def test_the_gateway_declares_what_it_reads_from_others() -> None:

@@ -1,5 +1,6 @@
 """The alerts, run by Prometheus' own promtool over the series in ``rules_test.yaml``."""
 
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,8 @@ import yaml
 from real_prometheus import program
 
 from dashboards import rules
-from dashboards.__main__ import GENERATED
+from dashboards.__main__ import CHART_RULES, DASHBOARDS, GENERATED, RULES
+from dashboards.thresholds import THRESHOLDS, named
 
 CASES = Path(__file__).with_name("rules_test.yaml")
 DOCS = Path(__file__).parents[2] / "docs" / "dashboards.md"
@@ -38,7 +40,7 @@ def promtool(*words: str) -> "subprocess.CompletedProcess[str]":
 def test_prometheus_takes_the_rules() -> None:
     done = promtool("check", "rules", str(GENERATED / "rules.yaml"))
     assert done.returncode == 0, done.stderr
-    assert f"SUCCESS: {len(rules.ALERTS) + len(rules.RECORDS)} rules found" in done.stdout
+    assert f"SUCCESS: {len(rules.ALERTS) + len(rules.ALL_RECORDS)} rules found" in done.stdout
 
 
 @pytest.mark.real
@@ -67,6 +69,24 @@ def test_descriptions_hold_no_values_so_that_one_can_learn_them() -> None:
     for alert in rules.ALERTS:
         assert "{{" not in alert.description
         assert alert.description.endswith(".")
+
+
+def test_every_alert_leads_to_a_dashboard_that_is_there() -> None:
+    boards = {name.removesuffix(".json") for name in DASHBOARDS}
+    assert {alert.board for alert in rules.ALERTS} <= boards
+
+
+def test_every_threshold_is_read_and_the_file_of_defaults_has_no_placeholder() -> None:
+    packed, filled = (GENERATED / name for name in (CHART_RULES, RULES))
+    assert named(packed.read_text()) == THRESHOLDS.keys()
+    assert "@" not in filled.read_text()
+
+
+def test_every_metric_is_of_the_release_that_the_rules_are_for() -> None:
+    for expr in (*rules.ALL_RECORDS.values(), *(alert.expr for alert in rules.ALERTS)):
+        read = re.findall(r"(?:\bendpoint:)?(?:headrace|kube)_[a-z0-9_]+(?::\w+)?", expr)
+        alternatives = len(re.findall(r'__name__=~"[^"]+"', expr))
+        assert expr.count("@scope@") == len(read) - alternatives, expr
 
 
 def test_every_alert_has_its_runbook_where_its_annotation_says() -> None:

@@ -17,6 +17,8 @@ from dashboards.__main__ import DASHBOARDS, GENERATED
 
 STEP_SECONDS = 5.0
 RATE_SECONDS = "30s"
+# Variables that may have any value.
+FREE = ("cluster", "namespace", "pod", "endpoint", "version", "arm", "label", "own", "lambda")
 LABEL_VALUES = re.compile(r"label_values\((?P<selector>.+), (?P<label>\w+)\)")
 
 
@@ -162,7 +164,7 @@ def _states(target: Target, answer: list[Series]) -> None:
     assert {f"{value:g}" for value in numbers(answer)} <= known
 
 
-_MAY_BE_EMPTY = {"data_set", "task", "precision"}  # an empty label is none
+_MAY_BE_EMPTY = {"cluster", "namespace", "data_set", "task", "precision"}  # an empty label is none
 
 
 def _table(target: Target, answer: list[Series]) -> None:

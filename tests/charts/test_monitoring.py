@@ -1,0 +1,104 @@
+"""Alerts and dashboards as an operator sets them: thresholds, severities, links, namespaces."""
+
+import json
+from typing import Any
+
+import pytest
+import yaml
+from helm_chart import OPERATOR, ROOT, Manifest, manifests, one, refusal
+
+from dashboards.rules import ALERTS, Severity
+from dashboards.thresholds import THRESHOLDS
+
+RULE = "monitoring.prometheusRule"
+NO_DASHBOARDS = ("crd.install=false", "monitoring.dashboards.enabled=false")
+# With the CRD left out, helm takes less time.
+BARE = ("crd.install=false",)
+
+
+def alerts(*settings: str) -> dict[str, dict[str, Any]]:
+    rule = one(manifests("", *NO_DASHBOARDS, *settings, apis=OPERATOR), "PrometheusRule", "")
+    rules = [each for group in rule["spec"]["groups"] for each in group["rules"]]
+    return {each["alert"]: each for each in rules if "alert" in each}
+
+
+def test_thresholds_are_values_whose_defaults_are_those_of_the_rules() -> None:
+    values = yaml.safe_load((ROOT / "charts" / "headrace" / "values.yaml").read_text())
+    assert values["monitoring"]["prometheusRule"]["thresholds"] == THRESHOLDS
+    found = alerts(f"{RULE}.thresholds.slowSeconds=1.25")["HeadraceSlow"]["expr"]
+    assert " > 1.25 unless " in found
+    assert "@" not in "".join(each["expr"] for each in alerts().values())
+
+
+def test_severities_are_named_as_ones_own_routes_name_them() -> None:
+    named = alerts(f'{RULE}.severities={{"page": "critical", "ticket": "warning"}}')
+    words = {Severity.PAGE: "critical", Severity.TICKET: "warning"}
+    assert {name: each["labels"]["severity"] for name, each in named.items()} == {
+        alert.name: words[alert.severity] for alert in ALERTS
+    }
+
+
+def test_a_single_alert_can_be_changed_or_left_out() -> None:
+    changed = {"HeadraceTritonAway": {"severity": "page", "for": "15m"}}
+    found = alerts(f"{RULE}.alerts={json.dumps({**changed, 'HeadraceSlow': {'enabled': False}})}")
+    assert found["HeadraceTritonAway"]["labels"]["severity"] == "page"
+    assert found["HeadraceTritonAway"]["for"] == "15m"
+    assert {alert.name for alert in ALERTS} - found.keys() == {"HeadraceSlow"}
+
+
+def test_an_alert_that_is_not_there_is_a_mistake() -> None:
+    said = refusal(f'{RULE}.alerts={{"HeadraceErrors": {{"enabled": false}}}}')
+    assert "there is no alert HeadraceErrors" in said
+
+
+def test_alerts_lead_to_runbook_and_dashboard_by_addresses_that_can_be_clicked() -> None:
+    assert "runbook_url" not in alerts()["HeadraceSlow"]["annotations"]
+    found = alerts(
+        f'{RULE}.runbookUrl="https://docs.example.com/dashboards/"',
+        f'{RULE}.grafanaUrl="https://grafana.example.com"',
+    )
+    for name, each in found.items():
+        said = each["annotations"]
+        assert said["runbook_url"] == f"https://docs.example.com/dashboards/#{name.lower()}"
+        assert said["dashboard_url"] == f"https://grafana.example.com/d/{said['dashboard']}"
+
+
+def board(found: list[Manifest], name: str) -> dict[str, Any]:
+    (text,) = one(found, "ConfigMap", f"dashboard-{name}")["data"].values()
+    document: dict[str, Any] = json.loads(text)
+    return document
+
+
+@pytest.mark.parametrize("name", ["endpoints", "drift", "rollout", "gateway"])
+def test_mlflows_public_address_is_that_of_the_dashboards_links(name: str) -> None:
+    found = manifests("", *BARE, 'mlflow.publicUrl="https://mlflow.example.com/"')
+    variables = {each["name"]: each for each in board(found, name)["templating"]["list"]}
+    assert variables["mlflow"]["query"] == "https://mlflow.example.com"
+
+
+def test_grafana_operator_is_told_of_every_dashboard() -> None:
+    operator = "monitoring.dashboards.grafanaOperator"
+    settings = (
+        f"{operator}.enabled=true",
+        f'{operator}.instanceSelector={{"matchLabels": {{"team": "ml"}}}}',
+        "monitoring.dashboards.enabled=false",
+        'monitoring.dashboards.namespace="grafana"',
+    )
+    found = manifests("", *BARE, *settings)
+    maps = {
+        each["metadata"]["name"]: each
+        for each in found
+        if each["kind"] == "ConfigMap" and "-dashboard-" in each["metadata"]["name"]
+    }
+    boards = [each for each in found if each["kind"] == "GrafanaDashboard"]
+    assert len(boards) == len(maps) == 4
+    for each in boards:
+        spec, kept = each["spec"], maps[each["spec"]["configMapRef"]["name"]]
+        assert spec["configMapRef"]["key"] in kept["data"]
+        assert spec["instanceSelector"] == {"matchLabels": {"team": "ml"}}
+        assert each["metadata"]["namespace"] == kept["metadata"]["namespace"] == "grafana"
+        assert "grafana_dashboard" not in kept["metadata"]["labels"]
+
+
+def test_without_grafana_operator_no_object_of_its_is_made() -> None:
+    assert "GrafanaDashboard" not in {each["kind"] for each in manifests("", *BARE)}
