@@ -1,5 +1,7 @@
 """``python -P -m dashboards``: writes ``dashboards/generated``, four dashboards and the rules.
 
+And of them ``docs/panels.md``, and the copies that the chart packs.
+
 The same code gives the same bytes.
 """
 
@@ -17,6 +19,7 @@ from dashboards.board import ROLLOUTS
 from dashboards.drift import drift
 from dashboards.endpoints import endpoints
 from dashboards.gateway import gateway
+from dashboards.page import page
 from dashboards.rollout import rollout
 from dashboards.thresholds import by_default
 
@@ -27,6 +30,9 @@ DASHBOARDS: Mapping[str, Callable[[], Dashboard]] = {
     "rollout.json": rollout,
     "gateway.json": gateway,
 }
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "panels.md"
+PACKED = ROOT / "charts" / "headrace" / "files"
 RULES = "rules.yaml"
 CHART_RULES = "rules.chart.yaml"  # with placeholders, for the chart to fill
 
@@ -42,15 +48,28 @@ def main() -> None:
         prog="python -P -m dashboards",
         description="Writes Grafana's dashboards and Prometheus' rules.",
     )
-    parser.add_argument("--out", type=Path, default=GENERATED, help="folder to write to")
-    out: Path = parser.parse_args().out
-    out.mkdir(parents=True, exist_ok=True)
+    parser.add_argument("--out", type=Path, help="folder to write to, and nothing else")
+    out: Path | None = parser.parse_args().out
     made = files()
-    for path in out.iterdir():
+    _write(made, out or GENERATED)
+    if out is None:
+        PAGE.write_text(described(made), encoding="utf-8")
+        _write({name: made[name] for name in DASHBOARDS}, PACKED / "dashboards")
+        (PACKED / RULES).write_bytes(made[CHART_RULES])
+
+
+def _write(made: Mapping[str, bytes], folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in folder.iterdir():
         if path.name not in made:
             path.unlink()
     for name, data in made.items():
-        (out / name).write_bytes(data)
+        (folder / name).write_bytes(data)
+
+
+def described(made: Mapping[str, bytes]) -> str:
+    """The page of the panels of these files."""
+    return page({name: json.loads(made[name]) for name in DASHBOARDS})
 
 
 def files() -> dict[str, bytes]:

@@ -19,15 +19,13 @@ DASHBOARDS = sorted(path.name for path in GENERATED.glob("*.json"))
 def test_the_chart_packs_every_dashboard_as_it_is_generated() -> None:
     packed = {path.name: path.read_bytes() for path in (CHART / "files" / "dashboards").iterdir()}
     generated = {name: (GENERATED / name).read_bytes() for name in DASHBOARDS}
-    assert packed == generated, (
-        "run: cp dashboards/generated/*.json charts/headrace/files/dashboards/"
-    )
+    assert packed == generated, "run: python -P -m dashboards"
 
 
 def test_the_chart_packs_the_rules_as_they_are_generated() -> None:
     packed = CHART / "files" / "rules.yaml"
     assert packed.read_bytes() == (GENERATED / "rules.chart.yaml").read_bytes(), (
-        "run: cp dashboards/generated/rules.chart.yaml charts/headrace/files/rules.yaml"
+        "run: python -P -m dashboards"
     )
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import yaml
-from helm_chart import OPERATOR, ROOT, Manifest, manifests, one, refusal
+from helm_chart import OPERATOR, ROOT, Manifest, RefusedError, manifests, one
 
 from dashboards.rules import ALERTS, Severity
 from dashboards.thresholds import THRESHOLDS
@@ -47,8 +47,8 @@ def test_a_single_alert_can_be_changed_or_left_out() -> None:
 
 
 def test_an_alert_that_is_not_there_is_a_mistake() -> None:
-    said = refusal(f'{RULE}.alerts={{"HeadraceErrors": {{"enabled": false}}}}')
-    assert "there is no alert HeadraceErrors" in said
+    with pytest.raises(RefusedError, match=r"there is no alert HeadraceErrors\."):
+        alerts(f'{RULE}.alerts={{"HeadraceErrors": {{"enabled": false}}}}')
 
 
 def test_alerts_lead_to_runbook_and_dashboard_by_addresses_that_can_be_clicked() -> None:

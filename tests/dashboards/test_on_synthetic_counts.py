@@ -102,7 +102,8 @@ class Everything(Collector):
             )
             for status in (200, 200, 503):
                 self._gateway.attempt_finished(_event(part, status), 2, 30)
-        self._gateway.request_finished("huggingface", 200, 0.01)
+        for status in (200, 503):
+            self._gateway.request_finished("huggingface", status, 0.01)
         self._gateway.refused(ENDPOINT, 503, "overloaded", 0.001)
         self._gateway.shadow_sent(ENDPOINT)
         self._gateway.batch_finished(self._model, 4, 50, 64, 0.01)

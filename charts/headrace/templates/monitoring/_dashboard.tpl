@@ -39,7 +39,7 @@ metadata:
     {{- include "headrace.labels" (list $root "dashboards") | nindent 4 }}
 spec:
   instanceSelector:
-    {{- toYaml $operator.instanceSelector | nindent 4 }}
+    {{- $operator.instanceSelector | default (dict "matchLabels" (dict "dashboards" "grafana")) | toYaml | nindent 4 }}
   allowCrossNamespaceImport: {{ $operator.allowCrossNamespaceImport }}
   resyncPeriod: {{ $operator.resyncPeriod }}
   {{- with $dashboards.folder }}
