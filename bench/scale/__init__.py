@@ -1,0 +1,1 @@
+"""How the controller's work grows with endpoints, with made-up loaders and gateways."""

@@ -1,0 +1,203 @@
+"""A made-up installation: endpoints of tenants, their models' packages, what MLflow says of them.
+
+Some endpoints roll out a version that fails every request from its first window with callers on.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from contracts.endpoint import (
+    EndpointSpec,
+    EndpointStatus,
+    Limits,
+    Metadata,
+    ModelEndpoint,
+    PinnedVersion,
+    Precision,
+    Route,
+)
+from contracts.loading import CostPoint, LoadedModel
+from contracts.manifest import Lineage, Manifest, PackageFile, TokenizerSpec
+from contracts.model import ModelRef
+from contracts.rollout import RolloutSpec, WeightStep
+from contracts.tasks import Task
+from contracts.tensors import Datatype, TensorSpec
+from registry.conversions.index import ConversionIndex, options_digest
+from registry.conversions.messages import Conditions
+from registry.mlflow.model_registry import RegisteredModel, RegisteredVersion
+from registry.packages.store import PackageStore, digest
+
+MODELS = 200
+TENANTS = 20
+TIMEOUT_SECONDS = 1.0  # of endpoints: windows are closed so long and 3 s after their end
+_BUCKETS = (16, 32, 64, 128, 256, 512)
+_BATCHES = (1, 2, 4, 8, 16, 32)
+
+
+@dataclass(frozen=True)
+class Population:
+    """So many endpoints, of which ``rollouts`` roll out a version that fails."""
+
+    endpoints: int
+    rollouts: int = 20
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """Names of the registered models."""
+        return tuple(f"model-{number:03d}" for number in range(min(MODELS, self.endpoints)))
+
+    @property
+    def rolling(self) -> tuple[str, ...]:
+        """Names of the endpoints that roll a version out."""
+        return tuple(self.name(number) for number in range(min(self.rollouts, len(self.models))))
+
+    def name(self, number: int) -> str:
+        """An endpoint's name; a tenant's are together."""
+        return f"tenant-{number % TENANTS:02d}-endpoint-{number:04d}"
+
+    def model(self, number: int) -> str:
+        """The registered model of an endpoint; several endpoints share one."""
+        return self.models[number % len(self.models)]
+
+    def spec(self, number: int) -> EndpointSpec:
+        """What an endpoint asks for."""
+        rolls = self.name(number) in self.rolling
+        steps = (WeightStep(weight=50),)
+        return EndpointSpec(
+            model=self.model(number),
+            limits=Limits(timeout_seconds=TIMEOUT_SECONDS),
+            rollout=RolloutSpec(steps=steps, deadline=3600.0, bake=3600.0, alias=None),
+            **({} if rolls else {"version": PinnedVersion(pin="1")}),
+        )
+
+    def publish(self, folder: Path) -> dict[tuple[str, str], ModelRef]:
+        """Publishes all packages and their index; by model and version."""
+        store = PackageStore(store_url(folder))
+        index = ConversionIndex(store_url(folder), store)
+        source = folder / "source"
+        source.mkdir(parents=True, exist_ok=True)
+        (source / "tokenizer.json").write_text("{}")
+        file = source / "tokenizer.json"
+        files = {file.name: PackageFile(sha256=digest(file), bytes=file.stat().st_size)}
+        refs = {
+            (model, version): store.publish(source, _manifest(model, version, files))
+            for model in self.models
+            for version in ("1", "2")
+        }
+        known = registered(self.models)
+        wanted = {
+            options_digest(self.spec(number), version, Conditions()): refs[
+                version.model, version.number
+            ]
+            for number in range(self.endpoints)
+            for version in known[self.model(number)]
+        }
+        for options, ref in wanted.items():
+            index.put(options, ref)
+        return refs
+
+    def stored(self, refs: Mapping[tuple[str, str], ModelRef]) -> list[ModelEndpoint]:
+        """The endpoints, each serving its first version."""
+        made = []
+        for number in range(self.endpoints):
+            ref = refs[self.model(number), "1"]
+            status = EndpointStatus(
+                generation=1,
+                task=Task.TEXT_CLASSIFICATION,
+                routes=(Route.all_callers(ref),),
+                packages=(ref,),
+            )
+            metadata = Metadata(
+                name=self.name(number),
+                annotations={"headrace.dev/tenant": f"tenant-{number % TENANTS:02d}"},
+            )
+            made.append(ModelEndpoint(metadata=metadata, spec=self.spec(number), status=status))
+        return made
+
+
+def store_url(folder: Path) -> str:
+    """Of the packages."""
+    return (folder / "packages").absolute().as_uri()
+
+
+def registered(models: tuple[str, ...]) -> dict[str, tuple[RegisteredVersion, ...]]:
+    """Two versions of each model, newest first."""
+    return {
+        model: tuple(
+            RegisteredVersion(model=model, number=number, identity=f"{model}-{number}")
+            for number in ("2", "1")
+        )
+        for model in models
+    }
+
+
+class SimulatedRegistry:
+    """MLflow's registry in memory; an answer takes as long as a fast server's."""
+
+    def __init__(self, models: tuple[str, ...], answer_seconds: float = 0.005) -> None:
+        self._versions = registered(models)
+        self._answer_seconds = answer_seconds
+        self.calls = 0
+
+    async def models(self) -> tuple[RegisteredModel, ...]:
+        """See ``ModelRegistry``."""
+        await self._answered()
+        return tuple(RegisteredModel(name=name, changed=1) for name in self._versions)
+
+    async def versions(self, model: str) -> tuple[RegisteredVersion, ...]:
+        """See ``ModelRegistry``."""
+        await self._answered()
+        return self._versions[model]
+
+    async def set_tag(self, version: RegisteredVersion, key: str, value: str) -> None:
+        """See ``ModelRegistry``."""
+        del version, key, value
+        await self._answered()
+
+    async def set_alias(self, model: str, alias: str, number: str) -> None:
+        """See ``ModelRegistry``."""
+        del model, alias, number
+        await self._answered()
+
+    async def put(self, run_id: str, path: str, data: bytes) -> None:
+        """See ``RunArtifacts``."""
+        del run_id, path, data
+        await self._answered()
+
+    async def _answered(self) -> None:
+        self.calls += 1
+        await asyncio.sleep(self._answer_seconds)
+
+
+def loaded(ref: ModelRef, seed: int) -> LoadedModel:
+    """A package in Triton with a whole cost table."""
+    return LoadedModel(
+        ref=ref,
+        costs=tuple(
+            CostPoint(bucket=bucket, batch=batch, milliseconds=bucket * batch / (7.0 + seed % 13))
+            for bucket in _BUCKETS
+            for batch in _BATCHES
+        ),
+        instances=2,
+        threads=1,
+    )
+
+
+def _manifest(model: str, version: str, files: dict[str, PackageFile]) -> Manifest:
+    return Manifest(
+        model=model,
+        version=version,
+        task=Task.TEXT_CLASSIFICATION,
+        labels=("no", "yes"),
+        precision=Precision.FP32,
+        max_batch_size=32,
+        length_buckets=_BUCKETS,
+        tokenizer=TokenizerSpec(max_tokens=512, pad_id=0, vocabulary=10),
+        inputs=(TensorSpec(name="input_ids", datatype=Datatype.INT64, shape=(-1, -1)),),
+        outputs=(TensorSpec(name="logits", datatype=Datatype.FP32, shape=(-1, 2)),),
+        files=files,
+        lineage=Lineage(registered_model=model, version=version),
+        created_by="bench",
+    )
