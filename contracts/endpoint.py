@@ -19,6 +19,7 @@ from contracts.tasks import Task
 
 API_VERSION: Literal["headrace.dev/v1alpha1"] = "headrace.dev/v1alpha1"
 KIND: Literal["ModelEndpoint"] = "ModelEndpoint"
+TENANT: Literal["headrace.dev/tenant"] = "headrace.dev/tenant"  # an annotation
 HISTORY_LIMIT = 50
 REASONS_LIMIT = 20  # rejections that keep their reason, the newest
 REJECTIONS_LIMIT = 500  # records of rejections: some 70 kB
@@ -302,3 +303,8 @@ class ModelEndpoint(_Part):
     def name(self) -> str:
         """The endpoint's name, as in its URLs."""
         return self.metadata.name
+
+    @property
+    def tenant(self) -> str:
+        """Who shares the controller's time with the others: the annotation, or this endpoint."""
+        return self.metadata.annotations.get(TENANT) or self.name

@@ -33,6 +33,16 @@ SOURCE_ROUND: Final = gauge(
     "When MLflow was last asked for all and told all that it lacked, unix time; 0: never.",
 )
 PASSES: Final = counter("registry_passes", "Passes of the controller's loop.", "outcome")
+RECONCILE_SECONDS: Final = histogram(
+    "registry_reconcile_seconds",
+    "Time of one endpoint's reconcile, from its start to its written status.",
+    (),
+    (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30),
+)
+WAITING: Final = gauge(
+    "registry_waiting_endpoints",
+    "Endpoints that a pass left waiting for their reconcile, or in it.",
+)
 PACKAGES_REMOVED: Final = counter(
     "registry_packages_removed", "Packages removed, for nothing needed them."
 )

@@ -11,6 +11,7 @@ import shlex
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -58,9 +59,10 @@ from stats.reading.record_log import KafkaRecordLog
 log = logging.getLogger(__name__)
 
 _EXPORT_SECONDS = 1800.0
-_CONVERSIONS = 1  # at a time
 # A pass over all endpoints: every call in it has a deadline, so that one this long never ends.
 _PASS_SECONDS = 600.0
+# Calls that block, each with a deadline: more than endpoints are reconciled at a time.
+_THREADS = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,12 +135,13 @@ async def _run(
     loops: "_Loops",
 ) -> None:
     stop, changed = asyncio.Event(), asyncio.Event()
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_THREADS))
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     store = PackageStore(settings.store_url)
     rollouts = JoinedRollouts(Judge(PackageProfiles(store)), statistics)
     source = _source(settings, mlflow, rollouts, changed)
-    jobs = ConversionJobs(launcher, most=_CONVERSIONS, changed=changed)
+    jobs = ConversionJobs(launcher, most=settings.conversions, changed=changed)
     controller = Controller(
         _options(settings),
         endpoints=endpoints,

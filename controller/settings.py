@@ -59,6 +59,7 @@ class ControllerSettings:
     keep_packages: int = option(
         0, "Packages kept of each model beside those that endpoints name; 0: none is removed."
     )
+    conversions: int = option(1, "Conversions at a time; of one tenant half of them, at least one.")
     conversion_timeout_seconds: float = option(1800.0, "Longest time of one conversion.")
     conversion_memory_megabytes: int = option(6144, "Most memory of one conversion's processes.")
     conversion_threads: int = option(1, "CPU threads of a conversion and of the engine.")

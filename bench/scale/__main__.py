@@ -93,7 +93,7 @@ async def _run(folder: Path, population: Population, options: argparse.Namespace
         figures |= {
             "report_bytes_a_second": sum(loader.bytes for loader in metered) / took,
             "largest_report_bytes": max(loader.largest for loader in metered),
-            **back.figures(),
+            **back.figures(figures.pop("decided_at")),
         }
         return figures
 
@@ -202,7 +202,7 @@ class _Gateways:
         self._settings = Settings(endpoints=place.endpoints)
         self._rolling = frozenset(population.rolling)
         self._number = number
-        self._seconds: dict[tuple[int, str], float] = {}
+        self._seconds: dict[tuple[int, str], float] = {}  # unix time
 
     def watches(self) -> list[Any]:
         """One endless watch for each gateway."""
@@ -217,11 +217,13 @@ class _Gateways:
                 if last is None or endpoint.name not in self._rolling or key in self._seconds:
                     continue
                 if last.outcome is Outcome.ROLLED_BACK:
-                    self._seconds[key] = now - (last.looked_through + LATENESS_SECONDS)
+                    self._seconds[key] = now
 
-    def figures(self) -> dict[str, Any]:
-        """From the end of the deciding window, when it is closed, to changed routes."""
-        found = sorted(self._seconds.values())
+    def figures(self, decided_at: dict[str, float]) -> dict[str, Any]:
+        """From the time that the deciding window is closed to changed routes."""
+        found = sorted(
+            at - decided_at[name] - LATENESS_SECONDS for (_, name), at in self._seconds.items()
+        )
         return {
             "rolled_back": len({name for _, name in self._seconds}),
             "rollback_seconds_median": found[len(found) // 2] if found else None,

@@ -10,18 +10,20 @@ import resource
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from prometheus_client import REGISTRY
+
 from bench.scale.population import Population, SimulatedRegistry, store_url
-from bench.scale.traffic import SimulatedTraffic
+from bench.scale.traffic import SECONDS, SimulatedTraffic, deciding_windows
 from contracts.endpoint import ModelEndpoint
 from contracts.model import ModelRef
 from controller.rollouts import JoinedRollouts, PackageProfiles
 from registry.conversions.index import ConversionIndex
-from registry.conversions.messages import ConversionRequest, Failed
+from registry.conversions.messages import ConversionRequest, Failed, Progress
 from registry.conversions.running import ConversionJobs
 from registry.mlflow.projection import EvidenceOf
 from registry.mlflow.watch import SourceWatch
@@ -45,12 +47,7 @@ class MeteredEndpoints:
         self._traffic = traffic
         self._lock = threading.Lock()
         self.bytes = self.writes = self.largest = 0
-        self.began = False
-
-    @property
-    def unreadable(self) -> frozenset[str]:
-        """See ``EndpointStore``."""
-        return self._store.unreadable
+        self.unreadable: frozenset[str] = frozenset()
 
     def list(self) -> tuple[ModelEndpoint, ...]:
         """See ``EndpointStore``."""
@@ -82,9 +79,15 @@ class MeteredEndpoints:
 class NoConversions:
     """A launcher that is never needed."""
 
-    async def run(self, request: ConversionRequest, note: object) -> Failed:
+    async def run(
+        self,
+        request: ConversionRequest,
+        progress: Callable[[Progress], None],
+        *,
+        python_path: tuple[Path, ...] = (),
+    ) -> Failed:
         """See ``ConversionLauncher``."""
-        del note
+        del progress, python_path
         return Failed(reason=f"{request.model} should be converted already", by_version=False)
 
 
@@ -128,15 +131,26 @@ async def run(folder: Path, population: Population, seconds: float, place: str) 
     stop.set()
     await running
     statistics.close()
+    reconciles = {
+        what: REGISTRY.get_sample_value(f"headrace_registry_reconcile_seconds_{what}") or 0.0
+        for what in ("count", "sum")
+    }
     used = resource.getrusage(resource.RUSAGE_SELF)
     between = sorted(b - a for a, b in pairwise(ends))
+    name = population.rolling[0]
+    windows = deciding_windows(population.spec(0).rollout, *refs[name])
     return {
+        # When the window that decides is over, by endpoint.
+        "decided_at": {name: start + windows * SECONDS for name, start in traffic.first.items()},
+        "deciding_windows": windows,
         "first_pass_seconds": ends[0] if ends else None,
         "passes": len(ends),
         "pass_seconds_median": between[len(between) // 2] if between else None,
         "pass_seconds_p99": between[int(len(between) * 0.99)] if between else None,
         "cpu_share": (used.ru_utime + used.ru_stime) / seconds,
         "memory_megabytes": used.ru_maxrss / 1024,
+        "reconciles_a_second": reconciles["count"] / seconds,
+        "reconcile_seconds_mean": reconciles["sum"] / max(1.0, reconciles["count"]),
         "status_writes": endpoints.writes,
         "status_bytes_a_second": endpoints.bytes / seconds,
         "largest_status_bytes": endpoints.largest,

@@ -10,7 +10,16 @@ from collections.abc import Sequence
 
 from contracts.endpoint import Arm
 from contracts.model import ModelRef
-from contracts.windows import EvidenceCounts, WindowAggregate, WindowRecord, encode
+from contracts.rollout import RolloutSpec, RolloutState, Verdict
+from contracts.windows import (
+    EndpointWindow,
+    EvidenceCounts,
+    WindowAggregate,
+    WindowRecord,
+    encode,
+)
+from measures.merging import merged
+from rollout.judge import Judge
 from stats.reading.published import Ends
 
 TOPIC_ID = "made-up"
@@ -30,6 +39,7 @@ class SimulatedTraffic:
 
     def __init__(self, refs: dict[str, tuple[ModelRef, ModelRef]], history_windows: int) -> None:
         self.canaries: frozenset[str] = frozenset()
+        self.first: dict[str, int] = {}  # start of the first window of an endpoint's candidate
         self._refs = refs
         self._lock = threading.Lock()
         self._window = int(time.time()) // SECONDS - history_windows
@@ -66,6 +76,7 @@ class SimulatedTraffic:
         for name, (stable, candidate) in self._refs.items():
             aggregates.append(_aggregate(name, stable, Arm.STABLE, start, 0))
             if name in self.canaries:
+                self.first.setdefault(name, start)
                 aggregates.append(_aggregate(name, candidate, Arm.CANARY, start, 20))
         return WindowRecord(
             topic_id=TOPIC_ID,
@@ -78,6 +89,28 @@ class SimulatedTraffic:
             aggregates=aggregates,
             window_seconds=SECONDS,
         )
+
+
+def deciding_windows(spec: RolloutSpec, stable: ModelRef, candidate: ModelRef) -> int:
+    """How many windows of a candidate's it takes to roll it back."""
+    judge, history = Judge(), 60
+    state = RolloutState(id="", candidate=candidate, stable=stable, began=0, step_began=0)
+    past = [_window((stable, Arm.STABLE, 0), start=number) for number in range(history)]
+    state = judge.begin(spec, state, past)
+    for number in range(1, history):
+        both = ((stable, Arm.STABLE, 0), (candidate, Arm.CANARY, 20))
+        state = judge.look(spec, state, [_window(*both, start=history + number)])
+        if any(check.gate and check.verdict is Verdict.FAIL for check in state.checks):
+            return number
+    raise RuntimeError("the candidate is never rolled back")
+
+
+def _window(*arms: tuple[ModelRef, Arm, int], start: int) -> EndpointWindow:
+    parts = [
+        merged([_aggregate("", ref, arm, start * SECONDS, errors)] * PARTITIONS)
+        for ref, arm, errors in arms
+    ]
+    return EndpointWindow("", start * SECONDS, SECONDS, parts)
 
 
 def _aggregate(name: str, ref: ModelRef, arm: Arm, start: int, errors: int) -> WindowAggregate:

@@ -23,8 +23,8 @@ State = Progress | Published | Failed
 class ConversionJobs:
     """Conversions by their options' digest.
 
-    At most ``most`` run at a time: a start beyond that is refused. ``changed`` is set whenever one
-    says something.
+    At most ``most`` run at a time, and of one tenant half of them (one at least): a start beyond
+    that is refused. ``changed`` is set whenever one says something.
     """
 
     def __init__(self, launcher: ConversionLauncher, *, most: int, changed: asyncio.Event) -> None:
@@ -32,6 +32,7 @@ class ConversionJobs:
         self._most = most
         self._changed = changed
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._tenants: dict[str, str] = {}  # of those that run
         self._states: dict[str, State] = {}
 
     @property
@@ -44,10 +45,16 @@ class ConversionJobs:
         """Whether no more may start now."""
         return len(self._tasks) >= self._most
 
-    def start(self, options: str, request: ConversionRequest) -> None:
+    def has_room(self, tenant: str) -> bool:
+        """Whether another one of a tenant may start now."""
+        of_tenant = sum(1 for each in self._tenants.values() if each == tenant)
+        return not self.busy and of_tenant < (self._most + 1) // 2
+
+    def start(self, options: str, request: ConversionRequest, tenant: str = "") -> None:
         """Starts a conversion, unless it runs, has ended, or too many run already."""
-        if options in self._states or self.busy:
+        if options in self._states or not self.has_room(tenant):
             return
+        self._tenants[options] = tenant
         begun = Progress(phase=Phase.CONVERTING, message="starts")
         self._states[options] = begun
         name = f"convert {request.model} {request.version}"
@@ -100,6 +107,7 @@ class ConversionJobs:
     def _end(self, options: str, task: "asyncio.Task[None]") -> None:
         """The task is over: a cancelled one leaves nothing, a broken one its error."""
         del self._tasks[options]
+        del self._tenants[options]
         if task.cancelled():
             self._states.pop(options, None)
         elif (error := task.exception()) is not None:

@@ -1,39 +1,49 @@
 """Brings registered versions into service: the reconcile loop.
 
-Each pass observes every endpoint's surroundings (MLflow, the store, the conversions that run, the
-loaders' reports). ``plan`` and then the rollout decide the next status, which is written once,
+Each endpoint's reconcile observes its surroundings (MLflow, the store, the conversions that run,
+the loaders' reports). ``plan`` and then the rollout decide the next status, which is written once,
 against the revision that was read. Events only wake the loop. It keeps no state that it needs:
 killed at any instant, the next start goes on from the statuses.
+
+A pass looks which endpoints have work: those on their way, those about which something changed, and
+now and then every one. They wait in a queue, fair to tenants and rollouts first, and a few are
+reconciled at a time, each with a deadline. One that takes long goes on while further passes look
+after the others.
 """
 
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from operator import is_
 
 from contracts.ceilings import NO_CEILINGS, Ceilings
 from contracts.endpoint import EndpointSpec, EndpointStatus, Metadata, ModelEndpoint, Phase
-from contracts.loading import LoaderReport
 from contracts.model import endpoint_name
+from contracts.rollout import COMMAND_PREFIX
 from registry import metrics
 from registry.conversions.index import ConversionIndex
 from registry.conversions.messages import Conditions, ConversionRequest, Failed
 from registry.conversions.running import ConversionJobs
 from registry.errors import EndpointConflictError, RegistryError
+from registry.mlflow.model_registry import RegisteredModel, RegisteredVersion
 from registry.mlflow.projection import alias_refusals, projection
 from registry.mlflow.watch import SourceWatch
 from registry.packages.store import StoreError
 from registry.reconcile.heartbeats import HeartbeatTracker, HeartbeatWriter
 from registry.reconcile.observer import Observer
 from registry.reconcile.plan import Decision, Observed, plan
-from registry.reconcile.rollouts import Rollouts, Surroundings, surroundings
+from registry.reconcile.rollouts import HeldPackages, Rollouts, Surroundings
+from registry.reconcile.work_queue import WorkQueue
 from registry.stores.endpoints import EndpointStore
 from registry.stores.reports import Reports
 
 log = logging.getLogger(__name__)
 
+_AT_REST = frozenset({Phase.REJECTED, Phase.ROLLED_BACK, Phase.EXPIRED})
 _CREATE_RETRY_SECONDS = 30.0  # an endpoint whose creation was refused
+_PATIENCE_SECONDS = 1.0  # that a pass waits for endpoints that take long
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +55,10 @@ class ControllerOptions:
     tick_seconds: float = 0.25
     loader_silence_seconds: float = 15.0
     keep_seconds: float = 600.0
+    at_once: int = 8  # endpoints that are reconciled at a time
+    deadline_seconds: float = 30.0  # of one reconcile
+    look_again_seconds: float = 10.0  # at an endpoint about which nothing changed
+    overdue_seconds: float = 60.0  # without a reconcile: nobody looks after the endpoint
     auto_endpoints: bool = False
     alias_models: tuple[str, ...] = ()
     ceilings: Ceilings = NO_CEILINGS
@@ -77,7 +91,14 @@ class Controller:
         self._now = now
         self._observer = Observer(options.conditions, index=index, jobs=jobs, now=now)
         self._heartbeats = HeartbeatTracker(options.loader_silence_seconds)
+        self._held = HeldPackages()
         self._create_at: dict[str, float] = {}
+        self._queue = WorkQueue(options.at_once, max(1, options.at_once // 2))
+        self._tasks: dict[asyncio.Task[None], str] = {}
+        self._listed: dict[str, ModelEndpoint] = {}
+        self._notes: Mapping[str, str] = {}
+        self._outcomes: dict[str, _Outcome] = {}
+        self._projected: tuple[ModelEndpoint, ...] | None = None
 
     async def run(
         self,
@@ -105,10 +126,17 @@ class Controller:
                     continue
             for task in beside:
                 task.cancel()
+        for reconcile in self._tasks:
+            reconcile.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._jobs.close()
 
-    async def step(self) -> frozenset[str]:
+    async def step(self, *, patience_seconds: float | None = None) -> frozenset[str]:
         """One pass over all endpoints.
+
+        Args:
+            patience_seconds: endpoints that take longer go on beside the next pass, and those about
+                which nothing changed are left out; None: reconciles every one, and waits for all.
 
         Returns:
             Names of those that could not be reconciled: nobody would roll a candidate of theirs
@@ -121,29 +149,143 @@ class Controller:
         if self._options.auto_endpoints:
             await self._create_missing(endpoints)
         reports = await asyncio.to_thread(self._reports.list)
-        loaders = self._heartbeats.alive(
-            reports, self._now(), disconnected=self._reports.disconnected
+        now = self._now()
+        self._held.take(
+            self._heartbeats.alive(reports, now, disconnected=self._reports.disconnected)
         )
-        notes = alias_refusals(endpoints, self._options.alias_models)
+        self._take(endpoints)
         failed = {key for key, word in self._jobs.states.items() if isinstance(word, Failed)}
-        outcomes = [
-            await self._reconcile(endpoint, loaders, notes.get(endpoint.name, ""))
-            for endpoint in endpoints
-        ]
+        for endpoint in endpoints:
+            if patience_seconds is None or self._has_work(endpoint, now):
+                urgent = is_urgent(endpoint)
+                self._queue.add(endpoint.name, endpoint.tenant, urgent=urgent)
+        await self._work(patience_seconds)
+        self._settle_jobs(failed)
+        self._project()
+        metrics.WAITING.set(self._queue.waiting + len(self._queue.running))
+        return self._endpoints.unreadable | self._unattended(self._now())
+
+    def _take(self, endpoints: tuple[ModelEndpoint, ...]) -> None:
+        """Takes the endpoints that there are now."""
+        listed = {endpoint.name: endpoint for endpoint in endpoints}
+        for gone in self._listed.keys() - listed.keys():
+            self._queue.drop(gone)
+            self._outcomes.pop(gone, None)
+            self._observer.forget(gone)
+        if listed.keys() != self._listed.keys() or any(
+            listed[name] is not known for name, known in self._listed.items()
+        ):
+            self._notes = alias_refusals(endpoints, self._options.alias_models)
+        self._listed = listed
+
+    def _has_work(self, endpoint: ModelEndpoint, now: float) -> bool:
+        """Whether to reconcile an endpoint in this pass."""
+        last = self._outcomes.get(endpoint.name)
+        if last is None or last.seen is None or not last.written:
+            return True
+        if last.seen.endpoint is not endpoint or is_under_way(endpoint.status):
+            return True
+        if now - last.at >= self._options.look_again_seconds or now < last.at:
+            return True
+        if any(key.startswith(COMMAND_PREFIX) for key in endpoint.metadata.annotations):
+            return True
+        return last.options in self._jobs.states or last.seen != self._seen(endpoint)
+
+    def _seen(self, endpoint: ModelEndpoint) -> "_Seen":
+        snapshot, model = self._source.snapshot, endpoint.spec.model
+        return _Seen(
+            endpoint,
+            self._held.revision,
+            snapshot.models.get(model) if snapshot else None,
+            snapshot.versions.get(model) if snapshot else None,
+            self._notes.get(endpoint.name, ""),
+        )
+
+    async def _work(self, patience_seconds: float | None) -> None:
+        """Reconciles what waits, a few at a time, until nothing does or patience ends."""
+        began = time.monotonic()
+        while True:
+            while (name := self._queue.take()) is not None:
+                self._tasks[asyncio.create_task(self._tried(self._listed[name]))] = name
+            if not self._tasks:
+                return
+            left = None
+            if patience_seconds is not None:
+                left = max(0.0, began + patience_seconds - time.monotonic())
+            done, _ = await asyncio.wait(
+                self._tasks, timeout=left, return_when=asyncio.FIRST_COMPLETED
+            )
+            for task in done:
+                self._queue.done(self._tasks.pop(task))
+                task.result()
+            if not done and left is not None:
+                return
+
+    async def _tried(self, endpoint: ModelEndpoint) -> None:
+        """One reconcile within its deadline; what came of it is on record for the pass."""
+        seen, began = self._seen(endpoint), time.monotonic()
+        try:
+            async with asyncio.timeout(self._options.deadline_seconds):
+                outcome = await self._reconcile(endpoint)
+        except (TimeoutError, RegistryError, StoreError, OSError) as error:
+            what = str(error) or f"not within {self._options.deadline_seconds:g} s"
+            log.warning("the endpoint %s could not be reconciled: %s", endpoint.name, what)
+            known = self._outcomes.get(endpoint.name)
+            options = known.options if known else ""  # its conversion goes on
+            outcome = _Outcome(endpoint, options, written=False, attended=False)
+        metrics.RECONCILE_SECONDS.observe(time.monotonic() - began)
+        if endpoint.name in self._listed:
+            changed = outcome.endpoint is not endpoint
+            self._outcomes[endpoint.name] = replace(
+                outcome, at=self._now(), seen=None if changed else seen
+            )
+
+    def _settle_jobs(self, failed: set[str]) -> None:
+        """Ends conversions that nobody wants, and forgets failures that are on record."""
+        outcomes = self._outcomes.values()
+        if len(self._outcomes) < len(self._listed):
+            return  # who has not been reconciled yet may want any
         self._jobs.keep_only(outcome.options for outcome in outcomes if outcome.options)
         # Those that every endpoint has seen, and every one that wants them has on record.
-        for noted in failed - {item.options for item in outcomes if not item.written}:
+        pending = {outcome.options for outcome in outcomes if not outcome.written}
+        waiting = {
+            self._outcomes[name].options for name in self._queue.running if name in self._outcomes
+        }
+        for noted in failed - pending - waiting:
             self._jobs.forget(noted)
-        seen = [outcome.endpoint for outcome in outcomes]
+
+    def _project(self) -> None:
+        """Tells the write-back what MLflow should say, where that is new."""
+        seen = tuple(
+            self._outcomes[name].endpoint if name in self._outcomes else endpoint
+            for name, endpoint in self._listed.items()
+        )
+        known = self._projected
+        if known is not None and len(known) == len(seen) and all(map(is_, known, seen)):
+            return
         metrics.BLOCKED.set(sum(1 for item in seen if _is_blocked(item.status)))
         wanted = projection(seen, self._options.alias_models)
         self._source.follow({item.spec.model for item in seen}, wanted)
-        unattended = {item.endpoint.name for item in outcomes if not item.attended}
-        return self._endpoints.unreadable | unattended
+        self._projected = seen
+
+    def _unattended(self, now: float) -> frozenset[str]:
+        """Endpoints whose last reconcile failed, and rollouts that have long waited for one."""
+        long_ago = now - self._options.overdue_seconds
+        return frozenset(
+            name
+            for name, endpoint in self._listed.items()
+            if not self._is_attended(endpoint, self._outcomes.get(name), long_ago)
+        )
+
+    @staticmethod
+    def _is_attended(endpoint: ModelEndpoint, last: "_Outcome | None", long_ago: float) -> bool:
+        if endpoint.status.rollout is not None and (last is None or last.at < long_ago):
+            return False
+        return last is None or last.attended
 
     async def _safe_pass(self, heartbeat: HeartbeatWriter | None) -> None:
         try:
-            unattended = await self.step()
+            unattended = await self.step(patience_seconds=_PATIENCE_SECONDS)
         except (RegistryError, StoreError, OSError) as error:
             metrics.PASSES.labels("cut short").inc()
             log.warning("a pass was cut short: %s", error)
@@ -174,15 +316,14 @@ class Controller:
 
     # One endpoint
 
-    async def _reconcile(
-        self, endpoint: ModelEndpoint, loaders: tuple[LoaderReport, ...], note: str
-    ) -> "_Outcome":
+    async def _reconcile(self, endpoint: ModelEndpoint) -> "_Outcome":
         """Observe, plan, write, act; a conflict leaves it for later."""
         now, keep = self._now(), self._options.keep_seconds
-        snapshot = self._source.snapshot
+        snapshot, held = self._source.snapshot, self._held
+        note = self._notes.get(endpoint.name, "")
         ceilings = self._options.ceilings
         refused = ceilings.over(endpoint.spec)
-        seen, target = await self._observer.observe(endpoint, snapshot, loaders)
+        seen, target = await self._observer.observe(endpoint, snapshot, held.loaders)
         seen = replace(seen, refused=refused)
         options = target.options if target else ""
         decision = plan(endpoint.spec, endpoint.status, seen, now, keep_seconds=keep)
@@ -191,10 +332,12 @@ class Controller:
         bounded = ceilings.bounded(endpoint.spec)
         planned = endpoint.model_copy(update={"status": status, "spec": bounded})
         routed = frozenset(route.ref for route in endpoint.status.routes)
-        around = surroundings(loaders, target.number if target else None, routed)
-        advanced, held = await self._advanced(planned, around, now)
+        around = held.around(target.number if target else None, routed)
+        advanced, holds = await self._advanced(planned, around, now)
         following = with_generation(endpoint.status, advanced.status)
         written = advanced.model_copy(update={"status": following, "spec": endpoint.spec})
+        if written == endpoint:
+            written = endpoint
         try:
             await self._write(endpoint, written)
         except EndpointConflictError as error:
@@ -204,8 +347,9 @@ class Controller:
             log.warning("the endpoint %s can't be written: %s", endpoint.name, error)
             return _Outcome(endpoint, options, written=False, attended=False)
         if decision.convert is not None:
-            self._jobs.start(decision.convert.options, self._request(endpoint, decision, seen))
-        return _Outcome(written, options, attended=not held)
+            request = self._request(endpoint, decision, seen)
+            self._jobs.start(decision.convert.options, request, endpoint.tenant)
+        return _Outcome(written, options, attended=not holds)
 
     async def _advanced(
         self, planned: ModelEndpoint, around: Surroundings, now: float
@@ -221,7 +365,7 @@ class Controller:
         return advanced, False
 
     async def _write(self, before: ModelEndpoint, after: ModelEndpoint) -> None:
-        if after == before:
+        if after is before:
             return
         await asyncio.to_thread(self._endpoints.put, after)
         _log_transitions(after.name, before.status, after.status)
@@ -245,6 +389,17 @@ class Controller:
 
 
 @dataclass(frozen=True, slots=True)
+class _Seen:
+    """What a reconcile went by: while it is the same, another one changes nothing for now."""
+
+    endpoint: ModelEndpoint = field(compare=False)  # the same object, as sources keep them
+    loaders: int
+    model: RegisteredModel | None
+    versions: tuple[RegisteredVersion, ...] | None
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
 class _Outcome:
     """What one endpoint's pass leaves: the endpoint as it is now, and the conversion it wants."""
 
@@ -252,6 +407,20 @@ class _Outcome:
     options: str
     written: bool = True
     attended: bool = True  # false: nobody would take its candidate back now
+    at: float = 0.0  # unix time, seconds
+    seen: _Seen | None = None  # None: look again at once
+
+
+def is_under_way(status: EndpointStatus) -> bool:
+    """Whether a version is on its way, so that time alone may change something."""
+    candidate = status.candidate
+    return status.rollout is not None or (candidate is not None and candidate.phase not in _AT_REST)
+
+
+def is_urgent(endpoint: ModelEndpoint) -> bool:
+    """Whether callers may wait for it: a rollout goes on, or a person asked for something."""
+    asked = any(key.startswith(COMMAND_PREFIX) for key in endpoint.metadata.annotations)
+    return endpoint.status.rollout is not None or asked
 
 
 def missing_endpoints(

@@ -75,7 +75,11 @@ class Observer:
         target = chosen(endpoint.spec, endpoint.status, seen)
         if target is not None:
             seen = await self._with_package(seen, target, endpoint.status.stable)
-        return self._with_job(seen, target), target
+        return self._with_job(seen, target, endpoint.tenant), target
+
+    def forget(self, endpoint: str) -> None:
+        """Drops what was kept of an endpoint that is gone."""
+        self._numbered.pop(endpoint, None)
 
     async def _with_stable(self, seen: Observed, ref: ModelRef) -> Observed:
         """With what callers of the stable version rely on, as far as it can be known."""
@@ -127,12 +131,12 @@ class Observer:
         self._known[version.options] = (adopted, self._now())
         return adopted
 
-    def _with_job(self, seen: Observed, target: Version | None) -> Observed:
+    def _with_job(self, seen: Observed, target: Version | None, tenant: str) -> Observed:
         """With what the running conversions say about the target."""
         options = target.options if target else ""
         word = self._jobs.states.get(options)
         jobs = {options: word} if isinstance(word, Progress | Failed) else {}
-        return replace(seen, jobs=jobs, busy=self._jobs.busy)
+        return replace(seen, jobs=jobs, busy=not self._jobs.has_room(tenant))
 
     def _versions(
         self, endpoint: ModelEndpoint, snapshot: MlflowSnapshot | None

@@ -1,16 +1,20 @@
-"""Asks the package store with a short timeout, so that a store that hangs holds up no pass.
+"""Asks the package store with a short timeout, so that a store that hangs holds up no endpoint.
 
-While a question hangs, and for a while after a failure, every question fails at once and the store
+Questions of several endpoints are asked at a time, a few of them, in threads that nothing else
+uses. While one hangs, and for a while after a failure, every question fails at once and the store
 is not asked. An answer that comes late is kept for the next time that its question is asked.
 """
 
 import asyncio
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar, cast
 
 from registry.packages.store import StoreUnavailableError
 
 Answer = TypeVar("Answer")
+
+_AT_ONCE = 4
 
 
 class StoreTimeoutGuard:
@@ -22,12 +26,15 @@ class StoreTimeoutGuard:
         self._now = now
         self._seconds = seconds
         self._pause_seconds = pause_seconds
-        self._late: dict[str, asyncio.Task[object]] = {}
+        self._threads = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="package-store")
+        self._room = asyncio.Semaphore(_AT_ONCE)
+        self._late: dict[str, asyncio.Future[object]] = {}
+        self._hanging: set[asyncio.Future[object]] = set()
         self._fault = ""
         self._paused_until = 0.0
 
     @property
-    def late(self) -> Mapping[str, asyncio.Task[object]]:
+    def late(self) -> Mapping[str, asyncio.Future[object]]:
         """Questions that hang, and late answers that nobody has taken yet, by their keys."""
         return self._late
 
@@ -39,23 +46,42 @@ class StoreTimeoutGuard:
         Raises:
             StoreUnavailableError: it failed, or there is no answer yet.
         """
-        task = self._late.get(key)
-        if task is None or not task.done():
-            if self._now() < self._paused_until or any(not it.done() for it in self._late.values()):
-                raise StoreUnavailableError(self._fault)
-            task = self._late[key] = asyncio.create_task(asyncio.to_thread(question))
-            task.add_done_callback(self._note)
-            done, _ = await asyncio.wait({task}, timeout=self._seconds)
-            if not done:
-                self._fault = f"the package store has not answered for {self._seconds:g} s"
-                raise StoreUnavailableError(self._fault)
-        self._late.pop(key, None)
-        return cast("Answer", task.result())
+        asked = self._late.get(key)
+        if asked is None:
+            async with self._room:
+                asked = self._late.get(key) or self._begun(key, question)
+                await self._in_time(asked)
+        elif not asked.done():
+            self._refuse()
+            await self._in_time(asked)
+        if self._late.get(key) is asked:
+            del self._late[key]
+        return cast("Answer", asked.result())
 
-    def _note(self, task: "asyncio.Task[object]") -> None:
+    def _begun(self, key: str, question: Callable[[], object]) -> "asyncio.Future[object]":
+        self._refuse()
+        loop = asyncio.get_running_loop()
+        asked = self._late[key] = loop.run_in_executor(self._threads, question)
+        asked.add_done_callback(self._note)
+        return asked
+
+    def _refuse(self) -> None:
+        """Raises while it is no use to ask."""
+        if self._now() < self._paused_until or self._hanging:
+            raise StoreUnavailableError(self._fault)
+
+    async def _in_time(self, asked: "asyncio.Future[object]") -> None:
+        done, _ = await asyncio.wait({asked}, timeout=self._seconds)
+        if not done:
+            self._hanging.add(asked)
+            self._fault = f"the package store has not answered for {self._seconds:g} s"
+            raise StoreUnavailableError(self._fault)
+
+    def _note(self, asked: "asyncio.Future[object]") -> None:
         """A failure is remembered for all, and is nobody's late answer."""
-        error = None if task.cancelled() else task.exception()
+        self._hanging.discard(asked)
+        error = None if asked.cancelled() else asked.exception()
         if isinstance(error, StoreUnavailableError):
             self._fault = str(error)
             self._paused_until = self._now() + self._pause_seconds
-            self._late = {key: late for key, late in self._late.items() if late is not task}
+            self._late = {key: late for key, late in self._late.items() if late is not asked}

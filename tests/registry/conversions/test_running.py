@@ -99,3 +99,16 @@ async def test_a_launcher_that_breaks_is_a_fault_of_the_environment() -> None:
     assert not word.by_version
     assert "a bug" in word.reason
     assert not jobs.busy
+
+
+async def test_of_one_tenant_half_of_the_conversions_run_and_others_find_room() -> None:
+    launcher, changed = ScriptedLauncher(), asyncio.Event()
+    jobs = ConversionJobs(launcher, most=4, changed=changed)
+    for number in range(4):
+        jobs.start(f"large {number}", request(), "large")
+    assert set(jobs.states) == {"large 0", "large 1"}
+    assert not jobs.has_room("large")
+    assert jobs.has_room("small")
+    jobs.start("small", request(), "small")
+    assert "small" in jobs.states
+    await jobs.close()
