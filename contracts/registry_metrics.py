@@ -33,6 +33,11 @@ SOURCE_ROUND: Final = gauge(
     "When MLflow was last asked for all and told all that it lacked, unix time; 0: never.",
 )
 PASSES: Final = counter("registry_passes", "Passes of the controller's loop.", "outcome")
+WRITES_REFUSED: Final = counter(
+    "registry_writes_refused",
+    "Statuses that could not be written; where the cluster refused one, its rollout ends.",
+    ENDPOINT,
+)
 RECONCILE_SECONDS: Final = histogram(
     "registry_reconcile_seconds",
     "Time of one endpoint's reconcile, from its start to its written status.",

@@ -25,7 +25,7 @@ from contracts.windows import EndpointWindow
 from measures.counting import Counting
 from registry.packages.store import PackageStore, StoreError, StoreUnavailableError
 from registry.reconcile.rollouts import Surroundings
-from rollout import machine, report
+from rollout import machine, report, status_size
 from rollout.context import Judge, Observation
 
 log = logging.getLogger(__name__)
@@ -52,7 +52,10 @@ class Statistics(Protocol):
 class JoinedRollouts:
     """``registry.reconcile.rollouts.Rollouts`` on the machine."""
 
-    def __init__(self, judge: Judge, statistics: Statistics) -> None:
+    def __init__(
+        self, judge: Judge, statistics: Statistics, *, most_bytes: int = status_size.MOST_BYTES
+    ) -> None:
+        self._most_bytes = most_bytes  # of a status
         self._judge = judge
         self._statistics = statistics
 
@@ -69,8 +72,29 @@ class JoinedRollouts:
         spec, before = endpoint.spec.rollout, endpoint.status
         status = machine.advance(spec, before, observed, now, self._judge)
         if status != before:
+            status = self._fitted(endpoint.name, status, now)
             _refuse_unreadable(status)
         return without_answered_commands(endpoint.model_copy(update={"status": status}))
+
+    def withdrawn(self, endpoint: ModelEndpoint, now: float, reason: str) -> ModelEndpoint:
+        """The endpoint with its rollout ended and all callers with stable, as small as can be."""
+        status = status_size.withdrawn(endpoint.status, now, reason)
+        return endpoint.model_copy(update={"status": status})
+
+    def _fitted(self, name: str, status: EndpointStatus, now: float) -> EndpointStatus:
+        """The status in the room that there is for it."""
+        found = status_size.fitted(status, self._most_bytes)
+        if found is None:
+            bytes_ = status_size.size(status)
+            reason = (
+                f"its evidence needs a status of {bytes_} bytes, and {self._most_bytes} are "
+                "stored: compare fewer statistics (spec.rollout.checks.statistics)"
+            )
+            log.warning("%s: the rollout ends: %s", name, reason)
+            return status_size.withdrawn(status, now, reason)
+        if found is not status:
+            log.info("%s: older evidence left the status, to keep it storable", name)
+        return found
 
     def evidence(self, endpoint: ModelEndpoint, state: RolloutState) -> Mapping[str, bytes]:
         """The report for people, and all that it shows as JSON."""

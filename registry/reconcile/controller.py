@@ -38,6 +38,7 @@ from registry.reconcile.rollouts import HeldPackages, Rollouts, Surroundings
 from registry.reconcile.work_queue import WorkQueue
 from registry.stores.endpoints import EndpointStore
 from registry.stores.reports import Reports
+from service.cluster.errors import ApiRefusedError
 
 log = logging.getLogger(__name__)
 
@@ -345,11 +346,33 @@ class Controller:
             return _Outcome(endpoint, options, written=False)
         except (RegistryError, OSError) as error:  # this one must not hold up the others
             log.warning("the endpoint %s can't be written: %s", endpoint.name, error)
-            return _Outcome(endpoint, options, written=False, attended=False)
+            metrics.WRITES_REFUSED.labels(endpoint.name).inc()
+            safe = await self._withdrawn(endpoint, error, now)
+            return _Outcome(safe or endpoint, options, written=False, attended=safe is not None)
         if decision.convert is not None:
             request = self._request(endpoint, decision, seen)
             self._jobs.start(decision.convert.options, request, endpoint.tenant)
         return _Outcome(written, options, attended=not holds)
+
+    async def _withdrawn(
+        self, endpoint: ModelEndpoint, error: Exception, now: float
+    ) -> ModelEndpoint | None:
+        """The endpoint without its rollout, written where the API server refused the whole status.
+
+        Else its candidate would keep its callers, with nobody able to take it back.
+        """
+        if not isinstance(error, ApiRefusedError) or endpoint.status.rollout is None:
+            return None
+        reason = f"its status was refused, so that nobody could have taken it back later: {error}"
+        ended = await asyncio.to_thread(self._rollouts.withdrawn, endpoint, now, reason)
+        status = with_generation(endpoint.status, ended.status)
+        safe = endpoint.model_copy(update={"status": status})
+        try:
+            await self._write(endpoint, safe)
+        except (RegistryError, OSError) as refused:
+            log.warning("%s: its rollout can't be ended either: %s", endpoint.name, refused)
+            return None
+        return safe
 
     async def _advanced(
         self, planned: ModelEndpoint, around: Surroundings, now: float

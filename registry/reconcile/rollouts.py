@@ -36,6 +36,10 @@ class Rollouts(Protocol):
         """The endpoint with its next status, and without the commands that were answered."""
         ...
 
+    def withdrawn(self, endpoint: ModelEndpoint, now: float, reason: str) -> ModelEndpoint:
+        """The endpoint with its rollout ended and all callers with stable, as small as can be."""
+        ...
+
     def evidence(self, endpoint: ModelEndpoint, state: RolloutState) -> Mapping[str, bytes]:
         """Files that show what a rollout's verdict rests on, by their names."""
         ...

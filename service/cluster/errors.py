@@ -43,16 +43,25 @@ class ExpiredError(ApiRefusedError):
     """The revision asked for is too old to be known (410): all must be listed anew."""
 
 
+class TooLargeError(ApiRefusedError):
+    """The object is larger than what is stored of one."""
+
+
 _BY_STATUS: dict[int, type[ApiRefusedError]] = {
     404: MissingError,
     409: ConflictError,
     410: ExpiredError,
+    413: TooLargeError,
 }
+# What etcd and its client say of an object; the API server answers with 500.
+_TOO_LARGE = ("request is too large", "message larger than max")
 _NOT_NOW = frozenset({429, 500, 502, 503, 504})
 
 
 def of_status(status: int, sentence: str) -> KubernetesError:
-    """The error that an HTTP status stands for."""
+    """The error that an HTTP status stands for, or the server's words where it says more."""
+    if any(words in sentence for words in _TOO_LARGE):
+        return TooLargeError(sentence, status)
     if status in _NOT_NOW:
         return ApiUnavailableError(sentence)
     return _BY_STATUS.get(status, ApiRefusedError)(sentence, status)

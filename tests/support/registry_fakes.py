@@ -36,6 +36,7 @@ from registry.loading.triton_client import Overrides, Running
 from registry.mlflow.model_registry import RegisteredModel, RegisteredVersion
 from registry.packages.store import StoreUnavailableError, digest
 from registry.reconcile.rollouts import Surroundings
+from rollout import status_size
 
 Progressing = Callable[[Progress], None]
 
@@ -355,6 +356,10 @@ class ScriptedRollouts:
         metadata = endpoint.metadata.model_copy(update={"annotations": kept})
         status = self.next_status(endpoint.status)
         return endpoint.model_copy(update={"metadata": metadata, "status": status})
+
+    def withdrawn(self, endpoint: ModelEndpoint, now: float, reason: str) -> ModelEndpoint:
+        status = status_size.withdrawn(endpoint.status, now, reason)
+        return endpoint.model_copy(update={"status": status})
 
     def evidence(self, endpoint: ModelEndpoint, state: RolloutState) -> Mapping[str, bytes]:
         return {

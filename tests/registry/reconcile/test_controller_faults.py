@@ -5,13 +5,15 @@ from pathlib import Path
 
 import pytest
 from controller_harness import ControllerHarness
-from registry_fakes import MemoryEndpoints, candidate_of, endpoint
+from registry_fakes import MemoryEndpoints, candidate_of, endpoint, ref
 
-from contracts.endpoint import EndpointSpec, EndpointStatus, ModelEndpoint, Phase
+from contracts.endpoint import Arm, EndpointSpec, EndpointStatus, ModelEndpoint, Phase, Route
+from contracts.rollout import RolloutState
 from registry.conversions.messages import Failed, Published
 from registry.errors import EndpointConflictError, EndpointUnreadableError
 from registry.reconcile.heartbeats import HeartbeatWriter
 from registry.stores.heartbeats import FileHeartbeats
+from service.cluster.errors import ApiUnavailableError, TooLargeError
 
 
 class RefusingEndpoints(MemoryEndpoints):
@@ -192,3 +194,45 @@ async def test_heartbeats_are_written_only_while_passes_are_whole(
             await asyncio.sleep(0.01)
         stop.set()
         await running
+
+
+@pytest.mark.parametrize("is_too_large", [True, False])
+async def test_a_candidates_callers_go_back_where_its_status_is_refused(
+    harness: ControllerHarness, *, is_too_large: bool
+) -> None:
+    old, new = ref("1"), ref("2", "b")
+    error: OSError = TooLargeError("etcdserver: request is too large", 500)
+    if not is_too_large:
+        error = ApiUnavailableError("it does not answer")
+    state = RolloutState(id="r", candidate=new, stable=old, began=0, step_began=0)
+    canary = (Route(arm=Arm.STABLE, ref=old, weight=50), Route(arm=Arm.CANARY, ref=new, weight=50))
+    status = EndpointStatus(routes=canary, packages=(old, new), rollout=state)
+    harness.endpoints = refusing = RefusingRollouts(endpoint(status), error=error)
+    harness.rollouts.next_status = lambda status: status.model_copy(
+        update={"rollout": state.model_copy(update={"evidence": {"much": "of it"}})}
+    )
+    harness.start()
+    unattended = await harness.controller.step()
+    (found,) = refusing.list()
+    if is_too_large:
+        assert found.status.routes == (Route.all_callers(old),)
+        assert found.status.generation == status.generation + 1
+        assert "too large" in found.status.history[-1].reason
+        assert unattended == frozenset()
+    else:  # nothing is known to be wrong with the rollout, and gateways withhold it in time
+        assert found.status.routes == canary
+        assert unattended == {"e"}
+
+
+class RefusingRollouts(MemoryEndpoints):
+    """Will not write a status with evidence."""
+
+    def __init__(self, *endpoints: ModelEndpoint, error: Exception) -> None:
+        self.error = error
+        super().__init__(*endpoints)
+
+    def put(self, endpoint: ModelEndpoint) -> ModelEndpoint:
+        state = endpoint.status.rollout
+        if state is not None and state.evidence:
+            raise self.error
+        return super().put(endpoint)

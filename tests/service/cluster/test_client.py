@@ -18,6 +18,7 @@ from service.cluster.errors import (
     ConflictError,
     ExpiredError,
     MissingError,
+    TooLargeError,
     UnreadableEventError,
 )
 
@@ -156,3 +157,11 @@ def test_what_is_written_arrives_as_it_was_said(fake: Fake) -> None:
     assert client.get(LEASES, "l")["spec"] == lease["spec"]
     client.merge(LEASES, "l", {"spec": {"newer": None}})
     assert client.get(LEASES, "l")["spec"] == {"renewTime": "1970-01-01T00:00:01.000000Z"}
+
+
+def test_an_object_that_etcd_finds_too_large_is_refused_and_not_only_unanswered(
+    fake: Fake,
+) -> None:
+    fake.refuse(f"GET {LEASES.path}/l", 500, "etcdserver: request is too large")
+    with pytest.raises(TooLargeError):
+        fake.client().get(LEASES, "l")
