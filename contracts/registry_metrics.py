@@ -32,6 +32,7 @@ SOURCE_ROUND: Final = gauge(
     "registry_source_round_timestamp_seconds",
     "When MLflow was last asked for all and told all that it lacked, unix time; 0: never.",
 )
+SOURCE_MODELS: Final = gauge("registry_source_models", "Registered models that MLflow lists.")
 PASSES: Final = counter("registry_passes", "Passes of the controller's loop.", "outcome")
 WRITES_REFUSED: Final = counter(
     "registry_writes_refused",

@@ -146,6 +146,10 @@ class SimulatedRegistry:
         await self._answered()
         return tuple(RegisteredModel(name=name, changed=1) for name in self._versions)
 
+    async def changed_models(self, since: int) -> tuple[RegisteredModel, ...]:
+        """See ``ModelRegistry``."""
+        return tuple(model for model in await self.models() if model.changed >= since)
+
     async def versions(self, model: str) -> tuple[RegisteredVersion, ...]:
         """See ``ModelRegistry``."""
         await self._answered()

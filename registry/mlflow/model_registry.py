@@ -5,6 +5,7 @@ What it can't reach is ``SourceUnavailableError``, never an empty registry.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -14,9 +15,10 @@ from registry.mlflow.client import MlflowServer
 if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities.model_registry import ModelVersion
+    from mlflow.entities.model_registry import RegisteredModel as RegisteredModelEntity
+    from mlflow.store.entities.paged_list import PagedList
 
-_PAGE = 200
-_MOST_PAGES = 50
+PAGE = 200  # models or versions that are asked for at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,14 @@ class ModelRegistry(Protocol):
         """Every registered model."""
         ...
 
+    async def changed_models(self, since: int) -> tuple[RegisteredModel, ...]:
+        """Models that changed at ``since`` (as ``RegisteredModel.changed``) or later.
+
+        New and removed versions change a model; aliases and removed models are seen in ``models``
+        alone. Raises ``SourceRefusedError`` too, where the registry can't say it.
+        """
+        ...
+
     async def versions(self, model: str) -> tuple[RegisteredVersion, ...]:
         """A model's versions whose registration has ended well, newest first."""
         ...
@@ -108,17 +118,22 @@ class MlflowRegistry:
         """Every registered model; prompts are none."""
         found = await self._all(
             lambda token: (
-                lambda client: client.search_registered_models(max_results=_PAGE, page_token=token)
+                lambda client: client.search_registered_models(max_results=PAGE, page_token=token)
             )
         )
-        return tuple(
-            RegisteredModel(
-                name=item.name,
-                changed=int(item.last_updated_timestamp or 0),
-                aliases={alias: str(version) for alias, version in item.aliases.items()},
-            )
-            for item in found
-        )
+        return tuple(map(_model, found))
+
+    async def changed_models(self, since: int) -> tuple[RegisteredModel, ...]:
+        """The models that changed last; see the Protocol."""
+        found: list[RegisteredModel] = []
+        token: str | None = None
+        while True:
+            search = partial(_newest_models, token)
+            page = await self._server.ask_in_time(search)
+            found.extend(map(_model, page))
+            token = page.token
+            if not token or found[-1].changed < since:
+                return tuple(model for model in found if model.changed >= since)
 
     async def versions(self, model: str) -> tuple[RegisteredVersion, ...]:
         """A model's versions, newest first; see the Protocol."""
@@ -126,7 +141,7 @@ class MlflowRegistry:
         found = await self._all(
             lambda token: (
                 lambda client: client.search_model_versions(
-                    f"name={quote}{model}{quote}", max_results=_PAGE, page_token=token
+                    f"name={quote}{model}{quote}", max_results=PAGE, page_token=token
                 )
             )
         )
@@ -155,10 +170,10 @@ class MlflowRegistry:
     async def _all(
         self, page: Callable[[str | None], Callable[["MlflowClient"], Any]]
     ) -> list[Any]:
-        """All pages; none where MLflow does not know what was asked for."""
+        """All pages, however many; none where MLflow does not know what was asked for."""
         found: list[Any] = []
         token: str | None = None
-        for _ in range(_MOST_PAGES):
+        while True:
             try:
                 answer = await self._server.ask_in_time(page(token))
             except SourceRefusedError as error:
@@ -170,6 +185,19 @@ class MlflowRegistry:
             if not token:
                 break
         return found
+
+
+def _newest_models(token: str | None, client: "MlflowClient") -> "PagedList[RegisteredModelEntity]":
+    newest = ["last_updated_timestamp DESC"]
+    return client.search_registered_models(max_results=PAGE, order_by=newest, page_token=token)
+
+
+def _model(item: "RegisteredModelEntity") -> RegisteredModel:
+    return RegisteredModel(
+        name=item.name,
+        changed=int(item.last_updated_timestamp or 0),
+        aliases={alias: str(version) for alias, version in item.aliases.items()},
+    )
 
 
 def _version(item: "ModelVersion") -> RegisteredVersion:

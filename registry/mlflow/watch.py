@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from registry import metrics
-from registry.errors import SourceUnavailableError
+from registry.errors import SourceRefusedError, SourceUnavailableError
 from registry.mlflow.model_registry import (
+    PAGE,
     MlflowSnapshot,
     ModelRegistry,
     RegisteredModel,
@@ -57,11 +58,14 @@ class SourceWatch:
         self._followed: frozenset[str] = frozenset()
         self._wanted = Projection()
         self._readings: dict[str, _Reading] = {}
+        self._models: dict[str, RegisteredModel] = {}
+        self._list_at = 0.0  # all models, by our clock
         self._answers = True
         self.snapshot: MlflowSnapshot | None = None
 
     def wake(self) -> None:
-        """Asks at once: something may have changed."""
+        """Asks at once, and for all models: something may have changed."""
+        self._list_at = 0.0
         self._woken.set()
 
     def follow(self, models: Iterable[str], wanted: Projection) -> None:
@@ -103,7 +107,7 @@ class SourceWatch:
         Raises:
             SourceUnavailableError: MLflow does not answer, or not for some model.
         """
-        models = {model.name: model for model in await self._source.models()}
+        models = self._models = await self._known_models()
         followed = sorted(self._followed & models.keys())
         self._readings = {name: it for name, it in self._readings.items() if name in followed}
         failure: SourceUnavailableError | None = None
@@ -120,6 +124,26 @@ class SourceWatch:
             self._readings[name] = replace(self._readings[name], versions=written)
         if failure is not None:
             raise failure
+
+    async def _known_models(self) -> dict[str, RegisteredModel]:
+        """All models: listed, or as they were listed and with those that changed since.
+
+        A list of many pages is asked for in so many rounds once, so that MLflow answers about two
+        pages a round however many models it has. Up to one page, every round asks for all.
+        """
+        now = self._clock()
+        if self._models and now < self._list_at:
+            newest = max(model.changed for model in self._models.values())
+            try:
+                changed = await self._source.changed_models(newest)
+            except SourceRefusedError as error:
+                log.info("all models are listed instead: %s", error)
+            else:
+                return self._models | {model.name: model for model in changed}
+        models = {model.name: model for model in await self._source.models()}
+        self._list_at = now + self._poll_seconds * (len(models) // PAGE)
+        metrics.SOURCE_MODELS.set(len(models))
+        return models
 
     async def _read(self, model: RegisteredModel) -> None:
         """Reads a model's versions where they may be others than those that were read last."""

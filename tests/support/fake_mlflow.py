@@ -119,7 +119,10 @@ class FakeMlflow:
             return None
 
     def _search_models(self, asked: Json) -> Json:
-        return _page("registered_models", list(self.models.values()), asked)
+        found = list(self.models.values())
+        if asked.get("order_by") == "last_updated_timestamp DESC":
+            found.sort(key=lambda model: -int(model["last_updated_timestamp"]))
+        return _page("registered_models", found, asked)
 
     def _create_model(self, asked: Json) -> Json:
         name = asked["name"]

@@ -279,6 +279,7 @@ class FakeRegistry:
         self.listed: dict[str, tuple[RegisteredVersion, ...]] = {}
         self.aliases: dict[str, dict[str, str]] = {}
         self.asked: list[str] = []
+        self.models_asked: list[str] = []  # "all" or "changed"
         self.told: list[tuple[str, str, str]] = []
         self.refuses: set[str] = set()  # tags and aliases that it will not write
         self.hangs: set[str] = set()  # models whose versions it does not answer
@@ -292,6 +293,15 @@ class FakeRegistry:
 
     async def models(self) -> tuple[RegisteredModel, ...]:
         self._reach()
+        self.models_asked.append("all")
+        return self._models()
+
+    async def changed_models(self, since: int) -> tuple[RegisteredModel, ...]:
+        self._reach("changed models")
+        self.models_asked.append("changed")
+        return tuple(model for model in self._models() if model.changed >= since)
+
+    def _models(self) -> tuple[RegisteredModel, ...]:
         return tuple(
             RegisteredModel(name, self._changed, self.aliases.get(name, {})) for name in self.listed
         )

@@ -74,6 +74,35 @@ async def test_a_tag_and_an_alias_are_set_and_seen(server: MlflowServer) -> None
     assert first.tags == {"headrace.e.verdict": "Promoted"}
 
 
+async def test_a_registry_of_more_models_than_fit_into_fifty_pages_is_read_whole(
+    fake: FakeMlflow,
+) -> None:
+    for number in range(10_001):
+        name = f"m-{number}"
+        fake.models[name] = {"name": name, "last_updated_timestamp": number}
+    assert len(await registry(fake).models()) == 10_001
+    fake.asked.clear()
+    changed = await registry(fake).changed_models(9_900)
+    assert {model.changed for model in changed} == set(range(9_900, 10_001))
+    assert len(fake.asked) == 1
+
+
+async def test_what_changed_is_told_by_the_time_of_the_change(server: MlflowServer) -> None:
+    before, _ = registered(server)
+    name, run_id = registered(server)
+    source = MlflowRegistry(server)
+    known = {model.name: model.changed for model in await source.models()}
+
+    def register(client: Any) -> None:
+        run = client.get_run(run_id)
+        client.create_model_version(name, f"{run.info.artifact_uri}/m", run_id)
+
+    server.ask(register)
+    changed = {model.name for model in await source.changed_models(known[name] + 1)}
+    assert name in changed
+    assert before not in changed
+
+
 async def test_a_new_version_changes_the_model(server: MlflowServer) -> None:
     name, run_id = registered(server)
     source = MlflowRegistry(server)

@@ -6,6 +6,7 @@ import pytest
 from registry_fakes import FakeRegistry, MemoryArtifacts
 
 from registry.errors import SourceUnavailableError
+from registry.mlflow.model_registry import PAGE
 from registry.mlflow.projection import EvidenceOf, Projection, VersionTags
 from registry.mlflow.watch import SourceWatch
 from registry.mlflow.write_back import WriteBack
@@ -168,3 +169,35 @@ async def test_a_verdict_is_told_while_another_model_can_not_be_read(
     for _ in range(2):
         await harness.failing_round()
     assert harness.registry.told == [("1", "verdict", "Rejected"), ("1", "reason", "pickle")]
+
+
+async def test_of_many_models_each_round_asks_for_those_that_changed_and_all_come_in_time(
+    harness: SourceWatchHarness,
+) -> None:
+    for number in range(3 * PAGE):
+        harness.registry.register(f"other-{number}", "1")
+    await harness.watch.round()
+    harness.registry.models_asked.clear()
+    harness.registry.aliases["m"] = {"champion": "1"}
+    harness.registry.register("m", "2")
+    await harness.watch.round()
+    assert harness.numbers() == ["2", "1"]
+    assert harness.registry.models_asked == ["changed"]
+    harness.time += 3 * 60.0  # a poll for each page
+    await harness.watch.round()
+    assert harness.registry.models_asked == ["changed", "all"]
+    harness.watch.wake()  # a webhook tells of an alias
+    await harness.watch.round()
+    assert harness.registry.models_asked == ["changed", "all", "all"]
+
+
+async def test_a_registry_that_can_not_say_what_changed_is_listed(
+    harness: SourceWatchHarness,
+) -> None:
+    for number in range(2 * PAGE):
+        harness.registry.register(f"other-{number}", "1")
+    harness.registry.refuses = {"changed models"}
+    await harness.watch.round()
+    harness.registry.register("m", "2")
+    await harness.watch.round()
+    assert harness.numbers() == ["2", "1"]
