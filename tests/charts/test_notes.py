@@ -32,8 +32,9 @@ def with_notes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return chart
 
 
-def notes(chart: Path, case: str) -> str:
-    for manifest in yaml.load_all(rendered(case, chart=chart), Loader=yaml.CSafeLoader):
+def notes(chart: Path, case: str, *apis: str) -> str:
+    text = rendered(case, chart=chart, apis=apis)
+    for manifest in yaml.load_all(text, Loader=yaml.CSafeLoader):
         if manifest and manifest["metadata"]["name"] == "notes":
             return str(manifest["data"]["text"])
     raise AssertionError("no notes")
@@ -78,3 +79,16 @@ def test_where_no_endpoint_is_made_they_show_how(with_notes: Path) -> None:
     assert ModelEndpoint.model_validate(made).spec.model == "sentiment-classifier"
     assert "https://localhost:8080" in own
     assert 'authorization: Bearer $KEY"' in own
+
+
+def test_on_openshift_they_say_how_to_leave_users_to_the_cluster(with_notes: Path) -> None:
+    openshift = "security.openshift.io/v1"
+    sentence = "set podSecurityContext.runAsUser"
+    assert sentence in notes(with_notes, "defaults", openshift)
+    assert sentence not in notes(with_notes, "defaults")
+    assert sentence not in notes(with_notes, "platform", openshift)
+
+
+def test_they_name_the_address_of_a_published_page(with_notes: Path) -> None:
+    assert "https://ui.example.com/ui" in notes(with_notes, "platform")
+    assert "after a login" not in notes(with_notes, "defaults")
