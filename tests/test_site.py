@@ -1,0 +1,169 @@
+"""The site: its reference has all that the code has, and its pages are where links say."""
+
+import importlib.util
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from contracts import gateway_metrics, metrics, registry_metrics
+from contracts.metrics import Metric
+from headrace import errors
+
+ROOT = Path(__file__).parent.parent
+
+
+def tool(name: str) -> Any:
+    """A module of ``docs/tools``, which no package holds."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / "tools" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+hooks, reference = tool("hooks"), tool("reference")
+
+
+@pytest.fixture(scope="module")
+def made() -> dict[str, str]:
+    pages: dict[str, str] = reference.pages()
+    return pages
+
+
+def test_every_command_and_option_is_on_its_page(made: dict[str, str]) -> None:
+    import typer
+
+    from headrace.cli import app
+
+    page = made["cli.md"]
+    found = list(reference.commands(typer.main.get_command(app)))
+    assert {name for name, _ in found} >= {"headrace up", "headrace rollout status"}
+    for name, command in found:
+        assert f"\n## {name}\n" in page
+        for parameter in command.params:
+            if parameter.param_type_name == "option" and not parameter.hidden:
+                assert f"`{parameter.opts[0]}`" in page, name
+
+
+def test_every_exit_status_is_on_its_page(made: dict[str, str]) -> None:
+    statuses = {
+        value.exit_status
+        for value in vars(errors).values()
+        if isinstance(value, type) and issubclass(value, errors.HeadraceError)
+    }
+    assert len(statuses) > 5
+    assert [each for each in statuses if f"| `{each}` |" not in made["exit-codes.md"]] == []
+
+
+def test_every_metric_is_on_its_page_once(made: dict[str, str]) -> None:
+    names = {
+        value.name
+        for module in (metrics, gateway_metrics, registry_metrics)
+        for value in vars(module).values()
+        if isinstance(value, Metric)
+    }
+    page = made["metrics.md"]
+    assert len(names) > 50
+    assert [name for name in names if page.count(f"| `{name}` |") != 1] == []
+
+
+def test_every_field_of_an_endpoint_is_on_its_page(made: dict[str, str]) -> None:
+    page = made["modelendpoint.md"]
+    for field in (
+        "metadata.name", "spec.model", "spec.version.pin", "spec.rollout.steps[].weight",
+        "spec.rollout.checks.latency.fail.relative", "status.routes[].ref.package",
+    ):  # fmt: skip
+        assert f"| `{field}` |" in page, field
+
+
+def test_every_record_of_an_event_is_on_its_page(made: dict[str, str]) -> None:
+    assert {"TextRecord", "PredictionEvent", "EventBatch"} <= {
+        each.__name__ for each in reference.structs()
+    }
+    assert "| `request_id` |" in made["events.md"]
+    assert "- `RolledBack`" in made["events.md"]
+
+
+def test_a_table_of_the_reference_has_as_many_cells_in_each_row(made: dict[str, str]) -> None:
+    for name, page in made.items():
+        for table in re.findall(r"(?:^\|.*\n)+", page, re.MULTILINE):
+            widths = {len(re.findall(r"(?<!\\)\|", line)) for line in table.splitlines()}
+            assert len(widths) == 1, (name, table[:200])
+
+
+def nav() -> list[str]:
+    class Loader(yaml.SafeLoader):
+        """Leaves Python's own tags alone."""
+
+    Loader.add_multi_constructor("tag:yaml.org,2002:python/", lambda *_: None)
+    whole = yaml.load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"), Loader)
+
+    def walk(node: Any) -> list[str]:
+        if isinstance(node, str):
+            return [node]
+        inner = node.values() if isinstance(node, dict) else node
+        return [page for each in inner for page in walk(each)]
+
+    return walk(whole["nav"])
+
+
+def test_the_navigation_names_each_page_once_and_the_whole_reference() -> None:
+    named = nav()
+    assert len(named) == len(set(named))
+    generated = {f"reference/{name}" for name in reference.pages()}
+    assert generated <= set(named)
+    assert [name for name in set(named) - generated if not (ROOT / "docs" / name).is_file()] == []
+
+
+@pytest.mark.parametrize(
+    ("page", "link", "path"),
+    [
+        ("docs/install.md", "values.md", "docs/values.md"),
+        ("docs/migrate/tei.md", "../clients.md", "docs/clients.md"),
+        ("docs/start.md", "../README.md", "README.md"),
+        ("README.md", "examples/rollouts", "examples/rollouts/README.md"),
+        ("docs/install.md", "https://example.com/a.md", None),
+        ("docs/install.md", "nothing.md", None),
+    ],
+)
+def test_a_link_means_a_file_of_the_repository(page: str, link: str, path: str | None) -> None:
+    assert hooks.target(page, link) == path
+
+
+def test_links_are_put_right_and_code_is_left_alone() -> None:
+    text = "[a](../README.md#x) [b](values.md)\n```\n[c](../README.md)\n```\n"
+    assert hooks.rewritten(text, "docs/migrate/../install.md") == (
+        "[a](repository/README.md#x) [b](values.md)\n```\n[c](../README.md)\n```\n"
+    )
+    assert hooks.rewritten("[a](docs/install.md)", "README.md") == "[a](../install.md)"
+
+
+def test_what_pages_link_to_is_followed_through_linked_pages() -> None:
+    assert "README.md" in hooks.linked(["docs/start.md"])
+    assert "CHANGELOG.md" in hooks.linked(["docs/start.md"])  # which the README links to
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        ("text\n- a\n- b", "text\n\n- a\n- b"),
+        ("- a\n  more\n\n  again", "- a\n    more\n\n    again"),
+        ("1. a\n\n   | t |\n", "1. a\n\n    | t |\n"),
+        ("- a\n\n  ```\n  - b\n  ```", "- a\n\n    ```\n    - b\n    ```"),
+        ("```\ntext\n- a\n```", "```\ntext\n- a\n```"),
+        ("- a\n\ntext\n\n    code", "- a\n\ntext\n\n    code"),
+    ],
+)
+def test_lists_get_the_spaces_that_the_sites_markdown_wants(given: str, wanted: str) -> None:
+    assert hooks.respaced(given) == wanted
+
+
+@pytest.mark.parametrize("word", ["A/B", "session affinity", "control", "bake", "canary"])
+def test_the_glossary_has_the_fields_words(word: str) -> None:
+    glossary = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| ([^|]+) \|", glossary, re.MULTILINE)
+    assert any(re.search(rf"(?<!\w){word}(?!\w)", row) for row in rows)

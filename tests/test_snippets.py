@@ -1,0 +1,171 @@
+"""Every snippet of the documents is run by a test, or says why not.
+
+A comment stands in the line before the fence of each snippet of a shell or of Python:
+
+- ``<!-- run by tests/test_snippets.py -->``: it is run here, as it stands, in a folder of the
+  page's own that has ``examples`` and ``charts`` of the repository;
+- ``<!-- run by tests/FILE.py -->``: a test there takes it from the page;
+- ``<!-- not run: REASON -->``.
+
+``<!-- file: NAME -->`` puts a snippet into that folder, for those below it. Endpoints in YAML need
+no comment: all of them are read as ``headrace apply`` reads them.
+"""
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import yaml
+
+from headrace.endpoints import document
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted(
+    path
+    for pattern in ("*.md", "docs/**/*.md", "examples/*/*.md", "charts/*/*.md")
+    for path in ROOT.glob(pattern)
+)
+HERE = "tests/test_snippets.py"
+RUNNABLE = ("", "sh", "bash", "console", "python")
+OTHER = ("yaml", "json", "toml", "text", "diff")
+_FENCE = re.compile(r"^( *)(```+)([^\n`]*)\n(.*?\n)?\1\2 *$", re.DOTALL | re.MULTILINE)
+_COMMENT = re.compile(r"<!-- (run by|not run:|file:) (.+) -->")
+
+
+@dataclass(frozen=True)
+class Snippet:
+    """A fenced part of a page.
+
+    Attributes:
+        page: path in the repository.
+        line: of the fence, from 1.
+        kind: of the comment before it: ``run by``, ``not run:``, ``file:`` or nothing.
+        said: what follows in the comment.
+    """
+
+    page: str
+    line: int
+    language: str
+    text: str
+    kind: str
+    said: str
+
+    def __str__(self) -> str:
+        return f"{self.page}:{self.line}"
+
+
+def snippets(page: str, content: str) -> list[Snippet]:
+    """The snippets of a page, in their order."""
+    found = []
+    for fence in _FENCE.finditer(content):
+        above = content[: fence.start()].rstrip("\n").rpartition("\n")[2]
+        comment = _COMMENT.fullmatch(above.strip())
+        indent = len(fence[1])
+        lines = [line[indent:] for line in (fence[4] or "").splitlines()]
+        found.append(
+            Snippet(
+                page=page,
+                line=content.count("\n", 0, fence.start()) + 1,
+                language=fence[3].strip(),
+                text="".join(f"{line}\n" for line in lines),
+                kind=comment[1] if comment else "",
+                said=comment[2] if comment else "",
+            )
+        )
+    return found
+
+
+def of(path: Path) -> list[Snippet]:
+    """The snippets of a file of the repository."""
+    return snippets(path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8"))
+
+
+def everywhere() -> list[Snippet]:
+    """The snippets of all documents."""
+    return [snippet for path in PAGES for snippet in of(path)]
+
+
+def runs_here(path: Path) -> bool:
+    return any((each.kind, each.said) == ("run by", HERE) for each in of(path))
+
+
+def test_every_snippet_is_run_or_says_why_not() -> None:
+    silent = [
+        str(each)
+        for each in everywhere()
+        if each.language in RUNNABLE and each.kind not in {"run by", "not run:"}
+    ]
+    assert silent == [], "see tests/test_snippets.py for what to write above a snippet"
+
+
+def test_every_snippet_has_a_known_language() -> None:
+    known = {*RUNNABLE, *OTHER}
+    assert [(str(each), each.language) for each in everywhere() if each.language not in known] == []
+
+
+def test_a_test_that_is_said_to_run_a_snippet_names_its_page() -> None:
+    for each in everywhere():
+        if each.kind == "run by" and each.said != HERE:
+            assert each.page in (ROOT / each.said).read_text(encoding="utf-8"), each
+
+
+def test_tests_and_folders_that_reasons_name_exist() -> None:
+    for each in everywhere():
+        if each.kind == "not run:":
+            named = re.findall(r"\b(?:tests|examples|gateway|\.ci)/[\w/.-]*\w", each.said)
+            assert [name for name in named if not (ROOT / name).exists()] == [], each
+
+
+def test_endpoints_in_documents_can_be_applied() -> None:
+    read = 0
+    for each in everywhere():
+        if each.language == "yaml" and "kind: ModelEndpoint" in each.text:
+            text = re.sub(r"^# yaml-language-server.*\n", "", each.text)
+            assert document.read(text, str(each))
+            read += 1
+    assert read > 5
+
+
+def test_other_yaml_in_documents_is_yaml() -> None:
+    for each in everywhere():
+        if each.language == "yaml":
+            list(yaml.safe_load_all(each.text))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "path", [path for path in PAGES if runs_here(path)], ids=lambda path: path.stem
+)
+def test_snippets_run_as_they_stand(path: Path, tmp_path: Path) -> None:
+    for name in ("examples", "charts"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    programs = str(Path(sys.executable).parent)
+    environment = {
+        **os.environ,
+        "PATH": f"{programs}:{os.environ['PATH']}",
+        "HOME": str(tmp_path),
+        "HEADRACE_HOME": str(tmp_path / "home"),
+    }
+    for each in of(path):
+        if each.kind == "file:":
+            (tmp_path / each.said).write_text(each.text, encoding="utf-8")
+        elif (each.kind, each.said) == ("run by", HERE):
+            done = subprocess.run(
+                ["bash", "-euo", "pipefail", "-c", each.text],
+                cwd=tmp_path, env=environment, capture_output=True, text=True, check=False,
+                timeout=300,
+            )  # fmt: skip
+            assert done.returncode == 0, f"{each}\n{done.stdout}\n{done.stderr}"
+    for made in tmp_path.glob("endpoint.yaml"):
+        assert document.read(made.read_text(encoding="utf-8"), made.name)
+
+
+def test_a_snippet_is_found_with_its_comment_and_without_its_indentation() -> None:
+    page = "1. Do\n\n   <!-- not run: why -->\n   ```sh\n   a\n     b\n   ```\n\n```text\n```\n"
+    first, second = snippets("page.md", page)
+    assert (first.kind, first.said, first.text, first.line) == ("not run:", "why", "a\n  b\n", 4)
+    assert (second.kind, second.language, second.text) == ("", "text", "")
