@@ -91,7 +91,7 @@ class Call(msgspec.Struct, frozen=True, eq=False):
     ``code_task`` are what an installed hook and the version's code have left for ``postprocess``.
     ``unk_words``: its event lists words that are unknown to the tokeniser. ``truncate`` and
     ``prompt_name``: as in ``Query``. ``sampling``: how a text is written after the one that was
-    sent; None where none is.
+    sent; None where none is. ``part``: of a request that is answered in several calls, which one.
     """
 
     endpoint: str
@@ -113,6 +113,7 @@ class Call(msgspec.Struct, frozen=True, eq=False):
     truncate: bool = True
     prompt_name: str | None = None
     sampling: Sampling | None = None
+    part: int = 0
 
     def characters(self) -> int:
         """Characters of all texts, second ones included."""

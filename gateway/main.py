@@ -52,6 +52,7 @@ from gateway.inference.own_code import ModelCodes, OwnCode
 from gateway.inference.pipeline import Pipeline
 from gateway.inference.receipts import ReceiptKeyError, Receipts, read_keys
 from gateway.inference.serving import ServedEndpoints, Serving
+from gateway.inference.tokens import Tokenisers
 from gateway.mirroring.pair_stream import open_pairs
 from gateway.mirroring.shadow import Shadows
 from gateway.packages import StorePackages
@@ -165,7 +166,13 @@ class Gateway:
         callers = CallerHashes(b"" if receipts is None else receipts.secret(b"callers"))
         generation = Generation(self._pipeline)
         front = Front(
-            self._endpoints, admission, self._pipeline, self._metrics, callers, generation
+            self._endpoints,
+            admission,
+            self._pipeline,
+            self._metrics,
+            callers,
+            generation,
+            Tokenisers(self._endpoints, admission, self._pipeline.encoding),
         )
         limits = HttpLimits(
             max_body_bytes=settings.max_body_bytes,

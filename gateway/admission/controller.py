@@ -301,11 +301,14 @@ class AdmissionController:
     def check_body(self, call: Call, limits: Limits, now: float) -> None:
         """Refuses a request over its caller's rate limit, or with too many texts.
 
+        A request that is answered in several calls counts once.
+
         Raises:
             GatewayError: see the second row of the table.
         """
         self._check_open()
-        self._rates.check(call.caller, call.endpoint, limits.requests_per_second_per_key, now)
+        if call.part == 0:
+            self._rates.check(call.caller, call.endpoint, limits.requests_per_second_per_key, now)
         if len(call.texts) > limits.max_texts_per_request:
             raise TooLargeError(
                 f"The request has {len(call.texts)} texts; this endpoint takes "

@@ -20,6 +20,7 @@ from gateway.dialects.described import prediction_operation
 from gateway.dialects.front import Front, endpoint_in, endpoint_of, require_kind, version_headers
 from gateway.errors import GatewayError, InvalidInputError, internal_error
 from gateway.http.body import BodyReader
+from gateway.http.error_replies import ErrorForm
 from gateway.http.messages import Reply, Request, StreamReply, decode, encode
 from gateway.http.router import Route
 from gateway.inference.generation import Text
@@ -139,6 +140,7 @@ class Completions:
                 self.completions,
                 "openai",
                 _COMPLETE,
+                ErrorForm.OPENAI,
                 predicts=True,
                 endpoint_in=endpoint_in,
             )

@@ -5,12 +5,13 @@ A dialect asks ``Front.admission`` whether a request comes in, parses its body t
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Protocol
 
 import msgspec
 
 from contracts.endpoint import Arm
+from contracts.model import ModelRef
 from gateway.admission.controller import AdmissionController
 from gateway.calls import (
     Answer,
@@ -22,12 +23,19 @@ from gateway.calls import (
     Query,
     Sampling,
 )
-from gateway.errors import InvalidInputError, TooLargeError, UnsupportedError
+from gateway.errors import (
+    RETRY_AFTER_SECONDS,
+    InvalidInputError,
+    ModelUnavailableError,
+    TooLargeError,
+    UnsupportedError,
+)
 from gateway.http.messages import decode
 from gateway.inference.generation import Generation, Text
 from gateway.request_context import RequestContext
 from preprocess.errors import ParameterError
 from preprocess.tasks import HEADS, Head, SecondText
+from preprocess.tokens import Token
 
 
 class RequestMetrics(Protocol):
@@ -42,6 +50,20 @@ class RequestMetrics(Protocol):
         ...
 
 
+class TokenReader(Protocol):
+    """Tokens of texts and texts of tokens, as ``gateway.inference.tokens.Tokenisers`` has them."""
+
+    async def tokens(self, call: Call, *, special: bool) -> tuple[ModelRef, Arm, list[list[Token]]]:
+        """The tokens of a call's texts, and the version whose they are."""
+        ...
+
+    async def texts(
+        self, call: Call, ids: Sequence[Sequence[int]], *, skip_special: bool
+    ) -> tuple[ModelRef, Arm, list[str]]:
+        """The texts of token ids, and the version whose they are."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Front:
     """The parts of the gateway that dialects use; one for all dialects of a process."""
@@ -52,13 +74,20 @@ class Front:
     metrics: RequestMetrics
     callers: CallerHashes = field(default_factory=CallerHashes)
     generation: Generation | None = None  # None for a process that writes no text
+    tokenisers: TokenReader | None = None  # None for a process that tokenises for no caller
 
     async def predict(
-        self, context: RequestContext, view: EndpointView, caller: str | None, query: Query
+        self,
+        context: RequestContext,
+        view: EndpointView,
+        caller: str | None,
+        query: Query,
+        part: int = 0,
     ) -> Answer:
         """Makes a ``Call`` of the texts and has the pipeline answer it.
 
-        Its deadline is the caller's, and at most the endpoint's time limit away.
+        Its deadline is the caller's, and at most the endpoint's time limit away. ``part``: see
+        ``predict_in_parts``.
 
         Raises:
             InvalidInputError: no text at all, no second texts for a task that reads pairs, or a
@@ -99,22 +128,7 @@ class Front:
                 "one with each."
             )
         _check_prompt(view, query.prompt_name)
-        call = Call(
-            endpoint=view.name,
-            texts=texts,
-            pairs=pairs,
-            request_id=context.request_id,
-            received=context.received,
-            started=context.started,
-            deadline=context.deadline(view.timeout_seconds),
-            sticky_key=context.sticky_key,
-            caller_hash=self.callers.of(view.name, context.sticky_key),
-            forced_version=context.forced_version,
-            caller=caller,
-            trace_parent=context.trace_parent,
-            truncate=query.truncate,
-            prompt_name=query.prompt_name,
-        )
+        call = self._call(context, view, caller, query, texts, pairs=pairs, part=part)
         context.handed_over = True
         answer = await self.pipeline.predict(call)
         if not query.parameters:
@@ -125,6 +139,37 @@ class Front:
                 any(truncated[start : start + times]) for start in range(0, len(texts), times)
             ]
         return msgspec.structs.replace(answer, parameters=query.parameters, truncated=truncated)
+
+    async def predict_in_parts(
+        self, context: RequestContext, view: EndpointView, caller: str | None, query: Query
+    ) -> list[Answer]:
+        """Answers single texts, more than the endpoint takes at once, in parts, one by one.
+
+        A part is an event of its own, whose id is the request's with the part's number. The rate
+        counts the request once.
+
+        Returns:
+            An answer for each part, in order.
+
+        Raises:
+            ModelUnavailableError: parts were answered by different versions, as a rollout moved.
+            GatewayError: whatever ``predict`` raises for a part; nothing is answered then.
+        """
+        texts, most = query.texts, view.max_texts
+        if len(texts) <= most:
+            return [await self.predict(context, view, caller, query)]
+        answers = [
+            await self.predict(
+                context, view, caller, replace(query, texts=texts[start : start + most]), part
+            )
+            for part, start in enumerate(range(0, len(texts), most))
+        ]
+        if any(answer.ref != answers[0].ref for answer in answers):
+            raise ModelUnavailableError(
+                "Another version came to answer in the middle of this request; send it again.",
+                retry_after_seconds=RETRY_AFTER_SECONDS,
+            )
+        return answers
 
     async def generate(
         self,
@@ -141,22 +186,92 @@ class Front:
         """
         if self.generation is None:
             raise UnsupportedError("This gateway writes no text.")
-        call = Call(
+        call = self._call(context, view, caller, Query([]), [prompt], sampling=sampling)
+        context.handed_over = True
+        return await self.generation.begin(call)
+
+    async def tokens(
+        self,
+        context: RequestContext,
+        view: EndpointView,
+        caller: str | None,
+        query: Query,
+        *,
+        special: bool,
+    ) -> tuple[ModelRef, Arm, list[list[Token]]]:
+        """The tokens of texts, and the version whose they are.
+
+        Raises:
+            GatewayError: see ``Tokenisers.tokens``.
+        """
+        reader = self._token_reader(view)
+        _check_prompt(view, query.prompt_name)
+        return await reader.tokens(
+            self._call(context, view, caller, query, query.texts), special=special
+        )
+
+    async def texts_of_ids(
+        self,
+        context: RequestContext,
+        view: EndpointView,
+        caller: str | None,
+        ids: Sequence[Sequence[int]],
+        *,
+        skip_special: bool = True,
+        answered_later: bool = False,
+    ) -> tuple[ModelRef, Arm, list[str]]:
+        """The texts of the model's own token ids, and the version whose they are.
+
+        ``answered_later``: the texts are predicted then, so that the rate does not count this.
+
+        Raises:
+            GatewayError: see ``Tokenisers.texts``.
+        """
+        reader = self._token_reader(view)
+        call = self._call(context, view, caller, Query([]), [], part=int(answered_later))
+        return await reader.texts(call, ids, skip_special=skip_special)
+
+    def _token_reader(self, view: EndpointView) -> TokenReader:
+        if self.tokenisers is None:
+            raise UnsupportedError("This gateway tokenises for no caller.")
+        if HEADS[view.task].reads_rows:
+            raise InvalidInputError(
+                f"{view.name} does {view.task}, which reads rows of features, and no tokens."
+            )
+        return self.tokenisers
+
+    def _call(
+        self,
+        context: RequestContext,
+        view: EndpointView,
+        caller: str | None,
+        query: Query,
+        texts: list[str],
+        *,
+        pairs: list[str] | None = None,
+        part: int = 0,
+        sampling: Sampling | None = None,
+    ) -> Call:
+        """The call of a request, or of its part with a number above 0, for these texts."""
+        return Call(
             endpoint=view.name,
-            texts=[prompt],
-            request_id=context.request_id,
+            texts=texts,
+            pairs=pairs,
+            request_id=f"{context.request_id}.{part}" if part else context.request_id,
             received=context.received,
             started=context.started,
             deadline=context.deadline(view.timeout_seconds),
-            sticky_key=context.sticky_key,
+            # All parts of a request go to one version.
+            sticky_key=context.sticky_key or (context.request_id if part else None),
             caller_hash=self.callers.of(view.name, context.sticky_key),
             forced_version=context.forced_version,
             caller=caller,
             trace_parent=context.trace_parent,
+            truncate=query.truncate,
+            prompt_name=query.prompt_name,
             sampling=sampling,
+            part=part,
         )
-        context.handed_over = True
-        return await self.generation.begin(call)
 
 
 def _check_rows(texts: int, times: int, most: int) -> None:
@@ -189,6 +304,14 @@ def answer_headers(answer: Answer) -> list[tuple[bytes, bytes]]:
     if any(answer.truncated):
         headers.append((b"x-headrace-truncated", truncated_texts(answer).encode()))
     return headers
+
+
+def parts_headers(answers: Sequence[Answer]) -> list[tuple[bytes, bytes]]:
+    """``answer_headers`` of a request in parts; no receipt of several, for each has its own."""
+    if len(answers) == 1:
+        return answer_headers(answers[0])
+    truncated = [cut for answer in answers for cut in answer.truncated]
+    return answer_headers(msgspec.structs.replace(answers[0], truncated=truncated, receipt=""))
 
 
 def version_headers(version: str, arm: Arm) -> list[tuple[bytes, bytes]]:
@@ -282,6 +405,28 @@ def query_of(field: str, items: Sequence[TextOrPair]) -> Query:
     if pairs and len(pairs) != len(texts):
         raise InvalidInputError(f"{field}: either every text has a text_pair or none has.")
     return Query(texts, pairs or None)
+
+
+TokenId = Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
+Ids = Annotated[list[TokenId], msgspec.Meta(min_length=1)]
+# One text or many; of a list all are texts, all are ids of one text, or all are lists of ids.
+TextsOrIds = str | Annotated[list[str | TokenId | Ids], msgspec.Meta(min_length=1)]
+
+
+def texts_and_ids(
+    field: str, given: str | Sequence[str | int | list[int]]
+) -> tuple[list[str], list[list[int]]]:
+    """The texts of a field, or instead the token ids of each; raises ``InvalidInputError``."""
+    if isinstance(given, str):
+        return [given], []
+    texts = [one for one in given if isinstance(one, str)]
+    numbers = [one for one in given if isinstance(one, int)]
+    arrays = [one for one in given if isinstance(one, list)]
+    if len(given) not in (len(texts), len(numbers), len(arrays)):
+        raise InvalidInputError(
+            f"{field}: expected texts alone, the token ids of one text, or a list of such lists."
+        )
+    return texts, arrays or ([numbers] if numbers else [])
 
 
 class _EndpointName(msgspec.Struct, frozen=True):

@@ -27,6 +27,7 @@ from gateway.dialects.operations import allowed_views
 from gateway.dialects.parameters import forms_refused, of_any_dialect, prompt_name_in
 from gateway.errors import BadRequestError, InvalidInputError
 from gateway.http.body import BodyReader
+from gateway.http.error_replies import ErrorForm
 from gateway.http.messages import Reply, Request, decode, encode
 from gateway.http.router import Route
 from preprocess.tasks import HEADS
@@ -127,8 +128,8 @@ class KServeV1:
         """What the application serves for this dialect."""
         return [
             Route("POST", _PREDICT, self.predict, "kserve_v1", _PREDICTS, predicts=True),
-            Route("GET", _MODELS, self.models, "kserve_v1", _ALL),
-            Route("GET", _MODEL, self.model, "kserve_v1", _ONE),
+            Route("GET", _MODELS, self.models, "kserve_v1", _ALL, ErrorForm.OPENAI),
+            Route("GET", _MODEL, self.model, "kserve_v1", _ONE, ErrorForm.OPENAI),
         ]
 
     async def predict(self, request: Request) -> Reply:

@@ -1,49 +1,78 @@
 """OpenAI's embeddings: ``POST /v1/embeddings``, with the endpoint's name as ``model``.
 
-The unmodified ``openai`` client works; it asks for base64 by default. Arrays of tokens are refused,
-for their numbers come from another model's vocabulary. ``dimensions`` takes the first ones of any
-model's vectors, and only of those that were trained for it they say much. Two fields are not
-OpenAI's (``extra_body`` of its client): ``prompt_name``, and ``precision`` with the names of
-sentence-transformers. ``GET /v1/models`` is in ``kserve_v1``.
+The unmodified ``openai`` client works; it asks for base64 by default. Text Embeddings Inference has
+the same route, so it is at ``/endpoints/{endpoint}/v1/embeddings`` too, where ``model`` says
+nothing. ``GET /v1/models`` is in ``kserve_v1``.
+
+Arrays of token ids are turned into text, which the model's own tokeniser then reads. They are taken
+for ids of OpenAI's ``cl100k_base``, because that is what LangChain's ``OpenAIEmbeddings`` sends to
+any server; with ``"tokenizer": "model"`` they are the model's own. ``x-headrace-token-ids`` says
+which was taken. A request may have 2,048 texts, as at OpenAI: more than the endpoint takes at once
+are answered in parts.
+
+``dimensions`` takes the first ones of any model's vectors, and only of those that were trained for
+it they say much. Fields that are not OpenAI's (``extra_body`` of its client): ``prompt_name``,
+``tokenizer``, and ``precision`` with the names of sentence-transformers.
 """
 
+import asyncio
 import base64
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 import msgspec
+import numpy as np
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
 from contracts.tasks import DENSE
 from gateway.calls import Answer, EndpointView, Query
-from gateway.dialects.described import prediction_operation
-from gateway.dialects.front import Front, answer_headers, endpoint_in, endpoint_of, require_kind
+from gateway.dialects import cl100k
+from gateway.dialects.described import STRING, prediction_operation
+from gateway.dialects.front import (
+    Front,
+    TextsOrIds,
+    endpoint_in,
+    endpoint_of,
+    parts_headers,
+    require_kind,
+    texts_and_ids,
+)
 from gateway.dialects.parameters import check_form, forms_refused
-from gateway.errors import InvalidInputError
+from gateway.errors import InvalidInputError, TooLargeError
 from gateway.http.body import BodyReader
+from gateway.http.error_replies import ErrorForm
 from gateway.http.messages import Reply, Request, decode, encode
+from gateway.http.openapi import Schema
 from gateway.http.router import Route
+from gateway.request_context import RequestContext
 from preprocess.tasks import HEADS
 from preprocess.tasks.embedding import formed
 from preprocess.vectors import VectorPrecision
 
-# Tokens are read only to be refused with a sentence, so the document names texts alone.
-_TextOrTokens = Annotated[str | int | list[int], msgspec.Meta(extra_json_schema={"type": "string"})]
+_MOST_TEXTS = 2048
 
 
 class EmbeddingsRequest(msgspec.Struct, frozen=True):
     """The request; other fields, ``user`` among them, have no meaning here."""
 
     model: str
-    input: str | Annotated[list[_TextOrTokens], msgspec.Meta(min_length=1)]
+    input: TextsOrIds
     encoding_format: Literal["float", "base64"] | None = None
     dimensions: Annotated[int, msgspec.Meta(ge=1)] | None = None
     precision: VectorPrecision | None = None
     prompt_name: str | None = None
+    tokenizer: Literal["cl100k_base", "model"] | None = None
 
     def form(self) -> dict[str, Any]:
         """What the head of embeddings takes."""
         wanted = {"dimensions": self.dimensions, "precision": self.precision}
         return {name: value for name, value in wanted.items() if value is not None}
+
+
+class EndpointEmbeddingsRequest(EmbeddingsRequest, frozen=True, kw_only=True):
+    """The request where the path names the endpoint; ``model`` says nothing then."""
+
+    model: str = ""
 
 
 class Embedding(TypedDict):
@@ -70,22 +99,39 @@ class EmbeddingsResponse(TypedDict):
     usage: Usage
 
 
+_TOKEN_IDS: dict[str, Schema] = {
+    "x-headrace-token-ids": {**STRING, "description": "whose ids were taken: cl100k_base, or model"}
+}
+_DESCRIPTION = (
+    f"Up to {_MOST_TEXTS} texts, or arrays of token ids: of cl100k_base, as LangChain's "
+    "OpenAIEmbeddings sends them, unless tokenizer is model. Answered whole and in order, or "
+    "refused whole. Texts longer than the model takes are cut, and x-headrace-truncated says "
+    "which. The body may be compressed (content-encoding: gzip, deflate)."
+)
+_EXAMPLES: dict[str, dict[str, object]] = {
+    "one text": {"input": "A film."},
+    "ids of cl100k_base": {"input": [[32, 4632, 13], [32, 11775, 13]]},
+}
 _PATH = "/v1/embeddings"
 _EMBED = prediction_operation(
     _PATH,
     "OpenAI",
     EmbeddingsRequest,
     EmbeddingsResponse,
-    {"one text": {"model": "minilm", "input": "A film."}},
+    {name: {"model": "minilm", **body} for name, body in _EXAMPLES.items()},
     summary="Embed texts",
+    description=_DESCRIPTION,
+    headers=_TOKEN_IDS,
 )
+_OF_ENDPOINT = ("/endpoints/{endpoint}/v1/embeddings", "/endpoints/{endpoint}/embeddings")
 
 
 _decoder = msgspec.json.Decoder(EmbeddingsRequest)
+_endpoint_decoder = msgspec.json.Decoder(EndpointEmbeddingsRequest)
 
 
 class OpenAI:
-    """The dialect's route."""
+    """The dialect's routes."""
 
     def __init__(self, front: Front, bodies: BodyReader) -> None:
         self._front = front
@@ -93,42 +139,95 @@ class OpenAI:
 
     def routes(self) -> list[Route]:
         """What the application serves for this dialect."""
-        return [
-            Route(
-                "POST",
-                _PATH,
-                self.embeddings,
-                "openai",
-                _EMBED,
-                predicts=True,
-                endpoint_in=endpoint_in,
-            )
-        ]
+        named = Route(
+            "POST",
+            _PATH,
+            self.embeddings,
+            "openai",
+            _EMBED,
+            ErrorForm.OPENAI,
+            predicts=True,
+            endpoint_in=endpoint_in,
+        )
+        return [named, *(self._of_endpoint(path) for path in _OF_ENDPOINT)]
+
+    def _of_endpoint(self, path: str) -> Route:
+        operation = prediction_operation(
+            path,
+            "Text Embeddings Inference",
+            EndpointEmbeddingsRequest,
+            EmbeddingsResponse,
+            _EXAMPLES,
+            summary="Embed texts (OpenAI)",
+            description=_DESCRIPTION,
+            headers=_TOKEN_IDS,
+        )
+        return Route(
+            "POST",
+            path,
+            self.embeddings_of_endpoint,
+            "openai",
+            operation,
+            ErrorForm.OPENAI,
+            predicts=True,
+        )
 
     async def embeddings(self, request: Request) -> Reply:
-        """Embeds texts."""
+        """Embeds texts for the endpoint that the body names."""
         if request.body is None:  # it costs nothing yet
             self._front.admission.recognise(request.context)
         encoded = await self._bodies.read(request)
         name = endpoint_of(encoded)
         view, caller = await self._front.admission.enter(request.context, name)
         body = decode(_decoder, encoded)
+        return await self._embedded(request.context, view, caller, body)
+
+    async def embeddings_of_endpoint(self, request: Request) -> Reply:
+        """Embeds texts for the endpoint that the path names."""
+        context, name = request.context, request.params["endpoint"]
+        view, caller = await self._front.admission.enter(context, name)
+        body = decode(_endpoint_decoder, await self._bodies.read(request))
+        return await self._embedded(context, view, caller, body)
+
+    async def _embedded(
+        self,
+        context: RequestContext,
+        view: EndpointView,
+        caller: str | None,
+        body: EmbeddingsRequest,
+    ) -> Reply:
         check(body, view)
-        answer = await self._front.predict(request.context, view, caller, query(body))
-        result = render(answer, view.name, body)
-        return Reply(encode(result), headers=answer_headers(answer))
+        texts, ids = texts_and_ids("input", body.input)
+        if max(len(texts), len(ids)) > max(_MOST_TEXTS, view.max_texts):
+            raise TooLargeError(
+                f"The request has {max(len(texts), len(ids))} texts; at most {_MOST_TEXTS} are "
+                "taken at once."
+            )
+        vocabulary = body.tokenizer or cl100k.NAME
+        if ids and vocabulary == cl100k.NAME:
+            # In a thread: it may read the vocabulary first.
+            texts = await asyncio.to_thread(_texts_of_cl100k, ids)
+        elif ids:
+            _, _, texts = await self._front.texts_of_ids(
+                context, view, caller, ids, answered_later=True
+            )
+        query = Query(texts, prompt_name=body.prompt_name)
+        answers = await self._front.predict_in_parts(context, view, caller, query)
+        headers = parts_headers(answers)
+        if ids:
+            headers.append((b"x-headrace-token-ids", vocabulary.encode()))
+        return Reply(encode(render(answers, view.name, body)), headers=headers)
 
 
-def query(body: EmbeddingsRequest) -> Query:
-    """The texts of a body; raises ``InvalidInputError``."""
-    items = [body.input] if isinstance(body.input, str) else body.input
-    texts = [item for item in items if isinstance(item, str)]
-    if len(texts) != len(items):
+def _texts_of_cl100k(ids: Sequence[Sequence[int]]) -> list[str]:
+    try:
+        return [cl100k.text_of(each) for each in ids]
+    except cl100k.UnknownTokenError as error:
         raise InvalidInputError(
-            "input: arrays of tokens are not taken, for they hold another model's vocabulary; "
-            "send the text."
-        )
-    return Query(texts, prompt_name=body.prompt_name)
+            f"input: {error}, whose token ids these are taken for. Send text (LangChain: "
+            "check_embedding_ctx_length=False), or for the model's own ids the field "
+            '"tokenizer": "model".'
+        ) from error
 
 
 def check(body: EmbeddingsRequest, view: EndpointView) -> None:
@@ -137,21 +236,25 @@ def check(body: EmbeddingsRequest, view: EndpointView) -> None:
     check_form(view, body.form())
 
 
-def render(answer: Answer, model: str, body: EmbeddingsRequest) -> EmbeddingsResponse:
+def render(answers: Sequence[Answer], model: str, body: EmbeddingsRequest) -> EmbeddingsResponse:
     """The list of embeddings, ready for JSON; base64 is of little-endian numbers.
+
+    ``answers`` are those of the parts of a request, in order.
 
     Raises:
         InvalidInputError: the version that answered has not what the precision needs.
     """
+    dense = [HEADS[answer.task].dense(answer) for answer in answers]
+    values = dense[0] if len(dense) == 1 else np.concatenate(dense)
     with forms_refused():
-        found = formed(HEADS[answer.task].dense(answer), answer.ranges, body.form())
+        found = formed(values, answers[0].ranges, body.form())
     vectors: list[list[float] | list[int] | str]
     if body.encoding_format == "base64":
         little = found.astype(found.dtype.newbyteorder("<"), copy=False)
         vectors = [base64.b64encode(row.tobytes()).decode() for row in little]
     else:
         vectors = found.tolist()
-    tokens = sum(answer.tokens)
+    tokens = sum(sum(answer.tokens) for answer in answers)
     return {
         "object": "list",
         "data": [

@@ -1,7 +1,7 @@
 """Reranking: documents in the order in which they answer a query, by an endpoint of text ranking.
 
 - ``POST /v1/rerank`` takes the requests of Jina's and Cohere's clients, with the endpoint's name as
-  ``model``.
+  ``model``; ``POST /v2/rerank`` is the same for Cohere's newer client.
 - ``POST /endpoints/{endpoint}/rerank`` is Text Embeddings Inference's ``/rerank``: its clients take
   ``/endpoints/{endpoint}`` as their base URL.
 
@@ -99,21 +99,12 @@ class TeiRank(TypedDict):
     text: NotRequired[str]
 
 
-_PATH, _TEI_PATH = "/v1/rerank", "/endpoints/{endpoint}/rerank"
-_RERANK = prediction_operation(
-    _PATH,
-    "Reranking",
-    RerankRequest,
-    RerankResponse,
-    {
-        "two documents": {
-            "model": "reranker",
-            "query": "Who wrote Emma?",
-            "documents": ["Emma is by Jane Austen.", "Emma is a name."],
-        }
-    },
-    summary="Rerank documents (Jina, Cohere)",
-)
+_PATHS, _TEI_PATH = ("/v1/rerank", "/v2/rerank"), "/endpoints/{endpoint}/rerank"
+_EXAMPLE = {
+    "model": "reranker",
+    "query": "Who wrote Emma?",
+    "documents": ["Emma is by Jane Austen.", "Emma is a name."],
+}
 _TEI_RERANK = prediction_operation(
     _TEI_PATH,
     "Reranking",
@@ -137,16 +128,28 @@ class Rerank:
 
     def routes(self) -> list[Route]:
         """What the application serves for this dialect."""
-        return [
+        named = [
             Route(
                 "POST",
-                _PATH,
+                path,
                 self.rerank,
                 "rerank",
-                _RERANK,
+                prediction_operation(
+                    path,
+                    "Reranking",
+                    RerankRequest,
+                    RerankResponse,
+                    {"two documents": _EXAMPLE},
+                    summary="Rerank documents (Jina, Cohere)",
+                ),
+                ErrorForm.RERANK,
                 predicts=True,
                 endpoint_in=endpoint_in,
-            ),
+            )
+            for path in _PATHS
+        ]
+        return [
+            *named,
             Route(
                 "POST",
                 _TEI_PATH,

@@ -1,38 +1,64 @@
-"""Text Embeddings Inference's routes of vectors: ``/embed``, ``/embed_sparse``, ``/embed_all``.
+"""Text Embeddings Inference's routes, below ``/endpoints/{endpoint}``: its clients' base URL.
 
-They lie below ``/endpoints/{endpoint}``, which its clients take as their base URL. Texts that are
-too long are cut, unless ``truncate`` is false. ``/rerank`` is in ``rerank``.
+``/embed``, ``/embed_sparse``, ``/embed_all``, ``/similarity``, ``/predict``, ``/tokenize``,
+``/decode``, ``/info``, ``/health`` and ``/metrics``. ``/rerank`` is in ``rerank``, ``/embeddings``
+and ``/v1/embeddings`` are in ``openai``, and ``POST`` of the address itself is in ``huggingface``.
+
+Texts that are too long are cut, unless ``truncate`` is false. Where vectors are made, arrays of the
+model's own token ids stand for texts. To ``/predict`` a list of two strings is a pair, and a list
+of lists of one or two is a batch. A model that gives probabilities of labels has no raw scores
+here, for its logits are not kept.
 """
 
-from typing import Annotated, Any, Literal
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from importlib.metadata import version as package_version
+from typing import Annotated, Any, Literal, NotRequired
 
 import msgspec
+from fastapi.responses import PlainTextResponse
+from prometheus_client import CONTENT_TYPE_LATEST
+from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
-from contracts.tasks import DENSE, SPARSE, TOKENS
-from gateway.calls import Query
-from gateway.dialects.described import prediction_operation
-from gateway.dialects.front import Front, answer_headers, require_kind
-from gateway.dialects.huggingface import SparseWeight
+from contracts.tasks import DENSE, RELEVANCE, SPARSE, TOKENS, Task
+from gateway.calls import EndpointView, Query
+from gateway.dialects.described import prediction_operation, reading
+from gateway.dialects.front import (
+    Front,
+    Ids,
+    TextsOrIds,
+    TokenId,
+    answer_headers,
+    require_kind,
+    texts_and_ids,
+    version_headers,
+)
+from gateway.dialects.huggingface import LabelScore, SparseWeight
 from gateway.dialects.parameters import check_form, forms_refused
+from gateway.errors import InvalidInputError, UnsupportedError
 from gateway.http.body import BodyReader
 from gateway.http.error_replies import ErrorForm
-from gateway.http.messages import Reply, Request, decode, encode
+from gateway.http.messages import Handler, Reply, Request, decode, encode
+from gateway.http.openapi import Operation
 from gateway.http.router import Route
+from gateway.request_context import RequestContext
+from preprocess.tasks import HEADS
 from preprocess.tasks.embedding import formed
+from preprocess.vectors import cosines
+
+_Texts = Annotated[list[str], msgspec.Meta(min_length=1)]
+_Direction = Literal["right", "Right"]
+_PairOrText = Annotated[list[str], msgspec.Meta(min_length=1, max_length=2)]
 
 
 class TeiTexts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What every route of vectors takes."""
 
-    inputs: str | Annotated[list[str], msgspec.Meta(min_length=1)]
+    inputs: TextsOrIds
     truncate: bool | None = None
-    truncation_direction: Literal["right", "Right"] = "right"
+    truncation_direction: _Direction = "right"
     prompt_name: str | None = None
-
-    def query(self) -> Query:
-        """The texts."""
-        texts = [self.inputs] if isinstance(self.inputs, str) else self.inputs
-        return Query(texts, truncate=self.truncate is not False, prompt_name=self.prompt_name)
 
 
 class EmbedRequest(TeiTexts, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -47,47 +73,138 @@ class EmbedRequest(TeiTexts, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         return {"normalize": self.normalize, **dimensions}
 
 
+class SimilarityInputs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A sentence, and those that it is compared with."""
+
+    source_sentence: str
+    sentences: _Texts
+
+
+class SimilarityParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How sentences are read."""
+
+    truncate: bool | None = None
+    truncation_direction: _Direction = "right"
+    prompt_name: str | None = None
+
+
+class SimilarityRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The request of ``/similarity``."""
+
+    inputs: SimilarityInputs
+    parameters: SimilarityParameters | None = None
+
+
+class PredictRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The request of ``/predict``: a text, a pair ``["q", "d"]``, or a list of lists of these."""
+
+    inputs: str | Annotated[list[str | _PairOrText], msgspec.Meta(min_length=1)]
+    truncate: bool | None = None
+    truncation_direction: _Direction = "right"
+    raw_scores: bool = False
+
+
+class TokenizeRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The request of ``/tokenize``."""
+
+    inputs: str | _Texts
+    add_special_tokens: bool = True
+    prompt_name: str | None = None
+
+
+class DecodeRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The request of ``/decode``: the ids of one text or of many."""
+
+    ids: Annotated[list[TokenId | Ids], msgspec.Meta(min_length=1)]
+    skip_special_tokens: bool = True
+
+
+class SimpleToken(TypedDict):
+    """A token. ``start`` and ``stop`` count characters of the text; a special token has none."""
+
+    id: int
+    text: str
+    special: bool
+    start: int | None
+    stop: int | None
+
+
+class LabelNumbers(TypedDict):
+    """The labels of a classifier, in both directions."""
+
+    id2label: dict[str, str]
+    label2id: dict[str, int]
+
+
+class EmbeddingType(TypedDict):
+    """Pooling is part of the exported model, whatever it is."""
+
+    pooling: str
+
+
+class ModelType(TypedDict):
+    """One of the three; other tasks have none."""
+
+    embedding: NotRequired[EmbeddingType]
+    classifier: NotRequired[LabelNumbers]
+    reranker: NotRequired[LabelNumbers]
+
+
+class Health(TypedDict):
+    """Whether an endpoint answers; TEI's own answer has no body."""
+
+    ready: bool
+
+
+class Info(TypedDict):
+    """An endpoint as its clients read a model. What an endpoint does not have is null."""
+
+    model_id: str
+    model_sha: str | None
+    model_dtype: str | None
+    model_type: ModelType
+    max_concurrent_requests: int | None
+    max_input_length: int
+    max_batch_tokens: int
+    max_batch_requests: int | None
+    max_client_batch_size: int
+    auto_truncate: bool
+    tokenization_workers: int | None
+    version: str
+    sha: str | None
+    docker_label: str | None
+
+
 EmbedResponse = list[list[float]]  # a vector for each text, in their order
+SparseResponse = list[list[SparseWeight]]  # for each text, in their order, by index
+TokensResponse = list[list[list[float]]]  # for each text a vector for each token, in their order
+PredictResponse = list[LabelScore] | list[list[LabelScore]]  # best first; of one text, or of many
+TokenizeResponse = list[list[SimpleToken]]
 
 _TAG = "Text Embeddings Inference"
-_EMBED_PATH = "/endpoints/{endpoint}/embed"
-_EMBED = prediction_operation(
-    _EMBED_PATH,
-    _TAG,
-    EmbedRequest,
-    EmbedResponse,
-    {"two texts": {"inputs": ["A film.", "A novel."]}},
-    summary="Embed texts",
+_BASE = "/endpoints/{endpoint}"
+_INFO = f"{_BASE}/info"
+_METRICS = replace(
+    reading(f"{_BASE}/metrics", _TAG, "Metrics of an endpoint at this gateway", str),
+    response_class=PlainTextResponse,
 )
-_SPARSE_PATH = "/endpoints/{endpoint}/embed_sparse"
+_TWO: dict[str, object] = {"two texts": {"inputs": ["A film.", "A novel."]}}
+_SIMILAR = {"inputs": {"source_sentence": "A film.", "sentences": ["A movie.", "A novel."]}}
+_PAIRS: dict[str, object] = {
+    "a pair": {"inputs": ["Is it good?", "It is."]},
+    "two texts": {"inputs": [["Dull."], ["Great."]]},
+}
 
-
-SparseResponse = list[list[SparseWeight]]  # for each text, in their order, by index
-
-_SPARSE = prediction_operation(
-    _SPARSE_PATH,
-    _TAG,
-    TeiTexts,
-    SparseResponse,
-    {"two texts": {"inputs": ["A film.", "A novel."]}},
-    summary="Embed texts sparsely",
-)
-_ALL_PATH = "/endpoints/{endpoint}/embed_all"
-TokensResponse = list[list[list[float]]]  # for each text a vector for each token, in their order
-_TOKENS = prediction_operation(
-    _ALL_PATH,
-    _TAG,
-    TeiTexts,
-    TokensResponse,
-    {"two texts": {"inputs": ["A film.", "A novel."]}},
-    summary="A vector for each token",
-)
 _texts_decoder = msgspec.json.Decoder(TeiTexts)
 _embed_decoder = msgspec.json.Decoder(EmbedRequest)
+_similarity_decoder = msgspec.json.Decoder(SimilarityRequest)
+_predict_decoder = msgspec.json.Decoder(PredictRequest)
+_tokenize_decoder = msgspec.json.Decoder(TokenizeRequest)
+_decode_decoder = msgspec.json.Decoder(DecodeRequest)
 
 
 class TextEmbeddingsInference:
-    """The routes of vectors."""
+    """The routes."""
 
     def __init__(self, front: Front, bodies: BodyReader) -> None:
         self._front = front
@@ -96,42 +213,290 @@ class TextEmbeddingsInference:
     def routes(self) -> list[Route]:
         """What the application serves for this dialect."""
         return [
-            Route("POST", path, handle, "tei", operation, ErrorForm.TEI, predicts=True)
-            for path, handle, operation in (
-                (_EMBED_PATH, self.embed, _EMBED),
-                (_SPARSE_PATH, self.embed_sparse, _SPARSE),
-                (_ALL_PATH, self.embed_all, _TOKENS),
-            )
+            _posted(
+                "embed",
+                self.embed,
+                EmbedRequest,
+                EmbedResponse,
+                examples=_TWO,
+                summary="Embed texts",
+            ),
+            _posted(
+                "embed_sparse",
+                self.embed_sparse,
+                TeiTexts,
+                SparseResponse,
+                examples=_TWO,
+                summary="Embed texts sparsely",
+            ),
+            _posted(
+                "embed_all",
+                self.embed_all,
+                TeiTexts,
+                TokensResponse,
+                examples=_TWO,
+                summary="A vector for each token",
+            ),
+            _posted(
+                "similarity",
+                self.similarity,
+                SimilarityRequest,
+                list[float],
+                examples={"two sentences": _SIMILAR},
+                summary="Compare sentences",
+            ),
+            _posted(
+                "predict",
+                self.predict,
+                PredictRequest,
+                PredictResponse,
+                examples=_PAIRS,
+                summary="Classify texts or pairs",
+            ),
+            _posted(
+                "tokenize",
+                self.tokenize,
+                TokenizeRequest,
+                TokenizeResponse,
+                examples=_TWO,
+                summary="Tokens of texts",
+            ),
+            _posted(
+                "decode",
+                self.decode,
+                DecodeRequest,
+                list[str],
+                examples={"one text": {"ids": [4, 5]}},
+                summary="Texts of token ids",
+            ),
+            _read("info", self.info, reading(_INFO, _TAG, "What an endpoint is", Info)),
+            _read(
+                "health",
+                self.health,
+                reading(_INFO, _TAG, "Whether an endpoint answers", Health, unready=True),
+            ),
+            _read("metrics", self.metrics, _METRICS),
         ]
-
-    async def embed_sparse(self, request: Request) -> Reply:
-        """Weights of tokens."""
-        context, name = request.context, request.params["endpoint"]
-        view, caller = await self._front.admission.enter(context, name)
-        body = decode(_texts_decoder, await self._bodies.read(request))
-        head = require_kind(view, SPARSE, "endpoint", "sparse embeddings need")
-        answer = await self._front.predict(context, view, caller, body.query())
-        return Reply(encode(head.sparse(answer)), headers=answer_headers(answer))
-
-    async def embed_all(self, request: Request) -> Reply:
-        """A vector for each token, for late interaction."""
-        context, name = request.context, request.params["endpoint"]
-        view, caller = await self._front.admission.enter(context, name)
-        body = decode(_texts_decoder, await self._bodies.read(request))
-        head = require_kind(view, TOKENS, "endpoint", "token vectors need")
-        answer = await self._front.predict(context, view, caller, body.query())
-        found: TokensResponse = [each.tolist() for each in head.token_vectors(answer)]
-        return Reply(encode(found), headers=answer_headers(answer))
 
     async def embed(self, request: Request) -> Reply:
         """Embeds texts."""
-        context, name = request.context, request.params["endpoint"]
-        view, caller = await self._front.admission.enter(context, name)
+        view, caller = await self._enter(request)
         body = decode(_embed_decoder, await self._bodies.read(request))
         head = require_kind(view, DENSE, "endpoint", "embeddings need")
         check_form(view, body.form())
-        answer = await self._front.predict(context, view, caller, body.query())
+        query = await self._query(request.context, view, caller, body)
+        answer = await self._front.predict(request.context, view, caller, query)
         with forms_refused():
             made = formed(head.dense(answer), answer.ranges, body.form())
         found: EmbedResponse = made.tolist()
         return Reply(encode(found), headers=answer_headers(answer))
+
+    async def embed_sparse(self, request: Request) -> Reply:
+        """Weights of tokens."""
+        view, caller = await self._enter(request)
+        body = decode(_texts_decoder, await self._bodies.read(request))
+        head = require_kind(view, SPARSE, "endpoint", "sparse embeddings need")
+        query = await self._query(request.context, view, caller, body)
+        answer = await self._front.predict(request.context, view, caller, query)
+        return Reply(encode(head.sparse(answer)), headers=answer_headers(answer))
+
+    async def embed_all(self, request: Request) -> Reply:
+        """A vector for each token, for late interaction."""
+        view, caller = await self._enter(request)
+        body = decode(_texts_decoder, await self._bodies.read(request))
+        head = require_kind(view, TOKENS, "endpoint", "token vectors need")
+        query = await self._query(request.context, view, caller, body)
+        answer = await self._front.predict(request.context, view, caller, query)
+        found: TokensResponse = [each.tolist() for each in head.token_vectors(answer)]
+        return Reply(encode(found), headers=answer_headers(answer))
+
+    async def similarity(self, request: Request) -> Reply:
+        """Cosines of a sentence with others."""
+        view, caller = await self._enter(request)
+        body = decode(_similarity_decoder, await self._bodies.read(request))
+        head = require_kind(view, DENSE, "endpoint", "similarity needs")
+        how = body.parameters or SimilarityParameters()
+        query = Query(
+            [body.inputs.source_sentence, *body.inputs.sentences],
+            truncate=how.truncate is not False,
+            prompt_name=how.prompt_name,
+        )
+        answer = await self._front.predict(request.context, view, caller, query)
+        found: list[float] = cosines(head.dense(answer), None).tolist()
+        return Reply(encode(found), headers=answer_headers(answer))
+
+    async def predict(self, request: Request) -> Reply:
+        """Labels of texts or pairs."""
+        view, caller = await self._enter(request)
+        body = decode(_predict_decoder, await self._bodies.read(request))
+        if view.task not in (Task.TEXT_CLASSIFICATION, Task.TEXT_RANKING):
+            raise InvalidInputError(
+                f"endpoint: {view.name} does {view.task}; /predict needs an endpoint of "
+                f"{Task.TEXT_CLASSIFICATION} or {Task.TEXT_RANKING}."
+            )
+        head = HEADS[view.task]
+        if body.raw_scores and RELEVANCE not in head.kinds:
+            raise UnsupportedError(
+                "raw_scores: the logits of a classifier are not kept; its scores are made by "
+                f"{head.functions(len(view.labels), multi_label=view.multi_label)[0]}."
+            )
+        query, one = _texts_or_pairs(body)
+        answer = await self._front.predict(request.context, view, caller, query)
+        raw = {"function_to_apply": "none"} if body.raw_scores else {}
+        found: PredictResponse = head.pipeline(answer, {"top_k": None, **raw}, one=one)
+        return Reply(encode(found), headers=answer_headers(answer))
+
+    async def tokenize(self, request: Request) -> Reply:
+        """Tokens of texts."""
+        view, caller = await self._enter(request)
+        body = decode(_tokenize_decoder, await self._bodies.read(request))
+        texts = [body.inputs] if isinstance(body.inputs, str) else body.inputs
+        ref, arm, tokens = await self._front.tokens(
+            request.context,
+            view,
+            caller,
+            Query(texts, prompt_name=body.prompt_name),
+            special=body.add_special_tokens,
+        )
+        found: TokenizeResponse = [
+            [
+                {"id": one, "text": text, "special": special, "start": start, "stop": stop}
+                for one, text, special, start, stop in each
+            ]
+            for each in tokens
+        ]
+        return Reply(encode(found), headers=version_headers(ref.version, arm))
+
+    async def decode(self, request: Request) -> Reply:
+        """Texts of token ids."""
+        view, caller = await self._enter(request)
+        body = decode(_decode_decoder, await self._bodies.read(request))
+        _, ids = texts_and_ids("ids", body.ids)
+        ref, arm, texts = await self._front.texts_of_ids(
+            request.context, view, caller, ids, skip_special=body.skip_special_tokens
+        )
+        return Reply(encode(texts), headers=version_headers(ref.version, arm))
+
+    async def info(self, request: Request) -> Reply:
+        """What an endpoint is."""
+        view, _ = self._front.admission.identify(request.context, request.params["endpoint"])
+        return Reply(encode(_info(view)))
+
+    async def health(self, request: Request) -> Reply:
+        """200 while the endpoint answers, else 503."""
+        view, _ = self._front.admission.identify(request.context, request.params["endpoint"])
+        health: Health = {"ready": view.ready}
+        return Reply(encode(health), status=200 if view.ready else 503)
+
+    async def metrics(self, request: Request) -> Reply:
+        """What this gateway counts of the endpoint, in Prometheus's text format."""
+        view, _ = self._front.admission.identify(request.context, request.params["endpoint"])
+        found = metrics_of(self._front.metrics.render().decode(), view.name)
+        return Reply(found.encode(), content_type=CONTENT_TYPE_LATEST.encode())
+
+    async def _enter(self, request: Request) -> tuple[EndpointView, str | None]:
+        return await self._front.admission.enter(request.context, request.params["endpoint"])
+
+    async def _query(
+        self, context: RequestContext, view: EndpointView, caller: str | None, body: TeiTexts
+    ) -> Query:
+        """The texts of a body; of token ids, the text that they are of."""
+        texts, ids = texts_and_ids("inputs", body.inputs)
+        if ids:
+            _, _, texts = await self._front.texts_of_ids(
+                context, view, caller, ids, answered_later=True
+            )
+        return Query(texts, truncate=body.truncate is not False, prompt_name=body.prompt_name)
+
+
+def _posted(
+    name: str,
+    handle: Handler,
+    request: type[msgspec.Struct],
+    response: object,
+    *,
+    examples: dict[str, object],
+    summary: str,
+) -> Route:
+    path = f"{_BASE}/{name}"
+    operation = prediction_operation(path, _TAG, request, response, examples, summary=summary)
+    return Route("POST", path, handle, "tei", operation, ErrorForm.TEI, predicts=True)
+
+
+def _read(name: str, handle: Handler, operation: Operation) -> Route:
+    return Route("GET", f"{_BASE}/{name}", handle, "tei", operation, ErrorForm.TEI)
+
+
+def _texts_or_pairs(body: PredictRequest) -> tuple[Query, bool]:
+    """The texts or pairs, and whether it is one that is no batch; raises ``InvalidInputError``."""
+    given = [body.inputs] if isinstance(body.inputs, str) else body.inputs
+    strings = [one for one in given if isinstance(one, str)]
+    batch = [one for one in given if not isinstance(one, str)]
+    if strings and (batch or len(strings) > 2):
+        raise InvalidInputError(
+            "inputs: expected a text, a pair of texts, or a list of lists of one or two texts."
+        )
+    rows = batch or [strings]
+    if len({len(row) for row in rows}) > 1:
+        raise InvalidInputError("inputs: either every text has a second one or none has.")
+    pairs = [row[1] for row in rows] if len(rows[0]) == 2 else None
+    query = Query([row[0] for row in rows], pairs, truncate=body.truncate is not False)
+    return query, not batch
+
+
+def _info(view: EndpointView) -> Info:
+    kinds = HEADS[view.task].kinds
+    labels: LabelNumbers = {
+        "id2label": {str(index): label for index, label in enumerate(view.labels)},
+        "label2id": {label: index for index, label in enumerate(view.labels)},
+    }
+    model_type: ModelType = {}
+    if kinds & {DENSE, SPARSE, TOKENS}:
+        model_type = {"embedding": {"pooling": "exported"}}
+    elif RELEVANCE in kinds:
+        model_type = {"reranker": labels}
+    elif view.task is Task.TEXT_CLASSIFICATION:
+        model_type = {"classifier": labels}
+    stable = view.refs[0] if view.refs else None
+    return {
+        "model_id": stable.model if stable else view.name,
+        "model_sha": stable.package if stable else None,
+        "model_dtype": None,
+        "model_type": model_type,
+        "max_concurrent_requests": None,
+        "max_input_length": view.max_tokens,
+        "max_batch_tokens": view.max_tokens_in_flight,
+        "max_batch_requests": None,
+        "max_client_batch_size": view.max_texts,
+        "auto_truncate": True,
+        "tokenization_workers": None,
+        "version": package_version("headrace"),
+        "sha": None,
+        "docker_label": None,
+    }
+
+
+_OF_ENDPOINT = re.compile(r'[{,]endpoint="([^"\\]*)"')
+
+
+def metrics_of(exposition: str, endpoint: str) -> str:
+    """Of metrics in Prometheus's text format, the series of one endpoint, with their heads.
+
+    Series without a label ``endpoint`` are the process's, and left out.
+    """
+    return "".join(f"{line}\n" for line in _lines_of(exposition, endpoint))
+
+
+def _lines_of(exposition: str, endpoint: str) -> Iterator[str]:
+    head: list[str] = []
+    for line in exposition.splitlines():
+        if line.startswith("#"):
+            if line.startswith("# HELP"):
+                head = []
+            head.append(line)
+            continue
+        found = _OF_ENDPOINT.search(line)
+        if found is not None and found[1] == endpoint:
+            yield from head
+            head = []
+            yield line

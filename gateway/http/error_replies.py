@@ -4,6 +4,7 @@
 """
 
 import math
+import re
 from enum import StrEnum
 from http import HTTPStatus
 from typing import Annotated, Literal
@@ -12,12 +13,15 @@ from pydantic import Field
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
 from gateway.errors import (
+    BadRequestError,
     GatewayError,
+    InvalidInputError,
     MethodNotAllowedError,
     OverloadedError,
     RateLimitedError,
     RequestTimeoutError,
     UnauthenticatedError,
+    UnknownEndpointError,
 )
 from gateway.http.messages import Headers, Reply, encode
 
@@ -29,12 +33,16 @@ class ErrorForm(StrEnum):
     Inference Protocol's ``{"error": "<sentence>"}`` with ``code`` and ``request_id`` beside it:
     clients of that protocol, tritonclient among them, join the value of ``error`` to a string, so
     an object there turns every refusal into a ``TypeError`` on the caller's side. ``TEI`` is Text
-    Embeddings Inference's ``{"error", "error_type"}``, with the same two beside it.
+    Embeddings Inference's ``{"error", "error_type"}``, with the same two beside it. ``OPENAI`` is
+    ``OBJECT`` with OpenAI's ``type`` and ``param``; ``RERANK`` is ``OBJECT`` with the sentence as
+    ``message`` and ``detail`` too, which Cohere's and Jina's clients read.
     """
 
     OBJECT = "object"
     SENTENCE = "sentence"
     TEI = "tei"
+    OPENAI = "openai"
+    RERANK = "rerank"
 
 
 _Code = Annotated[str, Field(description="stable, for programs")]
@@ -56,6 +64,35 @@ class Error(TypedDict):
     error: ErrorDetail
 
 
+OpenAIType = Literal[
+    "invalid_request_error",
+    "authentication_error",
+    "permission_error",
+    "rate_limit_error",
+    "server_error",
+]
+
+
+class OpenAIErrorDetail(ErrorDetail):
+    """What went wrong, and which field of the request did, where it was one."""
+
+    type: OpenAIType
+    param: str | None
+
+
+class OpenAIError(TypedDict):
+    """An error of the form ``OPENAI``."""
+
+    error: OpenAIErrorDetail
+
+
+class RerankError(Error):
+    """An error of the form ``RERANK``."""
+
+    message: _Message
+    detail: _Message
+
+
 class OpenInferenceError(TypedDict):
     """An error of the form ``SENTENCE``."""
 
@@ -74,7 +111,10 @@ ERRORS = {
     ErrorForm.OBJECT: Error,
     ErrorForm.SENTENCE: OpenInferenceError,
     ErrorForm.TEI: TeiError,
+    ErrorForm.OPENAI: OpenAIError,
+    ErrorForm.RERANK: RerankError,
 }
+_FIELD = re.compile(r"([A-Za-z_][\w.\[\]]*): ")  # at the head of a sentence about a field
 
 
 def error_reply(error: GatewayError, request_id: str, form: ErrorForm) -> Reply:
@@ -90,14 +130,46 @@ def error_reply(error: GatewayError, request_id: str, form: ErrorForm) -> Reply:
         isinstance(error, RateLimitedError) and error.elsewhere
     ):
         headers.append((b"connection", b"close"))
-    body: Error | OpenInferenceError | TeiError
+    body: Error | OpenAIError | RerankError | OpenInferenceError | TeiError
+    detail: ErrorDetail = {
+        "code": error.code,
+        "message": error.message,
+        "request_id": request_id,
+    }
     if form is ErrorForm.OBJECT:
-        body = {"error": {"code": error.code, "message": error.message, "request_id": request_id}}
+        body = {"error": detail}
+    elif form is ErrorForm.OPENAI:
+        body = {"error": {**detail, "type": _openai_type(error), "param": _param(error)}}
+    elif form is ErrorForm.RERANK:
+        body = {"error": detail, "message": error.message, "detail": error.message}
     else:
         body = {"error": error.message, "code": error.code, "request_id": request_id}
         if form is ErrorForm.TEI:
             body = {**body, "error_type": _tei_type(error)}
     return Reply(encode(body), status=error.status, headers=headers)
+
+
+_OPENAI_TYPES: dict[int, OpenAIType] = {
+    HTTPStatus.UNAUTHORIZED: "authentication_error",
+    HTTPStatus.FORBIDDEN: "permission_error",
+    HTTPStatus.TOO_MANY_REQUESTS: "rate_limit_error",
+}
+
+
+def _openai_type(error: GatewayError) -> OpenAIType:
+    server = error.status >= HTTPStatus.INTERNAL_SERVER_ERROR
+    usual: OpenAIType = "server_error" if server else "invalid_request_error"
+    return _OPENAI_TYPES.get(error.status, usual)
+
+
+def _param(error: GatewayError) -> str | None:
+    """The field that an error is about."""
+    if isinstance(error, UnknownEndpointError) and error.status == HTTPStatus.NOT_FOUND:
+        return "model"
+    if not isinstance(error, BadRequestError | InvalidInputError):
+        return None
+    found = _FIELD.match(error.message)
+    return None if found is None else found[1]
 
 
 def _tei_type(error: GatewayError) -> Literal["Unhealthy", "Backend", "Overloaded", "Validation"]:

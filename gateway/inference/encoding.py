@@ -8,8 +8,10 @@ No text is kept once it is encoded.
 """
 
 import asyncio
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from time import monotonic
+from typing import TypeVar
 
 from gateway.calls import Call
 from gateway.errors import RETRY_AFTER_SECONDS, InvalidInputError, OverloadedError, too_late
@@ -18,6 +20,8 @@ from preprocess.encoder import Encoded
 from preprocess.errors import InvalidRowError, InvalidTextError, UnknownPromptError
 from preprocess.expressions import is_panic
 from preprocess.table import Encoder
+
+T = TypeVar("T")
 
 # A call with more characters than this, in all its texts, is tokenised in the thread. For fewer,
 # switching threads costs more time than it saves the other calls.
@@ -56,19 +60,22 @@ class _Thread:
         self.most_characters = most_characters
         self.characters = 0
 
-    def submit(self, encoder: Encoder, call: Call) -> "Future[Encoded]":
-        """Encodes there; raises ``OverloadedError`` if too much waits already."""
-        characters = call.characters()
+    def submit(self, characters: int, work: Callable[[], T]) -> "Future[T]":
+        """Does work on so many characters there.
+
+        Raises:
+            OverloadedError: too much waits already.
+        """
         if self.characters and self.characters + characters > self.most_characters:
             raise OverloadedError(
                 "Too many long texts are waiting.", retry_after_seconds=RETRY_AFTER_SECONDS
             )
         self.characters += characters
-        work = self.executor.submit(encode, encoder, call)
+        future = self.executor.submit(work)
         # Counted until the thread is done with it, even if the caller does not wait so long.
         loop = asyncio.get_running_loop()
-        work.add_done_callback(lambda _: loop.call_soon_threadsafe(self._done, characters))
-        return work
+        future.add_done_callback(lambda _: loop.call_soon_threadsafe(self._done, characters))
+        return future
 
     def _done(self, characters: int) -> None:
         self.characters -= characters
@@ -110,15 +117,27 @@ class Encoding:
         Raises:
             InvalidInputError: a text that no tokeniser can read, or a prompt that this version
                 lacks.
-            OverloadedError: too many characters wait for the thread already.
-            DeadlineExceededError: the call's deadline passed first.
+            GatewayError: see ``in_thread``.
         """
         start = monotonic()
+        encoded = await self.in_thread(
+            model, call.characters(), call.deadline, lambda: encode(model.encoder, call)
+        )
+        return encoded, monotonic() - start
+
+    async def in_thread(
+        self, model: ServedModel, characters: int, deadline: float, work: Callable[[], T]
+    ) -> T:
+        """Does work of a model's tokeniser, on so many characters, in the thread for its kind.
+
+        Raises:
+            OverloadedError: too many characters wait for the thread already.
+            DeadlineExceededError: the deadline, by the event loop's clock, passed first.
+        """
         thread = self._own if model.encoder.own_expressions else self._long
-        work = thread.submit(model.encoder, call)
+        future = thread.submit(characters, work)
         try:
-            async with asyncio.timeout(max(0.0, call.deadline - start)):
-                encoded = await asyncio.wrap_future(work)
+            async with asyncio.timeout(max(0.0, deadline - monotonic())):
+                return await asyncio.wrap_future(future)
         except TimeoutError as late:
             raise too_late() from late
-        return encoded, monotonic() - start

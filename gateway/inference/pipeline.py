@@ -119,7 +119,7 @@ class Pipeline:
         self._mirror = mirror
         self._receipts = receipts
         self._own = own
-        self._encoding = Encoding()
+        self.encoding = Encoding()
         self._running = 0
         self._all_answered: asyncio.Event | None = None
 
@@ -197,7 +197,7 @@ class Pipeline:
         self._all_answered = asyncio.Event()
         if self._running:
             await self._all_answered.wait()
-        self._encoding.close()
+        self.encoding.close()
 
     def _route(
         self, serving: Serving, routes: EndpointRoutes, call: Call, now: float
@@ -238,9 +238,9 @@ class Pipeline:
             except GatewayError as error:
                 failure = error
             seconds = monotonic() - began
-        encoded, tokenise = self._encoding.encode_inline(
+        encoded, tokenise = self.encoding.encode_inline(
             model, call
-        ) or await self._encoding.encode_in_thread(model, call)
+        ) or await self.encoding.encode_in_thread(model, call)
         attempt = Attempt(call, target, encoded, tokenise + seconds)
         attempt.original, attempt.failure = original, failure
         return attempt

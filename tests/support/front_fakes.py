@@ -1,6 +1,6 @@
 """Small stand-ins for what the fronts are built on, and the application over them."""
 
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -33,7 +33,9 @@ from gateway.events.buffer import Recorder
 from gateway.http.body import HttpLimits
 from gateway.inference.feedback import FeedbackReceiver
 from gateway.inference.receipts import Receipts
+from gateway.inference.tokens import refusing
 from preprocess.encoder import Encoded, TextEncoder
+from preprocess.tokens import Token, texts_of, tokens_of
 from preprocess.windows import ContextEncoder, WindowEncoder
 
 LABELS = ("negative", "neutral", "positive")
@@ -250,6 +252,16 @@ class FakePredictor:
             ranges=RANGES if endpoint.task is Task.TEXT_EMBEDDING and self.has_ranges else None,
         )
 
+    async def tokens(self, call: Call, *, special: bool) -> tuple[ModelRef, Arm, list[list[Token]]]:
+        found = refusing(lambda: tokens_of(WORDS.tokenizer, call.texts, special=special))
+        return self.describe(call.endpoint).refs[0], Arm.STABLE, found
+
+    async def texts(
+        self, call: Call, ids: Sequence[Sequence[int]], *, skip_special: bool
+    ) -> tuple[ModelRef, Arm, list[str]]:
+        found = refusing(lambda: texts_of(WORDS.tokenizer, ids, skip_special=skip_special))
+        return self.describe(call.endpoint).refs[0], Arm.STABLE, found
+
     def describe(self, endpoint: str) -> EndpointView:
         try:
             return self.views[endpoint]
@@ -324,7 +336,7 @@ def front_of(
         metrics=metrics,
         scheduler=scheduler,
     )
-    return Front(predictor, admission, predictor, metrics)
+    return Front(predictor, admission, predictor, metrics, tokenisers=predictor)
 
 
 @dataclass

@@ -19,6 +19,8 @@ BEHIND.predictor.views["m3"] = view("m3", Task.HYBRID_EMBEDDING)
 ENDPOINTS = {
     "rerank": "reranker",
     "embed": "minilm",
+    "embeddings": "minilm",
+    "similarity": "minilm",
     "embed_sparse": "splade",
     "embed_all": "m3",
 }
