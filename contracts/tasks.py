@@ -78,6 +78,7 @@ def installed(group: str) -> dict[Task, Any]:
 DENSE, SPARSE, TOKENS = "dense", "sparse", "tokens"
 # Another kind of values: a logit for each pair of texts, by which documents are ranked.
 RELEVANCE = "relevance"
+CLASSES = "classes of texts"
 WRITTEN = "written text"
 
 # What the engine's graph takes, all [batch, length]. A graph may lack token_type_ids.

@@ -21,7 +21,7 @@ from fastapi.responses import PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
-from contracts.tasks import DENSE, RELEVANCE, SPARSE, TOKENS, Task
+from contracts.tasks import CLASSES, DENSE, RELEVANCE, SPARSE, TOKENS
 from gateway.calls import EndpointView, Query
 from gateway.dialects.described import prediction_operation, reading
 from gateway.dialects.front import (
@@ -36,7 +36,7 @@ from gateway.dialects.front import (
 )
 from gateway.dialects.huggingface import LabelScore, SparseWeight
 from gateway.dialects.parameters import check_form, forms_refused
-from gateway.errors import InvalidInputError, UnsupportedError
+from gateway.errors import InvalidInputError
 from gateway.http.body import BodyReader
 from gateway.http.error_replies import ErrorForm
 from gateway.http.messages import Handler, Reply, Request, decode, encode
@@ -329,14 +329,11 @@ class TextEmbeddingsInference:
         """Labels of texts or pairs."""
         view, caller = await self._enter(request)
         body = decode(_predict_decoder, await self._bodies.read(request))
-        if view.task not in (Task.TEXT_CLASSIFICATION, Task.TEXT_RANKING):
-            raise InvalidInputError(
-                f"endpoint: {view.name} does {view.task}; /predict needs an endpoint of "
-                f"{Task.TEXT_CLASSIFICATION} or {Task.TEXT_RANKING}."
-            )
         head = HEADS[view.task]
+        if RELEVANCE not in head.kinds:
+            require_kind(view, CLASSES, "endpoint", "/predict needs")
         if body.raw_scores and RELEVANCE not in head.kinds:
-            raise UnsupportedError(
+            raise InvalidInputError(
                 "raw_scores: the logits of a classifier are not kept; its scores are made by "
                 f"{head.functions(len(view.labels), multi_label=view.multi_label)[0]}."
             )
@@ -455,7 +452,7 @@ def _info(view: EndpointView) -> Info:
         model_type = {"embedding": {"pooling": "exported"}}
     elif RELEVANCE in kinds:
         model_type = {"reranker": labels}
-    elif view.task is Task.TEXT_CLASSIFICATION:
+    elif CLASSES in kinds:
         model_type = {"classifier": labels}
     stable = view.refs[0] if view.refs else None
     return {

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from contracts.events import TextRecord
-from contracts.tasks import Task
+from contracts.tasks import CLASSES, Task
 from preprocess.encoder import Encoded
 from preprocess.scores import best, best_labels, by_sigmoid, class_scores, top_k
 from preprocess.tasks.head import Answered, Difference, Head, Output, Side, Values
@@ -18,6 +18,7 @@ class TextClassification(Head):
     task: ClassVar[Task] = Task.TEXT_CLASSIFICATION
     parameters: ClassVar[frozenset[str]] = frozenset({"top_k", "function_to_apply"})
     probabilities: ClassVar[bool] = True
+    kinds: ClassVar[frozenset[str]] = frozenset({CLASSES})
     hub_nests: ClassVar[bool] = True
 
     def _values(self, output: Values, *, multi_label: bool) -> Values:

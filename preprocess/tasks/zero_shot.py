@@ -39,6 +39,7 @@ class ZeroShotClassification(TextClassification):
     )
     everywhere: ClassVar[frozenset[str]] = parameters
     probabilities: ClassVar[bool] = False
+    kinds: ClassVar[frozenset[str]] = frozenset()
     hub_nests: ClassVar[bool] = False
 
     def rows_of_text(self, parameters: Mapping[str, Any]) -> int:

@@ -1,0 +1,34 @@
+"""Programs that use real clients, in an environment of their own (``make clients``)."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+PYTHON = Path(sys.prefix) / "clients" / "bin" / "python"
+_PROGRAMS = Path(__file__).resolve().parents[1] / "clients" / "programs"
+# No client asks another server for anything: who uses it, its own releases, a vocabulary.
+_OFFLINE = {
+    "HAYSTACK_TELEMETRY_ENABLED": "False",
+    "HF_HUB_OFFLINE": "1",
+    "LANGSMITH_TRACING": "false",
+}
+
+Client = Callable[..., Any]
+
+
+def run(program: str, *arguments: str) -> Any:
+    """What a program prints in its last line, which is JSON; its failure fails the test."""
+    kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+    done = subprocess.run(
+        [PYTHON, "-I", _PROGRAMS / f"{program}.py", *arguments],
+        env={**kept, **_OFFLINE},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
