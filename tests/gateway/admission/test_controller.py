@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from time import monotonic
 
+import msgspec
 import pytest
 from front_fakes import FakeKeys, FakeMetrics, view
 from gateway_world import MemoryRecorder
@@ -198,6 +199,15 @@ def test_a_caller_over_its_rate_is_told_when_to_come_back() -> None:
     with pytest.raises(RateLimitedError) as refused:
         admission.check_body(call_of("a", caller="ann"), limits, 0.25)
     assert refused.value.retry_after_seconds == pytest.approx(0.75)
+
+
+def test_a_request_in_parts_counts_once() -> None:
+    admission, limits = Door().admission, Limits(requests_per_second_per_key=1)
+    call = call_of("a", caller="ann")
+    for part in range(3):
+        admission.check_body(msgspec.structs.replace(call, part=part), limits, 0.0)
+    with pytest.raises(RateLimitedError):
+        admission.check_body(call, limits, 0.0)
 
 
 # Its versions are known.
