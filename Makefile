@@ -77,7 +77,7 @@ unit: $(VENV)/.dev  ## the tests that need no other process
 	$(BIN)/pytest -n auto --dist worksteal -m "not real and not export and not soak and not cluster" $(PYTEST_FLAGS)
 
 # Those with torch beside those with real components, which wait more than they compute.
-test: $(VENV)/.clients unit  ## all tests but the soak
+test: unit  ## all tests but the soak
 	@$(MAKE) --no-print-directory -j 2 --output-sync=target real export
 
 # The libraries by which people ask the gateway, in their newest versions. Tests skip without them.
