@@ -11,16 +11,21 @@ A comment stands in the line before the fence of each snippet of a shell or of P
 no comment: all of them are read as ``headrace apply`` reads them.
 """
 
+import contextlib
 import os
 import re
+import shlex
 import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 import yaml
 
+from headrace.cli import app
 from headrace.endpoints import document
 
 ROOT = Path(__file__).parent.parent
@@ -118,6 +123,71 @@ def test_tests_and_folders_that_reasons_name_exist() -> None:
         if each.kind == "not run:":
             named = re.findall(r"\b(?:tests|examples|gateway|\.ci)/[\w/.-]*\w", each.said)
             assert [name for name in named if not (ROOT / name).exists()] == [], each
+
+
+def calls(text: str) -> list[list[str]]:
+    """The words after ``headrace`` of each call of it in a snippet of a shell."""
+    lines = re.sub(r"\\\n", " ", text).splitlines()
+    found = []
+    for line in lines:
+        for call in re.finditer(
+            r"(?:^(?:\$ )?|[|;&(] *|/bin/|kubectl )headrace +([^|;&>)]*)", line
+        ):
+            with contextlib.suppress(ValueError):  # quotes that end in another line
+                found.append(shlex.split(call[1], comments=True))
+    return found
+
+
+def unknown(words: list[str]) -> list[str]:
+    """What of a call's words is neither a command nor an option of it."""
+    command: Any = typer.main.get_command(app)
+    takes_value = {"--help": False, "-h": False} | options_of(command)
+    waiting, left = list(words), []
+    while waiting and waiting[0] != "--":
+        word, _, value = waiting.pop(0).partition("=")
+        if word.startswith("-") and word != "-":
+            left += [] if word in takes_value else [word]
+            if takes_value.get(word) and not value and waiting:
+                waiting.pop(0)
+        elif word in getattr(command, "commands", {}):
+            command = command.commands[word]
+            takes_value |= options_of(command)
+        elif getattr(command, "commands", {}):
+            return [*left, word]
+    return left
+
+
+def options_of(command: Any) -> dict[str, bool]:
+    """The options of a command, and whether each takes a value."""
+    return {
+        name: not getattr(each, "is_flag", False)
+        for each in command.params
+        for name in (*each.opts, *each.secondary_opts)
+    }
+
+
+def test_commands_in_documents_are_those_of_the_program() -> None:
+    found = [(each, call) for each in everywhere() if each.language in RUNNABLE
+             for call in calls(each.text)]  # fmt: skip
+    assert len(found) > 20
+    wrong = [(str(each), unknown(call)) for each, call in found]
+    assert [(where, what) for where, what in wrong if what] == []
+
+
+@pytest.mark.parametrize(
+    ("line", "wrong"),
+    [
+        ("headrace status --watch  # a comment", []),
+        ("$ .venv/bin/headrace -n models rollout status tone --watch", []),
+        ("helm template a b | headrace migrate tei -f -", []),
+        ("headrace migrate tei -- docker run --gpus all", []),
+        ("headrace stauts", ["stauts"]),
+        ("headrace status --wach", ["--wach"]),
+    ],
+)
+def test_a_command_that_there_is_not_is_found(line: str, wrong: list[str]) -> None:
+    (call,) = calls(line)
+    assert unknown(call) == wrong
 
 
 def test_endpoints_in_documents_can_be_applied() -> None:
