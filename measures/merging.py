@@ -6,7 +6,7 @@ and never changes a record that it was given.
 
 import copy
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 import msgspec
 
@@ -17,7 +17,7 @@ from measures.own_statistics import declaration_of
 from measures.watermark import Watermark
 
 RangeKey = tuple[str, int, int]  # topic id, partition, start
-_WindowKey = tuple[int, int]  # start, seconds
+WindowKey = tuple[int, int]  # start, seconds
 _Slot = tuple[str, str, Arm]
 
 _IDENTITY = {"endpoint", "version", "package", "arm", "start"}
@@ -97,10 +97,10 @@ class Windows:
     def __init__(self) -> None:
         self._records: dict[RangeKey, WindowRecord] = {}
         self._watermark = Watermark()
-        self._sums: dict[tuple[str, _WindowKey], EndpointWindow] = {}
+        self._sums: dict[tuple[str, WindowKey], EndpointWindow] = {}
         # endpoint -> window -> range -> its aggregates there
         self._aggregates: defaultdict[
-            str, dict[_WindowKey, dict[RangeKey, list[WindowAggregate]]]
+            str, dict[WindowKey, dict[RangeKey, list[WindowAggregate]]]
         ] = defaultdict(dict)
 
     def put(self, record: WindowRecord) -> bool:
@@ -110,20 +110,30 @@ class Windows:
         if held is not None and held.end >= record.end:
             return False
         self._records[key] = record
-        before = {} if held is None else _by_window(held)
-        after = _by_window(record)
+        before = {} if held is None else by_window(held)
+        after = by_window(record)
         for place in before.keys() | after.keys():
             if before.get(place) != after.get(place):
                 self._place(place, key, after.get(place, []))
         self._watermark.take(record.topic_id, record.partition, record.through)
         return True
 
+    def drop(self, key: RangeKey) -> frozenset[tuple[str, WindowKey]]:
+        """Drops the record of a range, if there is one; the windows that it was in."""
+        record = self._records.pop(key, None)
+        if record is None:
+            return frozenset()
+        places = by_window(record)
+        for place in places:
+            self._place(place, key, [])
+        return frozenset(places)
+
     def forget_before(self, time: float) -> None:
         """Drops the ranges whose messages and events are all older, unix seconds."""
         for key, record in list(self._records.items()):
             if max(record.through, record.newest) < time:
                 del self._records[key]
-                for place in _by_window(record):
+                for place in by_window(record):
                     self._place(place, key, [])
         self._watermark.forget_before(time)
 
@@ -164,15 +174,15 @@ class Windows:
             if window[0] >= after and sum(window) <= until
         )
 
-    def _sum(self, endpoint: str, window: _WindowKey) -> EndpointWindow:
+    def _sum(self, endpoint: str, window: WindowKey) -> EndpointWindow:
         held = self._sums.get((endpoint, window))
         if held is None:
-            aggregates = _by_slot(self._aggregates[endpoint][window])
+            aggregates = by_slot(self._aggregates[endpoint][window].values())
             held = self._sums[endpoint, window] = EndpointWindow(endpoint, *window, aggregates)
         return held
 
     def _place(
-        self, place: tuple[str, _WindowKey], key: RangeKey, aggregates: list[WindowAggregate]
+        self, place: tuple[str, WindowKey], key: RangeKey, aggregates: list[WindowAggregate]
     ) -> None:
         """Says what a range holds of a window; nothing: an empty list."""
         endpoint, window = place
@@ -185,17 +195,19 @@ class Windows:
             del self._aggregates[endpoint][window]
 
 
-def _by_window(record: WindowRecord) -> dict[tuple[str, _WindowKey], list[WindowAggregate]]:
-    found: dict[tuple[str, _WindowKey], list[WindowAggregate]] = {}
+def by_window(record: WindowRecord) -> dict[tuple[str, WindowKey], list[WindowAggregate]]:
+    """A record's aggregates by endpoint and window."""
+    found: dict[tuple[str, WindowKey], list[WindowAggregate]] = {}
     for aggregate in record.aggregates:
         place = (aggregate.endpoint, (aggregate.start, record.window_seconds))
         found.setdefault(place, []).append(aggregate)
     return found
 
 
-def _by_slot(ranges: Mapping[RangeKey, list[WindowAggregate]]) -> list[WindowAggregate]:
+def by_slot(parts: Iterable[list[WindowAggregate]]) -> list[WindowAggregate]:
+    """The sums of aggregates of one endpoint and window, by version, package and arm."""
     slots: dict[_Slot, list[WindowAggregate]] = {}
-    for aggregates in ranges.values():
+    for aggregates in parts:
         for aggregate in aggregates:
             slots.setdefault((aggregate.version, aggregate.package, aggregate.arm), []).append(
                 aggregate

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from contracts.windows import EndpointWindow
 from measures.counting import Counting, CountingState
-from measures.merging import Windows
+from measures.packed_windows import PackedWindows
 from service.kafka import StreamError, TopicMissingError
 from stats.reading.published import Counted, Published
 from stats.reading.record_log import RecordLog, largest
@@ -62,7 +62,7 @@ class WindowsReader:
         self._clock = clock
         self._counted = Counted(published, clock())  # the reading thread's alone
         self._lock = threading.Lock()  # of the next three
-        self._windows = Windows()
+        self._windows = PackedWindows()
         self._known_at: float | None = None  # when all that Kafka had was read
         self._counting = (clock(), Counting())  # what was known of counting, and when
         self._never_folded = False  # there is no topic of window records; the reading thread's
@@ -140,7 +140,7 @@ class WindowsReader:
         except Exception:
             log.exception("reading window records broke; it begins anew")
             with self._lock:
-                self._windows, self._known_at = Windows(), None
+                self._windows, self._known_at = PackedWindows(), None
             return False
 
     def _read(self, source: RecordLog) -> bool:
