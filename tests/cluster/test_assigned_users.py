@@ -1,4 +1,4 @@
-"""A cluster that assigns users, as OpenShift's restricted SCC does: in the group 0, and nameless."""
+"""A cluster that assigns users, as OpenShift's restricted SCC does: nameless, in the group 0."""
 
 import json
 
