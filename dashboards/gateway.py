@@ -162,8 +162,8 @@ def _pods() -> Row:
         ),
         lines(
             "Slowest answers of each pod",
-            "95th percentile of the time to the answer, each gateway. With exemplars, points are"
-            " requests that were traced.",
+            "95th percentile of the time of answered attempts, each gateway. Points are requests"
+            " that were traced, where Prometheus keeps exemplars.",
             "One alone: its node is busy, or it lacks CPU. A point leads to its trace.",
             q.LATENCY_OF_POD,
             unit="s",

@@ -267,8 +267,7 @@ def _target(query: Query, ref: str) -> prometheus.Dataquery:
         target = target.legend_format(query.legend)
     if query.shape in _INSTANT:
         return target.instant()
-    # Exemplars are samples of the histograms that a query reads.
-    return target.range().exemplar(exemplar="_bucket{" in query.expr)
+    return target.range().exemplar(exemplar=query.exemplars)
 
 
 def _thresholds(steps: Sequence[Step], base: str) -> dashboard.ThresholdsConfig:

@@ -13,7 +13,7 @@ No expression hides an absence with ``or vector(0)``: where a thing is counted a
 starts at 0; where it isn't, an empty panel is the truth.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
@@ -44,11 +44,13 @@ class Query:
         expr: PromQL with Grafana's variables.
         legend: name of a line, from its labels; empty for heatmaps and tables.
         shape: how the panel reads the answer.
+        exemplars: show single requests too, those that were traced.
     """
 
     expr: str
     legend: str = ""
     shape: Shape = Shape.SERIES
+    exemplars: bool = False
 
 
 # Selections
@@ -398,7 +400,16 @@ GATEWAY_CPU: Final = Query(
 )
 REQUESTS_OF_POD: Final = Query(_by(_OF_POD, _REQUESTS_OF_PODS), _POD)
 ERRORS_OF_POD: Final = Query(_share_of(g.REQUESTS, 'status=~"5.."', _PODS, _OF_POD), _POD)
-LATENCY_OF_POD: Final = _quantile(0.95, g.REQUEST_SECONDS.bucket, _PODS, _OF_POD, _POD)
+LATENCY_OF_POD: Final = replace(
+    _quantile(
+        0.95,
+        g.STAGE_SECONDS.bucket,
+        f'{_PODS},endpoint=~"$endpoint",stage="{Stage.TOTAL}"',
+        _OF_POD,
+        _POD,
+    ),
+    exemplars=True,
+)
 FOLD_LAG: Final = Query(_most("partition", m.FOLD_LAG), f"{_RELEASE} partition {{{{partition}}}}")
 FOLD_EVENTS: Final = Query(_by("", _rate(m.FOLD_EVENTS.name)), f"{_RELEASE} folded")
 EVALUATE_LAG: Final = Query(_most("", m.EVALUATE_LAG), f"{_RELEASE} records")

@@ -4,7 +4,7 @@ A name, a help text and its labels stand in one place, ``contracts.metrics``. It
 itself.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 
 from prometheus_client.core import (
@@ -14,6 +14,7 @@ from prometheus_client.core import (
 )
 from prometheus_client.core import Metric as Family
 from prometheus_client.registry import Collector
+from prometheus_client.samples import Exemplar
 
 from contracts.metrics import Kind, Metric
 
@@ -40,8 +41,14 @@ def numbers(metric: Metric, values: Iterable[tuple[Labels, float]]) -> Family:
     return family
 
 
+Exemplars = Mapping[Labels, Mapping[int, Exemplar]]
+_NONE: Exemplars = {}
+
+
 def histograms(
-    metric: Metric, values: Iterable[tuple[Labels, Sequence[float], Sequence[int], float]]
+    metric: Metric,
+    values: Iterable[tuple[Labels, Sequence[float], Sequence[int], float]],
+    exemplars: Exemplars = _NONE,
 ) -> Family:
     """A histogram's family.
 
@@ -49,10 +56,16 @@ def histograms(
         metric: of kind histogram.
         values: label values, upper edges, counts of each bucket with one more to infinity, and
             the sum of what was counted.
+        exemplars: label values -> number of a bucket -> one of the observations in it.
     """
     family = HistogramMetricFamily(metric.family, metric.help, labels=metric.labels)
     for labels, upper, counts, total in values:
-        family.add_metric(labels, list(_cumulative(upper, counts)), total)
+        kept = exemplars.get(labels, {})
+        buckets = [
+            (le, number, kept[place]) if place in kept else (le, number)
+            for place, (le, number) in enumerate(_cumulative(upper, counts))
+        ]
+        family.add_metric(labels, buckets, total)
     return family
 
 

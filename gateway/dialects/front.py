@@ -45,8 +45,8 @@ class RequestMetrics(Protocol):
         """One request answered: ``status`` is HTTP's, gRPC's calls are mapped to it."""
         ...
 
-    def render(self) -> bytes:
-        """All metrics of the process, in Prometheus's text format."""
+    def render(self, *, openmetrics: bool = False) -> bytes:
+        """All metrics of the process, in Prometheus's text format or in OpenMetrics'."""
         ...
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Annotated
 
 from prometheus_client import CONTENT_TYPE_LATEST
+from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST as OPENMETRICS
 from pydantic import Field
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
@@ -151,8 +152,11 @@ class Operations:
         body: ReadyWithNotes = {"ready": ready, "notes": list(endpoints.notes)}
         return Reply(encode(body), status=200 if ready else 503)
 
-    async def metrics(self, _: Request) -> Reply:
-        """Prometheus's text format."""
+    async def metrics(self, request: Request) -> Reply:
+        """Prometheus's text format, or OpenMetrics for those who ask for it, with traces in it."""
+        if b"application/openmetrics-text" in request.headers.get(b"accept", b""):
+            text = self._front.metrics.render(openmetrics=True)
+            return Reply(text, content_type=OPENMETRICS.encode())
         return Reply(self._front.metrics.render(), content_type=CONTENT_TYPE_LATEST.encode())
 
     async def openapi(self, _: Request) -> Reply:

@@ -55,8 +55,11 @@ _MOST_RESERVED = 0.5
 class Tracer(Protocol):
     """Emits OpenTelemetry spans, where tracing is configured."""
 
-    def attempt(self, call: Call, event: PredictionEvent) -> None:
-        """Emits one attempt with a span for each of its stages."""
+    def attempt(self, call: Call, event: PredictionEvent) -> str:
+        """Emits one attempt with a span for each of its stages.
+
+        Gives the id of its trace, and an empty one where none is kept.
+        """
         ...
 
 
@@ -341,7 +344,9 @@ class Pipeline:
         self._recorder.attempt(event)
         self._metrics.attempt_finished(event, len(records), sum(attempt.encoded.tokens))
         if self._tracer is not None:
-            self._tracer.attempt(attempt.call, event)
+            trace_id = self._tracer.attempt(attempt.call, event)
+            if trace_id:
+                self._metrics.attempt_traced(event, trace_id)
         return event
 
     def _offer_mirror(

@@ -17,6 +17,8 @@ from http import HTTPStatus
 from prometheus_client import GC_COLLECTOR, PLATFORM_COLLECTOR, PROCESS_COLLECTOR, generate_latest
 from prometheus_client.core import CollectorRegistry
 from prometheus_client.core import Metric as Family
+from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
+from prometheus_client.samples import Exemplar
 
 from contracts import gateway_metrics as m
 from contracts.endpoint import Arm
@@ -50,17 +52,23 @@ class HistogramChild:
     A value goes to the first bucket whose upper edge is not below it.
     """
 
-    __slots__ = ("_edges", "counts", "sum")
+    __slots__ = ("_edges", "counts", "exemplars", "sum")
 
     def __init__(self, edges: tuple[float, ...]) -> None:
         self._edges = edges
         self.counts = [0] * (len(edges) + 1)
         self.sum = 0.0
+        self.exemplars: dict[int, Exemplar] = {}  # number of a bucket -> the last one in it
 
     def observe(self, value: float) -> None:
         """Counts a value."""
         self.counts[bisect_left(self._edges, value)] += 1
         self.sum += value
+
+    def exemplify(self, value: float, trace_id: str, at: float) -> None:
+        """Keeps the trace of a value that was counted, at this unix time."""
+        bucket = bisect_left(self._edges, value)
+        self.exemplars[bucket] = Exemplar({"trace_id": trace_id}, value, at)
 
 
 class Counter:
@@ -111,7 +119,10 @@ class Histogram:
             (labels, self._metric.buckets, child.counts, child.sum)
             for labels, child in self._children.items()
         )
-        yield histograms(self._metric, counted)
+        exemplars = {
+            labels: child.exemplars for labels, child in self._children.items() if child.exemplars
+        }
+        yield histograms(self._metric, counted, exemplars)
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +227,13 @@ class Metrics:
         children.infer.observe(latency.infer)
         children.total.observe(latency.total)
 
+    def attempt_traced(self, event: PredictionEvent, trace_id: str) -> None:
+        """The trace of an attempt that was counted, so that a latency leads to a request."""
+        if event.status != HTTPStatus.OK or event.arm is Arm.SHADOW:
+            return
+        total = self._stage_seconds.child((event.endpoint, Stage.TOTAL.value))
+        total.exemplify(event.latency.total, trace_id, event.time + event.latency.total)
+
     def _begin(self, endpoint: str, version: str, arm: Arm) -> None:
         """Creates the series of failures at 0, because alerts only see a rise."""
         if (endpoint, version, arm) in self._begun:
@@ -308,8 +326,11 @@ class Metrics:
                 found[reading.metric].append((reading.labels, reading.value))
         yield from (numbers(metric.value, values) for metric, values in found.items())
 
-    def render(self) -> bytes:
-        """Prometheus' text format."""
+    def render(self, *, openmetrics: bool = False) -> bytes:
+        """Prometheus' text format, or OpenMetrics', which has a place for traces."""
+        if openmetrics:
+            text: bytes = generate_openmetrics(self._registry)
+            return text
         return generate_latest(self._registry)
 
 

@@ -30,13 +30,13 @@ class SpanTracer:
         self._share = share
         self._draw = draw
 
-    def attempt(self, call: Call, event: PredictionEvent) -> None:
+    def attempt(self, call: Call, event: PredictionEvent) -> str:
         """See ``gateway.inference.pipeline.Tracer``."""
         parent = call.trace_parent
         # The last field of a traceparent says whether its sender keeps the trace.
         wanted = int(parent[53:55], 16) & 1 if parent else self._draw() < self._share
         if not wanted:
-            return
+            return ""
         from opentelemetry import context, trace  # noqa: PLC0415 - see the module's docstring
         from opentelemetry.trace.propagation.tracecontext import (  # noqa: PLC0415
             TraceContextTextMapPropagator,
@@ -69,6 +69,7 @@ class SpanTracer:
             self._tracer.start_span(name, context=inside, start_time=begin).end(end)
             begin = end
         span.end(at + int(latency.total * _NANOSECONDS))
+        return f"{span.get_span_context().trace_id:032x}"
 
     def close(self) -> None:
         """Sends what waits; blocks for some seconds at most."""

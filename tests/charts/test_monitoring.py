@@ -63,6 +63,33 @@ def test_alerts_lead_to_runbook_and_dashboard_by_addresses_that_can_be_clicked()
         assert said["dashboard_url"] == f"https://grafana.example.com/d/{said['dashboard']}"
 
 
+def documented(heading: str) -> list[str]:
+    """The values that docs/dashboards.md shows under a heading, as settings of helm."""
+    page = (ROOT / "docs" / "dashboards.md").read_text(encoding="utf-8")
+    block = page.split(f"### {heading}\n")[1].split("```yaml\n")[1].split("```")[0]
+    return [f"{name}={json.dumps(value)}" for name, value in yaml.safe_load(block).items()]
+
+
+def test_the_values_for_kube_prometheus_stack_do_what_the_docs_say() -> None:
+    settings = (*BARE, *documented("With kube-prometheus-stack"))
+    found = manifests("", *settings, apis=OPERATOR)
+    theirs = [each for each in found if each["kind"] in ("ServiceMonitor", "PrometheusRule")]
+    assert theirs
+    for each in theirs:
+        assert each["metadata"]["labels"]["release"] == "kube-prometheus-stack"
+    rules = one(found, "PrometheusRule", "")["spec"]["groups"]
+    told = {rule["alert"]: rule for group in rules for rule in group["rules"] if "alert" in rule}
+    assert {rule["labels"]["severity"] for rule in told.values()} == {"critical", "warning"}
+    assert told["HeadraceScaledOut"]["for"] == "1h"
+    assert "HeadraceTextsUnusual" not in told
+    assert ">= 1000 and" in told["HeadraceErrorsFast"]["expr"]
+
+
+def test_the_values_for_grafana_operator_do_what_the_docs_say() -> None:
+    found = manifests("", *BARE, *documented("With grafana-operator"))
+    assert sum(each["kind"] == "GrafanaDashboard" for each in found) == 4
+
+
 def board(found: list[Manifest], name: str) -> dict[str, Any]:
     (text,) = one(found, "ConfigMap", f"dashboard-{name}")["data"].values()
     document: dict[str, Any] = json.loads(text)

@@ -226,6 +226,14 @@ async def test_metrics_are_prometheus_text() -> None:
     assert "requests_total" in answer.text
 
 
+async def test_metrics_are_openmetrics_for_who_asks_for_it_so_that_traces_have_a_place() -> None:
+    accept = "application/openmetrics-text;version=1.0.0;q=0.6,text/plain;version=0.0.4;q=0.5"
+    async with client_of(Behind(), operations=True) as client:
+        answer = await client.get("/metrics", headers={"accept": accept})
+    assert answer.headers["content-type"].startswith("application/openmetrics-text")
+    assert answer.text.endswith("# EOF\n")
+
+
 async def test_a_large_body_is_refused_while_it_arrives() -> None:
     answer = await asked(Behind(), "POST", PATH, content=b"x" * 10_000_000)
     assert answer.status_code == 413

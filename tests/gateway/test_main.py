@@ -37,6 +37,7 @@ async def test_it_serves_what_its_home_says_and_ends_when_told(tmp_path: Path) -
         metrics = (await running.operations.get("/metrics")).text
         assert 'headrace_gateway_tokens_total{endpoint="sentiment",version="1"} 3.0' in metrics
         assert 'headrace_gateway_tokens_in_flight{endpoint="sentiment"} 0.0' in metrics
+        assert 'headrace_gateway_slo_availability_ratio{endpoint="sentiment"} 0.999' in metrics
         running.process.send_signal(signal.SIGTERM)
         await running.line("gateway has stopped")
         assert await running.process.wait() == 0

@@ -312,8 +312,8 @@ class FakeMetrics:
     def refused(self, endpoint: str, status: int, reason: str, seconds: float) -> None:
         """Counts nothing: the recorder has it."""
 
-    def render(self) -> bytes:
-        return b"# TYPE requests counter\nrequests_total 1.0\n"
+    def render(self, *, openmetrics: bool = False) -> bytes:
+        return b"# TYPE requests counter\nrequests_total 1.0\n" + b"# EOF\n" * openmetrics
 
 
 def front_of(

@@ -41,8 +41,9 @@ class Spans:
 
     seen: list[tuple[Call, PredictionEvent]] = field(default_factory=list)
 
-    def attempt(self, call: Call, event: PredictionEvent) -> None:
+    def attempt(self, call: Call, event: PredictionEvent) -> str:
         self.seen.append((call, event))
+        return event.trace_id
 
 
 @dataclass

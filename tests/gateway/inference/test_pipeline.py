@@ -12,6 +12,7 @@ from gateway_world import (
     loop_turns,
     text_of,
 )
+from msgspec.structs import replace
 from pipeline_world import ONE, TWO, World, world_of
 
 from contracts.endpoint import Arm, Limits
@@ -57,6 +58,17 @@ async def test_an_answer_and_its_event_agree() -> None:
     assert [text.unk for text in event.texts] == [0, 1]
     assert [text.score for text in event.texts] == pytest.approx(answer.values.max(axis=1))
     assert event.latency.total >= event.latency.infer > 0
+
+
+async def test_a_latency_leads_to_the_trace_of_a_request_that_has_one() -> None:
+    trace = "0af7651916cd43dd8448eb211c80319c"
+    async with world_of(endpoint_of(ONE.ref)) as world:
+        await world.pipeline.predict(call_of("w0"))
+        untraced = world.metrics.render(openmetrics=True).decode()
+        call = replace(call_of("w0"), trace_parent=f"00-{trace}-b7ad6b7169203331-01")
+        await world.pipeline.predict(call)
+    assert "trace_id" not in untraced
+    assert f'{{trace_id="{trace}"}}' in world.metrics.render(openmetrics=True).decode()
 
 
 async def test_a_text_that_is_too_long_is_refused_where_it_must_not_be_cut() -> None:

@@ -2,6 +2,9 @@
 
 import pytest
 from gateway_world import endpoint_of, event_of, model_of
+from prometheus_client.openmetrics.parser import (
+    text_string_to_metric_families as openmetrics_families,
+)
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.utils import floatToGoString
 
@@ -96,6 +99,28 @@ def test_a_status_that_http_does_not_list_is_counted_too() -> None:
     metrics = Metrics()
     metrics.request_finished("huggingface", 499, 0.1)
     assert value(metrics, "requests_total", dialect="huggingface", status="499") == 1
+
+
+def test_a_bucket_leads_to_the_trace_of_the_last_request_in_it() -> None:
+    metrics = Metrics()
+    answered = attempt(200)
+    metrics.attempt_finished(answered, 1, 10)
+    metrics.attempt_traced(answered, "older")
+    metrics.attempt_traced(answered, "newest")
+    metrics.attempt_traced(attempt(503), "failed")
+    text = metrics.render(openmetrics=True).decode()
+    found = {
+        (sample.labels["stage"], sample.labels["le"]): sample.exemplar
+        for family in openmetrics_families(text)
+        for sample in family.samples
+        if sample.exemplar is not None
+    }
+    (place,) = found
+    assert place == ("total", "0.5")  # 0.4 s
+    exemplar = found[place]
+    assert exemplar is not None
+    assert (exemplar.labels, exemplar.value) == ({"trace_id": "newest"}, 0.4)
+    assert "newest" not in metrics.render().decode()  # the plain format has no place for it
 
 
 @pytest.mark.parametrize("threshold", m.STAGE_SECONDS.buckets)

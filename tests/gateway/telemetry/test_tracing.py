@@ -63,7 +63,7 @@ def test_an_attempt_is_a_span_with_its_stages(exporter: InMemorySpanExporter) ->
 
 def test_a_callers_trace_goes_on(exporter: InMemorySpanExporter) -> None:
     call = replace(call_of("a"), trace_parent=PARENT)
-    tracer_of(exporter, share=0.0).attempt(call, attempt(504))
+    assert tracer_of(exporter, share=0.0).attempt(call, attempt(504)) == TRACE
     whole = next(span for span in exporter.get_finished_spans() if span.name == "predict")
     assert f"{whole.context.trace_id:032x}" == TRACE
     assert not whole.status.is_ok
@@ -71,8 +71,8 @@ def test_a_callers_trace_goes_on(exporter: InMemorySpanExporter) -> None:
 
 def test_a_trace_that_its_caller_does_not_keep_is_not_made(exporter: InMemorySpanExporter) -> None:
     call = replace(call_of("a"), trace_parent=PARENT[:-2] + "00")
-    tracer_of(exporter).attempt(call, attempt())
-    tracer_of(exporter, share=0.5, draw=0.7).attempt(call_of("a"), attempt())
+    assert not tracer_of(exporter).attempt(call, attempt())
+    assert not tracer_of(exporter, share=0.5, draw=0.7).attempt(call_of("a"), attempt())
     assert exporter.get_finished_spans() == ()
 
 
