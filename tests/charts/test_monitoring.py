@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import yaml
-from helm_chart import OPERATOR, ROOT, Manifest, RefusedError, manifests, one
+from helm_chart import OPERATOR, ROOT, SPACE, Manifest, RefusedError, manifests, one
 
 from dashboards.rules import ALERTS, Severity
 from dashboards.thresholds import THRESHOLDS
@@ -60,7 +60,12 @@ def test_alerts_lead_to_runbook_and_dashboard_by_addresses_that_can_be_clicked()
     for name, each in found.items():
         said = each["annotations"]
         assert said["runbook_url"] == f"https://docs.example.com/dashboards/#{name.lower()}"
-        assert said["dashboard_url"] == f"https://grafana.example.com/d/{said['dashboard']}"
+        board, _, chosen = said["dashboard_url"].partition("?")
+        assert board == f"https://grafana.example.com/d/{said['dashboard']}"
+        variables = dict(each.split("=") for each in chosen.split("&"))
+        assert variables["var-namespace"] == SPACE
+        named = variables.get("var-endpoint", "")
+        assert named == ("{{ $labels.endpoint }}" if "$labels.endpoint" in said["summary"] else "")
 
 
 def documented(heading: str) -> list[str]:

@@ -56,6 +56,8 @@ def test_the_examples_are_taken_and_read_as_locally(api: RealApi, document: Any)
         {"serving": {"lengthBuckets": [16, 32], "precision": "fp16"}},
         {"limits": {"requestsPerSecondPerKey": 2.5}},
         {"limits": {"requestsPerSecondPerKey": None}, "task": None},
+        {"slo": {"availability": None, "latency": {"percentile": 99.5, "threshold": "1s500ms"}}},
+        {"slo": {"availability": 0.95, "latency": None}},
         {
             "statistics": [
                 {"name": "length", "kind": "histogram", "edges": [1, 2.5, 10]},
@@ -84,6 +86,8 @@ def test_what_the_models_take_is_taken_and_read_as_locally(
         ({"serving": {"instances": 0}}, "instances"),
         ({"serving": {"colour": "red"}}, "colour"),
         ({"limits": {"timeoutSeconds": 0}}, "timeoutSeconds"),
+        ({"slo": {"availability": 1}}, "availability"),
+        ({"slo": {"latency": {"threshold": "250ms"}}}, "threshold"),
         ({"statistics": [{"name": "a", "kind": "histogram"}]}, "needs them"),
         ({"statistics": [{"name": "a", "kind": "counter", "edges": [1]}]}, "needs them"),
         ({"statistics": [{"name": "a", "kind": "histogram", "edges": [2, 1]}]}, "must grow"),

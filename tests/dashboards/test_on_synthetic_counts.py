@@ -16,7 +16,7 @@ import pytest
 import synthetic_metrics
 import ui_board
 import ui_world
-from dashboard_panels import FREE, TARGETS, VARIABLES, Seen, must_be_in_form
+from dashboard_panels import FREE, TARGETS, VARIABLES, Seen, filled, must_be_in_form
 from own_ports import own_ports
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -38,6 +38,7 @@ from stats.folding.metrics import FoldCollector
 pytestmark = pytest.mark.real
 
 ENDPOINT = "sentiment"
+TRACE = "0af7651916cd43dd8448eb211c80319c"
 BEGINS_AT_SCRAPE = 3  # the rollout; before it, all its counters are seen at 0
 SCRAPES = BEGINS_AT_SCRAPE + 4
 _ARMS = (
@@ -102,6 +103,7 @@ class Everything(Collector):
             )
             for status in (200, 200, 503):
                 self._gateway.attempt_finished(_event(part, status), 2, 30)
+            self._gateway.attempt_traced(_event(part, 200), TRACE)
         for status in (200, 503):
             self._gateway.request_finished("huggingface", status, 0.01)
         self._gateway.refused(ENDPOINT, 503, "overloaded", 0.001)
@@ -157,7 +159,7 @@ class Everything(Collector):
 def _event(part: ui_board.Traffic, status: int) -> PredictionEvent:
     return PredictionEvent(
         request_id="r",
-        time=0.0,
+        time=time.time(),
         endpoint=ENDPOINT,
         version=part.version,
         package="p",
@@ -197,6 +199,14 @@ def test_a_query_gives_data_in_its_panels_form(name: str, seen: Seen) -> None:
 @pytest.mark.parametrize(("dashboard", "name", "query"), VARIABLES, ids=str)
 def test_a_variable_offers_values(dashboard: str, name: str, query: str, seen: Seen) -> None:
     assert seen.offered(query)
+
+
+def test_a_slow_answer_leads_to_its_trace(seen: Seen) -> None:
+    (target,) = (each for each in TARGETS.values() if each.exemplars)
+    assert target.panel["title"] == "Slowest answers of each pod"
+    expr = filled(target.expr, seen.values)
+    found = seen.prometheus.exemplars(expr, seen.began, seen.ended)
+    assert {each["labels"]["trace_id"] for each in found} == {TRACE}
 
 
 def test_prometheus_evaluates_every_rule_without_an_error(seen: Seen) -> None:

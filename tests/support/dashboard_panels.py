@@ -31,6 +31,7 @@ class Target:
     expr: str
     legend: str
     instant: bool
+    exemplars: bool
 
     @property
     def name(self) -> str:
@@ -57,6 +58,7 @@ def _targets() -> Iterator[Target]:
                     target["expr"],
                     target.get("legendFormat", ""),
                     bool(target["instant"]),
+                    bool(target.get("exemplar")),
                 )
 
 

@@ -68,6 +68,11 @@ class RealPrometheus:
         values: list[str] = self._get(f"label/{label}/values", **{"match[]": selector})
         return values
 
+    def exemplars(self, expr: str, begin: float, end: float) -> list[dict[str, Any]]:
+        """Single observations of the series that an expression reads, as Grafana asks for them."""
+        found = self._get("query_exemplars", query=expr, start=str(begin), end=str(end))
+        return [each for series in found for each in series["exemplars"]]
+
     def targets(self) -> dict[str, str]:
         """Job -> health: up, down or unknown."""
         return {labels["job"]: health for labels, health in self.scraped()}
@@ -125,6 +130,7 @@ def real_prometheus(
                 f"--config.file={home / 'prometheus.yml'}",
                 f"--storage.tsdb.path={home / 'data'}",
                 f"--web.listen-address=127.0.0.1:{port}",
+                "--enable-feature=exemplar-storage",
             ],
             cwd=home,
             stdin=subprocess.DEVNULL,
