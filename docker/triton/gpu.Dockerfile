@@ -3,7 +3,8 @@
 #
 #   make images IMAGES=triton-gpu
 #
-# Name the release that suits your driver (NVIDIA's support matrix) and, in production, its digest:
+# Name the release that suits your driver (NVIDIA's support matrix) and, in production, its digest;
+# docker/bases names that of our own releases:
 #   IMAGE_BUILD="docker build --build-arg TRITON_IMAGE=nvcr.io/nvidia/tritonserver:25.06-py3@sha256:..."
 ARG TRITON_IMAGE=nvcr.io/nvidia/tritonserver:25.06-py3
 FROM ${TRITON_IMAGE}
