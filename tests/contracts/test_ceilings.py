@@ -28,6 +28,8 @@ FREE = {
     "rollout.holdBack": "callers of the endpoint's own",
     "rollout.falseRollback": "the endpoint's own risk",
     "rollout.checks.statistics": "each is of a declared statistic",
+    "slo.availability": "what alerts are about",
+    "slo.latency.percentile": "as availability",
 }
 BOUNDED = {
     "serving.instances", "serving.maxBatchSize", "serving.maxTokens", "serving.lengthBuckets",
