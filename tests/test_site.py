@@ -162,8 +162,30 @@ def test_lists_get_the_spaces_that_the_sites_markdown_wants(given: str, wanted: 
     assert hooks.respaced(given) == wanted
 
 
+def test_a_search_finds_the_glossary_first_and_decisions_last() -> None:
+    assert (
+        hooks.boost("glossary.md") > hooks.boost("rollout.md") > hooks.boost("decisions/0001-x.md")
+    )
+
+
+def test_a_new_reader_gets_everywhere_from_the_first_page() -> None:
+    """To an answer, a canary, a dashboard, and values for a cluster with S3: two links each."""
+    first = links("docs/index.md")
+    second = first.union(*(links(page) for page in first if page.endswith(".md")))
+    assert {"docs/start.md", "docs/first-canary.md", "docs/dashboards.md"} <= first
+    assert "examples/values/s3-cloud-role.yaml" in second
+    assert "docs/production.md" in second
+
+
+def links(page: str) -> set[str]:
+    """The files of the repository that a page links to."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    found = {hooks.target(page, link[2]) for link in hooks._LINK.finditer(text)}
+    return {path for path in found if path is not None}
+
+
 @pytest.mark.parametrize("word", ["A/B", "session affinity", "control", "bake", "canary"])
 def test_the_glossary_has_the_fields_words(word: str) -> None:
     glossary = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| ([^|]+) \|", glossary, re.MULTILINE)
-    assert any(re.search(rf"(?<!\w){word}(?!\w)", row) for row in rows)
+    headings = re.findall(r"^## (.+)$", glossary, re.MULTILINE)
+    assert any(re.search(rf"(?i)(?<!\w){word}(?!\w)", heading) for heading in headings)
