@@ -42,6 +42,8 @@ def test_an_ingress_has_every_host_with_its_paths_and_certificates(
     platform: list[Manifest],
 ) -> None:
     ingress = one(platform, "Ingress", "-gateway")
+    annotations = {"nginx.ingress.kubernetes.io/proxy-body-size": "8m"}
+    assert ingress["metadata"]["annotations"] == annotations
     assert paths(ingress) == {
         "first.example.com": [("/", "Prefix")],
         "second.example.com": [("/v2", "Prefix"), ("/endpoints/shop", "Exact")],
@@ -160,7 +162,10 @@ def test_a_proxy_in_the_pod_is_all_of_it_that_those_outside_reach(
 ) -> None:
     """It needs the whole host, for where it sends people back to after their login."""
     assert paths(one(platform, "Ingress", "-evaluate-ui")) == {"ui.example.com": [("/", "Prefix")]}
-    (rule,) = one(platform, "HTTPRoute", "-evaluate-ui")["spec"]["rules"]
+    route = one(platform, "HTTPRoute", "-evaluate-ui")
+    assert route["metadata"]["annotations"] == {"example.com/owner": "ml"}
+    assert route["spec"]["hostnames"] == ["ui.example.com"]
+    (rule,) = route["spec"]["rules"]
     assert [match["path"]["value"] for match in rule["matches"]] == ["/"]
     assert [each["type"] for each in rule["filters"]] == ["ExtensionRef"]
     (port,) = one(platform, "Service", "-evaluate-ui")["spec"]["ports"]
@@ -177,6 +182,14 @@ def test_a_proxy_in_the_pod_is_all_of_it_that_those_outside_reach(
     assert let_in(narrowed, 4180) == [edge]
     assert monitoring in let_in(narrowed, 9300)
     assert edge not in let_in(narrowed, 9300)
+
+
+def test_the_proxy_may_have_another_port() -> None:
+    found = manifests("platform", *LIGHT, f"{UI}.sidecarPort=8443")
+    (port,) = one(found, "Service", "-evaluate-ui")["spec"]["ports"]
+    assert port["targetPort"] == 8443
+    assert let_in(found, 8443)
+    assert not let_in(found, 4180)
 
 
 def test_by_default_nothing_of_the_page_is_published() -> None:
