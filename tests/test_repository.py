@@ -24,7 +24,7 @@ PACKAGES = (
     "dashboards", "controller", "headrace",
 )  # fmt: skip
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
-MADE_BY_A_WORKFLOW = ("dist/", "newer-locks.patch")
+MADE_BY_A_WORKFLOW = ("dist", "newer-locks.patch")
 FORMS = [ROOT / ".github" / "ISSUE_TEMPLATE" / name for name in ("bug.yml", "feature.yml")]
 
 
