@@ -50,7 +50,7 @@ from gateway.inference.generation import Generation
 from gateway.inference.observations import find_hooks
 from gateway.inference.own_code import ModelCodes, OwnCode
 from gateway.inference.pipeline import Pipeline
-from gateway.inference.receipts import ReceiptKeyError, Receipts, read_keys
+from gateway.inference.receipts import Receipts
 from gateway.inference.serving import ServedEndpoints, Serving
 from gateway.inference.tokens import Tokenisers
 from gateway.mirroring.pair_stream import open_pairs
@@ -67,6 +67,7 @@ from preprocess.model_code.sandbox import hide_from_others
 from service import flags, logs
 from service.cluster.errors import AccessError
 from service.kafka import KafkaLoginError
+from service.key_files import KeyFileError, read_keys
 
 log = logging.getLogger("gateway")
 
@@ -87,7 +88,7 @@ class PortTakenError(Exception):
 _SENTENCES = (
     AccessError,
     PortTakenError,
-    ReceiptKeyError,
+    KeyFileError,
     TracingUnavailableError,
     KafkaLoginError,
     TlsFileError,
@@ -361,7 +362,7 @@ def open_codes(settings: Settings, metrics: Metrics) -> ModelCodes | None:
 
 
 def open_receipts(settings: Settings) -> Receipts | None:
-    """The signer of receipts, None where feedback is off; raises ``ReceiptKeyError``."""
+    """The signer of receipts, None where feedback is off; raises ``KeyFileError``."""
     if not settings.receipt_key_file:
         return None
     keys = read_keys(Path(settings.receipt_key_file))

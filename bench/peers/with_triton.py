@@ -31,11 +31,11 @@ from contracts.endpoint import (
 from contracts.loading import CostPoint, LoadedModel, LoaderReport
 from contracts.manifest import CONFIG_PYTHON, MODEL_ONNX
 from contracts.rollout import RolloutSpec
-from gateway.inference.receipts import make_key_file
 from headrace.stack import kafka, triton
 from registry.loading.placement import python_model
 from registry.stores.endpoints import FileEndpointStore
 from registry.stores.reports import FileReports
+from service.key_files import make_key_file
 
 _LOADED_SECONDS = 240.0
 _LONG = 1e9  # no controller runs here, and none is missed

@@ -11,11 +11,8 @@ payload is the format's number in one byte, followed by msgpack of ``Receipt``.
 import base64
 import binascii
 import hmac
-import os
-import secrets
 import struct
 from collections.abc import Sequence
-from pathlib import Path
 
 import msgspec
 
@@ -27,13 +24,7 @@ MOST_TEXTS = 1000  # of an answer: about 5 kB in a header, where many proxies al
 MOST_CHARACTERS = 16_384
 _FORMAT = b"\x01"
 _SIGNATURE_BYTES = 16
-_KEY_BYTES = 32
-_LEAST_KEY_BYTES = 16
 _SCORE_STEPS = 65_535
-
-
-class ReceiptKeyError(Exception):
-    """The key file can't be used. The message says why, without the file's content."""
 
 
 class Receipt(msgspec.Struct, frozen=True, array_like=True):
@@ -65,7 +56,7 @@ class Receipts:
     """Issues and reads receipts.
 
     Args:
-        keys: the first one signs, and all of them verify; see ``read_keys``.
+        keys: the first one signs, and all of them verify; see ``service.key_files``.
         most_age_seconds: receipts of older answers are refused.
     """
 
@@ -143,54 +134,3 @@ class Receipts:
     @staticmethod
     def _sign(key: bytes, payload: bytes) -> bytes:
         return hmac.digest(key, payload, "sha256")[:_SIGNATURE_BYTES]
-
-
-def read_keys(path: Path) -> tuple[bytes, ...]:
-    """Reads the keys in a file: hex, one a line, the newest first. Empty and # lines are ignored.
-
-    Raises:
-        ReceiptKeyError: no such file, or a line that is no key.
-    """
-    try:
-        lines = path.read_text(encoding="ascii").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ReceiptKeyError(f"The receipt keys in {path} can't be read: {error}.") from None
-    keys: list[bytes] = []
-    for number, line in enumerate(lines, start=1):
-        if not line.strip() or line.lstrip().startswith("#"):
-            continue
-        try:
-            key = bytes.fromhex(line)
-        except ValueError:
-            key = b""
-        if len(key) < _LEAST_KEY_BYTES:
-            raise ReceiptKeyError(
-                f"{path}, line {number}: expected at least {2 * _LEAST_KEY_BYTES} hex digits."
-            )
-        keys.append(key)
-    if not keys:
-        raise ReceiptKeyError(f"{path} holds no key.")
-    return tuple(keys)
-
-
-def make_key_file(path: Path) -> None:
-    """Writes a file with a new key, readable by its owner only. An existing file is not changed.
-
-    Raises:
-        OSError: it can't be written.
-    """
-    if path.exists():
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # Written to another file first: after a crash, a half-written key would stay unreadable.
-    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        with os.fdopen(descriptor, "w", encoding="ascii") as file:
-            file.write(secrets.token_hex(_KEY_BYTES) + "\n")
-        try:
-            path.hardlink_to(part)  # fails if another process was faster
-        except FileExistsError:
-            return
-    finally:
-        part.unlink()

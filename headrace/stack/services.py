@@ -9,7 +9,6 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from gateway.inference.receipts import make_key_file
 from headrace.stack import kafka, mlflow, probes, triton
 from headrace.stack.settings import (
     LOOPBACK,
@@ -21,6 +20,7 @@ from headrace.stack.settings import (
 from headrace.stack.state import Home
 from headrace.stack.supervisor import Service
 from registry.loading import machine
+from service.key_files import make_key_file
 
 # What the services and their libraries must not take from the shell that ``up`` runs in.
 # Compiled modules are kept: without them every start takes twice as long.

@@ -15,7 +15,8 @@ from gateway_world import endpoint_of, text_of
 
 from contracts.endpoint import Limits
 from gateway.calls import CallerHashes
-from gateway.inference.receipts import Receipts, make_key_file, read_keys
+from gateway.inference.receipts import Receipts
+from service.key_files import make_key_file, read_keys
 
 pytestmark = pytest.mark.real  # starts processes
 
@@ -146,7 +147,7 @@ async def test_a_port_that_is_taken_is_a_sentence(tmp_path: Path, flag: str) -> 
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        (["--receipt-key-file=none"], "receipt keys in none can't be read"),
+        (["--receipt-key-file=none"], "keys in none can't be read"),
         (["--tls-key-file=k"], "--tls-certificate-file and --tls-key-file go together"),
         (["--endpoints=kubernetes://models"], "kubeconfig"),
     ],

@@ -35,7 +35,7 @@ from soak_record import record
 from tritonclient.grpc import service_pb2 as pb
 
 from contracts.gateway_metrics import REQUESTS
-from gateway.inference.receipts import make_key_file
+from service.key_files import make_key_file
 
 pytestmark = [pytest.mark.soak, pytest.mark.real, pytest.mark.timeout(7200)]
 

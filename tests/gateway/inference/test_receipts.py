@@ -1,8 +1,5 @@
 """A receipt says what was answered, and only gateways with the key can make one."""
 
-import stat
-from pathlib import Path
-
 import pytest
 from gateway_world import answered_text, event_of
 from hypothesis import given
@@ -13,10 +10,7 @@ from contracts.events import PredictionEvent, TextRecord
 from gateway.errors import BadRequestError, ReceiptExpiredError
 from gateway.inference.receipts import (
     MOST_TEXTS,
-    ReceiptKeyError,
     Receipts,
-    make_key_file,
-    read_keys,
 )
 
 DAY = 86400.0
@@ -91,30 +85,6 @@ def test_an_old_answer_takes_no_feedback() -> None:
     assert receipts.read(text, 1000.0 + 30 * DAY)
     with pytest.raises(ReceiptExpiredError, match="30 days"):
         receipts.read(text, 1001.0 + 30 * DAY)
-
-
-def test_a_key_file_is_made_once_for_its_owner_alone(tmp_path: Path) -> None:
-    path = tmp_path / "home" / "receipt-keys"
-    make_key_file(path)
-    keys = read_keys(path)
-    assert [len(key) for key in keys] == [32]
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    make_key_file(path)
-    assert read_keys(path) == keys
-    assert list(path.parent.iterdir()) == [path]
-
-
-def test_a_key_file_says_what_is_wrong_and_never_what_is_in_it(tmp_path: Path) -> None:
-    path = tmp_path / "keys"
-    with pytest.raises(ReceiptKeyError, match="can't be read"):
-        read_keys(path)
-    path.write_text("# nothing yet\n\n")
-    with pytest.raises(ReceiptKeyError, match="no key"):
-        read_keys(path)
-    path.write_text(f"{KEY.hex()}\nsecret\n")
-    with pytest.raises(ReceiptKeyError, match="line 2") as caught:
-        read_keys(path)
-    assert "secret" not in str(caught.value)
 
 
 def test_receipts_without_a_key_are_a_defect() -> None:
