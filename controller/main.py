@@ -32,6 +32,7 @@ from registry.conversions.job_launcher import JobLauncher, JobOptions
 from registry.conversions.job_manifest import BadTemplateError
 from registry.conversions.launcher import ConversionLauncher, SubprocessLauncher, SubprocessOptions
 from registry.conversions.messages import Conditions
+from registry.conversions.promotion import PromotingLauncher
 from registry.conversions.running import ConversionJobs
 from registry.errors import SourceUnavailableError
 from registry.mlflow.client import MlflowServer
@@ -51,6 +52,7 @@ from service import flags, logs, pages
 from service.cluster import access
 from service.cluster.errors import AccessError
 from service.kafka import KafkaAddress, KafkaLoginError
+from service.key_files import KeyFileError, make_key_file, read_keys
 from service.loop_heartbeat import LoopHeartbeat
 from stats.reading.published import KafkaPublished
 from stats.reading.reader import WindowsReader
@@ -88,6 +90,7 @@ def main() -> int:
     try:
         endpoints = opening.endpoints(settings.endpoints, environment)
         launcher = _launcher(settings, environment)
+        keys = _index_keys(settings)
         kafka = KafkaAddress.of(settings.kafka_bootstrap, login=settings.kafka_login)
         # Before the loop: its import takes seconds.
         mlflow = MlflowServer(
@@ -95,7 +98,13 @@ def main() -> int:
             timeout_seconds=settings.mlflow_timeout_seconds,
             sources=settings.mlflow_sources,
         )
-    except (AccessError, BadTemplateError, KafkaLoginError, SourceUnavailableError) as error:
+    except (
+        AccessError,
+        BadTemplateError,
+        KafkaLoginError,
+        KeyFileError,
+        SourceUnavailableError,
+    ) as error:
         log.error("%s", error)
         return 1
     loops = _Loops()
@@ -113,6 +122,7 @@ def main() -> int:
                 environment,
                 endpoints,
                 launcher,
+                keys=keys,
                 mlflow=mlflow,
                 statistics=statistics,
                 loops=loops,
@@ -130,6 +140,7 @@ async def _run(
     endpoints: EndpointStore,
     launcher: ConversionLauncher,
     *,
+    keys: tuple[bytes, ...],
     mlflow: MlflowServer,
     statistics: WindowsReader,
     loops: "_Loops",
@@ -141,12 +152,20 @@ async def _run(
     store = PackageStore(settings.store_url)
     rollouts = JoinedRollouts(Judge(PackageProfiles(store)), statistics)
     source = _source(settings, mlflow, rollouts, changed)
-    jobs = ConversionJobs(launcher, most=settings.conversions, changed=changed)
+    promoting = PromotingLauncher(
+        launcher,
+        store,
+        keys=keys,
+        registered=source.registered,
+        work_dir=settings.work_dir,
+    )
+    promoting.clean()
+    jobs = ConversionJobs(promoting, most=settings.conversions, changed=changed)
     controller = Controller(
         _options(settings),
         endpoints=endpoints,
         source=source,
-        index=ConversionIndex(settings.store_url, store),
+        index=ConversionIndex(settings.store_url, store, keys),
         reports=opening.reports(settings.reports, environment),
         jobs=jobs,
         rollouts=rollouts,
@@ -218,6 +237,18 @@ def _options(settings: ControllerSettings) -> ControllerOptions:
             model_code=settings.model_code,
         ),
     )
+
+
+def _index_keys(settings: ControllerSettings) -> tuple[bytes, ...]:
+    """The keys that sign the index of conversions; raises ``KeyFileError``."""
+    if settings.index_key_file:
+        return read_keys(Path(settings.index_key_file))
+    file = settings.work_dir / "index-keys"
+    try:
+        make_key_file(file)
+    except OSError as error:
+        raise KeyFileError(f"{file} can't be made: {error}") from error
+    return read_keys(file)
 
 
 def _launcher(settings: ControllerSettings, environment: Mapping[str, str]) -> ConversionLauncher:

@@ -77,6 +77,11 @@ class ControllerSettings:
         "Program that installs torch and transformers, see "
         "registry/conversions/export_environment.py.",
     )
+    index_key_file: str = option(
+        "",
+        "File of the keys that sign which conversion made which package, see service/key_files.py; "
+        "empty: one is made in the work folder.",
+    )
     webhook_port: int = option(0, "Port of MLflow's webhook on 127.0.0.1; 0: off.")
     webhook_secret: str = option("", "Secret that MLflow signs its webhooks with.")
     metrics_host: str = option("127.0.0.1", "Address that /metrics listens on.")

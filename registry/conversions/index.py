@@ -1,12 +1,18 @@
 """Remembers which package a conversion made, so that no restart converts again.
 
 The key is a digest of all that decides the outcome: the version, the serving options, what is
-allowed. Entries lie beside the packages, in ``<store>/index/``. An entry whose package is gone
-counts as none.
+allowed. Entries lie beside the packages, in ``<store>/index/``, where others than the controller
+may be able to write: an entry counts only with a MAC, beside it in ``<options>.mac``, that this
+controller's key makes of it. Entries of earlier releases have none. Such a one counts where an
+endpoint's status, which the controller alone writes, names its package already, and gets its MAC
+then; so does one whose key is lost. Any other entry, and one whose package is gone, counts as none.
 """
 
 import hashlib
+import hmac
 import json
+import logging
+from collections.abc import Collection
 from pathlib import PurePosixPath
 
 import fsspec
@@ -23,6 +29,8 @@ from registry.packages.store import (
     PackageStore,
     reached,
 )
+
+log = logging.getLogger(__name__)
 
 # Raised by hand when conversion changes so much that versions must be converted again.
 REVISION = 1
@@ -80,15 +88,29 @@ def signature(manifest: Manifest) -> Signature:
 
 
 class ConversionIndex:
-    """Entries under one store's URL. Every call blocks."""
+    """Entries under one store's URL. Every call blocks.
 
-    def __init__(self, store_url: str, store: PackageStore) -> None:
+    Args:
+        store_url: of the packages.
+        store: the packages.
+        keys: of this controller; the first signs, all verify (``service.key_files``).
+    """
+
+    def __init__(self, store_url: str, store: PackageStore, keys: tuple[bytes, ...]) -> None:
+        if not keys:
+            raise ValueError("the index of conversions needs a key")
         self._files, root = fsspec.core.url_to_fs(store_url)
         self._root = f"{root.rstrip('/')}/{FOLDER}"
         self._store = store
+        self._keys = keys
 
-    def get(self, options: str) -> Package | None:
+    def get(self, options: str, named: Collection[ModelRef] = ()) -> Package | None:
         """The package of an earlier conversion, if it still is in the store.
+
+        Args:
+            options: the conversion's key.
+            named: packages of this very version that an endpoint's status names: an entry that
+                leads to one of them counts whatever its MAC, and is signed.
 
         Raises:
             StoreUnavailableError: the store can't be read.
@@ -96,10 +118,22 @@ class ConversionIndex:
         with reached(_INDEX):
             try:
                 entry = _Entry.model_validate_json(self._files.cat_file(self._path(options)))
-                self._store.manifest(entry.ref.package)
+                manifest = self._store.manifest(entry.ref.package)
             except (FileNotFoundError, PackageMissingError, PackageDamagedError, ValidationError):
                 return None  # convert again: that mends a damaged package or entry too
-        return Package(entry.ref, entry.signature)
+            ref = manifest.ref()
+            if ref != entry.ref:
+                return None
+            stored = self._mac_of(options)
+            good = [hmac.compare_digest(mac(key, options, ref), stored) for key in self._keys]
+            if not any(good):
+                if ref not in named:
+                    log.warning("an entry of the index is not signed by us: %s", options)
+                    return None
+                log.info("the entry of version %s of %s is signed", ref.version, ref.model)
+            if not good[0]:
+                self._sign(options, ref)
+        return Package(ref, signature(manifest))
 
     def signature(self, ref: ModelRef) -> Signature:
         """What callers of a package rely on; raises ``StoreError``."""
@@ -117,9 +151,33 @@ class ConversionIndex:
         entry = _Entry(ref=ref, signature=found).model_dump_json().encode()
         with reached(_INDEX):
             self._files.makedirs(self._root, exist_ok=True)
+            self._sign(options, ref)
             self._files.pipe_file(aside, entry)
             self._files.mv(aside, path)
         return Package(ref, found)
 
-    def _path(self, options: str) -> str:
-        return str(PurePosixPath(self._root, f"{options}.json"))
+    def _sign(self, options: str, ref: ModelRef) -> None:
+        """Writes the entry's MAC, in a file of its own: earlier releases know no such field."""
+        made = mac(self._keys[0], options, ref)
+        self._files.pipe_file(self._path(options, "mac"), made.encode())
+
+    def _mac_of(self, options: str) -> str:
+        """An entry's MAC as it is stored; empty where there is none."""
+        try:
+            return str(self._files.cat_file(self._path(options, "mac")), "ascii").strip()
+        except FileNotFoundError:
+            return ""
+        except UnicodeDecodeError:
+            return "none"
+
+    def _path(self, options: str, kind: str = "json") -> str:
+        return str(PurePosixPath(self._root, f"{options}.{kind}"))
+
+
+def mac(key: bytes, options: str, ref: ModelRef) -> str:
+    """HMAC-SHA256 (hex) of an entry.
+
+    JSON keeps its parts apart; the first says what is signed, so that no other use of the key fits.
+    """
+    parts = ["headrace/index/1", options, ref.model, ref.version, ref.package]
+    return hmac.digest(key, json.dumps(parts).encode(), "sha256").hex()

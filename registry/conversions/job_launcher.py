@@ -30,6 +30,7 @@ from service.cluster.errors import (
 log = logging.getLogger(__name__)
 
 _LOG_LINES = 200
+_LOG_BYTES = 1 << 20  # a line may have any length
 _ENDED = frozenset({"Failed", "Succeeded"})
 
 
@@ -57,7 +58,8 @@ class JobLauncher:
         self._options = options
         self._jobs = Collection("batch/v1", "jobs", options.namespace)
         memory = job_manifest.memory_limit(options.template)
-        self._limits = Limits(memory, options.timeout_seconds)
+        container = job_manifest.container_name(options.template)
+        self._limits = Limits(memory, options.timeout_seconds, container)
 
     async def run(
         self,
@@ -149,6 +151,7 @@ class JobLauncher:
                 pod["metadata"]["name"],
                 self._options.namespace,
                 tail_lines=_LOG_LINES,
+                limit_bytes=_LOG_BYTES,
             )
         except ApiRefusedError as error:
             log.info("a conversion's log can't be read: %s", error)

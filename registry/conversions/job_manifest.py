@@ -20,6 +20,7 @@ WORK = "/work"
 _REQUEST_VOLUME = "conversion-request"
 _REQUEST_FOLDER = "/etc/headrace/request"
 _REQUEST_FILE = "request.json"
+_RESULT = "/dev/termination-log"
 _KEEP_FINISHED_SECONDS = 600
 
 
@@ -74,6 +75,11 @@ def job(
     return made
 
 
+def container_name(base: Object) -> str:
+    """The name of the container that converts; empty where the template gives none."""
+    return str(base["spec"]["template"]["spec"]["containers"][0].get("name", ""))
+
+
 def memory_limit(base: Object) -> str:
     """What a conversion's container may use of memory, in the template's words; empty: no limit."""
     container = base["spec"]["template"]["spec"]["containers"][0]
@@ -97,7 +103,11 @@ def _fill(pod: Object, timeout_seconds: float) -> None:
     }
     pod["volumes"] = [*(pod.get("volumes") or ()), request]
     container = pod["containers"][0]
-    container["args"] = [f"{_REQUEST_FOLDER}/{_REQUEST_FILE}"]
+    container["args"] = [f"{_REQUEST_FOLDER}/{_REQUEST_FILE}", _RESULT]
+    # The result's file: what is in it is the pod's own word, which no other pod can write. The log,
+    # in which all that runs here may write, never takes its place.
+    container["terminationMessagePath"] = _RESULT
+    container["terminationMessagePolicy"] = "File"
     mounts = list(container.get("volumeMounts") or ())
     mounts.append({"name": _REQUEST_VOLUME, "mountPath": _REQUEST_FOLDER, "readOnly": True})
     if all(mount["mountPath"] != WORK for mount in mounts):

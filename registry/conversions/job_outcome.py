@@ -1,5 +1,7 @@
 """What a conversion's Job, pod and log say of it. Pure.
 
+The result is the termination message of the container that converts, which nobody else can write.
+The log is for people: progress, and the last line of one that ended without a result.
 What the version caused by itself, such as needing more memory or time than there is, is its fault.
 What the cluster did, such as taking the node away, is not, and is tried again.
 """
@@ -8,10 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import ValidationError
-
 from contracts.endpoint import Phase
-from registry.conversions.messages import LINE, Failed, Progress, Published
+from registry.conversions.messages import Failed, Progress, Published, progress_of, result_of
 
 Object = Mapping[str, Any]
 
@@ -21,10 +21,11 @@ _MOST_REASON = 500
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The limits of a conversion, for sentences."""
+    """The limits of a conversion, for sentences, and the name of its container."""
 
     memory: str
     timeout_seconds: float
+    container: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,34 +40,31 @@ JobState = Progress | Published | Failed | Waiting
 
 def state_of(job: Object, pod: Object | None, log: str, limits: Limits) -> JobState:
     """How a conversion is now."""
-    progress, last, last_line = _parsed(log.splitlines())
-    if last is not None:
-        return last
     status = _part(pod, "status")
+    ended = _terminated(status, limits.container)
+    result = result_of(str(ended.get("message") or ""))
+    if result is not None:
+        return result
+    progress, last_line = _parsed(log.splitlines())
     if pod is None or _part(pod, "metadata").get("deletionTimestamp"):
         return _without_pod(job, limits) or Waiting("its pod is not there yet")
     phase = status.get("phase")
     if phase in {"Failed", "Succeeded"}:
-        return _ended(status, last_line, limits)
+        return _ended(status, ended, last_line, limits)
     if phase == "Pending":
         return Waiting(_why_pending(status))
     return progress or Progress(phase=Phase.CONVERTING, message="runs")
 
 
-def _parsed(lines: Iterable[str]) -> tuple[Progress | None, Published | Failed | None, str]:
-    """The last progress, the result, and the last line that is neither."""
-    progress, last, last_line = None, None, ""
+def _parsed(lines: Iterable[str]) -> tuple[Progress | None, str]:
+    """The last progress, and the last line that is none."""
+    progress, last_line = None, ""
     for line in lines:
-        try:
-            message = LINE.validate_json(line)
-        except ValidationError:
-            last_line = line.strip() or last_line
-            continue
-        if isinstance(message, Progress):
+        if message := progress_of(line):
             progress = message
         else:
-            last = message
-    return progress, last, last_line
+            last_line = line.strip() or last_line
+    return progress, last_line
 
 
 def _without_pod(job: Object, limits: Limits) -> Failed | None:
@@ -83,10 +81,9 @@ def _without_pod(job: Object, limits: Limits) -> Failed | None:
     return None
 
 
-def _ended(status: Object, last_line: str, limits: Limits) -> Failed:
+def _ended(status: Object, ended: Object, last_line: str, limits: Limits) -> Failed:
     """A pod that ended without a result."""
     reason, message = str(status.get("reason", "")), str(status.get("message", ""))
-    ended = _terminated(status)
     code = int(ended.get("exitCode", 0))
     if reason == "DeadlineExceeded":
         return _timed_out(limits)
@@ -104,7 +101,7 @@ def _ended(status: Object, last_line: str, limits: Limits) -> Failed:
             by_version=False,
         )
     if code == 0:  # it writes its result before it ends so
-        return Failed(reason="the log of its conversion can't be read", by_version=False)
+        return Failed(reason="its conversion ended and left no result", by_version=False)
     how = f"ended with status {code}"
     if code == _SIGKILL:
         how = "was killed, most likely because the machine ran out of memory"
@@ -137,10 +134,11 @@ def _disrupted(status: Object) -> bool:
     )
 
 
-def _terminated(status: Object) -> Object:
+def _terminated(status: Object, name: str) -> Object:
+    """How the container that converts has ended; a cluster may have put others beside it."""
     for container in status.get("containerStatuses") or ():
-        if ended := _part(_part(container, "state"), "terminated"):
-            return ended
+        if container.get("name", name) == name:
+            return _part(_part(container, "state"), "terminated")
     return {}
 
 

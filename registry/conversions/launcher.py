@@ -1,4 +1,4 @@
-"""Runs one conversion in a process of its own, and reads what it says.
+"""Runs one conversion in a process of its own, and reads the file of its result.
 
 The process gets a scratch folder, a limit of time and of memory, and is killed with everything it
 started when it is over a limit or no longer wanted. An end without a result is the version's own
@@ -11,6 +11,7 @@ import logging
 import os
 import shutil
 import signal
+import stat
 import sys
 import tempfile
 from asyncio.subprocess import PIPE, Process
@@ -19,10 +20,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from pydantic import ValidationError
-
 from registry.conversions import process_group
-from registry.conversions.messages import LINE, ConversionRequest, Failed, Progress, Published
+from registry.conversions.messages import (
+    MOST_RESULT_BYTES,
+    ConversionRequest,
+    Failed,
+    Progress,
+    Published,
+    progress_of,
+    result_of,
+)
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +41,7 @@ _LINE_LIMIT_BYTES = 1 << 20
 _EXIT_SECONDS = 5.0
 _SCRATCH = "conversion-"
 _PID_FILE = "pid"
+_RESULT_FILE = "result.json"
 
 
 class ConversionLauncher(Protocol):
@@ -101,6 +109,7 @@ class SubprocessLauncher:
                 process = await asyncio.create_subprocess_exec(
                     *options.command,
                     str(file),
+                    str(scratch / _RESULT_FILE),
                     stdin=asyncio.subprocess.DEVNULL,
                     stdout=PIPE,
                     stderr=errors,
@@ -114,7 +123,7 @@ class SubprocessLauncher:
                 process_group.give_way(process.pid)
                 recorded = process_group.record(process.pid)
                 (scratch / _PID_FILE).write_text(recorded, encoding="utf-8")
-                return await self._watched(process, progress, scratch / "stderr")
+                return await self._watched(process, progress, scratch)
             finally:
                 process_group.kill(process.pid)
                 await process.wait()
@@ -122,7 +131,7 @@ class SubprocessLauncher:
             shutil.rmtree(scratch, ignore_errors=True)
 
     async def _watched(
-        self, process: Process, progress: OnProgress, errors: Path
+        self, process: Process, progress: OnProgress, scratch: Path
     ) -> Published | Failed:
         """The process' result, or the limit that it went over."""
         reading = asyncio.create_task(_read(process, progress))
@@ -134,8 +143,10 @@ class SubprocessLauncher:
                 return_when=asyncio.FIRST_COMPLETED,
             )
             if reading.done():
-                last = reading.result()
-                return last if last is not None else _crash(await _status(process), errors)
+                reading.result()
+                status = await _status(process)
+                result = _result(scratch / _RESULT_FILE)
+                return result if result is not None else _crash(status, scratch / "stderr")
             return self._over_limit(by_memory=memory.done())
         finally:
             for task in (reading, memory):
@@ -156,8 +167,8 @@ class SubprocessLauncher:
         return Failed(reason=reason, by_version=True)
 
 
-async def _read(process: Process, progress: OnProgress) -> Published | Failed | None:
-    """Hands progress on; returns the result, or None where the process ended without one."""
+async def _read(process: Process, progress: OnProgress) -> None:
+    """Hands progress on until the process prints no more."""
     assert process.stdout is not None  # noqa: S101 - it was asked for
     while True:
         try:
@@ -165,16 +176,26 @@ async def _read(process: Process, progress: OnProgress) -> Published | Failed | 
         except ValueError:  # longer than any line of the protocol
             continue
         if not line:
-            return None
-        try:
-            message = LINE.validate_json(line)
-        except ValidationError:
+            return
+        message = progress_of(line)
+        if message is None:
             log.info("a conversion printed: %s", line[:500].decode(errors="replace").rstrip())
-            continue
-        if isinstance(message, Progress):
-            progress(message)
         else:
-            return message
+            progress(message)
+
+
+def _result(file: Path) -> Published | Failed | None:
+    """What the process wrote; None where that is no result. No link is followed."""
+    try:
+        descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return None
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return None
+        return result_of(os.read(descriptor, MOST_RESULT_BYTES + 1))
+    finally:
+        os.close(descriptor)
 
 
 async def _status(process: Process) -> int | None:

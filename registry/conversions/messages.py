@@ -1,21 +1,28 @@
 """What the controller and a conversion process say to each other.
 
 The controller starts ``python -m registry.convert`` (a subprocess locally, a Job in Kubernetes)
-with a ``ConversionRequest`` as JSON in a file; the process downloads the version, detects its
-flavour, converts, verifies and publishes, and prints one JSON object a line on standard output:
-``Progress`` lines, then exactly one ``Published`` or ``Failed``. An end without either (a crash, an
-out-of-memory kill) is read by the launcher as the version's own fault, deterministically.
+with a ``ConversionRequest`` as JSON in a file and the path of the file that takes the result. The
+process downloads the version, detects its flavour, converts, verifies and publishes where the
+request says. It prints ``Progress`` as one JSON object a line on standard output, and writes one
+``Published`` or ``Failed`` into the result's file. What it prints is shown and never acted upon: a
+version's code may print too. An end without a result (a crash, an out-of-memory kill) is read by
+the launcher as the version's own fault, deterministically.
 """
 
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from contracts.endpoint import Phase, Serving
 from contracts.features import Feature
 from contracts.model import ModelRef
 from contracts.tasks import Task
+
+# Of a result's file: the kubelet reads so much of a container's termination message.
+MOST_RESULT_BYTES = 4096
+_MOST_REASON_BYTES = 3000  # of UTF-8; JSON's escapes are bounded apart
+_MOST_MESSAGE = 500
 
 
 class _Message(BaseModel):
@@ -87,7 +94,7 @@ class ConversionRequest(_Message):
     tracking_uri: str
     model: str
     version: str
-    store_url: str = Field(description="any fsspec URL")
+    store_url: str = Field(description="any fsspec URL; the launcher makes it the conversion's own")
     serving: Serving
     task: Task | None = None
     stable: Signature | None = Field(None, description="signature to keep")
@@ -103,12 +110,12 @@ class Progress(_Message):
     """A step begun, for whoever watches."""
 
     kind: Literal["progress"] = "progress"
-    phase: Phase
-    message: str
+    phase: Literal[Phase.WAITING, Phase.CONVERTING, Phase.VERIFYING, Phase.PUBLISHING]
+    message: Annotated[str, Field(max_length=_MOST_MESSAGE)]
 
 
 class Published(_Message):
-    """The package is in the store."""
+    """The package is where the request said."""
 
     kind: Literal["published"] = "published"
     ref: ModelRef
@@ -123,8 +130,38 @@ class Failed(_Message):
     needs_export: bool = Field(False, description="torch and transformers are not installed here")
 
 
-Line = Annotated[Progress | Published | Failed, Field(discriminator="kind")]
-LINE: TypeAdapter[Progress | Published | Failed] = TypeAdapter(Line)
+_RESULT: TypeAdapter[Published | Failed] = TypeAdapter(
+    Annotated[Published | Failed, Field(discriminator="kind")]
+)
+
+
+def progress_of(line: str | bytes) -> Progress | None:
+    """A printed line that is progress; None for any other."""
+    try:
+        return Progress.model_validate_json(line)
+    except ValidationError:
+        return None
+
+
+def result_of(data: str | bytes) -> Published | Failed | None:
+    """What the result's file says; None where it says nothing of this schema."""
+    if len(data) > MOST_RESULT_BYTES:
+        return None
+    try:
+        return _RESULT.validate_json(data)
+    except ValidationError:
+        return None
+
+
+def result_file(result: Published | Failed) -> bytes:
+    """The content of a result's file: a reason that is too long for it is cut."""
+    data = result.model_dump_json().encode()
+    most = _MOST_REASON_BYTES
+    while len(data) > MOST_RESULT_BYTES and isinstance(result, Failed):
+        cut = result.reason.encode()[:most].decode(errors="ignore")
+        data = result.model_copy(update={"reason": f"{cut}..."}).model_dump_json().encode()
+        most //= 2
+    return data
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,9 @@
-"""``python -m registry.convert REQUEST.json``: one conversion, in a process of its own.
+"""``python -m registry.convert REQUEST.json RESULT.json``: one conversion, in a process of its own.
 
-It prints one JSON object a line on standard output, as ``registry.conversions.messages`` says, and
-logs on standard error. Limits of memory and time are the launcher's. A failure that it foresees
-ends in a ``Failed`` line and exit status 0; a crash ends without one.
+It prints progress as one JSON object a line on standard output, writes its result into the second
+file, both as ``registry.conversions.messages`` says, and logs on standard error. Limits of memory
+and time are the launcher's. A failure that it foresees ends in ``Failed`` and exit status 0; a
+crash ends without a result.
 """
 
 import os
@@ -10,7 +11,13 @@ import sys
 from pathlib import Path
 
 from contracts.endpoint import Phase
-from registry.conversions.messages import ConversionRequest, Failed, Progress, Published
+from registry.conversions.messages import (
+    ConversionRequest,
+    Failed,
+    Progress,
+    Published,
+    result_file,
+)
 from registry.convert.errors import ConversionError
 from service import logs
 
@@ -18,13 +25,13 @@ _THREAD_SETTINGS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"
 
 
 def main(arguments: list[str]) -> int:
-    """Runs the request in the file that ``arguments`` names; returns the exit status."""
-    if len(arguments) != 1:
-        print("usage: python -m registry.convert REQUEST.json", file=sys.stderr)
+    """Runs the request in the first file that ``arguments`` names; returns the exit status."""
+    if len(arguments) != 2:
+        print("usage: python -m registry.convert REQUEST.json RESULT.json", file=sys.stderr)
         return 2
     request = ConversionRequest.model_validate_json(Path(arguments[0]).read_bytes())
     _prepare_process(request.threads)
-    _say(_result(request))
+    Path(arguments[1]).write_bytes(result_file(_result(request)))
     return 0
 
 
@@ -36,7 +43,7 @@ def _result(request: ConversionRequest) -> Published | Failed:
 
     try:
         tracking = Tracking(request.tracking_uri, sources=request.sources)
-        store = PackageStore(request.store_url)
+        store = PackageStore(request.store_url, write_only=True)
         return Published(ref=convert(request, tracking, store, _report))
     except ConversionError as error:
         return Failed(
@@ -60,10 +67,7 @@ def _prepare_process(threads: int) -> None:
 
 
 def _report(phase: Phase, message: str) -> None:
-    _say(Progress(phase=phase, message=message))
-
-
-def _say(line: Progress | Published | Failed) -> None:
+    line = Progress.model_validate({"phase": phase, "message": message[:500]})
     sys.stdout.write(line.model_dump_json() + "\n")
     sys.stdout.flush()
 

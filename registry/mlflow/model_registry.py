@@ -34,7 +34,8 @@ class RegisteredModel:
 class RegisteredVersion:
     """``identity`` differs between two versions that had the same name and number in turn.
 
-    ``run_id`` is empty where the version was registered without a run.
+    ``run_id`` is empty where the version was registered without a run. ``source`` is where its
+    files are, as whoever registered it said.
     """
 
     model: str
@@ -42,6 +43,7 @@ class RegisteredVersion:
     identity: str
     tags: Mapping[str, str] = field(default_factory=dict)
     run_id: str = ""
+    source: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,4 +210,5 @@ def _version(item: "ModelVersion") -> RegisteredVersion:
         identity="|".join(str(part or "") for part in parts),
         tags=dict(item.tags),
         run_id=item.run_id or "",
+        source=item.source or "",
     )

@@ -76,6 +76,10 @@ class SourceWatch:
         self._followed = followed
         self._wanted = wanted
 
+    def registered(self, model: str, number: str) -> RegisteredVersion | None:
+        """A version as last seen; None where it was not."""
+        return self.snapshot.version(model, number) if self.snapshot is not None else None
+
     async def run(self) -> None:
         """Rounds without end; MLflow's absence is logged once and does not end them."""
         while True:

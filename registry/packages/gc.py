@@ -6,8 +6,9 @@ What an endpoint names is never removed, and what is removed by mistake is only 
 from collections.abc import Iterable
 from typing import Protocol
 
-from contracts.endpoint import ModelEndpoint
+from contracts.endpoint import EndpointStatus, ModelEndpoint
 from contracts.manifest import Manifest
+from contracts.model import ModelRef
 from registry.packages.store import PackageDamagedError, PackageMissingError, PackageStore
 
 
@@ -59,18 +60,19 @@ def needless(store: Packages, endpoints: Iterable[ModelEndpoint], *, keep: int) 
 
 def named(endpoints: Iterable[ModelEndpoint]) -> set[str]:
     """What endpoints serve, bring into service, or may go back to."""
-    found: set[str] = set()
-    for endpoint in endpoints:
-        status = endpoint.status
-        refs = [*status.packages, *(route.ref for route in status.routes)]
-        if status.candidate is not None and status.candidate.ref is not None:
-            refs.append(status.candidate.ref)
-        if status.rollout is not None:
-            refs += [status.rollout.candidate, status.rollout.stable]
-        if status.last_rollout is not None:
-            refs.append(status.last_rollout.stable)  # an undo goes back to it
-        found |= {ref.package for ref in refs}
-    return found
+    return {ref.package for endpoint in endpoints for ref in refs_of(endpoint.status)}
+
+
+def refs_of(status: EndpointStatus) -> list[ModelRef]:
+    """The packages that a status names; one may be named several times."""
+    refs = [*status.packages, *(route.ref for route in status.routes)]
+    if status.candidate is not None and status.candidate.ref is not None:
+        refs.append(status.candidate.ref)
+    if status.rollout is not None:
+        refs += [status.rollout.candidate, status.rollout.stable]
+    if status.last_rollout is not None:
+        refs.append(status.last_rollout.stable)  # an undo goes back to it
+    return refs
 
 
 def _manifests(store: Packages) -> dict[str, Manifest | None]:

@@ -7,6 +7,7 @@ package write the same bytes. It never changes a package that exists.
 """
 
 import hashlib
+import re
 import shutil
 import uuid
 from collections.abc import Iterator
@@ -21,7 +22,9 @@ from contracts.manifest import MANIFEST, Manifest
 from contracts.model import PACKAGE_ID, ModelRef
 
 _ASIDE = ".aside-"
-_CHUNK_BYTES = 1 << 20
+_MOST_MANIFEST_BYTES = 64 << 20
+# What a file of a package may be called: no name leads out of the package's folder.
+_FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
 class StoreError(Exception):
@@ -43,8 +46,12 @@ class PackageDamagedError(StoreError):
 class PackageStore:
     """Packages under one URL."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, write_only: bool = False) -> None:
         """Takes any fsspec URL; nothing is read or written yet.
+
+        Args:
+            url: of the folder that holds the packages.
+            write_only: publish without looking what is there, as credentials that can't read must.
 
         Raises:
             StoreUnavailableError: a kind of URL that can't be opened here.
@@ -56,6 +63,7 @@ class PackageStore:
                 error
             )
         self._url = url
+        self._write_only = write_only
 
     def publish(self, folder: Path, manifest: Manifest) -> ModelRef:
         """Stores the files that the manifest lists, out of ``folder``.
@@ -71,7 +79,7 @@ class PackageStore:
             if digest(folder / name) != proof.sha256:
                 raise PackageDamagedError(f"{name} changed after its digest was taken")
         with self._reached():
-            if self._files.exists(self._path(ref.package, MANIFEST)):
+            if not self._write_only and self._files.exists(self._path(ref.package, MANIFEST)):
                 return ref
             if isinstance(self._files, LocalFileSystem):
                 self._publish_by_move(folder, manifest, ref.package)
@@ -81,10 +89,15 @@ class PackageStore:
                 self._files.pipe_file(self._path(ref.package, MANIFEST), manifest.canonical())
         return ref
 
-    def fetch(self, package: str, folder: Path) -> Manifest:
+    def fetch(self, package: str, folder: Path, *, most_bytes: int | None = None) -> Manifest:
         """Copies a package into ``folder``, which appears only when every byte is proved.
 
         A ``folder`` that is there already is taken as it is, once it has been proved.
+
+        Args:
+            package: its name.
+            folder: where it goes.
+            most_bytes: of all its files; whoever published it is not trusted to be brief.
 
         Raises:
             PackageMissingError: there is no such package.
@@ -93,6 +106,8 @@ class PackageStore:
         """
         if folder.is_dir():
             return prove(folder, package)
+        if most_bytes is not None:
+            self._check_sizes(package, most_bytes)
         manifest = self.manifest(package)
         with _made_aside(folder) as aside:
             with self._reached():
@@ -148,6 +163,30 @@ class PackageStore:
                     self._files.rm(path, recursive=True)
                 except FileNotFoundError:
                     continue
+
+    def remove_all(self) -> None:
+        """Takes away the whole folder with all that is in it; harmless if there is none.
+
+        Raises:
+            StoreUnavailableError: the store can't be written.
+        """
+        with self._reached():
+            try:
+                self._files.rm(self._root, recursive=True)
+            except FileNotFoundError:
+                return
+
+    def _check_sizes(self, package: str, most_bytes: int) -> None:
+        with self._reached():
+            try:
+                listed = self._files.ls(self._path(package), detail=True)
+            except FileNotFoundError as error:
+                raise PackageMissingError(f"{self._url} holds no package {package}") from error
+        sizes = {PurePosixPath(str(item["name"])).name: int(item["size"] or 0) for item in listed}
+        if sizes.get(MANIFEST, 0) > _MOST_MANIFEST_BYTES or sum(sizes.values()) > most_bytes:
+            raise PackageDamagedError(
+                f"package {package} has {sum(sizes.values()):,} bytes, which is more than it may"
+            )
 
     def _publish_by_move(self, folder: Path, manifest: Manifest, package: str) -> None:
         with _made_aside(Path(self._root) / package) as aside:
@@ -205,9 +244,12 @@ def _parsed(data: bytes, package: str) -> Manifest:
     if hashlib.sha256(data).hexdigest() != package:
         raise PackageDamagedError(f"the manifest of package {package} is not what was published")
     try:
-        return Manifest.model_validate_json(data)
+        manifest = Manifest.model_validate_json(data)
     except ValidationError as error:
         raise PackageDamagedError(f"package {package} has a manifest of another schema") from error
+    if any(not _FILE_NAME.fullmatch(name) or name == MANIFEST for name in manifest.files):
+        raise PackageDamagedError(f"package {package} names files that no package has")
+    return manifest
 
 
 @contextmanager

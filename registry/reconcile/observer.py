@@ -23,6 +23,7 @@ from registry.conversions.messages import (
 )
 from registry.conversions.running import ConversionJobs
 from registry.mlflow.model_registry import MlflowSnapshot, RegisteredVersion
+from registry.packages.gc import refs_of
 from registry.packages.store import (
     PackageDamagedError,
     PackageMissingError,
@@ -71,17 +72,19 @@ class Observer:
         versions = self._versions(endpoint, snapshot)
         seen = Observed(versions, model.aliases if model else {}, loaders=loaders)
         if endpoint.status.stable is not None:
-            seen = await self._with_stable(seen, endpoint.status.stable)
+            seen = await self._with_stable(seen, endpoint, endpoint.status.stable)
         target = chosen(endpoint.spec, endpoint.status, seen)
         if target is not None:
-            seen = await self._with_package(seen, target, endpoint.status.stable)
+            seen = await self._with_package(seen, target, endpoint)
         return self._with_job(seen, target, endpoint.tenant), target
 
     def forget(self, endpoint: str) -> None:
         """Drops what was kept of an endpoint that is gone."""
         self._numbered.pop(endpoint, None)
 
-    async def _with_stable(self, seen: Observed, ref: ModelRef) -> Observed:
+    async def _with_stable(
+        self, seen: Observed, endpoint: ModelEndpoint, ref: ModelRef
+    ) -> Observed:
         """With what callers of the stable version rely on, as far as it can be known."""
         try:
             stable = await self._signature(ref)
@@ -93,23 +96,26 @@ class Observer:
         version = version_numbered(seen, ref.version)
         if version is None:
             return seen
-        seen = await self._with_package(seen, version, ref)
+        seen = await self._with_package(seen, version, endpoint)
         anew = seen.packages.get(version.options)
         if anew is None:
             return seen
         return replace(seen, stable=anew.signature, stable_gone=anew.ref != ref)
 
     async def _with_package(
-        self, seen: Observed, version: Version, stable: ModelRef | None
+        self, seen: Observed, version: Version, endpoint: ModelEndpoint
     ) -> Observed:
         """With what the store says about this version."""
         if version.options in seen.packages:
             return seen
+        stable = endpoint.status.stable
+        this = (endpoint.spec.model, version.number)
+        named = tuple(ref for ref in refs_of(endpoint.status) if (ref.model, ref.version) == this)
         try:
-            package = await self._package(version.options)
+            package = await self._package(version.options, named)
             serves = package is not None and package.ref == stable
             if version.earlier and not serves:
-                package = await self._adopted(version, stable, package)
+                package = await self._adopted(version, stable, package, named)
         except StoreError as error:
             return replace(seen, fault=str(error))
         if package is None:
@@ -117,13 +123,17 @@ class Observer:
         return replace(seen, packages={**seen.packages, version.options: package})
 
     async def _adopted(
-        self, version: Version, stable: ModelRef | None, package: Package | None
+        self,
+        version: Version,
+        stable: ModelRef | None,
+        package: Package | None,
+        named: tuple[ModelRef, ...],
     ) -> Package | None:
         """The package that an earlier release made of this version, where it is to be kept.
 
         That is where it serves, or where there is no other: nobody asked for another conversion.
         """
-        before = await self._package(version.earlier)
+        before = await self._package(version.earlier, named)
         if before is None or (package is not None and before.ref != stable):
             return package
         put = partial(self._index.put, version.options, before.ref)
@@ -158,7 +168,7 @@ class Observer:
         earlier = digest(instances=instances) if instances != 1 else ""
         return Version(version.number, digest(), earlier)
 
-    async def _package(self, options: str) -> Package | None:
+    async def _package(self, options: str, named: tuple[ModelRef, ...]) -> Package | None:
         """The package of a version under these options, if it was converted before."""
         word = self._jobs.states.get(options)
         if isinstance(word, Published):
@@ -170,7 +180,7 @@ class Observer:
         found, at = self._known.get(options, (None, 0.0))
         if self._now() - at >= (_FOUND_FRESH_SECONDS if found else _MISSING_FRESH_SECONDS):
             try:
-                get = partial(self._index.get, options)
+                get = partial(self._index.get, options, named)
                 found = await self._store_guard.ask(f"get {options}", get)
             except StoreUnavailableError:
                 if found is None:

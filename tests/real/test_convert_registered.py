@@ -15,7 +15,7 @@ from tiny_models import TEXTS, classifier, tokenizer
 
 from contracts.manifest import Manifest
 from headrace.stack.mlflow import MlflowProcess
-from registry.conversions.messages import LINE, ConversionRequest, Failed, Published
+from registry.conversions.messages import ConversionRequest, Failed, Published, result_of
 from registry.convert import walk
 from registry.convert.tracking import Tracking
 from registry.packages.store import PackageStore
@@ -48,14 +48,14 @@ def convert(server: MlflowProcess, folder: Path, model: str) -> Manifest | Faile
     request = request_for(server, folder, model)
     path = folder / "request.json"
     path.write_text(request.model_dump_json())
-    done = subprocess.run(
-        [sys.executable, "-P", "-m", "registry.convert", str(path)],
+    subprocess.run(
+        [sys.executable, "-P", "-m", "registry.convert", str(path), str(folder / "result.json")],
         capture_output=True,
         text=True,
         check=True,
         timeout=300,
     )
-    last = LINE.validate_json(done.stdout.splitlines()[-1])
+    last = result_of((folder / "result.json").read_bytes())
     if isinstance(last, Published):
         return PackageStore(request.store_url).manifest(last.ref.package)
     assert isinstance(last, Failed)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import real_object_store
 from real_object_store import BUCKET, ObjectStore
-from registry_fakes import manifest
+from registry_fakes import KEYS, manifest
 
 from contracts.manifest import MODEL_ONNX, Manifest, PackageFile
 from gateway.packages import PackageError, StorePackages
@@ -40,11 +40,11 @@ def packed(folder: Path, version: str = "1") -> Manifest:
 
 def test_a_conversion_is_found_again_by_the_index(url: str, tmp_path: Path) -> None:
     store = PackageStore(url)
-    index = ConversionIndex(url, store)
+    index = ConversionIndex(url, store, KEYS)
     assert index.get("options") is None
     ref = store.publish(tmp_path / "made", packed(tmp_path / "made"))
     put = index.put("options", ref)
-    assert ConversionIndex(url, PackageStore(url)).get("options") == put
+    assert ConversionIndex(url, PackageStore(url), KEYS).get("options") == put
     assert store.packages() == [ref.package]
 
 
@@ -78,7 +78,7 @@ def test_a_wrong_secret_is_a_sentence(
         with pytest.raises(StoreUnavailableError, match=rf"package store {url}: \w+"):
             store.packages()
         with pytest.raises(StoreUnavailableError, match="index of conversions"):
-            ConversionIndex(url, store).get("options")
+            ConversionIndex(url, store, KEYS).get("options")
     real_object_store.use(monkeypatch, {})
     assert PackageStore(url).packages() == []
 
@@ -87,7 +87,7 @@ def test_a_server_that_is_away_is_a_sentence_and_its_return_needs_no_restart(
     object_store: ObjectStore, url: str, tmp_path: Path
 ) -> None:
     store = PackageStore(url)
-    index = ConversionIndex(url, store)
+    index = ConversionIndex(url, store, KEYS)
     made = packed(tmp_path / "made")
     ref = store.publish(tmp_path / "made", made)
     object_store.kill9()

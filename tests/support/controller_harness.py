@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from registry_fakes import (
+    KEYS,
     FakeRegistry,
     MemoryArtifacts,
     MemoryEndpoints,
@@ -61,7 +62,7 @@ class ControllerHarness:
             self.options,
             endpoints=self.endpoints,
             source=self.watch,
-            index=ConversionIndex(self.options.store_url, self.store),
+            index=ConversionIndex(self.options.store_url, self.store, KEYS),
             reports=self.reports,
             jobs=self.jobs,
             rollouts=self.rollouts,

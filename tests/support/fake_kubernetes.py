@@ -54,6 +54,7 @@ class World:
     said: list[tuple[int, bytes]] = field(default_factory=list)
     logs: dict[str, str] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
+    queries: list[str] = field(default_factory=list)  # of the same
     signed_in: list[str] = field(default_factory=list)  # as, for each of the same
     watched_from: list[int] = field(default_factory=list)
     refusals: dict[str, Refused] = field(default_factory=dict)
@@ -172,6 +173,7 @@ class Handler(BaseHTTPRequestHandler):
         request = f"{self.command} {url.path}"
         with world.changed:
             world.asked.append(request)
+            world.queries.append(url.query)
             world.signed_in.append(self.headers["Authorization"] or "")
             if world.away:
                 self.close_connection = True

@@ -40,6 +40,8 @@ from rollout import status_size
 
 Progressing = Callable[[Progress], None]
 
+KEYS = (b"k" * 32,)  # of a controller's index
+
 COPIES, THREADS = "copies", "threads"  # of a model, in what a placement gives to ``FakeTriton``
 
 

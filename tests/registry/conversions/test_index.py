@@ -4,15 +4,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from registry_fakes import packed
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from registry_fakes import KEYS, packed
 
 from contracts.endpoint import EndpointSpec, Limits, Precision, Serving
+from contracts.model import ModelRef
 from contracts.tasks import Task
-from registry.conversions.index import ConversionIndex, options_digest, signature
+from registry.conversions.index import ConversionIndex, mac, options_digest, signature
 from registry.conversions.messages import Conditions
 from registry.mlflow.model_registry import RegisteredVersion
 from registry.packages.store import PackageStore
 
+TASK = Task.TEXT_CLASSIFICATION
+KINDS = ("json", "mac")
 SPEC = EndpointSpec(model="m")
 VERSION = RegisteredVersion("m", "1", "created|source|run", {"a": "tag"})
 
@@ -20,11 +25,13 @@ VERSION = RegisteredVersion("m", "1", "created|source|run", {"a": "tag"})
 class IndexHarness:
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "store"
-        url = self.folder.as_uri()
-        self.store = PackageStore(url)
-        self.index = ConversionIndex(url, self.store)
+        self.store = PackageStore(self.folder.as_uri())
+        self.index = self.opened(KEYS)
         self.manifest = packed(folder / "source")
         self.ref = self.store.publish(folder / "source", self.manifest)
+
+    def opened(self, keys: tuple[bytes, ...]) -> ConversionIndex:
+        return ConversionIndex(self.folder.as_uri(), self.store, keys)
 
 
 @pytest.fixture
@@ -55,6 +62,88 @@ def test_a_damaged_entry_counts_as_none(harness: IndexHarness) -> None:
     harness.index.put("x", harness.ref)
     (harness.folder / "index" / "x.json").write_text("{")
     assert harness.index.get("x") is None
+
+
+def test_an_entry_of_somebody_else_is_not_believed(harness: IndexHarness) -> None:
+    """Code in a conversion points another team's next version at a package of its own."""
+    forged = f'{{"ref": {harness.ref.model_dump_json()}, "signature": {{"task": "{TASK}"}}}}'
+    folder = harness.folder / "index"
+    folder.mkdir()
+    (folder / "theirs.json").write_text(forged)
+    assert harness.index.get("theirs") is None
+    (folder / "theirs.mac").write_text("0" * 64)
+    assert harness.index.get("theirs") is None
+    (folder / "theirs.mac").write_bytes(b"\xff")
+    assert harness.index.get("theirs") is None
+
+
+def test_a_good_entry_under_another_key_is_not_believed(harness: IndexHarness) -> None:
+    harness.index.put("ours", harness.ref)
+    folder = harness.folder / "index"
+    for kind in ("json", "mac"):
+        (folder / f"theirs.{kind}").write_bytes((folder / f"ours.{kind}").read_bytes())
+    assert harness.index.get("theirs") is None
+
+
+def test_what_callers_rely_on_is_read_from_the_package_and_not_from_the_entry(
+    harness: IndexHarness,
+) -> None:
+    put = harness.index.put("x", harness.ref)
+    path = harness.folder / "index" / "x.json"
+    path.write_text(path.read_text().replace('"yes"', '"maybe"'))
+    assert harness.index.get("x") == put
+
+
+def test_an_entry_of_an_earlier_release_counts_where_a_status_names_its_package(
+    harness: IndexHarness,
+) -> None:
+    put = harness.index.put("x", harness.ref)
+    (harness.folder / "index" / "x.mac").unlink()
+    assert harness.index.get("x") is None
+    other = harness.ref.model_copy(update={"package": "f" * 64})
+    assert harness.index.get("x", (other,)) is None
+    assert harness.index.get("x", (other, harness.ref)) == put
+    assert harness.index.get("x") == put  # signed from now on
+
+
+def test_a_change_of_keys_loses_nothing(harness: IndexHarness) -> None:
+    put = harness.index.put("x", harness.ref)
+    changing = harness.opened((b"n" * 32, *KEYS))
+    assert changing.get("x") == put
+    assert harness.opened((b"n" * 32,)).get("x") == put  # the new key has signed it meanwhile
+    assert harness.index.get("x") is None
+
+
+def test_an_index_without_a_key_is_a_defect(harness: IndexHarness) -> None:
+    with pytest.raises(ValueError, match="key"):
+        harness.opened(())
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(position=st.integers(0, 10**6), byte=st.integers(0, 255), kind=st.sampled_from(KINDS))
+def test_a_changed_byte_never_leads_to_another_package(
+    harness: IndexHarness, position: int, byte: int, kind: str
+) -> None:
+    put = harness.index.put("x", harness.ref)
+    path = harness.folder / "index" / f"x.{kind}"
+    data = bytearray(path.read_bytes())
+    data[position % len(data)] = byte
+    path.write_bytes(bytes(data))
+    assert harness.index.get("x") in (None, put)
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.tuples(st.text(max_size=5), st.text(max_size=5)), min_size=2, unique=True),
+    st.text(max_size=5),
+)
+def test_no_two_entries_have_the_same_mac(named: list[tuple[str, str]], version: str) -> None:
+    """Parts that run into one another, as in a plain concatenation, would have."""
+    macs = {
+        mac(KEYS[0], options, ModelRef(model=model, version=version, package="a" * 64))
+        for options, model in named
+    }
+    assert len(macs) == len(named)
 
 
 def test_the_key_is_the_same_for_what_does_not_change_the_outcome() -> None:

@@ -13,7 +13,7 @@ from registry_fakes import ref
 from contracts.endpoint import Phase
 from registry.conversions import job_manifest
 from registry.conversions.job_launcher import JobLauncher, JobOptions
-from registry.conversions.messages import Failed, Progress, Published
+from registry.conversions.messages import Failed, Progress, Published, result_file
 
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 JOBS = f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs"
@@ -60,6 +60,12 @@ class LauncherHarness:
             metadata["deletionTimestamp"] = deleted_at
         self.fake.write(PODS, {"metadata": metadata, "status": {"phase": phase, **status}})
 
+    def end(self, result: Published | Failed = PUBLISHED) -> None:
+        """The container ends, and leaves a result."""
+        ended = {"exitCode": 0, "message": result_file(result).decode()}
+        statuses = [{"name": "convert", "state": {"terminated": ended}}]
+        self.pod("Succeeded", containerStatuses=statuses)
+
     def lose_the_node(self) -> None:
         """From now on the API server asks a kubelet that is gone for logs."""
         self.fake.refuse(f"GET {PODS}/p/log", 502, "dial tcp: no route to host")
@@ -79,9 +85,26 @@ async def test_a_conversion_is_told_step_by_step_and_its_job_is_removed(fake: Fa
     await harness.made()
     harness.pod("Running", STEP.model_dump_json())
     await harness.until(lambda: STEP in harness.told)
-    harness.pod("Succeeded", PUBLISHED.model_dump_json())
+    harness.end()
     assert await running == PUBLISHED
     assert fake.all("jobs") == []
+
+
+async def test_a_result_that_is_printed_is_not_believed(fake: Fake) -> None:
+    harness = LauncherHarness(fake)
+    harness.pod("Succeeded", PUBLISHED.model_dump_json())
+    assert_clusters_fault(await harness.start(), "no result")
+
+
+async def test_a_log_that_is_long_is_read_in_part(fake: Fake) -> None:
+    harness = LauncherHarness(fake)
+    running = harness.start()
+    await harness.made()
+    harness.pod("Running", STEP.model_dump_json())
+    await harness.until(lambda: STEP in harness.told)
+    assert any("limitBytes=" in asked for asked in fake.world.queries)
+    harness.end()
+    assert await running == PUBLISHED
 
 
 async def test_a_conversion_that_is_not_wanted_any_more_takes_its_job_along(fake: Fake) -> None:
@@ -98,7 +121,7 @@ async def test_a_new_controller_finds_the_job_that_the_one_before_started(fake: 
     harness = LauncherHarness(fake)
     job = job_manifest.job(BASE, request(), owner=None, timeout_seconds=9)
     fake.write(JOBS, job)
-    harness.pod("Succeeded", PUBLISHED.model_dump_json())
+    harness.end()
     assert await harness.start() == PUBLISHED
 
 
@@ -118,7 +141,7 @@ async def test_an_api_server_that_is_away_for_a_while_ends_nothing(fake: Fake) -
     asked = len(fake.world.asked)
     await harness.until(lambda: len(fake.world.asked) > asked + 3)
     fake.come_back()
-    harness.pod("Succeeded", PUBLISHED.model_dump_json())
+    harness.end()
     assert await running == PUBLISHED
 
 
@@ -177,5 +200,5 @@ async def test_a_log_that_can_not_be_read_for_a_while_ends_nothing(fake: Fake) -
     log = f"GET {PODS}/p/log"
     await harness.until(lambda: fake.world.asked.count(log) > 2)
     fake.world.refusals.clear()
-    harness.pod("Succeeded", PUBLISHED.model_dump_json())
+    harness.end()
     assert await running == PUBLISHED

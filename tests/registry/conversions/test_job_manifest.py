@@ -43,10 +43,16 @@ def test_the_request_lies_in_the_pod_as_the_file_that_conversion_is_told_of() ->
     container = pod["spec"]["containers"][0]
     mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
     (item,) = volumes["conversion-request"]["downwardAPI"]["items"]
-    assert container["args"] == [f"{mounts['conversion-request']}/{item['path']}"]
+    assert container["args"][0] == f"{mounts['conversion-request']}/{item['path']}"
     assert item["fieldRef"]["fieldPath"] == f"metadata.annotations['{job_manifest.REQUEST}']"
     text = pod["metadata"]["annotations"][job_manifest.REQUEST]
     assert ConversionRequest.model_validate_json(text).work_dir == mounts["work"] == "/work"
+
+
+def test_the_result_comes_in_the_termination_message_and_never_from_the_log() -> None:
+    container = made()["spec"]["template"]["spec"]["containers"][0]
+    assert container["args"][1] == container["terminationMessagePath"]
+    assert container["terminationMessagePolicy"] == "File"
 
 
 def test_a_template_without_a_scratch_folder_gets_one() -> None:
@@ -80,3 +86,4 @@ def test_what_is_no_job_is_refused_with_a_sentence(text: str) -> None:
 def test_a_job_is_a_template() -> None:
     assert job_manifest.template(json.dumps(BASE)) == BASE
     assert job_manifest.memory_limit(BASE) == "4Gi"
+    assert job_manifest.container_name(BASE) == "convert"

@@ -7,9 +7,9 @@ from registry_fakes import ref
 
 from contracts.endpoint import Phase
 from registry.conversions.job_outcome import Limits, Waiting, state_of
-from registry.conversions.messages import Failed, Progress, Published
+from registry.conversions.messages import Failed, Progress, Published, result_file
 
-LIMITS = Limits("4Gi", 1800.0)
+LIMITS = Limits("4Gi", 1800.0, "convert")
 JOB: dict[str, Any] = {"metadata": {"name": "j"}, "status": {}}
 PUBLISHED = Published(ref=ref())
 NOISE = '{"level": "info", "message": "a library speaks"}\nTraceback of something\n'
@@ -19,9 +19,11 @@ def pod(phase: str, **status: Any) -> dict[str, Any]:
     return {"metadata": {"name": "p"}, "status": {"phase": phase, **status}}
 
 
-def ended(code: int, reason: str = "Error", **status: Any) -> dict[str, Any]:
-    state = {"terminated": {"exitCode": code, "reason": reason}}
-    return pod("Failed", containerStatuses=[{"state": state}], **status)
+def ended(
+    code: int, reason: str = "Error", *, message: str = "", name: str = "convert", **status: Any
+) -> dict[str, Any]:
+    state = {"terminated": {"exitCode": code, "reason": reason, "message": message}}
+    return pod("Failed", containerStatuses=[{"name": name, "state": state}], **status)
 
 
 def failed(found: object) -> Failed:
@@ -29,10 +31,30 @@ def failed(found: object) -> Failed:
     return found
 
 
-def test_the_last_word_in_the_log_counts_whatever_stands_around_it() -> None:
-    log = f"{NOISE}{PUBLISHED.model_dump_json()}\n{NOISE}"
-    assert state_of(JOB, pod("Running"), log, LIMITS) == PUBLISHED
-    assert state_of(JOB, ended(137), log, LIMITS) == PUBLISHED
+def test_the_containers_own_message_is_the_result_however_it_ended() -> None:
+    message = result_file(PUBLISHED).decode()
+    assert state_of(JOB, ended(0, "Completed", message=message), NOISE, LIMITS) == PUBLISHED
+    assert state_of(JOB, ended(139, message=message), NOISE, LIMITS) == PUBLISHED
+
+
+def test_a_forged_result_in_the_log_is_not_believed() -> None:
+    """A version's code prints that another package is published."""
+    log = f"{NOISE}{PUBLISHED.model_dump_json()}\n"
+    assert isinstance(state_of(JOB, pod("Running"), log, LIMITS), Progress)
+    assert failed(state_of(JOB, ended(1), log, LIMITS)).by_version
+    honest = Failed(reason="a strange graph", by_version=True)
+    told = ended(0, message=result_file(honest).decode())
+    assert state_of(JOB, told, log, LIMITS) == honest
+
+
+def test_a_container_that_others_put_beside_it_has_no_say() -> None:
+    beside = ended(0, message=result_file(PUBLISHED).decode(), name="sidecar")
+    assert isinstance(state_of(JOB, beside, "", LIMITS), Failed)
+
+
+def test_progress_names_no_phase_but_those_of_a_conversion() -> None:
+    log = '{"kind": "progress", "phase": "Serving", "message": "nothing to see"}\n'
+    assert state_of(JOB, pod("Running"), log, LIMITS) == state_of(JOB, pod("Running"), "", LIMITS)
 
 
 def test_the_newest_progress_is_told() -> None:
@@ -101,7 +123,7 @@ def test_a_full_scratch_folder_of_its_own_is_the_versions_fault() -> None:
     assert failed(state_of(JOB, taken, "", LIMITS)).by_version
 
 
-def test_a_good_end_whose_log_is_gone_is_not_blamed_on_the_version() -> None:
+def test_a_good_end_without_a_result_is_not_blamed_on_the_version() -> None:
     assert not failed(state_of(JOB, pod("Succeeded"), "", LIMITS)).by_version
 
 

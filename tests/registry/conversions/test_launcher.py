@@ -13,7 +13,7 @@ from registry_fakes import ref
 from contracts.endpoint import Phase
 from registry.conversions import process_group
 from registry.conversions.launcher import SubprocessLauncher, SubprocessOptions
-from registry.conversions.messages import Failed, Progress, Published
+from registry.conversions.messages import Failed, Progress, Published, result_file
 
 REQUEST = request()
 PUBLISHED = Published(ref=ref())
@@ -39,18 +39,24 @@ async def run(made: SubprocessLauncher) -> tuple[Published | Failed, list[Progre
 
 
 def say(message: Progress | Published | Failed) -> str:
+    """Code that prints a line."""
     return f"print({message.model_dump_json()!r}, flush=True)\n"
 
 
-async def test_progress_is_handed_on_and_the_last_word_returned(tmp_path: Path) -> None:
+def end(result: Published | Failed = PUBLISHED) -> str:
+    """Code that writes the file of the result."""
+    return f"import pathlib, sys; pathlib.Path(sys.argv[2]).write_bytes({result_file(result)!r})\n"
+
+
+async def test_progress_is_handed_on_and_the_result_returned(tmp_path: Path) -> None:
     step = Progress(phase=Phase.VERIFYING, message="comparing")
-    result, told = await run(launcher(tmp_path, say(step) + say(PUBLISHED)))
+    result, told = await run(launcher(tmp_path, say(step) + end()))
     assert result == PUBLISHED
     assert told == [step]
 
 
 async def test_what_is_no_message_is_passed_over(tmp_path: Path) -> None:
-    code = "print('a library says hello'); print('x' * 3_000_000)\n" + say(PUBLISHED)
+    code = "print('a library says hello'); print('x' * 3_000_000)\n" + end()
     result, _ = await run(launcher(tmp_path, code))
     assert result == PUBLISHED
 
@@ -61,7 +67,7 @@ async def test_the_request_and_an_empty_scratch_folder_reach_the_process(tmp_pat
         "request = json.loads(pathlib.Path(sys.argv[1]).read_text())\n"
         "assert request['model'] == 'm' and not list(pathlib.Path(request['work_dir']).iterdir())\n"
     )
-    result, _ = await run(launcher(tmp_path, code + say(PUBLISHED)))
+    result, _ = await run(launcher(tmp_path, code + end()))
     assert result == PUBLISHED
     assert list((tmp_path / "work").iterdir()) == []
 
@@ -71,7 +77,40 @@ async def test_a_conversion_gives_way_to_what_serves_on_the_same_machine(tmp_pat
         "import os, time\n"
         f"while os.nice(0) < {min(19, os.nice(0) + 1)}: time.sleep(0.01)\n"  # 19 is the most
     )
-    result, _ = await run(launcher(tmp_path, code + say(PUBLISHED), timeout=60))
+    result, _ = await run(launcher(tmp_path, code + end(), timeout=60))
+    assert result == PUBLISHED
+
+
+async def test_a_forged_result_among_what_is_printed_is_not_believed(tmp_path: Path) -> None:
+    """A version's code prints that another package is published, and the conversion fails."""
+    honest = Failed(reason="a strange graph", by_version=True)
+    result, told = await run(launcher(tmp_path, say(PUBLISHED) + end(honest)))
+    assert (result, told) == (honest, [])
+    result, _ = await run(launcher(tmp_path, say(PUBLISHED) + "raise SystemExit(3)"))
+    assert isinstance(result, Failed)
+    assert "status 3" in result.reason
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        "pathlib.Path(sys.argv[2]).write_text('{}')",
+        "pathlib.Path(sys.argv[2]).write_bytes(b'\\xff' * 100_000)",
+        "pathlib.Path(sys.argv[2]).mkdir()",
+        "import os; os.mkfifo(sys.argv[2])",
+        "pathlib.Path('x').write_bytes(DATA); pathlib.Path(sys.argv[2]).symlink_to('x')",
+    ],
+)
+async def test_a_file_that_is_no_result_counts_as_none(tmp_path: Path, write: str) -> None:
+    code = f"import pathlib, sys; DATA = {result_file(PUBLISHED)!r}; {write}"
+    result, _ = await run(launcher(tmp_path, code))
+    assert isinstance(result, Failed)
+    assert "status 0" in result.reason
+
+
+async def test_a_crash_after_the_result_changes_nothing(tmp_path: Path) -> None:
+    code = end() + "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"
+    result, _ = await run(launcher(tmp_path, code))
     assert result == PUBLISHED
 
 
@@ -152,5 +191,5 @@ async def test_a_process_that_only_has_the_same_number_is_left_alone(tmp_path: P
 
 async def test_extra_packages_come_first_on_the_path(tmp_path: Path) -> None:
     code = f"import os\nassert os.environ['PYTHONPATH'].startswith({str(tmp_path)!r})\n"
-    made = launcher(tmp_path, code + say(PUBLISHED))
+    made = launcher(tmp_path, code + end())
     assert await made.run(REQUEST, lambda _: None, python_path=(tmp_path,)) == PUBLISHED

@@ -12,14 +12,23 @@ import pytest
 from fake_mlflow import FakeMlflow
 from tiny_models import write_onnx_version
 
-from registry.conversions.messages import LINE, ConversionRequest, Failed, Progress, Published
+from registry.conversions.messages import (
+    ConversionRequest,
+    Failed,
+    Progress,
+    Published,
+    progress_of,
+    result_of,
+)
 
 pytestmark = pytest.mark.real  # starts processes
 
 PROGRAM = [sys.executable, "-P", "-m", "registry.convert"]
 
 
-def run(fake: FakeMlflow, tmp_path: Path, **changes: object) -> list[Progress | Published | Failed]:
+def run(
+    fake: FakeMlflow, tmp_path: Path, **changes: object
+) -> tuple[list[Progress | None], Published | Failed | None]:
     work = tmp_path / "work"
     work.mkdir()
     request = ConversionRequest.model_validate(
@@ -35,18 +44,19 @@ def run(fake: FakeMlflow, tmp_path: Path, **changes: object) -> list[Progress | 
     )
     path = tmp_path / "request.json"
     path.write_text(request.model_dump_json())
+    result = tmp_path / "result.json"
     done = subprocess.run(
-        [*PROGRAM, str(path)], capture_output=True, text=True, check=True, timeout=180
+        [*PROGRAM, str(path), str(result)], capture_output=True, text=True, check=True, timeout=180
     )
     for line in done.stderr.splitlines():
         json.loads(line)
-    return [LINE.validate_json(line) for line in done.stdout.splitlines()]
+    return [progress_of(line) for line in done.stdout.splitlines()], result_of(result.read_bytes())
 
 
 def test_a_registry_that_is_away_is_not_the_versions_fault(
     fake: FakeMlflow, tmp_path: Path
 ) -> None:
-    last = run(fake, tmp_path, tracking_uri="http://127.0.0.1:1")[-1]
+    _, last = run(fake, tmp_path, tracking_uri="http://127.0.0.1:1")
     assert isinstance(last, Failed)
     assert not last.by_version
 
@@ -55,7 +65,7 @@ def test_a_store_that_is_away_is_not_the_versions_fault(fake: FakeMlflow, tmp_pa
     write_onnx_version(fake.root / "v")
     fake.register("tiny", "mlflow-artifacts:/v")
     (tmp_path / "file").write_bytes(b"")
-    *steps, last = run(fake, tmp_path, store_url=(tmp_path / "file" / "store").as_uri())
+    steps, last = run(fake, tmp_path, store_url=(tmp_path / "file" / "store").as_uri())
     assert steps
     assert all(isinstance(step, Progress) for step in steps)
     assert isinstance(last, Failed)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from controller_harness import ControllerHarness
-from registry_fakes import candidate_of, endpoint
+from registry_fakes import KEYS, candidate_of, endpoint
 
 from contracts.ceilings import Ceilings
 from contracts.endpoint import AliasVersion, Arm, EndpointSpec, Phase, Route
@@ -327,7 +327,7 @@ async def test_a_package_that_an_earlier_release_made_for_more_copies_goes_on_se
     spec = harness.endpoints.list()[0].spec
     version = harness.registry.listed["m"][0]
     digest = partial(options_digest, spec, version, Conditions())
-    index = ConversionIndex(harness.options.store_url, harness.store)
+    index = ConversionIndex(harness.options.store_url, harness.store, KEYS)
     index.put(digest(instances=2), served)
     (harness.folder / "store" / "index" / f"{digest()}.json").unlink()
     if other:

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from collections.abc import Collection
 
 from registry_fakes import FakeRegistry, ScriptedLauncher, endpoint, ref
 
@@ -29,7 +30,7 @@ class FakeIndex(ConversionIndex):
         self.answers = threading.Event()
         self.answers.set()
 
-    def get(self, options: str) -> Package | None:
+    def get(self, options: str, named: Collection[ModelRef] = ()) -> Package | None:
         return self._answer()
 
     def put(self, options: str, ref: ModelRef) -> Package:

@@ -1,0 +1,265 @@
+"""Takes what a conversion made into the package store, once it is shown to be what was asked for.
+
+A conversion runs beside what a stranger registered, so that nothing that it says is believed. It
+writes into a folder of its own, ``<store>/staging/<id>/``, and names a package there. The
+controller copies that package, proves every byte, and compares it with the request and with what
+MLflow says of the version. Only then it publishes the package. The id is keyed: the code of one
+version can't guess the folder of another. Graphs and tokenisers are never opened here: what is
+wrong in them harms their own model alone.
+"""
+
+import asyncio
+import hmac
+import logging
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from contracts.endpoint import Precision, Serving
+from contracts.manifest import (
+    CODE,
+    CONFIG_ONNXRUNTIME,
+    CONFIG_PYTHON,
+    MODEL_ONNX,
+    TOKENIZER,
+    Manifest,
+)
+from contracts.model import ModelRef
+from preprocess.buckets import automatic_buckets, checked_buckets
+from registry.conversions.index import signature
+from registry.conversions.launcher import ConversionLauncher, OnProgress
+from registry.conversions.messages import ConversionRequest, Failed, Published
+from registry.mlflow.model_registry import RegisteredVersion
+from registry.packages.store import (
+    PackageDamagedError,
+    PackageMissingError,
+    PackageStore,
+    StoreError,
+)
+from registry.packages.triton_config import render, render_generation
+
+log = logging.getLogger(__name__)
+
+STAGING = "staging"
+MOST_BYTES = 16 << 30
+_SCRATCH = "promotion-"
+_ID_CHARACTERS = 32
+
+_NEEDED = frozenset({MODEL_ONNX, CONFIG_PYTHON})
+_KNOWN = _NEEDED | {CONFIG_ONNXRUNTIME, TOKENIZER, CODE}
+
+Registered = Callable[[str, str], RegisteredVersion | None]
+
+
+class PromotingLauncher:
+    """A launcher whose packages are in the store when it says so.
+
+    Args:
+        launcher: runs the conversions.
+        store: where packages are published.
+        keys: of this controller, the newest first.
+        registered: what MLflow says of a version, by model and number.
+        work_dir: for the copies of packages while they are proved.
+        most_bytes: of one package.
+        timeout_seconds: a store that hangs must not hold up other versions for ever.
+    """
+
+    def __init__(
+        self,
+        launcher: ConversionLauncher,
+        store: PackageStore,
+        *,
+        keys: tuple[bytes, ...],
+        registered: Registered,
+        work_dir: Path,
+        most_bytes: int = MOST_BYTES,
+        timeout_seconds: float = 1800.0,
+    ) -> None:
+        self._launcher = launcher
+        self._store = store
+        self._key = keys[0]
+        self._registered = registered
+        self._work_dir = work_dir
+        self._most_bytes = most_bytes
+        self._timeout = timeout_seconds
+
+    def clean(self) -> None:
+        """Removes what an earlier controller that was killed left on the disk."""
+        for scratch in self._work_dir.glob(f"{_SCRATCH}*"):
+            shutil.rmtree(scratch, ignore_errors=True)
+
+    async def run(
+        self,
+        request: ConversionRequest,
+        progress: OnProgress,
+        *,
+        python_path: tuple[Path, ...] = (),
+    ) -> Published | Failed:
+        """Runs a conversion in its own folder, and publishes its package; see the Protocol."""
+        url = staging_url(request, self._key)
+        staged = request.model_copy(update={"store_url": url})
+        try:
+            result = await self._launcher.run(staged, progress, python_path=python_path)
+            if isinstance(result, Failed):
+                return result
+            promoted = asyncio.to_thread(self._promote, request, result.ref, url)
+            return await asyncio.wait_for(promoted, self._timeout)
+        except TimeoutError:
+            reason = f"its package could not be published within {self._timeout:g} s"
+            return Failed(reason=reason, by_version=False)
+        finally:
+            # Shielded: being cancelled once more must not leave the folder behind.
+            await asyncio.shield(asyncio.to_thread(_remove, url))
+
+    def _promote(self, request: ConversionRequest, ref: ModelRef, url: str) -> Published | Failed:
+        version = self._registered(request.model, request.version)
+        if version is None:
+            reason = "MLflow does not list the version any more"
+            return Failed(reason=reason, by_version=False)
+        self._work_dir.mkdir(parents=True, exist_ok=True)
+        scratch = Path(tempfile.mkdtemp(prefix=_SCRATCH, dir=self._work_dir))
+        folder = scratch / ref.package
+        try:
+            staged = PackageStore(url)
+            manifest = staged.fetch(ref.package, folder, most_bytes=self._most_bytes)
+            if reason := refusal(manifest, ref, request, version):
+                return _refused(request, reason)
+            if reason := altered_configs(manifest, folder, request.threads):
+                # Not the version's fault where an operator runs conversions of another release.
+                return _refused(request, reason, by_version=False)
+            return Published(ref=self._store.publish(folder, manifest))
+        except (PackageMissingError, PackageDamagedError) as error:
+            # Maybe not the version's fault: others may be able to write there too.
+            return _refused(request, str(error), by_version=False)
+        except (StoreError, OSError) as error:
+            return Failed(reason=f"its package can't be published: {error}", by_version=False)
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+
+
+def staging_url(request: ConversionRequest, key: bytes) -> str:
+    """The folder of one conversion: the same for the same request, and nobody else's to guess."""
+    text = request.model_copy(update={"work_dir": ""}).model_dump_json(by_alias=True)
+    made = hmac.digest(key, b"headrace/staging\n" + text.encode(), "sha256").hex()
+    return f"{request.store_url.rstrip('/')}/{STAGING}/{made[:_ID_CHARACTERS]}"
+
+
+def refusal(
+    manifest: Manifest, ref: ModelRef, request: ConversionRequest, version: RegisteredVersion
+) -> str:
+    """Why a package is not the one that was asked for; empty where it is.
+
+    Args:
+        manifest: of the package, proved against its name.
+        ref: what the conversion says that it made.
+        request: what it was asked to make.
+        version: what MLflow says of the version.
+    """
+    stable = request.stable
+    reasons = (
+        _other_version(manifest, ref, version),
+        _other_serving(manifest, request),
+        _other_lengths(manifest, request.serving),
+        _other_files(manifest, code_allowed=request.model_code),
+        stable.broken_by(signature(manifest)) if stable is not None else "",
+    )
+    return next(filter(None, reasons), "")
+
+
+def altered_configs(manifest: Manifest, folder: Path, threads: int) -> str:
+    """Why Triton's configurations in ``folder`` are not those that this release writes.
+
+    They name backends, files and parameters, by which Triton would run what it is told to.
+    """
+    if manifest.generation is not None:
+        context, rows = manifest.tokenizer.max_tokens, manifest.max_batch_size
+        made = {CONFIG_PYTHON: render_generation(context=context, rows=rows, threads=threads)}
+    else:
+        try:
+            python, native = render(
+                inputs=manifest.inputs,
+                outputs=manifest.outputs,
+                max_batch_size=manifest.max_batch_size,
+                threads=threads,
+            )
+        except ValueError as error:
+            return str(error)
+        made = {CONFIG_PYTHON: python, CONFIG_ONNXRUNTIME: native}
+    for name in (CONFIG_PYTHON, CONFIG_ONNXRUNTIME):
+        ours = made.get(name)
+        if (name in manifest.files) != (ours is not None) or (
+            ours is not None and (folder / name).read_bytes() != ours.encode()
+        ):
+            return (
+                f"its {name} is not what this release writes (it was made by {manifest.created_by})"
+            )
+    return ""
+
+
+def _other_version(manifest: Manifest, ref: ModelRef, version: RegisteredVersion) -> str:
+    lineage = manifest.lineage
+    named = {
+        (manifest.model, manifest.version),
+        (ref.model, ref.version),
+        (lineage.registered_model, lineage.version),
+    }
+    if named != {(version.model, version.number)}:
+        return f"it is of version {manifest.version} of {manifest.model}"
+    if (lineage.run_id, lineage.source) != (version.run_id, version.source):
+        return "its lineage is not what MLflow says of the version"
+    return ""
+
+
+def _other_serving(manifest: Manifest, request: ConversionRequest) -> str:
+    asked = request.serving
+    if request.task is not None and manifest.task != request.task:
+        return f"its task is {manifest.task}, and {request.task} was asked for"
+    if manifest.max_batch_size != asked.max_batch_size:
+        return f"it takes {manifest.max_batch_size} texts, and {asked.max_batch_size} was asked for"
+    possible = {asked.precision, Precision.FP32}  # to which the others fall back
+    if asked.precision is not Precision.AUTO and manifest.precision not in possible:
+        return f"it is in {manifest.precision}, and {asked.precision} was asked for"
+    return ""
+
+
+def _other_lengths(manifest: Manifest, asked: Serving) -> str:
+    most = manifest.tokenizer.max_tokens
+    if manifest.features:
+        buckets: tuple[int, ...] = (most,)
+    elif most > asked.max_tokens:
+        return f"it takes {most} tokens, and {asked.max_tokens} was asked for"
+    elif asked.length_buckets == "auto":
+        buckets = automatic_buckets(most)
+    else:
+        try:
+            buckets = checked_buckets(asked.length_buckets, most)
+        except ValueError as error:
+            return str(error)
+    if manifest.length_buckets != buckets:
+        return f"nobody asked for its length buckets, {list(manifest.length_buckets)[:20]}"
+    return ""
+
+
+def _other_files(manifest: Manifest, *, code_allowed: bool) -> str:
+    names = frozenset(manifest.files)
+    if not _NEEDED <= names <= _KNOWN:
+        return f"its files are {', '.join(sorted(names)[:20])}"
+    if manifest.has_code != (CODE in names):
+        return f"its manifest and its files say different things of {CODE}"
+    if manifest.has_code and not code_allowed:
+        return "it brings code for gateways, which the operator does not allow"
+    return ""
+
+
+def _refused(request: ConversionRequest, reason: str, *, by_version: bool = True) -> Failed:
+    what = f"the package that its conversion made is refused: {reason}"
+    log.error("version %s of %s: %s", request.version, request.model, what)
+    return Failed(reason=what[:1000], by_version=by_version)
+
+
+def _remove(url: str) -> None:
+    try:
+        PackageStore(url).remove_all()
+    except StoreError as error:
+        log.warning("the folder of a conversion stays behind: %s", error)

@@ -1,0 +1,352 @@
+"""What a conversion hands over gets into the package store only if it is what was asked for.
+
+A conversion here is a function that does in its own folder what code of a version could do.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conversion_template import request
+from registry_fakes import KEYS, manifest
+
+from contracts.endpoint import Precision, Serving
+from contracts.manifest import (
+    CODE,
+    CONFIG_ONNXRUNTIME,
+    CONFIG_PYTHON,
+    MODEL_ONNX,
+    Lineage,
+    PackageFile,
+)
+from contracts.manifest import Manifest as PackageManifest
+from contracts.model import ModelRef
+from contracts.tasks import Task
+from registry.conversions.index import signature
+from registry.conversions.launcher import OnProgress
+from registry.conversions.messages import ConversionRequest, Failed, Published
+from registry.conversions.promotion import STAGING, PromotingLauncher, staging_url
+from registry.mlflow.model_registry import RegisteredVersion
+from registry.packages.store import PackageStore, digest
+from registry.packages.triton_config import render
+
+VERSION = RegisteredVersion("m", "1", "created|s3://a|r", run_id="r", source="s3://a")
+BUCKETS = (8,)
+
+
+class Conversion:
+    """Code that runs as a conversion. ``told`` is all that it was asked."""
+
+    def __init__(self, act: Callable[[ConversionRequest], Published | Failed]) -> None:
+        self._act = act
+        self.told: list[ConversionRequest] = []
+
+    async def run(
+        self,
+        request: ConversionRequest,
+        progress: OnProgress,
+        *,
+        python_path: tuple[Path, ...] = (),
+    ) -> Published | Failed:
+        del progress, python_path
+        self.told.append(request)
+        return self._act(request)
+
+
+class Packing:
+    """Makes packages as conversion does, or otherwise where a test says so."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def manifest(self, **changes: object) -> PackageManifest:
+        return manifest().model_copy(
+            update={
+                "length_buckets": BUCKETS,
+                "lineage": Lineage(registered_model="m", version="1", run_id="r", source="s3://a"),
+                **changes,
+            }
+        )
+
+    def write(
+        self, made: PackageManifest, extra: dict[str, bytes] | None = None
+    ) -> tuple[Path, PackageManifest]:
+        """The files that go with a manifest, and the manifest that proves them."""
+        self._folder.mkdir(exist_ok=True)
+        python, native = render(
+            inputs=made.inputs, outputs=made.outputs, max_batch_size=made.max_batch_size, threads=1
+        )
+        files = {
+            MODEL_ONNX: b"graph",
+            CONFIG_PYTHON: python.encode(),
+            CONFIG_ONNXRUNTIME: native.encode(),
+            **(extra or {}),
+        }
+        proofs = {}
+        for name, data in files.items():
+            (self._folder / name).write_bytes(data)
+            proofs[name] = PackageFile(sha256=digest(self._folder / name), bytes=len(data))
+        return self._folder, made.model_copy(update={"files": proofs})
+
+    def publish(self, url: str, made: PackageManifest, **extra: bytes) -> Published:
+        named = {name.replace("__", "."): data for name, data in extra.items()}
+        folder, proved = self.write(made, named)
+        return Published(ref=PackageStore(url, write_only=True).publish(folder, proved))
+
+
+class Promoted:
+    """A store, and launchers that publish there what conversions make."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.url = (folder / "store").as_uri()
+        self.store = PackageStore(self.url)
+        self.packing = Packing(folder / "made")
+        self.registered: RegisteredVersion | None = VERSION
+
+    def request(self, **changes: object) -> ConversionRequest:
+        serving = Serving(max_batch_size=8, max_tokens=8)
+        update = {"store_url": self.url, "serving": serving, **changes}
+        return request().model_copy(update=update)
+
+    async def run(
+        self,
+        act: Callable[[ConversionRequest], Published | Failed],
+        *,
+        most_bytes: int = 1 << 20,
+        **changes: object,
+    ) -> Published | Failed:
+        launcher = PromotingLauncher(
+            Conversion(act),
+            self.store,
+            keys=KEYS,
+            registered=lambda _model, _number: self.registered,
+            work_dir=self.folder / "work",
+            most_bytes=most_bytes,
+        )
+        result = await launcher.run(self.request(**changes), lambda _: None)
+        assert not list((self.folder / "work").glob("*"))
+        assert not list((self.folder / "store" / STAGING).glob("*"))
+        return result
+
+    async def refused(
+        self, made: PackageManifest, words: str, *, by_version: bool = True, **changes: object
+    ) -> None:
+        """What a conversion publishes is refused, and is not in the store."""
+        result = await self.run(
+            lambda asked: self.packing.publish(asked.store_url, made), **changes
+        )
+        self.assert_refused(result, words, by_version=by_version)
+
+    def assert_refused(
+        self, result: Published | Failed, words: str, *, by_version: bool = True
+    ) -> None:
+        assert isinstance(result, Failed)
+        assert words in result.reason
+        assert result.by_version == by_version
+        assert self.store.packages() == []
+
+
+@pytest.fixture
+def promoted(tmp_path: Path) -> Promoted:
+    return Promoted(tmp_path)
+
+
+async def test_a_package_of_that_version_is_published_whole(
+    promoted: Promoted, tmp_path: Path
+) -> None:
+    made = promoted.packing.manifest()
+    result = await promoted.run(lambda asked: promoted.packing.publish(asked.store_url, made))
+    assert isinstance(result, Published)
+    assert promoted.store.packages() == [result.ref.package]
+    assert promoted.store.fetch(result.ref.package, tmp_path / "got").ref() == result.ref
+
+
+async def test_a_failure_is_told_as_it_is(promoted: Promoted) -> None:
+    failure = Failed(reason="a strange graph", by_version=True)
+    assert await promoted.run(lambda _: failure) == failure
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"model": "of-another-team"},
+        {"version": "2"},
+        {"lineage": Lineage(registered_model="of-another-team", version="1")},
+        {"lineage": Lineage(registered_model="m", version="2", run_id="r", source="s3://a")},
+    ],
+)
+async def test_a_package_of_another_model_or_version_is_refused(
+    promoted: Promoted, changes: dict[str, object]
+) -> None:
+    await promoted.refused(promoted.packing.manifest(**changes), "it is of version")
+
+
+async def test_a_result_that_names_another_version_is_refused(promoted: Promoted) -> None:
+    """The package is its own, and the line says that it is another team's."""
+
+    def act(asked: ConversionRequest) -> Published:
+        ref = promoted.packing.publish(asked.store_url, promoted.packing.manifest()).ref
+        return Published(ref=ModelRef(model="theirs", version="1", package=ref.package))
+
+    promoted.assert_refused(await promoted.run(act), "it is of version")
+
+
+@pytest.mark.parametrize("registered", [{"run_id": "other"}, {"source": "s3://b"}])
+async def test_a_lineage_that_mlflow_does_not_know_is_refused(
+    promoted: Promoted, registered: dict[str, str]
+) -> None:
+    promoted.registered = dataclasses.replace(VERSION, **registered)
+    await promoted.refused(promoted.packing.manifest(), "lineage")
+
+
+async def test_a_version_that_is_gone_from_mlflow_blames_nobody(promoted: Promoted) -> None:
+    promoted.registered = None
+    await promoted.refused(promoted.packing.manifest(), "MLflow", by_version=False)
+
+
+@pytest.mark.parametrize(
+    ("made", "asked", "words"),
+    [
+        ({}, {"task": Task.TEXT_EMBEDDING}, "its task"),
+        ({"max_batch_size": 4}, {}, "4 texts"),
+        (
+            {"precision": Precision.FP16},
+            {"serving": Serving(max_batch_size=8, max_tokens=8, precision=Precision.INT8)},
+            "fp16",
+        ),
+        ({"length_buckets": (1, 2, 8)}, {}, "length buckets"),
+        ({}, {"serving": Serving(max_batch_size=8, max_tokens=8, length_buckets=(3,))}, "buckets"),
+        ({"has_code": True}, {}, CODE),
+    ],
+)
+async def test_what_was_not_asked_for_is_refused(
+    promoted: Promoted, made: dict[str, object], asked: dict[str, object], words: str
+) -> None:
+    await promoted.refused(promoted.packing.manifest(**made), words, **asked)
+
+
+async def test_what_callers_rely_on_is_held_by_the_controller_too(promoted: Promoted) -> None:
+    stable = signature(manifest(labels=("no", "maybe")))
+    await promoted.refused(promoted.packing.manifest(), "labels", stable=stable)
+
+
+async def test_more_tokens_than_were_asked_for_are_refused(promoted: Promoted) -> None:
+    tokenizer = manifest().tokenizer.model_copy(update={"max_tokens": 32768})
+    made = promoted.packing.manifest(tokenizer=tokenizer, length_buckets=(32768,))
+    await promoted.refused(made, "32768 tokens")
+
+
+@pytest.mark.parametrize("allowed", [False, True])
+async def test_code_for_gateways_needs_the_operators_consent(
+    promoted: Promoted, *, allowed: bool
+) -> None:
+    made = promoted.packing.manifest(has_code=True)
+    result = await promoted.run(
+        lambda asked: promoted.packing.publish(asked.store_url, made, code__zip=b"code"),
+        model_code=allowed,
+    )
+    assert isinstance(result, Published if allowed else Failed)
+
+
+async def test_a_configuration_that_tells_triton_to_run_something_else_is_refused(
+    promoted: Promoted,
+) -> None:
+    config = b'backend: "python"\nparameters {key: "EXECUTION_ENV_PATH"}'
+
+    def act(asked: ConversionRequest) -> Published:
+        url, made = asked.store_url, promoted.packing.manifest()
+        return promoted.packing.publish(url, made, config__python__pbtxt=config)
+
+    promoted.assert_refused(await promoted.run(act), CONFIG_PYTHON, by_version=False)
+
+
+async def test_a_file_that_no_package_has_is_refused(promoted: Promoted) -> None:
+    made = promoted.packing.manifest()
+    result = await promoted.run(
+        lambda asked: promoted.packing.publish(asked.store_url, made, model__py=b"import os")
+    )
+    promoted.assert_refused(result, "model.py")
+
+
+async def test_a_file_name_that_leads_out_of_the_folder_is_refused(
+    promoted: Promoted, tmp_path: Path
+) -> None:
+    """By it a package would write an entry of the index, or any file of a loader."""
+
+    def act(asked: ConversionRequest) -> Published:
+        folder, proved = promoted.packing.write(promoted.packing.manifest())
+        proof = PackageFile(sha256=digest(folder / MODEL_ONNX), bytes=5)
+        escaping = proved.model_copy(update={"files": {**proved.files, "../../../evil": proof}})
+        base = Path(asked.store_url.removeprefix("file://")) / escaping.package_id()
+        base.mkdir(parents=True)
+        for name in proved.files:
+            (base / name).write_bytes((folder / name).read_bytes())
+        (base / "manifest.json").write_bytes(escaping.canonical())
+        (tmp_path / "store" / "evil").write_bytes(b"graph")
+        return Published(ref=escaping.ref())
+
+    promoted.assert_refused(await promoted.run(act), "names files", by_version=False)
+
+
+async def test_files_that_are_not_what_the_manifest_says_are_refused(promoted: Promoted) -> None:
+    def act(asked: ConversionRequest) -> Published:
+        result = promoted.packing.publish(asked.store_url, promoted.packing.manifest())
+        folder = Path(asked.store_url.removeprefix("file://"))
+        (folder / result.ref.package / MODEL_ONNX).write_bytes(b"other")
+        return result
+
+    promoted.assert_refused(await promoted.run(act), MODEL_ONNX, by_version=False)
+
+
+async def test_a_package_larger_than_the_controller_takes_is_refused(promoted: Promoted) -> None:
+    made = promoted.packing.manifest()
+    result = await promoted.run(
+        lambda asked: promoted.packing.publish(asked.store_url, made), most_bytes=10
+    )
+    promoted.assert_refused(result, "more than it may", by_version=False)
+
+
+async def test_a_package_that_lies_elsewhere_is_not_taken(promoted: Promoted) -> None:
+    """It writes into the folder of another conversion, or past staging, and names that."""
+    made = promoted.packing.manifest()
+    elsewhere = f"{promoted.url}/{STAGING}/of-another"
+
+    def act(asked: ConversionRequest) -> Published:
+        assert asked.store_url != elsewhere
+        return promoted.packing.publish(elsewhere, made)
+
+    launcher = PromotingLauncher(
+        Conversion(act),
+        promoted.store,
+        keys=KEYS,
+        registered=lambda _model, _number: VERSION,
+        work_dir=promoted.folder / "work",
+    )
+    result = await launcher.run(promoted.request(), lambda _: None)
+    promoted.assert_refused(result, "holds no package", by_version=False)
+
+
+async def test_the_folder_of_one_version_does_not_tell_anothers(promoted: Promoted) -> None:
+    first = promoted.request()
+    second = first.model_copy(update={"version": "2"})
+    url = staging_url(first, KEYS[0])
+    assert url.startswith(f"{promoted.url}/{STAGING}/")
+    # The same after a restart, so that a Job that goes on is found again; no other by its own.
+    assert url == staging_url(first.model_copy(update={"work_dir": "/work"}), KEYS[0])
+    assert len({url, staging_url(second, KEYS[0]), staging_url(first, b"other key" * 4)}) == 3
+
+
+async def test_what_a_killed_controller_left_is_removed(promoted: Promoted) -> None:
+    left = promoted.folder / "work" / "promotion-x"
+    left.mkdir(parents=True)
+    launcher = PromotingLauncher(
+        Conversion(lambda _: Failed(reason="", by_version=True)),
+        promoted.store,
+        keys=KEYS,
+        registered=lambda _model, _number: VERSION,
+        work_dir=promoted.folder / "work",
+    )
+    launcher.clean()
+    assert not left.exists()
