@@ -166,20 +166,25 @@ def test_the_checks_can_be_left_out(cluster: Cluster) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def receipts(text: str) -> str:
+def made(text: str, name: str, key: str) -> str:
     for manifest in yaml.load_all(text, Loader=yaml.CSafeLoader):
-        if manifest and manifest["kind"] == "Secret":
-            return base64.b64decode(manifest["data"]["receipts"]).decode()
+        if manifest and (manifest["kind"], manifest["metadata"]["name"]) == ("Secret", name):
+            return base64.b64decode(manifest["data"][key]).decode()
     raise AssertionError("no Secret")
 
 
-def test_the_key_that_signs_answers_is_made_once_and_kept_by_an_upgrade(cluster: Cluster) -> None:
+@pytest.mark.parametrize(
+    ("name", "key"), [("demo-headrace-receipts", "receipts"), ("demo-headrace-index", "keys")]
+)
+def test_a_key_that_signs_is_made_once_and_kept_by_an_upgrade(
+    cluster: Cluster, name: str, key: str
+) -> None:
     cluster.classes(standard=DEFAULT)
-    first, other = receipts(cluster.helm().stdout), receipts(cluster.helm().stdout)
+    first, other = (made(cluster.helm().stdout, name, key) for _ in range(2))
     assert first != other
     assert len(bytes.fromhex(first.strip())) == 32
-    cluster.secret("demo-headrace-receipts", receipts=first)
-    assert receipts(cluster.helm().stdout) == first
+    cluster.secret(name, **{key: first})
+    assert made(cluster.helm().stdout, name, key) == first
 
 
 def test_a_definition_that_another_release_left_is_told_with_the_way_out(cluster: Cluster) -> None:

@@ -173,6 +173,7 @@ def test_every_container_says_its_last_words_in_the_pods_status() -> None:
     said = {
         name: each.get("terminationMessagePolicy") for name, each in containers(light()).items()
     }
+    assert said.pop("convert") == "File"  # which is its result; its last words are in its log
     assert set(said.values()) == {"FallbackToLogsOnError"}, said
 
 

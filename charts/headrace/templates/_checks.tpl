@@ -98,6 +98,12 @@
   "packages.existingSecret" $values.packages.existingSecret
   "mlflow.existingSecret" $values.mlflow.existingSecret
   "kafka.existingSecret" $values.kafka.existingSecret
+  "controller.existingSecret" $values.controller.existingSecret
+  "controller.indexKey.existingSecret" $values.controller.indexKey.existingSecret
+  "conversion.existingSecret" $values.conversion.existingSecret
+  "triton.existingSecret" $values.triton.existingSecret
+  "gateway.existingSecret" $values.gateway.existingSecret
+  "stats.evaluate.existingSecret" $values.stats.evaluate.existingSecret
   "gateway.tls.existingSecret" $values.gateway.tls.existingSecret
   "gateway.keys.existingSecret" $values.gateway.keys.existingSecret
   "gateway.feedback.existingSecret" $values.gateway.feedback.existingSecret -}}

@@ -231,12 +231,17 @@ capabilities:
 {{- end -}}
 {{- end -}}
 
-{{/* Credentials as variables. Takes (list ROOT WANTS), WANTS of "store" and "mlflow". */}}
+{{/* Credentials as variables: a component's own where it has some, else those of store and MLflow that
+     it needs. Takes (list ROOT WANTS VALUES), WANTS of "store" and "mlflow", the component's VALUES. */}}
 {{- define "headrace.credentials" -}}
 {{- $values := (index . 0).Values -}}{{- $wants := index . 1 -}}
 {{- $secrets := list -}}
+{{- with (index . 2).existingSecret -}}
+{{- $secrets = append $secrets . -}}
+{{- else -}}
 {{- if has "store" $wants -}}{{- $secrets = append $secrets $values.packages.existingSecret -}}{{- end -}}
 {{- if or (has "mlflow" $wants) (not $values.packages.storeUrl) -}}{{- $secrets = append $secrets $values.mlflow.existingSecret -}}{{- end -}}
+{{- end -}}
 {{- with compact (uniq $secrets) }}
 envFrom:
   {{- range . }}

@@ -6,6 +6,7 @@ A conversion here is a function that does in its own folder what code of a versi
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conversion_template import request
@@ -178,7 +179,7 @@ async def test_a_failure_is_told_as_it_is(promoted: Promoted) -> None:
     ],
 )
 async def test_a_package_of_another_model_or_version_is_refused(
-    promoted: Promoted, changes: dict[str, object]
+    promoted: Promoted, changes: dict[str, Any]
 ) -> None:
     await promoted.refused(promoted.packing.manifest(**changes), "it is of version")
 
@@ -195,7 +196,7 @@ async def test_a_result_that_names_another_version_is_refused(promoted: Promoted
 
 @pytest.mark.parametrize("registered", [{"run_id": "other"}, {"source": "s3://b"}])
 async def test_a_lineage_that_mlflow_does_not_know_is_refused(
-    promoted: Promoted, registered: dict[str, str]
+    promoted: Promoted, registered: dict[str, Any]
 ) -> None:
     promoted.registered = dataclasses.replace(VERSION, **registered)
     await promoted.refused(promoted.packing.manifest(), "lineage")
@@ -222,7 +223,7 @@ async def test_a_version_that_is_gone_from_mlflow_blames_nobody(promoted: Promot
     ],
 )
 async def test_what_was_not_asked_for_is_refused(
-    promoted: Promoted, made: dict[str, object], asked: dict[str, object], words: str
+    promoted: Promoted, made: dict[str, Any], asked: dict[str, Any], words: str
 ) -> None:
     await promoted.refused(promoted.packing.manifest(**made), words, **asked)
 

@@ -23,7 +23,8 @@ spec:
           image: {{ include "headrace.image" (list . $conversion.image) }}
           imagePullPolicy: {{ .Values.images.pullPolicy }}
           command: [tini, --, python, -P, -m, registry.convert]
-          terminationMessagePolicy: FallbackToLogsOnError
+          # The result of the conversion, and never a piece of what it printed.
+          terminationMessagePolicy: File
           env:
             - {name: HOME, value: /work}
             - {name: TMPDIR, value: /work}
@@ -31,7 +32,7 @@ spec:
             {{- with $conversion.pod.env }}
             {{- toYaml . | nindent 12 }}
             {{- end }}
-          {{- with include "headrace.envFrom" (list $conversion.pod (include "headrace.credentials" (list . (list "store" "mlflow")))) }}
+          {{- with include "headrace.envFrom" (list $conversion.pod (include "headrace.credentials" (list . (list "store" "mlflow") $conversion))) }}
           {{- . | nindent 10 }}
           {{- end }}
           resources:

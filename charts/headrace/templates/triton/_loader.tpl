@@ -44,7 +44,7 @@
     {{- with $triton.pod.env }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
-  {{- with include "headrace.envFrom" (list $triton.pod (include "headrace.credentials" (list $root (list "store")))) }}
+  {{- with include "headrace.envFrom" (list $triton.pod (include "headrace.credentials" (list $root (list "store") $triton))) }}
   {{- . | nindent 2 }}
   {{- end }}
   ports:
