@@ -61,7 +61,7 @@ class Packing:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def manifest(self, **changes: object) -> PackageManifest:
+    def manifest(self, **changes: Any) -> PackageManifest:
         return manifest().model_copy(
             update={
                 "length_buckets": BUCKETS,
@@ -106,7 +106,7 @@ class Promoted:
         self.packing = Packing(folder / "made")
         self.registered: RegisteredVersion | None = VERSION
 
-    def request(self, **changes: object) -> ConversionRequest:
+    def request(self, **changes: Any) -> ConversionRequest:
         serving = Serving(max_batch_size=8, max_tokens=8)
         update = {"store_url": self.url, "serving": serving, **changes}
         return request().model_copy(update=update)
@@ -116,7 +116,7 @@ class Promoted:
         act: Callable[[ConversionRequest], Published | Failed],
         *,
         most_bytes: int = 1 << 20,
-        **changes: object,
+        **changes: Any,
     ) -> Published | Failed:
         launcher = PromotingLauncher(
             Conversion(act),
@@ -132,7 +132,7 @@ class Promoted:
         return result
 
     async def refused(
-        self, made: PackageManifest, words: str, *, by_version: bool = True, **changes: object
+        self, made: PackageManifest, words: str, *, by_version: bool = True, **changes: Any
     ) -> None:
         """What a conversion publishes is refused, and is not in the store."""
         result = await self.run(
