@@ -1,9 +1,8 @@
 """Versions registered by the standard MLflow client in a real server, converted by the process."""
 
+import asyncio
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +10,18 @@ import mlflow
 import numpy as np
 import onnx
 import pytest
+from registry_fakes import KEYS
 from tiny_models import TEXTS, classifier, tokenizer
 
 from contracts.manifest import Manifest
 from headrace.stack.mlflow import MlflowProcess
-from registry.conversions.messages import ConversionRequest, Failed, Published, result_of
+from registry.conversions.launcher import SubprocessLauncher, SubprocessOptions
+from registry.conversions.messages import ConversionRequest, Failed, Published
+from registry.conversions.promotion import STAGING, PromotingLauncher
 from registry.convert import walk
 from registry.convert.tracking import Tracking
+from registry.mlflow.client import MlflowServer
+from registry.mlflow.model_registry import MlflowRegistry
 from registry.packages.store import PackageStore
 
 pytestmark = [pytest.mark.real, pytest.mark.filterwarnings("ignore")]  # MLflow's own
@@ -45,21 +49,27 @@ def request_for(server: MlflowProcess, folder: Path, model: str) -> ConversionRe
 
 
 def convert(server: MlflowProcess, folder: Path, model: str) -> Manifest | Failed:
+    """As the controller does it: in a process, into a folder of its own, and then proved."""
     request = request_for(server, folder, model)
-    path = folder / "request.json"
-    path.write_text(request.model_dump_json())
-    subprocess.run(
-        [sys.executable, "-P", "-m", "registry.convert", str(path), str(folder / "result.json")],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=300,
+    store = PackageStore(request.store_url)
+    versions = asyncio.run(
+        MlflowRegistry(MlflowServer(server.url, timeout_seconds=30.0)).versions(model)
     )
-    last = result_of((folder / "result.json").read_bytes())
-    if isinstance(last, Published):
-        return PackageStore(request.store_url).manifest(last.ref.package)
-    assert isinstance(last, Failed)
-    return last
+    options = SubprocessOptions(work_dir=folder / "work", environment=dict(os.environ))
+    launcher = PromotingLauncher(
+        SubprocessLauncher(options),
+        store,
+        keys=KEYS,
+        registered=lambda _model, number: next(
+            (each for each in versions if each.number == number), None
+        ),
+        work_dir=folder / "work",
+    )
+    result = asyncio.run(launcher.run(request, lambda _progress: None))
+    if isinstance(result, Published):
+        assert not list((folder / "store" / STAGING).iterdir())
+        return store.manifest(result.ref.package)
+    return result
 
 
 def convert_here(server: MlflowProcess, folder: Path, model: str) -> Manifest:

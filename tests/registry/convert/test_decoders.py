@@ -7,6 +7,7 @@ import pytest
 from fake_mlflow import FakeMlflow
 from google.protobuf import text_format
 from onnx import helper
+from promotable import assert_promotable
 from tiny_models import TEXTS, decoder, tokenizer, write_json
 from tritonclient.grpc import model_config_pb2
 
@@ -67,6 +68,7 @@ def converted(
     )
     store = PackageStore((folder / "store").as_uri())
     ref = convert(request, Tracking(fake.uri), store, lambda _phase, _words: None)
+    assert_promotable(request, ref, store)
     return store.manifest(ref.package), folder / "store" / ref.package
 
 

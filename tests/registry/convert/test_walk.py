@@ -9,6 +9,7 @@ import onnx
 import pytest
 from fake_mlflow import FakeMlflow
 from google.protobuf import text_format
+from promotable import assert_promotable
 from tiny_models import (
     TEXTS,
     asking_tokenizer,
@@ -70,6 +71,7 @@ class ConversionHarness:
         ref = convert(
             request, Tracking(self.fake.uri), self.store, lambda phase, _: self.phases.append(phase)
         )
+        assert_promotable(request, ref, self.store)
         return self.store.manifest(ref.package)
 
 

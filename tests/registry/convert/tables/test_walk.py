@@ -14,6 +14,7 @@ pytest.importorskip("skl2onnx", reason="needs the extra tables")
 pytest.importorskip("xgboost", reason="needs the extra tables")
 
 from fake_mlflow import FakeMlflow, serve
+from promotable import assert_promotable
 from table_models import classifier, logged, people, spends
 
 from contracts.endpoint import Serving
@@ -56,6 +57,7 @@ class TableConversions:
             }
         )
         ref = convert(request, Tracking(self.fake.uri), self.store, lambda _phase, _words: None)
+        assert_promotable(request, ref, self.store)
         return self.store.manifest(ref.package)
 
     def answers(self, manifest: Manifest, rows: list[Any]) -> np.ndarray:
