@@ -17,7 +17,7 @@ from typing import Any
 
 from prometheus_client import REGISTRY
 
-from bench.scale.population import Population, SimulatedRegistry, store_url
+from bench.scale.population import INDEX_KEYS, Population, SimulatedRegistry, store_url
 from bench.scale.traffic import SECONDS, SimulatedTraffic, deciding_windows
 from contracts.endpoint import ModelEndpoint
 from contracts.model import ModelRef
@@ -112,7 +112,7 @@ async def run(folder: Path, population: Population, seconds: float, place: str) 
         ControllerOptions(tracking_uri="", store_url=store_url(folder)),
         endpoints=endpoints,
         source=source,
-        index=ConversionIndex(store_url(folder), store),
+        index=ConversionIndex(store_url(folder), store, INDEX_KEYS),
         reports=opening.reports(_of(place, "reports"), os.environ),
         jobs=ConversionJobs(NoConversions(), most=1, changed=changed),
         rollouts=rollouts,

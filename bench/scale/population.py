@@ -31,6 +31,7 @@ from registry.packages.store import PackageStore, digest
 
 MODELS = 200
 TENANTS = 20
+INDEX_KEYS = (bytes(range(32)),)  # of the controller that is measured
 TIMEOUT_SECONDS = 1.0  # of endpoints: windows are closed so long and 3 s after their end
 _BUCKETS = (16, 32, 64, 128, 256, 512)
 _BATCHES = (1, 2, 4, 8, 16, 32)
@@ -75,7 +76,7 @@ class Population:
     def publish(self, folder: Path) -> dict[tuple[str, str], ModelRef]:
         """Publishes all packages and their index; by model and version."""
         store = PackageStore(store_url(folder))
-        index = ConversionIndex(store_url(folder), store)
+        index = ConversionIndex(store_url(folder), store, INDEX_KEYS)
         source = folder / "source"
         source.mkdir(parents=True, exist_ok=True)
         (source / "tokenizer.json").write_text("{}")
