@@ -3,7 +3,8 @@
 A comment stands in the line before the fence of each snippet of a shell or of Python:
 
 - ``<!-- run by tests/test_snippets.py -->``: it is run here, as it stands, in a folder of the
-  page's own that has ``examples`` and ``charts`` of the repository;
+  page's own that has ``examples`` and ``charts`` of the repository; what a console shows after a
+  command is what the command has to print;
 - ``<!-- run by tests/FILE.py -->``: a test there takes it from the page;
 - ``<!-- not run: REASON -->``.
 
@@ -206,6 +207,20 @@ def test_other_yaml_in_documents_is_yaml() -> None:
             list(yaml.safe_load_all(each.text))
 
 
+def steps(snippet: Snippet) -> list[tuple[str, str]]:
+    """What is run of a snippet, and what it has to print; of a console each command by itself."""
+    if snippet.language != "console":
+        return [(snippet.text, "")]
+    found: list[tuple[str, str]] = []
+    for line in snippet.text.splitlines():
+        if line.startswith("$ "):
+            found.append((line[2:], ""))
+        else:
+            command, shown = found.pop()
+            found.append((command, f"{shown}{line}\n"))
+    return found
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "path", [path for path in PAGES if runs_here(path)], ids=lambda path: path.stem
@@ -224,14 +239,21 @@ def test_snippets_run_as_they_stand(path: Path, tmp_path: Path) -> None:
         if each.kind == "file:":
             (tmp_path / each.said).write_text(each.text, encoding="utf-8")
         elif (each.kind, each.said) == ("run by", HERE):
-            done = subprocess.run(
-                ["bash", "-euo", "pipefail", "-c", each.text],
-                cwd=tmp_path, env=environment, capture_output=True, text=True, check=False,
-                timeout=300,
-            )  # fmt: skip
-            assert done.returncode == 0, f"{each}\n{done.stdout}\n{done.stderr}"
+            for command, shown in steps(each):
+                done = subprocess.run(
+                    ["bash", "-euo", "pipefail", "-c", command],
+                    cwd=tmp_path, env=environment, capture_output=True, text=True, check=False,
+                    timeout=300,
+                )  # fmt: skip
+                assert done.returncode == 0, f"{each}\n{done.stdout}\n{done.stderr}"
+                assert shown in {"", done.stdout}, each
     for made in tmp_path.glob("endpoint.yaml"):
         assert document.read(made.read_text(encoding="utf-8"), made.name)
+
+
+def test_a_console_is_a_command_after_the_other_with_what_each_prints() -> None:
+    (snippet,) = snippets("page.md", "```console\n$ a\n1\n2\n$ b\n```\n")
+    assert steps(snippet) == [("a", "1\n2\n"), ("b", "")]
 
 
 def test_a_snippet_is_found_with_its_comment_and_without_its_indentation() -> None:
