@@ -359,10 +359,16 @@ class Command(_Part):
 
     id: str
     verb: Verb
-    by: str = Field(description="who")
+    by: str = Field(description="who, as the API server or this machine knows them")
     at: float = Field(description="unix time, seconds")
     version: str | None = None
     reason: str = ""
+    full: bool = Field(True, description="of promote: all callers at once, not the next step")
+    stated: str = Field("", description="who they say they are, which nobody checks")
+
+    def written(self) -> str:
+        """As JSON, without what is at its default: earlier controllers refuse fields not theirs."""
+        return self.model_dump_json(exclude_defaults=True)
 
 
 class CommandOutcome(_Part):
@@ -377,4 +383,6 @@ class CommandOutcome(_Part):
 
 
 COMMAND_PREFIX: Literal["command.headrace.dev/"] = "command.headrace.dev/"
+# The user who wrote the command of the same id, which an admission policy can hold to be true.
+COMMAND_BY_PREFIX: Literal["command-by.headrace.dev/"] = "command-by.headrace.dev/"
 COMMANDS_LIMIT = 20

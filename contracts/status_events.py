@@ -76,6 +76,7 @@ class StepEntered:
     state: RolloutState
     phase: Phase
     reason: str
+    by: str = ""
     figures: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -279,6 +280,7 @@ def _entered(status: EndpointStatus, event: StepEntered) -> EndpointStatus:
         version=state.candidate.version,
         phase=event.phase,
         reason=event.reason,
+        by=event.by,
         step=state.step,
         figures=dict(event.figures),
     )

@@ -20,7 +20,7 @@ from pydantic import ValidationError
 from contracts.endpoint import EndpointStatus, ModelEndpoint, Phase
 from contracts.model import ModelRef
 from contracts.profile import ReferenceProfile
-from contracts.rollout import COMMAND_PREFIX, Command, RolloutState
+from contracts.rollout import COMMAND_BY_PREFIX, COMMAND_PREFIX, Command, RolloutState
 from contracts.windows import EndpointWindow
 from measures.counting import Counting
 from registry.packages.store import PackageStore, StoreError, StoreUnavailableError
@@ -121,7 +121,7 @@ def _refuse_unreadable(status: EndpointStatus) -> None:
 
 def waiting_commands(annotations: Mapping[str, str]) -> tuple[Command, ...]:
     """The commands in an endpoint's annotations, oldest first; what is none is left out."""
-    found = [command for key in annotations if (command := _read_command(key, annotations[key]))]
+    found = [command for key in annotations if (command := _read_command(key, annotations))]
     return tuple(sorted(found, key=lambda command: (command.at, command.id)))
 
 
@@ -131,29 +131,35 @@ def without_answered_commands(endpoint: ModelEndpoint) -> ModelEndpoint:
     annotations = endpoint.metadata.annotations
     kept = {}
     for key, text in annotations.items():
+        if key.startswith(COMMAND_BY_PREFIX):
+            continue
         if not key.startswith(COMMAND_PREFIX):
             kept[key] = text
             continue
-        command = _read_command(key, text)
+        command = _read_command(key, annotations)
         if command is None:
             log.warning("%s: the annotation %s is no command: %s", endpoint.name, key, text)
         elif command.id not in answered:
             kept[key] = text
+            by = f"{COMMAND_BY_PREFIX}{command.id}"
+            kept.update({by: annotations[by]} if by in annotations else {})
     if kept == annotations:
         return endpoint
     metadata = endpoint.metadata.model_copy(update={"annotations": kept})
     return endpoint.model_copy(update={"metadata": metadata})
 
 
-def _read_command(key: str, text: str) -> Command | None:
-    """The command; its id is the key's end, whatever the text says."""
+def _read_command(key: str, annotations: Mapping[str, str]) -> Command | None:
+    """The command; its id is the key's end, and its user the one noted beside it, if one is."""
     if not key.startswith(COMMAND_PREFIX):
         return None
     try:
-        command = Command.model_validate_json(text)
+        command = Command.model_validate_json(annotations[key])
     except ValidationError:
         return None
-    return command.model_copy(update={"id": key.removeprefix(COMMAND_PREFIX)})
+    name = key.removeprefix(COMMAND_PREFIX)
+    by = annotations.get(f"{COMMAND_BY_PREFIX}{name}", command.by)
+    return command.model_copy(update={"id": name, "by": by})
 
 
 class PackageProfiles:

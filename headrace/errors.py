@@ -39,7 +39,7 @@ class HomeInUseError(HeadraceError):
 
 
 class BrokenHomeError(HeadraceError):
-    """The home folder is not one of ours, or was left half-written."""
+    """What is stored can't be read or written: a broken home, or an API server that refuses."""
 
     exit_status = 6
     code = "unreadable"
@@ -95,6 +95,27 @@ class DifferentError(HeadraceError):
 
     def __init__(self) -> None:
         super().__init__("")
+
+
+class UndeliveredError(HeadraceError):
+    """Nobody took a decision, so that it was withdrawn."""
+
+    exit_status = 12
+    code = "undelivered"
+
+
+class NotPromotedError(HeadraceError):
+    """The version that was waited for was taken back, rejected, superseded, or expired."""
+
+    exit_status = 13
+    code = "not_promoted"
+
+
+class TimedOutError(HeadraceError):
+    """What was waited for had not come by the end of the time."""
+
+    exit_status = 14
+    code = "timed_out"
 
 
 class StoppedError(HeadraceError):

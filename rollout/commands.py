@@ -24,7 +24,7 @@ from contracts.status_events import (
     is_passed_over,
     is_rejected,
 )
-from rollout import status_updates
+from rollout import status_updates, steps
 from rollout.context import ReconcileContext
 from rollout.view import ENDS
 
@@ -84,17 +84,37 @@ def _promote(status: EndpointStatus, command: Command, context: ReconcileContext
         raise _RefusedError(f"version {state.candidate.version} is promoted already")
     if state is None:
         status, state = _begun(status, command, context)
+        if not command.full:  # its first step is the next one
+            return _in_its_step(status, state, command, context)
     _check_version(command, state.candidate.version)
     if state.candidate not in context.observed.loaded:
         raise _RefusedError(
             f"version {state.candidate.version} is not loaded on every Triton: "
             "callers would get no answer"
         )
+    if not command.full and steps.following(context.spec, state) is not None:
+        state = status_updates.resumed(state, context.now)
+        reason = _reason("sent to the next step", command)
+        status = status_updates.entered(
+            status, state, state.step + 1, context, reason=reason, by=command.by
+        )
+        return _in_its_step(status, status.rollout or state, command, context)
     reason = _reason("promoted", command)
     status = status_updates.promoted(status, state, context, reason=reason, by=command.by)
     return status, (
         f"version {state.candidate.version} is promoted: it has all callers but the hold-back, "
         "and is watched until the end of its bake"
+    )
+
+
+def _in_its_step(
+    status: EndpointStatus, state: RolloutState, command: Command, context: ReconcileContext
+) -> _Done:
+    _check_version(command, state.candidate.version)
+    step = steps.named(steps.current(context.spec, state))
+    return status, (
+        f"version {state.candidate.version} is in the step {step}, whose checks begin anew; "
+        "promote --full gives it all callers"
     )
 
 
@@ -251,7 +271,8 @@ def _is_held(status: EndpointStatus, ref: ModelRef, context: ReconcileContext) -
 
 
 def _reason(done: str, command: Command) -> str:
-    sentence = f"{done} by {command.by}"
+    stated = f" (stated: {command.stated})" if command.stated else ""
+    sentence = f"{done} by {command.by}{stated}"
     return f"{sentence}: {command.reason}" if command.reason else sentence
 
 

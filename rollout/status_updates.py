@@ -62,6 +62,7 @@ def entered(
     context: ReconcileContext,
     *,
     reason: str,
+    by: str = "",
 ) -> EndpointStatus:
     """With the rollout in another step. Only what is seen from now on lets it pass."""
     figures = state.figures
@@ -71,7 +72,7 @@ def entered(
         update={"step": step, "step_began": began, "traffic": traffic, "checks": ()}
     )
     state = context.judge.next_stage(context.spec, state)
-    return _in_step(status, state, context, reason=reason, figures=figures)
+    return _in_step(status, state, context, reason=reason, by=by, figures=figures)
 
 
 def promoted(
@@ -197,13 +198,13 @@ def _in_step(
     context: ReconcileContext,
     *,
     reason: str,
+    by: str = "",
     figures: dict[str, float] | None = None,
 ) -> EndpointStatus:
     step = steps.current(context.spec, state)
     figures = {"percent": steps.percent(step), **(figures or {})}
-    return applied(
-        status, StepEntered(context.now, state, steps.phase(step), reason, figures=figures)
-    )
+    event = StepEntered(context.now, state, steps.phase(step), reason, by=by, figures=figures)
+    return applied(status, event)
 
 
 def _fallback_noted(

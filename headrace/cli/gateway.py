@@ -1,17 +1,25 @@
 """Words of the commands about gateways: ``predict``, ``replay`` and ``keys``."""
 
-from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from headrace.cli.options import HOME, ApiKey, Endpoint, Gateway, Home, Json, absolute, names, where
+from headrace.cli.options import (
+    HOME,
+    ApiKey,
+    Endpoint,
+    Gateway,
+    Home,
+    Json,
+    absolute,
+    duration,
+    names,
+    where,
+)
 from headrace.cli.program import App
 
 keys = App(help="API keys of the gateway.")
-
-_LONGEST_SECONDS = 365 * 86400.0
 
 
 def predict(
@@ -28,32 +36,13 @@ def predict(
     command.run(where(home), endpoint, texts, url=url, key=key, as_json=json)
 
 
-def _seconds(text: str | float) -> float:
-    try:
-        value = _read(text)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from None
-    if not 0 < value < _LONGEST_SECONDS:
-        raise typer.BadParameter("it must be longer than nothing, and shorter than a year")
-    return value
-
-
-def _read(text: str | float) -> float:
-    """A number of seconds, or a duration as people write it."""
-    from contracts.durations import seconds
-
-    with suppress(ValueError):
-        return float(text)
-    return seconds(str(text))
-
-
 def replay(
     file: Annotated[Path, typer.Argument(help="Texts: .txt, .csv, .tsv or .jsonl, also with .gz.")],
     endpoint: Annotated[str, typer.Option(help="Name of the endpoint.", autocompletion=names)],
     rate: Annotated[float, typer.Option(min=0.001, max=100_000, help="Requests a second.")],
     duration: Annotated[
         float | None,
-        typer.Option(parser=_seconds, metavar="TIME", help="E.g. 30s or 5m; else until Ctrl-C."),
+        typer.Option(parser=duration, metavar="TIME", help="E.g. 30s or 5m; else until Ctrl-C."),
     ] = None,
     requests: Annotated[int | None, typer.Option(min=1, help="Stop after so many.")] = None,
     concurrency: Annotated[
@@ -76,7 +65,7 @@ def replay(
         typer.Option(help="Column of the caller, to stick to.", rich_help_panel="Columns"),
     ] = None,
     timeout: Annotated[
-        float, typer.Option(parser=_seconds, metavar="TIME", help="Of one request.")
+        float, typer.Option(parser=duration, metavar="TIME", help="Of one request.")
     ] = 30.0,
     home: Home = HOME,
     url: Gateway = None,

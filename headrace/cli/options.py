@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from headrace.commands.home import Where
 
 HOME = Path("~/.headrace")
+_LONGEST_SECONDS = 365 * 86400.0
 CACHE = Path("~/.cache/headrace")
 
 
@@ -90,6 +91,26 @@ def where(home: Path) -> "Where":
 def environment() -> dict[str, str]:
     """The environment of this process, which the commands read here alone."""
     return dict(os.environ)
+
+
+def duration(text: str | float) -> float:
+    """Seconds of a number, or of a duration as people write it: 30s, 5m."""
+    try:
+        value = _read(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+    if not 0 < value < _LONGEST_SECONDS:
+        raise typer.BadParameter("it must be longer than nothing, and shorter than a year")
+    return value
+
+
+def _read(text: str | float) -> float:
+    """A number of seconds, or a duration as people write it."""
+    from contracts.durations import seconds
+
+    with suppress(ValueError):
+        return float(text)
+    return seconds(str(text))
 
 
 def absolute(path: Path) -> Path:

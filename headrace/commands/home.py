@@ -17,7 +17,10 @@ from registry.stores.heartbeats import FileHeartbeats, Heartbeats, KubernetesHea
 from registry.stores.reports import FileReports
 from service.cluster import access
 from service.cluster.access import SCHEME, Namespace
-from service.cluster.errors import AccessError
+from service.cluster.errors import AccessError, ApiUnavailableError
+from service.cluster.reports import ReportMirror
+
+_FIRST_LIST_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,8 @@ class Site:
         store: for reading and for writing.
         beats: where the controller's sign of life lies.
         reports: gives the loaders' reports; raises ``OSError``.
+        user: gives the name under which the API server knows whoever asks; empty on a home, and
+            where the API server does not say.
         no_controller: why nothing moves there now; empty where a controller may run.
         auto_endpoints: whether models without an endpoint are given one.
     """
@@ -58,6 +63,7 @@ class Site:
     store: EndpointStore
     beats: Heartbeats
     reports: Callable[[], tuple[LoaderReport, ...]]
+    user: Callable[[], str] = str
     no_controller: str = ""
     auto_endpoints: bool = False
 
@@ -82,16 +88,17 @@ def of_namespace(namespace: Namespace, *, dry_run: bool = False) -> Site:
     client, name = namespace.client, namespace.name
 
     def reports() -> tuple[LoaderReport, ...]:
-        from registry.stores.cluster_reports import KubernetesReports  # noqa: PLC0415 - with metrics
-
-        followed = KubernetesReports(client, name)
+        mirror = ReportMirror(client, name, heartbeats=True)
+        mirror.start()
         try:
-            return followed.list()
+            if not mirror.wait(_FIRST_LIST_SECONDS):
+                raise ApiUnavailableError("they could not be listed in time")
+            return mirror.values()
         finally:
-            followed.close()
+            mirror.close()
 
     store_there = KubernetesEndpointStore(client, name, dry_run=dry_run)
-    return Site(store_there, KubernetesHeartbeats(client, name), reports)
+    return Site(store_there, KubernetesHeartbeats(client, name), reports, client.user)
 
 
 def opened(root: Path) -> Home:

@@ -7,20 +7,29 @@ import time
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 
 from rich.console import Group
 
-from contracts.endpoint import ModelEndpoint
-from contracts.rollout import Command, Verb
+from contracts.durations import about
+from contracts.endpoint import ModelEndpoint, Phase
+from contracts.rollout import Command, Outcome, Verb
 from headrace.commands import home as homes
 from headrace.commands import rollout_picture
 from headrace.commands.home import Site, Where
 from headrace.commands.layout import Sentence
-from headrace.commands.output import REFRESH_SECONDS, console, display, print_json, print_line
+from headrace.commands.output import (
+    REFRESH_SECONDS,
+    console,
+    display,
+    print_json,
+    print_line,
+    resource,
+)
 from headrace.commands.rollout_picture import document, picture
 from headrace.endpoints import edits, rollouts
-from headrace.errors import RefusedError
+from headrace.errors import NotPromotedError, RefusedError, TimedOutError, UndeliveredError
 from registry.stores.endpoints import EndpointStore
 from rollout.view import newest
 
@@ -39,7 +48,8 @@ def show(where: Where, name: str, *, watch: bool, as_json: bool, details: bool =
         with suppress(KeyboardInterrupt):
             _print_changes(site.store, name)
     else:
-        print_json(document(newest(edits.existing(site.store, name)), time.time()))
+        seen = newest(edits.existing(site.store, name))
+        print_json(document(seen, time.time()), [resource(name)])
 
 
 def _shown(site: Site, name: str, *, details: bool) -> Group:
@@ -63,6 +73,99 @@ def _print_changes(store: EndpointStore, name: str) -> None:
         time.sleep(REFRESH_SECONDS)
 
 
+def wait(
+    where: Where,
+    name: str,
+    *,
+    version: str | None,
+    until: str,
+    seconds: float,
+    as_json: bool,
+    sleep: Callable[[float], None] = time.sleep,
+) -> None:
+    """Waits until a version has the callers, and shows each phase on its way.
+
+    Args:
+        where: the home or the cluster.
+        name: of the endpoint.
+        version: by default the newest one.
+        until: ``promoted``, or ``settled`` for the end of its bake.
+        seconds: the longest wait.
+        as_json: only the last state is shown then, as ``rollout status`` shows it.
+        sleep: passes the time between two looks.
+
+    Raises:
+        NotPromotedError: it ended in another way.
+        TimedOutError: the time was over first.
+    """
+    store = homes.site(where).store
+    deadline, told = time.monotonic() + seconds, ""
+    while True:
+        endpoint = edits.existing(store, name)
+        now = standing(endpoint, version, until)
+        if now.said != told and not as_json:
+            told = now.said
+            print_line(_as_sentence(now.said))
+        is_late = time.monotonic() >= deadline
+        if now.is_there is not None or is_late:
+            break
+        sleep(REFRESH_SECONDS)
+    if as_json:
+        print_json(document(newest(endpoint), time.time()), [resource(name)])
+    if now.is_there is False:
+        raise NotPromotedError(_as_sentence(f"not promoted: {now.said}"))
+    if now.is_there is None:
+        raise TimedOutError(_as_sentence(f"{about(seconds)} are over: {now.said}"))
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a version is: there, lost for good (``is_there`` False), or on its way (None)."""
+
+    is_there: bool | None
+    said: str
+
+
+_THERE = frozenset({Phase.SERVING.value, Outcome.SETTLED.value})
+_LOST = frozenset(
+    {Phase.REJECTED.value, Outcome.ROLLED_BACK.value, Outcome.SUPERSEDED.value}
+    | {Outcome.REVERTED.value, Outcome.EXPIRED.value}
+)
+
+
+def standing(endpoint: ModelEndpoint, version: str | None, until: str) -> Standing:
+    """Where a version of an endpoint stands, the newest one unless it is named."""
+    seen = newest(endpoint)
+    if version is not None and seen.version != version:
+        return _of_another(endpoint, version, seen.version)
+    if seen.version is None:
+        return Standing(None, "no version yet")
+    said = f"version {seen.version} {seen.phase}" + (f": {seen.reason}" if seen.reason else "")
+    if seen.phase in _LOST:
+        return Standing(False, said)
+    is_there = seen.phase in _THERE or (until == "promoted" and seen.phase == Phase.PROMOTED.value)
+    return Standing(True if is_there else None, said)
+
+
+def _of_another(endpoint: ModelEndpoint, version: str, newest_one: str | None) -> Standing:
+    """Where a version stands that is not the newest one."""
+    stable = endpoint.status.stable
+    if stable is not None and stable.version == version:
+        return Standing(is_there=True, said=f"version {version} Serving")
+    for gone in endpoint.status.rejected:
+        if gone.version == version:
+            said = f"version {version} {gone.phase.value}: {gone.reason}"
+            return Standing(is_there=False, said=said)
+    if newest_one is not None and _is_later(newest_one, version):
+        said = f"version {version} gave way to version {newest_one}"
+        return Standing(is_there=False, said=said)
+    return Standing(is_there=None, said=f"version {version} is not seen yet")
+
+
+def _is_later(version: str, other: str) -> bool:
+    return version.isdigit() and other.isdigit() and int(version) > int(other)
+
+
 def history(where: Where, name: str, *, as_json: bool, details: bool = False) -> None:
     """Shows every transition: when, what, who and why, oldest first.
 
@@ -80,45 +183,69 @@ def history(where: Where, name: str, *, as_json: bool, details: bool = False) ->
         console.print(rollout_picture.history(lines, refused, details=details))
 
 
-def decide(
-    where: Where,
-    name: str,
-    word: str,
-    *,
-    version: str | None,
-    reason: str,
-    by: str | None,
-    as_json: bool,
-) -> None:
-    """Notes a person's decision and says what the controller says to it."""
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What a person decided, as the command line has it.
+
+    Attributes:
+        verb: a ``Verb``.
+        version: of the rollout, or to pin or retry.
+        reason: for the history.
+        stated: who they say they are; the history has who they are.
+        full: of promote, all callers at once.
+        wait: False leaves the decision for a controller that is away.
+    """
+
+    verb: str
+    version: str | None = None
+    reason: str = ""
+    stated: str | None = None
+    full: bool = True
+    wait: bool = True
+
+
+def decide(where: Where, name: str, decision: Decision, *, as_json: bool) -> None:
+    """Notes a person's decision and says what the controller says to it.
+
+    Raises:
+        RefusedError: the controller refuses it.
+        UndeliveredError: no controller took it; it was withdrawn.
+    """
     site = homes.site(where)
-    store = site.store
-    verb = Verb(word)
+    verb = Verb(decision.verb)
+    by = site.user() or _login()
     command = Command(
         id=uuid.uuid4().hex,
         verb=verb,
-        by=by or _login(),
+        by=by,
         at=time.time(),
-        version=version,
-        reason=reason,
+        version=decision.version,
+        reason=decision.reason,
+        full=decision.full,
+        stated="" if decision.stated in {None, by} else decision.stated or "",
     )
-    rollouts.ask(store, name, command, _change(verb, version))
-    # Without a stack there is nobody to wait for.
-    seconds = 0.0 if site.no_controller else ANSWER_SECONDS
-    outcome = rollouts.answer(store, name, command, within_seconds=seconds)
-    sentence = (
-        _pending(verb, name, seconds, site.no_controller) if outcome is None else outcome.said
-    )
+    before = rollouts.ask(site.store, name, command, _change(verb, decision.version))
+    outcome, sentence = None, _left(verb, name)
+    if decision.wait:
+        # Without a stack there is nobody to wait for.
+        seconds = 0.0 if site.no_controller else ANSWER_SECONDS
+        outcome = rollouts.answer(site.store, name, command, within_seconds=seconds)
+        outcome = outcome or rollouts.withdraw(site.store, name, command, before)
+        sentence = _undelivered(verb, seconds, site.no_controller)
+    if outcome is not None:
+        sentence = outcome.said
     if as_json:
-        print_json(
-            {
-                "id": command.id,
-                "verb": verb.value,
-                "by": command.by,
-                "accepted": None if outcome is None else outcome.accepted,
-                "said": sentence,
-            }
-        )
+        document_of = {
+            "id": command.id,
+            "verb": verb.value,
+            "by": command.by,
+            "stated": command.stated,
+            "accepted": None if outcome is None else outcome.accepted,
+            "said": sentence,
+        }
+        print_json(document_of, [resource(name)])
+    if outcome is None and decision.wait:
+        raise UndeliveredError(sentence)
     if outcome is not None and not outcome.accepted:
         raise RefusedError(f"{verb.value} was refused: {sentence}.")
     if not as_json:
@@ -134,11 +261,15 @@ def _change(verb: Verb, version: str | None) -> Callable[[ModelEndpoint], ModelE
     return lambda endpoint: endpoint
 
 
-def _pending(verb: Verb, name: str, seconds: float, no_controller: str) -> str:
-    why = no_controller or f"it did not answer within {seconds:.0f} s"
+def _left(verb: Verb, name: str) -> str:
+    return f"{verb.value} is noted on {name}. See headrace rollout status {name}."
+
+
+def _undelivered(verb: Verb, seconds: float, no_controller: str) -> str:
+    why = no_controller or f"the controller did not answer within {seconds:.0f} s"
     return (
-        f"{verb.value} is noted on {name} and is taken when the controller is back; {why}. "
-        f"See headrace rollout status {name}."
+        f"{verb.value} was not delivered, and nothing is decided: {why}. With --no-wait it is "
+        "noted, and taken when the controller is back."
     )
 
 

@@ -85,7 +85,7 @@ def second_version(settings: StackSettings) -> list[str]:
     texts = str(folder / "texts" / "replay.txt")
     replay = ["replay", texts, "--endpoint", name, "--rate", "30", "--callers", "300"]
     status = ["rollout", "status", name, "--watch"]
-    promote = ["rollout", "promote", name]
+    promote = ["rollout", "promote", name, "--full"]
     return [
         "",
         "Register a second version:",

@@ -11,7 +11,7 @@ import yaml
 from pydantic import ValidationError
 
 from contracts.endpoint import ModelEndpoint
-from contracts.rollout import COMMAND_PREFIX
+from contracts.rollout import COMMAND_BY_PREFIX, COMMAND_PREFIX
 from headrace.endpoints.validation_errors import FieldError, validation_errors, whole_numbers
 from headrace.errors import BadDocumentError
 
@@ -82,7 +82,7 @@ def _further_errors(given: dict[Any, Any], endpoint: ModelEndpoint) -> tuple[Fie
     found += [
         FieldError(("metadata", "annotations", key), "is written by headrace rollout alone")
         for key in endpoint.metadata.annotations
-        if key.startswith(COMMAND_PREFIX)
+        if key.startswith((COMMAND_PREFIX, COMMAND_BY_PREFIX))
     ]
     declared = {statistic.name for statistic in endpoint.spec.statistics}
     if len(declared) < len(endpoint.spec.statistics):

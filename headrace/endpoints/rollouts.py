@@ -20,7 +20,14 @@ from contracts.endpoint import (
     ModelEndpoint,
     PinnedVersion,
 )
-from contracts.rollout import COMMAND_PREFIX, COMMANDS_LIMIT, Command, CommandOutcome
+from contracts.rollout import (
+    COMMAND_BY_PREFIX,
+    COMMAND_PREFIX,
+    COMMANDS_LIMIT,
+    Command,
+    CommandOutcome,
+    Verb,
+)
 from gateway.state.controller_heartbeat import controller_timeout_seconds, has_candidate
 from headrace.endpoints import edits
 from headrace.errors import RefusedError
@@ -29,6 +36,7 @@ from registry.stores.endpoints import EndpointStore
 _POLL_SECONDS = 0.1
 _LATE_SECONDS = 3 * BEAT_SECONDS
 _BEFORE_PIN = "headrace.dev/before-pin"
+_OF_THE_SPEC = frozenset({Verb.PIN, Verb.UNPIN})
 _Followed = FollowVersion | AliasVersion
 _followed: TypeAdapter[_Followed] = TypeAdapter(_Followed)
 
@@ -38,16 +46,21 @@ def ask(
     name: str,
     command: Command,
     change: Callable[[ModelEndpoint], ModelEndpoint] = lambda endpoint: endpoint,
-) -> None:
+) -> ModelEndpoint:
     """Notes a command on its endpoint, in one write with what ``change`` does to the spec.
+
+    Returns:
+        The endpoint as it was before.
 
     Raises:
         RequestFailedError: there is no such endpoint.
         RefusedError: too many commands wait, or ``change`` refuses.
         BrokenHomeError: the endpoint can't be read or written.
     """
+    before: list[ModelEndpoint] = []
 
     def noted(stored: ModelEndpoint) -> ModelEndpoint:
+        before[:] = [stored]
         changed = change(stored)
         notes = changed.metadata.annotations
         waiting = sum(key.startswith(COMMAND_PREFIX) for key in notes)
@@ -56,13 +69,59 @@ def ask(
                 f"{waiting} commands wait for the controller already. Is the stack running? "
                 "See headrace status."
             )
-        key = f"{COMMAND_PREFIX}{command.id}"
-        metadata = changed.metadata.model_copy(
-            update={"annotations": {**notes, key: command.model_dump_json()}}
-        )
+        command_note, by_note = _notes(command)
+        added = {command_note: command.written(), by_note: command.by}
+        metadata = changed.metadata.model_copy(update={"annotations": {**notes, **added}})
         return changed.model_copy(update={"metadata": metadata})
 
     edits.edit(store, name, noted)
+    return before[0]
+
+
+def withdraw(
+    store: EndpointStore, name: str, command: Command, before: ModelEndpoint
+) -> CommandOutcome | None:
+    """Takes a command back that nobody answered, and what a pin changed in the spec with it.
+
+    Args:
+        store: of the endpoint.
+        name: of the endpoint.
+        command: as ``ask`` noted it.
+        before: what ``ask`` returned.
+
+    Returns:
+        The answer, where one has come by now: then nothing is taken back.
+
+    Raises:
+        RequestFailedError: the endpoint was removed meanwhile.
+        BrokenHomeError: it can't be read or written.
+    """
+
+    def taken_back(stored: ModelEndpoint) -> ModelEndpoint:
+        if _outcome(stored, command) is not None:
+            return stored
+        notes = dict(stored.metadata.annotations)
+        for note in _notes(command):
+            notes.pop(note, None)
+        version = stored.spec.version
+        if command.verb in _OF_THE_SPEC:
+            version = before.spec.version
+            notes.pop(_BEFORE_PIN, None)
+            if _BEFORE_PIN in before.metadata.annotations:
+                notes[_BEFORE_PIN] = before.metadata.annotations[_BEFORE_PIN]
+        return _with(stored, version, notes)
+
+    return _outcome(edits.edit(store, name, taken_back), command)
+
+
+def _notes(command: Command) -> tuple[str, str]:
+    """The annotations of a command: itself, and its user."""
+    return f"{COMMAND_PREFIX}{command.id}", f"{COMMAND_BY_PREFIX}{command.id}"
+
+
+def _outcome(endpoint: ModelEndpoint, command: Command) -> CommandOutcome | None:
+    found = (each for each in endpoint.status.commands if each.id == command.id)
+    return next(found, None)
 
 
 def answer(
@@ -76,9 +135,8 @@ def answer(
     """
     deadline = time.monotonic() + within_seconds
     while True:
-        for outcome in edits.existing(store, name).status.commands:
-            if outcome.id == command.id:
-                return outcome
+        if (outcome := _outcome(edits.existing(store, name), command)) is not None:
+            return outcome
         if time.monotonic() >= deadline:
             return None
         time.sleep(_POLL_SECONDS)

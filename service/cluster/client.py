@@ -17,6 +17,7 @@ from service.cluster import errors
 from service.cluster.collection import Collection, Object
 from service.cluster.errors import (
     AccessError,
+    ApiRefusedError,
     ApiUnavailableError,
     MissingError,
     UnreadableEventError,
@@ -37,7 +38,7 @@ def official() -> ModuleType:
         import kubernetes  # noqa: PLC0415
     except ImportError as error:
         raise AccessError(
-            f"a cluster needs the package kubernetes, as headrace[cli] brings it: {error}"
+            f"a cluster needs the package kubernetes, as headrace brings it: {error}"
         ) from error
     found: ModuleType = kubernetes
     return found
@@ -83,6 +84,21 @@ class ClusterClient:
         """
         data = self._data(method.__name__, method, *arguments, **options)
         return _object(data, method.__name__)
+
+    def user(self) -> str:
+        """The name under which the API server knows this process; empty where it does not say.
+
+        Raises:
+            ApiUnavailableError: no answer in time.
+            AccessError: this process can't sign in.
+        """
+        review = self._kubernetes.client.AuthenticationV1Api(self._api).create_self_subject_review
+        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+        try:
+            answer = self.ask(review, body)
+            return str(answer["status"]["userInfo"]["username"])
+        except (ApiRefusedError, KeyError, TypeError):  # of before 1.28, or forbidden
+            return ""
 
     def text(self, method: Callable[..., Any], *arguments: object, **options: object) -> str:
         """As ``ask``, for what is no object."""

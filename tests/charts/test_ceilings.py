@@ -35,11 +35,11 @@ def test_the_values_are_the_tables_rows() -> None:
 
 
 def test_without_a_ceiling_nothing_is_made() -> None:
-    assert policies() == []
+    assert policies("commands.verifyUser=false") == []
 
 
 def test_the_policy_asks_what_the_table_asks_and_of_this_namespace_alone() -> None:
-    found = policies(*SOME, 'fullnameOverride="ours"')
+    found = policies(*SOME, 'fullnameOverride="ours"', "commands.verifyUser=false")
     policy = one(found, "ValidatingAdmissionPolicy", f"ours.{SPACE}.ceilings.headrace.dev")
     binding = one(found, "ValidatingAdmissionPolicyBinding", policy["metadata"]["name"])
     spec = policy["spec"]
@@ -65,7 +65,7 @@ def test_the_policy_asks_what_the_table_asks_and_of_this_namespace_alone() -> No
 
 def test_a_cluster_without_such_policies_and_an_operator_who_wants_none_get_none() -> None:
     assert policies(*SOME, apis=()) == []
-    assert policies(*SOME, "ceilings.policy=false") == []
+    assert policies(*SOME, "ceilings.policy=false", "commands.verifyUser=false") == []
 
 
 @pytest.mark.parametrize("wrong", ["instances=0", "instances=1.5", "none=1"])

@@ -66,7 +66,13 @@ def api() -> Iterator[RealApi]:
     assert MOST.keys() == {each.name for each in CEILINGS}
     with real_api_server() as ours:
         ours.client.create(endpoints.collection(ours.namespace), item(ABOVE[0], "old"))
-        made = manifests("", *LIGHT, *(f"ceilings.{k}={v}" for k, v in MOST.items()), apis=KINDS)
+        made = manifests(
+            "",
+            *LIGHT,
+            "commands.verifyUser=false",
+            *(f"ceilings.{k}={v}" for k, v in MOST.items()),
+            apis=KINDS,
+        )
         objects = kubernetes.client.CustomObjectsApi(kubernetes.config.new_client_from_config())
         wanted = [in_namespace(each, ours.namespace) for each in made if each["kind"] in PLURALS]
         try:

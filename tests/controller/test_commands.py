@@ -1,12 +1,13 @@
 """Commands as they wait in annotations, and leave with their answer."""
 
+import json
 import logging
 
 import pytest
 from registry_fakes import endpoint
 
 from contracts.endpoint import EndpointStatus, ModelEndpoint
-from contracts.rollout import COMMAND_PREFIX, Command, CommandOutcome, Verb
+from contracts.rollout import COMMAND_BY_PREFIX, COMMAND_PREFIX, Command, CommandOutcome, Verb
 from controller.rollouts import waiting_commands, without_answered_commands
 
 
@@ -43,6 +44,23 @@ def test_what_was_answered_leaves_and_all_else_stays() -> None:
     one = annotated(command("a"), command("b"), answered=("a",), more={"note": "x"})
     left = without_answered_commands(one).metadata.annotations
     assert set(left) == {f"{COMMAND_PREFIX}b", "note"}
+
+
+def test_the_user_beside_a_command_is_who_wrote_it_and_leaves_with_it() -> None:
+    users = {f"{COMMAND_BY_PREFIX}{name}": "anna@example.com" for name in ("a", "b", "gone")}
+    one = annotated(command("a"), command("b"), answered=("a",), more=users)
+    read = waiting_commands(one.metadata.annotations)
+    assert {item.by for item in read} == {"anna@example.com"}
+    left = without_answered_commands(one).metadata.annotations
+    assert set(left) == {f"{COMMAND_PREFIX}b", f"{COMMAND_BY_PREFIX}b"}
+
+
+def test_what_the_command_line_writes_is_read_by_controllers_of_earlier_releases() -> None:
+    known = {"id", "verb", "by", "at", "version", "reason"}
+    assert json.loads(command("a").written()).keys() <= known
+    step = command("a").model_copy(update={"full": False, "stated": "boss"})
+    (read,) = waiting_commands({f"{COMMAND_PREFIX}a": step.written()})
+    assert read == step
 
 
 def test_without_an_answer_the_endpoint_stays_as_it_is() -> None:

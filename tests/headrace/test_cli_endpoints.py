@@ -1,5 +1,6 @@
 """What ``headrace apply``, ``get``, ``delete`` and ``rollout`` do, as a user runs them."""
 
+import getpass
 import json
 import time
 from collections.abc import Iterator
@@ -13,17 +14,21 @@ from typer.testing import CliRunner, Result
 from contracts.controller import ControllerBeat
 from contracts.endpoint import (
     Arm,
+    Candidate,
     EndpointSpec,
     EndpointStatus,
     Metadata,
     ModelEndpoint,
     Phase,
+    Rejection,
     Route,
     Transition,
 )
 from contracts.model import ModelRef
-from contracts.rollout import COMMAND_PREFIX, Command
+from contracts.rollout import COMMAND_PREFIX, Command, Outcome, RolloutState
+from headrace import invocation
 from headrace.cli import app
+from headrace.commands import rollout
 from headrace.stack.state import Home, claimed
 from registry.stores.endpoints import FileEndpointStore
 from registry.stores.heartbeats import FileHeartbeats
@@ -246,7 +251,18 @@ def test_a_decision_is_told_to_the_controller_with_who_and_why(
         result = run(root, "rollout", verb, "tone", "--by", "ann", "--reason", "it is time")
     assert result.output == f"Version 4 is {verb}d.\n"
     (command,) = controller.commands
-    assert (command.verb.value, command.by, command.reason) == (verb, "ann", "it is time")
+    assert (command.verb.value, command.stated, command.reason) == (verb, "ann", "it is time")
+    assert command.by == getpass.getuser()
+    assert command.full is (verb != "promote")
+
+
+def test_promote_is_the_next_step_and_full_is_all_of_it(
+    root: Path, tone: ModelEndpoint, running: None
+) -> None:
+    with FakeController(Home(root).endpoints, does).running() as controller:
+        run(root, "rollout", "promote", "tone")
+        run(root, "rollout", "promote", "tone", "--full")
+    assert [command.full for command in controller.commands] == [False, True]
 
 
 def test_a_refusal_ends_with_status_one_and_its_reason(
@@ -263,14 +279,38 @@ def test_a_refusal_ends_with_status_one_and_its_reason(
     assert [one["accepted"] for one in shown["answers"]] == [False, False]
 
 
-def test_without_a_stack_a_decision_is_noted_for_when_it_is_back(
+def test_a_decision_that_nobody_takes_fails_and_is_withdrawn(
     root: Path, store: FileEndpointStore, tone: ModelEndpoint
 ) -> None:
-    result = run(root, "rollout", "promote", "tone")
+    for words in (("promote", "tone"), ("pin", "tone", "3"), ("abort", "tone")):
+        result = run(root, "rollout", *words)
+        assert result.exit_code == 12
+        assert "nothing is decided: no stack runs on this home" in result.stderr
+        assert stored(store).metadata.annotations == {}
+        assert stored(store).spec == tone.spec
+    told = run(root, "rollout", "promote", "tone", "-o", "json")
+    assert json.loads(told.stdout)["accepted"] is None
+    assert json.loads(told.stderr)["error"]["code"] == "undelivered"
+
+
+def test_an_unpin_that_nobody_takes_leaves_the_pin_and_what_was_before(
+    root: Path, store: FileEndpointStore, tone: ModelEndpoint
+) -> None:
+    run(root, "rollout", "pin", "tone", "3", "--no-wait")
+    pinned = stored(store)
+    assert run(root, "rollout", "unpin", "tone").exit_code == 12
+    assert stored(store).spec == pinned.spec
+    assert stored(store).metadata.annotations == pinned.metadata.annotations
+
+
+def test_a_decision_may_be_left_for_a_controller_that_is_away(
+    root: Path, store: FileEndpointStore, tone: ModelEndpoint
+) -> None:
+    result = run(root, "rollout", "promote", "tone", "--no-wait")
     assert result.exit_code == 0
-    assert "taken when the controller is back" in result.output
-    (key,) = stored(store).metadata.annotations
-    assert key.startswith(COMMAND_PREFIX)
+    assert "Promote is noted on tone" in result.output
+    notes = stored(store).metadata.annotations
+    assert sum(key.startswith(COMMAND_PREFIX) for key in notes) == 1
     assert "1 command waits" in run(root, "rollout", "status", "tone").output
     assert "No stack runs" in run(root, "rollout", "status", "tone").output
 
@@ -278,10 +318,90 @@ def test_without_a_stack_a_decision_is_noted_for_when_it_is_back(
 @pytest.mark.slow
 def test_more_decisions_than_are_kept_are_refused(root: Path, tone: ModelEndpoint) -> None:
     for _ in range(20):
-        assert run(root, "rollout", "pause", "tone").exit_code == 0
-    result = run(root, "rollout", "pause", "tone")
+        assert run(root, "rollout", "pause", "tone", "--no-wait").exit_code == 0
+    result = run(root, "rollout", "pause", "tone", "--no-wait")
     assert result.exit_code == 1
     assert "20 commands wait" in result.stderr
+
+
+# wait
+
+
+def ended(outcome: Outcome, reason: str) -> RolloutState:
+    ref = STABLE.model_copy(update={"version": "4"})
+    return RolloutState(
+        id="r", candidate=ref, stable=STABLE, began=1.0, step_began=1.0, ended_at=2.0,
+        outcome=outcome, reason=reason,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("status", "words", "code", "said"),
+    [
+        ({"last_rollout": ended(Outcome.SETTLED, "all passed")}, (), 0, "Version 4 Settled"),
+        ({"last_rollout": ended(Outcome.ROLLED_BACK, "slow")}, (), 13, "Not promoted: version 4"),
+        ({"last_rollout": ended(Outcome.EXPIRED, "no traffic")}, (), 13, "no traffic"),
+        ({"candidate": Candidate(version="4", phase=Phase.CANARY)}, (), 14, "version 4 Canary"),
+        ({"candidate": Candidate(version="4", phase=Phase.CANARY)}, ("3",), 0, "3 Serving"),
+        ({"candidate": Candidate(version="4", phase=Phase.CANARY)}, ("2",), 13, "gave way to"),
+        ({}, ("7",), 14, "version 7 is not seen yet"),
+        (
+            {"rejected": (Rejection(version="7", options="", at=1.0, reason="no ONNX"),)},
+            ("7",),
+            13,
+            "version 7 Rejected: no ONNX",
+        ),
+    ],
+)
+def test_wait_ends_with_a_status_for_scripts(
+    root: Path,
+    store: FileEndpointStore,
+    tone: ModelEndpoint,
+    *,
+    status: dict[str, object],
+    words: tuple[str, ...],
+    code: int,
+    said: str,
+) -> None:
+    store.put(tone.model_copy(update={"status": SERVING.model_copy(update=status)}))
+    version = ("--version", *words) if words else ()
+    result = run(root, "rollout", "wait", "tone", "--timeout", "0.001s", *version)
+    assert (result.exit_code, said in result.output) == (code, True), result.output
+    told = run(root, "rollout", "wait", "tone", "--timeout", "0.001", *version, "-o", "json")
+    assert (told.exit_code, json.loads(told.stdout)["endpoint"]) == (code, "tone")
+
+
+def test_wait_takes_a_promotion_or_the_end_of_its_bake(
+    root: Path, store: FileEndpointStore, tone: ModelEndpoint
+) -> None:
+    state = ended(Outcome.SETTLED, "").model_copy(
+        update={"outcome": None, "ended_at": None, "promoted_at": time.time()}
+    )
+    store.put(tone.model_copy(update={"status": SERVING.model_copy(update={"rollout": state})}))
+    words = ("rollout", "wait", "tone", "--timeout", "0.001")
+    assert run(root, *words).exit_code == 0
+    assert run(root, *words, "--for", "settled").exit_code == 14
+
+
+def test_wait_sees_what_happens_meanwhile(
+    root: Path,
+    store: FileEndpointStore,
+    tone: ModelEndpoint,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    candidate = Candidate(version="4", phase=Phase.CANARY)
+    status = SERVING.model_copy(update={"candidate": candidate})
+    store.put(tone.model_copy(update={"status": status}))
+
+    def settles(_: float) -> None:
+        last = SERVING.model_copy(update={"last_rollout": ended(Outcome.SETTLED, "passed")})
+        store.put(stored(store).model_copy(update={"status": last}))
+
+    invocation.begin(is_plugin=False)
+    rollout.wait(
+        root, "tone", version=None, until="promoted", seconds=60, as_json=False, sleep=settles
+    )
+    assert capsys.readouterr().out == "Version 4 Canary.\nVersion 4 Settled: passed.\n"
 
 
 def test_pin_and_unpin_change_what_is_asked_and_say_who(

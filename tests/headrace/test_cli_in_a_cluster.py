@@ -1,5 +1,6 @@
 """``headrace --namespace`` does in a cluster what it does on a home."""
 
+import getpass
 import json
 import time
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ from typer.testing import CliRunner, Result
 from contracts.controller import ControllerBeat
 from contracts.endpoint import EndpointSpec, Metadata, ModelEndpoint
 from contracts.loading import LoaderReport
-from contracts.rollout import Command
+from contracts.rollout import COMMAND_BY_PREFIX, COMMAND_PREFIX, Command
 from headrace.cli import app
 from headrace.cli.program import PLUGIN
 from registry.stores.cluster_endpoints import KubernetesEndpointStore
@@ -76,7 +77,30 @@ def test_a_decision_is_noted_and_the_controllers_answer_shown(
     with FakeController(store, says).running() as controller:
         result = run(config, "rollout", "promote", "tone", "--by", "ann")
     assert result.output == "Version 4 is promoted.\n"
-    assert [command.by for command in controller.commands] == ["ann"]
+    (command,) = controller.commands
+    assert (command.by, command.stated) == ("anna@example.com", "ann")
+
+
+def test_a_decision_carries_the_user_that_a_policy_can_hold_to_be_true(
+    config: Path, fake: Fake, store: KubernetesEndpointStore
+) -> None:
+    fake.world.user = "system:serviceaccount:ci:deployer"
+    store.put(ModelEndpoint(metadata=Metadata(name="tone"), spec=EndpointSpec(model="m")))
+    assert run(config, "rollout", "pause", "tone", "--no-wait").exit_code == 0
+    (item,) = fake.all("modelendpoints")
+    notes = dict(item["metadata"]["annotations"])
+    ((key, text),) = [note for note in notes.items() if note[0].startswith(COMMAND_PREFIX)]
+    user = notes[COMMAND_BY_PREFIX + key.removeprefix(COMMAND_PREFIX)]
+    assert user == json.loads(text)["by"] == "system:serviceaccount:ci:deployer"
+
+
+def test_where_the_server_does_not_say_who_asks_the_login_is_noted(
+    config: Path, fake: Fake, store: KubernetesEndpointStore
+) -> None:
+    fake.refuse("POST /apis/authentication.k8s.io/v1/selfsubjectreviews", 404)
+    store.put(ModelEndpoint(metadata=Metadata(name="tone"), spec=EndpointSpec(model="m")))
+    told = run(config, "rollout", "pause", "tone", "--no-wait", "-o", "json")
+    assert json.loads(told.output)["by"] == getpass.getuser()
 
 
 def test_an_unknown_endpoint_names_those_there_are(

@@ -35,6 +35,36 @@ def test_promote_skips_the_steps_that_are_left() -> None:
     )
 
 
+def test_promote_of_one_step_goes_to_the_next_and_ends_a_pause() -> None:
+    walk = Walk().through(1)
+    step, shares = walk.state.step, walk.shares
+    walk.told(Verb.PAUSE).step(100).told(Verb.PROMOTE, full=False, stated="the boss")
+    accepted, said = walk.said
+    assert accepted
+    assert "is in the step" in said
+    assert (walk.state.step, walk.state.paused_at) == (step + 1, None)
+    assert walk.shares != shares
+    line = walk.status.history[-1]
+    assert (line.by, line.step) == ("ann", step + 1)
+    assert line.reason == "sent to the next step by ann (stated: the boss)"
+
+
+def test_promote_of_the_last_step_gives_all_callers() -> None:
+    walk = Walk().through(1)
+    for _ in range(20):
+        if walk.state.promoted_at is not None:
+            break
+        walk.told(Verb.PROMOTE, full=False)
+        assert walk.said[0]
+    assert walk.shares == {"stable 2": 95, "control 1": 5}
+
+
+def test_promote_of_one_step_begins_a_rollout_that_waits() -> None:
+    walk = Walk().without_statistics().step()
+    assert walk.told(Verb.PROMOTE, full=False).said[0]
+    assert (walk.state.step, walk.state.promoted_at) == (0, None)
+
+
 def test_promote_works_while_statistics_are_away() -> None:
     walk = Walk().without_statistics().step()
     assert walk.status.rollout is None

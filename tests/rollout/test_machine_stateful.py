@@ -73,7 +73,7 @@ class World:
     asked: int = 0
     spec: RolloutSpec = FIRST
 
-    def ask(self, *verbs: Verb) -> None:
+    def ask(self, *verbs: Verb, full: bool = True) -> None:
         """Commands of a person."""
         for verb in verbs:
             self.asked += 1
@@ -83,6 +83,7 @@ class World:
                 by="ann",
                 at=float(self.asked),
                 version="2" if verb is Verb.PIN else None,
+                full=full,
             )
             self.commands = (*self.commands, command)
 
@@ -220,9 +221,13 @@ class RolloutStateMachine(RuleBasedStateMachine):
         )
         self.one_pass()
 
-    @rule(verbs=st.lists(st.sampled_from(list(Verb)), min_size=1, max_size=2), again=st.booleans())
-    def people_command(self, verbs: list[Verb], *, again: bool) -> None:
-        self.world.ask(*verbs)
+    @rule(
+        verbs=st.lists(st.sampled_from(list(Verb)), min_size=1, max_size=2),
+        again=st.booleans(),
+        full=st.booleans(),
+    )
+    def people_command(self, verbs: list[Verb], *, again: bool, full: bool) -> None:
+        self.world.ask(*verbs, full=full)
         if again:  # the annotation is there twice
             self.world.commands += self.world.commands[-1:]
         self.one_pass()

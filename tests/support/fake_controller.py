@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from contracts.endpoint import ModelEndpoint
-from contracts.rollout import COMMAND_PREFIX, Command, CommandOutcome
+from contracts.rollout import COMMAND_BY_PREFIX, COMMAND_PREFIX, Command, CommandOutcome
 from registry.errors import EndpointConflictError
 from registry.stores.endpoints import EndpointStore, FileEndpointStore
 
@@ -65,7 +65,7 @@ class FakeController:
         notes = {
             key: text
             for key, text in endpoint.metadata.annotations.items()
-            if not key.startswith(COMMAND_PREFIX)
+            if not key.startswith((COMMAND_PREFIX, COMMAND_BY_PREFIX))
         }
         metadata = endpoint.metadata.model_copy(update={"annotations": notes})
         status = endpoint.status.model_copy(

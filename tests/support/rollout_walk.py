@@ -205,7 +205,7 @@ class Walk:
         self.observed = replace(self.observed, target=target)
         return self
 
-    def told(self, verb: Verb, **more: str) -> "Walk":
+    def told(self, verb: Verb, **more: Any) -> "Walk":
         """A person's command, and a pass."""
         number = len(self.observed.commands)
         command = Command(id=f"c{number}", verb=verb, by="ann", at=self.now, **more)
