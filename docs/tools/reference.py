@@ -18,6 +18,7 @@ from contracts.endpoint import ModelEndpoint, Phase
 from contracts.metrics import Metric
 from headrace import errors
 from headrace.cli import app
+from headrace.cli.program import SHARED_PANEL
 from headrace.stack.kafka import KAFKA_VERSION
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -79,7 +80,8 @@ def command_line() -> str:
         "",
         (
             "Every command with its options, as `--help` has them. How commands end: "
-            "[exit codes](exit-codes.md)."
+            "[exit codes](exit-codes.md). What `headrace` itself takes may stand anywhere on the "
+            "line."
         ),
         "",
     ]
@@ -88,7 +90,10 @@ def command_line() -> str:
         rows: list[tuple[object, ...]] = [
             (_option(parameter), _default(parameter), getattr(parameter, "help", "") or "")
             for parameter in command.params
-            if not getattr(parameter, "hidden", False) and parameter.name != "help"
+            # What all commands take is said once, of the program itself.
+            if (name == "headrace" or getattr(parameter, "rich_help_panel", "") != SHARED_PANEL)
+            and not getattr(parameter, "hidden", False)
+            and parameter.name != "help"
         ]
         if rows:
             lines += _table(("option", "default", "meaning"), rows)
@@ -145,7 +150,7 @@ def exit_codes() -> str:
     by_status: dict[int, list[str]] = {0: ["It was done."]}
     for each in error_classes():
         said = " ".join((each.__doc__ or "").split("\n\n")[0].split())
-        by_status.setdefault(each.exit_status, []).append(said)
+        by_status.setdefault(each.exit_status, []).append(f"`{each.code}`: {said}")
     by_status.setdefault(2, []).append("The command line itself can't be read.")
     rows: list[tuple[object, ...]] = [
         (f"`{status}`", " Or: ".join(said)) for status, said in sorted(by_status.items())
@@ -153,7 +158,8 @@ def exit_codes() -> str:
     return "\n".join([
         "# Exit codes",
         "",
-        "The message that goes with a failure is one or more sentences on standard error.",
+        "The message that goes with a failure is one or more sentences on standard error. Under",
+        "`-o json` it is a line of JSON with the code that stands here before the colon.",
         "",
         *_table(("status", "meaning"), rows),
     ])  # fmt: skip

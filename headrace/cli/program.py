@@ -22,7 +22,7 @@ from headrace.errors import DifferentError, HeadraceError, MachineError, Refused
 from headrace.invocation import Form
 
 PLUGIN = "kubectl headrace"
-_PANEL = "Of every command"
+SHARED_PANEL = "Of every command"
 _OURS = frozenset(
     {"bench", "contracts", "controller", "gateway", "headrace", "measures", "preprocess"}
     | {"registry", "rollout", "service", "stats"}
@@ -106,12 +106,16 @@ def contexts(incomplete: str) -> list[str]:
 
 _NAMESPACE = "Work on this namespace of a cluster, not on --home."
 Namespace = Annotated[
-    str | None, typer.Option("--namespace", "-n", help=_NAMESPACE, rich_help_panel=_PANEL)
+    str | None, typer.Option("--namespace", "-n", help=_NAMESPACE, rich_help_panel=SHARED_PANEL)
 ]
 RootNamespace = Annotated[
     str | None,
     typer.Option(
-        "--namespace", "-n", envvar="HEADRACE_NAMESPACE", help=_NAMESPACE, rich_help_panel=_PANEL
+        "--namespace",
+        "-n",
+        envvar="HEADRACE_NAMESPACE",
+        help=_NAMESPACE,
+        rich_help_panel=SHARED_PANEL,
     ),
 ]
 KubeContext = Annotated[
@@ -120,11 +124,11 @@ KubeContext = Annotated[
         "--context",
         help="Work on the cluster of this context of the kubeconfig.",
         autocompletion=contexts,
-        rich_help_panel=_PANEL,
+        rich_help_panel=SHARED_PANEL,
     ),
 ]
 Output = Annotated[
-    Form | None, typer.Option("--output", "-o", help="How to print.", rich_help_panel=_PANEL)
+    Form | None, typer.Option("--output", "-o", help="How to print.", rich_help_panel=SHARED_PANEL)
 ]
 _SHARED = {"namespace": Namespace, "kube_context": KubeContext, "output": Output}
 

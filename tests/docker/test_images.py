@@ -257,3 +257,17 @@ def test_mlflow_looks_at_its_volume_before_it_starts() -> None:
     assert entry is not None
     assert json.loads(entry[1]) == ["tini", "--", "python", "-P", "/opt/mlflow/start.py"]
     assert "COPY docker/mlflow/start.py /opt/mlflow/start.py\n" in stages()["mlflow"]
+
+
+def test_an_image_holds_what_its_extras_ask_for_and_not_the_command_lines_packages() -> None:
+    requirements = loaded(DOCKER / "requirements.py").requirements
+    known = {
+        "service": ["numpy>=1"], "s3": ["s3fs"], "cli": ["typer"],
+        "both": ["headrace[service]", "onnx", "headrace[s3,service]"],
+    }  # fmt: skip
+    assert requirements(["both"], known) == ("numpy>=1", "onnx", "s3fs")
+    with pytest.raises(KeyError):
+        requirements(["none"], known)
+    locked = (ROOT / "locks" / "images" / "gateway.txt").read_text(encoding="utf-8")
+    assert not re.search(r"^(typer|rich|kubernetes)==", locked, re.MULTILINE)
+    assert re.search(r"^numpy==", locked, re.MULTILINE)

@@ -1,8 +1,10 @@
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -12,12 +14,15 @@ from typer.testing import CliRunner, Result
 from contracts.endpoint import EndpointSpec, EndpointStatus, Metadata, ModelEndpoint
 from contracts.loading import LoadedModel, LoaderReport
 from contracts.model import ModelRef
+from headrace import errors
 from headrace.cli import app
 from headrace.commands import models
 from headrace.stack.settings import StackSettings
 from headrace.stack.state import claimed, write_record
 from headrace.stack.up import record_of
 from registry.stores.reports import FileReports
+
+ROOT = Path(__file__).parent.parent.parent
 
 
 def run(*words: str) -> Result:
@@ -362,3 +367,71 @@ def test_the_program_begins_without_what_only_services_need() -> None:
         [sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True
     )
     assert ran.stdout == "[]\n"
+
+
+def test_the_page_of_the_command_line_has_each_exit_status_with_its_code() -> None:
+    page = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+    told = {
+        (int(status), code)
+        for status, code in re.findall(r"^\| (\d+) \| `(\w+)` \|", page, re.MULTILINE)
+    }
+    found = {
+        (each.exit_status, each.code)
+        for each in vars(errors).values()
+        if isinstance(each, type)
+        and issubclass(each, errors.HeadraceError)
+        and each is not errors.HeadraceError
+    }
+    assert told == found | {(2, "usage")}
+
+
+def test_each_code_of_an_error_is_its_own() -> None:
+    found = [
+        each
+        for each in vars(errors).values()
+        if isinstance(each, type) and issubclass(each, errors.HeadraceError)
+    ]
+    codes = [each.code for each in found]
+    assert len(set(codes)) == len(codes)
+    assert 2 not in {each.exit_status for each in found}  # a usage that is wrong
+
+
+_ALONE = """
+import sys
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in {forbidden}:
+            raise ModuleNotFoundError(name, name=name)
+sys.meta_path.insert(0, Finder())
+import headrace.cli
+from headrace.commands import (
+    doctor, endpoints, keys, migrate, models, predict, replay, rollout, stats, status, up
+)
+from service.cluster import access
+from registry.stores import cluster_endpoints, heartbeats
+import service.cluster.reports
+"""
+
+
+def test_the_package_alone_brings_what_commands_on_a_cluster_import() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    name = re.compile(r"[\w-]+")
+    brought = {name.match(each)[0] for each in project["dependencies"]}  # type: ignore[index]
+    extras = {
+        name.match(each)[0]  # type: ignore[index]
+        for lines in project["optional-dependencies"].values()
+        for each in lines
+    }
+    modules = {
+        "kafka-python": "kafka",
+        "scikit-learn": "sklearn",
+        "prometheus-client": "prometheus_client",
+    }
+    forbidden = {modules.get(each, each.replace("-", "_")) for each in extras - brought}
+    forbidden -= {"headrace", "typing_extensions"}
+    assert {"numpy", "fastapi", "mlflow", "kafka"} <= forbidden | {"mlflow"}
+    ran = subprocess.run(
+        [sys.executable, "-P", "-c", _ALONE.format(forbidden=forbidden)],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
