@@ -71,6 +71,15 @@ _PREDICT_ERRORS = (
     HTTPStatus.BAD_GATEWAY,
     HTTPStatus.GATEWAY_TIMEOUT,
 )
+# Of dialects that ignore fields which mean nothing here, and name them.
+STRICT: Schema = {
+    "name": "x-headrace-strict",
+    "in": "header",
+    "required": False,
+    "schema": {"enum": ["true"]},
+    "description": "refuse fields that mean nothing here",
+}
+IGNORED: Schema = {"type": "string", "description": "fields that mean nothing here: paramters"}
 BOUNDS = (
     "Answered whole and in order, or refused whole. Texts longer than the model takes are cut, and "
     "x-headrace-truncated says which. The body may be compressed (content-encoding: gzip, deflate)."

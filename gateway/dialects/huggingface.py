@@ -25,7 +25,6 @@ The Hub's own clients read the labels of one text from a list within a list. The
 ``x-headrace-ignored``, or refused where the request has ``x-headrace-strict: true``.
 """
 
-import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any, Literal, NotRequired
@@ -36,13 +35,19 @@ from typing_extensions import TypedDict  # pydantic reads no other before Python
 
 from contracts.tasks import DENSE
 from gateway.calls import EndpointView, Query
-from gateway.dialects.described import prediction_operation
+from gateway.dialects.described import IGNORED, STRICT, prediction_operation
 from gateway.dialects.front import Front, Pair, Texts, answer_headers, query_of, require_kind
-from gateway.dialects.parameters import PipelineParameters, checked, forms_refused
+from gateway.dialects.parameters import (
+    PipelineParameters,
+    checked,
+    forms_refused,
+    ignored_names,
+    is_strict,
+    is_unknown_field,
+)
 from gateway.errors import BadRequestError, InvalidInputError
 from gateway.http.body import BodyReader
 from gateway.http.messages import Reply, Request, decode, encode
-from gateway.http.openapi import Schema
 from gateway.http.router import Route
 from preprocess.tasks import HEADS
 from preprocess.vectors import cosines
@@ -168,31 +173,19 @@ _EXAMPLES = {
     "many texts, all labels": {"inputs": ["Dull.", "Great."], "parameters": {"top_k": None}},
     "a pair": {"inputs": {"text": "Is it good?", "text_pair": "It is."}},
 }
-_STRICT: Schema = {
-    "name": "x-headrace-strict",
-    "in": "header",
-    "required": False,
-    "schema": {"enum": ["true"]},
-    "description": "refuse fields that mean nothing here",
-}
-_IGNORED: Schema = {"type": "string", "description": "fields that mean nothing here: paramters"}
 _PREDICT = prediction_operation(
     _PATH,
     "Hugging Face",
     HuggingFaceRequest,
     HuggingFaceResponse,
     _EXAMPLES,
-    parameters=(_STRICT,),
-    headers={"x-headrace-ignored": _IGNORED},
+    parameters=(STRICT,),
+    headers={"x-headrace-ignored": IGNORED},
 )
 
 _known_decoder = msgspec.json.Decoder(KnownRequest)
 _decoder = msgspec.json.Decoder(HuggingFaceRequest)
 _names_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_UNKNOWN_FIELD = "unknown field"  # in msgspec's message
-_ODD = re.compile(r"[^A-Za-z0-9_-]")  # of names that go into a header
-_LISTED_NAMES = 20
-_NAME_CHARACTERS = 40
 # In user-agent: of huggingface_hub, and of @huggingface/inference.
 _HUB_CLIENTS = (b"hf_hub/", b"@huggingface/inference")
 # Fields beside the parameters, each with the parameter that it stands for.
@@ -221,7 +214,7 @@ class HuggingFace:
         view, caller = await self._front.admission.enter(context, name)
         body, ignored = _decoded(
             await self._bodies.read(request),
-            strict=request.headers.get(b"x-headrace-strict", b"").lower() == b"true",
+            strict=is_strict(request),
         )
         given = _parameters(body)
         parameters = checked(given, view)
@@ -269,7 +262,7 @@ def _decoded(body: bytes, *, strict: bool) -> tuple[HuggingFaceRequest, str]:
     try:
         return decode(_known_decoder, body), ""
     except BadRequestError as error:
-        if strict or _UNKNOWN_FIELD not in str(error):
+        if strict or not is_unknown_field(error):
             raise
     known = decode(_decoder, body)
     sent = _names_decoder.decode(body)
@@ -278,10 +271,7 @@ def _decoded(body: bytes, *, strict: bool) -> tuple[HuggingFaceRequest, str]:
         fields = known.parameters.__struct_fields__
         inner = _names_decoder.decode(sent["parameters"])
         unknown += [("parameters.", name) for name in inner if name not in fields]
-    listed = [
-        place + _ODD.sub("?", name[:_NAME_CHARACTERS]) for place, name in unknown[:_LISTED_NAMES]
-    ]
-    return known, ",".join(listed + ["..."] * (len(unknown) > _LISTED_NAMES))
+    return known, ignored_names(unknown)
 
 
 def _check_comparison(view: EndpointView, parameters: Mapping[str, Any]) -> None:

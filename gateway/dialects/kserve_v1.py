@@ -1,5 +1,9 @@
 """KServe's first protocol: ``POST /v1/models/{endpoint}:predict`` with ``{"instances": [...]}``.
 
+``inputs`` stands for ``instances`` where these are not there, as in KServe. Keys of an instance
+that mean nothing here are ignored and named in ``x-headrace-ignored``, or refused where the request
+has ``x-headrace-strict: true``. ``:explain`` is refused with 501: no explainer is offered.
+
 Beside ``instances``, ``parameters`` has what a task can't be asked without (candidate labels).
 
 An instance is a string or ``{"text", "text_pair"}``. The prediction of each is ``{"label", "score",
@@ -20,12 +24,19 @@ import msgspec
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
 from gateway.calls import EndpointView, Query
-from gateway.dialects.described import prediction_operation, reading
-from gateway.dialects.front import Front, Texts, answer_headers, query_of
+from gateway.dialects.described import IGNORED, STRICT, prediction_operation, reading
+from gateway.dialects.front import Front, Pair, Texts, answer_headers, query_of
 from gateway.dialects.huggingface import FoundAnswer, FoundEntity
 from gateway.dialects.operations import allowed_views
-from gateway.dialects.parameters import forms_refused, of_any_dialect, prompt_name_in
-from gateway.errors import BadRequestError, InvalidInputError
+from gateway.dialects.parameters import (
+    forms_refused,
+    ignored_names,
+    is_strict,
+    is_unknown_field,
+    of_any_dialect,
+    prompt_name_in,
+)
+from gateway.errors import BadRequestError, InvalidInputError, UnsupportedError
 from gateway.http.body import BodyReader
 from gateway.http.error_replies import ErrorForm
 from gateway.http.messages import Reply, Request, decode, encode
@@ -34,16 +45,43 @@ from preprocess.tasks import HEADS
 
 
 class KServeRequest(msgspec.Struct, frozen=True):
-    """The request; other fields have no meaning here."""
+    """The request as it is documented; other fields have no meaning here."""
 
     instances: Texts
     parameters: dict[str, Any] | None = None
 
 
+class ReadRequest(msgspec.Struct, frozen=True):
+    """The request as it is read: ``inputs`` is another name of the instances."""
+
+    instances: Texts | None = None
+    inputs: Texts | None = None
+    parameters: dict[str, Any] | None = None
+
+
+class LooseInstance(Pair, frozen=True, forbid_unknown_fields=False):
+    """An instance with keys that mean nothing here."""
+
+
+_LooseTexts = Annotated[list[str | LooseInstance], msgspec.Meta(min_length=1)]
+
+
+class LooseRequest(msgspec.Struct, frozen=True):
+    """The request where instances have such keys."""
+
+    instances: _LooseTexts | None = None
+    inputs: _LooseTexts | None = None
+    parameters: dict[str, Any] | None = None
+
+
+_Raws = Annotated[list[msgspec.Raw], msgspec.Meta(min_length=1)]
+
+
 class KServeRows(msgspec.Struct, frozen=True):
     """The request for an endpoint of tables: objects by feature, or arrays in their order."""
 
-    instances: Annotated[list[msgspec.Raw], msgspec.Meta(min_length=1)]
+    instances: _Raws | None = None
+    inputs: _Raws | None = None
 
 
 class LabelScores(TypedDict):
@@ -109,11 +147,23 @@ class Model(OpenAIModel):
 _PREDICT = "/v1/models/{endpoint}:predict"
 _MODELS, _MODEL = "/v1/models", "/v1/models/{endpoint}"
 _EXAMPLES = {"two texts": {"instances": ["Dull.", "Great."]}}
-_PREDICTS = prediction_operation(_PREDICT, "KServe v1", KServeRequest, KServeResponse, _EXAMPLES)
+_PREDICTS = prediction_operation(
+    _PREDICT,
+    "KServe v1",
+    KServeRequest,
+    KServeResponse,
+    _EXAMPLES,
+    parameters=(STRICT,),
+    headers={"x-headrace-ignored": IGNORED},
+)
 _ALL = reading(_MODELS, "OpenAI", "All endpoints, for OpenAI's and KServe's clients", Models)
 _ONE = reading(_MODEL, "OpenAI", "One endpoint", Model, unready=True)
 
-_decoder = msgspec.json.Decoder(KServeRequest)
+_EXPLAIN = "/v1/models/{endpoint}:explain"
+
+_decoder = msgspec.json.Decoder(ReadRequest)
+_loose_decoder = msgspec.json.Decoder(LooseRequest)
+_KEYS = frozenset(Pair.__struct_fields__)
 _rows_decoder = msgspec.json.Decoder(KServeRows)
 
 
@@ -128,6 +178,7 @@ class KServeV1:
         """What the application serves for this dialect."""
         return [
             Route("POST", _PREDICT, self.predict, "kserve_v1", _PREDICTS, predicts=True),
+            Route("POST", _EXPLAIN, self.explain, "kserve_v1"),
             Route("GET", _MODELS, self.models, "kserve_v1", _ALL, ErrorForm.OPENAI),
             Route("GET", _MODEL, self.model, "kserve_v1", _ONE, ErrorForm.OPENAI),
         ]
@@ -137,11 +188,24 @@ class KServeV1:
         context, name = request.context, request.params["endpoint"]
         view, caller = await self._front.admission.enter(context, name)
         body = await self._bodies.read(request)
-        query = _rows_of(body) if HEADS[view.task].reads_rows else _texts_of(body, view)
+        if HEADS[view.task].reads_rows:
+            query, ignored = _rows_of(body), ""
+        else:
+            query, ignored = _texts_of(body, view, strict=is_strict(request))
         answer = await self._front.predict(context, view, caller, query)
         with forms_refused():
             result: KServeResponse = {"predictions": HEADS[answer.task].predictions(answer)}
-        return Reply(encode(result), headers=answer_headers(answer))
+        headers = answer_headers(answer)
+        if ignored:
+            headers.append((b"x-headrace-ignored", ignored.encode()))
+        return Reply(encode(result), headers=headers)
+
+    async def explain(self, request: Request) -> Reply:
+        """Refuses whatever is sent."""
+        raise UnsupportedError(
+            "Headrace explains no predictions. An explainer of your own can ask "
+            f"/v1/models/{request.params['endpoint']}:predict."
+        )
 
     async def models(self, request: Request) -> Reply:
         """All endpoints that the caller may ask, for KServe's clients and for OpenAI's."""
@@ -160,23 +224,47 @@ class KServeV1:
         return Reply(encode(model), status=200 if view.ready else 503)
 
 
-def _texts_of(body: bytes, view: EndpointView) -> Query:
-    parsed = decode(_decoder, body)
-    query = query_of("instances", parsed.instances)
-    if len(query.texts) != len(parsed.instances):
-        raise InvalidInputError("instances: each has one context.")
+def _texts_of(body: bytes, view: EndpointView, *, strict: bool) -> tuple[Query, str]:
+    """The texts, and the names of the keys that mean nothing here, comma-separated."""
+    parsed, ignored = _decoded(body, strict=strict)
+    field = "inputs" if parsed.instances is None else "instances"
+    instances = parsed.inputs if parsed.instances is None else parsed.instances
+    if instances is None:
+        raise BadRequestError("instances: missing.")
+    query = query_of(field, instances)
+    if len(query.texts) != len(instances):
+        raise InvalidInputError(f"{field}: each has one context.")
     if not parsed.parameters:
-        return query
-    return replace(
+        return query, ignored
+    query = replace(
         query,
         parameters=of_any_dialect(parsed.parameters, view),
         prompt_name=prompt_name_in(parsed.parameters),
     )
+    return query, ignored
+
+
+def _decoded(body: bytes, *, strict: bool) -> tuple[ReadRequest | LooseRequest, str]:
+    try:
+        return decode(_decoder, body), ""
+    except BadRequestError as error:
+        if strict or not is_unknown_field(error):
+            raise
+    known = decode(_loose_decoder, body)
+    names: dict[str, None] = {}
+    for field in ("instances", "inputs"):
+        for instance in msgspec.json.decode(body).get(field) or ():
+            if isinstance(instance, dict):
+                names |= dict.fromkeys(name for name in instance if name not in _KEYS)
+    return known, ignored_names([("", name) for name in names])
 
 
 def _rows_of(body: bytes) -> Query:
     """Rows as they were sent: the version that answers reads them."""
-    rows = decode(_rows_decoder, body).instances
+    parsed = decode(_rows_decoder, body)
+    rows = parsed.inputs if parsed.instances is None else parsed.instances
+    if rows is None:
+        raise BadRequestError("instances: missing.")
     try:
         return Query([bytes(row).decode() for row in rows], are_rows=True)
     except UnicodeDecodeError as error:

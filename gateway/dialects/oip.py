@@ -22,7 +22,7 @@ from gateway.calls import Answer, EndpointView, Query
 from gateway.dialects.parameters import of_any_dialect, prompt_name_in
 from gateway.errors import BadRequestError, InvalidInputError, UnknownVersionError, UnsupportedError
 from gateway.request_context import RequestContext
-from preprocess.tasks import HEADS
+from preprocess.tasks import HEADS, SecondText
 
 PLATFORM = "headrace"
 SERVER_NAME = "headrace"
@@ -189,13 +189,23 @@ def versions(view: EndpointView) -> list[str]:
 
 
 def metadata(view: EndpointView, version: str | None) -> dict[str, object]:
-    """The body of model metadata; the last dimension of an output is the model's own."""
+    """The body of model metadata; the last dimension of an output is the model's own.
+
+    ``optional`` is not the protocol's: clients that send every input they find here would send
+    second texts to a model that takes one, without it.
+    """
     return {
         "name": view.name,
         "versions": [version] if version else versions(view),
         "platform": PLATFORM,
         "inputs": [
-            {"name": name, "datatype": datatype, "shape": [-1]} for name, datatype in _inputs(view)
+            {
+                "name": name,
+                "datatype": datatype,
+                "shape": [-1],
+                **({"optional": True} if name in _optional(view) else {}),
+            }
+            for name, datatype in _inputs(view)
         ],
         "outputs": [
             {"name": spec.name, "datatype": spec.datatype, "shape": _shape(spec.shape, view)}
@@ -225,8 +235,7 @@ def config(view: EndpointView) -> dict[str, object]:
         Datatype.FP32: "TYPE_FP32",
         Datatype.FP64: "TYPE_FP64",
     }
-    nullable = [feature.name for feature in view.features if feature.nullable]
-    optional = nullable if view.features else [TEXT_PAIR]
+    optional = _optional(view)
     return {
         "name": view.name,
         "platform": PLATFORM,
@@ -255,7 +264,17 @@ def _inputs(view: EndpointView) -> list[tuple[str, Datatype]]:
     """Names and datatypes of what callers send."""
     if view.features:
         return [(feature.name, feature.datatype) for feature in view.features]
+    head = HEADS[view.task]
+    if head.second_text is SecondText.NONE or head.makes_second_text:
+        return [(TEXT, Datatype.BYTES)]
     return [(TEXT, Datatype.BYTES), (TEXT_PAIR, Datatype.BYTES)]
+
+
+def _optional(view: EndpointView) -> list[str]:
+    """Of these, those that a request may leave out."""
+    if view.features:
+        return [feature.name for feature in view.features if feature.nullable]
+    return [TEXT_PAIR] if HEADS[view.task].second_text is SecondText.OPTIONAL else []
 
 
 def _shape(shape: tuple[int, ...], view: EndpointView) -> list[int]:

@@ -1,5 +1,7 @@
 """The Open Inference Protocol over gRPC: ``inference.GRPCInferenceService``.
 
+Beside it are gRPC's own health and reflection (``grpc_standard``).
+
 ``gateway.main`` adds the service to its ``grpc.aio`` server, beside the HTTP front and on the same
 event loop. Unmodified ``tritonclient.grpc`` works. What HTTP says in headers is metadata here:
 ``x-request-id`` and the rest of ``answer_headers`` before the answer; an error's code, and when to
@@ -27,6 +29,7 @@ from gateway.calls import Answer, EndpointView, Query
 from gateway.dialects import oip, oip_tables
 from gateway.dialects.front import Front, answer_headers, truncated_texts
 from gateway.dialects.grpc_messages import MessageReader
+from gateway.dialects.grpc_standard import HEALTH, REFLECTIONS, Reflection, health
 from gateway.errors import (
     CLIENT_GONE_STATUS,
     BadRequestError,
@@ -50,6 +53,9 @@ RequestT = TypeVar("RequestT", bound=Message)
 _Unread = Callable[[grpc.aio.ServicerContext], Awaitable[Message | None]]
 
 _STREAM = "ModelStreamInfer"
+_MOST_REFLECTED = (
+    256  # messages of a stream; a client asks for a file, then for those that it names
+)
 _SERVICE = "inference.GRPCInferenceService"
 # The age of a connection at which its client is told to open another one, where nobody says
 # otherwise: so gateways that are added get callers.
@@ -152,7 +158,7 @@ class _Handlers(grpc.GenericRpcHandler):
     """The handler of each method, by its full name."""
 
     def __init__(self, handlers: dict[str, grpc.RpcMethodHandler]) -> None:
-        self._handlers = {f"/{_SERVICE}/{name}": each for name, each in handlers.items()}
+        self._handlers = handlers
 
     def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
         """The call's handler; without one the call ends as unimplemented, and nothing is read."""
@@ -191,7 +197,13 @@ class OpenInferenceGrpc:
         )
         found["ModelConfig"] = self._reading(messages, pb.ModelConfigRequest, self.ModelConfig)
         found["ModelInfer"] = self._reading(messages, pb.ModelInferRequest, self.ModelInfer)
-        return _Handlers(found)
+        named = {f"/{_SERVICE}/{name}": each for name, each in found.items()}
+        named[f"/{HEALTH}/Check"] = _handler(self.Check)
+        for service in REFLECTIONS:
+            named[f"/{service}/ServerReflectionInfo"] = grpc.stream_stream_rpc_method_handler(
+                _method(self._reflecting(messages, Reflection(service)))
+            )
+        return _Handlers(named)
 
     async def drain(self) -> None:
         """Refuses every call from now on, with a status that clients try again elsewhere.
@@ -216,6 +228,11 @@ class OpenInferenceGrpc:
         """Whether this gateway should get traffic."""
         del context
         return pb.ServerReadyResponse(ready=self._front.endpoints.ready)
+
+    async def Check(self, context: grpc.aio.ServicerContext) -> Message | None:
+        """The state of the gateway in the form of ``grpc.health.v1``."""
+        del context
+        return health(ready=self._front.endpoints.ready)
 
     async def ServerMetadata(self, context: grpc.aio.ServicerContext) -> Message | None:
         """Name, version and extensions."""
@@ -283,6 +300,27 @@ class OpenInferenceGrpc:
             return await self._answer(context, answer)
 
         return refuse
+
+    def _reflecting(self, messages: MessageReader, reflection: Reflection) -> "_Unread":
+        """Answers each message of a stream, to callers that have a key."""
+
+        async def reflect(context: grpc.aio.ServicerContext) -> Message | None:
+            async def answer(call: RequestContext) -> None:
+                self._front.admission.recognise(call)
+                for _ in range(_MOST_REFLECTED):
+                    try:
+                        content = await messages.read(context)
+                    except ClientGoneError:
+                        return  # the stream has ended
+                    try:
+                        reply = reflection.answer(content)
+                    finally:
+                        messages.release(len(content))
+                    await context.write(reply)
+
+            return await self._answer(context, answer)
+
+        return reflect
 
     def _reading(
         self,

@@ -182,6 +182,13 @@ class OpenInferenceHttp:
                 self.server_metadata,
                 probing(_TAG, "Name, version and extensions", dict[str, Any]),
             ),
+            # The published OpenAPI document has it with a slash.
+            _route(
+                "GET",
+                "/v2/",
+                self.server_metadata,
+                probing(_TAG, "Name, version and extensions", dict[str, Any]),
+            ),
             _route("GET", "/v2/health/live", self.live, probing(_TAG, "Alive", Live)),
             _route(
                 "GET",

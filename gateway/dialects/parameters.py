@@ -4,7 +4,8 @@ The Hugging Face dialect takes all that the task's head takes. The others take t
 some tasks can't be asked (``Head.everywhere``), and ignore the rest, as their protocols do.
 """
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Annotated, Any, Literal
 
@@ -12,7 +13,7 @@ import msgspec
 
 from gateway.calls import EndpointView
 from gateway.errors import BadRequestError, InvalidInputError
-from gateway.http.messages import field_first
+from gateway.http.messages import Request, field_first
 from preprocess.errors import MissingRangesError
 from preprocess.tasks import HEADS
 from preprocess.vectors import VectorPrecision
@@ -40,6 +41,10 @@ class PipelineParameters(msgspec.Struct, frozen=True):
     truncation: bool | None = None  # False: texts that are too long are refused, and not cut
 
 
+_UNKNOWN_FIELD = "unknown field"  # in msgspec's message
+_ODD = re.compile(r"[^A-Za-z0-9_-]")  # of names that go into a header
+_LISTED_NAMES = 20
+_NAME_CHARACTERS = 40
 _NULLABLE = "top_k"  # null says something: all labels
 _LISTS = ("candidate_labels", "kinds")
 _READ_BEFORE = frozenset({"truncation", "prompt_name", "return_all_scores"})
@@ -83,6 +88,24 @@ def check_form(view: EndpointView, parameters: Mapping[str, Any], place: str = "
     """
     if reason := HEADS[view.task].refusal(parameters, view):
         raise InvalidInputError(place + reason)
+
+
+def is_strict(request: Request) -> bool:
+    """Whether fields that mean nothing here are to be refused."""
+    return request.headers.get(b"x-headrace-strict", b"").lower() == b"true"
+
+
+def is_unknown_field(error: BadRequestError) -> bool:
+    """Whether a body was refused for a field that its struct does not have."""
+    return _UNKNOWN_FIELD in str(error)
+
+
+def ignored_names(unknown: Sequence[tuple[str, str]]) -> str:
+    """Fields that mean nothing here for ``x-headrace-ignored``, each with what is before it."""
+    listed = [
+        place + _ODD.sub("?", name[:_NAME_CHARACTERS]) for place, name in unknown[:_LISTED_NAMES]
+    ]
+    return ",".join(listed + ["..."] * (len(unknown) > _LISTED_NAMES))
 
 
 @contextmanager

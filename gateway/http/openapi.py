@@ -128,6 +128,7 @@ def _options(described: Described) -> dict[str, Any]:
         }
     # A name made of method and path, as OpenAPI's tools want one.
     words = "".join(c if c.isalnum() else " " for c in described.path).split()
+    words += ["slash"] * described.path.endswith("/")
     return {
         "tags": [operation.tag],
         "summary": operation.summary,

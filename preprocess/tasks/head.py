@@ -117,6 +117,7 @@ class Head(ABC):
     Attributes:
         task: its name.
         second_text: whether it reads pairs of texts.
+        makes_second_text: whether it makes these itself, so that callers send none.
         parameters: of ``transformers`` pipelines, those that it takes.
         everywhere: of these, those that every dialect takes, as ``Answered.parameters``.
         encoder: what makes rows of texts.
@@ -133,6 +134,7 @@ class Head(ABC):
 
     task: ClassVar[Task]
     second_text: ClassVar[SecondText] = SecondText.OPTIONAL
+    makes_second_text: ClassVar[bool] = False
     parameters: ClassVar[frozenset[str]] = frozenset()
     everywhere: ClassVar[frozenset[str]] = frozenset()
     encoder: ClassVar[type[TextEncoder]] = TextEncoder

@@ -34,6 +34,7 @@ class ZeroShotClassification(TextClassification):
 
     task: ClassVar[Task] = Task.ZERO_SHOT_CLASSIFICATION
     second_text: ClassVar[SecondText] = SecondText.REQUIRED
+    makes_second_text: ClassVar[bool] = True
     parameters: ClassVar[frozenset[str]] = frozenset(
         {"candidate_labels", "hypothesis_template", "multi_label"}
     )

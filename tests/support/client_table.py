@@ -106,6 +106,14 @@ ROWS = (
         "tests/clients/test_cohere.py",
     ),
     Row(
+        "gRPC's own health and reflection",
+        "grpcio-reflection",
+        _OWN,
+        '`insecure_channel("HOST:PORT")`',
+        "`grpc.health.v1`, `grpc.reflection.v1alpha`",
+        "tests/clients/test_grpc.py",
+    ),
+    Row(
         "`tritonclient`, HTTP and gRPC",
         "tritonclient",
         _DEV,

@@ -89,6 +89,7 @@ def test_http_client_reads_health_and_metadata(http: Any, fronts: Served) -> Non
     metadata = http.get_model_metadata("sentiment")
     assert metadata["versions"] == ["3", "2"]
     assert [one["name"] for one in metadata["inputs"]] == ["TEXT", "TEXT_PAIR"]
+    assert [one.get("optional", False) for one in metadata["inputs"]] == [False, True]
     assert metadata["outputs"][2] == {"name": "SCORES", "datatype": "FP32", "shape": [-1, 3]}
     assert http.get_model_config("minilm")["output"][0]["dims"] == [-1, 4]
     fronts.predictor.ready = False

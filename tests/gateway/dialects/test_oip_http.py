@@ -6,7 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from front_fakes import Behind, asked, client_of, scores
+from front_fakes import Behind, asked, client_of, scores, view
+
+from contracts.tasks import Task
 
 PATH = "/v2/models/sentiment/infer"
 
@@ -175,3 +177,30 @@ async def test_parts_of_tritons_api_that_are_not_offered_say_so() -> None:
             answer = await client.request(method, path)
             assert answer.status_code == 501
             assert answer.json()["error"].startswith("Headrace does not offer")
+
+
+@pytest.mark.parametrize(
+    ("task", "inputs"),
+    [
+        (Task.TEXT_CLASSIFICATION, {"TEXT": False, "TEXT_PAIR": True}),
+        (Task.TEXT_RANKING, {"TEXT": False, "TEXT_PAIR": False}),
+        (Task.TOKEN_CLASSIFICATION, {"TEXT": False}),
+        (Task.ZERO_SHOT_CLASSIFICATION, {"TEXT": False}),
+    ],
+)
+async def test_metadata_names_the_inputs_that_the_task_reads(
+    task: Task, inputs: dict[str, bool]
+) -> None:
+    behind = Behind()
+    behind.predictor.views["one"] = view("one", task)
+    metadata = (await asked(behind, "GET", "/v2/models/one")).json()["inputs"]
+    assert {one["name"]: one.get("optional", False) for one in metadata} == inputs
+    config = (await asked(behind, "GET", "/v2/models/one/config")).json()["input"]
+    assert {one["name"]: one.get("optional", False) for one in config} == inputs
+
+
+async def test_the_server_is_found_with_a_slash_too_as_it_is_published() -> None:
+    behind = Behind()
+    plain, slash = [(await asked(behind, "GET", path)).json() for path in ("/v2", "/v2/")]
+    assert plain == slash
+    assert set(plain) == {"name", "version", "extensions"}
