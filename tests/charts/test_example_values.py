@@ -41,14 +41,18 @@ def test_every_example_is_on_the_page() -> None:
     assert missing == []
 
 
-def test_the_role_of_a_cloud_is_on_every_account_that_uses_the_store() -> None:
-    with_role = {
-        manifest["metadata"]["name"].removeprefix("demo-headrace-")
+def test_each_account_that_uses_the_store_has_the_role_that_it_needs() -> None:
+    role = "eks.amazonaws.com/role-arn"
+    roles = {
+        manifest["metadata"]["name"].removeprefix("demo-headrace-"): annotations[role].partition(
+            "role/headrace-"
+        )[2]
         for manifest in example("s3-cloud-role")
         if manifest["kind"] == "ServiceAccount"
-        and "eks.amazonaws.com/role-arn" in manifest["metadata"].get("annotations", {})
+        and role in (annotations := manifest["metadata"].get("annotations", {}))
     }
-    assert with_role == {"gateway", "triton", "controller", "conversion", "evaluate"}
+    readers = dict.fromkeys(("gateway", "triton", "evaluate"), "read")
+    assert roles == readers | {"conversion": "convert", "controller": "decide"}
 
 
 @pytest.mark.parametrize(
