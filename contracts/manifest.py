@@ -27,6 +27,7 @@ from contracts.tensors import TensorSpec
 
 MANIFEST = "manifest.json"
 MODEL_ONNX = "model.onnx"
+ENCODER_ONNX = "encoder.onnx"  # of an encoder-decoder, whose decoder is ``MODEL_ONNX``
 TOKENIZER = "tokenizer.json"
 CODE = "code.zip"  # that the version brings for gateways, where there is any
 CONFIG_PYTHON = "config.python.pbtxt"  # for Triton's Python backend
@@ -90,9 +91,20 @@ class VectorRanges(_Part):
 
 
 class GenerationSpec(_Part):
-    """How a model that generates text ends. Prompt and text have ``max_tokens`` together."""
+    """How a model that generates text begins and ends.
 
+    Prompt and text have ``max_tokens`` together; of an encoder-decoder, each of them.
+    """
+
+    later: ClassVar[tuple[str, ...]] = ("start_id",)
     stop_ids: tuple[int, ...] = Field((), description="tokens that end a text")
+    start_id: int | None = Field(
+        None, description="of an encoder-decoder: the token before the first that is written"
+    )
+
+    def room(self, max_tokens: int, prompt: int) -> int:
+        """Tokens that may be written after a prompt of so many; not above 0 for one too long."""
+        return max_tokens - prompt if self.start_id is None else max_tokens
 
 
 class Parity(_Part):

@@ -19,6 +19,7 @@ from time import monotonic
 from msgspec.structs import replace as with_fields
 
 from contracts.endpoint import Arm
+from contracts.manifest import GenerationSpec
 from gateway.batching.batcher import Batcher
 from gateway.batching.prompts import PromptFlow
 from gateway.calls import Call, Sampling
@@ -263,8 +264,8 @@ def flow_of(
     model = attempt.target.model
     ids = attempt.encoded.ids[0]
     # Another version's tokeniser may have made fewer tokens of the prompt.
-    room = model.manifest.tokenizer.max_tokens - len(ids)
-    spec = model.manifest.generation
+    spec = model.manifest.generation or GenerationSpec()
+    room = spec.room(model.manifest.tokenizer.max_tokens, len(ids))
     prompt = Prompt(
         model=model.name,
         ids=ids,
@@ -272,7 +273,7 @@ def flow_of(
         temperature=sampling.temperature,
         top_p=sampling.top_p,
         seed=sampling.seed or 0,
-        stop_ids=() if spec is None else spec.stop_ids,
+        stop_ids=spec.stop_ids,
     )
     expected = batcher.work_seconds((len(ids),)) + token_seconds * prompt.most
     return PromptFlow(batcher, prompt, deadline, expected=expected)

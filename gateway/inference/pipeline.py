@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from contracts.endpoint import Arm
 from contracts.events import PredictionEvent, TextRecord
+from contracts.manifest import GenerationSpec
 from gateway.admission.controller import AdmissionController
 from gateway.batching.batcher import Batcher
 from gateway.calls import Answer, Call
@@ -156,10 +157,11 @@ class Pipeline:
                     call = msgspec.structs.replace(call, unk_words=True)
                 attempt = await self._attempt(target, call, _code_deadline(routes, target, call))
                 encoded = attempt.encoded
-                longest = target.model.manifest.tokenizer.max_tokens
+                manifest = target.model.manifest
+                longest = manifest.tokenizer.max_tokens
                 written = 0 if call.sampling is None else call.sampling.most
                 if written:
-                    _refuse_without_room(encoded, written, longest)
+                    _refuse_without_room(encoded, written, longest, manifest.generation)
                 elif not call.truncate:
                     _refuse_truncated(encoded, longest)
                 tokens = sum(encoded.tokens)
@@ -487,19 +489,26 @@ def _refuse_truncated(encoded: Encoded, most: int) -> None:
         )
 
 
-def _refuse_without_room(encoded: Encoded, more: int, most: int) -> None:
+def _refuse_without_room(
+    encoded: Encoded, more: int, most: int, spec: GenerationSpec | None
+) -> None:
     """Refuses a prompt after which there is no room for what should be written.
 
     Raises:
         InvalidInputError: prompt and text are longer than the model takes.
     """
     tokens = sum(encoded.tokens)
+    are_apart = spec is not None and spec.start_id is not None
     if any(encoded.truncated):
+        of_what = "of a prompt" if are_apart else "prompt and text together"
         raise InvalidInputError(
-            f"prompt: it has more than the {most} tokens that the model takes, prompt and text "
-            "together."
+            f"prompt: it has more than the {most} tokens that the model takes, {of_what}."
         )
-    if tokens + more > most:
+    if are_apart and more > most:
+        raise InvalidInputError(
+            f"max_tokens: {more} are more than the {most} that the model writes."
+        )
+    if not are_apart and tokens + more > most:
         raise InvalidInputError(
             f"max_tokens: the prompt has {tokens} tokens, and with {more} more there are more than "
             f"the {most} that the model takes; {most - tokens} are left."

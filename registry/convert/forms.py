@@ -81,6 +81,7 @@ class Form:
         pairs: whether evaluation texts may be pairs.
         agreement: what is counted beside differences.
         sentence_transformers: whether that library loads its folders with ``modules.json``.
+        encoder_decoder: the loader of those with an encoder of their own; empty for none such.
         generates: whether it writes text, token by token.
         scaled: whether differences are divided by the mean length of the original's vectors.
         limits: what each figure of a precision is held to.
@@ -104,6 +105,7 @@ class Form:
     regressions: bool = True
     pairs: bool = True
     scaled: bool = False
+    encoder_decoder: str = ""
     generates: bool = False
 
 
@@ -132,7 +134,8 @@ FORMS: Mapping[Task, Form] = MappingProxyType(
         Task.TEXT_GENERATION: Form(
             loader="AutoModelForCausalLM",
             exported="logits",
-            architecture=("LMHeadModel", "ForCausalLM"),
+            encoder_decoder="AutoModelForSeq2SeqLM",
+            architecture=("LMHeadModel", "ForCausalLM", "ForConditionalGeneration"),
             outputs=("logits",),
             limits={Precision.FP32: {**_EXACT, "min_equal_labels": 0.98}},
             agreement=Agreement.EQUAL_LABELS,

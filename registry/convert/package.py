@@ -10,6 +10,7 @@ from contracts.manifest import (
     CODE,
     CONFIG_ONNXRUNTIME,
     CONFIG_PYTHON,
+    ENCODER_ONNX,
     MODEL_ONNX,
     TOKENIZER,
     PackageFile,
@@ -48,9 +49,11 @@ def write_configs(
     (folder / CONFIG_ONNXRUNTIME).write_text(native, encoding="utf-8")
 
 
-def write_generation_config(folder: Path, *, context: int, rows: int, threads: int) -> None:
+def write_generation_config(
+    folder: Path, *, context: int, rows: int, threads: int, start: int | None = None
+) -> None:
     """Writes Triton's configuration of a model that generates: for the Python backend alone."""
-    made = render_generation(context=context, rows=rows, threads=threads)
+    made = render_generation(context=context, rows=rows, threads=threads, start=start)
     (folder / CONFIG_PYTHON).write_text(made, encoding="utf-8")
 
 
@@ -58,10 +61,10 @@ def proofs(folder: Path) -> dict[str, PackageFile]:
     """Digest and size of each of the package's files; raises ``FileNotFoundError``.
 
     A model of tables has no tokeniser, one that writes no configuration of the native backend, and
-    few versions bring code.
+    few versions bring code or have an encoder beside the decoder.
     """
     return {
         name: PackageFile(sha256=digest(folder / name), bytes=(folder / name).stat().st_size)
-        for name in (*FILES, CODE)
-        if name not in (TOKENIZER, CODE, CONFIG_ONNXRUNTIME) or (folder / name).exists()
+        for name in (*FILES, ENCODER_ONNX, CODE)
+        if name in (MODEL_ONNX, CONFIG_PYTHON) or (folder / name).exists()
     }

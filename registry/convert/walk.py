@@ -7,6 +7,7 @@ folder and the store.
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ import onnx
 from numpy.typing import NDArray
 
 from contracts.endpoint import Phase, Precision
-from contracts.manifest import CODE, MODEL_ONNX, TOKENIZER, GenerationSpec, Manifest
+from contracts.manifest import CODE, ENCODER_ONNX, MODEL_ONNX, TOKENIZER, GenerationSpec, Manifest
 from contracts.model import ModelRef
 from contracts.profile import ReferenceProfile
 from contracts.tasks import ENGINE_OUTPUT, INPUT_IDS
@@ -30,7 +31,7 @@ from registry.convert.download import Downloaded, fetch, lineage, recognised
 from registry.convert.errors import VersionError
 from registry.convert.flavours import Original
 from registry.convert.forms import FORMS, Agreement
-from registry.convert.graph import decoder, engine_form
+from registry.convert.graph import decoder, encoder_decoder, engine_form
 from registry.convert.package import (
     created_by,
     proofs,
@@ -186,19 +187,20 @@ def _convert_decoder(
         )
     if serving.precision not in (Precision.AUTO, Precision.FP32):
         raise VersionError(f"{original.task} is served in fp32, and not in {serving.precision}")
-    model, built, write = _prepare_decoder(request, original, work)
+    graphs, built, write = _prepare_decoder(request, original, work)
     signature = Signature(task=original.task, labels=FINISHES)
     if request.stable is not None and (broken := request.stable.broken_by(signature)):
         raise VersionError(broken)
     evaluation = downloaded.evaluation.single()
     compared = evaluation.thinned(continuations.PROMPTS)
     stops = decoder.stop_ids(original)
+    spec = GenerationSpec(stop_ids=stops, start_id=graphs.start_id)
     most = min(continuations.MOST_TOKENS, built.spec.max_tokens // 2)
     longest = min(continuations.LONGEST_PROMPT, built.spec.max_tokens - most)
     prompts = [ids[:longest] for ids in built.encoder.encode(compared.texts).ids]
     report(Phase.VERIFYING, f"comparing with the original after {len(prompts)} prompts")
     parity = continuations.proved(
-        continuations.Decoder(model, threads=request.threads),
+        graphs.loaded(request.threads),
         prompts,
         stops,
         write(prompts, stops, most),
@@ -208,13 +210,16 @@ def _convert_decoder(
     report(Phase.PUBLISHING, "publishing the fp32 package")
     folder = work / "package"
     folder.mkdir(parents=True, exist_ok=True)
-    onnx.save(model, str(folder / MODEL_ONNX))
+    onnx.save(graphs.decoder, str(folder / MODEL_ONNX))
+    if graphs.encoder is not None:
+        onnx.save(graphs.encoder, str(folder / ENCODER_ONNX))
     (folder / TOKENIZER).write_bytes(built.data)
     write_generation_config(
         folder,
         context=built.spec.max_tokens,
         rows=serving.max_batch_size,
         threads=request.threads,
+        start=graphs.start_id,
     )
     records = unanswered(built.encoder.encode(evaluation.texts))
     manifest = Manifest(
@@ -231,11 +236,26 @@ def _convert_decoder(
         files=proofs(folder),
         profile=reference_profile(records, source=evaluation.source),
         parity=parity,
-        generation=GenerationSpec(stop_ids=stops),
+        generation=spec,
         lineage=lineage(request, downloaded.version, downloaded.run),
         created_by=created_by(),
     )
     return store.publish(folder, manifest)
+
+
+@dataclass(frozen=True)
+class _Graphs:
+    """What writes: a decoder, and of an encoder-decoder both, with the token that comes first."""
+
+    decoder: onnx.ModelProto
+    encoder: onnx.ModelProto | None = None
+    start_id: int | None = None
+
+    def loaded(self, threads: int) -> continuations.Decoder:
+        """Raises ``VersionError``."""
+        return continuations.Decoder(
+            self.decoder, threads=threads, encoder=self.encoder, start=self.start_id or 0
+        )
 
 
 _Write = Callable[[list[list[int]], tuple[int, ...], int], tuple[list[list[int]], Floats]]
@@ -243,11 +263,12 @@ _Write = Callable[[list[list[int]], tuple[int, ...], int], tuple[list[list[int]]
 
 def _prepare_decoder(
     request: ConversionRequest, original: Original, work: Path
-) -> tuple[onnx.ModelProto, tokeniser.Tokeniser, _Write]:
-    """The graph, the tokeniser, and what has the original write after prompts."""
+) -> tuple[_Graphs, tokeniser.Tokeniser, _Write]:
+    """The graphs, the tokeniser, and what has the original write after prompts."""
     if original.onnx is not None:
         model = decoder.registered(original.onnx)
-        alone = continuations.Decoder(model, threads=request.threads)
+        graphs = _Graphs(model)
+        alone = graphs.loaded(request.threads)
 
         def by_graph(
             prompts: list[list[int]], stops: tuple[int, ...], most: int
@@ -255,7 +276,7 @@ def _prepare_decoder(
             found = [alone.writes(prompt, stops, most=most) for prompt in prompts]
             return [tokens for tokens, _ in found], np.stack([first for _, first in found])
 
-        return model, tokeniser.build(original, request.serving), by_graph
+        return graphs, tokeniser.build(original, request.serving), by_graph
 
     # Imported here for the same reason as in ``_prepare``.
     from registry.convert.graph import export  # noqa: PLC0415
@@ -270,14 +291,20 @@ def _prepare_decoder(
     if not (original.tokenizer / TOKENIZER).is_file():
         fast = export.fast_tokenizer(loaded)
     path = work / "exported.onnx"
-    decoder.to_onnx(loaded, path)
+    if export.is_encoder_decoder(original):
+        start, reading = encoder_decoder.start_id(original), work / "encoder.onnx"
+        encoder_decoder.to_onnx(loaded, reading, path)
+        graphs = _Graphs(engine_form.load(path), engine_form.load(reading), start)
+    else:
+        decoder.to_onnx(loaded, path)
+        graphs = _Graphs(engine_form.load(path))
 
     def by_original(
         prompts: list[list[int]], stops: tuple[int, ...], most: int
     ) -> tuple[list[list[int]], Floats]:
         return decoder.written(loaded, prompts, stops, most=most)
 
-    return engine_form.load(path), tokeniser.build(original, request.serving, fast), by_original
+    return graphs, tokeniser.build(original, request.serving, fast), by_original
 
 
 _Answers = Callable[[texts.EvaluationTexts], tuple[Floats, str]]

@@ -9,7 +9,7 @@ import shutil
 from pathlib import Path
 from typing import Protocol
 
-from contracts.manifest import CONFIG_ONNXRUNTIME, CONFIG_PYTHON, MODEL_ONNX
+from contracts.manifest import CONFIG_ONNXRUNTIME, CONFIG_PYTHON, ENCODER_ONNX, MODEL_ONNX
 from registry.loading.splits import Split
 from registry.loading.triton_client import Overrides
 from registry.packages import triton_config
@@ -68,7 +68,8 @@ class SharedRepository:
         version = aside / triton_config.VERSION_FOLDER
         version.mkdir(parents=True)
         (aside / _CONFIG).write_text(_config(package, backend, split), encoding="utf-8")
-        _link(package / MODEL_ONNX, version / MODEL_ONNX)
+        for graph in _graphs(package):
+            _link(graph, version / graph.name)
         for file, source in _scripts(package, backend).items():
             shutil.copyfile(source, version / file)
         self.remove(name)
@@ -97,7 +98,7 @@ class UploadedFiles:
         folder = f"file:{triton_config.VERSION_FOLDER}"
         overrides: dict[str, str | bytes] = {
             "config": triton_config.as_json(config),
-            f"{folder}/{MODEL_ONNX}": (package / MODEL_ONNX).read_bytes(),
+            **{f"{folder}/{graph.name}": graph.read_bytes() for graph in _graphs(package)},
         }
         for file, source in _scripts(package, backend).items():
             overrides[f"{folder}/{file}"] = source.read_bytes()
@@ -132,6 +133,12 @@ def _scripts(package: Path, backend: str) -> dict[str, Path]:
         return {triton_config.MODEL_PY: batches}
     generating = python_model("generation_model")
     return {triton_config.MODEL_PY: generating, "python_model.py": batches}
+
+
+def _graphs(package: Path) -> list[Path]:
+    """The graph, and of an encoder-decoder the encoder's."""
+    encoder = package / ENCODER_ONNX
+    return [package / MODEL_ONNX, *([encoder] if encoder.is_file() else [])]
 
 
 def _config(package: Path, backend: str, split: Split) -> str:

@@ -25,7 +25,7 @@ from contracts.tensors import Datatype, TensorSpec
 MODEL_PY = "model.py"
 VERSION_FOLDER = "1"
 THREADS = "intra_op_thread_count"  # the native backend's own name; the Python model reads the same
-CONTEXT, ROWS = "context", "rows"  # that ``triton/generation_model`` reads
+CONTEXT, ROWS, START = "context", "rows", "start"  # that ``triton/generation_model`` reads
 BACKEND_PYTHON = "python"
 BACKEND_ONNXRUNTIME = "onnxruntime"
 
@@ -95,13 +95,15 @@ _PROMPT = {
 }
 
 
-def render_generation(*, context: int, rows: int, threads: int) -> str:
+def render_generation(*, context: int, rows: int, threads: int, start: int | None = None) -> str:
     """The configuration of a model that generates, which Triton's Python backend alone can run.
 
     Args:
         context: tokens that a prompt and what is generated may have together.
         rows: requests that are stepped together.
         threads: CPU threads that one step uses.
+        start: of an encoder-decoder, the token before the first; prompt and text then have
+            ``context`` each.
     """
     base = model_config_pb2.ModelConfig(max_batch_size=0)
     base.model_transaction_policy.decoupled = True
@@ -110,8 +112,9 @@ def render_generation(*, context: int, rows: int, threads: int) -> str:
     for name in (ENGINE_OUTPUT[Task.TEXT_GENERATION].name, "finish"):
         base.output.add(name=name, data_type=_DATATYPES[Datatype.INT32], dims=[1])
     base.instance_group.add(kind=model_config_pb2.ModelInstanceGroup.KIND_AUTO, count=1)
-    for name, value in ((THREADS, threads), (CONTEXT, context), (ROWS, rows)):
-        base.parameters[name].string_value = str(value)
+    for name, value in ((THREADS, threads), (CONTEXT, context), (ROWS, rows), (START, start)):
+        if value is not None:
+            base.parameters[name].string_value = str(value)
     return _text(base, backend=BACKEND_PYTHON, filename=MODEL_PY)
 
 

@@ -289,8 +289,9 @@ async def test_a_triton_that_is_killed_breaks_its_texts_off_and_the_other_one_go
 
 @pytest.mark.export
 @pytest.mark.filterwarnings("default")  # the libraries' own
-async def test_a_gpt2_that_is_registered_writes_what_transformers_writes(
-    triton: TritonProcess, tmp_path: Path
+@pytest.mark.parametrize("kind", ["gpt2", "t5"])
+async def test_what_is_registered_writes_what_transformers_writes(
+    triton: TritonProcess, tmp_path: Path, kind: str
 ) -> None:
     os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1")
     torch = pytest.importorskip("torch", reason="needs the export environment")
@@ -300,13 +301,23 @@ async def test_a_gpt2_that_is_registered_writes_what_transformers_writes(
     made = Tokenizer(models.BPE({sign: at for at, sign in enumerate(letters)}, []))
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     made.decoder = decoders.ByteLevel()
-    fast = transformers.PreTrainedTokenizerFast(tokenizer_object=made, eos_token="<end>")
-    config = transformers.GPT2Config(
-        vocab_size=len(fast), n_positions=128, n_embd=32, n_layer=2, n_head=4,
-        initializer_range=0.4, eos_token_id=fast.eos_token_id, bos_token_id=fast.eos_token_id,
-    )  # fmt: skip
-    network = transformers.GPT2LMHeadModel(config).eval()
-    (tmp_path / "artifacts").mkdir()
+    fast = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=made, eos_token="<end>", model_max_length=128
+    )
+    end = fast.eos_token_id
+    if kind == "gpt2":
+        config = transformers.GPT2Config(
+            vocab_size=len(fast), n_positions=128, n_embd=32, n_layer=2, n_head=4,
+            initializer_range=0.4, eos_token_id=end, bos_token_id=end,
+        )  # fmt: skip
+        network = transformers.GPT2LMHeadModel(config).eval()
+    else:
+        config = transformers.T5Config(
+            vocab_size=len(fast), d_model=32, d_kv=8, d_ff=64, num_layers=2,
+            num_heads=4, initializer_factor=4.0, eos_token_id=end, decoder_start_token_id=7,
+            pad_token_id=7,
+        )  # fmt: skip
+        network = transformers.T5ForConditionalGeneration(config).eval()
     network.save_pretrained(tmp_path / "artifacts" / "v")
     fast.save_pretrained(tmp_path / "artifacts" / "v")
     store = PackageStore((tmp_path / "store").as_uri())
@@ -320,15 +331,15 @@ async def test_a_gpt2_that_is_registered_writes_what_transformers_writes(
         ref = convert(request, Tracking(fake.uri), store, lambda _phase, _words: None)
     manifest: Manifest = store.manifest(ref.package)
     assert manifest.generation is not None
-    assert manifest.generation.stop_ids == (fast.eos_token_id,)
+    assert manifest.generation.stop_ids == (end,)
+    assert manifest.generation.start_id == (None if kind == "gpt2" else 7)
     assert manifest.tokenizer.max_tokens == 128
     assert manifest.parity is not None
     assert manifest.parity.equal_labels == 1
     await loaded(store, ref, triton, tmp_path / "loader")
     prompts = [RANDOM.integers(0, 256, RANDOM.integers(1, 90)).tolist() for _ in range(200)]
     engine = TritonEngine(triton.grpc)
-    asked = [asking(ref.triton_model, ids, 24, stop_ids=manifest.generation.stop_ids)
-             for ids in prompts]  # fmt: skip
+    asked = [asking(ref.triton_model, ids, 24, stop_ids=(end,)) for ids in prompts]
     found = await all_written(engine, asked)
     await engine.close()
     expected = []
@@ -337,8 +348,8 @@ async def test_a_gpt2_that_is_registered_writes_what_transformers_writes(
             row = torch.tensor([ids])
             text = network.generate(
                 row, attention_mask=torch.ones_like(row), do_sample=False, max_new_tokens=24,
-                pad_token_id=fast.eos_token_id,
+                pad_token_id=end,
             )  # fmt: skip
-            expected.append(text[0, len(ids) :].tolist())
+            expected.append(text[0, len(ids) if kind == "gpt2" else 1 :].tolist())
     assert found == expected
     assert len({tuple(tokens) for tokens in found}) > 100

@@ -124,14 +124,22 @@ def model_of(
 
 
 def writer_of(
-    version: str = "1", *, rows: int = 2, longest: int = 32, stop_ids: tuple[int, ...] = ()
+    version: str = "1",
+    *,
+    rows: int = 2,
+    longest: int = 32,
+    stop_ids: tuple[int, ...] = (),
+    start_id: int | None = None,
 ) -> ServedModel:
-    """An opened package that writes text: prompt and text have ``longest`` tokens together."""
+    """An opened package that writes text.
+
+    Prompt and text have ``longest`` tokens together; each of them where there is a ``start_id``.
+    """
     plain = manifest_of(version, max_batch_size=rows, buckets=(8, 16, longest), labels=FINISHES)
     manifest = plain.model_copy(
         update={
             "task": Task.TEXT_GENERATION,
-            "generation": GenerationSpec(stop_ids=stop_ids),
+            "generation": GenerationSpec(stop_ids=stop_ids, start_id=start_id),
         }
     )
     return open_package(manifest.ref(), manifest.canonical(), tokenizer_json())

@@ -180,6 +180,69 @@ def decoder(*, seed: int = 0, positions: int = 64, vocabulary: int = VOCABULARY)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
+def encoder_decoder(*, seed: int = 0) -> tuple[onnx.ModelProto, onnx.ModelProto]:
+    """An encoder, and ``decoder`` without positions, which looks at what the encoder read too.
+
+    In the form of ``registry.convert.graph.encoder_decoder``: a word's key and value are one row.
+    """
+    writing = decoder(seed=seed)
+    graph = writing.graph
+    for each in list(graph.input):
+        if each.name == "position_ids":
+            graph.input.remove(each)
+    (placing,) = (node for node in graph.node if "placed" in node.output)
+    graph.node.remove(placing)
+    (adding,) = (node for node in graph.node if "rows" in node.output)
+    adding.op_type, adding.input[1] = "Identity", ""
+    del adding.input[1]
+    (ending,) = (node for node in graph.node if "state" in node.output)
+    ending.input[0] = "both_read"
+    make = helper.make_node
+    further = [
+        make("Transpose", ["encoder_key_values.0.key"], ["source_keys"], perm=[0, 1, 3, 2]),
+        make("MatMul", ["asking", "source_keys"], ["source_seen"]),
+        make("Cast", ["encoder_attention_mask"], ["source_mask"], to=TensorProto.FLOAT),
+        make("Sub", ["one", "source_mask"], ["source_hidden"]),
+        make("Mul", ["source_hidden", "far"], ["source_lowered"]),
+        make("Unsqueeze", ["source_lowered", "both"], ["source_lower"]),
+        make("Add", ["source_seen", "source_lower"], ["source_scores"]),
+        make("Softmax", ["source_scores"], ["source_shares"], axis=-1),
+        make("MatMul", ["source_shares", "encoder_key_values.0.value"], ["source_mixed"]),
+        make("Squeeze", ["source_mixed", "both"], ["source_flat"]),
+        make("Add", ["flat", "source_flat"], ["both_read"]),
+    ]
+    place = list(graph.node).index(ending)
+    for node in reversed(further):
+        graph.node.insert(place, node)
+    value = helper.make_tensor_value_info
+    graph.input.append(value("encoder_attention_mask", TensorProto.INT64, ["batch", "source"]))
+    kept = [
+        value(f"encoder_key_values.0.{kind}", TensorProto.FLOAT, ["batch", 1, "source", WIDTH])
+        for kind in ("key", "value")
+    ]
+    graph.input.extend(kept)
+    table = numpy_helper.from_array(
+        np.random.default_rng(seed + 1).normal(size=(VOCABULARY, WIDTH)).astype(np.float32), "table"
+    )
+    first = numpy_helper.from_array(np.array([1], np.int64), "first")
+    reading = helper.make_graph(
+        [
+            make("Gather", ["table", "input_ids"], ["words"]),
+            make("Unsqueeze", ["words", "first"], ["encoder_key_values.0.key"]),
+            make("Identity", ["encoder_key_values.0.key"], ["encoder_key_values.0.value"]),
+        ],
+        "encoder",
+        [
+            value(name, TensorProto.INT64, ["batch", "source"])
+            for name in ("input_ids", "attention_mask")
+        ],
+        kept,
+        [table, first],
+    )
+    opset = [helper.make_opsetid("", 17)]
+    return helper.make_model(reading, opset_imports=opset, ir_version=8), writing
+
+
 def labeller(*, labels: int = 3, seed: int = 0) -> onnx.ModelProto:
     """A graph that ends in logits ``[batch, length, labels]``, by each token alone."""
     random = np.random.default_rng(seed)

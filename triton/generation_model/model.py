@@ -3,7 +3,9 @@
 It is decoupled: a request is answered by one response a token. Requests that run at the same time
 are stepped together, a row each. One that comes joins the others at the next step, after its own
 prompt has been read; one that ends leaves. ``model.onnx`` and ``python_model.py`` lie beside this
-file; the latter is ``triton/python_model/model.py``. It never tokenises and never sees a text.
+file; the latter is ``triton/python_model/model.py``. Where ``encoder.onnx`` is there too, it reads
+the prompt, and the decoder begins with the configuration's ``start``. It never tokenises and never
+sees a text.
 
 A request has ``input_ids`` int64 ``[n]`` and ``max_tokens`` int32 ``[1]``; it may have
 ``temperature`` and ``top_p`` float32 ``[1]``, ``seed`` int64 ``[1]`` and ``stop_ids`` int64
@@ -28,6 +30,7 @@ from python_model import THREADS, Heartbeat, output, providers, session_options
 GOES_ON, STOPPED, AT_LIMIT = 0, 1, 2
 CONTEXT = "context"  # parameters of the configuration
 ROWS = "rows"
+START = "start"
 MOST_WAITING = 256
 # To ask Triton whether a caller is gone takes a message to its process and back.
 ASK_SECONDS = 0.05
@@ -45,15 +48,21 @@ class TritonPythonModel:
             for name, usual in ((THREADS, "1"), (CONTEXT, "1024"), (ROWS, "8"))
         )
         folder = Path(args["model_repository"]) / args["model_version"]
-        session = ort.InferenceSession(
-            str(folder / "model.onnx"),
-            sess_options=session_options(threads),
-            providers=providers(args["model_instance_kind"], args["model_instance_device_id"]),
-        )
+        device = providers(args["model_instance_kind"], args["model_instance_device_id"])
+
+        def session(name: str) -> ort.InferenceSession:
+            options = session_options(threads)
+            return ort.InferenceSession(str(folder / name), options, providers=device)
+
+        encoder = None
+        if START in parameters:
+            start = int(parameters[START]["string_value"])
+            encoder = Encoder(session("encoder.onnx"), start)
         self.heartbeat = Heartbeat()
         self.heartbeat.start()
-        self.sequences = Sequences(session)
+        self.sequences = Sequences(session("model.onnx"), encoder)
         self.rows = rows
+        self.has_encoder = encoder is not None
         self.waiting: deque[Asked] = deque()
         self.changed = threading.Condition()
         self.ends = False
@@ -66,7 +75,7 @@ class TritonPythonModel:
         for request in requests:
             sender = request.get_response_sender()
             try:
-                asked = asked_of(request, sender, self.context)
+                asked = asked_of(request, sender, self.context, are_apart=self.has_encoder)
             except ValueError as error:
                 fail(sender, str(error))
                 continue
@@ -187,78 +196,165 @@ class Asked:
         return bool(self.sender.is_cancelled())
 
 
-class Sequences:
-    """The rows that are stepped together, with what the decoder remembers of them.
+class Memory:
+    """Tensors ``[rows, heads, length, width]`` of rows that have read different numbers of tokens.
 
-    The memory of a row lies at the right end of ``cache``, ``[rows, heads, length, width]`` for
-    each of its tensors; what lies left of it is not looked at.
+    What a row needs lies at the right end; what lies left of it is not looked at.
+
+    Attributes:
+        names: of the tensors, as inputs of the decoder.
+        tensors: one for each name; none while there are no rows.
+        lengths: of each row.
     """
 
-    def __init__(self, session: ort.InferenceSession) -> None:
-        self._session = session
-        self._past = [i for i in session.get_inputs() if i.name.startswith("past_key_values.")]
-        made = [i.name.replace("past_key_values", "present") for i in self._past]
-        self._outputs = ["logits", *made]
-        self._empty = [np.zeros((1, i.shape[1], 0, i.shape[3]), np.float32) for i in self._past]
+    def __init__(self, names: list[str]) -> None:
+        self.names = names
         self.clear()
 
     def clear(self) -> None:
         """Forgets all rows."""
+        self.tensors: list[np.ndarray] = []
+        self.lengths: list[int] = []
+
+    def add(self, made: list[np.ndarray], length: int) -> None:
+        """Adds a row: its tensors ``[1, heads, length, width]``."""
+        if self.lengths:
+            longest = max(length, *self.lengths)
+            made = [
+                np.concatenate([at_right(old, longest), at_right(new, longest)])
+                for old, new in zip(self.tensors, made, strict=True)
+            ]
+        self.tensors = made
+        self.lengths.append(length)
+
+    def replace(self, made: list[np.ndarray]) -> None:
+        """The same rows, each with one token more."""
+        self.tensors = made
+        self.lengths = [length + 1 for length in self.lengths]
+
+    def keep(self, rows: list[int]) -> None:
+        """Removes other rows, and the part that only they needed."""
+        if not rows:
+            self.clear()
+            return
+        self.lengths = [self.lengths[row] for row in rows]
+        longest = max(self.lengths)
+        self.tensors = [np.ascontiguousarray(each[rows, :, -longest:]) for each in self.tensors]
+
+    def mask(self, more: int = 0) -> np.ndarray:
+        """Of each row what is its own, and so many tokens more: bool ``[rows, length + more]``."""
+        lengths = np.array(self.lengths)[:, np.newaxis]
+        width = int(lengths.max()) + more
+        return np.arange(width) >= width - more - lengths
+
+
+class Encoder:
+    """What reads the prompts of an encoder-decoder.
+
+    Attributes:
+        start: the token with which the decoder begins.
+        outputs: what the decoder looks at, which are inputs of it.
+    """
+
+    def __init__(self, session: ort.InferenceSession, start: int) -> None:
+        self._session = session
+        self.start = start
+        self.outputs = [each.name for each in session.get_outputs()]
+
+    def read(self, ids: np.ndarray) -> list[np.ndarray]:
+        """Keys and values of a prompt ``[n]``, each ``[1, heads, n, width]``."""
+        row = ids[np.newaxis].astype(np.int64)
+        feed = {"input_ids": row, "attention_mask": np.ones_like(row)}
+        return list(self._session.run(self.outputs, feed))
+
+
+class Sequences:
+    """The rows that are stepped together, with what the decoder remembers of them.
+
+    Attributes:
+        asked: the request of each row.
+        past: what the decoder has read of each row.
+        source: what the encoder has read of each row; of no tensors without one.
+    """
+
+    def __init__(self, session: ort.InferenceSession, encoder: Encoder | None = None) -> None:
+        self._session = session
+        self._encoder = encoder
+        inputs = session.get_inputs()
+        past = [each for each in inputs if each.name.startswith("past_key_values.")]
+        made = [each.name.replace("past_key_values", "present") for each in past]
+        self._has_positions = any(each.name == "position_ids" for each in inputs)
+        self._outputs = ["logits", *made]
+        self._empty = [np.zeros((1, each.shape[1], 0, each.shape[3]), np.float32) for each in past]
         self.asked: list[Asked] = []
-        self._lengths: list[int] = []
-        self._cache: list[np.ndarray] = []
+        self.past = Memory([each.name for each in past])
+        self.source = Memory([] if encoder is None else encoder.outputs)
+
+    def clear(self) -> None:
+        """Forgets all rows."""
+        self.asked = []
+        self.past.clear()
+        self.source.clear()
 
     def join(self, asked: Asked) -> None:
         """Reads a prompt, chooses its first token, and adds the row."""
-        count = len(asked.ids)
+        ids, source = asked.ids, Memory(self.source.names)
+        if self._encoder is not None:
+            source.add(self._encoder.read(asked.ids), len(asked.ids))
+            ids = np.array([self._encoder.start])
+        count = len(ids)
         logits, *made = self._step(
-            asked.ids[np.newaxis], np.ones((1, count)), np.arange(count)[np.newaxis], self._empty
+            ids[np.newaxis],
+            np.ones((1, count)),
+            np.arange(count)[np.newaxis],
+            self._empty,
+            source,
         )
         asked.take(logits[0])
-        if self.asked:
-            length = max(count, *self._lengths)
-            self._cache = [
-                np.concatenate([at_right(old, length), at_right(new, length)])
-                for old, new in zip(self._cache, made, strict=True)
-            ]
-        else:
-            self._cache = made
+        self.past.add(made, count)
+        if self._encoder is not None:
+            self.source.add(source.tensors, len(asked.ids))
         self.asked.append(asked)
-        self._lengths.append(count)
 
     def step(self) -> None:
         """Reads the last token of each row and chooses the next one."""
-        lengths = np.array(self._lengths)
-        width = self._cache[0].shape[2] + 1
-        mask = np.arange(width) >= width - 1 - lengths[:, np.newaxis]
+        positions = np.array(self.past.lengths)[:, np.newaxis]
         ids = np.array([[asked.last] for asked in self.asked])
-        logits, *self._cache = self._step(ids, mask, lengths[:, np.newaxis], self._cache)
-        self._lengths = [length + 1 for length in self._lengths]
+        logits, *made = self._step(
+            ids, self.past.mask(1), positions, self.past.tensors, self.source
+        )
+        self.past.replace(made)
         for asked, row in zip(self.asked, logits, strict=True):
             asked.take(row)
 
     def leave(self, gone: list[Asked]) -> None:
-        """Removes rows, and the part of the cache that only they needed."""
+        """Removes rows."""
         kept = [place for place, asked in enumerate(self.asked) if asked not in gone]
         if len(kept) == len(self.asked):
             return
-        if not kept:
-            self.clear()
-            return
         self.asked = [self.asked[place] for place in kept]
-        self._lengths = [self._lengths[place] for place in kept]
-        longest = max(self._lengths)
-        self._cache = [np.ascontiguousarray(each[kept, :, -longest:]) for each in self._cache]
+        self.past.keep(kept)
+        if self._encoder is not None:
+            self.source.keep(kept)
 
     def _step(
-        self, ids: np.ndarray, mask: np.ndarray, positions: np.ndarray, past: list[np.ndarray]
+        self,
+        ids: np.ndarray,
+        mask: np.ndarray,
+        positions: np.ndarray,
+        past: list[np.ndarray],
+        source: Memory,
     ) -> list[np.ndarray]:
         feed = {
             "input_ids": ids.astype(np.int64),
             "attention_mask": mask.astype(np.int64),
-            "position_ids": positions.astype(np.int64),
-            **{spec.name: each for spec, each in zip(self._past, past, strict=True)},
+            **dict(zip(self.past.names, past, strict=True)),
+            **dict(zip(source.names, source.tensors, strict=True)),
         }
+        if self._has_positions:
+            feed["position_ids"] = positions.astype(np.int64)
+        if source.names:
+            feed["encoder_attention_mask"] = source.mask().astype(np.int64)
         return list(self._session.run(self._outputs, feed))
 
 
@@ -290,14 +386,22 @@ def chosen(
 
 
 def asked_of(
-    request: "pb_utils.InferenceRequest", sender: "pb_utils.InferenceResponseSender", context: int
+    request: "pb_utils.InferenceRequest",
+    sender: "pb_utils.InferenceResponseSender",
+    context: int,
+    *,
+    are_apart: bool,
 ) -> Asked:
-    """What a request asks for; raises ``ValueError``."""
+    """What a request asks for; raises ``ValueError``.
+
+    Prompt and text have ``context`` tokens together, and each of them where they ``are_apart``.
+    """
     ids = tensor(request, "input_ids")
     most = tensor(request, "max_tokens")
     if ids is None or most is None or not len(ids) or not len(most) or most[0] < 1:
         raise ValueError("input_ids and max_tokens are needed, at least one token each")
-    if len(ids) + int(most[0]) > context:
+    together = max(len(ids), int(most[0])) if are_apart else len(ids) + int(most[0])
+    if together > context:
         raise ValueError(f"{len(ids)} tokens and {most[0]} more are over the model's {context}")
     temperature, top_p, seed = (
         usual if (given := tensor(request, name)) is None else given[0].item()

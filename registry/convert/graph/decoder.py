@@ -24,6 +24,7 @@ from registry.convert.graph.export import Loaded
 
 POSITIONS = "position_ids"
 PAST, PRESENT = "past_key_values", "present"
+SOURCE_MASK, SOURCE = "encoder_attention_mask", "encoder_key_values"  # of encoder-decoders
 LOGITS = "logits"
 _OPSET = 17
 _ROWS, _BEFORE, _LENGTH = 2, 3, 4  # of the traced example; all stay variable
@@ -176,7 +177,9 @@ def written(
     import torch  # noqa: PLC0415
     from transformers import GenerationConfig  # noqa: PLC0415
 
+    network = loaded.network
     plain = GenerationConfig(
+        decoder_start_token_id=getattr(network.config, "decoder_start_token_id", None),
         do_sample=False,
         max_new_tokens=most,
         eos_token_id=list(stops) or None,
@@ -187,14 +190,15 @@ def written(
     found: list[list[int]] = []
     first: list[NDArray[np.float32]] = []
     try:
-        loaded.network.generation_config = plain
+        network.generation_config = plain
         with torch.inference_mode():
             for prompt in prompts:
                 ids = torch.tensor([list(prompt)])
-                result = loaded.network.generate(
+                result = network.generate(
                     ids, attention_mask=torch.ones_like(ids), generation_config=plain
                 )
-                found.append(result.sequences[0, len(prompt) :].tolist())
+                before = 1 if network.config.is_encoder_decoder else len(prompt)
+                found.append(result.sequences[0, before:].tolist())
                 first.append(result.logits[0][0].float().numpy())
     except MemoryError:
         raise

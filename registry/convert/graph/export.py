@@ -17,12 +17,13 @@ from numpy.typing import NDArray
 
 from contracts.tasks import ATTENTION_MASK, INPUT_IDS, TOKEN_TYPE_IDS, Task
 from registry.convert.errors import ExportMissingError, VersionError
+from registry.convert.flavours.config import CONFIG, read_json
 from registry.convert.flavours.original import Original
 from registry.convert.forms import FORMS, MEAN, SPLADE
 
 log = logging.getLogger(__name__)
 
-_OPSET = 17
+OPSET = 17
 _ROWS, _LENGTH = 2, 9  # of the traced example; both stay variable
 
 
@@ -66,7 +67,9 @@ def load(
     try:
         if original.sentence_transformers:
             return _load_sentences(original, options, allow_remote_code=allow_remote_code)
-        kind = getattr(transformers, FORMS[original.task].loader)
+        form = FORMS[original.task]
+        loader = form.encoder_decoder if is_encoder_decoder(original) else form.loader
+        kind = getattr(transformers, loader or form.loader)
         network = kind.from_pretrained(
             original.folder,
             local_files_only=True,
@@ -83,6 +86,11 @@ def load(
     except Exception as error:  # the libraries raise many kinds, all about these files
         raise VersionError(f"transformers can't load the version: {error}") from error
     return Loaded(network.float().eval(), None, tokenizer)
+
+
+def is_encoder_decoder(original: Original) -> bool:
+    """Whether an encoder reads and a decoder writes."""
+    return bool(read_json(original.folder / CONFIG).get("is_encoder_decoder"))
 
 
 def _load_sentences(
@@ -143,7 +151,7 @@ def to_onnx(loaded: Loaded, task: Task, path: Path) -> None:
                 input_names=names,
                 output_names=[output],
                 dynamic_axes=dict.fromkeys([*names, output], axes),
-                opset_version=_OPSET,
+                opset_version=OPSET,
                 dynamo=False,
             )
         except MemoryError:

@@ -16,11 +16,12 @@ from contracts.manifest import Parity
 from contracts.tasks import ATTENTION_MASK, INPUT_IDS, Task
 from registry.convert.errors import VersionError
 from registry.convert.forms import FORMS
-from registry.convert.graph.decoder import PAST, POSITIONS
+from registry.convert.graph.decoder import PAST, POSITIONS, SOURCE_MASK
 from registry.convert.parity.engine import Engine
 from registry.convert.parity.verify import broken_limit
 
 Floats = NDArray[np.float32]
+Feed = dict[str, NDArray[Any]]
 
 PROMPTS = 64
 MOST_TOKENS = 16  # written after each
@@ -31,34 +32,54 @@ _BESIDE = 4  # prompts that are read together
 class Decoder:
     """A decoder's graph, loaded."""
 
-    def __init__(self, model: onnx.ModelProto, *, threads: int) -> None:
-        """Loads a graph; raises ``VersionError``."""
+    def __init__(
+        self,
+        model: onnx.ModelProto,
+        *,
+        threads: int,
+        encoder: onnx.ModelProto | None = None,
+        start: int = 0,
+    ) -> None:
+        """Loads a graph, or two with the token that comes first; raises ``VersionError``."""
         self._engine = Engine(model, threads=threads)
+        self._encoder = None if encoder is None else Engine(encoder, threads=threads)
+        self._sources = [] if encoder is None else [each.name for each in encoder.graph.output]
+        self._start = start
         shapes = {
             each.name: [size.dim_value for size in each.type.tensor_type.shape.dim]
             for each in model.graph.input
         }
         self._past = {name: shape for name, shape in shapes.items() if name.startswith(PAST)}
+        self._has_positions = POSITIONS in shapes
 
     def writes(
         self, prompt: Sequence[int], stops: Sequence[int], *, most: int
     ) -> tuple[list[int], Floats]:
         """Tokens after a prompt, at most so many, and the logits of the first, ``[vocabulary]``."""
-        logits, past = self._read(np.array([prompt]), np.ones((1, len(prompt))), self._empty(1))
+        begins, source = self._begins([prompt])
+        (read,) = begins
+        logits, past = self._read(np.array(begins), np.ones((1, len(read))), self._empty(1), source)
         first = logits[0]
         tokens = [int(first.argmax())]
         while len(tokens) < most and tokens[-1] not in stops:
-            mask = np.ones((1, len(prompt) + len(tokens)))
-            logits, past = self._read(np.array([tokens[-1:]]), mask, past)
+            mask = np.ones((1, len(read) + len(tokens)))
+            logits, past = self._read(np.array([tokens[-1:]]), mask, past, source)
             tokens.append(int(logits[0].argmax()))
         return tokens, first
 
     def together(self, prompts: Sequence[Sequence[int]]) -> Floats:
         """The logits after each of some prompts that are read as rows of one batch."""
-        width = max(map(len, prompts))
-        ids = np.array([[0] * (width - len(each)) + list(each) for each in prompts])
-        mask = np.array([[0] * (width - len(each)) + [1] * len(each) for each in prompts])
-        return self._read(ids, mask, self._empty(len(prompts)))[0]
+        begins, source = self._begins(prompts)
+        return self._read(*_at_right(begins), self._empty(len(prompts)), source)[0]
+
+    def _begins(self, prompts: Sequence[Sequence[int]]) -> tuple[list[list[int]], Feed]:
+        """What the decoder reads first of each prompt, and what its encoder has read of all."""
+        if self._encoder is None:
+            return [list(each) for each in prompts], {}
+        ids, mask = _at_right(prompts)
+        made = self._encoder.run({INPUT_IDS: ids, ATTENTION_MASK: mask})
+        feed = dict(zip(self._sources, made, strict=True))
+        return [[self._start]] * len(prompts), {SOURCE_MASK: mask, **feed}
 
     def _empty(self, rows: int) -> list[Floats]:
         return [
@@ -67,12 +88,17 @@ class Decoder:
         ]
 
     def _read(
-        self, ids: NDArray[np.integer], mask: NDArray[np.generic], past: Sequence[Floats]
+        self,
+        ids: NDArray[np.integer],
+        mask: NDArray[np.generic],
+        past: Sequence[Floats],
+        source: Feed,
     ) -> tuple[Floats, list[Floats]]:
         seen = mask.astype(np.int64)
-        positions = np.maximum(seen.cumsum(axis=1) - 1, 0)[:, -ids.shape[1] :]
         feed: dict[str, NDArray[Any]] = dict(zip(self._past, past, strict=True))
-        feed |= {INPUT_IDS: ids.astype(np.int64), ATTENTION_MASK: seen, POSITIONS: positions}
+        feed |= {INPUT_IDS: ids.astype(np.int64), ATTENTION_MASK: seen, **source}
+        if self._has_positions:
+            feed[POSITIONS] = np.maximum(seen.cumsum(axis=1) - 1, 0)[:, -ids.shape[1] :]
         logits, *after = self._engine.run(feed)
         return logits, after
 
@@ -118,6 +144,14 @@ def proved(
     if reason := broken_limit(parity):
         raise VersionError(f"fp32 does not write as the original ({reference}): {reason}")
     return parity
+
+
+def _at_right(rows: Sequence[Sequence[int]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Rows of several lengths at the right end of one array, and what of it is theirs."""
+    width = max(map(len, rows))
+    ids = np.array([[0] * (width - len(each)) + list(each) for each in rows], np.int64)
+    mask = np.array([[0] * (width - len(each)) + [1] * len(each) for each in rows], np.int64)
+    return ids, mask
 
 
 def shares(logits: Floats) -> NDArray[np.float64]:

@@ -195,6 +195,18 @@ async def test_prompt_and_text_have_to_fit_the_model() -> None:
         assert await read(await begin(here, 30, most=2)) == " w0 w1"
 
 
+async def test_after_an_encoder_prompt_and_text_have_to_fit_each() -> None:
+    model = writer_of("3", start_id=0)
+    async with world(None, endpoint_of(model.ref), model) as here:
+        with pytest.raises(InvalidInputError, match=r"^max_tokens: 33 are more than the 32"):
+            await begin(here, 30, most=33)
+        with pytest.raises(InvalidInputError, match=r"^prompt: .* 32 tokens .* of a prompt"):
+            await begin(here, 40, most=3)
+        text = await begin(here, 30, most=32)
+        assert await read(text)
+        assert text.generated == 32
+
+
 async def test_tokens_to_be_written_count_before_they_are() -> None:
     limits = Limits(maxTokensInFlight=12, timeoutSeconds=60)  # type: ignore[call-arg]
     async with world(None, endpoint_of(ONE.ref, limits=limits)) as here:

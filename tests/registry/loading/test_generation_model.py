@@ -4,23 +4,41 @@ import importlib.util
 import sys
 from collections.abc import Iterator
 from types import ModuleType
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tiny_models import VOCABULARY, decoder
+from tiny_models import VOCABULARY, decoder, encoder_decoder
 
 from registry.convert.parity.continuations import Decoder
 from registry.loading.placement import python_model
 
 GRAPH = decoder()
 ALONE = Decoder(GRAPH, threads=1)
-SESSION = onnxruntime.InferenceSession(
-    GRAPH.SerializeToString(), providers=["CPUExecutionProvider"]
-)
+START = 3  # with which the encoder-decoder begins
+READING, WRITING = encoder_decoder()
+AFTER_ENCODER = Decoder(WRITING, threads=1, encoder=READING, start=START)
+
+
+def session(graph: onnx.ModelProto) -> onnxruntime.InferenceSession:
+    return onnxruntime.InferenceSession(
+        graph.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+
+
+SESSION, READER, WRITER = session(GRAPH), session(READING), session(WRITING)
+Kind = Literal["decoder", "encoder-decoder"]
+KINDS: tuple[Kind, ...] = ("decoder", "encoder-decoder")
+
+
+def sequences_of(model: Any, kind: Kind) -> Any:
+    if kind == "decoder":
+        return model.Sequences(SESSION)
+    return model.Sequences(WRITER, model.Encoder(READER, START))
 
 
 def script(name: str, module: str) -> ModuleType:
@@ -63,19 +81,22 @@ PROMPT = st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=12)
 PLAN = st.tuples(st.integers(0, 6), PROMPT, st.integers(1, 8), st.none() | st.integers(0, 99))
 
 
+@pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=60)
 @given(plan=st.lists(PLAN, min_size=1, max_size=6))
 def test_a_text_is_the_same_whatever_is_written_beside_it(
-    model: Any, plan: list[tuple[int, list[int], int, int | None]]
+    model: Any, kind: Kind, plan: list[tuple[int, list[int], int, int | None]]
 ) -> None:
-    together = run(model, plan)
+    together = run(model, kind, plan)
     for one, text in zip(plan, together, strict=True):
-        assert text == run(model, [one])[0]
+        assert text == run(model, kind, [one])[0]
 
 
-def run(model: Any, plan: list[tuple[int, list[int], int, int | None]]) -> list[list[int]]:
+def run(
+    model: Any, kind: Kind, plan: list[tuple[int, list[int], int, int | None]]
+) -> list[list[int]]:
     """The tokens of each text, where each comes and goes as the plan has it."""
-    sequences = model.Sequences(SESSION)
+    sequences = sequences_of(model, kind)
     all_asked = [asked(model, prompt, most, seed) for _, prompt, most, seed in plan]
     texts: list[list[int]] = [[] for _ in plan]
     step = 0
@@ -94,13 +115,21 @@ def run(model: Any, plan: list[tuple[int, list[int], int, int | None]]) -> list[
     return texts
 
 
+@pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=30)
 @given(prompt=PROMPT, most=st.integers(1, 12))
 def test_without_temperature_the_likeliest_tokens_are_written(
-    model: Any, prompt: list[int], most: int
+    model: Any, kind: Kind, prompt: list[int], most: int
 ) -> None:
-    text, _ = ALONE.writes(prompt, (), most=most)
-    assert run(model, [(0, prompt, most, None)]) == [text]
+    text, _ = (ALONE if kind == "decoder" else AFTER_ENCODER).writes(prompt, (), most=most)
+    assert run(model, kind, [(0, prompt, most, None)]) == [text]
+
+
+def test_what_the_encoder_read_is_looked_at() -> None:
+    prompts = [[1, 2, 3], [4], [5, 6, 7, 8]]
+    alone = np.stack([AFTER_ENCODER.writes(each, (), most=1)[1] for each in prompts])
+    assert np.allclose(AFTER_ENCODER.together(prompts), alone, atol=1e-5)
+    assert np.abs(alone[0] - alone[1]).max() > 0.01
 
 
 @given(
@@ -127,12 +156,17 @@ def test_tokens_come_as_often_as_they_are_likely(model: Any) -> None:
     assert np.abs(found / 4000 - [0.5, 0.3, 0.2]).max() < 0.03
 
 
-def test_what_no_row_needs_any_more_leaves_the_cache(model: Any) -> None:
-    sequences = model.Sequences(SESSION)
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_no_row_needs_any_more_leaves_the_cache(model: Any, kind: Kind) -> None:
+    sequences = sequences_of(model, kind)
     long, short = asked(model, [1] * 40, 8), asked(model, [2, 3], 8)
     sequences.join(long)
     sequences.join(short)
     sequences.step()
     sequences.leave([long])
-    (keys, _) = sequences._cache
-    assert keys.shape[:3] == (1, 1, 3)
+    (keys, _) = sequences.past.tensors
+    read = sequences.source.tensors
+    if kind == "decoder":
+        assert (keys.shape[:3], read) == ((1, 1, 3), [])
+    else:
+        assert (keys.shape[:3], read[0].shape[:3]) == ((1, 1, 2), (1, 1, 2))
