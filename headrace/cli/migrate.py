@@ -17,7 +17,7 @@ Model = Annotated[
 AsTask = Annotated[str, typer.Option("--task", help="The endpoint's task, such as text-ranking.")]
 
 
-@app.declare()
+@app.declare(names=True)
 def kserve(file: File, name: Name = "", model: Model = "", task: AsTask = "") -> None:
     """Writes a ModelEndpoint for each InferenceService; what is left out goes to standard error."""
     from headrace.commands import migrate as command
@@ -25,7 +25,7 @@ def kserve(file: File, name: Name = "", model: Model = "", task: AsTask = "") ->
     command.kserve(file, name=name, model=model, task=task)
 
 
-@app.declare()
+@app.declare(names=True)
 def seldon(file: File, name: Name = "", model: Model = "", task: AsTask = "") -> None:
     """Writes one for each SeldonDeployment, and each Model of Core 2 with its Experiment."""
     from headrace.commands import migrate as command
@@ -33,7 +33,7 @@ def seldon(file: File, name: Name = "", model: Model = "", task: AsTask = "") ->
     command.seldon(file, name=name, model=model, task=task)
 
 
-@app.declare()
+@app.declare(names=True)
 def tei(
     words: Annotated[
         list[str] | None,

@@ -5,9 +5,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from contracts.tasks import Task
+from headrace import invocation
 from headrace.commands.endpoints import source_of, text_of
+from headrace.commands.output import print_json, resource
 from headrace.endpoints import document
 from headrace.errors import RefusedError
+from headrace.invocation import Form
 from headrace.migration import kserve as from_kserve
 from headrace.migration import seldon as from_seldon
 from headrace.migration import tei as from_tei
@@ -48,9 +51,24 @@ def _options(name: str, model: str, task: str) -> Options:
 
 
 def _show(found: Sequence[Translation]) -> None:
-    sys.stdout.write(
-        "---\n".join(document.as_yaml(document.as_written(each.endpoint)) for each in found)
-    )
+    documents = [document.as_written(each.endpoint) for each in found]
+    if invocation.current().form in {Form.JSON, Form.NAME}:
+        told = zip(documents, found, strict=True)
+        print_json(
+            [
+                {
+                    "endpoint": written,
+                    "source": each.source,
+                    "register": each.register,
+                    "changed": each.changed,
+                    "left_out": [{"where": where, "why": why} for where, why in each.left_out],
+                }
+                for written, each in told
+            ],
+            [resource(each.endpoint.name) for each in found],
+        )
+        return
+    sys.stdout.write("---\n".join(map(document.as_yaml, documents)))
     for each in found:
         sys.stderr.writelines(f"{line}\n" for line in lines(each))
 

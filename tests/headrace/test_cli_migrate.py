@@ -1,5 +1,6 @@
 """What ``headrace migrate`` prints, as a user runs it."""
 
+import json
 from pathlib import Path
 
 from typer.testing import CliRunner
@@ -29,6 +30,19 @@ def test_the_document_goes_to_standard_output_and_the_rest_beside_it(tmp_path: P
     assert (endpoint.name, endpoint.spec.model) == ("tone", "tones")
     assert "Register s3://m/tone in MLflow as a version of tones." in done.stderr
     assert "  spec.predictor.minReplicas: pods are shared" in done.stderr
+
+
+def test_scripts_get_what_was_left_out_with_the_document(tmp_path: Path) -> None:
+    file = tmp_path / "isvc.yaml"
+    file.write_text(SERVICE)
+    done = CliRunner().invoke(app, ["migrate", "kserve", "-f", str(file), "-o", "json"])
+    (told,) = json.loads(done.stdout)
+    assert told["endpoint"]["metadata"] == {"name": "tone"}
+    assert told["register"] == "s3://m/tone"
+    assert [each["where"] for each in told["left_out"]] == ["spec.predictor.minReplicas"]
+    assert done.stderr == ""
+    named = CliRunner().invoke(app, ["migrate", "kserve", "-f", str(file), "-o", "name"])
+    assert named.stdout == "modelendpoint.headrace.dev/tone\n"
 
 
 def test_a_manifest_comes_through_a_pipe() -> None:
