@@ -234,7 +234,7 @@ DRIFT_LOCKS := 'evidently:evidently+pandas<3' alibi-detect:alibi-detect 'nannyml
 # Libraries by which people ask the gateway, for tests/clients.
 CLIENTS := langchain-openai llama-index-embeddings-openai-like llama-index-embeddings-text-embeddings-inference \
   llama-index-postprocessor-jinaai-rerank llama-index-postprocessor-tei-rerank haystack-ai cohere \
-  grpcio-health-checking grpcio-reflection
+  grpcio-health-checking grpcio-reflection grpcio-tools
 
 # uv keeps the versions that a file already holds, so that nothing changes by itself. What two locks
 # share has one version: one interpreter holds them both.
