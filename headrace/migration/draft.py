@@ -28,6 +28,7 @@ _TASKS = {
     "sentence_similarity": "text-embedding",
     "text_ranking": "text-ranking",
     "text_generation": "text-generation",
+    "text2text_generation": "text-generation",
 }
 _PRECISIONS = {
     "float32": "fp32", "float": "fp32", "fp32": "fp32",

@@ -179,6 +179,19 @@ def predictor(**fields: Any) -> str:
 
 
 @pytest.mark.parametrize(
+    ("word", "task"),
+    [
+        ("token_classification", Task.TOKEN_CLASSIFICATION),
+        ("text_embedding", Task.TEXT_EMBEDDING),
+        ("text2text_generation", Task.TEXT_GENERATION),
+    ],
+)
+def test_a_task_is_known_by_kserves_word_for_it(word: str, task: Task) -> None:
+    model = {"modelFormat": {"name": "huggingface"}, "args": [f"--task={word}"]}
+    assert one(predictor(model=model)).endpoint.spec.task is task
+
+
+@pytest.mark.parametrize(
     ("text", "says"),
     [
         (predictor(tensorflow={"storageUri": "gs://f"}), "tensorflow"),
