@@ -113,9 +113,9 @@ class _Finished:
         if self.awaited == 0:
             self.all_answered.set()
 
-    def render(self) -> bytes:
+    def render(self, *, openmetrics: bool = False) -> bytes:
         """See ``RequestMetrics``."""
-        return self._metrics.render()
+        return self._metrics.render(openmetrics=openmetrics)
 
 
 class _CountingEngine:
