@@ -8,11 +8,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from pydantic import ValidationError
-from rich.text import Text
 
 from gateway.admission import key_file
 from gateway.admission.key_file import Grant, KeyFileError, KeyRecord
-from headrace.commands.output import console, print_json, print_line, printable, table_of
+from headrace.commands.layout import Row, rows, sentences
+from headrace.commands.output import console, print_json, print_line, printable
 from headrace.errors import RequestFailedError
 
 
@@ -77,33 +77,32 @@ def show(file: Path, *, as_json: bool = False) -> None:
         names = dict.fromkeys(record.name for record in records)
         print_json([record.model_dump(mode="json", by_alias=True) for record in records], names)
     else:
-        table = table_of("NAME", "ENDPOINTS", "REQUESTS/S", "VERSIONS", "CREATED", "EXPIRES")
-        for record in records:
-            table.add_row(*map(Text, _row(record)))
-        console.print(table)
+        headings = ("name", "requests/s", "versions", "created", "expires")
+        console.print(rows(headings, [_row(record) for record in records]))
     if errors:
         raise RequestFailedError(
             f"{file} has broken lines, which are ignored: {'; '.join(errors)}."
         )
 
 
-def _row(record: KeyRecord) -> tuple[str, ...]:
+def _row(record: KeyRecord) -> Row:
     limit = record.requests_per_second
     expires = _moment(record.expires)
     if record.expires is not None and record.expires <= _now():
         expires += " (over)"
-    return (
+    cells = (
         printable(record.name),
-        printable(", ".join(record.endpoints)),
         "-" if limit is None else f"{limit:g}",
         "any" if record.force_version else "-",
         _moment(record.created),
         expires,
     )
+    opens = "all endpoints" if record.endpoints == ("*",) else ", ".join(record.endpoints)
+    return Row(cells, sentences(f"opens {printable(opens)}"))
 
 
 def _moment(moment: datetime | None) -> str:
-    return "-" if moment is None else moment.isoformat()
+    return "-" if moment is None else moment.astimezone(UTC).strftime("%Y-%m-%d %H:%MZ")
 
 
 def _now() -> datetime:

@@ -2,12 +2,11 @@
 
 from functools import partial
 
-from rich.markup import escape
-
 from contracts.rollout import StatisticSpec
 from headrace.commands import home as homes
 from headrace.commands.home import Where
-from headrace.commands.output import console, print_json, table_of
+from headrace.commands.layout import Row, rows, sentences
+from headrace.commands.output import console, print_json
 from headrace.endpoints import edits, statistics
 
 
@@ -20,11 +19,12 @@ def show(where: Where, name: str, *, as_json: bool) -> None:
     if not found:
         console.print(f"{name} declares no statistics: headrace stats add {name} ...")
         return
-    table = table_of("statistic", "kind", "edges or values")
-    for one in found:
-        words = [*(f"{edge:g}" for edge in one.edges), *one.values]
-        table.add_row(one.name, one.kind.value, escape(", ".join(words)) or "-")
-    console.print(table)
+    console.print(rows(("statistic", "kind"), [_row(one) for one in found]))
+
+
+def _row(one: StatisticSpec) -> Row:
+    words = [*(f"{edge:g}" for edge in one.edges), *one.values]
+    return Row((one.name, one.kind.value), sentences(", ".join(words)))
 
 
 def add(

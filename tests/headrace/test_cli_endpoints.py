@@ -539,3 +539,36 @@ def test_a_statistic_that_a_check_rests_on_stays(root: Path, store: FileEndpoint
     assert result.exit_code == 1
     assert "A check of the rollout rests on rare" in result.stderr
     assert stored(store).spec.statistics
+
+
+# Tables
+
+
+def test_tables_fit_eighty_columns_whatever_they_show(
+    root: Path, store: FileEndpointStore, tone: ModelEndpoint, tmp_path: Path
+) -> None:
+    reason = "the label positive was given to 191 of 192 texts and that is far too often " * 3
+    candidate = Candidate(version="4", phase=Phase.REJECTED, reason=reason)
+    long = "n" * 60
+    for name in ("mood", long):
+        spec = EndpointSpec(model=f"model-of-{name}")
+        status = SERVING.model_copy(update={"candidate": candidate})
+        store.put(ModelEndpoint(metadata=Metadata(name=name), spec=spec, status=status))
+    edges = ",".join(map(str, range(100)))
+    added = ("stats", "add", "mood", "length", "--kind", "histogram", "--edges", edges)
+    assert run(root, *added).exit_code == 0
+    keys = ("--file", str(tmp_path / "keys.jsonl"))
+    grants = ("--endpoint", "mood", "--endpoint", long, "--requests-per-second", "2.5")
+    runner = CliRunner()
+    assert runner.invoke(app, ["keys", "create", "search-team", *keys, *grants]).exit_code == 0
+    home = ("--home", str(root))
+    for words in (
+        ("get", *home), ("get", "-o", "wide", *home), ("status", *home),
+        ("status", "-o", "wide", *home), ("stats", "list", "mood", *home),
+        ("rollout", "status", "mood", *home), ("rollout", "history", "mood", *home),
+        ("keys", "list", *keys),
+    ):  # fmt: skip
+        shown = runner.invoke(app, words, env={"HEADRACE_NAMESPACE": ""})
+        assert shown.exit_code == 0
+        assert max(map(len, shown.output.splitlines())) <= 80, shown.output
+    assert long in runner.invoke(app, ["keys", "list", *keys]).output
