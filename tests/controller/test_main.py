@@ -1,0 +1,62 @@
+"""The controller's own process, with real conversions: from a registered version to its package."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from fake_mlflow import FakeMlflow, serve
+from registry_fakes import endpoint
+from tiny_models import write_onnx_version
+from waiting import until
+
+from contracts.endpoint import EndpointSpec
+from registry.packages.store import PackageStore
+from registry.stores.endpoints import FileEndpointStore
+from service.key_files import read_keys
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(1200)]
+
+
+def test_a_version_gets_through_a_folder_of_its_own_into_the_store_and_the_signed_index(
+    tmp_path: Path,
+) -> None:
+    store, work = tmp_path / "store", tmp_path / "work"
+    (tmp_path / "reports").mkdir()
+    endpoints = FileEndpointStore(tmp_path / "endpoints")
+    endpoints.put(endpoint(spec=EndpointSpec(model="tiny")))
+    write_onnx_version(tmp_path / "artifacts" / "version")
+    with serve(FakeMlflow(tmp_path / "artifacts")) as fake, (tmp_path / "log").open("wb") as log:
+        fake.register("tiny", "mlflow-artifacts:/version", run_id="r1")
+        fake.log_run("r1", "mlflow-artifacts:/run")
+        flags = {
+            "endpoints": tmp_path / "endpoints",
+            "reports": tmp_path / "reports",
+            "store-url": store.as_uri(),
+            "work-dir": work,
+            "mlflow-uri": fake.uri,
+            "kafka-bootstrap": "127.0.0.1:9",
+        }
+        process = subprocess.Popen(
+            [
+                *(sys.executable, "-P", "-m", "controller.main"),
+                *(f"--{name}={value}" for name, value in flags.items()),
+            ],
+            stderr=log,
+            stdout=log,
+        )
+        try:
+            (ref,) = until(
+                f"a package is to be loaded: {tmp_path / 'log'}",
+                900,
+                lambda: endpoints.list()[0].status.packages,
+                every_seconds=0.5,
+            )
+        finally:
+            process.terminate()
+            process.wait(60)
+    assert PackageStore(store.as_uri()).packages() == [ref.package]
+    assert not list((store / "staging").iterdir())
+    assert sorted(file.suffix for file in (store / "index").iterdir()) == [".json", ".mac"]
+    assert len(read_keys(work / "index-keys")) == 1
+    assert [each.name for each in work.iterdir()] == ["index-keys"]
