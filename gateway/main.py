@@ -68,6 +68,7 @@ from service import flags, logs
 from service.cluster.errors import AccessError
 from service.kafka import KafkaLoginError
 from service.key_files import KeyFileError, read_keys
+from service.mutual_tls import MutualTls
 
 log = logging.getLogger("gateway")
 
@@ -205,7 +206,8 @@ class Gateway:
     def _connect(self, address: str) -> Engine:
         settings = self._settings
         if settings.engine == "triton":
-            return TritonEngine(address)
+            tls = MutualTls.of(settings.triton_tls_folder, settings.triton_tls_name)
+            return TritonEngine(address, tls)
         if settings.engine == "echo":
             return EchoEngine(settings.echo_width)
         cost = SimulatedCost(settings.simulated_batch_seconds, settings.simulated_token_seconds)

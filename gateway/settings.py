@@ -58,6 +58,12 @@ class Settings:
     tls_key_file: str = option("", "The certificate's key, PEM.")
 
     # The engine.
+    triton_tls_folder: str = option(
+        "",
+        "Folder with ca.crt, tls.crt and tls.key, for TLS to Triton with a certificate on both "
+        "sides; empty: no TLS.",
+    )
+    triton_tls_name: str = option("triton", "The name in the certificates of Tritons.")
     triton_grpc: tuple[str, ...] = option(
         (), "host:port of Tritons beside those that loaders report, comma-separated."
     )

@@ -28,6 +28,7 @@ from registry.settings import LoaderSettings
 from registry.stores import opening
 from service import flags, logs, pages
 from service.cluster.errors import AccessError
+from service.mutual_tls import MutualTls
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +55,7 @@ async def _run(settings: LoaderSettings, environment: Mapping[str, str]) -> None
         call_seconds=settings.call_timeout_seconds,
         load_seconds=settings.load_timeout_seconds,
         key_file=None if not settings.triton_key_file else Path(settings.triton_key_file),
+        tls=MutualTls.of(settings.triton_tls_folder, settings.triton_tls_name),
     )
     packages = LocalPackages(PackageStore(settings.store_url), settings.state_dir / "packages")
     try:

@@ -28,6 +28,12 @@ class LoaderSettings:
     triton_key_file: str = option(
         "", "File with the key that Triton asks for before it loads a model; empty: it asks none."
     )
+    triton_tls_folder: str = option(
+        "",
+        "Folder with ca.crt, tls.crt and tls.key, for TLS to Triton with a certificate on both "
+        "sides; empty: no TLS.",
+    )
+    triton_tls_name: str = option("triton", "The name in the certificates of Tritons.")
     advertise_grpc: str = option("", "Address at which gateways reach it; empty: the same.")
     model_repository: str = option(
         "", "Model repository folder that Triton reads too; empty: upload the files to it."

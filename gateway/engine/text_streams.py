@@ -28,6 +28,8 @@ from gateway.engine.protocol import (
     Generated,
     Prompt,
 )
+from service import mutual_tls
+from service.mutual_tls import MutualTls
 
 _OPTIONS = (
     ("grpc.max_send_message_length", -1),
@@ -54,18 +56,20 @@ class TextStreams:
     Args:
         address: ``host:port`` of its gRPC service.
         error_of: the error for a status, its details and the address.
+        tls: None: the connection is plain.
     """
 
-    def __init__(self, address: str, error_of: ErrorOf) -> None:
+    def __init__(self, address: str, error_of: ErrorOf, tls: MutualTls | None = None) -> None:
         self._address = address
         self._error_of = error_of
+        self._tls = tls
         self._channel: grpc.aio.Channel | None = None
         self._stub: Any = None
 
     def open(self, prompt: Prompt, timeout_seconds: float) -> "TritonStream":
         """Sends a prompt."""
         if self._channel is None:
-            self._channel = grpc.aio.insecure_channel(self._address, options=_OPTIONS)
+            self._channel = mutual_tls.channel(self._address, _OPTIONS, self._tls)
             self._stub = service_pb2_grpc.GRPCInferenceServiceStub(self._channel)
         requests = iter((prompt_request(prompt),))
         call = self._stub.ModelStreamInfer(requests, timeout=timeout_seconds)

@@ -27,6 +27,7 @@ from gateway.engine.protocol import (
 )
 from gateway.engine.text_streams import TextStreams, TritonStream
 from gateway.engine.unary import CallError, UnaryClient
+from service.mutual_tls import MutualTls
 
 _INFER = "/inference.GRPCInferenceService/ModelInfer"
 _READY = "/inference.GRPCInferenceService/ModelReady"
@@ -52,12 +53,12 @@ _NOT_HELD = ("unknown model", "is not found", "is not ready", "no available vers
 
 
 class TritonEngine:
-    """One Triton, by ``host:port`` of its gRPC service."""
+    """One Triton, by ``host:port`` of its gRPC service, over TLS if told."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, tls: MutualTls | None = None) -> None:
         self._address = address
-        self._client = UnaryClient(address)
-        self._streams = TextStreams(address, engine_error)
+        self._client = UnaryClient(address, tls)
+        self._streams = TextStreams(address, engine_error, tls)
 
     async def infer(self, work: Work, timeout_seconds: float) -> NDArray[np.float32]:
         """The result of one batch; see ``Engine`` in ``gateway/engine/protocol.py``."""

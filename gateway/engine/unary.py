@@ -28,6 +28,7 @@ from gateway.engine.http2 import (
     header,
     request_head,
 )
+from service.mutual_tls import MutualTls
 
 _CONNECT_SECONDS = 2.0
 _TICK_SECONDS = 5.0
@@ -63,13 +64,14 @@ class CallError(Exception):
 
 
 class UnaryClient:
-    """Calls to ``host:port``; an IPv6 address stands in brackets."""
+    """Calls to ``host:port``, over TLS if told; an IPv6 address stands in brackets."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, tls: MutualTls | None = None) -> None:
         host, _, port = address.rpartition(":")
         # An address without a port is one where nobody listens.
         self._host, self._port = host.strip("[]"), int(port) if port.isdigit() else 0
         self._authority = address.encode()
+        self._tls = tls
         self._heads: dict[str, bytes] = {}
         self._link: _Link | None = None
         self._connecting: asyncio.Task[_Link] | None = None
@@ -144,7 +146,11 @@ class UnaryClient:
         link: _Link | None = None
         try:
             async with asyncio.timeout(_CONNECT_SECONDS):
-                _, link = await loop.create_connection(_Link, self._host, self._port)
+                secured = None if self._tls is None else await asyncio.to_thread(self._tls.context)
+                name = None if self._tls is None else self._tls.name
+                _, link = await loop.create_connection(
+                    _Link, self._host, self._port, ssl=secured, server_hostname=name
+                )
                 await link.settled
         except TimeoutError:
             if link is not None:

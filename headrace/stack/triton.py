@@ -21,6 +21,7 @@ from contracts.loading import CONTROL_KEY
 from headrace.errors import MachineError
 from headrace.stack import install
 from headrace.stack.own_process import START_SECONDS, OwnProcess, answers
+from service import mutual_tls
 
 GLIBC = (2, 35)
 STOP_SECONDS = 10.0
@@ -62,6 +63,7 @@ class TritonServer:
     host: str = "127.0.0.1"
     exit_timeout_seconds: int = 3
     control_key: str = field(default="", repr=False)  # whoever loads models has to know it
+    tls_folder: Path | None = None  # see ``service/mutual_tls.py``
 
     @property
     def grpc(self) -> str:
@@ -180,6 +182,7 @@ def command(files: TritonFiles, server: TritonServer) -> list[str]:
         "--http-thread-count=2",
         f"--backend-config=python,shm-region-prefix-name={prefix}",
         *restriction(server.control_key),
+        *(() if server.tls_folder is None else mutual_tls.server_flags(server.tls_folder)),
     ]
 
 

@@ -25,6 +25,8 @@ from registry.errors import (
     TritonUnavailableError,
 )
 from registry.packages.triton_config import THREADS
+from service import mutual_tls
+from service.mutual_tls import MutualTls
 
 _AWAY = {
     grpc.StatusCode.UNAVAILABLE,
@@ -103,6 +105,7 @@ class GrpcTriton:
         load_seconds: deadline of a load, of an unload, and of one warm-up batch.
         key_file: file with the key that Triton asks for before it loads a model; it is read at each
             load, because a Triton that restarts may have another.
+        tls: None: the connection is plain.
     """
 
     def __init__(
@@ -112,8 +115,9 @@ class GrpcTriton:
         call_seconds: float,
         load_seconds: float,
         key_file: Path | None = None,
+        tls: MutualTls | None = None,
     ) -> None:
-        self._channel = grpc.aio.insecure_channel(target, options=_OPTIONS)
+        self._channel = mutual_tls.channel(target, _OPTIONS, tls)
         self._stub = service_pb2_grpc.GRPCInferenceServiceStub(self._channel)
         self._target = target
         self._call_seconds = call_seconds

@@ -18,6 +18,7 @@ from headrace.stack import kafka, mlflow, triton
 from headrace.stack.kafka import KafkaNode
 from headrace.stack.mlflow import MlflowServer
 from headrace.stack.triton import TritonFiles, TritonServer
+from service.mutual_tls import server_flags
 
 ROOT = Path(__file__).parent.parent.parent
 DOCKER = ROOT / "docker"
@@ -199,6 +200,32 @@ def test_triton_makes_a_new_key_at_each_start_that_restricts_what_the_local_one_
         assert words[-1] == "--mine"
     assert len(keys) == 2
     assert {len(bytes.fromhex(key)) for key in keys} == {32}
+
+
+def test_triton_starts_with_the_tls_of_the_local_one_where_it_is_given_a_folder(
+    tmp_path: Path,
+) -> None:
+    program = tmp_path / "tritonserver"
+    program.write_text('#!/bin/sh\nfor word in "$@"; do echo "$word"; done\n')
+    program.chmod(0o755)
+    start = tmp_path / "start"
+    script = (DOCKER / "triton" / "start").read_text()
+    start.write_text(script.replace("/opt/tritonserver/bin/tritonserver", str(program)))
+    environment = {
+        "PATH": os.environ["PATH"],
+        "TRITON_MODELS": str(tmp_path / "models"),
+        "TRITON_TLS_FOLDER": "/certificates",
+    }
+    told = subprocess.run(
+        ["/bin/sh", start], env=environment, capture_output=True, text=True, check=True
+    )
+
+    def comparable(words: list[str]) -> set[str]:
+        return {re.sub("=[0-9a-f]{64}$", "=KEY", word) for word in words}
+
+    local = comparable(server_flags(Path("/certificates")))
+    assert local <= comparable(told.stdout.splitlines())
+    assert "--http-restricted-api=inference:headrace-key=KEY" in local
 
 
 def test_kafka_runs_on_the_settings_of_the_local_stack() -> None:

@@ -8,9 +8,11 @@ import shutil
 import signal
 import time
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
+import certificates
 import grpc
 import httpx
 import numpy as np
@@ -32,7 +34,14 @@ from contracts.manifest import MODEL_ONNX, Lineage, Manifest, TokenizerSpec
 from contracts.model import ModelRef
 from contracts.tasks import Task
 from contracts.tensors import Datatype, TensorSpec
-from gateway.engine.protocol import EngineError, EngineModelError, Prompt, TokenStream, Work
+from gateway.engine.protocol import (
+    EngineError,
+    EngineModelError,
+    EngineUnavailableError,
+    Prompt,
+    TokenStream,
+    Work,
+)
 from gateway.engine.triton import TritonEngine
 from headrace.stack.triton import TritonFiles, TritonProcess, TritonServer, control_key
 from registry.convert import package
@@ -55,6 +64,7 @@ from registry.packages.cache import LocalPackages
 from registry.packages.store import PackageStore
 from registry.stores.endpoints import FileEndpointStore
 from registry.stores.reports import FileReports
+from service.mutual_tls import MutualTls
 
 pytestmark = pytest.mark.real
 
@@ -588,3 +598,57 @@ async def test_the_simulated_accelerator_answers_zeros_after_its_time(
     finally:
         await client.close()
         await engine.close()
+
+
+# TLS on both sides
+
+
+async def test_two_tritons_answer_those_alone_who_show_a_certificate_of_their_authority(
+    triton_files: TritonFiles, tmp_path: Path
+) -> None:
+    ours, others = tmp_path / "ours", tmp_path / "others"
+    for folder in (ours, others):
+        folder.mkdir()
+        certificate, _ = certificates.write(folder, folder.name)
+        (folder / "ca.crt").write_bytes(certificate.read_bytes())
+    publish(PackageStore((tmp_path / "store").as_uri()), tmp_path / "source", "1")
+    overrides = UploadedFiles().place("m", tmp_path / "source", "python", Split(1, 1))
+    ids = np.ones((2, 4), np.int64)
+    tensors = {"input_ids": ids, "attention_mask": ids}
+    work = Work("m", "logits", tensors)
+    tls, stranger = MutualTls(ours, "localhost"), MutualTls(others, "localhost")
+    processes = []
+    try:
+        for number in range(2):
+            http, grpc_port, metrics = own_ports(3)
+            repository = tmp_path / f"repository-{number}"
+            server = TritonServer(repository, http, grpc_port, metrics, tls_folder=ours)
+            processes.append(TritonProcess(triton_files, server, tmp_path / f"log-{number}"))
+            processes[-1].start()
+            address = processes[-1].grpc
+            async with AsyncExitStack() as open_ones:
+                loader = GrpcTriton(address, call_seconds=5.0, load_seconds=LOAD_SECONDS, tls=tls)
+                open_ones.push_async_callback(loader.close)
+                engine = TritonEngine(address, tls)
+                open_ones.push_async_callback(engine.close)
+                await reached(loader)
+                await loader.load("m", overrides)
+                assert (await loader.infer("m", tensors))[0] == 2
+                answer = await engine.infer(work, CALL_SECONDS)
+                assert answer.shape == (2, 2)
+                assert await engine.ready("m", CALL_SECONDS)
+                async with httpx.AsyncClient() as client:
+                    past = await client.post(f"http://127.0.0.1:{http}/v2/models/m/infer", json={})
+                assert past.status_code == 403
+                for refused in (None, stranger, MutualTls(ours, "another.example")):
+                    without = TritonEngine(address, refused)
+                    open_ones.push_async_callback(without.close)
+                    with pytest.raises(EngineUnavailableError):
+                        await without.infer(work, CALL_SECONDS)
+                    plain = GrpcTriton(address, call_seconds=5.0, load_seconds=5.0, tls=refused)
+                    open_ones.push_async_callback(plain.close)
+                    with pytest.raises(TritonUnavailableError):
+                        await plain.held(["m"])
+    finally:
+        for process in processes:
+            process.stop()

@@ -105,6 +105,7 @@
   "gateway.existingSecret" $values.gateway.existingSecret
   "stats.evaluate.existingSecret" $values.stats.evaluate.existingSecret
   "gateway.tls.existingSecret" $values.gateway.tls.existingSecret
+  "triton.tls.existingSecret" $values.triton.tls.existingSecret
   "gateway.keys.existingSecret" $values.gateway.keys.existingSecret
   "gateway.feedback.existingSecret" $values.gateway.feedback.existingSecret -}}
 {{- toJson $named -}}

@@ -23,6 +23,10 @@
 {{- with include "headrace.ceilings" $root }}
 {{- $_ := set $flags "ceilings" . }}
 {{- end -}}
+{{- if $triton.tls.existingSecret }}
+{{- $_ := set $flags "triton-tls-folder" "/etc/headrace/triton-tls" }}
+{{- $_ := set $flags "triton-tls-name" $triton.tls.name }}
+{{- end -}}
 {{- if index . 4 }}
 {{- $_ := set $flags "triton-key-file" "/run/triton-control/key" }}
 {{- end -}}
@@ -78,6 +82,9 @@
     {{- with include "headrace.trustMount" $root }}
     {{- . | nindent 4 }}
     {{- end }}
+    {{- with include "headrace.tritonTlsMount" $root }}
+    {{- . | nindent 4 }}
+    {{- end }}
     {{- include "headrace.tokenMount" $root | nindent 4 }}
     {{- with include "headrace.extraMounts" $triton.pod }}
     {{- . | nindent 4 }}
@@ -92,5 +99,24 @@
 {{- with include "headrace.trustVolume" . }}
 {{ . }}
 {{- end }}
+{{- with include "headrace.tritonTlsVolume" . }}
+{{ . }}
+{{- end }}
 {{ include "headrace.tokenVolume" . }}
+{{- end -}}
+
+{{/* The certificates of gRPC to Triton, as everybody on it has them. */}}
+{{- define "headrace.tritonTlsMount" -}}
+{{- if .Values.triton.tls.existingSecret -}}
+- {name: triton-tls, mountPath: /etc/headrace/triton-tls, readOnly: true}
+{{- end -}}
+{{- end -}}
+
+{{- define "headrace.tritonTlsVolume" -}}
+{{- with .Values.triton.tls.existingSecret -}}
+- name: triton-tls
+  secret:
+    secretName: {{ . }}
+    defaultMode: 0440
+{{- end -}}
 {{- end -}}
