@@ -3,9 +3,12 @@
 ``tests/registry/packages/test_store.py`` holds it to the contract that all stores keep.
 """
 
+import json
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 
+import fsspec
 import pytest
 import real_object_store
 from real_object_store import BUCKET, ObjectStore
@@ -46,6 +49,43 @@ def test_a_conversion_is_found_again_by_the_index(url: str, tmp_path: Path) -> N
     put = index.put("options", ref)
     assert ConversionIndex(url, PackageStore(url), KEYS).get("options") == put
     assert store.packages() == [ref.package]
+
+
+def test_a_conversion_needs_no_right_but_to_write_below_staging(
+    object_store: ObjectStore, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the policy that docs/security.md gives: it publishes there, and does nothing else."""
+    prefix = url.removeprefix("s3://")
+    statement = {
+        "Effect": "Allow",
+        "Principal": {"AWS": ["conversion"]},
+        "Action": ["s3:PutObject", "s3:AbortMultipartUpload"],
+        "Resource": f"arn:aws:s3:::{prefix}/staging/*",
+    }
+    made = packed(tmp_path / "made")
+    staging = f"{url}/staging/of-one"
+    conversion = object_store.add_user("conversion", "a-secret-of-conversions")
+    policy = json.dumps({"Version": "2012-10-17", "Statement": [statement]})
+    fsspec.filesystem("s3").call_s3("put_bucket_policy", Bucket=BUCKET, Policy=policy)
+    with monkeypatch.context() as patch:
+        real_object_store.use(patch, conversion)
+        PackageStore(staging, write_only=True).publish(tmp_path / "made", made)
+        beyond: list[Callable[[], object]] = [
+            lambda: PackageStore(url, write_only=True).publish(tmp_path / "made", made),
+            lambda: PackageStore(f"{url}/staging").packages(),
+            lambda: PackageStore(staging).manifest(made.package_id()),
+            lambda: PackageStore(staging).delete(made.package_id()),
+            lambda: ConversionIndex(url, PackageStore(url), KEYS).get("options"),
+        ]
+        for ask in beyond:
+            with pytest.raises(StoreUnavailableError):
+                ask()
+    real_object_store.use(monkeypatch, {})
+    staged = PackageStore(staging)
+    assert staged.fetch(made.package_id(), tmp_path / "got", most_bytes=1 << 30) == made
+    staged.remove_all()
+    assert staged.packages() == []
+    staged.remove_all()  # and again, where there is nothing
 
 
 def test_what_nobody_needs_is_collected(url: str, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@
 import os
 import shutil
 import socket
+import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -43,6 +44,7 @@ class ObjectStore(OwnProcess):
         super().__init__(home / "versitygw.log", STOP_SECONDS)
         self._program = program
         self._objects = home / "objects"
+        self._users = home / "users"
         self._beside = home / "metadata"  # not every file system keeps it in its own attributes
         (self._port,) = own_ports(1)
         self.environment = {
@@ -60,13 +62,14 @@ class ObjectStore(OwnProcess):
 
     def start(self) -> None:
         """Starts it and waits until it takes connections."""
-        for folder in (self._objects, self._beside):
+        for folder in (self._objects, self._beside, self._users):
             folder.mkdir(parents=True, exist_ok=True)
         self._run(
             "the S3 server",
             [
                 self._program,
                 f"--port=127.0.0.1:{self._port}",
+                f"--iam-dir={self._users}",
                 "--quiet",
                 "posix",
                 f"--sidecar={self._beside}",
@@ -76,6 +79,20 @@ class ObjectStore(OwnProcess):
             within_seconds=START_SECONDS,
             extended=_with_root,
         )
+
+    def add_user(self, access: str, secret: str) -> dict[str, str]:
+        """Makes a user who may do nothing yet; the variables that sign in as that user."""
+        subprocess.run(
+            [
+                self._program,
+                *("admin", "--access", ACCESS_KEY, "--secret", SECRET_KEY),
+                *("--endpoint-url", self.environment["AWS_ENDPOINT_URL"]),
+                *("create-user", "--access", access, "--secret", secret, "--role", "user"),
+            ],
+            check=True,
+            capture_output=True,
+        )
+        return {"AWS_ACCESS_KEY_ID": access, "AWS_SECRET_ACCESS_KEY": secret}
 
     def _answers(self) -> bool:
         with socket.socket() as probe:
