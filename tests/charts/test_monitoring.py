@@ -1,11 +1,14 @@
 """Alerts and dashboards as an operator sets them: thresholds, severities, links, namespaces."""
 
 import json
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from helm_chart import OPERATOR, ROOT, SPACE, Manifest, RefusedError, manifests, one
+from real_prometheus import program
 
 from dashboards.rules import ALERTS, Severity
 from dashboards.thresholds import THRESHOLDS
@@ -36,6 +39,32 @@ def test_severities_are_named_as_ones_own_routes_name_them() -> None:
     assert {name: each["labels"]["severity"] for name, each in named.items()} == {
         alert.name: words[alert.severity] for alert in ALERTS
     }
+
+
+@pytest.mark.real
+def test_prometheus_takes_the_rules_and_another_release_raises_none_of_them(tmp_path: Path) -> None:
+    rule = one(manifests("", *NO_DASHBOARDS, apis=OPERATOR), "PrometheusRule", "")
+    (tmp_path / "rules.yaml").write_text(yaml.safe_dump(rule["spec"]))
+    failing = 'endpoint="e",version="1",arm="stable",status="502"'
+    series = [
+        (f'headrace_gateway_slo_availability_ratio{{namespace="{space}",endpoint="e"}}', "1x30")
+        for space in (SPACE, "other")
+    ] + [(f'headrace_gateway_attempts_total{{namespace="other",{failing}}}', "0+100x30")]
+    silent = [
+        {"alertname": alert.name, "eval_time": "29m", "exp_alerts": []}
+        for alert in ALERTS
+        if "absent(" not in alert.expr
+    ]
+    case = {
+        "interval": "1m",
+        "input_series": [{"series": name, "values": values} for name, values in series],
+        "alert_rule_test": silent,
+    }
+    whole = {"rule_files": ["rules.yaml"], "evaluation_interval": "1m", "tests": [case]}
+    (tmp_path / "test.yaml").write_text(yaml.safe_dump(whole))
+    command = [program("promtool"), "test", "rules", str(tmp_path / "test.yaml")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_a_single_alert_can_be_changed_or_left_out() -> None:

@@ -40,6 +40,10 @@ ERRORS_ALONE = """
       outputShift: null
       drift: null
 """
+PROMISE = """\
+  slo:
+    latency: {percentile: 99, threshold: 5ms}
+"""
 OTHER_LANGUAGE = "Фильм был скучным, но актриса хороша."
 
 pytestmark = [pytest.mark.real, pytest.mark.soak, pytest.mark.timeout(900)]
@@ -86,10 +90,10 @@ def _play(stack: RunningStack, home: Path) -> None:
     stack.until_answers(EXAMPLE_ENDPOINT)
     texts = (TEXTS / "replay.txt").read_text(encoding="utf-8").splitlines()
     with rolling_stack.traffic(stack, texts):
-        stack.apply(rolling_stack.spec("{weight: 50}", checks=ERRORS_ALONE))
+        stack.apply(rolling_stack.spec("{weight: 50}", checks=ERRORS_ALONE) + PROMISE)
         failing = rolling_stack.register(stack, "failing")
         _until_ended(stack, failing, "RolledBack")
-        stack.apply(rolling_stack.spec())
+        stack.apply(rolling_stack.spec() + PROMISE)
         better = rolling_stack.register(stack, "better")
         _until_ended(stack, better, "Settled")
     _tell_truths(stack)
@@ -163,6 +167,9 @@ def test_what_was_done_to_the_stack_is_what_the_panels_show(seen: Seen) -> None:
     assert most("endpoints", "Refusals", reason="too_large") > 0
     assert most("endpoints", "Error share") > 0
     assert most("endpoints", "Refusals", reason="model_unavailable") > 0
+    assert most("endpoints", "Errors: how fast the budget goes") > 0
+    assert most("endpoints", "Latency: how fast the budget goes") > 0
+    assert min(seen.shown("endpoints", "Latency budget left")) < 1
 
 
 def test_prometheus_evaluates_every_rule_without_an_error(seen: Seen) -> None:
