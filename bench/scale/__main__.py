@@ -29,6 +29,7 @@ from registry.stores import opening
 
 LATENESS_SECONDS = TIMEOUT_SECONDS + 3.0  # as ``controller/rollouts.py`` waits for a window
 _HEARTBEAT_SECONDS = 2.0
+_SETTLE_SECONDS = 20.0
 
 
 def main() -> int:
@@ -78,14 +79,14 @@ async def _run(folder: Path, population: Population, options: argparse.Namespace
             str(options.seconds), place.flag,
             stdout=asyncio.subprocess.PIPE,
         )  # fmt: skip
-        started = time.monotonic()
         back = _Gateways(place, population, options.gateways)
         beside = [
             *(asyncio.create_task(loader.run()) for loader in metered),
             *(asyncio.create_task(watch) for watch in back.watches()),
         ]
+        settled = asyncio.create_task(_settled(metered))
         out, _ = await child.communicate()
-        took = time.monotonic() - started
+        took = time.monotonic() - await settled
         for task in beside:
             task.cancel()
         await asyncio.gather(*beside, return_exceptions=True)
@@ -96,6 +97,14 @@ async def _run(folder: Path, population: Population, options: argparse.Namespace
             **back.figures(figures.pop("decided_at")),
         }
         return figures
+
+
+async def _settled(loaders: "list[_Loader]") -> float:
+    """Waits until loaders know that the controller follows heartbeats, and counts from then on."""
+    await asyncio.sleep(_SETTLE_SECONDS)
+    for loader in loaders:
+        loader.count_anew()
+    return time.monotonic()
 
 
 def _store(store: Any, endpoint: ModelEndpoint) -> None:  # noqa: ANN401 - an EndpointStore
@@ -190,9 +199,12 @@ class _Loader:
         )
 
     async def run(self) -> None:
-        """Heartbeats until it is cancelled; what came before is not counted."""
-        self._metered.bytes = 0
+        """Heartbeats until it is cancelled."""
         await self._reporter.run()
+
+    def count_anew(self) -> None:
+        """Counts what is written from now on."""
+        self._metered.bytes = 0
 
 
 class _Gateways:
