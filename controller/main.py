@@ -166,7 +166,7 @@ async def _run(
         endpoints=endpoints,
         source=source,
         index=ConversionIndex(settings.store_url, store, keys),
-        reports=opening.reports(settings.reports, environment),
+        reports=opening.reports(settings.reports, environment, costs=False),
         jobs=jobs,
         rollouts=rollouts,
         changed=changed,

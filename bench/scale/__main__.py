@@ -16,7 +16,8 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from bench import machine
+from bench import machine, studies
+from bench.scale import document
 from bench.scale.population import TIMEOUT_SECONDS, Population, loaded
 from contracts.endpoint import ModelEndpoint
 from contracts.loading import LoaderReport
@@ -41,6 +42,7 @@ def main() -> int:
     parser.add_argument("--gateways", type=int, default=2, help="that watch the endpoints")
     parser.add_argument("--seconds", type=float, default=60.0, help="of each size")
     parser.add_argument("--json", type=Path, help="file to write the results to")
+    parser.add_argument("--document", type=Path, help="markdown whose table and picture are made")
     arguments = parser.parse_args()
     results: dict[str, Any] = {
         "machine": machine.describe(),
@@ -58,7 +60,17 @@ def main() -> int:
         print(json.dumps(results["sizes"][-1], indent=1), flush=True)
     if arguments.json is not None:
         arguments.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    if arguments.document is not None:
+        show(results, arguments.document)
     return 0
+
+
+def show(results: dict[str, Any], path: Path) -> None:
+    """Writes the table and the picture of a document."""
+    text = path.read_text(encoding="utf-8")
+    tables = {"scale": document.table(results["sizes"])}
+    path.write_text(studies.written(text, tables, "measured"), encoding="utf-8")
+    document.draw(results["sizes"], path.parent / "images" / "scale.svg")
 
 
 async def _run(folder: Path, population: Population, options: argparse.Namespace) -> dict[str, Any]:

@@ -113,7 +113,7 @@ async def run(folder: Path, population: Population, seconds: float, place: str) 
         endpoints=endpoints,
         source=source,
         index=ConversionIndex(store_url(folder), store, INDEX_KEYS),
-        reports=opening.reports(_of(place, "reports"), os.environ),
+        reports=opening.reports(_of(place, "reports"), os.environ, costs=False),
         jobs=ConversionJobs(NoConversions(), most=1, changed=changed),
         rollouts=rollouts,
         changed=changed,

@@ -56,7 +56,7 @@ class _Parts:
 class KubernetesReports:
     """The reports of one namespace.
 
-    Without an ``owner`` it only reads.
+    Without an ``owner`` it only reads. Without ``costs``, ``list`` need not tell what batches cost.
     """
 
     def __init__(
@@ -66,12 +66,13 @@ class KubernetesReports:
         *,
         owner: Owner | None = None,
         pace: WatchPace | None = None,
+        costs: bool = True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client = client
         self._collection = reports.collection(namespace)
         self._beats = leases.beats(namespace)
-        self._mirror = reports.ReportMirror(client, namespace, pace, heartbeats=True)
+        self._mirror = reports.ReportMirror(client, namespace, pace, heartbeats=True, costs=costs)
         self._owner = owner
         self._clock = clock
         self._instance = uuid.uuid4().hex

@@ -31,8 +31,10 @@ def endpoints(flag: str, environment: Mapping[str, str], *, watch: bool = True) 
     return store
 
 
-def reports(flag: str, environment: Mapping[str, str]) -> Reports:
+def reports(flag: str, environment: Mapping[str, str], *, costs: bool = True) -> Reports:
     """The loaders' reports; in a cluster, those that this process writes are its pod's.
+
+    Without ``costs``, listed reports of a cluster may lack what batches cost.
 
     Raises:
         AccessError: no API server is known, or how to sign in.
@@ -40,7 +42,7 @@ def reports(flag: str, environment: Mapping[str, str]) -> Reports:
     if not access.in_cluster(flag):
         return FileReports(_folder(flag))
     opened = access.opened(flag, environment)
-    return KubernetesReports(opened.client, opened.name, owner=own_pod(environment))
+    return KubernetesReports(opened.client, opened.name, owner=own_pod(environment), costs=costs)
 
 
 def heartbeats(flag: str, environment: Mapping[str, str]) -> Heartbeats:

@@ -20,6 +20,7 @@ import json
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
@@ -91,12 +92,17 @@ class ReportLease:
     details: _Details | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PartLease:
-    """A part as it was read: loaded models by package."""
+    """A part as it was read."""
 
     name: str
-    models: Mapping[str, LoadedModel]
+    text: str
+
+    @cached_property
+    def models(self) -> Mapping[str, LoadedModel]:
+        """Loaded models by package; raises ``ValueError``."""
+        return _unpacked(self.text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,8 +286,24 @@ def read_report(item: Object) -> ReportLease:
 
 def read_part(item: Object) -> PartLease:
     """The part that a Lease holds; raises ``ValueError``."""
+    part = _packed_part(item)
+    _ = part.models
+    return part
+
+
+def _read_packed(item: Object) -> Found:
+    """As ``read``, but a part is not looked into."""
+    kind = (item["metadata"].get("labels") or {}).get(KIND)
+    return _packed_part(item) if kind == PART else read(item)
+
+
+def _packed_part(item: Object) -> PartLease:
+    return PartLease(str(item["metadata"]["name"]), _annotations(item).get(KIND, ""))
+
+
+def _unpacked(text: str) -> dict[str, LoadedModel]:
     try:
-        data = zlib.decompress(base64.b64decode(_annotations(item).get(KIND, "")))
+        data = zlib.decompress(base64.b64decode(text))
     except zlib.error as error:
         raise ValueError(f"a part that can't be unpacked: {error}") from error
     models = {}
@@ -295,7 +317,7 @@ def read_part(item: Object) -> PartLease:
             instances=instances,
             threads=threads,
         )
-    return PartLease(str(item["metadata"]["name"]), models)
+    return models
 
 
 def _read_heartbeat(item: Object) -> HeartbeatLease:
@@ -325,7 +347,11 @@ def joined(found: ReportLease, parts: Mapping[str, PartLease]) -> LoaderReport:
 
 
 class ReportMirror:
-    """The reports of a namespace, kept current; what did not change is the same object."""
+    """The reports of a namespace, kept current; what did not change is the same object.
+
+    Without ``costs`` parts are not unpacked, which is most of the memory of many reports, unless a
+    report's models are told by its parts alone.
+    """
 
     def __init__(
         self,
@@ -334,10 +360,11 @@ class ReportMirror:
         pace: WatchPace | None = None,
         *,
         heartbeats: bool = False,
+        costs: bool = True,
     ) -> None:
-        self._mirror: Mirror[Found] = Mirror(
-            reader, collection(namespace, heartbeats=heartbeats), read, pace
-        )
+        found = collection(namespace, heartbeats=heartbeats)
+        self._mirror: Mirror[Found] = Mirror(reader, found, read if costs else _read_packed, pace)
+        self._costs = costs
         # by loader: what a report was made of, and the report
         self._made: dict[str, tuple[ReportLease, tuple[PartLease | None, ...], LoaderReport]] = {}
 
@@ -379,6 +406,8 @@ class ReportMirror:
         self, item: ReportLease, parts: Mapping[str, PartLease]
     ) -> tuple[ReportLease, tuple[PartLease | None, ...], LoaderReport]:
         known = self._made.get(item.report.loader)
+        if not self._costs and not (item.details and item.details.in_parts):
+            return item, (), item.report
         of = tuple(parts.get(name) for name in item.details.parts) if item.details else ()
         if known is not None and known[0] is item and _same(known[1], of):
             return known

@@ -263,6 +263,20 @@ def annotated(item: Object) -> int:
     )
 
 
+@pytest.mark.parametrize("number", [200, 1500])
+def test_a_reader_that_needs_no_costs_sees_what_is_loaded_all_the_same(
+    fake: Fake, number: int
+) -> None:
+    of_pod(fake).put(with_models(number))
+    reader = KubernetesReports(fake.client(), NAMESPACE, costs=False)
+    while not (found := reader.list()):
+        pass
+    loaded = {each.ref: (each.instances, each.threads) for each in found[0].loaded}
+    wanted = with_models(number).loaded
+    assert loaded == {each.ref: (each.instances, each.threads) for each in wanted}
+    reader.close()
+
+
 def test_a_report_with_long_failures_keeps_each_with_the_beginning_of_its_reason(
     fake: Fake,
 ) -> None:

@@ -1,0 +1,76 @@
+"""The table and the picture of ``docs/scale.md``, from the results of a run."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Size = Mapping[str, Any]
+
+_ROWS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
+    ("endpoints", "endpoints", "{:.0f}".format),
+    ("first pass over all, s", "first_pass_seconds", "{:.1f}".format),
+    ("a pass, median, s", "pass_seconds_median", "{:.2f}".format),
+    ("a pass, p99, s", "pass_seconds_p99", "{:.2f}".format),
+    ("reconciles a second", "reconciles_a_second", "{:.0f}".format),
+    ("time of a reconcile, mean, ms", "reconcile_seconds_mean", lambda it: f"{it * 1e3:.0f}"),
+    ("rollouts taken back", "rolled_back", "{:.0f}".format),
+    ("deciding window to changed routes, median, s", "rollback_seconds_median", "{:.2f}".format),
+    ("deciding window to changed routes, p99, s", "rollback_seconds_p99", "{:.2f}".format),
+    ("controller's cores", "cpu_share", "{:.2f}".format),
+    ("controller's memory, MiB", "memory_megabytes", "{:.0f}".format),
+    ("statuses written, kB/s", "status_bytes_a_second", lambda it: f"{it / 1e3:.0f}"),
+    ("loaders' reports written, kB/s", "report_bytes_a_second", lambda it: f"{it / 1e3:.0f}"),
+    ("largest status, kB", "largest_status_bytes", lambda it: f"{it / 1e3:.0f}"),
+    ("largest Lease of a report, kB", "largest_report_bytes", lambda it: f"{it / 1e3:.0f}"),
+    ("questions to MLflow a second", "mlflow_calls_a_second", "{:.1f}".format),
+)
+_PANELS = (
+    ("a pass, median, s", "pass_seconds_median", 1.0),
+    ("deciding window to changed routes, p99, s", "rollback_seconds_p99", 1.0),
+    ("controller's memory, MiB", "memory_megabytes", 1.0),
+    ("written to the API, kB/s", "written", 1e-3),
+)
+
+
+def table(sizes: Sequence[Size]) -> str:
+    """Markdown: a figure a row, a size a column."""
+    lines = []
+    for place, (name, key, shown) in enumerate(_ROWS):
+        cells = ["" if size[key] is None else shown(size[key]) for size in sizes]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+        if place == 0:
+            lines.append("|---|" + "---:|" * len(sizes))
+    return "\n".join(lines)
+
+
+def draw(sizes: Sequence[Size], path: Path) -> None:
+    """Writes the picture: how each figure grows with endpoints."""
+    import matplotlib as mpl  # noqa: PLC0415 - slow, and the measuring is over
+
+    # The salt: the same figures make the same file.
+    with mpl.rc_context({"svg.hashsalt": "headrace", "svg.fonttype": "none"}):
+        picture(sizes).savefig(path, metadata={"Date": None})
+
+
+def picture(sizes: Sequence[Size]) -> "Figure":
+    """A panel for each of four figures, by endpoints."""
+    from matplotlib.figure import Figure  # noqa: PLC0415
+
+    figure = Figure(figsize=(13, 3.4), layout="constrained")
+    counts = [size["endpoints"] for size in sizes]
+    for axes, (title, key, factor) in zip(figure.subplots(1, len(_PANELS)), _PANELS, strict=True):
+        values = [(_written(size) if key == "written" else size[key]) * factor for size in sizes]
+        axes.plot(counts, values, marker="o", markersize=4)
+        axes.set_title(title)
+        axes.set_xlabel("endpoints")
+        axes.set_xticks(counts, [f"{count:g}" for count in counts])
+        axes.set_ylim(bottom=0)
+        axes.grid(alpha=0.3)
+    return figure
+
+
+def _written(size: Size) -> float:
+    return float(size["status_bytes_a_second"] + size["report_bytes_a_second"])
