@@ -291,6 +291,12 @@ EVALUATE_OVERFLOW: Final = counter(
     "Amounts counted under the label value other, or not at all, for a bound was reached.",
     "what",
 )
+EVALUATE_LIMIT_USED: Final = gauge(
+    "evaluate_limit_used_ratio",
+    "How much of a bound is taken, 1: nothing more is told apart. Arms with counters, and versions"
+    " in drift.",
+    "what",
+)
 UNCOUNTED_MESSAGES: Final = gauge(
     "uncounted_messages", "Messages of events in Kafka that are in no window yet."
 )
@@ -335,7 +341,7 @@ EVALUATE: Final[tuple[Metric, ...]] = (
     ACCURACY_ESTIMATED, ACCURACY_INTERVAL, MEAN_SCORE, SCORES_TRUST, ACCURACY_MEASURED,
     ACCURACY_FEEDBACK, VERSION_INFO,
     EVALUATE_CONNECTED, EVALUATE_LAG, EVALUATE_SINCE, EVALUATE_THROUGH, EVALUATE_RECORDS,
-    EVALUATE_SKIPPED, EVALUATE_FAILURES, EVALUATE_OVERFLOW, EVENTS_SKIPPED, EVENTS_COPIED,
+    EVALUATE_SKIPPED, EVALUATE_FAILURES, EVALUATE_OVERFLOW, EVALUATE_LIMIT_USED, EVENTS_SKIPPED, EVENTS_COPIED,
     EVENTS_MISTIMED, MESSAGES_MISSING, EVENTS_REPORTED_LOST, GATEWAYS_SILENT, UNCOUNTED_MESSAGES,
     COUNTING_STATE, COUNTED_THROUGH,
 )  # fmt: skip

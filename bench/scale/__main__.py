@@ -30,7 +30,7 @@ from registry.stores import opening
 
 LATENESS_SECONDS = TIMEOUT_SECONDS + 3.0  # as ``controller/rollouts.py`` waits for a window
 _HEARTBEAT_SECONDS = 2.0
-_SETTLE_SECONDS = 20.0
+_SETTLE_SECONDS = 30.0
 
 
 def main() -> int:

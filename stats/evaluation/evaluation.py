@@ -19,12 +19,11 @@ from stats.evaluation.board import MINUTES_SECONDS, Board, EndpointBoard, Origin
 from stats.evaluation.drift import DriftSettings, DriftWatch
 from stats.evaluation.history import Closed, History, Slot
 from stats.evaluation.references import References
-from stats.evaluation.totals import ArmKey, Totals
+from stats.evaluation.totals import MOST_VERSIONS, ArmKey, Totals
 from stats.evaluation.usual import Usual, preprocessing_of
 
 log = logging.getLogger(__name__)
 
-MOST_VERSIONS = 64  # watched for drift
 MOST_USUAL = 2 * MOST_VERSIONS  # kept of what is usual; the one not used for longest is forgotten
 MOST_WAITING = 20_000  # windows of versions whose reference is not known yet
 WATCHED_ARMS = (Arm.STABLE, Arm.CANARY)

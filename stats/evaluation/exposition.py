@@ -20,7 +20,14 @@ from measures.losses import Lost
 from measures.trust import Trust
 from service.families import Labels, histograms, numbers
 from stats.evaluation.board import Board, EndpointBoard, StatisticDrift, VersionDrift
-from stats.evaluation.totals import MOST_ENDPOINTS, ArmKey, ArmTotals, Totals
+from stats.evaluation.totals import (
+    MOST_ARMS,
+    MOST_ENDPOINTS,
+    MOST_VERSIONS,
+    ArmKey,
+    ArmTotals,
+    Totals,
+)
 
 _Numbers = Iterator[tuple[Labels, float]]
 _Histograms = Iterator[tuple[Labels, Sequence[float], Sequence[int], float]]
@@ -232,6 +239,9 @@ def _totals(now: Exposed) -> Iterator[Family]:
     yield numbers(metrics.EVENTS_REPORTED_LOST, _reported(now.lost))
     yield numbers(metrics.GATEWAYS_SILENT, [((), now.lost.silent)])
     yield numbers(metrics.EVALUATE_OVERFLOW, (((what,), n) for what, n in totals.overflow.items()))
+    versions = sum(len(endpoint.drift) for endpoint in now.board.by_endpoint.values())
+    used = {"arms": len(totals.arms) / MOST_ARMS, "versions": versions / MOST_VERSIONS}
+    yield numbers(metrics.EVALUATE_LIMIT_USED, (((what,), share) for what, share in used.items()))
 
 
 def _reported(lost: Lost) -> _Numbers:

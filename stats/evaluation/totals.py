@@ -17,6 +17,7 @@ from measures.increments import Growth
 from measures.merging import add_own
 
 MOST_ARMS = 256  # endpoint, version, arm; more are counted, and not shown
+MOST_VERSIONS = 64  # watched for drift
 MOST_LABELS = 100  # of an arm
 MOST_STATUSES = 24  # of an arm
 MOST_REASONS = 32  # of refusals of an endpoint

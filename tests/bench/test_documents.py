@@ -9,6 +9,7 @@ from bench import studies
 from bench.drift.__main__ import tables_of
 from bench.findings import Finding
 from bench.rollouts.__main__ import tables_of as rollout_tables
+from bench.scale import document as scale
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -33,6 +34,15 @@ def test_the_tables_on_rollouts_are_those_of_the_results() -> None:
         document = (ROOT / "docs" / page).read_text(encoding="utf-8")
         made = rollout_tables(name, [Finding(**numbers(row)) for row in study["findings"]])
         assert studies.written(document, made) == document
+
+
+def test_the_table_and_the_picture_of_many_endpoints_are_those_of_the_results() -> None:
+    text = (ROOT / "bench" / "results" / "scale.json").read_text(encoding="utf-8")
+    sizes = json.loads(text)["sizes"]
+    page = (ROOT / "docs" / "scale.md").read_text(encoding="utf-8")
+    assert studies.written(page, {"scale": scale.table(sizes)}, "measured") == page
+    drawn = scale.picture(sizes)
+    assert [len(axes.lines[0].get_xdata()) for axes in drawn.axes] == [len(sizes)] * 4
 
 
 def test_the_tables_on_drift_are_those_of_the_results() -> None:
