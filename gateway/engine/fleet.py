@@ -9,7 +9,7 @@ Triton holds are always checked by a probe. Which replica gets which batch is de
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -59,6 +59,10 @@ class Breaker:
         self.state = State.CLOSED
         self.failures = 0
 
+    def hasten(self, now: float) -> None:
+        """A probe may succeed by now: the next one is due at once."""
+        self.probe_at = min(self.probe_at, now)
+
     def fail(self, now: float, at_least: float = 0.0) -> None:
         """A probe or a batch had no answer: opens, with a longer pause than the last time.
 
@@ -75,6 +79,10 @@ log = logging.getLogger(__name__)
 
 _PROBE_TIMEOUT_SECONDS = 1.0
 _PROBE_TICK_SECONDS = 0.05
+# Between two probes of a model that the Triton's loader does not report, while another Triton
+# serves it. What the loader reports later is probed at once.
+_UNREPORTED_PAUSE_SECONDS = 15.0
+_UNSERVED_SECONDS = 1.0  # between two looks for models that nobody serves any more
 _MOST_LOOKAHEAD = 4  # times the batches usually sent ahead, while the event loop is slow
 
 
@@ -231,6 +239,7 @@ class Fleet:
         self._ahead = ahead
         self._engines: dict[str, Engine] = {}
         self._replicas: dict[tuple[str, str], Replica] = {}
+        self._reported: Mapping[str, frozenset[str]] = {}
         self._on_serving: dict[str, Callable[[], None]] = {}
         self._task: asyncio.Task[None] | None = None
         self._probes: set[asyncio.Task[None]] = set()
@@ -266,6 +275,15 @@ class Fleet:
             log.info("triton joined", extra={"triton": address})
             self._engines[address] = self._connect(address)
         return bool(gone or new)
+
+    def set_reported(self, reported: Mapping[str, frozenset[str]], now: float) -> None:
+        """Takes the models that loaders report, by address; what is new there is probed at once."""
+        before, self._reported = self._reported, reported
+        none: frozenset[str] = frozenset()
+        new = {address: models - before.get(address, none) for address, models in reported.items()}
+        for (address, model), replica in self._replicas.items():
+            if model in new.get(address, none):
+                replica.breaker.hasten(now)
 
     def replicas(
         self, model: str, instances: int, on_change: Callable[[], None]
@@ -307,7 +325,11 @@ class Fleet:
 
     async def _probe_forever(self) -> None:
         loop = asyncio.get_running_loop()
+        look_at = loop.time()
         while True:
+            if loop.time() >= look_at:
+                look_at = loop.time() + _UNSERVED_SECONDS
+                self._hasten_unserved(loop.time())
             for replica in tuple(self._replicas.values()):
                 if replica.breaker.probe_due(loop.time()):
                     task = asyncio.create_task(self._probe(replica))
@@ -329,7 +351,8 @@ class Fleet:
             ready = await replica.engine.ready(replica.model, _PROBE_TIMEOUT_SECONDS)
         finally:
             if not ready:
-                replica.breaker.fail(asyncio.get_running_loop().time())
+                now = asyncio.get_running_loop().time()
+                replica.breaker.fail(now, self._least_pause(replica))
         if not ready:
             return
         replica.breaker.succeed()
@@ -337,3 +360,25 @@ class Fleet:
         on_serving = self._on_serving.get(replica.model)
         if on_serving is not None:
             on_serving()
+
+    def _hasten_unserved(self, now: float) -> None:
+        """Has no replica wait long for its probe whose model nobody serves any more."""
+        served = {model for (_, model), replica in self._replicas.items() if replica.serves}
+        for (_, model), replica in self._replicas.items():
+            if model not in served:
+                replica.breaker.hasten(now + replica.breaker.longest_pause)
+
+    def _least_pause(self, replica: Replica) -> float:
+        """How long a replica that is not ready is left alone at least, seconds.
+
+        A Triton need not hold what another one serves: with many of both, nearly all pairs would be
+        probed for ever. Where nobody serves a model, no report is taken for an answer.
+        """
+        reported = self._reported.get(replica.address)
+        if reported is None or replica.model in reported:
+            return 0.0
+        for address in self._engines:
+            other = self._replicas.get((address, replica.model))
+            if other is not None and other.serves:
+                return _UNREPORTED_PAUSE_SECONDS
+        return 0.0

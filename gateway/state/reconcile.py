@@ -119,6 +119,7 @@ class Reconciler:
         self._withheld: Mapping[str, float] = {}
         self._lag = LoopLag()
         self._inputs = _Inputs()
+        self._followed: tuple[LoaderReport, ...] | None = None
         self._opened: dict[str, ServedModel] = {}
         self._opening: dict[str, LoadBackoff] = {}
         # Separate threads: a store that hangs must not block those that decompress bodies.
@@ -260,8 +261,8 @@ class Reconciler:
         if moved:
             for batcher in self._batchers.values():
                 self._connect(batcher)
-        self._resize()
-        self._seed()
+        if moved or self._inputs.reports is not self._followed:
+            self._follow_reports()
         self._withhold(endpoints)
         table = build_table(endpoints, self._opened, self._table, self._serves, self._withheld)
         changed = _summary(table) != _summary(self._table)
@@ -340,6 +341,17 @@ class Reconciler:
         model = batcher.model
         instances = model.manifest.instances * model.at_once
         batcher.connect(self._fleet.replicas(model.name, instances, on_change))
+
+    def _follow_reports(self) -> None:
+        """Takes over what loaders say of their Tritons, where that or the Tritons changed."""
+        self._followed = self._inputs.reports
+        reported = {
+            report.triton_grpc: frozenset(model.ref.triton_model for model in report.loaded)
+            for report in self._followed
+        }
+        self._fleet.set_reported(reported, asyncio.get_running_loop().time())
+        self._resize()
+        self._seed()
 
     def _resize(self) -> None:
         """Tells batchers how many batches each Triton runs at once, as its loader reports it."""

@@ -101,6 +101,54 @@ async def test_a_replica_serves_once_a_probe_has_found_it() -> None:
     assert engine.closed.is_set()
 
 
+async def fleet_of_two(*, reported: bool) -> tuple[Fleet, Replica, SoughtEngine, asyncio.Event]:
+    """One Triton serves, the other was asked once and does not hold the model."""
+    other = SoughtEngine(here=False)
+    engines = {"a:1": SoughtEngine(here=False), "b:1": other}  # nor does a new probe find the first
+    fleet = Fleet(engines.__getitem__, ahead=2)
+    fleet.set_addresses(engines)
+    found = asyncio.Event()
+    first, second = fleet.replicas("m", 1, found.set)
+    first.breaker.succeed()
+    models = frozenset({"m"}) if reported else frozenset[str]()
+    fleet.set_reported({"a:1": frozenset({"m"}), "b:1": models}, 0.0)
+    fleet.start()
+    async with asyncio.timeout(60):
+        await other.sought.wait()
+    for _ in range(20):  # its answer is heard in a turn or two
+        await asyncio.sleep(0)
+    assert second.breaker.failures == 1
+    return fleet, second, other, found
+
+
+async def test_what_a_loader_does_not_report_is_probed_seldom_and_at_once_when_it_does() -> None:
+    fleet, replica, engine, found = await fleet_of_two(reported=False)
+    now = asyncio.get_running_loop().time()
+    assert replica.breaker.probe_at > now + 5.0
+    engine.here = True
+    fleet.set_reported({"b:1": frozenset({"m"})}, now)
+    async with asyncio.timeout(60):
+        await found.wait()
+    assert replica.serves
+    await fleet.close()
+
+
+async def test_what_a_loader_reports_is_probed_often() -> None:
+    fleet, replica, _, _ = await fleet_of_two(reported=True)
+    assert replica.breaker.probe_at < asyncio.get_running_loop().time() + 5.0
+    await fleet.close()
+
+
+async def test_where_nobody_serves_a_model_any_more_no_report_is_waited_for() -> None:
+    fleet, replica, engine, found = await fleet_of_two(reported=False)
+    engine.here = True
+    fleet.lost("a:1", asyncio.get_running_loop().time())
+    async with asyncio.timeout(60):
+        await found.wait()
+    assert replica.serves
+    await fleet.close()
+
+
 async def test_a_triton_that_is_lost_takes_all_its_replicas_out() -> None:
     fleet = Fleet(lambda _: FakeEngine(), ahead=2)
     fleet.set_addresses(["a:1", "b:1"])

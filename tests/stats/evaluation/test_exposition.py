@@ -246,7 +246,7 @@ def test_a_standstill_of_counting_is_told_with_its_beginning() -> None:
 def test_bounds_are_told_before_they_are_reached() -> None:
     totals = Totals()
     for number in range(64):
-        totals.declare(ArmKey(f"e{number}", "1", Arm.STABLE), 1.0)
+        totals.declare(ArmKey(f"e{number}", "1", Arm.STABLE), (), 1.0)
     found = read(exposed(totals))
     assert found["headrace_evaluate_limit_used_ratio", (("what", "arms"),)] == 0.25
     assert found["headrace_evaluate_limit_used_ratio", (("what", "versions"),)] == 0.0
