@@ -1,6 +1,6 @@
 """Every snippet of the documents is run by a test, or says why not.
 
-A comment stands in the line before the fence of each snippet of a shell or of Python:
+A comment stands in the line before the fence of each snippet of a shell, Python, Go or Java:
 
 - ``<!-- run by tests/test_snippets.py -->``: it is run here, as it stands, in a folder of the
   page's own that has ``examples`` and ``charts`` of the repository; what a console shows after a
@@ -36,7 +36,7 @@ PAGES = sorted(
     for path in ROOT.glob(pattern)
 )
 HERE = "tests/test_snippets.py"
-RUNNABLE = ("", "sh", "bash", "console", "python")
+RUNNABLE = ("", "sh", "bash", "console", "python", "go", "java")
 OTHER = ("yaml", "json", "toml", "text", "diff")
 _FENCE = re.compile(r"^( *)(```+)([^\n`]*)\n(.*?\n)?\1\2 *$", re.DOTALL | re.MULTILINE)
 _COMMENT = re.compile(r"<!-- (run by|not run:|file:) (.+) -->")

@@ -39,7 +39,7 @@ from gateway.http.messages import (
     headers_of,
     stream_headers_of,
 )
-from gateway.http.plain_post import PlainHead, PlainPost, plain_head
+from gateway.http.plain_post import PlainHead, PlainPost, plain_head, without_offer
 from gateway.request_context import new_request_id
 
 log = logging.getLogger(__name__)
@@ -372,6 +372,8 @@ class _BoundedProtocol(HttpToolsProtocol):
         if self._lingering:
             return
         held = self._held
+        if held is None and not self._reading and self._is_idle():
+            data = without_offer(data)
         if held is not None:
             self._held, self._reading = None, False
             head, data = held.head, held.data + data

@@ -13,5 +13,10 @@ def test_the_document_has_the_table_as_it_is_now() -> None:
 def test_every_row_has_its_test_and_every_test_its_row() -> None:
     tests = {row.test for row in ROWS}
     assert [test for test in tests if not (ROOT / test).exists()] == []
-    here = {path.relative_to(ROOT).as_posix() for path in Path(__file__).parent.glob("test_*.py")}
-    assert here - {Path(__file__).relative_to(ROOT).as_posix()} - tests == set()
+    own = {Path(__file__).name, "test_go_and_java.py"}  # and what has no package
+    here = {
+        path.relative_to(ROOT).as_posix()
+        for path in Path(__file__).parent.glob("test_*.py")
+        if path.name not in own
+    }
+    assert here - tests == set()
