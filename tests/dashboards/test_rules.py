@@ -33,7 +33,7 @@ def expectations() -> list[tuple[str, list[dict[str, Any]]]]:
 
 def promtool(*words: str) -> "subprocess.CompletedProcess[str]":
     command = [program("promtool"), *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=550, check=False)
 
 
 @pytest.mark.real
