@@ -21,6 +21,7 @@ from contracts.manifest import (
     CODE,
     CONFIG_ONNXRUNTIME,
     CONFIG_PYTHON,
+    ENCODER_ONNX,
     MODEL_ONNX,
     TOKENIZER,
     Manifest,
@@ -47,7 +48,7 @@ _SCRATCH = "promotion-"
 _ID_CHARACTERS = 32
 
 _NEEDED = frozenset({MODEL_ONNX, CONFIG_PYTHON})
-_KNOWN = _NEEDED | {CONFIG_ONNXRUNTIME, TOKENIZER, CODE}
+_KNOWN = _NEEDED | {CONFIG_ONNXRUNTIME, ENCODER_ONNX, TOKENIZER, CODE}
 
 Registered = Callable[[str, str], RegisteredVersion | None]
 
@@ -174,7 +175,9 @@ def altered_configs(manifest: Manifest, folder: Path, threads: int) -> str:
     """
     if manifest.generation is not None:
         context, rows = manifest.tokenizer.max_tokens, manifest.max_batch_size
-        made = {CONFIG_PYTHON: render_generation(context=context, rows=rows, threads=threads)}
+        start = manifest.generation.start_id
+        text = render_generation(context=context, rows=rows, threads=threads, start=start)
+        made = {CONFIG_PYTHON: text}
     else:
         try:
             python, native = render(
@@ -245,6 +248,9 @@ def _other_files(manifest: Manifest, *, code_allowed: bool) -> str:
     names = frozenset(manifest.files)
     if not _NEEDED <= names <= _KNOWN:
         return f"its files are {', '.join(sorted(names)[:20])}"
+    spec = manifest.generation
+    if (ENCODER_ONNX in names) != (spec is not None and spec.start_id is not None):
+        return f"its manifest and its files say different things of {ENCODER_ONNX}"
     if manifest.has_code != (CODE in names):
         return f"its manifest and its files say different things of {CODE}"
     if manifest.has_code and not code_allowed:

@@ -19,6 +19,7 @@ from model_processes import model_processes
 from msgspec.structs import replace
 from own_ports import own_ports
 from pipeline_world import World, world_of
+from promotable import assert_promotable
 from registry_fakes import endpoint
 from tiny_models import decoder
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
@@ -329,6 +330,7 @@ async def test_what_is_registered_writes_what_transformers_writes(
             serving=Serving(maxBatchSize=8), work_dir=str(tmp_path / "work"),  # type: ignore[call-arg]
         )  # fmt: skip
         ref = convert(request, Tracking(fake.uri), store, lambda _phase, _words: None)
+        assert_promotable(request, ref, store)
     manifest: Manifest = store.manifest(ref.package)
     assert manifest.generation is not None
     assert manifest.generation.stop_ids == (end,)

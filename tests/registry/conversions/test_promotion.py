@@ -271,6 +271,14 @@ async def test_a_file_that_no_package_has_is_refused(promoted: Promoted) -> None
     promoted.assert_refused(result, "model.py")
 
 
+async def test_an_encoder_belongs_to_a_model_that_begins_with_a_token(promoted: Promoted) -> None:
+    made = promoted.packing.manifest()
+    result = await promoted.run(
+        lambda asked: promoted.packing.publish(asked.store_url, made, encoder__onnx=b"graph")
+    )
+    promoted.assert_refused(result, "encoder.onnx")
+
+
 async def test_a_file_name_that_leads_out_of_the_folder_is_refused(
     promoted: Promoted, tmp_path: Path
 ) -> None:
