@@ -34,6 +34,7 @@ _ENVIRONMENT = (
     "failed to poll from model repository",
     "Too many open files",
     "stub process",
+    "Request for unknown model",  # of one that it held a moment ago: it stops, or was told to
 )
 
 

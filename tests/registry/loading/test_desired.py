@@ -54,6 +54,7 @@ def test_waits_grow_to_a_minute_and_no_further(tries: int) -> None:
         ("ModuleNotFoundError: No module named 'onnxruntime'", False),
         ("unable to find backend library for backend 'onnxruntime'", False),
         ("Unable to create shared memory region: No space left on device", False),
+        ("Request for unknown model: 'm.1' has no available versions", False),  # Triton stops
     ],
 )
 def test_tritons_words_tell_whose_fault_it_is(words: str, *, version: bool) -> None:
