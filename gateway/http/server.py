@@ -473,6 +473,8 @@ class _BoundedProtocol(HttpToolsProtocol):
             keep_alive=(
                 self.parser.get_http_version() != "1.0"
                 and self.parser.should_keep_alive()
+                # The parser would take a body behind it for another request.
+                and not self.parser.should_upgrade()
                 and not self.load_shedder.draining
             ),
             on_response=self.on_response_complete,

@@ -261,6 +261,24 @@ def test_an_upgrade_is_not_taken(fronts: Served) -> None:
         assert read_answer(connection)[0] == 200
 
 
+@pytest.mark.parametrize("offer", [b"websocket", b"h2c", b"anything"])
+def test_a_body_behind_an_offer_to_upgrade_is_never_another_request(
+    fronts: Served, offer: bytes
+) -> None:
+    hidden = b"GET /v2/health/live HTTP/1.1\r\nhost: x\r\n\r\n"
+    with connected(fronts) as connection:
+        connection.sendall(
+            POST
+            + b"accept: */*\r\nconnection: upgrade\r\nupgrade: %s\r\n" % offer
+            + b"content-length: %d\r\n\r\n" % len(hidden)
+        )
+        with suppress(BrokenPipeError, ConnectionResetError):
+            connection.sendall(hidden)
+        answers = read_all(connection)
+    assert answers.count(b"HTTP/1.1") == 1
+    assert b"connection: close" in answers.lower()
+
+
 class Endless(FakePredictor):
     """Never answers, and tells when it begins and is stopped."""
 
