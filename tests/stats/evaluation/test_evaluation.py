@@ -14,9 +14,9 @@ from contracts.statistics import EDGES, Statistic
 from contracts.windows import RANGE_MESSAGES, WindowAggregate, WindowRecord
 from measures.merging import Windows
 from stats.evaluation.drift import DriftSettings
-from stats.evaluation.evaluation import MOST_VERSIONS, Evaluation, Pace
+from stats.evaluation.evaluation import Evaluation, Pace
 from stats.evaluation.references import Known
-from stats.evaluation.totals import ArmKey
+from stats.evaluation.totals import MOST_VERSIONS, ArmKey
 
 NOW = 1_000_100.0
 STABLE, CANARY = ref("1", "a"), ref("2", "b")
