@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 import yaml
+from page_snippets import of
 from real_prometheus import program
 
 from dashboards import rules
 from dashboards.__main__ import CHART_RULES, DASHBOARDS, GENERATED, RULES
 from dashboards.thresholds import THRESHOLDS, named
+from headrace.stack.settings import Ports
 
 CASES = Path(__file__).with_name("rules_test.yaml")
 DOCS = Path(__file__).parents[2] / "docs" / "dashboards.md"
@@ -41,6 +43,29 @@ def test_prometheus_takes_the_rules() -> None:
     done = promtool("check", "rules", str(GENERATED / "rules.yaml"))
     assert done.returncode == 0, done.stderr
     assert f"SUCCESS: {len(rules.ALERTS) + len(rules.ALL_RECORDS)} rules found" in done.stdout
+
+
+@pytest.mark.real
+def test_prometheus_takes_the_configuration_that_the_page_gives(tmp_path: Path) -> None:
+    (given,) = [each for each in of(DOCS) if each.said == "prometheus.yaml"]
+    (tmp_path / "dashboards").symlink_to(GENERATED.parent)
+    path = tmp_path / "prometheus.yaml"
+    path.write_text(given.text, encoding="utf-8")
+    done = promtool("check", "config", str(path))
+    assert done.returncode == 0, done.stderr
+    assert "SUCCESS: 1 rule files found" in done.stdout
+    (job,) = yaml.safe_load(given.text)["scrape_configs"]
+    (static,) = job["static_configs"]
+    ports = {int(each.rpartition(":")[2]) for each in static["targets"]}
+    usual = Ports()
+    assert ports == {
+        usual.gateway_operations,
+        usual.stats,
+        usual.controller_metrics,
+        usual.fold_metrics,
+        usual.loader_metrics,
+        usual.triton_metrics,
+    }
 
 
 @pytest.mark.real

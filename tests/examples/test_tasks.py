@@ -1,12 +1,17 @@
 """The example's models become packages, and answer its requests as its README shows."""
 
+import json
+import shlex
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from loaded_script import loaded
+from page_snippets import ROOT, of
 from served_models import asked, converted
 
 from contracts.tasks import Task
@@ -145,6 +150,48 @@ async def test_vectors_come_in_the_forms_that_the_readme_shows(
     lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
     assert len(lines) == len(example.FORMS)
     assert "\n".join(lines) in (EXAMPLE / "README.md").read_text(encoding="utf-8")
+
+
+# Of the page's endpoints, which example stands for each.
+STANDS_FOR = {
+    "splade": "EXPANDER",
+    "m3": "HYBRID",
+    "reranker": "RANKER",
+    "topics": "SORTER",
+    "reader": "READER",
+    "entities": "FINDER",
+}
+
+
+def requests_of_the_page() -> dict[str, tuple[str, dict[str, Any]]]:
+    """Path and body of each request in ``docs/endpoints.md`` that is asked here, by endpoint."""
+    found = {}
+    for snippet in of(ROOT / "docs" / "endpoints.md"):
+        if snippet.said == "tests/examples/test_tasks.py":
+            words = shlex.split(snippet.text)
+            path = urlsplit(next(word for word in words if word.startswith("http"))).path
+            body = json.loads(words[words.index("-d") + 1])
+            found[body.get("model") or path.split("/")[2]] = (path, body)
+    return found
+
+
+@pytest.mark.parametrize("name", STANDS_FOR)
+async def test_requests_of_the_page_about_endpoints_are_answered(
+    name: str, example: ModuleType, tmp_path: Path
+) -> None:
+    asked_for = requests_of_the_page()
+    assert asked_for.keys() == STANDS_FOR.keys()
+    path, body = asked_for[name]
+    model_name = getattr(example, STANDS_FOR[name])
+    model, graph = converted(
+        name, example.MODELS[model_name], tmp_path, task=example.TASKS.get(model_name)
+    )
+    answer = await asked(model, graph, name, path, body)
+    page = (ROOT / "docs" / "endpoints.md").read_text(encoding="utf-8")
+    shown = page.partition(f"http://127.0.0.1:8080{path}")[2].partition("```text\n")[2]
+    first = answer[0] if isinstance(answer, list) else answer
+    for key in (first[0] if isinstance(first, list) else first) if name != "reranker" else ():
+        assert f'"{key}":' in shown.partition("\n")[0]
 
 
 def test_the_tables_know_every_word_of_the_texts(example: ModuleType) -> None:
