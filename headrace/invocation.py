@@ -6,6 +6,7 @@ The command line takes it from before and behind the command's name; the last on
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from pathlib import Path
 
 
 class Form(StrEnum):
@@ -25,19 +26,22 @@ class Invocation:
     Attributes:
         namespace: of a cluster; None: the context's own, or no cluster at all.
         context: of the kubeconfig; None: the current one.
+        kubeconfig: the file in place of those that the environment names; None: those.
         form: None where nobody chose one.
         is_plugin: kubectl runs the program, so that no local stack is meant.
     """
 
     namespace: str | None = None
     context: str | None = None
+    kubeconfig: Path | None = None
     form: Form | None = None
     is_plugin: bool = False
 
     @property
     def in_cluster(self) -> bool:
         """Whether it is about a cluster, not about the home of a local stack."""
-        return self.is_plugin or self.namespace is not None or self.context is not None
+        named = (self.namespace, self.context, self.kubeconfig)
+        return self.is_plugin or any(each is not None for each in named)
 
     @property
     def is_structured(self) -> bool:
@@ -59,7 +63,10 @@ def current() -> Invocation:
 
 
 def say(
-    namespace: str | None = None, context: str | None = None, form: Form | None = None
+    namespace: str | None = None,
+    context: str | None = None,
+    kubeconfig: Path | None = None,
+    form: Form | None = None,
 ) -> Invocation:
     """Takes what was said now, None for nothing; returns all that holds by now."""
     before = current()
@@ -67,6 +74,7 @@ def say(
         before,
         namespace=namespace or before.namespace,
         context=context or before.context,
+        kubeconfig=kubeconfig or before.kubeconfig,
         form=form or before.form,
     )
     _current.set(after)

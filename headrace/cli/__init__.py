@@ -5,6 +5,9 @@ imported when it is run, so that ``--help`` and completion stay quick. ``headrac
 what all commands share.
 """
 
+import os
+import shlex
+import sys
 from importlib.metadata import version as version_of
 from typing import Annotated
 
@@ -12,7 +15,15 @@ import typer
 
 from headrace import invocation
 from headrace.cli import endpoints, gateway, label, migrate, preprocessor, rollout, stack, stats
-from headrace.cli.program import PLUGIN, App, KubeContext, Output, RootNamespace, SentenceGroup
+from headrace.cli.program import (
+    PLUGIN,
+    App,
+    Kubeconfig,
+    KubeContext,
+    Output,
+    RootNamespace,
+    SentenceGroup,
+)
 
 app = App(
     cls=SentenceGroup,
@@ -32,18 +43,37 @@ def _print_version(asked: bool) -> None:  # noqa: FBT001 - as typer calls it
 def main(
     namespace: RootNamespace = None,
     kube_context: KubeContext = None,
+    kubeconfig: Kubeconfig = None,
     output: Output = None,
     _version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print it.")
     ] = False,
 ) -> None:
     """Serves Hugging Face encoder models: registered in MLflow, run by Triton."""
-    invocation.say(namespace, kube_context, output)
+    invocation.say(namespace, kube_context, kubeconfig, output)
 
 
 def kubectl() -> None:
     """``kubectl headrace``: of a cluster, the namespace of the context unless one is named."""
     app(prog_name=PLUGIN)
+
+
+def complete_for_kubectl() -> None:
+    """``kubectl_complete-headrace``, which kubectl asks for what may follow ``kubectl headrace``.
+
+    Its arguments are the words so far and the one to complete. It prints a choice a line, and last
+    what kubectl's own shell scripts are to do beside: nothing, so that they offer files where
+    there is no choice.
+    """
+    words = sys.argv[1:] or [""]
+    variable = "_HEADRACE_COMPLETE"
+    os.environ[variable] = "complete_bash"
+    os.environ["COMP_WORDS"] = shlex.join([PLUGIN, *words])
+    os.environ["COMP_CWORD"] = str(len(words))
+    try:
+        app(prog_name=PLUGIN, complete_var=variable)
+    finally:
+        typer.echo(":0")
 
 
 _UP = (

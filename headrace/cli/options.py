@@ -1,7 +1,6 @@
 """The options that several commands share, each declared once, and how their values are read."""
 
 import math
-import os
 import time
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headrace import invocation
-from headrace.cli.program import PLUGIN
+from headrace.cli.program import PLUGIN, environment, said_so_far
 
 if TYPE_CHECKING:
     from headrace.commands.home import Where
@@ -26,17 +25,13 @@ def names(context: typer.Context, incomplete: str) -> list[str]:
     from headrace.commands import home as homes
     from headrace.errors import HeadraceError
 
-    said: dict[str, str] = {}
-    places = [context]
-    while places[-1].parent is not None:
-        places.append(places[-1].parent)  # type: ignore[arg-type]
-    for place in reversed(places):  # what is nearest to the name counts
-        said |= {key: value for key, value in place.params.items() if value}
+    said = said_so_far(context)
     namespace, kube_context = said.get("namespace"), said.get("kube_context")
+    kubeconfig = said.get("kubeconfig")
     is_plugin = context.find_root().info_name == PLUGIN
     where: Where = absolute(Path(said.get("home", HOME)))
-    if namespace or kube_context or is_plugin:
-        where = homes.Cluster(namespace, environment(), kube_context)
+    if namespace or kube_context or kubeconfig or is_plugin:
+        where = homes.Cluster(namespace, environment(kubeconfig), kube_context)
     try:
         found = homes.site(where).store.list()
     except (HeadraceError, OSError):
@@ -85,12 +80,7 @@ def where(home: Path) -> "Where":
     said = invocation.current()
     if not said.in_cluster:
         return absolute(home)
-    return Cluster(said.namespace, environment(), said.context)
-
-
-def environment() -> dict[str, str]:
-    """The environment of this process, which the commands read here alone."""
-    return dict(os.environ)
+    return Cluster(said.namespace, environment(said.kubeconfig), said.context)
 
 
 def duration(text: str | float) -> float:

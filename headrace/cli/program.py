@@ -1,7 +1,7 @@
 """How commands are declared: with the options that all have, and with every error as a sentence.
 
-``App.declare`` gives a command ``--namespace``, ``--context`` and ``--output``, which may stand
-anywhere on the line, and refuses what it can't do before it begins.
+``App.declare`` gives a command ``--namespace``, ``--context``, ``--kubeconfig`` and ``--output``,
+which may stand anywhere on the line, and refuses what it can't do before it begins.
 """
 
 import functools
@@ -10,6 +10,7 @@ import itertools
 import json
 import os
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Annotated, Any, NoReturn, TypeVar
 
 import typer
@@ -93,15 +94,36 @@ def _missing(package: str) -> str:
     )
 
 
-def contexts(incomplete: str) -> list[str]:
+def contexts(context: typer.Context, incomplete: str) -> list[str]:
     """Names of the kubeconfig's contexts, to complete one."""
     from service.cluster import access
     from service.cluster.errors import AccessError
 
+    found = environment(said_so_far(context).get("kubeconfig"))
     try:
-        return [name for name in access.contexts(dict(os.environ)) if name.startswith(incomplete)]
+        return [name for name in access.contexts(found) if name.startswith(incomplete)]
     except AccessError:
         return []
+
+
+def said_so_far(context: typer.Context) -> dict[str, Any]:
+    """The options on a line that is being completed; what is nearest to its end counts."""
+    said: dict[str, Any] = {}
+    places = [context]
+    while places[-1].parent is not None:
+        places.append(places[-1].parent)  # type: ignore[arg-type]
+    for place in reversed(places):
+        said |= {key: value for key, value in place.params.items() if value}
+    return said
+
+
+def environment(kubeconfig: Path | None = None) -> dict[str, str]:
+    """The environment of this process, which the command line reads here alone.
+
+    ``kubeconfig`` is put in place of the files that it names.
+    """
+    named = {} if kubeconfig is None else {"KUBECONFIG": str(Path(kubeconfig).expanduser())}
+    return {**os.environ, **named}
 
 
 _NAMESPACE = "Work on this namespace of a cluster, not on --home."
@@ -127,10 +149,23 @@ KubeContext = Annotated[
         rich_help_panel=SHARED_PANEL,
     ),
 ]
+Kubeconfig = Annotated[
+    Path | None,
+    typer.Option(
+        "--kubeconfig",
+        help="Find clusters in this file, in place of KUBECONFIG or ~/.kube/config.",
+        rich_help_panel=SHARED_PANEL,
+    ),
+]
 Output = Annotated[
     Form | None, typer.Option("--output", "-o", help="How to print.", rich_help_panel=SHARED_PANEL)
 ]
-_SHARED = {"namespace": Namespace, "kube_context": KubeContext, "output": Output}
+_SHARED = {
+    "namespace": Namespace,
+    "kube_context": KubeContext,
+    "kubeconfig": Kubeconfig,
+    "output": Output,
+}
 
 
 class App(typer.Typer):
@@ -176,7 +211,7 @@ def _with_shared(function: Callable[..., None], *, names: bool, local: str) -> C
     def run(**given: Any) -> None:  # noqa: ANN401 - a command's arguments
         said = {name: given.pop(name) for name in _SHARED}
         form = Form.JSON if given.get("json") else said["output"]
-        now = invocation.say(said["namespace"], said["kube_context"], form)
+        now = invocation.say(said["namespace"], said["kube_context"], said["kubeconfig"], form)
         if local and now.in_cluster:
             raise RefusedError(local)
         if now.form is Form.NAME and not names:

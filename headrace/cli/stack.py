@@ -15,10 +15,10 @@ from headrace.cli.options import (
     Json,
     Port,
     absolute,
-    environment,
     names,
     where,
 )
+from headrace.cli.program import environment
 
 _MOST_REPLICAS = 16
 _SEVERAL = "Several of each"

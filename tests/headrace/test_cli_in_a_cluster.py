@@ -2,6 +2,9 @@
 
 import getpass
 import json
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -200,6 +203,104 @@ def test_a_context_is_chosen_by_its_name(
     assert found.output == "modelendpoint.headrace.dev/tone\n"
     missing = run(config, "get", "--context", "none")
     assert (missing.exit_code, "it has no context none, but: fake" in missing.stderr) == (9, True)
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_a_kubeconfig_is_named_by_an_option_and_means_a_cluster(
+    config: Path, store: KubernetesEndpointStore, tmp_path: Path, before: bool
+) -> None:
+    store.put(ModelEndpoint(metadata=Metadata(name="tone"), spec=EndpointSpec(model="m")))
+    said = json.loads(config.read_text())
+    said["contexts"][0]["context"]["namespace"] = NAMESPACE
+    config.write_text(json.dumps(said))
+    option, command = ("--kubeconfig", str(config)), ("get", "-o", "name")
+    words = (*option, *command) if before else (*command, *option)
+    found = run(tmp_path / "none", *words, namespace="")
+    assert found.output == "modelendpoint.headrace.dev/tone\n"
+    missing = run(config, "get", "--kubeconfig", str(tmp_path / "none"), namespace="")
+    assert (missing.exit_code, "there is no such file" in missing.stderr) == (9, True)
+
+
+@pytest.fixture
+def tone_of_the_context(config: Path, store: KubernetesEndpointStore) -> Path:
+    """A kubeconfig whose context's namespace has the endpoint ``tone``."""
+    store.put(ModelEndpoint(metadata=Metadata(name="tone"), spec=EndpointSpec(model="m")))
+    said = json.loads(config.read_text())
+    said["contexts"][0]["context"]["namespace"] = NAMESPACE
+    config.write_text(json.dumps(said))
+    return config
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("-n", NAMESPACE, "get", "t"),
+        ("rollout", "promote", f"--namespace={NAMESPACE}", "t"),
+        ("delete", "--context", "fake", ""),
+    ],
+)
+def test_names_of_a_clusters_endpoints_are_completed(
+    tone_of_the_context: Path, words: tuple[str, ...]
+) -> None:
+    assert completed(tone_of_the_context, *words) == ["tone"]
+
+
+def test_names_and_contexts_of_the_kubeconfig_on_the_line_are_completed(
+    tone_of_the_context: Path, tmp_path: Path
+) -> None:
+    option = f"--kubeconfig={tone_of_the_context}"
+    assert completed(tmp_path / "none", option, "get", "t") == ["tone"]
+    assert completed(tmp_path / "none", "get", option, "--context", "f") == ["fake"]
+    assert completed(tmp_path / "none", "get", "--context", "f") == []
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        (("get", "t"), ["tone"]),
+        (("rollout", "promote", ""), ["tone"]),
+        (("rollout", "promo"), ["promote"]),
+        (("get", "-n", "other", ""), []),
+        (("get", "-o", "w"), ["wide"]),
+        (("get", "a file's name"), []),
+    ],
+)
+def test_kubectl_is_told_what_may_follow_its_plugin(
+    tone_of_the_context: Path, words: tuple[str, ...], found: list[str]
+) -> None:
+    assert told_kubectl(tone_of_the_context, *words) == [*found, ":0"]
+
+
+def test_kubectl_is_told_the_commands_where_nothing_was_written_yet(
+    tone_of_the_context: Path,
+) -> None:
+    *commands, directive = told_kubectl(tone_of_the_context)
+    assert {"apply", "get", "rollout"} <= set(commands)
+    assert directive == ":0"
+
+
+def told_kubectl(config: Path, *words: str) -> list[str]:
+    """What the program prints that kubectl asks to complete a line; kubectl skips empty lines."""
+    code = "from headrace.cli import complete_for_kubectl as it; it()"
+    said = subprocess.run(
+        [sys.executable, "-P", "-c", code, *words],
+        capture_output=True, text=True, check=True, timeout=60,
+        env={"PATH": os.environ["PATH"], "KUBECONFIG": str(config), "HOME": "/nonexistent"},
+    )  # fmt: skip
+    return said.stdout.split()
+
+
+def completed(config: Path, *words: str) -> list[str]:
+    """What bash offers for the last word."""
+    env = {
+        "_HEADRACE_COMPLETE": "complete_bash",
+        "COMP_WORDS": " ".join(("headrace", *words)),
+        "COMP_CWORD": str(len(words)),
+        "HEADRACE_NAMESPACE": "",
+        "KUBECONFIG": str(config),
+        "HEADRACE_HOME": str(config.with_name("no-home")),
+    }
+    return CliRunner().invoke(app, [], env=env, prog_name="headrace").output.split()
 
 
 def test_the_status_shows_loaders_the_controller_and_endpoints(
