@@ -70,7 +70,7 @@ Kafka = Annotated[
 ]
 Endpoint = Annotated[str, typer.Argument(help="Name of the endpoint.", autocompletion=names)]
 ApiKey = Annotated[str | None, typer.Option(envvar="HEADRACE_KEY", help="API key, if needed.")]
-Port = Annotated[int, typer.Option(min=1, max=65535, rich_help_panel="Ports on 127.0.0.1")]
+Port = Annotated[int, typer.Option(min=1, max=65535, rich_help_panel="Ports")]
 
 
 def where(home: Path) -> "Where":

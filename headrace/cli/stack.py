@@ -67,6 +67,20 @@ PackageStore = Annotated[
 KeysFile = Annotated[
     Path | None, typer.Option(help="Ask callers for a key of this file (headrace keys create).")
 ]
+Listen = Annotated[
+    str,
+    typer.Option(
+        metavar="ADDRESS",
+        help="IPv4 address on which gateways, MLflow and the page listen, 0.0.0.0 for all.",
+    ),
+]
+Parts = Annotated[
+    Path | None,
+    typer.Option(
+        envvar="HEADRACE_PARTS",
+        help="Folder that holds Triton and Kafka already; by default they come into --cache.",
+    ),
+]
 Example = Annotated[bool, typer.Option(help="Register the example model when MLflow has no model.")]
 AutoEndpoints = Annotated[
     bool, typer.Option(help="Make an endpoint for each registered model that has none.")
@@ -101,6 +115,8 @@ Ceiling = Annotated[
 def up(
     home: Home = HOME,
     cache: Cache = CACHE,
+    parts: Parts = None,
+    listen: Listen = "127.0.0.1",
     kafka_bootstrap: KafkaBootstrap = None,
     mlflow_uri: MlflowUri = None,
     mlflow_source: MlflowSource = None,
@@ -130,6 +146,8 @@ def up(
     ceiling: Ceiling = None,
 ) -> None:
     """Starts the whole stack on this machine and runs it until Ctrl-C."""
+    from ipaddress import IPv4Address
+
     from contracts.ceilings import Ceilings
     from headrace.commands import up as command
     from headrace.stack.settings import Ports, StackSettings
@@ -138,6 +156,10 @@ def up(
         ceilings = Ceilings.read(",".join(ceiling or ()))
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--ceiling") from error
+    try:
+        IPv4Address(listen)
+    except ValueError as error:
+        raise typer.BadParameter(f"no IPv4 address: {error}", param_hint="--listen") from error
     if triton_grpc is not None and tritons > 1:
         raise typer.BadParameter(
             "it counts embedded Tritons, and --triton-grpc names one to use in their place",
@@ -162,6 +184,8 @@ def up(
             loader_metrics=port_loader_metrics,
             gateway_operations=port_gateway_operations,
         ),
+        listen=listen,
+        parts=None if parts is None else absolute(parts),
         kafka_bootstrap=kafka_bootstrap,
         mlflow_uri=mlflow_uri,
         mlflow_sources=tuple(mlflow_source or ()),

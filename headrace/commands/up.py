@@ -5,6 +5,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Mapping
+from ipaddress import IPv4Address
 from pathlib import Path
 
 from rich.console import Console
@@ -49,6 +50,7 @@ def invitation(started: Started) -> list[str]:
         f"  Kafka     {settings.kafka_address}",
         *(f"  {name:<9} {address} (gRPC)" for name, address in _tritons(settings)),
         f"  logs      {settings.home / 'logs'}",
+        *_open_to_others(settings),
     ]
     for name, why in started.unready.items():
         lines += ["", f"Not answering yet: {name} ({why}). Watch it: headrace status --watch"]
@@ -67,6 +69,18 @@ def invitation(started: Started) -> list[str]:
         "",
     ]
     return lines
+
+
+def _open_to_others(settings: StackSettings) -> list[str]:
+    """What whoever listens on more than loopback should know."""
+    if IPv4Address(settings.listen).is_loopback:
+        return []
+    who = "Gateways ask callers for a key" if settings.keys_file else "Nobody is asked for a key"
+    return [
+        "",
+        f"Gateways, MLflow and the page listen on {settings.listen}. {who}; MLflow and the page",
+        "ask nobody who they are: keep these ports from people whom you do not trust.",
+    ]
 
 
 def _tritons(settings: StackSettings) -> list[tuple[str, str]]:

@@ -74,7 +74,9 @@ def examine(settings: StackSettings) -> Machine:
         shared_memory_free=_disk_free(_SHM) if _SHM.is_dir() else None,
         cpus=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1,
         taken=tuple(
-            (name, port) for name, port in settings.needed_ports().items() if not _free(port)
+            (name, port)
+            for name, port in settings.needed_ports().items()
+            if not _free(port, settings.listens_on(name))
         ),
         own_stack=_runs_on(settings.home),
     )
@@ -196,7 +198,8 @@ def _shared_memory(machine: Machine, settings: StackSettings) -> Finding:
     return Finding(
         "shared memory", Verdict.BAD, found,
         f"Triton needs {wanted / 1e6:.0f} MB of shared memory at /dev/shm; enlarge it "
-        "(mount -o remount,size=256m /dev/shm) or use an existing Triton with --triton-grpc.",
+        "(mount -o remount,size=256m /dev/shm, of a container docker run --shm-size 256m) or use "
+        "an existing Triton with --triton-grpc.",
     )  # fmt: skip
 
 
@@ -228,9 +231,9 @@ def _has_uv() -> bool:
     return True
 
 
-def _free(port: int) -> bool:
+def _free(port: int, host: str) -> bool:
     try:
-        return ports.is_free(port)
+        return ports.is_free(port, host)
     except OSError:
         return False
 

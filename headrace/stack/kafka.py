@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 import uuid
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,17 +97,27 @@ def prepare(cache_dir: Path, *, timeout_seconds: float = 900.0) -> KafkaFiles:
         DownloadError: the download failed or took too long, or a package is missing.
     """
     java = find_java()
-    cached = cache_dir / f"kafka-{KAFKA_VERSION}.json"
     with suppress(FileNotFoundError, ValueError):
-        jars = tuple(Path(jar) for jar in json.loads(cached.read_text(encoding="utf-8")))
+        listed = _list_of(cache_dir).read_text(encoding="utf-8")
+        jars = tuple(Path(jar) for jar in json.loads(listed))
         if jars and all(jar.is_file() for jar in jars):
             return KafkaFiles(java, jars)
     jars = _resolve(cache_dir, java, timeout_seconds)
+    write_list(cache_dir, jars)
+    return KafkaFiles(java, jars)
+
+
+def write_list(cache_dir: Path, jars: Iterable[Path]) -> None:
+    """Says in ``cache_dir`` where the jars lie, so that ``prepare`` finds them there."""
     cache_dir.mkdir(parents=True, exist_ok=True)
+    cached = _list_of(cache_dir)
     aside = cached.with_suffix(f".{os.getpid()}.tmp")
     aside.write_text(json.dumps([str(jar) for jar in jars]), encoding="utf-8")
     aside.replace(cached)
-    return KafkaFiles(java, jars)
+
+
+def _list_of(cache_dir: Path) -> Path:
+    return cache_dir / f"kafka-{KAFKA_VERSION}.json"
 
 
 def _resolve(cache_dir: Path, java: Path, timeout_seconds: float) -> tuple[Path, ...]:

@@ -74,9 +74,9 @@ def lay_out(server: MlflowServer) -> None:
     server.artifacts.mkdir(parents=True, exist_ok=True)
 
 
-def readiness_url(server: MlflowServer) -> str:
-    """A question of the registry; the first one makes the database, which takes seconds."""
-    return f"{server.url}/api/2.0/mlflow/registered-models/search?max_results=1"
+def readiness_url(url: str) -> str:
+    """A question of the registry at ``url``; the first makes the database, which takes seconds."""
+    return f"{url}/api/2.0/mlflow/registered-models/search?max_results=1"
 
 
 class MlflowProcess(OwnProcess):
@@ -97,7 +97,7 @@ class MlflowProcess(OwnProcess):
         self._run(
             "MLflow",
             command(self.server),
-            lambda: answers(readiness_url(self.server)),
+            lambda: answers(readiness_url(self.url)),
             within_seconds=timeout_seconds,
             extended=partial(environment, self.server),
             cwd=self.server.folder,

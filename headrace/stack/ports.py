@@ -6,7 +6,7 @@ It binds and closes; it never holds a port.
 import errno
 import socket
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from headrace.errors import PortTakenError
 from headrace.stack.settings import LOOPBACK, Ports
@@ -31,8 +31,15 @@ def is_free(port: int, host: str = LOOPBACK) -> bool:
     return True
 
 
-def require_free(needed: Mapping[str, int], ports: Ports) -> None:
+def require_free(
+    needed: Mapping[str, int], ports: Ports, listens_on: Callable[[str], str] = lambda _: LOOPBACK
+) -> None:
     """Refuses to go on unless every needed port is free and no two services share one.
+
+    Args:
+        needed: ports by name.
+        ports: for the flags that change them.
+        listens_on: gives the address of the port of a name.
 
     Raises:
         PortTakenError: with a sentence for every port that is taken.
@@ -46,9 +53,14 @@ def require_free(needed: Mapping[str, int], ports: Ports) -> None:
     for name, port in needed.items():
         label = name.replace("_", " ")
         try:
-            if is_free(port):
+            if is_free(port, listens_on(name)):
                 continue
         except OSError as error:
+            if error.errno == errno.EADDRNOTAVAIL:
+                raise PortTakenError(
+                    f"{listens_on(name)} is no address of this machine: name one of its own with "
+                    "--listen, or 0.0.0.0 for all of them."
+                ) from None
             taken.append(f"Port {port} for {label} can't be used ({error.strerror})")
         else:
             taken.append(f"Port {port} for {label} is taken by another program")

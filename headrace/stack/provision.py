@@ -82,7 +82,7 @@ def main() -> int:
     as_json = arguments.json
     progress = _say if not as_json else lambda line: _say_json("progress", message=line)
     try:
-        where = _get(arguments.part, arguments.cache, progress)
+        where = _found(arguments.part, arguments.cache, progress)
     except HeadraceError as error:
         if as_json:
             _say_json("failed", reason=error.message)
@@ -94,6 +94,18 @@ def main() -> int:
     elif arguments.path:
         _say(str(where))
     return 0
+
+
+def _found(part: str, cache: Path, progress: install.Progress) -> Path:
+    """Where the part lies; raises ``HeadraceError``."""
+    try:
+        return _get(part, cache, progress)
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        raise DownloadError(
+            f"{part} can't be kept in {cache} ({where}{error.strerror or error}). Choose another "
+            "folder with --cache."
+        ) from error
 
 
 def _get(part: str, cache: Path, progress: install.Progress) -> Path:

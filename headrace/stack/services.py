@@ -89,20 +89,20 @@ def plan(settings: StackSettings, home: Home, base: Mapping[str, str]) -> tuple[
 
 
 def _mlflow(settings: StackSettings, home: Home, env: Mapping[str, str]) -> Service:
-    server = mlflow.MlflowServer(home.mlflow, settings.ports.mlflow)
+    server = mlflow.MlflowServer(home.mlflow, settings.ports.mlflow, settings.listen)
     mlflow.lay_out(server)
     return Service(
         name="mlflow",
         argv=tuple(mlflow.command(server)),
         env=mlflow.environment(server, env),
         cwd=home.mlflow,
-        ready=probes.http_ok(mlflow.readiness_url(server), _MLFLOW_SECONDS),
+        ready=probes.http_ok(mlflow.readiness_url(settings.mlflow_url), _MLFLOW_SECONDS),
         ready_within_seconds=240.0,  # a first start imports much and makes the database
     )
 
 
 def _kafka(settings: StackSettings, home: Home, env: Mapping[str, str]) -> Service:
-    files = kafka.prepare(settings.cache)
+    files = kafka.prepare(settings.parts_folder)
     ports = settings.ports
     node = kafka.KafkaNode(home.kafka, port=ports.kafka, controller_port=ports.kafka_controller)
     kafka.lay_out(node)
@@ -128,7 +128,7 @@ def _triton(
     replica: TritonReplica,
     loader: LoaderReplica,
 ) -> Service:
-    files = triton.prepare(settings.cache, lambda _: None)
+    files = triton.prepare(settings.parts_folder, lambda _: None)
     server = triton.TritonServer(
         home.repository_of(replica.name),
         http_port=replica.http_port,
@@ -243,7 +243,7 @@ def _stats(settings: StackSettings, home: Home, env: Mapping[str, str]) -> Servi
             endpoints=home.endpoints,
             store_url=_store_url(settings, home),
             kafka_bootstrap=settings.kafka_address,
-            host=LOOPBACK,
+            host=settings.listen,
             port=settings.ports.stats,
             state_dir=home.root / "stats",
             gateway_url=settings.gateway_url,
@@ -269,7 +269,7 @@ def _gateway(
             reports=home.reports,
             store_url=_store_url(settings, home),
             package_cache=home.root / "cache" / replica.name,
-            host=LOOPBACK,
+            host=settings.listen,
             http_port=replica.http_port,
             grpc_port=replica.grpc_port,
             operations_port=replica.operations_port,

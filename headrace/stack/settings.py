@@ -11,15 +11,18 @@ from contracts.ceilings import NO_CEILINGS, Ceilings
 from headrace.errors import PortTakenError
 
 LOOPBACK = "127.0.0.1"
+EVERYWHERE = "0.0.0.0"  # every address of this machine
 LOADER = "local"  # the first loader's name in its report
 _LAST_PORT = 65_535
 _GATEWAY_PORTS = ("gateway_http", "gateway_grpc", "gateway_operations")
 _TRITON_PORTS = ("triton_http", "triton_grpc", "triton_metrics")
+# For callers and people, so that they may listen on other addresses than loopback.
+_OPEN_PORTS = frozenset({*_GATEWAY_PORTS, "mlflow", "stats"})
 
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """The TCP ports of the local stack, all on 127.0.0.1. Each is a flag ``--port-<name>``.
+    """The TCP ports of the local stack. Each is a flag ``--port-<name>``.
 
     Those of gateways, Tritons and loaders are the first replica's; further replicas follow.
     """
@@ -82,21 +85,22 @@ class GatewayReplica:
     http_port: int
     grpc_port: int
     operations_port: int
+    host: str = LOOPBACK
 
     @property
     def url(self) -> str:
         """Where callers reach it over HTTP."""
-        return f"http://{LOOPBACK}:{self.http_port}"
+        return f"http://{self.host}:{self.http_port}"
 
     @property
     def operations_url(self) -> str:
         """Where probes, Prometheus (``/metrics``) and readers of ``/docs`` reach it."""
-        return f"http://{LOOPBACK}:{self.operations_port}"
+        return f"http://{self.host}:{self.operations_port}"
 
     @property
     def grpc(self) -> str:
         """Where callers reach it over gRPC, host:port."""
-        return f"{LOOPBACK}:{self.grpc_port}"
+        return f"{self.host}:{self.grpc_port}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,9 +159,10 @@ class StackSettings:
 
     ``kafka_bootstrap``, ``mlflow_uri`` and ``triton_grpc`` name existing services to use in place
     of the embedded ones; None starts ours. ``mlflow_sources`` are URLs below which the files of
-    versions may lie. ``package_store`` is a URL; None keeps packages in the
-    home. ``cache`` holds downloads that homes share. With a
-    ``keys_file`` the gateway asks callers for a key. With ``auto_endpoints`` a registered
+    versions may lie. ``package_store`` is a URL; None keeps packages in the home. ``cache`` holds
+    downloads that homes share; ``parts`` is a folder like it that holds Triton and Kafka already.
+    Gateways, MLflow and the page listen on ``listen``, an IPv4 address, and all else on loopback.
+    With a ``keys_file`` the gateway asks callers for a key. With ``auto_endpoints`` a registered
     model that has no endpoint gets one with defaults. Statistics are kept in windows of
     ``window_seconds`` of event time. There are so many ``gateways`` and embedded ``tritons``, each
     Triton with a loader. Texts to label are kept in Kafka for ``pair_texts_hours``, 0 for none.
@@ -167,6 +172,8 @@ class StackSettings:
     home: Path
     cache: Path
     ports: Ports = Ports()
+    listen: str = LOOPBACK
+    parts: Path | None = None
     kafka_bootstrap: str | None = None
     mlflow_uri: str | None = None
     mlflow_sources: tuple[str, ...] = ()
@@ -181,6 +188,20 @@ class StackSettings:
     pair_texts_hours: float = 0.0
     model_code: bool = False
     ceilings: Ceilings = NO_CEILINGS
+
+    @property
+    def host(self) -> str:
+        """Where this machine reaches what listens on ``listen``."""
+        return LOOPBACK if self.listen == EVERYWHERE else self.listen
+
+    def listens_on(self, port: str) -> str:
+        """The address on which the port of this name is listened on."""
+        return self.listen if _first_of(port) in _OPEN_PORTS else LOOPBACK
+
+    @property
+    def parts_folder(self) -> Path:
+        """Where Triton and Kafka lie, or are downloaded to."""
+        return self.cache if self.parts is None else self.parts
 
     @property
     def gateway_url(self) -> str:
@@ -202,6 +223,7 @@ class StackSettings:
                 http_port=ports[numbered("gateway_http", number)],
                 grpc_port=ports[numbered("gateway_grpc", number)],
                 operations_port=ports[numbered("gateway_operations", number)],
+                host=self.host,
             )
             for number in range(1, self.gateways + 1)
         )
@@ -243,12 +265,12 @@ class StackSettings:
     @property
     def mlflow_url(self) -> str:
         """The MLflow server in use, ours or an existing one."""
-        return self.mlflow_uri or f"http://{LOOPBACK}:{self.ports.mlflow}"
+        return self.mlflow_uri or f"http://{self.host}:{self.ports.mlflow}"
 
     @property
     def stats_url(self) -> str:
         """Where the statistics are: /metrics, and the page /ui."""
-        return f"http://{LOOPBACK}:{self.ports.stats}"
+        return f"http://{self.host}:{self.ports.stats}"
 
     @property
     def kafka_address(self) -> str:

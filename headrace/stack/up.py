@@ -106,7 +106,7 @@ class Up:
             for sentence in await asyncio.to_thread(doctor.require_fit, settings):
                 self._view.note("machine", sentence)
         with state.claimed(settings.home) as home:
-            ports.require_free(settings.needed_ports(), settings.ports)
+            ports.require_free(settings.needed_ports(), settings.ports, settings.listens_on)
             await self._fetch()
             state.forget_other_loaders(home, {each.report for each in settings.loader_replicas})
             plan = services.plan(settings, home, self._environment)
@@ -130,7 +130,7 @@ class Up:
             step = f"get {part}"
             with self._view.step(step):
                 await provision.fetch(
-                    part, self._settings.cache, lambda line: self._view.note(step, line)
+                    part, self._settings.parts_folder, lambda line: self._view.note(step, line)
                 )
 
         try:

@@ -74,6 +74,13 @@ def test_up_refuses_a_ceiling_that_is_none() -> None:
     assert "There is no ceiling" in result.stderr
 
 
+@pytest.mark.parametrize("address", ["localhost", "::", "10.0.0.256"])
+def test_up_refuses_to_listen_on_what_is_no_ipv4_address(address: str) -> None:
+    result = run("up", "--listen", address)
+    assert result.exit_code == 2
+    assert "no IPv4 address" in result.stderr
+
+
 @pytest.mark.parametrize("words", [("--gateways", "0"), ("--tritons", "17")])
 def test_up_refuses_no_replica_and_more_than_a_machine_holds(words: tuple[str, str]) -> None:
     result = run("up", *words)

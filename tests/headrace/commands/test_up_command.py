@@ -56,3 +56,14 @@ def test_every_replica_is_printed_with_its_addresses() -> None:
 def test_an_existing_triton_is_printed_as_it_was_named() -> None:
     lines = invitation(Started(replace(SETTINGS, triton_grpc="t:3"), 8.0, (), {}))
     assert any(line.split() == ["Triton", "t:3", "(gRPC)"] for line in lines)
+
+
+def test_whoever_listens_beyond_this_machine_is_told_who_may_come_in() -> None:
+    def said(settings: StackSettings) -> str:
+        return " ".join(invitation(Started(settings, 8.0, (), {})))
+
+    assert "listen on" not in said(SETTINGS)
+    everywhere = replace(SETTINGS, listen="0.0.0.0")
+    assert "listen on 0.0.0.0. Nobody is asked for a key" in said(everywhere)
+    assert "http://127.0.0.1:18080" in said(everywhere)
+    assert "Gateways ask callers for a key" in said(replace(everywhere, keys_file=Path("/k")))

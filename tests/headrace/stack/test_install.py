@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import DownloadError
-from headrace.stack import install
+from headrace.stack import install, provision
 
 
 def test_the_locks_that_the_program_needs_are_found() -> None:
@@ -39,3 +39,11 @@ def test_another_lock_means_another_folder(tmp_path: Path) -> None:
     first.write_text("a")
     second.write_text("b")
     assert install.digest(first) != install.digest(second)
+
+
+@pytest.mark.parametrize("part", ["triton", "kafka"])
+async def test_a_cache_that_cannot_be_written_to_is_a_sentence(tmp_path: Path, part: str) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(DownloadError, match=r"can't be kept in .*--cache") as caught:
+        await provision.fetch(part, tmp_path / "file" / "cache", lambda _: None)
+    assert "Traceback" not in caught.value.message

@@ -21,6 +21,7 @@ from headrace.stack.kafka import (
     prepare,
     server_command,
     server_properties,
+    write_list,
 )
 
 FILES = KafkaFiles(Path("/java"), (Path("/a.jar"), Path("/b.jar")))
@@ -83,6 +84,14 @@ def test_jars_that_are_there_are_not_looked_for_again(tmp_path: Path) -> None:
     jar.touch()
     (tmp_path / f"kafka-{KAFKA_VERSION}.json").write_text(json.dumps([str(jar)]))
     assert prepare(tmp_path) == KafkaFiles(find_java(), (jar,))
+
+
+def test_jars_that_somebody_else_brought_are_found(tmp_path: Path) -> None:
+    jar = tmp_path / "jars" / "kafka.jar"
+    jar.parent.mkdir()
+    jar.touch()
+    write_list(tmp_path / "parts", [jar])
+    assert prepare(tmp_path / "parts").jars == (jar,)
 
 
 def test_nobody_at_the_port_is_no_answer(tmp_path: Path) -> None:

@@ -58,3 +58,19 @@ def test_a_taken_port_of_a_further_replica_names_it_and_the_first_ones_flag(take
         require_free({"gateway_http_2": taken}, Ports())
     for part in ("gateway http 2", str(taken), "--port-gateway-http PORT"):
         assert part in caught.value.message
+
+
+def test_a_port_is_looked_at_where_it_will_be_listened_on() -> None:
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.2", 0))
+        holder.listen()
+        needed = {"mlflow": holder.getsockname()[1]}
+        require_free(needed, Ports())
+        with pytest.raises(PortTakenError, match="--port-mlflow"):
+            require_free(needed, Ports(), lambda _: "0.0.0.0")
+
+
+def test_an_address_of_another_machine_is_a_sentence() -> None:
+    (port,) = own_ports(1)
+    with pytest.raises(PortTakenError, match=r"192.0.2.7 is no address of this machine.*--listen"):
+        require_free({"mlflow": port}, Ports(), lambda _: "192.0.2.7")

@@ -132,3 +132,28 @@ def test_gateways_are_as_many_before_an_existing_triton() -> None:
 )
 def test_tritons_leave_half_of_the_cores_to_all_else(cores: int, tritons: int, each: int) -> None:
     assert services.triton_cores(cores, tritons) == each
+
+
+def test_gateways_and_the_page_listen_where_they_are_told() -> None:
+    settings = replace(EXISTING, listen="0.0.0.0", gateways=2)
+    plan = services.plan(settings, Home(Path("/h")), {})
+    told = {item.name for item in plan if "--host=0.0.0.0" in item.argv}
+    assert told == {"stats", "gateway", "gateway-2"}
+    # Browsers get addresses that can be asked.
+    (stats,) = (item for item in plan if item.name == "stats")
+    assert words(stats)["--gateway-url"] == "http://127.0.0.1:8080"
+
+
+@pytest.mark.real
+def test_mlflow_listens_where_it_is_told_and_kafka_and_triton_do_not(
+    cache: Path, tmp_path: Path
+) -> None:
+    settings = StackSettings(home=tmp_path, cache=tmp_path, parts=cache, listen="0.0.0.0")
+    plan = {each.name: each for each in services.plan(settings, Home(tmp_path), {})}
+    assert "0.0.0.0" in plan["mlflow"].argv
+    assert words(plan["triton"])["--http-address"] == "127.0.0.1"
+    assert words(plan["triton"])["--grpc-address"] == "127.0.0.1"
+    told = (tmp_path / "kafka" / "server.properties").read_text()
+    assert "0.0.0.0" not in told
+    assert "listeners=PLAINTEXT://127.0.0.1:9092," in told
+    assert [path.name for path in tmp_path.glob("triton-*")] == []  # nothing was downloaded

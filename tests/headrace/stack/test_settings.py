@@ -75,3 +75,35 @@ def test_no_port_above_the_first_replicas_is_a_sentence() -> None:
     settings = replace(SETTINGS, ports=Ports(gateway_http=65_535), gateways=2)
     with pytest.raises(PortTakenError, match="--port-gateway-http"):
         settings.needed_ports()
+
+
+def test_callers_and_people_reach_what_is_for_them_and_nothing_else_leaves_loopback() -> None:
+    settings = replace(SETTINGS, listen="0.0.0.0", gateways=2, tritons=2)
+    listened = {name: settings.listens_on(name) for name in settings.needed_ports()}
+    assert {name for name, host in listened.items() if host == "0.0.0.0"} == {
+        "gateway_http", "gateway_grpc", "gateway_operations", "mlflow", "stats",
+        "gateway_http_2", "gateway_grpc_2", "gateway_operations_2",
+    }  # fmt: skip
+    assert set(listened.values()) == {"0.0.0.0", "127.0.0.1"}
+
+
+@pytest.mark.parametrize(
+    ("listen", "host"),
+    [("127.0.0.1", "127.0.0.1"), ("0.0.0.0", "127.0.0.1"), ("192.0.2.7", "192.0.2.7")],
+)
+def test_addresses_are_those_at_which_this_machine_reaches_them(listen: str, host: str) -> None:
+    settings = replace(SETTINGS, listen=listen)
+    (gateway,) = settings.gateway_replicas
+    assert (gateway.url, gateway.grpc) == (f"http://{host}:8080", f"{host}:8081")
+    assert gateway.operations_url == f"http://{host}:9310"
+    assert (settings.mlflow_url, settings.stats_url) == (
+        f"http://{host}:5000",
+        f"http://{host}:9300",
+    )
+    assert settings.kafka_address == "127.0.0.1:9092"
+    assert settings.triton_address == "127.0.0.1:8001"
+
+
+def test_parts_that_are_there_are_looked_for_in_their_own_folder() -> None:
+    assert SETTINGS.parts_folder == Path("/c")
+    assert replace(SETTINGS, parts=Path("/p")).parts_folder == Path("/p")
