@@ -1,12 +1,17 @@
 """The files of ``examples/values``: each is rendered, has what it promises, and is on its page."""
 
+import os
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
-from helm_chart import LIGHT, OPERATOR, ROOT, Manifest, manifests, one, pod_specs
+from helm_chart import LIGHT, OPERATOR, ROOT, Manifest, helm, manifests, one, pod_specs
+from page_snippets import of
 
 from headrace.endpoints import document
 
+PAGE = ROOT / "docs/values-examples.md"
 FOLDER = ROOT / "examples" / "values"
 ENDPOINTS = FOLDER / "endpoints-in-git.yaml"
 FILES = sorted(path for path in FOLDER.glob("*.yaml") if path != ENDPOINTS)
@@ -33,8 +38,26 @@ def test_an_example_renders_objects_that_kubernetes_takes(path: Path) -> None:
             validator.validate(manifest, "1.34", strict=True)
 
 
+def test_the_page_says_how_to_render_one(tmp_path: Path) -> None:
+    (command,) = [each for each in of(PAGE) if each.kind == "run by"]
+    (tmp_path / "helm").symlink_to(shutil.which(helm()) or helm())
+    for name in ("charts", "examples"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    done = subprocess.run(
+        ["bash", "-euc", command.text],
+        cwd=tmp_path,
+        env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    text = (tmp_path / "rendered.yaml").read_text(encoding="utf-8")
+    assert "s3://models/headrace" in text
+
+
 def test_every_example_is_on_the_page() -> None:
-    page = (ROOT / "docs" / "values-examples.md").read_text(encoding="utf-8")
+    page = PAGE.read_text(encoding="utf-8")
     missing = [
         path.name for path in FOLDER.iterdir() if f"examples/values/{path.name})" not in page
     ]
