@@ -64,7 +64,7 @@ function charts(view, its) {
   return [
     weights(its, x, moments, view),
     points.at.length > 0 && lines({ key: "errors", title: "Errors, judged", axis: x, series: both("errors"), format: percent, least: 0.01 }),
-    points.at.length > 0 && lines({ key: "slow", title: "Slower than stable's p95, judged", axis: x, series: both("slow"), format: percent, least: 0.1 }),
+    points.at.length > 0 && lines({ key: "slow", title: "Slower than stable's p95", axis: x, series: both("slow"), format: percent, least: 0.1 }),
     points.at.length > 0 && lines({ key: "rate", title: "Requests, judged", axis: x, series: both("rate"), format: rate }),
   ];
 }

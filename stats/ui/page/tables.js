@@ -1,7 +1,7 @@
 // The tables of an endpoint: arms side by side, versions, history.
 
 import { h } from "./dom.js";
-import { NONE, clock, colour, duration, number, percent, phase, version, estimate } from "./words.js";
+import { NONE, clock, colour, duration, number, percent, phase, version } from "./words.js";
 
 const STAGES = ["queue", "tokenise", "wait", "infer"];
 
@@ -41,9 +41,12 @@ function accuracy(one, known) {
   const { accuracy: measured, judged } = one.totals;
   const found = known.find((item) => item.version === one.version && item.arm === one.arm);
   const words = [];
-  if (measured !== null) words.push(`${percent(measured)} of ${number(judged)}`);
-  if (found?.estimated != null) words.push(`est. ${estimate(found)}`);
-  return words.join(", ") || NONE;
+  if (measured !== null) words.push(h("span", { key: "measured" }, `${percent(measured)} of ${number(judged)}`));
+  if (found?.estimated != null) {
+    words.push(h("small", { key: "estimated", title: "estimated from scores, with its 95 % interval" },
+      `est. ${percent(found.estimated)}`, h("br"), `${percent(found.low)} to ${percent(found.high)}`));
+  }
+  return words.length ? words : NONE;
 }
 
 function stages(means) {

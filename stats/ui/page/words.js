@@ -70,7 +70,7 @@ export function version(name) {
 /** tokens_per_word as tokens per word; what users named stays as it is. */
 export function statistic(name) {
   if (name.startsWith("week:")) return `${statistic(name.slice(5))}, for this time of the week`;
-  return name.startsWith("own:") ? name.slice(4) : name.replaceAll("_", " ");
+  return name.startsWith("own:") ? name.slice(4) : name.replaceAll("_", " ").replace(/\bunk\b/, "UNK");
 }
 
 /** Which of the palette's colours a version has: always the same one, in every chart. */

@@ -291,6 +291,17 @@ def test_no_width_makes_the_page_scroll_sideways(page: Page, width: int) -> None
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
+@pytest.mark.parametrize("name", ["rolling", "drifted"])
+def test_at_an_ordinary_width_no_table_is_cut(page: Page, name: str) -> None:
+    page.look(width=1280)
+    with shown(page, name):
+        cut = page.evaluate(
+            "[...document.querySelectorAll('.scroll')].filter((e) => e.scrollWidth > e.clientWidth)"
+            ".map((e) => `${e.innerText.slice(0, 20)}: ${e.scrollWidth} of ${e.clientWidth}`)"
+        )
+        assert cut == []
+
+
 def test_everything_that_can_be_reached_by_keyboard_has_a_name(page: Page) -> None:
     with shown(page, "rolling"):
         nameless = page.evaluate(
