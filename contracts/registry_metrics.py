@@ -55,6 +55,10 @@ PACKAGES_REMOVED: Final = counter(
 WEBHOOKS: Final = counter(
     "registry_webhooks", "Webhooks received, by what became of them.", "outcome"
 )
+WEBHOOKS_ARRIVE: Final = gauge(
+    "registry_webhooks_arrive",
+    "1 while webhooks told of every change that was found, so that MLflow is asked seldom.",
+)
 LOAD_SECONDS: Final = histogram(
     "loader_load_seconds",
     "Time to load a model: fetch, verify, load into Triton, warm up.",

@@ -10,8 +10,9 @@ import os
 import shlex
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -39,7 +40,7 @@ from registry.mlflow.client import MlflowServer
 from registry.mlflow.model_registry import MlflowRegistry
 from registry.mlflow.projection import EvidenceOf
 from registry.mlflow.watch import SourceWatch
-from registry.mlflow.webhook import WebhookListener
+from registry.mlflow.webhook import WebhookEntry, WebhookListener
 from registry.mlflow.write_back import WriteBack
 from registry.packages.store import PackageStore, StoreUnavailableError
 from registry.reconcile.controller import Controller, ControllerOptions
@@ -91,6 +92,7 @@ def main() -> int:
         endpoints = opening.endpoints(settings.endpoints, environment)
         launcher = _launcher(settings, environment)
         keys = _index_keys(settings)
+        webhook_secrets = _webhook_secrets(settings)
         kafka = KafkaAddress.of(settings.kafka_bootstrap, login=settings.kafka_login)
         # Before the loop: its import takes seconds.
         mlflow = MlflowServer(
@@ -124,6 +126,7 @@ def main() -> int:
                 launcher,
                 keys=keys,
                 mlflow=mlflow,
+                webhook_secrets=webhook_secrets,
                 statistics=statistics,
                 loops=loops,
             )
@@ -142,6 +145,7 @@ async def _run(
     *,
     keys: tuple[bytes, ...],
     mlflow: MlflowServer,
+    webhook_secrets: Sequence[str],
     statistics: WindowsReader,
     loops: "_Loops",
 ) -> None:
@@ -178,31 +182,34 @@ async def _run(
         lambda: bool(jobs.states),
     )
     statistics.start()
-    beside = (
+    beside = [
         asyncio.create_task(loops.events.run(), name="heartbeat"),
         asyncio.create_task(collection.run(), name="garbage-collection"),
-    )
+    ]
+    if settings.webhook_port and settings.webhook_url:
+        entry = WebhookEntry(settings.webhook_url, webhook_secrets[0])
+        beside.append(asyncio.create_task(entry.keep(mlflow), name="webhook-entry"))
     try:
         heartbeat = HeartbeatWriter(opening.heartbeats(settings.endpoints, environment))
-        await _run_with_webhook(
-            settings, source, lambda: controller.run(stop, heartbeat, after_pass=loops.passes.beat)
-        )
+        async with _webhook(settings, webhook_secrets, source):
+            await controller.run(stop, heartbeat, after_pass=loops.passes.beat)
     finally:
         for task in beside:
             task.cancel()
         statistics.close()
 
 
-async def _run_with_webhook(
-    settings: ControllerSettings, source: SourceWatch, run: Callable[[], Awaitable[None]]
-) -> None:
-    """Runs the controller, with the webhook's listener beside it where there is one."""
+@asynccontextmanager
+async def _webhook(
+    settings: ControllerSettings, secrets: Sequence[str], source: SourceWatch
+) -> AsyncIterator[None]:
+    """Listens to webhooks within the block, where there is a port for them."""
     if not settings.webhook_port:
-        await run()
+        yield
         return
-    listener = WebhookListener(settings.webhook_secret, source.wake)
-    async with await listener.serve(settings.webhook_port):
-        await run()
+    listener = WebhookListener(secrets, source.announce)
+    async with await listener.serve(settings.webhook_port, host=settings.webhook_host):
+        yield
 
 
 def _source(
@@ -216,7 +223,13 @@ def _source(
 
     registry = MlflowRegistry(mlflow)
     write_back = WriteBack(registry, registry, render)
-    return SourceWatch(registry, write_back, poll_seconds=settings.poll_seconds, changed=changed)
+    return SourceWatch(
+        registry,
+        write_back,
+        poll_seconds=settings.poll_seconds,
+        poll_with_webhooks_seconds=settings.poll_with_webhooks_seconds,
+        changed=changed,
+    )
 
 
 def _options(settings: ControllerSettings) -> ControllerOptions:
@@ -249,6 +262,17 @@ def _index_keys(settings: ControllerSettings) -> tuple[bytes, ...]:
     except OSError as error:
         raise KeyFileError(f"{file} can't be made: {error}") from error
     return read_keys(file)
+
+
+def _webhook_secrets(settings: ControllerSettings) -> tuple[str, ...]:
+    """What MLflow may sign its webhooks with; raises ``KeyFileError``."""
+    if not settings.webhook_port:
+        return ()
+    if settings.webhook_secret_file:
+        return tuple(key.hex() for key in read_keys(Path(settings.webhook_secret_file)))
+    if not settings.webhook_secret:
+        raise KeyFileError("A webhook needs a secret: set --webhook-secret-file.")
+    return (settings.webhook_secret,)
 
 
 def _launcher(settings: ControllerSettings, environment: Mapping[str, str]) -> ConversionLauncher:

@@ -42,6 +42,9 @@ class ControllerSettings:
     )
     tick_seconds: float = option(0.25, "Time between two looks at endpoints and reports.")
     poll_seconds: float = option(1.0, "Time between two questions to MLflow.")
+    poll_with_webhooks_seconds: float = option(
+        30.0, "The same while its webhooks are seen to arrive; a webhook has it asked at once."
+    )
     mlflow_sources: tuple[str, ...] = option(
         (),
         "URLs below which the artifacts of versions may lie, beside those that MLflow serves "
@@ -82,8 +85,19 @@ class ControllerSettings:
         "File of the keys that sign which conversion made which package, see service/key_files.py; "
         "empty: one is made in the work folder.",
     )
-    webhook_port: int = option(0, "Port of MLflow's webhook on 127.0.0.1; 0: off.")
+    webhook_host: str = option("127.0.0.1", "Address that MLflow's webhook listens on.")
+    webhook_port: int = option(0, "Port of MLflow's webhook; 0: off.")
     webhook_secret: str = option("", "Secret that MLflow signs its webhooks with.")
+    webhook_secret_file: str = option(
+        "",
+        "File of such secrets, see service/key_files.py: the first is told to MLflow, all are "
+        "taken. Instead of --webhook-secret.",
+    )
+    webhook_url: str = option(
+        "",
+        "Where MLflow reaches the webhook: it is registered there under this address; empty: "
+        "somebody else registers it.",
+    )
     metrics_host: str = option("127.0.0.1", "Address that /metrics listens on.")
     metrics_port: int = option(0, "Port of /metrics; 0: off.")
     log_level: str = option("INFO", "Least severe level that is logged.")

@@ -151,6 +151,11 @@ class SimulatedRegistry:
         """See ``ModelRegistry``."""
         return tuple(model for model in await self.models() if model.changed >= since)
 
+    async def model(self, name: str) -> RegisteredModel | None:
+        """See ``ModelRegistry``."""
+        await self._answered()
+        return RegisteredModel(name=name, changed=1) if name in self._versions else None
+
     async def versions(self, model: str) -> tuple[RegisteredVersion, ...]:
         """See ``ModelRegistry``."""
         await self._answered()

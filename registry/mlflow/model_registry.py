@@ -84,6 +84,10 @@ class ModelRegistry(Protocol):
         """
         ...
 
+    async def model(self, name: str) -> RegisteredModel | None:
+        """One registered model; None where there is none of that name."""
+        ...
+
     async def versions(self, model: str) -> tuple[RegisteredVersion, ...]:
         """A model's versions whose registration has ended well, newest first."""
         ...
@@ -136,6 +140,16 @@ class MlflowRegistry:
             token = page.token
             if not token or found[-1].changed < since:
                 return tuple(model for model in found if model.changed >= since)
+
+    async def model(self, name: str) -> RegisteredModel | None:
+        """One model; see the Protocol."""
+        try:
+            found = await self._server.ask_in_time(lambda client: client.get_registered_model(name))
+        except SourceRefusedError as error:
+            if error.status == HTTPStatus.NOT_FOUND:
+                return None
+            raise SourceUnavailableError(str(error)) from error
+        return _model(found)
 
     async def versions(self, model: str) -> tuple[RegisteredVersion, ...]:
         """A model's versions, newest first; see the Protocol."""

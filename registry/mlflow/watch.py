@@ -3,10 +3,14 @@
 It is a task of its own, so that an MLflow that hangs delays nobody. What can't be read stays as it
 was last seen. What can't be written is written later, because ``write_back.py`` compares what
 should be there with what is. It never decides a verdict.
+
+MLflow is asked often while no webhook arrives, and seldom while each change that is found was told
+by one. The first change that no webhook told has MLflow asked often again, until the next webhook.
 """
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -46,15 +50,21 @@ class SourceWatch:
         write_back: WriteBack,
         *,
         poll_seconds: float,
+        poll_with_webhooks_seconds: float = 0.0,
         changed: asyncio.Event,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._source = source
         self._write_back = write_back
         self._poll_seconds = poll_seconds
+        self._seldom_seconds = max(poll_seconds, poll_with_webhooks_seconds)
         self._changed = changed
         self._clock = clock
         self._woken = asyncio.Event()
+        self._told: set[str] = set()  # models of which a webhook told, not read since
+        self._asks_at = -math.inf  # MLflow, by our clock
+        self._prompted = False  # the next reading was asked for, by a webhook or an endpoint
+        self._webhooks_arrive = False
         self._followed: frozenset[str] = frozenset()
         self._wanted = Projection()
         self._readings: dict[str, _Reading] = {}
@@ -63,9 +73,32 @@ class SourceWatch:
         self._answers = True
         self.snapshot: MlflowSnapshot | None = None
 
+    @property
+    def webhooks_arrive(self) -> bool:
+        """Whether a webhook came, and told of every change that was found since."""
+        return self._webhooks_arrive
+
     def wake(self) -> None:
         """Asks at once, and for all models: something may have changed."""
         self._list_at = 0.0
+        self._prompt()
+
+    def announce(self, model: str) -> None:
+        """A webhook told of a change; asks MLflow for this model at once, or for all if empty.
+
+        What the webhook says of the model is not believed.
+        """
+        self._webhooks_arrive = True
+        metrics.WEBHOOKS_ARRIVE.set(1)
+        if model and len(self._told) < PAGE:
+            self._told.add(model)
+            self._prompt()
+        else:
+            self.wake()
+
+    def _prompt(self) -> None:
+        self._prompted = True
+        self._asks_at = -math.inf
         self._woken.set()
 
     def follow(self, models: Iterable[str], wanted: Projection) -> None:
@@ -93,7 +126,6 @@ class SourceWatch:
                 self._answers = False
             else:
                 metrics.SOURCE_UP.set(1)
-                metrics.SOURCE_ROUND.set_to_current_time()
                 if not self._answers:
                     log.info("MLflow answers again")
                 self._answers = True
@@ -104,14 +136,39 @@ class SourceWatch:
                 continue
 
     async def round(self) -> None:
-        """Reads once, then writes what MLflow does not know yet.
+        """Reads once where it is time to, then writes what MLflow does not know yet.
 
         A model whose versions can't be read keeps those that were read last, and holds up no other.
 
         Raises:
             SourceUnavailableError: MLflow does not answer, or not for some model.
         """
-        models = self._models = await self._known_models()
+        asks = self.snapshot is None or self._clock() >= self._asks_at
+        failure = await self._look() if asks else None
+        snapshot = self.snapshot or MlflowSnapshot()
+        self.snapshot = await self._write_back.write(snapshot, self._wanted)
+        for name, written in self.snapshot.versions.items():
+            self._readings[name] = replace(self._readings[name], versions=written)
+        if failure is not None:
+            self._asks_at = -math.inf
+            raise failure
+        if asks:
+            metrics.SOURCE_ROUND.set_to_current_time()
+
+    async def _look(self) -> SourceUnavailableError | None:
+        """Reads models and versions, and shows them; why the versions of some could not be read."""
+        prompted, self._prompted = self._prompted, False
+        told, self._told = self._told, set()
+        # Before the first question, so that a webhook during it has MLflow asked again.
+        self._asks_at = self._clock() + self._seldom_seconds if self._webhooks_arrive else -math.inf
+        try:
+            models = self._models = await self._known_models(told)
+        except SourceUnavailableError:
+            self._prompted, self._asks_at = self._prompted or prompted, -math.inf
+            self._told |= told
+            raise
+        for name in told & self._readings.keys():
+            self._readings[name] = replace(self._readings[name], at=-math.inf)
         followed = sorted(self._followed & models.keys())
         self._readings = {name: it for name, it in self._readings.items() if name in followed}
         failure: SourceUnavailableError | None = None
@@ -122,18 +179,21 @@ class SourceWatch:
                 failure = failure or error
         versions = {name: reading.versions for name, reading in self._readings.items()}
         snapshot = MlflowSnapshot(models, versions)
+        told_of = prompted or self._prompted  # or a webhook that came meanwhile
+        if self._webhooks_arrive and not told_of and _has_news(self.snapshot, snapshot):
+            log.info("MLflow changed, and no webhook told of it: it is asked often again")
+            self._webhooks_arrive, self._asks_at = False, -math.inf
+            metrics.WEBHOOKS_ARRIVE.set(0)
         self._show(snapshot)
-        self.snapshot = await self._write_back.write(snapshot, self._wanted)
-        for name, written in self.snapshot.versions.items():
-            self._readings[name] = replace(self._readings[name], versions=written)
-        if failure is not None:
-            raise failure
+        return failure
 
-    async def _known_models(self) -> dict[str, RegisteredModel]:
+    async def _known_models(self, told: Iterable[str]) -> dict[str, RegisteredModel]:
         """All models: listed, or as they were listed and with those that changed since.
 
-        A list of many pages is asked for in so many rounds once, so that MLflow answers about two
-        pages a round however many models it has. Up to one page, every round asks for all.
+        Models of which webhooks ``told`` are asked for by name, because a moved alias is no change
+        of a model. A list of many pages is asked for in so many rounds once, so that MLflow answers
+        about two pages a round however many models it has. Up to one page, every round asks for
+        all.
         """
         now = self._clock()
         if self._models and now < self._list_at:
@@ -143,7 +203,13 @@ class SourceWatch:
             except SourceRefusedError as error:
                 log.info("all models are listed instead: %s", error)
             else:
-                return self._models | {model.name: model for model in changed}
+                known = self._models | {model.name: model for model in changed}
+                for name in told:
+                    model = await self._source.model(name)
+                    known.pop(name, None)
+                    if model is not None:
+                        known[name] = model
+                return known
         models = {model.name: model for model in await self._source.models()}
         self._list_at = now + self._poll_seconds * (len(models) // PAGE)
         metrics.SOURCE_MODELS.set(len(models))
@@ -162,3 +228,20 @@ class SourceWatch:
         if snapshot != self.snapshot:
             self.snapshot = snapshot
             self._changed.set()
+
+
+def _has_news(before: MlflowSnapshot | None, now: MlflowSnapshot) -> bool:
+    """Whether something is new of which MLflow sends webhooks: a model, a version, an alias."""
+    if before is None:
+        return False
+    for name, model in now.models.items():
+        known = before.models.get(name)
+        if known is None or known.aliases != model.aliases:
+            return True
+    for name, versions in now.versions.items():
+        seen = before.versions.get(name)
+        if seen is None:  # followed since
+            continue
+        if {item.identity for item in versions} - {item.identity for item in seen}:
+            return True
+    return False

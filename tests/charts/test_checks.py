@@ -174,17 +174,35 @@ def made(text: str, name: str, key: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("name", "key"), [("demo-headrace-receipts", "receipts"), ("demo-headrace-index", "keys")]
+    ("name", "key"),
+    [
+        ("demo-headrace-receipts", "receipts"),
+        ("demo-headrace-index", "keys"),
+        ("demo-headrace-webhook", "keys"),
+    ],
 )
 def test_a_key_that_signs_is_made_once_and_kept_by_an_upgrade(
     cluster: Cluster, name: str, key: str
 ) -> None:
     cluster.classes(standard=DEFAULT)
-    first, other = (made(cluster.helm().stdout, name, key) for _ in range(2))
+    webhook = "mlflow.webhook.enabled=true"
+    first, other = (made(cluster.helm(webhook).stdout, name, key) for _ in range(2))
     assert first != other
     assert len(bytes.fromhex(first.strip())) == 32
     cluster.secret(name, **{key: first})
-    assert made(cluster.helm().stdout, name, key) == first
+    assert made(cluster.helm(webhook).stdout, name, key) == first
+
+
+def test_the_key_by_which_mlflow_keeps_secrets_is_one_that_it_takes_and_stays(
+    cluster: Cluster,
+) -> None:
+    cluster.classes(standard=DEFAULT)
+    name, webhook = "demo-headrace-webhook", "mlflow.webhook.enabled=true"
+    keys = [made(cluster.helm(webhook).stdout, name, "encryption") for _ in range(8)]
+    assert len(set(keys)) == 8
+    assert {len(base64.b64decode(key, altchars=b"-_", validate=True)) for key in keys} == {32}
+    cluster.secret(name, encryption=keys[0], keys="ab" * 32)
+    assert made(cluster.helm(webhook).stdout, name, "encryption") == keys[0]
 
 
 def test_a_definition_that_another_release_left_is_told_with_the_way_out(cluster: Cluster) -> None:

@@ -79,6 +79,29 @@ def test_the_controller_alone_holds_the_key_of_the_index() -> None:
         assert holders == {"controller"}
 
 
+def test_the_controller_alone_holds_what_webhooks_are_signed_with() -> None:
+    on = "mlflow.webhook.enabled=true"
+    for settings in ((on,), (on, 'mlflow.webhook.existingSecret="mine"')):
+        found = mounted(*settings)
+        name = (
+            "mine"
+            if len(settings) > 1
+            else one(light(on), "Secret", "-webhook")["metadata"]["name"]
+        )
+        assert {pod for pod, secrets in found.items() if name in secrets} == {"controller"}
+        mlflow = one(light(*settings), "StatefulSet", "-mlflow")["spec"]["template"]["spec"]
+        variables = {each["name"]: each for each in mlflow["containers"][0]["env"]}
+        read = variables["MLFLOW_WEBHOOK_SECRET_ENCRYPTION_KEY"]["valueFrom"]["secretKeyRef"]
+        assert read == {"name": name, "key": "encryption"}
+
+
+def test_without_webhooks_nothing_listens_to_them() -> None:
+    found = light()
+    assert not any(each["metadata"]["name"].endswith("-webhook") for each in found)
+    (metrics,) = one(found, "Service", "-controller")["spec"]["ports"]
+    assert metrics["name"] == "metrics"
+
+
 def test_a_key_of_ones_own_is_not_made_anew() -> None:
     made = one(light(), "Secret", "-index")
     assert list(made["data"]) == ["keys"]

@@ -75,6 +75,8 @@ def test_what_values_say_is_what_services_read() -> None:
         "kafka.partitions=12",
         "controller.tickSeconds=0.5",
         'mlflow.sources=["s3://a/b", "gs://c"]',
+        "mlflow.webhook.enabled=true",
+        "controller.pollWithWebhooksSeconds=45",
         "conversion.allowPickle=true",
         "stats.evaluate.falseAlarmDays=0.5",
         "triton.unloadAfterSeconds=1200",
@@ -92,6 +94,10 @@ def test_what_values_say_is_what_services_read() -> None:
     assert controller.allow_pickle is True
     assert controller.mlflow_sources == ("s3://a/b", "gs://c")
     assert controller.log_level == "WARNING"
+    assert (controller.webhook_host, controller.webhook_port) == ("0.0.0.0", 9305)
+    assert controller.webhook_url == "http://demo-headrace-controller.space.svc.cluster.local:9305/"
+    assert controller.webhook_secret_file == "/etc/headrace/webhook/keys"
+    assert controller.poll_with_webhooks_seconds == 45
     assert read["stats.evaluate_main"].false_alarm_days == 0.5
     assert read["stats.evaluate_main"].days_apart == "saturday,sunday"
     assert read["registry.loader_main"].unload_after_seconds == 1200

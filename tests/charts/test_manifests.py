@@ -158,6 +158,7 @@ def test_what_pods_name_is_made_or_is_the_users(case: str) -> None:
     made = {(item["kind"], item["metadata"]["name"]) for item in found}
     theirs = {
         "mlflow-login",
+        "mlflow-webhook",
         "object-store",
         "api-keys",
         "receipts",

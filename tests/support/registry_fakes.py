@@ -285,6 +285,7 @@ class FakeRegistry:
         self.told: list[tuple[str, str, str]] = []
         self.refuses: set[str] = set()  # tags and aliases that it will not write
         self.hangs: set[str] = set()  # models whose versions it does not answer
+        self.meanwhile: Callable[[], None] = lambda: None  # happens while it lists models
         self._changed = 0
 
     def register(self, model: str, number: str, *, identity: str = "", run_id: str = "") -> None:
@@ -296,12 +297,18 @@ class FakeRegistry:
     async def models(self) -> tuple[RegisteredModel, ...]:
         self._reach()
         self.models_asked.append("all")
+        self.meanwhile()
         return self._models()
 
     async def changed_models(self, since: int) -> tuple[RegisteredModel, ...]:
         self._reach("changed models")
         self.models_asked.append("changed")
         return tuple(model for model in self._models() if model.changed >= since)
+
+    async def model(self, name: str) -> RegisteredModel | None:
+        self._reach()
+        self.models_asked.append(name)
+        return next((model for model in self._models() if model.name == name), None)
 
     def _models(self) -> tuple[RegisteredModel, ...]:
         return tuple(

@@ -8,6 +8,15 @@
 {{- .Values.mlflow.url | default (printf "http://%s:5000" (include "headrace.host" (list . "mlflow"))) | trimSuffix "/" -}}
 {{- end -}}
 
+{{/* Where MLflow reaches the controller with its webhooks. */}}
+{{- define "headrace.webhookUrl" -}}
+{{- .Values.mlflow.webhook.url | default (printf "http://%s:9305/" (include "headrace.host" (list . "controller"))) -}}
+{{- end -}}
+
+{{- define "headrace.webhookSecret" -}}
+{{- .Values.mlflow.webhook.existingSecret | default (printf "%s-webhook" (include "headrace.fullname" .)) -}}
+{{- end -}}
+
 {{- define "headrace.kafkaBootstrap" -}}
 {{- if .Values.kafka.bootstrapServers -}}
 {{- join "," .Values.kafka.bootstrapServers -}}

@@ -28,6 +28,7 @@ class SourceWatchHarness:
             self.registry,
             write_back,
             poll_seconds=60.0,
+            poll_with_webhooks_seconds=600.0,
             changed=self.changed,
             clock=lambda: self.time,
         )
@@ -201,3 +202,127 @@ async def test_a_registry_that_can_not_say_what_changed_is_listed(
     harness.registry.register("m", "2")
     await harness.watch.round()
     assert harness.numbers() == ["2", "1"]
+
+
+def asked(harness: SourceWatchHarness) -> list[str]:
+    """What the registry was asked of models since this was last looked at."""
+    found = list(harness.registry.models_asked)
+    harness.registry.models_asked.clear()
+    return found
+
+
+async def settled(harness: SourceWatchHarness) -> SourceWatchHarness:
+    """With webhooks that arrive, and nothing left to ask for."""
+    await harness.watch.round()
+    harness.watch.announce("m")
+    await harness.watch.round()
+    asked(harness)
+    return harness
+
+
+async def test_while_webhooks_arrive_mlflow_is_asked_seldom_and_told_at_once(
+    harness: SourceWatchHarness,
+) -> None:
+    await settled(harness)
+    harness.watch.follow({"m"}, REJECTED)
+    for _ in range(9):
+        harness.time += 60.0
+        await harness.watch.round()
+    assert asked(harness) == []
+    assert harness.registry.told == [("1", "verdict", "Rejected"), ("1", "reason", "pickle")]
+    harness.time += 60.0
+    await harness.watch.round()
+    assert asked(harness) == ["all"]
+    assert harness.watch.webhooks_arrive
+
+
+@pytest.mark.parametrize("change", ["version", "model", "alias"])
+async def test_a_change_that_no_webhook_told_has_mlflow_asked_often_again(
+    harness: SourceWatchHarness, change: str
+) -> None:
+    await settled(harness)
+    if change == "alias":
+        harness.registry.aliases["m"] = {"champion": "1"}
+    else:
+        harness.registry.register({"version": "m", "model": "new"}[change], "2")
+    harness.time += 600.0
+    await harness.watch.round()
+    assert not harness.watch.webhooks_arrive
+    asked(harness)
+    harness.time += 60.0
+    await harness.watch.round()
+    assert asked(harness) == ["all"]
+    harness.watch.announce("m")
+    await harness.watch.round()
+    asked(harness)
+    harness.time += 60.0
+    await harness.watch.round()
+    assert asked(harness) == []
+
+
+async def test_what_a_webhook_told_is_read_at_once_and_is_no_reason_to_poll(
+    harness: SourceWatchHarness,
+) -> None:
+    await settled(harness)
+    harness.registry.register("m", "2")
+    harness.watch.announce("m")
+    await harness.watch.round()
+    assert harness.numbers() == ["2", "1"]
+    assert harness.watch.webhooks_arrive
+
+
+async def test_a_webhook_that_comes_during_the_question_that_found_its_change_did_tell(
+    harness: SourceWatchHarness,
+) -> None:
+    await settled(harness)
+    harness.time += 600.0
+    harness.registry.register("m", "2")
+    harness.registry.meanwhile = lambda: harness.watch.announce("m")
+    await harness.watch.round()
+    assert harness.watch.webhooks_arrive
+
+
+async def test_of_many_models_a_webhook_has_its_own_model_asked_for_alone(
+    harness: SourceWatchHarness,
+) -> None:
+    for number in range(3 * PAGE):
+        harness.registry.register(f"other-{number}", "1")
+    await settled(harness)
+    harness.registry.aliases["m"] = {"champion": "1"}
+    harness.watch.announce("m")
+    await harness.watch.round()
+    assert asked(harness) == ["changed", "m"]
+    assert harness.watch.snapshot is not None
+    assert harness.watch.snapshot.models["m"].aliases == {"champion": "1"}
+    del harness.registry.listed["m"]
+    harness.watch.announce("m")
+    await harness.watch.round()
+    assert "m" not in harness.watch.snapshot.models
+
+
+async def test_what_webhooks_told_is_asked_for_again_after_an_outage(
+    harness: SourceWatchHarness,
+) -> None:
+    for number in range(3 * PAGE):
+        harness.registry.register(f"other-{number}", "1")
+    await settled(harness)
+    harness.registry.aliases["m"] = {"champion": "1"}
+    harness.watch.announce("m")
+    harness.registry.down = True
+    await harness.failing_round()
+    harness.registry.down = False
+    await harness.watch.round()
+    assert asked(harness) == ["changed", "m"]
+    assert harness.watch.webhooks_arrive
+
+
+async def test_more_models_told_of_than_a_page_holds_are_listed(
+    harness: SourceWatchHarness,
+) -> None:
+    for number in range(3 * PAGE):
+        harness.registry.register(f"other-{number}", "1")
+    await settled(harness)
+    for number in range(PAGE + 1):
+        harness.watch.announce(f"other-{number}")
+    await harness.watch.round()
+    assert asked(harness) == ["all"]
