@@ -153,6 +153,7 @@ def test_what_pages_link_to_is_followed_through_linked_pages() -> None:
         ("text\n- a\n- b", "text\n\n- a\n- b"),
         ("- a\n  more\n\n  again", "- a\n    more\n\n    again"),
         ("1. a\n\n   | t |\n", "1. a\n\n    | t |\n"),
+        ("1. a\n\n   b\n2. c\n3. d", "1. a\n\n    b\n\n2. c\n3. d"),
         ("- a\n\n  ```\n  - b\n  ```", "- a\n\n    ```\n    - b\n    ```"),
         ("```\ntext\n- a\n```", "```\ntext\n- a\n```"),
         ("- a\n\ntext\n\n    code", "- a\n\ntext\n\n    code"),

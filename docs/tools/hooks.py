@@ -71,19 +71,21 @@ def respaced(markdown: str) -> str:
     """A page's text with the spaces that Python-Markdown wants around and in lists."""
     lines: list[str] = []
     width, code, before = 0, "", ""  # of the marker of the list that is open; the fence that is
+    loose = False  # whether the item that is open has several paragraphs
     for line in markdown.split("\n"):
         marker, fence = _ITEM.match(line), _FENCE.match(line)
         if code:
             code = "" if fence and fence[1] == code else code
         elif marker:
-            if before and not width:
+            if before and (loose or not width):
                 lines.append("")
-            width = len(marker[0])
+            width, loose = len(marker[0]), False
         elif fence:
             code = fence[1]
             width = width if line.startswith(" ") else 0
         elif line and not line.startswith(" ") and not before:
             width = 0
+        loose = loose or bool(width and line and not marker and not before)
         spaces = len(line) - len(line.lstrip(" "))
         deep = spaces // width if width else 0
         lines.append(" " * (4 * deep - width * deep) + line if deep else line)

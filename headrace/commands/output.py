@@ -1,5 +1,6 @@
 """How the commands print: JSON for scripts, rich text for people."""
 
+import contextlib
 import json
 import sys
 import time
@@ -14,6 +15,7 @@ from headrace import invocation
 from headrace.invocation import Form
 
 REFRESH_SECONDS = 0.5
+PIPED_SECONDS = 5.0  # a picture tells the time that is left: each second another one
 
 console = Console()
 
@@ -57,15 +59,38 @@ def table_of(*headings: str) -> Table:
     return table
 
 
-def display(draw: Callable[[], RenderableType], *, watch: bool) -> None:
-    """Draws once, or again and again until Ctrl-C."""
+def display(
+    draw: Callable[[], RenderableType], *, watch: bool, piped_seconds: float = PIPED_SECONDS
+) -> None:
+    """Draws once, or again and again until Ctrl-C.
+
+    On a terminal each picture takes the place of the one before. Into a file or a pipe, where
+    nothing can be replaced, pictures that differ follow one another, with an empty line between.
+    """
     if not watch:
         console.print(draw())
         return
-    try:
-        with Live(draw(), console=console, auto_refresh=False) as live:
-            while True:
-                time.sleep(REFRESH_SECONDS)
-                live.update(draw(), refresh=True)
-    except KeyboardInterrupt:
-        return
+    with contextlib.suppress(KeyboardInterrupt):
+        if console.is_terminal:
+            _replace(draw)
+        else:
+            _follow(draw, piped_seconds)
+
+
+def _replace(draw: Callable[[], RenderableType]) -> None:
+    with Live(draw(), console=console, auto_refresh=False) as live:
+        while True:
+            time.sleep(REFRESH_SECONDS)
+            live.update(draw(), refresh=True)
+
+
+def _follow(draw: Callable[[], RenderableType], every_seconds: float) -> None:
+    shown = None
+    while True:
+        with console.capture() as captured:
+            console.print(draw())
+        if captured.get() != shown:
+            sys.stdout.write(captured.get() if shown is None else f"\n{captured.get()}")
+            sys.stdout.flush()
+            shown = captured.get()
+        time.sleep(every_seconds)
