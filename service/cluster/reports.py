@@ -109,6 +109,7 @@ class PartLease:
 class HeartbeatLease:
     """A heartbeat as it was read."""
 
+    loader: str
     instance: str
     at: float
 
@@ -202,8 +203,7 @@ def _parts(report: LoaderReport, owner: str) -> dict[str, Object]:
 
 
 def _part_lease(report: LoaderReport, text: str, owner: str) -> tuple[str, Object]:
-    digest = hashlib.sha256("\n".join((owner, report.loader, text)).encode()).hexdigest()[:40]
-    name = f"{PART_PREFIX}{digest}"
+    name = _part_name(owner, report.loader, text)
     lease = written(
         name,
         {KIND: PART},
@@ -213,6 +213,11 @@ def _part_lease(report: LoaderReport, text: str, owner: str) -> tuple[str, Objec
         at=0.0,
     )
     return name, lease
+
+
+def _part_name(owner: str, loader: str, text: str) -> str:
+    digest = hashlib.sha256("\n".join((owner, loader, text)).encode()).hexdigest()[:40]
+    return f"{PART_PREFIX}{digest}"
 
 
 def _row(model: LoadedModel) -> _Row:
@@ -250,7 +255,11 @@ def _size(lease: Object) -> int:
 
 
 def read(item: Object) -> Found:
-    """What a Lease holds of a report; raises ``ValueError``."""
+    """What a Lease holds of a report; raises ``ValueError``.
+
+    What says that it is of another loader than the Lease's name does is refused: an API server
+    with the chart's policy lets a loader write Leases of its own name alone.
+    """
     kind = (item["metadata"].get("labels") or {}).get(KIND)
     if kind == PART:
         return read_part(item)
@@ -263,6 +272,8 @@ def read_report(item: Object) -> ReportLease:
     """The report that a Lease holds, of this release or an earlier one; raises ``ValueError``."""
     annotations = _annotations(item)
     report = LoaderReport.model_validate_json(annotations.get(KIND, ""))
+    if (name := item["metadata"]["name"]) != f"{REPORT_PREFIX}{report.loader}":
+        raise ValueError(f"{name} holds a report of {report.loader}")
     details = None
     if text := annotations.get(DETAILS):
         found = _Details.model_validate_json(text)
@@ -298,7 +309,13 @@ def _read_packed(item: Object) -> Found:
 
 
 def _packed_part(item: Object) -> PartLease:
-    return PartLease(str(item["metadata"]["name"]), _annotations(item).get(KIND, ""))
+    name, text = str(item["metadata"]["name"]), _annotations(item).get(KIND, "")
+    owners = item["metadata"].get("ownerReferences") or ({"uid": ""},)
+    loader = (item.get("spec") or {}).get("holderIdentity") or ""
+    # Another loader could take the name before its owner does, and can't make what it stands for.
+    if name != _part_name(owners[0]["uid"], loader, text):
+        raise ValueError(f"{name} does not hold what its name stands for")
+    return PartLease(name, text)
 
 
 def _unpacked(text: str) -> dict[str, LoadedModel]:
@@ -322,8 +339,9 @@ def _unpacked(text: str) -> dict[str, LoadedModel]:
 
 def _read_heartbeat(item: Object) -> HeartbeatLease:
     told = json.loads(_annotations(item).get(KIND, ""))
+    loader = item["metadata"]["name"].removeprefix(HEARTBEAT_PREFIX)
     try:
-        return HeartbeatLease(str(told["instance"]), float(told["at"]))
+        return HeartbeatLease(loader, str(told["instance"]), float(told["at"]))
     except (KeyError, TypeError) as error:
         raise ValueError(f"no heartbeat: {error!r}") from error
 
@@ -393,7 +411,11 @@ class ReportMirror:
         """The last report of each loader, by the loaders' names."""
         found = self._mirror.values()
         parts = {item.name: item for item in found if isinstance(item, PartLease)}
-        beats = {item.instance: item.at for item in found if isinstance(item, HeartbeatLease)}
+        beats = {
+            (item.loader, item.instance): item.at
+            for item in found
+            if isinstance(item, HeartbeatLease)
+        }
         made, reports = {}, []
         for item in found:
             if isinstance(item, ReportLease):
@@ -419,8 +441,8 @@ def _same(one: Iterable[object], other: Iterable[object]) -> bool:
 
 
 def _alive(
-    report: LoaderReport, details: _Details | None, beats: Mapping[str, float]
+    report: LoaderReport, details: _Details | None, beats: Mapping[tuple[str, str], float]
 ) -> LoaderReport:
     """With the time of its last heartbeat."""
-    at = beats.get(details.instance, report.at) if details else report.at
+    at = beats.get((report.loader, details.instance), report.at) if details else report.at
     return report if at <= report.at else report.model_copy(update={"at": at})

@@ -1,22 +1,15 @@
 """The operator's ceilings in the chart: values, flags, and what the API server is to refuse."""
 
 import json
-from collections.abc import Sequence
 
 import pytest
 import yaml
-from helm_chart import CHART, LIGHT, SPACE, Manifest, manifests, one, refusal
+from helm_chart import CHART, SPACE, one, policies, refusal
 
 from contracts.ceilings import CEILINGS
 from headrace.crd import ceilings as file
 
-POLICIES = ("admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy",)
 SOME = ("ceilings.instances=4", "ceilings.timeoutSeconds=2.5", "ceilings.unkWords=0")
-
-
-def policies(*settings: str, apis: Sequence[str] = POLICIES) -> list[Manifest]:
-    found = manifests("", *LIGHT, *settings, apis=apis)
-    return [each for each in found if each["kind"].startswith("ValidatingAdmission")]
 
 
 def test_the_chart_holds_the_expressions_as_they_are_made_now() -> None:
@@ -35,11 +28,11 @@ def test_the_values_are_the_tables_rows() -> None:
 
 
 def test_without_a_ceiling_nothing_is_made() -> None:
-    assert policies("commands.verifyUser=false") == []
+    assert policies("ceilings") == []
 
 
 def test_the_policy_asks_what_the_table_asks_and_of_this_namespace_alone() -> None:
-    found = policies(*SOME, 'fullnameOverride="ours"', "commands.verifyUser=false")
+    found = policies("ceilings", *SOME, 'fullnameOverride="ours"')
     policy = one(found, "ValidatingAdmissionPolicy", f"ours.{SPACE}.ceilings.headrace.dev")
     binding = one(found, "ValidatingAdmissionPolicyBinding", policy["metadata"]["name"])
     spec = policy["spec"]
@@ -64,8 +57,8 @@ def test_the_policy_asks_what_the_table_asks_and_of_this_namespace_alone() -> No
 
 
 def test_a_cluster_without_such_policies_and_an_operator_who_wants_none_get_none() -> None:
-    assert policies(*SOME, apis=()) == []
-    assert policies(*SOME, "ceilings.policy=false", "commands.verifyUser=false") == []
+    assert policies("ceilings", *SOME, apis=()) == []
+    assert policies("ceilings", *SOME, "ceilings.policy=false") == []
 
 
 @pytest.mark.parametrize("wrong", ["instances=0", "instances=1.5", "none=1"])

@@ -1,19 +1,10 @@
 """The policy that holds the users of decisions to be true; a real API server tries it elsewhere."""
 
-from collections.abc import Sequence
-
-from helm_chart import LIGHT, SPACE, Manifest, manifests, one
-
-POLICIES = ("admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy",)
-
-
-def policies(*settings: str, apis: Sequence[str] = POLICIES) -> list[Manifest]:
-    found = manifests("", *LIGHT, *settings, apis=apis)
-    return [each for each in found if each["kind"].startswith("ValidatingAdmission")]
+from helm_chart import SPACE, one, policies
 
 
 def test_decisions_are_held_to_their_users_in_this_namespace_alone() -> None:
-    found = policies('fullnameOverride="ours"')
+    found = policies("commands", 'fullnameOverride="ours"')
     policy = one(found, "ValidatingAdmissionPolicy", f"ours.{SPACE}.commands.headrace.dev")
     binding = one(found, "ValidatingAdmissionPolicyBinding", policy["metadata"]["name"])
     (rule,) = policy["spec"]["matchConstraints"]["resourceRules"]
@@ -27,5 +18,5 @@ def test_decisions_are_held_to_their_users_in_this_namespace_alone() -> None:
 
 
 def test_a_cluster_without_such_policies_and_an_operator_who_wants_none_get_none() -> None:
-    assert policies(apis=()) == []
-    assert policies("commands.verifyUser=false") == []
+    assert policies("commands", apis=()) == []
+    assert policies("commands", "commands.verifyUser=false") == []

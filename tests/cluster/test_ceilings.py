@@ -1,13 +1,11 @@
 """A real API server refuses what is above the operator's ceilings, in the controller's words."""
 
-import time
 from collections.abc import Iterator
 from typing import Any
 
-import kubernetes
 import pytest
-from helm_chart import LIGHT, manifests
 from real_api_server import RealApi, real_api_server
+from real_policies import in_force
 
 from contracts.ceilings import CEILINGS, Ceilings
 from contracts.endpoint import API_VERSION, KIND, EndpointSpec
@@ -16,12 +14,6 @@ from service.cluster.errors import ApiRefusedError
 
 pytestmark = [pytest.mark.cluster, pytest.mark.walk]
 
-GROUP = ("admissionregistration.k8s.io", "v1")
-PLURALS = {
-    "ValidatingAdmissionPolicy": "validatingadmissionpolicies",
-    "ValidatingAdmissionPolicyBinding": "validatingadmissionpolicybindings",
-}
-KINDS = [f"{'/'.join(GROUP)}/ValidatingAdmissionPolicy"]
 MOST = {
     "instances": 4, "maxBatchSize": 64, "maxTokens": 512, "lengthBuckets": 3, "cacheMegabytes": 0,
     "maxTokensInFlight": 65536, "maxTextsPerRequest": 256, "timeoutSeconds": 2.5, "statistics": 2,
@@ -66,45 +58,17 @@ def api() -> Iterator[RealApi]:
     assert MOST.keys() == {each.name for each in CEILINGS}
     with real_api_server() as ours:
         ours.client.create(endpoints.collection(ours.namespace), item(ABOVE[0], "old"))
-        made = manifests(
-            "",
-            *LIGHT,
-            "commands.verifyUser=false",
-            *(f"ceilings.{k}={v}" for k, v in MOST.items()),
-            apis=KINDS,
-        )
-        objects = kubernetes.client.CustomObjectsApi(kubernetes.config.new_client_from_config())
-        wanted = [in_namespace(each, ours.namespace) for each in made if each["kind"] in PLURALS]
-        try:
-            for each in wanted:
-                objects.create_cluster_custom_object(*GROUP, PLURALS[each["kind"]], each)
-            wait_until_held(ours)
+        most = [f"ceilings.{name}={value}" for name, value in MOST.items()]
+        with in_force("ceilings", ours.namespace, lambda: above_is_refused(ours), *most):
             yield ours
-        finally:
-            for each in wanted:
-                name = each["metadata"]["name"]
-                objects.delete_cluster_custom_object(*GROUP, PLURALS[each["kind"]], name)
 
 
-def in_namespace(manifest: dict[str, Any], namespace: str) -> dict[str, Any]:
-    """The object for the test's own namespace, under a name of its own."""
-    spec = manifest["spec"]
-    if manifest["kind"].endswith("Binding"):
-        chosen = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
-        spec = {**spec, "policyName": namespace, "matchResources": {"namespaceSelector": chosen}}
-    return {**manifest, "metadata": {"name": namespace}, "spec": spec}
-
-
-def wait_until_held(api: RealApi) -> None:
-    """The API server reads new policies after a moment."""
-    deadline = time.monotonic() + 60
-    while True:
-        try:
-            create(api, ABOVE[0])
-        except ApiRefusedError:
-            return
-        assert time.monotonic() < deadline, "the policy is not in force in time"
-        time.sleep(0.2)
+def above_is_refused(api: RealApi) -> bool:
+    try:
+        create(api, ABOVE[0])
+    except ApiRefusedError:
+        return True
+    return False
 
 
 @pytest.mark.parametrize("asked", ABOVE, ids=str)

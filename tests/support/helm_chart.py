@@ -26,6 +26,7 @@ KUBERNETES = "1.34"
 # What a cluster with the Prometheus operator offers.
 OPERATOR = ("monitoring.coreos.com/v1/ServiceMonitor", "monitoring.coreos.com/v1/PrometheusRule")
 # Without the largest files: helm takes half the time.
+POLICIES = ("admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy",)
 LIGHT = ("crd.install=false", "monitoring.dashboards.enabled=false")
 # Values of those that have pods.
 COMPONENTS = (
@@ -70,6 +71,16 @@ def _parsed(text: str) -> list[Manifest]:
 def everything(values: str) -> list[Manifest]:
     """The objects of a case, on a cluster with the Prometheus operator."""
     return manifests(values, apis=OPERATOR)
+
+
+def policies(of: str, *settings: str, apis: Sequence[str] = POLICIES) -> list[Manifest]:
+    """One of the chart's admission policies and its binding, where they are made."""
+    return [
+        each
+        for each in manifests("", *LIGHT, *settings, apis=apis)
+        if each["kind"].startswith("ValidatingAdmission")
+        and each["metadata"]["name"].endswith(f".{of}.headrace.dev")
+    ]
 
 
 def refusal(*settings: str) -> str:

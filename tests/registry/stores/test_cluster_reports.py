@@ -6,6 +6,7 @@ reader sees in the end what the loader put.
 
 import json
 from collections.abc import Iterator
+from contextlib import closing
 from itertools import count
 from typing import Any
 
@@ -101,6 +102,64 @@ def test_a_new_pod_of_the_same_name_takes_the_lease_over_and_the_other_ones_part
     found = fake.all("leases")
     assert [item["metadata"]["ownerReferences"][0]["uid"] for item in found] == ["u2", "u2"]
     assert second.get(REPORT.loader) == with_models(1, at=9.0)
+
+
+def forge(fake: Fake, name: str, change: dict[str, Any]) -> None:
+    """Stores another Lease: one that is there, with some of its metadata and spec changed."""
+    (item,) = [each for each in fake.all("leases") if each["metadata"]["name"] == name]
+    collection = format_.collection(NAMESPACE, heartbeats=True)
+    for key in ("resourceVersion", "uid", "creationTimestamp"):
+        item["metadata"].pop(key, None)
+    metadata = {**item["metadata"], **change.get("metadata", {})}
+    spec = {**item["spec"], **change.get("spec", {})}
+    fake.client().put(collection, {**item, "metadata": metadata, "spec": spec})
+
+
+def test_a_lease_that_reports_of_another_loader_than_its_name_says_is_no_report(
+    fake: Fake,
+) -> None:
+    reports = of_pod(fake)
+    reports.put(with_models(1))
+    name = f"{format_.REPORT_PREFIX}{REPORT.loader}"
+    forge(fake, name, {"metadata": {"name": f"{format_.REPORT_PREFIX}triton-1"}})
+    with closing(reports):
+        assert reports.list() == (with_models(1),)
+
+
+def test_a_part_that_another_loader_wrote_first_is_not_believed(fake: Fake) -> None:
+    other = of_pod(fake)
+    other.put(with_models(1))
+    (part,) = [
+        item["metadata"]["name"]
+        for item in fake.all("leases")
+        if item["metadata"]["name"].startswith(format_.PART_PREFIX)
+    ]
+    costs = format_.leases(
+        with_models(0).model_copy(update={"loaded": (model(0, costs=3),)}), "i", "u1"
+    )
+    (forged,) = costs.parts.values()
+    forge(fake, part, {"metadata": {"annotations": forged["metadata"]["annotations"]}})
+    reports = of_pod(fake)
+    with closing(reports):
+        (found,) = reports.list()
+    assert [each.ref for each in found.loaded] == [model(0).ref]
+    assert found.loaded[0].costs == ()
+
+
+def test_a_heartbeat_under_another_loaders_name_keeps_nobody_alive(fake: Fake) -> None:
+    controller(fake, follows=True)
+    reports = of_pod(fake)
+    reports.put(with_models(1))
+    reports.beat(with_models(1))
+    name = f"{format_.HEARTBEAT_PREFIX}{REPORT.loader}"
+    (beat,) = [each for each in fake.all("leases") if each["metadata"]["name"] == name]
+    said = json.loads(beat["metadata"]["annotations"][format_.KIND])
+    told = {format_.KIND: json.dumps({**said, "at": 99.0})}
+    other = f"{format_.HEARTBEAT_PREFIX}triton-1"
+    forge(fake, name, {"metadata": {"name": other, "annotations": told}})
+    with closing(reports):
+        (found,) = reports.list()
+    assert found.at == 1.5
 
 
 def test_a_report_that_stands_costs_one_small_lease_at_a_time(fake: Fake) -> None:
