@@ -34,6 +34,14 @@ _ENVIRONMENT = (
     "failed to poll from model repository",
     "Too many open files",
     "stub process",
+    # Of memory that other models may hold, in the words of ONNX Runtime, CUDA, TensorRT and Python.
+    # A version that is too large for any machine expires, with these words as the reason.
+    "out of memory",
+    "Out of memory",
+    "OutOfMemory",
+    "Failed to allocate memory",
+    "Cannot allocate memory",
+    "bad_alloc",
     "Request for unknown model",  # of one that it held a moment ago: it stops, or was told to
 )
 

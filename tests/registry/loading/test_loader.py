@@ -157,7 +157,7 @@ async def test_stable_packages_are_loaded_first(harness: LoaderHarness) -> None:
 
 
 async def test_a_candidate_that_fails_leaves_the_triton_ready(harness: LoaderHarness) -> None:
-    harness.triton.refuses[CANDIDATE.triton_model] = TritonRefusedError("out of memory")
+    harness.triton.refuses[CANDIDATE.triton_model] = TritonRefusedError("Protobuf parsing failed")
     report = await harness.serve(STABLE, CANDIDATE, stable=STABLE)
     assert report.ready
     assert [(item.ref, item.by_version) for item in report.failed] == [(CANDIDATE, True)]
