@@ -90,17 +90,41 @@ class VectorRanges(_Part):
     high: tuple[float, ...]
 
 
+class TokenRules(_Part):
+    """What an encoder-decoder's generation config forces and forbids, under its own names there."""
+
+    later: ClassVar[tuple[str, ...]] = (
+        "forced_bos_token_id",
+        "forced_eos_token_id",
+        "bad_words_ids",
+        "no_repeat_ngram_size",
+        "min_new_tokens",
+    )
+    forced_bos_token_id: int | None = Field(None, description="the first that is written")
+    forced_eos_token_id: int | None = Field(
+        None, description="the last of a text that has as many tokens as were asked for"
+    )
+    bad_words_ids: tuple[tuple[int, ...], ...] = Field(
+        (), description="sequences that are never written, in order"
+    )
+    no_repeat_ngram_size: int | None = Field(
+        None, ge=1, description="sequences of so many tokens are written once"
+    )
+    min_new_tokens: int | None = Field(None, ge=1, description="before a text may end")
+
+
 class GenerationSpec(_Part):
-    """How a model that generates text begins and ends.
+    """How a model that generates text begins, goes on and ends.
 
     Prompt and text have ``max_tokens`` together; of an encoder-decoder, each of them.
     """
 
-    later: ClassVar[tuple[str, ...]] = ("start_id",)
+    later: ClassVar[tuple[str, ...]] = ("start_id", "rules")
     stop_ids: tuple[int, ...] = Field((), description="tokens that end a text")
     start_id: int | None = Field(
         None, description="of an encoder-decoder: the token before the first that is written"
     )
+    rules: TokenRules = TokenRules()
 
     def room(self, max_tokens: int, prompt: int) -> int:
         """Tokens that may be written after a prompt of so many; not above 0 for one too long."""

@@ -47,8 +47,12 @@ class Progress:
     """
 
     def __init__(self, attempt: Attempt, sampling: Sampling) -> None:
-        tokenizer, prompt = attempt.target.model.tokenizer, attempt.encoded.ids[0]
-        self._written = Written(tokenizer, sampling.stops, prompt)
+        model = attempt.target.model
+        spec = model.manifest.generation
+        # A text of an encoder-decoder goes on from no prompt.
+        is_apart = spec is not None and spec.start_id is not None
+        prompt = () if is_apart else attempt.encoded.ids[0]
+        self._written = Written(model.tokenizer, sampling.stops, prompt)
         self.tokens: list[int] = []
         self.finish: Finish | None = None
 

@@ -175,8 +175,9 @@ def altered_configs(manifest: Manifest, folder: Path, threads: int) -> str:
     """
     if manifest.generation is not None:
         context, rows = manifest.tokenizer.max_tokens, manifest.max_batch_size
-        start = manifest.generation.start_id
-        text = render_generation(context=context, rows=rows, threads=threads, start=start)
+        text = render_generation(
+            context=context, rows=rows, threads=threads, generation=manifest.generation
+        )
         made = {CONFIG_PYTHON: text}
     else:
         try:

@@ -13,6 +13,7 @@ from contracts.manifest import (
     ENCODER_ONNX,
     MODEL_ONNX,
     TOKENIZER,
+    GenerationSpec,
     PackageFile,
 )
 from contracts.tensors import TensorSpec
@@ -50,10 +51,10 @@ def write_configs(
 
 
 def write_generation_config(
-    folder: Path, *, context: int, rows: int, threads: int, start: int | None = None
+    folder: Path, *, context: int, rows: int, threads: int, generation: GenerationSpec
 ) -> None:
     """Writes Triton's configuration of a model that generates: for the Python backend alone."""
-    made = render_generation(context=context, rows=rows, threads=threads, start=start)
+    made = render_generation(context=context, rows=rows, threads=threads, generation=generation)
     (folder / CONFIG_PYTHON).write_text(made, encoding="utf-8")
 
 

@@ -7,7 +7,7 @@ folder and the store.
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +15,15 @@ import onnx
 from numpy.typing import NDArray
 
 from contracts.endpoint import Phase, Precision
-from contracts.manifest import CODE, ENCODER_ONNX, MODEL_ONNX, TOKENIZER, GenerationSpec, Manifest
+from contracts.manifest import (
+    CODE,
+    ENCODER_ONNX,
+    MODEL_ONNX,
+    TOKENIZER,
+    GenerationSpec,
+    Manifest,
+    TokenRules,
+)
 from contracts.model import ModelRef
 from contracts.profile import ReferenceProfile
 from contracts.tasks import ENGINE_OUTPUT, INPUT_IDS
@@ -194,7 +202,7 @@ def _convert_decoder(
     evaluation = downloaded.evaluation.single()
     compared = evaluation.thinned(continuations.PROMPTS)
     stops = decoder.stop_ids(original)
-    spec = GenerationSpec(stop_ids=stops, start_id=graphs.start_id)
+    spec = GenerationSpec(stop_ids=stops, start_id=graphs.start_id, rules=graphs.rules)
     most = min(continuations.MOST_TOKENS, built.spec.max_tokens // 2)
     longest = min(continuations.LONGEST_PROMPT, built.spec.max_tokens - most)
     prompts = [ids[:longest] for ids in built.encoder.encode(compared.texts).ids]
@@ -219,7 +227,7 @@ def _convert_decoder(
         context=built.spec.max_tokens,
         rows=serving.max_batch_size,
         threads=request.threads,
-        start=graphs.start_id,
+        generation=spec,
     )
     records = unanswered(built.encoder.encode(evaluation.texts))
     manifest = Manifest(
@@ -245,16 +253,21 @@ def _convert_decoder(
 
 @dataclass(frozen=True)
 class _Graphs:
-    """What writes: a decoder, and of an encoder-decoder both, with the token that comes first."""
+    """What writes: a decoder, and of an encoder-decoder both, with how texts begin and go on."""
 
     decoder: onnx.ModelProto
     encoder: onnx.ModelProto | None = None
     start_id: int | None = None
+    rules: TokenRules = field(default_factory=TokenRules)
 
     def loaded(self, threads: int) -> continuations.Decoder:
         """Raises ``VersionError``."""
         return continuations.Decoder(
-            self.decoder, threads=threads, encoder=self.encoder, start=self.start_id or 0
+            self.decoder,
+            threads=threads,
+            encoder=self.encoder,
+            start=self.start_id or 0,
+            rules=self.rules.model_dump(),
         )
 
 
@@ -294,7 +307,8 @@ def _prepare_decoder(
     if export.is_encoder_decoder(original):
         start, reading = encoder_decoder.start_id(original), work / "encoder.onnx"
         encoder_decoder.to_onnx(loaded, reading, path)
-        graphs = _Graphs(engine_form.load(path), engine_form.load(reading), start)
+        rules = encoder_decoder.token_rules(loaded.network.generation_config.to_dict())
+        graphs = _Graphs(engine_form.load(path), engine_form.load(reading), start, rules)
     else:
         decoder.to_onnx(loaded, path)
         graphs = _Graphs(engine_form.load(path))
@@ -302,7 +316,9 @@ def _prepare_decoder(
     def by_original(
         prompts: list[list[int]], stops: tuple[int, ...], most: int
     ) -> tuple[list[list[int]], Floats]:
-        return decoder.written(loaded, prompts, stops, most=most)
+        return decoder.written(
+            loaded, prompts, stops, most=most, start=graphs.start_id, rules=graphs.rules
+        )
 
     return graphs, tokeniser.build(original, request.serving, fast), by_original
 

@@ -12,7 +12,7 @@ from typing import Protocol
 from contracts.manifest import CONFIG_ONNXRUNTIME, CONFIG_PYTHON, ENCODER_ONNX, MODEL_ONNX
 from registry.loading.splits import Split
 from registry.loading.triton_client import Overrides
-from registry.packages import triton_config
+from registry.packages import token_rules, triton_config
 
 _CONFIGS = {
     triton_config.BACKEND_PYTHON: CONFIG_PYTHON,
@@ -132,7 +132,12 @@ def _scripts(package: Path, backend: str) -> dict[str, Path]:
     if not triton_config.generates((package / CONFIG_PYTHON).read_text(encoding="utf-8")):
         return {triton_config.MODEL_PY: batches}
     generating = python_model("generation_model")
-    return {triton_config.MODEL_PY: generating, "python_model.py": batches}
+    rules = Path(token_rules.__file__)
+    return {
+        triton_config.MODEL_PY: generating,
+        "python_model.py": batches,
+        "token_rules.py": rules,
+    }
 
 
 def _graphs(package: Path) -> list[Path]:

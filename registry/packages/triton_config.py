@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from google.protobuf import json_format, text_format
 from tritonclient.grpc import model_config_pb2
 
-from contracts.manifest import MODEL_ONNX
+from contracts.manifest import MODEL_ONNX, GenerationSpec, TokenRules
 from contracts.tasks import (
     ENGINE_OUTPUT,
     INPUT_IDS,
@@ -25,7 +25,8 @@ from contracts.tensors import Datatype, TensorSpec
 MODEL_PY = "model.py"
 VERSION_FOLDER = "1"
 THREADS = "intra_op_thread_count"  # the native backend's own name; the Python model reads the same
-CONTEXT, ROWS, START = "context", "rows", "start"  # that ``triton/generation_model`` reads
+# That ``triton/generation_model`` reads.
+CONTEXT, ROWS, START, RULES = "context", "rows", "start", "rules"
 BACKEND_PYTHON = "python"
 BACKEND_ONNXRUNTIME = "onnxruntime"
 
@@ -93,16 +94,19 @@ _PROMPT = {
     SEED: (Datatype.INT64, 1, True),
     STOP_IDS: (Datatype.INT64, -1, True),
 }
+_PLAIN = GenerationSpec()
 
 
-def render_generation(*, context: int, rows: int, threads: int, start: int | None = None) -> str:
+def render_generation(
+    *, context: int, rows: int, threads: int, generation: GenerationSpec = _PLAIN
+) -> str:
     """The configuration of a model that generates, which Triton's Python backend alone can run.
 
     Args:
         context: tokens that a prompt and what is generated may have together.
         rows: requests that are stepped together.
         threads: CPU threads that one step uses.
-        start: of an encoder-decoder, the token before the first; prompt and text then have
+        generation: how a text begins and goes on; where it has a ``start_id``, prompt and text have
             ``context`` each.
     """
     base = model_config_pb2.ModelConfig(max_batch_size=0)
@@ -112,7 +116,15 @@ def render_generation(*, context: int, rows: int, threads: int, start: int | Non
     for name in (ENGINE_OUTPUT[Task.TEXT_GENERATION].name, "finish"):
         base.output.add(name=name, data_type=_DATATYPES[Datatype.INT32], dims=[1])
     base.instance_group.add(kind=model_config_pb2.ModelInstanceGroup.KIND_AUTO, count=1)
-    for name, value in ((THREADS, threads), (CONTEXT, context), (ROWS, rows), (START, start)):
+    rules = generation.rules.model_dump_json() if generation.rules != TokenRules() else None
+    values = {
+        THREADS: threads,
+        CONTEXT: context,
+        ROWS: rows,
+        START: generation.start_id,
+        RULES: rules,
+    }
+    for name, value in values.items():
         if value is not None:
             base.parameters[name].string_value = str(value)
     return _text(base, backend=BACKEND_PYTHON, filename=MODEL_PY)

@@ -26,7 +26,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from contracts.endpoint import Arm, EndpointStatus, Route, Serving
 from contracts.loading import LoaderReport
-from contracts.manifest import MODEL_ONNX, TOKENIZER, Manifest
+from contracts.manifest import MODEL_ONNX, TOKENIZER, GenerationSpec, Manifest, TokenRules
 from contracts.model import ModelRef
 from gateway.batching.batcher import Batcher
 from gateway.batching.prompts import PromptFlow
@@ -83,7 +83,9 @@ def publish(store: PackageStore, folder: Path) -> ServedModel:
     folder.mkdir()
     (folder / MODEL_ONNX).write_bytes(GRAPH.SerializeToString())
     (folder / TOKENIZER).write_bytes(tokenizer_json())
-    package.write_generation_config(folder, context=LONGEST, rows=ROWS, threads=1)
+    package.write_generation_config(
+        folder, context=LONGEST, rows=ROWS, threads=1, generation=GenerationSpec()
+    )
     model = writer_of(rows=ROWS, longest=LONGEST)
     files = package.proofs(folder)
     manifest = model.manifest.model_copy(update={"files": files})
@@ -288,16 +290,66 @@ async def test_a_triton_that_is_killed_breaks_its_texts_off_and_the_other_one_go
             await read(await each.begin(3))
 
 
+RULES = {  # beside the token with which a text is cut
+    "bart": TokenRules(forced_bos_token_id=8, no_repeat_ngram_size=3, min_new_tokens=5),
+    "marian": TokenRules(bad_words_ids=((7,),)),
+}
+
+
+def network_of(kind: str, words: int, end: int) -> Any:
+    """A network of transformers of random weights, of 128 positions."""
+    import torch
+    import transformers
+
+    torch.manual_seed(0)
+    layers = {"encoder_layers": 2, "decoder_layers": 1, "max_position_embeddings": 128}
+    wide = {"encoder_ffn_dim": 64, "decoder_ffn_dim": 64, "d_model": 32}
+    heads = {"encoder_attention_heads": 4, "decoder_attention_heads": 4}
+    if kind == "gpt2":
+        config = transformers.GPT2Config(
+            vocab_size=words, n_positions=128, n_embd=32, n_layer=2, n_head=4,
+            initializer_range=0.4, eos_token_id=end, bos_token_id=end,
+        )  # fmt: skip
+        return transformers.GPT2LMHeadModel(config).eval()
+    if kind == "t5":
+        config = transformers.T5Config(
+            vocab_size=words, d_model=32, d_kv=8, d_ff=64, num_layers=2,
+            num_heads=4, initializer_factor=4.0, eos_token_id=end, decoder_start_token_id=7,
+            pad_token_id=7,
+        )  # fmt: skip
+        return transformers.T5ForConditionalGeneration(config).eval()
+    usual = {**layers, **wide, **heads, "init_std": 0.4, "eos_token_id": end, "vocab_size": words}
+    if kind == "bart":  # with what facebook/bart-large-cnn has
+        config = transformers.BartConfig(
+            **usual, pad_token_id=7, bos_token_id=8, decoder_start_token_id=end,
+            forced_eos_token_id=end,
+        )  # fmt: skip
+        network = transformers.BartForConditionalGeneration(config).eval()
+        rules = {"forced_bos_token_id": 8, "no_repeat_ngram_size": 3, "min_length": 6}
+        network.generation_config.update(num_beams=4, **rules)
+    else:  # with what Helsinki-NLP/opus-mt-en-de has
+        config = transformers.MarianConfig(
+            **usual, pad_token_id=7, decoder_start_token_id=7, forced_eos_token_id=end,
+            scale_embedding=True, activation_function="swish",
+        )  # fmt: skip
+        network = transformers.MarianMTModel(config).eval()
+        network.generation_config.update(num_beams=6, bad_words_ids=[[7]])
+        with torch.no_grad():
+            network.final_logits_bias[0, 7] = 1000  # without its rule it would write nothing else
+    with torch.no_grad():
+        network.final_logits_bias += torch.randn_like(network.final_logits_bias)
+    return network
+
+
 @pytest.mark.export
 @pytest.mark.filterwarnings("default")  # the libraries' own
-@pytest.mark.parametrize("kind", ["gpt2", "t5"])
+@pytest.mark.parametrize("kind", ["gpt2", "t5", "bart", "marian"])
 async def test_what_is_registered_writes_what_transformers_writes(
     triton: TritonProcess, tmp_path: Path, kind: str
 ) -> None:
     os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1")
     torch = pytest.importorskip("torch", reason="needs the export environment")
     transformers = pytest.importorskip("transformers", reason="needs the export environment")
-    torch.manual_seed(0)
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
     made = Tokenizer(models.BPE({sign: at for at, sign in enumerate(letters)}, []))
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -306,19 +358,7 @@ async def test_what_is_registered_writes_what_transformers_writes(
         tokenizer_object=made, eos_token="<end>", model_max_length=128
     )
     end = fast.eos_token_id
-    if kind == "gpt2":
-        config = transformers.GPT2Config(
-            vocab_size=len(fast), n_positions=128, n_embd=32, n_layer=2, n_head=4,
-            initializer_range=0.4, eos_token_id=end, bos_token_id=end,
-        )  # fmt: skip
-        network = transformers.GPT2LMHeadModel(config).eval()
-    else:
-        config = transformers.T5Config(
-            vocab_size=len(fast), d_model=32, d_kv=8, d_ff=64, num_layers=2,
-            num_heads=4, initializer_factor=4.0, eos_token_id=end, decoder_start_token_id=7,
-            pad_token_id=7,
-        )  # fmt: skip
-        network = transformers.T5ForConditionalGeneration(config).eval()
+    network = network_of(kind, len(fast), end)
     network.save_pretrained(tmp_path / "artifacts" / "v")
     fast.save_pretrained(tmp_path / "artifacts" / "v")
     store = PackageStore((tmp_path / "store").as_uri())
@@ -334,7 +374,10 @@ async def test_what_is_registered_writes_what_transformers_writes(
     manifest: Manifest = store.manifest(ref.package)
     assert manifest.generation is not None
     assert manifest.generation.stop_ids == (end,)
-    assert manifest.generation.start_id == (None if kind == "gpt2" else 7)
+    assert manifest.generation.start_id == {"gpt2": None, "bart": end}.get(kind, 7)
+    assert manifest.generation.rules == RULES.get(kind, TokenRules()).model_copy(
+        update={"forced_eos_token_id": end if kind in RULES else None}
+    )
     assert manifest.tokenizer.max_tokens == 128
     assert manifest.parity is not None
     assert manifest.parity.equal_labels == 1
@@ -349,8 +392,8 @@ async def test_what_is_registered_writes_what_transformers_writes(
         for ids in prompts:
             row = torch.tensor([ids])
             text = network.generate(
-                row, attention_mask=torch.ones_like(row), do_sample=False, max_new_tokens=24,
-                pad_token_id=end,
+                row, attention_mask=torch.ones_like(row), do_sample=False, num_beams=1,
+                max_new_tokens=24, pad_token_id=end,
             )  # fmt: skip
             expected.append(text[0, len(ids) if kind == "gpt2" else 1 :].tolist())
     assert found == expected

@@ -180,21 +180,25 @@ def decoder(*, seed: int = 0, positions: int = 64, vocabulary: int = VOCABULARY)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
-def encoder_decoder(*, seed: int = 0) -> tuple[onnx.ModelProto, onnx.ModelProto]:
-    """An encoder, and ``decoder`` without positions, which looks at what the encoder read too.
+def encoder_decoder(
+    *, seed: int = 0, counted: bool = False
+) -> tuple[onnx.ModelProto, onnx.ModelProto]:
+    """An encoder, and ``decoder``, which looks at what the encoder read too.
 
     In the form of ``registry.convert.graph.encoder_decoder``: a word's key and value are one row.
+    Positions are taken only where they are ``counted``.
     """
     writing = decoder(seed=seed)
     graph = writing.graph
-    for each in list(graph.input):
-        if each.name == "position_ids":
-            graph.input.remove(each)
-    (placing,) = (node for node in graph.node if "placed" in node.output)
-    graph.node.remove(placing)
-    (adding,) = (node for node in graph.node if "rows" in node.output)
-    adding.op_type, adding.input[1] = "Identity", ""
-    del adding.input[1]
+    if not counted:
+        for each in list(graph.input):
+            if each.name == "position_ids":
+                graph.input.remove(each)
+        (placing,) = (node for node in graph.node if "placed" in node.output)
+        graph.node.remove(placing)
+        (adding,) = (node for node in graph.node if "rows" in node.output)
+        adding.op_type, adding.input[1] = "Identity", ""
+        del adding.input[1]
     (ending,) = (node for node in graph.node if "state" in node.output)
     ending.input[0] = "both_read"
     make = helper.make_node

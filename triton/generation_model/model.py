@@ -2,10 +2,11 @@
 
 It is decoupled: a request is answered by one response a token. Requests that run at the same time
 are stepped together, a row each. One that comes joins the others at the next step, after its own
-prompt has been read; one that ends leaves. ``model.onnx`` and ``python_model.py`` lie beside this
-file; the latter is ``triton/python_model/model.py``. Where ``encoder.onnx`` is there too, it reads
-the prompt, and the decoder begins with the configuration's ``start``. It never tokenises and never
-sees a text.
+prompt has been read; one that ends leaves. ``model.onnx``, ``python_model.py`` and
+``token_rules.py`` lie beside this file; the latter two are ``triton/python_model/model.py`` and
+``registry/packages/token_rules.py``. Where ``encoder.onnx`` is there too, it reads the prompt, and
+the decoder begins with the configuration's ``start`` and keeps to its ``rules``. It never tokenises
+and never sees a text.
 
 A request has ``input_ids`` int64 ``[n]`` and ``max_tokens`` int32 ``[1]``; it may have
 ``temperature`` and ``top_p`` float32 ``[1]``, ``seed`` int64 ``[1]`` and ``stop_ids`` int64
@@ -26,11 +27,13 @@ import numpy as np
 import onnxruntime as ort
 import triton_python_backend_utils as pb_utils
 from python_model import THREADS, Heartbeat, output, providers, session_options
+from token_rules import allowed, forced_last
 
 GOES_ON, STOPPED, AT_LIMIT = 0, 1, 2
 CONTEXT = "context"  # parameters of the configuration
 ROWS = "rows"
 START = "start"
+RULES = "rules"
 MOST_WAITING = 256
 # To ask Triton whether a caller is gone takes a message to its process and back.
 ASK_SECONDS = 0.05
@@ -58,6 +61,7 @@ class TritonPythonModel:
         if START in parameters:
             start = int(parameters[START]["string_value"])
             encoder = Encoder(session("encoder.onnx"), start)
+        self.rules = json.loads(parameters.get(RULES, {}).get("string_value", "{}"))
         self.heartbeat = Heartbeat()
         self.heartbeat.start()
         self.sequences = Sequences(session("model.onnx"), encoder)
@@ -76,6 +80,7 @@ class TritonPythonModel:
             sender = request.get_response_sender()
             try:
                 asked = asked_of(request, sender, self.context, are_apart=self.has_encoder)
+                asked.rules = self.rules
             except ValueError as error:
                 fail(sender, str(error))
                 continue
@@ -164,7 +169,13 @@ class TritonPythonModel:
 
 @dataclass(eq=False)
 class Asked:
-    """A request, and what was generated for it so far."""
+    """A request, and what was generated for it so far.
+
+    Attributes:
+        rules: what is forced and forbidden (``token_rules``).
+        tokens: that the decoder has of it beside a prompt: the one before the text, and the text.
+        is_cut: whether its last token was forced upon it, since it may have no more.
+    """
 
     ids: np.ndarray
     most: int
@@ -173,18 +184,33 @@ class Asked:
     random: np.random.Generator
     stops: frozenset[int]
     sender: Any
-    generated: int = 0
-    last: int = -1
+    rules: dict[str, Any] = field(default_factory=dict)
+    tokens: list[int] = field(default_factory=lambda: [-1])
+    is_cut: bool = False
     ask_at: float = field(default=0.0)
+
+    @property
+    def generated(self) -> int:
+        """Tokens of the text."""
+        return len(self.tokens) - 1
+
+    @property
+    def last(self) -> int:
+        """The newest token."""
+        return self.tokens[-1]
 
     def take(self, logits: np.ndarray) -> None:
         """Chooses the next token."""
-        self.last = chosen(logits, self.temperature, self.top_p, self.random)
-        self.generated += 1
+        logits = allowed(logits, self.rules, self.tokens, self.stops)
+        token = chosen(logits, self.temperature, self.top_p, self.random)
+        last = forced_last(self.rules, self.tokens, self.most)
+        if last is not None:
+            self.is_cut, token = token not in self.stops, last
+        self.tokens.append(token)
 
     def state(self) -> int:
         """Whether it goes on, or how it has ended."""
-        if self.last in self.stops:
+        if self.last in self.stops and not self.is_cut:
             return STOPPED
         return AT_LIMIT if self.generated >= self.most else GOES_ON
 
@@ -302,6 +328,7 @@ class Sequences:
         if self._encoder is not None:
             source.add(self._encoder.read(asked.ids), len(asked.ids))
             ids = np.array([self._encoder.start])
+            asked.tokens = [self._encoder.start]
         count = len(ids)
         logits, *made = self._step(
             ids[np.newaxis],

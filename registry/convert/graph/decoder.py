@@ -16,6 +16,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
+from contracts.manifest import TokenRules
 from contracts.tasks import ATTENTION_MASK, INPUT_IDS
 from registry.convert.errors import VersionError
 from registry.convert.flavours.original import Original
@@ -160,12 +161,21 @@ def stop_ids(original: Original) -> tuple[int, ...]:
     return ()
 
 
+_NO_RULES = TokenRules()
+
+
 def written(
-    loaded: Loaded, prompts: Sequence[Sequence[int]], stops: Sequence[int], *, most: int
+    loaded: Loaded,
+    prompts: Sequence[Sequence[int]],
+    stops: Sequence[int],
+    *,
+    most: int,
+    start: int | None = None,
+    rules: TokenRules = _NO_RULES,
 ) -> tuple[list[list[int]], NDArray[np.float32]]:
     """What the original writes after each prompt, always taking the most likely token.
 
-    Of its ``generation_config.json`` nothing is used, as nothing of it is served.
+    Of its ``generation_config.json`` only the ``rules`` are used, as nothing else of it is served.
 
     Returns:
         The tokens after each prompt, at most so many, and the logits of the first one, float32
@@ -179,13 +189,18 @@ def written(
 
     network = loaded.network
     plain = GenerationConfig(
-        decoder_start_token_id=getattr(network.config, "decoder_start_token_id", None),
+        decoder_start_token_id=start,
         do_sample=False,
         max_new_tokens=most,
         eos_token_id=list(stops) or None,
         pad_token_id=stops[0] if stops else 0,
         output_logits=True,
         return_dict_in_generate=True,
+        forced_bos_token_id=rules.forced_bos_token_id,
+        forced_eos_token_id=rules.forced_eos_token_id,
+        bad_words_ids=[list(words) for words in rules.bad_words_ids] or None,
+        no_repeat_ngram_size=rules.no_repeat_ngram_size,
+        min_new_tokens=min(most, rules.min_new_tokens) if rules.min_new_tokens else None,
     )
     found: list[list[int]] = []
     first: list[NDArray[np.float32]] = []

@@ -4,7 +4,7 @@ The graph is run here as ``triton/generation_model`` runs it: a prompt first, th
 time; and with other rows beside it, which lie further right in the same arrays.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from registry.convert.forms import FORMS
 from registry.convert.graph.decoder import PAST, POSITIONS, SOURCE_MASK
 from registry.convert.parity.engine import Engine
 from registry.convert.parity.verify import broken_limit
+from registry.packages.token_rules import allowed, forced_last
 
 Floats = NDArray[np.float32]
 Feed = dict[str, NDArray[Any]]
@@ -39,12 +40,17 @@ class Decoder:
         threads: int,
         encoder: onnx.ModelProto | None = None,
         start: int = 0,
+        rules: Mapping[str, Any] | None = None,
     ) -> None:
-        """Loads a graph, or two with the token that comes first; raises ``VersionError``."""
+        """Loads a graph, or two with the token that comes first; raises ``VersionError``.
+
+        ``rules``: what is forced and forbidden (``registry.packages.token_rules``).
+        """
         self._engine = Engine(model, threads=threads)
         self._encoder = None if encoder is None else Engine(encoder, threads=threads)
         self._sources = [] if encoder is None else [each.name for each in encoder.graph.output]
         self._start = start
+        self._rules = rules or {}
         shapes = {
             each.name: [size.dim_value for size in each.type.tensor_type.shape.dim]
             for each in model.graph.input
@@ -60,12 +66,19 @@ class Decoder:
         (read,) = begins
         logits, past = self._read(np.array(begins), np.ones((1, len(read))), self._empty(1), source)
         first = logits[0]
-        tokens = [int(first.argmax())]
-        while len(tokens) < most and tokens[-1] not in stops:
-            mask = np.ones((1, len(read) + len(tokens)))
+        tokens = [self._start, self._next(first, [self._start], stops, most)]
+        while len(tokens) <= most and tokens[-1] not in stops:
+            mask = np.ones((1, len(read) + len(tokens) - 1))
             logits, past = self._read(np.array([tokens[-1:]]), mask, past, source)
-            tokens.append(int(logits[0].argmax()))
-        return tokens, first
+            tokens.append(self._next(logits[0], tokens, stops, most))
+        return tokens[1:], first
+
+    def _next(self, logits: Floats, tokens: list[int], stops: Sequence[int], most: int) -> int:
+        """The most likely token that may come."""
+        last = forced_last(self._rules, tokens, most)
+        if last is not None:
+            return last
+        return int(allowed(logits, self._rules, tokens, stops).argmax())
 
     def together(self, prompts: Sequence[Sequence[int]]) -> Floats:
         """The logits after each of some prompts that are read as rows of one batch."""
@@ -76,10 +89,18 @@ class Decoder:
         """What the decoder reads first of each prompt, and what its encoder has read of all."""
         if self._encoder is None:
             return [list(each) for each in prompts], {}
-        ids, mask = _at_right(prompts)
-        made = self._encoder.run({INPUT_IDS: ids, ATTENTION_MASK: mask})
-        feed = dict(zip(self._sources, made, strict=True))
-        return [[self._start]] * len(prompts), {SOURCE_MASK: mask, **feed}
+        # Each is read alone: its positions are counted from its own first token.
+        ids = [np.array([each], np.int64) for each in prompts]
+        made = [
+            self._encoder.run({INPUT_IDS: row, ATTENTION_MASK: np.ones_like(row)}) for row in ids
+        ]
+        width = max(row.shape[1] for row in ids)
+        feed: Feed = {
+            name: np.concatenate([_wide(each[place], width) for each in made])
+            for place, name in enumerate(self._sources)
+        }
+        feed[SOURCE_MASK] = _at_right(prompts)[1]
+        return [[self._start]] * len(prompts), feed
 
     def _empty(self, rows: int) -> list[Floats]:
         return [
@@ -152,6 +173,11 @@ def _at_right(rows: Sequence[Sequence[int]]) -> tuple[NDArray[np.int64], NDArray
     ids = np.array([[0] * (width - len(each)) + list(each) for each in rows], np.int64)
     mask = np.array([[0] * (width - len(each)) + [1] * len(each) for each in rows], np.int64)
     return ids, mask
+
+
+def _wide(cache: Floats, width: int) -> Floats:
+    """Keys or values ``[1, heads, tokens, n]``, of which the last of so many tokens are these."""
+    return np.pad(cache, ((0, 0), (0, 0), (width - cache.shape[2], 0), (0, 0)))
 
 
 def shares(logits: Floats) -> NDArray[np.float64]:

@@ -3,6 +3,8 @@
 import importlib.util
 import sys
 from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
 
@@ -16,12 +18,21 @@ from tiny_models import VOCABULARY, decoder, encoder_decoder
 
 from registry.convert.parity.continuations import Decoder
 from registry.loading.placement import python_model
+from registry.packages import token_rules
 
 GRAPH = decoder()
-ALONE = Decoder(GRAPH, threads=1)
 START = 3  # with which the encoder-decoder begins
 READING, WRITING = encoder_decoder()
 AFTER_ENCODER = Decoder(WRITING, threads=1, encoder=READING, start=START)
+_, COUNTING = encoder_decoder(counted=True)
+END = 5
+RULES = {
+    "forced_bos_token_id": 8,
+    "forced_eos_token_id": END,
+    "bad_words_ids": [[1], [2, 3]],
+    "no_repeat_ngram_size": 2,
+    "min_new_tokens": 3,
+}
 
 
 def session(graph: onnx.ModelProto) -> onnxruntime.InferenceSession:
@@ -31,19 +42,29 @@ def session(graph: onnx.ModelProto) -> onnxruntime.InferenceSession:
 
 
 SESSION, READER, WRITER = session(GRAPH), session(READING), session(WRITING)
-Kind = Literal["decoder", "encoder-decoder"]
-KINDS: tuple[Kind, ...] = ("decoder", "encoder-decoder")
+COUNTER = session(COUNTING)
+Kind = Literal["decoder", "encoder-decoder", "counting"]
+KINDS: tuple[Kind, ...] = ("decoder", "encoder-decoder", "counting")
 
 
 def sequences_of(model: Any, kind: Kind) -> Any:
     if kind == "decoder":
         return model.Sequences(SESSION)
-    return model.Sequences(WRITER, model.Encoder(READER, START))
+    writer = COUNTER if kind == "counting" else WRITER
+    return model.Sequences(writer, model.Encoder(READER, START))
 
 
-def script(name: str, module: str) -> ModuleType:
-    """One of the Python backend's models, as it is placed beside a graph."""
-    spec = importlib.util.spec_from_file_location(module, python_model(name))
+def alone(kind: Kind, rules: dict[str, Any] | None = None) -> Decoder:
+    """The same graphs as parity runs them."""
+    if kind == "decoder":
+        return Decoder(GRAPH, threads=1)
+    graph = COUNTING if kind == "counting" else WRITING
+    return Decoder(graph, threads=1, encoder=READING, start=START, rules=rules)
+
+
+def script(path: Path, module: str) -> ModuleType:
+    """One of the Python backend's files, as it is placed beside a graph."""
+    spec = importlib.util.spec_from_file_location(module, path)
     assert spec is not None
     assert spec.loader is not None
     made = importlib.util.module_from_spec(spec)
@@ -57,22 +78,25 @@ def model() -> Iterator[Any]:
     """The module, with an empty one in the place of Triton's own."""
     before = set(sys.modules)
     sys.modules["triton_python_backend_utils"] = ModuleType("triton_python_backend_utils")
-    script("python_model", "python_model")
-    yield script("generation_model", "generation_model")
+    script(python_model(), "python_model")
+    script(Path(token_rules.__file__), "token_rules")
+    yield script(python_model("generation_model"), "generation_model")
     for name in sys.modules.keys() - before:
-        if name in {"triton_python_backend_utils", "python_model", "generation_model"}:
+        if name in {
+            *("triton_python_backend_utils", "python_model", "token_rules", "generation_model")
+        }:
             del sys.modules[name]
 
 
-def asked(model: Any, prompt: list[int], most: int, seed: int | None = None) -> Any:
+def asked(model: Any, prompt: list[int], most: int, seed: int | None = None, **further: Any) -> Any:
     return model.Asked(
         ids=np.array(prompt, np.int64),
         most=most,
         temperature=0.0 if seed is None else 1.0,
         top_p=0.9,
         random=np.random.default_rng(seed),
-        stops=frozenset(),
         sender=None,
+        **{"stops": frozenset(), **further},
     )
 
 
@@ -121,8 +145,41 @@ def run(
 def test_without_temperature_the_likeliest_tokens_are_written(
     model: Any, kind: Kind, prompt: list[int], most: int
 ) -> None:
-    text, _ = (ALONE if kind == "decoder" else AFTER_ENCODER).writes(prompt, (), most=most)
+    text, _ = alone(kind).writes(prompt, (), most=most)
     assert run(model, kind, [(0, prompt, most, None)]) == [text]
+
+
+@settings(max_examples=30)
+@given(prompt=PROMPT, most=st.integers(1, 12), seed=st.none() | st.integers(0, 99))
+def test_what_is_forced_and_forbidden_is_kept_to(
+    model: Any, prompt: list[int], most: int, seed: int | None
+) -> None:
+    sequences = sequences_of(model, "counting")
+    one = asked(model, prompt, most, seed, rules=RULES, stops=frozenset({END}))
+    sequences.join(one)
+    while one.state() == model.GOES_ON:
+        sequences.step()
+    text = one.tokens[1:]
+    if seed is None:
+        assert text == alone("counting", RULES).writes(prompt, (END,), most=most)[0]
+    assert text[0] == (END if most == 1 else 8)
+    assert one.state() == (model.STOPPED if len(text) < most else one.state())
+    if one.is_cut:
+        assert (one.state(), text[-1], len(text)) == (model.AT_LIMIT, END, most)
+        text.pop()
+    assert 1 not in text
+    pairs = list(pairwise([START, *text]))
+    assert (2, 3) not in pairs
+    assert len(set(pairs)) == len(pairs)
+    assert END not in text[:3]
+
+
+def test_a_text_that_ends_with_the_last_token_that_it_may_have_is_not_cut(model: Any) -> None:
+    logits = np.zeros(VOCABULARY, np.float32)
+    for likeliest, state in ((END, model.STOPPED), (END + 1, model.AT_LIMIT)):
+        one = asked(model, [1], 1, rules={"forced_eos_token_id": END}, stops=frozenset({END}))
+        one.take(np.where(np.arange(VOCABULARY) == likeliest, 9, logits))
+        assert (one.last, one.state()) == (END, state)
 
 
 def test_what_the_encoder_read_is_looked_at() -> None:
