@@ -148,8 +148,9 @@ class Answer(msgspec.Struct, frozen=True, eq=False):
 class EndpointView:
     """What the metadata routes say about an endpoint. ``refs`` lists the stable version first.
 
-    ``prompts`` are names; ``has_ranges``: see ``preprocess.tasks.head.Described``; ``features`` are
-    those of a row of a table.
+    ``rows``: of a model that writes, the texts that it writes at once. ``prompts`` are names;
+    ``has_ranges``: see ``preprocess.tasks.head.Described``; ``features`` are those of a row of a
+    table.
     """
 
     name: str
@@ -162,6 +163,7 @@ class EndpointView:
     max_tokens_in_flight: int
     timeout_seconds: float
     ready: bool
+    rows: int = 1
     multi_label: bool = False
     prompts: tuple[str, ...] = ()
     has_ranges: bool = False

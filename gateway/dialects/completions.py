@@ -1,9 +1,10 @@
 """OpenAI's completions: ``POST /v1/completions``, with the endpoint's name as ``model``.
 
 The unmodified ``openai`` client works, streamed (server-sent events) and not. Chat is not offered,
-nor are arrays of tokens, several prompts or several choices: a field that would change the answer
-is refused, and never ignored. Without ``temperature`` tokens are chosen by chance, as at OpenAI; 0
-takes the most likely one each time. A stream that breaks off ends with an event that has an
+nor are arrays of tokens or several prompts: a field that would change the answer is refused, and
+never ignored. Without ``temperature`` tokens are chosen by chance, as at OpenAI; 0 takes the most
+likely one each time. ``n`` texts after one prompt are written at the same time, each with an index;
+none is chosen among more (``best_of``). A stream that breaks off ends with an event that has an
 ``error``, and without ``[DONE]``.
 """
 
@@ -23,7 +24,7 @@ from gateway.http.body import BodyReader
 from gateway.http.error_replies import ErrorForm
 from gateway.http.messages import Reply, Request, StreamReply, decode, encode
 from gateway.http.router import Route
-from gateway.inference.generation import Text
+from gateway.inference.choices import Choices
 from preprocess.tasks.generation import Finish
 
 _MOST_STOPS = 4
@@ -56,7 +57,7 @@ class CompletionsRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     user: str | None = None
-    n: int | None = None
+    n: Annotated[int, msgspec.Meta(ge=1)] | None = None
     best_of: int | None = None
     echo: bool | None = None
     suffix: str | None = None
@@ -67,7 +68,7 @@ class CompletionsRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True
 
 
 class Choice(TypedDict):
-    """What was written. ``finish_reason`` is null in a stream until the text has ended."""
+    """One of the texts. ``finish_reason`` is null in a stream until that text has ended."""
 
     text: str
     index: int
@@ -76,7 +77,7 @@ class Choice(TypedDict):
 
 
 class Usage(TypedDict):
-    """Tokens of the prompt, and those written, the one that ended the text included."""
+    """Tokens of the prompt, and those of all texts, the ones that ended them included."""
 
     prompt_tokens: int
     completion_tokens: int
@@ -84,7 +85,7 @@ class Usage(TypedDict):
 
 
 class CompletionsResponse(TypedDict):
-    """The text, or in a stream a part of it."""
+    """The texts, or in a stream a part of one."""
 
     id: str
     object: Literal["text_completion"]
@@ -111,8 +112,6 @@ _COMPLETE = prediction_operation(
 
 # Fields that would change the answer, and the values at which they don't.
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
-    "n": (None, 1),
-    "best_of": (None, 1),
     "echo": (None, False),
     "suffix": (None, ""),
     "logprobs": (None,),
@@ -147,16 +146,19 @@ class Completions:
         ]
 
     async def completions(self, request: Request) -> Reply | StreamReply:
-        """Writes a text."""
+        """Writes a text, or several."""
         encoded = await self._bodies.read(request)
         name = endpoint_of(encoded)
         context = request.context
         view, caller = await self._front.admission.enter(context, name)
         body = decode(_decoder, encoded)
         prompt = check(body, view)
-        text = await self._front.generate(context, view, caller, prompt, sampling(body))
-        answer = _Answer(text, view.name, context.request_id)
-        headers = version_headers(text.version, text.arm)
+        choices = await self._front.generate(
+            context, view, caller, prompt, sampling(body), count=body.n or 1
+        )
+        answer = _Answer(choices, view.name, context.request_id)
+        first = choices.texts[0]
+        headers = version_headers(first.version, first.arm)
         if not body.stream:
             return Reply(encode(await answer.whole()), headers=headers)
         options = body.stream_options
@@ -171,6 +173,17 @@ def check(body: CompletionsRequest, view: EndpointView) -> str:
     for name, neutral in _NEUTRAL.items():
         if getattr(body, name) not in neutral:
             raise InvalidInputError(f"{name}: it is not offered here; leave it out.")
+    count, most = body.n or 1, min(view.rows, view.max_texts)
+    if count > most:
+        raise InvalidInputError(
+            f"n: this endpoint writes {most} texts at once (its maxBatchSize, or "
+            "maxTextsPerRequest)."
+        )
+    if body.best_of not in (None, count):
+        raise InvalidInputError(
+            "best_of: no text is chosen among others here; leave it out, or ask for n texts and "
+            "choose."
+        )
     if body.stream_options is not None and not body.stream:
         raise InvalidInputError("stream_options: they go with stream.")
     if not isinstance(body.prompt, str):
@@ -196,31 +209,32 @@ def sampling(body: CompletionsRequest) -> Sampling:
 
 
 class _Answer:
-    """A text in the dialect's form."""
+    """Texts in the dialect's form."""
 
-    def __init__(self, text: Text, model: str, request_id: str) -> None:
-        self.text = text
+    def __init__(self, choices: Choices, model: str, request_id: str) -> None:
+        self.choices = choices
         self.request_id = request_id
         self._model = model
         self._id = f"cmpl-{request_id}"
         self._created = int(time.time())
 
     async def whole(self) -> CompletionsResponse:
-        """The complete text; raises ``GatewayError`` where it breaks off."""
-        try:
-            pieces = [piece async for piece in self.text]
-        finally:
-            self.text.close()
-        return self.part("".join(pieces), self.text.finish, usage=self.usage())
+        """The complete texts; raises ``GatewayError`` where one breaks off."""
+        texts = await self.choices.whole()
+        return self.about(
+            [
+                _choice(text, index, self.choices.texts[index].finish)
+                for index, text in enumerate(texts)
+            ],
+            self.usage(),
+        )
 
-    def part(
-        self, text: str, finish: Finish | None, usage: Usage | None = None
-    ) -> CompletionsResponse:
-        """A piece of the text, or all of it."""
-        choice: Choice = {"text": text, "index": 0, "logprobs": None, "finish_reason": finish}
-        return self.about([choice], usage)
+    def part(self, index: int, piece: str | None) -> CompletionsResponse:
+        """A piece of a text, or None for its end, which tells why it ended."""
+        finish = self.choices.texts[index].finish if piece is None else None
+        return self.about([_choice(piece or "", index, finish)])
 
-    def about(self, choices: list[Choice], usage: Usage | None) -> CompletionsResponse:
+    def about(self, choices: list[Choice], usage: Usage | None = None) -> CompletionsResponse:
         """A response of these choices."""
         return {
             "id": self._id,
@@ -233,7 +247,7 @@ class _Answer:
 
     def usage(self) -> Usage:
         """The tokens so far."""
-        prompt, written = self.text.prompt_tokens, self.text.generated
+        prompt, written = self.choices.prompt_tokens, self.choices.generated
         return {
             "prompt_tokens": prompt,
             "completion_tokens": written,
@@ -241,12 +255,17 @@ class _Answer:
         }
 
 
+def _choice(text: str, index: int, finish: Finish | None) -> Choice:
+    return {"text": text, "index": index, "logprobs": None, "finish_reason": finish}
+
+
 class Events:
-    """A text as server-sent events; ``gateway.http.messages.Chunks``."""
+    """Texts as server-sent events; ``gateway.http.messages.Chunks``."""
 
     def __init__(self, answer: _Answer, *, with_usage: bool) -> None:
         self._answer = answer
         self._with_usage = with_usage
+        self._left = len(answer.choices.texts)  # that go on
         self._is_over = False
         self.status = int(HTTPStatus.OK)
 
@@ -255,32 +274,35 @@ class Events:
         return self
 
     async def __anext__(self) -> bytes:
-        """The next piece, as soon as it is there; the end of the text, with what follows it."""
+        """The next piece, as soon as it is there; the end of a text, with what follows it."""
         if self._is_over:
             raise StopAsyncIteration
         answer = self._answer
         try:
-            piece = await anext(answer.text, None)
+            part = await answer.choices.next()
         except GatewayError as error:
             return self._broken(error)
         except Exception:
             self._broken(internal_error())
             raise
-        if piece is not None:
-            return _event(answer.part(piece, None))
+        if part is None:
+            raise StopAsyncIteration
+        event = _event(answer.part(*part))
+        self._left -= part[1] is None
+        if self._left:
+            return event
         self._is_over = True
-        last = [_event(answer.part("", answer.text.finish))]
-        if self._with_usage:
-            last.append(_event(answer.about([], answer.usage())))
-        return b"".join([*last, b"data: [DONE]\n\n"])
+        last = [_event(answer.about([], answer.usage()))] if self._with_usage else []
+        return b"".join([event, *last, b"data: [DONE]\n\n"])
 
     def close(self) -> None:
-        """Ends the text, where it goes on."""
+        """Ends the texts that go on."""
         self._is_over = True
-        self._answer.text.close()
+        self._answer.choices.close()
 
     def _broken(self, error: GatewayError) -> bytes:
         self._is_over = True
+        self._answer.choices.close()
         self.status = int(error.status)
         request_id = self._answer.request_id
         detail = {"code": error.code, "message": error.message, "request_id": request_id}

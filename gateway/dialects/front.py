@@ -31,7 +31,8 @@ from gateway.errors import (
     UnsupportedError,
 )
 from gateway.http.messages import decode
-from gateway.inference.generation import Generation, Text
+from gateway.inference.choices import Choices, begin_choices
+from gateway.inference.generation import Generation
 from gateway.request_context import RequestContext
 from preprocess.errors import ParameterError
 from preprocess.tasks import HEADS, Head, SecondText
@@ -178,17 +179,24 @@ class Front:
         caller: str | None,
         prompt: str,
         sampling: Sampling,
-    ) -> Text:
-        """Has a text written after a prompt; returns as it begins.
+        *,
+        count: int = 1,
+    ) -> Choices:
+        """Has so many texts written after a prompt; returns as they begin.
 
         Raises:
             GatewayError: whatever the pipeline refuses or fails with.
         """
         if self.generation is None:
             raise UnsupportedError("This gateway writes no text.")
-        call = self._call(context, view, caller, Query([]), [prompt], sampling=sampling)
+
+        def call_of(index: int, chosen: Sampling) -> Call:
+            return self._call(
+                context, view, caller, Query([]), [prompt], sampling=chosen, part=index
+            )
+
         context.handed_over = True
-        return await self.generation.begin(call)
+        return await begin_choices(self.generation, call_of, sampling, count)
 
     async def tokens(
         self,

@@ -449,6 +449,7 @@ def _view(routes: EndpointRoutes) -> EndpointView:
         max_tokens_in_flight=limits.max_tokens_in_flight,
         timeout_seconds=limits.timeout_seconds,
         ready=True,  # as ``ServedEndpoints`` finds it when asked
+        rows=manifest.max_batch_size,
         multi_label=manifest.multi_label,
         prompts=tuple(manifest.tokenizer.prompts),
         has_ranges=manifest.ranges is not None,

@@ -335,7 +335,7 @@ def network_of(kind: str, words: int, end: int) -> Any:
         network = transformers.MarianMTModel(config).eval()
         network.generation_config.update(num_beams=6, bad_words_ids=[[7]])
         with torch.no_grad():
-            network.final_logits_bias[0, 7] = 1000  # without its rule it would write nothing else
+            network.final_logits_bias[0, 7] = 9  # it would be written often
     with torch.no_grad():
         network.final_logits_bias += torch.randn_like(network.final_logits_bias)
     return network

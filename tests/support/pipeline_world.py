@@ -158,4 +158,5 @@ def _view(endpoint: ModelEndpoint, opened: dict[str, ServedModel]) -> EndpointVi
         max_tokens_in_flight=limits.max_tokens_in_flight,
         timeout_seconds=limits.timeout_seconds,
         ready=True,
+        rows=served.manifest.max_batch_size,
     )

@@ -276,7 +276,7 @@ def _writing(network: Any, placed: Any) -> Any:  # noqa: ANN401
 
         def forward(self, ids: Any, mask: Any, source_mask: Any, *kept: Any) -> tuple[Any, ...]:  # noqa: ANN401
             if placed is not None:
-                placed.at, *kept = kept
+                placed.at, kept = kept[0], kept[1:]
             layers = len(kept) // 4
             own, cross = DynamicCache(), DynamicCache()
             for layer in range(layers):

@@ -140,6 +140,65 @@ async def test_the_client_gets_a_stream_of_the_same_text_with_its_tokens() -> No
         assert (await client.completions.create(model="sentiment", prompt="w1")).choices
 
 
+async def test_the_client_gets_several_texts_by_their_indexes() -> None:
+    async with gateway() as here, client_of(here) as client:
+        answer = await client.completions.create(
+            model="sentiment", prompt="w0 w1", max_tokens=3, n=2, best_of=2, seed=5
+        )
+        assert [choice.index for choice in answer.choices] == [0, 1]
+        assert {choice.text for choice in answer.choices} == {" w0 w1 w0"}
+        assert {choice.finish_reason for choice in answer.choices} == {"length"}
+        assert answer.usage is not None
+        usage = answer.usage
+        assert (usage.prompt_tokens, usage.completion_tokens, usage.total_tokens) == (2, 6, 8)
+        first, second = here.world.engine.prompts
+        assert first.seed == 5
+        assert second.seed != 5
+        await client.completions.create(model="sentiment", prompt="w0 w1", n=2, seed=5)
+        assert [prompt.seed for prompt in here.world.engine.prompts[2:]] == [5, second.seed]
+        assert here.world.statuses == [200] * 4
+        assert here.metrics.finished == [("openai", 200)] * 2
+
+
+async def test_the_client_gets_a_stream_of_several_texts() -> None:
+    async with gateway() as here, client_of(here) as client:
+        stream = await client.completions.create(
+            model="sentiment",
+            prompt="w0 w1 w7",
+            max_tokens=5,
+            n=2,
+            stream=True,
+            stream_options={"include_usage": True},
+        )
+        texts, ended = ["", ""], []
+        *parts, usage = [part async for part in stream]
+        for part in parts:
+            (choice,) = part.choices
+            assert choice.index not in ended
+            texts[choice.index] += choice.text
+            if choice.finish_reason is not None:
+                assert choice.finish_reason == "stop"
+                ended.append(choice.index)
+        assert texts == [" w0 w1"] * 2
+        assert sorted(ended) == [0, 1]
+        assert usage.usage is not None
+        assert (usage.usage.prompt_tokens, usage.usage.completion_tokens) == (3, 6)
+        assert here.world.budget.by_endpoint() == {}
+
+
+async def test_a_stream_of_several_texts_breaks_off_with_the_first_that_does() -> None:
+    engine = FakeEngine(error=EngineModelError("out of memory"), breaks_after=2)
+    async with gateway(engine) as here, httpx.AsyncClient(base_url=here.url, timeout=60) as client:
+        answer = await client.post("/v1/completions", json={**BODY, "n": 2, "stream": True})
+        *events, last, rest = answer.text.split("\n\n")
+        assert events
+        assert json.loads(last.removeprefix("data: "))["error"]["code"] == "model_failed"
+        assert rest == ""
+        assert 502 in here.world.statuses
+        assert all(stream.closed for stream in engine.streams)
+        assert here.world.budget.by_endpoint() == {}
+
+
 @pytest.mark.parametrize("plain", [True, False])
 async def test_a_stream_is_told_by_its_headers_and_ends_with_done(*, plain: bool) -> None:
     # A header that only the parser takes sends the other one through ASGI.
@@ -238,8 +297,10 @@ async def test_a_caller_who_hangs_up_stops_the_engine(*, plain: bool) -> None:
         ({"seed": "x"}, 400, "seed"),
         ({"stop": ""}, 400, "stop"),
         ({"stop": ["a", "b", "c", "d", "e"]}, 400, "stop"),
-        ({"n": 2}, 422, "n: it is not offered"),
-        ({"best_of": 3}, 422, "best_of: "),
+        ({"n": 3}, 422, "n: this endpoint writes 2 texts at once"),
+        ({"n": 0}, 400, "n"),
+        ({"best_of": 2}, 422, "best_of: no text is chosen"),
+        ({"n": 2, "best_of": 1}, 422, "best_of: "),
         ({"echo": True}, 422, "echo: "),
         ({"logprobs": 0}, 422, "logprobs: "),
         ({"suffix": "x"}, 422, "suffix: "),

@@ -207,6 +207,12 @@ async def test_after_an_encoder_prompt_and_text_have_to_fit_each() -> None:
         assert text.generated == 32
 
 
+async def test_a_text_after_an_encoder_goes_on_from_no_prompt() -> None:
+    model = writer_of("3", start_id=0)
+    async with world(None, endpoint_of(model.ref), model) as here:
+        assert await read(await begin(here, 3, most=2)) == "w0 w1"
+
+
 async def test_tokens_to_be_written_count_before_they_are() -> None:
     limits = Limits(maxTokensInFlight=12, timeoutSeconds=60)  # type: ignore[call-arg]
     async with world(None, endpoint_of(ONE.ref, limits=limits)) as here:

@@ -50,7 +50,7 @@ async def test_an_endpoint_is_served_with_what_it_promises() -> None:
         view = state.views["sentiment"]
         assert view.refs == (ONE.ref,)
         assert view.labels == ("negative", "positive")
-        assert view.max_tokens == 16
+        assert (view.max_tokens, view.rows) == (16, ONE.manifest.max_batch_size)
         assert state.complete
 
 

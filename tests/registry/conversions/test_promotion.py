@@ -18,8 +18,10 @@ from contracts.manifest import (
     CONFIG_ONNXRUNTIME,
     CONFIG_PYTHON,
     MODEL_ONNX,
+    GenerationSpec,
     Lineage,
     PackageFile,
+    TokenRules,
 )
 from contracts.manifest import Manifest as PackageManifest
 from contracts.model import ModelRef
@@ -27,10 +29,10 @@ from contracts.tasks import Task
 from registry.conversions.index import signature
 from registry.conversions.launcher import OnProgress
 from registry.conversions.messages import ConversionRequest, Failed, Published
-from registry.conversions.promotion import STAGING, PromotingLauncher, staging_url
+from registry.conversions.promotion import STAGING, PromotingLauncher, altered_configs, staging_url
 from registry.mlflow.model_registry import RegisteredVersion
 from registry.packages.store import PackageStore, digest
-from registry.packages.triton_config import render
+from registry.packages.triton_config import render, render_generation
 
 VERSION = RegisteredVersion("m", "1", "created|s3://a|r", run_id="r", source="s3://a")
 BUCKETS = (8,)
@@ -269,6 +271,18 @@ async def test_a_file_that_no_package_has_is_refused(promoted: Promoted) -> None
         lambda asked: promoted.packing.publish(asked.store_url, made, model__py=b"import os")
     )
     promoted.assert_refused(result, "model.py")
+
+
+def test_triton_keeps_to_the_rules_of_the_manifest(promoted: Promoted, tmp_path: Path) -> None:
+    kept = GenerationSpec(start_id=2, rules=TokenRules(forced_bos_token_id=0))
+    for written, reason in ((kept, ""), (GenerationSpec(start_id=2), CONFIG_PYTHON)):
+        text = render_generation(context=8, rows=8, threads=1, generation=written)
+        (tmp_path / CONFIG_PYTHON).write_text(text)
+        file = PackageFile(sha256=digest(tmp_path / CONFIG_PYTHON), bytes=len(text))
+        made = promoted.packing.manifest(generation=kept, files={CONFIG_PYTHON: file})
+        assert (made.tokenizer.max_tokens, made.max_batch_size) == (8, 8)
+        found = altered_configs(made, tmp_path, threads=1)
+        assert (reason in found) if reason else not found
 
 
 async def test_an_encoder_belongs_to_a_model_that_begins_with_a_token(promoted: Promoted) -> None:

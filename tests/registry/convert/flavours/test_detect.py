@@ -58,6 +58,20 @@ def test_a_plain_folder_is_detected(tmp_path: Path) -> None:
     assert found.onnx is None
 
 
+@pytest.mark.parametrize(
+    "architecture",
+    [
+        "GPT2LMHeadModel",
+        "T5ForConditionalGeneration",
+        "BartForConditionalGeneration",
+        "MarianMTModel",
+    ],
+)
+def test_what_writes_is_known_by_its_architecture(tmp_path: Path, architecture: str) -> None:
+    found = detect(hf_folder(tmp_path, architectures=[architecture]))
+    assert found.task is Task.TEXT_GENERATION
+
+
 def test_mlflows_transformers_layout_is_detected(tmp_path: Path) -> None:
     hf_folder(tmp_path / "model")
     (tmp_path / "MLmodel").write_text("flavors: {transformers: {}}")
