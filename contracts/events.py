@@ -22,6 +22,7 @@ Status = Annotated[int, msgspec.Meta(ge=0, le=999)]
 
 NO_ENTITY = "O"  # as in the tags of such models: outside of any
 TOPIC_BUCKETS = 256
+VECTOR_BUCKETS = 256
 
 # gc=False: these hold no cycles, and tens of thousands of them may wait in a gateway's buffer,
 # where each collection of garbage would look at every one.
@@ -102,6 +103,9 @@ class PredictionEvent(msgspec.Struct, frozen=True, omit_defaults=True, gc=False)
     # At most four tokens of a text, each as its id modulo ``TOPIC_BUCKETS``, all sorted. A bucket
     # holds a hundred tokens of a usual vocabulary, so that no text can be read from it.
     topics: bytes = b""
+    # Of embeddings: cells of the directions of some of the texts' vectors, all sorted, as
+    # ``preprocess.directions`` has them. 24 bits of a vector, whatever its dimension.
+    vectors: bytes = b""
 
 
 class Feedback(msgspec.Struct, frozen=True, array_like=True, gc=False):

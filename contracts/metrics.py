@@ -172,8 +172,8 @@ OWN_UNDECLARED: Final = counter(
 
 # Drift, by the evaluate role. Statistics are those of contracts.statistics, ``truncated``,
 # ``labels``, and ``own:NAME``; with ``week:`` before it, against what the endpoint usually gets at
-# this time of the week; ``topics`` is against that too. Lambda 1 is the last window alone, and 0.01
-# about the last hundred.
+# this time of the week; ``topics`` and ``vectors`` are against that too. Lambda 1 is the last
+# window alone, and 0.01 about the last hundred.
 DRIFT: Final = (ENDPOINT, VERSION, "statistic")
 DRIFT_PSI: Final = gauge(
     "drift_psi",

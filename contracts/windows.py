@@ -34,11 +34,16 @@ CALLER_STRIDE = 512
 CALLER_ENTRIES = 1024
 
 # Of what fold counts. A record says which revision wrote it, and lacks what came later.
-REVISION = 7
+REVISION = 8
 # ``WindowRecord.senders`` and ``feedback_repeated``, and copies that are told by number.
 SENDERS_SINCE = 3
-LATER_COUNTS_SINCE = 4
-LATER_COUNTS = ("topics", "feedback_scores", "feedback_right", "feedback_score_sums")
+LATER_COUNTS = {  # fields of ``WindowAggregate``, and since which revision
+    "topics": 4,
+    "feedback_scores": 4,
+    "feedback_right": 4,
+    "feedback_score_sums": 4,
+    "vectors": 8,
+}
 COUNTED_SINCE = {  # fields of ``EvidenceCounts``
     "pair_labels": 1,
     "pair_scores": 1,
@@ -157,6 +162,7 @@ class WindowAggregate(msgspec.Struct, omit_defaults=True):
     latency_sums: dict[str, int] = {}  # microseconds
     labels: dict[str, int] = {}
     topics: Sparse = {}  # of tokens by bucket; see ``contracts.events.PredictionEvent``
+    vectors: Sparse = {}  # of vectors' directions by cell; see there
     label_scores: dict[str, Sparse] = {}  # predicted label -> its scores, Statistic.SCORE
     label_score_sums: dict[str, int] = {}  # of the same, in millionths
     pair_distance: Sparse = {}  # of shadows, buckets of Statistic.SCORE

@@ -113,6 +113,7 @@ class _OpenAggregate:
         "_hung_up",
         "_told",
         "_topics",
+        "_vectors",
         "own",
     )
 
@@ -124,14 +125,19 @@ class _OpenAggregate:
         self._hung_up: dict[int, int] = {}  # the same of those that hung up
         self._told: dict[int, int] = {}  # the same of feedback
         self._topics = bytearray()  # that are not counted yet
+        self._vectors = bytearray()  # likewise
         self._buckets = CALLER_BUCKETS  # of callers, whose latency is told
         self._entries = 0  # of ``caller_latency``
 
     def whole(self) -> WindowAggregate:
         aggregate = self._aggregate
-        for bucket, count in Counter(self._topics).items():
-            _count(aggregate.topics, bucket, count)
-        self._topics.clear()
+        for counts, waiting in (
+            (aggregate.topics, self._topics),
+            (aggregate.vectors, self._vectors),
+        ):
+            for bucket, count in Counter(waiting).items():
+                _count(counts, bucket, count)
+            waiting.clear()
         aggregate.own, aggregate.undeclared = self.own.counts(), self.own.undeclared
         return aggregate
 
@@ -147,6 +153,7 @@ class _OpenAggregate:
         for text in event.texts:
             _text(aggregate, text)
         self._topics += event.topics  # counted many events at a time
+        self._vectors += event.vectors
         if event.unk_words:
             frequent.observe(aggregate.unk_words, event.unk_words)
         if event.pairing is not None:

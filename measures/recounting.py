@@ -14,7 +14,6 @@ from contracts.events import EventBatch, Feedback, UnknownSchemaError, decode, d
 from contracts.windows import (
     COUNTED_SINCE,
     LATER_COUNTS,
-    LATER_COUNTS_SINCE,
     LOOKBACK_MESSAGES,
     MISTIMED_SECONDS,
     SENDERS_SINCE,
@@ -293,8 +292,9 @@ def _of_aggregate(aggregate: WindowAggregate, revision: int) -> Iterator[tuple[s
     told = msgspec.structs.asdict(aggregate)
     for name in ("endpoint", "version", "package", "arm", "start", "own", "evidence", "unk_words"):
         del told[name]
-    for name in LATER_COUNTS if revision < LATER_COUNTS_SINCE else ():
-        del told[name]
+    for name, since in LATER_COUNTS.items():
+        if revision < since:
+            del told[name]
     yield from nested(path, told)
     judged = {
         name: counts

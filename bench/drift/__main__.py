@@ -22,6 +22,7 @@ FULL = {
     "shifts": 40,
     "weeks": 26,
     "topics": 26,
+    "vectors": 26,
     "rivals": 12,
     "libraries": 3,
 }
@@ -31,6 +32,7 @@ SMALL = {
     "shifts": 4,
     "weeks": 2,
     "topics": 2,
+    "vectors": 2,
     "rivals": 2,
     "libraries": 1,
 }
@@ -50,6 +52,7 @@ def simulate(name: str, streams: int, peers: Path | None) -> list[Finding]:
         "shifts": shifts.study,
         "weeks": weeks.study,
         "topics": topic_shifts.study,
+        "vectors": partial(topic_shifts.study, source=topic_shifts.VECTORS),
     }[name]
     return study(stock, streams)
 
@@ -81,7 +84,7 @@ def _found(name: str, streams: int, peers: Path | None) -> studies.Found:
 
 def tables_of(study: str, rows: Sequence[Finding]) -> dict[str, str]:
     """Every table of a study, by the name of its place in the document."""
-    if study in {"weeks", "topics"}:  # rates and windows have other columns
+    if study in {"weeks", "topics", "vectors"}:  # rates and windows have other columns
         needed = [row for row in rows if row.unit == "windows"]
         rates = [row for row in rows if row.unit != "windows"]
         return {f"drift-{study}": table(rates), f"drift-{study}-shifts": table(needed, turned=True)}

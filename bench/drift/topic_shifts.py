@@ -1,8 +1,9 @@
 """Topics that change while lengths stay: weeks of quiet traffic, and other texts of equal lengths.
 
 The weeks are those of ``weeks``. Of each text ``topics.npz`` holds the buckets of at most four
-tokens, as the gateway takes them; no text. The others are editorials, drawn such that their numbers
-of tokens are distributed as those of movie reviews are.
+tokens, and ``vectors.npz`` the cells of its vector, as the gateway takes them; no text and no
+vector. The others are editorials, drawn such that their numbers of tokens are distributed as those
+of movie reviews are.
 """
 
 from collections.abc import Mapping
@@ -20,12 +21,11 @@ from bench.drift.traffic import DAY, Stock
 from bench.drift.weeks import JUDGED_DAYS, LEARNT_DAYS, MONDAY, VARIES, quiet_day
 from bench.findings import Finding, needed, rate
 from contracts.events import TOPIC_BUCKETS
+from measures.classifier_test import ClassifierTest, ScoreNull
 from measures.correlation import Floats
 from measures.monitoring import QUESTIONS
 from measures.rhythm import SLOT_SECONDS, SLOTS_A_DAY, Rhythm, Week
-from measures.topics import ScoreNull, Topics
 
-FILE: Final = Path(__file__).with_name("topics.npz")
 DOMAINS: Final = (MOVIES, PRODUCTS, EDITORIALS, TWEETS)
 SHARES: Final = (0.2, 0.1, 0.05, 0.02)  # of editorials
 ASKED_WINDOWS: Final = 15
@@ -35,26 +35,46 @@ _WEEK: Final = Week()
 _DAY_SECONDS: Final = 86_400.0
 
 
-class Buckets:
-    """The measured tokens of all domains.
+@dataclass(frozen=True)
+class Source:
+    """What of texts is counted by bucket.
 
     Attributes:
-        bins: float32 ``[texts, buckets]`` of each domain.
+        name: of the study.
+        file: of the committed measurements.
+        share: of the budget of such tests, where texts have this.
+        seed: of the study.
+    """
+
+    name: str
+    file: Path
+    share: float
+    seed: int
+
+
+TOPICS: Final = Source("topics", Path(__file__).with_name("topics.npz"), 1.0, 19)
+VECTORS: Final = Source("vectors", Path(__file__).with_name("vectors.npz"), 0.5, 23)
+
+
+class Buckets:
+    """What was measured of all domains.
+
+    Attributes:
+        buckets: ``[texts, most]`` of each domain; beyond a text's count they mean nothing.
+        counted: ``[texts, most]``, which of these are a text's.
         chances: ``[texts]`` of each, with which a text is drawn: alike, but for editorials.
     """
 
-    def __init__(self, file: Path = FILE) -> None:
+    def __init__(self, source: Source = TOPICS) -> None:
         """Reads the committed measurements."""
-        self.bins: dict[str, NDArray[np.float32]] = {}
+        self.buckets: dict[str, NDArray[np.uint8]] = {}
+        self.counted: dict[str, NDArray[np.bool_]] = {}
         self.chances: dict[str, Floats] = {}
-        with np.load(file) as held:
+        with np.load(source.file) as held:
             for domain in DOMAINS:
                 buckets, count = held[f"{domain}/buckets"], held[f"{domain}/count"]
-                found = np.zeros((len(count), TOPIC_BUCKETS), np.float32)
-                for place in range(buckets.shape[1]):
-                    rows = np.flatnonzero(count > place)
-                    np.add.at(found, (rows, buckets[rows, place]), 1)
-                self.bins[domain] = found
+                self.buckets[domain] = buckets
+                self.counted[domain] = np.arange(buckets.shape[1]) < count[:, None]
                 self.chances[domain] = np.full(len(count), 1 / len(count))
         self.chances[EDITORIALS] = _alike(read()[EDITORIALS].tokens, read()[MOVIES].tokens)
 
@@ -64,17 +84,16 @@ class Buckets:
         """``[windows, buckets]`` of texts drawn anew; ``shares`` of each domain a window."""
         mixed = np.stack([shares[domain] for domain in DOMAINS], axis=1)
         drawn = rng.multinomial(texts, mixed)
-        found = np.zeros((len(texts), TOPIC_BUCKETS), np.float32)
+        found = np.zeros(len(texts) * TOPIC_BUCKETS, np.int64)
         for at, domain in enumerate(DOMAINS):
             if drawn[:, at].any():
                 of_text = rng.choice(
                     len(self.chances[domain]), size=int(drawn[:, at].sum()), p=self.chances[domain]
                 )
-                window = np.repeat(np.arange(len(texts)), drawn[:, at])
-                stock = len(self.chances[domain])
-                times = np.bincount(window * stock + of_text, minlength=len(texts) * stock)
-                found += times.reshape(len(texts), stock).astype(np.float32) @ self.bins[domain]
-        return found.astype(np.float64)
+                window = np.repeat(np.arange(len(texts)) * TOPIC_BUCKETS, drawn[:, at])
+                places = window[:, None] + self.buckets[domain][of_text]
+                found += np.bincount(places[self.counted[domain][of_text]], minlength=len(found))
+        return found.reshape(len(texts), TOPIC_BUCKETS).astype(np.float64)
 
 
 def _alike(tokens: NDArray[np.int16], wanted: NDArray[np.int16]) -> Floats:
@@ -88,27 +107,30 @@ def _alike(tokens: NDArray[np.int16], wanted: NDArray[np.int16]) -> Floats:
 
 @dataclass
 class Endpoint:
-    """Topics of some streams, as ``stats.evaluation.usual`` holds one.
+    """A test of some streams, as ``stats.evaluation.usual`` holds one.
 
     Attributes:
+        source: of what is counted.
         noons: ``[streams, days]``; see ``weeks.quiet_day``.
         rhythm: what is usual.
         nulls: what scores did in quiet windows, of each kind of day.
         watching: how many windows to a false alarm -> the evidence.
     """
 
+    source: Source
     noons: Floats
     rhythm: Rhythm
     nulls: list[ScoreNull]
-    watching: dict[int, Topics] = field(default_factory=dict)
+    watching: dict[int, ClassifierTest] = field(default_factory=dict)
 
     @classmethod
-    def begin(cls, rng: np.random.Generator, streams: int, days: int) -> Self:
+    def begin(cls, rng: np.random.Generator, streams: int, days: int, source: Source) -> Self:
         """Nothing learnt yet."""
         noons = np.maximum(0.0, rng.normal(1.0, VARIES, (streams, days + 2)))
         rhythm = Rhythm(_WEEK.slots, TOPIC_BUCKETS, (streams,))
-        watching = {each: Topics.begin(TOPIC_BUCKETS, (streams,)) for each in _RATES.values()}
-        return cls(noons, rhythm, [ScoreNull.begin((streams,))] * _WEEK.kinds, watching)
+        begun = ClassifierTest.begin(TOPIC_BUCKETS, (streams,))
+        watching = dict.fromkeys(_RATES.values(), begun)
+        return cls(source, noons, rhythm, [ScoreNull.begin((streams,))] * _WEEK.kinds, watching)
 
     def walk(self, counts: Floats, day: int, *, learn: bool) -> dict[int, Floats]:
         """Evidence after each window of a day, ``[streams, windows]``, at each rate."""
@@ -122,7 +144,11 @@ class Endpoint:
             usual = self.rhythm.shares(mix)
             for each, topics in self.watching.items():
                 after = topics.after(
-                    counts[:, window], usual, null, 1 / (QUESTIONS * each), _DAY_SECONDS
+                    counts[:, window],
+                    usual,
+                    null,
+                    self.source.share / (QUESTIONS * each),
+                    _DAY_SECONDS,
                 )
                 found[each][:, window] = after.found()
                 self.watching[each] = after
@@ -140,12 +166,17 @@ class Endpoint:
 
 
 def study(
-    stock: Stock, streams: int, learnt: int = LEARNT_DAYS, judged: int = JUDGED_DAYS
+    stock: Stock,
+    streams: int,
+    source: Source = TOPICS,
+    *,
+    learnt: int = LEARNT_DAYS,
+    judged: int = JUDGED_DAYS,
 ) -> list[Finding]:
     """False alarms of quiet weeks, and windows until other topics are found."""
-    rng = np.random.default_rng(19)
-    buckets = Buckets()
-    endpoint = Endpoint.begin(rng, streams, learnt + judged)
+    rng = np.random.default_rng(source.seed)
+    buckets = Buckets(source)
+    endpoint = Endpoint.begin(rng, streams, learnt + judged, source)
     began = dict.fromkeys(_RATES, 0)
     rows: list[Finding] = []
     for day in range(learnt + judged):
@@ -158,7 +189,7 @@ def study(
                 began[said] += int(beginnings(seen[windows] >= 1).sum())
         endpoint.learn(counts, day)
     alarms = [
-        rate(f"topics, set to {said}", TEXTS, count, streams * judged * DAY, _RATES[said])
+        rate(f"{source.name}, set to {said}", TEXTS, count, streams * judged * DAY, _RATES[said])
         for said, count in began.items()
     ]
     return [*(replace(row, target=1.0) for row in alarms), *rows]
@@ -178,7 +209,9 @@ def _found(
             after = np.take_along_axis(seen[windows] >= 1, behind, axis=1)
             asked = ASKED_WINDOWS if (part, said) == (SHARES[0], "one a day") else None
             what = f"{part:.0%} editorials of equal lengths"
-            rows.append(needed(what, f"topics, {said}", first(after), asked, "windows"))
+            rows.append(
+                needed(what, f"{endpoint.source.name}, {said}", first(after), asked, "windows")
+            )
     return rows
 
 

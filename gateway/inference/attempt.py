@@ -67,6 +67,7 @@ class Attempt:
     failure: GatewayError | None = None
     observed: Observed | None = None  # of the call and its answer; None for the call's alone
     answers: dict[str, list[float | str]] | None = None  # counted of them like features of rows
+    vectors: bytes = b""  # cells of the answer's vectors, where it has any
     stages: tuple[float, float] | None = None  # wait and infer, seconds, where there is no job
 
 
@@ -117,6 +118,7 @@ def event_of(
         unk_words=_unknown_words(call, model, attempt.encoded),
         cached=attempt.cached,
         topics=topics_of(_beginnings(attempt.encoded)),
+        vectors=attempt.vectors,
     )
 
 

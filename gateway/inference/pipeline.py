@@ -41,6 +41,7 @@ from gateway.inference.receipts import Receipts
 from gateway.inference.serving import ServedEndpoints, Serving
 from gateway.routing.routes import EndpointRoutes, RouteTarget, Shadow
 from gateway.telemetry.metrics import Metrics
+from preprocess.directions import cells_of
 from preprocess.encoder import Encoded
 from preprocess.observe import answered as answered_records
 from preprocess.observe import unanswered as unanswered_records
@@ -322,6 +323,9 @@ class Pipeline:
         manifest = model.manifest
         records = answered_records(encoded, manifest.task, values, manifest.labels)
         attempt.answers = model.head.observed(values)
+        vectors = model.head.pooled(encoded, values)
+        if vectors is not None:
+            attempt.vectors = cells_of(vectors)
         event = self.record(attempt, int(HTTPStatus.OK), records, answered=True)
         return Answer(
             task=manifest.task,

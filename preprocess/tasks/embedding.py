@@ -35,6 +35,10 @@ class TextEmbedding(Head):
             for known, norm in zip(encoded.statistics(), norms(values).tolist(), strict=True)
         ]
 
+    def pooled(self, encoded: Encoded, values: Values) -> Values | None:  # noqa: ARG002
+        """The values themselves."""
+        return values
+
     def difference(self, ours: Side, theirs: Side) -> Difference:
         """(1 - cosine) / 2: 0 for one direction, 1 for opposite ones.
 

@@ -252,6 +252,17 @@ class Head(ABC):
         """What is counted of answers like a feature of rows, by the manifest's ``answers``."""
         return {}
 
+    def pooled(self, encoded: Encoded, values: Values) -> Values | None:  # noqa: ARG002
+        """A dense vector of each text, ``[texts, dimension]``; None of tasks without.
+
+        The directions of these are watched for drift.
+
+        Args:
+            encoded: the texts, as the model saw them.
+            values: a row for each.
+        """
+        return None
+
     @abstractmethod
     def difference(self, ours: Side, theirs: Side) -> Difference:
         """How far a shadow's answers are from those that the caller got.

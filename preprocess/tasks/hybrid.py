@@ -57,6 +57,10 @@ class HybridEmbedding(Head):
             for known, norm, each in zip(encoded.statistics(), lengths, weights, strict=True)
         ]
 
+    def pooled(self, encoded: Encoded, values: Values) -> Values | None:
+        """The dense one of each text."""
+        return _dense(encoded, values)
+
     def difference(self, ours: Side, theirs: Side) -> Difference:
         """The largest of three: of the dense vectors, of the sparse ones, and of the tokens'.
 

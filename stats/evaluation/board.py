@@ -110,9 +110,9 @@ class StatisticDrift:
 
     Attributes:
         statistic: of contracts.statistics, ``truncated``, ``labels``, or ``own:NAME``; with
-            ``week:`` before it against what is usual at this time of the week. ``topics`` is as
-            well: its one monitor's chi-square is the evidence, and its bins the buckets of tokens
-            that tell most.
+            ``week:`` before it against what is usual at this time of the week. ``topics``
+            and ``vectors`` are as well: their one monitor's chi-square is the evidence, and their
+            bins the buckets that tell most.
         monitors: one a weight, from 1 downwards.
         level: 0 quiet, 1 significant with PSI above 0.1, 2 above 0.2.
         bins: names of the compared bins, such as ``<= 16`` or a label.

@@ -25,13 +25,13 @@ from measures.monitoring import QUESTIONS, WEIGHTS, Bins, Calibration, Monitors,
 from measures.rhythm import Week
 from stats.evaluation.board import DriftPoint, Monitor, Reference, StatisticDrift, VersionDrift
 from stats.evaluation.drift_counts import (
-    TOPICS,
-    TOPICS_LAYOUT,
+    TESTED,
     Layout,
     counts_of,
     features_of,
     layouts_of,
     reference_counts,
+    tested_of,
 )
 from stats.evaluation.usual import Usual, UsualWatch
 
@@ -175,9 +175,9 @@ class DriftWatch:
                 self._watch(name, layout, None)
             add_counts(pending.counts.setdefault(name, {}), counts)
             self._usual.see(aggregate.start, seconds, name, layout, counts)
-        if aggregate.topics:
-            add_counts(pending.counts.setdefault(TOPICS, {}), aggregate.topics)
-            self._usual.see(aggregate.start, seconds, TOPICS, TOPICS_LAYOUT, aggregate.topics)
+        for name, counts in tested_of(aggregate):
+            add_counts(pending.counts.setdefault(name, {}), counts)
+            self._usual.see(aggregate.start, seconds, name, TESTED[name], counts)
 
     def flush(self, through: float) -> None:
         """Ends the drift window that is complete, where nothing that belongs to it may come."""

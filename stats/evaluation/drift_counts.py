@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from contracts.events import TOPIC_BUCKETS, StatisticSpec
+from contracts.events import TOPIC_BUCKETS, VECTOR_BUCKETS, StatisticSpec
 from contracts.features import Feature
 from contracts.profile import ReferenceProfile
 from contracts.statistics import EDGES, Statistic
@@ -19,6 +19,7 @@ from measures.correlation import Floats
 LABELS = "labels"
 TRUNCATED = "truncated"
 TOPICS = "topics"
+VECTORS = "vectors"
 OTHERS = "others"  # labels that the profile does not know
 _NAMED = 3  # labels of a bin that are named one by one
 _LABEL_LIMIT = 50  # of a version without a profile
@@ -54,7 +55,11 @@ class Layout:
         return f"<= {self.names[members[-1]]}"
 
 
-TOPICS_LAYOUT = Layout(tuple(f"bucket {at}" for at in range(TOPIC_BUCKETS)), ordered=False)
+# What the classifier test watches, and nothing else does.
+TESTED: Mapping[str, Layout] = {
+    TOPICS: Layout(tuple(f"bucket {at}" for at in range(TOPIC_BUCKETS)), ordered=False),
+    VECTORS: Layout(tuple(f"cell {at}" for at in range(VECTOR_BUCKETS)), ordered=False),
+}
 _EDGED: Mapping[str, Layout] = {
     statistic.value: Layout.of_edges(edges.upper) for statistic, edges in EDGES.items()
 }
@@ -126,6 +131,14 @@ def counts_of(
         yield LABELS, layout, _by_place(aggregate.labels, layout)
     for own in aggregate.own:
         yield from _own(own, known)
+
+
+def tested_of(aggregate: WindowAggregate) -> Iterator[tuple[str, Sparse]]:
+    """What of a window the classifier test watches: name, counts by bucket of ``TESTED``."""
+    if aggregate.topics:
+        yield TOPICS, aggregate.topics
+    if aggregate.vectors:
+        yield VECTORS, aggregate.vectors
 
 
 def _by_place(counts: Mapping[str, int], layout: Layout) -> Sparse:

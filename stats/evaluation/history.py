@@ -100,8 +100,10 @@ class History:
         _count(kept.windows, aggregate, aggregate.start, seconds)
         minute = aggregate.start - aggregate.start % MINUTE_SECONDS
         # Words that became UNK stay with the last hour: their sums have no bound of their own. So
-        # do buckets of tokens, which drift alone looks at, window by window.
-        wordless = msgspec.structs.replace(aggregate, unk_words=UnkWordCounts(), topics={})
+        # do buckets of tokens and of vectors, which drift alone looks at, window by window.
+        wordless = msgspec.structs.replace(
+            aggregate, unk_words=UnkWordCounts(), topics={}, vectors={}
+        )
         _count(kept.minutes, wordless, minute, max(seconds, MINUTE_SECONDS))
         _answer(kept.answers[minute], aggregate)
         return True

@@ -13,22 +13,21 @@ import hashlib
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from contracts.events import TOPIC_BUCKETS
 from contracts.manifest import TOKENIZER, Manifest
 from contracts.statistics import Statistic
 from contracts.windows import Sparse
+from measures.classifier_test import MEMORIES, ClassifierTest, ScoreNull
 from measures.correlation import Floats
 from measures.histograms import dense
 from measures.monitoring import ALARMS, WEIGHTS, Bins, Calibration, levels, spend
 from measures.rhythm import SLOT_SECONDS, Rhythm, Week, WeekMonitors, grouped, kind_of, sure
-from measures.topics import MEMORIES, ScoreNull, Topics
 from stats.evaluation.board import DriftPoint, Monitor, StatisticDrift
-from stats.evaluation.drift_counts import LABELS, TOPICS, TOPICS_LAYOUT, Layout
+from stats.evaluation.drift_counts import LABELS, TESTED, TOPICS, VECTORS, Layout
 
 PREFIX = "week:"  # of the statistics' names
 WARNS = 0.005  # PSI from which a significant difference from the usual is told
@@ -39,7 +38,7 @@ _QUIET_SECONDS = 86_400.0  # without a find for so long, the next one begins ano
 _ACCEPTED_SECONDS = 7 * 86_400.0
 _LEARNING_DAYS = 28
 _QUIET_WINDOWS = 100
-_TOLD_BUCKETS = 8  # of topics, those that tell most
+_TOLD_BUCKETS = 8  # of a classifier test, those that tell most
 _ANSWERS = (
     Statistic.SCORE,
     Statistic.VECTOR_NORM,
@@ -49,6 +48,7 @@ _ANSWERS = (
 _OF_ANSWERS = {
     *(each.value for each in _ANSWERS),
     LABELS,
+    VECTORS,
 }
 
 
@@ -156,8 +156,9 @@ class Usual:
         self.calibrated_through = 0.0
         self.calibrating_from = 0.0  # earlier windows were learnt from before this process
         self.statistics: dict[str, Learnt] = {}
-        self.topic_nulls = [ScoreNull.begin() for _ in range(week.kinds)]
-        self.topics_today: Topics | None = None  # of the version that was looked at last
+        self.score_nulls = {name: [ScoreNull.begin()] * week.kinds for name in TESTED}
+        # Of the version that was looked at last, by statistic.
+        self.tests_today: dict[str, ClassifierTest] = {}
         self._window_texts = window_texts
 
     def of(self, name: str, layout: Layout) -> Learnt | None:
@@ -209,12 +210,12 @@ class Usual:
             if len(one.unlearnt) > _QUIET_WINDOWS:
                 self._calibrate(one, *one.unlearnt.popleft())
 
-    def learn_scores(self, scores: Floats, when: When, *, quiet: bool) -> None:
-        """The same of the scores of classifiers of topics."""
-        null = self.topic_nulls[when.kind]
+    def learn_scores(self, name: str, scores: Floats, when: When, *, quiet: bool) -> None:
+        """The same of a classifier test's scores."""
+        null = self.score_nulls[name][when.kind]
         if when.end > self.calibrating_from and quiet and null.seconds < self.most_seconds:
             self.calibrated_through = max(self.calibrated_through, when.end)
-            self.topic_nulls[when.kind] = null.after(scores, when.seconds)
+            self.score_nulls[name][when.kind] = null.after(scores, when.seconds)
 
     @property
     def most_seconds(self) -> float:
@@ -233,11 +234,13 @@ class Usual:
             "zone": str(self.week.zone),
             "apart": list(self.week.apart),
             "statistics": {name: _plain(one) for name, one in self.statistics.items()},
-            "topics": [null.to_json() for null in self.topic_nulls],
+            **{
+                name: [null.to_json() for null in nulls] for name, nulls in self.score_nulls.items()
+            },
         }
 
     def restore(self, data: Mapping[str, Any]) -> None:
-        """Goes on from what ``to_json`` told; before topics were watched, it told none.
+        """Goes on from what ``to_json`` told; earlier releases told less of tests.
 
         Raises:
             KeyError, TypeError, ValueError: it told nothing of the kind, or of another week.
@@ -247,10 +250,15 @@ class Usual:
         statistics = {
             str(name): _read(item, self.week) for name, item in data["statistics"].items()
         }
-        nulls = [ScoreNull.of_json(each) for each in data.get("topics", [])]
-        if nulls and len(nulls) != self.week.kinds:
-            raise ValueError(f"{len(nulls)} nulls of topics are not one a kind of day")
-        self.topic_nulls = nulls or self.topic_nulls
+        told = {
+            name: [ScoreNull.of_json(each) for each in data[name]]
+            for name in TESTED
+            if data.get(name)
+        }
+        for name, nulls in told.items():
+            if len(nulls) != self.week.kinds:
+                raise ValueError(f"{len(nulls)} nulls of {name} are not one a kind of day")
+        self.score_nulls |= told
         self.through = float(data["through"])
         self.calibrating_from = self.calibrated_through = float(data["calibrated_through"])
         self.statistics = statistics
@@ -312,36 +320,44 @@ class _Compared:
 _Known = tuple[Usual, Learnt, Bins]
 
 
-class _TopicWatch:
-    """Topics of one version's texts, as buckets of their tokens."""
+class _Tested:
+    """What the classifier test tells of one version's windows: their tokens, or their vectors."""
 
-    def __init__(self, words: Sequence[str]) -> None:
+    def __init__(self, name: str, words: Sequence[str] = ()) -> None:
+        self._name = name
+        self._layout = TESTED[name]
         self._words = words
-        self._topics = Topics.begin(TOPIC_BUCKETS)
+        self._test = ClassifierTest.begin(len(self._layout.names))
         self._points: deque[DriftPoint] = deque(maxlen=_MOST_POINTS)
         self._shown: Monitor | None = None
 
-    def look(self, usual: Usual, window: NDArray[np.int64], when: When) -> None:
-        """Looks at a drift window, of which enough must be known."""
-        one = usual.statistics.get(TOPICS)
-        if one is None or one.group is None or not window.any() or not one.rhythm.covered(when.mix):
+    def look(self, usual: Usual, counts: Sparse, when: When, share: float) -> None:
+        """Looks at a drift window, of which enough must be known.
+
+        Args:
+            usual: what the counts are compared with.
+            counts: by bucket.
+            when: the window.
+            share: of the budget of such tests.
+        """
+        one = usual.statistics.get(self._name)
+        if one is None or one.group is None or not counts or not one.rhythm.covered(when.mix):
             return
-        null = usual.topic_nulls[when.kind]
-        part = when.seconds / usual.seconds_per_alarm
+        null = usual.score_nulls[self._name][when.kind]
+        part = share * when.seconds / usual.seconds_per_alarm
         if self._shown is None:
-            self._topics = self._topics.of_day(usual.topics_today)
+            self._test = self._test.of_day(usual.tests_today.get(self._name))
+        window = dense(counts, len(self._layout.names)).astype(np.float64)
         expected = one.rhythm.shares(when.mix)
-        self._topics = self._topics.after(
-            window.astype(np.float64), expected, null, part, usual.day_seconds
-        )
-        usual.topics_today = self._topics
-        found, psi = float(self._topics.found()), float(self._topics.psi())
+        self._test = self._test.after(window, expected, null, part, usual.day_seconds)
+        usual.tests_today[self._name] = self._test
+        found, psi = float(self._test.found()), float(self._test.psi())
         ready = bool(null.ready(usual.day_seconds))
         self._shown = Monitor(MEMORIES[0], psi, found, 1.0, ready)
         self._points.append(DriftPoint(when.end, psi, found))
         if found >= 1:
             one.found(when.end)
-        usual.learn_scores(self._topics.scores, when, quiet=found < 1)
+        usual.learn_scores(self._name, self._test.scores, when, quiet=found < 1)
 
     def result(self) -> Iterator[StatisticDrift]:
         """What is known now; nothing before the first window that was compared."""
@@ -350,20 +366,20 @@ class _TopicWatch:
         level: Literal[0, 1, 2] = 0
         if self._shown.ratio >= 1:
             level = 2 if self._shown.psi >= ALARMS else 1
-        told = self._topics.most(_TOLD_BUCKETS).tolist()
+        told = self._test.most(_TOLD_BUCKETS).tolist()
         yield StatisticDrift(
-            statistic=TOPICS,
+            statistic=self._name,
             monitors=(self._shown,),
             level=level,
-            bins=tuple(self._name(bucket) for bucket in told),
-            reference=tuple(self._topics.usual[told].tolist()),
-            now=tuple(self._topics.seen[told].tolist()),
+            bins=tuple(self._bin_name(bucket) for bucket in told),
+            reference=tuple(self._test.usual[told].tolist()),
+            now=tuple(self._test.seen[told].tolist()),
             history=tuple(self._points),
         )
 
-    def _name(self, bucket: int) -> str:
+    def _bin_name(self, bucket: int) -> str:
         words = self._words[bucket] if bucket < len(self._words) else ""
-        name = TOPICS_LAYOUT.names[bucket]
+        name = self._layout.names[bucket]
         return f"{name} (such as {words})" if words else name
 
 
@@ -381,7 +397,7 @@ class UsualWatch:
         self._texts = texts
         self._answers = answers
         self._compared: dict[str, _Compared] = {}
-        self._topics = _TopicWatch(words)
+        self._tested = {TOPICS: _Tested(TOPICS, words), VECTORS: _Tested(VECTORS)}
         self._mix: dict[int, float] = {}
         self._learning = True  # the last window lay where too little is known
 
@@ -402,7 +418,7 @@ class UsualWatch:
         mix, self._mix = self._mix, {}
         self._learning = True
         ready: dict[str, _Known] = {}
-        for name in counts.keys() - {TOPICS}:
+        for name in counts.keys() - TESTED.keys():
             usual = self._usual(name)
             one = usual.statistics.get(name)
             bins = None if one is None else one.bins()
@@ -416,14 +432,17 @@ class UsualWatch:
             if window.sum() > 0 and one.rhythm.covered(mix):
                 self._learning = False
                 self._look(name, known, window, when)
-        self._topics.look(self._texts, dense(counts.get(TOPICS, {}), TOPIC_BUCKETS), when)
+        # Their budget is shared by those that there are: an embedding has both.
+        share = 1 / max(1, sum(name in self._usual(name).statistics for name in TESTED))
+        for name, tested in self._tested.items():
+            tested.look(self._usual(name), counts.get(name, {}), when, share)
         for usual in (self._texts, self._answers):
             usual.learn(end)
 
     def result(self) -> tuple[StatisticDrift, ...]:
         """What is known now, sorted by name."""
         found = (self._drift_of(name) for name in sorted(self._compared))
-        return (*found, *self._topics.result())
+        return (*found, *chain.from_iterable(one.result() for one in self._tested.values()))
 
     def learning(self) -> bool:
         """Whether the last window came at a time of the week of which too little is known."""

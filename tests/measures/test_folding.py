@@ -99,6 +99,7 @@ def test_every_count_is_that_of_a_naive_count(seed: int, messages: int) -> None:
         told += [entity for t in texts for entity in t.entities or ()]
         assert aggregate.labels == Counter(label for label, _ in told)
         assert aggregate.topics == Counter(bucket for e in mine for bucket in e.topics)
+        assert aggregate.vectors == Counter(cell for e in mine for cell in e.vectors)
         for statistic, values in observed(texts).items():
             dense = histogram(EDGES[statistic], values)
             counts = aggregate.histograms.get(statistic, {})

@@ -10,7 +10,6 @@ from contracts.events import encode
 from contracts.windows import (
     COUNTED_SINCE,
     LATER_COUNTS,
-    LATER_COUNTS_SINCE,
     REVISION,
     WindowRecord,
     decode,
@@ -94,8 +93,9 @@ def of_older_fold(record: WindowRecord, revision: int) -> WindowRecord:
     else:
         told["revision"] = revision
     for aggregate in told["cells"]:
-        for name in LATER_COUNTS if revision < LATER_COUNTS_SINCE else ():
-            aggregate.pop(name, None)
+        for name, since in LATER_COUNTS.items():
+            if since > revision:
+                aggregate.pop(name, None)
         for name, since in COUNTED_SINCE.items():
             if since > revision:
                 aggregate.get("judged", {}).pop(name, None)

@@ -63,6 +63,7 @@ def test_every_kind_is_a_plain_look_at_the_rows(texts: list[str], seed: int) -> 
             if value > 0
         ]
         assert sparse[text] == wanted
+    np.testing.assert_array_equal(HEAD.pooled(encoded, answer.values), dense)
     records = HEAD.records(encoded, answer.values, ())
     assert [each.non_zeros for each in records] == [len(each) for each in sparse]
     assert [each.norm for each in records] == pytest.approx(np.linalg.norm(dense, axis=1).tolist())

@@ -96,6 +96,7 @@ def event_of(
         pairing=pairing,
         unk_words=rng.choices(UNK_WORDS, k=rng.choice((0, 0, 0, 1, 3))),
         topics=bytes(text.tokens for text in texts),  # draws nothing
+        vectors=bytes(255 - text.words for text in texts if text.norm is not None),
         cached=min(len(texts), rng.choice((0, 0, 0, 1, 9))),
     )
 

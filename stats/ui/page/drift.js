@@ -53,7 +53,8 @@ function line(one, row) {
 }
 
 function says(row) {
-  const usual = row.statistic.startsWith("week:") || row.statistic === "topics";
+  const usual = row.statistic.startsWith("week:")
+    || ["topics", "vectors"].includes(row.statistic);
   if (usual && row.level === 1) return ["unusual", "warn"];
   if (row.alarm) return ["alarm", "bad"];
   if (row.level === 2) return row.calibrated ? ["large", "bad"] : ["large, still learning", "warn"];

@@ -1,14 +1,29 @@
-"""What of words is in events: unknown ones where asked for, and a few buckets of tokens."""
+"""What of texts is in events: unknown words where asked for, a few buckets of tokens, cells."""
 
 import asyncio
 
+import numpy as np
 import pytest
-from gateway_world import call_of, endpoint_of, loop_turns, text_of
+from gateway_world import (
+    FakeEngine,
+    call_of,
+    endpoint_of,
+    loop_turns,
+    manifest_of,
+    text_of,
+    tokenizer_json,
+)
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from pipeline_world import ONE, TWO, world_of
 
 from contracts.endpoint import Arm, ModelEndpoint, UnkWords
+from contracts.events import EventBatch, decode, encode
+from contracts.tasks import Task
+from gateway.engine.protocol import EngineModelError
+from gateway.errors import GatewayError
+from gateway.inference.answer_cache import AnswerCache
 from gateway.inference.attempt import (
     LONGEST_WORD,
     MOST_CHARACTERS,
@@ -17,6 +32,8 @@ from gateway.inference.attempt import (
     TOPICS_A_TEXT,
     topics_of,
 )
+from gateway.packages import ServedModel, open_package
+from preprocess.directions import PARTITIONS, cells_of
 
 
 def asking(endpoint: ModelEndpoint) -> ModelEndpoint:
@@ -83,3 +100,41 @@ def test_of_no_request_more_than_so_many_tokens_leave_the_gateway(ids: list[list
     assert len(found) <= TOPICS_A_TEXT * len(ids)
     assert list(found) == sorted(found)
     assert set(found) <= {token % 256 for row in ids for token in row[1:-1]}
+
+
+def embedder() -> ServedModel:
+    manifest = manifest_of("6", task=Task.TEXT_EMBEDDING, labels=())
+    manifest = manifest.model_copy(update={"dimension": 3})
+    return open_package(manifest.ref(), manifest.canonical(), tokenizer_json())
+
+
+def vectors(ids: NDArray[np.int64]) -> NDArray[np.float32]:
+    """Directions that depend on the first words."""
+    return np.stack([np.cos(ids[:, 1]), np.sin(ids[:, 1]), np.cos(ids[:, 2])], 1, dtype=np.float32)
+
+
+async def test_an_event_has_the_cells_of_the_vectors_that_were_answered_and_no_vector() -> None:
+    model = embedder()
+    engine = FakeEngine(answer=vectors)
+    async with world_of(endpoint_of(model.ref), engine, more=(model,)) as world:
+        world.endpoints.caches["sentiment"] = AnswerCache(100_000, shared=True)
+        first = await world.pipeline.predict(call_of(text_of(3), text_of(4, 7)))
+        kept = await world.pipeline.predict(call_of(text_of(4, 7)))
+        engine.error = EngineModelError("broken")
+        with pytest.raises(GatewayError):
+            await world.pipeline.predict(call_of(text_of(5, 9)))
+    both, one, failed = world.recorder.events
+    assert both.vectors == cells_of(first.values)
+    assert len(both.vectors) == 2 * PARTITIONS
+    assert (one.cached, one.vectors) == (1, cells_of(kept.values))
+    assert failed.vectors == b""
+    assert decode(encode(EventBatch("g", 0, [both]))).events == [both]
+
+
+async def test_what_is_no_vector_has_no_cells() -> None:
+    async with world_of(endpoint_of(ONE.ref)) as world:
+        await world.pipeline.predict(call_of(text_of(3)))
+    (event,) = world.recorder.events
+    assert event.vectors == b""
+    assert event.topics
+    assert b"vectors" not in encode(EventBatch("g", 0, [event]))

@@ -57,14 +57,16 @@ def test_words_that_became_unk_are_kept_with_windows_and_not_with_minutes() -> N
     history = History()
     aggregate = aggregate_of(1_000_000)
     aggregate.unk_words = UnkWordCounts(2, {"zoom": 2})
-    aggregate.topics = {3: 5}
+    aggregate.topics, aggregate.vectors = {3: 5}, {7: 2}
     history.add(aggregate, 10, NOW)
     history.close(NOW)
     (series,) = history.series()
     assert series.windows[0].aggregate().unk_words == aggregate.unk_words
     assert series.minutes[0].aggregate().unk_words == UnkWordCounts()
     assert series.windows[0].aggregate().topics == {3: 5}
+    assert series.windows[0].aggregate().vectors == {7: 2}
     assert series.minutes[0].aggregate().topics == {}
+    assert series.minutes[0].aggregate().vectors == {}
     assert series.minutes[0].aggregate().texts == 1
 
 

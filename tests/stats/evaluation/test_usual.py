@@ -50,8 +50,9 @@ def usual() -> Usual:
     return SETTINGS.usual()
 
 
-def watch(texts: Usual, version: str = "1") -> DriftWatch:
-    return DriftWatch(version, version * 64, None, SETTINGS, ("bad", "good"), usual=texts)
+def watch(texts: Usual, version: str = "1", answers: Usual | None = None) -> DriftWatch:
+    labels = ("bad", "good")
+    return DriftWatch(version, version * 64, None, SETTINGS, labels, usual=texts, answers=answers)
 
 
 def tokens(of: DriftWatch) -> StatisticDrift | None:
@@ -178,45 +179,96 @@ def test_preprocessing_is_the_tokeniser_and_what_it_is_told() -> None:
     assert preprocessing_of(None, "p") == "p"
 
 
-@pytest.mark.slow
-def test_another_topic_at_equal_lengths_is_found_and_told_by_its_buckets() -> None:
-    shared, traffic = usual(), Texts()
-    one = watch(shared)
-    usual_topics = np.full(256, 1 / 256)
-    other = np.zeros(256)
-    other[[3, 77, 200]] = 1 / 3
+class Buckets:
+    """Traffic whose windows hold counts by bucket as well."""
 
-    def hours(count: float, part: float) -> None:
+    def __init__(self, of: DriftWatch, *fields: str) -> None:
+        self.of, self.fields, self.texts = of, fields, Texts()
+        self.usual = np.full(256, 1 / 256)
+        self.other = np.zeros(256)
+        self.other[[3, 77, 200]] = 1 / 3
+
+    def hours(self, count: float, **parts: float) -> None:
+        """So many hours, a part of each of some fields being others."""
         for _ in range(round(count * 3600 / STEP)):
-            window = traffic.window(0.0)
-            counts = traffic.rng.multinomial(4000, (1 - part) * usual_topics + part * other)
-            window.topics = {at: int(n) for at, n in enumerate(counts) if n}
-            one.see(window, STEP)
-            traffic.at += STEP
-            one.flush(traffic.at)
+            window = self.texts.window(0.0)
+            for name in self.fields:
+                part = parts.get(name, 0.0)
+                shares = (1 - part) * self.usual + part * self.other
+                rng = np.random.default_rng([self.texts.at, len(name)])  # a field's own
+                counts = rng.multinomial(4000, shares)
+                setattr(window, name, {at: int(n) for at, n in enumerate(counts) if n})
+            self.of.see(window, STEP)
+            self.texts.at += STEP
+            self.of.flush(self.texts.at)
 
-    hours(80, 0.0)
-    (quiet,) = (each for each in one.result().statistics if each.statistic == "topics")
+    def told(self, name: str) -> StatisticDrift:
+        (found,) = (each for each in self.of.result().statistics if each.statistic == name)
+        return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "bucket"), [("topics", "bucket"), ("vectors", "cell")])
+def test_what_changes_at_equal_lengths_is_found_and_told_by_its_buckets(
+    name: str, bucket: str
+) -> None:
+    shared = {"topics": usual(), "vectors": usual()}
+    one = watch(shared["topics"], answers=shared["vectors"])
+    traffic = Buckets(one, name)
+    traffic.hours(80)
+    quiet = traffic.told(name)
     assert quiet.calibrated
     assert max(point.ratio for point in quiet.history) < 1
-    hours(1, 0.05)
-    (found,) = (each for each in one.result().statistics if each.statistic == "topics")
+    traffic.hours(1, **{name: 0.05})
+    found = traffic.told(name)
     assert found.level >= 1
-    assert set(found.bins[:3]) == {"bucket 3", "bucket 77", "bucket 200"}
+    assert set(found.bins[:3]) == {f"{bucket} 3", f"{bucket} 77", f"{bucket} 200"}
     assert all(now > known for now, known in zip(found.now[:3], found.reference[:3], strict=True))
     week = {each.statistic: each.level for each in one.result().statistics}
     assert week["week:tokens"] == 0
     again = usual()
-    again.restore(json.loads(json.dumps(shared.to_json())))
-    assert again.to_json() == shared.to_json()
+    again.restore(json.loads(json.dumps(shared[name].to_json())))
+    assert again.to_json() == shared[name].to_json()
 
 
-def test_what_was_learnt_before_topics_were_watched_is_read() -> None:
+@pytest.mark.slow
+def test_vectors_change_while_tokens_stay_and_belong_to_the_package() -> None:
+    texts, answers = usual(), usual()
+    one = watch(texts, answers=answers)
+    traffic = Buckets(one, "topics", "vectors")
+    traffic.hours(80)
+    traffic.hours(1.5, vectors=0.05)
+    assert traffic.told("vectors").level >= 1
+    assert traffic.told("topics").level == 0
+    assert "vectors" not in texts.statistics
+    assert "topics" not in answers.statistics
+    # Another package's vectors are others: they are learnt anew, and its texts are not.
+    traffic.of = watch(texts, "2")
+    traffic.hours(1)
+    assert [each.statistic for each in traffic.of.result().statistics if "week" not in
+            each.statistic and each.monitors] == ["topics"]  # fmt: skip
+
+
+def test_tests_of_one_version_share_the_budget_of_such_tests() -> None:
+    def evidence(*fields: str) -> float:
+        one = watch(usual(), answers=usual())
+        traffic = Buckets(one, *fields)
+        traffic.hours(60)
+        return traffic.told(fields[0]).history[-1].ratio
+
+    alone, both = evidence("topics"), evidence("topics", "vectors")
+    assert alone > 0
+    assert both == pytest.approx(alone / 2)
+
+
+def test_what_was_learnt_before_topics_and_vectors_were_watched_is_read() -> None:
     told = usual().to_json()
-    del told["topics"]
+    del told["topics"], told["vectors"]
     again = usual()
     again.restore(told)
-    assert len(again.topic_nulls) == SETTINGS.week.kinds
+    assert {name: len(nulls) for name, nulls in again.score_nulls.items()} == dict.fromkeys(
+        ("topics", "vectors"), SETTINGS.week.kinds
+    )
 
 
 @pytest.mark.slow

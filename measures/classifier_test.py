@@ -1,4 +1,6 @@
-"""A change of topics: a classifier two-sample test on buckets of tokens, as a betting e-process.
+"""A change of texts: a classifier two-sample test on counts by bucket, as a betting e-process.
+
+Buckets are of tokens, which tell topics, or of the directions of vectors.
 
 A classifier that was trained on the windows so far, to tell them from what is usual, is tried on
 the next one. Its score is a weighted sum over buckets, standardised by what such scores did in
@@ -79,7 +81,7 @@ class ScoreNull(State, frozen=True):
         return (scores - np.maximum(mean, 0.0)) / (_WIDER * spread)
 
 
-class Topics(State, frozen=True):
+class ClassifierTest(State, frozen=True):
     """The classifiers and the evidence of some streams.
 
     Attributes:
@@ -88,7 +90,7 @@ class Topics(State, frozen=True):
         learnt: ``[..., memories, buckets]``, the classifiers: mean standardised difference.
         seen: ``[..., buckets]``, weighted shares of the last windows; ``usual`` those expected.
         usual: ``[..., buckets]``.
-        tokens: ``[...]``, weighted number of tokens of a window.
+        counted: ``[...]``, weighted number of what a window counts.
         evidence: ``[..., memories, bets]``; of all, the mean counts.
         scores: ``[..., memories]``, of the last window.
     """
@@ -98,7 +100,7 @@ class Topics(State, frozen=True):
     learnt: Floats
     seen: Floats
     usual: Floats
-    tokens: Floats
+    counted: Floats
     evidence: Floats
     scores: Floats
 
@@ -112,7 +114,7 @@ class Topics(State, frozen=True):
             learnt=np.zeros((*shape, len(MEMORIES), buckets)),
             seen=wide,
             usual=wide,
-            tokens=zero,
+            counted=zero,
             evidence=np.zeros((*shape, len(MEMORIES), len(_BETS))),
             scores=np.zeros((*shape, len(MEMORIES))),
         )
@@ -120,7 +122,7 @@ class Topics(State, frozen=True):
     def after(
         self, counts: Floats, expected: Floats, null: ScoreNull, part: float, day_seconds: float
     ) -> Self:
-        """With one more window, which holds a token in each stream.
+        """With one more window, which counts something in each stream.
 
         Args:
             counts: ``[..., buckets]``.
@@ -129,12 +131,12 @@ class Topics(State, frozen=True):
             part: of the time to a false alarm that the window takes.
             day_seconds: of traffic that must have been seen before any bet.
         """
-        tokens = np.maximum(counts.sum(axis=-1), 1.0)
-        shares = counts / tokens[..., None]
+        counted = np.maximum(counts.sum(axis=-1), 1.0)
+        shares = counts / counted[..., None]
         apart = self.today / np.maximum(self.today_w, 1e-300)[..., None]
         base = np.maximum(expected + apart, 0.1 * expected) + 1e-6
         base = base / base.sum(axis=-1, keepdims=True)
-        mean = tokens[..., None] * base
+        mean = counted[..., None] * base
         differs = (counts - mean) / np.sqrt(mean + 1.0)
         length = np.sqrt((self.learnt**2).sum(axis=-1))
         scores = (self.learnt * differs[..., None, :]).sum(axis=-1) / np.maximum(length, 1e-9)
@@ -150,7 +152,7 @@ class Topics(State, frozen=True):
             learnt=kept * self.learnt + _MEMORY[:, None] * differs[..., None, :],
             seen=(1 - fast) * self.seen + fast * shares,
             usual=(1 - fast) * self.usual + fast * base,
-            tokens=(1 - fast) * self.tokens + fast * tokens,
+            counted=(1 - fast) * self.counted + fast * counted,
             evidence=evidence,
             scores=scores,
         )
@@ -162,13 +164,13 @@ class Topics(State, frozen=True):
         return replace(self, today=other.today, today_w=other.today_w)
 
     def found(self) -> Floats:
-        """``[...]``: from 1 on, topics have changed."""
+        """``[...]``: from 1 on, what comes has changed."""
         told: Floats = self.evidence.mean(axis=(-2, -1))
         return told
 
     def psi(self) -> Floats:
         """``[...]``: PSI of the last windows beyond what equal samples would show, at least 0."""
-        known = np.maximum(self.tokens * (2 - _MEMORY[0]) / _MEMORY[0], 1.0)
+        known = np.maximum(self.counted * (2 - _MEMORY[0]) / _MEMORY[0], 1.0)
         index = stability_index(self.seen * known[..., None], self.usual * known[..., None])
         found: Floats = np.maximum(0.0, index - 2 * (self.seen.shape[-1] - 1) / known)
         return found

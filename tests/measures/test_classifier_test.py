@@ -1,11 +1,11 @@
-"""Topics: bets gain nothing without a change, and what changed is found and named."""
+"""The classifier test: bets gain nothing without a change, and what changed is found and named."""
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from measures.topics import MEMORIES, ScoreNull, Topics
+from measures.classifier_test import MEMORIES, ClassifierTest, ScoreNull
 
 BUCKETS = 64
 USUAL = np.full(BUCKETS, 1 / BUCKETS)
@@ -18,13 +18,13 @@ def null_of(streams: int) -> ScoreNull:
 
 
 def walked(rng: np.random.Generator, windows: int, shares: np.ndarray, streams: int) -> np.ndarray:
-    topics, null = Topics.begin(BUCKETS, (streams,)), null_of(streams)
+    test, null = ClassifierTest.begin(BUCKETS, (streams,)), null_of(streams)
     expected = np.tile(USUAL, (streams, 1))
     found = []
     for _ in range(windows):
         counts = rng.multinomial(2000, shares, size=streams).astype(float)
-        topics = topics.after(counts, expected, null, 1 / 500, 86_400.0)
-        found.append(topics.found())
+        test = test.after(counts, expected, null, 1 / 500, 86_400.0)
+        found.append(test.found())
     return np.stack(found, axis=1)
 
 
@@ -40,25 +40,25 @@ def test_a_change_is_found_and_its_buckets_are_told_first() -> None:
     other = USUAL.copy()
     other[[5, 9]] += 0.02
     other /= other.sum()
-    topics, null = Topics.begin(BUCKETS, (streams,)), null_of(streams)
+    test, null = ClassifierTest.begin(BUCKETS, (streams,)), null_of(streams)
     expected = np.tile(USUAL, (streams, 1))
     for window in range(60):
         shares = other if window >= 40 else USUAL
         counts = rng.multinomial(2000, shares, size=streams).astype(float)
-        topics = topics.after(counts, expected, null, 1 / 500, 86_400.0)
-    assert (topics.found() >= 1).all()
-    assert all(set(told) == {5, 9} for told in topics.most(2).tolist())
-    assert (topics.psi() > 0).all()
+        test = test.after(counts, expected, null, 1 / 500, 86_400.0)
+    assert (test.found() >= 1).all()
+    assert all(set(told) == {5, 9} for told in test.most(2).tolist())
+    assert (test.psi() > 0).all()
 
 
 def test_before_a_day_was_seen_nothing_is_bet() -> None:
     rng = np.random.default_rng(3)
-    topics = Topics.begin(BUCKETS)
+    test = ClassifierTest.begin(BUCKETS)
     other = np.roll(np.linspace(0, 2 / BUCKETS, BUCKETS), 3)
     for _ in range(30):
         counts = rng.multinomial(2000, other / other.sum()).astype(float)
-        topics = topics.after(counts, USUAL, ScoreNull.begin(), 1 / 500, 86_400.0)
-    assert topics.found() == 0
+        test = test.after(counts, USUAL, ScoreNull.begin(), 1 / 500, 86_400.0)
+    assert test.found() == 0
 
 
 @given(st.lists(st.floats(-50, 50), min_size=4, max_size=40))
