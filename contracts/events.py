@@ -22,7 +22,9 @@ Status = Annotated[int, msgspec.Meta(ge=0, le=999)]
 
 NO_ENTITY = "O"  # as in the tags of such models: outside of any
 TOPIC_BUCKETS = 256
-VECTOR_BUCKETS = 256
+# Of directions of vectors: planes that make a partition, whose cells have numbers of so many bits.
+VECTOR_PARTITIONS = 4
+VECTOR_PLANES = 6
 
 # gc=False: these hold no cycles, and tens of thousands of them may wait in a gateway's buffer,
 # where each collection of garbage would look at every one.

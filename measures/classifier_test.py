@@ -1,6 +1,7 @@
 """A change of texts: a classifier two-sample test on counts by bucket, as a betting e-process.
 
-Buckets are of tokens, which tell topics, or of the directions of vectors.
+Buckets are of tokens, which tell topics, or of the directions of vectors. The classifier reads each
+bucket, or sums of them that are its *features*.
 
 A classifier that was trained on the windows so far, to tell them from what is usual, is tried on
 the next one. Its score is a weighted sum over buckets, standardised by what such scores did in
@@ -87,7 +88,7 @@ class ClassifierTest(State, frozen=True):
     Attributes:
         today: ``[..., buckets]``, weighted shares seen less the usual ones.
         today_w: ``[...]``, sum of the weights.
-        learnt: ``[..., memories, buckets]``, the classifiers: mean standardised difference.
+        learnt: ``[..., memories, features]``, the classifiers: mean standardised difference.
         seen: ``[..., buckets]``, weighted shares of the last windows; ``usual`` those expected.
         usual: ``[..., buckets]``.
         counted: ``[...]``, weighted number of what a window counts.
@@ -105,13 +106,15 @@ class ClassifierTest(State, frozen=True):
     scores: Floats
 
     @classmethod
-    def begin(cls, buckets: int, shape: tuple[int, ...] = ()) -> Self:
-        """Nothing seen yet."""
+    def begin(
+        cls, buckets: int, shape: tuple[int, ...] = (), *, features: int | None = None
+    ) -> Self:
+        """Nothing seen yet; as many features as buckets where it is not said."""
         wide, zero = np.zeros((*shape, buckets)), np.zeros(shape)
         return cls(
             today=wide,
             today_w=zero,
-            learnt=np.zeros((*shape, len(MEMORIES), buckets)),
+            learnt=np.zeros((*shape, len(MEMORIES), features or buckets)),
             seen=wide,
             usual=wide,
             counted=zero,
@@ -119,8 +122,14 @@ class ClassifierTest(State, frozen=True):
             scores=np.zeros((*shape, len(MEMORIES))),
         )
 
-    def after(
-        self, counts: Floats, expected: Floats, null: ScoreNull, part: float, day_seconds: float
+    def after(  # noqa: PLR0917 - what came, what was expected, and what a bet may cost
+        self,
+        counts: Floats,
+        expected: Floats,
+        null: ScoreNull,
+        part: float,
+        day_seconds: float,
+        features: Floats | None = None,
     ) -> Self:
         """With one more window, which counts something in each stream.
 
@@ -130,6 +139,7 @@ class ClassifierTest(State, frozen=True):
             null: what scores did before.
             part: of the time to a false alarm that the window takes.
             day_seconds: of traffic that must have been seen before any bet.
+            features: ``[buckets, features]``, what is summed up for each; None: the buckets.
         """
         counted = np.maximum(counts.sum(axis=-1), 1.0)
         shares = counts / counted[..., None]
@@ -137,7 +147,8 @@ class ClassifierTest(State, frozen=True):
         base = np.maximum(expected + apart, 0.1 * expected) + 1e-6
         base = base / base.sum(axis=-1, keepdims=True)
         mean = counted[..., None] * base
-        differs = (counts - mean) / np.sqrt(mean + 1.0)
+        seen, wanted = (counts, mean) if features is None else (counts @ features, mean @ features)
+        differs = (seen - wanted) / np.sqrt(wanted + 1.0)
         length = np.sqrt((self.learnt**2).sum(axis=-1))
         scores = (self.learnt * differs[..., None, :]).sum(axis=-1) / np.maximum(length, 1e-9)
         bets = np.minimum(null.standardised(scores), _LARGEST_SCORE)[..., None]
@@ -176,6 +187,6 @@ class ClassifierTest(State, frozen=True):
         return found
 
     def most(self, count: int) -> NDArray[np.intp]:
-        """``[..., count]`` buckets that tell most, the first one most of all."""
+        """``[..., count]`` features that tell most, the first one most of all."""
         slow = np.abs(self.learnt).max(axis=-2)
         return np.argsort(-slow, axis=-1)[..., :count]

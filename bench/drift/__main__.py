@@ -6,7 +6,7 @@ what is found.
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -46,15 +46,15 @@ def simulate(name: str, streams: int, peers: Path | None) -> list[Finding]:
     if name == "libraries":
         environments = Path(".venv") if peers is None else peers.parents[2]
         return libraries.study(stock, streams, environments)
-    study = {
+    known: dict[str, Callable[[Stock, int], list[Finding]]] = {
         "steady": false_alarms.steadily,
         "rhythm": false_alarms.rhythmically,
         "shifts": shifts.study,
         "weeks": weeks.study,
         "topics": topic_shifts.study,
         "vectors": partial(topic_shifts.study, source=topic_shifts.VECTORS),
-    }[name]
-    return study(stock, streams)
+    }
+    return known[name](stock, streams)
 
 
 def main(words: Sequence[str] | None = None) -> int:

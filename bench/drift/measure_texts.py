@@ -37,7 +37,7 @@ from bench.drift.topic_shifts import TOPICS, VECTORS
 from contracts.manifest import TokenizerSpec
 from contracts.tasks import Task
 from gateway.inference.attempt import TOPICS_A_TEXT, topics_of
-from preprocess.directions import PARTITIONS, cells_of
+from preprocess.directions import cells_of
 from preprocess.encoder import TextEncoder
 from preprocess.observe import answered
 from preprocess.tasks import HEADS
@@ -113,7 +113,7 @@ def cells(archive: Path) -> dict[str, NDArray[np.uint8]]:
     for domain, texts in _by_domain(archive):
         vectors = np.asarray(model.encode(texts), np.float32)
         rows = np.array([[*cells_of(vector[None])] for vector in vectors], np.uint8)
-        count = np.full(len(rows), PARTITIONS, np.uint8)
+        count = np.full(len(rows), rows.shape[1], np.uint8)
         found |= {f"{domain}/buckets": rows, f"{domain}/count": count}
     return found
 

@@ -25,6 +25,7 @@ from measures.classifier_test import ClassifierTest, ScoreNull
 from measures.correlation import Floats
 from measures.monitoring import QUESTIONS
 from measures.rhythm import SLOT_SECONDS, SLOTS_A_DAY, Rhythm, Week
+from stats.evaluation.drift_counts import TESTED
 
 DOMAINS: Final = (MOVIES, PRODUCTS, EDITORIALS, TWEETS)
 SHARES: Final = (0.2, 0.1, 0.05, 0.02)  # of editorials
@@ -52,8 +53,9 @@ class Source:
     seed: int
 
 
-TOPICS: Final = Source("topics", Path(__file__).with_name("topics.npz"), 1.0, 19)
-VECTORS: Final = Source("vectors", Path(__file__).with_name("vectors.npz"), 0.5, 23)
+_FOLDER: Final = Path(__file__).parent
+TOPICS: Final = Source("topics", _FOLDER / "topics.npz", 1.0, 19)
+VECTORS: Final = Source("vectors", _FOLDER / "vectors.npz", 0.5, 23)
 
 
 class Buckets:
@@ -85,12 +87,13 @@ class Buckets:
         mixed = np.stack([shares[domain] for domain in DOMAINS], axis=1)
         drawn = rng.multinomial(texts, mixed)
         found = np.zeros(len(texts) * TOPIC_BUCKETS, np.int64)
+        of_window = TOPIC_BUCKETS * np.arange(len(texts))
         for at, domain in enumerate(DOMAINS):
             if drawn[:, at].any():
                 of_text = rng.choice(
                     len(self.chances[domain]), size=int(drawn[:, at].sum()), p=self.chances[domain]
                 )
-                window = np.repeat(np.arange(len(texts)) * TOPIC_BUCKETS, drawn[:, at])
+                window = np.repeat(of_window, drawn[:, at])
                 places = window[:, None] + self.buckets[domain][of_text]
                 found += np.bincount(places[self.counted[domain][of_text]], minlength=len(found))
         return found.reshape(len(texts), TOPIC_BUCKETS).astype(np.float64)
@@ -128,7 +131,8 @@ class Endpoint:
         """Nothing learnt yet."""
         noons = np.maximum(0.0, rng.normal(1.0, VARIES, (streams, days + 2)))
         rhythm = Rhythm(_WEEK.slots, TOPIC_BUCKETS, (streams,))
-        begun = ClassifierTest.begin(TOPIC_BUCKETS, (streams,))
+        features = len(TESTED[source.name].names)
+        begun = ClassifierTest.begin(TOPIC_BUCKETS, (streams,), features=features)
         watching = dict.fromkeys(_RATES.values(), begun)
         return cls(source, noons, rhythm, [ScoreNull.begin((streams,))] * _WEEK.kinds, watching)
 
@@ -136,20 +140,15 @@ class Endpoint:
         """Evidence after each window of a day, ``[streams, windows]``, at each rate."""
         kind = _WEEK.slot(_time(day, 0)) // SLOTS_A_DAY
         found = {each: np.zeros(counts.shape[:2]) for each in self.watching}
-        null = self.nulls[kind]
+        null, features = self.nulls[kind], TESTED[self.source.name].features
         for window in range(counts.shape[1]):
             mix = _WEEK.mix(_time(day, window) + 30)
             if not self.rhythm.covered(mix):
                 continue
             usual = self.rhythm.shares(mix)
-            for each, topics in self.watching.items():
-                after = topics.after(
-                    counts[:, window],
-                    usual,
-                    null,
-                    self.source.share / (QUESTIONS * each),
-                    _DAY_SECONDS,
-                )
+            for each, test in self.watching.items():
+                part = self.source.share / (QUESTIONS * each)
+                after = test.after(counts[:, window], usual, null, part, _DAY_SECONDS, features)
                 found[each][:, window] = after.found()
                 self.watching[each] = after
             strict = found[max(found)][:, window]

@@ -177,7 +177,7 @@ class DriftWatch:
             self._usual.see(aggregate.start, seconds, name, layout, counts)
         for name, counts in tested_of(aggregate):
             add_counts(pending.counts.setdefault(name, {}), counts)
-            self._usual.see(aggregate.start, seconds, name, TESTED[name], counts)
+            self._usual.see(aggregate.start, seconds, name, TESTED[name].layout, counts)
 
     def flush(self, through: float) -> None:
         """Ends the drift window that is complete, where nothing that belongs to it may come."""

@@ -9,7 +9,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from contracts.events import TOPIC_BUCKETS, VECTOR_BUCKETS, StatisticSpec
+from contracts.events import (
+    TOPIC_BUCKETS,
+    VECTOR_PARTITIONS,
+    VECTOR_PLANES,
+    StatisticSpec,
+)
 from contracts.features import Feature
 from contracts.profile import ReferenceProfile
 from contracts.statistics import EDGES, Statistic
@@ -55,10 +60,48 @@ class Layout:
         return f"<= {self.names[members[-1]]}"
 
 
-# What the classifier test watches, and nothing else does.
-TESTED: Mapping[str, Layout] = {
-    TOPICS: Layout(tuple(f"bucket {at}" for at in range(TOPIC_BUCKETS)), ordered=False),
-    VECTORS: Layout(tuple(f"cell {at}" for at in range(VECTOR_BUCKETS)), ordered=False),
+@dataclass(frozen=True)
+class Tested:
+    """What the classifier test watches, and nothing else does.
+
+    Attributes:
+        layout: its buckets.
+        names: of what the classifier reads.
+        features: ``[buckets, names]``, what is summed up for each; None: the buckets.
+        times: how often a text is counted, where what it reads is shown as a share of texts.
+    """
+
+    layout: Layout
+    names: tuple[str, ...]
+    features: Floats | None = None
+    times: int = 1
+
+    def shown(self, shares: Floats) -> Floats:
+        """``[names]`` of shares ``[buckets]``."""
+        return shares if self.features is None else self.times * (shares @ self.features)
+
+
+def _sides() -> Tested:
+    """Sides of planes, of counts by cell.
+
+    A linear classifier finds more by 48 sides than by 256 cells (``docs/decisions``, 0065).
+    """
+    planes, cells = VECTOR_PARTITIONS * VECTOR_PLANES, VECTOR_PARTITIONS << VECTOR_PLANES
+    features = np.zeros((cells, 2 * planes))
+    for cell in range(cells):
+        first = (cell >> VECTOR_PLANES) * VECTOR_PLANES
+        for bit in range(VECTOR_PLANES):
+            features[cell, 2 * (first + bit) + (cell >> bit & 1)] = 1
+    names = tuple(f"plane {plane}, {side}" for plane in range(planes) for side in _SIDES)
+    layout = Layout(tuple(f"cell {at}" for at in range(cells)), ordered=False)
+    return Tested(layout, names, features, VECTOR_PARTITIONS)
+
+
+_SIDES = ("below", "above")
+_BUCKETS = tuple(f"bucket {at}" for at in range(TOPIC_BUCKETS))
+TESTED: Mapping[str, Tested] = {
+    TOPICS: Tested(Layout(_BUCKETS, ordered=False), _BUCKETS),
+    VECTORS: _sides(),
 }
 _EDGED: Mapping[str, Layout] = {
     statistic.value: Layout.of_edges(edges.upper) for statistic, edges in EDGES.items()

@@ -325,9 +325,11 @@ class _Tested:
 
     def __init__(self, name: str, words: Sequence[str] = ()) -> None:
         self._name = name
-        self._layout = TESTED[name]
+        self._what = TESTED[name]
         self._words = words
-        self._test = ClassifierTest.begin(len(self._layout.names))
+        self._test = ClassifierTest.begin(
+            len(self._what.layout.names), features=len(self._what.names)
+        )
         self._points: deque[DriftPoint] = deque(maxlen=_MOST_POINTS)
         self._shown: Monitor | None = None
 
@@ -347,9 +349,11 @@ class _Tested:
         part = share * when.seconds / usual.seconds_per_alarm
         if self._shown is None:
             self._test = self._test.of_day(usual.tests_today.get(self._name))
-        window = dense(counts, len(self._layout.names)).astype(np.float64)
+        window = dense(counts, len(self._what.layout.names)).astype(np.float64)
         expected = one.rhythm.shares(when.mix)
-        self._test = self._test.after(window, expected, null, part, usual.day_seconds)
+        self._test = self._test.after(
+            window, expected, null, part, usual.day_seconds, self._what.features
+        )
         usual.tests_today[self._name] = self._test
         found, psi = float(self._test.found()), float(self._test.psi())
         ready = bool(null.ready(usual.day_seconds))
@@ -371,15 +375,15 @@ class _Tested:
             statistic=self._name,
             monitors=(self._shown,),
             level=level,
-            bins=tuple(self._bin_name(bucket) for bucket in told),
-            reference=tuple(self._test.usual[told].tolist()),
-            now=tuple(self._test.seen[told].tolist()),
+            bins=tuple(self._bin_name(feature) for feature in told),
+            reference=tuple(self._what.shown(self._test.usual)[told].tolist()),
+            now=tuple(self._what.shown(self._test.seen)[told].tolist()),
             history=tuple(self._points),
         )
 
-    def _bin_name(self, bucket: int) -> str:
-        words = self._words[bucket] if bucket < len(self._words) else ""
-        name = self._layout.names[bucket]
+    def _bin_name(self, feature: int) -> str:
+        words = self._words[feature] if feature < len(self._words) else ""
+        name = self._what.names[feature]
         return f"{name} (such as {words})" if words else name
 
 

@@ -13,6 +13,7 @@ from bench.drift import evidently, libraries, river
 from bench.drift.monitored import Endpoint, apart, beginnings, level, significant
 from bench.drift.population import (
     DOMAINS,
+    EDITORIALS,
     GERMAN,
     MOVIES,
     PRODUCTS,
@@ -22,6 +23,7 @@ from bench.drift.population import (
     widths,
 )
 from bench.drift.shifts import first
+from bench.drift.topic_shifts import TOPICS, VECTORS, Buckets, Source
 from bench.drift.traffic import DAY, Stock, daily, joined, mixed, steady
 from bench.findings import needed, rate
 from contracts.events import TextRecord
@@ -119,6 +121,19 @@ def test_a_tenth_of_german_texts_is_found_and_quiet_windows_are_left_alone(stock
     seen = endpoint.copy().walk(np.stack([stock.counts(rng, tenth) for _ in range(streams)]))
     assert (first(significant(seen, limits)) <= 5).all()
     assert (level(seen, limits)[:, -1] >= 1).all()
+
+
+@pytest.mark.parametrize("source", [TOPICS, VECTORS], ids=lambda source: source.name)
+def test_of_each_text_a_window_counts_the_buckets_that_were_measured(source: Source) -> None:
+    buckets, texts = Buckets(source), np.array([0, 1, 700])
+    shares = {domain: np.full(3, float(domain == EDITORIALS)) for domain in buckets.chances}
+    counts = buckets.counts(np.random.default_rng(3), shares, texts)
+    assert counts.shape == (3, 256)
+    most = buckets.counted[EDITORIALS].sum(axis=1)
+    assert (most.min() * texts <= counts.sum(axis=1)).all()
+    assert (counts.sum(axis=1) <= most.max() * texts).all()
+    if source is VECTORS:  # a cell of each partition
+        assert counts.reshape(3, 4, 64).sum(axis=2).tolist() == [[many] * 4 for many in texts]
 
 
 def test_an_alarm_that_goes_on_begins_once() -> None:

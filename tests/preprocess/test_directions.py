@@ -6,7 +6,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from numpy.typing import NDArray
 
-from preprocess.directions import CELLS, MOST_TEXTS, PARTITIONS, PLANES, _planes, cells_of
+from contracts.events import VECTOR_PARTITIONS as PARTITIONS
+from contracts.events import VECTOR_PLANES
+from preprocess.directions import CELLS, MOST_TEXTS, _planes, cells_of
 
 Floats = NDArray[np.float32]
 
@@ -63,7 +65,7 @@ def test_the_cells_are_those_of_every_release_and_of_any_dimension() -> None:
     assert np.array_equal(_planes(384)[:100], _planes(100))
     whole = _planes(4096)
     assert set(np.unique(whole)) == {-1.0, 1.0}
-    assert abs(whole.T @ whole - 4096 * np.eye(PARTITIONS * PLANES)).max() < 6 * 64
+    assert abs(whole.T @ whole - 4096 * np.eye(PARTITIONS * VECTOR_PLANES)).max() < 6 * 64
 
 
 def test_vectors_of_zeros_and_what_is_no_number_have_cells_too() -> None:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from pipeline_world import ONE, TWO, world_of
 
 from contracts.endpoint import Arm, ModelEndpoint, UnkWords
-from contracts.events import EventBatch, decode, encode
+from contracts.events import VECTOR_PARTITIONS, EventBatch, decode, encode
 from contracts.tasks import Task
 from gateway.engine.protocol import EngineModelError
 from gateway.errors import GatewayError
@@ -33,7 +33,7 @@ from gateway.inference.attempt import (
     topics_of,
 )
 from gateway.packages import ServedModel, open_package
-from preprocess.directions import PARTITIONS, cells_of
+from preprocess.directions import cells_of
 
 
 def asking(endpoint: ModelEndpoint) -> ModelEndpoint:
@@ -125,7 +125,7 @@ async def test_an_event_has_the_cells_of_the_vectors_that_were_answered_and_no_v
             await world.pipeline.predict(call_of(text_of(5, 9)))
     both, one, failed = world.recorder.events
     assert both.vectors == cells_of(first.values)
-    assert len(both.vectors) == 2 * PARTITIONS
+    assert len(both.vectors) == 2 * VECTOR_PARTITIONS
     assert (one.cached, one.vectors) == (1, cells_of(kept.values))
     assert failed.vectors == b""
     assert decode(encode(EventBatch("g", 0, [both]))).events == [both]

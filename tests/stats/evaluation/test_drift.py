@@ -4,6 +4,8 @@ import json
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from contracts.endpoint import Arm
 from contracts.events import StatisticSpec
@@ -13,6 +15,7 @@ from contracts.statistics import EDGES, Statistic
 from contracts.windows import OwnCounts, WindowAggregate
 from stats.evaluation.board import StatisticDrift
 from stats.evaluation.drift import DriftSettings, DriftWatch
+from stats.evaluation.drift_counts import TESTED, VECTORS
 
 SETTINGS = DriftSettings(
     window_seconds=60, window_texts=1000, false_alarm_seconds=30 * 86_400, calibration_seconds=6000
@@ -196,3 +199,19 @@ def test_what_was_learnt_of_other_buckets_is_refused() -> None:
         watch_of().restore(told)
     with pytest.raises(KeyError):
         watch_of().restore({})
+
+
+@given(st.dictionaries(st.integers(0, 255), st.integers(1, 100), min_size=1))
+def test_of_vectors_the_sides_of_planes_are_read_by_the_bits_of_cells(
+    cells: dict[int, int],
+) -> None:
+    tested = TESTED[VECTORS]
+    shares = np.zeros(256)
+    shares[list(cells)] = [*cells.values()]
+    shown = dict(zip(tested.names, tested.shown(shares).tolist(), strict=True))
+    for plane in range(24):
+        partition, bit = divmod(plane, 6)
+        mine = {cell % 64: count for cell, count in cells.items() if cell // 64 == partition}
+        for at, side in enumerate(("below", "above")):
+            wanted = 4 * sum(count for cell, count in mine.items() if cell >> bit & 1 == at)
+            assert shown[f"plane {plane}, {side}"] == wanted

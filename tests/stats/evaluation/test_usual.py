@@ -179,6 +179,10 @@ def test_preprocessing_is_the_tokeniser_and_what_it_is_told() -> None:
     assert preprocessing_of(None, "p") == "p"
 
 
+# Of others: one cell of each partition, where they are of vectors.
+OTHER_BUCKETS = (3, 77, 128 + 21, 200)
+
+
 class Buckets:
     """Traffic whose windows hold counts by bucket as well."""
 
@@ -186,7 +190,7 @@ class Buckets:
         self.of, self.fields, self.texts = of, fields, Texts()
         self.usual = np.full(256, 1 / 256)
         self.other = np.zeros(256)
-        self.other[[3, 77, 200]] = 1 / 3
+        self.other[list(OTHER_BUCKETS)] = 1 / len(OTHER_BUCKETS)
 
     def hours(self, count: float, **parts: float) -> None:
         """So many hours, a part of each of some fields being others."""
@@ -208,9 +212,23 @@ class Buckets:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "bucket"), [("topics", "bucket"), ("vectors", "cell")])
+@pytest.mark.parametrize(
+    ("name", "more"),
+    [
+        ("topics", [f"bucket {each}" for each in OTHER_BUCKETS]),
+        # A cell's lowest bit is of its partition's first plane.
+        (
+            "vectors",
+            [
+                f"plane {6 * (cell // 64) + bit}, {'above' if cell >> bit & 1 else 'below'}"
+                for cell in OTHER_BUCKETS
+                for bit in range(6)
+            ],
+        ),
+    ],
+)
 def test_what_changes_at_equal_lengths_is_found_and_told_by_its_buckets(
-    name: str, bucket: str
+    name: str, more: list[str]
 ) -> None:
     shared = {"topics": usual(), "vectors": usual()}
     one = watch(shared["topics"], answers=shared["vectors"])
@@ -219,11 +237,14 @@ def test_what_changes_at_equal_lengths_is_found_and_told_by_its_buckets(
     quiet = traffic.told(name)
     assert quiet.calibrated
     assert max(point.ratio for point in quiet.history) < 1
-    traffic.hours(1, **{name: 0.05})
+    traffic.hours(1, **{name: 0.15})
     found = traffic.told(name)
     assert found.level >= 1
-    assert set(found.bins[:3]) == {f"{bucket} 3", f"{bucket} 77", f"{bucket} 200"}
-    assert all(now > known for now, known in zip(found.now[:3], found.reference[:3], strict=True))
+    rows = list(zip(found.bins, found.reference, found.now, strict=True))[:4]
+    assert {told: now > known for told, known, now in rows} == {
+        told: told in more for told, _, _ in rows
+    }
+    assert {told for told, _, _ in rows} & set(more)
     week = {each.statistic: each.level for each in one.result().statistics}
     assert week["week:tokens"] == 0
     again = usual()
@@ -237,7 +258,7 @@ def test_vectors_change_while_tokens_stay_and_belong_to_the_package() -> None:
     one = watch(texts, answers=answers)
     traffic = Buckets(one, "topics", "vectors")
     traffic.hours(80)
-    traffic.hours(1.5, vectors=0.05)
+    traffic.hours(1.5, vectors=0.15)
     assert traffic.told("vectors").level >= 1
     assert traffic.told("topics").level == 0
     assert "vectors" not in texts.statistics
