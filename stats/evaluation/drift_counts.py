@@ -84,7 +84,7 @@ class Tested:
 def _sides() -> Tested:
     """Sides of planes, of counts by cell.
 
-    A linear classifier finds more by 48 sides than by 256 cells (``docs/decisions``, 0065).
+    A linear classifier finds more by 48 sides than by 256 cells (``docs/decisions``, 0066).
     """
     planes, cells = VECTOR_PARTITIONS * VECTOR_PLANES, VECTOR_PARTITIONS << VECTOR_PLANES
     features = np.zeros((cells, 2 * planes))
