@@ -20,12 +20,14 @@ from real_cluster import (
     CommandError,
     Kill,
     Release,
+    run,
     until,
 )
 
 NAMESPACE = "headrace-tests"
 HOST_PATH = "kubernetes.io/host-path"
 HOST_PATH_FOLDER = "/tmp/hostpath_pv"
+BUILD_SECONDS = 1800.0
 
 
 def image_values() -> dict[str, str]:
@@ -93,6 +95,14 @@ def absent(cluster: Cluster) -> Iterator[Release]:
 @pytest.fixture(scope="session")
 def object_store_image() -> str:
     return image("object-store")
+
+
+@pytest.fixture(scope="session")
+def all_in_one_image() -> str:
+    """Built before, where a builder is named, whose images the cluster gets."""
+    if os.environ.get("IMAGE_BUILD"):
+        run([str(ROOT / "docker" / "build"), "all-in-one"], BUILD_SECONDS)
+    return image("all-in-one")
 
 
 @pytest.fixture(scope="session")
