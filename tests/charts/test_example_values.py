@@ -1,11 +1,13 @@
 """The files of ``examples/values``: each is rendered, has what it promises, and is on its page."""
 
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
 from helm_chart import LIGHT, OPERATOR, ROOT, Manifest, helm, manifests, one, pod_specs
 from page_snippets import of
 
@@ -54,6 +56,31 @@ def test_the_page_says_how_to_render_one(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     text = (tmp_path / "rendered.yaml").read_text(encoding="utf-8")
     assert "s3://models/headrace" in text
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_no_key_of_an_example_is_said_twice(path: Path) -> None:
+    """YAML's parsers take the last one and say nothing."""
+    nodes = [yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)]
+    while nodes:
+        node = nodes.pop()
+        if isinstance(node, yaml.MappingNode):
+            keys = [key.value for key, _ in node.value]
+            assert len(keys) == len(set(keys)), keys
+            nodes += [value for _, value in node.value]
+        elif isinstance(node, yaml.SequenceNode):
+            nodes += node.value
+
+
+def test_an_example_says_which_cluster_it_was_installed_on() -> None:
+    installed = re.findall(
+        r'"([a-z-]+\.yaml)"', (ROOT / "tests/cluster/test_example_values.py").read_text()
+    )
+    told = {path.name: path.read_text(encoding="utf-8") for path in FILES}
+    for name, text in told.items():
+        is_installed = "Installed by tests/cluster" in text
+        assert is_installed == (name in installed), name
+        assert is_installed or "Not installed by a test" in text, name
 
 
 def test_every_example_is_on_the_page() -> None:
