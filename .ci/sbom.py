@@ -1,7 +1,7 @@
 """Writes SBOMs (CycloneDX 1.6) of the wheel and of each image: ``python -P .ci/sbom.py FOLDER``.
 
 They are made from the locks alone, by cyclonedx-py, which must be beside the interpreter (`make
-sbom`): every Python package with its version and hashes, and of the image of Kafka its jars too. No
+sbom`): every Python package with its version and hashes, and of images with Kafka its jars too. No
 network is asked. What a base image brings (Debian's packages) is not in them; the release's scan
 looks at the images themselves.
 """
@@ -27,6 +27,7 @@ def parts(image_locks: Path = ROOT / "locks" / "images") -> dict[str, tuple[Path
     for lock in sorted(image_locks.glob("*.txt")):
         found[f"headrace-{lock.stem}"] = (lock,)
     found["headrace-triton"] += (locks / "triton.txt",)
+    found["headrace-all-in-one"] = (locks / "local.txt", locks / "triton.txt")
     del found["headrace-client"]  # of the cluster's tests, not published
     return found
 
@@ -42,7 +43,7 @@ def bom(name: str, locks: tuple[Path, ...], version: str) -> Bom:
         words = ["requirements", "--pyproject", project, "--output-reproducible", whole]
         made = subprocess.run([tool, *words], check=True, stdout=subprocess.PIPE, env=os.environ)
     found: Bom = json.loads(made.stdout)
-    if name == "headrace-kafka":
+    if name in {"headrace-kafka", "headrace-all-in-one"}:
         found["components"] += jars(JARS.read_text(encoding="utf-8"))
     return found
 
