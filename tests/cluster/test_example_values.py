@@ -107,7 +107,8 @@ def test_argo_cd_applies_what_it_rendered_and_an_endpoint_of_git(
         made = rendered(absent, FOLDER / name)
         assert rendered(absent, FOLDER / name) == made  # a second sync changes nothing
         try:
-            cluster.kubectl("apply", "--server-side", "-f", "-", given=made, seconds=120)
+            forced = ("apply", "--server-side", "--force-conflicts")
+            cluster.kubectl(*forced, "-f", "-", given=made, seconds=120)
             for component in ("gateway", "controller", "triton", "mlflow", "kafka"):
                 absent.until_ready(component)
             endpoint = (FOLDER / "endpoints-in-git.yaml").read_text(encoding="utf-8")
@@ -129,12 +130,13 @@ def of_values(release: Release, name: str) -> Release:
 
 def rendered(release: Release, values: Path) -> str:
     """What helm renders without asking the cluster, as Argo CD has it rendered."""
+    said = json.loads(release.cluster.kubectl("version", "-o", "json"))
+    version = f"--kube-version={said['serverVersion']['gitVersion']}"
     sets = [
         word for key, value in release.images.items() for word in ("--set-string", f"{key}={value}")
     ]
-    return release.cluster.helm(
-        "template", release.name, str(CHART), "--values", str(values), *sets
-    )
+    words = (release.name, str(CHART), "--values", str(values), *sets)
+    return release.cluster.helm("template", *words, version, "--skip-tests")
 
 
 def remove(cluster: Cluster, made: str) -> None:
