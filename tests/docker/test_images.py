@@ -8,15 +8,18 @@ import re
 import shlex
 import stat
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
 import pytest
+from http_server import Answer, Request, http_server
 from loaded_script import loaded
 
 from headrace.stack import kafka, mlflow, triton
 from headrace.stack.kafka import KafkaNode
 from headrace.stack.mlflow import MlflowServer
+from headrace.stack.settings import EVERYWHERE, Ports, StackSettings
 from headrace.stack.triton import TritonFiles, TritonServer
 from service.mutual_tls import server_flags
 
@@ -284,6 +287,50 @@ def test_mlflow_looks_at_its_volume_before_it_starts() -> None:
     assert entry is not None
     assert json.loads(entry[1]) == ["tini", "--", "python", "-P", "/opt/mlflow/start.py"]
     assert "COPY docker/mlflow/start.py /opt/mlflow/start.py\n" in stages()["mlflow"]
+
+
+def test_the_image_with_all_parts_exposes_what_listens_for_others() -> None:
+    stage = stages()["all-in-one"]
+    command = re.search(r"^CMD (\[.*\])$", stage, re.MULTILINE)
+    assert command is not None
+    assert json.loads(command[1]) == ["up", f"--listen={EVERYWHERE}"]
+    settings = StackSettings(home=Path("/h"), cache=Path("/c"), listen=EVERYWHERE)
+    needed = settings.needed_ports()
+    opened = {port for name, port in needed.items() if settings.listens_on(name) == EVERYWHERE}
+    (exposed,) = re.findall(r"^EXPOSE (.*)$", stage, re.MULTILINE)
+    assert {int(port) for port in exposed.split()} == opened
+    page = (ROOT / "docs" / "images.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| ([\d, ]+) \| ", page, re.MULTILINE)
+    assert {int(port) for row in rows for port in row.split(",")} == opened
+
+
+def test_the_image_with_all_parts_is_well_as_long_as_its_gateway_is_ready() -> None:
+    check = re.search(r"^HEALTHCHECK .* CMD (\[.*\])$", stages()["all-in-one"], re.MULTILINE)
+    assert check is not None
+    *words, program = json.loads(check[1])
+    well = [True]
+    with http_server(lambda asked: answer_of(asked, ready=well[0])) as url:
+        port = str(Ports().gateway_operations)
+        assert program.count(port) == 1
+        here = [sys.executable, *words[1:], program.replace(port, url.rpartition(":")[2])]
+        assert subprocess.run(here, check=False).returncode == 0
+        well[0] = False
+        assert subprocess.run(here, check=False).returncode == 1
+
+
+def answer_of(asked: Request, *, ready: bool) -> Answer:
+    if asked.path != "/readyz":
+        return Answer(404)
+    return Answer(200 if ready else 503)
+
+
+def test_the_image_with_all_parts_writes_to_one_volume() -> None:
+    block = re.search(r"^ENV (.*?[^\\])$", stages()["all-in-one"], re.MULTILINE | re.DOTALL)
+    assert block is not None
+    told = dict(word.split("=", 1) for word in shlex.split(block[1].replace("\\\n", " ")))
+    only_read = told.pop("HEADRACE_PARTS")
+    assert all(path.startswith("/data/") for path in told.values())
+    assert f"provision triton --cache {only_read}" in stages()["all-in-one-files"]
 
 
 def test_an_image_holds_what_its_extras_ask_for_and_not_the_command_lines_packages() -> None:
