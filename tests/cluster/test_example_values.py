@@ -89,7 +89,7 @@ def test_kind_answers(absent: Release, client: ClientPod) -> None:
 @pytest.mark.parametrize("name", list(KINDS))
 def test_an_example_for_an_operator_installs_beside_its_objects(absent: Release, name: str) -> None:
     kinds = KINDS[name]
-    with defined(absent.cluster, kinds), secret(absent.cluster, "api-keys", key_line()):
+    with defined(absent.cluster, kinds), secret(absent.cluster, "api-keys", "keys", key_line()):
         of_values(absent, name).install(*SMALLER.get(name, ()))
         for kind in kinds:
             assert absent.cluster.get(f"{kind.plural}.{kind.group}")["items"], kind.name
@@ -102,8 +102,8 @@ def test_argo_cd_applies_what_it_rendered_and_an_endpoint_of_git(
     absent: Release, client: ClientPod
 ) -> None:
     cluster, name = absent.cluster, "argo-cd.yaml"
-    keys = secrets.token_hex(32)
-    with secret(cluster, "receipts", keys), secret(cluster, "index-key", keys):
+    key = secrets.token_hex(32)
+    with secret(cluster, "receipts", "receipts", key), secret(cluster, "index-key", "keys", key):
         made = rendered(absent, FOLDER / name)
         assert rendered(absent, FOLDER / name) == made  # a second sync changes nothing
         try:
@@ -168,9 +168,9 @@ def defined(cluster: Cluster, kinds: Sequence[Kind]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def secret(cluster: Cluster, name: str, keys: str) -> Iterator[None]:
-    """A Secret with such keys."""
-    cluster.kubectl("create", "secret", "generic", name, f"--from-literal=keys={keys}")
+def secret(cluster: Cluster, name: str, file: str, text: str) -> Iterator[None]:
+    """A Secret with one file."""
+    cluster.kubectl("create", "secret", "generic", name, f"--from-literal={file}={text}")
     try:
         yield
     finally:
