@@ -4,8 +4,9 @@ Pure.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,6 +54,16 @@ class Finding:
             for name, value in asdict(self).items()
         }
         return {**kept, "reached": self.reached}
+
+    @classmethod
+    def of_plain(cls, plain: Mapping[str, Any]) -> Self:
+        """What ``plain`` told."""
+        parts = {name: value for name, value in plain.items() if name != "reached"}
+        if parts["figure"] is None:
+            parts["figure"] = math.inf
+        if parts["median"] is None and parts["low"] is None:  # of no share
+            parts["median"] = math.inf
+        return cls(**parts)
 
 
 def needed(

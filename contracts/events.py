@@ -69,7 +69,10 @@ class Latency(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Pairing(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A shadow's answers beside those that the caller got, text by text."""
+    """A shadow's attempt beside that of the caller, and their answers text by text.
+
+    Of an attempt that failed, of either version, there are no answers to compare.
+    """
 
     version: str  # that answered the caller
     seconds: float  # tokenise + wait + infer of the answer that the caller got
@@ -77,6 +80,10 @@ class Pairing(msgspec.Struct, frozen=True, array_like=True, gc=False):
     distance: list[float] = []  # 0 to 1: total variation of scores, (1 - cosine) / 2, 1 - F1
     labels: list[str] = []  # that the caller got; empty for vectors, and of older gateways
     scores: list[float] = []  # of these labels
+    # HTTP status of the caller's attempt. 0 of gateways that mirror none that failed: then nothing
+    # can be said of errors by pairs, for originals without errors are no sample of all.
+    status: Status = 0
+    norms: list[float] = []  # of the vectors that the caller got; empty of labels
 
 
 class PredictionEvent(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

@@ -25,6 +25,7 @@ MICRO = 1_000_000  # sums are in millionths of their unit
 # A message whose events are further than this from when Kafka took it was sent by a gateway whose
 # clock is off, or whose Kafka was away for long.
 MISTIMED_SECONDS = 300.0
+UNSERVED = 503  # status of attempts that no version had a part in: no Triton, or no room in one
 CALLER_CAP = 20  # attempts of one caller in one aggregate of one range that count as evidence
 CALLER_GROUPS = 32  # that callers are put into by their hash; a constant of the topic
 CALLER_BUCKETS = 4096  # the same, for latency by caller: among hundreds, few callers share one
@@ -56,6 +57,8 @@ COUNTED_SINCE = {  # fields of ``EvidenceCounts``
     "hung_up": 6,
     "unnamed": 6,
     "caller_latency": 7,
+    "pair_statuses": 8,
+    "pair_norms": 8,
 }
 
 # Bucket -> count, of the edges in contracts.statistics; buckets without a count are left out.
@@ -108,6 +111,12 @@ class EvidenceCounts(msgspec.Struct, omit_defaults=True):
     pair_scores: Sparse = {}
     # Buckets of LATENCY_EDGES that the shadow's time is above the original's; below 0: faster.
     pair_latency: Sparse = {}
+    # Of a shadow whose original's status is known: that status -> the shadow's -> attempts. Events
+    # of gateways that mirror no failed attempts tell none.
+    pair_statuses: dict[int, Sparse] = {}
+    # Of a shadow's vectors: bucket of the original's norm (Statistic.VECTOR_NORM) -> the shadow's
+    # -> millionths of requests, as in ``pair_labels``.
+    pair_norms: dict[int, Sparse] = {}
     hung_up: int = 0  # attempts whose callers gave up, each caller's first ``CALLER_CAP``
     unnamed: int = 0  # attempts of nobody, with kept answers and hung-up ones: spread one by one
     feedback: int = 0  # texts with a truth

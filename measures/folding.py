@@ -348,6 +348,14 @@ def _count_neighbours(evidence: EvidenceCounts, texts: Sequence[TextRecord]) -> 
 
 def _count_pairs(evidence: EvidenceCounts, event: PredictionEvent, pairing: Pairing) -> None:
     """What a shadow answered beside what the caller got, where the event tells both."""
+    if pairing.status:
+        _count(evidence.pair_statuses.setdefault(pairing.status, {}), event.status)
+    if pairing.norms and len(pairing.norms) == len(event.texts):
+        part = round(MICRO / len(event.texts))
+        for norm, text in zip(pairing.norms, event.texts, strict=True):
+            if text.norm is not None:
+                one, other = bisect_left(_NORM_UPPER, norm), bisect_left(_NORM_UPPER, text.norm)
+                _count(evidence.pair_norms.setdefault(one, {}), other, part)
     if pairing.labels and len(pairing.labels) == len(event.texts):
         part = round(MICRO / len(event.texts))
         for original, text in zip(pairing.labels, event.texts, strict=True):

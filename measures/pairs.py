@@ -28,6 +28,7 @@ from measures.evalue import Tolerance
 # As many as a test of two proportions has alternatives: evidence goes on in them after shadow.
 BETS = np.array([0.02, 0.05, 0.1, 0.2, 0.4, 0.7, 0.95])
 MOST = 0.5  # of the largest bet to pass, as the source advises: more loses where answers change
+MOST_OF_RARE = 0.75  # the same of events that few pairs have: what is lost by a large bet is rare
 _PRIOR_PAIRS = 50.0  # before any pair is seen, half as many changes are believed as a line allows
 
 
@@ -55,6 +56,16 @@ class Pairs:
         if rows == table.shape[-1]:
             return cls(*grows)
         return cls(*(np.concatenate(each, axis=-1) for each in zip(grows, falls, strict=True)))
+
+    @classmethod
+    def of_event(cls, table: Floats) -> Self:
+        """One row, of whether the event is there.
+
+        Args:
+            table: ``[..., 2, 2]``, weights of pairs by whether stable and candidate have it.
+        """
+        neither, gained, lost, both = (table[..., i, j, None] for i in (0, 1) for j in (0, 1))
+        return cls(both, gained, lost, neither)
 
     @property
     def count(self) -> Floats:
@@ -94,21 +105,24 @@ class Pairs:
         return log / design_effect(self.count, rho)[..., None]
 
 
-def bet_to_pass(before: Floats | None, line: Tolerance) -> Floats:
+def bet_to_pass(before: Floats | None, line: Tolerance, most: float = MOST) -> Floats:
     """``[..., rows]``: how much to bet that the candidate is not worse.
 
     Args:
         before: the pairs of the windows before, as ``Pairs.added`` gives them.
         line: the tolerance, ``[rows]``.
+        most: of the largest bet.
     """
     if before is None:
         before = np.zeros((3, len(np.asarray(line.a))))
     count, gained, lost = np.moveaxis(before, -2, 0)
     believed = _PRIOR_PAIRS * np.asarray(line.a) / 4
     total = count + _PRIOR_PAIRS
-    mean, square = (gained - lost) / total, (gained + lost + 2 * believed) / total
+    s = np.asarray(line.s)
+    mean = (gained - s * lost) / total
+    square = (gained + s**2 * lost + (1 + s**2) * believed) / total
     distance = np.asarray(line.a) - mean
     variance = np.maximum(square - mean**2, 0.0)
-    most = MOST / (1 - np.asarray(line.a))
-    bet: Floats = np.clip(distance / (variance + distance**2), 0.0, most)
+    largest = most / (1 - np.asarray(line.a))
+    bet: Floats = np.clip(distance / (variance + distance**2), 0.0, largest)
     return bet

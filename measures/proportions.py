@@ -197,14 +197,14 @@ class NonInferiorityTest(State, frozen=True):
         log_s = np.where(below, log_ratio(window, theta, theta, line, rho, within=within), 0.0)
         return log_s if tests is None else np.add.reduceat(log_s, tests, axis=-1)
 
-    def counting(self, arms: Floats, first: int) -> Self:
-        """With what was seen as pairs, ``[..., 4, rows from first on]``: it is no evidence."""
+    def counting(self, arms: Floats, rows: slice) -> Self:
+        """With what was seen as pairs, ``[..., 4, rows]`` of those: it is no evidence."""
         e_c, n_c, e_s, n_s = np.moveaxis(arms, -2, 0)
         more = {"e_c": e_c, "n_c": n_c, "e_s": e_s, "n_s": n_s}
         changed = {}
         for name, counts in more.items():
             changed[name] = getattr(self, name).copy()
-            changed[name][..., first:] += counts
+            changed[name][..., rows] += counts
         return replace(self, **changed)
 
     def e_value(self) -> Floats:

@@ -174,11 +174,22 @@ class Evidence:
         if (known := self._knowing(stable)) is not self:
             return known.after_answers(candidate, stable, seconds, arms)
         checks, alpha = self.checks, self.alpha
-        pairs = rows_of.paired(candidate, self.rates.labels) if is_shadow else None
-        if is_shadow and pairs is None:
-            stable = rows_of.inferred_alone(stable)
+        pairs = failures = norms = None
+        if is_shadow:
+            pairs = rows_of.paired(candidate, self.rates.labels)
+            failures = rows_of.paired_errors(candidate)
+            norms = self.outputs.paired_norms(candidate)
+            if pairs is None and norms is None:
+                stable = rows_of.inferred_alone(stable)
         of_rates = self.rates.after(
-            candidate, stable, self.stage, self.lines, alpha, share=self.share, pairs=pairs
+            candidate,
+            stable,
+            self.stage,
+            self.lines,
+            alpha,
+            share=self.share,
+            pairs=pairs,
+            failures=failures,
         )
         after = replace(
             self,
@@ -193,7 +204,7 @@ class Evidence:
                 alpha,
                 caller_spread=self._caller_spread,
                 before_canary=is_shadow,
-                pairs=pairs,
+                pairs=pairs if norms is None else norms,
                 texts=self.rates.texts,
                 is_alone=of_rates.is_alone,
             ),

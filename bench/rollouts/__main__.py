@@ -4,11 +4,13 @@
 sizes and seeds are fixed: a machine changes how long it takes, and not what is found.
 """
 
+import json
 import os
 import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from bench import studies
 from bench.findings import Finding, table
@@ -41,8 +43,10 @@ SEEDS = {"caught": 1, "late": 11, "passed": 2, "wrongly-passed": 3,
 _WHOLE = {"identical": whole.identical, "harmful": whole.harmful}
 
 
-def simulate(name: str, rollouts: int, processes: int) -> list[Finding]:
-    """One study."""
+def simulate(name: str, rollouts: int, processes: int, rows: str = "") -> list[Finding]:
+    """One study; of ``worlds``, those that have ``rows`` in their names."""
+    if name == "worlds":
+        return worlds.wrongly_back(rollouts, rows)
     if name in _WHOLE:
         return _WHOLE[name](rollouts, processes)
     study = {
@@ -53,7 +57,6 @@ def simulate(name: str, rollouts: int, processes: int) -> list[Finding]:
         "output-shift": shifts.output_shift,
         "drift": shifts.drifts,
         "labels": labels.labels,
-        "worlds": worlds.wrongly_back,
         "slow-callers": slow_callers.slow_callers,
         "rivals": rivals.judged,
         "small-services": small_services.small_services,
@@ -70,8 +73,10 @@ def main(words: Sequence[str] | None = None) -> int:
     options.parser.add_argument("--labels", type=Path, help="markdown that has the labels' table")
     told = "markdown that has the slow callers' table"
     options.parser.add_argument("--slow-callers", type=Path, help=told)
+    told = "part of the names of the worlds to simulate; the table keeps the others as they are"
+    options.parser.add_argument("--rows", default="", help=told)
     read = options.read(words)
-    found = partial(_found, processes=read.processes)
+    found = partial(_found, processes=read.processes, rows=read.rows, kept=read.json)
     documents = {
         "worlds": read.worlds,
         "rivals": read.worlds,
@@ -85,8 +90,12 @@ def main(words: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _found(name: str, rollouts: int, processes: int) -> studies.Found:
-    findings = simulate(name, rollouts, processes)
+def _found(
+    name: str, rollouts: int, processes: int, rows: str = "", kept: Path | None = None
+) -> studies.Found:
+    findings = simulate(name, rollouts, processes, rows)
+    if name == "worlds" and rows and kept is not None:
+        findings = beside(findings, json.loads(kept.read_text())["studies"][name]["findings"])
     tables = tables_of(name, findings)
     shown = "\n".join(f"{title}, {rollouts} rollouts\n\n{made}\n" for title, made in tables.items())
     return studies.Found(
@@ -95,6 +104,14 @@ def _found(name: str, rollouts: int, processes: int) -> studies.Found:
         tables=tables,
         shown=shown,
     )
+
+
+def beside(found: Sequence[Finding], kept: Sequence[dict[str, Any]]) -> list[Finding]:
+    """Rows that were found now, and all others as they were kept, in the order of the worlds."""
+    now = {each.what for each in found}
+    every = [*found, *(Finding.of_plain(each) for each in kept if each["what"] not in now)]
+    order = [world.name for world in worlds.WORLDS]
+    return sorted(every, key=lambda each: order.index(each.what))
 
 
 def tables_of(name: str, findings: Sequence[Finding]) -> dict[str, str]:

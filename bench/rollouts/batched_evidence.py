@@ -19,9 +19,8 @@ from measures.correlation import CAUTION, Floats, IntraclassCorrelation, Request
 from measures.divergence import Shift
 from measures.leaving_out import GROUPS, LeftOut
 from measures.own_past import CallersAnswers, OwnPast
-from measures.pairs import Pairs, bet_to_pass
+from measures.pairs import MOST, MOST_OF_RARE, Pairs, bet_to_pass
 from measures.proportions import (
-    ALTERNATIVES,
     HarmTest,
     History,
     NonInferiorityTest,
@@ -45,7 +44,7 @@ from rollout.checks.rates import (
     LEAST_TO_PASS,
     TESTS,
 )
-from rollout.checks.rows import CLASS_TEST, CLASSES, ERRORS, Rows, lines
+from rollout.checks.rows import CLASS_TEST, CLASSES, ERROR_TEST, ERRORS, Rows, lines
 from rollout.checks.rows import LATENCY as LATENCY_ROWS
 from rollout.checks.shift import limits
 
@@ -54,7 +53,6 @@ NAMES = (ERROR_RATE, LATENCY, CLASS_SHARE, OUTPUT_SHIFT)  # of the checks that g
 CHECKS = Checks()
 ROWS = Rows(LABELS)
 LINES = lines(CHECKS, ROWS)
-CLASS_LINES = LINES.of(slice(CLASSES, None))
 DISTANCE = OutputShiftCheck().distance
 
 Yes = NDArray[np.bool_]
@@ -72,6 +70,37 @@ _State = TypeVar(
 
 
 @dataclass(frozen=True)
+class _Told:
+    """What a window of shadow tells by pairs; nothing in the rollouts that are not in shadow.
+
+    Attributes:
+        to_fail: ``[rollouts, tests, ALTERNATIVES]``, log e-values.
+        to_pass: ``[rollouts, tests]``, likewise.
+        arms: ``[rollouts, 4, rows]``, as ``Pairs.arms``.
+        added: ``[rollouts, 3, rows]``, all pairs so far.
+    """
+
+    to_fail: Floats
+    to_pass: Floats
+    arms: Floats
+    added: Floats
+
+    @classmethod
+    def of(cls, pairs: Pairs, told: Yes, before: Floats, test: int, rho: Floats) -> Self:
+        """Of errors or classes, by their first test, where they are ``told``."""
+        rows, most = (ERRORS, MOST_OF_RARE) if test == ERROR_TEST else (slice(CLASSES, None), MOST)
+        of_rows, rho = LINES.of(rows), rho[:, rows]
+        wide = told[:, None, None]
+        to_pass = pairs.log_to_pass(of_rows.pass_, bet_to_pass(before, of_rows.pass_, most), rho)
+        return cls(
+            np.where(wide, pairs.log_to_fail(of_rows.fail, rho), 0.0),
+            np.where(told[:, None], to_pass, 0.0),
+            np.where(wide, pairs.arms, 0.0),
+            np.where(wide, pairs.added(before), before),
+        )
+
+
+@dataclass(frozen=True)
 class BatchedEvidence:
     """A row a rollout.
 
@@ -86,7 +115,7 @@ class BatchedEvidence:
         harm: evidence to fail, as are ``shifts``.
         non_inferiority: evidence to pass, of the step, as are ``near``.
         failed: ``[rollouts, NAMES]``.
-        paired: ``[rollouts, 3, rows of classes]``, of shadow.
+        paired: ``[rollouts, 3, rows of classes]``, of shadow, as is ``paired_errors``.
         left_out: evidence to fail without some callers and windows.
         without: ``[rollouts, GROUPS]``, as ``shifts``, without some callers.
         groups: requests of the step by callers' groups.
@@ -112,6 +141,7 @@ class BatchedEvidence:
     groups: ArmGroups
     own_past: OwnPast
     beyond_callers: Floats
+    paired_errors: Floats
 
     @classmethod
     def begin(cls, rollouts: int, false_rollback: float) -> Self:
@@ -137,6 +167,7 @@ class BatchedEvidence:
             ArmGroups.begin((rollouts,)),
             OwnPast.begin((rollouts,)),
             np.zeros((rollouts, len(ROWS.tests))),
+            np.zeros((rollouts, 3, 1)),
         )
 
     def with_history(self, stable: Arm) -> Self:
@@ -165,21 +196,29 @@ class BatchedEvidence:
         wide = shadow[:, None]
         table = _pairs(candidate)
         is_paired = shadow & table.any(axis=(1, 2))
+        failures = _failures(candidate)
+        tells_errors = shadow & failures.any(axis=(1, 2))
         elsewhere = np.zeros((len(shadow), ROWS.count), dtype=np.bool_)  # not compared by arms
         elsewhere[:, LATENCY_ROWS], elsewhere[:, CLASSES:] = wide, is_paired[:, None]
+        elsewhere[:, ERRORS] = tells_errors[:, None]
         past = self.past + np.stack([e_s, n_s], axis=1) * elsewhere[:, None]
         correlation = _chosen(wide, _after(self.correlation, e_s, n_s), self.correlation)
         for part in (e_c, n_c, e_s, n_s):
             part[elsewhere] = 0.0
-        pairs = Pairs.of(table, ROWS.count - CLASSES)
-        rho_of_classes = self._rho()[:, CLASSES:]
-        to_fail = np.zeros((len(shadow), len(ROWS.tests), ALTERNATIVES))
-        to_pass = np.zeros(to_fail.shape[:-1])
-        to_fail[:, CLASS_TEST:] = pairs.log_to_fail(CLASS_LINES.fail, rho_of_classes)
-        bet = bet_to_pass(self.paired, CLASS_LINES.pass_)
-        to_pass[:, CLASS_TEST:] = pairs.log_to_pass(CLASS_LINES.pass_, bet, rho_of_classes)
-        to_fail[~is_paired], to_pass[~is_paired] = 0.0, 0.0
-        arms = np.where(is_paired[:, None, None], pairs.arms, 0.0)
+        rho_of_rows = self._rho()
+        of_classes = _Told.of(
+            Pairs.of(table, ROWS.count - CLASSES), is_paired, self.paired, CLASS_TEST, rho_of_rows
+        )
+        of_errors = _Told.of(
+            Pairs.of_event(failures), tells_errors, self.paired_errors, ERROR_TEST, rho_of_rows
+        )
+        to_fail, to_pass = (
+            np.concatenate([one, np.zeros((len(shadow), CLASS_TEST - 1, *one.shape[2:])), two], 1)
+            for one, two in (
+                (of_errors.to_fail, of_classes.to_fail),
+                (of_errors.to_pass, of_classes.to_pass),
+            )
+        )
         window = Window(e_c, n_c, e_s, n_s)
         history = History(self.past[:, 0], self.past[:, 1])
         asked = replace(limits(DISTANCE, self.alpha), caller_spread=self.callers.distance(share))
@@ -199,7 +238,6 @@ class BatchedEvidence:
         apart[:, LATENCY_ROWS] = DEVIATIONS * self.own_past.deviation(share)[:, None]
         fail = Tolerance(LINES.fail.a + apart, LINES.fail.s)
         callers = self.callers.after(both[1])
-        rho_of_rows = self._rho()
         believed = Believed(self.harm.theta_s(history), fail, rho_of_rows, within)
         log_s = believed.log_s(window, ROWS) + to_fail
         of_bake = also_against_past(log_s, window, history, believed)
@@ -209,6 +247,9 @@ class BatchedEvidence:
             window, history, further, rho_of_rows, ROWS.tests, within=within
         )
         of_groups = _without_groups(log_s, window, both, believed, shadow)
+        counted = window.n_c.copy()
+        counted[:, ERRORS] += of_errors.arms[:, 1]
+        expected = believed.expected(replace(window, n_c=counted), ROWS)
         after = replace(
             self,
             past=past,
@@ -219,15 +260,16 @@ class BatchedEvidence:
             answers=_chosen(wide, _answers_after(self.answers, stable), self.answers),
             texts=_chosen(wide, _texts_after(self.texts, stable), self.texts),
             harm=self.harm.grown(log_s, window),
-            left_out=self.left_out.after(
-                log_s, of_groups, self.harm.windows + 1, believed.expected(window, ROWS)
-            ),
+            left_out=self.left_out.after(log_s, of_groups, self.harm.windows + 1, expected),
             groups=_chosen(shadow, self.groups, self.groups.after(*both)),
             beyond_callers=self.beyond_callers + beyond_callers,
             non_inferiority=self.non_inferiority.after(
                 window, history, LINES.pass_, rho_of_rows, ROWS.tests, within=within, paired=to_pass
-            ).counting(arms, CLASSES),
-            paired=np.where(is_paired[:, None, None], pairs.added(self.paired), self.paired),
+            )
+            .counting(of_classes.arms, slice(CLASSES, None))
+            .counting(of_errors.arms, ERRORS),
+            paired=of_classes.added,
+            paired_errors=of_errors.added,
             shifts=self.shifts.after(one, other, asked, rho, of_request),
             near=self.near.after(one, other, asked, rho, of_request),
             without=self.without.after(rest[0], rest[1], wider, rho[:, None], of_request[:, None]),
@@ -286,6 +328,7 @@ class BatchedEvidence:
             times=self.times[rows],
             failed=self.failed[rows],
             paired=self.paired[rows],
+            paired_errors=self.paired_errors[rows],
             beyond_callers=self.beyond_callers[rows],
             left_out=LeftOut(self.left_out.log_a[rows], self.left_out.block[rows]),
             **{
@@ -448,6 +491,11 @@ def _pairs(arm: Arm) -> Floats:
     if arm.pairs is None:
         return np.zeros((len(arm.requests), len(LABELS) + 1, len(LABELS) + 1))
     return np.pad(arm.pairs, ((0, 0), (0, 1), (0, 1)))
+
+
+def _failures(arm: Arm) -> Floats:
+    """Pairs by whether the original failed and whether the copy did."""
+    return np.zeros((len(arm.requests), 2, 2)) if arm.failures is None else arm.failures
 
 
 def _classes(arm: Arm) -> Floats:

@@ -37,6 +37,8 @@ _ERRORS, _POSITIVE = 0.005, 0.4  # base shares
 _WANDER = 0.02  # standard deviation, a window, of the base rates' log-odds
 _JUMP = 0.01  # chance, a window, that the base rates step by a factor of up to 3
 
+_STATUSES = (200, 502)  # of attempts that did not fail, and that did
+
 Counts = NDArray[np.int64]
 
 
@@ -162,6 +164,8 @@ class Arm:
         like: ``[rollouts, labels]``, those of them that have the same label.
         cached: ``[rollouts, labels]``, further answers, of a cache, to requests of nobody.
         callers: the answers of ``times`` that went to callers with a name; None of copies.
+        failures: ``[rollouts, 2, 2]``, of copies: requests by whether the original failed and
+            whether the copy did. All 0 where gateways mirror none that failed.
     """
 
     requests: Counts
@@ -175,6 +179,7 @@ class Arm:
     like: Counts | None = None
     cached: Counts | None = None
     callers: CallersTimes | None = None
+    failures: Floats | None = None
 
     def evidence(self, row: int) -> EvidenceCounts:
         """One rollout's arm as production counts it."""
@@ -210,7 +215,18 @@ class Arm:
             }
             if self.pairs is not None and self.pairs[row].any()
             else {},
+            pair_statuses=self._statuses(row),
         )
+
+    def _statuses(self, row: int) -> dict[int, Sparse]:
+        if self.failures is None or not self.failures[row].any():
+            return {}
+        return {
+            original: {
+                copy: int(self.failures[row, at, column]) for column, copy in enumerate(_STATUSES)
+            }
+            for at, original in enumerate(_STATUSES)
+        }
 
     def _caller_latency(self, row: int) -> dict[int, Sparse]:
         if self.callers is None:
@@ -305,16 +321,29 @@ def harmed(arm: Arm, harm: Harm, copied: NDArray[np.bool_], rng: np.random.Gener
         pairs = np.where(copied[:, None, None], _diagonal(arm.labels - lost), 0.0)
         pairs[:, 0, 0] -= np.where(copied, flipped, 0)
         pairs[:, 0, 1] += np.where(copied, flipped, 0)
+    failures = None if arm.failures is None else failing(arm.failures, lost.sum(axis=1) * copied)
     return replace(
         arm,
         errors=arm.errors + lost.sum(axis=1),
         labels=np.stack([first - flipped, second + flipped], axis=1),
         pairs=pairs,
+        failures=failures,
         groups=np.where(copied[:, None, None], arm.groups, groups),
         times=times,
         first=arm.first + later[:, None],
         callers=None if arm.callers is None else kept(arm.callers, times, rng.spawn(1)[0]),
     )
+
+
+def failing(failures: Floats, more: Floats) -> Floats:
+    """``Arm.failures`` where so many more copies fail, of those that did not."""
+    found = failures.copy()
+    of_each = found[:, :, 0] / np.maximum(found[:, :, 0].sum(axis=1, keepdims=True), 1.0)
+    of_failed = np.minimum(np.round(more * of_each[:, 1]), found[:, 1, 0])
+    moved = np.stack([np.minimum(more - of_failed, found[:, 0, 0]), of_failed], axis=1)
+    found[:, :, 0] -= moved
+    found[:, :, 1] += moved
+    return found
 
 
 def window(places: Places, low: Floats, high: Floats, rng: np.random.Generator) -> tuple[Arm, Arm]:
@@ -352,11 +381,19 @@ def window(places: Places, low: Floats, high: Floats, rng: np.random.Generator) 
     copies = _arm(candidate, labelled, groups[0], places, rng)
     pairs = np.where(copied[:, None, None], _diagonal(copies.labels), 0.0)
     stables = _arm(stable, stable[0] - stable[1], groups[1], places, rng)
-    drawn = rng.spawn(2)
+    drawn = rng.spawn(3)
+    # Which of the copies fail has nothing to do with which originals did.
+    both = drawn[2].hypergeometric(again, stable[0] - again, stable[1])
+    failures = np.stack(
+        [stable[0] - stable[1] - again + both, again - both, stable[1] - both, both], axis=1
+    ).reshape(-1, 2, 2)
     own = np.where(copied[:, None, None], 0, copies.times)
     return (
         replace(
-            copies, pairs=pairs, callers=given_to_callers(own, answers[0], places.bucket, drawn[0])
+            copies,
+            pairs=pairs,
+            callers=given_to_callers(own, answers[0], places.bucket, drawn[0]),
+            failures=np.where(copied[:, None, None], failures, 0).astype(np.float64),
         ),
         replace(
             stables, callers=given_to_callers(stables.times, answers[1], places.bucket, drawn[1])

@@ -23,6 +23,7 @@ from bench.rollouts.traffic import (
     Arm,
     Counts,
     bucketed,
+    failing,
     given_to_callers,
     grouped,
     kept,
@@ -62,6 +63,7 @@ class Stream:
             requests are nobody's then.
         different: texts that there are, where a cache keeps them.
         broken: share of its requests that the candidate fails at, besides, and no copy does.
+        lasting: share of its failures that are the request's own: a copy of it fails as well.
     """
 
     requests: float
@@ -80,6 +82,7 @@ class Stream:
     kept: float = 0.0
     different: float = 1.0
     broken: float = 0.0
+    lasting: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -178,6 +181,19 @@ WORLDS = (
         load=0.5,
         daily=0.5,
     ),
+    World(
+        "a fifth of the requests is five times as likely to be copied, and fails by chance in "
+        "5 %, not 0.2 %",
+        (Stream(800.0, copied=0.15, errors=0.002), Stream(200.0, copied=0.75, errors=0.05)),
+    ),
+    World(
+        "a fifth is five times as likely to be copied, and fails in 5 %, not 0.2 %, for the "
+        "request's sake",
+        (
+            Stream(800.0, copied=0.15, errors=0.002, lasting=1.0),
+            Stream(200.0, copied=0.75, errors=0.05, lasting=1.0),
+        ),
+    ),
 )
 
 
@@ -265,6 +281,7 @@ class Traffic:
             errors=arm.errors + lost.sum(axis=1),
             labels=arm.labels - lost,
             times=times,
+            failures=None if arm.failures is None else failing(arm.failures, lost.sum(axis=1)),
             callers=None if arm.callers is None else kept(arm.callers, times, own),
         )
 
@@ -383,6 +400,7 @@ def _answered(
         np.stack([first.sum(axis=1), second.sum(axis=1)], axis=1) * (stream.texts - 1),
         like.sum(axis=2).T,
         callers=of_callers,
+        failures=np.zeros((len(counts), 2, 2)),
     )
 
 
@@ -407,15 +425,21 @@ def _texts(
 
 
 def _copies(stream: Stream, stable: Arm, rng: np.random.Generator) -> Arm:
-    """Copies of what stable answered: both versions say the same, and copies fail by themselves."""
+    """Copies of stable's requests: both versions say the same, and copies fail by themselves."""
     labels = rng.binomial(stable.labels, stream.copied)
-    lost = rng.binomial(labels, stream.errors)
+    by_chance = stream.errors * (1 - stream.lasting)
+    lost = rng.binomial(labels, by_chance)
+    (own,) = rng.spawn(1)  # of originals that failed
+    failed = own.binomial(stable.errors, stream.copied)
+    again = own.binomial(failed, stream.lasting + (1 - stream.lasting) * by_chance)
+    answered, gained = (part.sum(axis=1) // stream.texts for part in (labels, lost))
+    failures = np.stack([answered - gained, gained, failed - again, again], axis=1)
     told = np.zeros((len(labels), labels.shape[1], labels.shape[1]))
     told[:, range(labels.shape[1]), range(labels.shape[1])] = (labels - lost) / stream.texts
     return replace(
         stable,
-        requests=labels.sum(axis=1) // stream.texts,
-        errors=lost.sum(axis=1) // stream.texts,
+        requests=answered + failed,
+        errors=gained + again,
         labels=labels - lost,
         times=rng.binomial(stable.times, stream.copied),
         groups=np.zeros_like(stable.groups),
@@ -424,6 +448,7 @@ def _copies(stream: Stream, stable: Arm, rng: np.random.Generator) -> Arm:
         like=np.zeros_like(labels),
         cached=np.zeros_like(labels),
         callers=None,
+        failures=failures.reshape(-1, 2, 2).astype(np.float64),
     )
 
 
@@ -466,10 +491,15 @@ def walks(world: World, rollouts: int, seed: Sequence[int]) -> list[whole.Ended]
     return whole.walked(Traffic.of(world, rollouts, rng), rollouts, rng)
 
 
-def wrongly_back(rollouts: int) -> list[Finding]:
-    """How rollouts of identical versions end, so many in each world."""
+def wrongly_back(rollouts: int, rows: str = "") -> list[Finding]:
+    """How rollouts of identical versions end, so many in each world that has ``rows`` in its name.
+
+    A world's rollouts are the same ones whichever others are simulated.
+    """
     found = []
     for number, world in enumerate(WORLDS):
+        if rows not in world.name:
+            continue
         ended = walks(world, rollouts, (SEED, number))
         found += whole.of_group(world.name, ended, 0.05)
     return found

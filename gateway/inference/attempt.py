@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from http import HTTPStatus
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,15 +29,16 @@ LONGEST_WORD = 40  # characters; the rest of a word is cut off
 
 @dataclass(frozen=True, slots=True)
 class AnsweredRequest:
-    """A request that stable has answered, with what is needed to mirror it."""
+    """A request that stable has answered, or has failed at, with what is needed to mirror it."""
 
     call: Call
     model: ServedModel
     encoded: Encoded
-    values: NDArray[np.float32]
+    values: NDArray[np.float32] | None  # None: the attempt failed
     tokenise: float  # seconds
     seconds: float  # tokenise + wait + infer
     written: int = 0  # tokens of a text that was written; then ``seconds`` are of all of it
+    status: int = int(HTTPStatus.OK)  # of the attempt
 
     @property
     def compared_seconds(self) -> float:

@@ -214,6 +214,7 @@ class Generation:
                 attempt.stages = (monotonic() - sent, 0.0)
                 if fallback is None or monotonic() >= call.deadline:
                     pipeline.record_failure(attempt, _status(error), answered=True)
+                    pipeline.mirror_failure(begun.serving, begun.routes, attempt, _status(error))
                     raise
                 target, batcher = fallback
                 attempt = await pipeline.second_attempt(attempt, target, error)
@@ -235,6 +236,7 @@ class Generation:
         self._pipeline.record(attempt, status, found, answered=True)
         self._pipeline.leave(begun)
         if status != HTTPStatus.OK:
+            self._pipeline.mirror_failure(begun.serving, begun.routes, attempt, status)
             return
         if text.generated > 1:
             self._learn(model.ref.package, seconds / (text.generated - 1))

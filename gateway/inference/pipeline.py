@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from contracts.endpoint import Arm
 from contracts.events import PredictionEvent, TextRecord
 from contracts.manifest import GenerationSpec
+from contracts.windows import UNSERVED
 from gateway.admission.controller import AdmissionController
 from gateway.batching.batcher import Batcher
 from gateway.calls import Answer, Call
@@ -75,7 +76,7 @@ class Mirror(Protocol):
         batchers: Mapping[str, Batcher],
         timeout_seconds: float,
     ) -> None:
-        """Takes a request that stable has answered, or drops it; never waits."""
+        """Takes a request that stable has answered or failed at, or drops it; never waits."""
         ...
 
 
@@ -274,6 +275,7 @@ class Pipeline:
             # An error that is no GatewayError is a bug: ``gateway.app`` logs it and answers 500.
             if fallback is None or monotonic() >= call.deadline:
                 self.record_failure(attempt, _status(error), answered=True)
+                self.mirror_failure(serving, routes, attempt, _status(error))
                 raise
             target, batcher = fallback
             second = await self.second_attempt(attempt, target, error)
@@ -390,6 +392,29 @@ class Pipeline:
         if self._mirror is not None and routes.shadow is not None:
             timeout = routes.endpoint.spec.limits.timeout_seconds
             self._mirror.offer(routes.shadow, answered, serving.batchers, timeout)
+
+    def mirror_failure(
+        self, serving: Serving, routes: EndpointRoutes, attempt: Attempt, status: int
+    ) -> None:
+        """Offers the mirror a request that stable has failed at, as it does those answered.
+
+        Without them copies were of requests alone that stable can answer, and the shadow would be
+        charged with every failure that has no cause in the version.
+        """
+        if routes.shadow is None or attempt.target.arm is not Arm.STABLE or attempt.cached:
+            return
+        if status < HTTPStatus.INTERNAL_SERVER_ERROR or status == UNSERVED:
+            return
+        failed = AnsweredRequest(
+            attempt.original or attempt.call,
+            attempt.target.model,
+            attempt.encoded,
+            None,
+            attempt.tokenise,
+            0.0,
+            status=status,
+        )
+        self.offer_mirror(serving, routes, failed)
 
     # The fallback for a version that fails during a rollout.
 

@@ -1,8 +1,8 @@
 """One mirrored request on its way to the shadow: infer, compare, record.
 
 ``shadow.py`` decides which are sent, and when. Each one that is sent ends in one event,
-whatever the candidate does. The candidate's answer is compared with stable's, text by text, and
-dropped. Only where an operator lets texts be kept are some that disagree kept (``kept_pairs.py``).
+whatever the candidate does. Its outcome is told beside that of stable's attempt. The candidate's
+answer is compared with stable's, text by text, and dropped. Only where an operator lets texts be kept are some that disagree kept (``kept_pairs.py``).
 """
 
 import asyncio
@@ -64,7 +64,10 @@ class MirroredRequests:
         """Runs one request. Raises only its own cancellation, for which there is no event."""
         call, model = answered.call, target.model
         attempt = Attempt(call, target, answered.encoded, answered.tokenise)
-        status, texts, pairing = int(HTTPStatus.OK), None, None
+        status, texts = int(HTTPStatus.OK), None
+        pairing = Pairing(
+            answered.model.ref.version, answered.compared_seconds, status=answered.status
+        )
         try:
             deadline = monotonic() + timeout_seconds
             if not model.encodes_like(answered.model):
@@ -78,14 +81,15 @@ class MirroredRequests:
                     values = await self._own.finish(attempt, values, deadline)
             texts = answered_records(attempt.encoded, model.task, values, model.manifest.labels)
             attempt.answers = model.head.observed(values)
-            pairing = pair(
-                answered.model,
-                answered.values,
-                model,
-                values,
-                answered.compared_seconds,
-                encoded=(answered.encoded, attempt.encoded),
-            )
+            if answered.values is not None:
+                pairing = pair(
+                    answered.model,
+                    answered.values,
+                    model,
+                    values,
+                    answered.compared_seconds,
+                    encoded=(answered.encoded, attempt.encoded),
+                )
         except GatewayError as error:
             status = int(error.status)
         except asyncio.CancelledError:
@@ -101,7 +105,7 @@ class MirroredRequests:
         event = event_of(attempt, status, texts, answered=False, pairing=pairing)
         self._recorder.attempt(event)
         self._metrics.attempt_finished(event, len(texts), sum(attempt.encoded.tokens))
-        if self._pairs is not None and pairing is not None:
+        if self._pairs is not None and pairing.labels:
             self._keep(self._pairs, answered, target, pairing, texts)
 
     def _keep(
@@ -159,6 +163,11 @@ def pair(
     ours = Side(values, answered.manifest.labels, answered.manifest.multi_label, encoded[0])
     theirs = Side(others, copied.manifest.labels, copied.manifest.multi_label, encoded[1])
     apart = answered.head.difference(ours, theirs)
+    norms: list[float] = []
+    if encoded[0] is not None and not apart.equal:  # vectors
+        task, labels = answered.manifest.task, answered.manifest.labels
+        found = [text.norm for text in answered_records(encoded[0], task, values, labels)]
+        norms = [norm for norm in found if norm is not None]
     return Pairing(
         answered.ref.version,
         seconds,
@@ -166,6 +175,8 @@ def pair(
         _rounded(apart.distance),
         apart.labels,
         _rounded(apart.scores),
+        int(HTTPStatus.OK),
+        norms,
     )
 
 

@@ -1,6 +1,6 @@
-"""Mirrors answered requests to a rollout's shadow, within spare capacity only.
+"""Mirrors requests to a rollout's shadow, within spare capacity only.
 
-Each request that stable has answered is offered here. Its mirrored request waits until an instance
+Each request that stable has answered or failed at is offered here. Its mirrored request waits until an instance
 is idle and this process is not busy; then it is sent (``mirrored.py``). Without spare capacity,
 mirrored requests are dropped and counted by reason. No caller waits for one, and no failure of one
 reaches a caller.

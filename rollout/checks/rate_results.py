@@ -149,13 +149,11 @@ def _result(
         else rates.requests_in_stage(name) >= LEAST_TO_PASS
     )
     is_waited_for = is_open and not (is_idle or is_settled)
-    is_paired = (
-        name == tests.CLASS_SHARE and setting.stage is Stage.SHADOW and rates.paired is not None
-    )
+    is_paired = setting.stage is Stage.SHADOW and rates.is_paired(name)
     missing = None
     if is_waited_for:
         missing = (
-            _needed_pairs(rates)
+            _needed_pairs(rates, name)
             if is_paired
             else _needed(rates, name, check.pass_, spread if is_hidden else 0.0)
         )
@@ -276,13 +274,13 @@ def _needed(rates: Rates, name: str, line: Line, spread: float) -> int | None:
     return math.ceil(missing * for_one)
 
 
-def _needed_pairs(rates: Rates) -> int | None:
-    """The shadow's requests until classes pass by pairs, if the next ones are like those so far.
+def _needed_pairs(rates: Rates, name: str) -> int | None:
+    """The shadow's requests until it passes by pairs, if the next ones are like those so far.
 
     None where they gained nothing yet.
     """
-    n_c = rates.requests_in_stage(tests.CLASS_SHARE)
-    log_e = rates.non_inferiority.log_e[tests.TESTS[tests.CLASS_SHARE]]
+    n_c = rates.requests_in_stage(name)
+    log_e = rates.non_inferiority.log_e[tests.TESTS[name]]
     if n_c <= 0 or log_e.min() <= 0:
         return None
     lacking = math.log(1 / BETA) - float(log_e.min())

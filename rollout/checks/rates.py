@@ -9,6 +9,7 @@ while none of them is worse, and is never less than what splitting alpha over th
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
 
@@ -21,7 +22,7 @@ from contracts.windows import EvidenceCounts
 from measures.correlation import Floats, IntraclassCorrelation, RequestTexts
 from measures.leaving_out import GROUPS, LeftOut
 from measures.own_past import OwnPast
-from measures.pairs import Pairs, bet_to_pass
+from measures.pairs import MOST, MOST_OF_RARE, Pairs, bet_to_pass
 from measures.proportions import (
     ALTERNATIVES,
     HarmTest,
@@ -78,6 +79,7 @@ class Rates(
         settled: names of checks that passed in shadow, on the same requests.
         paired: ``[3, rows of classes]``, shadow's pairs so far, those that gained the class and
             those that lost it; None before the first.
+        paired_errors: ``[3, 1]``, likewise those in which the shadow alone failed, and stable.
         left_out: the evidence to fail without some callers and windows, by which it is decided;
             None in what was stored before there was any.
         groups: requests of this stage by callers' groups; None likewise.
@@ -101,6 +103,7 @@ class Rates(
     failed: frozenset[str] = frozenset()
     settled: frozenset[str] = frozenset()
     paired: Floats | None = None
+    paired_errors: Floats | None = None
     texts: RequestTexts | None = None
     feedback: Floats | None = None
     left_out: LeftOut | None = None
@@ -210,6 +213,7 @@ class Rates(
         *,
         share: float,
         pairs: Floats | None = None,
+        failures: Floats | None = None,
     ) -> Self:
         """With a window of both arms. In shadow, stable's traffic still tells its correlation.
 
@@ -222,18 +226,19 @@ class Rates(
             share: of callers, that the candidate has; 0 in shadow, where it has copies.
             pairs: of shadow, both versions' answers to the same requests (``rows.paired``), by
                 which classes are judged; None: by all requests of both arms.
+            failures: likewise, whether they failed at them (``rows.paired_errors``), by which
+                errors are judged.
         """
         e_c, n_c = self.rows.counts(candidate, self.slowness, self.own_past)
         e_s, n_s = self.rows.counts(stable, self.slowness, self.own_past)
         seen, past, correlation = np.stack([e_c, n_c, e_s, n_s]), self.past, self.correlation
         texts, waiting = self.texts, self.feedback
-        told = None if pairs is None else Pairs.of(pairs, self.rows.count - at.CLASSES)
+        told = self._told(pairs, failures)
         if stage is Stage.SHADOW:
             correlation, texts = self._correlation_after(e_s, n_s), self._texts_after(stable)
             # What is not compared by arms is one more window of stable's past.
-            rows = [at.LATENCY] if told is None else [at.LATENCY, slice(at.CLASSES, None)]
             past = past.copy()
-            for part in rows:
+            for part in (at.LATENCY, *(each.rows for each in told)):
                 past[:, part] += np.stack([e_s[part], n_s[part]])
                 for counts in (e_c, n_c, e_s, n_s):
                     counts[part] = 0.0
@@ -263,9 +268,12 @@ class Rates(
         beyond_callers = self._beyond_callers + self.non_inferiority.log_s(
             window, history, wide, self.rho, tests, within=self.within
         )
-        if told is not None:
-            near = near.counting(told.arms, at.CLASSES)
-            seen[:, at.CLASSES :] = told.arms
+        counted = window.n_c.copy()
+        for each in told:
+            near = near.counting(each.pairs.arms, each.rows)
+            seen[:, each.rows] = each.pairs.arms
+            counted[each.rows] = each.pairs.count
+        expected = believed.expected(Window(e_c, counted, e_s, n_s), self.rows)
         after = replace(
             self,
             slowness=self.slowness.after(stable),
@@ -275,14 +283,13 @@ class Rates(
             past=past,
             harm=harm,
             non_inferiority=near,
-            paired=self.paired if told is None else told.added(self.paired),
+            paired=_added(told, at.CLASS_TEST, self.paired),
+            paired_errors=_added(told, at.ERROR_TEST, self.paired_errors),
             texts=texts,
             sums=self.sums + seen,
             windows=self.windows + 1,
             feedback=waiting,
-            left_out=self._left_out.after(
-                log_s, of_groups, harm.windows, believed.expected(window, self.rows)
-            ),
+            left_out=self._left_out.after(log_s, of_groups, harm.windows, expected),
             groups=groups,
             beyond_callers=beyond_callers,
         )
@@ -405,6 +412,11 @@ class Rates(
         of_tests = np.add.reduceat(self.non_inferiority.n_c, self.rows.tests)[TESTS[name]]
         return float(of_tests.min()) if len(of_tests) else 0.0
 
+    def is_paired(self, name: str) -> bool:
+        """Whether shadow told of a check by pairs."""
+        seen = {ERROR_RATE: self.paired_errors, CLASS_SHARE: self.paired}
+        return seen.get(name) is not None
+
     @property
     def is_alone(self) -> bool:
         """Whether one group of callers is nearly all of an arm, and can't be left out."""
@@ -461,15 +473,29 @@ class Rates(
         events = np.array(at.by_label(stable.labels, self.labels), dtype=np.float64)
         return before.after(events, *at.neighbours(stable, self.labels))
 
-    def _by_pairs(self, told: Pairs | None, lines: Lines) -> tuple[Floats, Floats]:
+    def _told(self, pairs: Floats | None, failures: Floats | None) -> "tuple[_Told, ...]":
+        """What a window of shadow tells by pairs."""
+        found = []
+        if failures is not None:
+            of_errors = Pairs.of_event(failures)
+            found.append(_Told(of_errors, at.ERRORS, at.ERROR_TEST, self.paired_errors))
+        if pairs is not None:
+            of_classes = Pairs.of(pairs, self.rows.count - at.CLASSES)
+            rows = slice(at.CLASSES, self.rows.count)
+            found.append(_Told(of_classes, rows, at.CLASS_TEST, self.paired))
+        return tuple(found)
+
+    def _by_pairs(self, told: "tuple[_Told, ...]", lines: Lines) -> tuple[Floats, Floats]:
         """Log e-values of a window's pairs to fail, ``[tests, ALTERNATIVES]``, and to pass."""
         to_fail = np.zeros((len(self.rows.tests), ALTERNATIVES))
         to_pass = np.zeros(len(self.rows.tests))
-        if told is not None:
-            of_classes, rho = lines.of(slice(at.CLASSES, None)), self.rho[at.CLASSES :]
-            bet = bet_to_pass(self.paired, of_classes.pass_)
-            to_fail[at.CLASS_TEST :] = told.log_to_fail(of_classes.fail, rho)
-            to_pass[at.CLASS_TEST :] = told.log_to_pass(of_classes.pass_, bet, rho)
+        for each in told:
+            of_rows, rho = lines.of(each.rows), self.rho[each.rows]
+            tests = slice(each.test, each.test + len(rho))
+            most = MOST_OF_RARE if each.test == at.ERROR_TEST else MOST
+            bet = bet_to_pass(each.before, of_rows.pass_, most)
+            to_fail[tests] = each.pairs.log_to_fail(of_rows.fail, rho)
+            to_pass[tests] = each.pairs.log_to_pass(of_rows.pass_, bet, rho)
         return to_fail, to_pass
 
     @property
@@ -498,6 +524,22 @@ class Rates(
 
     def _callers_after(self, stable: EvidenceCounts) -> Callers:
         return self.callers.after(Grouped.of(stable, self.labels))
+
+
+@dataclass(frozen=True)
+class _Told:
+    """Pairs of one window, the rows and the first test that they are of, and all those before."""
+
+    pairs: Pairs
+    rows: slice
+    test: int
+    before: Floats | None
+
+
+def _added(told: tuple[_Told, ...], test: int, before: Floats | None) -> Floats | None:
+    """All pairs of one kind so far, with this window's."""
+    of_test = next((each for each in told if each.test == test), None)
+    return before if of_test is None else of_test.pairs.added(before)
 
 
 def in_blocks(counts: Floats, waiting: Floats) -> tuple[Floats, Floats]:

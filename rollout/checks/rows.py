@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from contracts.rollout import Checks, ClassShareCheck, ErrorRateCheck, LatencyCheck, QualityCheck
-from contracts.windows import MICRO, EvidenceCounts
+from contracts.windows import MICRO, UNSERVED, EvidenceCounts
 from measures.correlation import Floats
 from measures.histograms import add_counts
 from measures.own_past import STRATA, OwnPast
@@ -33,6 +33,8 @@ CLASSES = QUALITY.stop  # first row of the classes
 
 ERROR_TEST, LATENCY_TEST, QUALITY_TEST = 0, 1, 2
 CLASS_TEST = 3  # first of the tests of classes
+
+_SERVER_ERROR = 500
 
 
 @dataclass(frozen=True)
@@ -164,6 +166,33 @@ def paired(evidence: EvidenceCounts, labels: tuple[str, ...]) -> Floats | None:
     for original, answers in evidence.pair_labels.items():
         for label, millionths in answers.items():
             table[at.get(original, -1), at.get(label, -1)] += millionths / MICRO
+    return table
+
+
+def paired_errors(evidence: EvidenceCounts) -> Floats | None:
+    """Requests by whether the original failed and whether the shadow did, ``[2, 2]``.
+
+    A pair of which no version had a part in one attempt (``UNSERVED``) tells nothing. None where no
+    event told how the caller's attempt ended: of older gateways, which mirror none that failed.
+    """
+    if not evidence.pair_statuses:
+        return None
+    table = np.zeros((2, 2))
+    for original, copies in evidence.pair_statuses.items():
+        for status, count in copies.items():
+            if UNSERVED not in {original, status}:
+                table[int(original >= _SERVER_ERROR), int(status >= _SERVER_ERROR)] += count
+    return table
+
+
+def paired_norms(evidence: EvidenceCounts, bins: int) -> Floats | None:
+    """Requests by bin of the original's norm and the shadow's, ``[bins, bins]``; None likewise."""
+    if not evidence.pair_norms:
+        return None
+    table = np.zeros((bins, bins))
+    for original, copies in evidence.pair_norms.items():
+        for norm, millionths in copies.items():
+            table[min(original, bins - 1), min(norm, bins - 1)] += millionths / MICRO
     return table
 
 

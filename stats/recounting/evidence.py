@@ -277,7 +277,12 @@ def _neighbours(evidence: list[PredictionEvent]) -> dict[str, dict[str, int]]:
 
 
 def _pairs(evidence: list[PredictionEvent]) -> dict[str, Any]:
-    labels, scores, slower = [], [], []
+    labels, scores, slower, norms = [], [], [], []
+    statuses = [
+        (event.pairing.status, event.status, 1)
+        for event in evidence
+        if event.pairing is not None and event.pairing.status
+    ]
     for event in evidence:
         pairing, texts = event.pairing, event.texts
         if pairing is None or not texts:
@@ -295,6 +300,13 @@ def _pairs(evidence: list[PredictionEvent]) -> dict[str, Any]:
                 for score, text in zip(pairing.scores, texts, strict=True)
                 if text.score is not None
             ]
+        if len(pairing.norms) == len(texts):
+            part = round(MICRO / len(texts))
+            norms += [
+                (*np.searchsorted(_NORMS, [norm, text.norm], side="left").tolist(), part)
+                for norm, text in zip(pairing.norms, texts, strict=True)
+                if text.norm is not None
+            ]
         if pairing.labels and min(_seconds(event), pairing.seconds) > 0:
             one, other = np.searchsorted(_SECONDS, [_seconds(event), pairing.seconds], side="left")
             slower.append(int(one - other))
@@ -302,6 +314,8 @@ def _pairs(evidence: list[PredictionEvent]) -> dict[str, Any]:
         "pair_labels": _nested(labels),
         "pair_scores": _buckets(_SCORES, scores),
         "pair_latency": dict(Counter(slower)),
+        "pair_statuses": _nested(statuses),
+        "pair_norms": _nested(norms),
     }
 
 
