@@ -35,7 +35,7 @@ CALLER_STRIDE = 512
 CALLER_ENTRIES = 1024
 
 # Of what fold counts. A record says which revision wrote it, and lacks what came later.
-REVISION = 8
+REVISION = 9
 # ``WindowRecord.senders`` and ``feedback_repeated``, and copies that are told by number.
 SENDERS_SINCE = 3
 LATER_COUNTS = {  # fields of ``WindowAggregate``, and since which revision
@@ -57,8 +57,8 @@ COUNTED_SINCE = {  # fields of ``EvidenceCounts``
     "hung_up": 6,
     "unnamed": 6,
     "caller_latency": 7,
-    "pair_statuses": 8,
-    "pair_norms": 8,
+    "pair_statuses": 9,
+    "pair_norms": 9,
 }
 
 # Bucket -> count, of the edges in contracts.statistics; buckets without a count are left out.

@@ -351,11 +351,7 @@ def _count_pairs(evidence: EvidenceCounts, event: PredictionEvent, pairing: Pair
     if pairing.status:
         _count(evidence.pair_statuses.setdefault(pairing.status, {}), event.status)
     if pairing.norms and len(pairing.norms) == len(event.texts):
-        part = round(MICRO / len(event.texts))
-        for norm, text in zip(pairing.norms, event.texts, strict=True):
-            if text.norm is not None:
-                one, other = bisect_left(_NORM_UPPER, norm), bisect_left(_NORM_UPPER, text.norm)
-                _count(evidence.pair_norms.setdefault(one, {}), other, part)
+        _count_norms(evidence, event, pairing)
     if pairing.labels and len(pairing.labels) == len(event.texts):
         part = round(MICRO / len(event.texts))
         for original, text in zip(pairing.labels, event.texts, strict=True):
@@ -371,6 +367,14 @@ def _count_pairs(evidence: EvidenceCounts, event: PredictionEvent, pairing: Pair
     if pairing.labels and seconds > 0 and pairing.seconds > 0:
         bucket = bisect_left(_LATENCY_UPPER, seconds) - bisect_left(_LATENCY_UPPER, pairing.seconds)
         _count(evidence.pair_latency, bucket)
+
+
+def _count_norms(evidence: EvidenceCounts, event: PredictionEvent, pairing: Pairing) -> None:
+    part = round(MICRO / len(event.texts))
+    for norm, text in zip(pairing.norms, event.texts, strict=True):
+        if text.norm is not None:
+            one, other = bisect_left(_NORM_UPPER, norm), bisect_left(_NORM_UPPER, text.norm)
+            _count(evidence.pair_norms.setdefault(one, {}), other, part)
 
 
 def _count_kept(evidence: EvidenceCounts, event: PredictionEvent, more: int) -> None:

@@ -182,16 +182,18 @@ WORLDS = (
         daily=0.5,
     ),
     World(
-        "a fifth of the requests is five times as likely to be copied, and fails by chance in "
-        "5 %, not 0.2 %",
-        (Stream(800.0, copied=0.15, errors=0.002), Stream(200.0, copied=0.75, errors=0.05)),
+        "nobody named, a fifth is five times as likely to be copied, and fails in 5 %, not 0.2 %, "
+        "by chance",
+        (
+            Stream(800.0, callers=0, copied=0.15, errors=0.002),
+            Stream(200.0, callers=0, copied=0.75, errors=0.05),
+        ),
     ),
     World(
-        "a fifth is five times as likely to be copied, and fails in 5 %, not 0.2 %, for the "
-        "request's sake",
+        "the same, and what fails fails for its own sake",
         (
-            Stream(800.0, copied=0.15, errors=0.002, lasting=1.0),
-            Stream(200.0, copied=0.75, errors=0.05, lasting=1.0),
+            Stream(800.0, callers=0, copied=0.15, errors=0.002, lasting=1.0),
+            Stream(200.0, callers=0, copied=0.75, errors=0.05, lasting=1.0),
         ),
     ),
 )

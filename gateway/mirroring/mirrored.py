@@ -1,8 +1,9 @@
 """One mirrored request on its way to the shadow: infer, compare, record.
 
-``shadow.py`` decides which are sent, and when. Each one that is sent ends in one event,
-whatever the candidate does. Its outcome is told beside that of stable's attempt. The candidate's
-answer is compared with stable's, text by text, and dropped. Only where an operator lets texts be kept are some that disagree kept (``kept_pairs.py``).
+``shadow.py`` decides which are sent, and when. Each one that is sent ends in one event, whatever
+the candidate does, which tells its outcome beside that of stable's attempt. The candidate's answer
+is compared with stable's, text by text, and dropped. Only where an operator lets texts be kept are
+some that disagree kept (``kept_pairs.py``).
 """
 
 import asyncio
@@ -81,15 +82,7 @@ class MirroredRequests:
                     values = await self._own.finish(attempt, values, deadline)
             texts = answered_records(attempt.encoded, model.task, values, model.manifest.labels)
             attempt.answers = model.head.observed(values)
-            if answered.values is not None:
-                pairing = pair(
-                    answered.model,
-                    answered.values,
-                    model,
-                    values,
-                    answered.compared_seconds,
-                    encoded=(answered.encoded, attempt.encoded),
-                )
+            pairing = _paired(answered, pairing, attempt, values)
         except GatewayError as error:
             status = int(error.status)
         except asyncio.CancelledError:
@@ -136,6 +129,22 @@ class MirroredRequests:
         )
         attempt.call, attempt.encoded = call, encoded
         attempt.tokenise = monotonic() - start
+
+
+def _paired(
+    answered: AnsweredRequest, failed: Pairing, attempt: Attempt, values: NDArray[np.float32]
+) -> Pairing:
+    """What the event tells of both attempts; ``failed`` where stable gave no answer."""
+    if answered.values is None:
+        return failed
+    return pair(
+        answered.model,
+        answered.values,
+        attempt.target.model,
+        values,
+        answered.compared_seconds,
+        encoded=(answered.encoded, attempt.encoded),
+    )
 
 
 _DIGITS = 6  # of a distance in an event

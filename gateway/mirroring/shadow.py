@@ -1,9 +1,9 @@
 """Mirrors requests to a rollout's shadow, within spare capacity only.
 
-Each request that stable has answered or failed at is offered here. Its mirrored request waits until an instance
-is idle and this process is not busy; then it is sent (``mirrored.py``). Without spare capacity,
-mirrored requests are dropped and counted by reason. No caller waits for one, and no failure of one
-reaches a caller.
+Each request that stable has answered or failed at is offered here. Its mirrored request waits until
+an instance is idle and this process is not busy; then it is sent (``mirrored.py``). Without spare
+capacity, mirrored requests are dropped and counted by reason. No caller waits for one, and no
+failure of one reaches a caller.
 
 No more mirrored requests are in flight than the shadow has instances. All together get a fixed
 share of the instances' time and of the event loop's, because a batch that has begun cannot be

@@ -80,11 +80,11 @@ class Outputs(State, frozen=True):
     ) -> Self:
         """With a window of both arms, whose labels callers may set apart by ``caller_spread``.
 
-        With ``pairs`` of shadow (``rows.paired``, ``paired_norms``), the originals of the copies take the place of
-        all of stable's requests. Pairs scatter less than the arms that the test assumes: it errs
-        more rarely than it may. ``texts`` tell how much labels of one request resemble one another;
-        among pairs a request counts once. ``is_alone``: one group of callers is nearly all of an
-        arm, and is not left out.
+        With ``pairs`` of shadow (``rows.paired``, ``paired_norms``), the originals of the copies
+        take the place of all of stable's requests. Pairs scatter less than the arms that the test
+        assumes: it errs more rarely than it may. ``texts`` tell how much labels of one request
+        resemble one another; among pairs a request counts once. ``is_alone``: one group of callers
+        is nearly all of an arm, and is not left out.
         """
         if self.test is None:
             return self

@@ -53,6 +53,34 @@ def test_bursts_are_missing_among_copies() -> None:
     assert share(copies) == pytest.approx(0.423, abs=0.02)
 
 
+def failing(copies: Arm) -> Floats:
+    """Pairs of all rollouts, by whether the original failed and whether the copy did."""
+    assert copies.failures is not None
+    assert (copies.failures.sum(axis=(1, 2)) == copies.requests).all()
+    assert (copies.failures[:, :, 1].sum(axis=1) == copies.errors).all()
+    found: Floats = copies.failures.sum(axis=0)
+    return found
+
+
+def test_what_fails_is_copied_like_all_else_and_fails_again_by_chance_or_for_its_own_sake() -> None:
+    copies, stable = arms(Stream(1000.0, errors=0.2, copied=0.5), split=SHADOW)
+    (_, gained), (lost, both) = failing(copies)
+    assert gained == pytest.approx(lost, rel=0.1)
+    assert both == pytest.approx(0.2 * (lost + both), rel=0.2)
+    assert copies.requests.sum() == pytest.approx(0.5 * stable.requests.sum(), rel=0.02)
+    own = arms(Stream(1000.0, errors=0.2, lasting=1.0), split=SHADOW)[0]
+    (_, gained), (lost, both) = failing(own)
+    assert (gained, lost) == (0, 0)
+    assert both > 0
+
+
+def test_copies_that_a_stall_meets_fail_where_their_originals_did_not() -> None:
+    copies = arms(Stream(1000.0, errors=0.0), stalls=1.0, split=SHADOW)[0]
+    (well, gained), (lost, both) = failing(copies)
+    assert (lost, both) == (0, 0)
+    assert gained == pytest.approx(0.2 * (well + gained), rel=0.05)
+
+
 def test_a_broken_caller_fails_at_the_candidate_and_at_no_copy() -> None:
     streams = (Stream(100.0, errors=0.0), Stream(50.0, callers=1, cap=50, errors=0.0, broken=0.3))
     candidate, stable = arms(*streams)

@@ -3,6 +3,7 @@
 import random
 from bisect import bisect_left
 from collections import Counter
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -387,6 +388,45 @@ def test_a_shadow_is_counted_beside_the_answers_to_the_same_request() -> None:
     (alike, slower) = sorted(evidence.pair_latency)
     assert alike == 0
     assert 1.05**slower == pytest.approx(2.5, rel=0.06)  # 25 ms after 10 ms, in buckets of 5 %
+
+
+def test_a_shadow_is_counted_beside_how_its_original_ended() -> None:
+    failed = Pairing("1", 0.0, status=502)
+    answered, older = (
+        Pairing("1", 0.01, [True], [0.0], ["a"], [0.5], status) for status in (200, 0)
+    )
+    of_shadow = partial(event, arm=Arm.SHADOW, texts=answers("a"))
+    evidence = only(
+        batch(
+            of_shadow(pairing=answered),
+            of_shadow(pairing=answered),
+            of_shadow(pairing=older),
+            of_shadow(pairing=Pairing("1", 0.01, status=200), status=504),
+            of_shadow(pairing=failed),
+            of_shadow(pairing=failed, status=502),
+        )
+    ).evidence
+    assert evidence.pair_statuses == {200: {200: 2, 504: 1}, 502: {200: 1, 502: 1}}
+    assert (evidence.requests, evidence.errors) == (6, 2)
+    assert evidence.pair_labels == {"a": {"a": 3 * MICRO}}
+
+
+def test_norms_of_a_shadow_are_counted_beside_those_that_the_caller_got() -> None:
+    """A request counts once, however many vectors it has."""
+    vectors = [TextRecord(9, 6, 0, truncated=False, norm=norm) for norm in (1.0, 1.0, 20.0)]
+    two = Pairing("1", 0.0, distance=[0.0, 0.0], status=200, norms=[1.0, 5.0])
+    one = Pairing("1", 0.0, distance=[0.0], status=200, norms=[1.0])
+    evidence = only(
+        batch(
+            event(arm=Arm.SHADOW, texts=vectors[1:], pairing=two),
+            event(arm=Arm.SHADOW, texts=vectors[:1], pairing=one),
+            event(arm=Arm.SHADOW, texts=vectors[:2], pairing=one),  # of another number of texts
+        )
+    ).evidence
+    edges = EDGES[Statistic.VECTOR_NORM].upper
+    at = {norm: bisect_left(edges, norm) for norm in (1.0, 5.0, 20.0)}
+    half = MICRO // 2
+    assert evidence.pair_norms == {at[1.0]: {at[1.0]: half + MICRO}, at[5.0]: {at[20.0]: half}}
 
 
 def test_the_thirds_of_a_request_of_three_texts_are_a_request_to_a_millionth() -> None:

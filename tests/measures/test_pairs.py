@@ -31,6 +31,13 @@ def test_a_table_is_counted_from_each_class_and_its_falling() -> None:
     assert pairs.arms[0].tolist()[:3] == [8, 13, 10]
 
 
+def test_an_event_is_counted_by_whether_each_version_has_it() -> None:
+    pairs = Pairs.of_event(np.array([[90.0, 4.0], [3.0, 2.0]]))
+    found = (pairs.neither, pairs.gained, pairs.lost, pairs.both)
+    assert [part.tolist() for part in found] == [[90], [4], [3], [2]]
+    assert pairs.arms.tolist() == [[6], [99], [5], [99]]
+
+
 @pytest.mark.parametrize("relative", [1.0, 1.25])
 def test_no_pair_on_the_line_is_expected_to_win(relative: float) -> None:
     """The mean of one pair's e-value, over pairs whose share of y is the line's, is 1."""
@@ -62,6 +69,19 @@ def test_the_bet_shrinks_with_what_changes_by_itself_and_vanishes_beyond_the_lin
         for counts in ((1000.0, 5.0, 5.0), (800.0, 100.0, 100.0), (800.0, 150.0, 50.0))
     )
     assert quiet > noisy > worse == 0
+
+
+def test_failures_of_stables_that_pass_allow_as_many_more_and_more_is_bet_on_rare_ones() -> None:
+    line = Tolerance(np.array([0.01]), np.array([1.25]))
+    bets = [
+        bet_to_pass(Pairs.of_event(np.array(table)).added(None), line, 0.75)[0]
+        for table in ([[2000.0, 10.0], [10.0, 0.0]], [[2000.0, 10.0], [0.0, 0.0]])
+    ]
+    assert bets[0] > 0
+    rare, usual = (bet_to_pass(None, line, most)[0] for most in (0.75, 0.5))
+    assert rare == pytest.approx(1.5 * usual)
+    none = Pairs.of_event(np.array([[450.0, 0.0], [0.0, 0.0]]))
+    assert none.log_to_pass(line, np.array([rare]), 0.0)[0] > np.log(20)
 
 
 def test_pairs_that_depend_on_one_another_win_less() -> None:

@@ -72,6 +72,11 @@ windows = st.builds(
         ),
         max_size=2,
     ),
+    pair_statuses=st.dictionaries(
+        st.sampled_from([200, 502, 503]),
+        st.dictionaries(st.sampled_from([200, 504, 503]), st.integers(1, 90), max_size=2),
+        max_size=2,
+    ),
     feedback=st.integers(50, 100),
     feedback_wrong=st.integers(0, 50),
     group_requests=st.dictionaries(st.integers(0, 31), st.integers(1, 60), max_size=3),
@@ -199,8 +204,8 @@ def test_a_rollout_that_goes_on_over_an_upgrade_finds_the_names_that_it_was_stor
     told = begun().to_json()
     assert told["rates"].keys() == {
         "labels", "slowness", "clumps", "callers", "past", "worse", "not_worse", "sums", "windows",
-        "failed", "settled", "paired", "texts", "feedback", "left_out", "groups", "own_past",
-        "beyond_callers",
+        "failed", "settled", "paired", "paired_errors", "texts", "feedback", "left_out", "groups",
+        "own_past", "beyond_callers",
     }  # fmt: skip
     assert told["rates"]["worse"].keys() == {"log_a", "windows", "e_s", "n_s"}
     assert told["rates"]["not_worse"].keys() == {"log_e", "e_c", "n_c", "e_s", "n_s"}

@@ -1,14 +1,24 @@
-"""In shadow, classes are judged by pairs of answers to the same requests."""
+"""In shadow, classes, errors and norms are judged by pairs of attempts at the same requests."""
 
 import json
 from functools import reduce
 
 import pytest
 from evidence_windows import answered, only
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from contracts.rollout import CheckResult, ClassShareCheck, OutputShiftCheck, Verdict
-from contracts.windows import MICRO, EvidenceCounts
+from contracts.endpoint import Arm
+from contracts.rollout import (
+    CheckResult,
+    ClassShareCheck,
+    ErrorRateCheck,
+    OutputShiftCheck,
+    Verdict,
+)
+from contracts.windows import MICRO, EvidenceCounts, WindowAggregate
+from measures.merging import merged
 from rollout.evidence import Evidence, Stage
 
 CHECKS = only(class_share=ClassShareCheck(), output_shift=OutputShiftCheck())
@@ -163,3 +173,164 @@ def test_a_label_that_stable_never_gave_is_one_of_the_others(label: str) -> None
     assert (result.verdict is Verdict.FAIL) == (label == "odd")
     if label == "odd":
         assert result.reason.startswith("other labels 80 of 400 (20.0 %) against 0 of 400 (0.0 %)")
+
+
+ERRORS = only(error_rate=ErrorRateCheck())
+# 2 % of stable's requests fail, of what is copied 10 %, by either version and by chance.
+FAILING = answered(440, 540, errors=20)
+
+
+def attempts(well: int, gained: int = 0, lost: int = 0, both: int = 0) -> EvidenceCounts:
+    """Copies of a window, by who failed: nobody, the shadow alone, stable alone, or both."""
+    return EvidenceCounts(
+        requests=well + gained + lost + both,
+        errors=gained + both,
+        pair_statuses={200: {200: well, 502: gained}, 502: {200: lost, 502: both}},
+    )
+
+
+def of_errors(*windows: EvidenceCounts, past: int = 20) -> Evidence:
+    begins = reduce(
+        lambda evidence, _: evidence.with_history(FAILING),
+        range(past),
+        Evidence.begin(ERRORS, 0.05, LABELS, Stage.SHADOW),
+    )
+    return reduce(lambda so_far, window: so_far.after(window, FAILING, 10.0), windows, begins)
+
+
+def test_what_fails_more_often_and_is_copied_more_often_is_no_fault_of_the_candidates() -> None:
+    windows = [attempts(81, 9, 9, 1)] * 40
+    unpaired = of_errors(*[replace(window, pair_statuses={}) for window in windows])
+    assert unpaired.verdicts == {"errorRate": Verdict.FAIL}
+    paired = of_errors(*windows)
+    assert paired.verdicts["errorRate"] is not Verdict.FAIL
+    result = of(paired, "errorRate")
+    assert result.reason.startswith("errors 400 of 4,000 (10.0 %) against 400 of 4,000 (10.0 %)")
+    assert result.figures["evidence_to_fail"] < 1
+
+
+def test_a_copy_that_fails_where_its_original_did_says_nothing_against_the_candidate() -> None:
+    assert of_errors(*[attempts(90, both=10)] * 40).verdicts["errorRate"] is Verdict.PASS
+
+
+def test_a_shadow_that_fails_more_often_than_its_originals_goes_back() -> None:
+    evidence = of_errors(*[attempts(92, 6, 1, 1)] * 40)
+    assert of(evidence, "errorRate").verdict is Verdict.FAIL
+    assert of(evidence, "errorRate").figures["stable_requests"] <= 4000
+
+
+def test_a_shadow_that_always_fails_goes_back_in_its_second_window() -> None:
+    fails = attempts(0, 40)
+    one, two = of_errors(fails), of_errors(fails, fails)
+    assert [each.verdicts["errorRate"] for each in (one, two)] == [Verdict.UNKNOWN, Verdict.FAIL]
+
+
+def test_a_shadow_that_fails_as_seldom_as_stable_passes_within_500_requests() -> None:
+    assert of_errors(attempts(450)).verdicts["errorRate"] is Verdict.PASS
+    result = of(of_errors(attempts(150)), "errorRate")
+    assert result.verdict is Verdict.UNKNOWN
+    assert 200 < (result.needs or 0) < 400
+
+
+def test_what_no_version_had_a_part_in_is_blamed_on_nobody() -> None:
+    """No Triton, or no room in one: of such a pair nothing is known."""
+    lost = EvidenceCounts(
+        requests=200,
+        errors=110,
+        pair_statuses={200: {200: 90, 503: 100}, 503: {502: 10}},
+    )
+    evidence = of_errors(*[lost] * 10)
+    assert evidence.verdicts["errorRate"] is Verdict.PASS
+    assert of(evidence, "errorRate").figures["candidate_requests"] == 900
+
+
+def test_a_window_without_pairs_that_tell_is_no_evidence_by_requests_either() -> None:
+    away = EvidenceCounts(requests=50, errors=50, pair_statuses={200: {503: 50}})
+    assert of_errors(*[away] * 10).verdicts["errorRate"] is Verdict.UNKNOWN
+
+
+def test_stables_errors_are_learnt_in_shadow_as_before() -> None:
+    evidence = of_errors(*[attempts(81, 9, 9, 1)] * 10, past=20)
+    assert evidence.rates.past[:, 0].tolist() == [30 * 20, 30 * 1000]
+    canary = evidence.next_stage(Stage.CANARY)
+    assert after(canary, answered(460, 530, errors=20)).rates.e_values[0] < 10
+
+
+def test_errors_that_an_older_controller_kept_go_on_by_pairs() -> None:
+    kept = json.loads(json.dumps(of_errors(replace(attempts(90), pair_statuses={})).to_json()))
+    del kept["rates"]["paired_errors"]
+    evidence = Evidence.of_json(kept)
+    for _ in range(20):
+        evidence = evidence.after(attempts(90), FAILING, 10.0)
+    assert evidence.verdicts["errorRate"] is Verdict.PASS
+    stored = json.loads(json.dumps(evidence.to_json()))
+    assert Evidence.of_json(stored).to_json() == stored
+
+
+@given(
+    st.lists(
+        st.tuples(*[st.integers(0, 60)] * 4).filter(any),
+        min_size=2,
+        max_size=6,
+    )
+)
+def test_pairs_of_two_gateways_are_judged_as_if_one_had_told_them(
+    counts: list[tuple[int, int, int, int]],
+) -> None:
+    halves = [attempts(*each) for each in counts]
+    of_both = [
+        merged(
+            WindowAggregate("sentiment", "2", "b" * 64, Arm.SHADOW, 0, evidence=each)
+            for each in pair
+        ).evidence
+        for pair in zip(halves[::2], halves[1::2], strict=False)
+    ]
+    at_once = [
+        attempts(*(one + other for one, other in zip(*pair, strict=True)))
+        for pair in zip(counts[::2], counts[1::2], strict=False)
+    ]
+    together, alone = of_errors(*of_both, past=3), of_errors(*at_once, past=3)
+    assert together.to_json() == alone.to_json()
+
+
+VECTORS = EvidenceCounts(requests=1000, norms={10: 600, 14: 400})
+
+
+def vectors(same: dict[int, int], moved: int = 0) -> EvidenceCounts:
+    """Copies of a window by the bucket of their norm, some of bucket 10 moved to 20."""
+    norms = {bucket: {bucket: count * MICRO} for bucket, count in same.items()}
+    if moved:
+        norms.setdefault(10, {})[20] = moved * MICRO
+    return EvidenceCounts(
+        requests=sum(same.values()) + moved,
+        norms={**same, **({20: moved} if moved else {})},
+        pair_norms=norms,
+    )
+
+
+def of_norms(*windows: EvidenceCounts) -> Evidence:
+    begins = reduce(
+        lambda evidence, _: evidence.with_history(VECTORS),
+        range(20),
+        Evidence.begin(only(output_shift=OutputShiftCheck()), 0.05, (), Stage.SHADOW),
+    )
+    return reduce(lambda so_far, window: so_far.after(window, VECTORS, 10.0), windows, begins)
+
+
+def test_norms_that_are_seldom_copied_are_no_change_of_the_candidates() -> None:
+    windows = [vectors({10: 90, 14: 10})] * 20
+    unpaired = of_norms(*[replace(window, pair_norms={}) for window in windows])
+    assert unpaired.verdicts == {"outputShift": Verdict.FAIL}
+    assert of_norms(*windows).verdicts == {"outputShift": Verdict.PASS}
+
+
+def test_norms_that_the_candidate_changes_are_found_among_what_is_copied() -> None:
+    assert of_norms(*[vectors({10: 60, 14: 10}, moved=30)] * 20).verdicts == {
+        "outputShift": Verdict.FAIL
+    }
+
+
+def test_norms_of_a_request_count_once_however_many_vectors_it_has() -> None:
+    one = vectors({10: 90, 14: 10})
+    many = replace(one, norms={bucket: 16 * count for bucket, count in one.norms.items()})
+    assert of_norms(many).to_json() == of_norms(one).to_json()

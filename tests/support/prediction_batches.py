@@ -63,14 +63,20 @@ def event_of(
     if arm is Arm.SHADOW and status == 200:
         equal = [rng.random() < 0.9 for text in texts if text.label is not None]
         labelled = all(text.label is not None for text in texts)  # of vectors and older gateways
+        seconds = rng.random()
+        distances = [rng.random() for _ in texts]
         pairing = Pairing(
             "1",
-            rng.random(),
+            seconds,
             equal,
-            [rng.random() for _ in texts],
+            distances,
             [rng.choice(LABELS) for _ in texts] if labelled else [],
             [rng.random() for _ in texts] if labelled else [],
+            200 if seconds < 0.8 else 0,  # of older gateways
+            [20 * distance for distance in distances] if not equal else [],
         )
+    elif arm is Arm.SHADOW and status != 400:  # failed, or stable did
+        pairing = Pairing("1", 0.0, status=502 if len(texts) % 2 else 200)
     observations: dict[str, list[float | str]] = {}
     if rng.random() < 0.3:
         observations = {

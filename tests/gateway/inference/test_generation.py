@@ -283,3 +283,23 @@ async def test_a_shadow_writes_the_same_text_and_is_compared_token_by_token() ->
         assert theirs.pairing.seconds == pytest.approx(seconds / 5)
         first, second = here.engine.prompts
         assert first.seed == second.seed
+
+
+@pytest.mark.parametrize("tokens", [0, 2], ids=["before its first token", "in its middle"])
+async def test_a_text_that_stable_failed_at_is_copied_and_told_by_how_both_ended(
+    tokens: int,
+) -> None:
+    other = writer_of("3")
+    endpoint = endpoint_of(ONE.ref, shadow=other.ref, rollout="r")
+    broken = FakeEngine(
+        error=EngineModelError("no"), breaks_after=tokens, others={other.name: FakeEngine()}
+    )
+    async with world(broken, endpoint, other) as here:
+        with pytest.raises(ModelFailedError):
+            await read(await begin(here, 3, most=5))
+        while here.shadows.out or here.shadows.waiting:
+            await loop_turns()
+        (copy,) = (event for event in here.recorder.events if event.arm is Arm.SHADOW)
+        assert copy.status == 200
+        assert copy.pairing is not None
+        assert (copy.pairing.status, copy.pairing.distance) == (502, [])

@@ -74,6 +74,15 @@ def test_vectors_differ_by_their_angle(
     assert pairing.distance == pytest.approx([distance])
 
 
+def test_a_pairing_tells_the_norms_of_the_vectors_that_the_caller_got() -> None:
+    encoded = ONE.encoder.encode(["w1", "w2"])
+    values = rows([3.0, 4.0], [1.0, 0.0])
+    pairing = pair(VECTORS, values, VECTORS, 2 * values, 0.0, encoded=(encoded, encoded))
+    assert pairing.norms == pytest.approx([5.0, 1.0])
+    labels = pair(ONE, values, TWO, values, 0.0, encoded=(encoded, encoded))
+    assert labels.norms == []
+
+
 def test_vectors_of_different_dimensions_have_nothing_in_common() -> None:
     pairing = pair(VECTORS, rows([1.0, 0.0]), VECTORS, rows([1.0, 0.0, 0.0]), 0.0)
     assert pairing.distance == [1.0]

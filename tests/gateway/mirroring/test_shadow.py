@@ -11,7 +11,7 @@ from pipeline_world import ONE, TWO, World, world_of
 from contracts.endpoint import Arm
 from contracts.events import PredictionEvent
 from gateway.engine.protocol import EngineModelError
-from gateway.errors import ModelFailedError
+from gateway.errors import GatewayError, ModelFailedError
 from gateway.inference.attempt import AnsweredRequest
 from gateway.mirroring.kept_pairs import KeptPairs
 from gateway.mirroring.shadow import EngineBuckets, MirrorLimits, TokenBucket
@@ -54,6 +54,7 @@ async def test_a_copy_is_answered_by_the_candidate_compared_and_told() -> None:
     assert copy.pairing is not None
     assert (copy.pairing.version, copy.pairing.equal) == ("1", [True, True])
     assert copy.pairing.distance == [0.0, 0.0]
+    assert (copy.pairing.status, copy.pairing.norms) == (200, [])
     latency = primary.latency
     assert copy.pairing.seconds == latency.tokenise + latency.wait + latency.infer
     assert dropped(world) == {"sent": 1.0}
@@ -130,20 +131,61 @@ async def test_a_candidate_that_fails_on_copies_is_told_and_no_caller_notices(
         await world.pipeline.predict(call_of("w1"))
         await at_rest(world)
     (copy,) = shadows_of(world)
-    assert (copy.status, copy.answered, copy.pairing) == (status, False, None)
+    assert (copy.status, copy.answered) == (status, False)
+    assert copy.pairing is not None
+    assert (copy.pairing.status, copy.pairing.version) == (200, "1")
+    assert (copy.pairing.equal, copy.pairing.labels) == ([], [])
     assert [text.tokens for text in copy.texts] == [1]
 
 
-async def test_only_what_stable_answered_is_copied() -> None:
+async def test_what_was_forced_is_not_copied() -> None:
     endpoint = endpoint_of(ONE.ref, shadow=TWO.ref, packages=[ONE.ref, TWO.ref], rollout="r")
-    engine = FakeEngine()
-    async with world_of(endpoint, engine, EAGER) as world:
+    async with world_of(endpoint, limits=EAGER) as world:
         await world.pipeline.predict(call_of("w1", forced_version="1"))
-        engine.error = EngineModelError("broken")
-        with pytest.raises(ModelFailedError):
-            await world.pipeline.predict(call_of("w1"))
         await at_rest(world)
     assert dropped(world) == {}
+
+
+@pytest.mark.parametrize(
+    ("candidate", "status"),
+    [(FakeEngine(), 200), (FakeEngine(error=EngineModelError("broken as well")), 502)],
+)
+async def test_what_stable_failed_at_is_copied_and_told_by_how_both_ended(
+    candidate: FakeEngine, status: int
+) -> None:
+    """Else copies were of requests alone that stable can answer, and each failure a fault."""
+    engine = FakeEngine(error=EngineModelError("broken"), others={TWO.name: candidate})
+    async with world_of(SHADOWED, engine, EAGER) as world:
+        with pytest.raises(ModelFailedError):
+            await world.pipeline.predict(call_of("w1 w2"))
+        await at_rest(world)
+    (copy,) = shadows_of(world)
+    assert (copy.status, copy.answered) == (status, False)
+    assert copy.pairing is not None
+    assert (copy.pairing.status, copy.pairing.labels, copy.pairing.distance) == (502, [], [])
+
+
+async def test_what_no_version_had_a_part_in_is_not_copied() -> None:
+    engine = FakeEngine(here=False, others={TWO.name: FakeEngine()})
+    async with world_of(SHADOWED, engine, EAGER) as world:
+        with pytest.raises(GatewayError) as refused:
+            await world.pipeline.predict(call_of("w1"))
+        await at_rest(world)
+    assert refused.value.status == 503
+    assert shadows_of(world) == []
+
+
+async def test_a_failure_that_its_caller_did_not_wait_for_is_not_copied() -> None:
+    engine = FakeEngine(held=asyncio.Event(), others={TWO.name: FakeEngine()})
+    async with world_of(SHADOWED, engine, EAGER) as world:
+        caller = asyncio.create_task(world.pipeline.predict(call_of("w1")))
+        await loop_turns()
+        caller.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await caller
+        engine.release()
+        await at_rest(world)
+    assert [event.status for event in world.recorder.events] == [499]
 
 
 async def test_the_share_of_copies_is_by_request_id() -> None:
