@@ -32,7 +32,7 @@ def kubectl(*words: str) -> list[str]:
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     env = {**os.environ, "PATH": path}
     said = subprocess.run(
-        ["kubectl", *words], capture_output=True, text=True, check=True, timeout=60, env=env
+        ["kubectl", *words], capture_output=True, text=True, check=True, timeout=300, env=env
     )
     return said.stdout.split()
 

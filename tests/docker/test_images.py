@@ -312,7 +312,8 @@ def test_the_image_with_all_parts_is_well_as_long_as_its_gateway_is_ready() -> N
     with http_server(lambda asked: answer_of(asked, ready=well[0])) as url:
         port = str(Ports().gateway_operations)
         assert program.count(port) == 1
-        here = [sys.executable, *words[1:], program.replace(port, url.rpartition(":")[2])]
+        asking = program.replace(port, url.rpartition(":")[2]).replace("timeout=5", "timeout=300")
+        here = [sys.executable, *words[1:], asking]
         assert subprocess.run(here, check=False).returncode == 0
         well[0] = False
         assert subprocess.run(here, check=False).returncode == 1

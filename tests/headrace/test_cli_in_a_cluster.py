@@ -284,7 +284,7 @@ def told_kubectl(config: Path, *words: str) -> list[str]:
     code = "from headrace.cli import complete_for_kubectl as it; it()"
     said = subprocess.run(
         [sys.executable, "-P", "-c", code, *words],
-        capture_output=True, text=True, check=True, timeout=60,
+        capture_output=True, text=True, check=True, timeout=300,
         env={"PATH": os.environ["PATH"], "KUBECONFIG": str(config), "HOME": "/nonexistent"},
     )  # fmt: skip
     return said.stdout.split()
