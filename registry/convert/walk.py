@@ -37,7 +37,7 @@ from registry.conversions.messages import ConversionRequest, Signature
 from registry.convert import tables, texts, tokeniser
 from registry.convert.download import Downloaded, fetch, lineage, recognised
 from registry.convert.errors import VersionError
-from registry.convert.flavours import Original
+from registry.convert.flavours import Original, marian
 from registry.convert.forms import FORMS, Agreement
 from registry.convert.graph import decoder, encoder_decoder, engine_form
 from registry.convert.package import (
@@ -301,7 +301,9 @@ def _prepare_decoder(
         allow_pickle=request.allow_pickle,
     )
     fast = None
-    if not (original.tokenizer / TOKENIZER).is_file():
+    if marian.has_files(original.tokenizer):
+        fast = marian.tokenizer_json(original.tokenizer)
+    elif not (original.tokenizer / TOKENIZER).is_file():
         fast = export.fast_tokenizer(loaded)
     path = work / "exported.onnx"
     if export.is_encoder_decoder(original):

@@ -2,7 +2,9 @@
 
 import asyncio
 import dataclasses
+import json
 import os
+import shutil
 import signal
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import ExitStack, asynccontextmanager
@@ -290,10 +292,7 @@ async def test_a_triton_that_is_killed_breaks_its_texts_off_and_the_other_one_go
             await read(await each.begin(3))
 
 
-RULES = {  # beside the token with which a text is cut
-    "bart": TokenRules(forced_bos_token_id=8, no_repeat_ngram_size=3, min_new_tokens=5),
-    "marian": TokenRules(bad_words_ids=((7,),)),
-}
+MARIAN = Path(__file__).parents[1] / "registry" / "convert" / "flavours" / "marian"
 
 
 def network_of(kind: str, words: int, end: int) -> Any:
@@ -329,13 +328,13 @@ def network_of(kind: str, words: int, end: int) -> Any:
         network.generation_config.update(num_beams=4, **rules)
     else:  # with what Helsinki-NLP/opus-mt-en-de has
         config = transformers.MarianConfig(
-            **usual, pad_token_id=7, decoder_start_token_id=7, forced_eos_token_id=end,
-            scale_embedding=True, activation_function="swish",
+            **usual, pad_token_id=words - 1, decoder_start_token_id=words - 1,
+            forced_eos_token_id=end, scale_embedding=True, activation_function="swish",
         )  # fmt: skip
         network = transformers.MarianMTModel(config).eval()
-        network.generation_config.update(num_beams=6, bad_words_ids=[[7]])
+        network.generation_config.update(num_beams=6, bad_words_ids=[[words - 1]])
         with torch.no_grad():
-            network.final_logits_bias[0, 7] = 9  # it would be written often
+            network.final_logits_bias[0, words - 1] = 9  # it would be written often
     with torch.no_grad():
         network.final_logits_bias += torch.randn_like(network.final_logits_bias)
     return network
@@ -358,9 +357,16 @@ async def test_what_is_registered_writes_what_transformers_writes(
         tokenizer_object=made, eos_token="<end>", model_max_length=128
     )
     end = fast.eos_token_id
-    network = network_of(kind, len(fast), end)
-    network.save_pretrained(tmp_path / "artifacts" / "v")
-    fast.save_pretrained(tmp_path / "artifacts" / "v")
+    words, version = len(fast), tmp_path / "artifacts" / "v"
+    if kind == "marian":  # its own files, and no tokenizer.json
+        shutil.copytree(MARIAN, version)
+        words, end = len(json.loads((MARIAN / "vocab.json").read_text(encoding="utf-8"))), 0
+        start = words - 1
+    else:
+        fast.save_pretrained(version)
+        start = {"gpt2": None, "bart": end}.get(kind, 7)
+    network = network_of(kind, words, end)
+    network.save_pretrained(version)
     store = PackageStore((tmp_path / "store").as_uri())
     with serve(FakeMlflow(tmp_path / "artifacts")) as fake:
         fake.register("writer", "mlflow-artifacts:/v")
@@ -374,10 +380,17 @@ async def test_what_is_registered_writes_what_transformers_writes(
     manifest: Manifest = store.manifest(ref.package)
     assert manifest.generation is not None
     assert manifest.generation.stop_ids == (end,)
-    assert manifest.generation.start_id == {"gpt2": None, "bart": end}.get(kind, 7)
-    assert manifest.generation.rules == RULES.get(kind, TokenRules()).model_copy(
-        update={"forced_eos_token_id": end if kind in RULES else None}
-    )
+    assert manifest.generation.start_id == start
+    assert manifest.generation.rules == {
+        "bart": TokenRules(
+            forced_bos_token_id=8,
+            forced_eos_token_id=end,
+            no_repeat_ngram_size=3,
+            min_new_tokens=5,
+        ),
+        "marian": TokenRules(forced_eos_token_id=0, bad_words_ids=((words - 1,),)),
+    }.get(kind, TokenRules())
+    assert manifest.tokenizer.vocabulary == words
     assert manifest.tokenizer.max_tokens == 128
     assert manifest.parity is not None
     assert manifest.parity.equal_labels == 1

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from contracts.tasks import ATTENTION_MASK, INPUT_IDS, TOKEN_TYPE_IDS, Task
 from registry.convert.errors import ExportMissingError, VersionError
+from registry.convert.flavours import marian
 from registry.convert.flavours.config import CONFIG, read_json
 from registry.convert.flavours.original import Original
 from registry.convert.forms import FORMS, MEAN, SPLADE
@@ -34,7 +35,8 @@ class Loaded:
     Attributes:
         network: the transformer, or the classifier with its head.
         sentences: the sentence-transformers model around it, if it is one.
-        tokenizer: the original's own.
+        tokenizer: the original's own; None of a Marian, whose needs a library of its own
+            (``flavours.marian`` makes another of its files).
     """
 
     network: Any
@@ -76,9 +78,11 @@ def load(
             trust_remote_code=allow_remote_code,
             **options,
         )
-        tokenizer = transformers.AutoTokenizer.from_pretrained(
-            original.tokenizer, local_files_only=True, trust_remote_code=allow_remote_code
-        )
+        tokenizer = None
+        if not (form.generates and marian.has_files(original.tokenizer)):
+            tokenizer = transformers.AutoTokenizer.from_pretrained(
+                original.tokenizer, local_files_only=True, trust_remote_code=allow_remote_code
+            )
     except ExportMissingError:
         raise
     except MemoryError:
