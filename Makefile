@@ -21,7 +21,7 @@ unexport PYTHONDONTWRITEBYTECODE
 CODE := contracts measures preprocess service gateway registry rollout stats dashboards controller headrace bench examples docs tests
 
 .DEFAULT_GOAL := help
-.PHONY: help up setup test check lint types quick unit clients compiled real export durations soak chaos object-store images charts cluster-walk cluster-test bench drift simulate simulate-small docs lock lock-check wheel sbom audit clean
+.PHONY: help up setup test check lint types quick unit clients compiled real export durations soak chaos object-store images charts cluster-walk cluster-test bench drift simulate simulate-small docs screenshots lock lock-check wheel sbom audit clean
 
 help:  ## says what there is
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -191,6 +191,10 @@ docs: $(VENV)/.dev $(VENV)/.docs  ## builds the site into build/site: warnings, 
 	@rm -rf build/reference
 	@$(BIN)/python -P docs/tools/reference.py build/reference
 	@NO_MKDOCS_2_WARNING=1 $(VENV)/docs/bin/mkdocs build --quiet --clean && echo "The site is in build/site: open build/site/index.html"
+
+# Needs a Chromium. What it writes is checked in.
+screenshots: $(VENV)/.dev $(VENV)/.parts  ## takes the pictures of docs/images anew from a local stack: ten minutes
+	PYTHONPATH=tests/support MLFLOW_DISABLE_TELEMETRY=true $(BIN)/python -P docs/tools/screenshots.py
 
 wheel: $(VENV)/.dev  ## builds dist/headrace-*.whl
 	$(BIN)/uv build --python $(BIN)/python --quiet --wheel --build-constraints locks/build.txt --out-dir dist .

@@ -3,7 +3,7 @@
 import importlib.util
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import yaml
@@ -190,3 +190,16 @@ def test_the_glossary_has_the_fields_words(word: str) -> None:
     glossary = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
     headings = re.findall(r"^## (.+)$", glossary, re.MULTILINE)
     assert any(re.search(rf"(?i)(?<!\w){word}(?!\w)", heading) for heading in headings)
+
+
+def test_every_picture_is_on_a_page_and_says_in_words_what_it_shows() -> None:
+    shown: dict[str, list[str]] = {}
+    for page in (ROOT / "README.md", *(ROOT / "docs").glob("**/*.md")):
+        for said, name in re.findall(
+            r"!\[([^\]]*)\]\(\S*?images/(\S+?)\)", page.read_text("utf-8")
+        ):
+            shown.setdefault(name, []).append(said)
+    there = {path.name for path in (ROOT / "docs" / "images").iterdir()}
+    assert shown.keys() == there
+    assert there >= {f"{name}.png" for name in get_args(tool("screenshots").Picture)}
+    assert [name for name, texts in shown.items() if any(len(said) < 30 for said in texts)] == []

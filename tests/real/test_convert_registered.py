@@ -10,6 +10,7 @@ import mlflow
 import numpy as np
 import onnx
 import pytest
+from page_snippets import ROOT, of
 from registry_fakes import KEYS
 from tiny_models import TEXTS, classifier, tokenizer
 
@@ -25,6 +26,9 @@ from registry.mlflow.model_registry import MlflowRegistry
 from registry.packages.store import PackageStore
 
 pytestmark = [pytest.mark.real, pytest.mark.filterwarnings("ignore")]  # MLflow's own
+
+
+HERE = "tests/real/test_convert_registered.py"
 
 
 @pytest.fixture
@@ -70,6 +74,15 @@ def convert(server: MlflowProcess, folder: Path, model: str) -> Manifest | Faile
         assert not list((folder / "store" / STAGING).iterdir())
         return store.manifest(result.ref.package)
     return result
+
+
+def do_as_page_says(page: str, server: MlflowProcess, model: str, folder: Path) -> None:
+    """Runs the snippet with which a page registers a model, on a model of the test."""
+    (snippet,) = [each for each in of(ROOT / page) if each.said == HERE]
+    mlflow.end_run()
+    text = snippet.text.replace("http://127.0.0.1:5000", server.url)
+    assert model in text
+    exec(text.replace(model, str(folder)), {})
 
 
 def convert_here(server: MlflowProcess, folder: Path, model: str) -> Manifest:
@@ -130,7 +143,7 @@ def test_both_hugging_face_flavours_and_a_plain_folder(
     os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1")
     reason = "needs the export environment"
     transformers = pytest.importorskip("transformers", reason=reason)
-    sentences = pytest.importorskip("sentence_transformers", reason=reason)
+    pytest.importorskip("sentence_transformers", reason=reason)
     fast = transformers.PreTrainedTokenizerFast(
         tokenizer_object=tokenizer(), pad_token="[PAD]", unk_token="[UNK]"
     )
@@ -139,28 +152,21 @@ def test_both_hugging_face_flavours_and_a_plain_folder(
         vocab_size=len(fast), intermediate_size=16, id2label={0: "no", 1: "yes"}, **sizes
     )
     plain = tmp_path / "plain"
-    classifier_ = transformers.BertForSequenceClassification(config)
-    classifier_.save_pretrained(plain)
+    transformers.BertForSequenceClassification(config).save_pretrained(plain)
     fast.save_pretrained(plain)
     encoder = tmp_path / "encoder"
     transformers.BertModel(config).save_pretrained(encoder)
     fast.save_pretrained(encoder)
     mlflow.set_experiment("torch")
+    do_as_page_says("README.md", server, "path/to/your/model", plain)
+    do_as_page_says("docs/migrate/tei.md", server, "BAAI/bge-small-en-v1.5", encoder)
     with mlflow.start_run() as run:
-        mlflow.transformers.log_model(
-            {"model": classifier_, "tokenizer": fast}, name="a", task="text-classification",
-            registered_model_name="pipeline", pip_requirements=["transformers"],
-        )  # fmt: skip
-        mlflow.sentence_transformers.log_model(
-            sentences.SentenceTransformer(str(encoder), device="cpu"), name="b",
-            registered_model_name="sentences", pip_requirements=["sentence-transformers"],
-        )  # fmt: skip
         mlflow.log_artifacts(str(plain), "folder")
         client = mlflow.MlflowClient()
         client.create_registered_model("folder")
         client.create_model_version("folder", f"runs:/{run.info.run_id}/folder", run.info.run_id)
-    assert convert_here(server, tmp_path, "pipeline").labels == ("no", "yes")
-    assert convert_here(server, tmp_path, "sentences").labels == ()
+    assert convert_here(server, tmp_path, "my-classifier").labels == ("no", "yes")
+    assert convert_here(server, tmp_path, "bge-small-en-v1-5").labels == ()
     in_a_process = convert(server, tmp_path, "folder")
     assert isinstance(in_a_process, Manifest), in_a_process
     assert in_a_process.labels == ("no", "yes")

@@ -2,19 +2,18 @@
 
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import httpx
 import pytest
+from page_walk import walked
 from prometheus_client.parser import text_string_to_metric_families
 from running_stack import RunningStack
 from waiting import until
 
 pytestmark = pytest.mark.real
 
-REGISTER = Path(__file__).parents[2] / "examples" / "preprocessor" / "register.py"
+HERE = "tests/stack/test_model_code.py"
 ENDPOINT = "support-desk"
 ASKING = "Great cinema, but I want my money back."
 
@@ -50,14 +49,13 @@ def starts(operations: str) -> float:
 
 
 def test_a_version_registered_by_plain_mlflow_is_answered_through_its_code(
-    stack: RunningStack,
+    stack: RunningStack, tmp_path: Path
 ) -> None:
-    subprocess.run(
-        [sys.executable, "-P", str(REGISTER), "--tracking-uri", stack.mlflow],
-        check=True,
-        timeout=300,
-    )
-    stack.until_answers(ENDPOINT, 300)
+    with walked("examples/preprocessor/README.md", HERE, stack, tmp_path) as page:
+        registers, asks = page.snippets
+        page.take(registers)
+        stack.until_answers(ENDPOINT, 300)
+        assert '"negative"' in page.take(asks)
     for gateway in stack.gateways:
         answer = ask(gateway.url, ASKING)
         assert answer.status_code == 200, answer.text

@@ -118,6 +118,19 @@ def evidence(stack: RunningStack, number: str) -> set[str]:
     return {Path(item["path"]).name for item in found.get("files", ())}
 
 
+def report(stack: RunningStack, number: str) -> str:
+    """The page about a version's rollout that Headrace wrote into the run that made it, as HTML."""
+    answer = httpx.get(
+        f"{stack.mlflow}/get-artifact",
+        params={
+            "run_uuid": _version(stack, number)["run_id"],
+            "path": f"headrace/{EXAMPLE_ENDPOINT}/v{number}/report.html",
+        },
+        timeout=60,
+    )
+    return answer.raise_for_status().text
+
+
 def until_told(stack: RunningStack, number: str, verdict: str, serving: str) -> None:
     """Waits until MLflow says what became of a version, and shows why."""
 

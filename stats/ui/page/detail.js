@@ -84,7 +84,7 @@ function figures(view, it) {
   ];
   const accuracy = it.accuracy.find((one) => one.arm === "stable");
   if (accuracy?.estimated != null) shown.push(["accuracy, estimated", estimate(accuracy)]);
-  else if (accuracy?.trust === "off") shown.push(["accuracy, estimated", "not: scores contradict feedback"]);
+  else if (accuracy?.trust === "off") shown.push(["accuracy, estimated", "none: feedback contradicts the scores"]);
   if (accuracy?.measured != null) shown.push(["accuracy, measured", percent(accuracy.measured)]);
   const refused = Object.values(it.refusals).reduce((a, b) => a + b, 0);
   const since = `refused since ${clock(it.counted_since, view.now, false)}`;
