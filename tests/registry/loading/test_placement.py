@@ -1,12 +1,21 @@
 """Both ways of bringing a package to Triton."""
 
+import ast
 import importlib.util
 import json
+import sys
 from pathlib import Path
 
 import pytest
 
-from contracts.manifest import CONFIG_ONNXRUNTIME, CONFIG_PYTHON, MODEL_ONNX
+from contracts.manifest import (
+    CONFIG_ONNXRUNTIME,
+    CONFIG_PYTHON,
+    ENCODER_ONNX,
+    MODEL_ONNX,
+    GenerationSpec,
+    TokenRules,
+)
 from contracts.tensors import Datatype, TensorSpec
 from registry.loading.placement import Placement, SharedRepository, UploadedFiles, python_model
 from registry.loading.splits import Split
@@ -44,6 +53,40 @@ def test_the_python_backend_gets_its_model_beside_the_graph(
     assert 'backend: "python"' in (model / "config.pbtxt").read_text()
     assert (model / "1" / "model.onnx").read_bytes() == b"graph"
     assert (model / "1" / "model.py").read_text() == python_model().read_text()
+
+
+def test_a_model_that_writes_gets_all_that_it_imports_beside_both_graphs(
+    package: Path, repository: Path
+) -> None:
+    rules = TokenRules(forced_bos_token_id=0, bad_words_ids=((7,), (8, 9)))
+    text = triton_config.render_generation(
+        context=64, rows=4, threads=1, generation=GenerationSpec(start_id=2, rules=rules)
+    )
+    (package / CONFIG_PYTHON).write_text(text)
+    (package / ENCODER_ONNX).write_bytes(b"reads")
+    SharedRepository(repository).place(NAME, package, "python", Split(1, 1))
+    placed = {file.name: file for file in (repository / NAME / "1").iterdir()}
+    scripts = {"model.py", "python_model.py", "token_rules.py"}
+    assert placed.keys() == {MODEL_ONNX, ENCODER_ONNX, *scripts}
+    # Nothing of Headrace is installed where Triton runs them.
+    beside = {"numpy", "onnxruntime", "triton_python_backend_utils"}
+    for name in scripts:
+        for node in ast.walk(ast.parse(placed[name].read_text())):
+            if isinstance(node, ast.Import):
+                wanted = {each.name.split(".")[0] for each in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                wanted = {(node.module or "").split(".")[0]}
+            else:
+                continue
+            assert wanted <= beside | sys.stdlib_module_names | {"python_model", "token_rules"}
+    parameters = json.loads(
+        str(UploadedFiles().place(NAME, package, "python", Split(1, 1))["config"])
+    )["parameters"]
+    assert parameters["start"]["string_value"] == "2"
+    assert json.loads(parameters["rules"]["string_value"]) == {
+        "forced_bos_token_id": 0,
+        "bad_words_ids": [[7], [8, 9]],
+    }
 
 
 def test_the_native_backend_gets_the_graph_alone(package: Path, repository: Path) -> None:
