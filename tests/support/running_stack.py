@@ -160,13 +160,13 @@ class RunningStack:
         done = self.command("apply", "-f", str(path))
         assert done.returncode == 0, done.stdout + done.stderr
 
-    def until_answers(self, endpoint: str, seconds: float = 120) -> None:
+    def until_answers(self, endpoint: str, seconds: float = 600) -> None:
         """Waits until the endpoint answers a text at every gateway."""
         for gateway in self.gateways:
             url = f"{gateway.url}/endpoints/{endpoint}"
             until(f"{endpoint} answers at {gateway.name}", seconds, partial(_answers, url))
 
-    def until_all_serve(self, endpoint: str = EXAMPLE_ENDPOINT, seconds: float = 120) -> None:
+    def until_all_serve(self, endpoint: str = EXAMPLE_ENDPOINT, seconds: float = 600) -> None:
         """Waits until every gateway finds the stable version at every Triton."""
         all_of_them = {triton.grpc for triton in self.tritons}
 
