@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from contracts.endpoint import AnswerCache, EndpointSpec, ModelEndpoint, UnkWords
+from contracts.model import DEFAULT_POOL, POOL_NAME
 from contracts.rollout import RolloutSpec, ShadowStep, StatisticSpec
 
 
@@ -229,32 +230,44 @@ CEILINGS: tuple[Ceiling, ...] = (
 )
 _BY_NAME = {each.name: each for each in CEILINGS}
 
+# Which pools of Tritons an endpoint may name is no number: the flag has POOLS=NAME|NAME.
+POOLS = "pools"
+POOL_CEL = f"(has(object.spec.pool) ? object.spec.pool : {DEFAULT_POOL!r})"
+
 # Of the flag that the controller, gateways and loaders have.
 FLAG_HELP = (
     "The operator's ceilings over what endpoints ask for, NAME=NUMBER, comma-separated: "
-    f"{', '.join(_BY_NAME)}."
+    f"{', '.join(_BY_NAME)}; and {POOLS}=NAME|NAME, the pools of Tritons that they may name."
 )
 
 
 @dataclass(frozen=True)
 class Ceilings:
-    """What one operator set, by the names of the table; what is not named is not bounded."""
+    """What one operator set, by the names of the table; what is not named is not bounded.
+
+    ``pools`` are those that endpoints may name, at least one; None: any.
+    """
 
     most: Mapping[str, float] = field(default_factory=dict)
+    pools: tuple[str, ...] | None = None
 
     @classmethod
     def read(cls, text: str) -> "Ceilings":
-        """The ceilings that are written as ``NAME=NUMBER,NAME=NUMBER``, as flags have them.
+        """The ceilings that are written as ``NAME=NUMBER,pools=NAME|NAME``, as flags have them.
 
         Raises:
             ValueError: a word is no ceiling; the message says why.
         """
         most: dict[str, float] = {}
+        pools: tuple[str, ...] | None = None
         for word in filter(None, (part.strip() for part in text.split(","))):
             name, _, text = word.partition("=")
+            if name == POOLS:
+                pools = _pools(text)
+                continue
             known = _BY_NAME.get(name)
             if known is None:
-                names = ", ".join(_BY_NAME)
+                names = ", ".join((*_BY_NAME, POOLS))
                 raise ValueError(f"There is no ceiling {name!r}: there are {names}.")
             try:
                 number = float(text)
@@ -263,11 +276,14 @@ class Ceilings:
             if not known.least <= number < float("inf"):
                 raise ValueError(f"The ceiling {name} is at least {known.least}, not {text}.")
             most[name] = number
-        return cls(most)
+        return cls(most, pools)
 
     def __str__(self) -> str:
         """As ``read`` takes it."""
-        return ",".join(f"{name}={most:.12g}" for name, most in self.most.items())
+        words = [f"{name}={most:.12g}" for name, most in self.most.items()]
+        if self.pools is not None:
+            words.append(f"{POOLS}={'|'.join(self.pools)}")
+        return ",".join(words)
 
     @cached_property
     def _set(self) -> tuple[tuple[Ceiling, float], ...]:
@@ -276,13 +292,22 @@ class Ceilings:
     def over(self, spec: EndpointSpec) -> tuple[str, ...]:
         """A sentence for each wish above its ceiling, with field, wish and ceiling."""
         wishes = ((each, each.wish(spec), most) for each, most in self._set)
-        return tuple(each.sentence(wish, most) for each, wish, most in wishes if wish > most)
+        over = tuple(each.sentence(wish, most) for each, wish, most in wishes if wish > most)
+        if self.pools is None or spec.pool in self.pools:
+            return over
+        names = ", ".join(self.pools)
+        return (*over, f"spec.pool is {spec.pool}, and the operator allows {names} alone")
 
     def bounded(self, spec: EndpointSpec) -> EndpointSpec:
-        """The spec with every wish at its ceiling or below; the same one where none is above."""
+        """The spec with every wish at its ceiling or below; the same one where none is above.
+
+        In place of a pool that is not allowed it has the first one that is.
+        """
         for each, most in self._set:
             if each.wish(spec) > most:
                 spec = each.lowered(spec, most)
+        if self.pools is not None and spec.pool not in self.pools:
+            spec = spec.model_copy(update={"pool": self.pools[0]})
         return spec
 
     def bounded_endpoint(self, endpoint: ModelEndpoint) -> ModelEndpoint:
@@ -295,6 +320,14 @@ class Ceilings:
         """Most copies of a model, also where an endpoint names no number."""
         most = self.most.get("instances")
         return None if most is None else int(most)
+
+
+def _pools(text: str) -> tuple[str, ...]:
+    names = tuple(dict.fromkeys(filter(None, (part.strip() for part in text.split("|")))))
+    wrong = next((name for name in names if not POOL_NAME.fullmatch(name)), None)
+    if wrong is not None or not names:
+        raise ValueError(f"{POOLS} needs names of pools, such as cpu|gpu, not {wrong or text!r}.")
+    return names
 
 
 NO_CEILINGS = Ceilings()

@@ -13,7 +13,7 @@ from pydantic.json_schema import SkipJsonSchema
 
 from contracts.durations import Duration, written
 from contracts.gateway_metrics import STAGE_SECONDS
-from contracts.model import ENDPOINT_NAME, ModelRef
+from contracts.model import DEFAULT_POOL, ENDPOINT_NAME, POOL_NAME, ModelRef
 from contracts.rollout import CommandOutcome, RolloutSpec, RolloutState, StatisticSpec
 from contracts.tasks import Task
 
@@ -149,6 +149,11 @@ class EndpointSpec(_Part):
     model: str = Field(min_length=1, description="MLflow registered model")
     version: FollowVersion | AliasVersion | PinnedVersion = FollowVersion()
     task: Task | None = Field(None, description="from the model's own config where it can be told")
+    pool: str = Field(
+        DEFAULT_POOL,
+        pattern=f"^{POOL_NAME.pattern}$",
+        description="of Tritons, which alone hold its versions and answer",
+    )
     serving: Serving = Serving()
     rollout: RolloutSpec = RolloutSpec()
     limits: Limits = Limits()
@@ -255,6 +260,9 @@ class EndpointStatus(_Part):
     task: Task | None = None
     routes: tuple[Route, ...] = ()
     packages: tuple[ModelRef, ...] = Field((), description="what every Triton must hold")
+    pool: str = Field(DEFAULT_POOL, description="of Tritons, where callers are answered")
+    next_pool: str = Field("", description="loads the packages, before callers go there")
+    unserved: str = Field("", description="why no Triton of the pool can answer")
     candidate: Candidate | None = None
     rollout: RolloutState | None = Field(None, description="the one that goes on, bake included")
     last_rollout: RolloutState | None = Field(None, description="the last one that ended")
@@ -276,6 +284,11 @@ class EndpointStatus(_Part):
     def stable(self) -> ModelRef | None:
         """The version that answers by default, if any has been promoted yet."""
         return next((route.ref for route in self.routes if route.arm is Arm.STABLE), None)
+
+    @property
+    def pools(self) -> tuple[str, ...]:
+        """The pools whose Tritons must hold the packages; where callers are answered first."""
+        return (self.pool, self.next_pool) if self.next_pool else (self.pool,)
 
 
 class Metadata(_Part):

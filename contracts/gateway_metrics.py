@@ -135,7 +135,7 @@ REPLICA_SERVES: Final = gauge(
     "gateway_replica_serves", "1 while a Triton serves a package.", "triton", "model"
 )
 REPLICA_TOKENS: Final = gauge(
-    "gateway_replica_tokens", "Padded tokens in flight.", "triton", "model"
+    "gateway_replica_tokens", "Padded tokens in flight.", "triton", "model", "pool"
 )
 READY: Final = gauge("gateway_ready", "1 while this gateway should get traffic.")
 CONTROLLER_SILENT: Final = gauge(

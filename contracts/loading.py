@@ -7,7 +7,7 @@ Releases before this one refuse such a report, so that a new field must still be
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from contracts.model import ModelRef
+from contracts.model import DEFAULT_POOL, ModelRef
 
 # The name of the key that Triton asks loaders for, in its flags and in the metadata of calls.
 CONTROL_KEY = "headrace-key"
@@ -54,6 +54,7 @@ class LoaderReport(BaseModel):
 
     loader: str
     triton_grpc: str = Field(description="host:port at which gateways reach this Triton")
+    pool: str = Field(DEFAULT_POOL, description="the one that this Triton belongs to")
     at: float = Field(description="unix time, seconds")
     ready: bool = Field(
         description="Triton answers and holds every stable package but those that long fail to load"

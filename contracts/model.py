@@ -6,6 +6,19 @@ from pydantic import BaseModel, ConfigDict, Field
 
 PACKAGE_ID = re.compile(r"[0-9a-f]{64}")
 ENDPOINT_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+# A group of Tritons; the chart names objects by it.
+POOL_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,18}[a-z0-9])?")
+DEFAULT_POOL = "default"
+
+
+def pool_named(text: str) -> str:
+    """A pool's name as a flag has it; raises ``ValueError``."""
+    if not POOL_NAME.fullmatch(text):
+        raise ValueError(
+            f"{text!r} is no name of a pool: it has at most 20 lower-case letters, digits and "
+            "hyphens, and begins and ends with a letter or digit."
+        )
+    return text
 
 
 class ModelRef(BaseModel):

@@ -150,7 +150,7 @@ class EndpointView:
 
     ``rows``: of a model that writes, the texts that it writes at once. ``prompts`` are names;
     ``has_ranges``: see ``preprocess.tasks.head.Described``; ``features`` are those of a row of a
-    table.
+    table; ``unserved`` is why no Triton answers, where the controller says so.
     """
 
     name: str
@@ -169,6 +169,7 @@ class EndpointView:
     has_ranges: bool = False
     features: tuple[Feature, ...] = ()
     metadata: dict[str, str] = field(default_factory=dict)
+    unserved: str = ""
 
 
 class Predictor(Protocol):

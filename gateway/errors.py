@@ -170,10 +170,12 @@ def too_late() -> DeadlineExceededError:
     return DeadlineExceededError("The answer did not come within the time limit.")
 
 
-def no_triton() -> ModelUnavailableError:
-    """No Triton can compute the answer now."""
+def no_triton(reason: str = "") -> ModelUnavailableError:
+    """No Triton can compute the answer now; ``reason`` says why, where more is known."""
+    why = f": {reason}" if reason else ""
     return ModelUnavailableError(
-        "No Triton serves this version at the moment.", retry_after_seconds=RETRY_AFTER_SECONDS
+        f"No Triton serves this version at the moment{why}.",
+        retry_after_seconds=RETRY_AFTER_SECONDS,
     )
 
 

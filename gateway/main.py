@@ -16,6 +16,7 @@ import socket
 import ssl
 import sys
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import version as package_version
@@ -331,12 +332,16 @@ class Gateway:
             yield Reading(Read.CACHE_TEXTS, (endpoint, "joined"), cache.joined)
             yield Reading(Read.CACHE_TEXTS, (endpoint, "miss"), cache.misses)
             yield Reading(Read.CACHE_BYTES, (endpoint,), cache.bytes)
-        for batcher in self._reconciler.batchers:
-            yield Reading(Read.QUEUED_ROWS, (batcher.model.name,), batcher.queued_rows)
-            for replica in batcher.replicas:
-                labels = (replica.address, replica.model)
-                yield Reading(Read.REPLICA_SERVES, labels, float(replica.serves))
-                yield Reading(Read.REPLICA_TOKENS, labels, replica.tokens)
+        queued: Counter[str] = Counter()  # of a package in all pools
+        for pool, batchers in self._reconciler.by_pool().items():
+            for batcher in batchers.values():
+                queued[batcher.model.name] += batcher.queued_rows
+                for replica in batcher.replicas:
+                    labels = (replica.address, replica.model)
+                    yield Reading(Read.REPLICA_SERVES, labels, float(replica.serves))
+                    yield Reading(Read.REPLICA_TOKENS, (*labels, pool), replica.tokens)
+        for model, rows in queued.items():
+            yield Reading(Read.QUEUED_ROWS, (model,), rows)
 
 
 def slo_readings(endpoint: ModelEndpoint) -> Iterable[Reading]:

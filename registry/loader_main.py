@@ -94,6 +94,7 @@ def build(
     options = LoaderOptions(
         name=settings.loader_name,
         triton_grpc=settings.advertise_grpc or settings.triton_grpc,
+        pool=settings.pool,
         ledger_file=settings.state_dir / f"{settings.loader_name}.json",
         backends=backends if settings.backend == "auto" else (settings.backend,),
         poll_seconds=settings.poll_seconds,

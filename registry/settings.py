@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from contracts.ceilings import FLAG_HELP, NO_CEILINGS, Ceilings
+from contracts.model import DEFAULT_POOL, pool_named
 from service.flags import option
 
 
@@ -39,6 +40,11 @@ class LoaderSettings:
         "", "Model repository folder that Triton reads too; empty: upload the files to it."
     )
     loader_name: str = option("local", "Name of this loader, unique for each Triton.")
+    pool: str = option(
+        DEFAULT_POOL,
+        "Pool that this Triton belongs to: it holds the versions of its endpoints.",
+        read=pool_named,
+    )
     backend: str = option(
         "auto",
         "Triton's backend; auto: the native one where Triton has it, else Python.",

@@ -290,7 +290,7 @@ class AdmissionController:
         key = context.sticky_key or context.request_id
         versions = self._endpoints.capacities(endpoint, key, context.forced_version)
         if not versions:
-            raise no_triton()
+            raise no_triton(view.unserved)
         # A list and no generator, because this runs for every request.
         shortest = min([version.wait_seconds(endpoint) for version in versions])
         _check_wait(shortest, 0.0, view.timeout_seconds)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from contracts.model import DEFAULT_POOL
 from gateway.engine.protocol import Engine
 
 
@@ -238,9 +239,10 @@ class Fleet:
         self._connect = connect
         self._ahead = ahead
         self._engines: dict[str, Engine] = {}
+        self._pools: Mapping[str, str] = {}  # of Tritons by address, but of the default pool's
         self._replicas: dict[tuple[str, str], Replica] = {}
         self._reported: Mapping[str, frozenset[str]] = {}
-        self._on_serving: dict[str, Callable[[], None]] = {}
+        self._on_serving: dict[tuple[str, str], Callable[[], None]] = {}  # by pool and model
         self._task: asyncio.Task[None] | None = None
         self._probes: set[asyncio.Task[None]] = set()
         self._removed: list[_Removed] = []
@@ -258,23 +260,33 @@ class Fleet:
         for engine in (*self._engines.values(), *(each.engine for each in self._removed)):
             await engine.close()
 
-    def set_addresses(self, addresses: Iterable[str]) -> bool:
+    def set_addresses(
+        self, addresses: Iterable[str], pools: Mapping[str, str] | None = None
+    ) -> bool:
         """Sets the Tritons that there are; returns whether they have changed.
 
         A Triton that is removed gets no new batch. Its connection is closed once no batch is in
         flight there.
+
+        Args:
+            addresses: of all Tritons.
+            pools: the pool of each Triton, by address; what is left out belongs to the default one.
         """
         wanted = set(addresses)
+        before = self._pools
+        self._pools = {at: pool for at, pool in (pools or {}).items() if pool != DEFAULT_POOL}
         gone, new = self._engines.keys() - wanted, wanted - self._engines.keys()
         for address in gone:
             log.info("triton left", extra={"triton": address})
             keys = [key for key in self._replicas if key[0] == address]
             replicas = tuple(self._replicas.pop(key) for key in keys)
             self._removed.append(_Removed(self._engines.pop(address), replicas))
+        for key in [key for key in self._replicas if before.get(key[0]) != self._pools.get(key[0])]:
+            del self._replicas[key]  # of another pool: its batches end, and it gets no more
         for address in sorted(new):
             log.info("triton joined", extra={"triton": address})
             self._engines[address] = self._connect(address)
-        return bool(gone or new)
+        return bool(gone or new) or before != self._pools
 
     def set_reported(self, reported: Mapping[str, frozenset[str]], now: float) -> None:
         """Takes the models that loaders report, by address; what is new there is probed at once."""
@@ -286,25 +298,34 @@ class Fleet:
                 replica.breaker.hasten(now)
 
     def replicas(
-        self, model: str, instances: int, on_change: Callable[[], None]
+        self,
+        model: str,
+        instances: int,
+        on_change: Callable[[], None],
+        pool: str = DEFAULT_POOL,
     ) -> tuple[Replica, ...]:
-        """The replicas of a package, one for each Triton, made where they are missing.
+        """The replicas of a package, one for each Triton of a pool, made where they are missing.
 
         ``on_change`` is called whenever one of them begins to serve.
         """
-        self._on_serving[model] = on_change
-        return tuple(self._replica(address, model, instances) for address in self._engines)
+        self._on_serving[pool, model] = on_change
+        return tuple(
+            self._replica(address, model, instances)
+            for address in self._engines
+            if self._pool_of(address) == pool
+        )
 
     def resize(self, address: str, model: str, instances: int, now: float) -> bool:
         """Sets how many batches of a package a Triton runs at once; returns if that has changed."""
         replica = self._replicas.get((address, model))
         return replica is not None and replica.resize(instances, now)
 
-    def forget(self, model: str) -> None:
-        """Removes the replicas of a package that no route needs any more."""
-        self._on_serving.pop(model, None)
+    def forget(self, model: str, pool: str = DEFAULT_POOL) -> None:
+        """Removes the replicas of a package that no route to a pool needs any more."""
+        self._on_serving.pop((pool, model), None)
         for key in [key for key in self._replicas if key[1] == model]:
-            del self._replicas[key]
+            if self._pool_of(key[0]) == pool:
+                del self._replicas[key]
 
     def lost(self, address: str, now: float) -> None:
         """No server answers at an address: its replicas serve again once a probe succeeds."""
@@ -314,6 +335,9 @@ class Fleet:
                 log.warning(
                     "replica stopped serving", extra={"triton": address, "model": replica.model}
                 )
+
+    def _pool_of(self, address: str) -> str:
+        return self._pools.get(address, DEFAULT_POOL)
 
     def _replica(self, address: str, model: str, instances: int) -> Replica:
         key = (address, model)
@@ -357,27 +381,34 @@ class Fleet:
             return
         replica.breaker.succeed()
         log.info("replica serves", extra={"triton": replica.address, "model": replica.model})
-        on_serving = self._on_serving.get(replica.model)
+        on_serving = self._on_serving.get((self._pool_of(replica.address), replica.model))
         if on_serving is not None:
             on_serving()
 
     def _hasten_unserved(self, now: float) -> None:
-        """Has no replica wait long for its probe whose model nobody serves any more."""
-        served = {model for (_, model), replica in self._replicas.items() if replica.serves}
-        for (_, model), replica in self._replicas.items():
-            if model not in served:
+        """Has no replica wait long for its probe whose model nobody in its pool serves any more."""
+        served = {
+            (self._pool_of(address), model)
+            for (address, model), replica in self._replicas.items()
+            if replica.serves
+        }
+        for (address, model), replica in self._replicas.items():
+            if (self._pool_of(address), model) not in served:
                 replica.breaker.hasten(now + replica.breaker.longest_pause)
 
     def _least_pause(self, replica: Replica) -> float:
         """How long a replica that is not ready is left alone at least, seconds.
 
         A Triton need not hold what another one serves: with many of both, nearly all pairs would be
-        probed for ever. Where nobody serves a model, no report is taken for an answer.
+        probed for ever. Where nobody in its pool serves a model, no report is taken for an answer.
         """
         reported = self._reported.get(replica.address)
         if reported is None or replica.model in reported:
             return 0.0
+        pool = self._pool_of(replica.address)
         for address in self._engines:
+            if self._pool_of(address) != pool:
+                continue
             other = self._replicas.get((address, replica.model))
             if other is not None and other.serves:
                 return _UNREPORTED_PAUSE_SECONDS

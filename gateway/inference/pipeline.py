@@ -216,7 +216,8 @@ class Pipeline:
         """
         key = call.sticky_key or call.request_id
         targets = routes.target_and_fallback(key, call.forced_version)
-        batchers = [serving.batchers.get(target.model.ref.package) for target in targets]
+        of_pool = serving.batchers_of(routes)
+        batchers = [of_pool.get(target.model.ref.package) for target in targets]
         limits = routes.endpoint.spec.limits
         index, batcher = self._admission.pick_version(call, limits, batchers, now)
         return targets[index], batcher
@@ -391,7 +392,7 @@ class Pipeline:
         """Offers the mirror what stable has answered, where the endpoint has a shadow."""
         if self._mirror is not None and routes.shadow is not None:
             timeout = routes.endpoint.spec.limits.timeout_seconds
-            self._mirror.offer(routes.shadow, answered, serving.batchers, timeout)
+            self._mirror.offer(routes.shadow, answered, serving.batchers_of(routes), timeout)
 
     def mirror_failure(
         self, serving: Serving, routes: EndpointRoutes, attempt: Attempt, status: int
@@ -425,8 +426,10 @@ class Pipeline:
         if attempt.repeated or len(routes.targets) < 2:
             return None
         target = routes.fallback_of(attempt.target)
-        batcher = None if target is None else serving.batchers.get(target.model.ref.package)
-        if target is None or batcher is None or not batcher.serves:
+        if target is None:
+            return None
+        batcher = serving.batchers_of(routes).get(target.model.ref.package)
+        if batcher is None or not batcher.serves:
             return None
         return target, batcher
 

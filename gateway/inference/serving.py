@@ -7,7 +7,7 @@ from gateway.batching.batcher import Batcher
 from gateway.calls import EndpointView
 from gateway.errors import RETRY_AFTER_SECONDS, StartingError, UnknownEndpointError
 from gateway.inference.answer_cache import AnswerCache
-from gateway.routing.routes import RoutingTable
+from gateway.routing.routes import EndpointRoutes, RoutingTable
 
 _MEGABYTE = 1_000_000
 
@@ -16,18 +16,23 @@ _MEGABYTE = 1_000_000
 class Serving:
     """One snapshot.
 
-    ``batchers`` are by package id. ``complete``: every stable version's package is open, or could
-    not be opened for so long that the gateway does not wait for it. ``notes``: problems, in
-    sentences for operators.
+    ``batchers`` are by pool of Tritons, then by package id. ``complete``: every stable version's
+    package is open, or could not be opened for so long that the gateway does not wait for it.
+    ``notes``: problems, in sentences for operators.
     """
 
     table: RoutingTable
-    batchers: Mapping[str, Batcher]
+    batchers: Mapping[str, Mapping[str, Batcher]]
     views: Mapping[str, EndpointView]
     complete: bool = False
     notes: tuple[str, ...] = ()
 
+    def batchers_of(self, routes: EndpointRoutes) -> Mapping[str, Batcher]:
+        """The batchers of the pool that answers an endpoint, by package id."""
+        return self.batchers.get(routes.pool, _NO_BATCHERS)
 
+
+_NO_BATCHERS: Mapping[str, Batcher] = {}
 _NOTHING = Serving(RoutingTable(), {}, {})  # before the endpoints were read for the first time
 
 
@@ -108,13 +113,16 @@ class ServedEndpoints:
     def capacities(self, endpoint: str, key: str, forced_version: str | None) -> list[Batcher]:
         """See ``gateway.admission.controller.Endpoints.capacities``."""
         serving = self._serving
-        targets = serving.table[endpoint].target_and_fallback(key, forced_version)
-        found = [serving.batchers.get(target.model.ref.package) for target in targets]
+        routes = serving.table[endpoint]
+        targets = routes.target_and_fallback(key, forced_version)
+        batchers = serving.batchers_of(routes)
+        found = [batchers.get(target.model.ref.package) for target in targets]
         return [batcher for batcher in found if batcher is not None and batcher.serves]
 
     def _answers(self, endpoint: str) -> bool:
-        stable = self._serving.table[endpoint].stable
+        routes = self._serving.table[endpoint]
+        stable = routes.stable
         if stable is None or self._draining:
             return False
-        batcher = self._serving.batchers.get(stable.model.ref.package)
+        batcher = self._serving.batchers_of(routes).get(stable.model.ref.package)
         return batcher is not None and batcher.serves

@@ -2,7 +2,8 @@
 
 A table is built from endpoint objects and the packages that this gateway has opened. It is
 immutable; a new one replaces it as a whole. A new stable version that no Triton serves yet does not
-replace one that a Triton serves.
+replace one that a Triton serves. Nor does a pool of Tritons that does not serve an endpoint yet
+replace one that does.
 
 Callers are hashed into a space that is split into intervals, one for each arm. During a rollout the
 candidate has the first interval, which grows with each step, and stable has the rest. After the
@@ -23,7 +24,7 @@ from hashlib import blake2b
 from types import MappingProxyType
 
 from contracts.endpoint import CANDIDATES, Arm, ModelEndpoint, Route
-from contracts.model import ModelRef
+from contracts.model import DEFAULT_POOL, ModelRef
 from gateway.errors import (
     RETRY_AFTER_SECONDS,
     ModelUnavailableError,
@@ -114,7 +115,7 @@ class EndpointRoutes:
     """One endpoint's part of the table.
 
     ``targets`` are in the order of the split's intervals, without the shadow, which is no caller's.
-    ``versions`` are those that a caller may force, by version.
+    ``versions`` are those that a caller may force, by version. Tritons of ``pool`` alone answer.
     """
 
     endpoint: ModelEndpoint
@@ -123,6 +124,7 @@ class EndpointRoutes:
     versions: Mapping[str, ServedModel] = field(default_factory=dict)
     shadow: Shadow | None = None
     withheld: bool = False  # the candidate gets no callers, whatever the endpoint's status says
+    pool: str = DEFAULT_POOL
 
     @property
     def stable(self) -> RouteTarget | None:
@@ -178,8 +180,10 @@ class EndpointRoutes:
                 )
             return RouteTarget(Arm.FORCED, model)
         if not self.targets:
+            unserved = self.endpoint.status.unserved
             raise ModelUnavailableError(
-                f"Endpoint {self.endpoint.name} has no version to serve yet.",
+                f"Endpoint {self.endpoint.name} has no version to serve yet"
+                f"{f': {unserved}' if unserved else ''}.",
                 retry_after_seconds=RETRY_AFTER_SECONDS,
             )
         if self.split is None:
@@ -217,7 +221,7 @@ def build_table(
     endpoints: Iterable[ModelEndpoint],
     opened: Mapping[str, ServedModel],
     previous: RoutingTable,
-    serves: Callable[[ModelRef], bool],
+    serves: Callable[[str, ModelRef], bool],
     withheld: Collection[str] = (),
 ) -> RoutingTable:
     """The table for these endpoints.
@@ -227,7 +231,7 @@ def build_table(
         opened: the packages that this gateway has opened, by package id.
         previous: the table in use. An endpoint keeps its routes from here while its new stable
             version can't be served.
-        serves: whether some Triton serves a package now.
+        serves: whether some Triton of a pool serves a package now.
         withheld: names of the endpoints whose candidates get no callers now.
     """
     return RoutingTable(
@@ -246,21 +250,26 @@ def _routes(
     endpoint: ModelEndpoint,
     opened: Mapping[str, ServedModel],
     previous: RoutingTable,
-    serves: Callable[[ModelRef], bool],
+    serves: Callable[[str, ModelRef], bool],
     *,
     withheld: bool,
 ) -> EndpointRoutes:
     old = previous.endpoints.get(endpoint.name)
+    pool = _pool(endpoint, old, serves)
     stable = endpoint.status.stable
     ready = stable is not None and stable.package in opened
     if old is not None and old.stable is not None and stable is not None:
         same = old.stable.model.ref.package == stable.package
         # The old version answers until a Triton serves the new one, or none serves the old one.
-        if not same and not (ready and serves(stable)) and serves(old.stable.model.ref):
+        if (
+            not same
+            and not (ready and serves(pool, stable))
+            and serves(old.pool, old.stable.model.ref)
+        ):
             return _without_candidate(old, endpoint, withheld=withheld)
     versions = _versions(endpoint, opened)
     if stable is None or not ready:
-        return EndpointRoutes(endpoint, versions=versions)
+        return EndpointRoutes(endpoint, versions=versions, pool=pool)
     routes = [
         route
         for arm in _SPLIT_ORDER
@@ -277,7 +286,27 @@ def _routes(
         versions,
         None if withheld else _shadow(endpoint, opened),
         withheld,
+        pool,
     )
+
+
+def _pool(
+    endpoint: ModelEndpoint,
+    old: EndpointRoutes | None,
+    serves: Callable[[str, ModelRef], bool],
+) -> str:
+    """The pool whose Tritons answer.
+
+    That is the status's, unless none of its Tritons serves the stable version and another pool's
+    does: the one that the endpoint moves to, or the one that it has just left.
+    """
+    status, stable = endpoint.status, endpoint.status.stable
+    pools = status.pools if old is None else (*status.pools, old.pool)
+    if stable is not None:
+        for pool in pools:
+            if serves(pool, stable):
+                return pool
+    return status.pool
 
 
 def _without_candidate(
@@ -286,7 +315,7 @@ def _without_candidate(
     """The old routes without the old rollout's candidate, whose callers go to the old stable."""
     targets = tuple(target for target in old.targets if target.arm not in CANDIDATES)
     split = old.split if len(targets) == len(old.targets) else None
-    return EndpointRoutes(endpoint, targets, split, old.versions, withheld=withheld)
+    return EndpointRoutes(endpoint, targets, split, old.versions, withheld=withheld, pool=old.pool)
 
 
 def _split(endpoint: ModelEndpoint, routes: list[Route]) -> Split | None:

@@ -78,6 +78,9 @@ class LoadBackoff:
         return self.failing_since is not None and now - self.failing_since >= GRACE_SECONDS
 
 
+_PoolPackage = tuple[str, str]  # a pool of Tritons, and a package id
+
+
 class Reconciler:
     """Owns the batchers and the fleet's addresses.
 
@@ -124,7 +127,7 @@ class Reconciler:
         self._opening: dict[str, LoadBackoff] = {}
         # Separate threads: a store that hangs must not block those that decompress bodies.
         self._threads = ThreadPoolExecutor(_OPENED_AT_ONCE, thread_name_prefix="packages")
-        self._batchers: dict[str, Batcher] = {}
+        self._batchers: dict[_PoolPackage, Batcher] = {}
         self._table = RoutingTable()
         self._wake = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
@@ -249,18 +252,19 @@ class Reconciler:
         endpoints = self._inputs.endpoints
         if endpoints is None:
             return
-        reported = {report.triton_grpc for report in self._inputs.reports}
-        moved = self._fleet.set_addresses(reported | set(self._addresses))
-        wanted = {ref.package: ref for ref in _refs(endpoints)}
-        for ref in wanted.values():
+        pools = _pools_of_tritons(self._inputs.reports)
+        moved = self._fleet.set_addresses(pools.keys() | set(self._addresses), pools)
+        wanted = {(pool, ref.package): ref for pool, ref in _refs(endpoints)}
+        for ref in {ref.package: ref for ref in wanted.values()}.values():
             self._open(ref)
-        for package, model in self._opened.items():
-            if package in wanted and package not in self._batchers:
-                self._batchers[package] = Batcher(model, self._fleet, self._meter, self._lag)
+        for key in wanted.keys() - self._batchers.keys():
+            model = self._opened.get(key[1])
+            if model is not None:
+                self._batchers[key] = Batcher(model, self._fleet, self._meter, self._lag)
                 moved = True
         if moved:
-            for batcher in self._batchers.values():
-                self._connect(batcher)
+            for (pool, _), batcher in self._batchers.items():
+                self._connect(batcher, pool)
         if moved or self._inputs.reports is not self._followed:
             self._follow_reports()
         self._withhold(endpoints)
@@ -270,9 +274,16 @@ class Reconciler:
         self._retire(wanted)
         views = {name: _view(routes) for name, routes in table.endpoints.items()}
         complete = self._complete(endpoints)
-        self._serve(Serving(table, dict(self._batchers), views, complete, tuple(self._notes())))
+        self._serve(Serving(table, self.by_pool(), views, complete, tuple(self._notes())))
         if changed:
             log.info("routing table renewed", extra={"routes": _summary(table)})
+
+    def by_pool(self) -> dict[str, dict[str, Batcher]]:
+        """All batchers, by pool of Tritons and by package id."""
+        found: dict[str, dict[str, Batcher]] = {}
+        for (pool, package), batcher in self._batchers.items():
+            found.setdefault(pool, {})[package] = batcher
+        return found
 
     def _withhold(self, endpoints: tuple[ModelEndpoint, ...]) -> None:
         """Determines which candidates get no callers, because the controller is silent."""
@@ -333,14 +344,14 @@ class Reconciler:
             opening.task = None
             self._wake.set()
 
-    def _connect(self, batcher: Batcher) -> None:
+    def _connect(self, batcher: Batcher, pool: str) -> None:
         def on_change() -> None:
             self._wake.set()
             batcher.wake()
 
         model = batcher.model
         instances = model.manifest.instances * model.at_once
-        batcher.connect(self._fleet.replicas(model.name, instances, on_change))
+        batcher.connect(self._fleet.replicas(model.name, instances, on_change, pool))
 
     def _follow_reports(self) -> None:
         """Takes over what loaders say of their Tritons, where that or the Tritons changed."""
@@ -358,7 +369,8 @@ class Reconciler:
         now = asyncio.get_running_loop().time()
         for report in self._inputs.reports:
             for loaded in report.loaded:
-                name, batcher = loaded.ref.triton_model, self._batchers.get(loaded.ref.package)
+                name = loaded.ref.triton_model
+                batcher = self._batchers.get((report.pool, loaded.ref.package))
                 if batcher is None or not loaded.instances:
                     continue
                 instances = loaded.instances * batcher.model.at_once
@@ -369,12 +381,12 @@ class Reconciler:
         """Gives batchers the costs that each loader measured on its own Triton."""
         for report in self._inputs.reports:
             for loaded in report.loaded:
-                batcher = self._batchers.get(loaded.ref.package)
+                batcher = self._batchers.get((report.pool, loaded.ref.package))
                 if batcher is not None and loaded.costs:
                     batcher.cost.seed(report.triton_grpc, loaded.costs)
 
-    def _serves(self, ref: ModelRef) -> bool:
-        batcher = self._batchers.get(ref.package)
+    def _serves(self, pool: str, ref: ModelRef) -> bool:
+        batcher = self._batchers.get((pool, ref.package))
         return batcher is not None and batcher.serves
 
     def _complete(self, endpoints: Iterable[ModelEndpoint]) -> bool:
@@ -389,31 +401,41 @@ class Reconciler:
         away = {package for package, opening in self._opening.items() if opening.overdue(now)}
         return not missing or (missing < stable and missing <= away)
 
-    def _retire(self, wanted: dict[str, ModelRef]) -> None:
-        """Closes packages that are no longer needed, once their last batch has ended."""
-        needed = wanted.keys() | self._table.models().keys()
-        for package in [package for package in self._opened if package not in needed]:
-            # A package has no batcher if its endpoint was deleted while it was being opened.
-            batcher = self._batchers.get(package)
-            if batcher is None or batcher.idle:
-                model = self._opened.pop(package)
-                self._fleet.forget(model.name)
-                self._batchers.pop(package, None)
-                self._threads.submit(self._packages.forget, model.ref)
-        for package in [package for package in self._opening if package not in needed]:
+    def _retire(self, wanted: Mapping[_PoolPackage, ModelRef]) -> None:
+        """Ends batchers that are no longer needed, after their last batch, and closes packages."""
+        needed = wanted.keys() | {
+            (routes.pool, model.ref.package)
+            for routes in self._table.endpoints.values()
+            for model in routes.models()
+        }
+        for key in [key for key in self._batchers if key not in needed]:
+            pool, batcher = key[0], self._batchers[key]
+            if batcher.idle:
+                del self._batchers[key]
+                self._fleet.forget(batcher.model.name, pool)
+        in_use = {package for _, package in needed | self._batchers.keys()}
+        for package in [package for package in self._opened if package not in in_use]:
+            # Its endpoint may have been deleted while it was being opened.
+            self._threads.submit(self._packages.forget, self._opened.pop(package).ref)
+        for package in [package for package in self._opening if package not in in_use]:
             if self._opening[package].task is None:
                 del self._opening[package]
 
 
-def _refs(endpoints: Iterable[ModelEndpoint]) -> Iterable[ModelRef]:
-    """All packages, stable versions first, so that a restarted gateway serves soon."""
+def _pools_of_tritons(reports: Iterable[LoaderReport]) -> dict[str, str]:
+    """The pool of each Triton, by address; where two loaders tell of one, the last that did."""
+    return {report.triton_grpc: report.pool for report in sorted(reports, key=lambda one: one.at)}
+
+
+def _refs(endpoints: Iterable[ModelEndpoint]) -> Iterable[tuple[str, ModelRef]]:
+    """All packages with their pools, stable versions first: a restarted gateway serves soon."""
     statuses = [endpoint.status for endpoint in endpoints]
     for status in statuses:
         if status.stable is not None:
-            yield status.stable
+            yield from ((pool, status.stable) for pool in status.pools)
     for status in statuses:
-        yield from (route.ref for route in status.routes)
-        yield from status.packages
+        for ref in (*(route.ref for route in status.routes), *status.packages):
+            yield from ((pool, ref) for pool in status.pools)
 
 
 def _view(routes: EndpointRoutes) -> EndpointView:
@@ -432,6 +454,7 @@ def _view(routes: EndpointRoutes) -> EndpointView:
             max_tokens_in_flight=limits.max_tokens_in_flight,
             timeout_seconds=limits.timeout_seconds,
             ready=False,
+            unserved=status.unserved,
         )
     manifest = stable.model.manifest
     others = {target.model.ref for target in routes.targets} | {
@@ -455,6 +478,7 @@ def _view(routes: EndpointRoutes) -> EndpointView:
         has_ranges=manifest.ranges is not None,
         features=manifest.features,
         metadata={"model": endpoint.spec.model, "precision": manifest.precision.value},
+        unserved=status.unserved,
     )
 
 

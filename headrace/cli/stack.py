@@ -54,6 +54,16 @@ MlflowSource = Annotated[
         rich_help_panel=_EXISTING,
     ),
 ]
+Pools = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--pool",
+        metavar="NAME",
+        help="The pool of the first Triton, and so on: --pool cpu --pool gpu. Endpoints name one "
+        "in spec.pool; Tritons without one, and endpoints, belong to the pool default.",
+        rich_help_panel=_SEVERAL,
+    ),
+]
 TritonGrpc = Annotated[
     str | None, typer.Option(help="Use this Triton (host:port of gRPC).", rich_help_panel=_EXISTING)
 ]
@@ -125,6 +135,7 @@ def up(
     keys_file: KeysFile = None,
     gateways: Gateways = 1,
     tritons: Tritons = 1,
+    pool: Pools = None,
     port_gateway_http: Port = 8080,
     port_gateway_grpc: Port = 8081,
     port_mlflow: Port = 5000,
@@ -149,9 +160,14 @@ def up(
     from ipaddress import IPv4Address
 
     from contracts.ceilings import Ceilings
+    from contracts.model import pool_named
     from headrace.commands import up as command
     from headrace.stack.settings import Ports, StackSettings
 
+    try:
+        pools = tuple(map(pool_named, pool or ()))
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--pool") from error
     try:
         ceilings = Ceilings.read(",".join(ceiling or ()))
     except ValueError as error:
@@ -165,6 +181,8 @@ def up(
             "it counts embedded Tritons, and --triton-grpc names one to use in their place",
             param_hint="--tritons",
         )
+    if len(pool or ()) > tritons:
+        raise typer.BadParameter("there are fewer Tritons than pools", param_hint="--pool")
 
     settings = StackSettings(
         home=absolute(home),
@@ -200,6 +218,7 @@ def up(
         ceilings=ceilings,
         gateways=gateways,
         tritons=tritons,
+        pools=pools,
     )
     command.run(settings, environment())
 

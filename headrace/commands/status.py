@@ -11,6 +11,7 @@ from contracts.controller import ControllerBeat
 from contracts.durations import about
 from contracts.endpoint import ModelEndpoint
 from contracts.loading import LoaderReport
+from contracts.model import DEFAULT_POOL
 from headrace.commands import home as homes
 from headrace.commands.home import Cluster, Site, Where
 from headrace.commands.layout import Row, Sentence, rows
@@ -180,6 +181,7 @@ def _document_of_cluster(site: Site, namespace: str, endpoint: str | None) -> di
             {
                 "loader": report.loader,
                 "triton_grpc": report.triton_grpc,
+                "pool": report.pool,
                 "ready": report.ready,
                 "models": len(report.loaded),
                 "seconds_ago": max(0.0, now - report.at),
@@ -202,7 +204,7 @@ def _shown_of_cluster(site: Site, namespace: str, endpoint: str | None, *, detai
         Row(
             (
                 f"  {report.loader}",
-                f"gRPC {report.triton_grpc}, {len(report.loaded)} models",
+                f"gRPC {report.triton_grpc}, {len(report.loaded)} models{_pool(report)}",
                 "ready" if report.ready else "not ready",
             ),
             style="" if report.ready else "yellow",
@@ -218,6 +220,10 @@ def _shown_of_cluster(site: Site, namespace: str, endpoint: str | None, *, detai
         *(map(_way, _models(reports, chosen)) if details else ()),
         *(Sentence(f"{name}: {sentence}", style="yellow") for name, sentence in warnings),
     )
+
+
+def _pool(report: LoaderReport) -> str:
+    return "" if report.pool == DEFAULT_POOL else f", pool {report.pool}"
 
 
 def _chosen_of(site: Site, endpoint: str | None) -> tuple[ModelEndpoint, ...]:

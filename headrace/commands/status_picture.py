@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from rich.console import Group, RenderableType
 
 from contracts.endpoint import REASONS_LIMIT, EndpointStatus, ModelEndpoint, Phase
+from contracts.model import DEFAULT_POOL
 from headrace.commands.layout import Row, Sentence, rows, sentences
 from headrace.commands.rollout_picture import in_brief
 from headrace.stack import answers
@@ -56,7 +57,8 @@ def endpoint_rows(
 def _triton(triton: TritonRecord) -> str:
     """Where a Triton listens; the metrics of an existing one are its owner's."""
     where = triton.metrics_url.removeprefix("http://").removesuffix("/metrics")
-    return f"gRPC {triton.grpc}, " + (f"metrics {where}" if where else "existing")
+    pool = "" if triton.pool == DEFAULT_POOL else f", pool {triton.pool}"
+    return f"gRPC {triton.grpc}, " + (f"metrics {where}" if where else "existing") + pool
 
 
 def _services(running: Running) -> Iterable[RenderableType]:
@@ -100,9 +102,20 @@ def _endpoint(endpoint: ModelEndpoint, now: float, *, details: bool) -> Row:
     below = sentences(brief, reason)
     if details and stable is not None:
         below += sentences(f"version {stable.version} is package {stable.package}")
+    below += _pool(status, reason)
     serves = "-" if stable is None else f"version {stable.version}"
     below += _rejected(status, reason, details=details)
     return Row((endpoint.name, serves, at), below, _style(status))
+
+
+def _pool(status: EndpointStatus, told: str) -> tuple[Sentence, ...]:
+    """Where it is answered, unless that is usual; and what its status notes that ``told`` lacks."""
+    where = ""
+    if status.next_pool:
+        where = f"pool {status.pool}, moves to the pool {status.next_pool}"
+    elif status.pool != DEFAULT_POOL:
+        where = f"pool {status.pool}"
+    return sentences(where, *(note for note in status.notes if note not in told))
 
 
 def _rejected(status: EndpointStatus, told: str, *, details: bool) -> tuple[Sentence, ...]:

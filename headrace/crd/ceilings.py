@@ -9,7 +9,7 @@ from pathlib import Path
 
 import yaml
 
-from contracts.ceilings import CEILINGS
+from contracts.ceilings import CEILINGS, POOL_CEL, POOLS
 
 _HEADER = "# Made by python -P -m headrace.crd.ceilings from contracts/ceilings.py. Do not edit.\n"
 
@@ -17,6 +17,7 @@ _HEADER = "# Made by python -P -m headrace.crd.ceilings from contracts/ceilings.
 def as_yaml() -> str:
     """The chart's file: of each ceiling its name, what it bounds, and the wish as CEL."""
     rows = [{"name": each.name, "what": each.what, "wish": each.cel} for each in CEILINGS]
+    rows.append({"name": POOLS, "what": "spec.pool", "wish": POOL_CEL})
     text: str = yaml.safe_dump(rows, sort_keys=False, width=100)
     return _HEADER + text
 

@@ -110,6 +110,7 @@ _COLUMNS = (
     ("Candidate", "string", ".status.shown.candidate", 0),
     ("Phase", "string", ".status.shown.phase", 0),
     ("Weights", "string", ".status.shown.weights", 0),
+    ("Pool", "string", ".status.shown.pool", 1),
     ("Reason", "string", ".status.candidate.reason", 1),
     ("Age", "date", ".metadata.creationTimestamp", 0),
 )

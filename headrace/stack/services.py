@@ -177,6 +177,7 @@ def _loader(
             triton_key_file=key_file,
             model_repository=repository,
             loader_name=replica.report,
+            pool=replica.pool,
             metrics_port=replica.metrics_port,
             ceilings=str(settings.ceilings),
             cores=triton_cores(machine.cores(), len(settings.loader_replicas)),

@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from contracts.ceilings import NO_CEILINGS, Ceilings
+from contracts.model import DEFAULT_POOL
 from headrace.errors import PortTakenError
 
 LOOPBACK = "127.0.0.1"
@@ -128,7 +129,7 @@ class LoaderReplica:
     """The loader beside one Triton.
 
     ``name`` is that of its process, its log and its folder, ``report`` that of its report.
-    ``triton`` is the embedded one, None where it loads into an existing one.
+    ``triton`` is the embedded one of ``pool``, None where it loads into an existing one.
     """
 
     name: str
@@ -136,6 +137,7 @@ class LoaderReplica:
     metrics_port: int
     triton_grpc: str
     triton: TritonReplica | None
+    pool: str = DEFAULT_POOL
 
     @property
     def metrics_url(self) -> str:
@@ -167,6 +169,7 @@ class StackSettings:
     ``window_seconds`` of event time. There are so many ``gateways`` and embedded ``tritons``, each
     Triton with a loader. Texts to label are kept in Kafka for ``pair_texts_hours``, 0 for none.
     ``model_code``: the code that versions bring is run. No endpoint gets more than ``ceilings``.
+    ``pools`` are those of the first Tritons, in order; further ones belong to the default pool.
     """
 
     home: Path
@@ -188,6 +191,7 @@ class StackSettings:
     pair_texts_hours: float = 0.0
     model_code: bool = False
     ceilings: Ceilings = NO_CEILINGS
+    pools: tuple[str, ...] = ()
 
     @property
     def host(self) -> str:
@@ -249,7 +253,7 @@ class StackSettings:
         """The loader of every Triton, embedded or existing."""
         if self.triton_grpc is not None:
             port = self.ports.loader_metrics
-            return (LoaderReplica("loader", LOADER, port, self.triton_grpc, None),)
+            return (LoaderReplica("loader", LOADER, port, self.triton_grpc, None, *self.pools[:1]),)
         ports = self._ports()
         return tuple(
             LoaderReplica(
@@ -258,6 +262,7 @@ class StackSettings:
                 metrics_port=ports[numbered("loader_metrics", number)],
                 triton_grpc=triton.grpc,
                 triton=triton,
+                pool=self.pools[number - 1] if number <= len(self.pools) else DEFAULT_POOL,
             )
             for number, triton in enumerate(self.triton_replicas, 1)
         )

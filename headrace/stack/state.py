@@ -16,6 +16,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from contracts.endpoint import ModelEndpoint
+from contracts.model import DEFAULT_POOL
 from headrace.errors import BrokenHomeError, HomeInUseError
 from service import durable
 
@@ -57,6 +58,7 @@ class TritonRecord(BaseModel):
     metrics_url: str
     loader: str
     loader_metrics_url: str
+    pool: str = DEFAULT_POOL
 
 
 class StackRecord(BaseModel):

@@ -197,6 +197,7 @@ def record_of(settings: StackSettings, started_at: float, services: dict[str, in
             metrics_url="" if each.triton is None else each.triton.metrics_url,
             loader=each.name,
             loader_metrics_url=each.metrics_url,
+            pool=each.pool,
         )
         for each in settings.loader_replicas
     )

@@ -10,7 +10,7 @@ from enum import IntEnum
 from pydantic import BaseModel, ConfigDict
 
 from contracts.endpoint import Arm, ModelEndpoint
-from contracts.model import ModelRef
+from contracts.model import DEFAULT_POOL, ModelRef
 from registry.loading import crashes
 from registry.loading.crashes import CrashCount
 
@@ -208,14 +208,16 @@ class Failure:
     retry_at: float | None
 
 
-def wanted(endpoints: Iterable[ModelEndpoint]) -> tuple[Want, ...]:
-    """Every package that an endpoint names, once, in the order to load them: stable ones first.
+def wanted(endpoints: Iterable[ModelEndpoint], pool: str = DEFAULT_POOL) -> tuple[Want, ...]:
+    """Every package that an endpoint of the pool names, once, in the order to load them.
 
-    Where two endpoints share a package, the larger number of copies that one asks for counts.
+    Stable ones come first, but for those of an endpoint that moves to this pool: until all its
+    Tritons hold them, callers are answered elsewhere. Where two endpoints share a package, the
+    larger number of copies that one asks for counts.
     """
     found: dict[str, Want] = {}
     for endpoint in endpoints:
-        for want in _of(endpoint):
+        for want in _of(endpoint, pool):
             known = found.setdefault(want.ref.triton_model, want)
             asked = max(known.instances or 0, want.instances or 0) or None
             first = min(known, want, key=lambda item: item.role)
@@ -292,10 +294,17 @@ def _overdue(failure: Failure | None, now: float) -> bool:
     return now - failure.since >= grace
 
 
-def _of(endpoint: ModelEndpoint) -> Iterable[Want]:
+def _of(endpoint: ModelEndpoint, pool: str) -> Iterable[Want]:
     status = endpoint.status
+    if pool not in status.pools:
+        return
     on_trial = status.rollout.candidate if status.rollout else None
     copies = endpoint.spec.serving.instances
+    if pool != status.pool:
+        # None has proved itself on these Tritons, whatever it did on others.
+        for ref in (*(route.ref for route in status.routes), *status.packages):
+            yield Want(ref, Role.CANDIDATE, on_trial=True, instances=copies)
+        return
     for route in status.routes:
         yield Want(route.ref, _ROLES[route.arm], route.ref == on_trial, copies)
     candidate = status.candidate.ref if status.candidate else None

@@ -17,7 +17,7 @@ from contracts.ceilings import NO_CEILINGS, Ceilings
 from contracts.endpoint import ModelEndpoint
 from contracts.loading import CostPoint, LoadedModel, LoaderReport, LoadFailure
 from contracts.manifest import CONFIG_ONNXRUNTIME, MANIFEST, Manifest
-from contracts.model import ModelRef
+from contracts.model import DEFAULT_POOL, ModelRef
 from registry import metrics
 from registry.errors import (
     BackendMissingError,
@@ -66,7 +66,7 @@ class LoaderOptions:
 
     ``auto_instances``: copies of a model on CPUs whose endpoint names no number, 0 to choose them
     by measurement; on GPUs one each. ``ceilings``: the operator's. ``cores`` and ``memory_bytes``
-    are what Triton may use.
+    are what Triton may use. ``pool``: the one whose endpoints' versions it holds.
     """
 
     name: str
@@ -81,6 +81,7 @@ class LoaderOptions:
     ceilings: Ceilings = NO_CEILINGS
     cores: int = 1
     memory_bytes: int = 1 << 40
+    pool: str = DEFAULT_POOL
 
 
 class Loader:
@@ -174,7 +175,7 @@ class Loader:
 
     def stable(self) -> tuple[ModelRef, ...]:
         """The stable packages that Triton holds now."""
-        wants = desired.wanted(self._known) if self._answers else ()
+        wants = self._wanted() if self._answers else ()
         return tuple(
             want.ref
             for want in wants
@@ -184,7 +185,7 @@ class Loader:
     async def step(self) -> bool:
         """One pass; returns whether there may be more to do at once."""
         await self._read_endpoints()
-        wants = desired.wanted(self._known)
+        wants = self._wanted()
         try:
             held = await self._triton.held(self._names(wants))
         except TritonUnavailableError as error:
@@ -215,6 +216,9 @@ class Loader:
             self._read_once = True
         except OSError as error:
             log.warning("endpoints can't be read, going on with the last ones: %s", error)
+
+    def _wanted(self) -> tuple[Want, ...]:
+        return desired.wanted(self._known, self._options.pool)
 
     def _names(self, wants: tuple[Want, ...]) -> set[str]:
         """Every model whose presence matters here."""
@@ -463,6 +467,7 @@ class Loader:
         report = LoaderReport(
             loader=self._options.name,
             triton_grpc=self._options.triton_grpc,
+            pool=self._options.pool,
             at=self._now(),
             ready=self._answers and not self._awaited,
             loaded=loaded,

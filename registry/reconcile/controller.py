@@ -31,6 +31,7 @@ from registry.mlflow.model_registry import RegisteredModel, RegisteredVersion
 from registry.mlflow.projection import alias_refusals, projection
 from registry.mlflow.watch import SourceWatch
 from registry.packages.store import StoreError
+from registry.reconcile import pools
 from registry.reconcile.heartbeats import HeartbeatTracker, HeartbeatWriter
 from registry.reconcile.observer import Observer
 from registry.reconcile.plan import Decision, Observed, plan
@@ -196,11 +197,16 @@ class Controller:
         snapshot, model = self._source.snapshot, endpoint.spec.model
         return _Seen(
             endpoint,
-            self._held.revision,
+            self._revisions(endpoint),
             snapshot.models.get(model) if snapshot else None,
             snapshot.versions.get(model) if snapshot else None,
             self._notes.get(endpoint.name, ""),
         )
+
+    def _revisions(self, endpoint: ModelEndpoint) -> tuple[int, ...]:
+        """Of what the Tritons hold on which the endpoint may be placed."""
+        pools = (*endpoint.status.pools, endpoint.spec.pool)
+        return tuple(self._held.of(pool).revision for pool in pools)
 
     async def _work(self, patience_seconds: float | None) -> None:
         """Reconciles what waits, a few at a time, until nothing does or patience ends."""
@@ -324,16 +330,18 @@ class Controller:
         note = self._notes.get(endpoint.name, "")
         ceilings = self._options.ceilings
         refused = ceilings.over(endpoint.spec)
-        seen, target = await self._observer.observe(endpoint, snapshot, held.loaders)
-        seen = replace(seen, refused=refused)
+        placed = pools.placed(endpoint.spec, endpoint.status, held, refused=bool(refused))
+        pool = held.of(placed.pool)
+        seen, target = await self._observer.observe(endpoint, snapshot, pool.loaders)
+        seen = replace(seen, refused=refused, unserved=placed.unserved)
         options = target.options if target else ""
-        decision = plan(endpoint.spec, endpoint.status, seen, now, keep_seconds=keep)
-        notes = (*((note,) if note else ()), *refused)
+        decision = plan(endpoint.spec, placed, seen, now, keep_seconds=keep)
+        notes = (*((note,) if note else ()), *refused, *pools.notes(placed, held))
         status = decision.status.model_copy(update={"notes": notes, "refused": refused})
         bounded = ceilings.bounded(endpoint.spec)
         planned = endpoint.model_copy(update={"status": status, "spec": bounded})
         routed = frozenset(route.ref for route in endpoint.status.routes)
-        around = held.around(target.number if target else None, routed)
+        around = pool.around(target.number if target else None, routed)
         advanced, holds = await self._advanced(planned, around, now)
         following = with_generation(endpoint.status, advanced.status)
         written = advanced.model_copy(update={"status": following, "spec": endpoint.spec})
@@ -416,7 +424,7 @@ class _Seen:
     """What a reconcile went by: while it is the same, another one changes nothing for now."""
 
     endpoint: ModelEndpoint = field(compare=False)  # the same object, as sources keep them
-    loaders: int
+    loaders: tuple[int, ...]  # revisions of what their Tritons hold
     model: RegisteredModel | None
     versions: tuple[RegisteredVersion, ...] | None
     note: str
@@ -487,7 +495,7 @@ def with_generation(before: EndpointStatus, after: EndpointStatus) -> EndpointSt
 
 def _followed(status: EndpointStatus) -> tuple[object, ...]:
     salt = status.rollout.id if status.rollout else ""
-    return status.routes, status.packages, salt
+    return status.routes, status.packages, status.pools, salt
 
 
 def _noted(status: EndpointStatus, note: str) -> EndpointStatus:

@@ -71,8 +71,9 @@ class Observed:
     ``versions`` is newest first and None where MLflow never answered. ``packages`` and ``jobs`` go
     by a version's options. ``fault`` says why ``packages`` may be incomplete. ``stable_gone`` says
     that the store lacks the stable version's package: ``stable`` is then that of the package made
-    anew of the same version, if there is one. ``loaders`` gave a sign of life lately. ``refused``
-    says what the spec asks for above the operator's ceilings.
+    anew of the same version, if there is one. ``loaders`` are those of the endpoint's pool that
+    gave a sign of life lately; ``unserved`` says why there are none. ``refused`` says what the spec
+    asks for above the operator's ceilings.
     """
 
     versions: tuple[Version, ...] | None
@@ -80,6 +81,7 @@ class Observed:
     packages: Mapping[str, Package] = field(default_factory=dict)
     jobs: Mapping[str, Progress | Failed] = field(default_factory=dict)
     loaders: tuple[LoaderReport, ...] = ()
+    unserved: str = ""
     stable: Signature | None = None
     stable_gone: bool = False
     fault: str = ""
@@ -310,10 +312,7 @@ def _loading(
         return _loaded(spec, named, candidate, package, now)
     if failures:
         return _prepared(named, _in_phase(candidate, Phase.BLOCKED, failures[0].reason), now)
-    reason = (
-        "" if seen.loaders else "no loader has given a sign of life: is Triton's loader running?"
-    )
-    return _prepared(named, _in_phase(candidate, Phase.LOADING, reason), now)
+    return _prepared(named, _in_phase(candidate, Phase.LOADING, seen.unserved), now)
 
 
 def _stable_signature(status: EndpointStatus, seen: Observed, package: Package) -> Signature | None:
@@ -330,7 +329,7 @@ def _stable_signature(status: EndpointStatus, seen: Observed, package: Package) 
 def _loaded(
     spec: EndpointSpec, status: EndpointStatus, candidate: Candidate, package: Package, now: float
 ) -> EndpointStatus:
-    """Every Triton holds it: stable at once where it is compared with nothing.
+    """Every Triton of the pool holds it: stable at once where it is compared with nothing.
 
     Otherwise it waits here for its rollout, which starts when no other is on.
     """

@@ -7,12 +7,12 @@ statistics; services never import each other. Nothing here decides anything.
 
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from contracts.endpoint import ModelEndpoint
 from contracts.loading import LoaderReport
-from contracts.model import ModelRef
+from contracts.model import DEFAULT_POOL, ModelRef
 from contracts.rollout import RolloutState
 
 
@@ -45,50 +45,21 @@ class Rollouts(Protocol):
         ...
 
 
-class HeldPackages:
-    """What Tritons hold, by their loaders' reports: asked for each endpoint, made once a pass.
+@dataclass(frozen=True, slots=True)
+class HeldInPool:
+    """What the Tritons of one pool hold.
 
-    ``revision`` is another number with every change that an endpoint may go by.
+    ``loaders`` gave a sign of life lately; ``revision`` is another number with every change that an
+    endpoint may go by. Of each ready Triton ``ready`` has what it holds, and what it failed to
+    load. ``everywhere`` is what all ready ones hold; ``failures``: why one refused a package for
+    good.
     """
 
-    def __init__(self) -> None:
-        self.revision = 0
-        self.loaders: tuple[LoaderReport, ...] = ()
-        self._sets: dict[int, tuple[object, frozenset[ModelRef]]] = {}  # by id of what is held
-        self._ready: tuple[tuple[frozenset[ModelRef], frozenset[ModelRef]], ...] = ()
-        self._everywhere: frozenset[ModelRef] = frozenset()
-        self._failures: Mapping[ModelRef, str] = {}
-
-    def take(self, loaders: tuple[LoaderReport, ...]) -> None:
-        """Takes the reports of loaders that gave a sign of life lately."""
-        before = tuple(report.model_copy(update={"at": 0.0}) for report in self.loaders)
-        if before != tuple(report.model_copy(update={"at": 0.0}) for report in loaders):
-            self.revision += 1
-            self._read(loaders)
-        self.loaders = loaders
-
-    def _read(self, loaders: tuple[LoaderReport, ...]) -> None:
-        sets = {id(report.loaded): self._set(report) for report in loaders}
-        self._sets = sets
-        self._ready = tuple(
-            (sets[id(report.loaded)][1], frozenset(failure.ref for failure in report.failed))
-            for report in loaders
-            if report.ready
-        )
-        held = [has for has, _ in self._ready]
-        self._everywhere = frozenset.intersection(*held) if held else frozenset()
-        self._failures = {
-            failure.ref: f"Triton refused it: {failure.reason}"
-            for report in loaders
-            for failure in report.failed
-            if failure.by_version
-        }
-
-    def _set(self, report: LoaderReport) -> tuple[object, frozenset[ModelRef]]:
-        """The packages that a report names; most reports name the same as before."""
-        if (known := self._sets.get(id(report.loaded))) is not None:
-            return known
-        return report.loaded, frozenset(model.ref for model in report.loaded)
+    revision: int = 0
+    loaders: tuple[LoaderReport, ...] = ()
+    ready: tuple[tuple[frozenset[ModelRef], frozenset[ModelRef]], ...] = ()
+    everywhere: frozenset[ModelRef] = frozenset()
+    failures: Mapping[ModelRef, str] = field(default_factory=dict)
 
     def around(
         self, target: str | None, routed: AbstractSet[ModelRef] = frozenset()
@@ -106,19 +77,81 @@ class HeldPackages:
         """
         awaited = {
             ref
-            for ref in routed - self._everywhere
-            if any(ref in has for has, _ in self._ready)
-            and all(ref in has or ref not in failed for has, failed in self._ready)
+            for ref in routed - self.everywhere
+            if any(ref in has for has, _ in self.ready)
+            and all(ref in has or ref not in failed for has, failed in self.ready)
         }
-        return Surroundings(self._everywhere | awaited, self._failures, target)
+        return Surroundings(self.everywhere | awaited, self.failures, target)
+
+
+_NONE_HELD = HeldInPool()
+
+
+class HeldPackages:
+    """What Tritons hold, by their loaders' reports: asked for each endpoint, made once a pass."""
+
+    def __init__(self) -> None:
+        self._pools: dict[str, HeldInPool] = {}
+        self._revision = 0
+        self._sets: dict[int, tuple[object, frozenset[ModelRef]]] = {}  # by id of what is held
+
+    def take(self, loaders: tuple[LoaderReport, ...]) -> None:
+        """Takes the reports of loaders that gave a sign of life lately."""
+        self._sets = {id(report.loaded): self._set(report) for report in loaders}
+        divided: dict[str, list[LoaderReport]] = {}
+        for report in loaders:
+            divided.setdefault(report.pool, []).append(report)
+        self._pools = {
+            pool: self._taken(self._pools.get(pool, _NONE_HELD), tuple(reports))
+            for pool, reports in divided.items()
+        }
+
+    @property
+    def pools(self) -> tuple[str, ...]:
+        """Names of the pools that have a Triton now, in order."""
+        return tuple(sorted(self._pools))
+
+    def of(self, pool: str) -> HeldInPool:
+        """What the Tritons of a pool hold; nothing where there are none."""
+        return self._pools.get(pool, _NONE_HELD)
+
+    def _taken(self, before: HeldInPool, loaders: tuple[LoaderReport, ...]) -> HeldInPool:
+        if _timeless(before.loaders) == _timeless(loaders):
+            return replace(before, loaders=loaders)
+        self._revision += 1
+        ready = tuple(
+            (self._sets[id(report.loaded)][1], frozenset(failure.ref for failure in report.failed))
+            for report in loaders
+            if report.ready
+        )
+        held = [has for has, _ in ready]
+        failures = {
+            failure.ref: f"Triton refused it: {failure.reason}"
+            for report in loaders
+            for failure in report.failed
+            if failure.by_version
+        }
+        everywhere = frozenset.intersection(*held) if held else frozenset()
+        return HeldInPool(self._revision, loaders, ready, everywhere, failures)
+
+    def _set(self, report: LoaderReport) -> tuple[object, frozenset[ModelRef]]:
+        """The packages that a report names; most reports name the same as before."""
+        if (known := self._sets.get(id(report.loaded))) is not None:
+            return known
+        return report.loaded, frozenset(model.ref for model in report.loaded)
+
+
+def _timeless(loaders: tuple[LoaderReport, ...]) -> list[LoaderReport]:
+    return [report.model_copy(update={"at": 0.0}) for report in loaders]
 
 
 def surroundings(
     loaders: Iterable[LoaderReport],
     target: str | None,
     routed: AbstractSet[ModelRef] = frozenset(),
+    pool: str = DEFAULT_POOL,
 ) -> Surroundings:
-    """What loaders' reports mean for one endpoint's rollout; see ``HeldPackages.around``."""
+    """What loaders' reports mean for one endpoint's rollout; see ``HeldInPool.around``."""
     held = HeldPackages()
     held.take(tuple(loaders))
-    return held.around(target, routed)
+    return held.of(pool).around(target, routed)

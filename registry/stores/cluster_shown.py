@@ -35,6 +35,7 @@ def shown(status: EndpointStatus) -> Part:
         "candidate": candidate.version if candidate else "",
         "phase": _phase(status),
         "weights": ", ".join(_weights(status)),
+        "pool": " to ".join(status.pools),
     }
     return {name: word for name, word in words.items() if word}
 
@@ -73,6 +74,8 @@ def _accepted(status: EndpointStatus) -> Part:
 
 def _ready(status: EndpointStatus) -> Part:
     stable = status.stable
+    if stable is not None and status.unserved:
+        return _condition("Ready", "False", "NoTritons", status.unserved)
     if stable is not None:
         return _condition("Ready", "True", "Serving", f"version {stable.version} is stable")
     candidate = status.candidate

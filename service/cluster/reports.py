@@ -25,7 +25,7 @@ from functools import cached_property
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 from contracts.loading import CostPoint, LoadedModel, LoaderReport, LoadFailure
-from contracts.model import ModelRef
+from contracts.model import DEFAULT_POOL, ModelRef
 from service.cluster.collection import Collection, Object, Reader
 from service.cluster.leases import VERSION, written
 from service.cluster.mirror import Mirror
@@ -69,6 +69,7 @@ class _Details(BaseModel):
     instance: str
     parts: tuple[str, ...] = ()
     in_parts: bool = False
+    pool: str = DEFAULT_POOL  # which earlier releases don't know: their Tritons have one
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +140,7 @@ def leases(report: LoaderReport, instance: str, owner: str = "") -> Written:
         ReportTooLargeError: it has no room, however it is divided.
     """
     parts = _parts(report, owner)
-    details = _Details(of=report.at, instance=instance, parts=tuple(parts))
+    details = _Details(of=report.at, instance=instance, parts=tuple(parts), pool=report.pool)
     lease = _report_lease(_with_short_reasons(report, MOST_BYTES), details)
     if _size(lease) > MOST_BYTES:
         details = details.model_copy(update={"in_parts": True})
@@ -175,7 +176,7 @@ def _report_lease(report: LoaderReport, details: _Details) -> Object:
     }
     bare = tuple(LoadedModel(ref=model.ref) for model in loaded)
     text = report.model_copy(update={"loaded": bare}).model_dump_json(
-        exclude={"loaded": {"__all__": set(_BESIDE.values())}}
+        exclude={"pool": True, "loaded": {"__all__": set(_BESIDE.values())}}
     )
     return written(
         f"{REPORT_PREFIX}{report.loader}",
@@ -292,7 +293,8 @@ def read_report(item: Object) -> ReportLease:
         )
         for model in report.loaded
     )
-    return ReportLease(report.model_copy(update={"loaded": loaded}), details)
+    pool = details.pool if details is not None else DEFAULT_POOL
+    return ReportLease(report.model_copy(update={"loaded": loaded, "pool": pool}), details)
 
 
 def read_part(item: Object) -> PartLease:

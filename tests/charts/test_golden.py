@@ -1,4 +1,4 @@
-"""What the chart renders, whole, for three sets of values: a change of a template shows in review.
+"""What the chart renders, whole, for some sets of values: a change of a template shows in review.
 
 ``WRITE_GOLDEN=1 pytest tests/charts/test_golden.py`` writes what is rendered now.
 """

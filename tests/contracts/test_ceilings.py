@@ -9,7 +9,7 @@ from celpy.adapter import json_to_cel
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contracts.ceilings import CEILINGS, NO_CEILINGS, Ceiling, Ceilings
+from contracts.ceilings import CEILINGS, NO_CEILINGS, POOL_CEL, Ceiling, Ceilings
 from contracts.endpoint import AnswerCache, EndpointSpec, Limits, Metadata, ModelEndpoint, Serving
 from contracts.endpoint import UnkWords as Words
 from contracts.rollout import RolloutSpec, ShadowStep, StatisticKind, StatisticSpec, WeightStep
@@ -202,3 +202,23 @@ def test_an_endpoint_within_the_ceilings_stays_the_same_object() -> None:
     bounded = Ceilings({"maxBatchSize": 8}).bounded_endpoint(endpoint)
     assert bounded.spec.serving.max_batch_size == 8
     assert bounded.metadata == endpoint.metadata
+
+
+def test_pools_that_an_operator_allows_are_a_flag_a_sentence_and_an_expression() -> None:
+    ceilings = Ceilings.read("instances=4,pools=cpu|gpu")
+    assert (ceilings.pools, str(ceilings)) == (("cpu", "gpu"), "instances=4,pools=cpu|gpu")
+    plain, gpu = EndpointSpec(model="m"), EndpointSpec(model="m", pool="gpu")
+    assert ceilings.over(gpu) == ()
+    assert ceilings.bounded(gpu) is gpu
+    assert ceilings.over(plain) == ("spec.pool is default, and the operator allows cpu, gpu alone",)
+    assert ceilings.bounded(plain).pool == "cpu"
+    program = ENVIRONMENT.program(ENVIRONMENT.compile(POOL_CEL))
+    for spec in (plain, gpu):
+        written = spec.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+        assert program.evaluate({"object": json_to_cel({"spec": written})}) == spec.pool
+
+
+@pytest.mark.parametrize("text", ["pools=", "pools=|", "pools=CPU", "pools=cpu|-a"])
+def test_a_word_that_names_no_pool_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="pools needs names of pools"):
+        Ceilings.read(text)

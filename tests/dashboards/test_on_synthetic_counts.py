@@ -132,7 +132,7 @@ class Everything(Collector):
         yield Reading(Read.TOKENS_IN_FLIGHT, (ENDPOINT,), 64)
         yield Reading(Read.QUEUED_ROWS, (self._model.name,), 2)
         yield Reading(Read.REPLICA_SERVES, ("127.0.0.1:8001", self._model.name), 1)
-        yield Reading(Read.REPLICA_TOKENS, ("127.0.0.1:8001", self._model.name), 64)
+        yield Reading(Read.REPLICA_TOKENS, ("127.0.0.1:8001", self._model.name, "default"), 64)
         yield Reading(Read.EVENTS, (), done)
         yield Reading(Read.EVENTS_PUBLISHED, (), done)
         yield Reading(Read.EVENTS_LOST, (), 0)

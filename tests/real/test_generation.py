@@ -29,7 +29,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from contracts.endpoint import Arm, EndpointStatus, Route, Serving
 from contracts.loading import LoaderReport
 from contracts.manifest import MODEL_ONNX, TOKENIZER, GenerationSpec, Manifest, TokenRules
-from contracts.model import ModelRef
+from contracts.model import DEFAULT_POOL, ModelRef
 from gateway.batching.batcher import Batcher
 from gateway.batching.prompts import PromptFlow
 from gateway.calls import Sampling
@@ -208,7 +208,8 @@ async def gateway(model: ServedModel, tritons: list[TritonProcess]) -> AsyncIter
             await changed.wait()
             changed.clear()
         serving = world.endpoints.serving
-        world.endpoints.serve(dataclasses.replace(serving, batchers={model.ref.package: batcher}))
+        batchers = {DEFAULT_POOL: {model.ref.package: batcher}}
+        world.endpoints.serve(dataclasses.replace(serving, batchers=batchers))
         yield Gateway(world, batcher)
         await fleet.close()
 

@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 CHART = ROOT / "charts" / "headrace"
 VALUES = ROOT / "tests" / "charts" / "values"
 SCHEMAS = ROOT / "tests" / "charts" / "schemas"
-CASES = ("defaults", "own-parts", "gpu")
+CASES = ("defaults", "own-parts", "gpu", "pools")
 SPACE = "space"
 KUBERNETES = "1.34"
 # What a cluster with the Prometheus operator offers.

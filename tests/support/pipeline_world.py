@@ -11,6 +11,7 @@ from gateway_world import LABELS, FakeEngine, MemoryRecorder, model_of
 
 from contracts.endpoint import ModelEndpoint
 from contracts.events import PredictionEvent
+from contracts.model import DEFAULT_POOL
 from gateway.admission.controller import AdmissionController
 from gateway.admission.rate_limits import RateLimits
 from gateway.admission.token_budget import TokenBudget
@@ -119,11 +120,11 @@ async def world_of(
                 replica.breaker.succeed()
 
     def serve(*served: ModelEndpoint) -> None:
-        table = build_table(list(served), opened, RoutingTable(), lambda _: True)
+        table = build_table(list(served), opened, RoutingTable(), lambda _, __: True)
         if codes is not None:
             codes.keep(table)
         views = {endpoint.name: _view(endpoint, opened) for endpoint in served}
-        endpoints.serve(Serving(table, batchers, views, complete=True))
+        endpoints.serve(Serving(table, {DEFAULT_POOL: batchers}, views, complete=True))
 
     serve(endpoint)
     try:

@@ -15,7 +15,7 @@ from contracts.ceilings import NO_CEILINGS, Ceilings
 from contracts.controller import ControllerBeat
 from contracts.endpoint import ModelEndpoint
 from contracts.loading import CostPoint, LoadedModel, LoaderReport
-from contracts.model import ModelRef
+from contracts.model import DEFAULT_POOL, ModelRef
 from gateway.engine.fleet import Fleet
 from gateway.inference.serving import Serving
 from gateway.packages import PackageError, ServedModel
@@ -128,7 +128,7 @@ class World:
         def serves(state: Serving) -> bool:
             routes = state.table.endpoints.get("sentiment")
             stable = routes.stable if routes is not None else None
-            batcher = state.batchers.get(model.ref.package)
+            batcher = state.batchers.get(DEFAULT_POOL, {}).get(model.ref.package)
             return (
                 stable is not None
                 and stable.model is model

@@ -1,7 +1,10 @@
 {{/* The operator's ceilings as the services' flag has them; empty where there is none. */}}
 {{- define "headrace.ceilings" -}}
 {{- $words := list -}}
-{{- range $name, $most := omit .Values.ceilings "policy" -}}
+{{- with .Values.ceilings.pools -}}
+{{- $words = append $words (printf "pools=%s" (join "|" .)) -}}
+{{- end -}}
+{{- range $name, $most := omit .Values.ceilings "policy" "pools" -}}
 {{- if not (kindIs "invalid" $most) -}}
 {{- $words = append $words (printf "%s=%s" $name (include "headrace.number" $most)) -}}
 {{- end -}}

@@ -32,8 +32,13 @@
 {{- if and (not $values.packages.storeUrl) (regexMatch "^https?://[^/]+/." $values.mlflow.url) -}}
 {{- fail "\n\nmlflow.url has a path, under which MLflow's artifact store can't be reached: name a store in packages.storeUrl." -}}
 {{- end -}}
-{{- range $name := list "gateway" "triton" -}}
-{{- $scaling := (index $values $name).autoscaling -}}
+{{- $scaled := dict "gateway" $values.gateway -}}
+{{- range $pool, $_ := fromJson (include "headrace.pools" .) -}}
+{{- $name := ternary "triton" (printf "triton.pools.%s" $pool) (eq $pool "default") -}}
+{{- $_ := set $scaled $name (fromJson (include "headrace.poolValues" (list $ $pool))) -}}
+{{- end -}}
+{{- range $name, $component := $scaled -}}
+{{- $scaling := $component.autoscaling -}}
 {{- if and $scaling.enabled (gt (int64 $scaling.minReplicas) (int64 $scaling.maxReplicas)) -}}
 {{- fail (printf "\n\n%s.autoscaling.minReplicas is above %s.autoscaling.maxReplicas." $name $name) -}}
 {{- end -}}

@@ -11,7 +11,7 @@ from gateway_world import endpoint_of
 from pipeline_world import ONE, TWO, World, world_of
 
 from contracts.endpoint import Arm, ModelEndpoint
-from contracts.model import ModelRef
+from contracts.model import DEFAULT_POOL, ModelRef
 from gateway.app import create_app
 from gateway.dialects.front import Front
 from gateway.errors import OverloadedError
@@ -31,7 +31,7 @@ async def asked(endpoint: ModelEndpoint) -> AsyncIterator[tuple[World, httpx.Asy
 
 def fill(world: World, ref: ModelRef) -> None:
     """Gives every replica of a version batches that will not end before any deadline."""
-    for replica in world.endpoints.serving.batchers[ref.package].replicas:
+    for replica in world.endpoints.serving.batchers[DEFAULT_POOL][ref.package].replicas:
         while replica.idle:
             replica.batch_sent(monotonic(), 1000.0, 16)
 

@@ -253,3 +253,46 @@ def test_after_a_fault_that_no_probe_sees_it_waits_longer() -> None:
     breaker.fail(0.0, at_least=5.0)
     assert not breaker.probe_due(4.9)
     assert breaker.probe_due(5.0)
+
+
+def nothing() -> None:
+    """What nobody waits for."""
+
+
+def test_a_package_has_replicas_on_the_tritons_of_one_pool() -> None:
+    fleet = Fleet(lambda _: FakeEngine(), ahead=2)
+    pools = {"a:1": "a", "a:2": "a", "b:1": "b"}
+    assert fleet.set_addresses([*pools, "other:1"], pools)
+    assert not fleet.set_addresses([*pools, "other:1"], pools | {"other:1": "default"})
+
+    def addresses(pool: str) -> list[str]:
+        return sorted(replica.address for replica in fleet.replicas("m", 1, nothing, pool))
+
+    assert (addresses("a"), addresses("b")) == (["a:1", "a:2"], ["b:1"])
+    assert addresses("default") == ["other:1"]
+    (before,) = fleet.replicas("m", 1, nothing, "b")
+    fleet.forget("m", "a")
+    assert fleet.replicas("m", 1, nothing, "b") == (before,)
+    assert fleet.set_addresses([*pools, "other:1"], pools | {"b:1": "a"})
+    assert (addresses("a"), addresses("b")) == (["a:1", "a:2", "b:1"], [])
+
+
+async def test_a_model_that_another_pool_serves_is_looked_for_as_one_that_nobody_serves() -> None:
+    sought = SoughtEngine(here=False)
+    engines = {"a:1": FakeEngine(), "b:1": sought}
+    fleet = Fleet(engines.__getitem__, ahead=2)
+    fleet.set_addresses(engines, {"a:1": "a", "b:1": "b"})
+    fleet.set_reported({"a:1": frozenset({"m"}), "b:1": frozenset()}, 0.0)
+    (one,) = fleet.replicas("m", 1, nothing, "a")
+    served = asyncio.Event()
+    (other,) = fleet.replicas("m", 1, served.set, "b")
+    one.breaker.succeed()
+    fleet.start()
+    async with asyncio.timeout(30):  # within 15 s of a look it would not be found
+        for _ in range(3):
+            sought.sought.clear()
+            await sought.sought.wait()
+        sought.here = True
+        await served.wait()
+    assert other.serves
+    await fleet.close()

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from pipeline_world import ONE, TWO, World, world_of
 
 from contracts.endpoint import Arm, ModelEndpoint
+from contracts.model import DEFAULT_POOL
 from gateway.engine.protocol import (
     EngineMissingModelError,
     EngineModelError,
@@ -88,7 +89,7 @@ async def test_a_mistake_of_ours_that_only_the_candidate_meets_costs_its_caller_
 async def test_a_slow_candidate_is_cut_off_early_enough_for_stable() -> None:
     slow = FakeEngine(error=EngineTimeoutError("slow"))
     async with world_of(ON_TRIAL, second_version(slow)) as world:
-        stable = world.endpoints.serving.batchers[ONE.ref.package]
+        stable = world.endpoints.serving.batchers[DEFAULT_POOL][ONE.ref.package]
         for _ in range(60):
             stable.cost.observe("t:1", 4, 1, 5.0)
         answer = await world.pipeline.predict(call_of("w1", timeout=60.0))
@@ -140,7 +141,7 @@ async def test_a_caller_that_hangs_up_during_the_second_attempt_is_recorded_once
 async def test_a_candidate_without_time_to_spare_gets_all_of_it(seconds: float) -> None:
     slow = FakeEngine(error=EngineTimeoutError("slow"))
     async with world_of(ON_TRIAL, second_version(slow)) as world:
-        stable = world.endpoints.serving.batchers[ONE.ref.package]
+        stable = world.endpoints.serving.batchers[DEFAULT_POOL][ONE.ref.package]
         for _ in range(60):
             stable.cost.observe("t:1", 4, 1, seconds)
         await world.pipeline.predict(call_of("w1", timeout=600.0))
@@ -150,7 +151,7 @@ async def test_a_candidate_without_time_to_spare_gets_all_of_it(seconds: float) 
 async def test_nobody_is_asked_again_when_the_time_is_over() -> None:
     slow = FakeEngine(held=asyncio.Event())
     async with world_of(ON_TRIAL, second_version(slow)) as world:
-        stable = world.endpoints.serving.batchers[ONE.ref.package]
+        stable = world.endpoints.serving.batchers[DEFAULT_POOL][ONE.ref.package]
         for _ in range(60):
             stable.cost.observe("t:1", 4, 1, 60.0)
         for timeout in (0.1, 1.0, 10.0, 100.0):  # on a busy machine some is over before it is sent
@@ -175,7 +176,7 @@ def test_a_first_attempt_gets_at_least_half_of_the_time_and_leaves_what_it_must(
 async def test_a_candidate_with_too_long_a_queue_is_passed_over_for_stable() -> None:
     held = FakeEngine(held=asyncio.Event())
     async with world_of(ON_TRIAL, second_version(held)) as world:
-        candidate = world.endpoints.serving.batchers[TWO.ref.package]
+        candidate = world.endpoints.serving.batchers[DEFAULT_POOL][TWO.ref.package]
         for _ in range(60):
             candidate.cost.observe("t:1", 4, 1, 15.0)
         calls = [call_of("w1", request_id=str(number)) for number in range(3)]

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from pipeline_world import World, world_of
 
 from contracts.endpoint import Arm, Limits, ModelEndpoint
+from contracts.model import DEFAULT_POOL
 from gateway.calls import Sampling
 from gateway.engine.protocol import (
     EngineBusyError,
@@ -149,7 +150,8 @@ async def test_a_text_that_breaks_off_is_told_and_recorded(
         assert (event.status, event.texts[0].generated, event.texts[0].label) == (status, 2, None)
         assert here.budget.of("sentiment") == 0
         assert not any(
-            batcher.replicas[0].busy for batcher in here.endpoints.serving.batchers.values()
+            batcher.replicas[0].busy
+            for batcher in here.endpoints.serving.batchers[DEFAULT_POOL].values()
         )
 
 
@@ -241,7 +243,7 @@ async def test_a_candidate_that_gives_no_token_is_made_good_by_stable() -> None:
 
 async def test_a_lost_triton_before_the_first_token_is_no_failure_while_another_serves() -> None:
     async with world() as here:
-        batcher = here.endpoints.serving.batchers[ONE.ref.package]
+        batcher = here.endpoints.serving.batchers[DEFAULT_POOL][ONE.ref.package]
         away = FakeEngine(here=False)
         lost, *_ = batcher.replicas
         spare = type(lost)(here.engine, "t:2", ONE.name, 2, 2)

@@ -10,6 +10,7 @@ from pipeline_world import ONE, TWO, World, world_of
 
 from contracts.endpoint import Arm
 from contracts.events import PredictionEvent
+from contracts.model import DEFAULT_POOL
 from gateway.engine.protocol import EngineModelError
 from gateway.errors import GatewayError, ModelFailedError
 from gateway.inference.attempt import AnsweredRequest
@@ -223,7 +224,7 @@ def offer(world: World, request_id: str) -> None:
     answered = AnsweredRequest(
         call, ONE, ONE.encoder.encode(call.texts), np.array([[0.5, 0.5]], np.float32), 0.0, 0.0
     )
-    world.shadows.offer(shadow, answered, world.endpoints.serving.batchers, 60.0)
+    world.shadows.offer(shadow, answered, world.endpoints.serving.batchers[DEFAULT_POOL], 60.0)
 
 
 async def test_copies_are_dropped_first_when_the_gateway_has_enough_to_do() -> None:

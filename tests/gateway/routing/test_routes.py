@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.endpoint import Arm, ModelEndpoint
-from contracts.model import ModelRef
+from contracts.model import DEFAULT_POOL, ModelRef
+from gateway.errors import ModelUnavailableError
 from gateway.packages import ServedModel
 from gateway.routing.routes import RoutingTable, Split, build_table, position
 
@@ -22,10 +23,15 @@ def table_of(
     previous: RoutingTable | None = None,
     serving: Iterable[ModelRef] = (ONE.ref, TWO.ref),
     withheld: Iterable[str] = (),
+    pools: Iterable[str] = (DEFAULT_POOL,),
 ) -> RoutingTable:
     by_package = {model.ref.package: model for model in opened}
-    served, held = set(serving).__contains__, set(withheld)
-    return build_table(endpoints, by_package, previous or RoutingTable(), served, held)
+    served, held = set(serving), set(withheld)
+
+    def serves(pool: str, ref: ModelRef) -> bool:
+        return pool in pools and ref in served
+
+    return build_table(endpoints, by_package, previous or RoutingTable(), serves, held)
 
 
 def test_a_canary_whose_package_is_not_at_hand_gets_nobody() -> None:
@@ -223,3 +229,45 @@ def test_a_hundred_thousand_callers_split_by_weight(weight: float) -> None:
 def test_weights_that_are_no_percentages_are_refused(weights: list[float]) -> None:
     with pytest.raises(ValueError, match="weights"):
         Split.of_weights("salt", weights)
+
+
+def moving_from(pool: str, to: str = "", *, name: str = "sentiment") -> ModelEndpoint:
+    endpoint = endpoint_of(ONE.ref, name=name)
+    status = endpoint.status.model_copy(update={"pool": pool, "next_pool": to})
+    return endpoint.model_copy(update={"status": status})
+
+
+def test_an_endpoint_is_answered_by_its_pool_and_by_no_other() -> None:
+    table = table_of(moving_from("a"), moving_from("b", name="other"), pools=["a", "b"])
+    assert (table["sentiment"].pool, table["other"].pool) == ("a", "b")
+    lost = table_of(moving_from("a"), moving_from("b", name="other"), previous=table, pools=["a"])
+    assert (lost["sentiment"].pool, lost["other"].pool) == ("a", "b")
+
+
+def test_callers_change_their_pool_once_a_triton_of_the_new_one_serves_them() -> None:
+    both = ["a", "b"]
+    loading = table_of(moving_from("a", "b"), pools=["a"])
+    assert loading["sentiment"].pool == "a"
+    loaded = table_of(moving_from("a", "b"), previous=loading, pools=both)
+    assert loaded["sentiment"].pool == "a"
+    # This gateway has not found the new pool's Tritons ready yet.
+    told = table_of(moving_from("b"), previous=loaded, pools=["a"])
+    assert told["sentiment"].pool == "a"
+    moved = table_of(moving_from("b"), previous=told, pools=both)
+    assert moved["sentiment"].pool == "b"
+    # It has left the old pool for good.
+    assert table_of(moving_from("b"), previous=moved, pools=["a"])["sentiment"].pool == "b"
+
+
+def test_a_pool_that_died_is_left_for_the_one_that_the_endpoint_moves_to() -> None:
+    before = table_of(moving_from("a", "b"), pools=["a"])
+    assert table_of(moving_from("a", "b"), previous=before, pools=["b"])["sentiment"].pool == "b"
+
+
+def test_why_a_pool_answers_nobody_is_told() -> None:
+    endpoint = endpoint_of(None)
+    said = "no Triton of the pool gpu has given a sign of life"
+    status = endpoint.status.model_copy(update={"pool": "gpu", "unserved": said})
+    routes = table_of(endpoint.model_copy(update={"status": status}))["sentiment"]
+    with pytest.raises(ModelUnavailableError, match=f"no version to serve yet: {said}."):
+        routes.choose("caller")

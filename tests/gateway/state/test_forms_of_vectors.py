@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from reconciler_world import FakePackages, world_of
 
 from contracts.manifest import VectorRanges
+from contracts.model import DEFAULT_POOL
 from contracts.tasks import Task
 from gateway.admission.controller import AdmissionController
 from gateway.admission.rate_limits import RateLimits
@@ -73,7 +74,8 @@ async def gateway() -> AsyncIterator[httpx.AsyncClient]:
 
 
 def both_serve(serving: Serving) -> bool:
-    return len(serving.batchers) == 2 and all(each.serves for each in serving.batchers.values())
+    batchers = serving.batchers.get(DEFAULT_POOL, {}).values()
+    return len(batchers) == 2 and all(each.serves for each in batchers)
 
 
 async def test_bytes_are_made_by_the_ranges_of_the_package() -> None:

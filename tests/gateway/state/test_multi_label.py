@@ -11,6 +11,7 @@ from gateway_world import FakeEngine, MemoryRecorder, endpoint_of, manifest_of, 
 from numpy.typing import NDArray
 from reconciler_world import FakePackages, world_of
 
+from contracts.model import DEFAULT_POOL
 from gateway.admission.controller import AdmissionController
 from gateway.admission.rate_limits import RateLimits
 from gateway.admission.token_budget import TokenBudget
@@ -70,7 +71,7 @@ async def gateway() -> AsyncIterator[httpx.AsyncClient]:
 
 
 def all_serve(state: Serving) -> bool:
-    batchers = state.batchers.values()
+    batchers = state.batchers.get(DEFAULT_POOL, {}).values()
     return len(batchers) == len(MODELS) and all(batcher.serves for batcher in batchers)
 
 

@@ -10,9 +10,12 @@ from numpy.typing import NDArray
 from reconciler_world import FakePackages, report_of, world_of
 
 from contracts.ceilings import Ceilings
-from contracts.loading import CostPoint
+from contracts.endpoint import ModelEndpoint
+from contracts.loading import CostPoint, LoaderReport
+from contracts.model import DEFAULT_POOL, ModelRef
 from gateway.batching.batcher import Batcher
 from gateway.engine.protocol import Work
+from gateway.errors import ModelUnavailableError
 from gateway.inference.serving import Serving
 
 pytestmark = pytest.mark.slow
@@ -86,7 +89,7 @@ async def test_a_store_that_stays_away_keeps_others_unserved_for_a_while_only() 
         world.ahead = 60
         await world.until(lambda state: state.complete)
         shelf.models[TWO.ref.package] = TWO
-        await world.until(lambda state: TWO.ref.package in state.batchers)
+        await world.until(lambda state: TWO.ref.package in state.batchers.get(DEFAULT_POOL, {}))
         assert world.states[-1].complete
 
 
@@ -101,7 +104,7 @@ async def test_a_mistake_in_opening_a_package_is_tried_again_and_keeps_no_other_
         await world.until(lambda _: shelf.tries >= 3)
         shelf.models[TWO.ref.package] = TWO
         del shelf.bugs[TWO.ref.package]
-        await world.until(lambda state: TWO.ref.package in state.batchers)
+        await world.until(lambda state: TWO.ref.package in state.batchers.get(DEFAULT_POOL, {}))
     assert shelf.tries < 10  # with a pause between two tries
     assert "a mistake" in caplog.text
 
@@ -150,7 +153,7 @@ async def test_the_old_version_answers_until_a_triton_holds_the_new_one() -> Non
         engine.holds = {ONE.name}
         await world.until_stable(ONE)
         world.endpoints.say(endpoint_of(TWO.ref, packages=[ONE.ref, TWO.ref]))
-        await world.until(lambda state: TWO.ref.package in state.batchers)
+        await world.until(lambda state: TWO.ref.package in state.batchers.get(DEFAULT_POOL, {}))
         assert world.states[-1].table["sentiment"].choose("x").model is ONE
         engine.holds.add(TWO.name)
         await world.until_stable(TWO)
@@ -158,19 +161,21 @@ async def test_the_old_version_answers_until_a_triton_holds_the_new_one() -> Non
 
 def counts(state: Serving) -> list[int]:
     """Batches that each Triton runs at once of the first version, the fewest first."""
-    batcher = state.batchers.get(ONE.ref.package)
+    batcher = state.batchers.get(DEFAULT_POOL, {}).get(ONE.ref.package)
     return sorted(replica.instances for replica in batcher.replicas) if batcher is not None else []
 
 
 async def test_tritons_are_those_that_loaders_report_and_their_costs_are_taken() -> None:
     points = (CostPoint(bucket=8, batch=4, milliseconds=250),)
     async with world_of(FakePackages(ONE), endpoint_of(ONE.ref), static=False) as world:
-        await world.until(lambda state: bool(state.batchers))
+        await world.until(lambda state: bool(state.batchers.get(DEFAULT_POOL, {})))
         assert world.engines == {}
         world.reports.say(report_of("a:1", ONE.ref, costs=points), report_of("b:1"))
         state = await world.until_stable(ONE)
         assert set(world.engines) == {"a:1", "b:1"}
-        assert state.batchers[ONE.ref.package].cost.seconds(8, 4) == pytest.approx(0.25)
+        assert state.batchers.get(DEFAULT_POOL, {})[ONE.ref.package].cost.seconds(
+            8, 4
+        ) == pytest.approx(0.25)
 
 
 async def test_each_triton_runs_as_many_batches_as_its_loader_reports() -> None:
@@ -198,7 +203,7 @@ async def test_what_was_learnt_of_two_tritons_stays_though_their_loaders_measure
             for address, milliseconds in measured.items()
         ]
         world.reports.say(*reports)
-        batcher = (await world.until_stable(ONE)).batchers[ONE.ref.package]
+        batcher = (await world.until_stable(ONE)).batchers[DEFAULT_POOL][ONE.ref.package]
         await world.until(lambda _: all(replica.serves for replica in batcher.replicas))
         while batcher.cost.seconds(4, 1) > 0.3:  # both were measured at more than three times that
             await answer_two(batcher)
@@ -214,9 +219,11 @@ async def test_a_triton_that_came_back_costs_what_its_loader_measured_anew() -> 
         point = CostPoint(bucket=4, batch=1, milliseconds=milliseconds)
         world.reports.say(report_of("a:1", ONE.ref, costs=(point,)))
         state = await world.until(
-            lambda state: any(batcher.replicas for batcher in state.batchers.values())
+            lambda state: any(
+                batcher.replicas for batcher in state.batchers.get(DEFAULT_POOL, {}).values()
+            )
         )
-        return state.batchers[ONE.ref.package]
+        return state.batchers.get(DEFAULT_POOL, {})[ONE.ref.package]
 
     async with world_of(FakePackages(ONE), endpoint_of(ONE.ref), static=False) as world:
         batcher = await say(250)
@@ -256,3 +263,68 @@ async def test_an_endpoint_that_is_deleted_is_served_no_more() -> None:
         world.endpoints.say()
         await world.until(lambda state: not state.views)
         assert call_of("w1").endpoint not in world.states[-1].table.endpoints
+
+
+def in_pool(endpoint: ModelEndpoint, pool: str, coming: str = "") -> ModelEndpoint:
+    status = endpoint.status.model_copy(update={"pool": pool, "next_pool": coming})
+    return endpoint.model_copy(update={"status": status})
+
+
+def report_in(pool: str, address: str, *refs: ModelRef) -> LoaderReport:
+    return report_of(address, *refs).model_copy(update={"pool": pool, "loader": address})
+
+
+def pool_of(state: Serving, endpoint: str) -> tuple[str, set[str]]:
+    """Which pool answers an endpoint, and on which Tritons."""
+    routes = state.table.endpoints.get(endpoint)
+    if routes is None or routes.stable is None:
+        return "", set()
+    batcher = state.batchers_of(routes).get(routes.stable.model.ref.package)
+    found = () if batcher is None else batcher.replicas
+    return routes.pool, {replica.address for replica in found if replica.serves}
+
+
+async def test_two_endpoints_of_one_package_are_answered_by_their_own_pools_tritons() -> None:
+    one, other = endpoint_of(ONE.ref), endpoint_of(ONE.ref, name="other")
+    said = in_pool(one, "a"), in_pool(other, "b")
+    async with world_of(FakePackages(ONE), *said, static=False) as world:
+        world.reports.say(
+            report_in("a", "a:1", ONE.ref),
+            report_in("a", "a:2", ONE.ref),
+            report_in("b", "b:1", ONE.ref),
+        )
+        await world.until(
+            lambda state: (
+                pool_of(state, "sentiment") == ("a", {"a:1", "a:2"})
+                and pool_of(state, "other") == ("b", {"b:1"})
+            )
+        )
+        for engine in ("a:1", "a:2"):
+            world.engines[engine].here = False
+        state = world.states[-1]
+        lost = state.batchers["a"][ONE.ref.package]
+        with pytest.raises(ModelUnavailableError):
+            await answer_two(lost)
+        await answer_two(state.batchers["b"][ONE.ref.package])
+        assert not lost.serves
+        assert pool_of(world.states[-1], "sentiment") == ("a", set())
+
+
+async def test_an_endpoint_moves_to_another_pool_and_is_served_all_the_way() -> None:
+    endpoint = endpoint_of(ONE.ref)
+    async with world_of(FakePackages(ONE), in_pool(endpoint, "a"), static=False) as world:
+        new = world.engines.setdefault("b:1", FakeEngine(holds=set()))
+        tritons = report_in("a", "a:1", ONE.ref), report_in("b", "b:1")
+        world.reports.say(*tritons)
+        await world.until(lambda state: pool_of(state, "sentiment") == ("a", {"a:1"}))
+        seen = len(world.states)
+        world.endpoints.say(in_pool(endpoint, "a", "b"))
+        await world.until(lambda state: "b" in state.batchers)
+        world.endpoints.say(in_pool(endpoint, "b"))
+        await world.until(lambda state: "a" in state.batchers and len(world.states) > seen + 3)
+        new.holds = None
+        await world.until(lambda state: pool_of(state, "sentiment") == ("b", {"b:1"}))
+        await world.until(lambda state: "a" not in state.batchers)
+        routed = [pool_of(state, "sentiment") for state in world.states[seen:]]
+        assert {pool for pool, _ in routed} == {"a", "b"}
+        assert all(served for _, served in routed)

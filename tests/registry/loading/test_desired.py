@@ -5,7 +5,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from registry_fakes import endpoint, ref
 
-from contracts.endpoint import Arm, Candidate, EndpointStatus, Phase, Route
+from contracts.endpoint import (
+    Arm,
+    Candidate,
+    EndpointStatus,
+    ModelEndpoint,
+    Phase,
+    Route,
+)
+from contracts.model import ModelRef
 from contracts.rollout import RolloutState
 from registry.loading.desired import Ledger, Role, Want, failed, is_version_fault, may_try, wanted
 
@@ -124,3 +132,27 @@ def test_ends_and_time_without_a_model_on_trial_are_what_is_usual() -> None:
     ledger = Ledger().placed(A).watched([], 60.0).ended([]).watched([A], 5.0)
     assert (ledger.usual.count, ledger.usual.seconds) == (1, 60.0)
     assert ledger.entries[A.triton_model].held.seconds == 5.0
+
+
+def test_a_loader_wants_what_the_endpoints_of_its_pool_name() -> None:
+    def of(pool: str, package: ModelRef, **more: str) -> ModelEndpoint:
+        routes = (Route(arm=Arm.STABLE, ref=package, weight=100),)
+        status = EndpointStatus(routes=routes, packages=(package,), pool=pool, **more)
+        return endpoint(status, name=f"{pool}-{package.version}")
+
+    endpoints = [of("default", A), of("gpu", B)]
+    assert wanted(endpoints) == (Want(A, Role.STABLE),)
+    assert wanted(endpoints, "gpu") == (Want(B, Role.STABLE),)
+    assert wanted(endpoints, "other") == ()
+
+
+def test_what_moves_to_a_pool_is_on_trial_there_and_stable_where_it_is() -> None:
+    routes = (Route(arm=Arm.STABLE, ref=A, weight=100),)
+    moving = endpoint(
+        EndpointStatus(routes=routes, packages=(A, B), pool="cpu", next_pool="gpu"), name="moving"
+    )
+    assert wanted([moving], "cpu") == (Want(A, Role.STABLE), Want(B, Role.KEPT))
+    assert wanted([moving], "gpu") == (
+        Want(A, Role.CANDIDATE, on_trial=True),
+        Want(B, Role.CANDIDATE, on_trial=True),
+    )

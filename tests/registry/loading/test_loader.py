@@ -750,3 +750,38 @@ async def test_no_more_copies_run_than_the_operator_lets_any_endpoint_have(
     harness.loader = harness.new_loader()
     harness.endpoints.ask_for(5)
     assert instances(await harness.serve(STABLE, stable=STABLE)) == {"2": 2}
+
+
+async def test_two_loaders_of_two_pools_hold_their_own_endpoints_versions_alone(
+    tmp_path: Path,
+) -> None:
+    one, two = LoaderHarness(tmp_path / "one"), LoaderHarness(tmp_path / "two")
+    two.options = replace(two.options, pool="gpu")
+    two.loader = two.new_loader()
+    for harness in (one, two):
+        harness.endpoints.show(status(OLD, STABLE, stable=STABLE))
+        of_gpu = status(CANDIDATE, stable=CANDIDATE).model_copy(update={"pool": "gpu"})
+        harness.endpoints.put(endpoint(of_gpu, name="other"))
+    first, second = await one.settle(), await two.settle()
+    assert (first.pool, sorted(names(first))) == ("default", ["1", "2"])
+    assert (second.pool, names(second), second.ready) == ("gpu", ["3"], True)
+
+
+async def test_an_endpoint_that_moves_is_loaded_there_first_and_unloaded_here_later(
+    tmp_path: Path,
+) -> None:
+    here, there = LoaderHarness(tmp_path / "here"), LoaderHarness(tmp_path / "there")
+    there.options = replace(there.options, pool="gpu")
+    there.loader = there.new_loader()
+    serving = status(STABLE, stable=STABLE)
+    moves: tuple[dict[str, str], ...] = ({}, {"next_pool": "gpu"}, {"pool": "gpu"})
+    for update in moves:
+        for harness in (here, there):
+            harness.endpoints.show(serving.model_copy(update=update))
+            report = await harness.settle()
+            assert report.ready
+        assert names(here.reports.stored["l"]) == ["2"]
+        assert names(there.reports.stored["l"]) == (["2"] if update else [])
+    here.time += 601
+    assert names(await here.settle()) == []
+    assert here.triton.calls[-1] == ("unload", STABLE.triton_model)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from controller_harness import ControllerHarness
-from registry_fakes import KEYS, candidate_of, endpoint
+from registry_fakes import KEYS, candidate_of, endpoint, report
 
 from contracts.ceilings import Ceilings
 from contracts.endpoint import AliasVersion, Arm, EndpointSpec, Phase, Route
@@ -388,3 +388,47 @@ async def test_an_endpoint_that_headrace_makes_asks_for_no_more_than_the_ceiling
     status = await harness.settle()
     assert harness.endpoints.list()[0].spec.serving.max_batch_size == 16
     assert status.refused == ()
+
+
+async def test_an_endpoint_moves_to_another_pool_once_its_tritons_hold_it(
+    harness: ControllerHarness,
+) -> None:
+    ref = await harness.serve("1")
+    (stored,) = harness.endpoints.list()
+    spec = stored.spec.model_copy(update={"pool": "gpu"})
+    harness.endpoints.put(stored.model_copy(update={"spec": spec}))
+    status = await harness.settle()
+    assert (status.pool, status.next_pool, status.stable) == ("default", "gpu", ref)
+    assert "no Triton of the pool gpu has given a sign of life" in status.notes[0]
+
+    gpu = report(loader="g", at=harness.time).model_copy(update={"pool": "gpu"})
+    harness.reports.put(gpu)
+    status = await harness.settle()
+    assert (status.pool, status.next_pool, status.notes) == ("default", "gpu", ())
+    harness.reports.put(gpu.model_copy(update={"loaded": report(ref).loaded}))
+    generation = status.generation
+    status = await harness.settle()
+    assert (status.pool, status.next_pool, status.stable) == ("gpu", "", ref)
+    assert status.generation > generation
+
+    # From now on the pool's Tritons alone count: a version that others hold is not loaded.
+    second = await harness.converted("2")
+    harness.load(ref, second)
+    await harness.settle()
+    assert candidate_of(harness.endpoints.list()[0].status).phase is Phase.LOADING
+
+
+async def test_an_endpoint_of_a_pool_that_is_not_allowed_is_refused_and_not_moved(
+    harness: ControllerHarness,
+) -> None:
+    ref = await harness.serve("1")
+    harness.options = replace(harness.options, ceilings=Ceilings(pools=("default", "cpu")))
+    await harness.restart()
+    (stored,) = harness.endpoints.list()
+    spec = stored.spec.model_copy(update={"pool": "gpu"})
+    harness.endpoints.put(stored.model_copy(update={"spec": spec}))
+    held = report(ref, loader="g", at=harness.time).model_copy(update={"pool": "gpu"})
+    harness.reports.put(held)
+    status = await harness.settle()
+    assert status.refused == ("spec.pool is gpu, and the operator allows default, cpu alone",)
+    assert (status.pool, status.next_pool, status.stable) == ("default", "", ref)

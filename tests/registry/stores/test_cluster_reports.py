@@ -240,6 +240,20 @@ def test_readers_of_earlier_releases_still_read_what_is_loaded(fake: Fake) -> No
     assert numbers == {each.ref.package: each.instances for each in report.loaded}
 
 
+def test_a_loaders_pool_is_told_where_readers_of_earlier_releases_do_not_look(fake: Fake) -> None:
+    report = with_models(2).model_copy(update={"pool": "gpu"})
+    of_pod(fake).put(report)
+    (item,) = old_items(fake)
+    OldReport.model_validate_json(item["metadata"]["annotations"][format_.KIND])
+    assert format_.read_report(item).report.pool == "gpu"
+    # A loader of an earlier release takes the Lease over, as after a rollback.
+    text = with_models(2, at=80.0).model_dump_json(exclude={"pool"})
+    patch = {"metadata": {"annotations": {format_.KIND: text}}}
+    fake.client().merge(format_.collection(NAMESPACE), "headrace-loader-triton-0", patch)
+    (item,) = old_items(fake)
+    assert format_.read_report(item).report.pool == "default"
+
+
 def test_the_report_of_a_loader_of_an_earlier_release_is_read(fake: Fake) -> None:
     report = with_models(2)
     text = report.model_dump_json(exclude={"loaded": {"__all__": {"instances", "threads"}}})

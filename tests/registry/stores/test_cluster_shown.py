@@ -29,14 +29,29 @@ def by_kind(status: EndpointStatus, before: list[dict[str, Any]]) -> dict[str, d
 
 
 def test_the_columns_say_who_serves_and_who_comes() -> None:
-    assert shown(EndpointStatus()) == {}
-    assert shown(SERVING) == {"stable": "7", "phase": "Serving", "weights": "7: 95 %"}
+    assert shown(EndpointStatus()) == {"pool": "default"}
+    assert shown(SERVING) == {
+        "stable": "7",
+        "phase": "Serving",
+        "weights": "7: 95 %",
+        "pool": "default",
+    }
     assert shown(CANARY) == {
         "stable": "7",
         "candidate": "8",
         "phase": "Canary",
         "weights": "7: 95 %, 8: 5 %",
+        "pool": "default",
     }
+
+
+def test_a_move_shows_both_pools_and_a_pool_without_tritons_is_not_ready() -> None:
+    moving = SERVING.model_copy(update={"pool": "cpu", "next_pool": "gpu"})
+    assert shown(moving)["pool"] == "cpu to gpu"
+    assert by_kind(moving, [])["Ready"]["status"] == "True"
+    said = "no Triton of the pool cpu has given a sign of life"
+    ready = by_kind(moving.model_copy(update={"unserved": said}), [])["Ready"]
+    assert (ready["status"], ready["reason"], ready["message"]) == ("False", "NoTritons", said)
 
 
 def test_an_endpoint_is_ready_once_a_version_serves() -> None:

@@ -40,7 +40,7 @@
 {{- $policy := .Values.networkPolicy -}}
 {{- $ports := list (int64 443) (int64 6443) -}}
 {{- range $policy.externalPorts -}}{{- $ports = append $ports (int64 .) -}}{{- end -}}
-{{- range concat .Values.kafka.bootstrapServers .Values.triton.addresses -}}
+{{- range concat .Values.kafka.bootstrapServers (fromJson (include "headrace.ownTritons" .) | values | sortAlpha) -}}
 {{- $ports = append $ports (int64 (regexFind "[0-9]+$" .)) -}}
 {{- end -}}
 {{- range compact (list .Values.mlflow.url .Values.packages.storeUrl .Values.gateway.traces.endpoint) -}}
@@ -79,13 +79,6 @@
   ports:
     - {port: 5000, protocol: TCP}
 {{- end -}}
-{{- end -}}
-
-{{/* The components of loaders beside the user's own Tritons, as JSON. */}}
-{{- define "headrace.loaders" -}}
-{{- $names := list -}}
-{{- range $index, $_ := .Values.triton.addresses -}}{{- $names = append $names (printf "loader-%d" $index) -}}{{- end -}}
-{{- toJson $names -}}
 {{- end -}}
 
 {{/* The head of a policy. Takes (list ROOT COMPONENT). */}}

@@ -1,4 +1,4 @@
-{{/* The loader's container. Takes (list ROOT TRITON ADVERTISED NAME REPOSITORY). */}}
+{{/* The loader's container. Takes (list ROOT TRITON ADVERTISED NAME REPOSITORY POOL). */}}
 {{- define "headrace.loader" -}}
 {{- $root := index . 0 -}}
 {{- $triton := $root.Values.triton -}}
@@ -10,6 +10,7 @@
   "triton-grpc" (index . 1)
   "advertise-grpc" (index . 2)
   "loader-name" (index . 3)
+  "pool" (index . 5)
   "model-repository" (index . 4)
   "backend" $triton.backend
   "heartbeat-seconds" $triton.loader.heartbeatSeconds

@@ -1,0 +1,60 @@
+{{/* Pools of Tritons: the default one is `triton`, each further one an entry of `triton.pools`. */}}
+
+{{/* JSON of {POOL: COMPONENT}. */}}
+{{- define "headrace.pools" -}}
+{{- $found := dict "default" "triton" -}}
+{{- range $pool, $_ := .Values.triton.pools -}}
+{{- $_ := set $found $pool (printf "triton-%s" $pool) -}}
+{{- end -}}
+{{- toJson $found -}}
+{{- end -}}
+
+{{/* A pool's values as `triton` has them: its own over those of `triton`, which are replaced whole where
+     they are maps in maps, such as a nodeSelector. Tritons of the user's own belong to one pool.
+     Takes (list ROOT POOL). */}}
+{{- define "headrace.poolValues" -}}
+{{- $triton := (index . 0).Values.triton -}}
+{{- $values := deepCopy $triton -}}
+{{- if ne (index . 1) "default" -}}
+{{- $_ := set $values "addresses" list -}}
+{{- range $key, $value := index $triton.pools (index . 1) -}}
+{{- if kindIs "map" $value -}}
+{{- $kept := index $values $key -}}
+{{- range $name, $inner := $value -}}
+{{- $_ := set $kept $name $inner -}}
+{{- end -}}
+{{- else -}}
+{{- $_ := set $values $key $value -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- toJson $values -}}
+{{- end -}}
+
+{{/* The components of the chart's own Tritons, as JSON. */}}
+{{- define "headrace.tritons" -}}
+{{- $found := list -}}
+{{- range $pool, $component := fromJson (include "headrace.pools" .) -}}
+{{- if not (fromJson (include "headrace.poolValues" (list $ $pool))).addresses -}}
+{{- $found = append $found $component -}}
+{{- end -}}
+{{- end -}}
+{{- toJson $found -}}
+{{- end -}}
+
+{{/* The addresses of the user's own Tritons, by the component of each one's loader, as JSON. */}}
+{{- define "headrace.ownTritons" -}}
+{{- $found := dict -}}
+{{- range $pool, $_ := fromJson (include "headrace.pools" .) -}}
+{{- range $index, $address := (fromJson (include "headrace.poolValues" (list $ $pool))).addresses -}}
+{{- $name := ternary (printf "loader-%d" $index) (printf "loader-%s-%d" $pool $index) (eq $pool "default") -}}
+{{- $_ := set $found $name $address -}}
+{{- end -}}
+{{- end -}}
+{{- toJson $found -}}
+{{- end -}}
+
+{{/* The components of loaders beside the user's own Tritons, as JSON. */}}
+{{- define "headrace.loaders" -}}
+{{- fromJson (include "headrace.ownTritons" .) | keys | sortAlpha | toJson -}}
+{{- end -}}

@@ -1,0 +1,73 @@
+"""Which pool of Tritons answers an endpoint's callers, and when an endpoint moves to another.
+
+An endpoint whose spec names another pool moves in two steps. First that pool's Tritons load what
+its callers are answered by, while the old pool goes on; once all of them hold it, callers go there.
+The loaders of the old pool unload it later, as they do with whatever nobody names. Pure.
+"""
+
+from collections.abc import Iterator
+
+from contracts.endpoint import EndpointSpec, EndpointStatus
+from contracts.model import ModelRef
+from registry.reconcile.rollouts import HeldPackages
+
+
+def placed(
+    spec: EndpointSpec, status: EndpointStatus, held: HeldPackages, *, refused: bool
+) -> EndpointStatus:
+    """The status with the pool that answers, and the one that the endpoint moves to.
+
+    Args:
+        spec: names the pool.
+        status: as it was.
+        held: what the Tritons of each pool hold.
+        refused: the spec is above a ceiling, so that nothing moves.
+    """
+    moves = spec.pool != status.pool and not refused
+    pool, coming = status.pool, ""
+    if moves and (status.stable is None or answered_by(status) <= held.of(spec.pool).everywhere):
+        pool = spec.pool
+    elif moves:
+        coming = spec.pool
+    update = {"pool": pool, "next_pool": coming, "unserved": ""}
+    status = status.model_copy(update=update)
+    if held.of(pool).loaders:
+        return status
+    return status.model_copy(update={"unserved": without_tritons(pool, held)})
+
+
+def answered_by(status: EndpointStatus) -> frozenset[ModelRef]:
+    """The packages that callers and a rollout need on every Triton."""
+    rollout = status.rollout
+    judged = (rollout.candidate, rollout.stable) if rollout is not None else ()
+    return frozenset((*(route.ref for route in status.routes), *judged))
+
+
+def notes(status: EndpointStatus, held: HeldPackages) -> Iterator[str]:
+    """What people should know of the endpoint's pools, in sentences."""
+    if status.unserved:
+        yield status.unserved
+    if not status.next_pool:
+        return
+    stays = f"{status.pool} goes on answering"
+    found = held.of(status.next_pool)
+    if not found.loaders:
+        yield f"{without_tritons(status.next_pool, held)}: {stays}"
+        return
+    needed = answered_by(status)
+    failed = {
+        failure.ref.triton_model: failure.reason
+        for report in found.loaders
+        for failure in report.failed
+        if failure.ref in needed
+    }
+    for name, reason in sorted(failed.items()):
+        yield f"the pool {status.next_pool} can't load {name}, and {stays}: {reason}"
+
+
+def without_tritons(pool: str, held: HeldPackages) -> str:
+    """Why nothing answers in a pool of which no loader is heard."""
+    if not held.pools:
+        return "no loader has given a sign of life: is Triton's loader running?"
+    others = ", ".join(held.pools)
+    return f"no Triton of the pool {pool} has given a sign of life; the pools {others} have Tritons"

@@ -1,0 +1,141 @@
+"""Which pool answers, and when an endpoint moves to another."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+from registry_fakes import ref, report
+
+from contracts.endpoint import Arm, EndpointSpec, EndpointStatus, Route
+from contracts.loading import LoaderReport, LoadFailure
+from contracts.rollout import RolloutState
+from registry.reconcile import pools
+from registry.reconcile.rollouts import HeldPackages
+
+OLD, NEW = ref("1", "a"), ref("2", "b")
+GPU = EndpointSpec(model="m", pool="gpu")
+SERVING = EndpointStatus(routes=(Route.all_callers(OLD),), packages=(OLD,))
+ROLLING_OUT = SERVING.model_copy(
+    update={
+        "routes": (
+            Route(arm=Arm.STABLE, ref=OLD, weight=90),
+            Route(arm=Arm.CANARY, ref=NEW, weight=10),
+        ),
+        "packages": (OLD, NEW),
+        "rollout": RolloutState(id="r", candidate=NEW, stable=OLD, began=0.0, step_began=0.0),
+    }
+)
+
+
+def held_by(*reports: LoaderReport) -> HeldPackages:
+    held = HeldPackages()
+    held.take(reports)
+    return held
+
+
+def of(pool: str, loaded: LoaderReport, name: str = "x") -> LoaderReport:
+    return loaded.model_copy(update={"pool": pool, "loader": f"{pool}-{name}"})
+
+
+def placed(
+    status: EndpointStatus, held: HeldPackages, spec: EndpointSpec = GPU, *, refused: bool = False
+) -> EndpointStatus:
+    return pools.placed(spec, status, held, refused=refused)
+
+
+def test_an_endpoint_that_serves_nobody_yet_is_placed_at_once() -> None:
+    status = placed(EndpointStatus(), held_by(of("gpu", report())))
+    assert (status.pool, status.next_pool, status.unserved) == ("gpu", "", "")
+
+
+def test_callers_stay_until_every_ready_triton_of_the_new_pool_holds_their_version() -> None:
+    default = report(OLD)
+    half = held_by(default, of("gpu", report(OLD), "one"), of("gpu", report(), "two"))
+    moving = placed(SERVING, half)
+    assert (moving.pool, moving.next_pool, moving.pools) == ("default", "gpu", ("default", "gpu"))
+    whole = held_by(default, of("gpu", report(OLD), "one"), of("gpu", report(OLD), "two"))
+    moved = placed(moving, whole)
+    assert (moved.pool, moved.next_pool) == ("gpu", "")
+
+
+def test_a_triton_that_is_not_ready_yet_does_not_hold_up_a_move() -> None:
+    starting = of("gpu", report(ready=False), "two")
+    assert placed(SERVING, held_by(of("gpu", report(OLD)), starting)).pool == "gpu"
+    assert placed(SERVING, held_by(starting)).pool == "default"
+
+
+def test_a_rollout_takes_both_versions_along() -> None:
+    assert placed(ROLLING_OUT, held_by(of("gpu", report(OLD)))).pool == "default"
+    assert placed(ROLLING_OUT, held_by(of("gpu", report(OLD, NEW)))).pool == "gpu"
+
+
+def test_a_spec_that_is_refused_moves_nothing() -> None:
+    held = held_by(report(OLD), of("gpu", report(OLD)))
+    assert placed(SERVING, held, refused=True) == SERVING
+
+
+def test_a_wish_that_is_taken_back_ends_the_move() -> None:
+    held = held_by(report(OLD), of("gpu", report()))
+    moving = placed(SERVING, held)
+    back = placed(moving, held, EndpointSpec(model="m"))
+    assert back == SERVING
+
+
+def test_a_pool_without_tritons_is_named_with_those_that_have_some() -> None:
+    held = held_by(of("cpu", report(OLD)), of("other", report()))
+    moving = placed(SERVING.model_copy(update={"pool": "cpu"}), held)
+    (note,) = pools.notes(moving, held)
+    assert note == (
+        "no Triton of the pool gpu has given a sign of life; the pools cpu, other have Tritons: "
+        "cpu goes on answering"
+    )
+    lost = placed(SERVING.model_copy(update={"pool": "gpu"}), held)
+    assert lost.unserved.startswith("no Triton of the pool gpu has given a sign of life")
+    assert list(pools.notes(lost, held)) == [lost.unserved]
+    back = placed(lost, held_by(of("gpu", report(OLD))))
+    assert (back.unserved, list(pools.notes(back, held))) == ("", [])
+
+
+def test_what_the_new_pool_can_not_load_is_told() -> None:
+    failure = LoadFailure(ref=OLD, reason="it needs 9 GB", by_version=False)
+    held = held_by(report(OLD), of("gpu", report(failed=(failure,))))
+    moving = placed(SERVING, held)
+    assert moving.pool == "default"
+    assert list(pools.notes(moving, held)) == [
+        f"the pool gpu can't load {OLD.triton_model}, and default goes on answering: it needs 9 GB"
+    ]
+
+
+def test_a_pool_hears_of_changes_in_its_own_tritons_alone() -> None:
+    held = held_by(of("one", report(OLD)), of("two", report(OLD)))
+    before = {pool: held.of(pool).revision for pool in ("one", "two")}
+    held.take((of("one", report(OLD)), of("two", report(OLD, NEW))))
+    assert held.of("one").revision == before["one"]
+    assert held.of("two").revision > before["two"]
+    held.take((of("two", report(OLD, NEW)),))
+    assert (held.of("one").loaders, held.pools) == ((), ("two",))
+
+
+HOLDINGS = st.lists(
+    st.tuples(
+        st.sampled_from(["default", "gpu"]),
+        st.lists(st.sampled_from([OLD, NEW]), unique=True),
+        st.booleans(),
+    ),
+    max_size=5,
+)
+
+
+@given(HOLDINGS, st.sampled_from([SERVING, ROLLING_OUT]))
+def test_callers_never_go_where_a_ready_triton_lacks_their_version(
+    found: list[tuple[str, list[object], bool]], before: EndpointStatus
+) -> None:
+    reports = tuple(
+        report(*loaded, ready=ready).model_copy(update={"pool": pool, "loader": f"l{number}"})  # type: ignore[arg-type]
+        for number, (pool, loaded, ready) in enumerate(found)
+    )
+    after = placed(before, held_by(*reports))
+    there = [each for each in reports if each.pool == "gpu" and each.ready]
+    whole = bool(there) and all(
+        pools.answered_by(before) <= {model.ref for model in each.loaded} for each in there
+    )
+    assert (after.pool == "gpu") == whole
+    assert after.routes == before.routes
