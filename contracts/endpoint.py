@@ -263,6 +263,9 @@ class EndpointStatus(_Part):
     pool: str = Field(DEFAULT_POOL, description="of Tritons, where callers are answered")
     next_pool: str = Field("", description="loads the packages, before callers go there")
     unserved: str = Field("", description="why no Triton of the pool can answer")
+    loading: tuple[str, ...] = Field(
+        (), description="loaders that may bring the candidate in now; none named: all"
+    )
     candidate: Candidate | None = None
     rollout: RolloutState | None = Field(None, description="the one that goes on, bake included")
     last_rollout: RolloutState | None = Field(None, description="the last one that ended")

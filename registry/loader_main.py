@@ -20,6 +20,7 @@ from registry.loading import machine
 from registry.loading.loader import Loader, LoaderOptions
 from registry.loading.placement import Placement, SharedRepository, UploadedFiles
 from registry.loading.prober import Prober
+from registry.loading.room import Room
 from registry.loading.triton_client import GrpcTriton
 from registry.packages.cache import LocalPackages
 from registry.packages.store import PackageStore, StoreUnavailableError
@@ -105,6 +106,7 @@ def build(
         ceilings=settings.ceilings,
         cores=settings.cores or machine.cores(),
         memory_bytes=settings.memory_megabytes * 1024 * 1024 or machine.memory_bytes(),
+        room=room(settings),
     )
     placement: Placement = UploadedFiles()
     if settings.model_repository:
@@ -117,6 +119,14 @@ def build(
         placement=placement,
         reports=opening.reports(settings.reports, environment),
     )
+
+
+def room(settings: LoaderSettings) -> Room:
+    """What Triton's models may take; a Triton that shares no folder has a memory of its own."""
+    memory = settings.memory_megabytes * 1024 * 1024
+    beside = machine.memory_bytes() if settings.model_repository else None
+    disk = settings.disk_megabytes * 1024 * 1024
+    return Room(memory or beside, disk or None, settings.state_dir / "packages")
 
 
 if __name__ == "__main__":

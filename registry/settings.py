@@ -64,7 +64,12 @@ class LoaderSettings:
     ceilings: Ceilings = option(NO_CEILINGS, FLAG_HELP, read=Ceilings.read)
     cores: int = option(0, "CPUs that Triton may use; 0: those that this process may use.")
     memory_megabytes: int = option(
-        0, "Memory that Triton may use, which bounds copies; 0: what this process may use."
+        0,
+        "Memory that Triton may use, which bounds copies and what is loaded; 0: what this process "
+        "may use, and of a Triton elsewhere all that is loaded.",
+    )
+    disk_megabytes: int = option(
+        0, "Disk that packages may take; what does not fit is not fetched. 0: what is free."
     )
     metrics_host: str = option("127.0.0.1", "Address that /metrics listens on.")
     metrics_port: int = option(

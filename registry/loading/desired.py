@@ -9,7 +9,7 @@ from enum import IntEnum
 
 from pydantic import BaseModel, ConfigDict
 
-from contracts.endpoint import Arm, ModelEndpoint
+from contracts.endpoint import Arm, EndpointStatus, ModelEndpoint, Phase
 from contracts.model import DEFAULT_POOL, ModelRef
 from registry.loading import crashes
 from registry.loading.crashes import CrashCount
@@ -62,19 +62,23 @@ _ROLES = {
 }
 
 
+_COMING = frozenset({Phase.LOADING, Phase.BLOCKED})
+
+
 @dataclass(frozen=True, slots=True)
 class Want:
     """A package that some endpoint names.
 
     ``on_trial``: it has not proven itself yet, so that it is blamed where Triton dies under it. So
     is a candidate, and a stable version in its bake. ``instances``: copies that run at once; None:
-    as many as suit Triton's machine.
+    as many as suit Triton's machine. ``waits``: other Tritons of the pool load it first.
     """
 
     ref: ModelRef
     role: Role
     on_trial: bool = False
     instances: int | None = None
+    waits: bool = False
 
 
 class Entry(BaseModel):
@@ -208,7 +212,9 @@ class Failure:
     retry_at: float | None
 
 
-def wanted(endpoints: Iterable[ModelEndpoint], pool: str = DEFAULT_POOL) -> tuple[Want, ...]:
+def wanted(
+    endpoints: Iterable[ModelEndpoint], pool: str = DEFAULT_POOL, loader: str = ""
+) -> tuple[Want, ...]:
     """Every package that an endpoint of the pool names, once, in the order to load them.
 
     Stable ones come first, but for those of an endpoint that moves to this pool: until all its
@@ -217,11 +223,12 @@ def wanted(endpoints: Iterable[ModelEndpoint], pool: str = DEFAULT_POOL) -> tupl
     """
     found: dict[str, Want] = {}
     for endpoint in endpoints:
-        for want in _of(endpoint, pool):
+        for want in _of(endpoint, pool, loader):
             known = found.setdefault(want.ref.triton_model, want)
             asked = max(known.instances or 0, want.instances or 0) or None
             first = min(known, want, key=lambda item: item.role)
-            found[want.ref.triton_model] = replace(first, instances=asked)
+            waits = known.waits and want.waits
+            found[want.ref.triton_model] = replace(first, instances=asked, waits=waits)
     return tuple(sorted(found.values(), key=lambda want: (want.role, want.ref.triton_model)))
 
 
@@ -294,7 +301,7 @@ def _overdue(failure: Failure | None, now: float) -> bool:
     return now - failure.since >= grace
 
 
-def _of(endpoint: ModelEndpoint, pool: str) -> Iterable[Want]:
+def _of(endpoint: ModelEndpoint, pool: str, loader: str) -> Iterable[Want]:
     status = endpoint.status
     if pool not in status.pools:
         return
@@ -310,4 +317,11 @@ def _of(endpoint: ModelEndpoint, pool: str) -> Iterable[Want]:
     candidate = status.candidate.ref if status.candidate else None
     for ref in status.packages:
         coming = ref in {candidate, on_trial}
-        yield Want(ref, Role.CANDIDATE if coming else Role.KEPT, coming, copies)
+        waits = ref == candidate and _must_wait(status, loader)
+        yield Want(ref, Role.CANDIDATE if coming else Role.KEPT, coming, copies, waits)
+
+
+def _must_wait(status: EndpointStatus, loader: str) -> bool:
+    """Whether the candidate is not this loader's to bring in yet."""
+    is_coming = status.candidate is not None and status.candidate.phase in _COMING
+    return is_coming and bool(status.loading) and loader not in status.loading

@@ -31,6 +31,7 @@ from registry.loading.desired import Failure, Ledger, Role, Want
 from registry.loading.load_stall import LoadStall
 from registry.loading.placement import Placement
 from registry.loading.reporter import Reporter
+from registry.loading.room import WITHOUT_BOUNDS, Need, Room
 from registry.loading.sizing import Sizing
 from registry.loading.splits import Split
 from registry.loading.triton_client import Running, Triton
@@ -45,7 +46,15 @@ _LEDGER_SECONDS = 30.0  # between two writes of how long Triton was watched
 
 
 class PackageCache(Protocol):
-    """Verified packages on this machine's disk. Both calls may block."""
+    """Verified packages on this machine's disk. All calls may block."""
+
+    def manifest(self, ref: ModelRef) -> Manifest:
+        """A package's manifest, without its other files.
+
+        Raises:
+            RegistryError: it can't be had now.
+        """
+        ...
 
     def fetch(self, ref: ModelRef) -> Path:
         """The folder of a package whose every byte was checked.
@@ -66,7 +75,8 @@ class LoaderOptions:
 
     ``auto_instances``: copies of a model on CPUs whose endpoint names no number, 0 to choose them
     by measurement; on GPUs one each. ``ceilings``: the operator's. ``cores`` and ``memory_bytes``
-    are what Triton may use. ``pool``: the one whose endpoints' versions it holds.
+    are what Triton may use. ``pool``: the one whose endpoints' versions it holds. ``room``: what
+    its models may take.
     """
 
     name: str
@@ -82,6 +92,7 @@ class LoaderOptions:
     cores: int = 1
     memory_bytes: int = 1 << 40
     pool: str = DEFAULT_POOL
+    room: Room = WITHOUT_BOUNDS
 
 
 class Loader:
@@ -118,6 +129,8 @@ class Loader:
         self._loaded: dict[str, LoadedModel] = {}
         self._measured: dict[str, LoadedModel] = {}
         self._failures: dict[str, Failure] = {}
+        # What one copy needs, in Triton's process and in its own, by Triton's name of the package.
+        self._needs: dict[str, tuple[Need, Need]] = {}
         self._stall = LoadStall(now)
         self._backend: str | None = None
         self._on_gpu: bool | None = None
@@ -218,7 +231,7 @@ class Loader:
             log.warning("endpoints can't be read, going on with the last ones: %s", error)
 
     def _wanted(self) -> tuple[Want, ...]:
-        return desired.wanted(self._known, self._options.pool)
+        return desired.wanted(self._known, self._options.pool, self._options.name)
 
     def _names(self, wants: tuple[Want, ...]) -> set[str]:
         """Every model whose presence matters here."""
@@ -313,7 +326,9 @@ class Loader:
         now = self._now()
         for want in wants:
             name = want.ref.triton_model
-            if name not in self._loaded and desired.may_try(self._failures.get(name), now):
+            if want.waits or name in self._loaded:
+                continue
+            if desired.may_try(self._failures.get(name), now):
                 return want
         return None
 
@@ -341,6 +356,8 @@ class Loader:
         name = want.ref.triton_model
         started = time.monotonic()
         try:
+            if running is None:
+                await asyncio.to_thread(self._check_room, want)
             package = await asyncio.to_thread(self._packages.fetch, want.ref)
             manifest = Manifest.model_validate_json((package / MANIFEST).read_bytes())
             if running is None:
@@ -364,6 +381,35 @@ class Loader:
             seconds = time.monotonic() - started
             metrics.LOAD_SECONDS.observe(seconds)
             log.info("loaded %s", name, extra={"seconds": round(seconds, 3)})
+
+    def _check_room(self, want: Want) -> None:
+        """Refuses a package that does not fit, but for a stable one: callers have no other.
+
+        Raises:
+            NoRoomError: it does not fit.
+            RegistryError: its manifest can't be had.
+        """
+        if want.role is Role.STABLE:
+            return
+        copies = {item.ref.triton_model: item.instances for item in self._wanted()}
+        held = [
+            self._need(model.ref, copies.get(name))
+            for name, model in self._loaded.items()
+            if name != want.ref.triton_model
+        ]
+        need = self._need(want.ref, want.instances)
+        self._options.room.check(need, held, on_gpu=self._on_gpu is True)
+
+    def _need(self, ref: ModelRef, instances: int | None) -> Need:
+        known = self._needs.get(ref.triton_model)
+        if known is None:
+            manifest = self._packages.manifest(ref)
+            alone = Need.of(manifest, process=True)
+            is_free = CONFIG_ONNXRUNTIME in manifest.files
+            known = Need.of(manifest, process=False) if is_free else alone, alone
+            self._needs[ref.triton_model] = known
+        need = known[self._backend == BACKEND_PYTHON]
+        return Need(need.memory_bytes * (instances or 1), need.disk_bytes)
 
     async def _refused(self, want: Want, error: TritonRefusedError) -> None:
         """Records a refusal; a package that has no process any more is taken out.
@@ -447,7 +493,7 @@ class Loader:
             await asyncio.to_thread(self._placement.remove, name)
             await asyncio.to_thread(self._packages.forget, self._ledger.entries[name].ref)
             self._write_ledger(self._ledger.without(name))
-            for memory in (self._loaded, self._measured):
+            for memory in (self._loaded, self._measured, self._needs):
                 memory.pop(name, None)
             log.info("unloaded %s, which no endpoint names any more", name)
 

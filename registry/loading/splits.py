@@ -25,7 +25,15 @@ class Split(NamedTuple):
 
 def most_copies(graph_bytes: int, memory_bytes: int) -> int:
     """Copies that half of the memory holds, at least one."""
-    return max(1, memory_bytes // _SHARE // (_PROCESS_BYTES + _GRAPHS * graph_bytes))
+    return max(1, memory_bytes // _SHARE // copy_bytes(graph_bytes))
+
+
+def copy_bytes(graph_bytes: int, *, process: bool = True) -> int:
+    """Memory of one copy of a model, estimated by the size of its graph.
+
+    ``process``: it runs in a process of its own, as in the Python backend.
+    """
+    return _PROCESS_BYTES * process + _GRAPHS * graph_bytes
 
 
 def candidates(cores: int, most: int, asked: int | None = None) -> tuple[Split, ...]:

@@ -8,6 +8,7 @@ import logging
 import shutil
 from pathlib import Path
 
+from contracts.manifest import MANIFEST, Manifest
 from contracts.model import ModelRef
 from registry.errors import RegistryError
 from registry.packages.store import PackageDamagedError, PackageStore, StoreError
@@ -46,6 +47,22 @@ class LocalPackages:
         except StoreError as error:
             raise PackageUnavailableError(str(error)) from error
         return folder
+
+    def manifest(self, ref: ModelRef) -> Manifest:
+        """The package's manifest, from here or from the store.
+
+        Raises:
+            PackageUnavailableError: with the store's reason.
+        """
+        try:
+            data = (self._folder / ref.package / MANIFEST).read_bytes()
+            return Manifest.model_validate_json(data)
+        except (OSError, ValueError):  # not here, or damaged
+            pass
+        try:
+            return self._store.manifest(ref.package)
+        except StoreError as error:
+            raise PackageUnavailableError(str(error)) from error
 
     def forget(self, ref: ModelRef) -> None:
         """Removes the local copy."""

@@ -495,7 +495,7 @@ def with_generation(before: EndpointStatus, after: EndpointStatus) -> EndpointSt
 
 def _followed(status: EndpointStatus) -> tuple[object, ...]:
     salt = status.rollout.id if status.rollout else ""
-    return status.routes, status.packages, status.pools, salt
+    return status.routes, status.packages, status.pools, status.loading, salt
 
 
 def _noted(status: EndpointStatus, note: str) -> EndpointStatus:

@@ -33,6 +33,7 @@ from contracts.status_events import (
     rejection_of,
 )
 from registry.conversions.messages import Failed, Package, Progress, Signature
+from registry.reconcile import pools
 
 # The phases that are decided here; all others are a rollout's, or an end.
 _PREPARING = frozenset(
@@ -306,6 +307,8 @@ def _loading(
         reason = f"Triton refused it: {at_fault.reason}"
         return _rejected(status, target, reason, now, refused=package.ref)
     named = _with_package(status, package)
+    may_load = pools.next_loaders(seen.loaders, package.ref, status.loading)
+    named = named.model_copy(update={"loading": may_load})
     update = {"ref": package.ref, "attempts": 0, "retry_at": None}
     candidate = candidate.model_copy(update=update)
     if held_by_all(seen.loaders, package.ref):

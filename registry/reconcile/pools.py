@@ -5,9 +5,10 @@ its callers are answered by, while the old pool goes on; once all of them hold i
 The loaders of the old pool unload it later, as they do with whatever nobody names. Pure.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from contracts.endpoint import EndpointSpec, EndpointStatus
+from contracts.loading import LoaderReport
 from contracts.model import ModelRef
 from registry.reconcile.rollouts import HeldPackages
 
@@ -41,6 +42,26 @@ def answered_by(status: EndpointStatus) -> frozenset[ModelRef]:
     rollout = status.rollout
     judged = (rollout.candidate, rollout.stable) if rollout is not None else ()
     return frozenset((*(route.ref for route in status.routes), *judged))
+
+
+def next_loaders(
+    loaders: Sequence[LoaderReport], ref: ModelRef, before: tuple[str, ...]
+) -> tuple[str, ...]:
+    """The loaders that may bring a package in now; none named: all.
+
+    At a time no more load it than hold it already: first one alone, then one, two, four. So a
+    package that ends its Triton, or fills it, ends one of them, and callers of other versions never
+    wait for all Tritons at once.
+
+    Args:
+        loaders: of the pool, that gave a sign of life lately.
+        ref: the package.
+        before: those that were named before, which go on.
+    """
+    missing = [each for each in loaders if all(model.ref != ref for model in each.loaded)]
+    told = sorted(missing, key=lambda one: (one.loader not in before, not one.ready, one.loader))
+    at_once = max(1, len(loaders) - len(missing))
+    return () if len(told) <= at_once else tuple(sorted(each.loader for each in told[:at_once]))
 
 
 def notes(status: EndpointStatus, held: HeldPackages) -> Iterator[str]:

@@ -2,11 +2,13 @@
 
 import json
 
+import celpy
 import pytest
 import yaml
+from celpy.adapter import json_to_cel
 from helm_chart import CHART, SPACE, one, policies, refusal
 
-from contracts.ceilings import CEILINGS
+from contracts.ceilings import CEILINGS, POOLS
 from headrace.crd import ceilings as file
 
 SOME = ("ceilings.instances=4", "ceilings.timeoutSeconds=2.5", "ceilings.unkWords=0")
@@ -22,9 +24,9 @@ def test_the_chart_holds_the_expressions_as_they_are_made_now() -> None:
 def test_the_values_are_the_tables_rows() -> None:
     schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
     values = schema["properties"]["ceilings"]["properties"]
-    assert list(values)[1:] == [each.name for each in CEILINGS]
+    assert list(values)[1:] == [*(each.name for each in CEILINGS), POOLS]
     assert [values[each.name]["minimum"] for each in CEILINGS] == [each.least for each in CEILINGS]
-    assert all(values[each.name]["default"] is None for each in CEILINGS)
+    assert all(values[name]["default"] is None for name in list(values)[1:])
 
 
 def test_without_a_ceiling_nothing_is_made() -> None:
@@ -68,4 +70,20 @@ def test_a_ceiling_that_is_none_is_refused(wrong: str) -> None:
 
 def test_every_ceiling_is_yaml_that_the_template_can_read() -> None:
     rows = yaml.safe_load(file.as_yaml())
-    assert [row["name"] for row in rows] == [each.name for each in CEILINGS]
+    assert [row["name"] for row in rows] == [*(each.name for each in CEILINGS), POOLS]
+
+
+def test_the_policy_lets_endpoints_name_the_pools_that_are_allowed() -> None:
+    found = policies('ceilings.pools=["default", "gpu"]', "commands.verifyUser=false")
+    (policy,) = [each for each in found if each["kind"] == "ValidatingAdmissionPolicy"]
+    (variable,) = policy["spec"]["variables"]
+    (rule,) = policy["spec"]["validations"]
+    environment = celpy.Environment()
+
+    def passes(spec: dict[str, str]) -> bool:
+        wish = environment.program(environment.compile(variable["expression"]))
+        named = wish.evaluate({"object": json_to_cel({"spec": {"model": "m", **spec}})})
+        asked = environment.program(environment.compile(rule["expression"]))
+        return bool(asked.evaluate({"variables": json_to_cel({variable["name"]: str(named)})}))
+
+    assert [passes(spec) for spec in ({}, {"pool": "gpu"}, {"pool": "cpu"})] == [True, True, False]

@@ -24,7 +24,8 @@ from helm_chart import (
 
 # Those who ask the API server, and in which container.
 ASKS_THE_API = {"gateway": "gateway", "controller": "controller", "evaluate": "evaluate"}
-ASKS_THE_API |= {"triton": "loader", "loader-0": "loader", "loader-1": "loader"}
+LOADED = ("triton", "triton-gpu", "loader-0", "loader-1", "loader-batch-0")
+ASKS_THE_API |= dict.fromkeys(LOADED, "loader")
 BY_KEDA = [f'{name}.autoscaling.kind="keda"' for name in ("gateway", "triton", "stats.fold")]
 
 
@@ -65,10 +66,15 @@ def test_a_template_file_makes_one_object(case: str) -> None:
     text = rendered(case, apis=OPERATOR)
     sources = re.findall(r"^# Source: (\S+)$", text, re.MULTILINE)
     many = {source for source in sources if sources.count(source) > 1}
-    # a loader for each of the addresses
+    # a loader for each of the addresses, and each pool's Tritons
+    pools = {
+        f"headrace/templates/triton/{kind}.yaml"
+        for kind in ("deployment", "service", "servicemonitor", "poddisruptionbudget")
+    }
     assert many <= {
         "headrace/templates/triton/existing.yaml",
         "headrace/templates/network/loaders.yaml",
+        *({"headrace/templates/network/triton.yaml", *pools} if case == "pools" else ()),
     }
 
 

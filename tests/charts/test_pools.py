@@ -20,7 +20,7 @@ def found() -> list[Manifest]:
 def named(found: list[Manifest], kind: str) -> dict[str, Manifest]:
     """The objects of a kind that are about Tritons, by what follows the release's name."""
     return {
-        item["metadata"]["name"].removeprefix("headrace-"): item
+        item["metadata"]["name"].removeprefix("demo-headrace-"): item
         for item in found
         if item["kind"] == kind and re.search("triton|loader", item["metadata"]["name"])
     }
@@ -90,15 +90,19 @@ def test_what_a_pool_says_takes_the_place_of_what_all_say() -> None:
 
 
 def test_tritons_of_ones_own_are_those_of_one_pool() -> None:
-    settings = ("triton.addresses[0]=one:8001", "triton.pools.other.replicas=1")
+    settings = ('triton.addresses=["one:8001"]', "triton.pools.other.replicas=1")
     deployments = named(manifests("defaults", *LIGHT, *settings), "Deployment")
     assert deployments.keys() == {"loader-0", "triton-other"}
     assert loader_of(deployments["loader-0"]).pool == "default"
 
 
-@pytest.mark.parametrize("name", ["default", "GPU", "-a", "a" * 21])
+@pytest.mark.parametrize("name", ["GPU", "a-", "a" * 21])
 def test_a_name_that_is_no_pools_is_refused(name: str) -> None:
-    assert "pools" in refusal(f"triton.pools.{name}.replicas=1")
+    assert f"'{name}' not allowed" in refusal(f"triton.pools.{name}.replicas=1")
+
+
+def test_the_default_pool_is_not_said_twice() -> None:
+    assert "`default` is `triton` itself" in refusal("triton.pools.default.replicas=1")
 
 
 def test_a_pool_has_no_account_of_its_own() -> None:

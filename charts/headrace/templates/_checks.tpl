@@ -32,6 +32,9 @@
 {{- if and (not $values.packages.storeUrl) (regexMatch "^https?://[^/]+/." $values.mlflow.url) -}}
 {{- fail "\n\nmlflow.url has a path, under which MLflow's artifact store can't be reached: name a store in packages.storeUrl." -}}
 {{- end -}}
+{{- if hasKey $values.triton.pools "default" -}}
+{{- fail "\n\ntriton.pools.default: the pool `default` is `triton` itself; say there what is to be so." -}}
+{{- end -}}
 {{- $scaled := dict "gateway" $values.gateway -}}
 {{- range $pool, $_ := fromJson (include "headrace.pools" .) -}}
 {{- $name := ternary "triton" (printf "triton.pools.%s" $pool) (eq $pool "default") -}}

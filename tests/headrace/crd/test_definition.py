@@ -174,7 +174,7 @@ def test_a_status_gets_no_defaults_from_the_schema() -> None:
 
 def test_people_see_model_versions_phase_and_weights() -> None:
     columns = [column["name"] for column in VERSION["additionalPrinterColumns"]]
-    assert columns == ["Model", "Stable", "Candidate", "Phase", "Weights", "Reason", "Age"]
+    assert columns == ["Model", "Stable", "Candidate", "Phase", "Weights", "Pool", "Reason", "Age"]
     assert crd.definition()["spec"]["names"]["shortNames"] == ["mep"]
     assert VERSION["subresources"] == {"status": {}}
 

@@ -156,3 +156,28 @@ def test_what_moves_to_a_pool_is_on_trial_there_and_stable_where_it_is() -> None
         Want(A, Role.CANDIDATE, on_trial=True),
         Want(B, Role.CANDIDATE, on_trial=True),
     )
+
+
+def test_a_candidate_waits_where_other_loaders_come_first_and_only_while_it_is_brought_in() -> None:
+    def status(phase: Phase, package: ModelRef = B) -> EndpointStatus:
+        candidate = Candidate(version="2", phase=phase, ref=package)
+        return EndpointStatus(packages=(A, B), candidate=candidate, loading=("first",))
+
+    def waiting(status: EndpointStatus, loader: str) -> set[str]:
+        wants = wanted([endpoint(status)], loader=loader)
+        return {want.ref.version for want in wants if want.waits}
+
+    assert waiting(status(Phase.LOADING), "other") == {"2"}
+    assert waiting(status(Phase.BLOCKED), "other") == {"2"}
+    assert waiting(status(Phase.LOADING), "first") == set()
+    assert waiting(status(Phase.CANARY), "other") == set()
+    everybody = status(Phase.LOADING).model_copy(update={"loading": ()})
+    assert waiting(everybody, "other") == set()
+    # Another endpoint serves it: there is nothing to wait for.
+    routes = (Route(arm=Arm.STABLE, ref=B, weight=100),)
+    serving = endpoint(EndpointStatus(routes=routes, packages=(B,)), name="serving")
+    for order in (
+        [serving, endpoint(status(Phase.LOADING))],
+        [endpoint(status(Phase.LOADING)), serving],
+    ):
+        assert not any(want.waits for want in wanted(order, loader="other"))

@@ -20,7 +20,7 @@ from registry_fakes import (
 from contracts.ceilings import Ceilings
 from contracts.endpoint import Arm, Candidate, EndpointStatus, Phase, Route
 from contracts.loading import LoaderReport
-from contracts.manifest import MANIFEST
+from contracts.manifest import MANIFEST, MODEL_ONNX, Manifest, PackageFile
 from contracts.model import ModelRef
 from registry.errors import (
     BackendMissingError,
@@ -28,6 +28,7 @@ from registry.errors import (
     TritonRefusedError,
 )
 from registry.loading.loader import Loader, LoaderOptions
+from registry.loading.room import Room
 from registry.loading.splits import Split
 from registry.loading.triton_client import Overrides
 from registry.stores.endpoints import EndpointStore, FileEndpointStore
@@ -49,11 +50,22 @@ class FolderPackages:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self.away = False
+        self.sizes: dict[str, int] = {}  # of graphs, bytes, by package
+        self.fetched: list[ModelRef] = []
         self.forgotten: list[ModelRef] = []
+
+    def manifest(self, ref: ModelRef) -> Manifest:
+        if self.away:
+            raise StoreAwayError
+        made = manifest(ref.version)
+        size = self.sizes.get(ref.package, 0)
+        graph = PackageFile(sha256="0" * 64, bytes=size)
+        return made.model_copy(update={"files": {**made.files, MODEL_ONNX: graph}})
 
     def fetch(self, ref: ModelRef) -> Path:
         if self.away:
             raise StoreAwayError
+        self.fetched.append(ref)
         folder = self._folder / ref.package
         folder.mkdir(parents=True, exist_ok=True)
         (folder / MANIFEST).write_bytes(manifest(ref.version).canonical())
@@ -785,3 +797,63 @@ async def test_an_endpoint_that_moves_is_loaded_there_first_and_unloaded_here_la
     here.time += 601
     assert names(await here.settle()) == []
     assert here.triton.calls[-1] == ("unload", STABLE.triton_model)
+
+
+async def test_a_candidate_that_does_not_fit_is_not_fetched_and_says_why(
+    harness: LoaderHarness,
+) -> None:
+    harness.options = replace(harness.options, room=Room(memory_bytes=1_000_000_000))
+    harness.loader = harness.new_loader()
+    harness.packages.sizes |= {STABLE.package: 100_000_000, CANDIDATE.package: 600_000_000}
+    report = await harness.serve(STABLE, CANDIDATE, stable=STABLE)
+    assert (report.ready, names(report)) == (True, ["2"])
+    assert harness.packages.fetched == [STABLE]
+    (failure,) = report.failed
+    assert not failure.by_version  # another Triton may have the room
+    assert failure.reason == (
+        "it needs some 1.2 GB of memory, and 1 other packages take some 200 MB of 1.0 GB"
+    )
+    # It is tried again, as others leave.
+    harness.packages.sizes[CANDIDATE.package] = 100_000_000
+    harness.loader = harness.new_loader()
+    assert sorted(names(await harness.settle())) == ["2", "3"]
+
+
+async def test_a_stable_version_is_loaded_though_it_should_not_fit(harness: LoaderHarness) -> None:
+    harness.options = replace(harness.options, room=Room(memory_bytes=1, disk_bytes=1))
+    harness.loader = harness.new_loader()
+    harness.packages.sizes[STABLE.package] = 500_000_000
+    report = await harness.serve(STABLE, stable=STABLE)
+    assert (report.ready, names(report)) == (True, ["2"])
+
+
+async def test_a_package_that_the_disk_does_not_hold_is_not_fetched(
+    harness: LoaderHarness,
+) -> None:
+    harness.options = replace(harness.options, room=Room(disk_bytes=400_000_000))
+    harness.loader = harness.new_loader()
+    harness.packages.sizes |= {STABLE.package: 300_000_000, CANDIDATE.package: 200_000_000}
+    report = await harness.serve(STABLE, CANDIDATE, stable=STABLE)
+    assert harness.packages.fetched == [STABLE]
+    assert report.failed[0].reason == "it needs 200 MB of disk, and 100 MB are left"
+
+
+async def test_memory_of_the_machine_is_not_weighed_for_models_on_gpus(
+    harness: LoaderHarness,
+) -> None:
+    harness.triton.gpus = 1
+    harness.options = replace(harness.options, room=Room(memory_bytes=200_000_000))
+    harness.loader = harness.new_loader()
+    harness.packages.sizes[CANDIDATE.package] = 500_000_000
+    report = await harness.serve(STABLE, CANDIDATE, stable=STABLE)
+    assert sorted(names(report)) == ["2", "3"]
+
+
+async def test_a_loader_whose_turn_is_later_fetches_no_candidate(harness: LoaderHarness) -> None:
+    coming = status(STABLE, CANDIDATE, stable=STABLE)
+    harness.endpoints.show(coming.model_copy(update={"loading": ("another",)}))
+    report = await harness.settle()
+    assert (report.ready, names(report), report.failed) == (True, ["2"], ())
+    assert harness.packages.fetched == [STABLE]
+    harness.endpoints.show(coming.model_copy(update={"loading": ("l", "another")}))
+    assert sorted(names(await harness.settle())) == ["2", "3"]

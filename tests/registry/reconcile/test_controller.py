@@ -11,6 +11,7 @@ from registry_fakes import KEYS, candidate_of, endpoint, report
 
 from contracts.ceilings import Ceilings
 from contracts.endpoint import AliasVersion, Arm, EndpointSpec, Phase, Route
+from contracts.model import ModelRef
 from contracts.rollout import Outcome, RolloutState, ShadowStep
 from registry.conversions.index import ConversionIndex, options_digest
 from registry.conversions.messages import Conditions
@@ -432,3 +433,21 @@ async def test_an_endpoint_of_a_pool_that_is_not_allowed_is_refused_and_not_move
     status = await harness.settle()
     assert status.refused == ("spec.pool is gpu, and the operator allows default, cpu alone",)
     assert (status.pool, status.next_pool, status.stable) == ("default", "", ref)
+
+
+async def test_two_tritons_load_a_candidate_one_after_the_other(
+    harness: ControllerHarness,
+) -> None:
+    def tell(*held: ModelRef, loader: str) -> None:
+        harness.reports.put(report(*held, loader=loader, at=harness.time))
+
+    tell(loader="one")
+    tell(loader="two")
+    ref = await harness.converted("1")
+    status = await harness.settle()
+    assert (candidate_of(status).phase, status.loading) == (Phase.LOADING, ("one",))
+    tell(ref, loader="one")
+    status = await harness.settle()
+    assert (candidate_of(status).phase, status.loading) == (Phase.LOADING, ())
+    tell(ref, loader="two")
+    assert (await harness.settle()).stable == ref

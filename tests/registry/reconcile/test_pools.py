@@ -139,3 +139,40 @@ def test_callers_never_go_where_a_ready_triton_lacks_their_version(
     )
     assert (after.pool == "gpu") == whole
     assert after.routes == before.routes
+
+
+def test_a_candidate_is_loaded_by_one_triton_then_by_as_many_as_hold_it() -> None:
+    names = [f"l{number}" for number in range(8)]
+    holding: set[str] = set()
+    waves = []
+    told: tuple[str, ...] = ()
+    while len(holding) < len(names):
+        reports = tuple(report(*([NEW] if name in holding else []), loader=name) for name in names)
+        told = pools.next_loaders(reports, NEW, told)
+        wave = set(told or names) - holding
+        waves.append(len(wave))
+        holding |= wave
+    assert waves == [1, 1, 2, 4]
+
+
+def test_a_triton_that_was_told_goes_on_and_one_that_is_gone_is_replaced() -> None:
+    reports = tuple(report(loader=name) for name in "abc")
+    assert pools.next_loaders(reports, NEW, ("b",)) == ("b",)
+    assert pools.next_loaders(reports, NEW, ("gone",)) == ("a",)
+    starting = (report(loader="a", ready=False), report(loader="b"), report(loader="c"))
+    assert pools.next_loaders(starting, NEW, ()) == ("b",)
+
+
+@given(st.sets(st.sampled_from("abcdefg")), st.sets(st.sampled_from("abcdefg")), st.booleans())
+def test_never_do_more_load_a_candidate_than_hold_it_and_somebody_always_may(
+    lacking: set[str], holding: set[str], *, ready: bool
+) -> None:
+    reports = (
+        *(report(NEW, loader=name) for name in sorted(holding)),
+        *(report(loader=name, ready=ready) for name in sorted(lacking - holding)),
+    )
+    told = pools.next_loaders(reports, NEW, ())
+    loading = set(told) or {each.loader for each in reports} - holding
+    assert loading <= lacking - holding
+    assert len(loading) <= max(1, len(holding))
+    assert bool(loading) == bool(lacking - holding)

@@ -21,6 +21,11 @@
   "metrics-host" "0.0.0.0"
   "metrics-port" 9303
   "log-level" (upper $root.Values.logLevel) -}}
+{{- $disk := include "headrace.bytes" $root.Values.packages.cacheSize | int64 -}}
+{{- if index . 4 -}}
+{{- $disk = min $disk (include "headrace.bytes" $triton.modelsSize | int64) -}}
+{{- end -}}
+{{- $_ := set $flags "disk-megabytes" (div $disk 1048576) -}}
 {{- with include "headrace.ceilings" $root }}
 {{- $_ := set $flags "ceilings" . }}
 {{- end -}}

@@ -1,0 +1,93 @@
+"""Whether a package fits beside what a Triton holds, before its files are fetched.
+
+What is weighed is an estimate, and the least: one copy where the endpoint names no number. A Triton
+that is full takes all its models with it when it ends, so that what can't fit is not tried. Pure
+but for the disk's free bytes.
+"""
+
+import shutil
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+from contracts.manifest import ENCODER_ONNX, MODEL_ONNX, Manifest
+from registry.errors import RegistryError
+from registry.loading import splits
+
+
+class NoRoomError(RegistryError):
+    """A package does not fit beside what Triton holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """Bytes that a package takes: of memory, as copies that run, and of disk."""
+
+    memory_bytes: int
+    disk_bytes: int
+
+    @classmethod
+    def of(cls, manifest: Manifest, *, process: bool) -> "Need":
+        """What one copy of a package needs; ``process``: it runs in one of its own."""
+        files = manifest.files
+        graphs = sum(files[name].bytes for name in (MODEL_ONNX, ENCODER_ONNX) if name in files)
+        return cls(
+            splits.copy_bytes(graphs, process=process), sum(file.bytes for file in files.values())
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What a Triton's models may take altogether.
+
+    ``memory_bytes``: None where it is not known, as of a Triton elsewhere. ``disk_bytes``: None for
+    what is free in ``folder``, where packages lie; nothing is weighed without either.
+    """
+
+    memory_bytes: int | None = None
+    disk_bytes: int | None = None
+    folder: Path | None = None
+
+    def check(self, need: Need, held: Collection[Need], *, on_gpu: bool) -> None:
+        """Refuses a package that does not fit.
+
+        Args:
+            need: of the package.
+            held: of all others that Triton holds.
+            on_gpu: models run on GPUs, whose memory is not the machine's.
+
+        Raises:
+            NoRoomError: with what it needs and what is left.
+        """
+        taken = sum(each.memory_bytes for each in held)
+        most = self.memory_bytes
+        if most is not None and not on_gpu and taken + need.memory_bytes > most:
+            raise NoRoomError(
+                f"it needs some {_size(need.memory_bytes)} of memory, and {len(held)} other "
+                f"packages take some {_size(taken)} of {_size(most)}"
+            )
+        left = self._disk_left(held)
+        if left is not None and need.disk_bytes > left:
+            raise NoRoomError(
+                f"it needs {_size(need.disk_bytes)} of disk, and {_size(max(0, left))} are left"
+            )
+
+    def _disk_left(self, held: Collection[Need]) -> int | None:
+        if self.disk_bytes is not None:
+            return self.disk_bytes - sum(each.disk_bytes for each in held)
+        if self.folder is None:
+            return None
+        there = next((each for each in (self.folder, *self.folder.parents) if each.is_dir()), None)
+        return None if there is None else shutil.disk_usage(there).free
+
+
+WITHOUT_BOUNDS = Room()
+
+
+def _size(bytes_: int) -> str:
+    """For people.
+
+    >>> _size(1_230_000_000), _size(45_000_000)
+    ('1.2 GB', '45 MB')
+    """
+    return f"{bytes_ / 1e9:.1f} GB" if bytes_ >= 1e9 else f"{bytes_ / 1e6:.0f} MB"

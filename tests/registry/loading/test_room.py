@@ -1,0 +1,49 @@
+"""What fits beside what a Triton holds."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from registry_fakes import manifest
+
+from contracts.manifest import ENCODER_ONNX, MODEL_ONNX, PackageFile
+from registry.loading.room import Need, NoRoomError, Room
+
+BYTES = st.integers(0, 1 << 40)
+NEEDS = st.builds(Need, BYTES, st.integers(1, 1 << 40))
+
+
+def fits(room: Room, need: Need, held: list[Need], *, on_gpu: bool = False) -> bool:
+    try:
+        room.check(need, held, on_gpu=on_gpu)
+    except NoRoomError:
+        return False
+    return True
+
+
+@given(NEEDS, st.lists(NEEDS, max_size=5), BYTES, BYTES, st.booleans())
+def test_what_is_taken_in_never_passes_what_there_is(
+    need: Need, held: list[Need], memory: int, disk: int, *, on_gpu: bool
+) -> None:
+    together = [need, *held]
+    expected = sum(each.disk_bytes for each in together) <= disk and (
+        on_gpu or sum(each.memory_bytes for each in together) <= memory
+    )
+    assert fits(Room(memory, disk), need, held, on_gpu=on_gpu) == expected
+    assert fits(Room(), need, held)
+
+
+def test_what_is_free_on_the_disk_counts_where_no_number_is_given(tmp_path: Path) -> None:
+    folder = tmp_path / "packages"  # made when the first package is fetched
+    assert fits(Room(folder=folder), Need(0, 1), [])
+    with pytest.raises(NoRoomError, match="of disk"):
+        Room(folder=folder).check(Need(0, 1 << 60), [], on_gpu=False)
+
+
+def test_a_package_needs_its_files_and_both_its_graphs() -> None:
+    sizes = {MODEL_ONNX: 100, ENCODER_ONNX: 50, "tokenizer.json": 7}
+    files = {name: PackageFile(sha256="0" * 64, bytes=size) for name, size in sizes.items()}
+    made = manifest().model_copy(update={"files": files})
+    assert Need.of(made, process=False) == Need(memory_bytes=300, disk_bytes=157)
+    assert Need.of(made, process=True).memory_bytes > 300
