@@ -24,7 +24,7 @@ def fits(room: Room, need: Need, held: list[Need], *, on_gpu: bool = False) -> b
 
 @given(NEEDS, st.lists(NEEDS, max_size=5), BYTES, BYTES, st.booleans())
 def test_what_is_taken_in_never_passes_what_there_is(
-    need: Need, held: list[Need], memory: int, disk: int, *, on_gpu: bool
+    need: Need, held: list[Need], memory: int, disk: int, on_gpu: bool
 ) -> None:
     together = [need, *held]
     expected = sum(each.disk_bytes for each in together) <= disk and (

@@ -165,7 +165,7 @@ def test_a_triton_that_was_told_goes_on_and_one_that_is_gone_is_replaced() -> No
 
 @given(st.sets(st.sampled_from("abcdefg")), st.sets(st.sampled_from("abcdefg")), st.booleans())
 def test_never_do_more_load_a_candidate_than_hold_it_and_somebody_always_may(
-    lacking: set[str], holding: set[str], *, ready: bool
+    lacking: set[str], holding: set[str], ready: bool
 ) -> None:
     reports = (
         *(report(NEW, loader=name) for name in sorted(holding)),
