@@ -74,7 +74,7 @@ def test_every_ceiling_is_yaml_that_the_template_can_read() -> None:
 
 
 def test_the_policy_lets_endpoints_name_the_pools_that_are_allowed() -> None:
-    found = policies('ceilings.pools=["default", "gpu"]', "commands.verifyUser=false")
+    found = policies("ceilings", 'ceilings.pools=["default", "gpu"]')
     (policy,) = [each for each in found if each["kind"] == "ValidatingAdmissionPolicy"]
     (variable,) = policy["spec"]["variables"]
     (rule,) = policy["spec"]["validations"]
