@@ -143,3 +143,19 @@ def test_the_history_that_the_documentation_shows_is_one_that_is_drawn() -> None
     drawn = text(pictures(details=False)["rollout-history"], 80)
     assert drawn.startswith(heading)
     assert "".join(events) in drawn
+
+
+def test_pools_are_shown_where_there_are_several_and_what_is_amiss_with_them() -> None:
+    note = "no Triton of the pool gpu has given a sign of life; the pools cpu have Tritons"
+    status = ENDPOINTS[-1].status.model_copy(
+        update={"pool": "cpu", "next_pool": "gpu", "notes": (note,)}
+    )
+    moving = ENDPOINTS[-1].model_copy(update={"status": status})
+    tritons = RECORD.tritons[0], RECORD.tritons[1].model_copy(update={"pool": "gpu"})
+    running = replace(RUNNING, record=RECORD.model_copy(update={"tritons": tritons}))
+    shown = text(status_picture.picture(running, (moving,), NOW), 120)
+    assert "pool cpu, moves to the pool gpu" in shown
+    assert note in shown
+    (line,) = [each for each in shown.splitlines() if "Triton-2" in each]
+    assert line.rstrip().endswith("pool gpu")
+    assert "pool" not in text(status_picture.picture(RUNNING, ENDPOINTS, NOW), 120)

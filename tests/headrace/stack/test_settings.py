@@ -107,3 +107,10 @@ def test_addresses_are_those_at_which_this_machine_reaches_them(listen: str, hos
 def test_parts_that_are_there_are_looked_for_in_their_own_folder() -> None:
     assert SETTINGS.parts_folder == Path("/c")
     assert replace(SETTINGS, parts=Path("/p")).parts_folder == Path("/p")
+
+
+def test_each_triton_belongs_to_the_pool_of_its_place_and_further_ones_to_the_default() -> None:
+    settings = replace(SETTINGS, tritons=3, pools=("cpu", "gpu"))
+    assert [each.pool for each in settings.loader_replicas] == ["cpu", "gpu", "default"]
+    existing = replace(SETTINGS, triton_grpc="t:3", pools=("gpu",))
+    assert [each.pool for each in existing.loader_replicas] == ["gpu"]
