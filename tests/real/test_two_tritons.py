@@ -9,22 +9,35 @@ from pathlib import Path
 from time import monotonic
 
 import pytest
-from gateway_world import model_of, text_of
+from gateway_world import endpoint_of, manifest_of, model_of, text_of, tokenizer_json
 from model_processes import model_processes
 from own_ports import own_ports
 from tiny_models import classifier
 
-from contracts.endpoint import Limits
-from contracts.manifest import MODEL_ONNX
+from contracts.controller import ControllerBeat
+from contracts.endpoint import Limits, ModelEndpoint
+from contracts.loading import LoaderReport
+from contracts.manifest import MODEL_ONNX, TOKENIZER
+from contracts.model import ModelRef
 from gateway.batching.batcher import Batcher
 from gateway.engine.fleet import Fleet
 from gateway.engine.triton import TritonEngine
+from gateway.errors import ModelUnavailableError
+from gateway.inference.serving import Serving
+from gateway.packages import StorePackages
+from gateway.state.reconcile import Reconciler
+from gateway.state.sources import FolderSource, Sources
 from gateway.telemetry.metrics import Metrics
 from headrace.stack.triton import TritonFiles, TritonProcess, TritonServer
 from registry.convert import package
+from registry.loading.loader import Loader, LoaderOptions
 from registry.loading.placement import UploadedFiles
 from registry.loading.splits import Split
 from registry.loading.triton_client import GrpcTriton
+from registry.packages.cache import LocalPackages
+from registry.packages.store import PackageStore
+from registry.stores.endpoints import FileEndpointStore
+from registry.stores.reports import FileReports
 
 pytestmark = pytest.mark.real
 
@@ -115,3 +128,107 @@ async def test_no_caller_notices_that_the_model_of_one_triton_was_killed(
         after = await asyncio.gather(*asking)
     outcomes = [outcome for each in (*before, *after) for outcome in each]
     assert [outcome for outcome in outcomes if isinstance(outcome, BaseException)] == []
+
+
+# Each in a pool of its own
+
+
+POOLS = ("a", "b")
+
+
+def published(store: PackageStore, folder: Path, version: str) -> ModelRef:
+    """A version of the gateways' model, with a graph that Triton runs."""
+    manifest = manifest_of(version)
+    folder.mkdir()
+    (folder / MODEL_ONNX).write_bytes(classifier(seed=int(version)).SerializeToString())
+    (folder / TOKENIZER).write_bytes(tokenizer_json())
+    package.write_configs(
+        folder,
+        inputs=manifest.inputs,
+        outputs=manifest.outputs,
+        max_batch_size=manifest.max_batch_size,
+        threads=1,
+    )
+    return store.publish(folder, manifest.model_copy(update={"files": package.proofs(folder)}))
+
+
+def loader_of(pool: str, triton: TritonProcess, client: GrpcTriton, folder: Path) -> Loader:
+    options = LoaderOptions(
+        f"loader-{pool}",
+        triton.grpc,
+        folder / f"ledger-{pool}.json",
+        backends=("python",),
+        warmup_seconds=0.1,
+        pool=pool,
+    )
+    store = PackageStore((folder / "store").as_uri())
+    return Loader(
+        options,
+        endpoints=FileEndpointStore(folder / "endpoints"),
+        packages=LocalPackages(store, folder / f"packages-{pool}"),
+        triton=client,
+        placement=UploadedFiles(),
+        reports=FileReports(folder / "reports"),
+    )
+
+
+async def test_each_pool_holds_and_answers_its_own_endpoints_and_outlives_the_other(
+    tritons: list[TritonProcess], tmp_path: Path
+) -> None:
+    store = PackageStore((tmp_path / "store").as_uri())
+    refs = [published(store, tmp_path / version, version) for version in ("1", "2")]
+    endpoints = FileEndpointStore(tmp_path / "endpoints")
+    for pool, ref in zip(POOLS, refs, strict=True):
+        served = endpoint_of(ref, name=f"of-{pool}", packages=[ref])
+        status = served.status.model_copy(update={"pool": pool})
+        endpoints.put(served.model_copy(update={"status": status}))
+    clients = [GrpcTriton(each.grpc, call_seconds=30.0, load_seconds=60.0) for each in tritons]
+    for pool, triton, client in zip(POOLS, tritons, clients, strict=True):
+        loader = loader_of(pool, triton, client, tmp_path)
+        while await loader.step():
+            pass
+    names = {ref.triton_model for ref in refs}
+    held = [set(await client.held(names)) for client in clients]
+    assert held == [{ref.triton_model} for ref in refs]
+
+    states: list[Serving] = []
+    told = asyncio.Event()
+
+    def serve(state: Serving) -> None:
+        states.append(state)
+        told.set()
+
+    reconciler = Reconciler(
+        sources=Sources(
+            FolderSource(tmp_path / "endpoints", ModelEndpoint),
+            FolderSource(tmp_path / "reports", LoaderReport),
+            FolderSource(tmp_path / "beats", ControllerBeat),
+            None,
+        ),
+        packages=StorePackages((tmp_path / "store").as_uri(), tmp_path / "cache"),
+        fleet=Fleet(TritonEngine, ahead=2),
+        addresses=(),
+        meter=Metrics(),
+        serve=serve,
+    )
+
+    def batcher_of(pool: str, ref: ModelRef) -> Batcher | None:
+        return states[-1].batchers.get(pool, {}).get(ref.package) if states else None
+
+    reconciler.start()
+    async with asyncio.timeout(120):
+        while not all(
+            batcher is not None and batcher.serves for batcher in map(batcher_of, POOLS, refs)
+        ):
+            told.clear()
+            await told.wait()
+        one, other = (found for found in map(batcher_of, POOLS, refs) if found is not None)
+        reached = [{replica.address for replica in each.replicas} for each in (one, other)]
+        assert reached == [{triton.grpc} for triton in tritons]
+        tritons[0].kill9()
+        lost, answered = await asyncio.gather(ask_on(one, 20), ask_on(other, 40))
+    assert all(isinstance(outcome, ModelUnavailableError) for outcome in lost)
+    assert not any(isinstance(outcome, BaseException) for outcome in answered)
+    await reconciler.close()
+    for client in clients:
+        await client.close()
