@@ -15,6 +15,7 @@ from typing import Any
 from bench import studies
 from bench.findings import Finding, table
 from bench.rollouts import (
+    copies,
     faults,
     labels,
     rivals,
@@ -28,18 +29,19 @@ from bench.rollouts import (
 FULL = {"caught": 1000, "late": 1000, "passed": 1000, "wrongly-passed": 2000,
         "output-shift": 2000, "drift": 1000, "identical": 2016,
         "harmful": 900, "labels": 500, "worlds": 60, "slow-callers": 60,
-        "rivals": 60, "small-services": 20, "one-caller": 60}  # fmt: skip
+        "rivals": 60, "small-services": 20, "one-caller": 60, "copies": 20}  # fmt: skip
 SMALL = {"caught": 50, "late": 20, "passed": 50, "wrongly-passed": 100,
          "output-shift": 100, "drift": 50, "identical": 18,
          "harmful": 90, "labels": 50, "worlds": 6, "slow-callers": 4,
-         "rivals": 2, "small-services": 2, "one-caller": 2}  # fmt: skip
+         "rivals": 2, "small-services": 2, "one-caller": 2, "copies": 2}  # fmt: skip
 
 # First number of each seed; the others are of the setting, by its place in the study.
 SEEDS = {"caught": 1, "late": 11, "passed": 2, "wrongly-passed": 3,
          "output-shift": 4, "drift": 5, "identical": 6, "harmful": 7,
          "labels": labels.SEED, "worlds": worlds.SEED,
          "slow-callers": slow_callers.SEED, "rivals": rivals.SEED,
-         "small-services": small_services.SEED, "one-caller": small_services.SEED}  # fmt: skip
+         "small-services": small_services.SEED, "one-caller": small_services.SEED,
+         "copies": copies.SEED}  # fmt: skip
 _WHOLE = {"identical": whole.identical, "harmful": whole.harmful}
 
 
@@ -61,6 +63,7 @@ def simulate(name: str, rollouts: int, processes: int, rows: str = "") -> list[F
         "rivals": rivals.judged,
         "small-services": small_services.small_services,
         "one-caller": small_services.of_one_caller,
+        "copies": copies.copies,
     }[name]
     return study(rollouts)
 
@@ -81,6 +84,7 @@ def main(words: Sequence[str] | None = None) -> int:
         "worlds": read.worlds,
         "rivals": read.worlds,
         "one-caller": read.worlds,
+        "copies": read.worlds,
         "labels": read.labels,
         "slow-callers": read.slow_callers,
     }
