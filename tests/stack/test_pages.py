@@ -4,11 +4,16 @@ from pathlib import Path
 
 import pytest
 from page_walk import walked
-from running_stack import RunningStack
+from rolling_stack import spec
+from running_stack import EXAMPLE_ENDPOINT, PATIENT, RunningStack
+from waiting import until
+
+from registry.stores.endpoints import FileEndpointStore
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(1800)]
 
 HERE = "tests/stack/test_pages.py"
+ROLLOUT_SECONDS = 900.0  # conversion included, on a machine with much else to do
 
 
 @pytest.mark.parametrize(
@@ -17,3 +22,32 @@ HERE = "tests/stack/test_pages.py"
 def test_a_page_is_walked(path: str, stack: RunningStack, tmp_path: Path) -> None:
     with walked(path, HERE, stack, tmp_path) as page:
         assert page.walk()
+
+
+def test_the_pages_about_rollouts_are_walked_through_one(
+    stack: RunningStack, tmp_path: Path
+) -> None:
+    with walked("docs/first-canary.md", HERE, stack, tmp_path) as canary:
+        number = canary.walk().partition("Registered version ")[2].split()[0]
+        until("it rolls out", ROLLOUT_SECONDS, lambda: _candidate(stack) == number)
+        said = tmp_path / "watch.out"
+        until("the watch shows it", 300, lambda: f"version {number} against" in said.read_text())
+        for path in ("docs/rollout.md", "docs/little-traffic.md"):
+            with walked(path, HERE, stack, tmp_path) as page:
+                assert page.walk()
+        promoted = stack.command("rollout", "promote", EXAMPLE_ENDPOINT, "--full")
+        assert promoted.returncode == 0, promoted.stderr
+        with walked("docs/gate-in-ci.md", HERE, stack, tmp_path) as gate:
+            (waits,) = gate.snippets
+            assert "--version 2 " in waits.text
+            gate.run(waits.text.replace("--version 2 ", f"--version {number} "), waits)
+        stack.apply(spec())  # with a bake of seconds: the next test's version need not wait
+        until("the bake is over", ROLLOUT_SECONDS, lambda: _candidate(stack) is None)
+    stack.apply(PATIENT)
+
+
+def _candidate(stack: RunningStack) -> str | None:
+    """The version that rolls out, or whose bake is on."""
+    stored = FileEndpointStore(stack.home / "endpoints").get(EXAMPLE_ENDPOINT)
+    rollout = None if stored is None else stored.status.rollout
+    return None if rollout is None else rollout.candidate.version
