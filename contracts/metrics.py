@@ -293,9 +293,12 @@ EVALUATE_OVERFLOW: Final = counter(
 )
 EVALUATE_LIMIT_USED: Final = gauge(
     "evaluate_limit_used_ratio",
-    "How much of a bound is taken, 1: nothing more is told apart. Arms with counters, and versions"
-    " in drift.",
+    "How much of a bound is taken, 1: nothing more is told apart. Arms with counters, versions in"
+    " drift, and endpoints with refusals.",
     "what",
+)
+EVALUATE_SHARDS: Final = gauge(
+    "evaluate_shards", "Processes among which endpoints are divided, this one among them."
 )
 UNCOUNTED_MESSAGES: Final = gauge(
     "uncounted_messages", "Messages of events in Kafka that are in no window yet."
@@ -342,7 +345,7 @@ EVALUATE: Final[tuple[Metric, ...]] = (
     ACCURACY_FEEDBACK, VERSION_INFO,
     EVALUATE_CONNECTED, EVALUATE_LAG, EVALUATE_SINCE, EVALUATE_THROUGH, EVALUATE_RECORDS,
     EVALUATE_SKIPPED, EVALUATE_FAILURES, EVALUATE_OVERFLOW, EVALUATE_LIMIT_USED,
-    EVENTS_SKIPPED, EVENTS_COPIED,
+    EVALUATE_SHARDS, EVENTS_SKIPPED, EVENTS_COPIED,
     EVENTS_MISTIMED, MESSAGES_MISSING, EVENTS_REPORTED_LOST, GATEWAYS_SILENT, UNCOUNTED_MESSAGES,
     COUNTING_STATE, COUNTED_THROUGH,
 )  # fmt: skip

@@ -107,7 +107,10 @@ NOT_COUNTED: Final = (  # whoever publishes: gateways tell it every ten seconds,
 )
 NOTHING_PUBLISHED: Final = f"{_most(m.COUNTING_STATE, where=_SILENT)} == 1"
 FOLD_AWAY: Final = f"absent({selector(m.FOLD_CONNECTED.name)} == 1)"
-EVALUATE_AWAY: Final = f"absent({selector(m.EVALUATE_CONNECTED.name)} == 1)"
+_EVALUATING = f"{selector(m.EVALUATE_CONNECTED.name)} == 1"
+EVALUATE_AWAY: Final = (
+    f"absent({_EVALUATING}) or {_over('count', '', _EVALUATING)} < {_most(m.EVALUATE_SHARDS)}"
+)
 EVALUATE_FULL: Final = f"{_rise(m.EVALUATE_OVERFLOW, '1h', 'what')} > 0"
 
 # Versions and rollouts

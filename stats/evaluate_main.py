@@ -1,7 +1,7 @@
 """The evaluate role's process: ``python -P -m stats.evaluate_main --help``.
 
 Reads the environment once, here, builds the parts, and serves ``/metrics`` and the page ``/ui``
-until SIGTERM or SIGINT. One replica: a second one would export every series twice.
+until SIGTERM or SIGINT. Several divide the endpoints among them (``stats.evaluation.sharding``).
 """
 
 import logging
@@ -30,10 +30,13 @@ from stats.evaluation.drift import DriftSettings
 from stats.evaluation.evaluation import Evaluation, Pace
 from stats.evaluation.evaluator import EvaluatePace, Evaluator
 from stats.evaluation.references import StoredReferences
+from stats.evaluation.sharding import Shard
+from stats.evaluation.totals import Most
 from stats.reading.endpoints import opened
 from stats.reading.published import KafkaPublished
 from stats.reading.record_log import KafkaWindowLog
 from stats.ui.app import router
+from stats.ui.shards import Shards
 from stats.ui.view import Links
 
 log = logging.getLogger(__name__)
@@ -44,7 +47,7 @@ _DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "su
 
 @dataclass(frozen=True, slots=True)
 class EvaluateSettings:
-    """The evaluate role: the one exporter of traffic and drift, and the page /ui. One replica."""
+    """The evaluate role: the exporter of traffic and drift, and the page /ui."""
 
     endpoints: str = field(
         metadata={"help": "Where endpoints lie: a folder, or kubernetes://NAMESPACE."}
@@ -65,6 +68,13 @@ class EvaluateSettings:
     )
     gateway_url: str = option("", "Where browsers reach the gateway, for the page.")
     mlflow_url: str = option("", "Where browsers reach MLflow, for the page.")
+    shards: int = option(1, "Processes among which endpoints are divided.")
+    shard: str = option("0", "Which of them this one is: a number from 0, or a name that ends so.")
+    shard_url: str = option(
+        "", "Where each of them is found, with {shard} in place of its number; for several."
+    )
+    most_arms: int = option(256, "Arms of endpoints of this process that have series.")
+    most_versions: int = option(64, "Versions that it watches for drift.")
     history_hours: float = option(24.0, "Records of so long ago are read at the start.")
     lateness_seconds: float = option(5.0, "A window is closed so long after its end.")
     keep_seconds: float = option(600.0, "Series of an arm that is gone end after so long.")
@@ -93,6 +103,7 @@ def main() -> int:
         sys.exit("stats.evaluate_main: false-alarm-days and drift-window-seconds are above 0")
     try:
         week = week_of(settings.time_zone, settings.days_apart)
+        shard = Shard.read(settings.shard, settings.shards)
     except ValueError as error:
         sys.exit(f"stats.evaluate_main: {error}")
     logs.configure("stats", settings.log_level)
@@ -107,9 +118,12 @@ def main() -> int:
     except (AccessError, KafkaLoginError) as error:
         log.error("%s", error)
         return 1
-    evaluator = _evaluator(settings, week, references, endpoints, address)
+    shards = Shards(shard, settings.shard_url) if settings.shard_url and shard.of > 1 else None
+    evaluator = _evaluator(
+        settings, week, references, endpoints, address, shard=shard, shards=shards
+    )
     links = Links(settings.gateway_url, settings.mlflow_url)
-    app = application(evaluator, router(endpoints, evaluator.board, links))
+    app = application(evaluator, router(endpoints, evaluator.board, links, shards=shards))
     server = uvicorn.Server(
         uvicorn.Config(
             app,
@@ -163,6 +177,9 @@ def _evaluator(
     references: StoredReferences,
     endpoints: Callable[[], Sequence[ModelEndpoint]],
     address: KafkaAddress,
+    *,
+    shard: Shard,
+    shards: Shards | None,
 ) -> Evaluator:
     drift = DriftSettings(
         window_seconds=settings.drift_window_seconds,
@@ -174,14 +191,19 @@ def _evaluator(
     calibrations: CalibrationStore = NoCalibrationStore()
     if settings.state_dir:
         calibrations = CalibrationFile(Path(settings.state_dir) / _CALIBRATIONS)
+    kept = calibrations.load()
+    # Of endpoints that were another shard's until now. What lies here is what was learnt here last.
+    learnt = {**(shards.learnt() if shards is not None else {}), **kept}
     pace = Pace(lateness_seconds=settings.lateness_seconds, keep_seconds=settings.keep_seconds)
+    most = Most(settings.most_arms, settings.most_versions)
     return Evaluator(
-        Evaluation(references, drift, pace, calibrations.load()),
+        Evaluation(references, drift, pace, learnt, most=most),
         lambda since: KafkaWindowLog(address, since, settings.windows_topic),
         KafkaPublished(address, settings.predictions_topic),
         endpoints,
         calibrations,
         false_alarm_seconds=drift.false_alarm_seconds,
+        shard=shard,
         pace=EvaluatePace(history_seconds=settings.history_hours * 3600),
     )
 

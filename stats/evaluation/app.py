@@ -35,6 +35,10 @@ class Evaluated(Protocol):
         """Where the counters stand, and between which offsets they counted."""
         ...
 
+    def calibrations(self) -> dict[str, object]:
+        """What drift has learnt."""
+        ...
+
     def ready(self) -> bool:
         """Whether the past was read."""
         ...
@@ -86,6 +90,10 @@ def application(evaluated: Evaluated, *routers: APIRouter) -> FastAPI:
     @app.get("/counters.json")
     def counters() -> Response:
         return JSONResponse(evaluated.counters())
+
+    @app.get("/calibrations.json")
+    def calibrations() -> Response:
+        return JSONResponse(evaluated.calibrations())
 
     @app.get("/counting.json")
     def counting() -> Response:

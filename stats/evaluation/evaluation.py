@@ -19,12 +19,11 @@ from stats.evaluation.board import MINUTES_SECONDS, Board, EndpointBoard, Origin
 from stats.evaluation.drift import DriftSettings, DriftWatch
 from stats.evaluation.history import Closed, History, Slot
 from stats.evaluation.references import References
-from stats.evaluation.totals import MOST_VERSIONS, ArmKey, Totals
+from stats.evaluation.totals import ArmKey, Most, Totals
 from stats.evaluation.usual import Usual, preprocessing_of
 
 log = logging.getLogger(__name__)
 
-MOST_USUAL = 2 * MOST_VERSIONS  # kept of what is usual; the one not used for longest is forgotten
 MOST_WAITING = 20_000  # windows of versions whose reference is not known yet
 WATCHED_ARMS = (Arm.STABLE, Arm.CANARY)
 # What an endpoint can refuse before any attempt: at 0 until it does.
@@ -71,6 +70,8 @@ class Evaluation:
         drift: DriftSettings,
         pace: Pace,
         calibrations: Mapping[str, Any] | None = None,
+        *,
+        most: Most = Most(),  # noqa: B008 - it is frozen
     ) -> None:
         """Begins with nothing.
 
@@ -79,8 +80,10 @@ class Evaluation:
             drift: how drift is judged.
             pace: when windows are closed.
             calibrations: what ``to_json`` told of an earlier process.
+            most: how many arms and versions are told apart.
         """
-        self.totals = Totals()
+        self.totals = Totals(most)
+        self._most = most
         self.since = 0.0
         self.lost = Lost()
         self._losses = Losses()
@@ -191,7 +194,7 @@ class Evaluation:
     def _may_wait(self, found: Closed, now: float) -> bool:
         """Whether its version will be watched once its reference is known."""
         return (
-            len(self._watches) < MOST_VERSIONS
+            len(self._watches) < self._most.versions
             and len(self._waiting) < MOST_WAITING
             and found.end > now - MINUTES_SECONDS
         )
@@ -199,7 +202,7 @@ class Evaluation:
     def _watch_of(self, slot: Slot) -> DriftWatch | None:
         key = _key(slot)
         watch = self._watches.get(key)
-        if watch is None and len(self._watches) < MOST_VERSIONS:
+        if watch is None and len(self._watches) < self._most.versions:
             known = self._references.of(slot.package)
             if known is None:
                 return None
@@ -237,8 +240,9 @@ class Evaluation:
                     extra={"endpoint": endpoint, "of": kind, "reason": str(error)},
                 )
         self._usual[key] = usual
+        most = 2 * self._most.versions  # the one that was not used for longest is forgotten
         for kept in (self._usual_told, self._usual):
-            if len(self._usual) + len(self._usual_told) > MOST_USUAL and kept:
+            if len(self._usual) + len(self._usual_told) > most and kept:
                 del kept[next(iter(kept))]
         return usual
 
@@ -264,7 +268,7 @@ class Evaluation:
             watch = self._watches.pop(key, None)
             if watch is not None:
                 self._calibrations["/".join(key)] = watch.to_json()
-                if len(self._calibrations) > 4 * MOST_VERSIONS:
+                if len(self._calibrations) > 4 * self._most.versions:
                     del self._calibrations[next(iter(self._calibrations))]
 
     def _board(self, now: float, *, connected: bool) -> Board:

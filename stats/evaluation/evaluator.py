@@ -27,6 +27,7 @@ from stats.evaluation.board import Board
 from stats.evaluation.calibration_store import CalibrationStore
 from stats.evaluation.evaluation import Evaluation
 from stats.evaluation.exposition import Exposed, Health, families
+from stats.evaluation.sharding import Shard
 from stats.reading.published import Counted, Published
 from stats.reading.record_log import Progress, WindowLog, largest
 
@@ -78,6 +79,7 @@ class Evaluator:
         calibrations: CalibrationStore,
         *,
         false_alarm_seconds: float,
+        shard: Shard = Shard(),  # noqa: B008 - it is frozen
         pace: EvaluatePace | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -90,6 +92,7 @@ class Evaluator:
             endpoints: as stored now.
             calibrations: where the calibration of drift is kept.
             false_alarm_seconds: expected time between false alarms, to be told.
+            shard: whose endpoints it looks after.
             pace: how often what is done.
             clock: unix seconds.
         """
@@ -98,6 +101,7 @@ class Evaluator:
         self._endpoints = endpoints
         self._calibrations = calibrations
         self._false_alarm_seconds = false_alarm_seconds
+        self._shard = shard
         self._pace = pace or EvaluatePace()
         self._clock = clock
         self._counted = Counted(published, clock())  # the reading thread's alone
@@ -144,6 +148,7 @@ class Evaluator:
                 health=self._health,
                 counting=self.counting(),
                 lost=self._evaluation.lost,
+                shard=self._shard,
                 false_alarm_seconds=self._false_alarm_seconds,
             )
             return list(families(exposed))
@@ -168,6 +173,8 @@ class Evaluator:
             ]
             return {
                 "instance": marks.instance,
+                "shard": self._shard.number,
+                "shards": self._shard.of,
                 "topic_id": marks.topic_id,
                 "since": self._evaluation.since,
                 "began": marks.began,
@@ -268,7 +275,7 @@ class Evaluator:
             if marks.topic_id and progress.topic_id != marks.topic_id:
                 marks.began = None  # offsets of before mean nothing now
             marks.topic_id, marks.read = progress.topic_id, progress.positions
-            self._evaluation.take(records, self._clock())
+            self._evaluation.take(self._shard.part(records), self._clock())
             self._health = replace(
                 self._health,
                 lag=progress.lag,
@@ -303,7 +310,7 @@ class Evaluator:
         if now < self._look_at:
             return
         self._look_at = now + self._pace.look_seconds
-        endpoints = self._endpoints()
+        endpoints = [each for each in self._endpoints() if self._shard.owns(each.name)]
         self._counted.ask(now)
         connected = now - self._answered_at <= self._pace.answer_seconds
         counting = self._counted.state(now) if self.ready() else Counting()
@@ -314,9 +321,13 @@ class Evaluator:
             self._save_at = now + self._pace.save_seconds
             self._save()
 
-    def _save(self) -> None:
+    def calibrations(self) -> dict[str, Any]:
+        """What drift has learnt, for a process that takes endpoints over."""
         with self._lock:
-            calibrations = self._evaluation.to_json()
+            return self._evaluation.to_json()
+
+    def _save(self) -> None:
+        calibrations = self.calibrations()
         if calibrations:
             self._calibrations.save(calibrations)
 

@@ -20,10 +20,9 @@ from measures.losses import Lost
 from measures.trust import Trust
 from service.families import Labels, histograms, numbers
 from stats.evaluation.board import Board, EndpointBoard, StatisticDrift, VersionDrift
+from stats.evaluation.sharding import Shard
 from stats.evaluation.totals import (
-    MOST_ARMS,
     MOST_ENDPOINTS,
-    MOST_VERSIONS,
     ArmKey,
     ArmTotals,
     Totals,
@@ -64,6 +63,7 @@ class Exposed:
         counting: whether all that gateways published is in the windows.
         false_alarm_seconds: expected time between false alarms of an endpoint.
         lost: what gateways sent and is not in the log.
+        shard: which endpoints these are of. What is of no single one, the first shard tells.
     """
 
     totals: Totals
@@ -74,6 +74,7 @@ class Exposed:
     counting: Counting
     false_alarm_seconds: float
     lost: Lost = field(default_factory=Lost)
+    shard: Shard = field(default_factory=Shard)
 
 
 def families(now: Exposed) -> Iterator[Family]:
@@ -232,15 +233,23 @@ def _newest_declarations(own: Iterable[OwnCounts]) -> Iterable[OwnCounts]:
 def _totals(now: Exposed) -> Iterator[Family]:
     totals = now.totals
     yield numbers(metrics.REFUSALS, _refusals(now.refusals))
-    yield numbers(metrics.EVENTS_SKIPPED, [((), totals.skipped)])
-    yield numbers(metrics.EVENTS_COPIED, [((), totals.copies)])
-    yield numbers(metrics.EVENTS_MISTIMED, [((), totals.mistimed)])
-    yield numbers(metrics.MESSAGES_MISSING, [((), now.lost.messages)])
-    yield numbers(metrics.EVENTS_REPORTED_LOST, _reported(now.lost))
-    yield numbers(metrics.GATEWAYS_SILENT, [((), now.lost.silent)])
+    first = now.shard.is_first
+    for metric, count in (
+        (metrics.EVENTS_SKIPPED, totals.skipped),
+        (metrics.EVENTS_COPIED, totals.copies),
+        (metrics.EVENTS_MISTIMED, totals.mistimed),
+        (metrics.MESSAGES_MISSING, now.lost.messages),
+        (metrics.GATEWAYS_SILENT, now.lost.silent),
+    ):
+        yield numbers(metric, [((), count)] if first else [])
+    yield numbers(metrics.EVENTS_REPORTED_LOST, _reported(now.lost) if first else [])
     yield numbers(metrics.EVALUATE_OVERFLOW, (((what,), n) for what, n in totals.overflow.items()))
     versions = sum(len(endpoint.drift) for endpoint in now.board.by_endpoint.values())
-    used = {"arms": len(totals.arms) / MOST_ARMS, "versions": versions / MOST_VERSIONS}
+    used = {
+        "arms": len(totals.arms) / totals.most.arms,
+        "versions": versions / totals.most.versions,
+        "endpoints": len(totals.refusals) / MOST_ENDPOINTS,
+    }
     yield numbers(metrics.EVALUATE_LIMIT_USED, (((what,), share) for what, share in used.items()))
 
 
@@ -368,13 +377,14 @@ def _origins(endpoints: Iterable[EndpointBoard]) -> _Numbers:
             ), 1  # fmt: skip
 
 
-def _counting(counting: Counting, at: float) -> Iterator[Family]:
-    yield numbers(metrics.UNCOUNTED_MESSAGES, [((), counting.messages)])
-    yield numbers(
-        metrics.COUNTING_STATE,
-        (((state.value,), float(state is counting.state)) for state in CountingState),
-    )
-    yield numbers(metrics.COUNTED_THROUGH, [((), counting.since or at)])
+def _counting(now: Exposed) -> Iterator[Family]:
+    counting = now.counting
+    states = [((state.value,), float(state is counting.state)) for state in CountingState]
+    through = [((), counting.since or now.board.at)]
+    first = now.shard.is_first
+    yield numbers(metrics.UNCOUNTED_MESSAGES, [((), counting.messages)] if first else [])
+    yield numbers(metrics.COUNTING_STATE, states if first else [])
+    yield numbers(metrics.COUNTED_THROUGH, through if first else [])
 
 
 def _health(now: Exposed) -> Iterator[Family]:
@@ -383,7 +393,8 @@ def _health(now: Exposed) -> Iterator[Family]:
     yield numbers(metrics.EVALUATE_LAG, [] if health.lag is None else [((), health.lag)])
     yield numbers(metrics.EVALUATE_SINCE, [((), board.since)])
     yield numbers(metrics.EVALUATE_THROUGH, [((), board.through)])
-    yield from _counting(now.counting, board.at)
+    yield numbers(metrics.EVALUATE_SHARDS, [((), now.shard.of)])
+    yield from _counting(now)
     yield numbers(metrics.EVALUATE_RECORDS, [((), health.records)])
     yield numbers(metrics.EVALUATE_SKIPPED, [((), health.skipped)])
     yield numbers(metrics.EVALUATE_FAILURES, [((), health.failures)])

@@ -16,8 +16,6 @@ from measures.histograms import add_counts
 from measures.increments import Growth
 from measures.merging import add_own
 
-MOST_ARMS = 256  # endpoint, version, arm; more are counted, and not shown
-MOST_VERSIONS = 64  # watched for drift
 MOST_LABELS = 100  # of an arm
 MOST_STATUSES = 24  # of an arm
 MOST_REASONS = 32  # of refusals of an endpoint
@@ -25,6 +23,19 @@ MOST_OWN = 50  # statistics of users' own, of an arm
 MOST_ENDPOINTS = 100  # whose refusals are told apart
 # What an attempt can come to: at 0 until it does, so that a rate sees the first one.
 KNOWN_STATUSES = ("200", "400", "499", "500", "502", "503", "504")
+
+
+@dataclass(frozen=True, slots=True)
+class Most:
+    """How many of each a process tells apart.
+
+    Attributes:
+        arms: endpoint, version, arm; more are counted, and not shown.
+        versions: watched for drift.
+    """
+
+    arms: int = 256
+    versions: int = 64
 
 
 class ArmKey(NamedTuple):
@@ -66,6 +77,7 @@ class Totals:
     """All counters.
 
     Attributes:
+        most: how many are told apart.
         arms: by endpoint, version and arm; packages of one version together.
         refusals: endpoint -> status and reason ("503 overloaded") -> count.
         skipped: messages of events that no fold worker understood.
@@ -74,7 +86,8 @@ class Totals:
         overflow: which bound -> how much it summed under ``other``, or left out.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, most: Most = Most()) -> None:
+        self.most = most
         self.arms: dict[ArmKey, ArmTotals] = {}
         self.refusals: dict[str, dict[str, int]] = {}
         self.skipped = 0
@@ -117,7 +130,7 @@ class Totals:
     def _arm(self, key: ArmKey, now: float) -> ArmTotals | None:
         arm = self.arms.get(key)
         if arm is None:
-            if len(self.arms) >= MOST_ARMS:
+            if len(self.arms) >= self.most.arms:
                 return None
             arm = self.arms[key] = ArmTotals()
         arm.touched = now

@@ -16,6 +16,7 @@ from fastapi.responses import RedirectResponse, Response
 
 from contracts.endpoint import ModelEndpoint
 from stats.evaluation.board import Board
+from stats.ui.shards import Shards
 from stats.ui.view import DEFAULT_SPAN, Asked, Links, view
 
 _MODULES = (
@@ -67,8 +68,11 @@ class Documents:
         board: Callable[[], Board],
         links: Links,
         clock: Callable[[], float] = time.time,
+        *,
+        shards: Shards | None = None,
     ) -> None:
-        """Takes where the newest of everything is found, and unix seconds."""
+        """Takes where the newest of everything is found, unix seconds, and all shards."""
+        self._shards = shards
         self._endpoints = endpoints
         self._board = board
         self._links = links
@@ -76,8 +80,12 @@ class Documents:
         self._lock = threading.Lock()  # one at a time: it is all arithmetic
         self._kept: dict[Asked, tuple[float, bytes]] = {}
 
-    def document(self, asked: Asked) -> bytes:
-        """JSON, at most ``FRESH_SECONDS`` old."""
+    def document(self, asked: Asked, *, alone: bool = False) -> bytes:
+        """JSON, at most ``FRESH_SECONDS`` old; ``alone``: without asking other shards."""
+        own = self._own(asked)
+        return own if alone or self._shards is None else self._shards.merged(asked, own)
+
+    def _own(self, asked: Asked) -> bytes:
         with self._lock:
             now = self._clock()
             at, known = self._kept.get(asked, (0.0, b""))
@@ -97,9 +105,11 @@ def router(
     board: Callable[[], Board],
     links: Links,
     clock: Callable[[], float] = time.time,
+    *,
+    shards: Shards | None = None,
 ) -> APIRouter:
     """The routes, to be included in an application."""
-    documents = Documents(endpoints, board, links, clock)
+    documents = Documents(endpoints, board, links, clock, shards=shards)
     files = {name: _file(name) for name in FILES}
     routes = APIRouter(include_in_schema=False)
 
@@ -111,8 +121,9 @@ def router(
     def view_json(
         endpoint: Annotated[str, Query(max_length=63)] = "",
         span: Annotated[str, Query(max_length=8)] = DEFAULT_SPAN,
+        alone: Annotated[bool, Query()] = False,  # noqa: FBT002 - a parameter of the query
     ) -> Response:
-        body = documents.document(Asked(endpoint, span))
+        body = documents.document(Asked(endpoint, span), alone=alone)
         return Response(body, headers=HEADERS, media_type="application/json")
 
     @routes.get("/ui/{name:path}")

@@ -16,7 +16,7 @@ from measures.merging import Windows
 from stats.evaluation.drift import DriftSettings
 from stats.evaluation.evaluation import Evaluation, Pace
 from stats.evaluation.references import Known
-from stats.evaluation.totals import MOST_VERSIONS, ArmKey
+from stats.evaluation.totals import ArmKey, Most
 
 NOW = 1_000_100.0
 STABLE, CANARY = ref("1", "a"), ref("2", "b")
@@ -174,7 +174,7 @@ def test_drift_waits_for_the_reference_and_then_sees_every_window() -> None:
 
 
 def test_versions_past_the_bound_are_counted_and_not_watched() -> None:
-    packages = [f"{number:0>64}" for number in range(MOST_VERSIONS + 2)]
+    packages = [f"{number:0>64}" for number in range(Most().versions + 2)]
     one = evaluation(Shelf(**{package: Known(None) for package in packages}))
     one.begin(NOW)
     aggregates = []

@@ -82,10 +82,10 @@ def test_labels_past_the_bound_are_summed_under_other_and_counted() -> None:
 
 def test_arms_past_the_bound_are_counted_and_not_held() -> None:
     counted = Totals()
-    for number in range(totals.MOST_ARMS + 5):
+    for number in range(totals.Most().arms + 5):
         aggregate = WindowAggregate("e", str(number), "p", Arm.STABLE, 0, statuses={200: 2})
         counted.add(growth_of(aggregate), 1.0)
-    assert len(counted.arms) == totals.MOST_ARMS
+    assert len(counted.arms) == totals.Most().arms
     assert counted.overflow["arms"] == 10
 
 

@@ -1,0 +1,106 @@
+"""The page's document where endpoints are divided among several evaluate processes.
+
+Whoever is asked has the owner of the chosen endpoint make the document, and puts into its list what
+every other process says of its own endpoints. One that does not answer in time is left out: of its
+endpoints the list then says what their objects say. It keeps nothing.
+"""
+
+import json
+import logging
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
+
+from stats.evaluation.sharding import MOST_SHARDS, Shard, owner
+from stats.ui.view import Asked
+
+log = logging.getLogger(__name__)
+
+_SECONDS = 2.0  # for an answer of another shard
+Document = dict[str, Any]
+Ask = Callable[[int, str, dict[str, str]], bytes]
+
+
+class Shards:
+    """The processes, and how they are asked.
+
+    Args:
+        shard: this one.
+        url: of any, with ``{shard}`` in place of its number.
+        ask: in place of HTTP: shard, path and query to a body; raises ``httpx.HTTPError``.
+    """
+
+    def __init__(self, shard: Shard, url: str, *, ask: Ask | None = None) -> None:
+        self._shard = shard
+        self._url = url
+        self._ask = ask or self._over_http
+        self._client = httpx.Client(timeout=_SECONDS, trust_env=False)
+        self._threads = ThreadPoolExecutor(min(self._shard.of, MOST_SHARDS))
+
+    @property
+    def others(self) -> list[int]:
+        """Numbers of all but this one."""
+        return [number for number in range(self._shard.of) if number != self._shard.number]
+
+    def merged(self, asked: Asked, own: bytes) -> bytes:
+        """The document for ``asked``, of which this process has made ``own``."""
+        answers = dict(self._answers(asked))
+        answers[self._shard.number] = json.loads(own)
+        document = answers[self._shard.number]
+        chosen = (document["detail"] or {}).get("name", "")
+        makers = answers.get(owner(chosen, self._shard.of), document)
+        if (makers["detail"] or {}).get("name") == chosen:
+            document = makers
+        said = {number: _by_name(answer) for number, answer in answers.items()}
+        document["endpoints"] = [
+            said.get(owner(name, self._shard.of), {}).get(name, summary)
+            for name, summary in _by_name(document).items()
+        ]
+        return json.dumps(document).encode()
+
+    def learnt(self) -> Document:
+        """What the others have learnt of drift for endpoints that are this shard's."""
+        told: Document = {}
+        for number in self.others:
+            try:
+                answer = json.loads(self._ask(number, "calibrations.json", {}))
+            except (httpx.HTTPError, ValueError) as error:
+                log.info("a shard tells nothing", extra={"shard": number, "reason": str(error)})
+                continue
+            for key, learnt in answer.items():
+                known = told.get(key, learnt)
+                is_newer = learnt.get("through", 0.0) >= known.get("through", 0.0)
+                if self._shard.owns(endpoint_of(key)) and is_newer:
+                    told[key] = learnt
+        return told
+
+    def _answers(self, asked: Asked) -> Iterable[tuple[int, Document]]:
+        query = {"endpoint": asked.endpoint, "span": asked.span, "alone": "1"}
+
+        def answer(number: int) -> tuple[int, Document] | None:
+            try:
+                return number, json.loads(self._ask(number, "ui/view.json", query))
+            except (httpx.HTTPError, ValueError) as error:
+                log.info("a shard does not answer", extra={"shard": number, "reason": str(error)})
+                return None
+
+        return filter(None, self._threads.map(answer, self.others))
+
+    def _over_http(self, number: int, path: str, query: dict[str, str]) -> bytes:
+        url = f"{self._url.replace('{shard}', str(number)).rstrip('/')}/{path}"
+        return self._client.get(url, params=query).raise_for_status().content
+
+
+def endpoint_of(key: str) -> str:
+    """The endpoint that a calibration is of, by its key.
+
+    >>> endpoint_of("e/1/abc"), endpoint_of("usual:e/texts/abc")
+    ('e', 'e')
+    """
+    return key.removeprefix("usual:").partition("/")[0]
+
+
+def _by_name(document: Document) -> dict[str, Any]:
+    return {summary["name"]: summary for summary in document["endpoints"]}
