@@ -1,6 +1,7 @@
-"""``python -P -m bench.scale``: a controller with ever more endpoints, and what its work comes to.
+"""``python -P -m bench.scale``: ever more endpoints, and what work they make.
 
-Loaders and gateways are coroutines of this process; the controller is a process of its own. With
+Loaders and gateways are coroutines of this process; controller and evaluate are processes of their
+own. With
 ``KUBECONFIG`` set, endpoints and reports lie in a namespace of that cluster, which is made and
 removed; else they are JSON files in folders.
 """
@@ -85,24 +86,29 @@ async def _run(folder: Path, population: Population, options: argparse.Namespace
         metered = [_Loader(place.reports, number, refs) for number in range(options.tritons)]
         for loader in metered:
             await loader.report()
-        child = await asyncio.create_subprocess_exec(
-            sys.executable, "-P", "-m", "bench.scale.controlled",
-            str(folder), str(population.endpoints), str(population.rollouts),
-            str(options.seconds), place.flag,
-            stdout=asyncio.subprocess.PIPE,
-        )  # fmt: skip
+        children = [
+            await asyncio.create_subprocess_exec(
+                sys.executable, "-P", "-m", f"bench.scale.{module}",
+                str(folder), str(population.endpoints), str(population.rollouts),
+                str(options.seconds), place.flag,
+                stdout=asyncio.subprocess.PIPE,
+            )
+            for module in ("controlled", "evaluated")
+        ]  # fmt: skip
         back = _Gateways(place, population, options.gateways)
         beside = [
             *(asyncio.create_task(loader.run()) for loader in metered),
             *(asyncio.create_task(watch) for watch in back.watches()),
         ]
         settled = asyncio.create_task(_settled(metered))
-        out, _ = await child.communicate()
+        told = await asyncio.gather(*(child.communicate() for child in children))
         took = time.monotonic() - await settled
         for task in beside:
             task.cancel()
         await asyncio.gather(*beside, return_exceptions=True)
-        figures: dict[str, Any] = json.loads(out)
+        figures: dict[str, Any] = json.loads(told[0][0])
+        evaluate: dict[str, Any] = json.loads(told[1][0])
+        figures |= {f"evaluate_{name}": value for name, value in evaluate.items()}
         figures |= {
             "report_bytes_a_second": sum(loader.bytes for loader in metered) / took,
             "largest_report_bytes": max(loader.largest for loader in metered),

@@ -17,10 +17,15 @@ from typing import Any
 
 from prometheus_client import REGISTRY
 
-from bench.scale.population import INDEX_KEYS, Population, SimulatedRegistry, store_url
+from bench.scale.population import (
+    INDEX_KEYS,
+    Population,
+    SimulatedRegistry,
+    refs_of,
+    store_url,
+)
 from bench.scale.traffic import SECONDS, SimulatedTraffic, deciding_windows
 from contracts.endpoint import ModelEndpoint
-from contracts.model import ModelRef
 from controller.rollouts import JoinedRollouts, PackageProfiles
 from registry.conversions.index import ConversionIndex
 from registry.conversions.messages import ConversionRequest, Failed, Progress
@@ -94,7 +99,9 @@ class NoConversions:
 async def run(folder: Path, population: Population, seconds: float, place: str) -> dict[str, Any]:
     """Reconciles for so long; the figures."""
     store = PackageStore(store_url(folder))
-    refs = _refs(folder, population)
+    # All that roll out, and four times as many, have traffic.
+    active = range(min(population.endpoints, 5 * population.rollouts))
+    refs = refs_of(folder, population, active)
     traffic = SimulatedTraffic(refs, HISTORY_WINDOWS)
     statistics = WindowsReader(lambda _: traffic, traffic)
     rollouts = JoinedRollouts(Judge(PackageProfiles(store)), statistics)
@@ -160,19 +167,6 @@ async def run(folder: Path, population: Population, seconds: float, place: str) 
 
 def _of(place: str, what: str) -> str:
     return place if "://" in place else f"{place}/{what}"
-
-
-def _refs(folder: Path, population: Population) -> dict[str, tuple[ModelRef, ModelRef]]:
-    known = json.loads((folder / "refs.json").read_text())
-    refs = {(model, version): ModelRef(**ref) for model, version, ref in known}
-    active = range(min(population.endpoints, 5 * population.rollouts))
-    return {
-        population.name(number): (
-            refs[population.model(number), "1"],
-            refs[population.model(number), "2"],
-        )
-        for number in active
-    }
 
 
 def main() -> None:

@@ -26,6 +26,13 @@ _ROWS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
     ("largest status, kB", "largest_status_bytes", lambda it: f"{it / 1e3:.0f}"),
     ("largest Lease of a report, kB", "largest_report_bytes", lambda it: f"{it / 1e3:.0f}"),
     ("questions to MLflow a second", "mlflow_calls_a_second", "{:.1f}".format),
+    ("shards of evaluate", "evaluate_shards", "{:.0f}".format),
+    ("endpoints of the shard that runs", "evaluate_endpoints", "{:.0f}".format),
+    ("its series", "evaluate_series", "{:,.0f}".format),
+    ("its cores", "evaluate_cpu_share", "{:.2f}".format),
+    ("its memory, MiB", "evaluate_memory_megabytes", "{:.0f}".format),
+    ("its scrape, median, s", "evaluate_scrape_seconds_median", "{:.2f}".format),
+    ("what it shows is behind, most, s", "evaluate_behind_seconds_max", "{:.1f}".format),
 )
 _PANELS = (
     ("a pass, median, s", "pass_seconds_median", 1.0),
@@ -38,8 +45,10 @@ _PANELS = (
 def table(sizes: Sequence[Size]) -> str:
     """Markdown: a figure a row, a size a column."""
     lines = []
-    for place, (name, key, shown) in enumerate(_ROWS):
-        cells = ["" if size[key] is None else shown(size[key]) for size in sizes]
+    # A row that no run has is of a newer program than the results.
+    rows = [row for row in _ROWS if any(row[1] in size for size in sizes)]
+    for place, (name, key, shown) in enumerate(rows):
+        cells = ["" if size.get(key) is None else shown(size[key]) for size in sizes]
         lines.append(f"| {name} | {' | '.join(cells)} |")
         if place == 0:
             lines.append("|---|" + "---:|" * len(sizes))

@@ -4,7 +4,8 @@ Some endpoints roll out a version that fails every request from its first window
 """
 
 import asyncio
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -116,6 +117,21 @@ class Population:
             )
             made.append(ModelEndpoint(metadata=metadata, spec=self.spec(number), status=status))
         return made
+
+
+def refs_of(
+    folder: Path, population: Population, numbers: Iterable[int]
+) -> dict[str, tuple[ModelRef, ModelRef]]:
+    """Stable version and candidate of these endpoints, by name, as ``refs.json`` has them."""
+    known = json.loads((folder / "refs.json").read_text())
+    refs = {(model, version): ModelRef(**ref) for model, version, ref in known}
+    return {
+        population.name(number): (
+            refs[population.model(number), "1"],
+            refs[population.model(number), "2"],
+        )
+        for number in numbers
+    }
 
 
 def store_url(folder: Path) -> str:

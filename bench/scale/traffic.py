@@ -21,6 +21,7 @@ from contracts.windows import (
 from measures.merging import merged
 from rollout.judge import Judge
 from stats.reading.published import Ends
+from stats.reading.record_log import Progress
 
 TOPIC_ID = "made-up"
 PARTITIONS = 6
@@ -62,6 +63,12 @@ class SimulatedTraffic:
         """See ``RecordLog``."""
         with self._lock:
             return self._window * SECONDS + 2 * SECONDS > time.time()
+
+    def progress(self) -> Progress:
+        """See ``WindowLog``: so many records of each partition were read."""
+        with self._lock:
+            read = self._offset // _MESSAGES
+        return Progress(TOPIC_ID, dict.fromkeys(range(PARTITIONS), read), lag=0)
 
     def ends(self) -> Ends:
         """See ``Published``."""
