@@ -30,6 +30,7 @@ MODEL_ONNX = "model.onnx"
 ENCODER_ONNX = "encoder.onnx"  # of an encoder-decoder, whose decoder is ``MODEL_ONNX``
 TOKENIZER = "tokenizer.json"
 CODE = "code.zip"  # that the version brings for gateways, where there is any
+PYFUNC = "pyfunc.zip"  # in place of a graph: Python of the users' own, with its packages
 CONFIG_PYTHON = "config.python.pbtxt"  # for Triton's Python backend
 CONFIG_ONNXRUNTIME = "config.onnxruntime.pbtxt"  # for Triton's native ONNX Runtime backend
 
@@ -131,6 +132,16 @@ class GenerationSpec(_Part):
         return max_tokens - prompt if self.start_id is None else max_tokens
 
 
+class PyfuncSpec(_Part):
+    """How a model that is Python of its users' own is run.
+
+    ``example`` is a row that it answers, as the engine takes it: other models are tried with zeros.
+    """
+
+    python: str = Field(description="minor version that its packages are for, such as 3.11")
+    example: tuple[float, ...]
+
+
 class Parity(_Part):
     """The engine against the original, over real texts of many lengths."""
 
@@ -175,7 +186,9 @@ class Lineage(_Part):
 class Manifest(_Part):
     """All that is known of a package."""
 
-    later: ClassVar[tuple[str, ...]] = ("ranges", "features", "answers", "has_code", "generation")
+    later: ClassVar[tuple[str, ...]] = (
+        "ranges", "features", "answers", "has_code", "generation", "pyfunc",
+    )  # fmt: skip
     schema_version: Literal[1] = 1
     model: str
     version: str
@@ -198,6 +211,7 @@ class Manifest(_Part):
     answers: tuple[Feature, ...] = Field((), description="what is counted of answers like features")
     has_code: bool = Field(False, description="gateways must run its code.zip around the model")
     generation: GenerationSpec | None = Field(None, description="of a model that generates text")
+    pyfunc: PyfuncSpec | None = Field(None, description="of a model that is Python of its users'")
     lineage: Lineage
     created_by: str = Field(description="program and version")
 

@@ -43,6 +43,7 @@ from registry.mlflow.watch import SourceWatch
 from registry.mlflow.webhook import WebhookEntry, WebhookListener
 from registry.mlflow.write_back import WriteBack
 from registry.packages.store import PackageStore, StoreUnavailableError
+from registry.pyfunc.process import Limits
 from registry.reconcile.controller import Controller, ControllerOptions
 from registry.reconcile.heartbeats import HeartbeatWriter
 from registry.reconcile.rollouts import Rollouts
@@ -248,8 +249,16 @@ def _options(settings: ControllerSettings) -> ControllerOptions:
             allow_remote_code=settings.allow_remote_code,
             sources=settings.mlflow_sources,
             model_code=settings.model_code,
+            pyfunc=_pyfunc_limits(settings),
         ),
     )
+
+
+def _pyfunc_limits(settings: ControllerSettings) -> Limits | None:
+    """What a pyfunc may take in its conversion; None where none is converted."""
+    if not settings.pyfunc:
+        return None
+    return Limits(megabytes=settings.pyfunc_megabytes, closed_off=settings.pyfunc_closed_off)
 
 
 def _index_keys(settings: ControllerSettings) -> tuple[bytes, ...]:

@@ -72,6 +72,14 @@ class ControllerSettings:
         default=False,
         text="Gateways run the code that versions bring for them; without, such are refused.",
     )
+    pyfunc: bool = option(
+        default=False, text="Convert versions that are Python of their users' own (pyfunc)."
+    )
+    pyfunc_megabytes: int = option(2048, "Address space of each process of a pyfunc.")
+    pyfunc_closed_off: bool = option(
+        default=True,
+        text="Run pyfuncs only where the kernel closes them off (Landlock and seccomp).",
+    )
     conversion_job_template: str = option(
         "", "File with the Job of a conversion, as JSON; empty: conversions are subprocesses."
     )

@@ -48,5 +48,9 @@ class BackendMissingError(TritonRefusedError):
     """Triton lacks the backend that the model's configuration names."""
 
 
+class PyfuncNotAllowedError(RegistryError):
+    """A package is Python of its users' own, which the operator does not allow to run."""
+
+
 class ModelProcessGoneError(TritonRefusedError):
     """The process that ran the model is gone; Triton starts no other until it is loaded anew."""

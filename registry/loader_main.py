@@ -105,12 +105,13 @@ def build(
         auto_instances=settings.auto_instances,
         ceilings=settings.ceilings,
         cores=settings.cores or machine.cores(),
+        pyfunc=settings.pyfunc,
         memory_bytes=settings.memory_megabytes * 1024 * 1024 or machine.memory_bytes(),
         room=room(settings),
     )
-    placement: Placement = UploadedFiles()
+    placement: Placement = UploadedFiles(settings.pyfunc_limits)
     if settings.model_repository:
-        placement = SharedRepository(Path(settings.model_repository))
+        placement = SharedRepository(Path(settings.model_repository), settings.pyfunc_limits)
     return Loader(
         options,
         endpoints=opening.endpoints(settings.endpoints, environment),

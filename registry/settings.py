@@ -8,6 +8,7 @@ from pathlib import Path
 
 from contracts.ceilings import FLAG_HELP, NO_CEILINGS, Ceilings
 from contracts.model import DEFAULT_POOL, pool_named
+from registry.pyfunc.process import Limits
 from service.flags import option
 
 
@@ -62,6 +63,15 @@ class LoaderSettings:
         "measurement, each by as many threads as the cores allow.",
     )
     ceilings: Ceilings = option(NO_CEILINGS, FLAG_HELP, read=Ceilings.read)
+    pyfunc: bool = option(
+        default=False, text="Have Triton run versions that are Python of their users' own (pyfunc)."
+    )
+    pyfunc_seconds: float = option(2.0, "Longest time of one batch of a pyfunc.")
+    pyfunc_megabytes: int = option(2048, "Address space of each process of a pyfunc.")
+    pyfunc_closed_off: bool = option(
+        default=True,
+        text="Run pyfuncs only where the kernel closes them off (Landlock and seccomp).",
+    )
     cores: int = option(0, "CPUs that Triton may use; 0: those that this process may use.")
     memory_megabytes: int = option(
         0,
@@ -76,3 +86,12 @@ class LoaderSettings:
         0, "Port of /metrics and of /readyz and /triton/livez for probes; 0: off."
     )
     log_level: str = option("INFO", "Least severe level that is logged.")
+
+    @property
+    def pyfunc_limits(self) -> Limits:
+        """What a pyfunc may take."""
+        return Limits(
+            call_seconds=self.pyfunc_seconds,
+            megabytes=self.pyfunc_megabytes,
+            closed_off=self.pyfunc_closed_off,
+        )

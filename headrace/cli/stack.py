@@ -113,6 +113,13 @@ ModelCode = Annotated[
         help="Run the code that versions bring for gateways, in processes of their own.",
     ),
 ]
+Pyfunc = Annotated[
+    bool,
+    typer.Option(
+        "--pyfunc",
+        help="Serve versions that are Python of their users' own, in processes of their own.",
+    ),
+]
 Ceiling = Annotated[
     list[str] | None,
     typer.Option(
@@ -154,6 +161,7 @@ def up(
     window_seconds: WindowSeconds = 10,
     pair_texts_hours: PairTextsHours = 0.0,
     model_code: ModelCode = False,
+    pyfunc: Pyfunc = False,
     ceiling: Ceiling = None,
 ) -> None:
     """Starts the whole stack on this machine and runs it until Ctrl-C."""
@@ -215,6 +223,7 @@ def up(
         window_seconds=window_seconds,
         pair_texts_hours=pair_texts_hours,
         model_code=model_code,
+        pyfunc=pyfunc,
         ceilings=ceilings,
         gateways=gateways,
         tritons=tritons,

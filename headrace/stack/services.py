@@ -180,6 +180,7 @@ def _loader(
             pool=replica.pool,
             metrics_port=replica.metrics_port,
             ceilings=str(settings.ceilings),
+            pyfunc=str(settings.pyfunc).lower(),
             cores=triton_cores(machine.cores(), len(settings.loader_replicas)),
             memory_megabytes=machine.memory_bytes() // len(settings.loader_replicas) // 1024**2,
         ),
@@ -206,6 +207,7 @@ def _controller(settings: StackSettings, home: Home, env: Mapping[str, str]) -> 
             kafka_bootstrap=settings.kafka_address,
             auto_endpoints=str(settings.auto_endpoints).lower(),
             model_code=str(settings.model_code).lower(),
+            pyfunc=str(settings.pyfunc).lower(),
             alias_models="*",  # one person's stack
             ceilings=str(settings.ceilings),
             metrics_port=settings.ports.controller_metrics,

@@ -168,7 +168,8 @@ class StackSettings:
     model that has no endpoint gets one with defaults. Statistics are kept in windows of
     ``window_seconds`` of event time. There are so many ``gateways`` and embedded ``tritons``, each
     Triton with a loader. Texts to label are kept in Kafka for ``pair_texts_hours``, 0 for none.
-    ``model_code``: the code that versions bring is run. No endpoint gets more than ``ceilings``.
+    ``model_code``: the code that versions bring is run; ``pyfunc``: so are versions that are Python
+    of their users' own. No endpoint gets more than ``ceilings``.
     ``pools`` are those of the first Tritons, in order; further ones belong to the default pool.
     """
 
@@ -190,6 +191,7 @@ class StackSettings:
     tritons: int = 1
     pair_texts_hours: float = 0.0
     model_code: bool = False
+    pyfunc: bool = False
     ceilings: Ceilings = NO_CEILINGS
     pools: tuple[str, ...] = ()
 

@@ -18,6 +18,7 @@ from contracts.endpoint import Phase, Serving
 from contracts.features import Feature
 from contracts.model import ModelRef
 from contracts.tasks import Task
+from registry.pyfunc.process import Limits
 
 # Of a result's file: the kubelet reads so much of a container's termination message.
 MOST_RESULT_BYTES = 4096
@@ -102,6 +103,7 @@ class ConversionRequest(_Message):
     allow_remote_code: bool = False
     sources: tuple[str, ...] = Field((), description="URLs below which artifacts may lie")
     model_code: bool = Field(False, description="gateways run the code that versions bring")
+    pyfunc: Limits | None = Field(None, description="of Python of users' own; none: it is refused")
     threads: int = 1
     work_dir: str = Field(description="scratch folder, removed by the launcher")
 
@@ -172,8 +174,9 @@ class Conditions:
     allow_pickle: bool = False
     allow_remote_code: bool = False
     sources: tuple[str, ...] = ()
-    # Not in the key of a conversion: without it, a version with code waits, and is no other.
+    # Not in the key of a conversion: without them, a version with code waits, and is no other.
     model_code: bool = False
+    pyfunc: Limits | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from contracts.manifest import (
     CONFIG_PYTHON,
     ENCODER_ONNX,
     MODEL_ONNX,
+    PYFUNC,
     TOKENIZER,
     Manifest,
 )
@@ -49,6 +50,7 @@ _ID_CHARACTERS = 32
 
 _NEEDED = frozenset({MODEL_ONNX, CONFIG_PYTHON})
 _KNOWN = _NEEDED | {CONFIG_ONNXRUNTIME, ENCODER_ONNX, TOKENIZER, CODE}
+_OF_PYFUNC = frozenset({PYFUNC, CONFIG_PYTHON})
 
 Registered = Callable[[str, str], RegisteredVersion | None]
 
@@ -163,6 +165,7 @@ def refusal(
         _other_serving(manifest, request),
         _other_lengths(manifest, request.serving),
         _other_files(manifest, code_allowed=request.model_code),
+        _other_pyfunc(manifest, allowed=request.pyfunc is not None),
         stable.broken_by(signature(manifest)) if stable is not None else "",
     )
     return next(filter(None, reasons), "")
@@ -189,7 +192,9 @@ def altered_configs(manifest: Manifest, folder: Path, threads: int) -> str:
             )
         except ValueError as error:
             return str(error)
-        made = {CONFIG_PYTHON: python, CONFIG_ONNXRUNTIME: native}
+        made = {CONFIG_PYTHON: python}
+        if manifest.pyfunc is None:
+            made[CONFIG_ONNXRUNTIME] = native
     for name in (CONFIG_PYTHON, CONFIG_ONNXRUNTIME):
         ours = made.get(name)
         if (name in manifest.files) != (ours is not None) or (
@@ -247,6 +252,8 @@ def _other_lengths(manifest: Manifest, asked: Serving) -> str:
 
 def _other_files(manifest: Manifest, *, code_allowed: bool) -> str:
     names = frozenset(manifest.files)
+    if manifest.pyfunc is not None:
+        return "" if names == _OF_PYFUNC else f"its files are {', '.join(sorted(names)[:20])}"
     if not _NEEDED <= names <= _KNOWN:
         return f"its files are {', '.join(sorted(names)[:20])}"
     spec = manifest.generation
@@ -256,6 +263,24 @@ def _other_files(manifest: Manifest, *, code_allowed: bool) -> str:
         return f"its manifest and its files say different things of {CODE}"
     if manifest.has_code and not code_allowed:
         return "it brings code for gateways, which the operator does not allow"
+    return ""
+
+
+def _other_pyfunc(manifest: Manifest, *, allowed: bool) -> str:
+    """What may be said of a pyfunc: that it is allowed, and that it is of tables.
+
+    Its code and its packages are the version's own, and nothing of them can be proved but that they
+    are the bytes that the conversion handed over.
+    """
+    spec = manifest.pyfunc
+    if spec is None:
+        return ""
+    if not allowed:
+        return "it is Python of its users' own, which the operator does not allow"
+    if manifest.has_code or manifest.generation is not None:
+        return "its manifest says that it is more than a pyfunc"
+    if not manifest.features or len(spec.example) != len(manifest.features):
+        return "its manifest does not say what a row is"
     return ""
 
 

@@ -5,7 +5,7 @@ and evaluation texts are taken: a run may hold gigabytes. It never runs anything
 """
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from contracts.manifest import TOKENIZER, Lineage
@@ -76,6 +76,20 @@ def fetch(request: ConversionRequest, tracking: Tracking, work: Path) -> Fetched
     if run is not None and run.artifacts:
         tracking.download(run.artifacts, beside, skip=lambda name: not _wanted_of_run(name))
     return Fetched(version, run, folder, beside, refused)
+
+
+def with_pickles(fetched: Fetched, tracking: Tracking) -> Fetched:
+    """The version with its pickles too, for what opens them in a process that is closed off.
+
+    Raises:
+        VersionError, EnvironmentFaultError: MLflow can't hand them out.
+    """
+    if not fetched.refused:
+        return fetched
+    tracking.download(
+        fetched.version.artifacts, fetched.folder, skip=lambda name: name not in fetched.refused
+    )
+    return replace(fetched, refused=())
 
 
 def recognised(fetched: Fetched, request: ConversionRequest) -> Downloaded:

@@ -12,6 +12,7 @@ from contracts.manifest import (
     CONFIG_PYTHON,
     ENCODER_ONNX,
     MODEL_ONNX,
+    PYFUNC,
     TOKENIZER,
     GenerationSpec,
     PackageFile,
@@ -50,6 +51,19 @@ def write_configs(
     (folder / CONFIG_ONNXRUNTIME).write_text(native, encoding="utf-8")
 
 
+def write_pyfunc_config(
+    folder: Path,
+    *,
+    inputs: tuple[TensorSpec, ...],
+    outputs: tuple[TensorSpec, ...],
+    max_batch_size: int,
+    threads: int,
+) -> None:
+    """Writes Triton's configuration of a pyfunc: for the Python backend alone."""
+    made, _ = render(inputs=inputs, outputs=outputs, max_batch_size=max_batch_size, threads=threads)
+    (folder / CONFIG_PYTHON).write_text(made, encoding="utf-8")
+
+
 def write_generation_config(
     folder: Path, *, context: int, rows: int, threads: int, generation: GenerationSpec
 ) -> None:
@@ -62,10 +76,11 @@ def proofs(folder: Path) -> dict[str, PackageFile]:
     """Digest and size of each of the package's files; raises ``FileNotFoundError``.
 
     A model of tables has no tokeniser, one that writes no configuration of the native backend, and
-    few versions bring code or have an encoder beside the decoder.
+    few versions bring code or have an encoder beside the decoder. A pyfunc has no graph.
     """
+    needed = (PYFUNC if (folder / PYFUNC).exists() else MODEL_ONNX, CONFIG_PYTHON)
     return {
         name: PackageFile(sha256=digest(folder / name), bytes=(folder / name).stat().st_size)
-        for name in (*FILES, ENCODER_ONNX, CODE)
-        if name in (MODEL_ONNX, CONFIG_PYTHON) or (folder / name).exists()
+        for name in (*FILES, ENCODER_ONNX, CODE, PYFUNC)
+        if name in needed or (folder / name).exists()
     }

@@ -35,7 +35,7 @@ from preprocess.tasks import HEADS, SecondText
 from preprocess.tasks.generation import FINISHES
 from registry.conversions.messages import ConversionRequest, Signature
 from registry.convert import tables, texts, tokeniser
-from registry.convert.download import Downloaded, fetch, lineage, recognised
+from registry.convert.download import Downloaded, fetch, lineage, recognised, with_pickles
 from registry.convert.errors import VersionError
 from registry.convert.flavours import Original, marian
 from registry.convert.forms import FORMS, Agreement
@@ -80,6 +80,10 @@ def convert(
             raise VersionError(
                 f"it brings {archive.FOLDER}/{archive.MODULE}.py, which goes with models of texts; "
                 "a model of tables does its own work around the model in a pyfunc"
+            )
+        if table.flavour == tables.PYFUNC:
+            return tables.convert_pyfunc(
+                request, with_pickles(fetched, tracking), table, store, report
             )
         return tables.convert(request, fetched, table, store, report)
     downloaded = recognised(fetched, request)

@@ -42,6 +42,9 @@ _ENVIRONMENT = (
     "Failed to allocate memory",
     "Cannot allocate memory",
     "bad_alloc",
+    "no Landlock or no seccomp",
+    "can't be started: it took more than",  # a pyfunc, which its conversion could open
+    "and this Triton runs Python",
     "Request for unknown model",  # of one that it held a moment ago: it stops, or was told to
 )
 

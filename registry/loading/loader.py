@@ -22,6 +22,7 @@ from registry import metrics
 from registry.errors import (
     BackendMissingError,
     ModelProcessGoneError,
+    PyfuncNotAllowedError,
     RegistryError,
     TritonRefusedError,
     TritonUnavailableError,
@@ -76,7 +77,8 @@ class LoaderOptions:
     ``auto_instances``: copies of a model on CPUs whose endpoint names no number, 0 to choose them
     by measurement; on GPUs one each. ``ceilings``: the operator's. ``cores`` and ``memory_bytes``
     are what Triton may use. ``pool``: the one whose endpoints' versions it holds. ``room``: what
-    its models may take.
+    its models may take. ``pyfunc``: packages that are Python of their users' own are
+    loaded.
     """
 
     name: str
@@ -93,6 +95,7 @@ class LoaderOptions:
     memory_bytes: int = 1 << 40
     pool: str = DEFAULT_POOL
     room: Room = WITHOUT_BOUNDS
+    pyfunc: bool = False
 
 
 class Loader:
@@ -360,6 +363,11 @@ class Loader:
                 await asyncio.to_thread(self._check_room, want)
             package = await asyncio.to_thread(self._packages.fetch, want.ref)
             manifest = Manifest.model_validate_json((package / MANIFEST).read_bytes())
+            if manifest.pyfunc and not self._options.pyfunc:
+                raise PyfuncNotAllowedError(
+                    "it is Python of its users' own, which this loader does not let Triton run: "
+                    "--pyfunc (triton.pyfunc.enabled in the chart) lets it"
+                )
             if running is None:
                 first = self._sizing.first(
                     want, manifest, self._measured.get(name), on_gpu=self._on_gpu

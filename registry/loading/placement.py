@@ -4,22 +4,44 @@ Two ways: a folder that this process and Triton share, or the files inside the l
 a Triton elsewhere. It never talks to Triton, and never changes the package.
 """
 
+import dataclasses
+import json
 import os
 import shutil
 from pathlib import Path
 from typing import Protocol
 
-from contracts.manifest import CONFIG_ONNXRUNTIME, CONFIG_PYTHON, ENCODER_ONNX, MODEL_ONNX
+from contracts.manifest import (
+    CONFIG_ONNXRUNTIME,
+    CONFIG_PYTHON,
+    ENCODER_ONNX,
+    MANIFEST,
+    MODEL_ONNX,
+    PYFUNC,
+    Manifest,
+)
+from preprocess.model_code import sandbox
 from registry.loading.splits import Split
 from registry.loading.triton_client import Overrides
 from registry.packages import token_rules, triton_config
+from registry.pyfunc import archive, process, worker
+from registry.pyfunc.process import Limits
 
 _CONFIGS = {
     triton_config.BACKEND_PYTHON: CONFIG_PYTHON,
     triton_config.BACKEND_ONNXRUNTIME: CONFIG_ONNXRUNTIME,
 }
 _CONFIG = "config.pbtxt"
+_PYFUNC_SPEC = "pyfunc.json"  # beside the archive, see ``triton/pyfunc_model``
 _HERE = Path(__file__).resolve().parent
+_USUAL = Limits()
+# What Triton's model of a pyfunc imports and starts, under names that begin with ``pyfunc_``.
+_SOURCES = {
+    "archive": Path(archive.__file__),
+    "process": Path(process.__file__),
+    "worker": Path(worker.__file__),
+    "sandbox": Path(sandbox.__file__),
+}
 
 
 class Placement(Protocol):
@@ -56,10 +78,15 @@ class SharedRepository:
     """A model repository folder that Triton reads too.
 
     Layout: ``<folder>/<name>/{config.pbtxt,1/model.onnx,1/model.py}``, moved into place whole.
+
+    Args:
+        folder: the repository.
+        pyfunc: what the Python of a version may take.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, pyfunc: Limits = _USUAL) -> None:
         self._folder = folder
+        self._pyfunc = pyfunc
 
     def place(self, name: str, package: Path, backend: str, split: Split) -> Overrides:
         """Lays the model out; the load call carries nothing."""
@@ -72,6 +99,8 @@ class SharedRepository:
             _link(graph, version / graph.name)
         for file, source in _scripts(package, backend).items():
             shutil.copyfile(source, version / file)
+        for file, text in _told(package, self._pyfunc).items():
+            (version / file).write_text(text, encoding="utf-8")
         self.remove(name)
         aside.rename(self._folder / name)
         return {}
@@ -91,6 +120,9 @@ class SharedRepository:
 class UploadedFiles:
     """A Triton with no folder in common: the load call carries the configuration and the files."""
 
+    def __init__(self, pyfunc: Limits = _USUAL) -> None:
+        self._pyfunc = pyfunc
+
     def place(self, name: str, package: Path, backend: str, split: Split) -> Overrides:
         """Reads the files into the load call's parameters."""
         del name
@@ -102,6 +134,8 @@ class UploadedFiles:
         }
         for file, source in _scripts(package, backend).items():
             overrides[f"{folder}/{file}"] = source.read_bytes()
+        for file, text in _told(package, self._pyfunc).items():
+            overrides[f"{folder}/{file}"] = text.encode()
         return overrides
 
     def resize(self, name: str, package: Path, backend: str, split: Split) -> Overrides:
@@ -129,6 +163,12 @@ def _scripts(package: Path, backend: str) -> dict[str, Path]:
     if backend != triton_config.BACKEND_PYTHON:
         return {}
     batches = python_model()
+    if (package / PYFUNC).is_file():
+        return {
+            triton_config.MODEL_PY: python_model("pyfunc_model"),
+            "python_model.py": batches,
+            **{f"pyfunc_{each}.py": _SOURCES[each] for each in _SOURCES},
+        }
     if not triton_config.generates((package / CONFIG_PYTHON).read_text(encoding="utf-8")):
         return {triton_config.MODEL_PY: batches}
     generating = python_model("generation_model")
@@ -140,8 +180,31 @@ def _scripts(package: Path, backend: str) -> dict[str, Path]:
     }
 
 
+def _told(package: Path, limits: Limits) -> dict[str, str]:
+    """What a pyfunc is told beside its archive; nothing of other models."""
+    if not (package / PYFUNC).is_file():
+        return {}
+    manifest = Manifest.model_validate_json((package / MANIFEST).read_bytes())
+    spec = manifest.pyfunc
+    if spec is None:
+        raise ValueError(f"{PYFUNC} is there, and the manifest does not say what it is")
+    return {
+        _PYFUNC_SPEC: json.dumps(
+            {
+                "python": spec.python,
+                "example": spec.example,
+                "labels": manifest.labels,
+                "categories": [feature.categories or None for feature in manifest.features],
+                "limits": dataclasses.asdict(limits),
+            }
+        )
+    }
+
+
 def _graphs(package: Path) -> list[Path]:
-    """The graph, and of an encoder-decoder the encoder's."""
+    """The graph, and of an encoder-decoder the encoder's; of a pyfunc its archive."""
+    if (package / PYFUNC).is_file():
+        return [package / PYFUNC]
     encoder = package / ENCODER_ONNX
     return [package / MODEL_ONNX, *([encoder] if encoder.is_file() else [])]
 

@@ -153,8 +153,9 @@ class Sizing:
         return split if splits.suits(split, self._cores, self._asked(want)) else None
 
     def _candidates(self, want: Want, manifest: Manifest) -> tuple[Split, ...]:
-        if manifest.generation:
-            # Copies can't step together what is in one of them, so there is one.
+        if manifest.generation or manifest.pyfunc:
+            # Copies can't step together what is in one of them, so there is one; and each copy of
+            # a pyfunc has packages of its own in memory.
             copies = self._asked(want) or 1
             return (Split(copies, max(1, self._cores // copies)),)
         graph = manifest.files.get(MODEL_ONNX)

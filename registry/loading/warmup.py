@@ -150,9 +150,13 @@ def _usual_bucket(manifest: Manifest) -> int:
 def batch(manifest: Manifest, bucket: int, rows: int) -> dict[str, NDArray[np.number]]:
     """Full rows of ordinary tokens: ``[rows, bucket]`` for each of the graph's inputs.
 
-    Of a model of tables rows of zeros, ``[rows, features]``. Of one that generates, one prompt
-    ``[bucket - 1]``, after which there is room for a token.
+    Of a model of tables rows of zeros, ``[rows, features]``; of a pyfunc, which may refuse zeros,
+    the row that its package names. Of one that generates, one prompt ``[bucket - 1]``, after which
+    there is room for a token.
     """
+    if manifest.pyfunc:
+        (spec,) = manifest.inputs
+        return {spec.name: np.tile(np.array(manifest.pyfunc.example, np.float64), (rows, 1))}
     if manifest.features:
         (spec,) = manifest.inputs
         return {spec.name: np.zeros((rows, *spec.shape[1:]), np.float64)}

@@ -120,7 +120,7 @@ def test_an_onnx_version_with_external_data_and_a_tokeniser_of_its_run(
     assert manifest.lineage.run_id
 
 
-def test_another_flavour_is_refused_with_a_sentence(server: MlflowProcess, tmp_path: Path) -> None:
+def test_a_pyfunc_waits_for_the_operators_consent(server: MlflowProcess, tmp_path: Path) -> None:
     class Echo(mlflow.pyfunc.PythonModel):
         def predict(self, context: Any, model_input: list[str], params: Any = None) -> list[str]:
             return model_input
@@ -132,8 +132,8 @@ def test_another_flavour_is_refused_with_a_sentence(server: MlflowProcess, tmp_p
         )
     failed = convert(server, tmp_path, "echo")
     assert isinstance(failed, Failed)
-    assert failed.by_version
-    assert "python_model.pkl" in failed.reason
+    assert not failed.by_version
+    assert "triton.pyfunc.enabled" in failed.reason
 
 
 @pytest.mark.export

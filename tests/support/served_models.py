@@ -28,6 +28,7 @@ from registry.convert.parity.engine import Engine
 from registry.convert.tracking import Tracking
 from registry.convert.walk import convert
 from registry.packages.store import PackageStore
+from registry.pyfunc.process import Limits
 
 
 class Graph(FakeEngine):
@@ -49,7 +50,12 @@ class Graph(FakeEngine):
 
 
 def converted(
-    name: str, write: Callable[[Path], Path], folder: Path, *, task: str | None = None
+    name: str,
+    write: Callable[[Path], Path],
+    folder: Path,
+    *,
+    task: str | None = None,
+    pyfunc: Limits | None = None,
 ) -> tuple[ServedModel, Path]:
     """The package of a model that is registered as a folder, and its graph.
 
@@ -58,6 +64,7 @@ def converted(
         write: writes the folder.
         folder: scratch; ``store`` in it gets the package.
         task: what the endpoint asks for.
+        pyfunc: allows Python of users' own, which has no graph.
     """
     (folder / "artifacts").mkdir(parents=True)
     write(folder / "artifacts" / "version")
@@ -72,6 +79,7 @@ def converted(
             task=None if task is None else Task(task),
             serving=Serving(precision=Precision.FP32),
             work_dir=str(folder / "work"),
+            pyfunc=pyfunc,
         )
         store = PackageStore((folder / "store").as_uri())
         ref = convert(request, Tracking(fake.uri), store, lambda _phase, _words: None)

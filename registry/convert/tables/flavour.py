@@ -1,4 +1,8 @@
-"""Tells by a version's files whether it reads tables, and which columns. Runs nothing of it."""
+"""Tells by a version's files whether it reads tables, and which columns. Runs nothing of it.
+
+A version that only ``python_function`` opens is Python of its users' own: so is one of a flavour
+that is not known here, such as CatBoost's, where MLflow gives it a pyfunc and a signature.
+"""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -11,7 +15,7 @@ import yaml
 from contracts.features import FeatureKind
 from registry.conversions.messages import ConversionRequest
 from registry.convert.download import Fetched
-from registry.convert.errors import VersionError
+from registry.convert.errors import EnvironmentFaultError, VersionError
 
 MLMODEL = "MLmodel"
 SKLEARN, XGBOOST, LIGHTGBM = "sklearn", "xgboost", "lightgbm"
@@ -21,7 +25,10 @@ _KEYS = {
     XGBOOST: ("data", "xgb_version"),
     LIGHTGBM: ("data", "lgb_version"),
 }
-_PYFUNC = "python_function"
+PYFUNC = "python_function"
+# Flavours of versions that read texts, which are told by their files.
+_OF_TEXTS = frozenset({"transformers", "sentence_transformers", "onnx", "pytorch"})
+_MOST_LABELS = 1000
 _KINDS = {
     "double": FeatureKind.NUMBER,
     "float": FeatureKind.NUMBER,
@@ -53,6 +60,7 @@ class TableVersion:
         columns: of a row, in order.
         are_named: whether the model was fitted on a frame with names, and not on an array.
         folder: with ``MLmodel``.
+        labels: that ``metadata`` names, of a pyfunc.
     """
 
     flavour: str
@@ -62,6 +70,7 @@ class TableVersion:
     columns: tuple[Column, ...]
     are_named: bool
     folder: Path
+    labels: tuple[str, ...] = ()
 
 
 def find(fetched: Fetched, request: ConversionRequest) -> TableVersion | None:
@@ -69,6 +78,7 @@ def find(fetched: Fetched, request: ConversionRequest) -> TableVersion | None:
 
     Raises:
         VersionError: it reads tables, and can't be served, with the reason.
+        EnvironmentFaultError: it is a pyfunc, and the operator does not allow these.
     """
     path = next((p for p in (fetched.folder / MLMODEL, fetched.folder / "model" / MLMODEL)
                  if p.is_file()), None)  # fmt: skip
@@ -81,8 +91,8 @@ def find(fetched: Fetched, request: ConversionRequest) -> TableVersion | None:
     except (yaml.YAMLError, UnicodeDecodeError, KeyError, TypeError):
         return None  # a folder of any origin: what else it holds may tell what it is
     if flavour is None:
-        if set(flavours) == {_PYFUNC}:
-            raise VersionError(_own_code(flavours[_PYFUNC], fetched.refused))
+        if PYFUNC in flavours and not _OF_TEXTS & set(flavours):
+            return _pyfunc(path.parent, described, request)
         return None
     section = flavours[flavour]
     file_key, version_key = _KEYS[flavour]
@@ -112,13 +122,30 @@ def _refuse_pickle(name: str, refused: Sequence[str], *, allowed: bool) -> None:
         )
 
 
-def _own_code(section: Mapping[str, Any], refused: Sequence[str]) -> str:
-    named = ", ".join(sorted(Path(each).name for each in refused)[:3])
-    held = f" in {named}, a pickle" if named else ""
-    return (
-        f"its only flavour is python_function ({section.get('loader_module', 'unknown')}): code of "
-        f"its own{held}, which is not served; log the model itself with mlflow.sklearn, "
-        "mlflow.xgboost, mlflow.lightgbm, mlflow.transformers or mlflow.onnx"
+def _pyfunc(folder: Path, described: Mapping[str, Any], request: ConversionRequest) -> TableVersion:
+    flavours: Mapping[str, Any] = described["flavors"]
+    module = str(flavours[PYFUNC].get("loader_module", "unknown"))
+    if request.pyfunc is None:
+        raise EnvironmentFaultError(
+            f"it is Python of its users' own ({PYFUNC} of {', '.join(sorted(flavours))}, opened by "
+            f"{module}), which the operator does not allow to run: --pyfunc, or "
+            "triton.pyfunc.enabled in the chart, does"
+        )
+    columns, are_named = _columns(described)
+    labels = (described.get("metadata") or {}).get("labels") or ()
+    if not isinstance(labels, list | tuple) or len(labels) > _MOST_LABELS:
+        raise VersionError(f"the labels in its metadata are no list of at most {_MOST_LABELS}")
+    if len(set(map(str, labels))) < len(labels) or len(labels) == 1:
+        raise VersionError("the labels in its metadata are not different ones, two at least")
+    return TableVersion(
+        flavour=PYFUNC,
+        path=folder,
+        saved_by=str(described.get("mlflow_version") or ""),
+        model_class=module,
+        columns=columns,
+        are_named=are_named,
+        folder=folder,
+        labels=tuple(map(str, labels)),
     )
 
 

@@ -49,23 +49,30 @@ class Schema:
         }
 
 
-def schema_of(original: Original, own: OwnRows, stable: Sequence[Feature] = ()) -> Schema:
+def schema_of(
+    columns: Sequence[Column],
+    own: OwnRows,
+    stable: Sequence[Feature] = (),
+    *,
+    estimator: object = None,
+) -> Schema:
     """The features of a version, before the model was asked what it takes.
 
     Args:
-        original: the opened model.
+        columns: of a row.
         own: its rows.
         stable: features of the version that callers get.
+        estimator: the opened model, whose encoders may know categories.
 
     Raises:
         VersionError: a feature whose categories nothing tells.
     """
     known = {feature.name: feature for feature in stable}
-    fitted = _fitted_categories(original.estimator)
+    fitted = _fitted_categories(estimator)
     return Schema(
         tuple(
             _feature(column, [row[column.name] for row in own.rows], known, fitted)
-            for column in original.version.columns
+            for column in columns
         )
     )
 

@@ -6,10 +6,10 @@ in this process and nowhere else; what is served is the graph.
 
 import json
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import onnx
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from contracts.endpoint import Phase, Precision
 from contracts.features import ENGINE_FEATURES, Feature, FeatureKind
-from contracts.manifest import MODEL_ONNX, Manifest, Parity, TokenizerSpec
+from contracts.manifest import MODEL_ONNX, Manifest, Parity, PyfuncSpec, TokenizerSpec
 from contracts.model import ModelRef
 from contracts.profile import ReferenceProfile
 from contracts.statistics import Statistic
@@ -30,7 +30,7 @@ from preprocess.tasks import HEADS
 from registry.conversions.messages import ConversionRequest, Signature
 from registry.convert.download import Fetched, lineage
 from registry.convert.errors import VersionError
-from registry.convert.package import created_by, proofs, write_configs
+from registry.convert.package import created_by, proofs, write_configs, write_pyfunc_config
 from registry.convert.parity.engine import Engine
 from registry.convert.parity.verify import broken_limit
 from registry.convert.tables import graph, rows, schema
@@ -59,15 +59,27 @@ _ALONE = 16
 _SPECIAL_ROWS = 4  # with a missing value, or a new category, of each feature
 
 
-@dataclass(frozen=True)
-class _Made:
-    """A graph that was proved."""
+class AnswersRows(Protocol):
+    """What is asked in place of Triton's engine."""
 
-    model: onnx.ModelProto
-    engine: Engine
+    def run(self, tensors: Mapping[str, NDArray[Any]]) -> list[NDArray[Any]]:
+        """Its one output, float32 ``[rows, width]``, of ``ENGINE_FEATURES``."""
+        ...
+
+
+@dataclass(frozen=True)
+class Made:
+    """What is served, once it was proved: a graph, or a pyfunc, whose archive is written already.
+
+    ``width`` are numbers a row.
+    """
+
+    model: onnx.ModelProto | None
+    engine: AnswersRows
     features: tuple[Feature, ...]
     parity: Parity
-    width: int  # numbers a row
+    width: int
+    pyfunc: PyfuncSpec | None = None
 
 
 def convert(
@@ -83,43 +95,59 @@ def convert(
         ConversionError: there will be no package, and whose fault that is.
         registry.packages.store.StoreError: the store can't be written.
     """
-    if request.serving.precision not in (Precision.AUTO, Precision.FP32):
-        raise VersionError(
-            f"{request.serving.precision} is asked for, and models of tables are served in fp32"
-        )
+    check_precision(request)
     report(Phase.CONVERTING, f"preparing the {version.flavour} model")
     original = opened(version, allow_pickle=request.allow_pickle)
     if request.task not in (None, original.task):
         raise VersionError(f"the endpoint asks for {request.task}, and this does {original.task}")
     own = rows.find(version, (fetched.folder, fetched.beside))
     stable = request.stable
-    known = schema.schema_of(original, own, () if stable is None else stable.features)
-    compared = list(thinned(own.rows, _PARITY_ROWS))
-    compared += rows.drawn(
-        version.columns, own.rows, known.categories, max(0, _PARITY_ROWS - len(compared))
+    known = schema.schema_of(
+        version.columns,
+        own,
+        () if stable is None else stable.features,
+        estimator=original.estimator,
     )
-    compared = [row for row in compared if not _lacks_category(row, known.features)]
+    compared = compared_rows(version, own, known)
     known = schema.answered(original, known, compared)
-    compared = [row for row in compared if _is_taken(row, known.features)]
+    compared = [row for row in compared if is_taken(row, known.features)]
     report(Phase.VERIFYING, f"comparing with the original over {len(compared)} rows")
     made = _proved(original, known, compared, threads=request.threads)
-    signature = _signature(original, own, made, stable)
+    signature = signature_of(original, own, made, stable)
     if stable is not None and (broken := stable.broken_by(signature)):
         raise VersionError(broken)
     report(Phase.PUBLISHING, "publishing the fp32 package")
-    profile = _profile(original, own, made)
-    manifest = _package(request, fetched, made, signature, profile)
-    return store.publish(_folder(request), manifest)
+    profile = profile_of(original, own, made)
+    manifest = package_of(request, fetched, made, signature, profile)
+    return store.publish(folder_of(request), manifest)
 
 
-def _folder(request: ConversionRequest) -> Path:
+def check_precision(request: ConversionRequest) -> None:
+    """Raises ``VersionError`` where another precision than fp32 is asked for."""
+    if request.serving.precision not in (Precision.AUTO, Precision.FP32):
+        raise VersionError(
+            f"{request.serving.precision} is asked for, and models of tables are served in fp32"
+        )
+
+
+def compared_rows(version: TableVersion, own: OwnRows, known: Schema) -> list[Row]:
+    """Rows to compare on: the version's own, and where they are too few, drawn ones."""
+    found = list(thinned(own.rows, _PARITY_ROWS))
+    count = max(0, _PARITY_ROWS - len(found))
+    found += rows.drawn(version.columns, own.rows, known.categories, count)
+    return [row for row in found if not _lacks_category(row, known.features)]
+
+
+def folder_of(request: ConversionRequest) -> Path:
+    """Where the package's files are laid out."""
     return Path(request.work_dir) / "package"
 
 
-def _signature(
-    original: Original, own: OwnRows, made: _Made, stable: Signature | None
+def signature_of(
+    original: Original, own: OwnRows, made: Made, stable: Signature | None
 ) -> Signature:
-    taken = [row for row in own.rows if _is_taken(row, made.features)]
+    """What callers rely on, with the buckets in which answers are counted."""
+    taken = [row for row in own.rows if is_taken(row, made.features)]
     values = _answers_of(made, taken, original.task) if len(taken) >= _PROFILED_ROWS else None
     answers = schema.prediction(original, values, () if stable is None else stable.answers)
     return Signature(
@@ -131,14 +159,14 @@ def _signature(
     )
 
 
-def _proved(original: Original, known: Schema, compared: Sequence[Row], *, threads: int) -> _Made:
+def _proved(original: Original, known: Schema, compared: Sequence[Row], *, threads: int) -> Made:
     """The first graph whose answers are the original's; raises ``VersionError``."""
     reasons: list[str] = []
     for layout in graph.layouts(known.features):
         try:
             model = graph.made(original, known.features, layout)
             engine = Engine(model, threads=threads)
-            parity, width = _parity(original, known.features, engine, compared)
+            parity, width = parity_of(original, known.features, engine, compared)
         except VersionError as error:
             reasons.append(error.reason)
             continue
@@ -149,7 +177,7 @@ def _proved(original: Original, known: Schema, compared: Sequence[Row], *, threa
             _proved_feature(original, known.features, feature, engine, compared)
             for feature in known.features
         )
-        return _Made(model, engine, features, parity, width)
+        return Made(model, engine, features, parity, width)
     raise VersionError("; ".join(dict.fromkeys(reasons)))
 
 
@@ -157,7 +185,7 @@ def _proved_feature(
     original: Original,
     features: Sequence[Feature],
     feature: Feature,
-    engine: Engine,
+    engine: AnswersRows,
     compared: Sequence[Row],
 ) -> Feature:
     """The feature, with only those special values that the graph answers as the original does."""
@@ -166,7 +194,7 @@ def _proved_feature(
         return feature
     special = [{**row, feature.name: value} for row in compared[:_SPECIAL_ROWS]]
     try:
-        parity, _ = _parity(original, features, engine, special)
+        parity, _ = parity_of(original, features, engine, special)
         broken = broken_limit(parity)
     except VersionError as error:
         broken = error.reason
@@ -176,13 +204,13 @@ def _proved_feature(
     return feature.model_copy(update={"nullable": False, "unseen": False})
 
 
-def _parity(
-    original: Original, features: Sequence[Feature], engine: Engine, compared: Sequence[Row]
+def parity_of(
+    original: Original, features: Sequence[Feature], engine: AnswersRows, compared: Sequence[Row]
 ) -> tuple[Parity, int]:
     """How far the engine's answers are from the original's, and how many numbers a row has."""
     task = original.task
     expected = original.answers(compared)
-    numbers = _numbers(features, compared)
+    numbers = numbers_of(features, compared)
     values = _run(engine, numbers)
     if values.shape != expected.shape:
         raise VersionError(f"the graph gives {values.shape}, the original {expected.shape}")
@@ -206,22 +234,22 @@ def _parity(
     return parity, values.shape[1]
 
 
-def _answers_of(made: _Made, asked: Sequence[Row], task: Task) -> Floats:
-    return HEADS[task].values(_run(made.engine, _numbers(made.features, asked)), width=made.width)
+def _answers_of(made: Made, asked: Sequence[Row], task: Task) -> Floats:
+    return HEADS[task].values(_run(made.engine, numbers_of(made.features, asked)), width=made.width)
 
 
-def _numbers(features: Sequence[Feature], asked: Sequence[Row]) -> NDArray[Any]:
+def numbers_of(features: Sequence[Feature], asked: Sequence[Row]) -> NDArray[Any]:
     """Rows as the gateway sends them, float64 ``[rows, features]``."""
     encoded = TableEncoder(features).encode([json.dumps(row) for row in asked])
-    inputs = (_input_of(len(features)),)
+    inputs = (input_of(len(features)),)
     padder = TablePadder(inputs, len(features))
     return padder.pad(encoded.ids, WORDS_A_NUMBER * len(features))[ENGINE_FEATURES]
 
 
-def _run(engine: Engine, numbers: NDArray[Any]) -> Floats:
+def _run(engine: AnswersRows, numbers: NDArray[Any]) -> Floats:
     found = engine.run({ENGINE_FEATURES: numbers})[0].astype(np.float32, copy=False)
     if not np.isfinite(found).all():
-        raise VersionError("the graph answers NaN or infinity")
+        raise VersionError("it answers NaN or infinity")
     return found
 
 
@@ -234,34 +262,36 @@ def _lacks_category(row: Row, features: Sequence[Feature]) -> bool:
     )
 
 
-def _is_taken(row: Row, features: Sequence[Feature]) -> bool:
+def is_taken(row: Row, features: Sequence[Feature]) -> bool:
     """Whether the gateway takes a row of the version's own."""
     return not any(row[feature.name] is None and not feature.nullable for feature in features)
 
 
-def _input_of(features: int) -> TensorSpec:
+def input_of(features: int) -> TensorSpec:
+    """The engine's one input."""
     return TensorSpec(name=ENGINE_FEATURES, datatype=Datatype.FP64, shape=(-1, features))
 
 
-def _package(
+def package_of(
     request: ConversionRequest,
     fetched: Fetched,
-    made: _Made,
+    made: Made,
     signature: Signature,
     profile: ReferenceProfile | None,
 ) -> Manifest:
     """Writes the package's files; returns the manifest that proves them."""
-    folder = _folder(request)
+    folder = folder_of(request)
     folder.mkdir(parents=True, exist_ok=True)
-    onnx.save(made.model, str(folder / MODEL_ONNX))
     width = len(signature.labels) or signature.dimension or 0
     output = ENGINE_OUTPUT[signature.task]
-    inputs = (_input_of(len(made.features)),)
+    inputs = (input_of(len(made.features)),)
     outputs = (output.model_copy(update={"shape": (-1, width)}),)
     size = request.serving.max_batch_size
-    write_configs(
-        folder, inputs=inputs, outputs=outputs, max_batch_size=size, threads=request.threads
-    )
+    write = write_pyfunc_config
+    if made.model is not None:
+        onnx.save(made.model, str(folder / MODEL_ONNX))
+        write = write_configs
+    write(folder, inputs=inputs, outputs=outputs, max_batch_size=size, threads=request.threads)
     words = WORDS_A_NUMBER * len(made.features)
     return Manifest(
         model=request.model,
@@ -280,14 +310,15 @@ def _package(
         parity=made.parity,
         features=made.features,
         answers=signature.answers,
+        pyfunc=made.pyfunc,
         lineage=lineage(request, fetched.version, fetched.run),
         created_by=created_by(),
     )
 
 
-def _profile(original: Original, own: OwnRows, made: _Made) -> ReferenceProfile | None:
+def profile_of(original: Original, own: OwnRows, made: Made) -> ReferenceProfile | None:
     """Of the answers to the version's own rows; None where they are too few."""
-    taken = [row for row in own.rows if _is_taken(row, made.features)]
+    taken = [row for row in own.rows if is_taken(row, made.features)]
     if len(taken) < _PROFILED_ROWS:
         return None
     encoded = TableEncoder(made.features).encode([json.dumps(row) for row in taken])

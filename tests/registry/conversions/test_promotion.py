@@ -13,6 +13,7 @@ from conversion_template import request
 from registry_fakes import KEYS, manifest
 
 from contracts.endpoint import Precision, Serving
+from contracts.features import Feature, FeatureKind
 from contracts.manifest import (
     CODE,
     CONFIG_ONNXRUNTIME,
@@ -21,11 +22,14 @@ from contracts.manifest import (
     GenerationSpec,
     Lineage,
     PackageFile,
+    PyfuncSpec,
+    TokenizerSpec,
     TokenRules,
 )
 from contracts.manifest import Manifest as PackageManifest
 from contracts.model import ModelRef
 from contracts.tasks import Task
+from contracts.tensors import Datatype, TensorSpec
 from registry.conversions.index import signature
 from registry.conversions.launcher import OnProgress
 from registry.conversions.messages import ConversionRequest, Failed, Published
@@ -33,6 +37,7 @@ from registry.conversions.promotion import STAGING, PromotingLauncher, altered_c
 from registry.mlflow.model_registry import RegisteredVersion
 from registry.packages.store import PackageStore, digest
 from registry.packages.triton_config import render, render_generation
+from registry.pyfunc.process import Limits
 
 VERSION = RegisteredVersion("m", "1", "created|s3://a|r", run_id="r", source="s3://a")
 BUCKETS = (8,)
@@ -80,12 +85,9 @@ class Packing:
         python, native = render(
             inputs=made.inputs, outputs=made.outputs, max_batch_size=made.max_batch_size, threads=1
         )
-        files = {
-            MODEL_ONNX: b"graph",
-            CONFIG_PYTHON: python.encode(),
-            CONFIG_ONNXRUNTIME: native.encode(),
-            **(extra or {}),
-        }
+        files = {CONFIG_PYTHON: python.encode(), **(extra or {})}
+        if made.pyfunc is None:
+            files = {MODEL_ONNX: b"graph", CONFIG_ONNXRUNTIME: native.encode(), **files}
         proofs = {}
         for name, data in files.items():
             (self._folder / name).write_bytes(data)
@@ -251,6 +253,83 @@ async def test_code_for_gateways_needs_the_operators_consent(
         model_code=allowed,
     )
     assert isinstance(result, Published if allowed else Failed)
+
+
+def pyfunc_of(promoted: Promoted, **changes: Any) -> PackageManifest:
+    """As an honest conversion of a pyfunc with two features says."""
+    features = tuple(Feature(name=name, kind=FeatureKind.NUMBER) for name in ("a", "b"))
+    made = promoted.packing.manifest(
+        task=Task.TABULAR_REGRESSION,
+        labels=(),
+        dimension=1,
+        features=features,
+        tokenizer=TokenizerSpec(max_tokens=4, pad_id=0, vocabulary=0),
+        length_buckets=(4,),
+        inputs=(TensorSpec(name="features", datatype=Datatype.FP64, shape=(-1, 2)),),
+        outputs=(TensorSpec(name="values", datatype=Datatype.FP32, shape=(-1, 1)),),
+        pyfunc=PyfuncSpec(python="3.11", example=(1.0, 2.0)),
+    )
+    return made.model_copy(update=changes)
+
+
+@pytest.mark.parametrize("allowed", [False, True])
+async def test_a_pyfunc_needs_the_operators_consent(promoted: Promoted, *, allowed: bool) -> None:
+    made = pyfunc_of(promoted)
+    result = await promoted.run(
+        lambda asked: promoted.packing.publish(asked.store_url, made, pyfunc__zip=b"code"),
+        pyfunc=Limits() if allowed else None,
+    )
+    if allowed:
+        assert isinstance(result, Published)
+    else:
+        promoted.assert_refused(result, "which the operator does not allow")
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"features": ()}, "what a row is"),
+        ({"pyfunc": PyfuncSpec(python="3.11", example=(1.0,))}, "what a row is"),
+        ({"has_code": True}, "more than a pyfunc"),
+        ({"generation": GenerationSpec()}, "more than a pyfunc"),
+    ],
+)
+async def test_a_pyfunc_is_of_tables_and_nothing_more(
+    promoted: Promoted, changes: dict[str, Any], reason: str
+) -> None:
+    made = pyfunc_of(promoted, **changes)
+    if not made.features:
+        made = made.model_copy(
+            update={"length_buckets": BUCKETS, "tokenizer": manifest().tokenizer}
+        )
+    result = await promoted.run(
+        lambda asked: promoted.packing.publish(asked.store_url, made, pyfunc__zip=b"code"),
+        pyfunc=Limits(),
+    )
+    promoted.assert_refused(result, reason)
+
+
+@pytest.mark.parametrize("extra", ["model__onnx", "code__zip", "model__py"])
+async def test_a_pyfunc_brings_its_archive_and_no_other_file(
+    promoted: Promoted, extra: str
+) -> None:
+    made = pyfunc_of(promoted)
+    result = await promoted.run(
+        lambda asked: promoted.packing.publish(
+            asked.store_url, made, pyfunc__zip=b"code", **{extra: b"more"}
+        ),
+        pyfunc=Limits(),
+    )
+    promoted.assert_refused(result, "its files are")
+
+
+async def test_an_archive_without_the_manifests_word_is_refused(promoted: Promoted) -> None:
+    made = promoted.packing.manifest()
+    result = await promoted.run(
+        lambda asked: promoted.packing.publish(asked.store_url, made, pyfunc__zip=b"code"),
+        pyfunc=Limits(),
+    )
+    promoted.assert_refused(result, "its files are")
 
 
 async def test_a_configuration_that_tells_triton_to_run_something_else_is_refused(

@@ -20,7 +20,7 @@ from registry_fakes import (
 from contracts.ceilings import Ceilings
 from contracts.endpoint import Arm, Candidate, EndpointStatus, Phase, Route
 from contracts.loading import LoaderReport
-from contracts.manifest import MANIFEST, MODEL_ONNX, Manifest, PackageFile
+from contracts.manifest import MANIFEST, MODEL_ONNX, Manifest, PackageFile, PyfuncSpec
 from contracts.model import ModelRef
 from registry.errors import (
     BackendMissingError,
@@ -53,6 +53,7 @@ class FolderPackages:
         self.sizes: dict[str, int] = {}  # of graphs, bytes, by package
         self.fetched: list[ModelRef] = []
         self.forgotten: list[ModelRef] = []
+        self.pyfunc: PyfuncSpec | None = None
 
     def manifest(self, ref: ModelRef) -> Manifest:
         if self.away:
@@ -68,7 +69,8 @@ class FolderPackages:
         self.fetched.append(ref)
         folder = self._folder / ref.package
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / MANIFEST).write_bytes(manifest(ref.version).canonical())
+        made = manifest(ref.version).model_copy(update={"pyfunc": self.pyfunc})
+        (folder / MANIFEST).write_bytes(made.canonical())
         return folder
 
     def forget(self, ref: ModelRef) -> None:
@@ -161,6 +163,21 @@ async def test_a_named_package_is_placed_loaded_and_measured(harness: LoaderHarn
     assert harness.triton.models == {STABLE.triton_model}
     assert {cost.bucket for cost in report.loaded[0].costs} == {4, 8}
     assert all(cost.milliseconds > 0 for cost in report.loaded[0].costs)
+
+
+@pytest.mark.parametrize("held", [False, True])
+async def test_a_pyfunc_is_loaded_only_where_the_operator_lets_it(
+    harness: LoaderHarness, *, held: bool
+) -> None:
+    harness.packages.pyfunc = PyfuncSpec(python="3.11", example=(1.0,))
+    if held:  # by a Triton that outlived a loader with the setting on
+        harness.triton.models.add(STABLE.triton_model)
+    report = await harness.serve(STABLE, stable=STABLE)
+    (failed,) = report.failed
+    assert "triton.pyfunc.enabled" in failed.reason
+    assert not failed.by_version
+    assert not report.loaded
+    assert not harness.triton.loads()
 
 
 async def test_stable_packages_are_loaded_first(harness: LoaderHarness) -> None:

@@ -7,21 +7,29 @@ import sys
 from pathlib import Path
 
 import pytest
+from registry_fakes import manifest
 
+from contracts.features import Feature, FeatureKind
 from contracts.manifest import (
     CONFIG_ONNXRUNTIME,
     CONFIG_PYTHON,
     ENCODER_ONNX,
+    MANIFEST,
     MODEL_ONNX,
+    PYFUNC,
     GenerationSpec,
+    PyfuncSpec,
     TokenRules,
 )
 from contracts.tensors import Datatype, TensorSpec
 from registry.loading.placement import Placement, SharedRepository, UploadedFiles, python_model
 from registry.loading.splits import Split
 from registry.packages import triton_config
+from registry.pyfunc.process import Limits
 
 NAME = "m-v1-aaaaaaaaaaaa"
+# What Triton's Python, or the packages of a pyfunc, bring.
+NEEDED = {"numpy", "onnxruntime", "triton_python_backend_utils", "pandas", "mlflow"}
 
 
 @pytest.fixture
@@ -120,6 +128,52 @@ def test_other_copies_change_the_configuration_alone(package: Path, repository: 
     assert uploaded.resize(NAME, package, "python", Split(4, 1)) == uploaded.place(
         NAME, package, "python", Split(4, 1)
     )
+
+
+@pytest.fixture
+def pyfunc(package: Path) -> Path:
+    """The package of a pyfunc, as far as its placement looks at it."""
+    (package / MODEL_ONNX).unlink()
+    (package / CONFIG_ONNXRUNTIME).unlink()
+    (package / PYFUNC).write_bytes(b"archive")
+    features = (
+        Feature(name="age", kind=FeatureKind.INTEGER),
+        Feature(name="city", kind=FeatureKind.CATEGORY, categories=("Oslo", "Rome")),
+    )
+    spec = PyfuncSpec(python="3.11", example=(1.0, 0.0))
+    made = manifest().model_copy(update={"features": features, "pyfunc": spec})
+    (package / MANIFEST).write_bytes(made.canonical())
+    return package
+
+
+def test_a_pyfunc_gets_what_runs_it_and_is_told_its_limits(pyfunc: Path, repository: Path) -> None:
+    limits = Limits(call_seconds=7.0, megabytes=1234, closed_off=False)
+    SharedRepository(repository, limits).place(NAME, pyfunc, "python", Split(1, 2))
+    placed = {path.name: path.read_bytes() for path in (repository / NAME / "1").iterdir()}
+    told = json.loads(placed["pyfunc.json"])
+    assert told["categories"] == [None, ["Oslo", "Rome"]]
+    assert (told["python"], told["example"]) == ("3.11", [1.0, 0.0])
+    assert told["labels"] == list(manifest().labels)
+    assert Limits(**told["limits"]) == limits
+    assert placed["pyfunc.zip"] == b"archive"
+    assert placed["model.py"] == python_model("pyfunc_model").read_bytes()
+    sent = UploadedFiles(limits).place(NAME, pyfunc, "python", Split(1, 2))
+    assert {f"file:1/{name}": data for name, data in placed.items()} == {
+        name: data for name, data in sent.items() if name != "config"
+    }
+
+
+def test_what_is_placed_for_a_pyfunc_needs_no_headrace(pyfunc: Path, repository: Path) -> None:
+    SharedRepository(repository).place(NAME, pyfunc, "python", Split(1, 1))
+    folder = repository / NAME / "1"
+    beside = {path.stem for path in folder.glob("*.py")}
+    for path in folder.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [each.name for each in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            for name in names:
+                top = name.partition(".")[0]
+                assert top in beside | sys.stdlib_module_names | NEEDED, f"{path.name}: {name}"
 
 
 def test_placing_again_replaces_everything(package: Path, repository: Path) -> None:

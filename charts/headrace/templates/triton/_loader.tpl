@@ -33,6 +33,12 @@
 {{- $_ := set $flags "triton-tls-folder" "/etc/headrace/triton-tls" }}
 {{- $_ := set $flags "triton-tls-name" $triton.tls.name }}
 {{- end -}}
+{{- if $triton.pyfunc.enabled }}
+{{- $_ := set $flags "pyfunc" true }}
+{{- $_ := set $flags "pyfunc-seconds" $triton.pyfunc.seconds }}
+{{- $_ := set $flags "pyfunc-megabytes" $triton.pyfunc.megabytes }}
+{{- $_ := set $flags "pyfunc-closed-off" $triton.pyfunc.closedOff }}
+{{- end -}}
 {{- if index . 4 }}
 {{- $_ := set $flags "triton-key-file" "/run/triton-control/key" }}
 {{- end -}}

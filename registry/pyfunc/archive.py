@@ -1,0 +1,96 @@
+"""A version's model and its packages as one file of its package: equal bytes for equal files.
+
+This file is copied beside Triton's model, which unpacks there: it needs the standard library alone.
+It never runs any of what it packs.
+"""
+
+import fcntl
+import shutil
+import tempfile
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+
+MODEL = "model"  # MLflow's folder of the version
+SITE = "site"  # the packages that it needs
+
+MOST_FILES = 200_000
+MOST_BYTES = 8 << 30  # of all files together
+_EPOCH = (1980, 1, 1, 0, 0, 0)  # of every file, since the archive's digest names it
+_LEVEL = 1  # packages hardly become smaller by more
+
+
+class ArchiveError(Exception):
+    """The files can't be packed or unpacked; the message says why."""
+
+
+def pack(folders: Mapping[str, Path], target: Path) -> None:
+    """Writes an archive of all files of some folders, each under a name of its own.
+
+    Raises:
+        ArchiveError: too many files, too large, or a link.
+        OSError: a file can't be read, or the archive can't be written.
+    """
+    count = total = 0
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, compresslevel=_LEVEL) as archive:
+        for name, folder in sorted(folders.items()):
+            for path in sorted(folder.rglob("*")):
+                place = f"{name}/{path.relative_to(folder).as_posix()}"
+                if path.is_symlink():
+                    raise ArchiveError(f"it has a link: {place}")
+                if not path.is_file():
+                    continue
+                count, total = count + 1, total + path.stat().st_size
+                _check_size(count, total)
+                entry = zipfile.ZipInfo(place, _EPOCH)
+                entry.compress_type = zipfile.ZIP_DEFLATED
+                entry.file_size = path.stat().st_size  # so that ZIP64 is used where it is needed
+                with path.open("rb") as source, archive.open(entry, "w") as written:
+                    shutil.copyfileobj(source, written)
+
+
+def unpack(archive: Path, folder: Path) -> None:
+    """Writes an archive's files into ``folder``, which appears whole; nothing if it is there.
+
+    Several processes may do so at the same time.
+
+    Raises:
+        ArchiveError: it is none, too large, or a name leads out of the folder.
+        OSError: the folder can't be written.
+    """
+    with folder.with_name(f"{folder.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if folder.is_dir():
+            return
+        aside = Path(tempfile.mkdtemp(prefix=f"{folder.name}.", dir=folder.parent))
+        try:
+            _extract(archive, aside)
+            aside.rename(folder)
+        finally:
+            shutil.rmtree(aside, ignore_errors=True)
+
+
+def _extract(path: Path, folder: Path) -> None:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = archive.infolist()
+            _check_size(len(members), sum(member.file_size for member in members))
+            for member in members:
+                name = PurePosixPath(member.filename)
+                if not name.parts or ".." in name.parts or name.is_absolute():
+                    raise ArchiveError(f"{member.filename} lies outside the archive's folder")
+                target = folder.joinpath(*name.parts)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                # No more is read than the size that was counted.
+                with archive.open(member) as source, target.open("wb") as file:
+                    shutil.copyfileobj(source, file)
+    except (zipfile.BadZipFile, zipfile.LargeZipFile, NotImplementedError, EOFError) as error:
+        raise ArchiveError(f"{path.name} can't be read: {error}") from error
+
+
+def _check_size(files: int, size: int) -> None:
+    if files > MOST_FILES or size > MOST_BYTES:
+        raise ArchiveError(
+            f"the model and its packages have {files} files of {size:,} bytes; "
+            f"{MOST_FILES} of {MOST_BYTES:,} may be there"
+        )
