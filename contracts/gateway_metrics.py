@@ -131,12 +131,17 @@ TOKENS_IN_FLIGHT: Final = gauge(
     "gateway_tokens_in_flight", "Tokens of requests on their way.", ENDPOINT
 )
 QUEUED_ROWS: Final = gauge("gateway_lane_rows", "Texts that wait for an engine.", "model")
+# By Triton and by package, never by both: a gateway would have a series for each pair.
 REPLICA_SERVES: Final = gauge(
-    "gateway_replica_serves", "1 while a Triton serves a package.", "triton", "model"
+    "gateway_replica_serves", "1 while a Triton serves any package.", "triton"
 )
 REPLICA_TOKENS: Final = gauge(
-    "gateway_replica_tokens", "Padded tokens in flight.", "triton", "model", "pool"
+    "gateway_replica_tokens", "Padded tokens in flight.", "triton", "pool"
 )
+TRITON_PACKAGES: Final = gauge(
+    "gateway_triton_packages", "Packages that a Triton serves.", "triton"
+)
+PACKAGE_TRITONS: Final = gauge("gateway_package_tritons", "Tritons that serve a package.", "model")
 READY: Final = gauge("gateway_ready", "1 while this gateway should get traffic.")
 CONTROLLER_SILENT: Final = gauge(
     "gateway_controller_silent_seconds", "Time since this gateway saw a sign of the controller."

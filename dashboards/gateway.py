@@ -131,11 +131,18 @@ def _batches() -> Row:
         ),
         states(
             "Triton serves",
-            "Whether each Triton serves each package, as this gateway finds by asking.",
+            "Whether each Triton serves any package, as gateways find by asking.",
             "away: Triton is down or still loads; see its log, and the loader's.",
             q.SERVING,
             names={"1": ("serves", GREEN), "0": ("away", RED)},
-            width=24,
+            width=16,
+        ),
+        lines(
+            "Tritons of each package",
+            "How many Tritons serve each package, as the gateway that finds fewest does.",
+            "0: its callers get 503; see what the loaders say of it in their logs.",
+            q.TRITONS_OF_PACKAGE,
+            width=8,
         ),
     )
 

@@ -370,9 +370,8 @@ ALL_ROWS_A_BATCH: Final = Query(
 )
 TOKENS_BY_KIND: Final = Query(_by("kind", _rate(g.BATCH_TOKENS.name)), f"{_RELEASE} {{{{kind}}}}")
 ALL_PADDING: Final = Query(_share_of(g.BATCH_TOKENS, 'kind="padding"', _SCOPE, "model"), _MODELS)
-SERVING: Final = Query(
-    _least("triton, model", g.REPLICA_SERVES), f"{_RELEASE} {{{{triton}}}} {{{{model}}}}"
-)
+SERVING: Final = Query(_least("triton", g.REPLICA_SERVES), f"{_RELEASE} {{{{triton}}}}")
+TRITONS_OF_PACKAGE: Final = Query(_least("model", g.PACKAGE_TRITONS), _MODELS)
 TRITON_TOKENS: Final = Query(
     _by("triton", f"{g.REPLICA_TOKENS.name}{{{_SCOPE}}}"), f"{_RELEASE} {{{{triton}}}}"
 )

@@ -38,7 +38,7 @@ from gateway.calls import CallerHashes
 from gateway.dialects.front import Front
 from gateway.dialects.oip_grpc import CONNECTION_SECONDS, OpenInferenceGrpc, create_server
 from gateway.engine.echo import EchoEngine, SimulatedCost
-from gateway.engine.fleet import Fleet
+from gateway.engine.fleet import Fleet, Replica
 from gateway.engine.protocol import Engine
 from gateway.engine.triton import TritonEngine
 from gateway.events.outbox import declared_by
@@ -333,15 +333,40 @@ class Gateway:
             yield Reading(Read.CACHE_TEXTS, (endpoint, "miss"), cache.misses)
             yield Reading(Read.CACHE_BYTES, (endpoint,), cache.bytes)
         queued: Counter[str] = Counter()  # of a package in all pools
-        for pool, batchers in self._reconciler.by_pool().items():
+        pools = self._reconciler.by_pool()
+        for batchers in pools.values():
             for batcher in batchers.values():
                 queued[batcher.model.name] += batcher.queued_rows
-                for replica in batcher.replicas:
-                    labels = (replica.address, replica.model)
-                    yield Reading(Read.REPLICA_SERVES, labels, float(replica.serves))
-                    yield Reading(Read.REPLICA_TOKENS, (*labels, pool), replica.tokens)
         for model, rows in queued.items():
             yield Reading(Read.QUEUED_ROWS, (model,), rows)
+        yield from replica_readings(
+            (pool, each.model.name, each.replicas)
+            for pool, batchers in pools.items()
+            for each in batchers.values()
+        )
+
+
+def replica_readings(packages: Iterable[tuple[str, str, Sequence[Replica]]]) -> Iterable[Reading]:
+    """What Tritons serve: by Triton and by package, for pairs are far more than both.
+
+    Args:
+        packages: the pool, the name in Triton and the replicas of each package with a batcher.
+    """
+    tritons: Counter[str] = Counter()  # of a package in all pools
+    served: Counter[str] = Counter()  # packages of a Triton
+    tokens: Counter[tuple[str, str]] = Counter()  # of a Triton in a pool
+    for pool, model, replicas in packages:
+        tritons[model] += sum(replica.serves for replica in replicas)
+        for replica in replicas:
+            served[replica.address] += replica.serves
+            tokens[replica.address, pool] += replica.tokens
+    for model, number in tritons.items():
+        yield Reading(Read.PACKAGE_TRITONS, (model,), number)
+    for address, number in served.items():
+        yield Reading(Read.REPLICA_SERVES, (address,), float(number > 0))
+        yield Reading(Read.TRITON_PACKAGES, (address,), number)
+    for (address, pool), flying in tokens.items():
+        yield Reading(Read.REPLICA_TOKENS, (address, pool), flying)
 
 
 def slo_readings(endpoint: ModelEndpoint) -> Iterable[Reading]:

@@ -439,7 +439,7 @@ class Batcher:
         log.warning("batch found no model", extra={"triton": replica.address, "reason": str(error)})
         if isinstance(error, EngineMissingModelError):
             if replica.serves:
-                replica.breaker.fail(now)
+                replica.fail(now)
         else:
             self._fleet.lost(replica.address, now)
 
@@ -449,7 +449,7 @@ class Batcher:
             log.warning(
                 "replica suspended", extra={"triton": replica.address, "reason": str(error)}
             )
-            replica.breaker.fail(monotonic(), at_least=_SUSPEND_SECONDS)
+            replica.fail(monotonic(), at_least=_SUSPEND_SECONDS)
 
     def _repeat(self, rows: list[TextRow]) -> None:
         """Queues texts again, by deadline as before, if a Triton serves and tries are left."""

@@ -12,6 +12,8 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from heapq import heappop, heappush
+from itertools import count
 
 from contracts.model import DEFAULT_POOL
 from gateway.engine.protocol import Engine
@@ -60,9 +62,12 @@ class Breaker:
         self.state = State.CLOSED
         self.failures = 0
 
-    def hasten(self, now: float) -> None:
-        """A probe may succeed by now: the next one is due at once."""
-        self.probe_at = min(self.probe_at, now)
+    def hasten(self, now: float) -> bool:
+        """A probe may succeed by now: it is due then; returns whether it was due later."""
+        if self.state is not State.OPEN or self.probe_at <= now:
+            return False
+        self.probe_at = now
+        return True
 
     def fail(self, now: float, at_least: float = 0.0) -> None:
         """A probe or a batch had no answer: opens, with a longer pause than the last time.
@@ -83,7 +88,6 @@ _PROBE_TICK_SECONDS = 0.05
 # Between two probes of a model that the Triton's loader does not report, while another Triton
 # serves it. What the loader reports later is probed at once.
 _UNREPORTED_PAUSE_SECONDS = 15.0
-_UNSERVED_SECONDS = 1.0  # between two looks for models that nobody serves any more
 _MOST_LOOKAHEAD = 4  # times the batches usually sent ahead, while the event loop is slow
 
 
@@ -109,10 +113,18 @@ class Replica:
         instances: how many batches it runs at once.
         ahead: batches in flight for each instance, the running one included. More are not sent, but
             wait in the batcher.
+        opened: is told that its breaker has opened, and whether it served until then.
     """
 
     def __init__(
-        self, engine: Engine, address: str, model: str, instances: int, ahead: int
+        self,
+        engine: Engine,
+        address: str,
+        model: str,
+        instances: int,
+        ahead: int,
+        *,
+        opened: "Callable[[Replica, bool], None] | None" = None,
     ) -> None:
         self.engine = engine
         self.address = address
@@ -121,6 +133,7 @@ class Replica:
         self.failed = 0  # batches in a row that the model failed at
         self._instances = instances
         self._ahead = ahead
+        self._opened = opened
         self._flights: list[Flight] = []
         self._running = 0
         self._expected = 0.0
@@ -129,6 +142,13 @@ class Replica:
     def serves(self) -> bool:
         """Whether batches may be sent."""
         return self.breaker.closed
+
+    def fail(self, now: float, at_least: float = 0.0) -> None:
+        """A probe or a batch had no answer: no batch is sent before a probe has one."""
+        served = self.serves
+        self.breaker.fail(now, at_least)
+        if self._opened is not None:
+            self._opened(self, served)
 
     @property
     def instances(self) -> int:
@@ -233,7 +253,11 @@ class _Removed:
 
 
 class Fleet:
-    """All Tritons and all replicas, and the task that probes those that do not serve."""
+    """All Tritons and all replicas, and the task that probes those that do not serve.
+
+    Most replicas serve, or belong to a Triton that need not hold the package. So the task looks at
+    those alone whose probe is due, and at packages that a Triton has just stopped serving.
+    """
 
     def __init__(self, connect: Callable[[str], Engine], ahead: int) -> None:
         self._connect = connect
@@ -246,6 +270,11 @@ class Fleet:
         self._task: asyncio.Task[None] | None = None
         self._probes: set[asyncio.Task[None]] = set()
         self._removed: list[_Removed] = []
+        # When to probe whom. An entry may be out of date; each replica that does not serve and is
+        # not being probed has one that is not too late.
+        self._due: list[tuple[float, int, Replica]] = []
+        self._numbers = count()  # no two entries are equal, and replicas are not compared
+        self._stopped: set[tuple[str, str]] = set()  # pool and model that a Triton stopped serving
 
     def start(self) -> None:
         """Starts the task that probes; ``close`` ends it."""
@@ -280,9 +309,13 @@ class Fleet:
             log.info("triton left", extra={"triton": address})
             keys = [key for key in self._replicas if key[0] == address]
             replicas = tuple(self._replicas.pop(key) for key in keys)
+            pool = before.get(address, DEFAULT_POOL)
+            self._stopped.update((pool, each.model) for each in replicas if each.serves)
             self._removed.append(_Removed(self._engines.pop(address), replicas))
         for key in [key for key in self._replicas if before.get(key[0]) != self._pools.get(key[0])]:
-            del self._replicas[key]  # of another pool: its batches end, and it gets no more
+            moved = self._replicas.pop(key)  # its batches end, and it gets no more
+            if moved.serves:
+                self._stopped.add((before.get(key[0], DEFAULT_POOL), key[1]))
         for address in sorted(new):
             log.info("triton joined", extra={"triton": address})
             self._engines[address] = self._connect(address)
@@ -294,8 +327,8 @@ class Fleet:
         none: frozenset[str] = frozenset()
         new = {address: models - before.get(address, none) for address, models in reported.items()}
         for (address, model), replica in self._replicas.items():
-            if model in new.get(address, none):
-                replica.breaker.hasten(now)
+            if model in new.get(address, none) and replica.breaker.hasten(now):
+                self._schedule(replica)
 
     def replicas(
         self,
@@ -331,7 +364,7 @@ class Fleet:
         """No server answers at an address: its replicas serve again once a probe succeeds."""
         for replica in self._replicas.values():
             if replica.address == address and replica.serves:
-                replica.breaker.fail(now)
+                replica.fail(now)
                 log.warning(
                     "replica stopped serving", extra={"triton": address, "model": replica.model}
                 )
@@ -339,26 +372,43 @@ class Fleet:
     def _pool_of(self, address: str) -> str:
         return self._pools.get(address, DEFAULT_POOL)
 
+    def due(self, now: float) -> list[Replica]:
+        """Whom to probe now, each once: the caller must report the outcome of its probe."""
+        due = []
+        while self._due and self._due[0][0] <= now:
+            _, _, replica = heappop(self._due)
+            known = self._replicas.get((replica.address, replica.model))
+            if known is replica and replica.breaker.probe_due(now):
+                due.append(replica)
+        return due
+
     def _replica(self, address: str, model: str, instances: int) -> Replica:
         key = (address, model)
         replica = self._replicas.get(key)
         if replica is None:
             engine = self._engines[address]
-            replica = self._replicas[key] = Replica(engine, address, model, instances, self._ahead)
+            replica = self._replicas[key] = Replica(
+                engine, address, model, instances, self._ahead, opened=self._opened
+            )
+            self._schedule(replica)
         return replica
+
+    def _opened(self, replica: Replica, served: bool) -> None:  # noqa: FBT001 - a callback
+        self._schedule(replica)
+        if served:
+            self._stopped.add((self._pool_of(replica.address), replica.model))
+
+    def _schedule(self, replica: Replica) -> None:
+        heappush(self._due, (replica.breaker.probe_at, next(self._numbers), replica))
 
     async def _probe_forever(self) -> None:
         loop = asyncio.get_running_loop()
-        look_at = loop.time()
         while True:
-            if loop.time() >= look_at:
-                look_at = loop.time() + _UNSERVED_SECONDS
-                self._hasten_unserved(loop.time())
-            for replica in tuple(self._replicas.values()):
-                if replica.breaker.probe_due(loop.time()):
-                    task = asyncio.create_task(self._probe(replica))
-                    self._probes.add(task)
-                    task.add_done_callback(self._probes.discard)
+            self._hasten_unserved(loop.time())
+            for replica in self.due(loop.time()):
+                task = asyncio.create_task(self._probe(replica))
+                self._probes.add(task)
+                task.add_done_callback(self._probes.discard)
             await self._close_removed()
             await asyncio.sleep(_PROBE_TICK_SECONDS)
 
@@ -376,7 +426,7 @@ class Fleet:
         finally:
             if not ready:
                 now = asyncio.get_running_loop().time()
-                replica.breaker.fail(now, self._least_pause(replica))
+                replica.fail(now, self._least_pause(replica))
         if not ready:
             return
         replica.breaker.succeed()
@@ -387,14 +437,19 @@ class Fleet:
 
     def _hasten_unserved(self, now: float) -> None:
         """Has no replica wait long for its probe whose model nobody in its pool serves any more."""
-        served = {
-            (self._pool_of(address), model)
-            for (address, model), replica in self._replicas.items()
-            if replica.serves
-        }
-        for (address, model), replica in self._replicas.items():
-            if (self._pool_of(address), model) not in served:
-                replica.breaker.hasten(now + replica.breaker.longest_pause)
+        stopped, self._stopped = self._stopped, set()
+        for pool, model in stopped:
+            replicas = [
+                replica
+                for address in self._engines
+                if self._pool_of(address) == pool
+                and (replica := self._replicas.get((address, model))) is not None
+            ]
+            if any(replica.serves for replica in replicas):
+                continue
+            for replica in replicas:
+                if replica.breaker.hasten(now + replica.breaker.longest_pause):
+                    self._schedule(replica)
 
     def _least_pause(self, replica: Replica) -> float:
         """How long a replica that is not ready is left alone at least, seconds.

@@ -168,33 +168,31 @@ class RunningStack:
 
     def until_all_serve(self, endpoint: str = EXAMPLE_ENDPOINT, seconds: float = 600) -> None:
         """Waits until every gateway finds the stable version at every Triton."""
-        all_of_them = {triton.grpc for triton in self.tritons}
 
         def every_gateway_finds_all() -> bool:
             return all(
-                self._serving(each.operations_url, endpoint) >= all_of_them
+                self._serving(each.operations_url, endpoint) >= len(self.tritons)
                 for each in self.gateways
             )
 
         until(f"every gateway finds {endpoint} at every Triton", seconds, every_gateway_finds_all)
 
-    def _serving(self, operations: str, endpoint: str) -> set[str]:
-        """Addresses of the Tritons at which a gateway finds an endpoint's stable version."""
+    def _serving(self, operations: str, endpoint: str) -> float:
+        """How many Tritons there are at which a gateway finds an endpoint's stable version."""
         stored = FileEndpointStore(self.home / "endpoints").get(endpoint)
         if stored is None or stored.status.stable is None:
-            return set()
+            return 0
         with contextlib.suppress(httpx.TransportError):
             for family in text_string_to_metric_families(
                 httpx.get(f"{operations}/metrics", timeout=60).text
             ):
-                if family.name == "headrace_gateway_replica_serves":
-                    return {
-                        sample.labels["triton"]
+                if family.name == "headrace_gateway_package_tritons":
+                    return sum(
+                        sample.value
                         for sample in family.samples
-                        if sample.value
-                        and sample.labels["model"] == stored.status.stable.triton_model
-                    }
-        return set()
+                        if sample.labels["model"] == stored.status.stable.triton_model
+                    )
+        return 0
 
     def start(self) -> None:
         """``headrace up``, again on the same home and ports; waits until it answers."""

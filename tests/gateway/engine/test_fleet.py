@@ -149,6 +149,65 @@ async def test_where_nobody_serves_a_model_any_more_no_report_is_waited_for() ->
     await fleet.close()
 
 
+async def test_where_the_only_triton_that_serves_a_model_leaves_no_report_is_waited_for() -> None:
+    fleet, replica, engine, found = await fleet_of_two(reported=False)
+    engine.here = True
+    fleet.set_addresses(["b:1"])
+    async with asyncio.timeout(60):
+        await found.wait()
+    assert replica.serves
+    await fleet.close()
+
+
+_STEPS = st.tuples(
+    st.sampled_from(["fail", "answer", "report", "lost", "leave", "join", "pass"]),
+    st.integers(0, 2),
+    st.sampled_from(["m", "n"]),
+    st.sampled_from([0.0, 0.3, 3.0]),
+)
+
+
+@given(st.lists(_STEPS, max_size=40))
+def test_whatever_happens_those_are_probed_whose_probe_is_due_and_no_others(
+    steps: list[tuple[str, int, str, float]],
+) -> None:
+    addresses = ["a:1", "b:1", "c:1"]
+    fleet, now, there = Fleet(lambda _: FakeEngine(), ahead=2), 0.0, set(addresses)
+    fleet.set_addresses(there)
+    on_probe: list[Replica] = []
+
+    def replicas() -> list[Replica]:
+        return [each for model in ("m", "n") for each in fleet.replicas(model, 1, lambda: None)]
+
+    replicas()
+    for what, number, model, seconds in steps:
+        now += seconds
+        address = addresses[number]
+        if what in {"leave", "join"}:
+            there = there - {address} if what == "leave" else there | {address}
+            fleet.set_addresses(there)
+        elif what == "report":
+            fleet.set_reported({address: frozenset()}, now)
+            fleet.set_reported({address: frozenset({model})}, now)
+        elif what == "lost":
+            fleet.lost(address, now)
+        for each in [each for each in on_probe if what in {"fail", "answer"}]:
+            on_probe.remove(each)
+            if what == "answer":
+                each.breaker.succeed()
+            else:
+                each.fail(now, at_least=2 * seconds)
+        wanted = {
+            id(each)
+            for each in replicas()
+            if each.breaker.state is State.OPEN and each.breaker.probe_at <= now
+        }
+        found = fleet.due(now)
+        assert {id(each) for each in found} == wanted
+        assert len(found) == len(wanted)
+        on_probe += found
+
+
 async def test_a_triton_that_is_lost_takes_all_its_replicas_out() -> None:
     fleet = Fleet(lambda _: FakeEngine(), ahead=2)
     fleet.set_addresses(["a:1", "b:1"])

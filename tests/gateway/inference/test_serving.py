@@ -16,7 +16,7 @@ async def test_views_say_whether_a_triton_serves_now() -> None:
         assert endpoints.describe("sentiment").ready
         assert endpoints.names() == ("sentiment",)
         for replica in endpoints.serving.batchers[DEFAULT_POOL][ONE.ref.package].replicas:
-            replica.breaker.fail(0.0)
+            replica.fail(0.0)
         assert not endpoints.describe("sentiment").ready
         assert endpoints.ready  # another gateway would have no other Triton
         with pytest.raises(UnknownEndpointError):
@@ -46,7 +46,7 @@ async def test_only_versions_that_may_answer_and_have_a_triton_are_arms() -> Non
         with pytest.raises(UnknownVersionError):
             world.endpoints.capacities("sentiment", "ann", "9")
         for replica in two.replicas:
-            replica.breaker.fail(0.0)
+            replica.fail(0.0)
         assert world.endpoints.capacities("sentiment", "ann", None) == [one]
         with pytest.raises(UnknownEndpointError):
             world.endpoints.capacities("other", "ann", None)

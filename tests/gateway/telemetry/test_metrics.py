@@ -1,7 +1,7 @@
 """Metrics: what is counted is what Prometheus reads."""
 
 import pytest
-from gateway_world import endpoint_of, event_of, model_of
+from gateway_world import FakeEngine, endpoint_of, event_of, model_of
 from prometheus_client.openmetrics.parser import (
     text_string_to_metric_families as openmetrics_families,
 )
@@ -11,7 +11,8 @@ from prometheus_client.utils import floatToGoString
 from contracts import gateway_metrics as m
 from contracts.endpoint import LatencySlo, Slo
 from contracts.events import Latency, PredictionEvent
-from gateway.main import slo_readings
+from gateway.engine.fleet import Fleet
+from gateway.main import replica_readings, slo_readings
 from gateway.telemetry.metrics import Metrics, Read, Reading
 
 
@@ -149,3 +150,30 @@ def test_availability_is_promised_to_callers_of_every_endpoint() -> None:
     metrics = Metrics()
     metrics.read_from(lambda: slo_readings(endpoint_of(None, name="e")))
     assert value(metrics, "slo_availability_ratio", endpoint="e") == 0.999
+
+
+def test_tritons_and_packages_are_told_each_by_itself_and_no_pair_of_them() -> None:
+    fleet = Fleet(lambda _: FakeEngine(), ahead=2)
+    fleet.set_addresses(["a:1", "b:1", "c:1"])
+    packages = {model: fleet.replicas(model, 1, lambda: None) for model in ("m", "n")}
+    for model, address in (("m", "a:1"), ("m", "b:1"), ("n", "b:1")):
+        (replica,) = (each for each in packages[model] if each.address == address)
+        replica.breaker.succeed()
+        replica.batch_sent(0.0, 1.0, 64)
+    metrics = Metrics()
+    metrics.read_from(
+        lambda: replica_readings(("default", model, each) for model, each in packages.items())
+    )
+    told = {
+        (name.removeprefix("headrace_gateway_"), dict(labels)["triton"]): number
+        for (name, labels), number in samples(metrics).items()
+        if "triton" in dict(labels)
+    }
+    assert told == {
+        ("replica_serves", "a:1"): 1, ("replica_serves", "b:1"): 1, ("replica_serves", "c:1"): 0,
+        ("replica_tokens", "a:1"): 64, ("replica_tokens", "b:1"): 128, ("replica_tokens", "c:1"): 0,
+        ("triton_packages", "a:1"): 1, ("triton_packages", "b:1"): 2, ("triton_packages", "c:1"): 0,
+    }  # fmt: skip
+    assert value(metrics, "package_tritons", model="m") == 2
+    assert value(metrics, "package_tritons", model="n") == 1
+    assert not any({"triton", "model"} <= dict(labels).keys() for _, labels in samples(metrics))
