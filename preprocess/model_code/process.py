@@ -28,6 +28,7 @@ from preprocess.model_code.messages import LENGTH, Done, Hello, Task, framed, lo
 log = logging.getLogger(__name__)
 
 _LONGEST_HELLO = 10_000  # bytes
+_ENDING_SECONDS = 5.0  # that a process that has closed its output may take to end
 _LAST_WORDS = 2_000  # bytes of what the code prints that are kept
 _DONE, _HELLO = msgspec.msgpack.Decoder(Done), msgspec.msgpack.Decoder(Hello)
 _OUT_OF_MEMORY = "MemoryError"
@@ -431,7 +432,7 @@ class _Worker:
         if process is None:
             return "it was never started"
         with suppress(TimeoutError):
-            async with asyncio.timeout(1.0):
+            async with asyncio.timeout(_ENDING_SECONDS):
                 await self.gone.wait()
         if process.returncode is None:
             return "it closed its output"

@@ -44,7 +44,15 @@ def test_every_request_has_an_outcome_and_every_answer_a_time(world: World) -> N
             assert (arm.labels.sum(axis=1) <= texts * arm.requests).all()
             assert (arm.errors <= arm.requests).all()
             if texts == 1:
-                assert (arm.errors + arm.labels.sum(axis=1) == arm.requests).all()
+                answered = arm.requests - arm.errors
+                if arm.failures is not None and arm.failures.any():
+                    # Of a copy the label is told where its original has one as well.
+                    answered = arm.failures[:, 0, 0]
+                    assert (arm.failures[:, :, 1].sum(axis=1) == arm.errors).all()
+                    assert (arm.failures.sum(axis=(1, 2)) == arm.requests).all()
+                # A stall takes answers from copies of either kind, and labels from one.
+                lost = arm.labels.sum(axis=1) - answered
+                assert (lost == 0).all() if not world.stalls else (abs(lost) <= arm.errors).all()
 
 
 def test_bursts_are_missing_among_copies() -> None:
