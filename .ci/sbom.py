@@ -40,7 +40,13 @@ def bom(name: str, locks: tuple[Path, ...], version: str) -> Bom:
         whole = Path(folder, "lock.txt")
         whole.write_text("\n".join(lock.read_text(encoding="utf-8") for lock in locks), "utf-8")
         tool = Path(sys.executable).with_name("cyclonedx-py")
-        words = ["requirements", "--pyproject", project, "--output-reproducible", whole]
+        words: list[str | Path] = [
+            "requirements",
+            "--pyproject",
+            project,
+            "--output-reproducible",
+            whole,
+        ]
         made = subprocess.run([tool, *words], check=True, stdout=subprocess.PIPE, env=os.environ)
     found: Bom = json.loads(made.stdout)
     if name in {"headrace-kafka", "headrace-all-in-one"}:

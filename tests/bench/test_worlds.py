@@ -44,7 +44,7 @@ def test_every_request_has_an_outcome_and_every_answer_a_time(world: World) -> N
             assert (arm.labels.sum(axis=1) <= texts * arm.requests).all()
             assert (arm.errors <= arm.requests).all()
             if texts == 1:
-                answered = arm.requests - arm.errors
+                answered: Floats = (arm.requests - arm.errors).astype(np.float64)
                 if arm.failures is not None and arm.failures.any():
                     # Of a copy the label is told where its original has one as well.
                     answered = arm.failures[:, 0, 0]
