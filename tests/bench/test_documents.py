@@ -30,7 +30,7 @@ def numbers(row: dict[str, Any]) -> dict[str, Any]:
 
 def test_the_tables_on_rollouts_are_those_of_the_results() -> None:
     for name, study in kept("rollouts.json").items():
-        pages = dict.fromkeys(("worlds", "rivals", "one-caller"), "simulations.md")
+        pages = dict.fromkeys(("worlds", "rivals", "one-caller", "copies"), "simulations.md")
         pages |= {"labels": "labels.md", "slow-callers": "own-past.md"}
         page = pages.get(name, "rollout-figures.md")
         document = (ROOT / "docs" / page).read_text(encoding="utf-8")

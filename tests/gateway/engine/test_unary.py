@@ -319,9 +319,12 @@ async def test_calls_that_fail_leave_nothing_to_the_garbage_collector() -> None:
         await ask(client, 2)
         gc.collect()
         gc.disable()
+        found = []
         try:
-            await ask(client, 100)
-            found = gc.collect()
+            for _ in range(3):
+                await ask(client, 100)
+                found.append(gc.collect())
         finally:
             gc.enable()
-    assert found < 100
+    # Other threads of the process leave garbage too, now and then; calls would each time.
+    assert min(found) < 100
