@@ -78,8 +78,10 @@ class Page:
         """With a command that goes on until Ctrl-C; it must have said something by then."""
         output = self.output(command)
         with output.open("wb") as out:
+            # A shell without job control starts what runs in its background deaf to Ctrl-C, and
+            # these tests may run there.
             process = subprocess.Popen(
-                ["bash", "-c", f"exec {self.here(command)}"],
+                ["env", "--default-signal=INT", "bash", "-c", f"exec {self.here(command)}"],
                 cwd=self.folder, env=self.environment(), stdin=subprocess.DEVNULL,
                 stdout=out, stderr=subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip
@@ -89,7 +91,10 @@ class Page:
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGINT)
-            ended = process.wait(STOP_SECONDS)
+            try:
+                ended = process.wait(STOP_SECONDS)
+            finally:
+                process.kill()
         assert ended in {0, 130}, f"{command}: {ended}\n{output.read_text()}"
 
     def output(self, command: str) -> Path:
