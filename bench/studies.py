@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from bench import machine
 
@@ -26,12 +27,14 @@ class Found:
         figures: as they are kept.
         tables: name of a table's place in the document -> the table.
         shown: what is printed.
+        rows: those that were made now; empty: all.
     """
 
     sizes: Mapping[str, object]
     figures: Mapping[str, object]
     tables: Mapping[str, str]
     shown: str
+    rows: tuple[str, ...] = ()
 
 
 class Options:
@@ -70,22 +73,36 @@ def run(
     document: Path | None,
 ) -> None:
     """Simulates each study at its size; prints what it found, and keeps it in these files."""
-    kept = _read(results)
+    kept: dict[str, Any] = _read(results)
     for name, size in sizes.items():
         began = time.monotonic()
         found = simulate(name, size)
         print(found.shown, flush=True)
-        kept["studies"][name] = {
+        made = {
             **found.sizes,
             "seconds": round(time.monotonic() - began, 1),
             "machine": machine.describe(),
-            **found.figures,
         }
+        kept["studies"][name] = {**_with(kept["studies"].get(name), made, found), **found.figures}
         if results is not None:
             results.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
         if document is not None:
             text = document.read_text(encoding="utf-8")
             document.write_text(written(text, found.tables), encoding="utf-8")
+
+
+def _with(
+    before: Mapping[str, Any] | None, made: Mapping[str, Any], found: Found
+) -> Mapping[str, Any]:
+    """How a study was made; of rows made later than the others, how each of these was."""
+    if before is None or not found.rows:
+        return made
+    later = [
+        {**each, "rows": [row for row in each["rows"] if row not in found.rows]}
+        for each in before.get("later", [])
+    ]
+    later = [each for each in later if each["rows"]]
+    return {**before, "later": [*later, {"rows": list(found.rows), **made}]}
 
 
 def written(document: str, tables: Mapping[str, str], marker: str = "simulated") -> str:

@@ -7,7 +7,7 @@ sizes and seeds are fixed: a machine changes how long it takes, and not what is 
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from bench.rollouts import (
 FULL = {"caught": 1000, "late": 1000, "passed": 1000, "wrongly-passed": 2000,
         "output-shift": 2000, "drift": 1000, "identical": 2016,
         "harmful": 900, "labels": 500, "worlds": 60, "slow-callers": 60,
-        "rivals": 60, "small-services": 20, "one-caller": 60, "copies": 20}  # fmt: skip
+        "rivals": 60, "small-services": 20, "one-caller": 60, "copies": 60}  # fmt: skip
 SMALL = {"caught": 50, "late": 20, "passed": 50, "wrongly-passed": 100,
          "output-shift": 100, "drift": 50, "identical": 18,
          "harmful": 90, "labels": 50, "worlds": 6, "slow-callers": 4,
@@ -42,15 +42,26 @@ SEEDS = {"caught": 1, "late": 11, "passed": 2, "wrongly-passed": 3,
          "slow-callers": slow_callers.SEED, "rivals": rivals.SEED,
          "small-services": small_services.SEED, "one-caller": small_services.SEED,
          "copies": copies.SEED}  # fmt: skip
-_WHOLE = {"identical": whole.identical, "harmful": whole.harmful}
+# Studies of which single rows can be made again: a row's seed is its own.
+BY_ROWS: dict[str, Callable[[int, str], list[Finding]]] = {
+    "worlds": worlds.wrongly_back,
+    "copies": copies.copies,
+    "slow-callers": slow_callers.slow_callers,
+    "rivals": rivals.judged,
+}
+
+
+_SINGLE = {*BY_ROWS, "harmful"}
 
 
 def simulate(name: str, rollouts: int, processes: int, rows: str = "") -> list[Finding]:
-    """One study; of ``worlds``, those that have ``rows`` in their names."""
-    if name == "worlds":
-        return worlds.wrongly_back(rollouts, rows)
-    if name in _WHOLE:
-        return _WHOLE[name](rollouts, processes)
+    """One study; of those by rows, and of ``harmful``, what has ``rows`` in its name."""
+    if name in BY_ROWS:
+        return BY_ROWS[name](rollouts, rows)
+    if name == "harmful":
+        return whole.harmful(rollouts, processes, rows)
+    if name == "identical":
+        return whole.identical(rollouts, processes)
     study = {
         "caught": faults.caught,
         "late": faults.late,
@@ -59,11 +70,8 @@ def simulate(name: str, rollouts: int, processes: int, rows: str = "") -> list[F
         "output-shift": shifts.output_shift,
         "drift": shifts.drifts,
         "labels": labels.labels,
-        "slow-callers": slow_callers.slow_callers,
-        "rivals": rivals.judged,
         "small-services": small_services.small_services,
         "one-caller": small_services.of_one_caller,
-        "copies": copies.copies,
     }[name]
     return study(rollouts)
 
@@ -76,9 +84,12 @@ def main(words: Sequence[str] | None = None) -> int:
     options.parser.add_argument("--labels", type=Path, help="markdown that has the labels' table")
     told = "markdown that has the slow callers' table"
     options.parser.add_argument("--slow-callers", type=Path, help=told)
-    told = "part of the names of the worlds to simulate; the table keeps the others as they are"
+    told = f"part of the names of the rows to simulate, of {', '.join(sorted(_SINGLE))}; "
+    told += "the table keeps the others as they are"
     options.parser.add_argument("--rows", default="", help=told)
     read = options.read(words)
+    if read.rows and not _SINGLE.issuperset(read.sizes):
+        options.parser.error(f"--rows goes with {', '.join(sorted(_SINGLE))}")
     found = partial(_found, processes=read.processes, rows=read.rows, kept=read.json)
     documents = {
         "worlds": read.worlds,
@@ -98,7 +109,8 @@ def _found(
     name: str, rollouts: int, processes: int, rows: str = "", kept: Path | None = None
 ) -> studies.Found:
     findings = simulate(name, rollouts, processes, rows)
-    if name == "worlds" and rows and kept is not None:
+    made = tuple(dict.fromkeys(each.what for each in findings)) if rows else ()
+    if rows and kept is not None:
         findings = beside(findings, json.loads(kept.read_text())["studies"][name]["findings"])
     tables = tables_of(name, findings)
     shown = "\n".join(f"{title}, {rollouts} rollouts\n\n{made}\n" for title, made in tables.items())
@@ -107,15 +119,17 @@ def _found(
         figures={"findings": [found.plain() for found in findings]},
         tables=tables,
         shown=shown,
+        rows=made,
     )
 
 
 def beside(found: Sequence[Finding], kept: Sequence[dict[str, Any]]) -> list[Finding]:
-    """Rows that were found now, and all others as they were kept, in the order of the worlds."""
+    """Rows as they were kept, in their order, with those found now in place or behind them."""
+    by_row: dict[str, list[Finding]] = {each["what"]: [] for each in kept}
     now = {each.what for each in found}
-    every = [*found, *(Finding.of_plain(each) for each in kept if each["what"] not in now)]
-    order = [world.name for world in worlds.WORLDS]
-    return sorted(every, key=lambda each: order.index(each.what))
+    for each in (*found, *(Finding.of_plain(one) for one in kept if one["what"] not in now)):
+        by_row.setdefault(each.what, []).append(each)
+    return [each for row in by_row.values() for each in row]
 
 
 def tables_of(name: str, findings: Sequence[Finding]) -> dict[str, str]:

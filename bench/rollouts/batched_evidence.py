@@ -21,11 +21,13 @@ from measures.leaving_out import GROUPS, LeftOut
 from measures.own_past import CallersAnswers, OwnPast
 from measures.pairs import MOST, MOST_OF_RARE, Pairs, bet_to_pass
 from measures.proportions import (
+    ALTERNATIVES,
     HarmTest,
     History,
     NonInferiorityTest,
     Tolerance,
     Window,
+    log_evidence,
 )
 from rollout.checks import slowness
 from rollout.checks.callers import DEVIATIONS, MOST_CALLER_SPREAD, Callers, Grouped
@@ -239,7 +241,7 @@ class BatchedEvidence:
         fail = Tolerance(LINES.fail.a + apart, LINES.fail.s)
         callers = self.callers.after(both[1])
         believed = Believed(self.harm.theta_s(history), fail, rho_of_rows, within)
-        log_s = believed.log_s(window, ROWS) + to_fail
+        log_s = _log_s(window, believed) + to_fail
         of_bake = also_against_past(log_s, window, history, believed)
         log_s = np.where(bake[:, None, None], of_bake, log_s)
         further = Tolerance(LINES.pass_.a + apart, LINES.pass_.s)
@@ -475,12 +477,35 @@ def _without(classes: Floats, arm: Grouped, shadow: Yes) -> Floats:
     return np.maximum(classes[:, None] - of_groups, 0.0)
 
 
+def _log_s(window: Window, believed: Believed) -> Floats:
+    """``Believed.log_s``, computed where both arms have requests: other rows say nothing.
+
+    In most strata of latency an arm has none.
+    """
+    is_told = (window.n_c > 0) & (window.n_s > 0)
+
+    def told(part: Floats | float) -> Floats:
+        found: Floats = np.broadcast_to(part, is_told.shape)[is_told]
+        return found
+
+    log_s = np.zeros((*is_told.shape, ALTERNATIVES))
+    log_s[is_told] = log_evidence(
+        Window(*(told(part) for part in (window.e_c, window.n_c, window.e_s, window.n_s))),
+        told(believed.theta_s),
+        Tolerance(told(believed.line.a), told(believed.line.s)),
+        told(believed.rho),
+        within=told(believed.within),
+    )
+    of_tests: Floats = np.add.reduceat(log_s, ROWS.tests, axis=-2)
+    return of_tests
+
+
 def _without_groups(
     log_s: Floats, window: Window, arms: tuple[Grouped, Grouped], believed: Believed, shadow: Yes
 ) -> Floats:
     """``left_out.without_groups``, but in shadow, where nobody is out."""
     everybody = np.repeat(log_s[:, None], GROUPS, axis=1)
-    if shadow.all():
+    if shadow.all() or not any(arm.requests.any() for arm in arms):
         return everybody
     without = without_groups(log_s, window, arms, believed, ROWS)
     return np.where(shadow[:, None, None, None], everybody, without)

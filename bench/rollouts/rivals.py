@@ -113,14 +113,19 @@ class Seen:
         return np.where(np.isfinite(until), np.take_along_axis(every, at[:, None], 1)[:, 0], np.inf)
 
 
-def judged(rollouts: int) -> list[Finding]:
-    """Identical versions that each judge fails and passes, and how soon each finds a harm."""
+def judged(rollouts: int, rows: str = "") -> list[Finding]:
+    """Identical versions that each judge fails and passes, and how soon each finds a harm.
+
+    Of what has ``rows`` in its name.
+    """
     found = []
     kinds: list[tuple[str, Callable[[np.random.Generator], whole.Traffic]]] = [
         (name, _places(world, rollouts)) for name, world in _TRAFFICS.items()
     ]
     kinds += [(world.name, _of_world(world, rollouts)) for world in worlds.WORLDS]
     for number, (name, begun) in enumerate(kinds):
+        if rows not in name:
+            continue
         rng = np.random.default_rng([SEED, 0, number])
         seen = walked(begun(rng), rollouts, rng)
         for judge, (failed, passed) in verdicts(seen).items():
@@ -128,10 +133,12 @@ def judged(rollouts: int) -> list[Finding]:
             if judge != MSPRT:  # has no word for it
                 found.append(share(name, f"{judge}: passed in 3 h", np.isfinite(passed)))
     for number, (name, harm) in enumerate((name, harm) for harm in HARMS for name in _HARMED):
+        what = f"{harm.name}; {name}"
+        if rows not in what:
+            continue
         rng = np.random.default_rng([SEED, 1, number])
         seen = walked(_places(_TRAFFICS[name], rollouts)(rng), rollouts, rng, harm)
         for judge, (failed, _) in verdicts(seen).items():
-            what = f"{harm.name}; {name}"
             found.append(share(what, f"{judge}: found", np.isfinite(failed)))
             found.append(needed(what, f"{judge}: requests", seen.requests(failed)))
     return found

@@ -46,10 +46,15 @@ class AllTogether:
         return replace(self, of=self.of.of_rows(rows))
 
 
-def slow_callers(rollouts: int) -> list[Finding]:
-    """How often identical versions go back, and what it takes to find a slower one."""
+def slow_callers(rollouts: int, rows: str = "") -> list[Finding]:
+    """How often identical versions go back, and what it takes to find a slower one.
+
+    In the worlds with ``rows`` in their names.
+    """
     found = []
     for number, world in enumerate(WORLDS):
+        if rows not in world.name:
+            continue
         for way in WAYS:
             same, slower = (
                 _walked(world, way, rollouts, (SEED, number), harm) for harm in (None, SLOWER)

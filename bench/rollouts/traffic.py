@@ -129,7 +129,7 @@ def given_to_callers(
     """
     row, length, time = (np.repeat(at, times[times > 0]) for at in np.nonzero(times))
     whose = np.repeat(np.nonzero(answers)[1], answers[answers > 0])
-    mixed = np.lexsort((rng.random(len(row)), row))  # rows stay in their order
+    mixed = np.argsort(row + rng.random(len(row)))  # rows stay in their order
     time = time[mixed]
     if later is not None:
         time = np.clip(time + later[row, whose], 0, times.shape[-1] - 1)

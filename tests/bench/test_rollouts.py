@@ -165,6 +165,25 @@ def test_a_figure_that_is_not_reached_says_so_in_the_table() -> None:
     assert json.dumps(never.plain(), allow_nan=False)
 
 
+def test_rows_made_again_stand_where_they_stood_and_new_ones_behind() -> None:
+    kept = [share(what, where, np.array([True])) for what in "ab" for where in "xy"]
+    again = [share(what, "x", np.array([False])) for what in "ca"]
+    told = program.beside(again, [each.plain() for each in kept])
+    assert [(each.what, each.where, each.figure) for each in told] == [
+        ("a", "x", 0.0),
+        ("b", "x", 1.0),
+        ("b", "y", 1.0),
+        ("c", "x", 0.0),
+    ]
+
+
+def test_copies_and_harmful_versions_are_simulated_by_rows() -> None:
+    (failed, *_) = program.simulate("copies", 1, 1, "every copy fails")
+    assert failed.what == "errors, every copy fails, a tenth copied"
+    found = program.simulate("harmful", 5, 1, "half as long")
+    assert {each.what.partition(", callers ")[0] for each in found} == {whole.HARMS[1].name}
+
+
 def test_every_study_has_a_full_and_a_small_size() -> None:
     assert program.FULL.keys() == program.SMALL.keys() == program.SEEDS.keys()
     assert all(program.SMALL[name] < size for name, size in program.FULL.items())
