@@ -196,6 +196,11 @@ WORLDS = (
             Stream(200.0, callers=0, copied=0.75, errors=0.05, lasting=1.0),
         ),
     ),
+    World(
+        "callers named, a fifth is of others, five times as likely to be copied, and fails in 5 %, "
+        "not 0.2 %, by chance",
+        (Stream(800.0, copied=0.15, errors=0.002), Stream(200.0, copied=0.75, errors=0.05)),
+    ),
 )
 
 
