@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,6 +14,7 @@ from headrace import invocation
 from headrace.cli.program import PLUGIN, environment, said_so_far
 
 if TYPE_CHECKING:
+    from contracts.endpoint import ModelEndpoint
     from headrace.commands.home import Where
 
 HOME = Path("~/.headrace")
@@ -22,6 +24,35 @@ CACHE = Path("~/.cache/headrace")
 
 def names(context: typer.Context, incomplete: str) -> list[str]:
     """Names of endpoints, to complete one; none where they can't be known."""
+    found = _stored(context)
+    return [endpoint.name for endpoint in found if endpoint.name.startswith(incomplete)]
+
+
+def versions(context: typer.Context, incomplete: str) -> list[str]:
+    """Versions that the endpoint on the line has considered, newest first, to complete one."""
+    from headrace.endpoints.rollouts import known
+
+    return [each for each in _of_endpoint(context, known) if each.startswith(incomplete)]
+
+
+def rejected_versions(context: typer.Context, incomplete: str) -> list[str]:
+    """As ``versions``, of those alone that may be tried again."""
+    from headrace.endpoints.rollouts import rejected
+
+    return [each for each in _of_endpoint(context, rejected) if each.startswith(incomplete)]
+
+
+def _of_endpoint(
+    context: typer.Context, choose: Callable[["ModelEndpoint"], tuple[str, ...]]
+) -> tuple[str, ...]:
+    # Where an option waits for its value, click gives no argument its name.
+    name = said_so_far(context).get("name") or next(iter(context.args), None)
+    found = [endpoint for endpoint in _stored(context) if endpoint.name == name] if name else []
+    return choose(found[0]) if found else ()
+
+
+def _stored(context: typer.Context) -> tuple["ModelEndpoint", ...]:
+    """The endpoints of the place that a line names so far; none where they can't be read."""
     from headrace.commands import home as homes
     from headrace.errors import HeadraceError
 
@@ -33,10 +64,9 @@ def names(context: typer.Context, incomplete: str) -> list[str]:
     if namespace or kube_context or kubeconfig or is_plugin:
         where = homes.Cluster(namespace, environment(kubeconfig), kube_context)
     try:
-        found = homes.site(where).store.list()
+        return tuple(homes.site(where).store.list())
     except (HeadraceError, OSError):
-        return []
-    return [endpoint.name for endpoint in found if endpoint.name.startswith(incomplete)]
+        return ()
 
 
 Home = Annotated[

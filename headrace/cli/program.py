@@ -106,6 +106,22 @@ def contexts(context: typer.Context, incomplete: str) -> list[str]:
         return []
 
 
+def namespaces(context: typer.Context, incomplete: str) -> list[str]:
+    """Names of the cluster's namespaces; where it won't list them, those of the contexts."""
+    from service.cluster import access
+    from service.cluster.errors import AccessError, KubernetesError
+
+    said = said_so_far(context)
+    found = environment(said.get("kubeconfig"))
+    try:
+        names = access.connected(found, context=said.get("kube_context")).namespaces()
+    except AccessError:
+        return []
+    except KubernetesError:
+        names = access.namespaces_of_contexts(found)
+    return [name for name in names if name.startswith(incomplete)]
+
+
 def said_so_far(context: typer.Context) -> dict[str, Any]:
     """The options on a line that is being completed; what is nearest to its end counts."""
     said: dict[str, Any] = {}
@@ -128,7 +144,14 @@ def environment(kubeconfig: Path | None = None) -> dict[str, str]:
 
 _NAMESPACE = "Work on this namespace of a cluster, not on --home."
 Namespace = Annotated[
-    str | None, typer.Option("--namespace", "-n", help=_NAMESPACE, rich_help_panel=SHARED_PANEL)
+    str | None,
+    typer.Option(
+        "--namespace",
+        "-n",
+        help=_NAMESPACE,
+        autocompletion=namespaces,
+        rich_help_panel=SHARED_PANEL,
+    ),
 ]
 RootNamespace = Annotated[
     str | None,
@@ -137,6 +160,7 @@ RootNamespace = Annotated[
         "-n",
         envvar="HEADRACE_NAMESPACE",
         help=_NAMESPACE,
+        autocompletion=namespaces,
         rich_help_panel=SHARED_PANEL,
     ),
 ]

@@ -5,7 +5,19 @@ from typing import Annotated
 
 import typer
 
-from headrace.cli.options import HOME, Details, Home, Json, Kafka, duration, moment, names, where
+from headrace.cli.options import (
+    HOME,
+    Details,
+    Home,
+    Json,
+    Kafka,
+    duration,
+    moment,
+    names,
+    rejected_versions,
+    versions,
+    where,
+)
 from headrace.cli.program import App
 
 app = App(help="A new version's way to all callers, and what people decide of it.")
@@ -31,7 +43,10 @@ class Until(StrEnum):
 
 
 Version = Annotated[
-    str | None, typer.Option("--version", help="Refuse unless it is this version's rollout.")
+    str | None,
+    typer.Option(
+        "--version", help="Refuse unless it is this version's rollout.", autocompletion=versions
+    ),
 ]
 
 
@@ -83,7 +98,10 @@ def history(name: Name, home: Home = HOME, details: Details = False, json: Json 
 def wait(
     name: Name,
     version: Annotated[
-        str | None, typer.Option("--version", help="This version; by default the newest one.")
+        str | None,
+        typer.Option(
+            "--version", help="This version; by default the newest one.", autocompletion=versions
+        ),
     ] = None,
     until: Annotated[
         Until, typer.Option("--for", help="Settled: also the end of its bake.")
@@ -145,7 +163,11 @@ _declare("undo", "Goes back to the version before the one that was promoted last
 def retry(
     name: Name,
     version: Annotated[
-        str | None, typer.Argument(help="By default the one that was rejected or expired last.")
+        str | None,
+        typer.Argument(
+            help="By default the one that was rejected or expired last.",
+            autocompletion=rejected_versions,
+        ),
     ] = None,
     reason: Reason = "",
     by: By = None,
@@ -160,7 +182,10 @@ def retry(
 @app.declare(names=True)
 def pin(
     name: Name,
-    version: Annotated[str, typer.Argument(help="Number of the version to stay on.")],
+    version: Annotated[
+        str,
+        typer.Argument(help="Number of the version to stay on.", autocompletion=versions),
+    ],
     reason: Reason = "",
     by: By = None,
     wait: Wait = True,

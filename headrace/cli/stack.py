@@ -305,7 +305,7 @@ class Shell(StrEnum):
 def completion(
     shell: Annotated[Shell, typer.Argument(help="Whose script: bash, zsh or fish.")],
 ) -> None:
-    """Prints a script for a shell, which then completes commands, options and endpoints' names.
+    """Prints a script for a shell, which then completes commands, names, versions, namespaces.
 
     For this shell alone: source <(headrace completion bash).
     """

@@ -7,7 +7,7 @@ for the spec has no room for it.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -171,6 +171,27 @@ def unpinned(endpoint: ModelEndpoint) -> ModelEndpoint:
     except ValidationError:
         version = FollowVersion()
     return _with(endpoint, version, notes)
+
+
+def known(endpoint: ModelEndpoint) -> tuple[str, ...]:
+    """The versions that the endpoint's status tells of, newest first."""
+    status = endpoint.status
+    found = {route.ref.version for route in status.routes}
+    found |= {ref.version for ref in status.packages}
+    found |= {line.version for line in status.history}
+    found |= {rejection.version for rejection in status.rejected}
+    if status.candidate is not None:
+        found.add(status.candidate.version)
+    return _newest_first(found)
+
+
+def rejected(endpoint: ModelEndpoint) -> tuple[str, ...]:
+    """The versions that are not tried again unless a person asks for it, newest first."""
+    return _newest_first({rejection.version for rejection in endpoint.status.rejected})
+
+
+def _newest_first(versions: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted(versions, key=lambda each: (len(each), each), reverse=True))
 
 
 def _with(

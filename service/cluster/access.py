@@ -89,6 +89,14 @@ def contexts(environment: Mapping[str, str]) -> tuple[str, ...]:
         return tuple(item["name"] for item in _merged(path)["contexts"].value)
 
 
+def namespaces_of_contexts(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """The namespaces that contexts of the kubeconfig name; raises ``AccessError``."""
+    path = _kubeconfig(environment)
+    with _readable(path):
+        named = (item["context"].safe_get("namespace") for item in _merged(path)["contexts"].value)
+        return tuple(dict.fromkeys(str(name) for name in named if name))
+
+
 def _kubeconfig(environment: Mapping[str, str]) -> str:
     """The file, or the files with colons between them, as ``KUBECONFIG`` lists them."""
     path = environment.get("KUBECONFIG", "")

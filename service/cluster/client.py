@@ -100,6 +100,11 @@ class ClusterClient:
         except (ApiRefusedError, KeyError, TypeError):  # of before 1.28, or forbidden
             return ""
 
+    def namespaces(self) -> tuple[str, ...]:
+        """Names of the cluster's namespaces; raises as ``ask``."""
+        found = self.ask(self.core.list_namespace)
+        return tuple(str(item["metadata"]["name"]) for item in found.get("items") or ())
+
     def text(self, method: Callable[..., Any], *arguments: object, **options: object) -> str:
         """As ``ask``, for what is no object."""
         return self._data(method.__name__, method, *arguments, **options).decode(errors="replace")

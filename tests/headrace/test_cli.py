@@ -11,7 +11,14 @@ import pytest
 from own_ports import own_ports
 from typer.testing import CliRunner, Result
 
-from contracts.endpoint import EndpointSpec, EndpointStatus, Metadata, ModelEndpoint
+from contracts.endpoint import (
+    Candidate,
+    EndpointSpec,
+    EndpointStatus,
+    Metadata,
+    ModelEndpoint,
+    Phase,
+)
 from contracts.loading import LoadedModel, LoaderReport
 from contracts.model import ModelRef
 from headrace import errors
@@ -20,6 +27,7 @@ from headrace.commands import models
 from headrace.stack.settings import StackSettings
 from headrace.stack.state import claimed, write_record
 from headrace.stack.up import record_of
+from registry.stores.endpoints import FileEndpointStore
 from registry.stores.reports import FileReports
 
 ROOT = Path(__file__).parent.parent.parent
@@ -347,6 +355,18 @@ def test_names_of_endpoints_are_completed(tmp_path: Path, words: tuple[str, ...]
     root = home_with_an_endpoint(tmp_path / "h")
     assert completed(root, *words) == ["tone"]
     assert completed(tmp_path / "none", *words) == []
+
+
+def test_versions_are_completed_from_the_home(tmp_path: Path) -> None:
+    root = home_with_an_endpoint(tmp_path / "h")
+    store = FileEndpointStore(root / "endpoints")
+    endpoint = store.get("tone")
+    assert endpoint is not None
+    status = EndpointStatus(candidate=Candidate(version="12", phase=Phase.CONVERTING))
+    store.put(endpoint.model_copy(update={"status": status}))
+    assert completed(root, "rollout", "pin", "tone", "") == ["12"]
+    assert completed(root, "rollout", "retry", "tone", "") == []
+    assert completed(tmp_path / "none", "rollout", "pin", "tone", "") == []
 
 
 def test_commands_and_forms_are_completed(tmp_path: Path) -> None:

@@ -15,8 +15,19 @@ from fake_kubernetes import NAMESPACE, Fake, fake_kubernetes, write_kubeconfig
 from typer.testing import CliRunner, Result
 
 from contracts.controller import ControllerBeat
-from contracts.endpoint import EndpointSpec, Metadata, ModelEndpoint
+from contracts.endpoint import (
+    Candidate,
+    EndpointSpec,
+    EndpointStatus,
+    Metadata,
+    ModelEndpoint,
+    Phase,
+    Rejection,
+    Route,
+    Transition,
+)
 from contracts.loading import LoaderReport
+from contracts.model import ModelRef
 from contracts.rollout import COMMAND_BY_PREFIX, COMMAND_PREFIX, Command
 from headrace.cli import app
 from headrace.cli.program import PLUGIN
@@ -252,6 +263,59 @@ def test_names_and_contexts_of_the_kubeconfig_on_the_line_are_completed(
     assert completed(tmp_path / "none", option, "get", "t") == ["tone"]
     assert completed(tmp_path / "none", "get", option, "--context", "f") == ["fake"]
     assert completed(tmp_path / "none", "get", "--context", "f") == []
+
+
+@pytest.fixture
+def judged(tone_of_the_context: Path, store: KubernetesEndpointStore) -> Path:
+    """The endpoint has promoted version 9, rejected 10, and 11 is on its way."""
+    before = store.get("tone")
+    assert before is not None
+    package = ModelRef(model="m", version="9", package="0" * 64)
+    status = EndpointStatus(
+        routes=(Route.all_callers(package),),
+        rejected=(Rejection(version="10", options="", reason="slow", at=1.0),),
+        candidate=Candidate(version="11", phase=Phase.CONVERTING),
+        history=(Transition(at=1.0, version="9", phase=Phase.PROMOTED),),
+    )
+    store.put(before.model_copy(update={"status": status}))
+    return tone_of_the_context
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        (("rollout", "pin", "tone", ""), ["11", "10", "9"]),
+        (("rollout", "pin", "tone", "1"), ["11", "10"]),
+        (("rollout", "retry", "tone", ""), ["10"]),
+        (("rollout", "promote", "tone", "--version", ""), ["11", "10", "9"]),
+        (("rollout", "wait", "tone", "--version", "9"), ["9"]),
+        (("rollout", "pin", "other", ""), []),
+    ],
+)
+def test_versions_that_a_clusters_endpoint_considered_are_completed(
+    judged: Path, words: tuple[str, ...], found: list[str]
+) -> None:
+    assert completed(judged, "-n", NAMESPACE, *words) == found
+    assert told_kubectl(judged, *words) == [*found, ":0"]
+
+
+@pytest.mark.parametrize(
+    "words", [("get", "-n", "mo"), ("-n", "mo"), ("rollout", "pause", "--namespace", "mo")]
+)
+def test_namespaces_of_the_cluster_are_completed(
+    config: Path, fake: Fake, words: tuple[str, ...]
+) -> None:
+    fake.namespaces("default", "models", "monitoring")
+    assert completed(config, *words) == ["models", "monitoring"]
+    assert told_kubectl(config, *words) == ["models", "monitoring", ":0"]
+
+
+def test_who_may_not_list_namespaces_is_offered_those_of_the_contexts(
+    tone_of_the_context: Path, fake: Fake, tmp_path: Path
+) -> None:
+    fake.refuse("GET /api/v1/namespaces", 403)
+    assert completed(tone_of_the_context, "get", "-n", "") == [NAMESPACE]
+    assert completed(tmp_path / "none", "get", "-n", "") == []
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,7 @@ class World:
     number: int = 100
     oldest: int = 0
     user: str = "anna@example.com"  # who asks, as the server knows
+    namespaces: tuple[str, ...] = (NAMESPACE,)
     away: bool = False
     broken: int = 0  # watches begun before this many breaks have ended
     said: list[tuple[int, bytes]] = field(default_factory=list)
@@ -135,6 +136,10 @@ class Fake:
     def refuse(self, request: str, status: int, message: str = "no") -> None:
         """Answers a request, such as ``PUT /apis/...``, by a refusal from now on."""
         self.world.refusals[request] = Refused(status, message)
+
+    def namespaces(self, *names: str) -> None:
+        """Has these namespaces from now on."""
+        self.world.namespaces = names
 
     def all(self, plural: str) -> list[Object]:
         with self.world.changed:
@@ -235,6 +240,8 @@ class Handler(BaseHTTPRequestHandler):
         world = self.fake.world
         if path.endswith("/selfsubjectreviews"):
             return {"status": {"userInfo": {"username": world.user}}}
+        if path == "/api/v1/namespaces":
+            return {"items": [{"metadata": {"name": name}} for name in world.namespaces]}
         if query.get("dryRun") != "All":
             return self._done(path, query, body)
         before = dict(world.items), list(world.events), world.number
