@@ -19,6 +19,8 @@ unexport PYTHONPATH
 unexport PYTHONDONTWRITEBYTECODE
 
 CODE := contracts measures preprocess service gateway registry rollout stats dashboards controller headrace bench examples docs tests
+# Programs outside of packages. hatch_build.py is not among them: it runs on a build's own packages.
+SCRIPTS := .ci/release.py .ci/sbom.py charts/values.py docker/conversion/strip_cuda.py docker/kafka/jars.py docker/mlflow/start.py docker/requirements.py
 
 .DEFAULT_GOAL := help
 .PHONY: help up setup test check lint types quick unit clients compiled real export durations soak chaos object-store images charts cluster-walk cluster-test bench drift simulate simulate-small docs screenshots lock lock-check wheel sbom audit clean
@@ -66,7 +68,7 @@ lint: $(VENV)/.dev  ## ruff (rules and format) and the import layers
 	$(BIN)/lint-imports
 
 types: $(VENV)/.dev  ## strict type checking
-	$(BIN)/mypy $(CODE)
+	$(BIN)/mypy $(CODE) $(SCRIPTS)
 
 # Fewer examples of each property, and nothing that takes long by itself; CI runs them all. No
 # plugin of a tool that no quick test uses: importing Schemathesis takes each process a second.

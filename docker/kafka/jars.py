@@ -50,7 +50,7 @@ def coordinates(jar: dict[str, str]) -> str:
 
 def fetch(lines: str, folder: Path) -> None:
     """Downloads the jars of ``jars.txt`` into ``folder``; raises ``SystemExit``."""
-    locks = dict(reversed(line.split()) for line in lines.splitlines())
+    locks = {name: digest for digest, name in map(str.split, lines.splitlines())}
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as cache:
         # More may come than was locked: asked for by name, a jar brings what another left out.
