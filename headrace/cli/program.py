@@ -148,6 +148,7 @@ Namespace = Annotated[
     typer.Option(
         "--namespace",
         "-n",
+        metavar="NAME",
         help=_NAMESPACE,
         autocompletion=namespaces,
         rich_help_panel=SHARED_PANEL,
@@ -159,6 +160,7 @@ RootNamespace = Annotated[
         "--namespace",
         "-n",
         envvar="HEADRACE_NAMESPACE",
+        metavar="NAME",
         help=_NAMESPACE,
         autocompletion=namespaces,
         rich_help_panel=SHARED_PANEL,
@@ -168,6 +170,7 @@ KubeContext = Annotated[
     str | None,
     typer.Option(
         "--context",
+        metavar="NAME",
         help="Work on the cluster of this context of the kubeconfig.",
         autocompletion=contexts,
         rich_help_panel=SHARED_PANEL,
@@ -177,12 +180,20 @@ Kubeconfig = Annotated[
     Path | None,
     typer.Option(
         "--kubeconfig",
+        metavar="FILE",
         help="Find clusters in this file, in place of KUBECONFIG or ~/.kube/config.",
         rich_help_panel=SHARED_PANEL,
     ),
 ]
 Output = Annotated[
-    Form | None, typer.Option("--output", "-o", help="How to print.", rich_help_panel=SHARED_PANEL)
+    Form | None,
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="FORM",
+        help="How to print: table, json, yaml, wide or name.",
+        rich_help_panel=SHARED_PANEL,
+    ),
 ]
 _SHARED = {
     "namespace": Namespace,

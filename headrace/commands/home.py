@@ -105,7 +105,10 @@ def opened(root: Path) -> Home:
     """The home, whether its stack runs or not."""
     home = Home(root)
     if not home.marker.exists():
-        raise NotRunningError(f"{root} is no Headrace home. Start a stack with headrace up.")
+        raise NotRunningError(
+            f"{root} is no Headrace home. Start a stack with headrace up, or name a namespace of a "
+            "cluster with -n."
+        )
     return home
 
 
@@ -130,7 +133,10 @@ def gateway_url(where: Where, given: str | None) -> str:
     if given is not None:
         return given.rstrip("/")
     if isinstance(where, Cluster):
-        raise NotRunningError("Name the gateway of the cluster with --url: texts are sent to it.")
+        raise NotRunningError(
+            "Name the gateway of the cluster with --url, to which texts are sent; kubectl port-forward "
+            "reaches it."
+        )
     return running(where, ", or name a gateway with --url").gateway_url
 
 

@@ -141,17 +141,31 @@ class Rows:
 
 
 def _widths(table: Sequence[Row], width: int) -> list[int]:
-    """The width of each column: of its widest cell, over as many rows as fit on one line."""
-    taken = sorted(table, key=lambda row: sum(map(cell_len, row.cells[:-1])))
-    while True:
-        columns = max((len(row.cells) for row in taken), default=0)
-        widths = [
-            max((cell_len(row.cells[at]) for row in taken if at < len(row.cells)), default=0)
-            for at in range(columns)
-        ]
-        if len(taken) <= 1 or sum(widths) + len(_GAP) * (columns - 1) <= width:
-            return widths
-        taken.pop()
+    """The width of each column: of its widest cell, over as many rows as fit on one line.
+
+    Of a row that fits but for its first cell, which then has a line of its own, the others count.
+    """
+    whole = sorted(table, key=lambda row: sum(map(cell_len, row.cells[:-1])))
+    apart: list[Row] = []
+    while len(whole) > 1 and not _fit(_widest(whole, apart), width):
+        row = whole.pop()
+        if _fit(_widest(whole[:1], [*apart, row]), width):
+            apart.append(row)
+    return _widest(whole, apart)
+
+
+def _widest(whole: Sequence[Row], apart: Sequence[Row]) -> list[int]:
+    """The width of each column; of the rows ``apart`` without their first cell."""
+    rows = [*(row.cells for row in whole), *(("", *row.cells[1:]) for row in apart)]
+    columns = max((len(cells) for cells in rows), default=0)
+    return [
+        max((cell_len(cells[at]) for cells in rows if at < len(cells)), default=0)
+        for at in range(columns)
+    ]
+
+
+def _fit(widths: Sequence[int], width: int) -> bool:
+    return sum(widths) + len(_GAP) * (len(widths) - 1) <= width
 
 
 def _set(entry: Row, widths: Sequence[int], width: int, *, is_heading: bool) -> Iterator[Text]:

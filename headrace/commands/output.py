@@ -31,7 +31,8 @@ def print_json(value: Any, names: Iterable[str] = ()) -> None:  # noqa: ANN401 -
     elif form is Form.YAML:
         from yaml import safe_dump  # noqa: PLC0415 - where it is asked for
 
-        sys.stdout.write(safe_dump(value, sort_keys=False, allow_unicode=True, width=100))
+        plain = json.loads(json.dumps(value))  # enumerations are text to JSON, and not to YAML
+        sys.stdout.write(safe_dump(plain, sort_keys=False, allow_unicode=True, width=100))
     else:
         sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 

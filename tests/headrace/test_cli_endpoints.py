@@ -190,6 +190,18 @@ def test_get_prints_in_each_form(root: Path, tone: ModelEndpoint) -> None:
     )
 
 
+def test_a_rollout_on_its_way_is_the_same_in_yaml_as_in_json(
+    root: Path, store: FileEndpointStore, tone: ModelEndpoint
+) -> None:
+    candidate = Candidate(version="8", phase=Phase.CONVERTING)
+    store.put(
+        tone.model_copy(update={"status": SERVING.model_copy(update={"candidate": candidate})})
+    )
+    told = json.loads(run(root, "rollout", "status", "tone", "-o", "json").stdout)
+    assert [stage["mark"] for stage in told["stages"]][:2] == ["now", "todo"]
+    assert yaml.safe_load(run(root, "rollout", "status", "tone", "-o", "yaml").stdout) == told
+
+
 def test_apply_of_a_file_that_is_not_there_is_a_sentence(root: Path) -> None:
     result = run(root, "apply", "-f", "none.yaml")
     assert result.exit_code == 10

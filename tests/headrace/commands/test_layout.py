@@ -81,8 +81,14 @@ def test_rows_stand_below_each_other_and_sentences_at_full_width() -> None:
 def test_a_cell_too_long_for_its_row_has_its_own_line_and_pushes_no_column_apart() -> None:
     table = [Row(("tone", "version 1", "Serving")), Row(("n" * 60, "version 12", "Canary 25 %"))]
     assert drawn(rows(("endpoint", "serves", "newest"), table), 80) == [
-        "endpoint  serves     newest",
-        "tone      version 1  Serving",
+        "endpoint  serves      newest",
+        "tone      version 1   Serving",
+        "n" * 60,
+        "          version 12  Canary 25 %",
+    ]
+    alone = drawn(rows(("endpoint", "serves", "newest"), table[1:]), 80)
+    assert alone == [
+        "endpoint  serves      newest",
         "n" * 60,
         "          version 12  Canary 25 %",
     ]
