@@ -134,8 +134,8 @@ def gateway_url(where: Where, given: str | None) -> str:
         return given.rstrip("/")
     if isinstance(where, Cluster):
         raise NotRunningError(
-            "Name the gateway of the cluster with --url, to which texts are sent; kubectl port-forward "
-            "reaches it."
+            "Name the gateway of the cluster with --url: texts go there. kubectl "
+            "port-forward reaches it."
         )
     return running(where, ", or name a gateway with --url").gateway_url
 
