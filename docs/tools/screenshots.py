@@ -38,6 +38,7 @@ OTHER_LANGUAGES = (
     "Une comédie sans une seule idée.",
 )
 WIDTH = 1280
+MARGIN = 12.0
 TIMEOUT_SECONDS = 120.0
 ROLLOUT_SECONDS = 900.0
 
@@ -58,13 +59,25 @@ class Camera:
             page.goto(url)
             yield page
 
-    def take(self, page: playwright.Page, name: Picture, *, of: str | None = None) -> None:
-        """Keeps what is in the window, or one element of the page."""
+    def take(
+        self, page: playwright.Page, name: Picture, *, of: str | None = None, margin: float = 0.0
+    ) -> None:
+        """Keeps what is in the window, or one element of the page with so many pixels around it."""
         path = self._folder / f"{name}.png"
         if of is None:
             page.screenshot(path=path, animations="disabled")
         else:
-            page.locator(of).screenshot(path=path, animations="disabled")
+            page.locator(of).scroll_into_view_if_needed()
+            box = page.locator(of).bounding_box()
+            if box is None:
+                raise LookupError(f"nothing is seen of {of} on {page.url}")
+            clip = playwright.FloatRect(
+                x=max(0.0, box["x"] - margin),
+                y=max(0.0, box["y"] - margin),
+                width=box["width"] + 2 * margin,
+                height=box["height"] + 2 * margin,
+            )
+            page.screenshot(path=path, animations="disabled", clip=clip)
         print(f"{path}: {path.stat().st_size // 1000} kB", flush=True)
 
 
@@ -114,7 +127,7 @@ def play(stack: RunningStack, camera: Camera) -> None:
     languages.write_text("\n".join(OTHER_LANGUAGES * 20) + "\n", encoding="utf-8")
     with replayed(stack, languages), ui(stack, camera, height=900) as page:
         page.get_by_text("large, still learning").first.wait_for()
-        camera.take(page, "ui-drift", of="#drift")
+        camera.take(page, "ui-drift", of="#drift", margin=MARGIN)
 
 
 def mlflow(camera: Camera, url: str) -> None:

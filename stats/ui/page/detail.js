@@ -74,8 +74,8 @@ function figures(view, it) {
   const brief = view.endpoints.find((one) => one.name === it.name);
   const main = answering.find((one) => one.arm === "stable") ?? answering[0];
   const shown = [
-    ["requests", rate(brief?.rate)],
-    ["errors", percent(main.totals.errors)],
+    ["requests now", rate(brief?.rate)],
+    [`errors, ${view.span}`, percent(main.totals.errors)],
     ["median", duration(main.totals.p50)],
     ["p95", duration(main.totals.p95)],
     ["p99", duration(main.totals.p99)],
@@ -84,14 +84,15 @@ function figures(view, it) {
   ];
   const accuracy = it.accuracy.find((one) => one.arm === "stable");
   if (accuracy?.estimated != null) shown.push(["accuracy, estimated", estimate(accuracy)]);
-  else if (accuracy?.trust === "off") shown.push(["accuracy, estimated", "none: feedback contradicts the scores"]);
+  else if (accuracy?.trust === "off") shown.push(["accuracy, estimated", "none", "feedback contradicts scores"]);
   if (accuracy?.measured != null) shown.push(["accuracy, measured", percent(accuracy.measured)]);
   const refused = Object.values(it.refusals).reduce((a, b) => a + b, 0);
   const since = `refused since ${clock(it.counted_since, view.now, false)}`;
   if (refused) shown.push([since, number(refused)]);
   const why = Object.entries(it.refusals).map(([name, count]) => `${name}: ${number(count)}`).join("\n");
-  return h("dl", { class: "figures" }, shown.map(([name, value]) =>
-    h("div", { key: name, title: name === since ? why : null }, h("dt", {}, name), h("dd", {}, value))));
+  return h("dl", { class: "figures" }, shown.map(([name, value, note]) =>
+    h("div", { key: name, title: name === since ? why : null },
+      h("dt", {}, name), h("dd", {}, value, note && h("small", {}, note)))));
 }
 
 function untouched(view, it) {

@@ -173,6 +173,14 @@ def test_every_world_is_drawn_without_a_complaint_and_from_one_place(page: Page,
         assert "NaN" not in text(page)
 
 
+def test_figures_of_an_endpoint_say_of_which_time_they_are(page: Page) -> None:
+    with shown(page, "rolling"):
+        told = text(page, ".head .figures")
+        assert "requests now" in told
+        span = text(page, ".spans [aria-current]")
+        assert f"errors, {span}" in told
+
+
 def test_what_users_name_is_text_and_never_markup(page: Page) -> None:
     with shown(page, "hostile"):
         assert "<img src=x onerror" in text(page)
