@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from fake_controller import FakeController
 from fake_kubernetes import NAMESPACE, Fake, fake_kubernetes, write_kubeconfig
+from page_snippets import ROOT, of
 from typer.testing import CliRunner, Result
 
 from contracts.controller import ControllerBeat
@@ -365,6 +366,34 @@ def completed(config: Path, *words: str) -> list[str]:
         "HEADRACE_HOME": str(config.with_name("no-home")),
     }
     return CliRunner().invoke(app, [], env=env, prog_name="headrace").output.split()
+
+
+def test_commands_of_the_page_about_the_command_line_work_as_they_stand(
+    judged: Path, store: KubernetesEndpointStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But for ``--watch``, which goes on; and the plugin is run without kubectl."""
+    said = json.loads(judged.read_text())
+    said["contexts"].append({**said["contexts"][0], "name": "production"})
+    judged.write_text(json.dumps(said))
+    (tmp_path / "endpoints").mkdir()
+    (tmp_path / "endpoints" / "tone.yaml").write_text(TONE.replace("tone-model", "m"))
+    stable = store.get("tone")
+    assert stable is not None
+    served = Transition(at=1.0, version="7", phase=Phase.SERVING)
+    route = Route.all_callers(ModelRef(model="m", version="7", package="0" * 64))
+    status = EndpointStatus(routes=(route,), history=(served,))
+    store.put(stable.model_copy(update={"status": status}))
+    monkeypatch.chdir(tmp_path)
+    (page,) = (each for each in of(ROOT / "docs/cli.md") if each.kind == "run by")
+    lines = [line.partition(" && ")[0].split() for line in page.text.splitlines()]
+    assert len(lines) > 5
+    for *words, last in lines:
+        given = [*words, last] if last != "--watch" else words
+        prog = PLUGIN if given[0] == "kubectl" else "headrace"
+        env = {"COLUMNS": "80", "HEADRACE_NAMESPACE": "", "KUBECONFIG": str(judged)}
+        arguments = given[len(prog.split()) :]
+        ran = CliRunner().invoke(app, arguments, env=env, prog_name=prog)
+        assert ran.exit_code == 0, (given, ran.output)
 
 
 def test_the_status_shows_loaders_the_controller_and_endpoints(

@@ -2,8 +2,10 @@
 
 from pathlib import Path
 
+import httpx
 import pytest
 from page_walk import walked
+from real_prometheus import RealPrometheus, program
 from rolling_stack import spec
 from running_stack import EXAMPLE_ENDPOINT, PATIENT, RunningStack
 from waiting import until
@@ -17,7 +19,15 @@ ROLLOUT_SECONDS = 900.0  # conversion included, on a machine with much else to d
 
 
 @pytest.mark.parametrize(
-    "path", ["README.md", "docs/start.md", "docs/feedback.md", "docs/endpoints.md"]
+    "path",
+    [
+        "README.md",
+        "docs/start.md",
+        "docs/clients.md",
+        "docs/feedback.md",
+        "docs/endpoints.md",
+        "docs/folding.md",
+    ],
 )
 def test_a_page_is_walked(path: str, stack: RunningStack, tmp_path: Path) -> None:
     with walked(path, HERE, stack, tmp_path) as page:
@@ -44,6 +54,27 @@ def test_the_pages_about_rollouts_are_walked_through_one(
         stack.apply(spec())  # with a bake of seconds: the next test's version need not wait
         until("the bake is over", ROLLOUT_SECONDS, lambda: _candidate(stack) is None)
     stack.apply(PATIENT)
+
+
+def test_a_prometheus_that_is_started_as_the_page_says_scrapes_every_part(
+    stack: RunningStack, tmp_path: Path
+) -> None:
+    program("prometheus")
+    with walked("docs/dashboards.md", HERE, stack, tmp_path) as page:
+        (starts,) = page.snippets
+        command = starts.text.replace("/tmp/headrace-prometheus", str(tmp_path / "data"))
+        with page.going_on(command.replace("\\\n", " ").strip()):
+            prometheus = RealPrometheus(f"http://127.0.0.1:{page.port(9095)}")
+            until("every part is scraped", 300, lambda: _healths(prometheus) == ["up"] * 6)
+            assert {rule["health"] for rule in prometheus.rules()} <= {"ok", "unknown"}
+
+
+def _healths(prometheus: RealPrometheus) -> list[str]:
+    """Of every target; nothing where it does not answer yet."""
+    try:
+        return [health for _, health in prometheus.scraped()]
+    except httpx.TransportError:
+        return []
 
 
 def _candidate(stack: RunningStack) -> str | None:

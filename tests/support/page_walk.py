@@ -1,9 +1,9 @@
 """Pages of the documents, walked on a running stack: their commands as they stand there.
 
-They are run in the order of the page, in a folder that has the repository's ``examples`` and
-``.venv``. Only ports differ: in place of those of ``make up`` stand the stack's own. What goes on
-until Ctrl-C (a replay without an end, ``--watch``) goes on until the page has been walked, and then
-gets one.
+They are run in the order of the page, in a folder that has the repository's ``examples``,
+``dashboards`` and ``.venv``. Only ports differ: in place of those of ``make up`` stand the stack's
+own. What goes on until Ctrl-C (a replay without an end, ``--watch``) goes on until the page has
+been walked, and then gets one.
 """
 
 import contextlib
@@ -14,9 +14,10 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from own_ports import own_ports
 from page_snippets import ROOT, Snippet, of, steps
 from running_stack import RunningStack
 
@@ -35,6 +36,7 @@ class Page:
     stack: RunningStack
     folder: Path
     waiting: ExitStack
+    others: dict[int, int] = field(default_factory=dict)
 
     def walk(self) -> str:
         """Does all that the page says; returns what was printed."""
@@ -59,10 +61,16 @@ class Page:
 
     def here(self, text: str) -> str:
         """A text of the page with the stack's ports."""
+        return _ADDRESS.sub(lambda found: f"127.0.0.1:{self.port(int(found[1]))}", text)
+
+    def port(self, said: int) -> int:
+        """What stands in place of a port of the page; of one that is no part's, a free one."""
         usual = {number: name.replace("_", "-") for name, number in Ports().named().items()}
-        return _ADDRESS.sub(
-            lambda found: f"127.0.0.1:{self.stack.ports[usual[int(found[1])]]}", text
-        )
+        if said in usual:
+            return self.stack.ports[usual[said]]
+        if said not in self.others:
+            (self.others[said],) = own_ports(1)
+        return self.others[said]
 
     def run(self, command: str, snippet: Snippet) -> str:
         done = subprocess.run(
@@ -126,14 +134,15 @@ def is_endless(command: str) -> bool:
 @contextlib.contextmanager
 def walked(path: str, test: str, stack: RunningStack, folder: Path) -> Iterator[Page]:
     """A page of the repository with what it says that ``test`` runs, and a folder to walk it in."""
-    for name in ("examples", ".venv"):
-        source = ROOT / name if name == "examples" else Path(sys.executable).parent.parent
+    for name in ("examples", "dashboards", ".venv"):
+        source = Path(sys.executable).parent.parent if name == ".venv" else ROOT / name
         if not (folder / name).exists():
             (folder / name).symlink_to(source)
     with ExitStack() as waiting:
-        for each in of(ROOT / path):
-            if each.kind == "file:":
-                (folder / each.said).write_text(each.text, encoding="utf-8")
         found = [each for each in of(ROOT / path) if (each.kind, each.said) == ("run by", test)]
         assert found, path
-        yield Page(found, stack, folder, waiting)
+        page = Page(found, stack, folder, waiting)
+        for each in of(ROOT / path):
+            if each.kind == "file:":
+                (folder / each.said).write_text(page.here(each.text), encoding="utf-8")
+        yield page
