@@ -198,7 +198,11 @@ def _convert_decoder(
             f"texts, and not with {original.task}"
         )
     if serving.precision not in (Precision.AUTO, Precision.FP32):
-        raise VersionError(f"{original.task} is served in fp32, and not in {serving.precision}")
+        raise VersionError(
+            f"{original.task} is served in fp32, and {serving.precision} is asked for: how far a "
+            "text strays by smaller numbers was measured on no trained model, so that no limit is "
+            "known; leave spec.serving.precision at auto, or say fp32"
+        )
     graphs, built, write = _prepare_decoder(request, original, work)
     signature = Signature(task=original.task, labels=FINISHES)
     if request.stable is not None and (broken := request.stable.broken_by(signature)):

@@ -112,7 +112,6 @@ def without_positions() -> onnx.ModelProto:
     ("model", "changes", "reason"),
     [
         (without_positions(), {}, "the graph takes .*places_of_tokens"),
-        (decoder(), {"serving": Serving(precision=Precision.INT8)}, "fp32, and not in int8"),
         (decoder(), {"task": Task.TEXT_CLASSIFICATION}, "does text-generation"),
         (
             decoder(),
@@ -130,6 +129,28 @@ def test_what_can_not_be_written_with_is_refused_with_a_sentence(
 ) -> None:
     with pytest.raises(VersionError, match=reason):
         converted(fake, tmp_path, model, **changes)
+
+
+@pytest.mark.parametrize("architecture", ["GPT2LMHeadModel", "BartForConditionalGeneration"])
+@pytest.mark.parametrize("precision", [Precision.INT8, Precision.FP16])
+def test_smaller_numbers_of_what_writes_are_refused_with_the_reason(
+    fake: FakeMlflow, tmp_path: Path, architecture: str, precision: Precision
+) -> None:
+    version = fake.root / "version"
+    version.mkdir()
+    tokenizer().save(str(version / "tokenizer.json"))
+    config = {"architectures": [architecture], "n_positions": 64, "eos_token_id": 3}
+    write_json(version / "config.json", config)
+    (version / "model.safetensors").write_bytes(b"")  # which nobody opens for this
+    fake.register("tiny", "mlflow-artifacts:/version")
+    request = ConversionRequest(
+        tracking_uri=fake.uri, model="tiny", version="1", store_url="unused",
+        serving=Serving(precision=precision), work_dir=str(tmp_path),
+    )  # fmt: skip
+    store = PackageStore((tmp_path / "store").as_uri())
+    reason = f"text-generation is served in fp32, and {precision} is asked for.*no limit is known"
+    with pytest.raises(VersionError, match=reason):
+        convert(request, Tracking(fake.uri), store, lambda _phase, _words: None)
 
 
 def test_a_graph_that_writes_something_else_is_refused() -> None:
