@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from service.cluster import access, errors
-from service.cluster.collection import Collection, Object
+from service.cluster.collection import LIST_PATIENCE, Collection, Object
 from service.cluster.errors import (
     AccessError,
     ApiUnavailableError,
@@ -75,9 +75,14 @@ class PodReader:
         self._token_file = token_file
         self._timeout = timeout_seconds
 
-    def list(self, collection: Collection) -> tuple[list[Object], str]:
+    def list(self, collection: Collection, revision: str = "") -> tuple[list[Object], str]:
         """All objects, and the revision from which a watch goes on; see ``Reader``."""
-        data = self._asked(collection, {}).whole()
+        cached = (
+            {"resourceVersion": revision, "resourceVersionMatch": "NotOlderThan"}
+            if revision
+            else {}
+        )
+        data = self._asked(collection, cached, LIST_PATIENCE * self._timeout).whole()
         try:
             found = json.loads(data)
             return found["items"] or [], found["metadata"]["resourceVersion"]
@@ -98,12 +103,14 @@ class PodReader:
         answer.socket.settimeout(silence_seconds)
         return answer
 
-    def _asked(self, collection: Collection, query: Mapping[str, str]) -> "Answer":
+    def _asked(
+        self, collection: Collection, query: Mapping[str, str], seconds: float = 0.0
+    ) -> "Answer":
         """An answer of status 2xx, whose body was not read yet."""
         selector = {"labelSelector": collection.selector} if collection.selector else {}
         target = f"{collection.path}?{urllib.parse.urlencode({**selector, **query})}"
         headers = {"Accept": "application/json", "User-Agent": "headrace", **self._signed_in()}
-        connection = self._connection()
+        connection = self._connection(seconds or self._timeout)
         try:
             connection.request("GET", target, headers=headers)
             sock = connection.sock  # the response may take it over
@@ -128,11 +135,11 @@ class PodReader:
             raise AccessError(f"the API token can't be read: {error}") from error
         return {"Authorization": f"Bearer {token}"}
 
-    def _connection(self) -> http.client.HTTPConnection:
+    def _connection(self, seconds: float) -> http.client.HTTPConnection:
         if self._tls is None:
-            return http.client.HTTPConnection(self._host, self._port, timeout=self._timeout)
+            return http.client.HTTPConnection(self._host, self._port, timeout=seconds)
         return http.client.HTTPSConnection(
-            self._host, self._port, timeout=self._timeout, context=self._tls
+            self._host, self._port, timeout=seconds, context=self._tls
         )
 
 

@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from service.cluster import errors
-from service.cluster.collection import Collection, Object
+from service.cluster.collection import LIST_PATIENCE, Collection, Object
 from service.cluster.errors import (
     AccessError,
     ApiRefusedError,
@@ -148,10 +148,18 @@ class ClusterClient:
         method = self._custom.delete_namespaced_custom_object
         self._on(collection, "DELETE", method, name=name, **options)
 
-    def list(self, collection: Collection) -> tuple[list[Object], str]:
+    def list(self, collection: Collection, revision: str = "") -> tuple[list[Object], str]:
         """All objects, and the revision from which a watch goes on; see ``Reader``."""
         method = self._custom.list_namespaced_custom_object
-        answer = self._on(collection, "GET", method, **_selected(collection))
+        cached = (
+            {"resource_version": revision, "resource_version_match": "NotOlderThan"}
+            if revision
+            else {}
+        )
+        answer = self._on(
+            collection, "GET", method, **_selected(collection), **cached,
+            _request_timeout=LIST_PATIENCE * self._timeout,
+        )  # fmt: skip
         try:
             return answer["items"] or [], answer["metadata"]["resourceVersion"]
         except (KeyError, TypeError) as error:
@@ -209,9 +217,8 @@ class ClusterClient:
         self, what: str, method: Callable[..., Any], *arguments: object, **options: object
     ) -> bytes:
         with self.asking(what):
-            response = method(
-                *arguments, **options, _preload_content=False, _request_timeout=self._timeout
-            )
+            deadline = {"_request_timeout": self._timeout}
+            response = method(*arguments, **(deadline | options), _preload_content=False)
             data: bytes = response.data
             return data
 

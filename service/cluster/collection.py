@@ -10,6 +10,10 @@ from typing import Any, Protocol
 
 Object = dict[str, Any]
 
+# A list may take so many times as long as an answer about one object: of 1,000 endpoints it is
+# megabytes, and all gateways may ask for it at once. Asking again would make the server begin anew.
+LIST_PATIENCE = 6
+
 
 @dataclass(frozen=True, slots=True)
 class Collection:
@@ -58,10 +62,16 @@ class EventStream(Protocol):
 class Reader(Protocol):
     """Reads collections of one API server. Threads may share it."""
 
-    def list(self, collection: Collection) -> tuple[list[Object], str]:
+    def list(self, collection: Collection, revision: str = "") -> tuple[list[Object], str]:
         """All objects, and the revision from which a watch goes on.
 
+        Args:
+            collection: what to list.
+            revision: the list is at least as new, and comes from the server's cache; ``0``: as it
+                is there now; empty: the newest, which the server may have to read from etcd.
+
         Raises:
+            RevisionAheadError: the server's cache does not come as far as ``revision``.
             ApiUnavailableError: no answer in time, or the server can't serve now.
             ApiRefusedError: the server will not.
             AccessError: this process can't sign in.

@@ -23,6 +23,10 @@ class UnreadableEventError(ApiUnavailableError):
     """A watch told what can't be read: all must be listed anew."""
 
 
+class RevisionAheadError(ApiUnavailableError):
+    """The server's cache has not come as far as the revision asked for, and may never."""
+
+
 class ApiRefusedError(KubernetesError):
     """The API server answered that it will not; ``status`` is HTTP's."""
 
@@ -55,6 +59,7 @@ _BY_STATUS: dict[int, type[ApiRefusedError]] = {
 }
 # What etcd and its client say of an object; the API server answers with 500.
 _TOO_LARGE = ("request is too large", "message larger than max")
+_AHEAD = "too large resource version"  # with 504, and with words around it that differ
 _NOT_NOW = frozenset({429, 500, 502, 503, 504})
 
 
@@ -62,6 +67,8 @@ def of_status(status: int, sentence: str) -> KubernetesError:
     """The error that an HTTP status stands for, or the server's words where it says more."""
     if any(words in sentence for words in _TOO_LARGE):
         return TooLargeError(sentence, status)
+    if status in _NOT_NOW and _AHEAD in sentence.lower():
+        return RevisionAheadError(sentence)
     if status in _NOT_NOW:
         return ApiUnavailableError(sentence)
     return _BY_STATUS.get(status, ApiRefusedError)(sentence, status)

@@ -1,6 +1,9 @@
 """Keeps a copy of a collection current: lists it, watches it, and begins again when that ends.
 
-One thread a collection. While the API server is away the copy stays as it is, and the thread asks
+One thread a collection. What is listed comes from the API server's cache, and is never older than
+what was seen before: a server that can't tell how new its cache is reads a list of the newest from
+etcd, object by object, and a hundred gateways that start at once would have it do so a hundred
+times. While the API server is away the copy stays as it is, and the thread asks
 again with growing pauses; a revision that has become too old (410) only
 means to list anew. It writes nothing.
 """
@@ -13,7 +16,12 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from service.cluster.collection import Collection, EventStream, Object, Reader
-from service.cluster.errors import ExpiredError, KubernetesError, UnreadableEventError
+from service.cluster.errors import (
+    ExpiredError,
+    KubernetesError,
+    RevisionAheadError,
+    UnreadableEventError,
+)
 from service.cluster.listing import Listing
 
 log = logging.getLogger(__name__)
@@ -49,6 +57,7 @@ class Watch:
         self._pace = pace or WatchPace()
         self._lock = threading.RLock()  # of the listing, and of the order in which changes are told
         self._listing = Listing()
+        self._at_least = "0"  # the revision of the next list; empty: the newest
         self._listed = threading.Event()
         self._stop = threading.Event()
         self._untold = True
@@ -96,8 +105,8 @@ class Watch:
             except ExpiredError:
                 self._listing.begin_again()
             except KubernetesError as error:
-                if isinstance(error, UnreadableEventError):
-                    self._listing.begin_again()  # rather than with half of it
+                if isinstance(error, UnreadableEventError | RevisionAheadError):
+                    self._listing.begin_again()  # rather than with half of it, or never
                 self._failed(error)
                 continue
             except Exception:
@@ -124,8 +133,13 @@ class Watch:
         self._failures = 0
 
     def _list(self) -> None:
-        items, revision = self._reader.list(self._collection)
+        try:
+            items, revision = self._reader.list(self._collection, self._at_least)
+        except (RevisionAheadError, ExpiredError):
+            self._at_least = ""  # etcd came back from a backup, for one
+            raise
         self._answered()
+        self._at_least = revision
         with self._lock:
             changed = self._listing.replace(items, revision)
             if changed or self._untold:
@@ -148,6 +162,7 @@ class Watch:
         with closing(stream.events()) as events:
             for kind, item in events:
                 self._take(kind, item)
+                self._at_least = self._listing.revision
 
     def _take(self, kind: str, item: Object) -> None:
         try:

@@ -133,6 +133,12 @@ class Fake:
             self.world.oldest = self.world.number
             self.world.changed.notify_all()
 
+    def restore(self, number: int) -> None:
+        """Goes back to the revisions of a backup, with what is stored: no watch can go on."""
+        with self.world.changed:
+            self.world.number = self.world.oldest = number
+            self.world.changed.notify_all()
+
     def refuse(self, request: str, status: int, message: str = "no") -> None:
         """Answers a request, such as ``PUT /apis/...``, by a refusal from now on."""
         self.world.refusals[request] = Refused(status, message)
@@ -216,6 +222,9 @@ class Handler(BaseHTTPRequestHandler):
         if self.command == "GET" and part == "log":
             return world.logs.get(name, "").encode()
         if self.command == "GET" and not name:
+            if (least := int(query.get("resourceVersion", "0"))) > world.number:
+                said = f"Timeout: Too large resource version: {least}, current: {world.number}"
+                raise Refused(504, said)
             found = [item for (at, _), item in sorted(world.items.items()) if at == collection]
             chosen = [item for item in found if selected(item, query)]
             return {"metadata": {"resourceVersion": str(world.number)}, "items": chosen}
@@ -271,6 +280,8 @@ class Handler(BaseHTTPRequestHandler):
             world.watched_from.append(seen)
             if seen < world.oldest:
                 raise Refused(410, "too old resource version")
+            if seen > world.number:
+                raise Refused(504, f"Timeout: Too large resource version: {seen}")
         self.send_response(200)
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()

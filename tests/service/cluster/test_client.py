@@ -4,6 +4,7 @@ What reads is the official client or a gateway's own reader: the first tests hol
 """
 
 import socket
+import urllib.parse
 from contextlib import suppress
 
 import pytest
@@ -18,6 +19,7 @@ from service.cluster.errors import (
     ConflictError,
     ExpiredError,
     MissingError,
+    RevisionAheadError,
     TooLargeError,
     UnreadableEventError,
 )
@@ -65,6 +67,18 @@ def test_a_list_holds_what_was_asked_for_and_its_revision(fake: Fake, reader: Re
     (found,), revision = reader.list(LEASES)
     assert found["odd"] == {"n": 1}
     assert revision == str(fake.world.number)
+
+
+def test_a_list_may_be_asked_to_be_no_older_than_a_revision(fake: Fake, reader: Reader) -> None:
+    fake.write(LEASES.path, {"metadata": {"name": "l", "labels": {"app": "a"}}})
+    for revision in ("0", str(fake.world.number)):
+        (found,), _ = reader.list(LEASES, revision)
+        assert found["metadata"]["name"] == "l"
+        asked = dict(urllib.parse.parse_qsl(fake.world.queries[-1]))
+        assert asked["resourceVersion"] == revision
+        assert asked["resourceVersionMatch"] == "NotOlderThan"
+    with pytest.raises(RevisionAheadError, match="Too large resource version"):
+        reader.list(LEASES, str(fake.world.number + 1))
 
 
 def test_a_server_that_is_away_is_an_error_of_its_own(fake: Fake, reader: Reader) -> None:

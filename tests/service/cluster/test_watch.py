@@ -1,11 +1,13 @@
 """A copy stays current through every way in which watches end, and stays as it is in an outage."""
 
 import queue
+import urllib.parse
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from fake_kubernetes import NAMESPACE, Fake
+from waiting import until
 
 from service.cluster.collection import Collection, Reader
 from service.cluster.watch import Watch, WatchPace
@@ -50,6 +52,17 @@ def write(fake: Fake, name: str, value: int) -> None:
 def lists(fake: Fake) -> int:
     """How often the collection was listed or watched."""
     return fake.world.asked.count(f"GET {LEASES.path}")
+
+
+def listed_from(fake: Fake) -> list[str]:
+    with fake.world.changed:
+        queries = [dict(urllib.parse.parse_qsl(query)) for query in fake.world.queries]
+    return [query.get("resourceVersion", "") for query in queries if "watch" not in query]
+
+
+def watched_from(fake: Fake) -> set[str]:
+    with fake.world.changed:
+        return {str(revision) for revision in fake.world.watched_from}
 
 
 def test_what_is_there_and_what_comes_changes_and_goes_is_told(
@@ -115,6 +128,42 @@ def test_a_revision_that_expired_is_listed_anew(fake: Fake, watch: Watch, told: 
     fake.remove(LEASES.path, "gone")
     write(fake, "b", 1)
     fake.expire()
+    fake.come_back()
+    told.until((("a", 1), ("b", 1)))
+
+
+def test_lists_come_from_the_servers_cache_and_never_go_back(
+    fake: Fake, watch: Watch, told: Told
+) -> None:
+    write(fake, "a", 1)
+    watch.start()
+    told.until((("a", 1),))
+    write(fake, "b", 1)
+    told.until((("a", 1), ("b", 1)))
+    seen = fake.world.number
+    fake.break_watches()
+    while str(seen) not in watched_from(fake):  # it has seen all
+        fake.break_watches()
+    fake.go_away()
+    write(fake, "c", 1)
+    fake.expire()
+    fake.come_back()
+    told.until((("a", 1), ("b", 1), ("c", 1)))
+    until("the second list", 60, lambda: len(listed_from(fake)) > 1)
+    first, *later = listed_from(fake)
+    assert first == "0"
+    assert all(int(revision) >= seen for revision in later)
+
+
+def test_after_etcd_came_back_from_a_backup_the_newest_is_listed(
+    fake: Fake, watch: Watch, told: Told
+) -> None:
+    write(fake, "a", 1)
+    watch.start()
+    told.until((("a", 1),))
+    fake.go_away()
+    write(fake, "b", 1)
+    fake.restore(50)
     fake.come_back()
     told.until((("a", 1), ("b", 1)))
 
