@@ -1,7 +1,7 @@
 """The windows of endpoints as they are known now, kept up to date from ``headrace.windows``.
 
-A thread of its own reads Kafka, so that asking never waits. ``None`` means that the windows are not
-known; it is never a sign of no traffic. It never judges and never writes.
+A thread of its own reads Kafka, so that asking waits for one record at most. ``None`` means that
+the windows are not known; it is never a sign of no traffic. It never judges and never writes.
 """
 
 import logging
@@ -23,6 +23,8 @@ _POLL_SECONDS = 0.2
 _LONGEST_PAUSE_SECONDS = 5.0
 # Between what clocks say: records a little older than what is kept are read too.
 _MARGIN_SECONDS = 60.0
+
+_BETWEEN_SECONDS = 0.0005
 
 Connect = Callable[[float], RecordLog]
 
@@ -55,16 +57,21 @@ class WindowsReader:
         *,
         pace: ReaderPace | None = None,
         clock: Callable[[], float] = time.time,
+        between: Callable[[], object] = lambda: time.sleep(_BETWEEN_SECONDS),
     ) -> None:
-        """Takes its parts; connects in its own thread, as often as it must."""
+        """Takes its parts; connects in its own thread, as often as it must.
+
+        ``between`` is called between two records that are taken, and lets whoever asks go first.
+        """
         self._pace = pace or ReaderPace()
         self._connect = connect
         self._clock = clock
+        self._between = between
         self._counted = Counted(published, clock())  # the reading thread's alone
-        self._lock = threading.Lock()  # of the next three
+        self._lock = threading.Lock()  # of the next two
         self._windows = PackedWindows()
         self._known_at: float | None = None  # when all that Kafka had was read
-        self._counting = (clock(), Counting())  # what was known of counting, and when
+        self._counting = (clock(), Counting())  # what was known of counting, and when; set whole
         self._never_folded = False  # there is no topic of window records; the reading thread's
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="windows-reader", daemon=True)
@@ -105,8 +112,7 @@ class WindowsReader:
 
     def counting(self) -> Counting:
         """Whether traffic is counted now; not known where the reading itself has stood still."""
-        with self._lock:
-            at, counting = self._counting
+        at, counting = self._counting
         if self._clock() - at > self._pace.answer_seconds:
             return Counting(CountingState.UNKNOWN, at)
         return counting
@@ -182,12 +188,14 @@ class WindowsReader:
             known = self._known_at is not None
         known = known or self._never_folded
         counting = self._counted.state(now) if known else Counting()
-        with self._lock:
-            self._counting = (now, counting)
+        self._counting = (now, counting)
 
     def _take(self, messages: Sequence[bytes]) -> None:
         records = largest(messages)
         self._counted.take(records, self._clock())
-        with self._lock:
-            for record in records:
+        for record in records:
+            with self._lock:
                 self._windows.put(record)
+            # The lock goes to whoever comes first, and this thread would: reconciles of all
+            # endpoints would wait until Kafka has no more.
+            self._between()

@@ -73,6 +73,7 @@ class World:
     since: list[float] = field(default_factory=list)
     refusing: bool = False
     missing: bool = False
+    between: Callable[[], object] = lambda: None
     tried: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
 
     def __post_init__(self) -> None:
@@ -82,6 +83,7 @@ class World:
             self.published,
             pace=PACE,
             clock=lambda: self.now,
+            between=lambda: self.between(),  # noqa: PLW0108 - a test puts another one there
         )
         self.log = FakeLog()
 
@@ -144,6 +146,21 @@ def test_a_window_that_may_still_grow_is_not_told(world: World) -> None:
     world.until(lambda: world.counts() == [(9_980, 3)])
     world.read(record(64, through=NOW + 5.0))
     world.until(lambda: world.counts() == [(9_980, 3), (9_990, 2)])
+
+
+def test_whoever_asks_is_answered_between_two_records(world: World) -> None:
+    world.reader.start()
+    world.read(record(0, (9_900, 1)))
+    answers: list[int | None] = []
+
+    def ask() -> None:  # in the thread that takes records: it would wait for itself
+        found = world.reader.windows("e", 0.0)
+        answers.append(None if found is None else len(found))
+        assert world.reader.counting().state is not None
+
+    world.between = ask
+    world.read(*(record(64 * number, (9_900 + 10 * number, 1)) for number in range(1, 6)))
+    assert answers == [2, 3, 4, 5, 6]
 
 
 def test_an_endpoint_whose_requests_take_long_waits_longer(world: World) -> None:
