@@ -293,7 +293,7 @@ EVALUATE_OVERFLOW: Final = counter(
 )
 EVALUATE_LIMIT_USED: Final = gauge(
     "evaluate_limit_used_ratio",
-    "How much of a bound is taken, 1: nothing more is told apart. Arms with counters, versions in"
+    "How much of a bound is taken, 1: nothing more is told apart. Arms with series, versions in"
     " drift, and endpoints with refusals.",
     "what",
 )

@@ -154,7 +154,8 @@ def _show_counters(found: CounterRecount) -> None:
     if found.overflow:
         bounds = ", ".join(sorted(found.overflow))
         console.print(
-            f"Labels had no room for all values, and some are summed: {bounds}.", highlight=False
+            f"There was no room for all, and some are summed or forgotten: {bounds}.",
+            highlight=False,
         )
     if found.differences:
         console.print(_table("shown", [(what.where, what) for what in found.differences]))

@@ -82,7 +82,7 @@ class Evaluation:
             calibrations: what ``to_json`` told of an earlier process.
             most: how many arms and versions are told apart.
         """
-        self.totals = Totals(most)
+        self.totals = Totals(most, pace.keep_seconds)
         self._most = most
         self.since = 0.0
         self.lost = Lost()
@@ -166,7 +166,7 @@ class Evaluation:
 
     def _see_routes(self, endpoints: Sequence[ModelEndpoint], now: float) -> None:
         for endpoint in endpoints:
-            self.totals.declare_endpoint(endpoint.name, KNOWN_REASONS)
+            self.totals.declare_endpoint(endpoint.name, KNOWN_REASONS, now)
             self._endpoints[endpoint.name] = now
             for route in endpoint.status.routes:
                 known = self._references.of(route.ref.package)

@@ -157,8 +157,8 @@ class Evaluator:
         """Where the counters stand, and between which offsets they counted: to be recounted.
 
         They are what the largest record of each range before the offsets ``read`` adds to the
-        largest before ``began``. ``began`` is null while nothing was counted, or where the topic
-        was made anew since.
+        largest before ``began``, but for the ``forgotten`` arms and endpoints that made room for
+        others. ``began`` is null while nothing was counted, or where the topic was made anew since.
         """
         with self._lock:
             marks, totals = self._marks, self._evaluation.totals
@@ -185,6 +185,7 @@ class Evaluator:
                 "copies": totals.copies,
                 "mistimed": totals.mistimed,
                 "overflow": dict(totals.overflow),
+                "forgotten": totals.forgotten,
             }
 
     def ready(self) -> bool:

@@ -246,9 +246,9 @@ def _totals(now: Exposed) -> Iterator[Family]:
     yield numbers(metrics.EVALUATE_OVERFLOW, (((what,), n) for what, n in totals.overflow.items()))
     versions = sum(len(endpoint.drift) for endpoint in now.board.by_endpoint.values())
     used = {
-        "arms": len(totals.arms) / totals.most.arms,
+        "arms": len(now.arms) / totals.most.arms,  # one that is gone makes room
         "versions": versions / totals.most.versions,
-        "endpoints": len(totals.refusals) / MOST_ENDPOINTS,
+        "endpoints": len(now.refusals) / totals.most.endpoints,
     }
     yield numbers(metrics.EVALUATE_LIMIT_USED, (((what,), share) for what, share in used.items()))
 

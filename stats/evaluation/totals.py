@@ -20,7 +20,8 @@ MOST_LABELS = 100  # of an arm
 MOST_STATUSES = 24  # of an arm
 MOST_REASONS = 32  # of refusals of an endpoint
 MOST_OWN = 50  # statistics of users' own, of an arm
-MOST_ENDPOINTS = 100  # whose refusals are told apart
+MOST_ENDPOINTS = 100  # whose lost events are told apart
+KEEP_SECONDS = 600.0
 # What an attempt can come to: at 0 until it does, so that a rate sees the first one.
 KNOWN_STATUSES = ("200", "400", "499", "500", "502", "503", "504")
 
@@ -36,6 +37,11 @@ class Most:
 
     arms: int = 256
     versions: int = 64
+
+    @property
+    def endpoints(self) -> int:
+        """Whose refusals are told apart: an endpoint has an arm, and far fewer series of these."""
+        return self.arms
 
 
 class ArmKey(NamedTuple):
@@ -76,20 +82,28 @@ class ArmTotals:
 class Totals:
     """All counters.
 
+    An arm or an endpoint that is gone is kept until another one needs its place: a process that
+    lives for months sees more versions than it ever tells apart at a time.
+
     Attributes:
         most: how many are told apart.
+        keep_seconds: for so long an arm or an endpoint that is gone keeps its place.
         arms: by endpoint, version and arm; packages of one version together.
         refusals: endpoint -> status and reason ("503 overloaded") -> count.
+        forgotten: arms and endpoints that made room.
         skipped: messages of events that no fold worker understood.
         copies: messages of events that were in the log before.
         mistimed: messages of events from a clock that was far off Kafka's.
         overflow: which bound -> how much it summed under ``other``, or left out.
     """
 
-    def __init__(self, most: Most = Most()) -> None:
+    def __init__(self, most: Most = Most(), keep_seconds: float = KEEP_SECONDS) -> None:
         self.most = most
+        self.keep_seconds = keep_seconds
         self.arms: dict[ArmKey, ArmTotals] = {}
         self.refusals: dict[str, dict[str, int]] = {}
+        self._refused_at: dict[str, float] = {}  # or declared, unix seconds
+        self.forgotten = 0
         self.skipped = 0
         self.copies = 0
         self.mistimed = 0
@@ -107,7 +121,7 @@ class Totals:
             else:
                 self._aggregate(arm, aggregate)
         for endpoint, counts in growth.refusals.items():
-            self._refused(endpoint, counts)
+            self._refused(endpoint, counts, now)
 
     def declare(self, key: ArmKey, labels: Iterable[str], now: float) -> None:
         """An arm that is routed to: it is shown, its labels at 0 until they are counted."""
@@ -119,9 +133,9 @@ class Totals:
                 if len(arm.labels) < MOST_LABELS:
                     arm.labels.setdefault(label, 0)
 
-    def declare_endpoint(self, endpoint: str, reasons: Iterable[str]) -> None:
+    def declare_endpoint(self, endpoint: str, reasons: Iterable[str], now: float) -> None:
         """An endpoint that exists: its refusals are at 0 until they are counted."""
-        self._refused(endpoint, dict.fromkeys(reasons, 0))
+        self._refused(endpoint, dict.fromkeys(reasons, 0), now)
 
     def overflowed(self, what: str, amount: int) -> None:
         """Counts what another part had no room for."""
@@ -130,11 +144,29 @@ class Totals:
     def _arm(self, key: ArmKey, now: float) -> ArmTotals | None:
         arm = self.arms.get(key)
         if arm is None:
-            if len(self.arms) >= self.most.arms:
+            if len(self.arms) >= self.most.arms and not self._forget_arm(now):
                 return None
             arm = self.arms[key] = ArmTotals()
         arm.touched = now
         return arm
+
+    def _forget_arm(self, now: float) -> bool:
+        """Makes room for one, of that which is gone for longest; whether one is."""
+        oldest = min(self.arms, key=lambda key: self.arms[key].touched)
+        if self.arms[oldest].touched >= now - self.keep_seconds:
+            return False
+        del self.arms[oldest]
+        self.forgotten += 1
+        return True
+
+    def _forget_endpoint(self, now: float) -> bool:
+        """The same of an endpoint with refusals."""
+        oldest = min(self._refused_at, key=lambda name: self._refused_at[name], default=None)
+        if oldest is None or self._refused_at[oldest] >= now - self.keep_seconds:
+            return False
+        del self.refusals[oldest], self._refused_at[oldest]
+        self.forgotten += 1
+        return True
 
     def _aggregate(self, arm: ArmTotals, aggregate: WindowAggregate) -> None:
         arm.answered += aggregate.answered
@@ -159,10 +191,13 @@ class Totals:
         for own in add_own(arm.own, aggregate.own, MOST_OWN):
             self.overflow["own"] += sum(own.counts.values()) + own.unfit
 
-    def _refused(self, endpoint: str, counts: Mapping[str, int]) -> None:
-        if endpoint not in self.refusals and len(self.refusals) >= MOST_ENDPOINTS:
+    def _refused(self, endpoint: str, counts: Mapping[str, int], now: float) -> None:
+        known, most = endpoint in self._refused_at, self.most.endpoints
+        if not known and len(self._refused_at) >= most and not self._forget_endpoint(now):
             self.overflow["endpoints"] += sum(counts.values())
             endpoint = OTHER
+        else:
+            self._refused_at[endpoint] = now
         held = self.refusals.setdefault(endpoint, {})
         add_counts(held, counts)
         self.overflow["reasons"] += _bound(held, MOST_REASONS)

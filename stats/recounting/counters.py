@@ -26,7 +26,7 @@ class CounterRecount:
         numbers: numbers that were compared.
         why_not: why nothing could be compared; empty where it could.
         overflow: bounds of labels that were reached: what is beyond them is summed, so that single
-            numbers differ.
+            numbers differ; under ``forgotten``, how many arms and endpoints made room for others.
         differences: what differs; ``written`` is what the exporter shows.
     """
 
@@ -68,7 +68,8 @@ def recount_counters(counters: Mapping[str, Any], log: RawLog) -> CounterRecount
                 if message.offset < start:
                     before.put(record)
     shown, counted = exposed(counters), gained(before, after)
-    found.overflow = {what: amount for what, amount in counters["overflow"].items() if amount}
+    bounds = counters["overflow"] | {"forgotten": counters.get("forgotten", 0)}
+    found.overflow = {what: amount for what, amount in bounds.items() if amount}
     found.numbers = len(shown.keys() | counted.keys())
     found.differences = differing(shown, counted)
     return found

@@ -174,7 +174,7 @@ def test_buckets_are_cumulative_and_end_with_the_count() -> None:
 def test_a_declared_arm_starts_at_zero_in_every_family_of_a_classifier() -> None:
     totals = Totals()
     totals.declare(ArmKey("e", "1", Arm.STABLE), ("bad", "good"), 1.0)
-    totals.declare_endpoint("e", ("503 overloaded",))
+    totals.declare_endpoint("e", ("503 overloaded",), 1.0)
     samples = read(exposed(totals))
     slot = {"endpoint": "e", "version": "1", "arm": "stable"}
     for labels in ({"status": "200"}, {"status": "503"}):

@@ -11,7 +11,7 @@ from contracts.windows import OwnCounts, WindowAggregate
 from measures.increments import Growth, growth
 from measures.merging import add, merged
 from stats.evaluation import totals
-from stats.evaluation.totals import KNOWN_STATUSES, ArmKey, Totals
+from stats.evaluation.totals import KNOWN_STATUSES, ArmKey, Most, Totals
 
 
 def growth_of(
@@ -89,14 +89,54 @@ def test_arms_past_the_bound_are_counted_and_not_held() -> None:
     assert counted.overflow["arms"] == 10
 
 
+def test_an_arm_that_is_gone_makes_room_for_a_new_one() -> None:
+    counted = Totals(Most(arms=2), keep_seconds=600.0)
+    for number in range(50):  # versions of one endpoint, one after the other
+        at = 1000.0 * number
+        counted.declare(ArmKey("e", "0", Arm.CONTROL), (), at)
+        aggregate = WindowAggregate("e", str(number), "p", Arm.STABLE, 0, statuses={200: 2})
+        counted.add(growth_of(aggregate), at)
+    assert counted.arms.keys() == {ArmKey("e", "0", Arm.CONTROL), ArmKey("e", "49", Arm.STABLE)}
+    assert counted.overflow["arms"] == 0
+    assert counted.forgotten == 49
+
+
+def test_an_arm_that_is_still_shown_makes_no_room() -> None:
+    counted = Totals(Most(arms=1), keep_seconds=600.0)
+    for version, at in (("1", 0.0), ("2", 600.0)):
+        aggregate = WindowAggregate("e", version, "p", Arm.STABLE, 0, statuses={200: 2})
+        counted.add(growth_of(aggregate), at)
+    assert counted.arms.keys() == {ArmKey("e", "1", Arm.STABLE)}
+    assert counted.overflow["arms"] == 2
+
+
+def test_a_deleted_endpoint_makes_room_for_another_ones_refusals() -> None:
+    counted = Totals(Most(arms=2), keep_seconds=600.0)
+    for number in range(50):
+        counted.declare_endpoint("stays", ("503 overloaded",), 1000.0 * number)
+        refused = {f"e{number}": {"503 overloaded": 1}}
+        counted.add(growth_of(refusals=refused), 1000.0 * number)
+    assert counted.refusals.keys() == {"stays", "e49"}
+    assert counted.overflow["endpoints"] == 0
+
+
+def test_every_endpoint_of_a_shard_has_refusals_of_its_own() -> None:
+    counted = Totals(Most(arms=256))
+    for number in range(128):  # of 1,000 endpoints on 8 shards
+        counted.declare_endpoint(f"e{number}", ("503 overloaded",), 1.0)
+    counted.add(growth_of(refusals={"e127": {"503 overloaded": 1}}), 1.0)
+    assert counted.refusals["e127"] == {"503 overloaded": 1}
+    assert OTHER not in counted.refusals
+
+
 def test_reasons_and_endpoints_of_refusals_are_bounded() -> None:
     counted = Totals()
     reasons = {f"503 reason {number}": 1 for number in range(totals.MOST_REASONS + 2)}
     counted.add(growth_of(refusals={"e": reasons}), 1.0)
     assert counted.refusals["e"][OTHER] == 2
-    for number in range(totals.MOST_ENDPOINTS + 4):
+    for number in range(counted.most.endpoints + 4):
         counted.add(growth_of(refusals={f"e{number}": {"503 overloaded": 1}}), 1.0)
-    assert len(counted.refusals) == totals.MOST_ENDPOINTS + 1
+    assert len(counted.refusals) == counted.most.endpoints + 1
     assert counted.refusals[OTHER] == {"503 overloaded": 5}
     assert counted.overflow["endpoints"] == 5
 

@@ -96,6 +96,17 @@ def test_counters_are_what_the_windows_gained_since(
     assert (found.since, found.overflow, found.why_not) == (5.0, {}, "")
 
 
+def test_arms_that_made_room_for_others_are_told_beside_what_differs(
+    written: list[WindowRecord],
+) -> None:
+    counters, log = exporter(written, 9)
+    del counters["arms"][0]
+    counters["forgotten"] = 1
+    found = recount_counters(counters, log)
+    assert found.differences
+    assert found.overflow == {"forgotten": 1}
+
+
 def test_a_counter_that_missed_or_doubled_something_is_found(written: list[WindowRecord]) -> None:
     counters, log = exporter(written, 9)
     counters["arms"][0]["texts"] += 1
