@@ -112,6 +112,7 @@ EVALUATE_AWAY: Final = (
     f"absent({_EVALUATING}) or {_over('count', '', _EVALUATING)} < {_most(m.EVALUATE_SHARDS)}"
 )
 EVALUATE_FULL: Final = f"{_rise(m.EVALUATE_OVERFLOW, '1h', 'what')} > 0"
+EVALUATE_NEARLY_FULL: Final = f"{_most(m.EVALUATE_LIMIT_USED, 'what')} > 0.8"  # of any shard
 
 # Versions and rollouts
 

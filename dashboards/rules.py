@@ -289,6 +289,19 @@ STATISTICS_ALERTS: Final = (
         board="gateway",
     ),
     Alert(
+        "HeadraceEvaluateNearlyFull",
+        q.EVALUATE_NEARLY_FULL,
+        "15m",
+        Severity.TICKET,
+        "{{ $value | humanizePercentage }} of the {{ $labels.what }} that an evaluate process tells"
+        " apart are taken",
+        "Nothing is left out yet. Beyond its bound, new arms have no series, new versions are not"
+        " watched for drift, and refusals of further endpoints are summed. Divide the endpoints"
+        " among more processes (stats.evaluate.shards), or raise stats.evaluate.mostArms and"
+        " stats.evaluate.mostVersions.",
+        board="gateway",
+    ),
+    Alert(
         "HeadraceEvaluateAway",
         q.EVALUATE_AWAY,
         "5m",
