@@ -155,8 +155,8 @@ ON_GPU := --json bench/results/gpu.json --document docs/performance.md
 IN_CORE := bench.core --document docs/performance.md
 TASKS := bench.tasks --json bench/results/tasks.json --document docs/performance.md
 RACE := bench.peers --json bench/results/peers.json --document docs/performance.md
-SCALE := bench.scale --tritons 50 --seconds 50 --json bench/results/scale.json --document docs/scale.md
-bench: $(VENV)/.dev $(VENV)/.parts  ## the tables of docs/performance.md; BENCH=SUITE for one suite, BENCH=core for a request's time by part, BENCH=peers for the race, BENCH=tasks for reranking and labels of tokens beside others, BENCH=scale for many endpoints (on the API server that KUBECONFIG names, if it names one), BENCH=gpu on a GPU
+SCALE := bench.scale --binaries "$(API_SERVER)" --json bench/results/scale.json --document docs/scale.md
+bench: $(VENV)/.dev $(VENV)/.parts  ## the tables of docs/performance.md; BENCH=SUITE for one suite, BENCH=core for a request's time by part, BENCH=peers for the race, BENCH=tasks for reranking and labels of tokens beside others, BENCH=scale for many endpoints (on an etcd and a kube-apiserver of PATH, or of the folder API_SERVER), BENCH=gpu on a GPU
 	$(BIN)/python -P -m $(if $(filter peers,$(BENCH)),$(RACE),$(if $(filter tasks,$(BENCH)),$(TASKS),$(if $(filter core,$(BENCH)),$(IN_CORE),$(if $(filter scale,$(BENCH)),$(SCALE),bench $(BENCH) $(if $(filter gpu,$(BENCH)),$(ON_GPU))))))
 
 # river wants another numpy than we do, so it has an environment of its own.

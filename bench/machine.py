@@ -50,6 +50,15 @@ def resident_megabytes(pid: int) -> float:
     return float(psutil.Process(pid).memory_info().rss) / 1e6
 
 
+def most_resident_megabytes() -> float:
+    """The most memory of this process that was in RAM at a time, since it began.
+
+    What ``getrusage`` says of it begins with the memory of the process that started this one.
+    """
+    kilobytes, _ = _field("/proc/self/status", "VmHWM").split()
+    return float(kilobytes) / 1024
+
+
 def _field(path: str, name: str) -> str:
     for line in Path(path).read_text(encoding="utf-8").splitlines():
         key, _, value = line.partition(":")

@@ -1,6 +1,7 @@
-"""The controller of a run, in a process of its own: real but for MLflow, Kafka and conversions.
+"""The controller of a run, in a process of its own: real but for MLflow and conversions.
 
-``python -P -m bench.scale.controlled FOLDER ENDPOINTS ROLLOUTS SECONDS STORE`` prints one JSON.
+``python -P -m bench.scale.controlled FOLDER ENDPOINTS ROLLOUTS SECONDS STORE KAFKA`` prints one
+JSON.
 """
 
 import asyncio
@@ -10,13 +11,15 @@ import resource
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from prometheus_client import REGISTRY
 
+from bench.machine import most_resident_megabytes
 from bench.scale.population import (
     INDEX_KEYS,
     Population,
@@ -24,8 +27,9 @@ from bench.scale.population import (
     refs_of,
     store_url,
 )
-from bench.scale.traffic import SECONDS, SimulatedTraffic, deciding_windows
 from contracts.endpoint import ModelEndpoint
+from contracts.rollout import RolloutSpec, RolloutState
+from contracts.windows import EndpointWindow
 from controller.rollouts import JoinedRollouts, PackageProfiles
 from registry.conversions.index import ConversionIndex
 from registry.conversions.messages import ConversionRequest, Failed, Progress
@@ -38,18 +42,65 @@ from registry.reconcile.controller import Controller, ControllerOptions
 from registry.reconcile.heartbeats import HeartbeatWriter
 from registry.stores import opening
 from registry.stores.endpoints import EndpointStore
+from rollout.gates import failing
 from rollout.judge import Judge
+from service.kafka import KafkaAddress
+from stats.reading.published import KafkaPublished
 from stats.reading.reader import WindowsReader
+from stats.reading.record_log import KafkaRecordLog
 
-HISTORY_WINDOWS = 60
+_THREADS = 32  # as ``controller/main.py`` has
+
+
+class NotingJudge(Judge):
+    """Notes the first window with which a candidate had to go.
+
+    A late look judges several windows at once: the first of them that fails is found by itself, so
+    that lateness counts.
+
+    Attributes:
+        decided: package of the candidate -> the end of that window, unix seconds.
+        judged: package of the candidate -> how many windows it took.
+    """
+
+    def __init__(self, profiles: PackageProfiles) -> None:
+        super().__init__(profiles)
+        self.__dict__["decided"] = {}
+        self.__dict__["judged"] = {}
+
+    def look(
+        self, spec: RolloutSpec, state: RolloutState, windows: Sequence[EndpointWindow]
+    ) -> RolloutState:
+        """See ``Judge``."""
+        looked = super().look(spec, state, windows)
+        package = looked.candidate.package
+        new = sorted(
+            (each for each in windows if each.start + each.seconds > state.looked_through),
+            key=lambda each: each.start,
+        )
+        decided: dict[str, float] = self.__dict__["decided"]
+        judged: dict[str, int] = self.__dict__["judged"]
+        if package not in decided and failing(looked) and len(new) == 1:
+            judged[package] = judged.get(package, 0) + 1
+            decided[package] = new[0].start + new[0].seconds
+        elif package not in decided and failing(looked):
+            one = state
+            for window in new:
+                judged[package] = judged.get(package, 0) + 1
+                one = super().look(spec, one, [window])
+                if failing(one):
+                    decided[package] = window.start + window.seconds
+                    break
+        elif package not in decided:
+            judged[package] = judged.get(package, 0) + len(new)
+        return looked
 
 
 class MeteredEndpoints:
-    """An endpoint store that notes what is written, and who has a canary."""
+    """An endpoint store that notes what is written."""
 
-    def __init__(self, store: EndpointStore, traffic: SimulatedTraffic) -> None:
+    def __init__(self, store: EndpointStore) -> None:
         self._store = store
-        self._traffic = traffic
         self._lock = threading.Lock()
         self.bytes = self.writes = self.largest = 0
         self.unreadable: frozenset[str] = frozenset()
@@ -70,10 +121,6 @@ class MeteredEndpoints:
             self.bytes += size
             self.writes += 1
             self.largest = max(self.largest, size)
-            if endpoint.status.rollout is not None:
-                self._traffic.canaries |= {endpoint.name}
-            else:
-                self._traffic.canaries -= {endpoint.name}
         return written
 
     def delete(self, name: str) -> None:
@@ -96,22 +143,22 @@ class NoConversions:
         return Failed(reason=f"{request.model} should be converted already", by_version=False)
 
 
-async def run(folder: Path, population: Population, seconds: float, place: str) -> dict[str, Any]:
+async def run(
+    folder: Path, population: Population, seconds: float, place: str, broker: str
+) -> dict[str, Any]:
     """Reconciles for so long; the figures."""
     store = PackageStore(store_url(folder))
-    # All that roll out, and four times as many, have traffic.
-    active = range(min(population.endpoints, 5 * population.rollouts))
-    refs = refs_of(folder, population, active)
-    traffic = SimulatedTraffic(refs, HISTORY_WINDOWS)
-    statistics = WindowsReader(lambda _: traffic, traffic)
-    rollouts = JoinedRollouts(Judge(PackageProfiles(store)), statistics)
+    kafka = KafkaAddress.of(broker)
+    statistics = WindowsReader(lambda since: KafkaRecordLog(kafka, since), KafkaPublished(kafka))
+    judge = NotingJudge(PackageProfiles(store))
+    rollouts = JoinedRollouts(judge, statistics)
     changed, stop = asyncio.Event(), asyncio.Event()
     registry = SimulatedRegistry(population.models)
 
     async def render(evidence: EvidenceOf) -> Mapping[str, bytes]:
         return await asyncio.to_thread(rollouts.evidence, evidence.endpoint, evidence.state)
 
-    endpoints = MeteredEndpoints(opening.endpoints(_of(place, "endpoints"), os.environ), traffic)
+    endpoints = MeteredEndpoints(opening.endpoints(place, os.environ))
     source = SourceWatch(
         registry, WriteBack(registry, registry, render), poll_seconds=1.0, changed=changed
     )
@@ -120,11 +167,12 @@ async def run(folder: Path, population: Population, seconds: float, place: str) 
         endpoints=endpoints,
         source=source,
         index=ConversionIndex(store_url(folder), store, INDEX_KEYS),
-        reports=opening.reports(_of(place, "reports"), os.environ, costs=False),
+        reports=opening.reports(place, os.environ, costs=False),
         jobs=ConversionJobs(NoConversions(), most=1, changed=changed),
         rollouts=rollouts,
         changed=changed,
     )
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_THREADS))
     ends: list[float] = []
     began = time.monotonic()
 
@@ -132,7 +180,7 @@ async def run(folder: Path, population: Population, seconds: float, place: str) 
         ends.append(time.monotonic() - began)
 
     statistics.start()
-    heartbeat = HeartbeatWriter(opening.heartbeats(_of(place, "endpoints"), os.environ))
+    heartbeat = HeartbeatWriter(opening.heartbeats(place, os.environ))
     running = asyncio.create_task(controller.run(stop, heartbeat, after_pass=passed))
     await asyncio.sleep(seconds)
     stop.set()
@@ -144,18 +192,23 @@ async def run(folder: Path, population: Population, seconds: float, place: str) 
     }
     used = resource.getrusage(resource.RUSAGE_SELF)
     between = sorted(b - a for a, b in pairwise(ends))
-    name = population.rolling[0]
-    windows = deciding_windows(population.spec(0).rollout, *refs[name])
+    rolling = refs_of(folder, population, range(len(population.rolling)))
+    decided: dict[str, float] = judge.__dict__["decided"]
     return {
         # When the window that decides is over, by endpoint.
-        "decided_at": {name: start + windows * SECONDS for name, start in traffic.first.items()},
-        "deciding_windows": windows,
+        "decided_at": {
+            name: decided[candidate.package]
+            for name, (_, candidate) in rolling.items()
+            if candidate.package in decided
+        },
+        "unfinished": _unfinished(endpoints, population),
+        "deciding_windows": max(judge.__dict__["judged"].values(), default=None),
         "first_pass_seconds": ends[0] if ends else None,
         "passes": len(ends),
         "pass_seconds_median": between[len(between) // 2] if between else None,
         "pass_seconds_p99": between[int(len(between) * 0.99)] if between else None,
         "cpu_share": (used.ru_utime + used.ru_stime) / seconds,
-        "memory_megabytes": used.ru_maxrss / 1024,
+        "memory_megabytes": most_resident_megabytes(),
         "reconciles_a_second": reconciles["count"] / seconds,
         "reconcile_seconds_mean": reconciles["sum"] / max(1.0, reconciles["count"]),
         "status_writes": endpoints.writes,
@@ -165,15 +218,24 @@ async def run(folder: Path, population: Population, seconds: float, place: str) 
     }
 
 
-def _of(place: str, what: str) -> str:
-    return place if "://" in place else f"{place}/{what}"
+def _unfinished(endpoints: EndpointStore, population: Population) -> dict[str, int]:
+    """Why versions are still on their way, and how many."""
+    found: dict[str, int] = {}
+    for name in population.rolling:
+        endpoint = endpoints.get(name)
+        if endpoint is None or endpoint.status.last_rollout is not None:
+            continue
+        candidate = endpoint.status.candidate
+        why = f"{candidate.phase.value}: {candidate.reason}" if candidate else "no candidate"
+        found[why] = found.get(why, 0) + 1
+    return found
 
 
 def main() -> None:
     """Runs, and prints the figures as JSON."""
-    folder, endpoints, rollouts, seconds, place = sys.argv[1:]
+    folder, endpoints, rollouts, seconds, place, broker = sys.argv[1:]
     population = Population(int(endpoints), int(rollouts))
-    figures = asyncio.run(run(Path(folder), population, float(seconds), place))
+    figures = asyncio.run(run(Path(folder), population, float(seconds), place, broker))
     print(json.dumps(figures))
 
 

@@ -44,11 +44,24 @@ class Population:
 
     endpoints: int
     rollouts: int = 20
+    rate: float = 0.3  # requests a second of each endpoint, and
+    rate_of_rolling: float = 10.0  # those of one that rolls out beside them
+    pools: int = 10  # of Tritons; a tenant's endpoints are in one
 
     @property
     def models(self) -> tuple[str, ...]:
         """Names of the registered models."""
         return tuple(f"model-{number:03d}" for number in range(min(MODELS, self.endpoints)))
+
+    @property
+    def usual_rate(self) -> float:
+        """Requests a second that all endpoints share."""
+        return self.rate * self.endpoints
+
+    @property
+    def rolling_rate(self) -> float:
+        """Requests a second that those share that roll out."""
+        return self.rate_of_rolling * len(self.rolling)
 
     @property
     def rolling(self) -> tuple[str, ...]:
@@ -63,12 +76,22 @@ class Population:
         """The registered model of an endpoint; several endpoints share one."""
         return self.models[number % len(self.models)]
 
+    def pool(self, number: int) -> str:
+        """Of Tritons, for an endpoint; those of one model are all in one."""
+        return f"pool-{number % TENANTS * self.pools // TENANTS:02d}"
+
+    def packages(self, pool: str, refs: Mapping[tuple[str, str], ModelRef]) -> tuple[ModelRef, ...]:
+        """What the Tritons of a pool hold."""
+        models = {model for number, model in enumerate(self.models) if self.pool(number) == pool}
+        return tuple(ref for (model, _), ref in refs.items() if model in models)
+
     def spec(self, number: int) -> EndpointSpec:
         """What an endpoint asks for."""
         rolls = self.name(number) in self.rolling
         steps = (WeightStep(weight=50),)
         return EndpointSpec(
             model=self.model(number),
+            pool=self.pool(number),
             limits=Limits(timeout_seconds=TIMEOUT_SECONDS),
             rollout=RolloutSpec(steps=steps, deadline=3600.0, bake=3600.0, alias=None),
             **({} if rolls else {"version": PinnedVersion(pin="1")}),
@@ -110,6 +133,7 @@ class Population:
                 task=Task.TEXT_CLASSIFICATION,
                 routes=(Route.all_callers(ref),),
                 packages=(ref,),
+                pool=self.pool(number),
             )
             metadata = Metadata(
                 name=self.name(number),
