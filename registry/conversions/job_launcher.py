@@ -29,6 +29,7 @@ from service.cluster.errors import (
 
 log = logging.getLogger(__name__)
 
+STUCK_SECONDS = 300.0
 _LOG_LINES = 200
 _LOG_BYTES = 1 << 20  # a line may have any length
 _ENDED = frozenset({"Failed", "Succeeded"})
@@ -45,7 +46,7 @@ class JobOptions:
     template: Object
     owner: Owner | None = None
     timeout_seconds: float = 1800.0
-    stuck_seconds: float = 300.0
+    stuck_seconds: float = STUCK_SECONDS
     poll_seconds: float = 1.0
 
 
@@ -60,6 +61,8 @@ class JobLauncher:
         memory = job_manifest.memory_limit(options.template)
         container = job_manifest.container_name(options.template)
         self._limits = Limits(memory, options.timeout_seconds, container)
+        # A pod with sidecars has a log for each container, and gives none without a name.
+        self._container = {"container": container} if container else {}
 
     async def run(
         self,
@@ -141,7 +144,7 @@ class JobLauncher:
         return max(answer["items"] or (), key=_made, default=None)
 
     def _log(self, pod: Object | None) -> str:
-        """The end of a pod's log; empty where it has none."""
+        """The end of the log of what converts in a pod; empty where it has none."""
         phase = ((pod or {}).get("status") or {}).get("phase")
         if pod is None or phase in {None, "Pending"}:
             return ""
@@ -150,6 +153,7 @@ class JobLauncher:
                 self._core.read_namespaced_pod_log,
                 pod["metadata"]["name"],
                 self._options.namespace,
+                **self._container,
                 tail_lines=_LOG_LINES,
                 limit_bytes=_LOG_BYTES,
             )

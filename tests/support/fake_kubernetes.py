@@ -220,7 +220,7 @@ class Handler(BaseHTTPRequestHandler):
         collection = f"{root}/namespaces/{namespace}/{plural}"
         name, part = [*below, "", ""][:2]
         if self.command == "GET" and part == "log":
-            return world.logs.get(name, "").encode()
+            return self._log(world.items.get((collection, name)), name, query)
         if self.command == "GET" and not name:
             if (least := int(query.get("resourceVersion", "0"))) > world.number:
                 said = f"Timeout: Too large resource version: {least}, current: {world.number}"
@@ -243,6 +243,14 @@ class Handler(BaseHTTPRequestHandler):
         if revision != stored["metadata"]["resourceVersion"]:
             raise Refused(409, "the object has been modified")
         return world.store(collection, updated(stored, body, part), "MODIFIED")
+
+    def _log(self, pod: Object | None, name: str, query: dict[str, str]) -> bytes:
+        """Of the container that is named, or of the only one there is."""
+        containers = ((pod or {}).get("spec") or {}).get("containers") or ()
+        names = [each["name"] for each in containers]
+        if len(names) > 1 and query.get("container") not in names:
+            raise Refused(400, f"a container name must be specified for pod {name}")
+        return self.fake.world.logs.get(name, "").encode()
 
     def _rehearsed(self, path: str, query: dict[str, str], body: Object) -> Object | bytes:
         """As asked, and as it was before where the query asks for a dry run."""

@@ -53,12 +53,22 @@ class LauncherHarness:
         self.told.append(progress)
         self.heard.set()
 
-    def pod(self, phase: str, log: str = "", *, deleted_at: str = "", **status: Any) -> None:
+    def pod(
+        self,
+        phase: str,
+        log: str = "",
+        *,
+        deleted_at: str = "",
+        containers: tuple[str, ...] = ("convert",),
+        **status: Any,
+    ) -> None:
         self.fake.world.logs["p"] = log
         metadata = {"name": "p", "labels": {job_manifest.LABEL: NAME}}
         if deleted_at:
             metadata["deletionTimestamp"] = deleted_at
-        self.fake.write(PODS, {"metadata": metadata, "status": {"phase": phase, **status}})
+        spec = {"containers": [{"name": name} for name in containers]}
+        item = {"metadata": metadata, "spec": spec, "status": {"phase": phase, **status}}
+        self.fake.write(PODS, item)
 
     def end(self, result: Published | Failed = PUBLISHED) -> None:
         """The container ends, and leaves a result."""
@@ -88,6 +98,16 @@ async def test_a_conversion_is_told_step_by_step_and_its_job_is_removed(fake: Fa
     harness.end()
     assert await running == PUBLISHED
     assert fake.all("jobs") == []
+
+
+async def test_a_conversion_with_a_sidecar_beside_it_is_told_step_by_step(fake: Fake) -> None:
+    harness = LauncherHarness(fake)
+    running = harness.start()
+    await harness.made()
+    harness.pod("Running", STEP.model_dump_json(), containers=("convert", "proxy"))
+    await harness.until(lambda: STEP in harness.told)
+    harness.end()
+    assert await running == PUBLISHED
 
 
 async def test_a_result_that_is_printed_is_not_believed(fake: Fake) -> None:
