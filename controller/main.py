@@ -29,12 +29,13 @@ from registry.conversions.export_environment import (
     ExportingLauncher,
 )
 from registry.conversions.index import ConversionIndex
-from registry.conversions.job_launcher import JobLauncher, JobOptions
+from registry.conversions.job_launcher import STUCK_SECONDS, JobLauncher, JobOptions
 from registry.conversions.job_manifest import BadTemplateError
 from registry.conversions.launcher import ConversionLauncher, SubprocessLauncher, SubprocessOptions
 from registry.conversions.messages import Conditions
 from registry.conversions.promotion import PromotingLauncher
 from registry.conversions.running import ConversionJobs
+from registry.conversions.staging import StagingFolders
 from registry.errors import SourceUnavailableError
 from registry.mlflow.client import MlflowServer
 from registry.mlflow.model_registry import MlflowRegistry
@@ -157,9 +158,11 @@ async def _run(
     store = PackageStore(settings.store_url)
     rollouts = JoinedRollouts(Judge(PackageProfiles(store)), statistics)
     source = _source(settings, mlflow, rollouts, changed)
+    staging = StagingFolders(settings.store_url, keys)
     promoting = PromotingLauncher(
         launcher,
         store,
+        staging=staging,
         keys=keys,
         registered=source.registered,
         work_dir=settings.work_dir,
@@ -186,6 +189,7 @@ async def _run(
     beside = [
         asyncio.create_task(loops.events.run(), name="heartbeat"),
         asyncio.create_task(collection.run(), name="garbage-collection"),
+        asyncio.create_task(staging.clean(_outliving_seconds(settings)), name="staging"),
     ]
     if settings.webhook_port and settings.webhook_url:
         entry = WebhookEntry(settings.webhook_url, webhook_secrets[0])
@@ -302,6 +306,13 @@ def _launcher(settings: ControllerSettings, environment: Mapping[str, str]) -> C
         argv = tuple(shlex.split(settings.export_command))
         export = CommandExportEnvironment(argv, environment, timeout_seconds=_EXPORT_SECONDS)
     return ExportingLauncher(launcher, export)
+
+
+def _outliving_seconds(settings: ControllerSettings) -> float:
+    """So long a conversion may go on when its controller is gone."""
+    if not settings.conversion_job_template:
+        return 0.0  # the launcher ended them all
+    return settings.conversion_timeout_seconds + STUCK_SECONDS
 
 
 def _jobs(settings: ControllerSettings, environment: Mapping[str, str]) -> JobLauncher:

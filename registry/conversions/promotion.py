@@ -9,7 +9,6 @@ wrong in them harms their own model alone.
 """
 
 import asyncio
-import hmac
 import logging
 import shutil
 import tempfile
@@ -32,6 +31,7 @@ from preprocess.buckets import automatic_buckets, checked_buckets
 from registry.conversions.index import signature
 from registry.conversions.launcher import ConversionLauncher, OnProgress
 from registry.conversions.messages import ConversionRequest, Failed, Published
+from registry.conversions.staging import StagingFolders, remove, staging_url
 from registry.mlflow.model_registry import RegisteredVersion
 from registry.packages.store import (
     PackageDamagedError,
@@ -43,10 +43,8 @@ from registry.packages.triton_config import render, render_generation
 
 log = logging.getLogger(__name__)
 
-STAGING = "staging"
 MOST_BYTES = 16 << 30
 _SCRATCH = "promotion-"
-_ID_CHARACTERS = 32
 
 _NEEDED = frozenset({MODEL_ONNX, CONFIG_PYTHON})
 _KNOWN = _NEEDED | {CONFIG_ONNXRUNTIME, ENCODER_ONNX, TOKENIZER, CODE}
@@ -61,6 +59,7 @@ class PromotingLauncher:
     Args:
         launcher: runs the conversions.
         store: where packages are published.
+        staging: the folders that conversions write into.
         keys: of this controller, the newest first.
         registered: what MLflow says of a version, by model and number.
         work_dir: for the copies of packages while they are proved.
@@ -73,6 +72,7 @@ class PromotingLauncher:
         launcher: ConversionLauncher,
         store: PackageStore,
         *,
+        staging: StagingFolders,
         keys: tuple[bytes, ...],
         registered: Registered,
         work_dir: Path,
@@ -81,6 +81,7 @@ class PromotingLauncher:
     ) -> None:
         self._launcher = launcher
         self._store = store
+        self._staging = staging
         self._key = keys[0]
         self._registered = registered
         self._work_dir = work_dir
@@ -102,18 +103,19 @@ class PromotingLauncher:
         """Runs a conversion in its own folder, and publishes its package; see the Protocol."""
         url = staging_url(request, self._key)
         staged = request.model_copy(update={"store_url": url})
-        try:
-            result = await self._launcher.run(staged, progress, python_path=python_path)
-            if isinstance(result, Failed):
-                return result
-            promoted = asyncio.to_thread(self._promote, request, result.ref, url)
-            return await asyncio.wait_for(promoted, self._timeout)
-        except TimeoutError:
-            reason = f"its package could not be published within {self._timeout:g} s"
-            return Failed(reason=reason, by_version=False)
-        finally:
-            # Shielded: being cancelled once more must not leave the folder behind.
-            await asyncio.shield(asyncio.to_thread(_remove, url))
+        with self._staging.using(url):
+            try:
+                result = await self._launcher.run(staged, progress, python_path=python_path)
+                if isinstance(result, Failed):
+                    return result
+                promoted = asyncio.to_thread(self._promote, request, result.ref, url)
+                return await asyncio.wait_for(promoted, self._timeout)
+            except TimeoutError:
+                reason = f"its package could not be published within {self._timeout:g} s"
+                return Failed(reason=reason, by_version=False)
+            finally:
+                # Shielded: being cancelled once more must not leave the folder behind.
+                await asyncio.shield(asyncio.to_thread(remove, url))
 
     def _promote(self, request: ConversionRequest, ref: ModelRef, url: str) -> Published | Failed:
         version = self._registered(request.model, request.version)
@@ -139,13 +141,6 @@ class PromotingLauncher:
             return Failed(reason=f"its package can't be published: {error}", by_version=False)
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
-
-
-def staging_url(request: ConversionRequest, key: bytes) -> str:
-    """The folder of one conversion: the same for the same request, and nobody else's to guess."""
-    text = request.model_copy(update={"work_dir": ""}).model_dump_json(by_alias=True)
-    made = hmac.digest(key, b"headrace/staging\n" + text.encode(), "sha256").hex()
-    return f"{request.store_url.rstrip('/')}/{STAGING}/{made[:_ID_CHARACTERS]}"
 
 
 def refusal(
@@ -288,10 +283,3 @@ def _refused(request: ConversionRequest, reason: str, *, by_version: bool = True
     what = f"the package that its conversion made is refused: {reason}"
     log.error("version %s of %s: %s", request.version, request.model, what)
     return Failed(reason=what[:1000], by_version=by_version)
-
-
-def _remove(url: str) -> None:
-    try:
-        PackageStore(url).remove_all()
-    except StoreError as error:
-        log.warning("the folder of a conversion stays behind: %s", error)

@@ -138,17 +138,27 @@ class PackageStore:
         Raises:
             StoreUnavailableError: the store can't be read.
         """
+        names = self.names()
         with self._reached():
-            try:
-                found = self._files.ls(self._root, detail=False)
-            except FileNotFoundError:
-                return []
-            names = sorted(PurePosixPath(str(path)).name for path in found)
             return [
                 name
                 for name in names
                 if PACKAGE_ID.fullmatch(name) and self._files.exists(self._path(name, MANIFEST))
             ]
+
+    def names(self) -> list[str]:
+        """Names of all that lies in the folder, packages or not, in order.
+
+        Raises:
+            StoreUnavailableError: the store can't be read.
+        """
+        with self._reached():
+            self._files.invalidate_cache(self._root)  # some drivers keep what they once listed
+            try:
+                found = self._files.ls(self._root, detail=False)
+            except FileNotFoundError:
+                return []
+            return sorted(PurePosixPath(str(path)).name for path in found)
 
     def delete(self, package: str) -> None:
         """Takes a package away; harmless if there is none.

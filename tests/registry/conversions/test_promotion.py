@@ -33,7 +33,8 @@ from contracts.tensors import Datatype, TensorSpec
 from registry.conversions.index import signature
 from registry.conversions.launcher import OnProgress
 from registry.conversions.messages import ConversionRequest, Failed, Published
-from registry.conversions.promotion import STAGING, PromotingLauncher, altered_configs, staging_url
+from registry.conversions.promotion import PromotingLauncher, altered_configs
+from registry.conversions.staging import STAGING, StagingFolders, staging_url
 from registry.mlflow.model_registry import RegisteredVersion
 from registry.packages.store import PackageStore, digest
 from registry.packages.triton_config import render, render_generation
@@ -125,6 +126,7 @@ class Promoted:
         launcher = PromotingLauncher(
             Conversion(act),
             self.store,
+            staging=StagingFolders(self.url, KEYS),
             keys=KEYS,
             registered=lambda _model, _number: self.registered,
             work_dir=self.folder / "work",
@@ -422,6 +424,7 @@ async def test_a_package_that_lies_elsewhere_is_not_taken(promoted: Promoted) ->
     launcher = PromotingLauncher(
         Conversion(act),
         promoted.store,
+        staging=StagingFolders(promoted.url, KEYS),
         keys=KEYS,
         registered=lambda _model, _number: VERSION,
         work_dir=promoted.folder / "work",
@@ -446,6 +449,7 @@ async def test_what_a_killed_controller_left_is_removed(promoted: Promoted) -> N
     launcher = PromotingLauncher(
         Conversion(lambda _: Failed(reason="", by_version=True)),
         promoted.store,
+        staging=StagingFolders(promoted.url, KEYS),
         keys=KEYS,
         registered=lambda _model, _number: VERSION,
         work_dir=promoted.folder / "work",
