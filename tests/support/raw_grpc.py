@@ -35,6 +35,7 @@ class RawGrpc:
         sent_bytes: of messages, that the server's windows let through.
         ended: the calls that the server has ended.
         closed: whether the server has closed the connection.
+        most_calls: at once, as the server says; 0 before it has.
     """
 
     port: int
@@ -42,6 +43,7 @@ class RawGrpc:
     sent_bytes: int = 0
     ended: set[int] = field(default_factory=set)
     closed: bool = False
+    most_calls: int = 0
 
     def __post_init__(self) -> None:
         self._socket = socket.create_connection((self.host, self.port), timeout=60)
@@ -136,6 +138,8 @@ class RawGrpc:
     def _take(self, kind: int, flags: int, number: int, content: bytes) -> None:
         if kind == _SETTINGS and not flags & _ACK:
             for name, value in struct.iter_unpack(">HI", content):
+                if name == 3:
+                    self.most_calls = value
                 if name == 4:
                     self._first_window = value
             self._out += _frame(_SETTINGS, _ACK, 0)

@@ -177,6 +177,15 @@ def test_no_byte_of_a_message_is_asked_for_without_a_key(fronts: Served) -> None
     raw.close()
 
 
+def test_one_connection_may_not_have_calls_without_end(fronts: Served) -> None:
+    raw = RawGrpc(fronts.grpc_port)
+    while not raw.most_calls:
+        assert not raw.closed
+        raw.pump(1.0)
+    assert raw.most_calls == 1024
+    raw.close()
+
+
 @pytest.mark.parametrize("path", ["ServerLive", "RepositoryIndex", "Nobody"])
 def test_what_needs_no_message_reads_none(fronts: Served, path: str) -> None:
     raw = RawGrpc(fronts.grpc_port)
