@@ -137,7 +137,11 @@ class ClusterClient:
         )
 
     def put(self, collection: Collection, body: Object) -> None:
-        """Writes what ``body`` says, whatever else is there, and makes the object if need be."""
+        """Writes what ``body`` says, whatever else is there, and makes the object if need be.
+
+        An annotation or label that ``body`` does not name stays. Who stops writing one that others
+        read writes None in its place.
+        """
         try:
             self.merge(collection, body["metadata"]["name"], body)
         except MissingError:
