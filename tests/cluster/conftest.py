@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from cluster_guard import take_cluster
 from cluster_walk import register, stable, until_serving
 from real_cluster import (
     COMMAND_SECONDS,
@@ -51,6 +52,7 @@ def node() -> Iterator[Cluster]:
     """A namespace whose pods may reach into the node."""
     if reason := reason_to_skip(os.environ):
         pytest.skip(reason)
+    take_cluster()
     with node_namespace(f"{NAMESPACE}-node") as ours:
         yield ours
 
@@ -75,12 +77,18 @@ def our_release(cluster: Cluster) -> Release:
     return Release(cluster, ROOT / "tests" / "cluster" / "values.yaml", values)
 
 
+@pytest.fixture(scope="session")
+def chart(cluster: Cluster) -> Release:
+    """The release, installed or not."""
+    return our_release(cluster)
+
+
 @pytest.fixture
-def release(cluster: Cluster) -> Release:
-    ours = our_release(cluster)
-    if not ours.is_installed():
-        ours.install()
-    return ours
+def release(chart: Release) -> Release:
+    """The release, installed."""
+    if not chart.is_installed():
+        chart.install()
+    return chart
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from typing import Any
 
 import kubernetes
 import pytest
+from cluster_guard import take_cluster
 from kubernetes.client import ApiException
 
 from headrace.crd import definition as crd
@@ -41,6 +42,7 @@ def real_api_server() -> Iterator[RealApi]:
         client = access.connected(os.environ)
     except (ApiException, kubernetes.config.ConfigException, AccessError, OSError) as error:
         pytest.skip(f"the cluster that KUBECONFIG names can't be used: {error}")
+    take_cluster()
     core, definitions = kubernetes.client.CoreV1Api(api), kubernetes.client.CustomObjectsApi(api)
     name = f"headrace-edges-{uuid.uuid4().hex[:8]}"
     core.create_namespace({"metadata": {"name": name}}, _request_timeout=CALL_SECONDS)
