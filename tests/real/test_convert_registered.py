@@ -18,7 +18,8 @@ from contracts.manifest import Manifest
 from headrace.stack.mlflow import MlflowProcess
 from registry.conversions.launcher import SubprocessLauncher, SubprocessOptions
 from registry.conversions.messages import ConversionRequest, Failed, Published
-from registry.conversions.promotion import STAGING, PromotingLauncher
+from registry.conversions.promotion import PromotingLauncher
+from registry.conversions.staging import STAGING, StagingFolders
 from registry.convert import walk
 from registry.convert.tracking import Tracking
 from registry.mlflow.client import MlflowServer
@@ -63,6 +64,7 @@ def convert(server: MlflowProcess, folder: Path, model: str) -> Manifest | Faile
     launcher = PromotingLauncher(
         SubprocessLauncher(options),
         store,
+        staging=StagingFolders(request.store_url, KEYS),
         keys=KEYS,
         registered=lambda _model, number: next(
             (each for each in versions if each.number == number), None
