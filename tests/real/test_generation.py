@@ -22,11 +22,11 @@ from msgspec.structs import replace
 from own_ports import own_ports
 from pipeline_world import World, world_of
 from promotable import assert_promotable
-from registry_fakes import endpoint
+from real_triton import brought
 from tiny_models import decoder
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from contracts.endpoint import Arm, EndpointStatus, Route, Serving
+from contracts.endpoint import Serving
 from contracts.loading import LoaderReport
 from contracts.manifest import MODEL_ONNX, TOKENIZER, GenerationSpec, Manifest, TokenRules
 from contracts.model import DEFAULT_POOL, ModelRef
@@ -45,13 +45,8 @@ from registry.convert import package
 from registry.convert.parity.continuations import Decoder
 from registry.convert.tracking import Tracking
 from registry.convert.walk import convert
-from registry.loading.loader import Loader, LoaderOptions
-from registry.loading.placement import SharedRepository, UploadedFiles
-from registry.loading.triton_client import GrpcTriton
-from registry.packages.cache import LocalPackages
+from registry.loading.placement import UploadedFiles
 from registry.packages.store import PackageStore
-from registry.stores.endpoints import FileEndpointStore
-from registry.stores.reports import FileReports
 
 pytestmark = pytest.mark.real
 
@@ -99,29 +94,8 @@ async def loaded(
     store: PackageStore, ref: ModelRef, triton: TritonProcess, folder: Path
 ) -> LoaderReport:
     """Has a loader of its own bring the package to a Triton: by a folder, or else by the call."""
-    endpoints = FileEndpointStore(folder / "endpoints")
-    routes = (Route(arm=Arm.STABLE, ref=ref, weight=100),)
-    endpoints.put(endpoint(EndpointStatus(routes=routes, packages=(ref,))))
-    client = GrpcTriton(triton.grpc, call_seconds=30.0, load_seconds=SECONDS)
-    reports = FileReports(folder / "reports")
-    loader = Loader(
-        LoaderOptions("l", triton.grpc, folder / "ledger.json", warmup_seconds=0.1, cores=1),
-        endpoints=endpoints,
-        packages=LocalPackages(store, folder / "local"),
-        triton=client,
-        placement=SharedRepository(triton.server.model_repository)
-        if folder.name == "one-loader"
-        else UploadedFiles(),
-        reports=reports,
-    )
-    for _ in range(20):
-        if not await loader.step():
-            break
-    await client.close()
-    report = reports.get("l")
-    assert report is not None
-    assert report.ready, report.failed
-    return report
+    placement = None if folder.name == "one-loader" else UploadedFiles()
+    return await brought(folder, store, triton, ref, placement=placement)
 
 
 async def written(engine: TritonEngine, prompt: Prompt) -> list[int]:

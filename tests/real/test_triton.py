@@ -18,11 +18,10 @@ import httpx
 import numpy as np
 import onnxruntime
 import pytest
-from gateway_world import FakeEngine
 from loaded_script import loaded
 from model_processes import model_processes
-from numpy.typing import NDArray
 from own_ports import own_ports
+from real_triton import OverTriton
 from registry_fakes import endpoint
 from served_models import asked, converted
 from tiny_models import VOCABULARY, classifier
@@ -38,8 +37,6 @@ from gateway.engine.protocol import (
     EngineError,
     EngineModelError,
     EngineUnavailableError,
-    Prompt,
-    TokenStream,
     Work,
 )
 from gateway.engine.triton import TritonEngine
@@ -221,20 +218,6 @@ async def test_a_package_is_loaded_and_answers_as_its_graph_does(harness: Triton
         (expected,) = session.run(["logits"], tensors)
         np.testing.assert_allclose(await harness.infer(ref, tensors), expected, atol=1e-5)
     assert "Traceback" not in harness.process.log.read_text()
-
-
-class OverTriton(FakeEngine):
-    """What a pipeline's tests ask, as one that asks a real Triton."""
-
-    def __init__(self, triton: TritonEngine) -> None:
-        super().__init__()
-        self._triton = triton
-
-    async def infer(self, work: Work, timeout_seconds: float) -> NDArray[np.float32]:
-        return await self._triton.infer(work, timeout_seconds)
-
-    def generate(self, prompt: Prompt, timeout_seconds: float) -> TokenStream:  # type: ignore[override]
-        return self._triton.generate(prompt, timeout_seconds)
 
 
 async def test_each_task_of_the_example_is_answered_over_triton_as_its_graph_answers(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from front_fakes import FakeKeys
-from gateway_world import LABELS, FakeEngine, MemoryRecorder, model_of
+from gateway_world import FakeEngine, MemoryRecorder, model_of
 
 from contracts.endpoint import ModelEndpoint
 from contracts.events import PredictionEvent
@@ -128,7 +128,7 @@ async def world_of(
 
     serve(endpoint)
     try:
-        async with asyncio.timeout(300 if codes else 60):
+        async with asyncio.timeout(300):
             yield World(
                 engine, endpoints, admission, pipeline, recorder, metrics, budget, spans, shadows,
                 serve, codes,
@@ -148,16 +148,20 @@ async def world_of(
 def _view(endpoint: ModelEndpoint, opened: dict[str, ServedModel]) -> EndpointView:
     stable, limits = endpoint.status.stable, endpoint.spec.limits
     served = ONE if stable is None else opened.get(stable.package, ONE)
+    manifest = served.manifest
     return EndpointView(
         name=endpoint.name,
         task=served.task,
         refs=() if stable is None else (stable,),
-        labels=LABELS,
-        dimension=None,
+        labels=manifest.labels,
+        dimension=manifest.dimension,
         max_tokens=16,
         max_texts=limits.max_texts_per_request,
         max_tokens_in_flight=limits.max_tokens_in_flight,
         timeout_seconds=limits.timeout_seconds,
         ready=True,
-        rows=served.manifest.max_batch_size,
+        rows=manifest.max_batch_size,
+        prompts=tuple(manifest.tokenizer.prompts),
+        has_ranges=manifest.ranges is not None,
+        features=manifest.features,
     )

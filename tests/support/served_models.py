@@ -1,6 +1,7 @@
 """A model on its whole way in this process: registered, converted, and asked over HTTP."""
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,10 @@ from fake_mlflow import FakeMlflow, serve
 from front_fakes import FakeMetrics
 from gateway_world import FakeEngine, FakeStream, endpoint_of
 from numpy.typing import NDArray
-from pipeline_world import world_of
+from pipeline_world import World, world_of
+from promotable import assert_promotable
 
-from contracts.endpoint import Precision, Serving
+from contracts.endpoint import Limits, Precision, Serving
 from contracts.manifest import MODEL_ONNX, TOKENIZER
 from contracts.tasks import Task
 from gateway.app import create_app
@@ -28,7 +30,7 @@ from registry.convert.parity.engine import Engine
 from registry.convert.tracking import Tracking
 from registry.convert.walk import convert
 from registry.packages.store import PackageStore
-from registry.pyfunc.process import Limits
+from registry.pyfunc.process import Limits as OfPyfunc
 
 
 class Graph(FakeEngine):
@@ -55,7 +57,8 @@ def converted(
     folder: Path,
     *,
     task: str | None = None,
-    pyfunc: Limits | None = None,
+    pyfunc: OfPyfunc | None = None,
+    store_folder: Path | None = None,
 ) -> tuple[ServedModel, Path]:
     """The package of a model that is registered as a folder, and its graph.
 
@@ -65,6 +68,7 @@ def converted(
         folder: scratch; ``store`` in it gets the package.
         task: what the endpoint asks for.
         pyfunc: allows Python of users' own, which has no graph.
+        store_folder: of the package store, in place of ``store``.
     """
     (folder / "artifacts").mkdir(parents=True)
     write(folder / "artifacts" / "version")
@@ -81,9 +85,11 @@ def converted(
             work_dir=str(folder / "work"),
             pyfunc=pyfunc,
         )
-        store = PackageStore((folder / "store").as_uri())
+        place = store_folder or folder / "store"
+        store = PackageStore(place.as_uri())
         ref = convert(request, Tracking(fake.uri), store, lambda _phase, _words: None)
-    package = folder / "store" / ref.package
+        assert_promotable(request, ref, store)
+    package = place / ref.package
     manifest = store.manifest(ref.package)
     tokeniser = package / TOKENIZER  # which models of tables lack
     words = tokeniser.read_bytes() if tokeniser.exists() else b""
@@ -104,20 +110,18 @@ async def asked(
 
     The graph is run in this process, unless there is another engine.
     """
-    engine = engine or Graph(graph)
-    async with world_of(endpoint_of(model.ref, name=name), engine, more=(model,)) as world:
-        serving = world.endpoints.serving
-        (view,) = serving.views.values()
-        own = replace(
-            view,
-            task=model.task,
-            labels=model.manifest.labels,
-            dimension=model.manifest.dimension,
-            prompts=tuple(model.manifest.tokenizer.prompts),
-            has_ranges=model.manifest.ranges is not None,
-            features=model.manifest.features,
-        )
-        world.endpoints.serve(replace(serving, views={name: own}))
+    async with asking({name: model}, engine or Graph(graph)) as (client, _):
+        return (await client.post(path, json=body)).raise_for_status().json()
+
+
+@asynccontextmanager
+async def asking(
+    models: Mapping[str, ServedModel], engine: FakeEngine, limits: Limits | None = None
+) -> AsyncIterator[tuple[httpx.AsyncClient, World]]:
+    """A client of a gateway that serves models as endpoints, by these names, and the gateway."""
+    endpoints = [endpoint_of(model.ref, name=name, limits=limits) for name, model in models.items()]
+    async with world_of(endpoints[0], engine, more=tuple(models.values())) as world:
+        world.serve(*endpoints)
         front = Front(
             world.endpoints,
             world.admission,
@@ -127,4 +131,4 @@ async def asked(
         )
         transport = httpx.ASGITransport(create_app(front))
         async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as client:
-            return (await client.post(path, json=body)).raise_for_status().json()
+            yield client, world

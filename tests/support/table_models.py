@@ -28,6 +28,15 @@ def people(rows: int = 400, seed: int = 0) -> pd.DataFrame:
     )
 
 
+def tensors_of(rows: pd.DataFrame) -> list[dict[str, Any]]:
+    """People as inputs of the Open Inference Protocol."""
+    datatypes = {"age": "INT64", "income": "FP64", "city": "BYTES", "member": "BOOL"}
+    return [
+        {"name": name, "shape": [len(rows)], "datatype": datatype, "data": rows[name].tolist()}
+        for name, datatype in datatypes.items()
+    ]
+
+
 def buys(frame: pd.DataFrame) -> np.ndarray:
     """What a classifier learns: ``yes`` or ``no``."""
     found = frame["age"] * 400 + frame["income"] * 0.5 + (frame["city"] == "Rome") * 9000

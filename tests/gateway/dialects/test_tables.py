@@ -4,25 +4,23 @@ import json
 import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
 import numpy as np
 import pytest
-from front_fakes import FakeMetrics
 from gateway_world import FakeEngine, endpoint_of, manifest_of
 from numpy.typing import NDArray
-from pipeline_world import World, world_of
+from pipeline_world import World
+from served_models import asking
 from tritonclient.grpc import service_pb2 as pb
 
 from contracts.events import PredictionEvent
 from contracts.features import ENGINE_FEATURES, Feature, FeatureKind
 from contracts.tasks import Task
 from contracts.tensors import Datatype, TensorSpec
-from gateway.app import create_app
 from gateway.dialects import oip_grpc
-from gateway.dialects.front import Front
 from gateway.engine.protocol import Work
 from gateway.events.outbox import declared_by
 from gateway.packages import ServedModel, open_package
@@ -96,21 +94,8 @@ class Tables:
 @asynccontextmanager
 async def tables(model: ServedModel) -> AsyncIterator[Tables]:
     engine = TableEngine(regression=model.task is Task.TABULAR_REGRESSION)
-    async with world_of(endpoint_of(model.ref, name="table"), engine, more=(model,)) as world:
-        serving = world.endpoints.serving
-        (view,) = serving.views.values()
-        own = replace(
-            view,
-            task=model.task,
-            labels=model.manifest.labels,
-            dimension=model.manifest.dimension,
-            features=model.manifest.features,
-        )
-        world.endpoints.serve(replace(serving, views={"table": own}))
-        front = Front(world.endpoints, world.admission, world.pipeline, FakeMetrics())
-        transport = httpx.ASGITransport(create_app(front))
-        async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as client:
-            yield Tables(client, world, engine)
+    async with asking({"table": model}, engine) as (client, world):
+        yield Tables(client, world, engine)
 
 
 @pytest.fixture
@@ -257,6 +242,29 @@ async def test_inputs_that_are_no_rows_are_refused_with_the_reason(
 ) -> None:
     answer = await gateway.post(INFER, {"inputs": inputs})
     assert (answer.status_code, sentence in answer.text) == (status, True), answer.text
+
+
+@pytest.mark.parametrize(
+    ("name", "datatype", "value", "sentence"),
+    [
+        ("city", "BYTES", "Bern", "row 1, 'city': the model does not know the category \"Bern\""),
+        ("age", "INT64", None, "'age'"),  # it is not nullable
+        ("age", "INT64", 30.5, "age"),
+        ("member", "BOOL", "yes", "member"),
+    ],
+)
+async def test_a_column_is_refused_for_what_a_row_would_be(
+    gateway: Tables, name: str, datatype: str, value: Any, sentence: str
+) -> None:
+    datatypes = {"age": "INT64", "income": "FP64", "city": "BYTES", "member": "BOOL"}
+    good = [column(each, of, [ROW[each], ROW[each]]) for each, of in datatypes.items()]
+    bad = [each for each in good if each["name"] != name]
+    answer = await gateway.post(
+        INFER, {"inputs": [*bad, column(name, datatype, [ROW[name], value])]}
+    )
+    assert answer.status_code in {400, 422}
+    assert sentence in answer.text
+    assert gateway.engine.seen == []
 
 
 async def test_an_infinite_number_is_no_missing_one(gateway: Tables) -> None:

@@ -1,6 +1,5 @@
 """Pyfuncs on their way to a package: with real packages, in a process that is closed off."""
 
-import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,15 +12,14 @@ import pytest
 pytest.importorskip("skl2onnx", reason="needs the extra tables")
 
 from fake_mlflow import FakeMlflow, serve
-from promotable import assert_promotable
 from pyfunc_models import ODDS, PINNED, SEGMENTS, logged, worker_of
+from table_conversions import TableConversions, encoded
 from table_models import people
 
-from contracts.endpoint import Serving
 from contracts.features import ENGINE_FEATURES
 from contracts.manifest import CONFIG_PYTHON, PYFUNC, Manifest
+from contracts.model import ModelRef
 from contracts.tasks import Task
-from preprocess.table import TableEncoder, TablePadder
 from registry.conversions.messages import ConversionRequest
 from registry.convert import tables
 from registry.convert.download import fetch, with_pickles
@@ -29,7 +27,6 @@ from registry.convert.errors import EnvironmentFaultError, VersionError
 from registry.convert.tables import environment
 from registry.convert.tracking import Tracking
 from registry.loading import warmup
-from registry.packages.store import PackageStore
 from registry.pyfunc.process import Limits
 
 pytestmark = [
@@ -48,36 +45,23 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return environment.install(folder, "", folder)
 
 
-class Pyfuncs:
-    """A registry with one version, and a store."""
+class Pyfuncs(TableConversions):
+    """Of pyfuncs, whose packages are installed already."""
 
     def __init__(self, fake: FakeMlflow, folder: Path, site: Path) -> None:
-        self.fake, self.folder, self.site = fake, folder, site
-        self.version = fake.root / "version"
-        self.store = PackageStore((folder / "store").as_uri())
-        fake.register("table", "mlflow-artifacts:/version")
+        super().__init__(fake, folder)
+        self.site = site
 
     def convert(self, **changes: object) -> Manifest:
-        work = self.folder / f"work-{len(list(self.folder.iterdir()))}"
-        work.mkdir()
-        request = ConversionRequest.model_validate(
-            {
-                "tracking_uri": self.fake.uri,
-                "model": "table",
-                "version": "1",
-                "store_url": "unused",
-                "serving": Serving(),
-                "work_dir": str(work),
-                "pyfunc": LIMITS,
-                **changes,
-            }
-        )
+        return super().convert(**{"pyfunc": LIMITS, **changes})
+
+    def published(self, request: ConversionRequest) -> ModelRef:
         tracking = Tracking(self.fake.uri)
-        fetched = fetch(request, tracking, work)
+        fetched = fetch(request, tracking, Path(request.work_dir))
         version = tables.find(fetched, request)
         assert version is not None
         assert version.flavour == tables.PYFUNC
-        ref = tables.convert_pyfunc(
+        return tables.convert_pyfunc(
             request,
             with_pickles(fetched, tracking),
             version,
@@ -85,21 +69,16 @@ class Pyfuncs:
             lambda _phase, _words: None,
             install=lambda _model, _mlflow, _work: self.site,
         )
-        assert_promotable(request, ref, self.store)
-        return self.store.manifest(ref.package)
 
     def answers(self, manifest: Manifest, rows: list[Any]) -> np.ndarray:
         """What the package answers to rows as callers send them."""
         folder = self.folder / f"opened-{manifest.package_id()[:8]}"
-        package = self.folder / "store" / manifest.package_id() / PYFUNC
-        process = worker_of(package, manifest, folder, LIMITS)
-        encoded = TableEncoder(manifest.features).encode([json.dumps(row) for row in rows])
-        padder = TablePadder(manifest.inputs, len(manifest.features))
-        tensors = padder.pad(encoded.ids, manifest.length_buckets[0])
+        process = worker_of(self.file(manifest, PYFUNC), manifest, folder, LIMITS)
         width = manifest.outputs[0].shape[-1]
         try:
             process.start()
-            return process.answers(tensors[ENGINE_FEATURES]).values(manifest.labels, width)
+            answers = process.answers(encoded(manifest, rows))
+            return answers.values(manifest.labels, width)
         finally:
             process.close()
 

@@ -1,6 +1,5 @@
 """Versions of tables on their whole way to a package, over a real socket and real ONNX Runtime."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,59 +13,27 @@ pytest.importorskip("skl2onnx", reason="needs the extra tables")
 pytest.importorskip("xgboost", reason="needs the extra tables")
 
 from fake_mlflow import FakeMlflow, serve
-from promotable import assert_promotable
+from table_conversions import TableConversions as Conversions
+from table_conversions import encoded
 from table_models import classifier, logged, people, spends
 
-from contracts.endpoint import Serving
 from contracts.features import ENGINE_FEATURES, FeatureKind
 from contracts.manifest import MODEL_ONNX, TOKENIZER, Manifest
 from contracts.tasks import Task
-from preprocess.table import TableEncoder, TablePadder
 from registry.conversions.index import signature
-from registry.conversions.messages import ConversionRequest
 from registry.convert.errors import VersionError
 from registry.convert.parity.engine import Engine
-from registry.convert.tracking import Tracking
-from registry.convert.walk import convert
-from registry.packages.store import PackageStore
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
 
-class TableConversions:
-    """A registry with one version, and a store."""
-
-    def __init__(self, fake: FakeMlflow, folder: Path) -> None:
-        self.fake, self.folder = fake, folder
-        self.version = fake.root / "version"
-        self.store = PackageStore((folder / "store").as_uri())
-        fake.register("table", "mlflow-artifacts:/version")
-
-    def convert(self, **changes: object) -> Manifest:
-        work = self.folder / f"work-{len(list(self.folder.iterdir()))}"
-        work.mkdir()
-        request = ConversionRequest.model_validate(
-            {
-                "tracking_uri": self.fake.uri,
-                "model": "table",
-                "version": "1",
-                "store_url": "unused",
-                "serving": Serving(),
-                "work_dir": str(work),
-                **changes,
-            }
-        )
-        ref = convert(request, Tracking(self.fake.uri), self.store, lambda _phase, _words: None)
-        assert_promotable(request, ref, self.store)
-        return self.store.manifest(ref.package)
+class TableConversions(Conversions):
+    """Of versions that become graphs."""
 
     def answers(self, manifest: Manifest, rows: list[Any]) -> np.ndarray:
         """What the engine answers to rows as callers send them."""
-        graph = onnx.load(self.folder / "store" / manifest.package_id() / MODEL_ONNX)
-        encoded = TableEncoder(manifest.features).encode([json.dumps(row) for row in rows])
-        padder = TablePadder(manifest.inputs, len(manifest.features))
-        tensors = padder.pad(encoded.ids, manifest.length_buckets[0])
-        return Engine(graph, threads=1).run({ENGINE_FEATURES: tensors[ENGINE_FEATURES]})[0]
+        engine = Engine(onnx.load(self.file(manifest, MODEL_ONNX)), threads=1)
+        return engine.run({ENGINE_FEATURES: encoded(manifest, rows)})[0]
 
 
 @pytest.fixture
