@@ -138,8 +138,17 @@ class PyfuncSpec(_Part):
     ``example`` is a row that it answers, as the engine takes it: other models are tried with zeros.
     """
 
+    later: ClassVar[tuple[str, ...]] = ("model_bytes", "site_bytes")
     python: str = Field(description="minor version that its packages are for, such as 3.11")
     example: tuple[float, ...]
+    model_bytes: int | None = Field(None, ge=0, description="of the model's files, unpacked")
+    site_bytes: int | None = Field(None, ge=0, description="of its packages' files, unpacked")
+
+    @property
+    def unpacked_bytes(self) -> int | None:
+        """Of all files that its archive holds; None of what earlier releases made."""
+        known = self.model_bytes, self.site_bytes
+        return None if None in known else sum(each or 0 for each in known)
 
 
 class Parity(_Part):

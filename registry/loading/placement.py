@@ -193,6 +193,7 @@ def _told(package: Path, limits: Limits) -> dict[str, str]:
             {
                 "python": spec.python,
                 "example": spec.example,
+                "bytes": spec.unpacked_bytes,
                 "labels": manifest.labels,
                 "categories": [feature.categories or None for feature in manifest.features],
                 "limits": dataclasses.asdict(limits),

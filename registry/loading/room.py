@@ -10,9 +10,12 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from contracts.manifest import ENCODER_ONNX, MODEL_ONNX, Manifest
+from contracts.manifest import ENCODER_ONNX, MODEL_ONNX, PYFUNC, Manifest, PyfuncSpec
 from registry.errors import RegistryError
 from registry.loading import splits
+
+# Of an archive of Python packages that is unpacked, as earlier releases made them without its size.
+_GROWTH = 4
 
 
 class NoRoomError(RegistryError):
@@ -28,8 +31,18 @@ class Need:
 
     @classmethod
     def of(cls, manifest: Manifest, *, process: bool) -> "Need":
-        """What one copy of a package needs; ``process``: it runs in one of its own."""
+        """What one copy of a package needs; ``process``: it runs in one of its own.
+
+        A pyfunc's archive lies unpacked beside Triton's model, once for all copies; and its Python
+        runs in a process beside the one that Triton starts, with the model's files in memory.
+        """
         files = manifest.files
+        if manifest.pyfunc is not None:
+            packed = files[PYFUNC].bytes if PYFUNC in files else 0
+            model, unpacked = _unpacked(manifest.pyfunc, packed)
+            own = splits.copy_bytes(0) + model
+            files_bytes = sum(file.bytes for file in files.values())
+            return cls(splits.copy_bytes(0, process=process) + own, files_bytes + unpacked)
         graphs = sum(files[name].bytes for name in (MODEL_ONNX, ENCODER_ONNX) if name in files)
         return cls(
             splits.copy_bytes(graphs, process=process), sum(file.bytes for file in files.values())
@@ -82,6 +95,14 @@ class Room:
 
 
 WITHOUT_BOUNDS = Room()
+
+
+def _unpacked(spec: PyfuncSpec, archive_bytes: int) -> tuple[int, int]:
+    """Bytes of a pyfunc's model, and of all its files; estimated of what earlier releases made."""
+    model, together = spec.model_bytes, spec.unpacked_bytes
+    if model is None or together is None:
+        return 0, _GROWTH * archive_bytes
+    return model, together
 
 
 def _size(bytes_: int) -> str:

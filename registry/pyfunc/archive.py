@@ -24,14 +24,15 @@ class ArchiveError(Exception):
     """The files can't be packed or unpacked; the message says why."""
 
 
-def pack(folders: Mapping[str, Path], target: Path) -> None:
-    """Writes an archive of all files of some folders, each under a name of its own.
+def pack(folders: Mapping[str, Path], target: Path) -> dict[str, int]:
+    """Writes an archive of all files of some folders; returns the bytes of each, by its name.
 
     Raises:
         ArchiveError: too many files, too large, or a link.
         OSError: a file can't be read, or the archive can't be written.
     """
     count = total = 0
+    sizes = dict.fromkeys(folders, 0)
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, compresslevel=_LEVEL) as archive:
         for name, folder in sorted(folders.items()):
             for path in sorted(folder.rglob("*")):
@@ -40,19 +41,22 @@ def pack(folders: Mapping[str, Path], target: Path) -> None:
                     raise ArchiveError(f"it has a link: {place}")
                 if not path.is_file():
                     continue
-                count, total = count + 1, total + path.stat().st_size
+                size = path.stat().st_size
+                count, total = count + 1, total + size
+                sizes[name] += size
                 _check_size(count, total)
                 entry = zipfile.ZipInfo(place, _EPOCH)
                 entry.compress_type = zipfile.ZIP_DEFLATED
-                entry.file_size = path.stat().st_size  # so that ZIP64 is used where it is needed
+                entry.file_size = size  # so that ZIP64 is used where it is needed
                 with path.open("rb") as source, archive.open(entry, "w") as written:
                     shutil.copyfileobj(source, written)
+    return sizes
 
 
-def unpack(archive: Path, folder: Path) -> None:
+def unpack(archive: Path, folder: Path, most_bytes: int | None = None) -> None:
     """Writes an archive's files into ``folder``, which appears whole; nothing if it is there.
 
-    Several processes may do so at the same time.
+    Several processes may do so at the same time. ``most_bytes``: of all files, where that is known.
 
     Raises:
         ArchiveError: it is none, too large, or a name leads out of the folder.
@@ -64,17 +68,23 @@ def unpack(archive: Path, folder: Path) -> None:
             return
         aside = Path(tempfile.mkdtemp(prefix=f"{folder.name}.", dir=folder.parent))
         try:
-            _extract(archive, aside)
+            _extract(archive, aside, most_bytes)
             aside.rename(folder)
         finally:
             shutil.rmtree(aside, ignore_errors=True)
 
 
-def _extract(path: Path, folder: Path) -> None:
+def _extract(path: Path, folder: Path, most_bytes: int | None) -> None:
     try:
         with zipfile.ZipFile(path) as archive:
             members = archive.infolist()
-            _check_size(len(members), sum(member.file_size for member in members))
+            size = sum(member.file_size for member in members)
+            _check_size(len(members), size)
+            if most_bytes is not None and size > most_bytes:
+                raise ArchiveError(
+                    f"{path.name} unpacks to {size:,} bytes, and its package tells "
+                    f"of {most_bytes:,}"
+                )
             for member in members:
                 name = PurePosixPath(member.filename)
                 if not name.parts or ".." in name.parts or name.is_absolute():

@@ -9,7 +9,7 @@ that it answers the same rows alike, again and alone, so that batches change no 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -129,9 +129,10 @@ def convert(
     folder.mkdir(parents=True, exist_ok=True)
     try:
         packed = {archive.MODEL: version.folder, archive.SITE: site}
-        archive.pack(packed, folder / PYFUNC)
+        sizes = archive.pack(packed, folder / PYFUNC)
     except archive.ArchiveError as error:
         raise VersionError(str(error)) from error
+    made = _with_sizes(made, sizes)
     return store.publish(folder, package_of(request, fetched, made, signature, profile))
 
 
@@ -269,6 +270,12 @@ def _proved(
     numbers = tuple(_numbers(features, [example])[0].tolist())
     spec = PyfuncSpec(python=f"{sys.version_info.major}.{sys.version_info.minor}", example=numbers)
     return Made(None, original, features, parity, width, spec)
+
+
+def _with_sizes(made: Made, sizes: Mapping[str, int]) -> Made:
+    """With what the archive unpacks to, by which loaders weigh the package before they fetch it."""
+    told = {"model_bytes": sizes[archive.MODEL], "site_bytes": sizes[archive.SITE]}
+    return replace(made, pyfunc=made.pyfunc and made.pyfunc.model_copy(update=told))
 
 
 def _answers(original: _Opened, row: Row) -> bool:

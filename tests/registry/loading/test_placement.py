@@ -140,7 +140,7 @@ def pyfunc(package: Path) -> Path:
         Feature(name="age", kind=FeatureKind.INTEGER),
         Feature(name="city", kind=FeatureKind.CATEGORY, categories=("Oslo", "Rome")),
     )
-    spec = PyfuncSpec(python="3.11", example=(1.0, 0.0))
+    spec = PyfuncSpec(python="3.11", example=(1.0, 0.0), model_bytes=20, site_bytes=70)
     made = manifest().model_copy(update={"features": features, "pyfunc": spec})
     (package / MANIFEST).write_bytes(made.canonical())
     return package
@@ -152,7 +152,7 @@ def test_a_pyfunc_gets_what_runs_it_and_is_told_its_limits(pyfunc: Path, reposit
     placed = {path.name: path.read_bytes() for path in (repository / NAME / "1").iterdir()}
     told = json.loads(placed["pyfunc.json"])
     assert told["categories"] == [None, ["Oslo", "Rome"]]
-    assert (told["python"], told["example"]) == ("3.11", [1.0, 0.0])
+    assert (told["python"], told["example"], told["bytes"]) == ("3.11", [1.0, 0.0], 90)
     assert told["labels"] == list(manifest().labels)
     assert Limits(**told["limits"]) == limits
     assert placed["pyfunc.zip"] == b"archive"

@@ -7,7 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from registry_fakes import manifest
 
-from contracts.manifest import ENCODER_ONNX, MODEL_ONNX, PackageFile
+from contracts.manifest import (
+    ENCODER_ONNX,
+    MODEL_ONNX,
+    PYFUNC,
+    Manifest,
+    PackageFile,
+    PyfuncSpec,
+)
 from registry.loading.room import Need, NoRoomError, Room
 
 BYTES = st.integers(0, 1 << 40)
@@ -47,3 +54,22 @@ def test_a_package_needs_its_files_and_both_its_graphs() -> None:
     made = manifest().model_copy(update={"files": files})
     assert Need.of(made, process=False) == Need(memory_bytes=300, disk_bytes=157)
     assert Need.of(made, process=True).memory_bytes > 300
+
+
+def pyfunc(**sizes: int) -> Manifest:
+    spec = PyfuncSpec(python="3.11", example=(1.0,), **sizes)
+    files = {PYFUNC: PackageFile(sha256="0" * 64, bytes=100)}
+    return manifest().model_copy(update={"files": files, "pyfunc": spec})
+
+
+def test_a_pyfunc_needs_its_archive_and_what_it_unpacks_to() -> None:
+    need = Need.of(pyfunc(model_bytes=30, site_bytes=900), process=True)
+    assert need.disk_bytes == 100 + 30 + 900
+    other = Need.of(manifest().model_copy(update={"files": {}}), process=True)
+    assert need.memory_bytes == 2 * other.memory_bytes + 30  # Triton's process and its own
+    assert fits(Room(disk_bytes=1030), need, [])
+    assert not fits(Room(disk_bytes=1029), need, [])
+
+
+def test_of_an_archive_that_does_not_tell_its_size_it_is_estimated() -> None:
+    assert Need.of(pyfunc(), process=True).disk_bytes > 300

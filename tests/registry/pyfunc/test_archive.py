@@ -21,7 +21,7 @@ def folders(tmp_path: Path) -> dict[str, Path]:
 
 
 def test_what_was_packed_is_unpacked(folders: dict[str, Path], tmp_path: Path) -> None:
-    pack(folders, tmp_path / "p.zip")
+    assert pack(folders, tmp_path / "p.zip") == {"model": 8, "site": 1}
     unpack(tmp_path / "p.zip", tmp_path / "out")
     assert (tmp_path / "out" / "model" / "code" / "m.py").read_text() == "x"
     assert (tmp_path / "out" / "site" / "numpy" / "n.so").read_text() == "\0"
@@ -53,6 +53,14 @@ def test_many_may_unpack_at_once_and_all_find_it_whole(
     with ThreadPoolExecutor(8) as pool:
         assert all(pool.map(once, range(8)))
     assert {path.name for path in tmp_path.iterdir()} == {"a", "b", "p.zip", "out", "out.lock"}
+
+
+def test_more_than_was_told_of_is_not_unpacked(folders: dict[str, Path], tmp_path: Path) -> None:
+    pack(folders, tmp_path / "p.zip")
+    with pytest.raises(ArchiveError, match="unpacks to 9 bytes, and its package tells of 8"):
+        unpack(tmp_path / "p.zip", tmp_path / "out", 8)
+    assert not (tmp_path / "out").exists()
+    unpack(tmp_path / "p.zip", tmp_path / "out", 9)
 
 
 @pytest.mark.parametrize("name", ["../out-of-it", "/etc/out-of-it", "site/../../out-of-it"])
