@@ -47,6 +47,15 @@ class LoadFailure(BaseModel):
     by_version: bool = Field(description="the version itself is at fault, not the environment")
 
 
+class Trouble(BaseModel):
+    """What is wrong with a package that Triton holds, and that goes on serving."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    ref: ModelRef
+    reason: str
+
+
 class LoaderReport(BaseModel):
     """Everything one loader knows of its Triton at one moment."""
 
@@ -61,3 +70,4 @@ class LoaderReport(BaseModel):
     )
     loaded: tuple[LoadedModel, ...] = ()
     failed: tuple[LoadFailure, ...] = ()
+    troubles: tuple[Trouble, ...] = ()

@@ -61,7 +61,9 @@ async def _run(settings: LoaderSettings, environment: Mapping[str, str]) -> None
     packages = LocalPackages(PackageStore(settings.store_url), settings.state_dir / "packages")
     try:
         loader = build(settings, triton, packages, environment)
-        prober = Prober(triton, loader.stable, partial(_manifest, packages))
+        prober = Prober(
+            triton, loader.stable, partial(_manifest, packages), told=loader.note_trouble
+        )
 
         def fault() -> str:
             return prober.fault() or loader.fault()

@@ -48,6 +48,9 @@ _SAID: tuple[tuple[tuple[str, ...], type[EngineError]], ...] = (
     (_GOING_AWAY, EngineUnavailableError),
     (_BUSY, EngineBusyError),
 )
+# How an error begins that a model of the Python backend raised (``triton/``). What follows may be a
+# stranger's words, and says nothing of Triton.
+_OF_MODEL = "engine: "
 # Triton's messages for a model that is not loaded, under more than one status.
 _NOT_HELD = ("unknown model", "is not found", "is not ready", "no available versions")
 
@@ -130,6 +133,8 @@ def engine_error(code: grpc.StatusCode, details: str, address: str) -> EngineErr
     message = f"{address}: {code.name}: {details}"
     words = details.lower()
     status = grpc.StatusCode
+    if code == status.INTERNAL and details.startswith(_OF_MODEL):
+        return EngineModelError(message)
     if code == status.DEADLINE_EXCEEDED:
         return EngineTimeoutError(message)
     if code == status.NOT_FOUND or any(phrase in words for phrase in _NOT_HELD):

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from contracts.ceilings import NO_CEILINGS, Ceilings
 from contracts.endpoint import ModelEndpoint
-from contracts.loading import CostPoint, LoadedModel, LoaderReport, LoadFailure
+from contracts.loading import CostPoint, LoadedModel, LoaderReport, LoadFailure, Trouble
 from contracts.manifest import CONFIG_ONNXRUNTIME, MANIFEST, Manifest
 from contracts.model import DEFAULT_POOL, ModelRef
 from registry import metrics
@@ -43,6 +43,7 @@ from service import durable
 
 log = logging.getLogger(__name__)
 
+_LONGEST_TROUBLE = 300  # characters
 _LEDGER_SECONDS = 30.0  # between two writes of how long Triton was watched
 
 
@@ -132,6 +133,7 @@ class Loader:
         self._loaded: dict[str, LoadedModel] = {}
         self._measured: dict[str, LoadedModel] = {}
         self._failures: dict[str, Failure] = {}
+        self._troubles: dict[ModelRef, str] = {}
         # What one copy needs, in Triton's process and in its own, by Triton's name of the package.
         self._needs: dict[str, tuple[Need, Need]] = {}
         self._stall = LoadStall(now)
@@ -188,6 +190,12 @@ class Loader:
     def fault(self) -> str:
         """Why Triton, which answers, should be started anew; empty where it should not."""
         return self._stall.fault()
+
+    def note_trouble(self, ref: ModelRef, reason: str) -> None:
+        """Takes in why a package that Triton holds refuses its probe; empty where it answers."""
+        self._troubles.pop(ref, None)
+        if reason:
+            self._troubles[ref] = reason[:_LONGEST_TROUBLE]
 
     def stable(self) -> tuple[ModelRef, ...]:
         """The stable packages that Triton holds now."""
@@ -503,6 +511,9 @@ class Loader:
             self._write_ledger(self._ledger.without(name))
             for memory in (self._loaded, self._measured, self._needs):
                 memory.pop(name, None)
+            self._troubles = {
+                ref: reason for ref, reason in self._troubles.items() if ref.triton_model != name
+            }
             log.info("unloaded %s, which no endpoint names any more", name)
 
     # What is reported and kept
@@ -528,6 +539,11 @@ class Loader:
             failed=tuple(
                 LoadFailure(ref=item.ref, reason=item.reason, by_version=item.by_version)
                 for item in self._failures.values()
+            ),
+            troubles=tuple(
+                Trouble(ref=ref, reason=reason)
+                for ref, reason in sorted(self._troubles.items(), key=lambda item: item[0].package)
+                if ref.triton_model in self._loaded
             ),
         )
         await self._reporter.report(report)

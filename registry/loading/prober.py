@@ -2,7 +2,8 @@
 
 One row is run on each stable model every few seconds, as a caller would; a model that keeps
 refusing is named in the log and is no reason to restart the others, unless it refuses because its
-process is gone: Triton starts no other by itself. It only says what it finds: who restarts Triton
+process is gone: Triton starts no other by itself. Nor is one that is Python of its users' own and
+takes too long: what it does it does to itself. It only says what it finds: who restarts Triton
 is the probe's. A Triton that holds no stable model is ``load_stall``'s.
 """
 
@@ -20,7 +21,7 @@ from registry.errors import (
     TritonUnavailableError,
 )
 from registry.loading import warmup
-from registry.loading.triton_client import Triton
+from registry.loading.triton_client import OF_MODEL, PROBE, Triton
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +44,7 @@ class Prober:
         stable: the stable models that it should answer for now.
         manifest: reads the manifest of one of them, once; may block.
         pace: how often and how long.
+        told: is told why a model refuses, or nothing where it answers.
     """
 
     def __init__(
@@ -51,11 +53,13 @@ class Prober:
         stable: Callable[[], tuple[ModelRef, ...]],
         manifest: Callable[[ModelRef], Manifest],
         pace: ProberPace | None = None,
+        told: Callable[[ModelRef, str], None] = lambda _ref, _why: None,
     ) -> None:
         self._triton = triton
         self._stable = stable
         self._manifest = manifest
         self._pace = pace or ProberPace()
+        self._told = told
         self._manifests: dict[str, Manifest] = {}
         self._failures = 0
         self._fault = ""
@@ -92,20 +96,27 @@ class Prober:
             TritonUnavailableError: there was none, or not in time, or there is none to come.
         """
         name, seconds = ref.triton_model, self._pace.deadline_seconds
+        own_code = False
         try:
             manifest = await self._manifest_of(ref)
+            own_code = manifest.pyfunc is not None
             tensors = warmup.batch(manifest, manifest.length_buckets[0], 1)
             async with asyncio.timeout(seconds):
-                await self._triton.infer(name, tensors)
+                await self._triton.infer(name, tensors, PROBE)
+            self._told(ref, "")
         except TimeoutError:
             sentence = f"Triton answered no inference on {name} within {seconds:g} s"
-            raise TritonUnavailableError(sentence) from None
+            if not own_code:
+                raise TritonUnavailableError(sentence) from None
+            log.warning("%s", sentence)
+            self._told(ref, f"it answered no inference within {seconds:g} s")
         except TritonUnavailableError:
             raise
         except ModelProcessGoneError as error:
             raise TritonUnavailableError(f"{name} has no process any more: {error}") from None
         except TritonRefusedError as error:
             log.warning("%s refuses an inference: %s", name, error)
+            self._told(ref, str(error).removeprefix(OF_MODEL))
         except (RegistryError, OSError, ValueError) as error:
             log.info("%s can't be examined: %s", name, error)
 

@@ -35,6 +35,8 @@ _AWAY = {
 }
 _NO_BACKEND = ("unable to find backend library", "unable to find 'libtriton_")
 _PROCESS_GONE = "Stub process"
+OF_MODEL = "engine: "  # how what a model of the Python backend raised begins (``triton/``)
+PROBE = "headrace-probe"  # the id of a request of the prober's (``triton/pyfunc_model``)
 _DATATYPES = {"int64": "INT64", "int32": "INT32", "float64": "FP64"}
 _OPTIONS = (
     ("grpc.max_send_message_length", -1),  # a whole model may be uploaded
@@ -85,7 +87,9 @@ class Triton(Protocol):
         """Unloads a model; one that is not there is no error."""
         ...
 
-    async def infer(self, name: str, inputs: Mapping[str, NDArray[np.number]]) -> tuple[int, int]:
+    async def infer(
+        self, name: str, inputs: Mapping[str, NDArray[np.number]], request_id: str = ""
+    ) -> tuple[int, int]:
         """Runs one batch; returns how many rows came back, and how many bytes.
 
         Of a model that generates (with ``max_tokens``) it is one prompt, and a row is a response.
@@ -176,9 +180,11 @@ class GrpcTriton:
         request = service_pb2.RepositoryModelUnloadRequest(model_name=name)
         await self._answer(self._stub.RepositoryModelUnload, request, self._control())
 
-    async def infer(self, name: str, inputs: Mapping[str, NDArray[np.number]]) -> tuple[int, int]:
+    async def infer(
+        self, name: str, inputs: Mapping[str, NDArray[np.number]], request_id: str = ""
+    ) -> tuple[int, int]:
         """Runs one batch; see the Protocol."""
-        request = service_pb2.ModelInferRequest(model_name=name)
+        request = service_pb2.ModelInferRequest(model_name=name, id=request_id)
         for key, array in inputs.items():
             datatype = _DATATYPES[array.dtype.name]
             request.inputs.add(name=key, datatype=datatype, shape=array.shape)
@@ -238,6 +244,8 @@ class GrpcTriton:
         return self._refused(details)
 
     def _refused(self, details: str) -> TritonRefusedError:
+        if details.startswith(OF_MODEL):  # words of a version's own code, whatever they say
+            return TritonRefusedError(details)
         if any(sign in details for sign in _NO_BACKEND):
             return BackendMissingError(details)
         if _PROCESS_GONE in details:

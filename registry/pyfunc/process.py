@@ -120,6 +120,7 @@ class PyfuncProcess:
             ``categories`` and ``example``, as ``worker`` says.
         limits: what it may take.
         threads: CPU threads that numeric libraries may use.
+        ended: is told why, in a sentence, each time that the process was ended or has ended itself.
         clock: seconds.
     """
 
@@ -130,12 +131,14 @@ class PyfuncProcess:
         limits: Limits,
         *,
         threads: int = 1,
+        ended: Callable[[str], None] = lambda _why: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._command = tuple(command)
         self._told = json.dumps(told).encode()
         self._limits = limits
         self._threads = threads
+        self._ended = ended
         self._clock = clock
         self._process: subprocess.Popen[bytes] | None = None
         self._hello: dict[str, Any] = {}
@@ -276,6 +279,7 @@ class PyfuncProcess:
             pause = min(limits.longest_pause_seconds, doubled)
         self.close()
         self._paused_until, self._why = now + pause, why
+        self._ended(why)
         return PyfuncError(why)
 
     def _ending(self) -> str:

@@ -68,6 +68,7 @@ def notes(status: EndpointStatus, held: HeldPackages) -> Iterator[str]:
     """What people should know of the endpoint's pools, in sentences."""
     if status.unserved:
         yield status.unserved
+    yield from _troubles(status, held)
     if not status.next_pool:
         return
     stays = f"{status.pool} goes on answering"
@@ -84,6 +85,19 @@ def notes(status: EndpointStatus, held: HeldPackages) -> Iterator[str]:
     }
     for name, reason in sorted(failed.items()):
         yield f"the pool {status.next_pool} can't load {name}, and {stays}: {reason}"
+
+
+def _troubles(status: EndpointStatus, held: HeldPackages) -> Iterator[str]:
+    """What is wrong with versions that Tritons hold and that answer callers."""
+    where: dict[tuple[str, str], list[str]] = {}
+    needed = answered_by(status)
+    for report in held.of(status.pool).loaders:
+        for trouble in report.troubles:
+            if trouble.ref in needed:
+                said = trouble.ref.version, trouble.reason.rstrip(".")
+                where.setdefault(said, []).append(report.loader)
+    for (version, reason), loaders in sorted(where.items()):
+        yield f"version {version} at {', '.join(loaders)}: {reason}"
 
 
 def without_tritons(pool: str, held: HeldPackages) -> str:

@@ -24,7 +24,7 @@ from functools import cached_property
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
-from contracts.loading import CostPoint, LoadedModel, LoaderReport, LoadFailure
+from contracts.loading import CostPoint, LoadedModel, LoaderReport, LoadFailure, Trouble
 from contracts.model import DEFAULT_POOL, ModelRef
 from service.cluster.collection import Collection, Object, Reader
 from service.cluster.leases import VERSION, written
@@ -44,6 +44,7 @@ LEASE_SECONDS = 15
 PART_BYTES = 16 << 10  # that a part should have at most: a change writes so many anew
 # An API server takes 256 KiB of annotations in all.
 MOST_BYTES = 200 << 10
+_MOST_TROUBLES = 50  # of some hundred characters each
 _LEAST_REASON = 80  # characters of a failure's reason that stay when there are many
 
 _NUMBERS: TypeAdapter[dict[str, int]] = TypeAdapter(dict[str, int])  # by package
@@ -70,6 +71,7 @@ class _Details(BaseModel):
     parts: tuple[str, ...] = ()
     in_parts: bool = False
     pool: str = DEFAULT_POOL  # which earlier releases don't know: their Tritons have one
+    troubles: tuple[Trouble, ...] = ()  # nor these
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +142,13 @@ def leases(report: LoaderReport, instance: str, owner: str = "") -> Written:
         ReportTooLargeError: it has no room, however it is divided.
     """
     parts = _parts(report, owner)
-    details = _Details(of=report.at, instance=instance, parts=tuple(parts), pool=report.pool)
+    details = _Details(
+        of=report.at,
+        instance=instance,
+        parts=tuple(parts),
+        pool=report.pool,
+        troubles=report.troubles[:_MOST_TROUBLES],
+    )
     lease = _report_lease(_with_short_reasons(report, MOST_BYTES), details)
     if _size(lease) > MOST_BYTES:
         details = details.model_copy(update={"in_parts": True})
@@ -176,7 +184,7 @@ def _report_lease(report: LoaderReport, details: _Details) -> Object:
     }
     bare = tuple(LoadedModel(ref=model.ref) for model in loaded)
     text = report.model_copy(update={"loaded": bare}).model_dump_json(
-        exclude={"pool": True, "loaded": {"__all__": set(_BESIDE.values())}}
+        exclude={"pool": True, "troubles": True, "loaded": {"__all__": set(_BESIDE.values())}}
     )
     return written(
         f"{REPORT_PREFIX}{report.loader}",
@@ -293,8 +301,9 @@ def read_report(item: Object) -> ReportLease:
         )
         for model in report.loaded
     )
-    pool = details.pool if details is not None else DEFAULT_POOL
-    return ReportLease(report.model_copy(update={"loaded": loaded, "pool": pool}), details)
+    pool, troubles = (details.pool, details.troubles) if details else (DEFAULT_POOL, ())
+    whole = report.model_copy(update={"loaded": loaded, "pool": pool, "troubles": troubles})
+    return ReportLease(whole, details)
 
 
 def read_part(item: Object) -> PartLease:

@@ -1,46 +1,32 @@
 """Models that are Python of their users' own: logged, converted, run by a real Triton, asked."""
 
+import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import httpx
 import numpy as np
 import pytest
-from fake_mlflow import FakeMlflow, serve
-from front_fakes import FakeMetrics
-from gateway_world import FakeEngine, endpoint_of
-from numpy.typing import NDArray
-from pipeline_world import world_of
-from promotable import assert_promotable
 from pyfunc_models import MISCHIEF, PRICES, logged
-from registry_fakes import endpoint
-from table_models import people
+from real_triton import OverTriton, brought
+from served_models import asking, converted
+from table_models import people, tensors_of
 from waiting import until
 
-from contracts.endpoint import Arm, EndpointStatus, Route, Serving
 from contracts.endpoint import Limits as OfRequests
-from contracts.loading import LoaderReport
 from contracts.model import ModelRef
-from gateway.app import create_app
-from gateway.dialects.front import Front
-from gateway.engine.protocol import Work
 from gateway.engine.triton import TritonEngine
 from gateway.packages import ServedModel, open_package
 from headrace.stack.triton import TritonProcess
-from registry.conversions.messages import ConversionRequest
-from registry.convert.tracking import Tracking
-from registry.convert.walk import convert
-from registry.loading.loader import Loader, LoaderOptions
 from registry.loading.placement import SharedRepository
+from registry.loading.prober import Prober
 from registry.loading.triton_client import GrpcTriton
-from registry.packages.cache import LocalPackages
 from registry.packages.store import PackageStore
 from registry.pyfunc.process import Limits
-from registry.stores.endpoints import FileEndpointStore
-from registry.stores.reports import FileReports
 
 pytestmark = [
     pytest.mark.real,
@@ -48,93 +34,53 @@ pytestmark = [
     pytest.mark.timeout(3600),
 ]
 SECONDS = 300.0
-LIMITS = Limits(call_seconds=60.0, start_seconds=SECONDS, first_pause_seconds=0.0)
+CALL_SECONDS = 20.0  # of a batch: more than a busy machine takes for an honest one
+LIMITS = Limits(call_seconds=CALL_SECONDS, start_seconds=SECONDS, first_pause_seconds=0.0)
+OF_REQUESTS = OfRequests(timeout_seconds=SECONDS)
 
 
-@dataclass
-class RealEngine(FakeEngine):
-    """Passes batches on to a real Triton."""
+@dataclass(frozen=True)
+class Version:
+    """A version that does harm at the wish of its callers."""
 
-    triton: TritonEngine | None = None
+    store: PackageStore
+    model: ServedModel
+    folder: Path
 
-    async def infer(self, work: Work, timeout_seconds: float) -> NDArray[np.float32]:
-        assert self.triton is not None
-        return await self.triton.infer(work, timeout_seconds)
+    def answers(self, rows: Any) -> np.ndarray:
+        """What MLflow itself has it answer."""
+        import mlflow.pyfunc
 
+        original = mlflow.pyfunc.load_model(str(self.folder / "artifacts" / "version"))
+        return np.asarray(original.predict(rows), np.float64)
 
-def packaged(folder: Path, **how: Any) -> tuple[PackageStore, ModelRef]:
-    """The package of a pyfunc that is logged as people log it."""
-    (folder / "artifacts").mkdir()
-    (folder / "work").mkdir()
-    logged(folder / "artifacts" / "version", **how)
-    store = PackageStore((folder / "store").as_uri())
-    with serve(FakeMlflow(folder / "artifacts")) as fake:
-        fake.register("table", "mlflow-artifacts:/version")
-        request = ConversionRequest(
-            tracking_uri=fake.uri, model="table", version="1", store_url="unused",
-            serving=Serving(max_batch_size=16), work_dir=str(folder / "work"), pyfunc=LIMITS,
-        )  # fmt: skip
-        ref = convert(request, Tracking(fake.uri), store, lambda _phase, _words: None)
-        assert_promotable(request, ref, store)
-        return store, ref
+    def neighbour(self, folder: Path) -> ServedModel:
+        """The same as another model: a package of its own, and processes of its own."""
+        self.store.fetch(self.model.ref.package, folder)
+        manifest = self.model.manifest.model_copy(update={"model": "neighbour"})
+        ref = self.store.publish(folder, manifest)
+        return open_package(ref, manifest.canonical())
 
 
-async def load(
-    folder: Path, store: PackageStore, ref: ModelRef, triton: TritonProcess, limits: Limits = LIMITS
-) -> LoaderReport:
-    """Has a loader bring the package to Triton."""
-    endpoints = FileEndpointStore(folder / "endpoints")
-    routes = (Route(arm=Arm.STABLE, ref=ref, weight=100),)
-    endpoints.put(endpoint(EndpointStatus(routes=routes, packages=(ref,))))
-    client = GrpcTriton(triton.grpc, call_seconds=60.0, load_seconds=SECONDS)
-    reports = FileReports(folder / "reports")
-    loader = Loader(
-        LoaderOptions("l", triton.grpc, folder / "ledger.json", warmup_seconds=0.1, cores=1,
-                      pyfunc=True),
-        endpoints=endpoints,
-        packages=LocalPackages(store, folder / "local"),
-        triton=client,
-        placement=SharedRepository(triton.server.model_repository, limits),
-        reports=reports,
-    )  # fmt: skip
-    while await loader.step():
-        pass
-    await client.close()
-    report = reports.get("l")
-    assert report is not None
-    return report
+@pytest.fixture(scope="module")
+def version(tmp_path_factory: pytest.TempPathFactory) -> Version:
+    """Converted once for this module: its packages take a minute to install."""
+    folder = tmp_path_factory.mktemp("pyfunc")
+    write = partial(logged, body=f"{MISCHIEF}\n{PRICES}", outputs=np.zeros(1))
+    stored = folder / "store"
+    model, _ = converted("table", write, folder / "version", pyfunc=LIMITS, store_folder=stored)
+    return Version(PackageStore(stored.as_uri()), model, folder / "version")
+
+
+def placement(triton: TritonProcess) -> SharedRepository:
+    return SharedRepository(triton.server.model_repository, LIMITS)
 
 
 @pytest.fixture
-async def engine(triton: TritonProcess) -> AsyncIterator[RealEngine]:
+async def engine(triton: TritonProcess) -> AsyncIterator[OverTriton]:
     real = TritonEngine(triton.grpc)
-    yield RealEngine(triton=real)
+    yield OverTriton(real)
     await real.close()
-
-
-@asynccontextmanager
-async def asking(
-    store: PackageStore, ref: ModelRef, engine: RealEngine
-) -> AsyncIterator[httpx.AsyncClient]:
-    """A gateway that serves the package, as a client of it."""
-    model: ServedModel = open_package(ref, store.manifest(ref.package).canonical())
-    async with world_of(
-        endpoint_of(ref, name="table", limits=OfRequests(timeout_seconds=SECONDS)),
-        engine,
-        more=(model,),
-    ) as world:
-        serving = world.endpoints.serving
-        (view,) = serving.views.values()
-        manifest = model.manifest
-        own = replace(view, task=model.task, labels=manifest.labels, features=manifest.features)
-        world.endpoints.serve(replace(serving, views={"table": own}))
-        front = Front(world.endpoints, world.admission, world.pipeline, FakeMetrics())
-        transport = httpx.ASGITransport(create_app(front))
-        async with httpx.AsyncClient(
-            transport=transport,
-            base_url="http://gateway",
-        ) as client:
-            yield client
 
 
 def workers(triton: TritonProcess) -> list[int]:
@@ -150,36 +96,27 @@ def workers(triton: TritonProcess) -> list[int]:
     return found
 
 
-async def test_a_pyfunc_answers_as_mlflow_has_it_and_its_failures_are_said(
-    tmp_path: Path, triton: TritonProcess, engine: RealEngine
-) -> None:
-    import mlflow.pyfunc
+async def predict(client: httpx.AsyncClient, endpoint: str, *instances: Any) -> httpx.Response:
+    path = f"/v1/models/{endpoint}:predict"
+    return await client.post(path, json={"instances": instances})
 
-    store, ref = packaged(tmp_path, body=f"{MISCHIEF}\n{PRICES}", outputs=np.zeros(1))
-    manifest = store.manifest(ref.package)
-    report = await load(tmp_path, store, ref, triton)
-    assert report.ready, report.failed
+
+async def test_a_pyfunc_answers_as_mlflow_has_it_and_its_failures_are_said(
+    tmp_path: Path, triton: TritonProcess, engine: OverTriton, version: Version
+) -> None:
+    model, placed = version.model, placement(triton)
+    report = await brought(tmp_path, version.store, triton, model.ref, placement=placed)
     assert report.loaded[0].instances == 1
     rows = people(250, seed=11)
-    original = mlflow.pyfunc.load_model(str(tmp_path / "artifacts" / "version"))
-    expected = np.asarray(original.predict(rows), np.float64)
+    right = version.answers(rows)
     row = rows.iloc[0].to_dict()
-    async with asking(store, ref, engine) as client:
-
-        async def predict(*instances: Any) -> httpx.Response:
-            body = {"instances": instances}
-            return await client.post("/v1/models/table:predict", json=body)
-
-        answer = (await predict(*rows.to_dict("records"))).raise_for_status()
-        np.testing.assert_allclose(answer.json()["predictions"], expected, rtol=1e-6)
-        inputs = [
-            {"name": name, "shape": [250], "datatype": datatype, "data": rows[name].tolist()}
-            for name, datatype in (("age", "INT64"), ("income", "FP64"), ("city", "BYTES"),
-                                   ("member", "BOOL"))
-        ]  # fmt: skip
+    async with asking({"table": model}, engine, OF_REQUESTS) as (client, _):
+        answer = (await predict(client, "table", *rows.to_dict("records"))).raise_for_status()
+        np.testing.assert_allclose(answer.json()["predictions"], right, rtol=1e-6)
+        inputs = tensors_of(rows)
         tensors = await client.post("/v2/models/table/infer", json={"inputs": inputs})
         (output,) = tensors.raise_for_status().json()["outputs"]
-        np.testing.assert_allclose(output["data"], expected, rtol=1e-6)
+        np.testing.assert_allclose(output["data"], right, rtol=1e-6)
         for wrong, said in (
             ({"age": None}, "'age'"),
             ({"age": "30"}, "'age': expected an integer"),
@@ -189,27 +126,83 @@ async def test_a_pyfunc_answers_as_mlflow_has_it_and_its_failures_are_said(
             ({"member": "yes"}, "'member': expected true or false"),
             ({"height": 1}, "'height': the model has no such feature"),
         ):
-            refused = await predict(row, {**row, **wrong})
+            refused = await predict(client, "table", row, {**row, **wrong})
             assert refused.status_code == 422
             assert "row 1" in refused.text
             assert said in refused.text
-        refused = await predict({name: row[name] for name in ("age", "city", "member")})
-        assert (refused.status_code == 422) == (not manifest.features[1].nullable)
+        refused = await predict(
+            client, "table", {name: row[name] for name in ("age", "city", "member")}
+        )
+        assert (refused.status_code == 422) == (not model.manifest.features[1].nullable)
         inputs[0]["datatype"] = "BYTES"
         refused = await client.post("/v2/models/table/infer", json={"inputs": inputs})
         assert refused.status_code == 400
-        # It raises: its own rows fail, and the process goes on.
+        # It raises: its own rows fail, and the process goes on, whatever the words are.
         (before,) = workers(triton)
-        failed = await predict({**row, "age": 991})
-        assert failed.status_code == 502
-        assert "991 is no age" in failed.text
+        for age, said in ((991, "991 is no age"), (995, "is not healthy: server exiting")):
+            failed = await predict(client, "table", {**row, "age": age})
+            assert failed.status_code == 502
+            assert said in failed.text
         assert workers(triton) == [before]
-        # It ends, and its own rows fail.
-        failed = await predict({**row, "age": 993})
-        assert failed.status_code == 502
-        assert "ended with status 7" in failed.text
     loads = GrpcTriton(triton.grpc, call_seconds=60.0, load_seconds=SECONDS)
-    assert ref.triton_model in await loads.held({ref.triton_model})
-    await loads.unload(ref.triton_model)
+    assert model.name in await loads.held({model.name})
+    await loads.unload(model.name)
     await loads.close()
     until("the process of an unloaded pyfunc ends", 60.0, lambda: not workers(triton))
+
+
+async def test_code_that_ends_or_hangs_or_eats_memory_harms_its_own_endpoint_alone_and_is_told_of(
+    tmp_path: Path, triton: TritonProcess, engine: OverTriton, version: Version
+) -> None:
+    bad, store = version.model, version.store
+    good = version.neighbour(tmp_path / "neighbour")
+    refs = (bad.ref, good.ref)
+    await brought(tmp_path, store, triton, *refs, placement=placement(triton))
+    rows = people(20, seed=11)
+    right = version.answers(rows)
+    told: dict[ModelRef, str] = {}
+    probes = GrpcTriton(triton.grpc, call_seconds=60.0, load_seconds=SECONDS)
+    prober = Prober(
+        probes, lambda: refs, lambda ref: store.manifest(ref.package), told=told.__setitem__
+    )
+    async with asking({"bad": bad, "good": good}, engine, OF_REQUESTS) as (client, _):
+
+        async def answers(endpoint: str) -> bool:
+            answer = await predict(client, endpoint, *rows.to_dict("records"))
+            if answer.is_error:
+                return False
+            np.testing.assert_allclose(answer.json()["predictions"], right, rtol=1e-6)
+            return True
+
+        await prober.probe()
+        assert told == {bad.ref: "", good.ref: ""}
+        for age, said in (
+            (993, "ended with status 7"),
+            (994, "MemoryError"),
+            (992, f"took more than {CALL_SECONDS:g} s and was stopped"),
+        ):
+            # One row that harms, and one of its own endpoint that waits behind it.
+            harm = {**rows.iloc[0].to_dict(), "age": age}
+            asked = asyncio.create_task(predict(client, "bad", harm))
+            while True:
+                assert await answers("good")
+                if asked.done():
+                    break
+            failed = asked.result()
+            assert failed.status_code == 502
+            assert said in failed.text
+            await prober.probe()
+            assert said in told[bad.ref]
+            assert told[good.ref] == ""
+            async with asyncio.timeout(SECONDS):
+                while not await answers("bad"):  # until it is started anew
+                    assert await answers("good")
+        # Callers who make it hang again and again: Triton is not blamed, and not started anew.
+        harms = [asyncio.create_task(predict(client, "bad", harm)) for _ in range(2)]
+        for _ in range(3):
+            await prober.probe()
+            assert await answers("good")
+        assert prober.fault() == ""
+        assert told[bad.ref]
+        assert {failed.status_code for failed in await asyncio.gather(*harms)} == {502}
+    await probes.close()

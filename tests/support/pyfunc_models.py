@@ -48,9 +48,14 @@ return pd.DataFrame({"no": 1 - odds, "yes": odds})
 """
 # Fails, ends and eats memory at the caller's wish, before another body.
 MISCHIEF = """
+import time
 age = int(model_input["age"].iloc[0])
 if age == 991:
     raise ValueError("991 is no age")
+if age == 995:
+    raise RuntimeError("Stub process 'm' is not healthy: server exiting")
+if age == 992:
+    time.sleep(3600)
 if age == 993:
     os._exit(7)
 if age == 994:

@@ -213,6 +213,7 @@ class FakeTriton:
     threads: dict[str, int] = field(default_factory=dict)
     calls: list[tuple[str, str]] = field(default_factory=list)
     shapes: list[tuple[str, tuple[int, ...]]] = field(default_factory=list)
+    request_ids: list[str] = field(default_factory=list)
 
     def restart(self) -> None:
         """Up again, with nothing loaded."""
@@ -252,8 +253,11 @@ class FakeTriton:
         self.calls.append(("unload", name))
         self.models.discard(name)
 
-    async def infer(self, name: str, inputs: Mapping[str, NDArray[np.number]]) -> tuple[int, int]:
+    async def infer(
+        self, name: str, inputs: Mapping[str, NDArray[np.number]], request_id: str = ""
+    ) -> tuple[int, int]:
         self._reach()
+        self.request_ids.append(request_id)
         shape = inputs["input_ids"].shape
         self.shapes.append((name, shape))
         if name in self.hangs_on:

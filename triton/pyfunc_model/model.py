@@ -6,12 +6,17 @@ of model and packages, ``pyfunc.json`` with what the loader says of it, and the 
 and close off (``registry/loading/placement.py`` puts them there).
 
 Rows come as float64 ``[batch, features]``; answers leave as float32 ``[batch, width]``. A failure
-is its own request's; a process that hangs or ends is started anew, and calls meanwhile fail.
+is its own request's; a process that hangs or ends is started anew, and calls meanwhile fail. The
+loader's probe, a request of the id ``PROBE``, is told for some minutes why the process of any copy
+ended last: rows that do no harm would not show it.
 """
 
 import json
+import os
 import shutil
 import sys
+import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +27,9 @@ import triton_python_backend_utils as pb_utils
 from python_model import THREADS, Heartbeat, output
 
 ARCHIVE, SPEC, UNPACKED = "pyfunc.zip", "pyfunc.json", "pyfunc"
+ENDED = "pyfunc.ended"  # why the process of a copy ended last, and when
+PROBE = "headrace-probe"  # as ``registry/loading/triton_client.py`` has it
+TOLD_SECONDS = 600.0
 
 
 class TritonPythonModel:
@@ -44,7 +52,7 @@ class TritonPythonModel:
             )
         self.labels = spec["labels"]
         files = folder / UNPACKED
-        pyfunc_archive.unpack(folder / ARCHIVE, files)
+        pyfunc_archive.unpack(folder / ARCHIVE, files, spec["bytes"])
         limits = pyfunc_process.Limits(**spec["limits"])
         told = {
             "model": str(files / pyfunc_archive.MODEL),
@@ -57,7 +65,10 @@ class TritonPythonModel:
         # The same one from whose packages this process was started.
         interpreter = shutil.which("python3") or sys.executable
         worker = [interpreter, "-I", "-S", "-B", str(folder / "pyfunc_worker.py")]
-        self.process = pyfunc_process.PyfuncProcess(worker, told, limits, threads=threads)
+        self.ended = folder / ENDED
+        self.process = pyfunc_process.PyfuncProcess(
+            worker, told, limits, threads=threads, ended=self._note
+        )
         self.process.start()
         self.heartbeat = Heartbeat()
         self.heartbeat.start()
@@ -75,9 +86,26 @@ class TritonPythonModel:
         self.process.close()
 
     def _response(self, request: "pb_utils.InferenceRequest") -> "pb_utils.InferenceResponse":
+        if request.request_id() == PROBE and (why := self._noted()):
+            return pb_utils.InferenceResponse(error=pb_utils.TritonError(f"engine: {why}"))
         rows = np.from_dlpack(pb_utils.get_input_tensor_by_name(request, self.input))
         try:
             values = self.process.answers(rows).values(self.labels, self.width)
         except pyfunc_process.PyfuncError as error:
             return pb_utils.InferenceResponse(error=pb_utils.TritonError(f"engine: {error}"))
         return pb_utils.InferenceResponse([output(self.output, values)])
+
+    def _note(self, why: str) -> None:
+        """Keeps why the process ended, for the probe, which may reach another copy."""
+        aside = self.ended.with_name(f"{ENDED}.{os.getpid()}")
+        with suppress(OSError):  # a full disk fails no request
+            aside.write_text(json.dumps({"at": time.time(), "why": why}), encoding="utf-8")
+            aside.replace(self.ended)
+
+    def _noted(self) -> str:
+        """Why the process of a copy ended last, if that was lately."""
+        try:
+            found = json.loads(self.ended.read_text(encoding="utf-8"))
+            return str(found["why"]) if abs(time.time() - found["at"]) < TOLD_SECONDS else ""
+        except (OSError, ValueError):
+            return ""

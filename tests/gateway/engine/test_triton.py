@@ -133,6 +133,7 @@ async def test_a_closed_engine_is_unavailable() -> None:
         (Code.UNAVAILABLE, "Request for unknown model: 'm' has no available versions",
          EngineMissingModelError),
         (Code.INTERNAL, "Stub process 'm_0' is not healthy.", EngineProcessGoneError),
+        (Code.INTERNAL, "engine: ValueError: server exiting, stub process", EngineModelError),
         (Code.UNAVAILABLE, "Server is stopping: shutting down", EngineUnavailableError),
         (Code.INTERNAL, "ONNX Runtime: bad shape", EngineModelError),
         (Code.INVALID_ARGUMENT, "unexpected shape for input", EngineModelError),

@@ -180,6 +180,18 @@ async def test_a_pyfunc_is_loaded_only_where_the_operator_lets_it(
     assert not harness.triton.loads()
 
 
+async def test_what_is_wrong_with_a_package_that_is_held_is_reported_while_it_is(
+    harness: LoaderHarness,
+) -> None:
+    await harness.serve(STABLE, stable=STABLE)
+    harness.loader.note_trouble(STABLE, "x" * 1000)
+    harness.loader.note_trouble(CANDIDATE, "it is not held")
+    (trouble,) = (await harness.settle()).troubles
+    assert (trouble.ref, trouble.reason) == (STABLE, "x" * 300)
+    harness.loader.note_trouble(STABLE, "")
+    assert not (await harness.settle()).troubles
+
+
 async def test_stable_packages_are_loaded_first(harness: LoaderHarness) -> None:
     await harness.serve(CANDIDATE, OLD, STABLE, stable=STABLE)
     assert harness.triton.loads()[0] == STABLE.triton_model

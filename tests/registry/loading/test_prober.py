@@ -5,12 +5,15 @@ import asyncio
 import pytest
 from registry_fakes import FakeTriton, manifest, ref
 
-from contracts.manifest import Manifest
+from contracts.manifest import Manifest, PyfuncSpec
 from contracts.model import ModelRef
+from contracts.tensors import Datatype, TensorSpec
 from registry.errors import ModelProcessGoneError, TritonRefusedError
 from registry.loading.prober import Prober, ProberPace
+from registry.loading.triton_client import PROBE
 from registry.packages.cache import PackageUnavailableError
 
+ROWS = (TensorSpec(name="input_ids", datatype=Datatype.FP64, shape=(-1, 2)),)
 STABLE, OTHER = ref("1", "a"), ref("2", "b")
 PACE = ProberPace(every_seconds=0.01, retry_seconds=0.01, deadline_seconds=0.02)
 
@@ -20,13 +23,19 @@ class ProberHarness:
         self.triton = FakeTriton()
         self.stable: tuple[ModelRef, ...] = (STABLE, OTHER)
         self.read: list[str] = []
-        self.prober = Prober(self.triton, lambda: self.stable, self._manifest, PACE)
+        self.pyfunc = False
+        self.told: dict[ModelRef, str] = {}
+        self.prober = Prober(
+            self.triton, lambda: self.stable, self._manifest, PACE, told=self.told.__setitem__
+        )
 
     def _manifest(self, asked: ModelRef) -> Manifest:
         self.read.append(asked.version)
         if asked.version == "9":
             raise PackageUnavailableError("gone")
-        return manifest(asked.version)
+        made = manifest(asked.version)
+        spec = PyfuncSpec(python="3.11", example=(1.0, 2.0))
+        return made.model_copy(update={"pyfunc": spec, "inputs": ROWS} if self.pyfunc else {})
 
 
 @pytest.fixture
@@ -85,6 +94,29 @@ async def test_a_model_whose_process_is_gone_is_found(harness: ProberHarness) ->
     await harness.prober.probe()
     await harness.prober.probe()
     assert f"{OTHER.triton_model} has no process" in harness.prober.fault()
+
+
+async def test_why_a_model_refuses_is_told_until_it_answers(harness: ProberHarness) -> None:
+    why = "engine: The version's code took more than 2 s and was stopped."
+    harness.triton.fails[STABLE.triton_model] = TritonRefusedError(why)
+    await harness.prober.probe()
+    assert harness.told == {STABLE: why.removeprefix("engine: "), OTHER: ""}
+    harness.triton.fails.clear()
+    await harness.prober.probe()
+    assert harness.told == {STABLE: "", OTHER: ""}
+    assert set(harness.triton.request_ids) == {PROBE}
+
+
+async def test_code_of_users_own_that_hangs_is_told_of_and_ends_no_triton(
+    harness: ProberHarness,
+) -> None:
+    harness.pyfunc = True
+    harness.triton.hangs_on.add(STABLE.triton_model)
+    for _ in range(3):
+        await harness.prober.probe()
+    assert harness.prober.fault() == ""
+    assert "no inference within" in harness.told[STABLE]
+    assert harness.told[OTHER] == ""
 
 
 async def test_it_looks_again_and_again_until_it_is_cancelled(harness: ProberHarness) -> None:

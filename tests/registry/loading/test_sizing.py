@@ -35,7 +35,9 @@ class Machine(FakeTriton):
     def clock(self) -> float:
         return self.now
 
-    async def infer(self, name: str, inputs: Mapping[str, object]) -> tuple[int, int]:
+    async def infer(
+        self, name: str, inputs: Mapping[str, object], request_id: str = ""
+    ) -> tuple[int, int]:
         rows = inputs["input_ids"].shape[0]  # type: ignore[attr-defined]
         self.now += rows / self.rows.get((self.copies.get(name, 1), self.threads.get(name, 1)), 1.0)
         return rows, 4 * rows

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fake_pyfunc_worker import WORKER
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,36 +24,6 @@ from registry.pyfunc.process import (
 
 ROWS = np.array([[1.0, 2.0], [3.0, 4.0]])
 LIMITS = Limits(call_seconds=30.0, start_seconds=60.0, first_pause_seconds=5.0)
-# Speaks as ``registry/pyfunc/worker.py`` does; the first number of a batch says what it does.
-WORKER = """
-import json, os, struct, sys, time
-def read():
-    length = sys.stdin.buffer.read(4)
-    if len(length) < 4: sys.exit(0)
-    return sys.stdin.buffer.read(struct.unpack("<I", length)[0])
-def write(*parts):
-    for part in parts: sys.stdout.buffer.write(struct.pack("<I", len(part)) + part)
-    sys.stdout.buffer.flush()
-told = json.loads(read())
-if told.get("die"): print("no such model", file=sys.stderr, flush=True); sys.exit(3)
-if told.get("sleep"): time.sleep(3600)
-if told.get("garbage"): write(b"[]")
-hello = {"files_closed": told.get("closed", True), "calls_refused": True, "python": "3.11"}
-write(json.dumps({"error": told["error"]} if "error" in told else hello).encode())
-while True:
-    rows, body = json.loads(read())["rows"], read()
-    what = struct.unpack("<d", body[:8])[0]
-    sys.stderr.write("x" * 200_000 + "\\n"); sys.stderr.flush()
-    if what == -1: time.sleep(3600)
-    elif what == -2: print("out of cheese", file=sys.stderr, flush=True); os._exit(7)
-    elif what == -3: write(json.dumps({"error": "ValueError: no"}).encode())
-    elif what == -4: write(json.dumps({"error": "MemoryError: ", "memory": True}).encode())
-    elif what == -5: write(b'{"texts": false}', b"odd")
-    elif what == -6: write(b'{"texts": true}', b'["a"]')
-    elif what == -7: sys.stdout.buffer.write(struct.pack("<I", 1 << 30)); sys.stdout.buffer.flush()
-    elif what == -8: write(b'{"texts": true}', json.dumps(["a", "b"]).encode())
-    else: write(b'{"texts": false}', body)
-"""
 
 
 class Clock:
@@ -74,9 +45,15 @@ def made(tmp_path: Path) -> Iterator[Made]:
     script.write_text(WORKER)
     processes = []
 
-    def make(limits: Limits = LIMITS, clock: Clock | None = None, **told: Any) -> PyfuncProcess:
+    def make(
+        limits: Limits = LIMITS,
+        clock: Clock | None = None,
+        ended: Callable[[str], None] = lambda _: None,
+        **told: Any,
+    ) -> PyfuncProcess:
         command = [sys.executable, "-I", "-S", str(script)]
-        process = PyfuncProcess(command, told, limits, clock=clock or time.monotonic)
+        clock = clock or time.monotonic
+        process = PyfuncProcess(command, told, limits, ended=ended, clock=clock)
         processes.append(process)
         return process
 
@@ -110,6 +87,16 @@ def test_batches_that_fill_a_pipe_many_times_pass_both_ways(made: Made) -> None:
     found = process.answers(rows).numbers
     assert found is not None
     np.testing.assert_array_equal(found, rows)
+
+
+def test_each_end_of_the_process_is_told_and_what_it_raises_is_none(made: Made) -> None:
+    process = made(ended=(ends := list[str]()).append)
+    process.start()
+    for what in (-3, -2):
+        with pytest.raises(PyfuncError):
+            process.answers(asked(what))
+    (why,) = ends
+    assert "ended with status 7" in why
 
 
 def test_what_the_code_raises_fails_the_call_alone(made: Made) -> None:

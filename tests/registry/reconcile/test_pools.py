@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from registry_fakes import ref, report
 
 from contracts.endpoint import Arm, EndpointSpec, EndpointStatus, Route
-from contracts.loading import LoaderReport, LoadFailure
+from contracts.loading import LoaderReport, LoadFailure, Trouble
 from contracts.rollout import RolloutState
 from registry.reconcile import pools
 from registry.reconcile.rollouts import HeldPackages
@@ -102,6 +102,17 @@ def test_what_the_new_pool_can_not_load_is_told() -> None:
     assert list(pools.notes(moving, held)) == [
         f"the pool gpu can't load {OLD.triton_model}, and default goes on answering: it needs 9 GB"
     ]
+
+
+def test_what_is_wrong_with_a_version_that_answers_is_told_once_with_all_who_see_it() -> None:
+    why = "The version's code took more than 2 s and was stopped."
+    troubles = (Trouble(ref=OLD, reason=why), Trouble(ref=NEW, reason="no caller gets it"))
+    seen = {"troubles": troubles}
+    held = held_by(*(report(OLD, loader=name).model_copy(update=seen) for name in ("one", "two")))
+    assert list(pools.notes(SERVING, held)) == [
+        "version 1 at one, two: The version's code took more than 2 s and was stopped"
+    ]
+    assert not list(pools.notes(SERVING.model_copy(update={"pool": "gpu"}), held_by()))
 
 
 def test_a_pool_hears_of_changes_in_its_own_tritons_alone() -> None:

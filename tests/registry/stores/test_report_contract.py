@@ -8,7 +8,7 @@ import pytest
 from fake_kubernetes import NAMESPACE, fake_kubernetes
 from registry_fakes import ref
 
-from contracts.loading import CostPoint, LoadedModel, LoaderReport, LoadFailure
+from contracts.loading import CostPoint, LoadedModel, LoaderReport, LoadFailure, Trouble
 from registry.stores.cluster_reports import KubernetesReports, Owner
 from registry.stores.reports import FileReports, Reports
 from service.cluster.watch import WatchPace
@@ -61,6 +61,7 @@ def report(loader: str, at: float = 1.25) -> LoaderReport:
         ready=True,
         loaded=(LoadedModel(ref=ref(), costs=costs),),
         failed=(LoadFailure(ref=ref("2"), reason="it said “no”", by_version=True),),
+        troubles=(Trouble(ref=ref(), reason="its code was stopped"),),
     )
 
 
