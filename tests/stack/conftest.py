@@ -16,7 +16,7 @@ from running_stack import EXAMPLE_ENDPOINT, PATIENT, RunningStack, running_stack
 @pytest.fixture(scope="session")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
     home = tmp_path_factory.mktemp("stack") / "home"
-    flags = ("--window-seconds", "1", "--pair-texts-hours", "1", "--model-code")
+    flags = ("--window-seconds", "1", "--pair-texts-hours", "1", "--model-code", "--pyfunc")
     with running_stack(home, *flags, gateways=2, tritons=2) as running:
         running.until_answers(EXAMPLE_ENDPOINT)
         running.apply(PATIENT)

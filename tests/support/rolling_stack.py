@@ -15,7 +15,6 @@ from traffic import Traffic
 from waiting import until
 
 REGISTER = Path(__file__).parents[2] / "examples" / "rollouts" / "register_variant.py"
-PREFIX = f"headrace.{EXAMPLE_ENDPOINT}"
 SHORT = "{shadow: 100}, {weight: 50}"
 LONG = "{shadow: 100}, {weight: 25}, {weight: 50}"
 # So loose that a minute of a few callers decides, and so tight that one class for all is noticed.
@@ -58,15 +57,27 @@ def register(stack: RunningStack, variant: str, seconds: float = 300) -> str:
     return done.stdout.split("version ")[1].split()[0]
 
 
+def register_folder(stack: RunningStack, name: str, folder: Path) -> str:
+    """Registers a folder as the next version of a model, as people do; returns its number."""
+    from mlflow import MlflowClient
+
+    client = MlflowClient(stack.mlflow)
+    if not client.search_registered_models(f"name='{name}'"):
+        client.create_registered_model(name)
+    run = client.create_run("0").info.run_id
+    client.log_artifacts(run, str(folder), "model")
+    return str(client.create_model_version(name, f"runs:/{run}/model", run).version)
+
+
 def traffic(stack: RunningStack, texts: list[str]) -> Traffic:
     """A few callers of every gateway, over HTTP and gRPC, who leave the machine some room."""
     return Traffic(stack.ways(), texts, callers=8, pause_seconds=0.07)
 
 
 @contextmanager
-def watched(stack: RunningStack) -> Iterator[RolloutWatch]:
+def watched(stack: RunningStack, name: str = EXAMPLE_ENDPOINT) -> Iterator[RolloutWatch]:
     """A watch on the endpoint's stored states, none of which may be wrong."""
-    with RolloutWatch(stack.home / "endpoints", EXAMPLE_ENDPOINT) as watch:
+    with RolloutWatch(stack.home / "endpoints", name) as watch:
         yield watch
     assert not watch.faults, watch.faults
 
@@ -94,57 +105,59 @@ def until_mlflow_answers(stack: RunningStack, seconds: float = 120) -> None:
     until("MLflow answers", seconds, answers)
 
 
-def tags(stack: RunningStack, number: str) -> dict[str, str]:
+def tags(stack: RunningStack, number: str, name: str = EXAMPLE_ENDPOINT) -> dict[str, str]:
     """What Headrace says about a version, by the tags' last words."""
-    found = _version(stack, number).get("tags", ())
-    return {item["key"].removeprefix(f"{PREFIX}."): item["value"] for item in found}
+    found = _version(stack, number, name).get("tags", ())
+    return {item["key"].removeprefix(f"headrace.{name}."): item["value"] for item in found}
 
 
-def champion(stack: RunningStack) -> str:
+def champion(stack: RunningStack, name: str = EXAMPLE_ENDPOINT) -> str:
     """The version that the alias names."""
-    model = mlflow(stack, "registered-models/get", name=EXAMPLE_ENDPOINT)
+    model = mlflow(stack, "registered-models/get", name=name)
     aliases = model["registered_model"].get("aliases", ())
     return next((item["version"] for item in aliases if item["alias"] == "champion"), "")
 
 
-def evidence(stack: RunningStack, number: str) -> set[str]:
+def evidence(stack: RunningStack, number: str, name: str = EXAMPLE_ENDPOINT) -> set[str]:
     """Names of the files that show a verdict, in the run that made the version."""
     found = mlflow(
         stack,
         "artifacts/list",
-        run_id=_version(stack, number)["run_id"],
-        path=f"headrace/{EXAMPLE_ENDPOINT}/v{number}",
+        run_id=_version(stack, number, name)["run_id"],
+        path=f"headrace/{name}/v{number}",
     )
     return {Path(item["path"]).name for item in found.get("files", ())}
 
 
-def report(stack: RunningStack, number: str) -> str:
+def report(stack: RunningStack, number: str, name: str = EXAMPLE_ENDPOINT) -> str:
     """The page about a version's rollout that Headrace wrote into the run that made it, as HTML."""
     answer = httpx.get(
         f"{stack.mlflow}/get-artifact",
         params={
-            "run_uuid": _version(stack, number)["run_id"],
-            "path": f"headrace/{EXAMPLE_ENDPOINT}/v{number}/report.html",
+            "run_uuid": _version(stack, number, name)["run_id"],
+            "path": f"headrace/{name}/v{number}/report.html",
         },
         timeout=60,
     )
     return answer.raise_for_status().text
 
 
-def until_told(stack: RunningStack, number: str, verdict: str, serving: str) -> None:
+def until_told(
+    stack: RunningStack, number: str, verdict: str, serving: str, name: str = EXAMPLE_ENDPOINT
+) -> None:
     """Waits until MLflow says what became of a version, and shows why."""
 
     def is_told() -> bool:
         return (
-            tags(stack, number).get("verdict") == verdict
-            and champion(stack) == serving
-            and evidence(stack, number) == {"evidence.json", "report.html"}
+            tags(stack, number, name).get("verdict") == verdict
+            and champion(stack, name) == serving
+            and evidence(stack, number, name) == {"evidence.json", "report.html"}
         )
 
     until(f"MLflow says that version {number} is {verdict}", 180, is_told)
 
 
-def _version(stack: RunningStack, number: str) -> dict[str, Any]:
-    query = {"name": EXAMPLE_ENDPOINT, "version": number}
+def _version(stack: RunningStack, number: str, name: str) -> dict[str, Any]:
+    query = {"name": name, "version": number}
     found: dict[str, Any] = mlflow(stack, "model-versions/get", **query)["model_version"]
     return found

@@ -6,6 +6,7 @@ gateway's callers met can be told from what the other's did.
 
 import asyncio
 import itertools
+import json
 import threading
 import time
 from collections import Counter
@@ -122,6 +123,12 @@ _HTTP = {
     "kserve_v1": _Dialect(
         "/v1/models/{}:predict",
         lambda _, texts: {"instances": _all(texts)},
+        lambda said: _labelled(said["predictions"][0]),
+    ),
+    # Rows of tables, each as JSON in place of a text.
+    "rows": _Dialect(
+        "/v1/models/{}:predict",
+        lambda _, rows: {"instances": [json.loads(row) for row in _all(rows)]},
         lambda said: _labelled(said["predictions"][0]),
     ),
     "oip_http": _Dialect("/v2/models/{}/infer", _tensor, _outputs),
