@@ -1,5 +1,6 @@
 """What Triton runs for a pyfunc: two copies, in this process and without Triton."""
 
+import importlib
 import json
 import sys
 from collections.abc import Callable, Iterator
@@ -93,8 +94,7 @@ def copy(monkeypatch: pytest.MonkeyPatch) -> Iterator[Made]:
 
     def one(folder: Path) -> Any:
         monkeypatch.syspath_prepend(str(folder / "1"))
-        import model
-
+        model: Any = importlib.import_module("model")
         instance = model.TritonPythonModel()
         config = {"input": [{"name": "in"}], "output": [{"name": "out", "dims": [2]}]}
         instance.initialize(

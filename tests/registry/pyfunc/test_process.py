@@ -52,8 +52,7 @@ def made(tmp_path: Path) -> Iterator[Made]:
         **told: Any,
     ) -> PyfuncProcess:
         command = [sys.executable, "-I", "-S", str(script)]
-        clock = clock or time.monotonic
-        process = PyfuncProcess(command, told, limits, ended=ended, clock=clock)
+        process = PyfuncProcess(command, told, limits, ended=ended, clock=clock or time.monotonic)
         processes.append(process)
         return process
 
