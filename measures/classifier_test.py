@@ -10,8 +10,11 @@ average, so that a large gain is evidence. Gains are added up as in Shiryaev and
 reaches 1 after the stated time at the soonest, on average, if scores have at most a standard
 normal's exponential moments. That is an assumption about traffic, and is held by simulation only.
 
-As in ``measures.rhythm``, how today differed from the usual over the last two hours or so is
-expected as well: it is what begins that is found. Leading axes are independent streams. Pure.
+As in ``measures.rhythm``, how today differed from the usual over the last hour or two is expected
+as well: it is what begins that is found. That lags where the difference itself moves, by as much
+for hours, and bets on hours of a small score grow. So ``PastDifferences`` tells how far the traffic
+of earlier days was from what was expected, in the direction in which a classifier looks, and only
+what exceeds it is bet on. Leading axes are independent streams. Pure.
 
 Sources: Shin, Ramdas and Rinaldo, E-detectors (2023), for sums of e-processes and their mean time
 to a false alarm; Lopez-Paz and Oquab, Revisiting classifier two-sample tests (2017).
@@ -30,7 +33,11 @@ from measures.state import State
 MEMORIES = (0.2, 0.05)  # of the classifiers: weight of the last window
 _BETS = (0.25, 0.5, 1.0)
 _MEMORY, _BET = np.array(MEMORIES), np.array(_BETS)
-_TODAY = 0.007
+_SLOWEST = len(MEMORIES) - 1  # of the classifiers
+TODAY = 0.007  # weight of a window in how today differs, unless a source has another
+PAST = 168  # slow differences that are kept, a twelfth of a day apart: two weeks
+_PAST_A_DAY = 12
+_BETWEEN = 4.0  # standard deviations between hours of earlier days that nothing is bet on
 _LARGEST_SCORE = 4.0  # no single window decides: what is above counts as this
 _LARGEST = 10.0  # of the sum: a change that has ended is forgotten
 _LEAST_FRESH = 100.0  # windows, before scores are standardised
@@ -76,10 +83,72 @@ class ScoreNull(State, frozen=True):
 
     def standardised(self, scores: Floats) -> Floats:
         """``[..., memories]``; a mean below 0 is not believed."""
+        mean = self.total / np.maximum(self.windows, 1.0)[..., None]
+        return (scores - np.maximum(mean, 0.0)) / (_WIDER * np.sqrt(self.variance()))
+
+    def variance(self) -> Floats:
+        """``[..., memories]``, of the scores."""
         many = np.maximum(self.windows, 1.0)[..., None]
-        mean = self.total / many
-        spread = np.sqrt(np.maximum(self.squares / many - mean**2, 1e-12))
-        return (scores - np.maximum(mean, 0.0)) / (_WIDER * spread)
+        found: Floats = np.maximum(self.squares / many - (self.total / many) ** 2, 1e-12)
+        return found
+
+
+class PastDifferences(State, frozen=True):
+    """How traffic differed from what was expected, for an hour or so, without a change.
+
+    What days do and chance does not: of a classifier's score it tells the standard deviation
+    between such hours, in the direction in which that classifier looks.
+
+    Attributes:
+        kept: ``[..., PAST, features]``, what the slowest classifier was, the newest one first; 0
+            where none was yet.
+        count: ``[...]``, how many were kept.
+        waited: ``[...]`` seconds of traffic since the newest one.
+    """
+
+    kept: Floats
+    count: Floats
+    waited: Floats
+
+    @classmethod
+    def begin(cls, features: int, shape: tuple[int, ...] = ()) -> Self:
+        """Nothing seen yet."""
+        return cls(np.zeros((*shape, PAST, features)), np.zeros(shape), np.zeros(shape))
+
+    def after(
+        self, learnt: Floats, seconds: ArrayLike, day_seconds: float, *, learn: ArrayLike = True
+    ) -> Self:
+        """With one more window, after which classifiers are ``learnt``; kept at times alone."""
+        waited = self.waited + np.where(learn, seconds, 0.0)
+        due = np.asarray(learn, dtype=np.bool_) & (waited >= day_seconds / _PAST_A_DAY)
+        if not due.any():
+            return replace(self, waited=waited)
+        # Rounded, for it is stored: a thousandth of a standard deviation is none.
+        new = np.round(learnt[..., _SLOWEST, :], 3)[..., None, :]
+        longer = np.concatenate([new, self.kept[..., :-1, :]], axis=-2)
+        return type(self)(
+            np.where(due[..., None, None], longer, self.kept),
+            np.minimum(self.count + due, PAST),
+            np.where(due, 0.0, waited),
+        )
+
+    def ready(self) -> NDArray[np.bool_]:
+        """``[...]``: whether a day of them was kept."""
+        found: NDArray[np.bool_] = self.count >= _PAST_A_DAY
+        return found
+
+    def deviation(self, towards: Floats, variance: Floats) -> Floats:
+        """Standard deviation of scores between hours, ``[..., memories]``, 0 if chance explains it.
+
+        Args:
+            towards: ``[..., memories, features]``, the classifiers, of length 1.
+            variance: ``[..., memories]``, of one window's scores.
+        """
+        scores = towards @ np.swapaxes(self.kept, -1, -2)
+        square = (scores**2).sum(axis=-1) / np.maximum(self.count, 1.0)[..., None]
+        chance = MEMORIES[_SLOWEST] / (2 - MEMORIES[_SLOWEST]) * variance
+        found: Floats = np.sqrt(np.maximum(square - chance, 0.0))
+        return found
 
 
 class ClassifierTest(State, frozen=True):
@@ -129,7 +198,10 @@ class ClassifierTest(State, frozen=True):
         null: ScoreNull,
         part: float,
         day_seconds: float,
+        *,
         features: Floats | None = None,
+        past: PastDifferences | None = None,
+        today: float = TODAY,
     ) -> Self:
         """With one more window, which counts something in each stream.
 
@@ -140,6 +212,8 @@ class ClassifierTest(State, frozen=True):
             part: of the time to a false alarm that the window takes.
             day_seconds: of traffic that must have been seen before any bet.
             features: ``[buckets, features]``, what is summed up for each; None: the buckets.
+            past: how days differed, on which nothing is bet; None where that is not asked.
+            today: weight of a window in how today differs.
         """
         counted = np.maximum(counts.sum(axis=-1), 1.0)
         shares = counts / counted[..., None]
@@ -150,16 +224,21 @@ class ClassifierTest(State, frozen=True):
         seen, wanted = (counts, mean) if features is None else (counts @ features, mean @ features)
         differs = (seen - wanted) / np.sqrt(wanted + 1.0)
         length = np.sqrt((self.learnt**2).sum(axis=-1))
-        scores = (self.learnt * differs[..., None, :]).sum(axis=-1) / np.maximum(length, 1e-9)
-        bets = np.minimum(null.standardised(scores), _LARGEST_SCORE)[..., None]
+        towards = self.learnt / np.maximum(length, 1e-9)[..., None]
+        scores = (towards * differs[..., None, :]).sum(axis=-1)
+        beyond, ready = scores, null.ready(day_seconds)
+        if past is not None:
+            beyond = scores - _BETWEEN * past.deviation(towards, null.variance())
+            ready &= past.ready()
+        bets = np.minimum(null.standardised(beyond), _LARGEST_SCORE)[..., None]
         gain = np.exp(_BET * bets - _BET**2 / 2)
-        ready = null.ready(day_seconds)[..., None, None] & (length > 0)[..., None]
+        ready = ready[..., None, None] & (length > 0)[..., None]
         evidence = np.where(ready, np.minimum((self.evidence + part) * gain, _LARGEST), 0.0)
         kept, fast = 1 - _MEMORY[:, None], _MEMORY[0]
         return replace(
             self,
-            today=(1 - _TODAY) * self.today + _TODAY * (shares - expected),
-            today_w=(1 - _TODAY) * self.today_w + _TODAY,
+            today=(1 - today) * self.today + today * (shares - expected),
+            today_w=(1 - today) * self.today_w + today,
             learnt=kept * self.learnt + _MEMORY[:, None] * differs[..., None, :],
             seen=(1 - fast) * self.seen + fast * shares,
             usual=(1 - fast) * self.usual + fast * base,

@@ -21,7 +21,7 @@ from bench.drift.traffic import DAY, Stock
 from bench.drift.weeks import JUDGED_DAYS, LEARNT_DAYS, MONDAY, VARIES, quiet_day
 from bench.findings import Finding, needed, rate
 from contracts.events import TOPIC_BUCKETS
-from measures.classifier_test import ClassifierTest, ScoreNull
+from measures.classifier_test import ClassifierTest, PastDifferences, ScoreNull
 from measures.correlation import Floats
 from measures.monitoring import QUESTIONS
 from measures.rhythm import SLOT_SECONDS, SLOTS_A_DAY, Rhythm, Week
@@ -90,13 +90,19 @@ class Buckets:
         of_window = TOPIC_BUCKETS * np.arange(len(texts))
         for at, domain in enumerate(DOMAINS):
             if drawn[:, at].any():
-                of_text = rng.choice(
-                    len(self.chances[domain]), size=int(drawn[:, at].sum()), p=self.chances[domain]
-                )
+                of_text = self._drawn(rng, domain, int(drawn[:, at].sum()))
                 window = np.repeat(of_window, drawn[:, at])
                 places = window[:, None] + self.buckets[domain][of_text]
-                found += np.bincount(places[self.counted[domain][of_text]], minlength=len(found))
+                if not self.counted[domain].all():
+                    places = places[self.counted[domain][of_text]]
+                found += np.bincount(places.ravel(), minlength=len(found))
         return found.reshape(len(texts), TOPIC_BUCKETS).astype(np.float64)
+
+    def _drawn(self, rng: np.random.Generator, domain: str, size: int) -> NDArray[np.int64]:
+        """Places of so many texts; those of alike chances without a search, from the same draws."""
+        if domain == EDITORIALS:
+            return rng.choice(len(self.chances[domain]), size=size, p=self.chances[domain])
+        return (rng.random(size) * len(self.chances[domain])).astype(np.int64)
 
 
 def _alike(tokens: NDArray[np.int16], wanted: NDArray[np.int16]) -> Floats:
@@ -117,6 +123,7 @@ class Endpoint:
         noons: ``[streams, days]``; see ``weeks.quiet_day``.
         rhythm: what is usual.
         nulls: what scores did in quiet windows, of each kind of day.
+        past: how days differed, where the test knows that.
         watching: how many windows to a false alarm -> the evidence.
     """
 
@@ -124,6 +131,7 @@ class Endpoint:
     noons: Floats
     rhythm: Rhythm
     nulls: list[ScoreNull]
+    past: PastDifferences | None
     watching: dict[int, ClassifierTest] = field(default_factory=dict)
 
     @classmethod
@@ -131,16 +139,19 @@ class Endpoint:
         """Nothing learnt yet."""
         noons = np.maximum(0.0, rng.normal(1.0, VARIES, (streams, days + 2)))
         rhythm = Rhythm(_WEEK.slots, TOPIC_BUCKETS, (streams,))
-        features = len(TESTED[source.name].names)
+        what = TESTED[source.name]
+        features = len(what.names)
+        past = PastDifferences.begin(features, (streams,)) if what.knows_days else None
         begun = ClassifierTest.begin(TOPIC_BUCKETS, (streams,), features=features)
         watching = dict.fromkeys(_RATES.values(), begun)
-        return cls(source, noons, rhythm, [ScoreNull.begin((streams,))] * _WEEK.kinds, watching)
+        nulls = [ScoreNull.begin((streams,))] * _WEEK.kinds
+        return cls(source, noons, rhythm, nulls, past, watching)
 
     def walk(self, counts: Floats, day: int, *, learn: bool) -> dict[int, Floats]:
         """Evidence after each window of a day, ``[streams, windows]``, at each rate."""
         kind = _WEEK.slot(_time(day, 0)) // SLOTS_A_DAY
         found = {each: np.zeros(counts.shape[:2]) for each in self.watching}
-        null, features = self.nulls[kind], TESTED[self.source.name].features
+        null, what = self.nulls[kind], TESTED[self.source.name]
         for window in range(counts.shape[1]):
             mix = _WEEK.mix(_time(day, window) + 30)
             if not self.rhythm.covered(mix):
@@ -148,13 +159,25 @@ class Endpoint:
             usual = self.rhythm.shares(mix)
             for each, test in self.watching.items():
                 part = self.source.share / (QUESTIONS * each)
-                after = test.after(counts[:, window], usual, null, part, _DAY_SECONDS, features)
+                after = test.after(
+                    counts[:, window],
+                    usual,
+                    null,
+                    part,
+                    _DAY_SECONDS,
+                    features=what.features,
+                    past=self.past,
+                    today=what.today,
+                )
                 found[each][:, window] = after.found()
                 self.watching[each] = after
             strict = found[max(found)][:, window]
             if learn:
-                scores = next(iter(self.watching.values())).scores
-                self.nulls[kind] = self.nulls[kind].after(scores, 60.0, learn=strict < 1)
+                test = next(iter(self.watching.values()))
+                quiet = strict < 1
+                self.nulls[kind] = self.nulls[kind].after(test.scores, 60.0, learn=quiet)
+                if self.past is not None:
+                    self.past = self.past.after(test.learnt, 60.0, _DAY_SECONDS, learn=quiet)
         return found
 
     def learn(self, counts: Floats, day: int) -> None:

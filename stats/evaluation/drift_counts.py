@@ -19,6 +19,7 @@ from contracts.features import Feature
 from contracts.profile import ReferenceProfile
 from contracts.statistics import EDGES, Statistic
 from contracts.windows import OwnCounts, Sparse, WindowAggregate
+from measures.classifier_test import TODAY
 from measures.correlation import Floats
 
 LABELS = "labels"
@@ -69,12 +70,16 @@ class Tested:
         names: of what the classifier reads.
         features: ``[buckets, names]``, what is summed up for each; None: the buckets.
         times: how often a text is counted, where what it reads is shown as a share of texts.
+        today: weight of a window in how today differs from the usual.
+        knows_days: whether nothing is bet on what days differed by before.
     """
 
     layout: Layout
     names: tuple[str, ...]
     features: Floats | None = None
     times: int = 1
+    today: float = TODAY
+    knows_days: bool = False
 
     def shown(self, shares: Floats) -> Floats:
         """``[names]`` of shares ``[buckets]``."""
@@ -94,9 +99,12 @@ def _sides() -> Tested:
             features[cell, 2 * (first + bit) + (cell >> bit & 1)] = 1
     names = tuple(f"plane {plane}, {side}" for plane in range(planes) for side in _SIDES)
     layout = Layout(tuple(f"cell {at}" for at in range(cells)), ordered=False)
-    return Tested(layout, names, features, VECTOR_PARTITIONS)
+    return Tested(layout, names, features, VECTOR_PARTITIONS, _TODAY_OF_VECTORS, knows_days=True)
 
 
+# Fifty windows, as of other statistics. With the 143 of tokens, what is expected of today lags by
+# as much as these tell within the hour.
+_TODAY_OF_VECTORS = 0.02
 _SIDES = ("below", "above")
 _BUCKETS = tuple(f"bucket {at}" for at in range(TOPIC_BUCKETS))
 TESTED: Mapping[str, Tested] = {

@@ -21,7 +21,7 @@ import numpy as np
 from contracts.manifest import TOKENIZER, Manifest
 from contracts.statistics import Statistic
 from contracts.windows import Sparse
-from measures.classifier_test import MEMORIES, ClassifierTest, ScoreNull
+from measures.classifier_test import MEMORIES, ClassifierTest, PastDifferences, ScoreNull
 from measures.correlation import Floats
 from measures.histograms import dense
 from measures.monitoring import ALARMS, WEIGHTS, Bins, Calibration, levels, spend
@@ -157,6 +157,11 @@ class Usual:
         self.calibrating_from = 0.0  # earlier windows were learnt from before this process
         self.statistics: dict[str, Learnt] = {}
         self.score_nulls = {name: [ScoreNull.begin()] * week.kinds for name in TESTED}
+        self.past_differences = {
+            name: PastDifferences.begin(len(what.names))
+            for name, what in TESTED.items()
+            if what.knows_days
+        }
         # Of the version that was looked at last, by statistic.
         self.tests_today: dict[str, ClassifierTest] = {}
         self._window_texts = window_texts
@@ -210,12 +215,18 @@ class Usual:
             if len(one.unlearnt) > _QUIET_WINDOWS:
                 self._calibrate(one, *one.unlearnt.popleft())
 
-    def learn_scores(self, name: str, scores: Floats, when: When, *, quiet: bool) -> None:
-        """The same of a classifier test's scores."""
-        null = self.score_nulls[name][when.kind]
-        if when.end > self.calibrating_from and quiet and null.seconds < self.most_seconds:
+    def learn_scores(self, name: str, test: ClassifierTest, when: When, *, quiet: bool) -> None:
+        """The same of a classifier test's scores, and of how days differ: of the last weeks."""
+        if when.end <= self.calibrating_from or not quiet:
+            return
+        null, past = self.score_nulls[name][when.kind], self.past_differences.get(name)
+        if past is not None:
             self.calibrated_through = max(self.calibrated_through, when.end)
-            self.score_nulls[name][when.kind] = null.after(scores, when.seconds)
+            more = past.after(test.learnt, when.seconds, self.day_seconds)
+            self.past_differences[name] = more
+        if null.seconds < self.most_seconds:
+            self.calibrated_through = max(self.calibrated_through, when.end)
+            self.score_nulls[name][when.kind] = null.after(test.scores, when.seconds)
 
     @property
     def most_seconds(self) -> float:
@@ -236,6 +247,9 @@ class Usual:
             "statistics": {name: _plain(one) for name, one in self.statistics.items()},
             **{
                 name: [null.to_json() for null in nulls] for name, nulls in self.score_nulls.items()
+            },
+            "past_differences": {
+                name: past.to_json() for name, past in self.past_differences.items()
             },
         }
 
@@ -258,7 +272,16 @@ class Usual:
         for name, nulls in told.items():
             if len(nulls) != self.week.kinds:
                 raise ValueError(f"{len(nulls)} nulls of {name} are not one a kind of day")
+        past = {
+            name: PastDifferences.of_json(data["past_differences"][name])
+            for name in self.past_differences
+            if name in data.get("past_differences", {})
+        }
+        for name, one in past.items():
+            if one.kept.shape != self.past_differences[name].kept.shape:
+                raise ValueError(f"past differences of {name} are {one.kept.shape}")
         self.score_nulls |= told
+        self.past_differences |= past
         self.through = float(data["through"])
         self.calibrating_from = self.calibrated_through = float(data["calibrated_through"])
         self.statistics = statistics
@@ -346,22 +369,30 @@ class _Tested:
         if one is None or one.group is None or not counts or not one.rhythm.covered(when.mix):
             return
         null = usual.score_nulls[self._name][when.kind]
+        past = usual.past_differences.get(self._name)
         part = share * when.seconds / usual.seconds_per_alarm
         if self._shown is None:
             self._test = self._test.of_day(usual.tests_today.get(self._name))
         window = dense(counts, len(self._what.layout.names)).astype(np.float64)
         expected = one.rhythm.shares(when.mix)
         self._test = self._test.after(
-            window, expected, null, part, usual.day_seconds, self._what.features
+            window,
+            expected,
+            null,
+            part,
+            usual.day_seconds,
+            features=self._what.features,
+            past=past,
+            today=self._what.today,
         )
         usual.tests_today[self._name] = self._test
         found, psi = float(self._test.found()), float(self._test.psi())
-        ready = bool(null.ready(usual.day_seconds))
+        ready = bool(null.ready(usual.day_seconds)) and (past is None or bool(past.ready()))
         self._shown = Monitor(MEMORIES[0], psi, found, 1.0, ready)
         self._points.append(DriftPoint(when.end, psi, found))
         if found >= 1:
             one.found(when.end)
-        usual.learn_scores(self._name, self._test.scores, when, quiet=found < 1)
+        usual.learn_scores(self._name, self._test, when, quiet=found < 1)
 
     def result(self) -> Iterator[StatisticDrift]:
         """What is known now; nothing before the first window that was compared."""

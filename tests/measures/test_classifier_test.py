@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from measures.classifier_test import MEMORIES, ClassifierTest, ScoreNull
+from measures.classifier_test import MEMORIES, PAST, ClassifierTest, PastDifferences, ScoreNull
 
 BUCKETS = 64
 USUAL = np.full(BUCKETS, 1 / BUCKETS)
@@ -72,3 +72,85 @@ def test_what_is_learnt_of_scores_is_their_mean_and_spread(values: list[float]) 
     wanted = (10 - max(float(np.mean(values)), 0.0)) / spread
     assert null.standardised(np.full(len(MEMORIES), 10.0))[0] == pytest.approx(wanted, rel=1e-2)
     assert ScoreNull.of_json(null.to_json()) is not null
+
+
+# Ways in which traffic may differ, as standardised differences by bucket, each of length 1.
+ONE, OTHER = np.zeros(BUCKETS), np.zeros(BUCKETS)
+ONE[[5, 9]] = np.array([1, -1]) / np.sqrt(2)
+OTHER[[20, 30]] = np.array([1, -1]) / np.sqrt(2)
+TEXTS, DAY = 2000, 86_400.0
+
+
+def days_that_differ(size: float) -> PastDifferences:
+    """Two weeks in which hours differed in one way, up and down."""
+    kept = np.where(np.arange(PAST) % 2, size, -size)[:, None] * ONE
+    return PastDifferences(kept, np.array(float(PAST)), np.zeros(()))
+
+
+def differing(
+    rng: np.random.Generator, way: np.ndarray, past: PastDifferences | None, windows: int = 60
+) -> float:
+    """The largest evidence of windows that differ by so many standard deviations."""
+    test, null = ClassifierTest.begin(BUCKETS), null_of(1)
+    null = ScoreNull(null.windows[0], null.seconds[0], null.total[0], null.squares[0])
+    mean = TEXTS * USUAL
+    shares = (mean + np.sqrt(mean + 1) * way) / TEXTS
+    most = 0.0
+    for _ in range(windows):
+        counts = rng.multinomial(TEXTS, shares).astype(float)
+        # Today is left at the usual: it is as if it moved on with the difference.
+        test = test.after(counts, USUAL, null, 1e-6, DAY, past=past, today=0.0)
+        most = max(most, float(test.found()))
+    return most
+
+
+@given(st.floats(0, 2), st.floats(-1, 1), st.integers(0, 2**32 - 1))
+def test_what_differs_no_more_than_days_did_is_no_evidence(
+    size: float, part: float, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    assert differing(rng, part * size * ONE, days_that_differ(size)) < 1
+
+
+def test_hours_that_differ_as_days_do_are_found_only_where_days_are_not_known() -> None:
+    rng = np.random.default_rng(4)
+    assert differing(rng, 1.5 * ONE, None) >= 1
+    assert differing(rng, 1.5 * ONE, days_that_differ(1.5)) < 1
+    assert differing(rng, 1.5 * OTHER, days_that_differ(1.5)) >= 1
+    assert differing(rng, 8 * ONE, days_that_differ(1.5)) >= 1
+
+
+@given(st.integers(0, 40), st.floats(0, 3), st.floats(0.1, 4))
+def test_deviation_between_hours_is_of_the_way_that_a_classifier_looks(
+    count: int, size: float, variance: float
+) -> None:
+    past = PastDifferences.begin(BUCKETS, (2,))
+    learnt = np.zeros((2, len(MEMORIES), BUCKETS))
+    for at in range(count):
+        learnt[:, -1] = (size if at % 2 else -size) * ONE
+        past = past.after(learnt, DAY / 12, DAY, learn=[True, False])
+    assert past.count.tolist() == [count, 0]
+    assert past.ready().tolist() == [count >= 12, False]
+    towards = np.broadcast_to(np.stack([ONE, OTHER]), (2, 2, BUCKETS))
+    found = past.deviation(towards, np.full((2, 2), variance))
+    chance = 0.05 / 1.95 * variance
+    wanted = np.sqrt(max(size**2 - chance, 0.0)) if count else 0.0
+    assert found[0, 0] == pytest.approx(wanted, abs=0.05)
+    assert found[0, 1] == found[1, 0] == found[1, 1] == 0
+    assert PastDifferences.of_json(past.to_json()).to_json() == past.to_json()
+
+
+def test_differences_are_kept_a_twelfth_of_a_day_apart_and_the_oldest_go() -> None:
+    past = PastDifferences.begin(BUCKETS)
+    learnt = np.zeros((len(MEMORIES), BUCKETS))
+    for window in range(120 * (PAST + 5)):
+        learnt[-1, 0] = window
+        past = past.after(learnt, 60.0, DAY)
+    assert past.count == PAST
+    assert past.kept[:, 0].tolist() == [120 * (PAST + 5 - at) - 1 for at in range(PAST)]
+
+
+def test_nothing_is_bet_until_a_day_of_differences_is_known() -> None:
+    rng = np.random.default_rng(5)
+    few = PastDifferences.begin(BUCKETS)
+    assert differing(rng, 8 * ONE, few) == 0

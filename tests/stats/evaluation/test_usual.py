@@ -250,6 +250,8 @@ def test_what_changes_at_equal_lengths_is_found_and_told_by_its_buckets(
     again = usual()
     again.restore(json.loads(json.dumps(shared[name].to_json())))
     assert again.to_json() == shared[name].to_json()
+    assert set(again.past_differences) == {"vectors"}
+    assert bool(again.past_differences["vectors"].ready()) == (name == "vectors")
 
 
 @pytest.mark.slow
@@ -284,9 +286,10 @@ def test_tests_of_one_version_share_the_budget_of_such_tests() -> None:
 
 def test_what_was_learnt_before_topics_and_vectors_were_watched_is_read() -> None:
     told = usual().to_json()
-    del told["topics"], told["vectors"]
+    del told["topics"], told["vectors"], told["past_differences"]
     again = usual()
     again.restore(told)
+    assert again.past_differences["vectors"].count == 0
     assert {name: len(nulls) for name, nulls in again.score_nulls.items()} == dict.fromkeys(
         ("topics", "vectors"), SETTINGS.week.kinds
     )
