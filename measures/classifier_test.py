@@ -37,6 +37,7 @@ _SLOWEST = len(MEMORIES) - 1  # of the classifiers
 TODAY = 0.007  # weight of a window in how today differs, unless a source has another
 PAST = 168  # slow differences that are kept, a twelfth of a day apart: two weeks
 _PAST_A_DAY = 12
+_SAME = 40  # windows: what was kept since is in the slowest classifier itself
 _BETWEEN = 4.0  # standard deviations between hours of earlier days that nothing is bet on
 _LARGEST_SCORE = 4.0  # no single window decides: what is above counts as this
 _LARGEST = 10.0  # of the sum: a change that has ended is forgotten
@@ -102,39 +103,41 @@ class PastDifferences(State, frozen=True):
     Attributes:
         kept: ``[..., PAST, features]``, what the slowest classifier was, the newest one first; 0
             where none was yet.
-        count: ``[...]``, how many were kept.
+        ages: ``[..., PAST]``, windows since each was kept, from 1 on; 0 where none was yet.
         waited: ``[...]`` seconds of traffic since the newest one.
     """
 
     kept: Floats
-    count: Floats
+    ages: Floats
     waited: Floats
 
     @classmethod
     def begin(cls, features: int, shape: tuple[int, ...] = ()) -> Self:
         """Nothing seen yet."""
-        return cls(np.zeros((*shape, PAST, features)), np.zeros(shape), np.zeros(shape))
+        return cls(np.zeros((*shape, PAST, features)), np.zeros((*shape, PAST)), np.zeros(shape))
 
     def after(
         self, learnt: Floats, seconds: ArrayLike, day_seconds: float, *, learn: ArrayLike = True
     ) -> Self:
         """With one more window, after which classifiers are ``learnt``; kept at times alone."""
+        ages = self.ages + (self.ages > 0)
         waited = self.waited + np.where(learn, seconds, 0.0)
         due = np.asarray(learn, dtype=np.bool_) & (waited >= day_seconds / _PAST_A_DAY)
         if not due.any():
-            return replace(self, waited=waited)
+            return replace(self, ages=ages, waited=waited)
         # Rounded, for it is stored: a thousandth of a standard deviation is none.
         new = np.round(learnt[..., _SLOWEST, :], 3)[..., None, :]
         longer = np.concatenate([new, self.kept[..., :-1, :]], axis=-2)
+        older = np.concatenate([np.ones_like(ages[..., :1]), ages[..., :-1]], axis=-1)
         return type(self)(
             np.where(due[..., None, None], longer, self.kept),
-            np.minimum(self.count + due, PAST),
+            np.where(due[..., None], older, ages),
             np.where(due, 0.0, waited),
         )
 
     def ready(self) -> NDArray[np.bool_]:
-        """``[...]``: whether a day of them was kept."""
-        found: NDArray[np.bool_] = self.count >= _PAST_A_DAY
+        """``[...]``: whether a day of them is known."""
+        found: NDArray[np.bool_] = (self.ages > _SAME).sum(axis=-1) >= _PAST_A_DAY
         return found
 
     def deviation(self, towards: Floats, variance: Floats) -> Floats:
@@ -144,8 +147,10 @@ class PastDifferences(State, frozen=True):
             towards: ``[..., memories, features]``, the classifiers, of length 1.
             variance: ``[..., memories]``, of one window's scores.
         """
+        past = (self.ages > _SAME).astype(np.float64)
         scores = towards @ np.swapaxes(self.kept, -1, -2)
-        square = (scores**2).sum(axis=-1) / np.maximum(self.count, 1.0)[..., None]
+        square = (past[..., None, :] * scores**2).sum(axis=-1)
+        square = square / np.maximum(past.sum(axis=-1), 1.0)[..., None]
         chance = MEMORIES[_SLOWEST] / (2 - MEMORIES[_SLOWEST]) * variance
         found: Floats = np.sqrt(np.maximum(square - chance, 0.0))
         return found
@@ -224,10 +229,10 @@ class ClassifierTest(State, frozen=True):
         seen, wanted = (counts, mean) if features is None else (counts @ features, mean @ features)
         differs = (seen - wanted) / np.sqrt(wanted + 1.0)
         length = np.sqrt((self.learnt**2).sum(axis=-1))
-        towards = self.learnt / np.maximum(length, 1e-9)[..., None]
-        scores = (towards * differs[..., None, :]).sum(axis=-1)
+        scores = (self.learnt * differs[..., None, :]).sum(axis=-1) / np.maximum(length, 1e-9)
         beyond, ready = scores, null.ready(day_seconds)
         if past is not None:
+            towards = self.learnt / np.maximum(length, 1e-9)[..., None]
             beyond = scores - _BETWEEN * past.deviation(towards, null.variance())
             ready &= past.ready()
         bets = np.minimum(null.standardised(beyond), _LARGEST_SCORE)[..., None]

@@ -278,8 +278,9 @@ class Usual:
             if name in data.get("past_differences", {})
         }
         for name, one in past.items():
-            if one.kept.shape != self.past_differences[name].kept.shape:
-                raise ValueError(f"past differences of {name} are {one.kept.shape}")
+            known = self.past_differences[name]
+            if (one.kept.shape, one.ages.shape) != (known.kept.shape, known.ages.shape):
+                raise ValueError(f"{one.kept.shape} past differences of {name} do not fit")
         self.score_nulls |= told
         self.past_differences |= past
         self.through = float(data["through"])

@@ -289,7 +289,7 @@ def test_what_was_learnt_before_topics_and_vectors_were_watched_is_read() -> Non
     del told["topics"], told["vectors"], told["past_differences"]
     again = usual()
     again.restore(told)
-    assert again.past_differences["vectors"].count == 0
+    assert again.past_differences["vectors"].ages.max() == 0
     assert {name: len(nulls) for name, nulls in again.score_nulls.items()} == dict.fromkeys(
         ("topics", "vectors"), SETTINGS.week.kinds
     )
