@@ -196,7 +196,7 @@ class ClassifierTest(State, frozen=True):
             scores=np.zeros((*shape, len(MEMORIES))),
         )
 
-    def after(  # noqa: PLR0917 - what came, what was expected, and what a bet may cost
+    def after(
         self,
         counts: Floats,
         expected: Floats,
