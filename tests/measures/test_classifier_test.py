@@ -114,10 +114,11 @@ def test_what_differs_no_more_than_days_did_is_no_evidence(
 
 def test_hours_that_differ_as_days_do_are_found_only_where_days_are_not_known() -> None:
     rng = np.random.default_rng(4)
-    assert differing(rng, 1.5 * ONE, None) >= 1
-    assert differing(rng, 1.5 * ONE, days_that_differ(1.5)) < 1
-    assert differing(rng, 1.5 * OTHER, days_that_differ(1.5)) >= 1
-    assert differing(rng, 8 * ONE, days_that_differ(1.5)) >= 1
+    days = days_that_differ(1.5)
+    assert differing(rng, 1.5 * ONE, None, 120) >= 1
+    assert differing(rng, 1.5 * ONE, days, 120) < 1
+    assert differing(rng, 1.5 * OTHER, days, 120) >= 1
+    assert differing(rng, 8 * ONE, days) >= 1
 
 
 @given(st.integers(0, 80), st.floats(0, 3), st.floats(0.1, 4))
