@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from measures.classifier_test import MEMORIES, PAST, ClassifierTest, PastDifferences, ScoreNull
@@ -105,6 +105,7 @@ def differing(
 
 
 @given(st.floats(0, 2), st.floats(-1, 1), st.integers(0, 2**32 - 1))
+@example(2.0, 1.0, 1)
 def test_what_differs_no_more_than_days_did_is_no_evidence(
     size: float, part: float, seed: int
 ) -> None:
@@ -118,7 +119,7 @@ def test_hours_that_differ_as_days_do_are_found_only_where_days_are_not_known() 
     assert differing(rng, 1.5 * ONE, None, 120) >= 1
     assert differing(rng, 1.5 * ONE, days, 120) < 1
     assert differing(rng, 1.5 * OTHER, days, 120) >= 1
-    assert differing(rng, 8 * ONE, days) >= 1
+    assert differing(rng, 7 * ONE, days, 120) >= 1
 
 
 @given(st.integers(0, 80), st.floats(0, 3), st.floats(0.1, 4))
@@ -152,4 +153,4 @@ def test_differences_are_kept_a_twelfth_of_a_day_apart_and_the_oldest_go() -> No
 
 
 def test_nothing_is_bet_until_a_day_of_differences_is_known() -> None:
-    assert differing(np.random.default_rng(5), 8 * ONE, PastDifferences.begin(BUCKETS)) == 0
+    assert differing(np.random.default_rng(5), 7 * ONE, PastDifferences.begin(BUCKETS)) == 0
