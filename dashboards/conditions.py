@@ -92,7 +92,7 @@ CALIBRATED_ALARM: Final = (
     f"{_most(m.DRIFT_ALARM, _STATISTIC)} == 1 and "
     f"{_over('min', _STATISTIC, selector(m.DRIFT_CALIBRATED.name))} == 1"
 )
-_OF_TIME = 'statistic=~"week:.+|topics"'
+_OF_TIME = 'statistic=~"week:.+|topics|vectors"'
 UNUSUAL_TEXTS: Final = f"{_most(m.DRIFT_LEVEL, _STATISTIC, _OF_TIME)} >= 1"
 EVENTS_DROPPED: Final = f"{_rise(g.EVENTS_LOST, '10m', 'instance')} > 0"
 EVENTS_DELETED: Final = " or ".join(

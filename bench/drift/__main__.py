@@ -22,6 +22,7 @@ FULL = {
     "shifts": 40,
     "weeks": 26,
     "topics": 26,
+    "vectors": 26,
     "rivals": 12,
     "libraries": 3,
 }
@@ -31,6 +32,7 @@ SMALL = {
     "shifts": 4,
     "weeks": 2,
     "topics": 2,
+    "vectors": 2,
     "rivals": 2,
     "libraries": 1,
 }

@@ -84,7 +84,7 @@ TEXTS, DAY = 2000, 86_400.0
 def days_that_differ(size: float) -> PastDifferences:
     """Two weeks in which hours differed in one way, up and down."""
     kept = np.where(np.arange(PAST) % 2, size, -size)[:, None] * ONE
-    return PastDifferences(kept, 120.0 * np.arange(1, PAST + 1), np.zeros(()))
+    return PastDifferences(kept, np.arange(1.0, PAST + 1) * 120, np.zeros(()))
 
 
 def differing(
