@@ -133,7 +133,7 @@ def play(stack: RunningStack, camera: Camera) -> None:
 def mlflow(camera: Camera, url: str) -> None:
     """Takes MLflow's page of a version, without the panel that opens beside it."""
     with camera.page(url, height=720) as page:
-        verdict = page.get_by_text(f"{rolling_stack.PREFIX}.verdict")
+        verdict = page.get_by_text(f"headrace.{EXAMPLE_ENDPOINT}.verdict")
         verdict.wait_for()
         for button in page.get_by_role("button", name="Close").all():
             button.click()
