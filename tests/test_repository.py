@@ -5,11 +5,13 @@ import importlib.util
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
 
 from contracts.tasks import Task
 
@@ -25,6 +27,12 @@ PACKAGES = (
 )  # fmt: skip
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 MADE_BY_A_WORKFLOW = ("dist", "newer-locks.patch")
+# Libraries that read models of strangers: the last version in which a model's files could run code.
+FOREIGN_CODE = {
+    "torch": "2.5.1",  # CVE-2025-32434, torch.load with weights_only
+    "transformers": "4.47.1",  # CVE-2024-11392, 11393, 11394
+    "skops": "0.12.0",  # CVE-2025-54886, Card.get_model
+}
 FORMS = [ROOT / ".github" / "ISSUE_TEMPLATE" / name for name in ("bug.yml", "feature.yml")]
 
 
@@ -50,6 +58,19 @@ def test_the_root_is_not_on_the_path() -> None:
 
 def test_the_folder_triton_holds_no_package() -> None:
     assert not list((ROOT / "triton").rglob("__init__.py"))
+
+
+@pytest.mark.parametrize("library", FOREIGN_CODE)
+def test_no_version_of_a_library_is_allowed_in_which_a_models_files_run_code(library: str) -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    groups = [extras["dependencies"], *extras["optional-dependencies"].values()]
+    ours = [
+        required
+        for required in (Requirement(line) for group in groups for line in group)
+        if required.name == library
+    ]
+    assert ours
+    assert not any(required.specifier.contains(FOREIGN_CODE[library]) for required in ours)
 
 
 def test_the_files_that_documents_link_to_exist() -> None:
