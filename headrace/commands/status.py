@@ -13,6 +13,7 @@ from contracts.endpoint import ModelEndpoint
 from contracts.loading import LoaderReport
 from contracts.model import DEFAULT_POOL
 from headrace.commands import home as homes
+from headrace.commands import installation
 from headrace.commands.home import Cluster, Site, Where
 from headrace.commands.layout import Row, Sentence, rows
 from headrace.commands.output import display, print_json, resource
@@ -23,6 +24,7 @@ from headrace.stack import answers, health, state
 from headrace.stack.state import Home, StackRecord
 from registry.stores.heartbeats import FileHeartbeats
 from registry.stores.reports import FileReports
+from service.cluster.access import Namespace
 
 
 def run(
@@ -162,20 +164,20 @@ def _run_in_cluster(
     cluster: Cluster, endpoint: str | None, *, watch: bool, as_json: bool, details: bool
 ) -> None:
     namespace = cluster.opened()
-    site, name = homes.of_namespace(namespace), namespace.name
     if as_json:
-        found = _document_of_cluster(site, name, endpoint)
+        found = _document_of_cluster(namespace, endpoint)
         print_json(found, (resource(item["metadata"]["name"]) for item in found["endpoints"]))
     else:
-        display(lambda: _shown_of_cluster(site, name, endpoint, details=details), watch=watch)
+        display(lambda: _shown_of_cluster(namespace, endpoint, details=details), watch=watch)
 
 
-def _document_of_cluster(site: Site, namespace: str, endpoint: str | None) -> dict[str, Any]:
-    """The status as JSON: what the controller and the loaders said last, and the endpoints."""
+def _document_of_cluster(namespace: Namespace, endpoint: str | None) -> dict[str, Any]:
+    """The status as JSON: what the controller, the loaders and pods said, and the endpoints."""
+    site = homes.of_namespace(namespace)
     chosen, now, beat = _chosen_of(site, endpoint), time.time(), site.beats.get()
     reports = _reports_of(site)
     return {
-        "namespace": namespace,
+        "namespace": namespace.name,
         "controller": None if beat is None else {"seconds_ago": max(0.0, now - beat.at)},
         "loaders": [
             {
@@ -188,13 +190,15 @@ def _document_of_cluster(site: Site, namespace: str, endpoint: str | None) -> di
             }
             for report in reports
         ],
+        **installation.ask(namespace, now).document(),
         "uncared": _warnings(beat, chosen, now),
         "models": _models(reports, chosen),
         "endpoints": [item.model_dump(mode="json", by_alias=True) for item in chosen],
     }
 
 
-def _shown_of_cluster(site: Site, namespace: str, endpoint: str | None, *, details: bool) -> Group:
+def _shown_of_cluster(namespace: Namespace, endpoint: str | None, *, details: bool) -> Group:
+    site = homes.of_namespace(namespace)
     chosen, now, beat = _chosen_of(site, endpoint), time.time(), site.beats.get()
     reports = _reports_of(site)
     heard = "No controller has given a sign of life."
@@ -212,9 +216,12 @@ def _shown_of_cluster(site: Site, namespace: str, endpoint: str | None, *, detai
         for report in reports
     ]
     warnings = _warnings(beat, chosen, now).items()
+    pods = installation.ask(namespace, now)
     return Group(
-        Sentence(f"Namespace {namespace}. {heard}", style="" if beat else "yellow"),
+        Sentence(f"Namespace {namespace.name}. {heard}", style="" if beat else "yellow"),
         rows((), loaders),
+        pods.sentence(),
+        pods.drawn(),
         "",
         endpoint_rows(chosen, now, details=details),
         *(map(_way, _models(reports, chosen)) if details else ()),

@@ -49,11 +49,21 @@ def _ask(client: "httpx.Client", url: str, seconds: float) -> str:
         return f"does not answer within {seconds:g} s"
     except httpx.HTTPError as error:
         return f"does not answer: {error or type(error).__name__}"
-    reason = _reason(answer.text.strip())[:_MOST]
-    if answer.is_success:
+    return of_page(answer.status_code, answer.text)
+
+
+def of_page(status: int, text: str) -> str:
+    """What a part's page says is wrong; empty where it says that all is well.
+
+    Args:
+        status: HTTP's, of the answer.
+        text: of the page.
+    """
+    reason = _reason(text.strip())[:_MOST]
+    if 200 <= status < 300:
         # Of a page that is no gateway's, the text says nothing but that all is well.
-        return f"answers, but: {reason}" if _is_noted(answer.text) else ""
-    return f"is not ready: {reason}" if reason else f"is not ready: it answers {answer.status_code}"
+        return f"answers, but: {reason}" if _is_noted(text) else ""
+    return f"is not ready: {reason}" if reason else f"is not ready: it answers {status}"
 
 
 def _reason(text: str) -> str:

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fake_controller import FakeController
@@ -35,7 +36,9 @@ from headrace.cli.program import PLUGIN
 from registry.stores.cluster_endpoints import KubernetesEndpointStore
 from registry.stores.cluster_reports import KubernetesReports
 from registry.stores.heartbeats import KubernetesHeartbeats
+from service.cluster import pods
 
+PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 TONE = """\
 apiVersion: headrace.dev/v1alpha1
 kind: ModelEndpoint
@@ -415,6 +418,56 @@ def test_the_status_shows_loaders_the_controller_and_endpoints(
     assert [each["loader"] for each in told["loaders"]] == ["triton-0"]
     assert told["controller"]["seconds_ago"] < 600
     assert [each["metadata"]["name"] for each in told["endpoints"]] == ["tone"]
+
+
+def gateway_pod(name: str, *, ready: bool) -> dict[str, Any]:
+    labels = {"app.kubernetes.io/part-of": "headrace", "app.kubernetes.io/component": "gateway"}
+    waiting = {"name": "gateway", "state": {"waiting": {"reason": "CrashLoopBackOff"}}}
+    return {
+        "metadata": {"name": name, "labels": labels},
+        "status": {
+            "phase": "Running",
+            "conditions": [{"type": "Ready", "status": str(ready)}],
+            "containerStatuses": [] if ready else [waiting],
+        },
+    }
+
+
+def test_the_status_shows_pods_that_are_not_ready_and_what_ready_gateways_say(
+    config: Path, fake: Fake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, ready in (("gateway-a", True), ("gateway-b", True), ("gateway-c", False)):
+        fake.write(PODS, gateway_pod(name, ready=ready))
+    note = "tone: version 3's code ended: out of memory"
+    said = {"gateway-a": (200, json.dumps({"notes": [note]})), "gateway-b": (200, "{}")}
+
+    def page(_: object, namespace: str, pod: str, *__: object, seconds: float) -> tuple[int, str]:
+        assert (namespace, seconds > 0) == (NAMESPACE, True)
+        return said[pod]
+
+    monkeypatch.setattr(pods, "page", page)
+    shown = run(config, "status").output
+    assert "2 of 3 pods are ready." in shown
+    assert f"answers, but: {note}" in shown
+    assert "gateway-b" not in shown
+    assert "gateway: CrashLoopBackOff" in shown
+    told = json.loads(run(config, "status", "-o", "json").output)
+    found = {each["pod"]: (each["ready"], each["said"]) for each in told["pods"]}
+    assert found["gateway-a"] == (True, f"answers, but: {note}")
+    assert found["gateway-b"] == (True, "")
+    assert found["gateway-c"] == (False, "gateway: CrashLoopBackOff")
+
+
+def test_the_status_says_which_right_is_lacking_to_see_pods(config: Path, fake: Fake) -> None:
+    fake.write(PODS, gateway_pod("gateway-a", ready=True))
+    fake.refuse(f"GET {PODS}/gateway-a/portforward", 403)
+    shown = run(config, "status").output
+    assert "1 of 1 pods are ready." in shown
+    assert "it needs pods/portforward" in shown
+    fake.refuse(f"GET {PODS}", 403)
+    forbidden = run(config, "status")
+    assert forbidden.exit_code == 0
+    assert "your account may not list them" in forbidden.output
 
 
 def test_statistics_are_declared_in_a_cluster_too(

@@ -140,7 +140,7 @@ spec:
             assert end.outcome is Outcome.ROLLED_BACK, end
             failed = {check.name for check in end.checks if check.verdict.value == "fail"}
             assert versions.check in failed
-            until_told(stack, "3", "rejected", "2", name)
+            until_told(stack, "3", "RolledBack", "2", name)
             assert versions.check in report(stack, "3", name)
             # Statistics of features, and drift of the one that callers have otherwise.
             until(
