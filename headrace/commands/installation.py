@@ -20,6 +20,7 @@ from service.cluster.pods import Pod
 GATEWAY = "gateway"
 OPERATIONS_PORT = 9310  # of the chart's gateways
 _PAGE_SECONDS = 3.0
+_KEPT_SECONDS = 10.0
 _AT_ONCE = 16
 
 
@@ -69,6 +70,20 @@ class Installation(msgspec.Struct, frozen=True):
         return Sentence(
             " ".join(filter(None, (told, self.unread))), style="yellow" if unready else ""
         )
+
+
+class Lately:
+    """Asks a namespace's pods at most every ten seconds, however often it is looked at."""
+
+    def __init__(self, namespace: Namespace) -> None:
+        self._namespace = namespace
+        self._found: tuple[float, Installation] | None = None
+
+    def ask(self, now: float) -> Installation:
+        """As ``ask``; ``now`` in unix seconds."""
+        if self._found is None or not 0 <= now - self._found[0] < _KEPT_SECONDS:
+            self._found = now, ask(self._namespace, now)
+        return self._found[1]
 
 
 def ask(namespace: Namespace, now: float) -> Installation:

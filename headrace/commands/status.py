@@ -15,6 +15,7 @@ from contracts.model import DEFAULT_POOL
 from headrace.commands import home as homes
 from headrace.commands import installation
 from headrace.commands.home import Cluster, Site, Where
+from headrace.commands.installation import Lately
 from headrace.commands.layout import Row, Sentence, rows
 from headrace.commands.output import display, print_json, resource
 from headrace.commands.status_picture import Running, endpoint_rows, picture
@@ -168,7 +169,8 @@ def _run_in_cluster(
         found = _document_of_cluster(namespace, endpoint)
         print_json(found, (resource(item["metadata"]["name"]) for item in found["endpoints"]))
     else:
-        display(lambda: _shown_of_cluster(namespace, endpoint, details=details), watch=watch)
+        pods = Lately(namespace)
+        display(lambda: _shown_of_cluster(namespace, pods, endpoint, details=details), watch=watch)
 
 
 def _document_of_cluster(namespace: Namespace, endpoint: str | None) -> dict[str, Any]:
@@ -197,7 +199,9 @@ def _document_of_cluster(namespace: Namespace, endpoint: str | None) -> dict[str
     }
 
 
-def _shown_of_cluster(namespace: Namespace, endpoint: str | None, *, details: bool) -> Group:
+def _shown_of_cluster(
+    namespace: Namespace, lately: Lately, endpoint: str | None, *, details: bool
+) -> Group:
     site = homes.of_namespace(namespace)
     chosen, now, beat = _chosen_of(site, endpoint), time.time(), site.beats.get()
     reports = _reports_of(site)
@@ -216,7 +220,7 @@ def _shown_of_cluster(namespace: Namespace, endpoint: str | None, *, details: bo
         for report in reports
     ]
     warnings = _warnings(beat, chosen, now).items()
-    pods = installation.ask(namespace, now)
+    pods = lately.ask(now)
     return Group(
         Sentence(f"Namespace {namespace.name}. {heard}", style="" if beat else "yellow"),
         rows((), loaders),
