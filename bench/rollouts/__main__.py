@@ -87,7 +87,13 @@ def main(words: Sequence[str] | None = None) -> int:
     told = f"part of the names of the rows to simulate, of {', '.join(sorted(_SINGLE))}; "
     told += "the table keeps the others as they are"
     options.parser.add_argument("--rows", default="", help=told)
+    told = "so many rollouts in place of a study's own number; the results tell it"
+    options.parser.add_argument("--rollouts", type=int, default=0, help=told)
     read = options.read(words)
+    if read.rollouts < 0:
+        options.parser.error("--rollouts is a number of rollouts, 1 at least")
+    if read.rollouts:
+        read.sizes = dict.fromkeys(read.sizes, read.rollouts)
     if read.rows and not _SINGLE.issuperset(read.sizes):
         options.parser.error(f"--rows goes with {', '.join(sorted(_SINGLE))}")
     found = partial(_found, processes=read.processes, rows=read.rows, kept=read.json)

@@ -2,6 +2,7 @@
 
 import json
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -182,6 +183,15 @@ def test_copies_and_harmful_versions_are_simulated_by_rows() -> None:
     assert failed.what == "errors, every copy fails, a tenth copied"
     found = program.simulate("harmful", 5, 1, "half as long")
     assert {each.what.partition(", callers ")[0] for each in found} == {whole.HARMS[1].name}
+
+
+def test_a_study_of_fewer_rollouts_says_how_many(tmp_path: Path) -> None:
+    kept = tmp_path / "results.json"
+    words = ["late", "--rollouts", "2", "--processes", "1", "--json", str(kept)]
+    assert program.main(words) == 0
+    study = json.loads(kept.read_text())["studies"]["late"]
+    assert study["rollouts"] == 2
+    assert study["findings"]
 
 
 def test_every_study_has_a_full_and_a_small_size() -> None:
