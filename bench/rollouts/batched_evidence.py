@@ -204,7 +204,9 @@ class BatchedEvidence:
         elsewhere[:, LATENCY_ROWS], elsewhere[:, CLASSES:] = wide, is_paired[:, None]
         elsewhere[:, ERRORS] = tells_errors[:, None]
         past = self.past + np.stack([e_s, n_s], axis=1) * elsewhere[:, None]
-        correlation = _chosen(wide, _after(self.correlation, e_s, n_s), self.correlation)
+        correlation = _after_where(
+            shadow, lambda: _after(self.correlation, e_s, n_s), self.correlation
+        )
         for part in (e_c, n_c, e_s, n_s):
             part[elsewhere] = 0.0
         rho_of_rows = self._rho()
@@ -239,11 +241,11 @@ class BatchedEvidence:
         apart = self.callers.spread(ROWS, share)
         apart[:, LATENCY_ROWS] = DEVIATIONS * self.own_past.deviation(share)[:, None]
         fail = Tolerance(LINES.fail.a + apart, LINES.fail.s)
-        callers = self.callers.after(both[1])
         believed = Believed(self.harm.theta_s(history), fail, rho_of_rows, within)
         log_s = _log_s(window, believed) + to_fail
-        of_bake = also_against_past(log_s, window, history, believed)
-        log_s = np.where(bake[:, None, None], of_bake, log_s)
+        if bake.any():
+            of_bake = also_against_past(log_s, window, history, believed)
+            log_s = np.where(bake[:, None, None], of_bake, log_s)
         further = Tolerance(LINES.pass_.a + apart, LINES.pass_.s)
         beyond_callers = self.non_inferiority.log_s(
             window, history, further, rho_of_rows, ROWS.tests, within=within
@@ -258,12 +260,12 @@ class BatchedEvidence:
             own_past=self._own_past_of_shadow(stable, shadow),
             times=_added(self.times, stable),
             correlation=correlation,
-            callers=_chosen(bake, self.callers, callers),
-            answers=_chosen(wide, _answers_after(self.answers, stable), self.answers),
-            texts=_chosen(wide, _texts_after(self.texts, stable), self.texts),
+            callers=_after_where(~bake, lambda: self.callers.after(both[1]), self.callers),
+            answers=_after_where(shadow, lambda: _answers_after(self.answers, stable), self.answers),
+            texts=_after_where(shadow, lambda: _texts_after(self.texts, stable), self.texts),
             harm=self.harm.grown(log_s, window),
             left_out=self.left_out.after(log_s, of_groups, self.harm.windows + 1, expected),
-            groups=_chosen(shadow, self.groups, self.groups.after(*both)),
+            groups=_after_where(~shadow, lambda: self.groups.after(*both), self.groups),
             beyond_callers=self.beyond_callers + beyond_callers,
             non_inferiority=self.non_inferiority.after(
                 window, history, LINES.pass_, rho_of_rows, ROWS.tests, within=within, paired=to_pass
@@ -311,6 +313,8 @@ class BatchedEvidence:
 
     def next_stage(self, moving: Yes) -> Self:
         """With the evidence to pass begun anew in those rollouts."""
+        if not moving.any():
+            return self
         rollouts = len(moving)
         begun = NonInferiorityTest.begin((rollouts, ROWS.count), ROWS.tests)
         near = Shift.begin(len(LABELS) + 1, (rollouts,))
@@ -385,9 +389,7 @@ class BatchedEvidence:
         return CallersAnswers((of.row, of.bucket), of.length, is_later * timed, timed)
 
     def _own_past_of_shadow(self, stable: Arm, shadow: Yes) -> OwnPast:
-        if not shadow.any():
-            return self.own_past
-        return _chosen(shadow, self._own_past_after(stable), self.own_past)
+        return _after_where(shadow, lambda: self._own_past_after(stable), self.own_past)
 
     def _own_past_after(self, stable: Arm) -> OwnPast:
         return self.own_past.after(self._of_callers(stable), *self._timed(stable))
@@ -442,10 +444,10 @@ def _texts_after(texts: RequestTexts, stable: Arm) -> RequestTexts:
     neighbours, like = (
         np.zeros((len(stable.labels), len(LABELS) + 1))
         if counts is None
-        else np.pad(counts, ((0, 0), (0, 1))).astype(np.float64)
+        else _with_others(counts)
         for counts in (stable.neighbours, stable.like)
     )
-    return texts.after(np.pad(stable.labels, ((0, 0), (0, 1))).astype(np.float64), neighbours, like)
+    return texts.after(_with_others(stable.labels), neighbours, like)
 
 
 def _of_classes(effect: Floats) -> Floats:
@@ -525,7 +527,14 @@ def _failures(arm: Arm) -> Floats:
 
 def _classes(arm: Arm) -> Floats:
     """Labels and, behind them, all others, of which there are none."""
-    return np.pad(_answers(arm), ((0, 0), (0, 1))).astype(np.float64)
+    return _with_others(_answers(arm))
+
+
+def _with_others(labels: NDArray[np.int64]) -> Floats:
+    """``[rollouts, labels]`` to ``[rollouts, classes]``; ``np.pad`` takes ten times as long."""
+    found = np.zeros((len(labels), labels.shape[1] + 1))
+    found[:, :-1] = labels
+    return found
 
 
 def _answers(arm: Arm) -> NDArray[np.int64]:
@@ -539,6 +548,11 @@ def _added(times: NDArray[np.int64], stable: Arm) -> NDArray[np.int64]:
     rollouts, lengths = np.ogrid[: times.shape[0], : times.shape[1]]
     added[rollouts[..., None], lengths[..., None], buckets] += stable.times
     return added
+
+
+def _after_where(yes: Yes, after: Callable[[], _State], before: _State) -> _State:
+    """What ``after`` says where ``yes``; it is asked only if that is anywhere."""
+    return _chosen(yes, after(), before) if yes.any() else before
 
 
 def _chosen(yes: Yes, one: _State, other: _State) -> _State:

@@ -7,6 +7,7 @@ named, each request falls to an arm by itself.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cache
 from typing import Any, Self
 
 import numpy as np
@@ -390,8 +391,10 @@ def _answered(
     times = [_times(quick.sum(axis=1), 0, rng), _times(slow.sum(axis=1), _LATER, rng)]
     of_callers = nobodys()
     for each, whose in zip(times, (quick, slow), strict=True) if stream.callers else ():
-        told = given_to_callers(each, whose, callers.bucket, rng.spawn(1)[0], callers.later)
-        of_callers = of_callers.and_those(told)
+        (own,) = rng.spawn(1)
+        if whose.any():
+            told = given_to_callers(each, whose, callers.bucket, own, callers.later)
+            of_callers = of_callers.and_those(told)
     all_times = times[0] + times[1]
     if stream.own_times:
         all_times = np.zeros_like(all_times)
@@ -461,14 +464,24 @@ def _copies(stream: Stream, stable: Arm, rng: np.random.Generator) -> Arm:
 
 def _times(counts: Counts, later: int, rng: np.random.Generator) -> Counts:
     """``[rollouts, lengths, buckets]`` of so many answers, so many buckets later than others."""
+    if not counts.any():  # then nothing is drawn
+        return np.zeros((len(counts), len(TIMES), len(TIMES[0]) + _LATER), dtype=np.int64)
     lengths = rng.multinomial(counts, LENGTH_SHARES)
-    shares = [np.pad(times, (later, _LATER - later)) for times in TIMES]
     return np.stack(
-        [rng.multinomial(lengths[:, at], share) for at, share in enumerate(shares)], axis=1
+        [rng.multinomial(lengths[:, at], share) for at, share in enumerate(_shares(later))], axis=1
     )
 
 
+@cache
+def _shares(later: int) -> tuple[Floats, ...]:
+    """By length, of the times so many buckets later than others."""
+    return tuple(np.pad(times, (later, _LATER - later)) for times in TIMES)
+
+
 def _chosen(copied: NDArray[np.bool_], copies: Arm, own: Arm) -> Arm:
+    if not copied.any():
+        return own
+
     def part(name: str) -> Any:  # noqa: ANN401  # counts of any shape, or weights
         one, other = getattr(copies, name), getattr(own, name)
         return np.where(copied.reshape(-1, *(1,) * (one.ndim - 1)), one, other)
