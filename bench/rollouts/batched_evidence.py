@@ -261,7 +261,9 @@ class BatchedEvidence:
             times=_added(self.times, stable),
             correlation=correlation,
             callers=_after_where(~bake, lambda: self.callers.after(both[1]), self.callers),
-            answers=_after_where(shadow, lambda: _answers_after(self.answers, stable), self.answers),
+            answers=_after_where(
+                shadow, lambda: _answers_after(self.answers, stable), self.answers
+            ),
             texts=_after_where(shadow, lambda: _texts_after(self.texts, stable), self.texts),
             harm=self.harm.grown(log_s, window),
             left_out=self.left_out.after(log_s, of_groups, self.harm.windows + 1, expected),
@@ -442,9 +444,7 @@ def _answers_after(correlation: IntraclassCorrelation, stable: Arm) -> Intraclas
 
 def _texts_after(texts: RequestTexts, stable: Arm) -> RequestTexts:
     neighbours, like = (
-        np.zeros((len(stable.labels), len(LABELS) + 1))
-        if counts is None
-        else _with_others(counts)
+        np.zeros((len(stable.labels), len(LABELS) + 1)) if counts is None else _with_others(counts)
         for counts in (stable.neighbours, stable.like)
     )
     return texts.after(_with_others(stable.labels), neighbours, like)
