@@ -97,7 +97,11 @@ def by_statistic(stack: RunningStack, metric: str, endpoint: str) -> dict[str, f
     return found
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind",
+    # A pyfunc's packages are installed for each version: minutes.
+    ["scikit-learn", pytest.param("pyfunc", marks=pytest.mark.soak)],
+)
 def test_tables_are_rolled_out_counted_and_watched_as_texts_are(
     stack: RunningStack, tmp_path: Path, kind: str
 ) -> None:
