@@ -1,5 +1,5 @@
 """``python -P -m headrace``: the command line, where the script ``headrace`` is not on PATH."""
 
-from headrace.cli import app
+from headrace.entry import headrace
 
-app(prog_name="headrace")
+headrace()

@@ -119,7 +119,7 @@ class TimedOutError(HeadraceError):
 
 
 class StoppedError(HeadraceError):
-    """The user stopped the stack while it was starting."""
+    """The user stopped a command, or the stack while it was starting."""
 
     exit_status = 130
     code = "stopped"

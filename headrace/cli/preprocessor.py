@@ -21,7 +21,9 @@ def try_out(
         Path,
         typer.Argument(help="File of texts, as for replay, or of requests (.jsonl)."),
     ],
-    seconds: Annotated[float, typer.Option(min=0.001, help="Longest time of one call.")] = 0.5,
+    seconds: Annotated[
+        float, typer.Option(min=0.001, help="Longest time of one call, of three tries.")
+    ] = 0.5,
     megabytes: Annotated[int, typer.Option(min=256, help="Address space of the process.")] = 1024,
     closed_off: Annotated[
         bool,
@@ -34,6 +36,9 @@ def try_out(
     from preprocess.model_code.process import CodeLimits
 
     limits = CodeLimits(
-        call_seconds=seconds, memory_bytes=megabytes * 1_000_000, closed_off=closed_off
+        call_seconds=seconds,
+        memory_bytes=megabytes * 1_000_000,
+        longest_pause_seconds=1.0,
+        closed_off=closed_off,
     )
     command.try_out(code, requests, limits, as_json=json)

@@ -19,7 +19,14 @@ from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
 from headrace import invocation
-from headrace.errors import DifferentError, HeadraceError, MachineError, RefusedError
+from headrace.entry import command_begins
+from headrace.errors import (
+    DifferentError,
+    HeadraceError,
+    MachineError,
+    RefusedError,
+    StoppedError,
+)
 from headrace.invocation import Form
 
 PLUGIN = "kubectl headrace"
@@ -51,12 +58,15 @@ class SentenceGroup(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - click's context, which typer brings along
         """Runs a command."""
+        command_begins()
         try:
             return super().invoke(ctx)
         except DifferentError as error:
             raise typer.Exit(error.exit_status) from None
         except HeadraceError as error:
             self._end(error.code, error.message, error.exit_status)
+        except KeyboardInterrupt:
+            self._end(StoppedError.code, "Stopped.", StoppedError.exit_status)
         except TyperException as error:  # a usage that the command does not know
             if not self._wants_json:
                 raise

@@ -91,6 +91,14 @@ Parts = Annotated[
         help="Folder that holds Triton and Kafka already; by default they come into --cache.",
     ),
 ]
+StartWithin = Annotated[
+    float,
+    typer.Option(
+        min=1,
+        metavar="SECONDS",
+        help="Wait so long for a part that lives and is not ready, and for MLflow's answers.",
+    ),
+]
 Example = Annotated[bool, typer.Option(help="Register the example model when MLflow has no model.")]
 AutoEndpoints = Annotated[
     bool, typer.Option(help="Make an endpoint for each registered model that has none.")
@@ -156,6 +164,7 @@ def up(
     port_fold_metrics: Port = 9302,
     port_loader_metrics: Port = 9303,
     port_gateway_operations: Port = 9310,
+    start_within: StartWithin = 1800.0,
     example: Example = True,
     auto_endpoints: AutoEndpoints = True,
     window_seconds: WindowSeconds = 10,
@@ -225,6 +234,7 @@ def up(
         model_code=model_code,
         pyfunc=pyfunc,
         ceilings=ceilings,
+        start_within_seconds=start_within,
         gateways=gateways,
         tritons=tritons,
         pools=pools,

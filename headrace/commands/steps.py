@@ -12,6 +12,7 @@ from rich.markup import escape
 from rich.status import Status
 
 _NAME_WIDTH = 14
+_MOST_OF_A_LOG = 100  # characters
 
 
 class Steps:
@@ -78,6 +79,11 @@ class Steps:
     def starting(self, service: str) -> None:
         """A service is started for the first time."""
         self.begin(service)
+
+    def waiting(self, service: str, seconds: float, said: str) -> None:
+        """A service lives and is not ready."""
+        last = f"; its log ends: {said[:_MOST_OF_A_LOG]}" if said else ""
+        self.note(service, f"not ready after {seconds:.0f} s{last}")
 
     def ready(self, service: str, seconds: float) -> None:
         """A service answers."""

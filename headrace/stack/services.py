@@ -7,6 +7,7 @@ MLflow's folders) and starts nothing. All but Triton and Java run on this progra
 import shlex
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from headrace.stack import kafka, mlflow, probes, triton
@@ -85,7 +86,8 @@ def plan(settings: StackSettings, home: Home, base: Mapping[str, str]) -> tuple[
         _stats(settings, home, clean),
     ]
     services += [_gateway(settings, home, clean, each) for each in settings.gateway_replicas]
-    return tuple(services)
+    limit = settings.start_within_seconds
+    return tuple(replace(each, ready_within_seconds=limit) for each in services)
 
 
 def _mlflow(settings: StackSettings, home: Home, env: Mapping[str, str]) -> Service:
@@ -97,7 +99,6 @@ def _mlflow(settings: StackSettings, home: Home, env: Mapping[str, str]) -> Serv
         env=mlflow.environment(server, env),
         cwd=home.mlflow,
         ready=probes.http_ok(mlflow.readiness_url(settings.mlflow_url), _MLFLOW_SECONDS),
-        ready_within_seconds=240.0,  # a first start imports much and makes the database
     )
 
 
@@ -109,7 +110,7 @@ def _kafka(settings: StackSettings, home: Home, env: Mapping[str, str]) -> Servi
 
     def before_start() -> None:
         kafka.clean(node)
-        kafka.format_storage(files, node)
+        kafka.format_storage(files, node, timeout_seconds=settings.start_within_seconds)
 
     return Service(
         name="kafka",

@@ -159,6 +159,8 @@ def _first_of(name: str) -> str:
 class StackSettings:
     """One local stack.
 
+    A part that lives and is not ready is waited for ``start_within_seconds``.
+
     ``kafka_bootstrap``, ``mlflow_uri`` and ``triton_grpc`` name existing services to use in place
     of the embedded ones; None starts ours. ``mlflow_sources`` are URLs below which the files of
     versions may lie. ``package_store`` is a URL; None keeps packages in the home. ``cache`` holds
@@ -175,6 +177,7 @@ class StackSettings:
 
     home: Path
     cache: Path
+    start_within_seconds: float = 1800.0
     ports: Ports = Ports()
     listen: str = LOOPBACK
     parts: Path | None = None

@@ -7,6 +7,7 @@ their descendants, by id, and never any other.
 
 import asyncio
 import contextlib
+import math
 import os
 import signal
 import sys
@@ -45,7 +46,8 @@ class Service:
     cwd: Path
     ready: Probe
     uses: tuple[str, ...] = ()
-    ready_within_seconds: float = 120.0  # a busy machine takes long to import what it runs on
+    ready_within_seconds: float = 1800.0  # for a hang: one that ends is noticed at once
+    say_every_seconds: float = 30.0  # that it is not ready yet
     stop_within_seconds: float = 10.0
     before_start: Callable[[], None] | None = None
     stuck: Probe | None = None
@@ -57,6 +59,10 @@ class Observer(Protocol):
 
     def starting(self, service: str) -> None:
         """A service is started for the first time."""
+        ...
+
+    def waiting(self, service: str, seconds: float, said: str) -> None:
+        """A service lives and is not ready, so long after its start; ``said``: its log's end."""
         ...
 
     def ready(self, service: str, seconds: float) -> None:
@@ -204,7 +210,7 @@ class Supervisor:
             # It ran before: what it lacks now, room on a disk for instance, may come back.
             await self._put_off(running, started, str(error))
             return
-        stuck = False
+        stuck = late = False
         try:
             waiter = asyncio.create_task(process.wait())
             if await self._until_ready(running, waiter):
@@ -218,14 +224,21 @@ class Supervisor:
                 await self._end(service, process, waiter)
                 self._observer.stopped(service.name, time.monotonic() - began)
                 return
-            if not waiter.done():
+            late = not waiter.done()
+            if late:
                 await self._end(service, process, waiter)
         finally:
             _signal_group(process, signal.SIGKILL)  # what the service left behind in its group
             self._tell_watchdog(f"-{process.pid}")
             orphan_reaper.end_orphans(service.name)
         if first and not running.ready.is_set():
-            how = f"{_how_it_ended(process)}, {time.monotonic() - started:.0f} s after its start"
+            seconds = time.monotonic() - started
+            how = (
+                f"it lived and was not ready {seconds:.0f} s after its start: --start-within "
+                "gives it longer"
+                if late
+                else f"{_how_it_ended(process)}, {seconds:.0f} s after its start"
+            )
             raise ServiceFailedError(
                 f"{service.name} did not start ({how}). Its log, {self._log(service)}, ends with:\n"
                 f"{logs.tail(self._log(service))}"
@@ -269,13 +282,19 @@ class Supervisor:
 
         A restarted service has no time limit: what it waits for may be away.
         """
-        limit = running.service.ready_within_seconds if not running.ready.is_set() else None
-        deadline = None if limit is None else time.monotonic() + limit
+        service = running.service
+        limit = service.ready_within_seconds if not running.ready.is_set() else math.inf
+        began = said = time.monotonic()
         while not waiter.done() and not running.stop.is_set():
-            if await running.service.ready():
+            if await service.ready():
                 return True
-            if deadline is not None and time.monotonic() > deadline:
+            now = time.monotonic()
+            if now - began > limit:
                 return False
+            if now - said > service.say_every_seconds:
+                said = now
+                last = logs.tail(self._log(service)).rpartition("\n")[2]
+                self._observer.waiting(service.name, now - began, last)
             await _either(_done(waiter), running.stop.wait(), asyncio.sleep(_PROBE_EVERY_SECONDS))
         return False
 

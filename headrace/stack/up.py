@@ -147,9 +147,14 @@ class Up:
         settings = self._settings
         expected = answers.served(home)
         within_seconds = _KNOWN_SECONDS
-        if settings.example and await example.registry_is_empty(settings.mlflow_url):
+        if settings.example and await self._registry_is_empty():
             with self._view.step("example", f"registered in MLflow as {example.MODEL}"):
-                await example.register(settings.mlflow_url, self._environment)
+                await example.register(
+                    example.command(settings.mlflow_url),
+                    self._environment,
+                    lambda text: self._view.note("example", text),
+                    within_seconds=settings.start_within_seconds,
+                )
             expected.add(example.ENDPOINT)
             within_seconds = _CONVERTED_SECONDS
         if not expected:
@@ -163,6 +168,14 @@ class Up:
                 within_seconds=within_seconds,
             )
         return tuple(sorted(expected - unready.keys())), unready
+
+    async def _registry_is_empty(self) -> bool:
+        with self._view.step("registry", "asked for models"):
+            return await example.registry_is_empty(
+                self._settings.mlflow_url,
+                lambda text: self._view.note("registry", text),
+                self._settings.start_within_seconds,
+            )
 
     async def _keep(self, supervisor: Supervisor, home: Home) -> None:
         """Runs until cancelled, and keeps the record of process ids true."""

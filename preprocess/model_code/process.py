@@ -170,6 +170,17 @@ class CodeProcess:
         if self._failed is not None:
             raise self._failed
 
+    async def restarted(self, deadline: float) -> None:
+        """Waits until a worker takes calls, through failures and pauses.
+
+        Raises:
+            TimeoutError: the deadline, by ``time.monotonic``, passed.
+        """
+        async with asyncio.timeout(max(0.0, deadline - monotonic())):
+            while not self.running:
+                self._changed.clear()
+                await self._changed.wait()
+
     async def call(self, task: Task, deadline: float) -> Done:
         """Has the worker do a task; its number is set here.
 

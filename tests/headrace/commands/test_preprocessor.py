@@ -78,6 +78,29 @@ def test_an_installed_class_is_run_as_a_version_s_would_be(
     assert capsys.readouterr().out == ""
 
 
+HANGING = """
+import time
+
+class Preprocessor:
+    def preprocess(self, texts, state):
+        while "hang" in texts[0]:
+            time.sleep(60)
+        return texts
+"""
+
+
+def test_a_call_that_took_too_long_is_tried_again_and_the_next_request_is_not_blamed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "headrace_preprocessor.py").write_text(HANGING, encoding="utf-8")
+    limits = CodeLimits(call_seconds=1.0, start_seconds=240.0, longest_pause_seconds=0.1)
+    asked = requests(tmp_path, "well", "hang", "well again")
+    with pytest.raises(RefusedError, match=r"1 of 3 requests failed.*in each of 3 tries"):
+        try_out(str(tmp_path), asked, limits, as_json=True)
+    errors = [each["error"] for each in json.loads(capsys.readouterr().out)["requests"]]
+    assert [bool(error) for error in errors] == [False, True, False]
+
+
 @pytest.mark.parametrize(
     ("code", "line", "sentence"),
     [

@@ -37,6 +37,16 @@ def test_what_a_step_is_at_is_said_once_each() -> None:
     assert [line.split()[-1] for line in said] == ["Converting", "Loading"]
 
 
+def test_what_a_service_that_is_not_ready_says_is_shown() -> None:
+    steps, file = shown()
+    steps.starting("mlflow")
+    steps.waiting("mlflow", 31.2, "Running upgrade -> 451")
+    steps.ready("mlflow", 40.0)
+    told = file.getvalue()
+    assert "mlflow" in told
+    assert "not ready after 31 s; its log ends: Running upgrade -> 451" in told
+
+
 def test_a_word_in_brackets_is_shown_and_no_markup() -> None:
     steps, file = shown()
     steps.died("loader", "exit status 1 [/red]", 0.2)

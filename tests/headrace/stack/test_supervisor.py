@@ -65,6 +65,7 @@ from headrace.stack.supervisor import Service, Supervisor
 folder, program = pathlib.Path(sys.argv[1]), sys.argv[2]
 class Silent:
     def starting(self, service): pass
+    def waiting(self, service, seconds, said): pass
     def ready(self, service, seconds): pass
     def died(self, service, how, retry_seconds): pass
     def stopped(self, service, seconds): pass
@@ -90,6 +91,9 @@ class Seen:
 
     def starting(self, service: str) -> None:
         self._add("starting", service)
+
+    def waiting(self, service: str, seconds: float, said: str) -> None:
+        self._add(f"waiting {seconds:.0f} s: {said}", service)
 
     def ready(self, service: str, seconds: float) -> None:
         self._add("ready", service)
@@ -280,9 +284,25 @@ async def test_a_service_that_ends_while_starting_fails_the_start_with_its_last_
 
 async def test_a_service_that_is_not_ready_in_time_fails_the_start(tmp_path: Path) -> None:
     slow = service(tmp_path, "slow", ready=never, ready_within=0.2)
-    with pytest.raises(ServiceFailedError, match="slow did not start"):
+    told = r"slow did not start \(it lived and was not ready .*--start-within"
+    with pytest.raises(ServiceFailedError, match=told):
         async with Supervisor((slow,), tmp_path, Seen()) as supervisor:
             await supervisor.start()
+
+
+async def test_a_service_that_takes_long_is_waited_for_and_what_it_says_is_told(
+    tmp_path: Path,
+) -> None:
+    seen = Seen()
+    program = "print('migrating', flush=True)\n" + SERVICE
+    slow = service(tmp_path, "slow", program=program, ready=exists(tmp_path / "go"))
+    slow = replace(slow, say_every_seconds=0.05)
+    async with Supervisor((slow,), tmp_path, seen) as running:
+        starting = asyncio.create_task(running.start())
+        await seen.until(lambda: any(what.endswith("s: migrating") for what, _ in seen.events))
+        (tmp_path / "go").touch()
+        await starting
+    assert ("ready", "slow") in seen.events
 
 
 async def test_a_program_that_is_not_there_is_a_sentence(tmp_path: Path) -> None:
