@@ -19,7 +19,7 @@ from registry import metrics
 from registry.loading import machine
 from registry.loading.loader import Loader, LoaderOptions
 from registry.loading.placement import Placement, SharedRepository, UploadedFiles
-from registry.loading.prober import Prober
+from registry.loading.prober import Prober, ProberPace
 from registry.loading.room import Room
 from registry.loading.triton_client import GrpcTriton
 from registry.packages.cache import LocalPackages
@@ -32,6 +32,8 @@ from service.cluster.errors import AccessError
 from service.mutual_tls import MutualTls
 
 log = logging.getLogger(__name__)
+
+PACE = ProberPace()
 
 
 def main() -> int:
@@ -51,18 +53,32 @@ async def _run(settings: LoaderSettings, environment: Mapping[str, str]) -> None
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    tls = MutualTls.of(settings.triton_tls_folder, settings.triton_tls_name)
     triton = GrpcTriton(
         settings.triton_grpc,
         call_seconds=settings.call_timeout_seconds,
         load_seconds=settings.load_timeout_seconds,
         key_file=None if not settings.triton_key_file else Path(settings.triton_key_file),
-        tls=MutualTls.of(settings.triton_tls_folder, settings.triton_tls_name),
+        tls=tls,
+    )
+    # Apart, with more patience: who restarts a Triton for a slow answer gives a busy machine more
+    # to do.
+    probed = GrpcTriton(
+        settings.triton_grpc,
+        call_seconds=PACE.deadline_seconds,
+        load_seconds=settings.load_timeout_seconds,
+        tls=tls,
     )
     packages = LocalPackages(PackageStore(settings.store_url), settings.state_dir / "packages")
     try:
         loader = build(settings, triton, packages, environment)
         prober = Prober(
-            triton, loader.stable, partial(_manifest, packages), told=loader.note_trouble
+            probed,
+            loader.stable,
+            partial(_manifest, packages),
+            PACE,
+            told=loader.note_trouble,
+            executed=probed.executed,
         )
 
         def fault() -> str:
@@ -78,6 +94,7 @@ async def _run(settings: LoaderSettings, environment: Mapping[str, str]) -> None
             probing.cancel()
     finally:
         await triton.close()
+        await probed.close()
 
 
 def _manifest(packages: LocalPackages, ref: ModelRef) -> Manifest:

@@ -181,6 +181,7 @@ class _Link(asyncio.Protocol):
         self._done: dict[Exchange, asyncio.Future[None]] = {}
         self._waiting: deque[Exchange] = deque()  # for the server to take more at once
         self._heard = self._pinged = 0.0
+        self._asked = False  # something since the server was heard, answered or given up
         self._timer: asyncio.TimerHandle | None = None
         self.settled: asyncio.Future[None] = self._loop.create_future()
 
@@ -195,6 +196,7 @@ class _Link(asyncio.Protocol):
             done.set_exception(_lost("connection lost"))
             return
         self._done[exchange] = done
+        self._asked = True
         if self._connection.room:
             self._connection.send(exchange)
             self._write()
@@ -226,7 +228,7 @@ class _Link(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """See ``asyncio.Protocol``."""
-        self._heard, self._pinged = self._loop.time(), 0.0
+        self._heard, self._pinged, self._asked = self._loop.time(), 0.0, False
         try:
             ended = self._connection.receive(data)
         except Http2Error as error:
@@ -265,10 +267,13 @@ class _Link(asyncio.Protocol):
                 self._transport.write(out)
 
     def _tick(self) -> None:
-        """Asks for a sign of life where calls have waited for long, and gives up without one."""
+        """Asks for a sign of life where calls have waited for long, and gives up without one.
+
+        Calls that were given up count: of a lost host, probes with short deadlines may be all.
+        """
         self._timer = self._loop.call_later(_TICK_SECONDS, self._tick)
         now = self._loop.time()
-        if not self._connection.exchanges:
+        if not self._connection.exchanges and not self._asked:
             self._heard = now
         elif self._pinged and now - self._pinged >= _PING_SECONDS:
             self.drop("no answer to a ping")

@@ -447,6 +447,7 @@ class _Worker:
                 await self.gone.wait()
         if process.returncode is None:
             return "it closed its output"
+        await asyncio.wait(self._tasks, timeout=_ENDING_SECONDS)  # what it said may still come
         status = process.returncode
         how = f"it ended with status {status}"
         if status < 0:

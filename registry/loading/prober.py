@@ -3,13 +3,15 @@
 One row is run on each stable model every few seconds, as a caller would; a model that keeps
 refusing is named in the log and is no reason to restart the others, unless it refuses because its
 process is gone: Triton starts no other by itself. Nor is one that is Python of its users' own and
-takes too long: what it does it does to itself. It only says what it finds: who restarts Triton
-is the probe's. A Triton that holds no stable model is ``load_stall``'s.
+takes too long: what it does it does to itself. Nor is a Triton that is slow, which runs batches of
+the model between two probes that wait in vain: one that hangs runs none, and a restart would only
+give a busy machine more to do. It only says what it finds: who restarts Triton is the probe's. A
+Triton that holds no stable model is ``load_stall``'s.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from contracts.manifest import Manifest
@@ -45,6 +47,7 @@ class Prober:
         manifest: reads the manifest of one of them, once; may block.
         pace: how often and how long.
         told: is told why a model refuses, or nothing where it answers.
+        executed: how many batches of a model have been run.
     """
 
     def __init__(
@@ -53,13 +56,17 @@ class Prober:
         stable: Callable[[], tuple[ModelRef, ...]],
         manifest: Callable[[ModelRef], Manifest],
         pace: ProberPace | None = None,
+        *,
         told: Callable[[ModelRef, str], None] = lambda _ref, _why: None,
+        executed: Callable[[str], Awaitable[int]] | None = None,
     ) -> None:
         self._triton = triton
         self._stable = stable
         self._manifest = manifest
         self._pace = pace or ProberPace()
         self._told = told
+        self._executed = executed
+        self._executed_before: dict[str, int] = {}  # of models whose last probe waited in vain
         self._manifests: dict[str, Manifest] = {}
         self._failures = 0
         self._fault = ""
@@ -104,8 +111,12 @@ class Prober:
             async with asyncio.timeout(seconds):
                 await self._triton.infer(name, tensors, PROBE)
             self._told(ref, "")
+            self._executed_before.pop(name, None)
         except TimeoutError:
             sentence = f"Triton answered no inference on {name} within {seconds:g} s"
+            if not own_code and await self._runs_others(name):
+                log.warning("%s, and runs others: it is slow", sentence)
+                return
             if not own_code:
                 raise TritonUnavailableError(sentence) from None
             log.warning("%s", sentence)
@@ -119,6 +130,15 @@ class Prober:
             self._told(ref, str(error).removeprefix(OF_MODEL))
         except (RegistryError, OSError, ValueError) as error:
             log.info("%s can't be examined: %s", name, error)
+
+    async def _runs_others(self, name: str) -> bool:
+        """Whether batches of a model were run since its last probe that waited in vain."""
+        if self._executed is None:
+            return False
+        count = await self._executed(name)
+        before = self._executed_before.get(name)
+        self._executed_before[name] = count
+        return before is not None and count != before
 
     async def _manifest_of(self, ref: ModelRef) -> Manifest:
         known = self._manifests.get(ref.package)

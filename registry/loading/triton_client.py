@@ -195,6 +195,15 @@ class GrpcTriton:
         rows = min((output.shape[0] for output in response.outputs), default=0)
         return rows, sum(len(content) for content in response.raw_output_contents)
 
+    async def executed(self, name: str) -> int:
+        """How many batches of a model were run since it was loaded; raises as ``Triton`` says."""
+        request = service_pb2.ModelStatisticsRequest(name=name)
+        try:
+            answer = await self._stub.ModelStatistics(request, timeout=self._call_seconds)
+        except grpc.aio.AioRpcError as error:
+            raise self._translated(error) from error
+        return sum(each.execution_count for each in answer.model_stats)
+
     async def _generate(self, request: service_pb2.ModelInferRequest) -> tuple[int, int]:
         """How many responses a request has, and of how many bytes."""
         count = size = 0

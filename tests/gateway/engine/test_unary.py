@@ -256,6 +256,24 @@ async def test_a_server_that_answers_no_ping_is_given_up(monkeypatch: pytest.Mon
         await pings.wait()
 
 
+async def test_a_server_that_says_nothing_to_short_calls_is_given_up_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, seconds in (("TICK", 0.005), ("QUIET", 0.1), ("PING", 0.01)):
+        monkeypatch.setattr(unary, f"_{name}_SECONDS", seconds)
+    connections = 0
+
+    async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        writer.write(SETTINGS)
+
+    async with raw_server(serve) as client:
+        while connections < 2:
+            await code_of(client, 0.001)
+            await asyncio.sleep(0.03)  # in most of the time no call waits
+
+
 @pytest.mark.parametrize(
     ("headers", "code"),
     [

@@ -1,6 +1,8 @@
 """A Triton that answers no inference is found; one that refuses one, or is slow once, is left."""
 
 import asyncio
+import itertools
+from collections.abc import Iterator
 
 import pytest
 from registry_fakes import FakeTriton, manifest, ref
@@ -25,9 +27,18 @@ class ProberHarness:
         self.read: list[str] = []
         self.pyfunc = False
         self.told: dict[ModelRef, str] = {}
+        self.executed: Iterator[int] = itertools.repeat(7)
         self.prober = Prober(
-            self.triton, lambda: self.stable, self._manifest, PACE, told=self.told.__setitem__
+            self.triton,
+            lambda: self.stable,
+            self._manifest,
+            PACE,
+            told=self.told.__setitem__,
+            executed=self._executed,
         )
+
+    async def _executed(self, _: str) -> int:
+        return next(self.executed)
 
     def _manifest(self, asked: ModelRef) -> Manifest:
         self.read.append(asked.version)
@@ -67,6 +78,21 @@ async def test_a_triton_that_hangs_is_found_at_the_second_time_and_forgiven_when
     harness.triton.hangs_on.clear()
     await harness.prober.probe()
     assert harness.prober.fault() == ""
+
+
+async def test_a_triton_that_runs_other_batches_meanwhile_is_slow_and_not_ended(
+    harness: ProberHarness,
+) -> None:
+    harness.stable = (STABLE,)
+    harness.triton.hangs_on.add(STABLE.triton_model)
+    harness.executed = itertools.count()
+    for _ in range(5):
+        await harness.prober.probe()
+        assert harness.prober.fault() == ""
+    harness.executed = itertools.repeat(5)  # it has stopped
+    for _ in range(3):
+        await harness.prober.probe()
+    assert "no inference" in harness.prober.fault()
 
 
 async def test_a_triton_that_is_away_is_found_whatever_it_should_hold(
