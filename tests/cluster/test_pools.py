@@ -88,7 +88,7 @@ def test_each_pool_answers_its_own_endpoints_alone(divided: Release, client: Cli
         divided.scale(LARGE, 1)
         until_status(divided, client, MOVES, 200)
         outcome = running.stop()
-    assert said["body"]["error"]["type"] == "model_unavailable", said
+    assert said["body"]["error"]["code"] == "model_unavailable", said
     assert outcome.failures == []
 
 
