@@ -32,8 +32,9 @@ from service.kafka import (
 from stats.recounting.raw_log import KafkaRawLog
 
 _OFF = (
-    "No text of {name} is kept. An operator lets the texts be kept that two versions label "
-    "differently: gateway.pairTextsHours in the chart's values, or headrace up --pair-texts-hours."
+    "No text of {name} is kept. An operator lets texts be kept that two versions label "
+    "differently: gateway.pairTextsHours in the chart's values, or "
+    "headrace up --pair-texts-hours 24."
 )
 _LARGEST, _DELIVERY_SECONDS = 1_000_000, 10.0
 

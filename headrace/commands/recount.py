@@ -118,8 +118,9 @@ def _show_losses(found: Recount) -> None:
     else:
         missing = sum(len(gateway.missing) for gateway in found.gateways)
         lost = sum(sum(sum(of.values()) for of in each.dropped.values()) for each in found.gateways)
+        starts = f"{len(found.gateways)} start{'s' * (len(found.gateways) > 1)}"
         say = (
-            f"Of {len(found.gateways)} starts of gateways {missing or 'no'} messages are missing, "
+            f"Of {starts} of gateways {missing or 'no'} messages are missing, "
             f"and they say that they lost {lost or 'no'} events."
         )
     console.print(say, highlight=False)

@@ -5,7 +5,7 @@ import { figure, legend, lines, plot, pointAxis } from "./charts.js";
 import { clock, colour, number, percent, phase, rate, span, version } from "./words.js";
 
 const MARKS = { done: "✓", now: "●", todo: "○", failed: "✕", left: "–" };
-const VERDICTS = { pass: ["✓", "pass"], fail: ["✕", "fail"], unknown: ["…", "not known"] };
+const VERDICTS = { pass: ["✓", "pass"], fail: ["✕", "fail"], unknown: ["…", "not yet"] };
 
 /** The stages of a version that is not loaded yet. */
 export function preparing(it) {
