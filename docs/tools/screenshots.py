@@ -39,6 +39,11 @@ OTHER_LANGUAGES = (
 )
 WIDTH = 1280
 MARGIN = 12.0
+# MLflow's table of tags is a window of 280 pixels, in which rows are cut.
+ALL_TAGS = (
+    "[class*=table-body] { max-height: none !important; height: auto !important }"
+    "[data-assistant-ui] { visibility: hidden !important }"
+)
 TIMEOUT_SECONDS = 120.0
 ROLLOUT_SECONDS = 900.0
 
@@ -108,7 +113,7 @@ def play(stack: RunningStack, camera: Camera) -> None:
     """Takes the stack through what is to be seen, with pictures on the way."""
     stack.until_answers(EXAMPLE_ENDPOINT)
     stack.apply((SENTIMENT / "endpoint.yaml").read_text(encoding="utf-8"))
-    with camera.page(f"{stack.gateways[0].operations_url}/docs", height=900) as page:
+    with camera.page(f"{stack.gateways[0].operations_url}/docs", height=870) as page:
         page.locator("summary").first.wait_for()
         camera.take(page, "api")
     with replayed(stack, SENTIMENT / "texts" / "held_out.jsonl", "--feedback"):
@@ -122,6 +127,8 @@ def play(stack: RunningStack, camera: Camera) -> None:
         better = rolling_stack.register(stack, "better")
         until_rollout(stack, f"version {better} has callers, and checks pass", has_passed(better))
         with ui(stack, camera, height=1040) as page:
+            page.get_by_text("5m", exact=True).click()
+            page.get_by_text("errors, 5m").wait_for()
             camera.take(page, "ui")
     languages = stack.home.parent / "languages.txt"
     languages.write_text("\n".join(OTHER_LANGUAGES * 20) + "\n", encoding="utf-8")
@@ -131,13 +138,12 @@ def play(stack: RunningStack, camera: Camera) -> None:
 
 
 def mlflow(camera: Camera, url: str) -> None:
-    """Takes MLflow's page of a version, without the panel that opens beside it."""
-    with camera.page(url, height=720) as page:
-        verdict = page.get_by_text(f"headrace.{EXAMPLE_ENDPOINT}.verdict")
-        verdict.wait_for()
+    """Takes MLflow's page of a version, with all its tags and without the assistant beside it."""
+    with camera.page(url, height=960) as page:
+        page.get_by_text(f"headrace.{EXAMPLE_ENDPOINT}.verdict").wait_for()
         for button in page.get_by_role("button", name="Close").all():
             button.click()
-        verdict.scroll_into_view_if_needed()
+        page.add_style_tag(content=ALL_TAGS)
         camera.take(page, "mlflow", of="main")
 
 
