@@ -30,7 +30,7 @@ function axis(start, end, now, marks, places, name) {
   const ticks = [];
   for (let at = Math.ceil(start / step) * step; at <= end; at += step) {
     const place = (at - start) / width;
-    const air = step < 60 ? 0.11 : 0.05;
+    const air = step < 60 ? 0.16 : 0.05;
     if (place > air && place < 1 - air) ticks.push({ place, name: clock(at, now, step < 60) });
   }
   const inside = marks.filter((mark) => mark.at >= start && mark.at <= end)
