@@ -69,6 +69,12 @@ CODE_SECONDS: Final = histogram(
     ),
     _SECONDS,
 )
+TOKENISER_SECONDS: Final = histogram(
+    "gateway_tokeniser_opening_seconds",
+    "Time from the first need of a tokeniser until its process answers.",
+    (),
+    _SECONDS,
+)
 STAGE_SECONDS: Final = histogram(
     "gateway_stage_seconds",
     "Time that answered attempts spent in each stage.",
@@ -127,6 +133,28 @@ CACHE_TEXTS: Final = counter(
 )
 CACHE_BYTES: Final = gauge("gateway_cache_bytes", "Memory that kept answers take.", ENDPOINT)
 
+TOKENISERS_OPEN: Final = gauge(
+    "gateway_tokenisers_open",
+    "Tokenisers that are open: in this process (here), or each in one of its own (apart).",
+    "where",
+)
+TOKENISER_BYTES: Final = gauge(
+    "gateway_tokeniser_bytes",
+    "Memory that they take: estimated from their files (here), measured (apart).",
+    "where",
+)
+TOKENISERS_OPENED: Final = counter(
+    "gateway_tokenisers_opened", "Tokenisers opened in a process of their own."
+)
+TOKENISERS_CLOSED: Final = counter(
+    "gateway_tokenisers_closed", "Such processes ended: for another, or as nobody needs them."
+)
+TOKENISERS_FAILED: Final = counter(
+    "gateway_tokenisers_failed", "Failed tries to open a tokeniser in a process of its own."
+)
+TOKENISER_WAITING: Final = gauge(
+    "gateway_tokeniser_waiting", "Requests that wait for a tokeniser to be opened."
+)
 TOKENS_IN_FLIGHT: Final = gauge(
     "gateway_tokens_in_flight", "Tokens of requests on their way.", ENDPOINT
 )

@@ -46,6 +46,7 @@ from gateway.events.stream import EventStream, NoEvents, open_events
 from gateway.http.body import HttpLimits
 from gateway.http.server import uvicorn_options
 from gateway.http.tls import Tls, TlsFileError
+from gateway.inference.encoding import Encoding
 from gateway.inference.feedback import FeedbackReceiver
 from gateway.inference.generation import Generation
 from gateway.inference.observations import find_hooks
@@ -56,16 +57,18 @@ from gateway.inference.serving import ServedEndpoints, Serving
 from gateway.inference.tokens import Tokenisers
 from gateway.mirroring.pair_stream import open_pairs
 from gateway.mirroring.shadow import Shadows
-from gateway.packages import StorePackages
+from gateway.packages import HereOrApart, StorePackages
 from gateway.settings import Settings
 from gateway.state.peers import follow, peer_source
 from gateway.state.reconcile import Reconciler
 from gateway.state.sources import open_sources
 from gateway.telemetry.metrics import Metrics, Read, Reading
 from gateway.telemetry.tracing import TracingUnavailableError, open_tracer
+from gateway.tokenising.on_demand import OnDemand
+from gateway.tokenising.process import Spawner
 from preprocess.model_code.process import CodeLimits
 from preprocess.model_code.sandbox import hide_from_others
-from service import flags, logs
+from service import flags, logs, machine
 from service.cluster.errors import AccessError
 from service.kafka import KafkaLoginError
 from service.key_files import KeyFileError, read_keys
@@ -125,13 +128,22 @@ class Gateway:
         self._codes = open_codes(settings, self._metrics)
         hooks = find_hooks(self._metrics)
         own = OwnCode(hooks, self._codes) if hooks or self._codes else None
-        self._shadows = Shadows(
-            self._events.recorder,
-            self._metrics,
-            self._budget,
-            pairs=None if self._pairs is None else self._pairs.pairs,
-            own=own,
+        of_tokenisers = tokeniser_bytes(settings)
+        ahead = int(of_tokenisers * settings.tokeniser_share_ahead)
+        self._here = HereOrApart(ahead)
+        packages = StorePackages(
+            settings.packages_url,
+            settings.cache_folder,
+            run_code=self._codes is not None,
+            here=self._here,
         )
+        self._tokenisers = OnDemand(
+            of_tokenisers - ahead,
+            Spawner(environment, hidden=settings.model_code),
+            self._metrics,
+            packages.open,
+        )
+        encoding = Encoding(self._tokenisers)
         self._endpoints = ServedEndpoints()
         admission = AdmissionController(
             endpoints=self._endpoints,
@@ -140,6 +152,14 @@ class Gateway:
             budget=self._budget,
             recorder=self._events.recorder,
             metrics=self._metrics,
+        )
+        self._shadows = Shadows(
+            self._events.recorder,
+            self._metrics,
+            self._budget,
+            pairs=None if self._pairs is None else self._pairs.pairs,
+            own=own,
+            encoding=encoding,
         )
         self._pipeline = Pipeline(
             self._endpoints,
@@ -150,13 +170,12 @@ class Gateway:
             mirror=self._shadows,
             receipts=receipts,
             own=own,
+            encoding=encoding,
         )
         self._fleet = Fleet(self._connect, settings.batches_ahead)
         self._reconciler = Reconciler(
             sources=open_sources(settings, environment),
-            packages=StorePackages(
-                settings.packages_url, settings.cache_folder, run_code=self._codes is not None
-            ),
+            packages=packages,
             fleet=self._fleet,
             addresses=settings.triton_grpc
             if settings.engine == "triton"
@@ -164,6 +183,7 @@ class Gateway:
             meter=self._metrics,
             serve=self._serve,
             ceilings=settings.ceilings,
+            tokenisers=self._tokenisers,
         )
         feedback = None if receipts is None else FeedbackReceiver(receipts, self._events.recorder)
         callers = CallerHashes(b"" if receipts is None else receipts.secret(b"callers"))
@@ -175,7 +195,7 @@ class Gateway:
             self._metrics,
             callers,
             generation,
-            Tokenisers(self._endpoints, admission, self._pipeline.encoding),
+            Tokenisers(self._endpoints, admission, encoding),
         )
         limits = HttpLimits(
             max_body_bytes=settings.max_body_bytes,
@@ -193,12 +213,15 @@ class Gateway:
         oldest = settings.linger_seconds * _CONNECTION_SHARE or CONNECTION_SECONDS
         self._grpc = create_server(self._open_inference, limits, oldest)
         self._metrics.read_from(self._readings)
+        self._metrics.read_from(self._tokenisers.readings)
         if self._codes is not None:
             self._metrics.read_from(self._codes.readings)
         self._metrics.read_from(self._events.readings)
 
     def _serve(self, serving: Serving) -> None:
         """Replaces what is served, once the processes that it needs are there."""
+        if serving.complete and any(each.targets for each in serving.table.endpoints.values()):
+            self._here.started()  # before, there was nobody who could be kept waiting
         if self._codes is not None:
             self._codes.keep(serving.table)
             serving = replace(serving, notes=(*serving.notes, *self._codes.notes()))
@@ -298,6 +321,7 @@ class Gateway:
         if self._pairs is not None:
             await self._pairs.close(settings.flush_seconds)
         await self._reconciler.close()
+        await self._tokenisers.close()
         if self._codes is not None:
             await self._codes.close()
         if self._tracer is not None:
@@ -317,6 +341,8 @@ class Gateway:
 
     def _readings(self) -> Iterable[Reading]:
         yield Reading(Read.READY, (), float(self._endpoints.ready))
+        yield Reading(Read.TOKENISERS_OPEN, ("here",), self._here.count)
+        yield Reading(Read.TOKENISER_BYTES, ("here",), self._here.bytes)
         yield Reading(Read.CONTROLLER_SILENT, (), self._reconciler.silent_seconds)
         yield Reading(Read.ENDPOINTS_KEPT, (), self._reconciler.kept_seconds)
         for endpoint, withheld in self._reconciler.withheld.items():
@@ -391,6 +417,11 @@ def open_codes(settings: Settings, metrics: Metrics) -> ModelCodes | None:
         closed_off=settings.model_code_closed_off,
     )
     return ModelCodes(settings.cache_folder / "model-code", limits, metrics)
+
+
+def tokeniser_bytes(settings: Settings) -> int:
+    """Memory of all tokenisers together."""
+    return settings.tokeniser_megabytes * 1_000_000 or machine.memory_bytes() // 2
 
 
 def open_receipts(settings: Settings) -> Receipts | None:

@@ -1,13 +1,17 @@
 """Opens packages for the gateway: manifest and tokeniser, verified and ready to encode.
 
-Packages are opened in a thread, before a routing table refers to them. The model itself is never
-fetched here, only by the loader. What was fetched stays in a cache folder, so that a gateway can
-restart while the store can't be reached.
+Packages are opened in a thread, before a routing table refers to them. Which tokenisers are opened
+here with them is for ``HereOrApart`` to say; those of the others are on the disk, verified, to be
+opened in a process of their own. The model itself is never fetched here, only by the loader. What
+was fetched stays in a cache folder, so that a gateway can restart while the store can't be reached.
+Equal tokenisers of several packages are one object here, and one file on the disk.
 """
 
 import hashlib
 import logging
+import os
 import shutil
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -38,15 +42,39 @@ class PackageError(Exception):
     """A package can't be opened now: the store can't be reached, or its files are not valid."""
 
 
+# Their answers are made of single tokens, so that the tokeniser has to be in this process.
+READ_HERE = frozenset((Task.TOKEN_CLASSIFICATION, Task.TEXT_GENERATION))
+# Of its file: what a tokeniser takes here, with the words that it learns. What each really takes
+# differs by its kind: measured were 6 to 31 (``docs/scale.md``).
+BYTES_OF_A_FILE_BYTE = 20
+
+
 @dataclass(frozen=True, eq=False)
 class ServedModel:
-    """One opened package. Requests in flight keep it, even if the routing table has changed."""
+    """One opened package. Requests in flight keep it, even if the routing table has changed.
+
+    ``opened``: what makes its rows; None where that is in a process of its own, and then ``file``
+    is the tokeniser's.
+    """
 
     ref: ModelRef
     manifest: Manifest
-    encoder: Encoder
+    opened: Encoder | None
     padder: Padder
     code: bytes | None = None  # that the version brings, as ``preprocess.model_code`` packs it
+    file: Path | None = None
+
+    @property
+    def encoder(self) -> Encoder:
+        """What makes its rows, where that is in this process; raises ``RuntimeError``."""
+        if self.opened is None:
+            raise RuntimeError(f"the tokeniser of {self.name} is in another process")
+        return self.opened
+
+    @cached_property
+    def tokeniser_key(self) -> str:
+        """The same for all packages whose tokenisers make the same rows in the same way."""
+        return key_of(self.manifest)
 
     @cached_property
     def name(self) -> str:
@@ -141,8 +169,94 @@ class ServedModel:
         return self.head.parts(values, tokens, counts)
 
 
+def key_of(manifest: Manifest) -> str:
+    """What two packages have in common whose tokenisers are interchangeable."""
+    return f"{manifest.task.value}:{manifest.files[TOKENIZER].sha256}:{_spec(manifest)}"
+
+
+def _spec(manifest: Manifest) -> str:
+    return hashlib.sha256(manifest.tokenizer.model_dump_json().encode()).hexdigest()[:16]
+
+
+class HereOrApart:
+    """Decides which tokenisers are opened in this process. From any thread.
+
+    Those that fit into a share of the memory, as long as the gateway is about to start: opening one
+    here stops everything else, and so does closing it. Later ones each get a process of their own.
+
+    Args:
+        most_bytes: of those that are opened here.
+    """
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._lock = threading.Lock()
+        self._started = False
+        self._shared: dict[str, Encoder] = {}
+        self._users: dict[str, set[str]] = {}  # packages of each
+        self._sizes: dict[str, int] = {}
+
+    def started(self) -> None:
+        """Callers are served from now on."""
+        self._started = True
+
+    @property
+    def count(self) -> int:
+        """Tokenisers that are open here."""
+        return len(self._shared)
+
+    @property
+    def bytes(self) -> int:
+        """What they take, as estimated from their files."""
+        return sum(list(self._sizes.values()))
+
+    def known(self, package: str, key: str) -> Encoder | None:
+        """The one of another package that is the same."""
+        with self._lock:
+            if key in self._shared:
+                self._users[key].add(package)
+            return self._shared.get(key)
+
+    def takes(self, manifest: Manifest) -> bool:
+        """Whether one is to be opened here. It then counts."""
+        size = manifest.files[TOKENIZER].bytes * BYTES_OF_A_FILE_BYTE
+        with self._lock:
+            fits = not self._started and self.bytes + size <= self._most_bytes
+            if fits or manifest.task in READ_HERE:
+                self._sizes[key_of(manifest)] = size
+                return True
+        return False
+
+    def gave_up(self, manifest: Manifest) -> None:
+        """One that was to be opened here can't be."""
+        with self._lock:
+            if key_of(manifest) not in self._shared:
+                self._sizes.pop(key_of(manifest), None)
+
+    def keep(self, package: str, key: str, encoder: Encoder) -> Encoder:
+        """One that was opened here, or the same that another thread has opened meanwhile."""
+        with self._lock:
+            self._users.setdefault(key, set()).add(package)
+            return self._shared.setdefault(key, encoder)
+
+    def forget(self, package: str) -> None:
+        """A package is no longer needed; its tokeniser goes with the last one that has it."""
+        with self._lock:
+            for key in [key for key, users in self._users.items() if package in users]:
+                self._users[key].discard(package)
+                if not self._users[key]:
+                    del self._users[key], self._shared[key]
+                    self._sizes.pop(key, None)
+
+
 def open_package(
-    ref: ModelRef, manifest_json: bytes, tokenizer_json: bytes = b"", code: bytes | None = None
+    ref: ModelRef,
+    manifest_json: bytes,
+    tokenizer_json: bytes = b"",
+    code: bytes | None = None,
+    *,
+    here: HereOrApart | None = None,
+    file: Path | None = None,
 ) -> ServedModel:
     """Opens the package of a reference, after verifying the digests of its files.
 
@@ -151,6 +265,8 @@ def open_package(
         manifest_json: the manifest's bytes.
         tokenizer_json: the tokeniser's; a package of a model of tables has none.
         code: that it brings; None where it brings none.
+        here: decides whether the tokeniser is opened in this process; None: it is.
+        file: where the tokeniser lies; without one it is opened here whatever ``here`` says.
 
     Raises:
         PackageError: the bytes are not those that the reference names, or can't be served.
@@ -164,13 +280,14 @@ def open_package(
     if manifest.has_code:
         _prove(manifest, name, CODE, code or b"")
     try:
-        encoder, padder = _reader(manifest, tokenizer_json)
+        encoder, padder = _reader(ref, manifest, tokenizer_json, here, file)
         model = ServedModel(
             ref=ref,
             manifest=manifest,
-            encoder=encoder,
+            opened=encoder,
             padder=padder,
             code=code if manifest.has_code else None,
+            file=file,
         )
     except (TokenizerFileError, ValueError) as error:
         raise PackageError(f"{name} can't be served: {error}") from error
@@ -179,13 +296,29 @@ def open_package(
     return model
 
 
-def _reader(manifest: Manifest, tokenizer_json: bytes) -> tuple[Encoder, Padder]:
+def _reader(
+    ref: ModelRef,
+    manifest: Manifest,
+    tokenizer_json: bytes,
+    here: HereOrApart | None,
+    file: Path | None,
+) -> tuple[Encoder | None, Padder]:
     """What makes rows of texts, or of rows of tables, and tensors of these."""
     if manifest.features:
         features = manifest.features
         return TableEncoder(features), TablePadder(manifest.inputs, len(features))
-    encoder = HEADS[manifest.task].encoder(tokenizer_json, manifest.tokenizer)
-    return encoder, RowPadder(manifest.inputs, manifest.tokenizer)
+    padder = RowPadder(manifest.inputs, manifest.tokenizer)
+    if here is None:
+        return HEADS[manifest.task].encoder(tokenizer_json, manifest.tokenizer), padder
+    encoder = here.known(ref.package, key_of(manifest))
+    if encoder is None and (here.takes(manifest) or file is None):
+        try:
+            opened = HEADS[manifest.task].encoder(tokenizer_json, manifest.tokenizer)
+        except BaseException:
+            here.gave_up(manifest)
+            raise
+        encoder = here.keep(ref.package, key_of(manifest), opened)
+    return encoder, padder
 
 
 def _manifest(ref: ModelRef, manifest_json: bytes) -> Manifest:
@@ -227,12 +360,22 @@ class StorePackages:
         store_url: where they are.
         cache: folder of those that were fetched.
         run_code: whether packages are opened that bring code.
+        here: decides which tokenisers are opened in this process; None: all are.
     """
 
-    def __init__(self, store_url: str, cache: Path, *, run_code: bool = False) -> None:
+    def __init__(
+        self,
+        store_url: str,
+        cache: Path,
+        *,
+        run_code: bool = False,
+        here: HereOrApart | None = None,
+    ) -> None:
         self._store_url = store_url.rstrip("/")
         self._cache = cache
         self._run_code = run_code
+        self._here = here
+        self._files: dict[str, Path] = {}  # the tokenisers on the disk, by digest
 
     def open(self, ref: ModelRef) -> ServedModel:
         """See ``PackageSource.open``."""
@@ -240,14 +383,16 @@ class StorePackages:
         if model is None:
             files = {MANIFEST: self._fetch(ref, MANIFEST)}
             for name in self._needed(ref, files[MANIFEST]):
-                files[name] = self._fetch(ref, name)
-            model = self._opened(ref, files)
-            self._keep(ref, files)
+                files[name] = self._held(ref, files[MANIFEST], name) or self._fetch(ref, name)
+            proven = self._proven(ref, files)
+            model = self._opened(ref, files, self._keep(ref, proven, files))
         return model
 
     def forget(self, ref: ModelRef) -> None:
         """See ``PackageSource.forget``. In a pod the cache volume has a size limit."""
         shutil.rmtree(self._cache / ref.package, ignore_errors=True)
+        if self._here is not None:
+            self._here.forget(ref.package)
 
     def _cached(self, ref: ModelRef) -> ServedModel | None:
         """The package from the cache; None if it is not there completely."""
@@ -256,7 +401,8 @@ class StorePackages:
             files = {MANIFEST: (folder / MANIFEST).read_bytes()}
             for name in self._needed(ref, files[MANIFEST]):
                 files[name] = (folder / name).read_bytes()
-            return self._opened(ref, files)
+            path = folder / TOKENIZER if TOKENIZER in files else None
+            return self._opened(ref, files, path)
         except FileNotFoundError:
             return None
         except (OSError, PackageError) as error:
@@ -276,8 +422,37 @@ class StorePackages:
             )
         return (*needed, CODE)
 
-    def _opened(self, ref: ModelRef, files: Mapping[str, bytes]) -> ServedModel:
-        return open_package(ref, files[MANIFEST], files.get(TOKENIZER, b""), files.get(CODE))
+    def _opened(self, ref: ModelRef, files: Mapping[str, bytes], file: Path | None) -> ServedModel:
+        model = open_package(
+            ref,
+            files[MANIFEST],
+            files.get(TOKENIZER, b""),
+            files.get(CODE),
+            here=self._here,
+            file=file,
+        )
+        if file is not None:
+            self._files[model.manifest.files[TOKENIZER].sha256] = file
+        return model
+
+    def _proven(self, ref: ModelRef, files: Mapping[str, bytes]) -> Manifest:
+        """The manifest, once each file is the one that it lists; raises ``PackageError``."""
+        manifest = _manifest(ref, files[MANIFEST])
+        for name in files.keys() - {MANIFEST}:
+            _prove(manifest, ref.triton_model, name, files[name])
+        return manifest
+
+    def _held(self, ref: ModelRef, manifest_json: bytes, name: str) -> bytes | None:
+        """A tokeniser that another package on the disk has too."""
+        proof = _manifest(ref, manifest_json).files.get(name)
+        path = self._files.get(proof.sha256) if proof is not None and name == TOKENIZER else None
+        if path is None or proof is None:
+            return None
+        try:
+            content = path.read_bytes()
+        except OSError:  # its package was forgotten meanwhile
+            return None
+        return content if _sha256(content) == proof.sha256 else None
 
     def _fetch(self, ref: ModelRef, name: str) -> bytes:
         url = f"{self._store_url}/{ref.package}/{name}"
@@ -290,15 +465,32 @@ class StorePackages:
             raise PackageError(f"{url} can't be fetched: {error!r}") from error
         return content
 
-    def _keep(self, ref: ModelRef, files: dict[str, bytes]) -> None:
+    def _keep(self, ref: ModelRef, manifest: Manifest, files: Mapping[str, bytes]) -> Path | None:
+        """Writes the files; returns where the tokeniser lies, None where it does not."""
         folder = self._cache / ref.package
         try:
             folder.mkdir(parents=True, exist_ok=True)
             for name, content in files.items():
-                durable.write(folder / name, content)
+                if not (name == TOKENIZER and self._linked(manifest, folder / name)):
+                    durable.write(folder / name, content)
         except OSError as error:
-            # Served all the same: the cache only matters at a restart without a store.
+            # Served all the same: the cache matters at a restart without a store, and to
+            # tokenisers that are opened when they are asked for.
             log.warning("package is not cached", extra={"reason": str(error)})
+            return None
+        return folder / TOKENIZER if TOKENIZER in files else None
+
+    def _linked(self, manifest: Manifest, path: Path) -> bool:
+        """Whether the tokeniser is now here too, as another name of the same file."""
+        held = self._files.get(manifest.files[TOKENIZER].sha256)
+        if held is None or held == path:
+            return False
+        try:
+            path.unlink(missing_ok=True)
+            os.link(held, path)
+        except OSError:  # forgotten meanwhile, or a disk without links
+            return False
+        return True
 
 
 def _sha256(content: bytes) -> str:

@@ -78,6 +78,18 @@ class Settings:
     batches_ahead: int = option(2, "Batches in flight for each engine instance.")
     tokens_in_flight: int = option(262_144, "Tokens in flight, all endpoints together.")
 
+    # Tokenisers.
+    tokeniser_megabytes: int = option(
+        0,
+        "Memory of all tokenisers; the longest unasked are closed for others; 0: half of what the "
+        "process may use.",
+    )
+    tokeniser_share_ahead: float = option(
+        0.75,
+        "Share of it for those that are opened at the start, in this process; the others each get "
+        "a process when they are asked for. 0: none is opened at the start.",
+    )
+
     # Code that versions bring.
     model_code: bool = option(
         default=False, text="Run the code that versions bring, each in a process of its own."

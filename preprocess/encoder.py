@@ -108,6 +108,7 @@ class Encoded:
         special: ids of the tokenisers' own tokens and of the unknown one, which are of no word.
         observed: of rows of a table, whose ``ids`` are the words of their numbers: values that are
             counted, by feature. None for texts.
+        unknown: words that are unknown to a tokeniser in another process; None where it is here.
     """
 
     ids: list[list[int]]
@@ -119,6 +120,7 @@ class Encoded:
     windows: Windows | None = None
     special: frozenset[int] = frozenset()
     observed: dict[str, list[float | str]] | None = None
+    unknown: list[str] | None = None
 
     def __len__(self) -> int:
         return len(self.ids)

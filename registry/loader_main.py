@@ -16,7 +16,6 @@ from pathlib import Path
 from contracts.manifest import MANIFEST, Manifest
 from contracts.model import ModelRef
 from registry import metrics
-from registry.loading import machine
 from registry.loading.loader import Loader, LoaderOptions
 from registry.loading.placement import Placement, SharedRepository, UploadedFiles
 from registry.loading.prober import Prober, ProberPace
@@ -27,7 +26,7 @@ from registry.packages.store import PackageStore, StoreUnavailableError
 from registry.packages.triton_config import BACKEND_ONNXRUNTIME, BACKEND_PYTHON
 from registry.settings import LoaderSettings
 from registry.stores import opening
-from service import flags, logs, pages
+from service import flags, logs, machine, pages
 from service.cluster.errors import AccessError
 from service.mutual_tls import MutualTls
 

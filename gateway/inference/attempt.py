@@ -16,15 +16,11 @@ from gateway.routing.routes import RouteTarget
 from gateway.telemetry.tracing import trace_id
 from preprocess.encoder import Encoded
 from preprocess.hooks import Observed
+from preprocess.unknown import unknown_words_of
 
-# Bounds on the unknown words of one event, so that no request delays the event loop. A sample of
-# the words is enough for statistics of the most frequent ones.
-MOST_WORDS = 32
-MOST_CHARACTERS = 8_192  # in all texts that are searched: those with an unknown word
-# And on the hashed tokens of one event.
+# Bounds on the hashed tokens of one event.
 MOST_TOPICS = 64
 TOPICS_A_TEXT = 4
-LONGEST_WORD = 40  # characters; the rest of a word is cut off
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,22 +166,10 @@ def topics_of(ids: Sequence[Sequence[int]]) -> bytes:
 def _unknown_words(call: Call, model: ServedModel, encoded: Encoded) -> list[str]:
     """Some of the words that are unknown to the tokeniser, if the endpoint asks for them.
 
-    Args:
-        call: its ``unk_words`` says whether the endpoint asks.
-        model: whose tokeniser made ``encoded``. One with regular expressions of its author's is not
-            asked, as that would be here, on the event loop.
-        encoded: the call's texts.
+    A tokeniser in a process of its own has looked them up already.
     """
-    if not call.unk_words or model.encoder.own_expressions:
+    if not call.unk_words:
         return []
-    found: list[str] = []
-    left = MOST_CHARACTERS
-    for row, (_, _, unk, _) in enumerate(encoded.statistics()):
-        if len(found) >= MOST_WORDS:
-            break
-        text, pair = call.texts[row], None if call.pairs is None else call.pairs[row]
-        characters = len(text) + len(pair or "")
-        if unk and characters <= left:
-            left -= characters
-            found += model.encoder.unknown_words(text, pair)
-    return [word[:LONGEST_WORD] for word in found[:MOST_WORDS]]
+    if encoded.unknown is not None or model.opened is None:
+        return encoded.unknown or []
+    return unknown_words_of(model.opened, call.texts, call.pairs, encoded)

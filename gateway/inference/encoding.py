@@ -1,5 +1,7 @@
 """Encodes a call's texts with a version's tokeniser: on the event loop, or if long, in a thread.
 
+A tokeniser that has a process of its own is asked there (``gateway.tokenising``).
+
 A tokeniser with regular expressions of its author's never runs on the event loop, and has a thread
 apart from that of long texts: what one of them takes, at worst, others of its kind wait for, and
 no other tenant (``docs/decisions/0051-expressions-of-tokenisers.md``).
@@ -16,10 +18,13 @@ from typing import TypeVar
 from gateway.calls import Call
 from gateway.errors import RETRY_AFTER_SECONDS, InvalidInputError, OverloadedError, too_late
 from gateway.packages import ServedModel
+from gateway.tokenising.on_demand import OnDemand
 from preprocess.encoder import Encoded
 from preprocess.errors import InvalidRowError, InvalidTextError, UnknownPromptError
 from preprocess.expressions import is_panic
 from preprocess.table import Encoder
+from preprocess.tokeniser_process import messages
+from preprocess.tokeniser_process.serving import GIVES_UP
 
 T = TypeVar("T")
 
@@ -44,12 +49,14 @@ def encode(encoder: Encoder, call: Call) -> Encoded:
     except BaseException as panic:
         if not is_panic(panic):
             raise
-        raise InvalidInputError("This model's tokeniser gives up on one of the texts.") from None
+        raise InvalidInputError(GIVES_UP) from None
 
 
 def encodes_inline(model: ServedModel, call: Call) -> bool:
     """Whether a call is encoded on the event loop."""
-    return call.characters() <= INLINE_CHARACTERS and not model.encoder.own_expressions
+    if model.opened is None:
+        return False
+    return call.characters() <= INLINE_CHARACTERS and not model.opened.own_expressions
 
 
 class _Thread:
@@ -82,9 +89,14 @@ class _Thread:
 
 
 class Encoding:
-    """Tokenises for one process, with a thread for long texts and one for own expressions."""
+    """Tokenises for one process, with a thread for long texts and one for own expressions.
 
-    def __init__(self) -> None:
+    Args:
+        on_demand: the tokenisers that have a process of their own; None where none has.
+    """
+
+    def __init__(self, on_demand: OnDemand | None = None) -> None:
+        self._on_demand = on_demand
         self._long = _Thread("tokenise", _MOST_THREADED_CHARACTERS)
         self._own = _Thread("tokenise-own", _MOST_OWN_CHARACTERS)
 
@@ -109,7 +121,7 @@ class Encoding:
         return encode(model.encoder, call), monotonic() - start
 
     async def encode_in_thread(self, model: ServedModel, call: Call) -> tuple[Encoded, float]:
-        """Encodes in a thread, so that other requests' tasks can run meanwhile.
+        """Encodes in a thread or process, so that other requests' tasks can run meanwhile.
 
         Returns:
             The call's tokens, and the seconds that this took, waiting for the thread included.
@@ -117,13 +129,42 @@ class Encoding:
         Raises:
             InvalidInputError: a text that no tokeniser can read, or a prompt that this version
                 lacks.
-            GatewayError: see ``in_thread``.
+            GatewayError: see ``in_thread`` and ``apart``.
         """
         start = monotonic()
+        if model.opened is None:
+            question = messages.Encode(
+                call.texts, call.pairs, call.prompt_name, wants_unknown=call.unk_words
+            )
+            said = await self.apart(model, question, call.characters(), call.deadline)
+            if not isinstance(said, messages.Rows):
+                raise TypeError(f"no rows of texts: {type(said)}")
+            return messages.encoded_of(said, call.texts, call.pairs), monotonic() - start
         encoded = await self.in_thread(
             model, call.characters(), call.deadline, lambda: encode(model.encoder, call)
         )
         return encoded, monotonic() - start
+
+    async def apart(
+        self, model: ServedModel, question: messages.Question, characters: int, deadline: float
+    ) -> messages.Rows | messages.TokenLists | messages.Texts:
+        """What a tokeniser in a process of its own says to a question about so many characters.
+
+        Raises:
+            InvalidInputError: it can't be answered with these texts or ids.
+            ModelUnavailableError: the tokeniser can't be opened now.
+            OverloadedError: too much waits already.
+            DeadlineExceededError: the deadline, by the event loop's clock, passed first.
+        """
+        if self._on_demand is None:
+            raise RuntimeError(f"nothing opens the tokeniser of {model.name}")
+        answer = await self._on_demand.ask(model, question, characters, deadline)
+        said = answer.said
+        if isinstance(said, messages.Refused):
+            raise InvalidInputError(said.sentence)
+        if isinstance(said, messages.Broken):
+            raise RuntimeError(f"a tokeniser's process failed at its texts: {said.what}")
+        return said
 
     async def in_thread(
         self, model: ServedModel, characters: int, deadline: float, work: Callable[[], T]

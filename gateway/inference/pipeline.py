@@ -103,6 +103,7 @@ class Pipeline:
         mirror: mirrors requests to shadows; None for no mirroring.
         receipts: sign answers, so that callers can send feedback; None where feedback is off.
         own: users' own preprocessing and postprocessing; None where there can be none.
+        encoding: tokenises; None where every tokeniser is in this process.
     """
 
     def __init__(
@@ -116,6 +117,7 @@ class Pipeline:
         mirror: Mirror | None = None,
         receipts: Receipts | None = None,
         own: OwnCode | None = None,
+        encoding: Encoding | None = None,
     ) -> None:
         self._endpoints = endpoints
         self._admission = admission
@@ -125,7 +127,7 @@ class Pipeline:
         self._mirror = mirror
         self._receipts = receipts
         self._own = own
-        self.encoding = Encoding()
+        self.encoding = encoding or Encoding()
         self._running = 0
         self._all_answered: asyncio.Event | None = None
 

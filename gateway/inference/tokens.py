@@ -19,6 +19,8 @@ from gateway.packages import ServedModel
 from gateway.routing.routes import RouteTarget
 from preprocess.errors import InvalidTextError, UnknownPromptError
 from preprocess.expressions import is_panic
+from preprocess.tokeniser_process import messages
+from preprocess.tokeniser_process.serving import GIVES_UP
 from preprocess.tokens import Token, texts_of, tokens_of
 
 T = TypeVar("T")
@@ -59,6 +61,11 @@ class Tokenisers:
                 "at once."
             )
         model = target.model
+        if model.opened is None:
+            question = messages.ReadTokens(call.texts, call.prompt_name, special=special)
+            said = await self._encoding.apart(model, question, characters, call.deadline)
+            found = said.tokens if isinstance(said, messages.TokenLists) else []
+            return model.ref, target.arm, found
 
         def work() -> list[list[Token]]:
             texts = model.encoder.prompted(call.texts, call.prompt_name)
@@ -85,6 +92,10 @@ class Tokenisers:
                 f"The request has {count} token ids; at most {MOST_CHARACTERS} are read at once."
             )
         model = target.model
+        if model.opened is None:
+            asked = messages.ReadTexts([list(each) for each in ids], skip_special=skip_special)
+            said = await self._encoding.apart(model, asked, count, call.deadline)
+            return model.ref, target.arm, said.texts if isinstance(said, messages.Texts) else []
 
         def work() -> list[str]:
             return texts_of(model.tokenizer, ids, skip_special=skip_special)
@@ -118,4 +129,4 @@ def refusing(work: Callable[[], T]) -> T:
     except BaseException as panic:
         if not is_panic(panic):
             raise
-        raise InvalidInputError("This model's tokeniser gives up on one of the texts.") from None
+        raise InvalidInputError(GIVES_UP) from None

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
 from time import monotonic
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -20,7 +21,7 @@ from gateway.batching.batcher import Batcher
 from gateway.errors import GatewayError
 from gateway.events.buffer import Recorder
 from gateway.inference.attempt import AnsweredRequest, Attempt, event_of
-from gateway.inference.encoding import encode
+from gateway.inference.encoding import Encoding, encode
 from gateway.inference.generation import write_again
 from gateway.inference.own_code import OwnCode
 from gateway.mirroring.kept_pairs import KeptPairs
@@ -44,8 +45,10 @@ class MirroredRequests:
         metrics: Metrics,
         pairs: KeptPairs | None = None,
         own: OwnCode | None = None,
+        encoding: Encoding | None = None,
     ) -> None:
         self._recorder = recorder
+        self._encoding = encoding or Encoding()
         self._own = own
         self._pairs = pairs
         self._metrics = metrics
@@ -124,9 +127,13 @@ class MirroredRequests:
         call = attempt.call
         if self._own is not None:
             call = await self._own.prepare(model, call, deadline)
-        encoded = await asyncio.get_running_loop().run_in_executor(
-            self._threads, encode, model.encoder, call
-        )
+        if model.opened is None:
+            late = msgspec.structs.replace(call, deadline=deadline)
+            encoded, _ = await self._encoding.encode_in_thread(model, late)
+        else:
+            encoded = await asyncio.get_running_loop().run_in_executor(
+                self._threads, encode, model.opened, call
+            )
         attempt.call, attempt.encoded = call, encoded
         attempt.tokenise = monotonic() - start
 

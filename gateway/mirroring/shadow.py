@@ -23,6 +23,7 @@ from gateway.batching.batcher import Batcher
 from gateway.batching.lag import LoopLag
 from gateway.events.buffer import Recorder
 from gateway.inference.attempt import AnsweredRequest
+from gateway.inference.encoding import Encoding
 from gateway.inference.own_code import OwnCode
 from gateway.mirroring.kept_pairs import KeptPairs
 from gateway.mirroring.mirrored import MirroredRequests
@@ -144,8 +145,9 @@ class Shadows:
         *,
         pairs: KeptPairs | None = None,
         own: OwnCode | None = None,
+        encoding: Encoding | None = None,
     ) -> None:
-        self._mirrored = MirroredRequests(recorder, metrics, pairs, own)
+        self._mirrored = MirroredRequests(recorder, metrics, pairs, own, encoding)
         self._metrics = metrics
         self._budget = budget
         self._limits = limits = limits or MirrorLimits()

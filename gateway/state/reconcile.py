@@ -31,6 +31,7 @@ from gateway.routing.routes import EndpointRoutes, RoutingTable, build_table
 from gateway.state.controller_heartbeat import ControllerHeartbeat, has_candidate, withheld
 from gateway.state.kept import Keeper
 from gateway.state.sources import Sources
+from gateway.tokenising.on_demand import OnDemand
 
 log = logging.getLogger(__name__)
 
@@ -92,6 +93,7 @@ class Reconciler:
         meter: counts the batchers' batches.
         serve: takes each new snapshot.
         ceilings: no endpoint gets more than these, whatever it asks for.
+        tokenisers: those that have a process of their own; None where none has.
         clock: seconds, monotonic.
         now: unix time, seconds.
     """
@@ -106,6 +108,7 @@ class Reconciler:
         meter: BatchMeter,
         serve: Callable[[Serving], None],
         ceilings: Ceilings = NO_CEILINGS,
+        tokenisers: OnDemand | None = None,
         clock: Callable[[], float] = monotonic,
         now: Callable[[], float] = time.time,
     ) -> None:
@@ -116,6 +119,9 @@ class Reconciler:
         self._meter = meter
         self._serve = serve
         self._ceilings = ceilings
+        self._tokenisers = tokenisers
+        if tokenisers is not None:
+            tokenisers.on_change = self._wake_up
         self._clock = clock
         self._now = now
         self._heartbeat = ControllerHeartbeat(clock())
@@ -268,7 +274,8 @@ class Reconciler:
         if moved or self._inputs.reports is not self._followed:
             self._follow_reports()
         self._withhold(endpoints)
-        table = build_table(endpoints, self._opened, self._table, self._serves, self._withheld)
+        ready = self._tended(endpoints)
+        table = build_table(endpoints, ready, self._table, self._serves, self._withheld)
         changed = _summary(table) != _summary(self._table)
         self._table = table
         self._retire(wanted)
@@ -277,6 +284,52 @@ class Reconciler:
         self._serve(Serving(table, self.by_pool(), views, complete, tuple(self._notes())))
         if changed:
             log.info("routing table renewed", extra={"routes": _summary(table)})
+
+    def _wake_up(self) -> None:
+        self._wake.set()
+
+    def _tended(self, endpoints: Iterable[ModelEndpoint]) -> Mapping[str, ServedModel]:
+        """Has tokenisers opened ahead of callers; returns the packages that may have any.
+
+        A stable version may: its first caller waits until its tokeniser is open. One that callers
+        are being moved to may not before it is, so that no rollout is judged by that.
+        """
+        tokenisers, opened = self._tokenisers, self._opened
+        if tokenisers is None:
+            return opened
+        compared: list[set[str]] = []  # no caller of these may wait
+        moved_to: set[str] = set()
+        settled: set[str] = set()
+        for endpoint in endpoints:
+            stable = endpoint.status.stable
+            old = self._table.endpoints.get(endpoint.name)
+            before = old.stable if old is not None else None
+            refs = {route.ref.package for route in endpoint.status.routes}
+            if len(refs) > 1 or endpoint.status.rollout is not None:
+                compared.append(refs)
+            moved_to |= refs
+            if stable is not None:
+                stays = before is None or before.model.ref.package == stable.package
+                settled.update([stable.package] if stays else [])
+        alone = moved_to - settled - {package for group in compared for package in group}
+        tokenisers.tend(
+            opened.values(),
+            [opened[package] for package in sorted(alone) if package in opened],
+            [[opened[package] for package in group if package in opened] for group in compared],
+        )
+        waits = {
+            package
+            for package in alone
+            if package in opened and not tokenisers.is_open(opened[package])
+        }
+        for group in compared:
+            if not all(tokenisers.stays_open(opened[each]) for each in group if each in opened):
+                waits |= group - settled
+        return {
+            package: model
+            for package, model in opened.items()
+            if package not in waits and not tokenisers.fails(model)
+        }
 
     def by_pool(self) -> dict[str, dict[str, Batcher]]:
         """All batchers, by pool of Tritons and by package id."""
@@ -303,6 +356,8 @@ class Reconciler:
 
     def _notes(self) -> Iterable[str]:
         """Notes for operators on what is served, in sentences."""
+        if self._tokenisers is not None:
+            yield from self._tokenisers.notes()
         if self._inputs.kept_at is not None:
             yield self._kept_note()
             return

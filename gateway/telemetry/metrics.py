@@ -142,6 +142,12 @@ class Read(Enum):
     CODE_WAITING = m.CODE_WAITING
     CACHE_TEXTS = m.CACHE_TEXTS
     CACHE_BYTES = m.CACHE_BYTES
+    TOKENISERS_OPEN = m.TOKENISERS_OPEN
+    TOKENISER_BYTES = m.TOKENISER_BYTES
+    TOKENISERS_OPENED = m.TOKENISERS_OPENED
+    TOKENISERS_CLOSED = m.TOKENISERS_CLOSED
+    TOKENISERS_FAILED = m.TOKENISERS_FAILED
+    TOKENISER_WAITING = m.TOKENISER_WAITING
     TOKENS_IN_FLIGHT = m.TOKENS_IN_FLIGHT
     QUEUED_ROWS = m.QUEUED_ROWS
     REPLICA_SERVES = m.REPLICA_SERVES
@@ -184,6 +190,7 @@ class Metrics:
         self._hook_failures = Counter(m.PREPROCESSOR_FAILURES)
         self._code_failures = Counter(m.CODE_FAILURES)
         self._code_seconds = Histogram(m.CODE_SECONDS)
+        self._opening_seconds = Histogram(m.TOKENISER_SECONDS)
         self._stage_seconds = Histogram(m.STAGE_SECONDS)
         self._texts = Counter(m.TEXTS)
         self._tokens = Counter(m.TOKENS)
@@ -274,6 +281,10 @@ class Metrics:
         """A version's own code failed, and how."""
         self._code_failures.add((endpoint, version, str(reason)))
 
+    def tokeniser_opened(self, seconds: float) -> None:
+        """A tokeniser was opened in a process of its own, in so long."""
+        self._opening_seconds.observe((), seconds)
+
     def shadow_sent(self, endpoint: str) -> None:
         """One request mirrored to a candidate."""
         self._shadows.add((endpoint, "sent"))
@@ -319,7 +330,7 @@ class Metrics:
             self._refusal_seconds, self._shadows, self._stage_seconds, self._texts, self._tokens,
             self._batches, self._batch_rows, self._batch_tokens, self._engine_seconds,
             self._hook_failures, self._code_failures, self._code_seconds, self._split_batches,
-            self._failed_texts,
+            self._failed_texts, self._opening_seconds,
         ):  # fmt: skip
             yield from instrument.read()
         found: dict[Read, list[tuple[Labels, float]]] = {metric: [] for metric in Read}

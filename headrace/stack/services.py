@@ -20,7 +20,7 @@ from headrace.stack.settings import (
 )
 from headrace.stack.state import Home
 from headrace.stack.supervisor import Service
-from registry.loading import machine
+from service import machine
 from service.key_files import make_key_file
 
 # What the services and their libraries must not take from the shell that ``up`` runs in.

@@ -23,6 +23,7 @@ from gateway.state.kept import Keeper
 from gateway.state.reconcile import Reconciler
 from gateway.state.sources import Sources
 from gateway.telemetry.metrics import Metrics
+from gateway.tokenising.on_demand import OnDemand
 
 T = TypeVar("T")
 
@@ -83,6 +84,7 @@ class World:
         keeper: Keeper | None = None,
         silent: bool = False,
         ceilings: Ceilings = NO_CEILINGS,
+        tokenisers: OnDemand | None = None,
     ) -> None:
         self.shelf = shelf
         self.engines: dict[str, FakeEngine] = {}
@@ -100,6 +102,7 @@ class World:
             meter=Metrics(),
             serve=self._serve,
             ceilings=ceilings,
+            tokenisers=tokenisers,
             clock=lambda: monotonic() + self.ahead,
             now=self.now,
         )
@@ -147,9 +150,18 @@ async def world_of(
     keeper: Keeper | None = None,
     silent: bool = False,
     ceilings: Ceilings = NO_CEILINGS,
+    tokenisers: OnDemand | None = None,
 ) -> AsyncIterator[World]:
     """A reconciler that runs; where it is ``silent``, no source has told anything yet."""
-    world = World(shelf, *endpoints, static=static, keeper=keeper, silent=silent, ceilings=ceilings)
+    world = World(
+        shelf,
+        *endpoints,
+        static=static,
+        keeper=keeper,
+        silent=silent,
+        ceilings=ceilings,
+        tokenisers=tokenisers,
+    )
     world.reconciler.start()
     async with asyncio.timeout(60):
         yield world

@@ -25,15 +25,13 @@ from gateway.engine.protocol import EngineModelError
 from gateway.errors import GatewayError
 from gateway.inference.answer_cache import AnswerCache
 from gateway.inference.attempt import (
-    LONGEST_WORD,
-    MOST_CHARACTERS,
     MOST_TOPICS,
-    MOST_WORDS,
     TOPICS_A_TEXT,
     topics_of,
 )
 from gateway.packages import ServedModel, open_package
 from preprocess.directions import cells_of
+from preprocess.unknown import LONGEST_WORD, MOST_CHARACTERS, MOST_WORDS
 
 
 def asking(endpoint: ModelEndpoint) -> ModelEndpoint:

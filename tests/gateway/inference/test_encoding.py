@@ -45,7 +45,7 @@ class Encoder:
 
 
 def model_of(encoder: Encoder) -> ServedModel:
-    return cast("ServedModel", SimpleNamespace(encoder=encoder))
+    return cast("ServedModel", SimpleNamespace(encoder=encoder, opened=encoder))
 
 
 async def test_an_authors_expressions_never_run_on_the_event_loop_nor_before_others() -> None:

@@ -1,4 +1,4 @@
-"""How many cores and how much memory this process may use, and a Triton beside it.
+"""How many cores and how much memory this process may use, and what is beside it.
 
 A machine, the affinity of a process and the limits of its control groups, of version 1 or 2, may
 each say less than the others: the least counts.

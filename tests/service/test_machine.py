@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from registry.loading import machine
+from service import machine
 
 V2 = "0::/\n"
 V1 = "5:memory:/\n4:cpu,cpuacct:/\n1:name=systemd:/\n0::/\n"
