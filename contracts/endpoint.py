@@ -154,6 +154,10 @@ class EndpointSpec(_Part):
         pattern=f"^{POOL_NAME.pattern}$",
         description="of Tritons, which alone hold its versions and answer",
     )
+    sleeps: bool = Field(
+        True,
+        description="leaves its Tritons when nobody asks, where the operator has models do so",
+    )
     serving: Serving = Serving()
     rollout: RolloutSpec = RolloutSpec()
     limits: Limits = Limits()
@@ -263,6 +267,11 @@ class EndpointStatus(_Part):
     pool: str = Field(DEFAULT_POOL, description="of Tritons, where callers are answered")
     next_pool: str = Field("", description="loads the packages, before callers go there")
     unserved: str = Field("", description="why no Triton of the pool can answer")
+    asleep: float | None = Field(
+        None,
+        description="since when nobody asked for the stable version, so that Tritons need not hold "
+        "it until somebody does; unix time, seconds",
+    )
     loading: tuple[str, ...] = Field(
         (), description="loaders that may bring the candidate in now; none named: all"
     )

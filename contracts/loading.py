@@ -11,6 +11,10 @@ from contracts.model import DEFAULT_POOL, ModelRef
 
 # The name of the key that Triton asks loaders for, in its flags and in the metadata of calls.
 CONTROL_KEY = "headrace-key"
+# Where a loader is asked by POST for a model that left its Triton; Triton's name of it follows.
+WAKE_PATH = "/wake/"
+# The shortest time after which a model may leave: gateways rely on a loader's word for less.
+LEAST_IDLE_SECONDS = 60.0
 
 
 class CostPoint(BaseModel):
@@ -71,3 +75,13 @@ class LoaderReport(BaseModel):
     loaded: tuple[LoadedModel, ...] = ()
     failed: tuple[LoadFailure, ...] = ()
     troubles: tuple[Trouble, ...] = ()
+    idle: tuple[str, ...] = Field(
+        (), description="packages that are loaded, and that nobody has asked for in a long time"
+    )
+    asleep: dict[str, float] = Field(
+        {}, description="packages that left for that, and the seconds that their last load took"
+    )
+    wake_address: str = Field(
+        "", description="host:port at which gateways have such a model come back; empty: nowhere"
+    )
+    wake_key: str = Field("", repr=False, description="what they show there, new at each start")

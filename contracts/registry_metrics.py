@@ -76,6 +76,13 @@ MISSING_STABLE: Final = gauge(
     "loader_missing_stable_packages",
     "Stable packages that Triton does not hold: their requests go to other Tritons, or fail.",
 )
+ASLEEP: Final = gauge(
+    "loader_asleep_packages",
+    "Stable packages that left Triton because nobody asked, and come back with the first caller.",
+)
+LEFT: Final = counter(
+    "loader_packages_left", "Packages unloaded because nobody asked, each time counted."
+)
 TRITON_RESTARTS: Final = counter(
     "loader_triton_restarts", "Times that Triton was found without its models."
 )

@@ -7,15 +7,19 @@ loop going until SIGTERM. It leaves Triton's models as they are when it ends.
 import asyncio
 import logging
 import os
+import secrets
 import signal
 import sys
 from collections.abc import Mapping
 from functools import partial
+from http import HTTPStatus
 from pathlib import Path
 
+from contracts.loading import WAKE_PATH
 from contracts.manifest import MANIFEST, Manifest
 from contracts.model import ModelRef
 from registry import metrics
+from registry.loading.idling import Woken
 from registry.loading.loader import Loader, LoaderOptions
 from registry.loading.placement import Placement, SharedRepository, UploadedFiles
 from registry.loading.prober import Prober, ProberPace
@@ -67,10 +71,12 @@ async def _run(settings: LoaderSettings, environment: Mapping[str, str]) -> None
         call_seconds=PACE.deadline_seconds,
         load_seconds=settings.load_timeout_seconds,
         tls=tls,
+        own=triton.own,
     )
     packages = LocalPackages(PackageStore(settings.store_url), settings.state_dir / "packages")
+    key = secrets.token_urlsafe(24)
     try:
-        loader = build(settings, triton, packages, environment)
+        loader = build(settings, triton, packages, environment, wake_key=key)
         prober = Prober(
             probed,
             loader.stable,
@@ -86,7 +92,8 @@ async def _run(settings: LoaderSettings, environment: Mapping[str, str]) -> None
         metrics.TRITON_FAULT.set_function(lambda: float(bool(fault())))
         if settings.metrics_port:
             probes = {"/readyz": loader.unready, "/triton/livez": fault}
-            pages.serve(settings.metrics_host, settings.metrics_port, probes)
+            actions = {WAKE_PATH: waking(loader, key)} if settings.idle_seconds else {}
+            pages.serve(settings.metrics_host, settings.metrics_port, probes, actions)
         async with asyncio.TaskGroup() as tasks:
             probing = tasks.create_task(prober.run())
             await loader.run(stop)
@@ -106,8 +113,17 @@ def build(
     triton: GrpcTriton,
     packages: LocalPackages,
     environment: Mapping[str, str],
+    *,
+    wake_key: str = "",
 ) -> Loader:
-    """The loader on endpoints, a package store and a Triton; raises ``AccessError``."""
+    """The loader on endpoints, a package store and a Triton; raises ``AccessError``.
+
+    Without an address at which gateways could ask for it again, no model leaves.
+    """
+    idle_seconds, address = settings.idle_seconds, settings.wake_address
+    if idle_seconds and not address:
+        log.warning("--idle-seconds has no effect without --wake-address: models stay loaded")
+        idle_seconds = 0.0
     settings.state_dir.mkdir(parents=True, exist_ok=True)
     backends = (BACKEND_ONNXRUNTIME, BACKEND_PYTHON)
     options = LoaderOptions(
@@ -126,6 +142,9 @@ def build(
         pyfunc=settings.pyfunc,
         memory_bytes=settings.memory_megabytes * 1024 * 1024 or machine.memory_bytes(),
         room=room(settings),
+        idle_seconds=idle_seconds,
+        wake_address=address if idle_seconds else "",
+        wake_key=wake_key if idle_seconds else "",
     )
     placement: Placement = UploadedFiles(settings.pyfunc_limits)
     if settings.model_repository:
@@ -137,7 +156,27 @@ def build(
         triton=triton,
         placement=placement,
         reports=opening.reports(settings.reports, environment),
+        demand=triton,
     )
+
+
+def waking(loader: Loader, key: str) -> pages.Action:
+    """What answers gateways that ask for a model, by Triton's name of it."""
+    statuses = {
+        Woken.HELD: HTTPStatus.OK,
+        Woken.COMING: HTTPStatus.ACCEPTED,
+        Woken.LEAVING: HTTPStatus.CONFLICT,
+        None: HTTPStatus.NOT_FOUND,
+    }
+
+    def answer(name: str, shown: str) -> tuple[HTTPStatus, str]:
+        if not secrets.compare_digest(shown.encode(), key.encode()):
+            return HTTPStatus.FORBIDDEN, "another key is in this loader's report"
+        woken = loader.wake(name)
+        said = "no stable version has this name" if woken is None else woken.value
+        return statuses[woken], said
+
+    return answer
 
 
 def room(settings: LoaderSettings) -> Room:

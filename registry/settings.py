@@ -7,9 +7,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from contracts.ceilings import FLAG_HELP, NO_CEILINGS, Ceilings
+from contracts.loading import LEAST_IDLE_SECONDS
 from contracts.model import DEFAULT_POOL, pool_named
 from registry.pyfunc.process import Limits
 from service.flags import option
+
+
+def idle_seconds(text: str) -> float:
+    """The time after which a model leaves, as a flag has it; raises ``ValueError``."""
+    seconds = float(text)
+    if seconds != 0 and not seconds >= LEAST_IDLE_SECONDS:
+        raise ValueError(f"{text} s are too short: 0, or at least {LEAST_IDLE_SECONDS:g} s.")
+    return seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +65,16 @@ class LoaderSettings:
     call_timeout_seconds: float = option(2.0, "Deadline of a short call to Triton.")
     load_timeout_seconds: float = option(120.0, "Deadline of one load and of one warm-up batch.")
     unload_after_seconds: float = option(600.0, "Time that a model stays after nobody names it.")
+    idle_seconds: float = option(
+        0.0,
+        "Time without a request after which a model leaves Triton until somebody asks for it, at "
+        "least 60; 0: models stay.",
+        read=idle_seconds,
+    )
+    wake_address: str = option(
+        "",
+        "host:port at which gateways reach the port of /metrics, to have a model come back.",
+    )
     warmup_seconds: float = option(1.5, "Time to measure a model's batches after its load.")
     auto_instances: int = option(
         0,

@@ -14,11 +14,14 @@ import time
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from socketserver import BaseRequestHandler, TCPServer, ThreadingMixIn
+from types import MappingProxyType
 from typing import cast
 
 from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, generate_latest
 
 Fault = Callable[[], str]  # why a probe should fail; empty: it passes
+# What is asked for by POST: the rest of the path, and the key that was shown; and what is answered.
+Action = Callable[[str, str], tuple[HTTPStatus, str]]
 
 METRICS = "/metrics"
 _Request = socket.socket | tuple[bytes, socket.socket]  # as the library types it; TCP has the first
@@ -35,9 +38,15 @@ class Pages(ThreadingMixIn, TCPServer):
     allow_reuse_address = True
     request_queue_size = 128
 
-    def __init__(self, address: tuple[str, int], probes: Mapping[str, Fault]) -> None:
+    def __init__(
+        self,
+        address: tuple[str, int],
+        probes: Mapping[str, Fault],
+        actions: Mapping[str, Action] = MappingProxyType({}),
+    ) -> None:
         super().__init__(address, _Handler)
         self.probes = probes
+        self.actions = actions
         self._lock = threading.Lock()
         self._open: dict[_Request, bool] = {}  # by socket, oldest first: whether it has asked
 
@@ -88,13 +97,24 @@ class Pages(ThreadingMixIn, TCPServer):
         return False
 
 
-def serve(host: str, port: int, probes: Mapping[str, Fault]) -> Pages:
+def serve(
+    host: str,
+    port: int,
+    probes: Mapping[str, Fault],
+    actions: Mapping[str, Action] = MappingProxyType({}),
+) -> Pages:
     """Answers in threads of its own until the process ends, or ``shutdown`` is called.
+
+    Args:
+        host: to listen on.
+        port: to listen on.
+        probes: pages by path.
+        actions: what is asked for by POST, by the path's beginning; no body is read.
 
     Raises:
         OSError: nothing can listen there.
     """
-    server = Pages((host, port), probes)
+    server = Pages((host, port), probes, actions)
     threading.Thread(target=server.serve_forever, name="pages", daemon=True).start()
     return server
 
@@ -105,11 +125,16 @@ class _Handler(BaseRequestHandler):
     def handle(self) -> None:
         """Answers a probe, or the metrics."""
         server = cast("Pages", self.server)
-        words = self._head().partition(b"\r\n")[0].split()
+        head = self._head()
+        words = head.partition(b"\r\n")[0].split()
         if len(words) != 3 or not server.asked(self.request):
             return
         method, path = words[0], words[1].partition(b"?")[0].decode("latin-1")
-        if method not in (b"GET", b"HEAD"):
+        action = next((each for each in server.actions if path.startswith(each)), None)
+        if method == b"POST" and action is not None:
+            status, said = server.actions[action](path.removeprefix(action), _key(head))
+            self._say(status, "text/plain", f"{said}\n".encode(), method)
+        elif method not in (b"GET", b"HEAD"):
             self._say(HTTPStatus.METHOD_NOT_ALLOWED, "text/plain", b"GET alone\n", method)
         elif path == METRICS:
             self._say(HTTPStatus.OK, CONTENT_TYPE_LATEST, generate_latest(REGISTRY), method)
@@ -142,3 +167,13 @@ class _Handler(BaseRequestHandler):
         )
         self.request.settimeout(_SECONDS)
         self.request.sendall(head.encode() + (b"" if method == b"HEAD" else data))
+
+
+def _key(head: bytes) -> str:
+    """The key that a request shows as ``Authorization: Bearer``; empty where it shows none."""
+    for line in head.split(b"\r\n")[1:]:
+        name, _, value = line.partition(b":")
+        scheme, _, key = value.strip().partition(b" ")
+        if name.strip().lower() == b"authorization" and scheme.lower() == b"bearer":
+            return key.strip().decode("latin-1")
+    return ""

@@ -75,6 +75,7 @@ class Want:
     ``on_trial``: it has not proven itself yet, so that it is blamed where Triton dies under it. So
     is a candidate, and a stable version in its bake. ``instances``: copies that run at once; None:
     as many as suit Triton's machine. ``waits``: other Tritons of the pool load it first.
+    ``asleep``: nobody asks for it, so that it need not be loaded until somebody does.
     """
 
     ref: ModelRef
@@ -82,6 +83,7 @@ class Want:
     on_trial: bool = False
     instances: int | None = None
     waits: bool = False
+    asleep: bool = False
 
 
 class Entry(BaseModel):
@@ -230,8 +232,12 @@ def wanted(
             known = found.setdefault(want.ref.triton_model, want)
             asked = max(known.instances or 0, want.instances or 0) or None
             first = min(known, want, key=lambda item: item.role)
-            waits = known.waits and want.waits
-            found[want.ref.triton_model] = replace(first, instances=asked, waits=waits)
+            found[want.ref.triton_model] = replace(
+                first,
+                instances=asked,
+                waits=known.waits and want.waits,
+                asleep=known.asleep and want.asleep,
+            )
     return tuple(sorted(found.values(), key=lambda want: (want.role, want.ref.triton_model)))
 
 
@@ -267,12 +273,11 @@ def may_try(failure: Failure | None, now: float) -> bool:
 
 
 def missing_stable(wants: Iterable[Want], loaded: Container[str]) -> tuple[ModelRef, ...]:
-    """The stable packages that are not loaded; a candidate never makes a Triton unready."""
-    return tuple(
-        want.ref
-        for want in wants
-        if want.role is Role.STABLE and want.ref.triton_model not in loaded
-    )
+    """The stable packages that are not loaded and do not sleep.
+
+    A candidate never makes a Triton unready.
+    """
+    return tuple(want.ref for want in _awake(wants) if want.ref.triton_model not in loaded)
 
 
 def awaited(
@@ -290,11 +295,15 @@ def awaited(
         failures: why a package is not loaded, by Triton's name of it.
         now: unix time, seconds.
     """
-    stable = [want for want in wants if want.role is Role.STABLE]
+    stable = _awake(wants)
     missing = missing_stable(stable, loaded)
     if len(missing) == len(stable):
         return missing
     return tuple(ref for ref in missing if not _overdue(failures.get(ref.triton_model), now))
+
+
+def _awake(wants: Iterable[Want]) -> list[Want]:
+    return [want for want in wants if want.role is Role.STABLE and not want.asleep]
 
 
 def _overdue(failure: Failure | None, now: float) -> bool:
@@ -315,13 +324,16 @@ def _of(endpoint: ModelEndpoint, pool: str, loader: str) -> Iterable[Want]:
         for ref in (*(route.ref for route in status.routes), *status.packages):
             yield Want(ref, Role.CANDIDATE, on_trial=True, instances=copies)
         return
+    sleeper = None if status.asleep is None else status.stable
     for route in status.routes:
-        yield Want(route.ref, _ROLES[route.arm], route.ref == on_trial, copies)
+        on = route.ref == on_trial
+        yield Want(route.ref, _ROLES[route.arm], on, copies, asleep=route.ref == sleeper)
     candidate = status.candidate.ref if status.candidate else None
     for ref in status.packages:
         coming = ref in {candidate, on_trial}
         waits = ref == candidate and _must_wait(status, loader)
-        yield Want(ref, Role.CANDIDATE if coming else Role.KEPT, coming, copies, waits)
+        role = Role.CANDIDATE if coming else Role.KEPT
+        yield Want(ref, role, coming, copies, waits, asleep=ref == sleeper)
 
 
 def _must_wait(status: EndpointStatus, loader: str) -> bool:

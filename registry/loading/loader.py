@@ -9,7 +9,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Container, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -29,6 +29,7 @@ from registry.errors import (
 )
 from registry.loading import desired
 from registry.loading.desired import Failure, Ledger, Role, Want
+from registry.loading.idling import Demand, Idling, Woken
 from registry.loading.load_stall import LoadStall
 from registry.loading.placement import Placement
 from registry.loading.reporter import Reporter
@@ -79,7 +80,9 @@ class LoaderOptions:
     by measurement; on GPUs one each. ``ceilings``: the operator's. ``cores`` and ``memory_bytes``
     are what Triton may use. ``pool``: the one whose endpoints' versions it holds. ``room``: what
     its models may take. ``pyfunc``: packages that are Python of their users' own are
-    loaded.
+    loaded. ``idle_seconds``: what nobody asks for in that time leaves, where the status says so, 0:
+    nothing does; ``settle_seconds``: after the status says so. ``wake_address`` and ``wake_key``:
+    where gateways ask for it again, and what they show there.
     """
 
     name: str
@@ -97,6 +100,10 @@ class LoaderOptions:
     pool: str = DEFAULT_POOL
     room: Room = WITHOUT_BOUNDS
     pyfunc: bool = False
+    idle_seconds: float = 0.0
+    settle_seconds: float = 10.0
+    wake_address: str = ""
+    wake_key: str = field(default="", repr=False)
 
 
 class Loader:
@@ -111,9 +118,18 @@ class Loader:
         triton: Triton,
         placement: Placement,
         reports: Reports,
+        demand: Demand | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
         self._options = options
+        self._demand = demand
+        idle_seconds = 0.0 if demand is None else options.idle_seconds
+        self._idling = Idling(idle_seconds, options.settle_seconds, now)
+        self._leaving = ""  # Triton's name of a model that it is unloading for want of callers
+        self._load_seconds: dict[str, float] = {}  # of the last load, by Triton's name
+        self._stable: frozenset[str] = frozenset()  # Triton's names of all stable packages
+        self._news = asyncio.Event()  # a pass may find something to do before the next is due
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._endpoints = endpoints
         self._packages = packages
         self._triton = triton
@@ -147,12 +163,15 @@ class Loader:
         self._ledger = _read_ledger(options.ledger_file)
         self._written_at = now()
         self._watched_at: float | None = None  # the last pass to which Triton answered
+        self._restored: Mapping[str, float] = {}
         self._restore(reports.get(options.name))
 
     async def run(self, stop: asyncio.Event) -> None:
         """Runs until told to stop. Nothing that is away ends it."""
+        self._loop = asyncio.get_running_loop()
         async with asyncio.TaskGroup() as tasks:
             heartbeats = tasks.create_task(self._reporter.run())
+            stopping = tasks.create_task(_set_after(stop, self._news))
             while not stop.is_set():
                 try:
                     busy = await self.step()
@@ -160,8 +179,10 @@ class Loader:
                     log.warning("the loader's pass was cut short: %s", error)
                     busy = False
                 if not busy:
-                    await _wait(stop, self._options.poll_seconds)
+                    await _wait(self._news, self._options.poll_seconds)
+                self._news.clear()
             heartbeats.cancel()
+            stopping.cancel()
         self.leave()
 
     def leave(self) -> None:
@@ -198,13 +219,33 @@ class Loader:
             self._troubles[ref] = reason[:_LONGEST_TROUBLE]
 
     def stable(self) -> tuple[ModelRef, ...]:
-        """The stable packages that Triton holds now."""
+        """The stable packages that Triton holds now, but for one that is leaving."""
         wants = self._wanted() if self._answers else ()
         return tuple(
             want.ref
             for want in wants
-            if want.role is Role.STABLE and want.ref.triton_model in self._loaded
+            if want.role is Role.STABLE
+            and want.ref.triton_model in self._loaded
+            and want.ref.triton_model != self._leaving
         )
+
+    def wake(self, name: str) -> Woken | None:
+        """Somebody asks for a model by Triton's name of it. Any thread may call this.
+
+        Returns:
+            What becomes of it; None where no endpoint's stable version has this name.
+        """
+        if name not in self._stable:
+            return None
+        # Noted before it is looked at, as the one who unloads looks after it has said so.
+        self._idling.asked(name)
+        if name == self._leaving:
+            return Woken.LEAVING
+        if name in self._loaded and self._answers:
+            return Woken.HELD
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._news.set)
+        return Woken.COMING
 
     async def step(self) -> bool:
         """One pass; returns whether there may be more to do at once."""
@@ -217,6 +258,9 @@ class Loader:
             await self._report(wants)
             return False
         self._take_in(held, wants)
+        if self._idling.look_due:
+            await self._look_at_demand()
+            wants = self._wanted()
         all_read = self._read_once and not self._endpoints.unreadable
         if all_read:  # else who knows what is unwanted
             self._write_ledger(self._ledger.with_unwanted(wants, self._now()))
@@ -226,7 +270,7 @@ class Loader:
             await self._load(want, held.get(want.ref.triton_model))
         elif changed is not None:
             await self._resize(changed, held[changed.ref.triton_model])
-        elif all_read:
+        elif all_read and not await self._let_one_sleep(wants):
             await self._unload_expired()
         await self._report(wants)
         return want is not None or changed is not None
@@ -242,7 +286,19 @@ class Loader:
             log.warning("endpoints can't be read, going on with the last ones: %s", error)
 
     def _wanted(self) -> tuple[Want, ...]:
-        return desired.wanted(self._known, self._options.pool, self._options.name)
+        wants = desired.wanted(self._known, self._options.pool, self._options.name)
+        self._stable = frozenset(w.ref.triton_model for w in wants if w.role is Role.STABLE)
+        return self._idling.resolved(wants)
+
+    async def _look_at_demand(self) -> None:
+        """Counts what others asked since the last time; where that fails, they may have asked."""
+        counts: Mapping[str, int | None] = {}
+        try:
+            if self._demand is not None:
+                counts = await self._demand.requests()
+        except (TritonUnavailableError, TritonRefusedError) as error:
+            log.warning("Triton's statistics can't be read, so that nothing is idle: %s", error)
+        self._idling.looked(counts, tuple(self._loaded))
 
     def _names(self, wants: tuple[Want, ...]) -> set[str]:
         """Every model whose presence matters here."""
@@ -254,6 +310,9 @@ class Loader:
         for model in report.loaded if report else ():
             self._measured[model.ref.triton_model] = model
             self._loaded[model.ref.triton_model] = model
+            self._idling.asked(model.ref.triton_model)
+        # By package, as the names of those that sleep are not in the report.
+        self._restored = dict(report.asleep) if report else {}
 
     def _triton_is_away(self, reason: str) -> None:
         if self._answers:
@@ -267,6 +326,7 @@ class Loader:
         """Takes in what Triton holds; what it lost shows that it was restarted."""
         self._answers = True
         self._learn(held.values())
+        self._idling.found(held)
         lost = set(self._loaded) - held.keys()
         if lost:
             log.warning("Triton lost %s: it was restarted", ", ".join(sorted(lost)))
@@ -337,7 +397,7 @@ class Loader:
         now = self._now()
         for want in wants:
             name = want.ref.triton_model
-            if want.waits or name in self._loaded:
+            if want.waits or want.asleep or name in self._loaded:
                 continue
             if desired.may_try(self._failures.get(name), now):
                 return want
@@ -381,6 +441,7 @@ class Loader:
                     want, manifest, self._measured.get(name), on_gpu=self._on_gpu
                 )
                 running = await self._place_and_load(want, package, manifest, first)
+                self._load_seconds[name] = time.monotonic() - started
             known = self._measured.get(name)
             running, costs = await self._sizing.settle(want, running, package, manifest, known)
         except TritonUnavailableError as error:
@@ -449,6 +510,7 @@ class Loader:
     def _record_loaded(self, want: Want, running: Running, costs: tuple[CostPoint, ...]) -> None:
         name = want.ref.triton_model
         self._failures.pop(name, None)
+        self._idling.asked(name)
         self._write_ledger(self._ledger.loaded(want.ref))
         model = LoadedModel(
             ref=want.ref, costs=costs, instances=running.instances, threads=running.threads
@@ -502,6 +564,30 @@ class Loader:
         self._learn((running,))
         return running
 
+    async def _let_one_sleep(self, wants: tuple[Want, ...]) -> bool:
+        """Unloads one model that nobody asks for, if there is one; its files stay for its return.
+
+        Returns:
+            Whether one was unloaded.
+        """
+        want = self._idling.leaving(wants, self._loaded)
+        if want is None:
+            return False
+        name = want.ref.triton_model
+        await self._look_at_demand()
+        self._leaving = name
+        try:
+            if not self._idling.is_idle(name):  # a caller came meanwhile
+                return False
+            await self._triton.unload(name)
+            await asyncio.to_thread(self._placement.remove, name)
+            self._loaded.pop(name, None)
+        finally:
+            self._leaving = ""
+        metrics.LEFT.inc()
+        log.info("unloaded %s, which nobody asks for", name)
+        return True
+
     async def _unload_expired(self) -> None:
         expired = self._ledger.expired(self._now(), self._options.unload_after_seconds)
         for name in expired:
@@ -509,8 +595,9 @@ class Loader:
             await asyncio.to_thread(self._placement.remove, name)
             await asyncio.to_thread(self._packages.forget, self._ledger.entries[name].ref)
             self._write_ledger(self._ledger.without(name))
-            for memory in (self._loaded, self._measured, self._needs):
+            for memory in (self._loaded, self._measured, self._needs, self._load_seconds):
                 memory.pop(name, None)
+            self._idling.forget(name)
             self._troubles = {
                 ref: reason for ref, reason in self._troubles.items() if ref.triton_model != name
             }
@@ -545,8 +632,27 @@ class Loader:
                 for ref, reason in sorted(self._troubles.items(), key=lambda item: item[0].package)
                 if ref.triton_model in self._loaded
             ),
+            idle=tuple(
+                model.ref.package
+                for name, model in sorted(self._loaded.items())
+                if self._idling.is_idle(name)
+            ),
+            asleep=self._asleep(wants),
+            wake_address=self._options.wake_address,
+            wake_key=self._options.wake_key,
         )
         await self._reporter.report(report)
+
+    def _asleep(self, wants: tuple[Want, ...]) -> dict[str, float]:
+        """What sleeps, and how long its last load took, seconds; 0 where that is not known."""
+        found = {}
+        for want in wants:
+            name, package = want.ref.triton_model, want.ref.package
+            if want.asleep and name not in self._loaded:
+                known = self._restored.get(package, 0.0)
+                found[package] = round(self._load_seconds.get(name, known), 1)
+        metrics.ASLEEP.set(len(found))
+        return found
 
     def _update_readiness(self, wants: tuple[Want, ...]) -> None:
         held = self._loaded if self._answers else {}
@@ -586,9 +692,14 @@ def _read_ledger(path: Path) -> Ledger:
         return Ledger()
 
 
-async def _wait(stop: asyncio.Event, seconds: float) -> None:
+async def _wait(event: asyncio.Event, seconds: float) -> None:
     try:
         async with asyncio.timeout(seconds):
-            await stop.wait()
+            await event.wait()
     except TimeoutError:
         return
+
+
+async def _set_after(first: asyncio.Event, then: asyncio.Event) -> None:
+    await first.wait()
+    then.set()

@@ -110,6 +110,8 @@ class GrpcTriton:
         key_file: file with the key that Triton asks for before it loads a model; it is read at each
             load, because a Triton that restarts may have another.
         tls: None: the connection is plain.
+        own: what another client of the same program sends to this Triton counts with what this one
+            does.
     """
 
     def __init__(
@@ -120,6 +122,7 @@ class GrpcTriton:
         load_seconds: float,
         key_file: Path | None = None,
         tls: MutualTls | None = None,
+        own: "OwnRequests | None" = None,
     ) -> None:
         self._channel = mutual_tls.channel(target, _OPTIONS, tls)
         self._stub = service_pb2_grpc.GRPCInferenceServiceStub(self._channel)
@@ -128,6 +131,7 @@ class GrpcTriton:
         self._load_seconds = load_seconds
         self._key_file = key_file
         self._known: dict[str, Running] = {}  # asked once while a model stays as it was loaded
+        self.own: OwnRequests = {} if own is None else own
 
     async def held(self, names: Iterable[str]) -> Mapping[str, Running]:
         """Those of the models in ``names`` that are ready, and how each is run.
@@ -179,11 +183,40 @@ class GrpcTriton:
         """Unloads a model; see the Protocol."""
         request = service_pb2.RepositoryModelUnloadRequest(model_name=name)
         await self._answer(self._stub.RepositoryModelUnload, request, self._control())
+        self.own.pop(name, None)  # with the model, Triton forgets what it counted
 
     async def infer(
         self, name: str, inputs: Mapping[str, NDArray[np.number]], request_id: str = ""
     ) -> tuple[int, int]:
         """Runs one batch; see the Protocol."""
+        own = self.own.setdefault(name, SentRequests())
+        own.begun += 1
+        try:
+            return await self._infer(name, inputs, request_id)
+        finally:
+            own.ended += 1
+
+    async def requests(self) -> Mapping[str, int | None]:
+        """What others ask; see ``Demand`` in ``registry/loading/idling.py``."""
+        before = {name: own.settled for name, own in self.own.items()}
+        request = service_pb2.ModelStatisticsRequest()
+        try:
+            answer = await self._stub.ModelStatistics(request, timeout=self._call_seconds)
+        except grpc.aio.AioRpcError as error:
+            raise self._translated(error) from error
+        counted: dict[str, int | None] = {}
+        for model in answer.model_stats:
+            own = self.own.get(model.name, SentRequests())
+            seen = model.inference_stats.success.count + model.inference_stats.fail.count
+            if own.settled is None or before.get(model.name, 0) != own.settled:
+                counted[model.name] = None  # whether it was counted already, nobody knows
+            else:
+                counted[model.name] = seen - own.settled
+        return counted
+
+    async def _infer(
+        self, name: str, inputs: Mapping[str, NDArray[np.number]], request_id: str
+    ) -> tuple[int, int]:
         request = service_pb2.ModelInferRequest(model_name=name, id=request_id)
         for key, array in inputs.items():
             datatype = _DATATYPES[array.dtype.name]
@@ -260,6 +293,22 @@ class GrpcTriton:
         if _PROCESS_GONE in details:
             return ModelProcessGoneError(details)
         return TritonRefusedError(details)
+
+
+@dataclass(slots=True)
+class SentRequests:
+    """Requests that this program has sent to a model."""
+
+    begun: int = 0
+    ended: int = 0
+
+    @property
+    def settled(self) -> int | None:
+        """How many there were; None while one is on its way."""
+        return self.ended if self.begun == self.ended else None
+
+
+OwnRequests = dict[str, SentRequests]  # by Triton's name of the model
 
 
 def _running(config: model_config_pb2.ModelConfig) -> Running:

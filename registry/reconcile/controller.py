@@ -31,7 +31,7 @@ from registry.mlflow.model_registry import RegisteredModel, RegisteredVersion
 from registry.mlflow.projection import alias_refusals, projection
 from registry.mlflow.watch import SourceWatch
 from registry.packages.store import StoreError
-from registry.reconcile import pools
+from registry.reconcile import pools, sleep
 from registry.reconcile.heartbeats import HeartbeatTracker, HeartbeatWriter
 from registry.reconcile.observer import Observer
 from registry.reconcile.plan import Decision, Observed, plan
@@ -343,7 +343,8 @@ class Controller:
         routed = frozenset(route.ref for route in endpoint.status.routes)
         around = pool.around(target.number if target else None, routed)
         advanced, holds = await self._advanced(planned, around, now)
-        following = with_generation(endpoint.status, advanced.status)
+        status = sleep.slept(bounded, advanced.status, held, now)
+        following = with_generation(endpoint.status, status)
         written = advanced.model_copy(update={"status": following, "spec": endpoint.spec})
         if written == endpoint:
             written = endpoint

@@ -52,7 +52,8 @@ class HeldInPool:
     ``loaders`` gave a sign of life lately; ``revision`` is another number with every change that an
     endpoint may go by. Of each ready Triton ``ready`` has what it holds, and what it failed to
     load. ``everywhere`` is what all ready ones hold; ``failures``: why one refused a package for
-    good.
+    good. ``idle`` is what every one holds and has not been asked for in a long time, ``busy`` what
+    any holds and was asked for.
     """
 
     revision: int = 0
@@ -60,6 +61,8 @@ class HeldInPool:
     ready: tuple[tuple[frozenset[ModelRef], frozenset[ModelRef]], ...] = ()
     everywhere: frozenset[ModelRef] = frozenset()
     failures: Mapping[ModelRef, str] = field(default_factory=dict)
+    idle: frozenset[ModelRef] = frozenset()
+    busy: frozenset[ModelRef] = frozenset()
 
     def around(
         self, target: str | None, routed: AbstractSet[ModelRef] = frozenset()
@@ -132,7 +135,21 @@ class HeldPackages:
             if failure.by_version
         }
         everywhere = frozenset.intersection(*held) if held else frozenset()
-        return HeldInPool(self._revision, loaders, ready, everywhere, failures)
+        busy, common = set[ModelRef](), None
+        for report in loaders:
+            has, idle = self._sets[id(report.loaded)][1], frozenset(report.idle)
+            busy |= {ref for ref in has if ref.package not in idle}
+            common = has if common is None else common & has
+        idle_everywhere = frozenset(common or ()) - busy
+        return HeldInPool(
+            self._revision,
+            loaders,
+            ready,
+            everywhere,
+            failures,
+            idle=idle_everywhere,
+            busy=frozenset(busy),
+        )
 
     def _set(self, report: LoaderReport) -> tuple[object, frozenset[ModelRef]]:
         """The packages that a report names; most reports name the same as before."""

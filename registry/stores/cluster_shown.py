@@ -76,6 +76,9 @@ def _ready(status: EndpointStatus) -> Part:
     stable = status.stable
     if stable is not None and status.unserved:
         return _condition("Ready", "False", "NoTritons", status.unserved)
+    if stable is not None and status.asleep is not None:
+        said = f"version {stable.version} is stable, and comes back with the next caller"
+        return _condition("Ready", "True", "Asleep", said)
     if stable is not None:
         return _condition("Ready", "True", "Serving", f"version {stable.version} is stable")
     candidate = status.candidate

@@ -70,8 +70,16 @@ class _Details(BaseModel):
     instance: str
     parts: tuple[str, ...] = ()
     in_parts: bool = False
-    pool: str = DEFAULT_POOL  # which earlier releases don't know: their Tritons have one
-    troubles: tuple[Trouble, ...] = ()  # nor these
+    # What earlier releases don't know.
+    pool: str = DEFAULT_POOL  # their Tritons have one
+    troubles: tuple[Trouble, ...] = ()
+    idle: tuple[str, ...] = ()
+    asleep: dict[str, float] = {}
+    wake_address: str = ""
+    wake_key: str = ""
+
+
+_IN_DETAILS = ("pool", "troubles", "idle", "asleep", "wake_address", "wake_key")
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,13 +150,9 @@ def leases(report: LoaderReport, instance: str, owner: str = "") -> Written:
         ReportTooLargeError: it has no room, however it is divided.
     """
     parts = _parts(report, owner)
-    details = _Details(
-        of=report.at,
-        instance=instance,
-        parts=tuple(parts),
-        pool=report.pool,
-        troubles=report.troubles[:_MOST_TROUBLES],
-    )
+    beside = {name: getattr(report, name) for name in _IN_DETAILS}
+    beside["troubles"] = report.troubles[:_MOST_TROUBLES]
+    details = _Details(of=report.at, instance=instance, parts=tuple(parts), **beside)
     lease = _report_lease(_with_short_reasons(report, MOST_BYTES), details)
     if _size(lease) > MOST_BYTES:
         details = details.model_copy(update={"in_parts": True})
@@ -184,7 +188,10 @@ def _report_lease(report: LoaderReport, details: _Details) -> Object:
     }
     bare = tuple(LoadedModel(ref=model.ref) for model in loaded)
     text = report.model_copy(update={"loaded": bare}).model_dump_json(
-        exclude={"pool": True, "troubles": True, "loaded": {"__all__": set(_BESIDE.values())}}
+        exclude={
+            **dict.fromkeys(_IN_DETAILS, True),
+            "loaded": {"__all__": set(_BESIDE.values())},
+        }
     )
     return written(
         f"{REPORT_PREFIX}{report.loader}",
@@ -301,9 +308,9 @@ def read_report(item: Object) -> ReportLease:
         )
         for model in report.loaded
     )
-    pool, troubles = (details.pool, details.troubles) if details else (DEFAULT_POOL, ())
-    whole = report.model_copy(update={"loaded": loaded, "pool": pool, "troubles": troubles})
-    return ReportLease(whole, details)
+    beside_it = details or _Details(of=report.at, instance="")
+    told = {name: getattr(beside_it, name) for name in _IN_DETAILS}
+    return ReportLease(report.model_copy(update={"loaded": loaded, **told}), details)
 
 
 def read_part(item: Object) -> PartLease:

@@ -6,6 +6,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
+from http import HTTPStatus
 
 import pytest
 
@@ -115,3 +116,31 @@ def test_whatever_is_sent_ends(pages: Pages, sent: bytes, answered: bytes) -> No
             while piece := connection.recv(4096):
                 received += piece
     assert received.partition(b"\r\n")[0] == answered
+
+
+def post(pages: Pages, path: str, key: str = "") -> tuple[int, str]:
+    headers = {"authorization": f"Bearer {key}"} if key else {}
+    url = f"http://127.0.0.1:{pages.port}{path}"
+    request = urllib.request.Request(url, method="POST", headers=headers)
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+def test_an_action_is_asked_for_by_post_and_gets_the_rest_of_the_path_and_the_key() -> None:
+    told = []
+
+    def act(rest: str, key: str) -> tuple[HTTPStatus, str]:
+        told.append((rest, key))
+        return HTTPStatus.ACCEPTED, "soon"
+
+    with serve("127.0.0.1", 0, {}, {"/wake/": act}) as pages:
+        assert post(pages, "/wake/m-v1-abc", "secret") == (202, "soon\n")
+        assert post(pages, "/wake/m-v1-abc") == (202, "soon\n")
+        assert post(pages, "/metrics")[0] == 405
+        assert get(pages, "/wake/m-v1-abc")[0] == 404
+        pages.shutdown()
+    assert told == [("m-v1-abc", "secret"), ("m-v1-abc", "")]

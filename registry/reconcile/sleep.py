@@ -1,0 +1,50 @@
+"""Whether an endpoint's stable version may leave its Tritons because nobody asks for it. Pure.
+
+A loader sees its own Triton alone, and gateways send light traffic to one of several. So it is
+decided here, for all Tritons of the pool at once: what sleeps is written into the status, and
+loaders and gateways follow that.
+"""
+
+from contracts.endpoint import EndpointSpec, EndpointStatus, Phase
+from registry.reconcile.rollouts import HeldPackages
+
+# A candidate in one of these is on its way nowhere.
+_AT_REST = frozenset({Phase.REJECTED, Phase.ROLLED_BACK, Phase.EXPIRED})
+
+
+def slept(
+    spec: EndpointSpec, status: EndpointStatus, held: HeldPackages, now: float
+) -> EndpointStatus:
+    """The status with since when its stable version sleeps.
+
+    It falls asleep when every loader of the pool holds it and calls it idle. It wakes when any of
+    them holds it and does not, or when it is needed for more than callers.
+
+    Args:
+        spec: may say that it never sleeps.
+        status: as everything else has left it.
+        held: what the Tritons of each pool hold.
+        now: unix time, seconds.
+    """
+    stable = status.stable
+    if stable is None or not spec.sleeps or not is_at_rest(status):
+        return _with(status, None)
+    pool = held.of(status.pool)
+    if stable in pool.busy:
+        return _with(status, None)
+    if status.asleep is None and stable in pool.idle:
+        return _with(status, now)
+    return status
+
+
+def is_at_rest(status: EndpointStatus) -> bool:
+    """Whether the stable version is all that there is, and stays where it is."""
+    on_its_way = status.candidate is not None and status.candidate.phase not in _AT_REST
+    others = {*(route.ref for route in status.routes), *status.packages} - {status.stable}
+    return not (on_its_way or others or status.rollout is not None or status.next_pool)
+
+
+def _with(status: EndpointStatus, asleep: float | None) -> EndpointStatus:
+    if status.asleep == asleep:
+        return status
+    return status.model_copy(update={"asleep": asleep})
