@@ -170,6 +170,18 @@ TRITON_PACKAGES: Final = gauge(
     "gateway_triton_packages", "Packages that a Triton serves.", "triton"
 )
 PACKAGE_TRITONS: Final = gauge("gateway_package_tritons", "Tritons that serve a package.", "model")
+ASLEEP: Final = gauge(
+    "gateway_asleep_packages", "Packages that no Triton need hold, as nobody has asked for long."
+)
+WAITING_FOR_MODELS: Final = gauge(
+    "gateway_waiting_for_models", "Callers that wait for such a package to come back."
+)
+WAKE_SECONDS: Final = histogram(
+    "gateway_wake_seconds",
+    "Time from the first caller of such a package until a Triton serves it, by whether one did.",
+    ("outcome",),
+    (0.1, 0.5, 1, 2, 3, 5, 10, 20, 30, 60, 120),
+)
 READY: Final = gauge("gateway_ready", "1 while this gateway should get traffic.")
 CONTROLLER_SILENT: Final = gauge(
     "gateway_controller_silent_seconds", "Time since this gateway saw a sign of the controller."

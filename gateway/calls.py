@@ -150,7 +150,8 @@ class EndpointView:
 
     ``rows``: of a model that writes, the texts that it writes at once. ``prompts`` are names;
     ``has_ranges``: see ``preprocess.tasks.head.Described``; ``features`` are those of a row of a
-    table; ``unserved`` is why no Triton answers, where the controller says so.
+    table; ``unserved`` is why no Triton answers, where the controller says so; ``asleep``: nobody
+    has asked for long, so that the first caller may have to wait.
     """
 
     name: str
@@ -170,6 +171,7 @@ class EndpointView:
     features: tuple[Feature, ...] = ()
     metadata: dict[str, str] = field(default_factory=dict)
     unserved: str = ""
+    asleep: bool = False
 
 
 class Predictor(Protocol):

@@ -17,7 +17,7 @@ import ssl
 import sys
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import version as package_version
 from pathlib import Path
@@ -62,6 +62,7 @@ from gateway.settings import Settings
 from gateway.state.peers import follow, peer_source
 from gateway.state.reconcile import Reconciler
 from gateway.state.sources import open_sources
+from gateway.state.waking import Waking, ask_loader
 from gateway.telemetry.metrics import Metrics, Read, Reading
 from gateway.telemetry.tracing import TracingUnavailableError, open_tracer
 from gateway.tokenising.on_demand import OnDemand
@@ -145,6 +146,10 @@ class Gateway:
         )
         encoding = Encoding(self._tokenisers)
         self._endpoints = ServedEndpoints()
+        self._fleet = Fleet(self._connect, settings.batches_ahead)
+        self._waking = Waking(
+            self._fleet, ask_loader, self._metrics.awakened, settings.wake_seconds
+        )
         admission = AdmissionController(
             endpoints=self._endpoints,
             keys=self._keys,
@@ -152,6 +157,7 @@ class Gateway:
             budget=self._budget,
             recorder=self._events.recorder,
             metrics=self._metrics,
+            waking=self._waking,
         )
         self._shadows = Shadows(
             self._events.recorder,
@@ -172,7 +178,6 @@ class Gateway:
             own=own,
             encoding=encoding,
         )
-        self._fleet = Fleet(self._connect, settings.batches_ahead)
         self._reconciler = Reconciler(
             sources=open_sources(settings, environment),
             packages=packages,
@@ -184,6 +189,7 @@ class Gateway:
             serve=self._serve,
             ceilings=settings.ceilings,
             tokenisers=self._tokenisers,
+            waking=self._waking,
         )
         feedback = None if receipts is None else FeedbackReceiver(receipts, self._events.recorder)
         callers = CallerHashes(b"" if receipts is None else receipts.secret(b"callers"))
@@ -316,6 +322,7 @@ class Gateway:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(settings.drain_seconds):
                 await self._pipeline.drained()
+        await self._waking.close()
         await self._shadows.close()
         await self._events.close(settings.flush_seconds)
         if self._pairs is not None:
@@ -351,6 +358,8 @@ class Gateway:
             yield from slo_readings(routes.endpoint)
         yield Reading(Read.KEY_LINES_BROKEN, (), float(self._keys.broken_lines))
         yield Reading(Read.PEERS, (), self._rates.gateways)
+        yield Reading(Read.ASLEEP, (), self._waking.asleep)
+        yield Reading(Read.WAITING_FOR_MODELS, (), self._waking.room.callers)
         for endpoint, tokens in self._pipeline.tokens_in_flight().items():
             yield Reading(Read.TOKENS_IN_FLIGHT, (endpoint,), tokens)
         for endpoint, cache in self._endpoints.caches.items():
@@ -366,30 +375,46 @@ class Gateway:
         for model, rows in queued.items():
             yield Reading(Read.QUEUED_ROWS, (model,), rows)
         yield from replica_readings(
-            (pool, each.model.name, each.replicas)
-            for pool, batchers in pools.items()
-            for each in batchers.values()
+            (
+                (pool, each.model.name, each.replicas)
+                for pool, batchers in pools.items()
+                for each in batchers.values()
+            ),
+            self._fleet.asleep,
         )
 
 
-def replica_readings(packages: Iterable[tuple[str, str, Sequence[Replica]]]) -> Iterable[Reading]:
+def replica_readings(
+    packages: Iterable[tuple[str, str, Sequence[Replica]]],
+    asleep: Container[tuple[str, str]] = frozenset(),
+) -> Iterable[Reading]:
     """What Tritons serve: by Triton and by package, for pairs are far more than both.
+
+    Whoever lacks nothing but what sleeps is not told of as one that does not serve.
 
     Args:
         packages: the pool, the name in Triton and the replicas of each package with a batcher.
+        asleep: pools and names of packages that no Triton need hold.
     """
     tritons: Counter[str] = Counter()  # of a package in all pools
     served: Counter[str] = Counter()  # packages of a Triton
     tokens: Counter[tuple[str, str]] = Counter()  # of a Triton in a pool
+    missed = set[str]()  # Tritons without what they should serve
     for pool, model, replicas in packages:
-        tritons[model] += sum(replica.serves for replica in replicas)
+        sleeps = (pool, model) in asleep
+        number = sum(replica.serves for replica in replicas)
+        if number or not sleeps:
+            tritons[model] += number
         for replica in replicas:
             served[replica.address] += replica.serves
+            if not sleeps:
+                missed.add(replica.address)
             tokens[replica.address, pool] += replica.tokens
     for model, number in tritons.items():
         yield Reading(Read.PACKAGE_TRITONS, (model,), number)
     for address, number in served.items():
-        yield Reading(Read.REPLICA_SERVES, (address,), float(number > 0))
+        if number or address in missed:
+            yield Reading(Read.REPLICA_SERVES, (address,), float(number > 0))
         yield Reading(Read.TRITON_PACKAGES, (address,), number)
     for (address, pool), flying in tokens.items():
         yield Reading(Read.REPLICA_TOKENS, (address, pool), flying)

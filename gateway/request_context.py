@@ -23,7 +23,8 @@ class RequestContext:
 
     ``received`` is unix time, ``started`` the event loop's clock at the same moment, both seconds.
     ``endpoint`` is set as soon as admission knows it. ``handed_over`` is set when the request is
-    passed to the pipeline, which records its outcome from then on.
+    passed to the pipeline, which records its outcome from then on. ``waited_seconds``: for a model
+    to come back; ``held_bytes``: what was read of it so far.
     """
 
     request_id: str
@@ -36,11 +37,16 @@ class RequestContext:
     api_key: str | None = None
     endpoint: str | None = None
     handed_over: bool = False
+    waited_seconds: float = 0.0
+    held_bytes: int = 0
 
     def deadline(self, limit_seconds: float) -> float:
-        """The loop's clock by which to answer: the caller's timeout, at most the endpoint's."""
-        timeout = self.timeout_seconds
-        return self.started + (limit_seconds if timeout is None else min(timeout, limit_seconds))
+        """The loop's clock by which to answer: the caller's timeout, at most the endpoint's.
+
+        The endpoint's begins when its model is there.
+        """
+        timeout, limit = self.timeout_seconds, self.waited_seconds + limit_seconds
+        return self.started + (limit if timeout is None else min(timeout, limit))
 
     def shorten(self, timeout_seconds: float) -> None:
         """Takes a timeout from the body (Triton's ``timeout`` parameter) where it is shorter."""

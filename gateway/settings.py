@@ -90,6 +90,11 @@ class Settings:
         "a process when they are asked for. 0: none is opened at the start.",
     )
 
+    # Models that left their Tritons because nobody asked.
+    wake_seconds: float = option(
+        60.0, "Time that a caller waits at most for such a model to come back."
+    )
+
     # Code that versions bring.
     model_code: bool = option(
         default=False, text="Run the code that versions bring, each in a process of its own."

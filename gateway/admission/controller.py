@@ -28,9 +28,9 @@ and not if it is refused on arrival, but the checks on arrival are repeated for 
 or that comes during an overload. If the endpoint changes while the body is read, routing raises
 unknown_version or model_unavailable after all.
 
-Only ``enter`` may wait: in the request scheduler, for this request's turn on the event loop. Every
-refusal of a request for a known endpoint is recorded and counted by ``_record_refusal``, wherever
-it was raised.
+Only ``enter`` may wait: in the request scheduler, for this request's turn on the event loop, and
+for a model that left its Tritons because nobody asked. Every refusal of a request for a known
+endpoint is recorded and counted by ``_record_refusal``, wherever it was raised.
 
 Not decided here: dialects refuse malformed requests, and whoever holds connections, bodies or long
 texts that wait to be tokenised bounds how many it holds. The table in ``docs/architecture.md`` has
@@ -39,6 +39,7 @@ all statuses.
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from http import HTTPStatus
 from time import monotonic
 from typing import Protocol, TypeVar
@@ -144,6 +145,39 @@ class Endpoints(Protocol):
         """
         ...
 
+    def target(self, endpoint: str, key: str, forced_version: str | None) -> tuple[str, str]:
+        """The pool whose Tritons answer a caller, and Triton's name of the routed version.
+
+        Raises as ``capacities`` does.
+        """
+        ...
+
+
+class Waking(Protocol):
+    """Models that left their Tritons because nobody asked; ``gateway.state.waking`` has them."""
+
+    @property
+    def seconds(self) -> float:
+        """The longest that a caller waits for one."""
+        ...
+
+    def is_asleep(self, pool: str, model: str) -> bool:
+        """Whether a model has to be waited for, by its pool and Triton's name of it."""
+        ...
+
+    async def wait(self, pool: str, model: str, until: float, size: int) -> None:
+        """Has a model come back, and waits for it; see ``gateway.state.waking.Waking``."""
+        ...
+
+
+class _AsleepError(ModelUnavailableError):
+    """The model that should answer is not loaded, and comes back for whoever waits."""
+
+    def __init__(self, pool: str, model: str) -> None:
+        super().__init__("This model is not loaded while nobody asks for it.")
+        self.pool = pool
+        self.model = model
+
 
 class RefusalMetrics(Protocol):
     """Counts refusals."""
@@ -169,6 +203,7 @@ class AdmissionController:
         recorder: Recorder,
         metrics: RefusalMetrics,
         scheduler: RequestScheduler | None = None,
+        waking: Waking | None = None,
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self._endpoints = endpoints
@@ -179,6 +214,7 @@ class AdmissionController:
         self._metrics = metrics
         self.scheduler = scheduler or RequestScheduler(clock)
         self._clock = clock
+        self._waking = waking
         self._closed = False
         self._early_until = 0.0
         # Requests, by endpoint, that ``check_early`` has admitted in this iteration of the event
@@ -238,9 +274,27 @@ class AdmissionController:
         if not self.scheduler.try_now(serial_arrivals=serial_arrivals):
             ahead = self.scheduler.waiting_of(endpoint)
             wait = self.scheduler.wait_seconds(endpoint)
-            self._check_arrival(context, endpoint, version, ahead, wait)
+            with suppress(_AsleepError):
+                self._check_arrival(context, endpoint, version, ahead, wait)
             await self.scheduler.wait(endpoint)
-        return self._check_arrival(context, endpoint, version)
+        while True:
+            try:
+                return self._check_arrival(context, endpoint, version)
+            except _AsleepError as asleep:
+                await self._wake(context, asleep)
+
+    async def _wake(self, context: RequestContext, asleep: _AsleepError) -> None:
+        """Waits for a model that is coming back, which is not counted as the endpoint's time."""
+        if self._waking is None:
+            raise asleep
+        began = self._clock()
+        until = began + self._waking.seconds
+        if context.timeout_seconds is not None:
+            until = min(until, context.started + context.timeout_seconds)
+        try:
+            await self._waking.wait(asleep.pool, asleep.model, until, context.held_bytes)
+        finally:
+            context.waited_seconds += self._clock() - began
 
     @property
     def checks_early(self) -> bool:
@@ -259,7 +313,8 @@ class AdmissionController:
         let_in = self._admitted_early.get(endpoint, 0)
         ahead = self.scheduler.waiting_of(endpoint) + let_in
         wait = self.scheduler.wait_seconds(endpoint)
-        self._check_arrival(context, endpoint, version, ahead, wait)
+        with suppress(_AsleepError):
+            self._check_arrival(context, endpoint, version, ahead, wait)
         if not self._admitted_early:
             asyncio.get_running_loop().call_soon(self._admitted_early.clear)
         self._admitted_early[endpoint] = let_in + 1
@@ -288,6 +343,10 @@ class AdmissionController:
         self._check_open()
         self._budget.check_arrival(endpoint, ahead, view.max_tokens_in_flight)
         key = context.sticky_key or context.request_id
+        if view.asleep and self._waking is not None:
+            target = self._endpoints.target(endpoint, key, context.forced_version)
+            if self._waking.is_asleep(*target):
+                raise _AsleepError(*target)
         versions = self._endpoints.capacities(endpoint, key, context.forced_version)
         if not versions:
             raise no_triton(view.unserved)

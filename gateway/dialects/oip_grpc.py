@@ -334,6 +334,7 @@ class OpenInferenceGrpc:
             async def answer(call: RequestContext) -> Message:
                 self._front.admission.recognise(call)
                 content = await messages.read(context)
+                call.held_bytes = len(content)
                 try:
                     return await method(call, _parsed(kind, content), context)
                 finally:

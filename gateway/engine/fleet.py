@@ -9,7 +9,7 @@ Triton holds are always checked by a probe. Which replica gets which batch is de
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from heapq import heappop, heappush
@@ -88,6 +88,8 @@ _PROBE_TICK_SECONDS = 0.05
 # Between two probes of a model that the Triton's loader does not report, while another Triton
 # serves it. What the loader reports later is probed at once.
 _UNREPORTED_PAUSE_SECONDS = 15.0
+# Of a model that left all Tritons because nobody asked, and that nobody has come back.
+_ASLEEP_PAUSE_SECONDS = 60.0
 _MOST_LOOKAHEAD = 4  # times the batches usually sent ahead, while the event loop is slow
 
 
@@ -266,6 +268,7 @@ class Fleet:
         self._pools: Mapping[str, str] = {}  # of Tritons by address, but of the default pool's
         self._replicas: dict[tuple[str, str], Replica] = {}
         self._reported: Mapping[str, frozenset[str]] = {}
+        self._asleep: Collection[tuple[str, str]] = frozenset()  # pool and model
         self._on_serving: dict[tuple[str, str], Callable[[], None]] = {}  # by pool and model
         self._task: asyncio.Task[None] | None = None
         self._probes: set[asyncio.Task[None]] = set()
@@ -329,6 +332,41 @@ class Fleet:
         for (address, model), replica in self._replicas.items():
             if model in new.get(address, none) and replica.breaker.hasten(now):
                 self._schedule(replica)
+
+    @property
+    def asleep(self) -> Collection[tuple[str, str]]:
+        """Pools and models that no Triton need hold, and that nobody waits for."""
+        return self._asleep
+
+    def set_asleep(self, asleep: Collection[tuple[str, str]]) -> None:
+        """Takes them; see ``asleep``."""
+        self._asleep = asleep
+
+    def trust(self, address: str, model: str, now: float) -> bool:
+        """The loader says that its Triton holds a model; returns whether it serves already.
+
+        If not, it is probed at once.
+        """
+        replica = self._replicas.get((address, model))
+        if replica is None:
+            return False
+        if not replica.serves and replica.breaker.hasten(now):
+            self._schedule(replica)
+        return replica.serves
+
+    def doubt(self, address: str, model: str, now: float, pause: float = 0.0) -> None:
+        """A Triton may have unloaded a model: no batch is sent before a probe finds it.
+
+        One that is busy with it is left alone, as its batches tell. ``pause``: seconds before the
+        probe.
+        """
+        replica = self._replicas.get((address, model))
+        if replica is None or replica.busy:
+            return
+        if replica.serves or pause:
+            replica.fail(now, pause)
+        elif replica.breaker.hasten(now):
+            self._schedule(replica)
 
     def replicas(
         self,
@@ -457,6 +495,8 @@ class Fleet:
         A Triton need not hold what another one serves: with many of both, nearly all pairs would be
         probed for ever. Where nobody in its pool serves a model, no report is taken for an answer.
         """
+        if (self._pool_of(replica.address), replica.model) in self._asleep:
+            return _ASLEEP_PAUSE_SECONDS
         reported = self._reported.get(replica.address)
         if reported is None or replica.model in reported:
             return 0.0

@@ -77,6 +77,11 @@ class BodyReader:
             UnsupportedEncodingError, BadRequestError: compressed by other means, or broken.
             ClientGoneError: the caller hung up.
         """
+        body = await self._read(request, most_bytes)
+        request.context.held_bytes = len(body)
+        return body
+
+    async def _read(self, request: Request, most_bytes: int | None) -> bytes:
         body = request.body
         most = self._limits.max_body_bytes
         if most_bytes is not None:

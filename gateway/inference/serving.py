@@ -119,10 +119,17 @@ class ServedEndpoints:
         found = [batchers.get(target.model.ref.package) for target in targets]
         return [batcher for batcher in found if batcher is not None and batcher.serves]
 
+    def target(self, endpoint: str, key: str, forced_version: str | None) -> tuple[str, str]:
+        """See ``gateway.admission.controller.Endpoints.target``."""
+        routes = self._serving.table[endpoint]
+        return routes.pool, routes.choose(key, forced_version).model.name
+
     def _answers(self, endpoint: str) -> bool:
         routes = self._serving.table[endpoint]
         stable = routes.stable
         if stable is None or self._draining:
             return False
+        if routes.endpoint.status.asleep is not None:
+            return True  # it comes back for whoever asks
         batcher = self._serving.batchers_of(routes).get(stable.model.ref.package)
         return batcher is not None and batcher.serves

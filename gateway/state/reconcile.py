@@ -31,6 +31,7 @@ from gateway.routing.routes import EndpointRoutes, RoutingTable, build_table
 from gateway.state.controller_heartbeat import ControllerHeartbeat, has_candidate, withheld
 from gateway.state.kept import Keeper
 from gateway.state.sources import Sources
+from gateway.state.waking import Waking
 from gateway.tokenising.on_demand import OnDemand
 
 log = logging.getLogger(__name__)
@@ -94,6 +95,7 @@ class Reconciler:
         serve: takes each new snapshot.
         ceilings: no endpoint gets more than these, whatever it asks for.
         tokenisers: those that have a process of their own; None where none has.
+        waking: is told what sleeps and what serves; None where nothing is waited for.
         clock: seconds, monotonic.
         now: unix time, seconds.
     """
@@ -109,6 +111,7 @@ class Reconciler:
         serve: Callable[[Serving], None],
         ceilings: Ceilings = NO_CEILINGS,
         tokenisers: OnDemand | None = None,
+        waking: Waking | None = None,
         clock: Callable[[], float] = monotonic,
         now: Callable[[], float] = time.time,
     ) -> None:
@@ -122,6 +125,7 @@ class Reconciler:
         self._tokenisers = tokenisers
         if tokenisers is not None:
             tokenisers.on_change = self._wake_up
+        self._waking = waking
         self._clock = clock
         self._now = now
         self._heartbeat = ControllerHeartbeat(clock())
@@ -263,6 +267,8 @@ class Reconciler:
         wanted = {(pool, ref.package): ref for pool, ref in _refs(endpoints)}
         for ref in {ref.package: ref for ref in wanted.values()}.values():
             self._open(ref)
+        if self._waking is not None:
+            self._waking.follow(_asleep(endpoints), self._inputs.reports)
         for key in wanted.keys() - self._batchers.keys():
             model = self._opened.get(key[1])
             if model is not None:
@@ -400,11 +406,14 @@ class Reconciler:
             self._wake.set()
 
     def _connect(self, batcher: Batcher, pool: str) -> None:
+        model = batcher.model
+
         def on_change() -> None:
             self._wake.set()
             batcher.wake()
+            if self._waking is not None:
+                self._waking.serves(pool, model.name)
 
-        model = batcher.model
         instances = model.manifest.instances * model.at_once
         batcher.connect(self._fleet.replicas(model.name, instances, on_change, pool))
 
@@ -477,6 +486,18 @@ class Reconciler:
                 del self._opening[package]
 
 
+def _asleep(endpoints: Iterable[ModelEndpoint]) -> set[tuple[str, str]]:
+    """Pools and models of stable versions that Tritons need not hold, by Triton's names."""
+    asleep: set[tuple[str, str]] = set()
+    awake: set[tuple[str, str]] = set()
+    for endpoint in endpoints:
+        status, stable = endpoint.status, endpoint.status.stable
+        if stable is not None:
+            found = awake if status.asleep is None else asleep
+            found.add((status.pool, stable.triton_model))
+    return asleep - awake
+
+
 def _pools_of_tritons(reports: Iterable[LoaderReport]) -> dict[str, str]:
     """The pool of each Triton, by address; where two loaders tell of one, the last that did."""
     return {report.triton_grpc: report.pool for report in sorted(reports, key=lambda one: one.at)}
@@ -534,6 +555,7 @@ def _view(routes: EndpointRoutes) -> EndpointView:
         features=manifest.features,
         metadata={"model": endpoint.spec.model, "precision": manifest.precision.value},
         unserved=status.unserved,
+        asleep=status.asleep is not None,
     )
 
 

@@ -154,6 +154,8 @@ class Read(Enum):
     REPLICA_TOKENS = m.REPLICA_TOKENS
     TRITON_PACKAGES = m.TRITON_PACKAGES
     PACKAGE_TRITONS = m.PACKAGE_TRITONS
+    ASLEEP = m.ASLEEP
+    WAITING_FOR_MODELS = m.WAITING_FOR_MODELS
     READY = m.READY
     CONTROLLER_SILENT = m.CONTROLLER_SILENT
     WITHHELD = m.WITHHELD
@@ -192,6 +194,7 @@ class Metrics:
         self._code_seconds = Histogram(m.CODE_SECONDS)
         self._opening_seconds = Histogram(m.TOKENISER_SECONDS)
         self._stage_seconds = Histogram(m.STAGE_SECONDS)
+        self._wake_seconds = Histogram(m.WAKE_SECONDS)
         self._texts = Counter(m.TEXTS)
         self._tokens = Counter(m.TOKENS)
         self._batches = Counter(m.BATCHES)
@@ -298,6 +301,10 @@ class Metrics:
         self._refusals.add((endpoint, _status(status), reason))
         self._refusal_seconds.observe((endpoint,), seconds)
 
+    def awakened(self, seconds: float, served: bool) -> None:  # noqa: FBT001 - a callback
+        """A model that nobody had asked for was waited for, until it served or nobody waited."""
+        self._wake_seconds.observe(("served" if served else "given up",), seconds)
+
     def batch_finished(
         self, model: ServedModel, rows: int, tokens: int, padded: int, seconds: float
     ) -> None:
@@ -330,7 +337,7 @@ class Metrics:
             self._refusal_seconds, self._shadows, self._stage_seconds, self._texts, self._tokens,
             self._batches, self._batch_rows, self._batch_tokens, self._engine_seconds,
             self._hook_failures, self._code_failures, self._code_seconds, self._split_batches,
-            self._failed_texts, self._opening_seconds,
+            self._failed_texts, self._opening_seconds, self._wake_seconds,
         ):  # fmt: skip
             yield from instrument.read()
         found: dict[Read, list[tuple[Labels, float]]] = {metric: [] for metric in Read}

@@ -15,7 +15,7 @@ from contracts.endpoint import Arm
 from contracts.manifest import TokenizerSpec
 from contracts.model import ModelRef
 from contracts.tasks import Task
-from gateway.admission.controller import AdmissionController, Capacity
+from gateway.admission.controller import AdmissionController, Capacity, Waking
 from gateway.admission.rate_limits import RateLimits
 from gateway.admission.request_scheduler import RequestScheduler
 from gateway.admission.token_budget import TokenBudget
@@ -229,6 +229,10 @@ class FakePredictor:
             raise self.full
         return [IdleVersion()]
 
+    def target(self, endpoint: str, key: str, forced_version: str | None) -> tuple[str, str]:
+        """The default pool, and the endpoint's name for its model's."""
+        return "default", endpoint
+
     async def predict(self, call: Call) -> Answer:
         if self.keep_calls:
             self.calls.append(call)
@@ -324,6 +328,7 @@ def front_of(
     metrics: FakeMetrics | None = None,
     budget: TokenBudget | None = None,
     scheduler: RequestScheduler | None = None,
+    waking: Waking | None = None,
 ) -> Front:
     """Real admission before a predictor that is all endpoints and the pipeline at once."""
     metrics = metrics or FakeMetrics()
@@ -335,6 +340,7 @@ def front_of(
         recorder=recorder or MemoryRecorder(),
         metrics=metrics,
         scheduler=scheduler,
+        waking=waking,
     )
     return Front(predictor, admission, predictor, metrics, tokenisers=predictor)
 
@@ -349,12 +355,17 @@ class Behind:
     metrics: FakeMetrics = field(default_factory=FakeMetrics)
     limits: HttpLimits = field(default_factory=HttpLimits)
     receipts: Receipts | None = field(default_factory=lambda: Receipts([b"k" * 32], 86400.0))
+    waking: Waking | None = None
 
     @cached_property
     def front(self) -> Front:
         """What every dialect goes through."""
         return front_of(
-            self.predictor, keys=self.keys, recorder=self.recorder, metrics=self.metrics
+            self.predictor,
+            keys=self.keys,
+            recorder=self.recorder,
+            metrics=self.metrics,
+            waking=self.waking,
         )
 
     @cached_property

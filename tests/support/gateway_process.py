@@ -86,8 +86,10 @@ async def start(home: Path, *flags: str) -> Process:
 
 
 @asynccontextmanager
-async def gateway_at(home: Path, *flags: str) -> AsyncIterator[Running]:
-    """A process that serves what is in the home."""
+async def gateway_at(
+    home: Path, *flags: str, begun: str = "replica serves"
+) -> AsyncIterator[Running]:
+    """A process that serves what is in the home; ``begun`` is a line of its log, waited for."""
     process = await start(home, *flags)
     async with (
         httpx.AsyncClient(trust_env=False, timeout=60) as http,
@@ -99,7 +101,7 @@ async def gateway_at(home: Path, *flags: str) -> AsyncIterator[Running]:
                 ports = await running.line("gateway listens")
                 http.base_url = httpx.URL(f"http://127.0.0.1:{ports['http_port']}")
                 operations.base_url = httpx.URL(f"http://127.0.0.1:{ports['operations_port']}")
-                await running.line("replica serves")
+                await running.line(begun)
             yield running
         finally:
             if process.returncode is None:

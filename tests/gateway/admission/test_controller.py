@@ -73,6 +73,9 @@ class OneEndpoint:
     def capacities(self, endpoint: str, key: str, forced_version: str | None) -> list[Arm]:
         return self.found
 
+    def target(self, endpoint: str, key: str, forced_version: str | None) -> tuple[str, str]:
+        return "default", endpoint
+
 
 @dataclass
 class Door:

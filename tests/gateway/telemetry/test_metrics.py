@@ -146,6 +146,28 @@ def test_an_objective_of_latency_has_the_label_of_the_bucket_that_it_is_about(
     assert not any(name.endswith("slo_availability_ratio") for name, _, _ in found)
 
 
+def test_a_triton_that_lacks_only_what_sleeps_is_not_told_of_as_away() -> None:
+    fleet = Fleet(lambda _: FakeEngine(), ahead=2)
+    fleet.set_addresses(["a:1", "b:1"])
+    packages = {model: fleet.replicas(model, 1, lambda: None) for model in ("m", "n")}
+
+    def told(asleep: set[tuple[str, str]]) -> dict[str, float]:
+        metrics = Metrics()
+        read = [("default", model, each) for model, each in packages.items()]
+        metrics.read_from(lambda: replica_readings(read, asleep))
+        names = ("headrace_gateway_replica_serves", "headrace_gateway_package_tritons")
+        found = samples(metrics).items()
+        return {next(iter(dict(of).values())): at for (name, of), at in found if name in names}
+
+    m, n = ("default", "m"), ("default", "n")
+    assert told(set()) == {"a:1": 0, "b:1": 0, "m": 0, "n": 0}
+    assert told({m}) == {"a:1": 0, "b:1": 0, "n": 0}
+    assert told({m, n}) == {}
+    assert told({("gpu", "m"), n}) == {"a:1": 0, "b:1": 0, "m": 0}
+    packages["m"][0].breaker.succeed()  # one of them has it still, or again
+    assert told({m, n}) == {"a:1": 1, "m": 1}
+
+
 def test_availability_is_promised_to_callers_of_every_endpoint() -> None:
     metrics = Metrics()
     metrics.read_from(lambda: slo_readings(endpoint_of(None, name="e")))
