@@ -278,7 +278,8 @@ class _BoundedProtocol(HttpToolsProtocol):
 
     ``_deadline`` runs while a new connection has sent nothing, while headers are read
     (``header_seconds``), and while a body is read (``body_seconds``): then the application is told
-    to answer 408. A body that still arrives after the answer ends the connection.
+    to answer 408. A body that still arrives after the answer ends the connection. Time in which the
+    application does not read the body, as its model is being loaded, is not the caller's.
 
     ``_untaken`` runs while the caller has not taken what was written: one that takes nothing for
     ``body_seconds`` loses the connection, which would otherwise stay for ever.
@@ -591,7 +592,9 @@ class _BoundedProtocol(HttpToolsProtocol):
 
     def _too_slow(self) -> None:
         self._deadline = None
-        if self._lingering:
+        if self.flow.read_paused and not self._in_headers and not self._is_idle():
+            self._arm(self.bounds.body_seconds)  # the body waits for the application
+        elif self._lingering:
             self.transport.close()
         elif not self._is_idle() and self._in_headers:
             self.cycle.keep_alive = False  # the answer before it goes out, then the connection ends

@@ -6,6 +6,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import httpx
@@ -197,6 +198,41 @@ def test_a_body_that_drips_is_a_timeout(fronts: Served) -> None:
         send_and_wait(fronts, connection, POST + b"transfer-encoding: chunked\r\n\r\n")
         drip(fronts, connection, b"1\r\nx\r\n")
         assert read_answer(connection)[0] == 408
+
+
+@dataclass
+class HeldBack:
+    """A model that sleeps until it is let go; ``began`` is set by its first caller."""
+
+    seconds: float = 3600.0
+    began: threading.Event = field(default_factory=threading.Event)
+    there: threading.Event = field(default_factory=threading.Event)
+
+    def is_asleep(self, pool: str, model: str) -> bool:
+        return not self.there.is_set()
+
+    async def wait(self, pool: str, model: str, until: float, size: int) -> None:
+        self.began.set()
+        await asyncio.to_thread(self.there.wait, 60)
+
+
+def test_a_large_body_keeps_while_its_model_is_being_loaded() -> None:
+    predictor = FakePredictor.with_endpoints()
+    predictor.views["sentiment"] = replace(predictor.views["sentiment"], asleep=True)
+    waking = HeldBack()
+    body = b'{"inputs": "a good film", "more": "%s"}' % (b"x" * 190_000)
+    head = POST + b"content-length: %d\r\n\r\n" % len(body)
+    with (
+        serving(Served(limits=LIMITS, predictor=predictor, waking=waking)) as served,
+        connected(served) as connection,
+    ):
+        send_and_wait(served, connection, head + body[:100_000])
+        assert waking.began.wait(60)
+        for _ in range(3):
+            served.pass_time(LIMIT_SECONDS)
+        waking.there.set()
+        connection.sendall(body[100_000:])
+        assert read_answer(connection)[0] == 200
 
 
 def test_line_breaks_alone_hold_no_connection(fronts: Served) -> None:
