@@ -131,7 +131,8 @@ def _batches() -> Row:
         ),
         states(
             "Triton serves",
-            "Whether each Triton serves any package, as gateways find by asking.",
+            "Whether each Triton serves any package, as gateways find by asking. One that lacks"
+            " nothing but what is asleep is left out.",
             "away: Triton is down or still loads; see its log, and the loader's.",
             q.SERVING,
             names={"1": ("serves", GREEN), "0": ("away", RED)},
@@ -139,10 +140,30 @@ def _batches() -> Row:
         ),
         lines(
             "Tritons of each package",
-            "How many Tritons serve each package, as the gateway that finds fewest does.",
+            "How many Tritons serve each package, as the gateway that finds fewest does. Those"
+            " asleep are left out.",
             "0: its callers get 503; see what the loaders say of it in their logs.",
             q.TRITONS_OF_PACKAGE,
             width=8,
+        ),
+        lines(
+            "Packages asleep",
+            "Packages that left their Tritons because nobody asked,"
+            " and callers that wait for one to come back.",
+            "Callers that wait for long: a load fails or Tritons are busy; see the loaders' logs.",
+            q.PACKAGES_ASLEEP,
+            q.WAITING_FOR_MODELS,
+            width=8,
+        ),
+        lines(
+            "Time until a package is back",
+            "From the first caller of a package that is asleep until a Triton serves it, 95th"
+            " percentile, by whether one did.",
+            "given up: no caller waited any longer; raise what callers wait, or have the endpoint"
+            " stay with spec.sleeps.",
+            q.WAKE_P95,
+            unit="s",
+            width=16,
         ),
     )
 

@@ -372,6 +372,13 @@ TOKENS_BY_KIND: Final = Query(_by("kind", _rate(g.BATCH_TOKENS.name)), f"{_RELEA
 ALL_PADDING: Final = Query(_share_of(g.BATCH_TOKENS, 'kind="padding"', _SCOPE, "model"), _MODELS)
 SERVING: Final = Query(_least("triton", g.REPLICA_SERVES), f"{_RELEASE} {{{{triton}}}}")
 TRITONS_OF_PACKAGE: Final = Query(_least("model", g.PACKAGE_TRITONS), _MODELS)
+PACKAGES_ASLEEP: Final = Query(_most("", g.ASLEEP), f"{_RELEASE} asleep")
+WAITING_FOR_MODELS: Final = Query(
+    _by("", f"{g.WAITING_FOR_MODELS.name}{{{_SCOPE}}}"), f"{_RELEASE} callers that wait"
+)
+WAKE_P95: Final = _quantile(
+    0.95, g.WAKE_SECONDS.bucket, _SCOPE, "outcome", f"{_RELEASE} {{{{outcome}}}}"
+)
 TRITON_TOKENS: Final = Query(
     _by("triton", f"{g.REPLICA_TOKENS.name}{{{_SCOPE}}}"), f"{_RELEASE} {{{{triton}}}}"
 )

@@ -128,6 +128,13 @@ Pyfunc = Annotated[
         help="Serve versions that are Python of their users' own, in processes of their own.",
     ),
 ]
+IdleSeconds = Annotated[
+    float,
+    typer.Option(
+        help="Time without a request after which a model leaves its Tritons until somebody asks "
+        "for it, at least 60; 0: models stay.",
+    ),
+]
 Ceiling = Annotated[
     list[str] | None,
     typer.Option(
@@ -171,12 +178,14 @@ def up(
     pair_texts_hours: PairTextsHours = 0.0,
     model_code: ModelCode = False,
     pyfunc: Pyfunc = False,
+    idle_seconds: IdleSeconds = 0.0,
     ceiling: Ceiling = None,
 ) -> None:
     """Starts the whole stack on this machine and runs it until Ctrl-C."""
     from ipaddress import IPv4Address
 
     from contracts.ceilings import Ceilings
+    from contracts.loading import LEAST_IDLE_SECONDS
     from contracts.model import pool_named
     from headrace.commands import up as command
     from headrace.stack.settings import Ports, StackSettings
@@ -197,6 +206,10 @@ def up(
         raise typer.BadParameter(
             "it counts embedded Tritons, and --triton-grpc names one to use in their place",
             param_hint="--tritons",
+        )
+    if idle_seconds and idle_seconds < LEAST_IDLE_SECONDS:
+        raise typer.BadParameter(
+            f"0, or at least {LEAST_IDLE_SECONDS:g}", param_hint="--idle-seconds"
         )
     if len(pool or ()) > tritons:
         raise typer.BadParameter("there are fewer Tritons than pools", param_hint="--pool")
@@ -233,6 +246,7 @@ def up(
         pair_texts_hours=pair_texts_hours,
         model_code=model_code,
         pyfunc=pyfunc,
+        idle_seconds=idle_seconds,
         ceilings=ceilings,
         start_within_seconds=start_within,
         gateways=gateways,

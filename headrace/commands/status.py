@@ -91,12 +91,13 @@ def _shown(home: Home, endpoint: str | None, *, details: bool) -> Group:
         unwell={} if record is None else health.ask(record.pages),
     )
     chosen, now = _chosen(home, endpoint), time.time()
-    drawn = picture(running, chosen, now, details=details)
+    reports = _reports(home)
+    drawn = picture(running, chosen, now, reports, details=details)
     warnings = {} if record is None else _silence_warnings(home, chosen, now)
     drawn_warnings = [
         Sentence(f"{name}: {sentence}", style="yellow") for name, sentence in warnings.items()
     ]
-    ways = map(_way, _models(_reports(home), chosen)) if details else ()
+    ways = map(_way, _models(reports, chosen)) if details else ()
     return Group(drawn, *ways, *drawn_warnings)
 
 
@@ -227,7 +228,7 @@ def _shown_of_cluster(
         pods.sentence(),
         pods.drawn(),
         "",
-        endpoint_rows(chosen, now, details=details),
+        endpoint_rows(chosen, now, reports, details=details),
         *(map(_way, _models(reports, chosen)) if details else ()),
         *(Sentence(f"{name}: {sentence}", style="yellow") for name, sentence in warnings),
     )

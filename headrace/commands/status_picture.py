@@ -5,7 +5,9 @@ from dataclasses import dataclass, field
 
 from rich.console import Group, RenderableType
 
+from contracts.durations import about
 from contracts.endpoint import REASONS_LIMIT, EndpointStatus, ModelEndpoint, Phase
+from contracts.loading import LoaderReport
 from contracts.model import DEFAULT_POOL
 from headrace.commands.layout import Row, Sentence, rows, sentences
 from headrace.commands.rollout_picture import in_brief
@@ -40,17 +42,31 @@ class Running:
 
 
 def picture(
-    running: Running, endpoints: Iterable[ModelEndpoint], now: float, *, details: bool = False
+    running: Running,
+    endpoints: Iterable[ModelEndpoint],
+    now: float,
+    reports: Iterable[LoaderReport] = (),
+    *,
+    details: bool = False,
 ) -> Group:
-    """The status for people."""
-    return Group(*_services(running), "", endpoint_rows(endpoints, now, details=details))
+    """The status for people; see ``endpoint_rows``."""
+    drawn = endpoint_rows(endpoints, now, reports, details=details)
+    return Group(*_services(running), "", drawn)
 
 
 def endpoint_rows(
-    endpoints: Iterable[ModelEndpoint], now: float, *, details: bool = False
+    endpoints: Iterable[ModelEndpoint],
+    now: float,
+    reports: Iterable[LoaderReport] = (),
+    *,
+    details: bool = False,
 ) -> RenderableType:
-    """A line for each endpoint, and the reasons below it."""
-    found = [_endpoint(endpoint, now, details=details) for endpoint in endpoints]
+    """A line for each endpoint, and the reasons below it.
+
+    ``reports`` of loaders say how long a model takes that sleeps.
+    """
+    told = tuple(reports)
+    found = [_endpoint(endpoint, now, told, details=details) for endpoint in endpoints]
     return rows(("endpoint", "serves", "newest"), found) if found else "No endpoint yet."
 
 
@@ -95,7 +111,9 @@ def _statistics(told: CountingHealth | None) -> list[Sentence]:
     return [Sentence(f"Statistics: {told.said}.", style=style), *lost]
 
 
-def _endpoint(endpoint: ModelEndpoint, now: float, *, details: bool) -> Row:
+def _endpoint(
+    endpoint: ModelEndpoint, now: float, reports: tuple[LoaderReport, ...], *, details: bool
+) -> Row:
     status = endpoint.status
     stable, (at, reason) = status.stable, answers.newest(status)
     brief = in_brief(newest(endpoint), now)
@@ -103,9 +121,23 @@ def _endpoint(endpoint: ModelEndpoint, now: float, *, details: bool) -> Row:
     if details and stable is not None:
         below += sentences(f"version {stable.version} is package {stable.package}")
     below += _pool(status, reason)
+    below += sentences(_asleep(status, now, reports))
     serves = "-" if stable is None else f"version {stable.version}"
     below += _rejected(status, reason, details=details)
     return Row((endpoint.name, serves, at), below, _style(status))
+
+
+def _asleep(status: EndpointStatus, now: float, reports: tuple[LoaderReport, ...]) -> str:
+    """That nobody has asked, and how long the next caller will wait; empty where it is awake."""
+    stable = status.stable
+    if status.asleep is None or stable is None:
+        return ""
+    took = max((report.asleep.get(stable.package, 0.0) for report in reports), default=0.0)
+    within = f" in about {took:.0f} s" if took else ""
+    return (
+        f"asleep for {about(max(0.0, now - status.asleep))}, as nobody asked: it comes back with "
+        f"the next caller{within}"
+    )
 
 
 def _pool(status: EndpointStatus, told: str) -> tuple[Sentence, ...]:

@@ -180,6 +180,8 @@ def _loader(
             loader_name=replica.report,
             pool=replica.pool,
             metrics_port=replica.metrics_port,
+            idle_seconds=settings.idle_seconds,
+            wake_address=f"{LOOPBACK}:{replica.metrics_port}",
             ceilings=str(settings.ceilings),
             pyfunc=str(settings.pyfunc).lower(),
             cores=triton_cores(machine.cores(), len(settings.loader_replicas)),
@@ -301,7 +303,7 @@ def _store_url(settings: StackSettings, home: Home) -> str:
     return settings.package_store or home.packages.as_uri()
 
 
-def _python(module: str, **flags: str | int | Path) -> tuple[str, ...]:
+def _python(module: str, **flags: str | float | Path) -> tuple[str, ...]:
     """One of our services on this interpreter, with its flags."""
     words = [f"--{name.replace('_', '-')}={value}" for name, value in flags.items()]
     return (sys.executable, "-P", "-m", module, *words)

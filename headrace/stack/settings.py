@@ -171,7 +171,8 @@ class StackSettings:
     ``window_seconds`` of event time. There are so many ``gateways`` and embedded ``tritons``, each
     Triton with a loader. Texts to label are kept in Kafka for ``pair_texts_hours``, 0 for none.
     ``model_code``: the code that versions bring is run; ``pyfunc``: so are versions that are Python
-    of their users' own. No endpoint gets more than ``ceilings``.
+    of their users' own. Models that nobody asks for in ``idle_seconds`` leave their Tritons,
+    0: they stay. No endpoint gets more than ``ceilings``.
     ``pools`` are those of the first Tritons, in order; further ones belong to the default pool.
     """
 
@@ -195,6 +196,7 @@ class StackSettings:
     pair_texts_hours: float = 0.0
     model_code: bool = False
     pyfunc: bool = False
+    idle_seconds: float = 0.0
     ceilings: Ceilings = NO_CEILINGS
     pools: tuple[str, ...] = ()
 

@@ -76,4 +76,6 @@ def _at_rest(status: EndpointStatus, stable: str) -> EndpointHealth:
         return Tone.WARN, f"{serving}; version {ended.candidate.version} was rolled back"
     if ended is not None and ended.outcome is Outcome.EXPIRED:
         return Tone.WARN, f"{serving}; version {ended.candidate.version} expired without a verdict"
+    if status.asleep is not None:
+        return Tone.QUIET, f"version {stable} is asleep, and comes back with the next caller"
     return Tone.QUIET, serving

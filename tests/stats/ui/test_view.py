@@ -126,6 +126,15 @@ def test_a_rollback_is_said_in_the_list_and_marked_where_it_happened() -> None:
     assert [c.name for c in rollout.checks if c.verdict == Verdict.FAIL.value] == ["errorRate"]
 
 
+def test_a_model_that_is_asleep_is_no_cause_for_alarm() -> None:
+    world = world_of("quiet")
+    status = world.endpoints[0].status.model_copy(update={"asleep": NOW - 60})
+    asleep = world.endpoints[0].model_copy(update={"status": status})
+    made = seen(replace(world, endpoints=(asleep, *world.endpoints[1:])))
+    assert made.endpoints[0].tone is Tone.QUIET
+    assert "asleep, and comes back with the next caller" in made.endpoints[0].said
+
+
 def test_a_drift_alarm_is_the_most_urgent_thing_to_say() -> None:
     made = seen(world_of("drifted"))
     assert made.endpoints[0].tone is Tone.BAD

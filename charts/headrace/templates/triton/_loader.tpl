@@ -21,6 +21,10 @@
   "metrics-host" "0.0.0.0"
   "metrics-port" 9303
   "log-level" (upper $root.Values.logLevel) -}}
+{{- if $triton.idleSeconds }}
+{{- $_ := set $flags "idle-seconds" $triton.idleSeconds }}
+{{- $_ := set $flags "wake-address" "$(POD_IP):9303" }}
+{{- end -}}
 {{- $disk := include "headrace.bytes" $root.Values.packages.cacheSize | int64 -}}
 {{- if index . 4 -}}
 {{- $disk = min $disk (include "headrace.bytes" $triton.modelsSize | int64) -}}

@@ -58,3 +58,10 @@
 {{- define "headrace.loaders" -}}
 {{- fromJson (include "headrace.ownTritons" .) | keys | sortAlpha | toJson -}}
 {{- end -}}
+
+{{/* Not empty where models of any pool leave when nobody asks. */}}
+{{- define "headrace.sleeps" -}}
+{{- range $pool, $_ := fromJson (include "headrace.pools" .) -}}
+{{- if (fromJson (include "headrace.poolValues" (list $ $pool))).idleSeconds }}yes{{ end -}}
+{{- end -}}
+{{- end -}}
