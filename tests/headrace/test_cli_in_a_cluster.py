@@ -69,6 +69,11 @@ def run(config: Path, *words: str, namespace: str = NAMESPACE) -> Result:
     return CliRunner().invoke(app, [*words], env=env)
 
 
+def unwrapped(text: str) -> str:
+    """A text as it is at any width of the terminal."""
+    return " ".join(text.split())
+
+
 def test_an_endpoint_is_applied_shown_changed_and_deleted(
     config: Path, fake: Fake, tmp_path: Path
 ) -> None:
@@ -446,7 +451,7 @@ def test_the_status_shows_pods_that_are_not_ready_and_what_ready_gateways_say(
         return said[pod]
 
     monkeypatch.setattr(pods, "page", page)
-    shown = run(config, "status").output
+    shown = unwrapped(run(config, "status").output)
     assert "2 of 3 pods are ready." in shown
     assert f"answers, but: {note}" in shown
     assert "gateway-b" not in shown
@@ -461,13 +466,13 @@ def test_the_status_shows_pods_that_are_not_ready_and_what_ready_gateways_say(
 def test_the_status_says_which_right_is_lacking_to_see_pods(config: Path, fake: Fake) -> None:
     fake.write(PODS, gateway_pod("gateway-a", ready=True))
     fake.refuse(f"GET {PODS}/gateway-a/portforward", 403)
-    shown = run(config, "status").output
+    shown = unwrapped(run(config, "status").output)
     assert "1 of 1 pods are ready." in shown
     assert "it needs pods/portforward" in shown
     fake.refuse(f"GET {PODS}", 403)
     forbidden = run(config, "status")
     assert forbidden.exit_code == 0
-    assert "your account may not list them" in forbidden.output
+    assert "your account may not list them" in unwrapped(forbidden.output)
 
 
 def test_statistics_are_declared_in_a_cluster_too(
