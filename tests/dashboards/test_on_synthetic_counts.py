@@ -135,6 +135,8 @@ class Everything(Collector):
         yield Reading(Read.REPLICA_TOKENS, ("127.0.0.1:8001", "default"), 64)
         yield Reading(Read.TRITON_PACKAGES, ("127.0.0.1:8001",), 1)
         yield Reading(Read.PACKAGE_TRITONS, (self._model.name,), 1)
+        yield Reading(Read.ASLEEP, (), 1)
+        yield Reading(Read.WAITING_FOR_MODELS, (), 2)
         yield Reading(Read.EVENTS, (), done)
         yield Reading(Read.EVENTS_PUBLISHED, (), done)
         yield Reading(Read.EVENTS_LOST, (), 0)

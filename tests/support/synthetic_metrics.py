@@ -1,9 +1,9 @@
 """Metrics that one small stack can't cause, exposed by the code that exposes the real ones.
 
-A GPU, an embedder, declared statistics of one's own, a preprocessor that breaks, and lost events:
-synthetic counts grow at every scrape, and go through ``stats.evaluation.exposition`` and
-``gateway.telemetry.metrics``. GPU metrics are Triton's: names and labels as its documentation has
-them.
+A GPU, an embedder, declared statistics of one's own, a preprocessor that breaks, models that come
+back after nobody asked for long, and lost events: synthetic counts grow at every scrape, and go
+through ``stats.evaluation.exposition`` and ``gateway.telemetry.metrics``. GPU metrics are Triton's:
+names and labels as its documentation has them.
 """
 
 import contextlib
@@ -44,9 +44,10 @@ class SyntheticMetrics(Collector):
     def collect(self) -> Iterator[Metric]:
         self._scrapes += 1
         self._gateway.hook_failed(ENDPOINT, "ValueError")
+        self._gateway.awakened(0.8, served=True)
         yield from self._statistics()
         for family in self._gateway.collect():
-            if family.name.endswith(("preprocessor_failures", "events_dropped")):
+            if family.name.endswith(("preprocessor_failures", "events_dropped", "wake_seconds")):
                 yield family
         for name, value in _GPU.items():
             gauge = GaugeMetricFamily(name, "Triton's.", labels=["gpu_uuid"])
