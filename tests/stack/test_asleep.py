@@ -17,7 +17,7 @@ from registry.stores.endpoints import FileEndpointStore
 from registry.stores.reports import FileReports
 
 # Its stack is its own, which takes minutes to start on a busy machine.
-pytestmark = [pytest.mark.real, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.real, pytest.mark.soak, pytest.mark.timeout(1800)]
 
 
 @pytest.fixture
