@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -21,6 +21,34 @@ from headrace.stack import kafka
 
 _START_SECONDS = 60.0
 _STOP_SECONDS = 20.0
+
+
+@contextmanager
+def started(
+    command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None
+) -> Iterator["subprocess.Popen[bytes]"]:
+    """A process whose words go to a file, until the block ends.
+
+    ``environment``: variables beside those of this process.
+    """
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            list(command),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **(environment or {})},
+            start_new_session=True,
+        )
+    try:
+        yield process
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
 
 @contextmanager
@@ -36,15 +64,7 @@ def running(
 
     Gives its process id.
     """
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            list(command),
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-    try:
+    with started(command, log) as process:
         os.sched_setaffinity(process.pid, cores)  # before it has threads: they inherit it
         deadline = time.monotonic() + start_seconds
         while not answers(ready_url):
@@ -53,13 +73,6 @@ def running(
                 raise RuntimeError(f"{' '.join(command[:4])} did not get ready: {words}")
             time.sleep(0.05)
         yield process.pid
-    finally:
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(_STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
 
 
 def answers(url: str) -> bool:

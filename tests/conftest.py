@@ -4,6 +4,7 @@ import functools
 import gc
 import os
 from collections.abc import Generator, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import hypothesis
@@ -167,6 +168,21 @@ def triton(triton_files: TritonFiles, tmp_path: Path) -> Iterator[TritonProcess]
     process.start()
     yield process
     process.stop()
+
+
+@pytest.fixture
+def tritons(triton_files: TritonFiles, tmp_path: Path) -> Iterator[list[TritonProcess]]:
+    """Two that are up and hold no model. Tests may kill or stop them."""
+    with ExitStack() as cleanup:
+        found = []
+        for name in ("one", "other"):
+            http, grpc, metrics = own_ports(3)
+            server = TritonServer(tmp_path / name, http, grpc, metrics)
+            process = TritonProcess(triton_files, server, tmp_path / f"{name}.log")
+            process.start()
+            cleanup.callback(process.kill9)
+            found.append(process)
+        yield found
 
 
 @pytest.fixture(scope="session")

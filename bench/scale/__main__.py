@@ -22,7 +22,7 @@ from typing import Any
 
 import psutil
 
-from bench import machine, studies
+from bench import machine, processes, studies
 from bench.processes import free_port
 from bench.scale import document, servers
 from bench.scale.gateways import figures
@@ -348,7 +348,7 @@ class _Roles:
         self, name: str, module: str, *arguments: str, environment: dict[str, str] | None = None
     ) -> Any:  # noqa: ANN401 - a Popen
         return self._stack.enter_context(
-            servers.process(
+            processes.started(
                 servers.module(module, *arguments), self._folder / f"{name}.log", environment
             )
         )

@@ -7,7 +7,6 @@ import json
 import os
 import secrets
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -22,7 +21,7 @@ import kubernetes
 import psutil
 import yaml
 
-from bench.processes import free_port
+from bench.processes import free_port, started
 from headrace.stack.kafka import KafkaNode, KafkaProcess, prepare
 
 DEFINITION = Path(__file__).parents[2] / "charts" / "headrace" / "files" / "modelendpoints.crd.yaml"
@@ -82,7 +81,7 @@ def api_server(binaries: str, folder: Path, namespace: str) -> Iterator[ApiServe
     url = f"http://{HOST}:{client}"
     with ExitStack() as stack:
         etcd = stack.enter_context(
-            process(
+            started(
                 [
                     _program("etcd", binaries), "--data-dir", str(folder / "etcd"),
                     "--log-level", "error",
@@ -94,7 +93,7 @@ def api_server(binaries: str, folder: Path, namespace: str) -> Iterator[ApiServe
         )  # fmt: skip
         _until(lambda: _answers(f"{url}/health"), "etcd", folder / "etcd.log")
         server = stack.enter_context(
-            process(
+            started(
                 [
                     _program("kube-apiserver", binaries), f"--etcd-servers={url}",
                     f"--bind-address={HOST}", f"--advertise-address={HOST}",
@@ -133,31 +132,6 @@ def kafka(folder: Path) -> Iterator[KafkaProcess]:
         yield broker
     finally:
         broker.stop()
-
-
-@contextmanager
-def process(
-    command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None
-) -> Iterator["subprocess.Popen[bytes]"]:
-    """A process whose words go to a file, until the block ends."""
-    with log.open("wb") as output:
-        started = subprocess.Popen(
-            list(command),
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            env={**os.environ, **(environment or {})},
-            start_new_session=True,
-        )
-    try:
-        yield started
-    finally:
-        started.send_signal(signal.SIGTERM)
-        try:
-            started.wait(_STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            started.kill()
-            started.wait()
 
 
 def module(name: str, *arguments: str) -> list[str]:

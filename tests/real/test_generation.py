@@ -6,8 +6,8 @@ import json
 import os
 import shutil
 import signal
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import ExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
@@ -19,7 +19,6 @@ from fake_mlflow import FakeMlflow, serve
 from gateway_world import call_of, endpoint_of, tokenizer_json, writer_of
 from model_processes import model_processes
 from msgspec.structs import replace
-from own_ports import own_ports
 from pipeline_world import World, world_of
 from promotable import assert_promotable
 from real_triton import brought
@@ -39,7 +38,7 @@ from gateway.engine.triton import TritonEngine
 from gateway.errors import ModelUnavailableError
 from gateway.inference.generation import Generation, Text
 from gateway.packages import ServedModel
-from headrace.stack.triton import TritonFiles, TritonProcess, TritonServer
+from headrace.stack.triton import TritonProcess
 from registry.conversions.messages import ConversionRequest
 from registry.convert import package
 from registry.convert.parity.continuations import Decoder
@@ -59,20 +58,6 @@ RANDOM = np.random.default_rng(0)
 PROMPTS = [
     RANDOM.integers(0, VOCABULARY, RANDOM.integers(1, 24)).tolist() for _ in range(200)
 ]  # fmt: skip
-
-
-@pytest.fixture
-def tritons(triton_files: TritonFiles, tmp_path: Path) -> Iterator[list[TritonProcess]]:
-    with ExitStack() as cleanup:
-        found = []
-        for name in ("one", "other"):
-            http, grpc, metrics = own_ports(3)
-            server = TritonServer(tmp_path / name, http, grpc, metrics)
-            process = TritonProcess(triton_files, server, tmp_path / f"{name}.log")
-            process.start()
-            cleanup.callback(process.kill9)
-            found.append(process)
-        yield found
 
 
 def publish(store: PackageStore, folder: Path) -> ServedModel:

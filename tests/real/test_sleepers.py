@@ -4,7 +4,7 @@ import asyncio
 import sys
 import time
 from asyncio.subprocess import DEVNULL, Process
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,16 +13,14 @@ import httpx
 import pytest
 import waiting
 from gateway_process import Running, gateway_at
-from gateway_world import endpoint_of, manifest_of, tokenizer_json
+from gateway_world import endpoint_of
 from own_ports import own_ports
-from tiny_models import classifier
+from real_triton import published
 
 from contracts.endpoint import ModelEndpoint
 from contracts.loading import WAKE_PATH, LoaderReport
-from contracts.manifest import MODEL_ONNX, TOKENIZER
 from contracts.model import ModelRef
-from headrace.stack.triton import TritonFiles, TritonProcess, TritonServer
-from registry.convert import package
+from headrace.stack.triton import TritonProcess
 from registry.loader_main import waking
 from registry.loading.loader import Loader, LoaderOptions
 from registry.loading.placement import UploadedFiles
@@ -77,37 +75,15 @@ class Home:
 
 
 @pytest.fixture
-def home(triton_files: TritonFiles, tmp_path: Path) -> Iterator[Home]:
-    manifest = manifest_of("1")
-    folder = tmp_path / "model"
-    folder.mkdir()
-    (folder / MODEL_ONNX).write_bytes(classifier(seed=1).SerializeToString())
-    (folder / TOKENIZER).write_bytes(tokenizer_json())
-    package.write_configs(
-        folder,
-        inputs=manifest.inputs,
-        outputs=manifest.outputs,
-        max_batch_size=manifest.max_batch_size,
-        threads=1,
-    )
+def home(tritons: list[TritonProcess], tmp_path: Path) -> Home:
     root = tmp_path / "home"
     for name in ("packages", "endpoints", "reports"):
         (root / name).mkdir(parents=True)
     store = PackageStore((root / "packages").as_uri())
-    files = package.proofs(folder)
-    ref = store.publish(folder, manifest.model_copy(update={"files": files}))
-    with ExitStack() as cleanup:
-        tritons = []
-        for name in ("one", "other"):
-            http, grpc, metrics = own_ports(3)
-            server = TritonServer(tmp_path / name, http, grpc, metrics)
-            process = TritonProcess(triton_files, server, tmp_path / f"{name}.log")
-            process.start()
-            cleanup.callback(process.kill9)
-            tritons.append(process)
-        made = Home(root, ref, tritons)
-        made.endpoints.put(endpoint_of(ref, name=NAME, packages=[ref]))
-        yield made
+    ref = published(store, tmp_path / "model", "1")
+    made = Home(root, ref, tritons)
+    made.endpoints.put(endpoint_of(ref, name=NAME, packages=[ref]))
+    return made
 
 
 async def until(found: Callable[[], bool], what: str) -> None:

@@ -3,21 +3,21 @@
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Iterator
-from contextlib import ExitStack, asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from time import monotonic
 
 import pytest
-from gateway_world import endpoint_of, manifest_of, model_of, text_of, tokenizer_json
+from gateway_world import endpoint_of, model_of, text_of
 from model_processes import model_processes
-from own_ports import own_ports
+from real_triton import published
 from tiny_models import classifier
 
 from contracts.controller import ControllerBeat
 from contracts.endpoint import Limits, ModelEndpoint
 from contracts.loading import LoaderReport
-from contracts.manifest import MODEL_ONNX, TOKENIZER
+from contracts.manifest import MODEL_ONNX
 from contracts.model import ModelRef
 from gateway.batching.batcher import Batcher
 from gateway.engine.fleet import Fleet
@@ -28,7 +28,7 @@ from gateway.packages import StorePackages
 from gateway.state.reconcile import Reconciler
 from gateway.state.sources import FolderSource, Sources
 from gateway.telemetry.metrics import Metrics
-from headrace.stack.triton import TritonFiles, TritonProcess, TritonServer
+from headrace.stack.triton import TritonProcess
 from registry.convert import package
 from registry.loading.loader import Loader, LoaderOptions
 from registry.loading.placement import UploadedFiles
@@ -43,20 +43,6 @@ pytestmark = pytest.mark.real
 
 TIMEOUT_SECONDS = Limits().timeout_seconds
 PAUSE_SECONDS = 0.04
-
-
-@pytest.fixture
-def tritons(triton_files: TritonFiles, tmp_path: Path) -> Iterator[list[TritonProcess]]:
-    with ExitStack() as cleanup:
-        found = []
-        for name in ("one", "other"):
-            http, grpc, metrics = own_ports(3)
-            server = TritonServer(tmp_path / name, http, grpc, metrics)
-            process = TritonProcess(triton_files, server, tmp_path / f"{name}.log")
-            process.start()
-            cleanup.callback(process.kill9)
-            found.append(process)
-        yield found
 
 
 @pytest.fixture
@@ -134,22 +120,6 @@ async def test_no_caller_notices_that_the_model_of_one_triton_was_killed(
 
 
 POOLS = ("a", "b")
-
-
-def published(store: PackageStore, folder: Path, version: str) -> ModelRef:
-    """A version of the gateways' model, with a graph that Triton runs."""
-    manifest = manifest_of(version)
-    folder.mkdir()
-    (folder / MODEL_ONNX).write_bytes(classifier(seed=int(version)).SerializeToString())
-    (folder / TOKENIZER).write_bytes(tokenizer_json())
-    package.write_configs(
-        folder,
-        inputs=manifest.inputs,
-        outputs=manifest.outputs,
-        max_batch_size=manifest.max_batch_size,
-        threads=1,
-    )
-    return store.publish(folder, manifest.model_copy(update={"files": package.proofs(folder)}))
 
 
 def loader_of(pool: str, triton: TritonProcess, client: GrpcTriton, folder: Path) -> Loader:

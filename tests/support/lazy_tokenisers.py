@@ -58,9 +58,11 @@ class ThreadSpawner:
             connection.makefile("rb") as source,
             connection.makefile("wb") as target,
         ):
-            serve(source, target, self._size)
-        with self._lock:
-            self.running -= 1
+            try:
+                serve(source, target, self._size)
+            finally:  # before the owner reads the end: it opens the next one then
+                with self._lock:
+                    self.running -= 1
 
     def kill(self, index: int) -> None:
         """Ends one as a crash would."""

@@ -3,16 +3,19 @@
 from pathlib import Path
 
 import numpy as np
-from gateway_world import FakeEngine
+from gateway_world import FakeEngine, manifest_of, tokenizer_json
 from numpy.typing import NDArray
 from registry_fakes import endpoint
+from tiny_models import classifier
 
 from contracts.endpoint import Arm, EndpointStatus, Route
 from contracts.loading import LoaderReport
+from contracts.manifest import MODEL_ONNX, TOKENIZER
 from contracts.model import ModelRef
 from gateway.engine.protocol import Prompt, TokenStream, Work
 from gateway.engine.triton import TritonEngine
 from headrace.stack.triton import TritonProcess
+from registry.convert import package
 from registry.loading.loader import Loader, LoaderOptions
 from registry.loading.placement import Placement, SharedRepository
 from registry.loading.triton_client import GrpcTriton
@@ -36,6 +39,22 @@ class OverTriton(FakeEngine):
 
     def generate(self, prompt: Prompt, timeout_seconds: float) -> TokenStream:  # type: ignore[override]
         return self._triton.generate(prompt, timeout_seconds)
+
+
+def published(store: PackageStore, folder: Path, version: str) -> ModelRef:
+    """A version of the gateways' model, with a graph that Triton runs."""
+    manifest = manifest_of(version)
+    folder.mkdir()
+    (folder / MODEL_ONNX).write_bytes(classifier(seed=int(version)).SerializeToString())
+    (folder / TOKENIZER).write_bytes(tokenizer_json())
+    package.write_configs(
+        folder,
+        inputs=manifest.inputs,
+        outputs=manifest.outputs,
+        max_batch_size=manifest.max_batch_size,
+        threads=1,
+    )
+    return store.publish(folder, manifest.model_copy(update={"files": package.proofs(folder)}))
 
 
 async def brought(
