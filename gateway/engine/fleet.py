@@ -36,11 +36,14 @@ class Breaker:
     at once, so that a replica serves once Triton has called it ready.
 
     The pause between probes doubles from ``first_pause`` to ``longest_pause`` (seconds), which
-    bounds how late the return of a Triton is noticed.
+    bounds how late the return of a Triton is noticed. So does the time that a probe may take, from
+    ``first_patience`` to ``longest_patience``: a Triton that is slow and serves is found.
     """
 
     first_pause: float = 0.1
     longest_pause: float = 0.5
+    first_patience: float = 1.0
+    longest_patience: float = 8.0
     state: State = State.OPEN
     probe_at: float = 0.0
     failures: int = 0
@@ -49,6 +52,11 @@ class Breaker:
     def closed(self) -> bool:
         """Whether batches may be sent."""
         return self.state is State.CLOSED
+
+    @property
+    def patience(self) -> float:
+        """How long a probe sent now may take, seconds."""
+        return min(self.longest_patience, self.first_patience * 2 ** min(self.failures, 16))
 
     def probe_due(self, now: float) -> bool:
         """Whether to send a probe now. If true, the caller must report the probe's outcome."""
@@ -83,7 +91,6 @@ class Breaker:
 
 log = logging.getLogger(__name__)
 
-_PROBE_TIMEOUT_SECONDS = 1.0
 _PROBE_TICK_SECONDS = 0.05
 # Between two probes of a model that the Triton's loader does not report, while another Triton
 # serves it. What the loader reports later is probed at once.
@@ -460,7 +467,7 @@ class Fleet:
     async def _probe(self, replica: Replica) -> None:
         ready = False
         try:
-            ready = await replica.engine.ready(replica.model, _PROBE_TIMEOUT_SECONDS)
+            ready = await replica.engine.ready(replica.model, replica.breaker.patience)
         finally:
             if not ready:
                 now = asyncio.get_running_loop().time()

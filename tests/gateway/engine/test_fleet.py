@@ -101,6 +101,27 @@ async def test_a_replica_serves_once_a_probe_has_found_it() -> None:
     assert engine.closed.is_set()
 
 
+class SlowEngine(FakeEngine):
+    """Takes three seconds to say that it is ready."""
+
+    async def ready(self, model: str, timeout_seconds: float) -> bool:
+        return timeout_seconds >= 3
+
+
+async def test_a_triton_that_takes_long_to_answer_serves() -> None:
+    fleet = Fleet(lambda _: SlowEngine(), ahead=2)
+    fleet.set_addresses(["a:1"])
+    found = asyncio.Event()
+    (replica,) = fleet.replicas("m", 1, found.set)
+    fleet.start()
+    try:
+        async with asyncio.timeout(60):
+            await found.wait()
+        assert replica.serves
+    finally:
+        await fleet.close()
+
+
 async def fleet_of_two(*, reported: bool) -> tuple[Fleet, Replica, SoughtEngine, asyncio.Event]:
     """One Triton serves, the other was asked once and does not hold the model."""
     other = SoughtEngine(here=False)
@@ -291,11 +312,12 @@ def test_an_answer_closes_it_and_a_failure_opens_it_at_once() -> None:
 
 
 @given(st.integers(min_value=1, max_value=5000))
-def test_the_pause_between_probes_is_bounded(failures: int) -> None:
+def test_the_pause_between_probes_and_their_time_are_bounded(failures: int) -> None:
     breaker = Breaker()
     for _ in range(failures):
         breaker.fail(0.0)
     assert breaker.probe_at <= breaker.longest_pause
+    assert breaker.first_patience < breaker.patience <= breaker.longest_patience
 
 
 def test_a_success_forgets_the_failures() -> None:
@@ -305,6 +327,8 @@ def test_a_success_forgets_the_failures() -> None:
     breaker.succeed()
     breaker.fail(0.0)
     assert breaker.probe_at == breaker.first_pause
+    breaker.succeed()
+    assert breaker.patience == breaker.first_patience
 
 
 def test_after_a_fault_that_no_probe_sees_it_waits_longer() -> None:
