@@ -4,6 +4,10 @@ The ``EndpointStore`` of the controller, the loader and the command line in a cl
 keeps a resource's status apart from the rest, so that a write that changes both is two: the status
 first, for an answered command must be on record before it is taken away. Both carry the
 resourceVersion that was read; two controllers at once can't undo one another's writes.
+
+A write begins with the resource as the watch gave it, where that is of the revision that was read,
+and with one read from the API server otherwise. Either way the API server compares revisions, and
+refuses a write against an old one.
 """
 
 import json
@@ -83,16 +87,12 @@ class KubernetesEndpointStore:
     def put(self, endpoint: ModelEndpoint) -> ModelEndpoint:
         """Writes against the revision that was read; see the Protocol."""
         try:
-            item = self._stored(endpoint)
-            before = endpoints.read(item)
+            item, before = self._before(endpoint)
             if endpoint.status != before.status:
                 item = self._put_status(item, endpoint.status)
                 self._mirror.learn(item)
                 self._events.create(item, before.status, endpoint.status)
-            if (endpoint.spec, endpoint.metadata.annotations) != (
-                before.spec,
-                before.metadata.annotations,
-            ):
+            if _differs_beside_status(endpoint, before):
                 item = self._put_rest(item, endpoint)
                 self._mirror.learn(item)
         except (ConflictError, MissingError) as error:
@@ -118,6 +118,20 @@ class KubernetesEndpointStore:
                 found[name] = None
         self.unreadable = frozenset(name for name, value in found.items() if value is None)
         return tuple(value for _, value in sorted(found.items()) if value is not None)
+
+    def _before(self, endpoint: ModelEndpoint) -> tuple[Object, ModelEndpoint]:
+        """The resource at the revision that was read, and the endpoint that it holds.
+
+        The watch's is as good as one read now: nothing is written unless it is still the newest.
+        Where there is nothing to write, only the API server can tell whether it is.
+        """
+        item = self._mirror.item(endpoint.name, endpoint.metadata.revision)
+        if item is not None:
+            before = endpoints.read(item)
+            if endpoint.status != before.status or _differs_beside_status(endpoint, before):
+                return item, before
+        item = self._stored(endpoint)
+        return item, endpoints.read(item)
 
     def _stored(self, endpoint: ModelEndpoint) -> Object:
         """The resource as it is, of just the revision that was read; made where there is none."""
@@ -152,6 +166,12 @@ class KubernetesEndpointStore:
         if endpoint.spec != endpoints.read(item).spec:
             changed["spec"] = endpoint.spec.model_dump(mode="json", by_alias=True)
         return self._client.replace(self._collection, endpoint.name, changed, **self._options)
+
+
+def _differs_beside_status(endpoint: ModelEndpoint, before: ModelEndpoint) -> bool:
+    """Whether its spec or annotations are to be written."""
+    wanted = endpoint.spec, endpoint.metadata.annotations
+    return wanted != (before.spec, before.metadata.annotations)
 
 
 def _new(endpoint: ModelEndpoint) -> Object:

@@ -63,6 +63,17 @@ class Mirror(Generic[T]):
         with self._lock:
             return tuple(value for _, value in self._known.values() if value is not None)
 
+    def item(self, name: str, revision: str) -> Object | None:
+        """The object itself as the API server gave it, where it is known at just this revision.
+
+        It belongs to the mirror: whoever changes anything makes a copy.
+        """
+        with self._lock:
+            item, _ = self._known.get(name, (None, None))
+        if item is None or item["metadata"].get("resourceVersion") != revision:
+            return None
+        return item
+
     @property
     def disconnected(self) -> bool:
         """Whether the API server is away, so that nothing that changes is seen."""

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 from fake_kubernetes import NAMESPACE, Fake, fake_kubernetes
 from registry_fakes import endpoint
+from waiting import until
 
 from contracts.endpoint import EndpointSpec, EndpointStatus, ModelEndpoint, Phase, Transition
 from registry.errors import EndpointConflictError
@@ -73,6 +74,58 @@ def test_a_status_is_written_to_the_status_alone_with_what_kubectl_shows(
         "Progressing",
         "Accepted",
     ]
+
+
+def listed(store: KubernetesEndpointStore, *expected: ModelEndpoint) -> None:
+    """Waits until the watch has told of these."""
+    until("the endpoints are listed", 60, lambda: store.list() == expected)
+
+
+def test_what_the_watch_has_told_is_not_asked_for_again_before_a_write(
+    fake: Fake, store: KubernetesEndpointStore
+) -> None:
+    one, two = (store.put(endpoint(name=name)) for name in ("one", "two"))
+    listed(store, one, two)
+    fake.world.asked.clear()
+    one = store.put(with_status(one, EndpointStatus(generation=1)))
+    two = store.put(with_status(two, EndpointStatus(generation=1)))
+    store.put(with_status(one, EndpointStatus(generation=2)))
+    asked = [each for each in fake.world.asked if each != f"GET {PATH}"]
+    assert asked == [f"PUT {PATH}/{name}/status" for name in ("one", "two", "one")]
+
+
+def with_a_label(fake: Fake) -> None:
+    """Somebody else writes the endpoint."""
+    (item,) = fake.all("modelendpoints")
+    item["metadata"]["labels"] = {"team": "a"}
+    fake.write(PATH, item)
+
+
+def test_a_write_that_the_watch_has_not_told_yet_is_never_undone(
+    fake: Fake, store: KubernetesEndpointStore
+) -> None:
+    first = store.put(endpoint())
+    listed(store, first)
+    fake.refuse(f"GET {PATH}", 503)
+    fake.world.asked.clear()
+    fake.break_watches()
+    until("the watch is refused", 60, lambda: f"GET {PATH}" in fake.world.asked)
+    with_a_label(fake)
+    assert store.list() == (first,)
+    for late in (first, with_status(first, EndpointStatus(generation=1))):
+        with pytest.raises(EndpointConflictError):
+            store.put(late)
+    (item,) = fake.all("modelendpoints")
+    assert item["metadata"]["labels"] == {"team": "a"}
+    assert "status" not in item
+
+    fake.world.refusals.clear()
+    until("the watch goes on", 60, lambda: store.list() != (first,))
+    (read_again,) = store.list()
+    store.put(with_status(read_again, EndpointStatus(generation=1)))
+    (item,) = fake.all("modelendpoints")
+    assert item["metadata"]["labels"] == {"team": "a"}
+    assert item["status"]["generation"] == 1
 
 
 def generations(fake: Fake) -> set[int]:

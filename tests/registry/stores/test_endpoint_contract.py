@@ -1,7 +1,8 @@
 """The contract of ``EndpointStore``: a folder of files and a cluster pass the same tests."""
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -240,6 +241,34 @@ def test_of_two_that_read_the_same_one_wins(world: World) -> None:
     other.put(changed(first, 1))
     with pytest.raises(EndpointConflictError):
         world.store.put(changed(first, 2))
+
+
+def test_a_put_of_nothing_new_against_an_old_revision_is_refused_too(world: World) -> None:
+    first = world.store.put(endpoint())
+    second = world.opened().put(changed(first, 1))
+    with pytest.raises(EndpointConflictError):
+        world.store.put(first)
+    assert world.store.get("e") == second
+
+
+@pytest.mark.slow
+def test_of_two_who_write_what_they_listed_neither_undoes_the_other(world: World) -> None:
+    world.store.put(endpoint())
+    stores = [world.store, world.opened()]
+
+    def counted(store: EndpointStore) -> None:
+        written = 0
+        while written < 10:
+            for found in store.list():
+                with suppress(EndpointConflictError):
+                    store.put(changed(found, found.status.generation + 1))
+                    written += 1
+
+    with ThreadPoolExecutor(2) as threads:
+        list(threads.map(counted, stores))
+    found = world.store.get("e")
+    assert found is not None
+    assert found.status.generation == 20
 
 
 @pytest.mark.parametrize(
