@@ -56,7 +56,7 @@ class Breaker:
     @property
     def patience(self) -> float:
         """How long a probe sent now may take, seconds."""
-        return min(self.longest_patience, self.first_patience * 2 ** min(self.failures, 16))
+        return min(self.longest_patience, self.first_patience * 2.0 ** min(self.failures, 16))
 
     def probe_due(self, now: float) -> bool:
         """Whether to send a probe now. If true, the caller must report the probe's outcome."""
