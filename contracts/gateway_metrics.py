@@ -206,7 +206,8 @@ SLO_LATENCY: Final = gauge(
 )
 ENDPOINTS_KEPT: Final = gauge(
     "gateway_kept_endpoints_seconds",
-    "Age of the endpoints while they are from this gateway's disk; 0 from their source.",
+    "Age of the endpoints while they are from this gateway's disk, or a bug keeps newer ones out; "
+    "0 from their source.",
 )
 KEY_LINES_BROKEN: Final = gauge(
     "gateway_key_lines_broken", "Lines of the key file that are broken and open nothing."

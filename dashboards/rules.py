@@ -151,8 +151,9 @@ SERVING_ALERTS: Final = (
         "2m",
         Severity.TICKET,
         "Gateway {{ $labels.instance }} serves endpoints of {{ $value | humanizeDuration }} ago",
-        "It started while the API server was away, and serves what it was told before. Nothing that"
-        " was changed since reaches its callers. See why the API server does not answer it.",
+        "It started while the API server was away, and serves what it was told before, or a bug"
+        " keeps it from what it is told. Nothing that was changed since reaches its callers."
+        " /readyz says which; see why the API server does not answer it.",
         board="gateway",
     ),
     Alert(

@@ -73,7 +73,10 @@ class ServedModel:
 
     @cached_property
     def tokeniser_key(self) -> str:
-        """The same for all packages whose tokenisers make the same rows in the same way."""
+        """The same for all packages whose tokenisers make the same rows in the same way.
+
+        Raises ``KeyError`` for a model of tables, which has none.
+        """
         return key_of(self.manifest)
 
     @cached_property

@@ -12,7 +12,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from time import monotonic
 
@@ -139,6 +139,8 @@ class Reconciler:
         self._threads = ThreadPoolExecutor(_OPENED_AT_ONCE, thread_name_prefix="packages")
         self._batchers: dict[_PoolPackage, Batcher] = {}
         self._table = RoutingTable()
+        self._served: Serving | None = None
+        self._failing_since: float | None = None  # unix time
         self._wake = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -159,9 +161,12 @@ class Reconciler:
 
     @property
     def kept_seconds(self) -> float:
-        """Age of the endpoints if they were read from the kept file; 0 if from their source."""
-        kept_at = self._inputs.kept_at
-        return 0.0 if kept_at is None else max(0.0, self._now() - kept_at)
+        """Age of the endpoints that are served; 0 if they are as their source tells.
+
+        They are old if they were read from the kept file, or a bug keeps newer ones out.
+        """
+        old = (self._inputs.kept_at, self._failing_since)
+        return max((max(0.0, self._now() - at) for at in old if at is not None), default=0.0)
 
     def start(self) -> None:
         """Begins to watch; ``close`` ends it."""
@@ -248,9 +253,12 @@ class Reconciler:
         while True:
             try:
                 self.reconcile()
-            except Exception:
+            except Exception as error:
                 # The old table stays in use; the next pass may succeed.
                 log.exception("a bug: the routing table could not be renewed")
+                self._tell_of_bug(error)
+            else:
+                self._failing_since = None
             # Not ``wait_for``: before Python 3.12 it loses a cancellation that meets a wake-up.
             with suppress(TimeoutError):
                 async with asyncio.timeout(_TICK_SECONDS):
@@ -287,9 +295,21 @@ class Reconciler:
         self._retire(wanted)
         views = {name: _view(routes) for name, routes in table.endpoints.items()}
         complete = self._complete(endpoints)
-        self._serve(Serving(table, self.by_pool(), views, complete, tuple(self._notes())))
+        self._served = Serving(table, self.by_pool(), views, complete, tuple(self._notes()))
+        self._serve(self._served)
         if changed:
             log.info("routing table renewed", extra={"routes": _summary(table)})
+
+    def _tell_of_bug(self, error: Exception) -> None:
+        if self._failing_since is None:
+            self._failing_since = self._now()
+        note = (
+            f"The endpoints are as they were at {_time(self._failing_since)}: a bug in the gateway "
+            f"keeps what was changed since from its callers: {error!r}. Please report it with the "
+            "gateway's log."
+        )
+        served = self._served or Serving(self._table, self.by_pool(), {})
+        self._serve(replace(served, notes=(note, *served.notes)))
 
     def _wake_up(self) -> None:
         self._wake.set()
@@ -374,10 +394,9 @@ class Reconciler:
             )
 
     def _kept_note(self) -> str:
-        at = datetime.fromtimestamp(self._inputs.kept_at or 0.0, UTC).isoformat(timespec="seconds")
         return (
-            f"The endpoints are as they were at {at}: their source has not answered since this "
-            "gateway started. Candidates get no callers until it does."
+            f"The endpoints are as they were at {_time(self._inputs.kept_at or 0.0)}: their source "
+            "has not answered since this gateway started. Candidates get no callers until it does."
         )
 
     def _open(self, ref: ModelRef) -> None:
@@ -512,6 +531,10 @@ def _refs(endpoints: Iterable[ModelEndpoint]) -> Iterable[tuple[str, ModelRef]]:
     for status in statuses:
         for ref in (*(route.ref for route in status.routes), *status.packages):
             yield from ((pool, ref) for pool in status.pools)
+
+
+def _time(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds")
 
 
 def _view(routes: EndpointRoutes) -> EndpointView:

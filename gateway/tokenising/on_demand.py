@@ -188,8 +188,10 @@ class OnDemand:
 
     def stays_open(self, model: ServedModel) -> bool:
         """The same, and no other one closes it."""
+        if model.opened is not None:  # a model of tables has no tokeniser and no key
+            return True
         key = model.tokeniser_key
-        return model.opened is not None or (key in self._open and key in self._kept)
+        return key in self._open and key in self._kept
 
     def fails(self, model: ServedModel) -> bool:
         """Whether its tokeniser can't be opened."""

@@ -128,7 +128,7 @@ async def world_of(
 
     serve(endpoint)
     try:
-        async with asyncio.timeout(300):
+        async with asyncio.timeout(1800):
             yield World(
                 engine, endpoints, admission, pipeline, recorder, metrics, budget, spans, shadows,
                 serve, codes,

@@ -1,17 +1,20 @@
 """Nobody is sent to a version before its tokeniser can answer; a first caller may have to wait."""
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from time import monotonic
 
 import pytest
-from gateway_world import endpoint_of, loop_turns
+from gateway_world import endpoint_of, loop_turns, model_of
 from lazy_tokenisers import Shelf, ThreadSpawner, on_demand
 from reconciler_world import FakePackages, world_of
 
 from contracts.endpoint import Arm
 from gateway.errors import ModelUnavailableError
 from gateway.inference.serving import Serving
+from gateway.packages import ServedModel
+from gateway.tokenising.on_demand import OnDemand
 from preprocess.tokeniser_process.messages import Encode
 
 pytestmark = pytest.mark.slow
@@ -21,6 +24,12 @@ def arms(state: Serving) -> set[Arm]:
     routes = state.table.endpoints["sentiment"]
     found = {target.arm for target in routes.targets}
     return found if routes.shadow is None else found | {Arm.SHADOW}
+
+
+def of_tables(version: str) -> ServedModel:
+    """A package whose manifest names no tokeniser."""
+    model = model_of(version)
+    return replace(model, manifest=model.manifest.model_copy(update={"files": {}}))
 
 
 @pytest.fixture
@@ -38,6 +47,43 @@ async def test_a_stable_version_is_served_before_its_tokeniser_is_open(shelf: Sh
         assert state.complete
         assert not owner.is_open(one)
         assert spawner.started == 0
+
+
+async def test_versions_without_a_tokeniser_are_rolled_out_too(shelf: Shelf) -> None:
+    one, two = (of_tables(version) for version in ("1", "2"))
+    async with (
+        on_demand(shelf, ThreadSpawner()) as owner,
+        world_of(FakePackages(one, two), endpoint_of(one.ref), tokenisers=owner) as world,
+    ):
+        await world.until_stable(one)
+        world.endpoints.say(endpoint_of(one.ref, canary=two.ref, weight=50, rollout="r"))
+        await world.until(lambda state: arms(state) == {Arm.STABLE, Arm.CANARY})
+
+
+async def test_a_bug_that_keeps_new_routes_out_is_told_until_it_does_no_more(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two, bugs = shelf.model("1"), shelf.model("2"), [KeyError("a mistake")]
+
+    def stays_open(model: ServedModel) -> bool:
+        if bugs:
+            raise bugs[0]
+        return OnDemand.stays_open(owner, model)
+
+    async with (
+        on_demand(shelf, ThreadSpawner()) as owner,
+        world_of(FakePackages(one, two), endpoint_of(one.ref), tokenisers=owner) as world,
+    ):
+        await world.until_stable(one)
+        assert (world.states[-1].notes, world.reconciler.kept_seconds) == ((), 0)
+        monkeypatch.setattr(owner, "stays_open", stays_open)
+        world.endpoints.say(endpoint_of(one.ref, canary=two.ref, weight=50, rollout="r"))
+        state = await world.until(lambda state: any("a mistake" in each for each in state.notes))
+        assert arms(state) == {Arm.STABLE}
+        assert world.reconciler.kept_seconds > 0
+        bugs.clear()
+        await world.until(lambda state: arms(state) == {Arm.STABLE, Arm.CANARY})
+        assert (world.states[-1].notes, world.reconciler.kept_seconds) == ((), 0)
 
 
 @pytest.mark.parametrize("arm", [Arm.CANARY, Arm.SHADOW])
