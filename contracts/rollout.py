@@ -322,7 +322,7 @@ class RolloutState(_Part):
     )
     looked_through: float = Field(0.0, description="event time up to which windows are judged")
     checks: tuple[CheckResult, ...] = ()
-    evidence: dict[str, Any] = Field({}, description="of rollout/evidence.py, and of nobody else")
+    evidence: dict[str, Any] = Field({}, description="of rollout/judge.py, and of nobody else")
     series: Annotated[tuple[SeriesPoint, ...], Field(max_length=SERIES_LIMIT)] = ()
     ended_at: float | None = None
     outcome: Outcome | None = None

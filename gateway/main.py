@@ -232,6 +232,8 @@ class Gateway:
             self._codes.keep(serving.table)
             serving = replace(serving, notes=(*serving.notes, *self._codes.notes()))
         self._endpoints.serve(serving)
+        if serving.complete:
+            self._tokenisers.served()
 
     def _connect(self, address: str) -> Engine:
         settings = self._settings

@@ -18,6 +18,7 @@ from contracts.windows import EndpointWindow, EvidenceCounts, Sparse, WindowAggr
 from rollout import steps
 from rollout.checks.rows import leading
 from rollout.evidence import ArmAggregates, Evidence, Stage
+from rollout.packed_evidence import packed, unpacked
 from rollout.series import extended
 
 Profiles = Callable[[ModelRef], ReferenceProfile | None]
@@ -116,7 +117,7 @@ class Judge:
 
     def _evidence(self, spec: RolloutSpec, state: RolloutState) -> Evidence:
         if state.evidence:
-            return Evidence.of_json(state.evidence)
+            return Evidence.of_json(unpacked(state.evidence))
         return Evidence.begin(
             spec.checks, spec.false_rollback, self._labels(state, ()), stage(spec, state)
         )
@@ -187,7 +188,8 @@ def _summed(one: Sparse, other: Sparse) -> Sparse:
 
 
 def _with_evidence(state: RolloutState, evidence: Evidence) -> RolloutState:
-    return state.model_copy(update={"evidence": evidence.to_json(), "checks": evidence.results()})
+    stored = packed(evidence.to_json())
+    return state.model_copy(update={"evidence": stored, "checks": evidence.results()})
 
 
 def _point(

@@ -7,6 +7,7 @@ named is escaped.
 import json
 import math
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from datetime import UTC, datetime
 from html import escape
 from typing import Any
@@ -15,6 +16,7 @@ from contracts.durations import written
 from contracts.endpoint import ModelEndpoint, Phase, Transition
 from contracts.rollout import CheckResult, RolloutState, SeriesPoint, Verdict
 from rollout import plots
+from rollout.packed_evidence import unpacked
 from rollout.plots import Line, Mark, number
 from rollout.series import gathered
 from rollout.view import FULL, of_rollout
@@ -55,6 +57,8 @@ svg circle.candidate { fill: #c2560c; } svg circle.stable { fill: #1f5fbf; }
 
 def document(endpoint: ModelEndpoint, state: RolloutState) -> dict[str, Any]:
     """All that the verdict rests on, JSON-able: spec, state with series and evidence, history."""
+    with suppress(ValueError):  # damaged: as it is stored, for whoever looks into it
+        state = state.model_copy(update={"evidence": unpacked(state.evidence)})
     return {
         "schema_version": SCHEMA_VERSION,
         "endpoint": endpoint.name,

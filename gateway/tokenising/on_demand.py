@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from time import monotonic
-from typing import Protocol
+from typing import Any, Protocol
 
 from contracts.manifest import TOKENIZER
 from contracts.model import ModelRef
@@ -119,6 +119,8 @@ class OnDemand:
         self._failures: dict[str, _Failure] = {}
         self._measured: dict[str, int] = {}  # of what is wanted, when it was last open
         self._kept: frozenset[str] = frozenset()  # are not closed for others
+        self._any_apart = False  # of what is wanted
+        self._ahead: asyncio.Task[None] | None = None  # starts what forks them
         self._without_room = 0  # groups that would have to be open together
         self._characters = 0
         self._ended = False
@@ -214,6 +216,7 @@ class OnDemand:
         if self._ended:
             return
         apart = {model.tokeniser_key: model for model in wanted if model.opened is None}
+        self._any_apart = bool(apart)
         for key, process in list(self._open.items()):
             if process.is_gone:
                 self._lost(key, process)
@@ -235,6 +238,20 @@ class OnDemand:
             due = key in self._kept if failure is None else now >= failure.retry_at
             if due and key not in self._open and key not in self._opening:
                 self._begin(model)
+
+    def served(self) -> None:
+        """The gateway answers callers now: what forks processes starts, if any will be needed.
+
+        Not before, for it would take the processor from what the gateway is not ready without.
+        """
+        if self._any_apart and self._ahead is None and not self._ended:
+            self._ahead = asyncio.create_task(self._started_ahead(), name="tokenisers")
+
+    async def _started_ahead(self) -> None:
+        try:
+            await self._spawner.start()
+        except PackageError as error:  # the first caller tries again
+            log.warning("tokenisers can't be opened ahead", extra={"reason": str(error)})
 
     def notes(self) -> Iterable[str]:
         """What is wrong now, in sentences for operators."""
@@ -259,7 +276,9 @@ class OnDemand:
     async def close(self) -> None:
         """Ends all processes, whatever they are at; who waits is told."""
         self._ended = True
-        opening = [each.task for each in self._opening.values()]
+        opening: list[asyncio.Task[Any]] = [each.task for each in self._opening.values()]
+        if self._ahead is not None:
+            opening.append(self._ahead)
         for task in opening:
             task.cancel()
         await asyncio.gather(*opening, return_exceptions=True)

@@ -62,6 +62,10 @@ class ProcessGoneError(Exception):
 class Processes(Protocol):
     """Starts processes of tokenisers."""
 
+    async def start(self) -> None:
+        """Makes ready for the first one, so that it need not wait; raises ``PackageError``."""
+        ...
+
     async def connect(self) -> socket.socket:
         """A socket whose other end a new process answers on; raises ``PackageError``."""
         ...
@@ -72,7 +76,7 @@ class Processes(Protocol):
 
 
 class Spawner:
-    """The process that forks a process for each tokeniser. It is started by the first one.
+    """The process that forks a process for each tokeniser. The first one starts it, or ``start``.
 
     Args:
         environment: the gateway's; its processes get what they need of it.
@@ -86,6 +90,17 @@ class Spawner:
         self._process: asyncio.subprocess.Process | None = None
         self._control: socket.socket | None = None
         self._starting = asyncio.Lock()
+
+    async def start(self) -> None:
+        """Has it read all modules now, which takes a second of the processor.
+
+        Raises:
+            PackageError: it can't be started.
+        """
+        try:
+            await self._started()
+        except OSError as error:
+            raise PackageError(f"no process can be started for tokenisers: {error!r}") from error
 
     async def connect(self) -> socket.socket:
         """A socket whose other end a new process answers on.

@@ -135,6 +135,23 @@ IdleSeconds = Annotated[
         "for it, at least 60; 0: models stay.",
     ),
 ]
+TokeniserMegabytes = Annotated[
+    int,
+    typer.Option(
+        min=0,
+        help="Memory of a gateway's tokenisers; the longest unasked are closed for others; 0: half "
+        "of the machine's.",
+    ),
+]
+TokeniserShareAhead = Annotated[
+    float,
+    typer.Option(
+        min=0,
+        max=1,
+        help="Share of it for those that are opened at the start; the others each get a process "
+        "when they are asked for.",
+    ),
+]
 Ceiling = Annotated[
     list[str] | None,
     typer.Option(
@@ -179,6 +196,8 @@ def up(
     model_code: ModelCode = False,
     pyfunc: Pyfunc = False,
     idle_seconds: IdleSeconds = 0.0,
+    tokeniser_megabytes: TokeniserMegabytes = 0,
+    tokeniser_share_ahead: TokeniserShareAhead = 0.75,
     ceiling: Ceiling = None,
 ) -> None:
     """Starts the whole stack on this machine and runs it until Ctrl-C."""
@@ -247,6 +266,8 @@ def up(
         model_code=model_code,
         pyfunc=pyfunc,
         idle_seconds=idle_seconds,
+        tokeniser_megabytes=tokeniser_megabytes,
+        tokeniser_share_ahead=tokeniser_share_ahead,
         ceilings=ceilings,
         start_within_seconds=start_within,
         gateways=gateways,

@@ -195,6 +195,9 @@ def _spec() -> Schema:
 def _status() -> Schema:
     schema = EndpointStatus.model_json_schema(by_alias=True)
     made = Structural(schema.pop("$defs"), defaults=False).of(schema)
+    # The controller alone writes it, and whole. Else Kubernetes' notes on fields name each one that
+    # is in it, in every object that gateways watch.
+    made["x-kubernetes-map-type"] = "atomic"
     made["properties"] |= {
         "observedGeneration": {
             "type": "integer",

@@ -285,6 +285,8 @@ def _gateway(
             ceilings=str(settings.ceilings),
             pair_texts_hours=str(settings.pair_texts_hours),
             model_code=str(settings.model_code).lower(),
+            tokeniser_megabytes=settings.tokeniser_megabytes,
+            tokeniser_share_ahead=settings.tokeniser_share_ahead,
             drain_seconds=5,
             log_style="json",
         ),

@@ -172,7 +172,9 @@ class StackSettings:
     Triton with a loader. Texts to label are kept in Kafka for ``pair_texts_hours``, 0 for none.
     ``model_code``: the code that versions bring is run; ``pyfunc``: so are versions that are Python
     of their users' own. Models that nobody asks for in ``idle_seconds`` leave their Tritons,
-    0: they stay. No endpoint gets more than ``ceilings``.
+    0: they stay. No endpoint gets more than ``ceilings``. All tokenisers of a gateway take
+    ``tokeniser_megabytes``, 0 for half of the memory, and ``tokeniser_share_ahead`` of that those
+    that it opens at its start.
     ``pools`` are those of the first Tritons, in order; further ones belong to the default pool.
     """
 
@@ -197,6 +199,8 @@ class StackSettings:
     model_code: bool = False
     pyfunc: bool = False
     idle_seconds: float = 0.0
+    tokeniser_megabytes: int = 0
+    tokeniser_share_ahead: float = 0.75
     ceilings: Ceilings = NO_CEILINGS
     pools: tuple[str, ...] = ()
 

@@ -96,6 +96,15 @@ def test_up_refuses_no_replica_and_more_than_a_machine_holds(words: tuple[str, s
     assert words[0] in result.stderr
 
 
+@pytest.mark.parametrize(
+    "words", [("--tokeniser-megabytes", "-1"), ("--tokeniser-share-ahead", "1.5")]
+)
+def test_up_refuses_memory_for_tokenisers_that_there_can_not_be(words: tuple[str, str]) -> None:
+    result = run("up", *words)
+    assert result.exit_code == 2
+    assert words[0] in result.stderr
+
+
 def test_the_status_names_every_gateway_and_triton_that_runs(tmp_path: Path) -> None:
     settings = StackSettings(home=tmp_path / "h", cache=tmp_path, gateways=2, tritons=2)
     with claimed(settings.home) as home:

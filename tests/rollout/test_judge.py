@@ -1,6 +1,8 @@
 """The judge picks each stage's arms by package and arm, and judges every window once."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,6 +25,7 @@ from contracts.rollout import (
 from contracts.windows import EndpointWindow, EvidenceCounts
 from rollout.evidence import Evidence
 from rollout.judge import Judge
+from rollout.packed_evidence import packed, unpacked
 
 SPEC = RolloutSpec(
     steps=(ShadowStep(shadow=100), WeightStep(weight=50)), checks=Checks(latency=None)
@@ -42,6 +45,11 @@ def state(*, step: int = 0, promoted_at: float | None = None) -> RolloutState:
         promoted_at=promoted_at,
         looked_through=200.0,
     )
+
+
+def told(judged: RolloutState) -> Mapping[str, Any]:
+    """The evidence as ``rollout/evidence.py`` told it."""
+    return unpacked(judged.evidence)
 
 
 def history(evidence: EvidenceCounts = GOOD, windows: int = 20) -> list[EndpointWindow]:
@@ -149,6 +157,34 @@ def test_verdicts_do_not_depend_on_how_windows_are_grouped(seed: int, cuts: set[
     assert in_parts == RolloutState.model_validate_json(at_once.model_dump_json())
 
 
+def test_a_rollout_that_was_stored_before_evidence_was_packed_goes_on_alike() -> None:
+    begun = JUDGE.begin(SPEC, state(), history())
+    older = begun.model_copy(update={"evidence": dict(told(begun))})
+    windows = [both(200 + 10 * at, (Arm.SHADOW, Arm.STABLE)) for at in range(5)]
+    assert JUDGE.history_windows(older) == JUDGE.history_windows(begun) == 20
+    assert JUDGE.look(SPEC, older, windows) == JUDGE.look(SPEC, begun, windows)
+    assert JUDGE.next_stage(SPEC, older) == JUDGE.next_stage(SPEC, begun)
+
+
+def test_what_can_not_be_unpacked_is_no_evidence_for_or_against_anybody() -> None:
+    begun = JUDGE.begin(SPEC, state(), history())
+    cut = begun.evidence["zlib"][:-40]
+    broken = begun.model_copy(update={"evidence": {**begun.evidence, "zlib": cut}})
+    with pytest.raises(ValueError, match="can't be unpacked"):
+        JUDGE.look(SPEC, broken, [both(200, (Arm.SHADOW, Arm.STABLE))])
+
+
+def test_evidence_is_a_small_part_of_what_it_was() -> None:
+    judged = JUDGE.begin(SPEC, state(), history())
+    rng = np.random.default_rng(7)
+    for at in range(50):
+        windows = [both(200 + 10 * at, (Arm.SHADOW, Arm.STABLE), drawn(rng, 50), drawn(rng, 400))]
+        judged = JUDGE.look(SPEC, judged, windows)
+    plain = json.dumps(told(judged), separators=(",", ":"))
+    assert len(json.dumps(judged.evidence)) < len(plain) / 2
+    assert packed(told(judged)) == judged.evidence
+
+
 def test_a_shadow_window_without_copies_is_history() -> None:
     alone = [window(200 + 10 * at, aggregate(OLD, Arm.STABLE, 200, GOOD)) for at in range(5)]
     after = JUDGE.look(SPEC, begun(), alone)
@@ -158,12 +194,12 @@ def test_a_shadow_window_without_copies_is_history() -> None:
 
 def test_evidence_knows_the_share_of_callers_of_each_step_and_of_an_edited_one() -> None:
     in_shadow, in_canary, in_bake = begun(), begun(step=1), begun(step=1, promoted_at=200.0)
-    shares = [s.evidence["share"] for s in (in_shadow, in_canary, in_bake)]
+    shares = [told(s)["share"] for s in (in_shadow, in_canary, in_bake)]
     assert shares == [0.0, 0.5, 0.95]
     entered = JUDGE.next_stage(SPEC, in_shadow.model_copy(update={"step": 1}))
-    assert entered.evidence["share"] == 0.5
+    assert told(entered)["share"] == 0.5
     edited = SPEC.model_copy(update={"steps": (ShadowStep(shadow=100), WeightStep(weight=10))})
-    assert JUDGE.look(edited, in_canary, ()).evidence["share"] == 0.1
+    assert told(JUDGE.look(edited, in_canary, ()))["share"] == 0.1
 
 
 def test_the_next_stage_asks_anew_what_lets_it_pass() -> None:
@@ -190,7 +226,7 @@ def test_labels_come_from_stables_profile_and_past_never_from_the_candidate() ->
     after = judge.begin(SPEC, state(), history())
     odd = EvidenceCounts(requests=100, labels={"odd": 100})
     after = judge.look(SPEC, after, [both(200, (Arm.SHADOW, Arm.STABLE), odd)])
-    assert Evidence.of_json(after.evidence).rates.rows.labels == ("negative", "positive", "rare")
+    assert Evidence.of_json(told(after)).rates.rows.labels == ("negative", "positive", "rare")
 
 
 def test_drift_needs_the_profiles_of_both() -> None:

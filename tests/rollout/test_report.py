@@ -14,6 +14,7 @@ from contracts.endpoint import (
 from contracts.model import ModelRef
 from contracts.rollout import CheckResult, Outcome, RolloutState, SeriesPoint, Verdict
 from rollout import report
+from rollout.packed_evidence import packed
 from rollout.series import gathered
 
 OLD = ModelRef(model="m", version="1", package="a" * 64)
@@ -186,6 +187,15 @@ def test_the_document_is_json_and_holds_the_state_as_it_is() -> None:
     assert RolloutState.model_validate(document["rollout"]) == state
     assert (document["endpoint"], document["version"], document["compared_with"]) == ("e", "2", "1")
     assert document["spec"]["deadline"] == "24h"
+
+
+def test_the_document_holds_the_evidence_unpacked_and_what_is_damaged_as_it_is() -> None:
+    evidence = {"schema_version": 1, "history_windows": 3, "rates": {"logs": [0.1, -3.0, None]}}
+    stored = packed(evidence)
+    damaged = {**stored, "zlib": stored["zlib"][4:]}
+    for kept, shown in ((stored, evidence), (evidence, evidence), (damaged, damaged)):
+        document = report.document(endpoint(), rollout(evidence=kept))
+        assert document["rollout"]["evidence"] == shown
 
 
 def test_many_windows_are_gathered_without_losing_a_request() -> None:

@@ -35,6 +35,12 @@ class ThreadSpawner:
         self.sockets: list[socket.socket] = []
         self._size = size
         self._lock = threading.Lock()
+        self.ahead = 0  # times that it was started before anybody asked
+
+    async def start(self) -> None:
+        self.ahead += 1
+        if self.away:
+            raise PackageError("no process can be started")
 
     async def connect(self) -> socket.socket:
         self.asked_for.set()

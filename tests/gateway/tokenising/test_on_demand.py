@@ -281,3 +281,37 @@ async def test_who_comes_after_the_end_is_told_and_opens_nothing(shelf: Shelf) -
         owner.tend([one, two], [one])
         await loop_turns()
         assert spawner.started == 1
+
+
+async def test_what_forks_processes_starts_once_callers_are_served_and_only_where_it_is_needed(
+    shelf: Shelf, tmp_path: Path
+) -> None:
+    spawner = ThreadSpawner()
+    here = Shelf(tmp_path / "here", most_here=100 * SIZE).model("9")
+    async with on_demand(shelf, spawner) as owner:
+        owner.tend([here])
+        owner.served()
+        await loop_turns()
+        assert spawner.ahead == 0
+        owner.tend([here, shelf.model("1"), shelf.model("2")])
+        await loop_turns()
+        assert spawner.ahead == 0
+        for _ in range(3):
+            owner.served()
+            await loop_turns()
+        assert (spawner.ahead, spawner.started) == (1, 0)
+
+
+async def test_a_start_ahead_that_fails_keeps_no_caller_from_an_answer(
+    shelf: Shelf, caplog: pytest.LogCaptureFixture
+) -> None:
+    spawner, model = ThreadSpawner(), shelf.model("1")
+    spawner.away = True
+    async with on_demand(shelf, spawner) as owner:
+        owner.tend([model])
+        owner.served()
+        await loop_turns()
+        assert "can't be opened ahead" in caplog.text
+        assert not owner.fails(model)
+        spawner.away = False
+        assert await ids(owner, model) == [3]

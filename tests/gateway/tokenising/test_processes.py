@@ -279,6 +279,17 @@ def test_nothing_stays_open_of_many_that_were_opened_and_closed(tmp_path: Path) 
     uvloop.run(turns())
 
 
+async def test_a_gateway_is_ready_for_a_tokeniser_apart_before_anybody_asks(
+    tmp_path: Path,
+) -> None:
+    async with ahead_of_none(tmp_path) as one:
+        while not spawners_of(one.process.pid):
+            await one.operations.get("/readyz")
+        (spawner,) = spawners_of(one.process.pid)
+        assert await known_words(one, 2) == [False, True, False]
+        assert spawners_of(one.process.pid) == [spawner]
+
+
 async def test_three_endpoints_in_room_for_two_are_all_answered_rightly(tmp_path: Path) -> None:
     shelf = Shelf(tmp_path)
     shelf.store = tmp_path / "packages"

@@ -4,10 +4,12 @@ from pathlib import Path
 import pytest
 
 from contracts.ceilings import Ceilings
+from gateway.settings import Settings
 from headrace.stack import services
 from headrace.stack.settings import StackSettings
 from headrace.stack.state import Home
 from headrace.stack.supervisor import Service
+from service import flags
 
 EXISTING = StackSettings(
     home=Path("/h"),
@@ -61,6 +63,26 @@ def test_the_ceilings_are_told_to_whoever_serves_what_endpoints_ask_for() -> Non
     plan = services.plan(settings, Home(Path("/h")), {})
     told = {item.name for item in plan if "--ceilings=instances=2,timeoutSeconds=0.5" in item.argv}
     assert told == {"loader", "controller", "gateway"}
+
+
+def test_each_gateway_is_told_what_its_tokenisers_may_take() -> None:
+    settings = replace(EXISTING, gateways=2, tokeniser_megabytes=2500, tokeniser_share_ahead=0.25)
+    plan = services.plan(settings, Home(Path("/h")), {})
+    gateways = [each.argv for each in plan if each.name.startswith("gateway")]
+    assert len(gateways) == 2
+    for argv in gateways:
+        assert {"--tokeniser-megabytes=2500", "--tokeniser-share-ahead=0.25"} <= set(argv)
+
+
+def test_what_a_person_does_not_say_of_tokenisers_is_the_gateways_own_default() -> None:
+    plan = services.plan(EXISTING, Home(Path("/h")), {})
+    (argv,) = [each.argv for each in plan if each.name.startswith("gateway")]
+    words = [word for word in argv if word.startswith("--tokeniser")]
+    assert len(words) == 2
+    told = flags.parse(Settings, words, {}, program="gateway.main")
+    usual = flags.parse(Settings, [], {}, program="gateway.main")
+    assert told.tokeniser_megabytes == usual.tokeniser_megabytes
+    assert told.tokeniser_share_ahead == usual.tokeniser_share_ahead
 
 
 def test_the_length_of_a_window_is_the_stacks() -> None:

@@ -1,0 +1,55 @@
+"""What is packed comes back bit by bit, and nothing else is taken for it."""
+
+import base64
+import json
+import zlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rollout.packed_evidence import packed, unpacked
+
+NUMBERS = st.none() | st.floats(allow_nan=False, allow_infinity=False) | st.integers()
+PARTS = st.dictionaries(
+    st.text(), st.lists(NUMBERS) | st.text() | st.dictionaries(st.text(), NUMBERS)
+)
+SOME = {"schema_version": 1, "history_windows": 3, "rates": [0.1] * 1000}
+
+
+@given(PARTS, st.integers(0, 10**6))
+def test_what_is_packed_is_unpacked_to_the_last_bit(parts: dict[str, object], windows: int) -> None:
+    evidence = {**parts, "schema_version": 1, "history_windows": windows}
+    stored = packed(evidence)
+    assert stored["history_windows"] == windows
+    assert unpacked(json.loads(json.dumps(stored))) == evidence
+    assert packed(unpacked(stored)) == stored
+
+
+@pytest.mark.parametrize("stored", [{}, SOME])
+def test_what_was_stored_before_is_left_as_it_is(stored: dict[str, object]) -> None:
+    assert unpacked(stored) is stored
+
+
+def test_a_number_that_is_no_json_is_refused() -> None:
+    with pytest.raises(ValueError, match="JSON"):
+        packed({**SOME, "rates": [float("inf")]})
+
+
+BOMB = base64.b64encode(zlib.compress(b" " * (17 << 20))).decode()
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        pytest.param("", id="nothing"),
+        pytest.param("%%%", id="no base64"),
+        pytest.param("AAAA", id="not compressed"),
+        pytest.param(packed(SOME)["zlib"][:-16], id="cut off"),
+        pytest.param(7, id="a number"),
+        pytest.param(BOMB, id="too much"),
+    ],
+)
+def test_what_is_damaged_is_refused_with_a_sentence(word: object) -> None:
+    with pytest.raises(ValueError, match="evidence can't be unpacked"):
+        unpacked({**packed(SOME), "zlib": word})
