@@ -28,14 +28,14 @@ MISTIMED_SECONDS = 300.0
 UNSERVED = 503  # status of attempts that no version had a part in: no Triton, or no room in one
 CALLER_CAP = 20  # attempts of one caller in one aggregate of one range that count as evidence
 CALLER_GROUPS = 32  # that callers are put into by their hash; a constant of the topic
-CALLER_BUCKETS = 4096  # the same, for latency by caller: among hundreds, few callers share one
-# Of ``EvidenceCounts.caller_latency``: more than there are buckets of LATENCY_EDGES, and the most
-# entries of one aggregate of one range.
+CALLER_BUCKETS = 4096  # the same, for what each caller had: among hundreds, few share one
+# Of ``EvidenceCounts.caller_latency``: more than there are buckets of LATENCY_EDGES. And the most
+# entries of it, and of ``caller_requests``, in one aggregate of one range.
 CALLER_STRIDE = 512
 CALLER_ENTRIES = 1024
 
 # Of what fold counts. A record says which revision wrote it, and lacks what came later.
-REVISION = 9
+REVISION = 10
 # ``WindowRecord.senders`` and ``feedback_repeated``, and copies that are told by number.
 SENDERS_SINCE = 3
 LATER_COUNTS = {  # fields of ``WindowAggregate``, and since which revision
@@ -59,6 +59,8 @@ COUNTED_SINCE = {  # fields of ``EvidenceCounts``
     "caller_latency": 7,
     "pair_statuses": 9,
     "pair_norms": 9,
+    "caller_requests": 10,
+    "caller_errors": 10,
 }
 
 # Bucket -> count, of the edges in contracts.statistics; buckets without a count are left out.
@@ -89,6 +91,11 @@ class EvidenceCounts(msgspec.Struct, omit_defaults=True):
     # with more than CALLER_ENTRIES of these, of the lower half of the buckets of callers alone, or
     # of a quarter, and so on: who is told does not depend on how long the answers took.
     caller_latency: dict[int, Sparse] = {}
+    # Of callers with a name, their hash modulo CALLER_BUCKETS -> attempts, and those of them with
+    # status 500 and above. With more callers than CALLER_ENTRIES, of the lower half of the buckets
+    # alone, and so on, likewise.
+    caller_requests: Sparse = {}
+    caller_errors: Sparse = {}
     labels: dict[str, int] = {}  # of answered texts, or of the entities in them
     # How much the texts of one request resemble one another: label -> neighbours of the texts that
     # have it, which are the other answered texts of their requests; and those that have it as well.

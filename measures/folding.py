@@ -108,6 +108,7 @@ class _OpenAggregate:
         "_aggregate",
         "_answered",
         "_buckets",
+        "_buckets_timed",
         "_callers",
         "_entries",
         "_hung_up",
@@ -126,7 +127,8 @@ class _OpenAggregate:
         self._told: dict[int, int] = {}  # the same of feedback
         self._topics = bytearray()  # that are not counted yet
         self._vectors = bytearray()  # likewise
-        self._buckets = CALLER_BUCKETS  # of callers, whose latency is told
+        self._buckets = CALLER_BUCKETS  # of callers, whose attempts are told
+        self._buckets_timed = CALLER_BUCKETS  # and whose latency is
         self._entries = 0  # of ``caller_latency``
 
     def whole(self) -> WindowAggregate:
@@ -183,6 +185,20 @@ class _OpenAggregate:
         self._time(aggregate.evidence, event)
         if event.caller:
             _count_group(aggregate.evidence, event, event.caller % CALLER_GROUPS)
+            self._count_caller(aggregate.evidence, event)
+
+    def _count_caller(self, evidence: EvidenceCounts, event: PredictionEvent) -> None:
+        caller = event.caller % CALLER_BUCKETS
+        if caller >= self._buckets:
+            return
+        _count(evidence.caller_requests, caller)
+        if event.status >= _SERVER_ERROR:
+            _count(evidence.caller_errors, caller)
+        while len(evidence.caller_requests) > CALLER_ENTRIES:
+            self._buckets //= 2
+            for counts in (evidence.caller_requests, evidence.caller_errors):
+                for bucket in [bucket for bucket in counts if bucket >= self._buckets]:
+                    del counts[bucket]
 
     def _time(self, evidence: EvidenceCounts, event: PredictionEvent) -> None:
         if event.cached or not event.texts or event.status not in {_OK, _TOO_LATE}:
@@ -193,7 +209,7 @@ class _OpenAggregate:
             bucket = bisect_left(_LATENCY_UPPER, compared_seconds(event))
         _count(evidence.latency.setdefault(longest, {}), bucket)
         caller = event.caller % CALLER_BUCKETS
-        if event.caller and caller < self._buckets:
+        if event.caller and caller < self._buckets_timed:
             counts = evidence.caller_latency.setdefault(longest, {})
             at = caller * CALLER_STRIDE + bucket
             self._entries += at not in counts
@@ -203,11 +219,11 @@ class _OpenAggregate:
 
     def _tell_fewer(self, evidence: EvidenceCounts) -> None:
         """Leaves the upper half of the buckets of callers out of ``caller_latency``."""
-        self._buckets //= 2
+        self._buckets_timed = buckets = self._buckets_timed // 2
         evidence.caller_latency = {
             length: kept
             for length, counts in evidence.caller_latency.items()
-            if (kept := {at: n for at, n in counts.items() if at < self._buckets * CALLER_STRIDE})
+            if (kept := {at: n for at, n in counts.items() if at < buckets * CALLER_STRIDE})
         }
         self._entries = sum(map(len, evidence.caller_latency.values()))
 

@@ -1,11 +1,11 @@
-"""Strata of callers by their own past: how often each was slow under stable, before the canary.
+"""Strata of callers by their own past: how often each had an event under stable, before the canary.
 
-Callers stick to an arm. Where some are slow whatever version answers them (far away, on a slow
-line, with long batches), the arms' shares of slow answers differ for as long as a step lasts, by
-who is in them. So a caller is compared with those callers of the other arm that were about as slow
-before: a stratum holds the callers whose ratio of slow answers to those that were to be expected,
-at all callers' share in the same windows and lengths, was about the same. This is
-post-stratification by the outcome's own past.
+An event is a slow answer, or a failed one. Callers stick to an arm. Where some are slow whatever
+version answers them (far away, on a slow line, with long batches), or fail more often, the arms'
+shares of events differ for as long as a step lasts, by who is in them. So a caller is compared with
+those callers of the other arm that had about as many before: a stratum holds the callers whose
+ratio of events to those that were to be expected, at all callers' share in the same windows and
+lengths, was about the same. This is post-stratification by the outcome's own past.
 
 A caller's stratum follows from stable's windows before the canary alone, in both arms. So the
 e-value of a window is one still: strata are known before the window, as lengths are.
@@ -24,6 +24,8 @@ controlled experiments by utilizing pre-experiment data (WSDM 2013). The varianc
 Leading axes are independent. Pure.
 """
 
+import base64
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -41,11 +43,11 @@ UNKNOWN = 0  # the stratum of nobody's requests, and of callers without a past
 STRATA = 10  # with it
 # Each stratum holds ratios within a factor of sqrt(2); the first and the last one, all beyond.
 _STEP = np.log(2.0) / 2
-_USUAL = 4  # of callers that were slow as often as all
+_USUAL = 4  # of callers that had events as often as all
 # Events that each caller is taken to have had at all callers' share, besides its own. Else chance
 # would make strata of callers with few answers.
 PRIOR = 2.0
-_DECIMALS = 3  # of an event, that are kept
+_OF_BUCKETS = ("events", "expected", "above")  # are kept in single precision
 
 
 @dataclass(frozen=True)
@@ -54,39 +56,41 @@ class CallersAnswers:
 
     Attributes:
         at: indices of what is ``[..., CALLER_BUCKETS]``: leading axes, and whose answers they are.
-        length: index of their length.
-        slow: how many were slow.
-        timed: how many there were.
+        length: index of their length; 0 of what is not told by length.
+        events: how many of them were slow, or failed.
+        requests: how many there were.
     """
 
     at: tuple[Indices, ...]
     length: Indices
-    slow: Floats
-    timed: Floats
+    events: Floats
+    requests: Floats
 
     def summed(self, shape: tuple[int, ...]) -> Self:
         """With one entry for each bucket and length; ``shape`` is that of all of these."""
         keys = np.ravel_multi_index((*self.at, self.length), shape)
         found, entry = np.unique(keys, return_inverse=True)
         *at, length = np.unravel_index(found, shape)
-        slow, timed = np.zeros((2, len(found)))
-        np.add.at(slow, entry, self.slow)
-        np.add.at(timed, entry, self.timed)
-        return type(self)(tuple(at), length, slow, timed)
+        events, requests = np.zeros((2, len(found)))
+        np.add.at(events, entry, self.events)
+        np.add.at(requests, entry, self.requests)
+        return type(self)(tuple(at), length, events, requests)
 
-    def by_stratum(self, strata: Indices, slow: Floats, timed: Floats) -> tuple[Floats, Floats]:
+    def by_stratum(
+        self, strata: Indices, events: Floats, requests: Floats
+    ) -> tuple[Floats, Floats]:
         """All answers of an arm by stratum.
 
         Args:
             strata: ``[..., CALLER_BUCKETS]``.
-            slow: ``[..., lengths]``, slow answers to anybody.
-            timed: likewise, all answers.
+            events: ``[..., lengths]``, those of anybody.
+            requests: likewise, all answers.
 
         Returns:
             Both as ``[..., STRATA, lengths]``; nobody's are in the unknown stratum.
         """
         lead, stratum, found = self.at[:-1], strata[self.at], []
-        for every, of_callers in ((slow, self.slow), (timed, self.timed)):
+        for every, of_callers in ((events, self.events), (requests, self.requests)):
             counts = np.zeros((*every.shape[:-1], STRATA, every.shape[-1]))
             counts[..., UNKNOWN, :] = every
             np.add.at(counts, (*lead, stratum, self.length), of_callers)
@@ -99,21 +103,21 @@ class OwnPast:
     """Sums over stable's windows.
 
     Attributes:
-        slow: ``[..., CALLER_BUCKETS]``, slow answers of each bucket of callers.
+        events: ``[..., CALLER_BUCKETS]``, of each bucket of callers.
         expected: likewise, how many were to be expected at all callers' share in the same windows
             and lengths.
-        above: likewise, slow answers above the share of the bucket's stratum in them.
+        above: likewise, events above the share of the bucket's stratum in them.
         by_chance: ``[...]``, the sum of squares of ``above`` that is to be expected of strata of
             callers all alike.
         requests: ``[...]``, all answers, nobody's included.
     """
 
-    PARTS = ("slow", "expected", "above", "by_chance", "requests")
+    PARTS = ("events", "expected", "above", "by_chance", "requests")
 
     def __init__(
-        self, slow: Floats, expected: Floats, above: Floats, by_chance: Floats, requests: Floats
+        self, events: Floats, expected: Floats, above: Floats, by_chance: Floats, requests: Floats
     ) -> None:
-        self.slow = slow
+        self.events = events
         self.expected = expected
         self.above = above
         self.by_chance = by_chance
@@ -125,39 +129,39 @@ class OwnPast:
         wide, zero = np.zeros((*shape, CALLER_BUCKETS)), np.zeros(shape)
         return cls(wide, wide, wide, zero, zero)
 
-    def after(self, callers: CallersAnswers, slow: Floats, timed: Floats) -> Self:
+    def after(self, callers: CallersAnswers, events: Floats, requests: Floats) -> Self:
         """With a window of stable.
 
         Args:
             callers: the answers of those with a name.
-            slow: ``[..., lengths]``, slow answers to anybody.
-            timed: likewise, all answers.
+            events: ``[..., lengths]``, those of anybody.
+            requests: likewise, all answers.
         """
-        of = callers.summed((*self.slow.shape, slow.shape[-1]))
+        of = callers.summed((*self.events.shape, events.shape[-1]))
         lead = of.at[:-1]
-        of_strata = of.by_stratum(self.strata, slow, timed)
+        of_strata = of.by_stratum(self.strata, events, requests)
         here = (*lead, self.strata[of.at], of.length)
         n = np.maximum(of_strata[1][here], 1.0)
         p = of_strata[0][here] / n
         whole = (*lead, of.length)
-        expected = of.timed * slow[whole] / np.maximum(timed[whole], 1.0)
+        expected = of.requests * events[whole] / np.maximum(requests[whole], 1.0)
         cell = (
             np.ravel_multi_index(lead, self.by_chance.shape) if lead else np.zeros_like(of.length)
         )
-        more = p * (1 - p) * of.timed * (1 - of.timed / n)
+        more = p * (1 - p) * of.requests * (1 - of.requests / n)
         chance = np.bincount(cell, more, self.by_chance.size).reshape(self.by_chance.shape)
         return type(self)(
-            _added(self.slow, of.at, of.slow),
+            _added(self.events, of.at, of.events),
             _added(self.expected, of.at, expected),
-            _added(self.above, of.at, of.slow - p * of.timed),
-            np.round(self.by_chance + chance, _DECIMALS),
-            self.requests + timed.sum(axis=-1),
+            _added(self.above, of.at, of.events - p * of.requests),
+            self.by_chance + chance,
+            self.requests + requests.sum(axis=-1),
         )
 
     @cached_property
     def strata(self) -> Indices:
-        """``[..., CALLER_BUCKETS]``, from 0 to ``STRATA - 1``, growing with how slow each was."""
-        ratio = (self.slow + PRIOR) / (self.expected + PRIOR)
+        """``[..., CALLER_BUCKETS]``, from 0 to ``STRATA - 1``, growing with each one's events."""
+        ratio = (self.events + PRIOR) / (self.expected + PRIOR)
         found = np.clip(np.round(np.log(ratio) / _STEP) + _USUAL, UNKNOWN + 1, STRATA - 1)
         return np.where(self.expected > 0, found, UNKNOWN).astype(np.intp)
 
@@ -173,23 +177,26 @@ class OwnPast:
         return found / np.maximum(self.requests, 1.0)
 
     def to_json(self) -> dict[str, Any]:
-        """Slow and expected answers and those above, by bucket, of those that had any."""
-        parts = (self.slow, self.expected, self.above)
+        """Buckets that had any, and ``_OF_BUCKETS`` of them in single precision, packed."""
+        told = np.flatnonzero(self.expected + self.events)
+        counts = np.stack([getattr(self, name)[told] for name in _OF_BUCKETS])
         return {
-            "buckets": {
-                str(at): [float(part[at]) for part in parts]
-                for at in np.flatnonzero(self.expected + self.slow).tolist()
-            },
+            "buckets": _packed(told.astype("<u2")),
+            "counts": _packed(counts.astype("<f4")),
             "by_chance": float(self.by_chance),
             "requests": float(self.requests),
         }
 
     @classmethod
     def of_json(cls, data: Mapping[str, Any]) -> Self:
-        """The state that ``to_json`` told, of one rollout."""
-        parts = np.zeros((3, CALLER_BUCKETS))
-        for at, told in data["buckets"].items():
-            parts[:, int(at)] = told
+        """The state that ``to_json`` told, of one rollout, or that was stored as plain numbers."""
+        parts, told = np.zeros((len(_OF_BUCKETS), CALLER_BUCKETS)), data["buckets"]
+        if isinstance(told, str):
+            counts = np.frombuffer(_unpacked(data["counts"]), "<f4")
+            parts[:, np.frombuffer(_unpacked(told), "<u2")] = counts.reshape(len(parts), -1)
+        else:
+            for bucket, plain in told.items():
+                parts[:, int(bucket)] = np.float32(plain)
         by_chance, requests = (np.float64(data[name]) for name in ("by_chance", "requests"))
         return cls(parts[0], parts[1], parts[2], np.asarray(by_chance), np.asarray(requests))
 
@@ -197,4 +204,12 @@ class OwnPast:
 def _added(total: Floats, at: tuple[Indices, ...], more: Floats) -> Floats:
     after = total.copy()
     np.add.at(after, at, more)
-    return np.round(after, _DECIMALS)
+    return after.astype(np.float32).astype(np.float64)
+
+
+def _packed(numbers: NDArray[Any]) -> str:
+    return base64.b64encode(zlib.compress(numbers.tobytes(), 9)).decode()
+
+
+def _unpacked(told: str) -> bytes:
+    return zlib.decompress(base64.b64decode(told))

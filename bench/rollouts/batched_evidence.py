@@ -21,17 +21,16 @@ from measures.leaving_out import GROUPS, LeftOut
 from measures.own_past import CallersAnswers, OwnPast
 from measures.pairs import MOST, MOST_OF_RARE, Pairs, bet_to_pass
 from measures.proportions import (
-    ALTERNATIVES,
     HarmTest,
     History,
     NonInferiorityTest,
     Tolerance,
     Window,
-    log_evidence,
 )
 from rollout.checks import slowness
 from rollout.checks.callers import DEVIATIONS, MOST_CALLER_SPREAD, Callers, Grouped
 from rollout.checks.left_out import (
+    ArmGrouped,
     ArmGroups,
     Believed,
     also_against_past,
@@ -46,7 +45,16 @@ from rollout.checks.rates import (
     LEAST_TO_PASS,
     TESTS,
 )
-from rollout.checks.rows import CLASS_TEST, CLASSES, ERROR_TEST, ERRORS, Rows, lines
+from rollout.checks.rows import (
+    CLASS_TEST,
+    CLASSES,
+    ERROR_TEST,
+    ERRORS,
+    KNOWN_ERRORS,
+    PAIRED_ERRORS,
+    Rows,
+    lines,
+)
 from rollout.checks.rows import LATENCY as LATENCY_ROWS
 from rollout.checks.shift import limits
 
@@ -90,8 +98,9 @@ class _Told:
     @classmethod
     def of(cls, pairs: Pairs, told: Yes, before: Floats, test: int, rho: Floats) -> Self:
         """Of errors or classes, by their first test, where they are ``told``."""
-        rows, most = (ERRORS, MOST_OF_RARE) if test == ERROR_TEST else (slice(CLASSES, None), MOST)
-        of_rows, rho = LINES.of(rows), rho[:, rows]
+        is_rare = test == ERROR_TEST
+        rows, most = (PAIRED_ERRORS, MOST_OF_RARE) if is_rare else (slice(CLASSES, None), MOST)
+        of_rows, rho = LINES.of(rows), rho[:, test : test + pairs.count.shape[-1]]
         wide = told[:, None, None]
         to_pass = pairs.log_to_pass(of_rows.pass_, bet_to_pass(before, of_rows.pass_, most), rho)
         return cls(
@@ -122,6 +131,7 @@ class BatchedEvidence:
         without: ``[rollouts, GROUPS]``, as ``shifts``, without some callers.
         groups: requests of the step by callers' groups.
         own_past: how slow callers were before the canary.
+        errors_past: how often they failed before it.
         beyond_callers: ``[rollouts, tests]``, log evidence to pass at wider lines, of the step.
     """
 
@@ -144,6 +154,7 @@ class BatchedEvidence:
     own_past: OwnPast
     beyond_callers: Floats
     paired_errors: Floats
+    errors_past: OwnPast
 
     @classmethod
     def begin(cls, rollouts: int, false_rollback: float) -> Self:
@@ -170,6 +181,7 @@ class BatchedEvidence:
             OwnPast.begin((rollouts,)),
             np.zeros((rollouts, len(ROWS.tests))),
             np.zeros((rollouts, 3, 1)),
+            OwnPast.begin((rollouts,)),
         )
 
     def with_history(self, stable: Arm) -> Self:
@@ -180,6 +192,7 @@ class BatchedEvidence:
             past=self.past + np.stack([e, n], axis=1),
             times=_added(self.times, stable),
             own_past=self._own_past_after(stable),
+            errors_past=self._errors_past_after(stable),
             correlation=_after(self.correlation, e, n),
             callers=self.callers.after(_grouped(stable)),
             answers=_answers_after(self.answers, stable),
@@ -207,14 +220,16 @@ class BatchedEvidence:
         correlation = _after_where(
             shadow, lambda: _after(self.correlation, e_s, n_s), self.correlation
         )
+        requests = n_s.copy()
         for part in (e_c, n_c, e_s, n_s):
             part[elsewhere] = 0.0
-        rho_of_rows = self._rho()
+        rho_of_tests = self._rho_of_tests()
+        rho_of_rows = self._rho(rho_of_tests)
         of_classes = _Told.of(
-            Pairs.of(table, ROWS.count - CLASSES), is_paired, self.paired, CLASS_TEST, rho_of_rows
+            Pairs.of(table, ROWS.count - CLASSES), is_paired, self.paired, CLASS_TEST, rho_of_tests
         )
         of_errors = _Told.of(
-            Pairs.of_event(failures), tells_errors, self.paired_errors, ERROR_TEST, rho_of_rows
+            Pairs.of_event(failures), tells_errors, self.paired_errors, ERROR_TEST, rho_of_tests
         )
         to_fail, to_pass = (
             np.concatenate([one, np.zeros((len(shadow), CLASS_TEST - 1, *one.shape[2:])), two], 1)
@@ -232,17 +247,16 @@ class BatchedEvidence:
         rho, within = self._answers_rho(alike), _of_classes(self.texts.effect)
         one = np.where(is_paired[:, None], table.sum(axis=1), one)
         other = np.where(is_paired[:, None], table.sum(axis=2), other)
-        both = _grouped(candidate), _grouped(stable)
+        both = self._grouped(candidate), self._grouped(stable)
         rest = (
-            _without(one, both[0], shadow),
-            _without(other, both[1], shadow),
+            _without(one, both[0].every, shadow),
+            _without(other, both[1].every, shadow),
         )
         wider = replace(asked, caller_spread=np.asarray(asked.caller_spread)[:, None])
-        apart = self.callers.spread(ROWS, share)
-        apart[:, LATENCY_ROWS] = DEVIATIONS * self.own_past.deviation(share)[:, None]
+        apart = self._apart(share)
         fail = Tolerance(LINES.fail.a + apart, LINES.fail.s)
         believed = Believed(self.harm.theta_s(history), fail, rho_of_rows, within)
-        log_s = _log_s(window, believed) + to_fail
+        log_s = believed.log_s(window, ROWS) + to_fail
         if bake.any():
             of_bake = also_against_past(log_s, window, history, believed)
             log_s = np.where(bake[:, None, None], of_bake, log_s)
@@ -251,29 +265,33 @@ class BatchedEvidence:
             window, history, further, rho_of_rows, ROWS.tests, within=within
         )
         of_groups = _without_groups(log_s, window, both, believed, shadow)
-        counted = window.n_c.copy()
-        counted[:, ERRORS] += of_errors.arms[:, 1]
+        counted = _with_pairs(window.n_c, of_errors, requests)
         expected = believed.expected(replace(window, n_c=counted), ROWS)
         after = replace(
             self,
             past=past,
-            own_past=self._own_past_of_shadow(stable, shadow),
+            own_past=_after_where(shadow, lambda: self._own_past_after(stable), self.own_past),
+            errors_past=_after_where(
+                shadow, lambda: self._errors_past_after(stable), self.errors_past
+            ),
             times=_added(self.times, stable),
             correlation=correlation,
-            callers=_after_where(~bake, lambda: self.callers.after(both[1]), self.callers),
+            callers=_after_where(~bake, lambda: self.callers.after(both[1].every), self.callers),
             answers=_after_where(
                 shadow, lambda: _answers_after(self.answers, stable), self.answers
             ),
             texts=_after_where(shadow, lambda: _texts_after(self.texts, stable), self.texts),
             harm=self.harm.grown(log_s, window),
             left_out=self.left_out.after(log_s, of_groups, self.harm.windows + 1, expected),
-            groups=_after_where(~shadow, lambda: self.groups.after(*both), self.groups),
+            groups=_after_where(
+                ~shadow, lambda: self.groups.after(*(arm.every for arm in both)), self.groups
+            ),
             beyond_callers=self.beyond_callers + beyond_callers,
             non_inferiority=self.non_inferiority.after(
                 window, history, LINES.pass_, rho_of_rows, ROWS.tests, within=within, paired=to_pass
             )
             .counting(of_classes.arms, slice(CLASSES, None))
-            .counting(of_errors.arms, ERRORS),
+            .counting(of_errors.arms, PAIRED_ERRORS),
             paired=of_classes.added,
             paired_errors=of_errors.added,
             shifts=self.shifts.after(one, other, asked, rho, of_request),
@@ -353,15 +371,24 @@ class BatchedEvidence:
                     "groups",
                     "without",
                     "own_past",
+                    "errors_past",
                 )
             },
         )
+
+    def _apart(self, share: Floats) -> Floats:
+        """``[rollouts, rows]``: ``Rates.spread``."""
+        found = self.callers.spread(ROWS, share)
+        found[:, LATENCY_ROWS] = DEVIATIONS * self.own_past.deviation(share)[:, None]
+        found[:, KNOWN_ERRORS] = DEVIATIONS * self.errors_past.deviation(share)[:, None]
+        return found
 
     def _counts(self, arm: Arm) -> tuple[Floats, Floats]:
         """Events and requests, ``[rollouts, rows]``, as ``Rows.counts`` has them of one."""
         rollouts = len(arm.requests)
         e, n = np.zeros((rollouts, ROWS.count)), np.zeros((rollouts, ROWS.count))
-        e[:, ERRORS], n[:, ERRORS] = arm.errors[:, None], arm.requests[:, None]
+        of_errors = _failed_of_callers(arm).by_stratum(self.errors_past.strata, *_attempts(arm))
+        e[:, ERRORS], n[:, ERRORS] = (counts[..., 0] for counts in of_errors)
         for counts, of_strata in zip((e, n), self._latencies(arm), strict=True):
             for index, length in enumerate(LENGTHS):
                 first = LATENCY_ROWS.start + slowness.LENGTHS.index(length)
@@ -390,11 +417,14 @@ class BatchedEvidence:
         is_later = arm.first[of.row, of.length] + of.time > edges[of.row, of.length]
         return CallersAnswers((of.row, of.bucket), of.length, is_later * timed, timed)
 
-    def _own_past_of_shadow(self, stable: Arm, shadow: Yes) -> OwnPast:
-        return _after_where(shadow, lambda: self._own_past_after(stable), self.own_past)
-
     def _own_past_after(self, stable: Arm) -> OwnPast:
         return self.own_past.after(self._of_callers(stable), *self._timed(stable))
+
+    def _errors_past_after(self, stable: Arm) -> OwnPast:
+        return self.errors_past.after(_failed_of_callers(stable), *_attempts(stable))
+
+    def _grouped(self, arm: Arm) -> ArmGrouped:
+        return ArmGrouped.of(_grouped(arm), _failed_of_callers(arm), self.errors_past)
 
     @cached_property
     def _edges(self) -> tuple[NDArray[np.intp], Yes]:
@@ -404,13 +434,15 @@ class BatchedEvidence:
         ranks = np.ceil(slowness.PERCENTILE * totals)
         return (cumulated < ranks[..., None]).sum(axis=-1), totals >= slowness.ENOUGH
 
-    def _rho(self) -> Floats:
+    def _rho_of_tests(self) -> Floats:
+        return self.correlation.beyond(_of_classes(self.texts.each)[:, ROWS.tests])
+
+    def _rho(self, of_tests: Floats) -> Floats:
         of_row = ROWS.test_of_row
         requests = self.past[:, 1]
         whole = np.add.reduceat(requests, ROWS.tests, axis=-1)[:, of_row]
         part = np.where(requests > 0, whole / np.maximum(requests, 1.0), 1.0)
-        alike = _of_classes(self.texts.each)[:, ROWS.tests]
-        rho: Floats = np.minimum(self.correlation.beyond(alike)[:, of_row] * part, 1.0)
+        rho: Floats = np.minimum(of_tests[:, of_row] * part, 1.0)
         return rho
 
     def _answers_rho(self, alike: Floats) -> Floats:
@@ -479,35 +511,16 @@ def _without(classes: Floats, arm: Grouped, shadow: Yes) -> Floats:
     return np.maximum(classes[:, None] - of_groups, 0.0)
 
 
-def _log_s(window: Window, believed: Believed) -> Floats:
-    """``Believed.log_s``, computed where both arms have requests: other rows say nothing.
-
-    In most strata of latency an arm has none.
-    """
-    is_told = (window.n_c > 0) & (window.n_s > 0)
-
-    def told(part: Floats | float) -> Floats:
-        found: Floats = np.broadcast_to(part, is_told.shape)[is_told]
-        return found
-
-    log_s = np.zeros((*is_told.shape, ALTERNATIVES))
-    log_s[is_told] = log_evidence(
-        Window(*(told(part) for part in (window.e_c, window.n_c, window.e_s, window.n_s))),
-        told(believed.theta_s),
-        Tolerance(told(believed.line.a), told(believed.line.s)),
-        told(believed.rho),
-        within=told(believed.within),
-    )
-    of_tests: Floats = np.add.reduceat(log_s, ROWS.tests, axis=-2)
-    return of_tests
-
-
 def _without_groups(
-    log_s: Floats, window: Window, arms: tuple[Grouped, Grouped], believed: Believed, shadow: Yes
+    log_s: Floats,
+    window: Window,
+    arms: tuple[ArmGrouped, ArmGrouped],
+    believed: Believed,
+    shadow: Yes,
 ) -> Floats:
     """``left_out.without_groups``, but in shadow, where nobody is out."""
     everybody = np.repeat(log_s[:, None], GROUPS, axis=1)
-    if shadow.all() or not any(arm.requests.any() for arm in arms):
+    if shadow.all() or not any(arm.every.requests.any() for arm in arms):
         return everybody
     without = without_groups(log_s, window, arms, believed, ROWS)
     return np.where(shadow[:, None, None, None], everybody, without)
@@ -528,6 +541,29 @@ def _failures(arm: Arm) -> Floats:
 def _classes(arm: Arm) -> Floats:
     """Labels and, behind them, all others, of which there are none."""
     return _with_others(_answers(arm))
+
+
+def _attempts(arm: Arm) -> tuple[Floats, Floats]:
+    """Errors and requests of anybody, ``[rollouts, 1]``: they are not told by length."""
+    return arm.errors[:, None].astype(np.float64), arm.requests[:, None].astype(np.float64)
+
+
+def _failed_of_callers(arm: Arm) -> CallersAnswers:
+    """``rows.errors_of_callers``."""
+    of = arm.attempts
+    if of is None:
+        nothing, none = np.zeros(0, dtype=np.intp), np.zeros(0)
+        return CallersAnswers((nothing, nothing), nothing, none, none)
+    errors, requests = of.errors.astype(np.float64), of.requests.astype(np.float64)
+    return CallersAnswers((of.row, of.bucket), np.zeros_like(of.row), errors, requests)
+
+
+def _with_pairs(n_c: Floats, told: _Told, requests: Floats) -> Floats:
+    """The candidate's requests with pairs of errors, by stratum as stable's requests are."""
+    counted, of_strata = n_c.copy(), requests[:, ERRORS]
+    every = np.maximum(of_strata.sum(axis=1, keepdims=True), 1.0)
+    counted[:, ERRORS] += told.arms[:, 1] * of_strata / every
+    return counted
 
 
 def _with_others(labels: NDArray[np.int64]) -> Floats:

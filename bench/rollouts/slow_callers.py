@@ -28,7 +28,7 @@ WAYS = ("own past", "all together")
 
 @dataclass(frozen=True)
 class AllTogether:
-    """A traffic whose windows tell no latency by caller, as those of older folds."""
+    """A traffic whose windows tell nothing by caller, as those of older folds."""
 
     of: Traffic
 
@@ -39,7 +39,10 @@ class AllTogether:
     def window(self, low: Floats, high: Floats, rng: np.random.Generator) -> tuple[Arm, Arm]:
         """The traffic's window without callers."""
         one, other = self.of.window(low, high, rng)
-        return replace(one, callers=None), replace(other, callers=None)
+        return (
+            replace(one, callers=None, attempts=None),
+            replace(other, callers=None, attempts=None),
+        )
 
     def of_rows(self, rows: NDArray[np.intp]) -> Self:
         """Of some of the rollouts."""

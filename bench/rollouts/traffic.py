@@ -106,6 +106,46 @@ class CallersTimes:
         )
 
 
+@dataclass(frozen=True)
+class CallersErrors:
+    """Requests of callers with a name, one caller an entry, ``[entries]`` each.
+
+    Attributes:
+        row: of the rollout.
+        bucket: of the caller.
+        requests: how many it sent.
+        errors: how many of them failed.
+    """
+
+    row: Counts
+    bucket: Counts
+    requests: Counts
+    errors: Counts
+
+    @classmethod
+    def of(cls, requests: Counts, errors: Counts, bucket: Counts) -> Self:
+        """``[rollouts, callers]`` each."""
+        is_there = requests > 0
+        row = np.nonzero(is_there)[0]
+        return cls(row, bucket[is_there], requests[is_there], errors[is_there])
+
+    def and_those(self, more: Self) -> Self:
+        """With others."""
+        return type(self)(
+            *(
+                np.concatenate([getattr(self, part.name), getattr(more, part.name)])
+                for part in fields(self)
+            )
+        )
+
+    def failing(self, more: Counts, rng: np.random.Generator) -> Self:
+        """Where of each group's answers so many more fail, at random; ``[rollouts, groups]``."""
+        whose = np.repeat(np.arange(len(self.row)), self.requests - self.errors)
+        cell = self.row[whose] * CALLER_GROUPS + self.bucket[whose] % CALLER_GROUPS
+        lost = whose[_firsts(cell, more.ravel(), rng)]
+        return replace(self, errors=self.errors + np.bincount(lost, minlength=len(self.row)))
+
+
 def nobodys() -> CallersTimes:
     """No answers of callers with a name."""
     return CallersTimes(*np.zeros((4, 0), dtype=np.int64))
@@ -139,11 +179,16 @@ def given_to_callers(
 def kept(callers: CallersTimes, times: Counts, rng: np.random.Generator) -> CallersTimes:
     """Those that are left, at random, where so many of each time are."""
     cell = np.ravel_multi_index((callers.row, callers.length, callers.time), times.shape)
+    return callers.where(_firsts(cell, times.ravel(), rng))
+
+
+def _firsts(cell: Counts, counts: Counts, rng: np.random.Generator) -> NDArray[np.bool_]:
+    """So many of each cell, at random; ``cell`` is that of each entry."""
     order = np.lexsort((rng.random(len(cell)), cell))
     first = np.searchsorted(cell[order], cell[order])  # of the same cell
-    is_kept = np.zeros(len(cell), dtype=np.bool_)
-    is_kept[order] = np.arange(len(cell)) - first < times.ravel()[cell[order]]
-    return callers.where(is_kept)
+    is_chosen = np.zeros(len(cell), dtype=np.bool_)
+    is_chosen[order] = np.arange(len(cell)) - first < counts[cell[order]]
+    return is_chosen
 
 
 @dataclass(frozen=True)
@@ -166,6 +211,7 @@ class Arm:
         callers: the answers of ``times`` that went to callers with a name; None of copies.
         failures: ``[rollouts, 2, 2]``, of copies: requests by whether the original failed and
             whether the copy did. All 0 where gateways mirror none that failed.
+        attempts: requests and errors of callers with a name; None of copies.
     """
 
     requests: Counts
@@ -180,10 +226,12 @@ class Arm:
     cached: Counts | None = None
     callers: CallersTimes | None = None
     failures: Floats | None = None
+    attempts: CallersErrors | None = None
 
     def evidence(self, row: int) -> EvidenceCounts:
         """One rollout's arm as production counts it."""
         requests, errors, positive = self.groups[row]
+        of_callers = self._caller_attempts(row)
         return EvidenceCounts(
             requests=int(self.requests[row]),
             errors=int(self.errors[row]),
@@ -196,6 +244,8 @@ class Arm:
                 for at, length in enumerate(LENGTHS)
             },
             caller_latency=self._caller_latency(row),
+            caller_requests=of_callers[0],
+            caller_errors=of_callers[1],
             labels={label: int(self.labels[row, at]) for at, label in enumerate(LABELS)},
             label_neighbours=_by_label(self.neighbours, row),
             label_like_neighbours=_by_label(self.like, row),
@@ -227,6 +277,16 @@ class Arm:
             }
             for at, original in enumerate(_STATUSES)
         }
+
+    def _caller_attempts(self, row: int) -> tuple[Sparse, Sparse]:
+        if self.attempts is None:
+            return {}, {}
+        is_mine = self.attempts.row == row
+        requests, errors = (
+            np.bincount(self.attempts.bucket[is_mine], weights=counts[is_mine])
+            for counts in (self.attempts.requests, self.attempts.errors)
+        )
+        return _sparse(requests), _sparse(errors)
 
     def _caller_latency(self, row: int) -> dict[int, Sparse]:
         if self.callers is None:
@@ -313,7 +373,8 @@ def harmed(arm: Arm, harm: Harm, copied: NDArray[np.bool_], rng: np.random.Gener
     lost = np.where(copied[:, None], lost, of_groups.sum(axis=2))
     first, second = (arm.labels - lost).T
     flipped = np.where(copied, flipped, flips.sum(axis=1))
-    groups = np.stack([requests, errors + of_groups.sum(axis=1), seconds + flips], axis=1)
+    more_of_groups = of_groups.sum(axis=1)
+    groups = np.stack([requests, errors + more_of_groups, seconds + flips], axis=1)
     later = np.round(np.log(harm.slower) / EDGE * shown).astype(np.int64)
     times = rng.binomial(arm.times, 1 - harm.fails * shown[:, None, None])
     pairs = None
@@ -322,8 +383,13 @@ def harmed(arm: Arm, harm: Harm, copied: NDArray[np.bool_], rng: np.random.Gener
         pairs[:, 0, 0] -= np.where(copied, flipped, 0)
         pairs[:, 0, 1] += np.where(copied, flipped, 0)
     failures = None if arm.failures is None else failing(arm.failures, lost.sum(axis=1) * copied)
+    own, of_attempts = rng.spawn(2)
+    attempts = arm.attempts
+    if attempts is not None and harm.fails:
+        attempts = attempts.failing(np.where(copied[:, None], 0, more_of_groups), of_attempts)
     return replace(
         arm,
+        attempts=attempts,
         errors=arm.errors + lost.sum(axis=1),
         labels=np.stack([first - flipped, second + flipped], axis=1),
         pairs=pairs,
@@ -331,7 +397,7 @@ def harmed(arm: Arm, harm: Harm, copied: NDArray[np.bool_], rng: np.random.Gener
         groups=np.where(copied[:, None, None], arm.groups, groups),
         times=times,
         first=arm.first + later[:, None],
-        callers=None if arm.callers is None else kept(arm.callers, times, rng.spawn(1)[0]),
+        callers=None if arm.callers is None else kept(arm.callers, times, own),
     )
 
 
@@ -382,6 +448,9 @@ def window(places: Places, low: Floats, high: Floats, rng: np.random.Generator) 
     pairs = np.where(copied[:, None, None], _diagonal(copies.labels), 0.0)
     stables = _arm(stable, stable[0] - stable[1], groups[1], places, rng)
     drawn = rng.spawn(3)
+    attempts = [
+        CallersErrors.of(np.where(arm, counts, 0), failed, places.bucket) for arm in (mine, ~mine)
+    ]
     # Which of the copies fail has nothing to do with which originals did.
     both = drawn[2].hypergeometric(again, stable[0] - again, stable[1])
     failures = np.stack(
@@ -394,9 +463,12 @@ def window(places: Places, low: Floats, high: Floats, rng: np.random.Generator) 
             pairs=pairs,
             callers=given_to_callers(own, answers[0], places.bucket, drawn[0]),
             failures=np.where(copied[:, None, None], failures, 0).astype(np.float64),
+            attempts=attempts[0],
         ),
         replace(
-            stables, callers=given_to_callers(stables.times, answers[1], places.bucket, drawn[1])
+            stables,
+            callers=given_to_callers(stables.times, answers[1], places.bucket, drawn[1]),
+            attempts=attempts[1],
         ),
     )
 

@@ -22,6 +22,7 @@ from bench.rollouts.traffic import (
     TAIL,
     TIMES,
     Arm,
+    CallersErrors,
     Counts,
     bucketed,
     failing,
@@ -37,6 +38,7 @@ SEED = 18
 _LATER = round(np.log(1.5) / EDGE)  # buckets, of answers that take half as long again
 _STALLED = 0.2  # of a window's requests, that a stall of two seconds meets
 _DAY = 8640  # windows
+_BY_CALLER = ("callers", "attempts")  # fields of an arm that are no counts of a rollout
 _BEGINS = (40, 400)  # windows of the rollout, between which something begins
 
 
@@ -411,6 +413,7 @@ def _answered(
         like.sum(axis=2).T,
         callers=of_callers,
         failures=np.zeros((len(counts), 2, 2)),
+        attempts=CallersErrors.of(named[:, 0], failed, callers.bucket),
     )
 
 
@@ -458,6 +461,7 @@ def _copies(stream: Stream, stable: Arm, rng: np.random.Generator) -> Arm:
         like=np.zeros_like(labels),
         cached=np.zeros_like(labels),
         callers=None,
+        attempts=None,
         failures=failures.reshape(-1, 2, 2).astype(np.float64),
     )
 
@@ -486,7 +490,7 @@ def _chosen(copied: NDArray[np.bool_], copies: Arm, own: Arm) -> Arm:
         one, other = getattr(copies, name), getattr(own, name)
         return np.where(copied.reshape(-1, *(1,) * (one.ndim - 1)), one, other)
 
-    of_both = (field.name for field in fields(Arm) if field.name != "callers")
+    of_both = (field.name for field in fields(Arm) if field.name not in _BY_CALLER)
     return replace(own, **{name: part(name) for name in of_both})
 
 
@@ -497,10 +501,12 @@ def _sum(arms: Sequence[Arm]) -> Arm:
         more = {
             field.name: getattr(total, field.name) + getattr(arm, field.name)
             for field in fields(Arm)
-            if field.name not in {"first", "callers"}
+            if field.name not in {"first", *_BY_CALLER}
         }
-        if total.callers is not None and arm.callers is not None:
-            more["callers"] = total.callers.and_those(arm.callers)
+        for name in _BY_CALLER:
+            mine, theirs = getattr(total, name), getattr(arm, name)
+            if mine is not None and theirs is not None:
+                more[name] = mine.and_those(theirs)
         total = replace(total, **more)
     return total
 

@@ -122,7 +122,8 @@ class Callers(State, frozen=True):
         """``[..., rows]``: how far the arms' shares can be apart with one version in both.
 
         Args:
-            rows: of all tests. Latency's are of strata of callers (``measures.own_past``): 0 here.
+            rows: of all tests. Those of strata of callers (``measures.own_past``) are 0 here: all
+                of latency's, and those of errors but for the unknown stratum.
             share: ``[...]``, of callers that the candidate has; 0 or 1 where both arms answer the
                 same callers: then nothing is apart.
         """

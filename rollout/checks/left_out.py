@@ -6,16 +6,18 @@ both arms answer the same callers. Single windows are left out of errors and lat
 shows. Labels don't stall, and feedback may come all in one window.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from contracts.windows import CALLER_BUCKETS
 from measures.correlation import Floats
 from measures.evalue import Tolerance, Window, log_e_value_of_one
 from measures.leaving_out import GROUPS, expected_events
-from measures.proportions import History, alternatives, log_evidence
+from measures.own_past import STRATA, CallersAnswers, OwnPast
+from measures.proportions import ALTERNATIVES, History, alternatives, log_evidence
 from measures.state import State
 from rollout.checks.callers import Grouped
 from rollout.checks.rows import (
@@ -83,9 +85,30 @@ class Believed:
 
     def log_s(self, window: Window, rows: Rows) -> Floats:
         """``[..., tests, ALTERNATIVES]``: what a window says."""
-        return log_evidence(
-            window, self.theta_s, self.line, self.rho, rows.tests, within=self.within
+        of_tests: Floats = np.add.reduceat(self.log_of_rows(window), rows.tests, axis=-2)
+        return of_tests
+
+    def log_of_rows(self, window: Window) -> Floats:
+        """``[..., rows, ALTERNATIVES]``: what each row of a window says.
+
+        It is computed where both arms have requests, for other rows say nothing: in most strata of
+        callers an arm has none.
+        """
+        is_told = (window.n_c > 0) & (window.n_s > 0)
+
+        def told(part: Floats | float) -> Floats:
+            found: Floats = np.broadcast_to(part, is_told.shape)[is_told]
+            return found
+
+        log_s = np.zeros((*is_told.shape, ALTERNATIVES))
+        log_s[is_told] = log_evidence(
+            Window(*(told(part) for part in (window.e_c, window.n_c, window.e_s, window.n_s))),
+            told(self.theta_s),
+            Tolerance(told(self.line.a), told(self.line.s)),
+            told(self.rho),
+            within=told(self.within),
         )
+        return log_s
 
     def expected(self, window: Window, rows: Rows) -> Floats:
         """``[..., tests]``: events of the candidate in a window, at stable's rate."""
@@ -100,8 +123,35 @@ class Believed:
         return type(self)(theta_s, Tolerance(a, s), rho, within)
 
 
+@dataclass(frozen=True)
+class ArmGrouped:
+    """One arm's counts of a window by groups of callers.
+
+    Attributes:
+        every: of errors and of each class.
+        failed: ``[..., GROUPS, STRATA]``, errors.
+        attempts: likewise.
+    """
+
+    every: Grouped
+    failed: Floats
+    attempts: Floats
+
+    @classmethod
+    def of(cls, every: Grouped, callers: CallersAnswers, past: OwnPast | None) -> Self:
+        """With errors by stratum, ``callers`` being those of whom it is told."""
+        strata = np.zeros(CALLER_BUCKETS, dtype=np.intp) if past is None else past.strata
+        by_group = replace(callers, length=callers.at[-1] % GROUPS)
+        found = by_group.by_stratum(strata, every.events[..., 0, :], every.requests[..., 0, :])
+        return cls(every, *(np.moveaxis(part, -2, -1) for part in found))
+
+
 def without_groups(
-    log_s: Floats, window: Window, arms: tuple[Grouped, Grouped], believed: Believed, rows: Rows
+    log_s: Floats,
+    window: Window,
+    arms: tuple[ArmGrouped, ArmGrouped],
+    believed: Believed,
+    rows: Rows,
 ) -> Floats:
     """``[..., GROUPS, tests, ALTERNATIVES]``: what a window says without each group.
 
@@ -113,20 +163,14 @@ def without_groups(
         rows: of all tests.
     """
     found = np.repeat(log_s[..., None, :, :], GROUPS, axis=-3)
-    at = [ERRORS.start, *range(CLASSES, rows.count)]
+    at = [*range(ERRORS.start, ERRORS.stop), *range(CLASSES, rows.count)]
     counts = []
     for arm, e, n in ((arms[0], window.e_c, window.n_c), (arms[1], window.e_s, window.n_s)):
         events, requests = _of_rows(arm, rows)
         counts += [e[..., None, at] - events, n[..., None, at] - requests]
     tests = [ERROR_TEST, *range(CLASS_TEST, len(rows.tests))]
-    before = believed.of(at)
-    found[..., tests, :] = log_evidence(
-        Window(*(np.maximum(part, 0.0) for part in counts)),
-        before.theta_s,
-        before.line,
-        before.rho,
-        within=before.within,
-    )
+    of_rows = believed.of(at).log_of_rows(Window(*(np.maximum(part, 0.0) for part in counts)))
+    found[..., tests, :] = np.add.reduceat(of_rows, [0, *range(STRATA, len(at))], axis=-2)
     return found
 
 
@@ -159,13 +203,13 @@ def classes_by_group(arm: Grouped) -> Floats:
     return found
 
 
-def _of_rows(arm: Grouped, rows: Rows) -> tuple[Floats, Floats]:
-    """Events and requests of errors and of each class's row, ``[..., GROUPS, rows]``."""
-    events, requests = (np.moveaxis(part, -1, -2) for part in (arm.events, arm.requests))
-    kinds = [0, *range(2, events.shape[-1])]
-    events, requests = events[..., kinds], requests[..., kinds]
-    if rows.count - CLASSES > events.shape[-1] - 1:  # of three classes and more, each also falls
-        falls, all_falls = requests[..., 1:] - events[..., 1:], requests[..., 1:]
-        events = np.concatenate([events, falls], axis=-1)
-        requests = np.concatenate([requests, all_falls], axis=-1)
-    return events, requests
+def _of_rows(arm: ArmGrouped, rows: Rows) -> tuple[Floats, Floats]:
+    """Events and requests of each row of errors and classes, ``[..., GROUPS, rows]``."""
+    events, requests = (
+        np.moveaxis(part, -1, -2)[..., 2:] for part in (arm.every.events, arm.every.requests)
+    )
+    of_events, of_requests = [arm.failed, events], [arm.attempts, requests]
+    if rows.count - CLASSES > events.shape[-1]:  # of three classes and more, each also falls
+        of_events.append(requests - events)
+        of_requests.append(requests)
+    return np.concatenate(of_events, axis=-1), np.concatenate(of_requests, axis=-1)

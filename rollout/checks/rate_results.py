@@ -55,25 +55,27 @@ class _OfCallers:
     Attributes:
         expected: share of events that stable has in answers to callers and texts like its.
         alone: share of its answers that stable has no answers to callers and texts like.
+        what: is alike.
     """
 
     expected: float
     alone: float
+    what: str
 
     @classmethod
-    def of(cls, e_s: Floats, n_s: Floats, n_c: Floats) -> Self:
+    def of(cls, e_s: Floats, n_s: Floats, n_c: Floats, what: str) -> Self:
         """Of the counts of all strata."""
         is_like = n_s > 0
         like = float(n_c[is_like].sum())
         expected = float((n_c[is_like] * e_s[is_like] / n_s[is_like]).sum()) / max(like, 1.0)
         every = float(n_c.sum())
-        return cls(expected, 1 - like / every if every else 0.0)
+        return cls(expected, 1 - like / every if every else 0.0, what)
 
     def sentence(self, arms: _Arms) -> str:
         """What is to be said of them; nothing where they are much like stable's."""
         said = ""
         if arms.n_s and abs(self.expected - arms.e_s / arms.n_s) >= _WORTH_SAYING:
-            said = f", where {words.percent(self.expected)} are expected of such callers and texts"
+            said = f", where {words.percent(self.expected)} are expected of such {self.what}"
         if self.alone >= _MOSTLY:
             said += (
                 f"; {words.percent(self.alone)} of its answers can't be judged, since stable "
@@ -211,8 +213,12 @@ def _arms(rates: Rates, name: str, outcome: Verdict) -> _Arms:
     if outcome is Verdict.FAIL or not sums[1, at].any():
         sums = rates.sums
     e_c, n_c, e_s, n_s = (float(total) for total in sums[:, at].sum(axis=-1))
-    has_strata = name == tests.LATENCY and rates.own_past is not None
-    of_callers = _OfCallers.of(*sums[[2, 3, 1]][:, at]) if has_strata else None
+    has_strata = {
+        tests.ERROR_RATE: rates.errors_past is not None,
+        tests.LATENCY: rates.own_past is not None,
+    }.get(name, False)
+    what = "callers and texts" if name == tests.LATENCY else "callers"
+    of_callers = _OfCallers.of(sums[2, at], sums[3, at], sums[1, at], what) if has_strata else None
     return _Arms(e_c, n_c, e_s, n_s, _EVENTS[name], of_callers=of_callers)
 
 

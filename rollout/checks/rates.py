@@ -35,7 +35,13 @@ from measures.proportions import (
 from measures.state import State
 from rollout.checks import rows as at
 from rollout.checks.callers import DEVIATIONS, MOST_CALLER_SPREAD, Callers, Grouped
-from rollout.checks.left_out import ArmGroups, Believed, also_against_past, without_groups
+from rollout.checks.left_out import (
+    ArmGrouped,
+    ArmGroups,
+    Believed,
+    also_against_past,
+    without_groups,
+)
 from rollout.checks.rows import Lines, Rows
 from rollout.checks.slowness import Slowness
 from rollout.checks.stage import Stage
@@ -89,6 +95,7 @@ class Rates(
             None while the labels are not known.
         own_past: how slow each of stable's callers was before the canary; None of a rollout from
             before that was known.
+        errors_past: likewise, how often each failed.
     """
 
     labels: tuple[str, ...]
@@ -110,6 +117,7 @@ class Rates(
     groups: ArmGroups | None = None
     own_past: OwnPast | None = None
     beyond_callers: Floats | None = None
+    errors_past: OwnPast | None = None
 
     @classmethod
     def begin(cls, labels: tuple[str, ...]) -> Self:
@@ -129,6 +137,7 @@ class Rates(
             groups=ArmGroups.begin(),
             own_past=OwnPast.begin(),
             beyond_callers=np.zeros(len(rows.tests)),
+            errors_past=OwnPast.begin(),
         )
 
     @classmethod
@@ -142,9 +151,12 @@ class Rates(
         more = self.rows.count - self.past.shape[-1]
         if not more:
             return self
+        of_errors = at.ERRORS.stop - 1  # errors came to strata after latency
+        first, of_latency = at.LATENCY.stop - more, more - of_errors
 
         def wide(part: Floats) -> Floats:
-            return np.insert(part, [at.LATENCY.stop - more] * more, 0.0, axis=-1)
+            longer = np.insert(part, [first] * of_latency, 0.0, axis=-1)
+            return np.insert(longer, [at.ERRORS.start + 1] * of_errors, 0.0, axis=-1)
 
         harm, near = self.harm, self.non_inferiority
         return replace(
@@ -192,11 +204,12 @@ class Rates(
 
     def with_history(self, stable: EvidenceCounts) -> Self:
         """With a window of stable from before the rollout."""
-        e, n = self.rows.counts(stable, self.slowness, self.own_past)
+        e, n = self._counts(stable)
         return replace(
             self,
             slowness=self.slowness.after(stable),
             own_past=self._own_past_after(stable),
+            errors_past=self._errors_past_after(stable),
             correlation=self._correlation_after(e, n),
             callers=self._callers_after(stable),
             texts=self._texts_after(stable),
@@ -229,8 +242,8 @@ class Rates(
             failures: likewise, whether they failed at them (``rows.paired_errors``), by which
                 errors are judged.
         """
-        e_c, n_c = self.rows.counts(candidate, self.slowness, self.own_past)
-        e_s, n_s = self.rows.counts(stable, self.slowness, self.own_past)
+        e_c, n_c = self._counts(candidate)
+        e_s, n_s = self._counts(stable)
         seen, past, correlation = np.stack([e_c, n_c, e_s, n_s]), self.past, self.correlation
         texts, waiting = self.texts, self.feedback
         told = self._told(pairs, failures)
@@ -238,7 +251,7 @@ class Rates(
             correlation, texts = self._correlation_after(e_s, n_s), self._texts_after(stable)
             # What is not compared by arms is one more window of stable's past.
             past = past.copy()
-            for part in (at.LATENCY, *(each.rows for each in told)):
+            for part in (at.LATENCY, *(each.of_test for each in told)):
                 past[:, part] += np.stack([e_s[part], n_s[part]])
                 for counts in (e_c, n_c, e_s, n_s):
                     counts[part] = 0.0
@@ -258,9 +271,9 @@ class Rates(
         if stage is Stage.SHADOW:
             of_groups, groups = np.repeat(log_s[None], GROUPS, axis=0), self.groups
         else:
-            both = (Grouped.of(candidate, self.labels), Grouped.of(stable, self.labels))
+            both = (self._grouped(candidate), self._grouped(stable))
             of_groups = without_groups(log_s, window, both, believed, self.rows)
-            groups = self._groups.after(*both)
+            groups = self._groups.after(*(arm.every for arm in both))
         near = self.non_inferiority.after(
             window, history, lines.pass_, self.rho, tests, within=self.within, paired=to_pass
         )
@@ -271,13 +284,17 @@ class Rates(
         counted = window.n_c.copy()
         for each in told:
             near = near.counting(each.pairs.arms, each.rows)
+            counted[each.of_test] = each.spread(seen[3, each.of_test])
+            seen[:, each.of_test] = 0.0
             seen[:, each.rows] = each.pairs.arms
-            counted[each.rows] = each.pairs.count
         expected = believed.expected(Window(e_c, counted, e_s, n_s), self.rows)
         after = replace(
             self,
             slowness=self.slowness.after(stable),
             own_past=self._own_past_after(stable) if stage is Stage.SHADOW else self.own_past,
+            errors_past=self._errors_past_after(stable)
+            if stage is Stage.SHADOW
+            else self.errors_past,
             correlation=correlation,
             callers=self.callers if stage is Stage.BAKE else self._callers_after(stable),
             past=past,
@@ -394,17 +411,21 @@ class Rates(
     def caller_spread(self, name: str, share: float) -> float:
         """How far apart the shares of a check can be with one version in both arms, at most."""
         tests = np.arange(len(self.rows.tests))[TESTS[name]]
-        of_rows = self.spread(share)[np.isin(self.rows.test_of_row, tests)]
+        of_check = np.isin(self.rows.test_of_row, tests)
+        is_met = of_check & (self.non_inferiority.n_c > 0)
+        of_rows = self.spread(share)[is_met if is_met.any() else of_check]
         return float(of_rows.max(initial=0.0))
 
     def spread(self, share: float) -> Floats:
         """``[rows]``: how far the arms' shares can be apart with one version in both.
 
-        Of latency it is what is left within strata of callers.
+        Of latency, and of errors of callers with a past, it is what is left within strata.
         """
         found = self.callers.spread(self.rows, share)
         if self.own_past is not None:
             found[at.LATENCY] = DEVIATIONS * self.own_past.deviation(share)
+        if self.errors_past is not None:
+            found[at.KNOWN_ERRORS] = DEVIATIONS * self.errors_past.deviation(share)
         return found
 
     def requests_in_stage(self, name: str) -> float:
@@ -434,19 +455,24 @@ class Rates(
 
     @cached_property
     def rho(self) -> Floats:
-        """Intra-window correlation, ``[rows]``, beyond what texts of one request make.
+        """``rho_of_tests``, ``[rows]``.
 
         A slow minute is slow for every length: a stratum's rho is that of all of its test's
         requests, over the stratum's share of them, so that all strata get the design effect of the
         whole window.
         """
-        alike = self._of_classes(None if self.texts is None else self.texts.each)
-        of_tests = self.correlation.beyond(alike[self.rows.tests])[self.rows.test_of_row]
+        of_tests = self.rho_of_tests[self.rows.test_of_row]
         requests = self.past[1]
         whole = np.add.reduceat(requests, self.rows.tests)[self.rows.test_of_row]
         return np.minimum(
             of_tests * np.where(requests > 0, whole / np.maximum(requests, 1.0), 1.0), 1.0
         )
+
+    @cached_property
+    def rho_of_tests(self) -> Floats:
+        """Intra-window correlation, ``[tests]``, beyond what texts of one request make."""
+        alike = self._of_classes(None if self.texts is None else self.texts.each)
+        return self.correlation.beyond(alike[self.rows.tests])
 
     @cached_property
     def within(self) -> Floats:
@@ -466,6 +492,19 @@ class Rates(
         slow, timed = np.array(self.slowness.counted(stable), dtype=np.float64)
         return self.own_past.after(self.slowness.of_callers(stable), slow, timed)
 
+    def _errors_past_after(self, stable: EvidenceCounts) -> OwnPast | None:
+        if self.errors_past is None or not stable.caller_requests:
+            return self.errors_past
+        failed, attempts = (np.array([float(of)]) for of in (stable.errors, stable.requests))
+        return self.errors_past.after(at.errors_of_callers(stable), failed, attempts)
+
+    def _counts(self, arm: EvidenceCounts) -> tuple[Floats, Floats]:
+        return self.rows.counts(arm, self.slowness, self.own_past, self.errors_past)
+
+    def _grouped(self, arm: EvidenceCounts) -> ArmGrouped:
+        every = Grouped.of(arm, self.labels)
+        return ArmGrouped.of(every, at.errors_of_callers(arm), self.errors_past)
+
     def _texts_after(self, stable: EvidenceCounts) -> RequestTexts | None:
         if not self.labels:
             return None
@@ -478,7 +517,7 @@ class Rates(
         found = []
         if failures is not None:
             of_errors = Pairs.of_event(failures)
-            found.append(_Told(of_errors, at.ERRORS, at.ERROR_TEST, self.paired_errors))
+            found.append(_Told(of_errors, at.PAIRED_ERRORS, at.ERROR_TEST, self.paired_errors))
         if pairs is not None:
             of_classes = Pairs.of(pairs, self.rows.count - at.CLASSES)
             rows = slice(at.CLASSES, self.rows.count)
@@ -490,8 +529,9 @@ class Rates(
         to_fail = np.zeros((len(self.rows.tests), ALTERNATIVES))
         to_pass = np.zeros(len(self.rows.tests))
         for each in told:
-            of_rows, rho = lines.of(each.rows), self.rho[each.rows]
-            tests = slice(each.test, each.test + len(rho))
+            of_rows = lines.of(each.rows)
+            tests = slice(each.test, each.test + each.rows.stop - each.rows.start)
+            rho = self.rho_of_tests[tests]
             most = MOST_OF_RARE if each.test == at.ERROR_TEST else MOST
             bet = bet_to_pass(each.before, of_rows.pass_, most)
             to_fail[tests] = each.pairs.log_to_fail(of_rows.fail, rho)
@@ -534,6 +574,18 @@ class _Told:
     rows: slice
     test: int
     before: Floats | None
+
+    @property
+    def of_test(self) -> slice:
+        """All rows of the test: pairs of errors are not told by stratum of callers."""
+        return at.ERRORS if self.test == at.ERROR_TEST else self.rows
+
+    def spread(self, requests: Floats) -> Floats:
+        """How many pairs there are, a row of the test; errors' strata as their requests are."""
+        if self.test != at.ERROR_TEST:
+            return self.pairs.count
+        found: Floats = self.pairs.count * requests / max(float(requests.sum()), 1.0)
+        return found
 
 
 def _added(told: tuple[_Told, ...], test: int, before: Floats | None) -> Floats | None:

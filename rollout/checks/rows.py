@@ -18,16 +18,18 @@ from contracts.rollout import Checks, ClassShareCheck, ErrorRateCheck, LatencyCh
 from contracts.windows import MICRO, UNSERVED, EvidenceCounts
 from measures.correlation import Floats
 from measures.histograms import add_counts
-from measures.own_past import STRATA, OwnPast
+from measures.own_past import STRATA, CallersAnswers, OwnPast
 from measures.proportions import Tolerance
 from rollout.checks.slowness import LENGTHS, Slowness
 
 CLASSES_LIMIT = 10  # classes that are compared one by one; the rarest others share one row
 OTHER = ""  # that row's name, and of labels that stable never gave
 
-ERRORS = slice(0, 1)
+ERRORS = slice(0, STRATA)  # one row a stratum of callers, the unknown one's first
+KNOWN_ERRORS = slice(ERRORS.start + 1, ERRORS.stop)  # of callers with a past
+PAIRED_ERRORS = slice(ERRORS.start, ERRORS.start + 1)  # where pairs of all callers are counted
 # Of each stratum of callers one row a length, the unknown stratum's first.
-LATENCY = slice(1, 1 + STRATA * len(LENGTHS))
+LATENCY = slice(ERRORS.stop, ERRORS.stop + STRATA * len(LENGTHS))
 QUALITY = slice(LATENCY.stop, LATENCY.stop + 1)
 CLASSES = QUALITY.stop  # first row of the classes
 
@@ -74,7 +76,7 @@ class Rows:
 
     @cached_property
     def tests(self) -> NDArray[np.intp]:
-        """First row of each test: latency's rows are strata of one test."""
+        """First row of each test: rows of errors, and of latency, are strata of one test."""
         classes = range(CLASSES, self.count)
         return np.array([ERRORS.start, LATENCY.start, QUALITY.start, *classes], dtype=np.intp)
 
@@ -84,15 +86,21 @@ class Rows:
         return np.repeat(np.arange(len(self.tests)), np.diff(self.tests, append=self.count))
 
     def counts(
-        self, evidence: EvidenceCounts, slowness: Slowness, past: OwnPast | None = None
+        self,
+        evidence: EvidenceCounts,
+        slowness: Slowness,
+        past: OwnPast | None = None,
+        errors_past: OwnPast | None = None,
     ) -> tuple[Floats, Floats]:
         """Events and requests of one arm in one window, a row.
 
-        ``past`` is that of callers, by which latency is compared; None: nothing is known of them.
+        ``past`` is that of callers, by which latency is compared, and ``errors_past`` likewise
+        errors; None: nothing is known of them.
         """
         slow, timed = latency_counts(evidence, slowness, past)
-        events = [evidence.errors, *slow, evidence.feedback_wrong]
-        requests = [evidence.requests, *timed, evidence.feedback]
+        failed, attempts = error_counts(evidence, errors_past)
+        events = [*failed, *slow, evidence.feedback_wrong]
+        requests = [*attempts, *timed, evidence.feedback]
         if self.labels:
             answers = answered(evidence)
             labelled = sum(answers.values())
@@ -115,6 +123,30 @@ def latency_counts(
     every = np.array([slow, timed], dtype=np.float64)
     of_strata = slowness.of_callers(evidence).by_stratum(past.strata, *every)
     return of_strata[0].ravel().tolist(), of_strata[1].ravel().tolist()
+
+
+def error_counts(
+    evidence: EvidenceCounts, past: OwnPast | None
+) -> tuple[Sequence[float], Sequence[float]]:
+    """Failed attempts and all attempts of a window, by row of errors."""
+    if past is None or not evidence.caller_requests:
+        nothing = [0] * (STRATA - 1)
+        return [evidence.errors, *nothing], [evidence.requests, *nothing]
+    every = np.array([[evidence.errors], [evidence.requests]], dtype=np.float64)
+    of_strata = errors_of_callers(evidence).by_stratum(past.strata, *every)
+    return of_strata[0].ravel().tolist(), of_strata[1].ravel().tolist()
+
+
+def errors_of_callers(evidence: EvidenceCounts) -> CallersAnswers:
+    """What callers with a name had, an entry each."""
+    buckets = np.fromiter(evidence.caller_requests, dtype=np.intp)
+    failed = (evidence.caller_errors.get(bucket, 0) for bucket in evidence.caller_requests)
+    return CallersAnswers(
+        (buckets,),
+        np.zeros_like(buckets),
+        np.fromiter(failed, dtype=np.float64),
+        np.fromiter(evidence.caller_requests.values(), dtype=np.float64),
+    )
 
 
 def answered(evidence: EvidenceCounts) -> dict[str, int]:
@@ -234,7 +266,7 @@ def compared(checks: Checks) -> tuple[Compared, Compared, Compared, Compared]:
 
 def lines(checks: Checks, rows: Rows) -> Lines:
     """The tolerance of each row."""
-    sizes = (1, LATENCY.stop - LATENCY.start, 1, len(rows.directions))
+    sizes = (STRATA, LATENCY.stop - LATENCY.start, 1, len(rows.directions))
     of_rows = [
         check for check, size in zip(compared(checks), sizes, strict=True) for _ in range(size)
     ]

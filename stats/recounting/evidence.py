@@ -131,6 +131,7 @@ def counts_of(attempts: Iterable[PredictionEvent], told: Iterable[Feedback]) -> 
         "errors": sum(event.status > 499 for event in evidence),
         "latency": _nested((length, took, 1) for _, length, took in _timed(evidence)),
         "caller_latency": _by_caller(named),
+        **_attempts_by_caller(named),
         "labels": Counter(label for text in texts for label in _labels(text)),
         "norms": _buckets(_NORMS, [text.norm for text in texts if text.norm is not None]),
         "pairs": sum(len(pairing.equal) for _, pairing in paired),
@@ -262,6 +263,19 @@ def _by_caller(named: list[PredictionEvent]) -> dict[int, dict[int, int]]:
         (length, caller * CALLER_STRIDE + took, count)
         for (caller, length, took), count in told.items()
     )
+
+
+def _attempts_by_caller(named: list[PredictionEvent]) -> dict[str, Counter[int]]:
+    """Attempts by bucket of callers, likewise, and those of them that failed."""
+    every = [(event.caller % CALLER_BUCKETS, event.status > 499) for event in named]
+    buckets = CALLER_BUCKETS
+    while len({bucket for bucket, _ in every}) > CALLER_ENTRIES:
+        buckets //= 2
+        every = [each for each in every if each[0] < buckets]
+    return {
+        "caller_requests": Counter(bucket for bucket, _ in every),
+        "caller_errors": Counter(bucket for bucket, has_failed in every if has_failed),
+    }
 
 
 def _neighbours(evidence: list[PredictionEvent]) -> dict[str, dict[str, int]]:

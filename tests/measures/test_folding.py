@@ -301,6 +301,32 @@ def test_times_of_callers_with_a_name_are_told_by_bucket_of_callers_within_their
     assert len(LATENCY_EDGES.upper) < CALLER_STRIDE
 
 
+def test_attempts_of_callers_with_a_name_and_their_failures_are_told_by_bucket() -> None:
+    failed = event(caller=5 + CALLER_BUCKETS, status=502)
+    events = [event(caller=5)] * (CALLER_CAP + 3) + [failed, event(caller=6), failed]
+    events += [event(caller=0, status=500), event(caller=6, status=499)]
+    evidence = only(batch(*events)).evidence
+    assert evidence.caller_requests == {5: CALLER_CAP + 2, 6: 1}
+    assert evidence.caller_errors == {5: 2}
+
+
+def test_of_many_callers_only_those_of_the_lower_buckets_have_their_attempts_told() -> None:
+    events = [
+        event(caller=3 + at * 5, status=(200, 500)[at % 3 == 0]) for at in range(2 * CALLER_ENTRIES)
+    ]
+    folds = [only(batch(*events)).evidence, only(batch(*reversed(events))).evidence]
+    assert folds[0].caller_requests == folds[1].caller_requests
+    assert folds[0].caller_errors == folds[1].caller_errors
+    told, failed = folds[0].caller_requests, folds[0].caller_errors
+    assert CALLER_ENTRIES / 4 < len(told) <= CALLER_ENTRIES
+    assert failed.keys() < told.keys()
+    for bucket in range(max(told) + 1):
+        mine = [each for each in events if each.caller % CALLER_BUCKETS == bucket]
+        assert told.get(bucket, 0) == len(mine)
+        assert failed.get(bucket, 0) == sum(each.status == 500 for each in mine)
+    assert folds[0].requests == len(events)
+
+
 def test_of_many_callers_only_those_of_the_lower_buckets_have_their_times_told() -> None:
     events = [event(caller=2 + at * 7) for at in range(2 * CALLER_ENTRIES)]
     folds = [only(batch(*events)).evidence, only(batch(*reversed(events))).evidence]

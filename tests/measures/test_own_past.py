@@ -87,12 +87,12 @@ def test_rollouts_side_by_side_learn_what_each_learns(
     for told in windows:
         alone = after(alone, told, 4)
         of = [answers(each) for each in (other, told)]
-        row = np.repeat([0, 1], [len(each.slow) for each in of])
+        row = np.repeat([0, 1], [len(each.events) for each in of])
         joined = CallersAnswers(
             (row, np.concatenate([each.at[0] for each in of])),
             np.concatenate([each.length for each in of]),
-            np.concatenate([each.slow for each in of]),
-            np.concatenate([each.timed for each in of]),
+            np.concatenate([each.events for each in of]),
+            np.concatenate([each.requests for each in of]),
         )
         every = [totals(each, 4) for each in (other, told)]
         both = both.after(joined, *(np.stack(part) for part in zip(*every, strict=True)))
@@ -155,9 +155,9 @@ def test_what_the_past_explains_sets_no_arms_apart() -> None:
     learnt = past.above
     for _ in range(100):
         past = after(past, drawn(rates, 20, rng))
-    whole = ((past.above**2).sum(), ((past.slow - past.expected) ** 2).sum())
+    whole = ((past.above**2).sum(), ((past.events - past.expected) ** 2).sum())
     assert whole[0] < whole[1] / 20
-    assert np.abs(past.above - learnt).max() < 0.1 * np.abs(past.slow - past.expected).max()
+    assert np.abs(past.above - learnt).max() < 0.1 * np.abs(past.events - past.expected).max()
 
 
 @given(st.lists(answer, max_size=30))
@@ -166,3 +166,22 @@ def test_it_is_the_same_after_it_was_stored(told: list[tuple[int, int, bool]]) -
     again = OwnPast.of_json(json.loads(json.dumps(past.to_json())))
     for one, other in zip(parts(past), parts(again), strict=True):
         assert (one == other).all()
+
+
+def test_what_was_stored_as_plain_numbers_is_read_as_well() -> None:
+    plain = {"buckets": {"5": [3.0, 1.25, -0.5]}, "by_chance": 2.5, "requests": 40.0}
+    past = OwnPast.of_json(plain)
+    assert [float(part[5]) for part in parts(past)[:3]] == [3.0, 1.25, -0.5]
+    assert [float(past.by_chance), float(past.requests)] == [2.5, 40.0]
+    again = OwnPast.of_json(json.loads(json.dumps(past.to_json())))
+    for one, other in zip(parts(past), parts(again), strict=True):
+        assert (one == other).all()
+
+
+def test_rare_events_are_expected_of_every_caller_however_little_a_window_expects() -> None:
+    past = OwnPast.begin()
+    one = [(at, 0, False) for at in range(4)]
+    for _ in range(500):
+        past = after(past, [*one, (5, 0, True)], nobodys=5000)
+    assert past.expected[0] == pytest.approx(500 / 5005, rel=1e-3)
+    assert past.strata[0] > UNKNOWN

@@ -191,7 +191,7 @@ def test_the_state_is_some_ten_kilobytes() -> None:
         evidence = evidence.with_history(drawn(random, 5000))
     for _ in range(10):
         evidence = evidence.after(drawn(random, 250), drawn(random, 5000), 10.0)
-    assert len(json.dumps(evidence.to_json())) < 60_000
+    assert len(json.dumps(evidence.to_json())) < 64_000
     assert len(evidence.rates.rows.labels) == 10
 
 
@@ -205,7 +205,7 @@ def test_a_rollout_that_goes_on_over_an_upgrade_finds_the_names_that_it_was_stor
     assert told["rates"].keys() == {
         "labels", "slowness", "clumps", "callers", "past", "worse", "not_worse", "sums", "windows",
         "failed", "settled", "paired", "paired_errors", "texts", "feedback", "left_out", "groups",
-        "own_past", "beyond_callers",
+        "own_past", "beyond_callers", "errors_past",
     }  # fmt: skip
     assert told["rates"]["worse"].keys() == {"log_a", "windows", "e_s", "n_s"}
     assert told["rates"]["not_worse"].keys() == {"log_e", "e_c", "n_c", "e_s", "n_s"}

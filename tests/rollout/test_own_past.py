@@ -5,12 +5,14 @@ from collections import Counter
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from evidence_windows import only
 from msgspec import structs
 
 from contracts.rollout import CheckResult, LatencyCheck, Verdict
 from contracts.windows import CALLER_STRIDE, EvidenceCounts
 from measures.own_past import OwnPast
+from rollout.checks import rows
 from rollout.evidence import Evidence, Stage
 
 CHECKS = only(latency=LatencyCheck())
@@ -116,12 +118,17 @@ def test_records_of_an_older_fold_are_judged_as_before() -> None:
     assert other.figures.items() <= one.figures.items()
 
 
-def test_a_rollout_from_before_there_were_strata_goes_on() -> None:
+@pytest.mark.parametrize("has_some", [False, True])
+def test_a_rollout_from_before_there_were_strata_goes_on(has_some: bool) -> None:
+    """They came for latency first, and for errors later."""
     evidence = compared(begun(is_told=False), 2, is_told=False)
     stored = json.loads(json.dumps(evidence.to_json()))
     rates = stored["rates"]
-    del rates["own_past"]
-    strata = slice(8, evidence.rates.rows.count - 4)  # behind errors and the lengths
+    later = [*range(rows.ERRORS.start + 1, rows.ERRORS.stop)]
+    del rates["errors_past"]
+    if not has_some:
+        later += range(rows.LATENCY.start + 7, rows.LATENCY.stop)  # behind the lengths
+        del rates["own_past"]
     for of, names in (
         (rates, ("past", "sums")),
         (rates["worse"], ("e_s", "n_s")),
@@ -129,11 +136,12 @@ def test_a_rollout_from_before_there_were_strata_goes_on() -> None:
     ):
         for name in names:
             for row in of[name] if name in {"past", "sums"} else [of[name]]:
-                assert not any(row[strata])
-                del row[strata]
+                assert not any(row[at] for at in later)
+                row[:] = [count for at, count in enumerate(row) if at not in later]
     again = Evidence.of_json(stored)
-    assert again.rates.own_past is None
-    goes_on = compared(evidence, 10, is_told=False), compared(again, 10)
+    assert again.rates.errors_past is None
+    assert (again.rates.own_past is not None) == has_some
+    goes_on = (compared(evidence, 10, is_told=False), compared(again, 10, is_told=not has_some))
     for name, figure in latency(goes_on[1]).figures.items():
         assert latency(goes_on[0]).figures[name] == figure
     restored = Evidence.of_json(json.loads(json.dumps(goes_on[1].to_json())))
@@ -152,9 +160,9 @@ def test_requests_of_nobody_are_compared_with_each_other() -> None:
     rng = np.random.default_rng(5)
     nobodys = window(CALLERS[~SLOW], rng, is_told=False)
     seen = evidence.after(nobodys, nobodys, 10.0).rates.non_inferiority
-    rows = evidence.rates.rows
+    first = evidence.rates.rows.tests
     assert isinstance(evidence.rates.own_past, OwnPast)
-    of_lengths = seen.n_c[rows.tests[1] : rows.tests[2]]
+    of_lengths = seen.n_c[first[1] : first[2]]
     assert of_lengths[:7].sum() == of_lengths.sum() == nobodys.requests
 
 

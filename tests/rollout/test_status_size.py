@@ -1,5 +1,6 @@
 """The largest status that a specification allows is stored, and keeps what verdicts rest on."""
 
+import numpy as np
 import pytest
 
 from contracts import events
@@ -20,7 +21,14 @@ from contracts.rollout import (
     StatisticCheck,
     WeightStep,
 )
-from contracts.windows import EndpointWindow, EvidenceCounts, OwnCounts, WindowAggregate
+from contracts.windows import (
+    CALLER_BUCKETS,
+    CALLER_STRIDE,
+    EndpointWindow,
+    EvidenceCounts,
+    OwnCounts,
+    WindowAggregate,
+)
 from rollout import status_size
 from rollout.judge import Judge
 
@@ -52,6 +60,7 @@ OWN = [
 def aggregate(ref: ModelRef, arm: Arm, start: int) -> WindowAggregate:
     buckets = dict.fromkeys(range(270), 3)
     groups = dict.fromkeys(range(32), 30)
+    attempts = np.random.default_rng(start).integers(1, 2000, CALLER_BUCKETS).tolist()
     evidence = EvidenceCounts(
         requests=100_000,
         errors=37,
@@ -59,6 +68,9 @@ def aggregate(ref: ModelRef, arm: Arm, start: int) -> WindowAggregate:
         latency={16 << power: buckets for power in range(10)},
         group_requests=groups,
         group_labels=dict.fromkeys(LABELS, groups),
+        caller_latency={16: {at * CALLER_STRIDE + n % 270: n for at, n in enumerate(attempts)}},
+        caller_requests=dict(enumerate(attempts)),
+        caller_errors={at: n % 5 for at, n in enumerate(attempts) if n % 5},
         feedback=1000,
         feedback_wrong=33,
     )

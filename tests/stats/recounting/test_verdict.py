@@ -66,14 +66,16 @@ def test_of_more_callers_than_there_is_room_for_the_same_ones_are_told() -> None
     events = [
         msgspec.structs.replace(
             event_of(rng), endpoint="e", version="1", package="p", arm=Arm.STABLE, caller=caller,
-            status=200, cached=0, repeated=False, time=5.0,
+            status=(200, 500)[caller % 4 == 0], cached=0, repeated=False, time=5.0,
         )
-        for caller in range(1, 2 * CALLER_ENTRIES)
+        for caller in range(1, 3 * CALLER_ENTRIES)
     ]  # fmt: skip
     fold = Fold(10)
     fold.add(EventBatch("g", 0, events))
     (folded,) = fold.aggregates()
     assert 0 < sum(map(len, folded.evidence.caller_latency.values())) <= CALLER_ENTRIES
+    assert 0 < len(folded.evidence.caller_requests) <= CALLER_ENTRIES
+    assert folded.evidence.caller_errors
     assert msgspec.convert(counts_of(events, ()), EvidenceCounts) == folded.evidence
 
 
