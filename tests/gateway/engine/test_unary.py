@@ -49,19 +49,26 @@ async def raw_server(
 ) -> AsyncIterator[UnaryClient]:
     """A server that is given each connection as it is."""
     over = asyncio.Event()
+    writers: list[asyncio.StreamWriter] = []
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.append(writer)
         await serve(reader, writer)
         await over.wait()
-        writer.close()
 
     server = await asyncio.start_server(connected, "127.0.0.1", 0)
     client = UnaryClient(f"127.0.0.1:{server.sockets[0].getsockname()[1]}")
-    async with asyncio.timeout(60):
-        yield client
-    await client.close()
-    over.set()
-    server.close()
+    try:
+        async with asyncio.timeout(60):
+            yield client
+    finally:
+        await client.close()
+        over.set()
+        server.close()
+        for writer in writers:  # or another test's loop finds them
+            writer.close()
+            with suppress(OSError):
+                await writer.wait_closed()
 
 
 async def code_of(client: UnaryClient, timeout_seconds: float = 30) -> grpc.StatusCode:
