@@ -60,11 +60,14 @@ class Pod:
 @pytest.fixture
 def namespace() -> Iterator[str]:
     with real_api_server() as ours:
-        stranger = Pod(ours.namespace, "")
+        stranger, owner = Pod(ours.namespace, ""), Pod(ours.namespace, OTHERS)
 
         def refuses() -> bool:
             probe = lease(OTHERS)
-            return not (stranger.creates(probe) and stranger.deletes(probe))
+            if not stranger.creates(probe):
+                return True
+            assert owner.deletes(probe)  # which the policy allows, if it came in between
+            return False
 
         with in_force("reports", ours.namespace, refuses):
             yield ours.namespace
