@@ -3,14 +3,16 @@
 import json
 from dataclasses import replace
 
+import evidence_windows
 import numpy as np
 import pytest
 from evidence_windows import only
+from evidence_windows import result_of as errors
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from contracts.rollout import CheckResult, ErrorRateCheck, Verdict
+from contracts.rollout import ErrorRateCheck, Verdict
 from contracts.windows import CALLER_GROUPS, EvidenceCounts, Sparse
 from measures.own_past import STRATA, OwnPast
 from rollout.checks import rows
@@ -58,10 +60,7 @@ def window(
 
 def begun(*, is_told: bool = True, windows: int = 40) -> Evidence:
     rng = np.random.default_rng(1)
-    evidence = Evidence.begin(CHECKS, 0.05, ("a", "b"), Stage.CANARY)
-    for _ in range(windows):
-        evidence = evidence.with_history(window(CALLERS, rng, is_told=is_told))
-    return evidence.with_share(0.1)
+    return evidence_windows.begun(CHECKS, lambda: window(CALLERS, rng, is_told=is_told), windows)
 
 
 def compared(
@@ -78,11 +77,6 @@ def compared(
         candidate = window(CALLERS[mine], rng, more=more, is_told=is_told)
         evidence = evidence.after(candidate, window(CALLERS[~mine], rng, is_told=is_told), 10.0)
     return evidence
-
-
-def errors(evidence: Evidence) -> CheckResult:
-    (result,) = evidence.results()
-    return result
 
 
 def test_callers_who_failed_often_before_keep_no_equal_version_waiting() -> None:

@@ -4,12 +4,14 @@ import json
 from collections import Counter
 from dataclasses import replace
 
+import evidence_windows
 import numpy as np
 import pytest
 from evidence_windows import only
+from evidence_windows import result_of as latency
 from msgspec import structs
 
-from contracts.rollout import CheckResult, LatencyCheck, Verdict
+from contracts.rollout import LatencyCheck, Verdict
 from contracts.windows import CALLER_STRIDE, EvidenceCounts
 from measures.own_past import OwnPast
 from rollout.checks import rows
@@ -41,10 +43,7 @@ def window(
 
 def begun(*, is_told: bool = True, windows: int = 40) -> Evidence:
     rng = np.random.default_rng(1)
-    evidence = Evidence.begin(CHECKS, 0.05, ("a", "b"), Stage.CANARY)
-    for _ in range(windows):
-        evidence = evidence.with_history(window(CALLERS, rng, is_told=is_told))
-    return evidence.with_share(0.1)
+    return evidence_windows.begun(CHECKS, lambda: window(CALLERS, rng, is_told=is_told), windows)
 
 
 def compared(
@@ -57,11 +56,6 @@ def compared(
             candidate, window(CALLERS[~CANDIDATES], rng, is_told=is_told), 10.0
         )
     return evidence
-
-
-def latency(evidence: Evidence) -> CheckResult:
-    (result,) = evidence.results()
-    return result
 
 
 def test_callers_who_were_slow_before_are_no_fault_of_the_version_that_answers_them() -> None:

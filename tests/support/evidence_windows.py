@@ -1,13 +1,15 @@
 """Windows of a rollout, made by hand or by a seeded generator."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from contracts.endpoint import Arm
 from contracts.model import ModelRef
-from contracts.rollout import Checks
+from contracts.rollout import CheckResult, Checks
 from contracts.windows import EndpointWindow, EvidenceCounts, Sparse, WindowAggregate
+from rollout.evidence import Evidence, Stage
 
 NEW = ModelRef(model="Sentiment", version="2", package="b" * 64)
 OLD = ModelRef(model="Sentiment", version="1", package="a" * 64)
@@ -55,6 +57,20 @@ def drawn(
         latency=latency,
         labels={"negative": requests - good, "positive": good},
     )
+
+
+def begun(checks: Checks, history: Callable[[], EvidenceCounts], windows: int = 40) -> Evidence:
+    """Evidence of a canary at a tenth, after so many windows of stable alone."""
+    evidence = Evidence.begin(checks, 0.05, ("a", "b"), Stage.CANARY)
+    for _ in range(windows):
+        evidence = evidence.with_history(history())
+    return evidence.with_share(0.1)
+
+
+def result_of(evidence: Evidence) -> CheckResult:
+    """What it says of its only check."""
+    (result,) = evidence.results()
+    return result
 
 
 def aggregate(of: ModelRef, arm: Arm, start: int, evidence: EvidenceCounts) -> WindowAggregate:

@@ -1,6 +1,8 @@
 """Tritons: nobody is sent where nobody was found, and who comes back is found again."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 import pytest
@@ -79,8 +81,9 @@ def test_tokens_and_work_in_flight_are_counted() -> None:
     assert replica.expected_seconds == 2.0
 
 
-async def test_a_replica_serves_once_a_probe_has_found_it() -> None:
-    engine = SoughtEngine(here=False)
+@asynccontextmanager
+async def fleet_of_one(engine: FakeEngine) -> AsyncIterator[tuple[Replica, asyncio.Event]]:
+    """The replica on one Triton that is probed, and what is set once it serves."""
     fleet = Fleet(lambda _: engine, ahead=2)
     fleet.set_addresses(["a:1"])
     found = asyncio.Event()
@@ -88,16 +91,22 @@ async def test_a_replica_serves_once_a_probe_has_found_it() -> None:
     fleet.start()
     try:
         async with asyncio.timeout(60):
-            for _ in range(2):  # the second time, the first one's answer was heard
-                await engine.sought.wait()
-                engine.sought.clear()
-            assert replica.idle == 1
-            assert not found.is_set()
-            engine.here = True
-            await found.wait()
-        assert replica.serves
+            yield replica, found
     finally:
         await fleet.close()
+
+
+async def test_a_replica_serves_once_a_probe_has_found_it() -> None:
+    engine = SoughtEngine(here=False)
+    async with fleet_of_one(engine) as (replica, found):
+        for _ in range(2):  # the second time, the first one's answer was heard
+            await engine.sought.wait()
+            engine.sought.clear()
+        assert replica.idle == 1
+        assert not found.is_set()
+        engine.here = True
+        await found.wait()
+        assert replica.serves
     assert engine.closed.is_set()
 
 
@@ -109,17 +118,9 @@ class SlowEngine(FakeEngine):
 
 
 async def test_a_triton_that_takes_long_to_answer_serves() -> None:
-    fleet = Fleet(lambda _: SlowEngine(), ahead=2)
-    fleet.set_addresses(["a:1"])
-    found = asyncio.Event()
-    (replica,) = fleet.replicas("m", 1, found.set)
-    fleet.start()
-    try:
-        async with asyncio.timeout(60):
-            await found.wait()
+    async with fleet_of_one(SlowEngine()) as (replica, found):
+        await found.wait()
         assert replica.serves
-    finally:
-        await fleet.close()
 
 
 async def fleet_of_two(*, reported: bool) -> tuple[Fleet, Replica, SoughtEngine, asyncio.Event]:
