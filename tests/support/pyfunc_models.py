@@ -59,7 +59,7 @@ if age == 992:
 if age == 993:
     os._exit(7)
 if age == 994:
-    held = [np.ones(1 << 27) for _ in range(1000)]
+    held = [np.empty(1 << 27) for _ in range(1000)]
 """
 
 
