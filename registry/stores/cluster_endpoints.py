@@ -59,10 +59,12 @@ class KubernetesEndpointStore:
         """Begins to watch; ``close`` ends it. Without, each ``list`` asks the API server."""
         self._watching = True
         self._mirror.start()
+        self._events.start()
 
     def close(self) -> None:
         """Stops watching."""
         self._mirror.close()
+        self._events.close()
 
     def list(self) -> tuple[ModelEndpoint, ...]:
         """Every endpoint as the watch knows it, which goes on through an outage."""

@@ -6,7 +6,9 @@ created is named in the log: the endpoint's own history is the record.
 
 import hashlib
 import logging
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 from contracts.endpoint import EndpointStatus, Phase, Transition
 from registry.stores.cluster_shown import moment
@@ -19,21 +21,54 @@ log = logging.getLogger(__name__)
 _COMPONENT = "headrace-controller"
 _WARNINGS = frozenset({Phase.BLOCKED, Phase.REJECTED, Phase.ROLLED_BACK, Phase.EXPIRED})
 _MOST_MESSAGE = 1024
+_MOST_WAITING = 1000  # writes whose Events are not created yet
 
 
 class Events:
-    """The Events of one namespace."""
+    """The Events of one namespace.
+
+    Once started, a thread creates them: no write of an endpoint waits for those of another, nor for
+    its own. It creates what waits before the process ends.
+    """
 
     def __init__(self, client: ClusterClient, namespace: str) -> None:
         self._client = client
         self._namespace = namespace
+        self._room = threading.BoundedSemaphore(_MOST_WAITING)
+        self._thread: ThreadPoolExecutor | None = None
+
+    def start(self) -> None:
+        """From now on they are created beside what creates them; ``close`` ends it."""
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="events")
+
+    def close(self) -> None:
+        """Creates those that wait, and ends the thread."""
+        if self._thread is not None:
+            self._thread.shutdown()
 
     def create(self, item: Object, before: EndpointStatus, after: EndpointStatus) -> None:
         """Creates those of the transitions that ``after`` has beyond ``before``."""
-        for transition in new(before, after):
+        made = [event(item, transition) for transition in new(before, after)]
+        if self._thread is None:
+            self._create(made)
+        elif made and self._room.acquire(blocking=False):
+            self._thread.submit(self._create_beside, made)
+        elif made:
+            name = item["metadata"]["name"]
+            log.warning("%d Events of %s are left out: too many wait", len(made), name)
+
+    def _create_beside(self, made: Sequence[Object]) -> None:
+        try:
+            self._create(made)
+        except Exception:
+            log.exception("a bug: Events can't be created")
+        finally:
+            self._room.release()
+
+    def _create(self, made: Sequence[Object]) -> None:
+        for each in made:
             try:
-                create = self._client.core.create_namespaced_event
-                self._client.ask(create, self._namespace, event(item, transition))
+                self._client.ask(self._client.core.create_namespaced_event, self._namespace, each)
             except ConflictError:
                 continue  # created already, by this process or the one before
             except KubernetesError as error:

@@ -60,6 +60,7 @@ class World:
     signed_in: list[str] = field(default_factory=list)  # as, for each of the same
     watched_from: list[int] = field(default_factory=list)
     refusals: dict[str, Refused] = field(default_factory=dict)
+    held: set[str] = field(default_factory=set)  # requests that are not answered yet
 
     def store(self, collection: str, item: Object, kind: str) -> Object:
         self.number += 1
@@ -143,6 +144,18 @@ class Fake:
         """Answers a request, such as ``PUT /apis/...``, by a refusal from now on."""
         self.world.refusals[request] = Refused(status, message)
 
+    @contextmanager
+    def held(self, request: str) -> Iterator[None]:
+        """Answers a request, as ``refuse`` has it, no sooner than the block ends."""
+        with self.world.changed:
+            self.world.held.add(request)
+        try:
+            yield
+        finally:
+            with self.world.changed:
+                self.world.held.remove(request)
+                self.world.changed.notify_all()
+
     def namespaces(self, *names: str) -> None:
         """Has these namespaces from now on."""
         self.world.namespaces = names
@@ -190,6 +203,7 @@ class Handler(BaseHTTPRequestHandler):
             if world.away:
                 self.close_connection = True
                 return
+            world.changed.wait_for(lambda: request not in world.held, timeout=60)
             refusal = world.refusals.get(request)
         try:
             if refusal is not None:

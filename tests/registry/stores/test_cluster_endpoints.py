@@ -9,6 +9,7 @@ from waiting import until
 
 from contracts.endpoint import EndpointSpec, EndpointStatus, ModelEndpoint, Phase, Transition
 from registry.errors import EndpointConflictError
+from registry.stores import cluster_events
 from registry.stores.cluster_endpoints import KubernetesEndpointStore
 from service.cluster import endpoints
 from service.cluster.errors import ApiRefusedError, ApiUnavailableError
@@ -16,7 +17,9 @@ from service.cluster.watch import WatchPace
 
 PATH = endpoints.collection(NAMESPACE).path
 PACE = WatchPace(first_pause_seconds=0.01, longest_pause_seconds=0.05)
+EVENTS = f"/api/v1/namespaces/{NAMESPACE}/events"
 LINE = Transition(at=5.0, version="1", phase=Phase.SERVING)
+LATER = Transition(at=6.0, version="2", phase=Phase.REJECTED)
 
 
 @pytest.fixture
@@ -194,12 +197,49 @@ def test_a_transition_is_told_as_an_event_and_a_refused_one_stops_nothing(
 ) -> None:
     first = store.put(endpoint())
     second = store.put(with_status(first, EndpointStatus(history=(LINE,))))
+    until("the Event is created", 60, lambda: bool(fake.all("events")))
     assert [told["reason"] for told in fake.all("events")] == ["Serving"]
-    later = Transition(at=6.0, version="2", phase=Phase.REJECTED)
-    fake.refuse(f"POST /api/v1/namespaces/{NAMESPACE}/events", 403, "events is forbidden")
-    third = store.put(with_status(second, EndpointStatus(history=(LINE, later))))
-    assert third.status.history == (LINE, later)
-    assert "events is forbidden" in caplog.text
+    fake.refuse(f"POST {EVENTS}", 403, "events is forbidden")
+    third = store.put(with_status(second, EndpointStatus(history=(LINE, LATER))))
+    assert third.status.history == (LINE, LATER)
+    until("the log says so", 60, lambda: "events is forbidden" in caplog.text)
+
+
+def test_nobody_waits_for_an_event_and_those_that_wait_are_created_before_the_end(
+    fake: Fake, store: KubernetesEndpointStore
+) -> None:
+    first = store.put(endpoint())
+    with fake.held(f"POST {EVENTS}"):
+        second = store.put(with_status(first, EndpointStatus(history=(LINE,))))
+        store.put(with_status(second, EndpointStatus(history=(LINE, LATER))))
+        assert fake.all("events") == []
+    store.close()
+    assert {told["reason"] for told in fake.all("events")} == {"Serving", "Rejected"}
+
+
+def test_events_that_nobody_can_create_are_bounded(
+    fake: Fake,
+    store: KubernetesEndpointStore,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cluster_events, "_MOST_WAITING", 1)
+    bounded = cluster_events.Events(fake.client(), NAMESPACE)
+    bounded.start()
+    store.put(endpoint())
+    (item,) = fake.all("modelendpoints")
+    with fake.held(f"POST {EVENTS}"):
+        bounded.create(item, EndpointStatus(), EndpointStatus(history=(LINE,)))
+        bounded.create(item, EndpointStatus(), EndpointStatus(history=(LATER,)))
+    bounded.close()
+    assert [told["reason"] for told in fake.all("events")] == ["Serving"]
+    assert "1 Events of e are left out" in caplog.text
+
+
+def test_whoever_does_not_watch_has_its_events_created_when_a_write_returns(fake: Fake) -> None:
+    store = KubernetesEndpointStore(fake.client(), NAMESPACE)
+    store.put(with_status(store.put(endpoint()), EndpointStatus(history=(LINE,))))
+    assert [told["reason"] for told in fake.all("events")] == ["Serving"]
 
 
 def test_an_event_told_before_is_no_fault(
@@ -209,6 +249,8 @@ def test_an_event_told_before_is_no_fault(
     second = store.put(with_status(first, EndpointStatus(history=(LINE,))))
     third = store.put(with_status(second, EndpointStatus()))
     store.put(with_status(third, EndpointStatus(history=(LINE,))))
+    store.close()
+    assert fake.world.asked.count(f"POST {EVENTS}") == 2
     assert len(fake.all("events")) == 1
     assert "Event" not in caplog.text
 
