@@ -25,7 +25,7 @@ import psutil
 from bench import machine, processes, studies
 from bench.processes import free_port
 from bench.scale import document, servers
-from bench.scale.gateways import figures
+from bench.scale.gateways import figures, since_closed
 from bench.scale.loaders import Loader
 from bench.scale.population import TIMEOUT_SECONDS, Population, store_url
 from bench.scale.servers import ApiServer, Usage
@@ -115,6 +115,9 @@ async def _run(folder: Path, population: Population, options: argparse.Namespace
         usage_found, etcd = usage.figures(), written.figures()
         told = roles.told()
         decided_at = told.pop("decided_at")
+        for what in ("looked", "written"):
+            at = told.pop(f"{what}_at")
+            told |= since_closed(f"{what}_seconds", at, decided_at, LATENESS_SECONDS)
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)

@@ -60,12 +60,14 @@ class NotingJudge(Judge):
 
     Attributes:
         decided: package of the candidate -> the end of that window, unix seconds.
+        looked: package of the candidate -> when that was found, unix seconds.
         judged: package of the candidate -> how many windows it took.
     """
 
     def __init__(self, profiles: PackageProfiles) -> None:
         super().__init__(profiles)
         self.__dict__["decided"] = {}
+        self.__dict__["looked"] = {}
         self.__dict__["judged"] = {}
 
     def look(
@@ -74,6 +76,8 @@ class NotingJudge(Judge):
         """See ``Judge``."""
         looked = super().look(spec, state, windows)
         package = looked.candidate.package
+        if failing(looked):
+            self.__dict__["looked"].setdefault(package, time.time())
         new = sorted(
             (each for each in windows if each.start + each.seconds > state.looked_through),
             key=lambda each: each.start,
@@ -103,6 +107,7 @@ class MeteredEndpoints:
         self._store = store
         self._lock = threading.Lock()
         self.bytes = self.writes = self.largest = 0
+        self.back: dict[str, float] = {}  # when a rollout's end was written, unix seconds
         self.unreadable: frozenset[str] = frozenset()
 
     def list(self) -> tuple[ModelEndpoint, ...]:
@@ -118,6 +123,8 @@ class MeteredEndpoints:
         written = self._store.put(endpoint)
         size = len(written.model_dump_json(by_alias=True))
         with self._lock:
+            if endpoint.status.last_rollout is not None:
+                self.back.setdefault(endpoint.name, time.time())
             self.bytes += size
             self.writes += 1
             self.largest = max(self.largest, size)
@@ -194,7 +201,15 @@ async def run(
     between = sorted(b - a for a, b in pairwise(ends))
     rolling = refs_of(folder, population, range(len(population.rolling)))
     decided: dict[str, float] = judge.__dict__["decided"]
+    looked: dict[str, float] = judge.__dict__["looked"]
     return {
+        # When that was found, and when the rollout's end was written, likewise.
+        "looked_at": {
+            name: looked[candidate.package]
+            for name, (_, candidate) in rolling.items()
+            if candidate.package in looked
+        },
+        "written_at": endpoints.back,
         # When the window that decides is over, by endpoint.
         "decided_at": {
             name: decided[candidate.package]

@@ -433,6 +433,14 @@ def figures(
     }
 
 
+def since_closed(
+    name: str, at: Mapping[str, float], decided_at: Mapping[str, float], lateness: float
+) -> dict[str, float | None]:
+    """How long after the deciding window was closed something had happened to each endpoint."""
+    late = sorted(at[key] - decided_at[key] - lateness for key in at.keys() & decided_at.keys())
+    return _quantiles(name, late)
+
+
 def _quantiles(name: str, ordered: list[float]) -> dict[str, float | None]:
     def at(share: float) -> float | None:
         return ordered[int(len(ordered) * share)] if ordered else None
