@@ -21,7 +21,7 @@ from contracts.endpoint import EndpointStatus, ModelEndpoint, Phase
 from contracts.model import ModelRef
 from contracts.profile import ReferenceProfile
 from contracts.rollout import COMMAND_BY_PREFIX, COMMAND_PREFIX, Command, RolloutState
-from contracts.windows import EndpointWindow
+from contracts.windows import ON_THE_WAY_SECONDS, EndpointWindow
 from measures.counting import Counting
 from registry.packages.store import PackageStore, StoreError, StoreUnavailableError
 from registry.reconcile.rollouts import Surroundings
@@ -30,8 +30,6 @@ from rollout.context import Judge, Observation
 
 log = logging.getLogger(__name__)
 
-# What an event may take from its request's end into a window: the gateway's buffer, Kafka, fold.
-_ON_THE_WAY_SECONDS = 3.0
 _RETRY_SECONDS = 60.0  # of a package store that failed
 
 
@@ -110,7 +108,7 @@ class JoinedRollouts:
         waits = status.candidate is not None and status.candidate.phase is Phase.LOADED
         if status.rollout is None and not waits:
             return ()
-        lateness = endpoint.spec.limits.timeout_seconds + _ON_THE_WAY_SECONDS
+        lateness = endpoint.spec.limits.timeout_seconds + ON_THE_WAY_SECONDS
         return self._statistics.windows(endpoint.name, 0.0, lateness_seconds=lateness)
 
 

@@ -31,11 +31,12 @@ from bench.scale.population import TIMEOUT_SECONDS, Population, store_url
 from bench.scale.servers import ApiServer, Usage
 from contracts.controller import ControllerBeat
 from contracts.model import ModelRef
+from contracts.windows import ON_THE_WAY_SECONDS
 from registry.stores import opening
 
 NAMESPACE = "bench"
 PLACE = f"kubernetes://{NAMESPACE}"
-LATENESS_SECONDS = TIMEOUT_SECONDS + 3.0  # as ``controller/rollouts.py`` waits for a window
+LATENESS_SECONDS = TIMEOUT_SECONDS + ON_THE_WAY_SECONDS
 ENDPOINTS_OF_A_SHARD = 125
 FOLD_WORKERS = 2
 READERS = 2

@@ -16,7 +16,7 @@ from contracts.endpoint import Arm, ModelEndpoint, Phase, Transition
 from contracts.events import TOPIC as PREDICTIONS
 from contracts.profile import ReferenceProfile
 from contracts.rollout import CheckResult, RolloutSpec, RolloutState, Verdict
-from contracts.windows import WINDOW_SECONDS, EndpointWindow
+from contracts.windows import ON_THE_WAY_SECONDS, WINDOW_SECONDS, EndpointWindow
 from measures.ranges import range_start, read_from
 from measures.recounting import Duplicates, RawMessage
 from rollout import steps
@@ -27,7 +27,6 @@ from stats.recounting.evidence import RawEvidence
 from stats.recounting.raw_log import KafkaRawLog, RawLog
 
 HISTORY_SECONDS = 3600.0  # of stable's past, that the controller's reader keeps
-_ON_THE_WAY_SECONDS = 3.0  # as the controller has it: from a request's end into a window
 _LATE_SECONDS = 600.0  # behind the end, messages are read for so long
 _REQUESTS = "candidate_requests"
 _ENTERED = {Phase.SHADOW, Phase.CANARY, Phase.PROMOTED}
@@ -127,7 +126,7 @@ def recount_verdict(
             missing.append(f"of partition {partition} Kafka has deleted messages of the time")
         messages, copies = _read(raw, partition, first, last, beginnings.get(partition, 0))
         counted.add(messages, copies)
-    lateness = endpoint.spec.limits.timeout_seconds + _ON_THE_WAY_SECONDS
+    lateness = endpoint.spec.limits.timeout_seconds + ON_THE_WAY_SECONDS
     lines = _lines(endpoint.status.history, state)
     if not lines or lines[0].at > state.began + 1.0:
         missing.append("the history does not hold the beginning of the rollout any more")

@@ -29,7 +29,7 @@ from contracts.rollout import (
     Verb,
     Verdict,
 )
-from contracts.windows import EndpointWindow
+from contracts.windows import ON_THE_WAY_SECONDS, EndpointWindow
 from controller.rollouts import JoinedRollouts, PackageProfiles
 from registry.packages.store import PackageStore, StoreUnavailableError
 from registry.reconcile.rollouts import Surroundings
@@ -132,7 +132,7 @@ def test_statistics_are_asked_for_only_where_somebody_looks_at_them() -> None:
     harness.rollouts.advance(endpoint(), BOTH, harness.now)
     assert harness.statistics.asked == []
     harness.step()
-    assert harness.statistics.asked == [("e", 5.0)]
+    assert harness.statistics.asked == [("e", 2.0 + ON_THE_WAY_SECONDS)]
 
 
 def test_a_command_is_answered_once_and_leaves_its_annotation() -> None:

@@ -14,7 +14,7 @@ from rollout_walk import ONE, TWO, loaded_candidate
 from contracts.endpoint import Arm, EndpointSpec, EndpointStatus, Limits, Metadata, ModelEndpoint
 from contracts.events import EventBatch, Latency, Pairing, PredictionEvent, TextRecord, encode
 from contracts.rollout import Outcome, RolloutSpec, RolloutState, Verdict
-from contracts.windows import CALLER_ENTRIES, EvidenceCounts
+from contracts.windows import CALLER_ENTRIES, ON_THE_WAY_SECONDS, EvidenceCounts
 from headrace.stack.kafka import KafkaProcess
 from measures.folding import Fold
 from measures.merging import Windows
@@ -28,7 +28,7 @@ from stats.recounting.evidence import RawEvidence, counts_of
 from stats.recounting.verdict import VerdictRecount, recount_verdict, recount_verdict_kafka
 
 SECONDS = 10
-LATENESS = 5.0  # 2 s of the endpoint's limits, 3 s on the way
+LATENESS = 2.0 + ON_THE_WAY_SECONDS  # of the endpoint's limits, and on the way
 PARTITIONS = 2
 
 
