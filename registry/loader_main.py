@@ -166,6 +166,7 @@ def waking(loader: Loader, key: str) -> pages.Action:
         Woken.HELD: HTTPStatus.OK,
         Woken.COMING: HTTPStatus.ACCEPTED,
         Woken.LEAVING: HTTPStatus.CONFLICT,
+        Woken.NO_ROOM: HTTPStatus.INSUFFICIENT_STORAGE,
         None: HTTPStatus.NOT_FOUND,
     }
 

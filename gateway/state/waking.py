@@ -40,6 +40,7 @@ class Told(Enum):
     HELD = HTTPStatus.OK
     COMING = HTTPStatus.ACCEPTED
     LEAVING = HTTPStatus.CONFLICT
+    NO_ROOM = HTTPStatus.INSUFFICIENT_STORAGE  # on this Triton, for now
     NOTHING = HTTPStatus.NOT_FOUND  # or any other answer, or none
 
 
@@ -54,6 +55,7 @@ class _Wake:
     served: asyncio.Event = field(default_factory=asyncio.Event)
     waiting: int = 0
     heard: bool = False  # a loader has said what becomes of it
+    full: set[str] = field(default_factory=set)  # loaders who said last that there is no room
 
 
 class Waking:
@@ -138,9 +140,11 @@ class Waking:
         try:
             await self.room.wait(wake.task, size, until)
         except DeadlineExceededError as late:
+            full = wake.full.issuperset(each.loader for each in self._asked_in(pool))
+            why = "there is no room for it now" if wake.full and full else "it is coming back"
             raise ModelUnavailableError(
-                "This model is not loaded while nobody asks for it. It is coming back, and was not "
-                f"there within {self._clock() - began:.1f} s.",
+                f"This model is not loaded while nobody asks for it; {why}, and it was not there "
+                f"within {self._clock() - began:.1f} s.",
                 retry_after_seconds=_RETRY_SECONDS,
             ) from late
         except asyncio.CancelledError:
@@ -183,8 +187,7 @@ class Waking:
         wake.served.clear()
         asking = [
             asyncio.create_task(self._ask_one(report, model, wake))
-            for report in self._reports
-            if report.pool == pool and report.wake_address
+            for report in self._asked_in(pool)
         ]
         try:
             async with asyncio.timeout(_AGAIN_SECONDS):
@@ -198,10 +201,15 @@ class Waking:
             await asyncio.gather(*asking, return_exceptions=True)
         return True
 
+    def _asked_in(self, pool: str) -> list[LoaderReport]:
+        """The reports of those who can be asked."""
+        return [each for each in self._reports if each.pool == pool and each.wake_address]
+
     async def _ask_one(self, report: LoaderReport, model: str, wake: _Wake) -> None:
         """Asks one loader, and goes by what it says of its Triton."""
         told = await self._ask(report, model)
         now = asyncio.get_running_loop().time()
+        (wake.full.add if told is Told.NO_ROOM else wake.full.discard)(report.loader)
         if told is not Told.HELD:
             pause = _AGAIN_SECONDS if told is Told.LEAVING else 0.0
             self._fleet.doubt(report.triton_grpc, model, now, pause)

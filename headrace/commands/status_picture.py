@@ -128,10 +128,17 @@ def _endpoint(
 
 
 def _asleep(status: EndpointStatus, now: float, reports: tuple[LoaderReport, ...]) -> str:
-    """That nobody has asked, and how long the next caller will wait; empty where it is awake."""
+    """That nobody has asked, and how long the next caller will wait; empty where it is awake.
+
+    Where a caller waits and a Triton can't take it back, why not.
+    """
     stable = status.stable
     if status.asleep is None or stable is None:
         return ""
+    for report in reports:
+        for failure in report.failed:
+            if failure.ref == stable:
+                return f"asked for, and does not come back: {report.loader} says {failure.reason}"
     took = max((report.asleep.get(stable.package, 0.0) for report in reports), default=0.0)
     within = f" in about {took:.0f} s" if took else ""
     return (

@@ -75,7 +75,8 @@ class Want:
     ``on_trial``: it has not proven itself yet, so that it is blamed where Triton dies under it. So
     is a candidate, and a stable version in its bake. ``instances``: copies that run at once; None:
     as many as suit Triton's machine. ``waits``: other Tritons of the pool load it first.
-    ``asleep``: nobody asks for it, so that it need not be loaded until somebody does.
+    ``asleep``: nobody asks for it, so that it need not be loaded until somebody does; ``returns``:
+    somebody asks for it, and the status still says that it sleeps.
     """
 
     ref: ModelRef
@@ -84,6 +85,7 @@ class Want:
     instances: int | None = None
     waits: bool = False
     asleep: bool = False
+    returns: bool = False
 
 
 class Entry(BaseModel):
@@ -206,7 +208,8 @@ class Ledger(BaseModel):
 class Failure:
     """Why a package is not loaded. ``retry_at`` is None where trying again would not help.
 
-    ``since`` is the time of the first failure in a row, unix seconds.
+    ``since`` is the time of the first failure in a row, unix seconds. ``no_room``: it does not fit
+    beside what Triton holds now.
     """
 
     ref: ModelRef
@@ -215,6 +218,7 @@ class Failure:
     attempts: int
     since: float
     retry_at: float | None
+    no_room: bool = False
 
 
 def wanted(
@@ -287,7 +291,7 @@ def awaited(
 
     None of them where it holds others, and has failed for long to load each of these: what it has
     must not stay unserved for what it can't have. One that holds none is never ready: it could
-    take the place of one that does.
+    take the place of one that does. What comes back after a sleep is waited for by its callers.
 
     Args:
         wants: what endpoints name.
@@ -295,7 +299,7 @@ def awaited(
         failures: why a package is not loaded, by Triton's name of it.
         now: unix time, seconds.
     """
-    stable = _awake(wants)
+    stable = [want for want in _awake(wants) if not want.returns]
     missing = missing_stable(stable, loaded)
     if len(missing) == len(stable):
         return missing

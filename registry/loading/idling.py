@@ -24,6 +24,7 @@ class Woken(Enum):
     HELD = "held"  # and it stays for another while
     COMING = "coming"
     LEAVING = "leaving"  # Triton is unloading it: ask again
+    NO_ROOM = "no room"  # beside what Triton holds now; it is tried again
 
 
 class Demand(Protocol):
@@ -106,7 +107,7 @@ class Idling:
         return asked is None or self._now() - asked >= self._idle_seconds
 
     def resolved(self, wants: Iterable[Want]) -> tuple[Want, ...]:
-        """What is wanted, with those asleep alone that are idle here too."""
+        """What is wanted, with those asleep alone that are idle here too; the others return."""
         resolved = []
         for want in wants:
             name = want.ref.triton_model
@@ -114,7 +115,8 @@ class Idling:
                 self._asleep_since.pop(name, None)
             else:
                 self._asleep_since.setdefault(name, self._now())
-                want = replace(want, asleep=self.is_idle(name))  # noqa: PLW2901
+                asleep = self.is_idle(name)
+                want = replace(want, asleep=asleep, returns=not asleep)  # noqa: PLW2901
             resolved.append(want)
         return tuple(resolved)
 

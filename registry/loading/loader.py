@@ -9,7 +9,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Container, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -33,7 +33,7 @@ from registry.loading.idling import Demand, Idling, Woken
 from registry.loading.load_stall import LoadStall
 from registry.loading.placement import Placement
 from registry.loading.reporter import Reporter
-from registry.loading.room import WITHOUT_BOUNDS, Need, Room
+from registry.loading.room import WITHOUT_BOUNDS, Need, NoRoomError, Room
 from registry.loading.sizing import Sizing
 from registry.loading.splits import Split
 from registry.loading.triton_client import Running, Triton
@@ -245,7 +245,8 @@ class Loader:
             return Woken.HELD
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._news.set)
-        return Woken.COMING
+        failure = self._failures.get(name)
+        return Woken.NO_ROOM if failure is not None and failure.no_room else Woken.COMING
 
     async def step(self) -> bool:
         """One pass; returns whether there may be more to do at once."""
@@ -359,7 +360,8 @@ class Loader:
         missing = {
             want.ref.triton_model
             for want in wants
-            if want.ref.triton_model not in self._loaded or self._differs(want, held)
+            if not want.asleep
+            and (want.ref.triton_model not in self._loaded or self._differs(want, held))
         }
         self._failures = {name: item for name, item in self._failures.items() if name in missing}
 
@@ -452,7 +454,7 @@ class Loader:
         except TritonRefusedError as error:
             await self._refused(want, error)
         except (RegistryError, OSError, ValueError) as error:
-            self._fail(want, str(error), by_version=False)
+            self._fail(want, str(error), by_version=False, no_room=isinstance(error, NoRoomError))
         else:
             self._record_loaded(want, running, costs)
             seconds = time.monotonic() - started
@@ -462,11 +464,14 @@ class Loader:
     def _check_room(self, want: Want) -> None:
         """Refuses a package that does not fit, but for a stable one: callers have no other.
 
+        One that comes back after a sleep is weighed too, since what was loaded meanwhile may have
+        its room: a Triton that ends for want of memory takes all that it holds with it.
+
         Raises:
             NoRoomError: it does not fit.
             RegistryError: its manifest can't be had.
         """
-        if want.role is Role.STABLE:
+        if want.role is Role.STABLE and not want.returns:
             return
         copies = {item.ref.triton_model: item.instances for item in self._wanted()}
         held = [
@@ -584,6 +589,8 @@ class Loader:
             self._loaded.pop(name, None)
         finally:
             self._leaving = ""
+        # There may be room for them now.
+        self._failures = {key: item for key, item in self._failures.items() if not item.no_room}
         metrics.LEFT.inc()
         log.info("unloaded %s, which nobody asks for", name)
         return True
@@ -605,11 +612,11 @@ class Loader:
 
     # What is reported and kept
 
-    def _fail(self, want: Want, reason: str, *, by_version: bool) -> None:
+    def _fail(self, want: Want, reason: str, *, by_version: bool, no_room: bool = False) -> None:
         name = want.ref.triton_model
         previous = self._failures.get(name)
         failure = desired.failed(want, reason, previous, by_version=by_version, now=self._now())
-        self._failures[name] = failure
+        self._failures[name] = replace(failure, no_room=no_room)
         metrics.LOAD_FAILURES.labels("version" if by_version else "environment").inc()
         log.warning("%s is not loaded: %s", name, reason)
 

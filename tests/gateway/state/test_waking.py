@@ -143,6 +143,25 @@ async def test_loaders_are_asked_again_until_the_model_is_there() -> None:
         assert found.asked[:4] == [("l0", MODEL), ("l1", MODEL)] * 2
 
 
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [(Told.NO_ROOM, "there is no room for it now"), (Told.COMING, "it is coming back")],
+)
+async def test_who_waited_in_vain_is_told_whether_any_triton_has_the_room(
+    other: Told, said: str
+) -> None:
+    async with world() as found:
+        found.words = {"l0": Told.NO_ROOM, "l1": other}
+        waiting = asyncio.create_task(found.wait())
+        await found.until(lambda: len(found.asked) == 4)
+        late = asyncio.create_task(found.wait(seconds=0.0))
+        with pytest.raises(ModelUnavailableError, match=said):
+            await late
+        found.engines[ADDRESSES[0]].has_model = True  # others have left it
+        found.words = {}
+        await waiting
+
+
 async def test_a_triton_that_is_unloading_the_model_is_not_taken_for_one_that_holds_it() -> None:
     async with world() as found:
         engine = found.engines[ADDRESSES[0]]
@@ -245,6 +264,7 @@ async def test_what_sleeps_is_probed_seldom() -> None:
         (HTTPStatus.OK, Told.HELD),
         (HTTPStatus.ACCEPTED, Told.COMING),
         (HTTPStatus.CONFLICT, Told.LEAVING),
+        (HTTPStatus.INSUFFICIENT_STORAGE, Told.NO_ROOM),
         (HTTPStatus.NOT_FOUND, Told.NOTHING),
         (HTTPStatus.FORBIDDEN, Told.NOTHING),
     ],

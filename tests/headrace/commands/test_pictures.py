@@ -14,8 +14,9 @@ from rich.console import Console, Group
 from shown_endpoints import HISTORY, NOW, REFUSED, collapsed, sentiment, settled
 
 from contracts.endpoint import Rejection
+from contracts.loading import LoaderReport, LoadFailure
 from headrace.commands import rollout_picture, status_picture
-from headrace.commands.status_picture import Running
+from headrace.commands.status_picture import Running, endpoint_rows
 from headrace.stack.health import CountingHealth
 from headrace.stack.state import GatewayRecord, StackRecord, TritonRecord
 from rollout.view import newest
@@ -159,3 +160,24 @@ def test_pools_are_shown_where_there_are_several_and_what_is_amiss_with_them() -
     (line,) = [each for each in shown.splitlines() if "Triton-2" in each]
     assert line.rstrip().endswith("pool gpu")
     assert "pool" not in text(status_picture.picture(RUNNING, ENDPOINTS, NOW), 120)
+
+
+def test_a_model_that_sleeps_says_how_long_and_one_without_room_why_it_does_not_come_back() -> None:
+    endpoint = settled()
+    stable = endpoint.status.stable
+    assert stable is not None
+    asleep = endpoint.model_copy(
+        update={"status": endpoint.status.model_copy(update={"asleep": NOW - 7200.0})}
+    )
+    sleeps = LoaderReport(
+        loader="triton-0", triton_grpc="t:1", at=NOW, ready=True, asleep={stable.package: 4.0}
+    )
+    shown = text(Group(endpoint_rows((asleep,), NOW, (sleeps,))), 120)
+    assert "asleep for 2h, as nobody asked: it comes back with the next caller in about 4 s" in (
+        " ".join(shown.split())
+    )
+    failure = LoadFailure(ref=stable, reason="it needs some 800 MB of memory", by_version=False)
+    full = sleeps.model_copy(update={"failed": (failure,)})
+    shown = " ".join(text(Group(endpoint_rows((asleep,), NOW, (sleeps, full))), 120).split())
+    assert "does not come back: triton-0 says it needs some 800 MB of memory" in shown
+    assert "as nobody asked" not in shown

@@ -7,15 +7,16 @@ from pathlib import Path
 
 import pytest
 from loader_harness import LoaderHarness, names, status
-from registry_fakes import ref
+from registry_fakes import endpoint, ref
 
 from contracts.loading import LoaderReport
 from registry.errors import TritonRefusedError
 from registry.loading.idling import Woken
 from registry.loading.loader import Loader
+from registry.loading.room import Room
 from registry.stores.endpoints import EndpointStore
 
-STABLE = ref("2", "b")
+STABLE, OTHER = ref("2", "b"), ref("3", "c")
 NAME = STABLE.triton_model
 HOUR = 3600.0
 
@@ -157,6 +158,66 @@ async def test_what_a_killed_loader_has_loaded_is_taken_up_by_the_next_one(
     await sleepers.after(HOUR, asleep=1.0)
     await sleepers.after(10.0, asleep=1.0)
     assert (await sleepers.after(0.0, asleep=1.0)).loaded == ()
+
+
+class TwoSleepers(Sleepers):
+    """Two models of which the Triton has room for one: the other one sleeps."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.options = replace(self.options, room=Room(memory_bytes=1_000_000_000))
+        self.loader = self.new_loader()
+        self.packages.sizes = {STABLE.package: 400_000_000, OTHER.package: 400_000_000}
+
+    async def with_asleep(self, *, stable: bool, other: bool) -> LoaderReport:
+        """After the controller wrote which of the two sleeps."""
+        for name, package, sleeps in (("e", STABLE, stable), ("f", OTHER, other)):
+            served = status(package, stable=package)
+            shown = served.model_copy(update={"asleep": 1.0 if sleeps else None})
+            known = self.endpoints.get(name) or endpoint(name=name)
+            self.endpoints.put(known.model_copy(update={"status": shown}))
+        return await self.settle()
+
+    async def full(self) -> LoaderReport:
+        """The first sleeps, and the other one has come since and is asked for."""
+        await self.left()
+        self.asked.counts = {OTHER.triton_model: 0}
+        return await self.with_asleep(stable=True, other=False)
+
+
+async def test_what_comes_back_and_does_not_fit_ends_no_triton_and_waits_for_room(
+    tmp_path: Path,
+) -> None:
+    sleepers = TwoSleepers(tmp_path)
+    assert names(await sleepers.full()) == ["3"]
+    assert sleepers.loader.wake(NAME) is Woken.COMING
+    report = await sleepers.settle()
+    assert names(report) == ["3"]
+    assert [failure.reason for failure in report.failed] == [
+        "it needs some 800 MB of memory, and 1 other packages take some 800 MB of 1.0 GB"
+    ]
+    assert report.ready  # for the other one's callers
+    assert sleepers.loader.unready() == ""
+    assert sleepers.loader.wake(NAME) is Woken.NO_ROOM
+    # The other one leaves while callers still ask for the first.
+    sleepers.time += HOUR
+    for _ in range(2):
+        assert sleepers.loader.wake(NAME) is Woken.NO_ROOM
+        await sleepers.with_asleep(stable=True, other=True)
+        sleepers.time += 10.0
+    assert names(await sleepers.with_asleep(stable=True, other=True)) == ["2"]
+    assert sleepers.loader.wake(NAME) is Woken.HELD
+
+
+async def test_what_nobody_waits_for_any_more_is_not_tried_and_no_failure(tmp_path: Path) -> None:
+    sleepers = TwoSleepers(tmp_path)
+    await sleepers.full()
+    sleepers.loader.wake(NAME)
+    assert (await sleepers.settle()).failed
+    sleepers.time += HOUR
+    sleepers.asked.counts = {OTHER.triton_model: 1}
+    assert (await sleepers.with_asleep(stable=True, other=False)).failed == ()
+    assert sleepers.loader.wake(NAME) is Woken.COMING
 
 
 async def test_a_restarted_triton_gets_back_what_is_awake_alone(sleepers: Sleepers) -> None:
