@@ -299,9 +299,10 @@ def awaited(
         failures: why a package is not loaded, by Triton's name of it.
         now: unix time, seconds.
     """
-    stable = [want for want in _awake(wants) if not want.returns]
-    missing = missing_stable(stable, loaded)
-    if len(missing) == len(stable):
+    stable = _awake(wants)
+    holds_none = len(missing_stable(stable, loaded)) == len(stable)
+    missing = missing_stable((want for want in stable if not want.returns), loaded)
+    if holds_none:
         return missing
     return tuple(ref for ref in missing if not _overdue(failures.get(ref.triton_model), now))
 

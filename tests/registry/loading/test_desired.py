@@ -15,7 +15,17 @@ from contracts.endpoint import (
 )
 from contracts.model import ModelRef
 from contracts.rollout import RolloutState
-from registry.loading.desired import Ledger, Role, Want, failed, is_version_fault, may_try, wanted
+from registry.loading.desired import (
+    AWAY_GRACE_SECONDS,
+    Ledger,
+    Role,
+    Want,
+    awaited,
+    failed,
+    is_version_fault,
+    may_try,
+    wanted,
+)
 
 A, B = ref("1", "a"), ref("2", "b")
 
@@ -181,3 +191,13 @@ def test_a_candidate_waits_where_other_loaders_come_first_and_only_while_it_is_b
         [endpoint(status(Phase.LOADING)), serving],
     ):
         assert not any(want.waits for want in wanted(order, loader="other"))
+
+
+def test_a_triton_is_ready_with_what_it_holds_and_waits_for_nothing_that_comes_back() -> None:
+    back, missing = Want(A, Role.STABLE, returns=True), Want(B, Role.STABLE)
+    long_ago = failed(missing, "no", None, by_version=False, now=0.0)
+    now, failures = AWAY_GRACE_SECONDS + 1.0, {B.triton_model: long_ago}
+    assert awaited([back], (), {}, now) == ()
+    assert awaited([back, missing], (), failures, now) == (B,)  # it holds none at all
+    assert awaited([back, missing], {A.triton_model}, failures, 1.0) == (B,)
+    assert awaited([back, missing], {A.triton_model}, failures, now) == ()
