@@ -24,6 +24,7 @@ from headrace.stack.triton import TritonProcess
 from registry.loader_main import waking
 from registry.loading.loader import Loader, LoaderOptions
 from registry.loading.placement import UploadedFiles
+from registry.loading.room import WITHOUT_BOUNDS, Need, Room
 from registry.loading.triton_client import GrpcTriton, Overrides
 from registry.packages.cache import LocalPackages
 from registry.packages.store import PackageStore
@@ -54,22 +55,22 @@ class Home:
     def reports(self) -> tuple[LoaderReport, ...]:
         return FileReports(self.folder / "reports").list()
 
-    def holders(self) -> set[str]:
-        """Loaders whose Tritons hold the model, as they say."""
+    def holders(self, ref: ModelRef | None = None) -> set[str]:
+        """Loaders whose Tritons hold the model, or another one, as they say."""
         return {
             each.loader
             for each in self.reports()
-            if any(model.ref == self.ref for model in each.loaded)
+            if any(model.ref == (ref or self.ref) for model in each.loaded)
         }
 
-    def endpoint(self) -> ModelEndpoint:
-        found = self.endpoints.get(NAME)
+    def endpoint(self, name: str = NAME) -> ModelEndpoint:
+        found = self.endpoints.get(name)
         assert found is not None
         return found
 
-    def show_asleep(self, asleep: float | None) -> None:
+    def show_asleep(self, asleep: float | None, name: str = NAME) -> None:
         """Writes what the controller would."""
-        now = self.endpoint()
+        now = self.endpoint(name)
         status = now.status.model_copy(update={"asleep": asleep})
         self.endpoints.put(now.model_copy(update={"status": status}))
 
@@ -91,8 +92,8 @@ async def until(found: Callable[[], bool], what: str) -> None:
     await asyncio.to_thread(waiting.until, what, 180, found)
 
 
-async def ask(gateway: Running) -> httpx.Response:
-    return await gateway.http.post(f"/endpoints/{NAME}", json=TEXT)
+async def ask(gateway: Running, name: str = NAME, **headers: str) -> httpx.Response:
+    return await gateway.http.post(f"/endpoints/{name}", json=TEXT, headers=headers)
 
 
 @asynccontextmanager
@@ -117,7 +118,9 @@ class CountingTriton(GrpcTriton):
 
 
 @asynccontextmanager
-async def loaders(home: Home, idle_seconds: float) -> AsyncIterator[list[CountingTriton]]:
+async def loaders(
+    home: Home, idle_seconds: float, room: Room = WITHOUT_BOUNDS
+) -> AsyncIterator[list[CountingTriton]]:
     """Both loaders, here, and the part of the controller that has models sleep."""
     stop = asyncio.Event()
     clients: list[CountingTriton] = []
@@ -126,7 +129,8 @@ async def loaders(home: Home, idle_seconds: float) -> AsyncIterator[list[Countin
             for number, triton in enumerate(home.tritons):
                 client = CountingTriton(triton.grpc, call_seconds=30.0, load_seconds=60.0)
                 clients.append(client)
-                loader = loader_of(home, number, client, idle_seconds, port := own_ports(1)[0])
+                port = own_ports(1)[0]
+                loader = loader_of(home, number, client, idle_seconds, port=port, room=room)
                 actions = {WAKE_PATH: waking(loader, f"key-{number}")}
                 server = cleanup.enter_context(pages.serve("127.0.0.1", port, {}, actions))
                 cleanup.callback(server.shutdown)
@@ -142,7 +146,7 @@ async def loaders(home: Home, idle_seconds: float) -> AsyncIterator[list[Countin
 
 
 def loader_of(
-    home: Home, number: int, client: GrpcTriton, idle_seconds: float, port: int
+    home: Home, number: int, client: GrpcTriton, idle_seconds: float, *, port: int, room: Room
 ) -> Loader:
     options = LoaderOptions(
         f"loader-{number}",
@@ -154,6 +158,7 @@ def loader_of(
         settle_seconds=1.0,
         wake_address=f"127.0.0.1:{port}",
         wake_key=f"key-{number}",
+        room=room,
     )
     store = PackageStore((home.folder / "packages").as_uri())
     return Loader(
@@ -172,10 +177,10 @@ async def control(home: Home) -> None:
     held = HeldPackages()
     while True:
         held.take(home.reports())
-        found = home.endpoint()
-        status = slept(found.spec, found.status, held, time.time())
-        if status != found.status:
-            home.endpoints.put(found.model_copy(update={"status": status}))
+        for found in home.endpoints.list():
+            status = slept(found.spec, found.status, held, time.time())
+            if status != found.status:
+                home.endpoints.put(found.model_copy(update={"status": status}))
         await asyncio.sleep(0.1)  # the pace of passes
 
 
@@ -206,6 +211,45 @@ async def test_a_model_leaves_both_tritons_and_each_gateways_first_caller_is_ans
             assert {each.text for each in answers} == {before.text}
             await until(lambda: len(home.holders()) == 2, "held by both again")
             assert [each.loads for each in tritons] == [count + 1 for count in loads]
+
+
+async def test_a_model_that_does_not_fit_beside_what_came_meanwhile_ends_nothing_and_waits(
+    home: Home, tmp_path: Path
+) -> None:
+    store = PackageStore((home.folder / "packages").as_uri())
+    other = published(store, tmp_path / "second-model", "2")
+    home.show_asleep(time.time())
+    home.endpoints.put(endpoint_of(other, name="other", packages=[other]))
+    one = Need.of(store.manifest(other.package), process=True).memory_bytes
+    async with (
+        loaders(home, idle_seconds=6.0, room=Room(memory_bytes=one * 3 // 2)),
+        gateway(home, "a") as first,
+        gateway(home, "b") as second,
+        asyncio.timeout(500),
+    ):
+        await until(lambda: len(home.holders(other)) == 2, "the other one is held by both")
+        busy = asyncio.create_task(kept_busy(first, "other"))
+        try:
+            patience = {"x-request-timeout": "30"}
+            refused = await asyncio.gather(*(ask(each, **patience) for each in (first, second)))
+            assert [each.status_code for each in refused] == [503, 503]
+            assert all("no room for it" in each.text for each in refused)
+            assert {failure.ref for each in home.reports() for failure in each.failed} == {home.ref}
+            assert home.holders(other) == {"loader-0", "loader-1"}
+        finally:
+            busy.cancel()
+        assert not busy.done()  # all of its callers were answered
+        # They go, and with them its model: those who wait for the first one get their answer.
+        answers = await asyncio.gather(ask(first), ask(second))
+        assert [each.status_code for each in answers] == [200, 200]
+        await until(lambda: not home.holders(other), "unloaded")
+
+
+async def kept_busy(gateway: Running, name: str) -> None:
+    """Asks again and again, so that the model is never idle."""
+    while True:
+        (await ask(gateway, name)).raise_for_status()
+        await asyncio.sleep(0.2)  # the pace of a caller
 
 
 async def holds(triton: TritonProcess, name: str) -> bool:
