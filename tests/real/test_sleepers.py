@@ -219,7 +219,9 @@ async def test_a_model_that_does_not_fit_beside_what_came_meanwhile_ends_nothing
     store = PackageStore((home.folder / "packages").as_uri())
     other = published(store, tmp_path / "second-model", "2")
     home.show_asleep(time.time())
-    home.endpoints.put(endpoint_of(other, name="other", packages=[other]))
+    sleepless = endpoint_of(other, name="other", packages=[other])
+    spec = sleepless.spec.model_copy(update={"sleeps": False})
+    home.endpoints.put(sleepless.model_copy(update={"spec": spec}))
     one = Need.of(store.manifest(other.package), process=True).memory_bytes
     async with (
         loaders(home, idle_seconds=6.0, room=Room(memory_bytes=one * 3 // 2)),
@@ -239,14 +241,17 @@ async def test_a_model_that_does_not_fit_beside_what_came_meanwhile_ends_nothing
         finally:
             busy.cancel()
         assert not busy.done()  # all of its callers were answered
-        # They go, and with them its model: those who wait for the first one get their answer.
+        # It may sleep from now on, and leaves: those who wait for the first one get their answer.
+        now = home.endpoint("other")
+        spec = now.spec.model_copy(update={"sleeps": True})
+        home.endpoints.put(now.model_copy(update={"spec": spec}))
         answers = await asyncio.gather(ask(first), ask(second))
         assert [each.status_code for each in answers] == [200, 200]
         await until(lambda: not home.holders(other), "unloaded")
 
 
 async def kept_busy(gateway: Running, name: str) -> None:
-    """Asks again and again, so that the model is never idle."""
+    """Asks again and again."""
     while True:
         (await ask(gateway, name)).raise_for_status()
         await asyncio.sleep(0.2)  # the pace of a caller
