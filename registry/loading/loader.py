@@ -589,8 +589,7 @@ class Loader:
             self._loaded.pop(name, None)
         finally:
             self._leaving = ""
-        # There may be room for them now.
-        self._failures = {key: item for key, item in self._failures.items() if not item.no_room}
+        self._try_again_what_did_not_fit()
         metrics.LEFT.inc()
         log.info("unloaded %s, which nobody asks for", name)
         return True
@@ -605,10 +604,14 @@ class Loader:
             for memory in (self._loaded, self._measured, self._needs, self._load_seconds):
                 memory.pop(name, None)
             self._idling.forget(name)
+            self._try_again_what_did_not_fit()
             self._troubles = {
                 ref: reason for ref, reason in self._troubles.items() if ref.triton_model != name
             }
             log.info("unloaded %s, which no endpoint names any more", name)
+
+    def _try_again_what_did_not_fit(self) -> None:
+        self._failures = {name: item for name, item in self._failures.items() if not item.no_room}
 
     # What is reported and kept
 

@@ -724,6 +724,25 @@ async def test_a_candidate_that_does_not_fit_is_not_fetched_and_says_why(
     assert sorted(names(await harness.settle())) == ["2", "3"]
 
 
+async def test_a_candidate_that_did_not_fit_is_tried_as_soon_as_another_has_left(
+    harness: LoaderHarness,
+) -> None:
+    harness.options = replace(harness.options, room=Room(memory_bytes=1_000_000_000))
+    harness.loader = harness.new_loader()
+    harness.packages.sizes |= {STABLE.package: 100_000_000, CANDIDATE.package: 300_000_000}
+    earlier = ref("1", "e")
+    harness.packages.sizes[earlier.package] = 200_000_000
+    await harness.serve(STABLE, earlier, stable=STABLE)
+    report = await harness.serve(STABLE, CANDIDATE, stable=STABLE)
+    assert [failure.ref for failure in report.failed] == [CANDIDATE]
+    for _ in range(10):  # by then it is tried once a minute
+        harness.time += 60.0
+        report = await harness.settle()
+    assert names(report) == ["2"]  # the other one has left
+    report = await harness.settle()
+    assert sorted(names(report)) == ["2", "3"]
+
+
 async def test_a_stable_version_is_loaded_though_it_should_not_fit(harness: LoaderHarness) -> None:
     harness.options = replace(harness.options, room=Room(memory_bytes=1, disk_bytes=1))
     harness.loader = harness.new_loader()
