@@ -611,7 +611,12 @@ class Loader:
             log.info("unloaded %s, which no endpoint names any more", name)
 
     def _try_again_what_did_not_fit(self) -> None:
-        self._failures = {name: item for name, item in self._failures.items() if not item.no_room}
+        """At once; until then it is reported as before."""
+        now = self._now()
+        self._failures = {
+            name: replace(item, retry_at=now) if item.no_room else item
+            for name, item in self._failures.items()
+        }
 
     # What is reported and kept
 

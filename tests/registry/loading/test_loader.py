@@ -704,11 +704,16 @@ async def test_an_endpoint_that_moves_is_loaded_there_first_and_unloaded_here_la
     assert here.triton.calls[-1] == ("unload", STABLE.triton_model)
 
 
+def with_room(harness: LoaderHarness, room: Room) -> None:
+    """A loader whose Triton has no more than this."""
+    harness.options = replace(harness.options, room=room)
+    harness.loader = harness.new_loader()
+
+
 async def test_a_candidate_that_does_not_fit_is_not_fetched_and_says_why(
     harness: LoaderHarness,
 ) -> None:
-    harness.options = replace(harness.options, room=Room(memory_bytes=1_000_000_000))
-    harness.loader = harness.new_loader()
+    with_room(harness, Room(memory_bytes=1_000_000_000))
     harness.packages.sizes |= {STABLE.package: 100_000_000, CANDIDATE.package: 600_000_000}
     report = await harness.serve(STABLE, CANDIDATE, stable=STABLE)
     assert (report.ready, names(report)) == (True, ["2"])
@@ -727,8 +732,7 @@ async def test_a_candidate_that_does_not_fit_is_not_fetched_and_says_why(
 async def test_a_candidate_that_did_not_fit_is_tried_as_soon_as_another_has_left(
     harness: LoaderHarness,
 ) -> None:
-    harness.options = replace(harness.options, room=Room(memory_bytes=1_000_000_000))
-    harness.loader = harness.new_loader()
+    with_room(harness, Room(memory_bytes=1_000_000_000))
     harness.packages.sizes |= {STABLE.package: 100_000_000, CANDIDATE.package: 300_000_000}
     earlier = ref("1", "e")
     harness.packages.sizes[earlier.package] = 200_000_000
@@ -738,14 +742,14 @@ async def test_a_candidate_that_did_not_fit_is_tried_as_soon_as_another_has_left
     for _ in range(10):  # by then it is tried once a minute
         harness.time += 60.0
         report = await harness.settle()
-    assert names(report) == ["2"]  # the other one has left
+    # The other one has left, and nothing says so of the candidate before it is tried.
+    assert (names(report), [failure.ref for failure in report.failed]) == (["2"], [CANDIDATE])
     report = await harness.settle()
     assert sorted(names(report)) == ["2", "3"]
 
 
 async def test_a_stable_version_is_loaded_though_it_should_not_fit(harness: LoaderHarness) -> None:
-    harness.options = replace(harness.options, room=Room(memory_bytes=1, disk_bytes=1))
-    harness.loader = harness.new_loader()
+    with_room(harness, Room(memory_bytes=1, disk_bytes=1))
     harness.packages.sizes[STABLE.package] = 500_000_000
     report = await harness.serve(STABLE, stable=STABLE)
     assert (report.ready, names(report)) == (True, ["2"])
@@ -754,8 +758,7 @@ async def test_a_stable_version_is_loaded_though_it_should_not_fit(harness: Load
 async def test_a_package_that_the_disk_does_not_hold_is_not_fetched(
     harness: LoaderHarness,
 ) -> None:
-    harness.options = replace(harness.options, room=Room(disk_bytes=400_000_000))
-    harness.loader = harness.new_loader()
+    with_room(harness, Room(disk_bytes=400_000_000))
     harness.packages.sizes |= {STABLE.package: 300_000_000, CANDIDATE.package: 200_000_000}
     report = await harness.serve(STABLE, CANDIDATE, stable=STABLE)
     assert harness.packages.fetched == [STABLE]
@@ -766,8 +769,7 @@ async def test_memory_of_the_machine_is_not_weighed_for_models_on_gpus(
     harness: LoaderHarness,
 ) -> None:
     harness.triton.gpus = 1
-    harness.options = replace(harness.options, room=Room(memory_bytes=200_000_000))
-    harness.loader = harness.new_loader()
+    with_room(harness, Room(memory_bytes=200_000_000))
     harness.packages.sizes[CANDIDATE.package] = 500_000_000
     report = await harness.serve(STABLE, CANDIDATE, stable=STABLE)
     assert sorted(names(report)) == ["2", "3"]
