@@ -44,6 +44,8 @@ class RequestScheduler:
         self._granted = 0
         self._granted_at = 0.0
         self._work_began = 0.0
+        # Turns granted in one iteration of the loop begin in the next: true between the two.
+        self._to_begin = False
         # The time of the last serial arrival, and since when they have arrived without a gap of
         # ``_QUIET_SECONDS``; None after such a gap.
         self._arrived_at = 0.0
@@ -83,7 +85,7 @@ class RequestScheduler:
                 that more may wait where they can't be counted.
         """
         others_uncounted = serial_arrivals and self._keep_arriving()
-        if self._waiting or others_uncounted:
+        if self._waiting or self._to_begin or others_uncounted:
             return False
         if not self._slicing:
             self._begin_slice()
@@ -142,6 +144,7 @@ class RequestScheduler:
         if self._waiting:
             # ``_note_work_began`` runs just before the requests whose turns are granted here, and
             # ``_end_slice`` just after them: the time between the two is spent on these requests.
+            self._to_begin = True
             asyncio.get_running_loop().call_soon(self._note_work_began)
             self._granted = self._grant(max(1, int(_SLICE_SECONDS / max(self._cost, 1e-6))))
             self._granted_at = now
@@ -168,6 +171,7 @@ class RequestScheduler:
             asyncio.get_running_loop().call_later(_QUIET_SECONDS, self._check_quiet, now)
 
     def _note_work_began(self) -> None:
+        self._to_begin = False
         self._work_began = self._clock()
 
     def _grant(self, turns: int) -> int:

@@ -178,3 +178,25 @@ async def test_a_long_turn_of_the_loop_is_remembered_for_a_while() -> None:
     await asyncio.sleep(0.1)
     assert 0 < lag.iteration_seconds < 0.04 / 4
     lag.close()
+
+
+@runs_on(SteppedLoop)
+async def test_who_comes_between_a_turn_and_its_begin_does_not_overtake_it() -> None:
+    """Some come in each iteration of the loop, before and after the one that grants turns."""
+    scheduler, came, began = scheduler_of_the_loop(), list[int](), list[int]()
+
+    async def one() -> None:
+        number = len(came)
+        came.append(number)
+        if not scheduler.try_now():
+            await scheduler.wait("a")
+        began.append(number)
+        work(0.002)
+
+    first = [asyncio.create_task(one()) for _ in range(10)]
+    later = []
+    for _ in range(40):
+        later.append(asyncio.create_task(one()))
+        await asyncio.sleep(0)
+    await asyncio.gather(*first, *later)
+    assert began == came == list(range(50))
