@@ -22,8 +22,8 @@ RANGE_MESSAGES = 64  # messages, each of many events; a constant of the topic
 LOOKBACK_MESSAGES = 256
 WINDOW_SECONDS = 10  # of event time, aligned to the epoch
 # What an event may take from its request's end into Kafka: half a second in its gateway's buffer,
-# and a second for Kafka and for clocks that differ. How long folding takes is told by the records.
-ON_THE_WAY_SECONDS = 1.5
+# and as much for Kafka and for clocks that differ. How long folding takes is told by the records.
+ON_THE_WAY_SECONDS = 1.0
 MICRO = 1_000_000  # sums are in millionths of their unit
 # A message whose events are further than this from when Kafka took it was sent by a gateway whose
 # clock is off, or whose Kafka was away for long.

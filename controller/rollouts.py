@@ -42,6 +42,10 @@ class Statistics(Protocol):
         """Closed windows, oldest first; None while they can't be known."""
         ...
 
+    def closed_through(self, lateness_seconds: float) -> float:
+        """The latest end of closed windows, unix seconds; waits for nothing."""
+        ...
+
     def counting(self) -> Counting:
         """Whether all that gateways published is in the windows."""
         ...
@@ -56,6 +60,10 @@ class JoinedRollouts:
         self._most_bytes = most_bytes  # of a status
         self._judge = judge
         self._statistics = statistics
+
+    def closed_through(self, endpoint: ModelEndpoint) -> float:
+        """The latest end of windows that can be judged now, unix seconds; waits for nothing."""
+        return self._statistics.closed_through(_lateness_seconds(endpoint))
 
     def advance(self, endpoint: ModelEndpoint, around: Surroundings, now: float) -> ModelEndpoint:
         """The endpoint with its next status, and without the commands that were answered."""
@@ -108,8 +116,13 @@ class JoinedRollouts:
         waits = status.candidate is not None and status.candidate.phase is Phase.LOADED
         if status.rollout is None and not waits:
             return ()
-        lateness = endpoint.spec.limits.timeout_seconds + ON_THE_WAY_SECONDS
+        lateness = _lateness_seconds(endpoint)
         return self._statistics.windows(endpoint.name, 0.0, lateness_seconds=lateness)
+
+
+def _lateness_seconds(endpoint: ModelEndpoint) -> float:
+    """How long after a window's end its last event may be in Kafka."""
+    return endpoint.spec.limits.timeout_seconds + ON_THE_WAY_SECONDS
 
 
 def _refuse_unreadable(status: EndpointStatus) -> None:

@@ -79,6 +79,10 @@ class PackedWindows:
         }
         self._asked_before, self._asked = self._asked, set()
 
+    def known_through(self) -> float:
+        """The time up to which every partition has been folded: see ``Watermark.known``."""
+        return self._watermark.known()
+
     def closed(
         self, endpoint: str, *, after: float, now: float, lateness_seconds: float
     ) -> tuple[EndpointWindow, ...]:

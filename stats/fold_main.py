@@ -44,7 +44,7 @@ class FoldSettings:
     windows_replication: int = option(1, "Replicas of the windows' topic, where it is made.")
     windows_retention_hours: float = option(168.0, "Retention of that topic, where it is made.")
     window_seconds: int = option(WINDOW_SECONDS, "Length of a window of event time.")
-    write_seconds: float = option(1.0, "A record that grows is written this often.")
+    write_seconds: float = option(0.5, "A record that grows is written this often.")
     session_seconds: float = option(10.0, "A worker silent for so long loses its partitions.")
     request_seconds: float = option(5.0, "Deadline of one answer of a broker.")
     metrics_host: str = option("127.0.0.1", "Address that /metrics listens on.")

@@ -59,6 +59,8 @@ class ControllerOptions:
     keep_seconds: float = 600.0
     at_once: int = 8  # endpoints that are reconciled at a time
     deadline_seconds: float = 30.0  # of one reconcile
+    # At a rollout about which nothing changed, not even a window closed: time may end a step.
+    rollout_look_seconds: float = 1.0
     look_again_seconds: float = 10.0  # at an endpoint about which nothing changed
     overdue_seconds: float = 60.0  # without a reconcile: nobody looks after the endpoint
     auto_endpoints: bool = False
@@ -185,13 +187,26 @@ class Controller:
         last = self._outcomes.get(endpoint.name)
         if last is None or last.seen is None or not last.written:
             return True
-        if last.seen.endpoint is not endpoint or is_under_way(endpoint.status):
-            return True
-        if now - last.at >= self._options.look_again_seconds or now < last.at:
+        if last.seen.endpoint is not endpoint or self._is_due(endpoint, last, now):
             return True
         if any(key.startswith(COMMAND_PREFIX) for key in endpoint.metadata.annotations):
             return True
         return last.options in self._jobs.states or last.seen != self._seen(endpoint)
+
+    def _is_due(self, endpoint: ModelEndpoint, last: "_Outcome", now: float) -> bool:
+        """Whether time alone, or traffic, may have changed something."""
+        rolls = endpoint.status.rollout is not None
+        if is_under_way(endpoint.status) and not rolls:
+            return True
+        options = self._options
+        seconds = options.rollout_look_seconds if rolls else options.look_again_seconds
+        if now - last.at >= seconds or now < last.at:
+            return True
+        return rolls and self._closed_through(endpoint) != last.closed_through
+
+    def _closed_through(self, endpoint: ModelEndpoint) -> int:
+        """Windows end at whole seconds: while this is the same, there are none to be judged."""
+        return int(self._rollouts.closed_through(endpoint))
 
     def _seen(self, endpoint: ModelEndpoint) -> "_Seen":
         snapshot, model = self._source.snapshot, endpoint.spec.model
@@ -231,6 +246,7 @@ class Controller:
     async def _tried(self, endpoint: ModelEndpoint) -> None:
         """One reconcile within its deadline; what came of it is on record for the pass."""
         seen, began = self._seen(endpoint), time.monotonic()
+        closed_through = self._closed_through(endpoint)
         try:
             async with asyncio.timeout(self._options.deadline_seconds):
                 outcome = await self._reconcile(endpoint)
@@ -244,7 +260,10 @@ class Controller:
         if endpoint.name in self._listed:
             changed = outcome.endpoint is not endpoint
             self._outcomes[endpoint.name] = replace(
-                outcome, at=self._now(), seen=None if changed else seen
+                outcome,
+                at=self._now(),
+                seen=None if changed else seen,
+                closed_through=closed_through,
             )
 
     def _settle_jobs(self, failed: set[str]) -> None:
@@ -441,6 +460,7 @@ class _Outcome:
     attended: bool = True  # false: nobody would take its candidate back now
     at: float = 0.0  # unix time, seconds
     seen: _Seen | None = None  # None: look again at once
+    closed_through: int = 0  # unix seconds, of windows: later ones were not judged
 
 
 def is_under_way(status: EndpointStatus) -> bool:

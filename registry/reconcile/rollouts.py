@@ -30,7 +30,14 @@ class Surroundings:
 
 
 class Rollouts(Protocol):
-    """Takes versions from ``Loaded`` to all callers, or back. Both calls may block for a while."""
+    """Takes versions from ``Loaded`` to all callers, or back.
+
+    All calls but ``closed_through`` may block for a while.
+    """
+
+    def closed_through(self, endpoint: ModelEndpoint) -> float:
+        """The latest end of windows that can be judged now, unix seconds; waits for nothing."""
+        ...
 
     def advance(self, endpoint: ModelEndpoint, around: Surroundings, now: float) -> ModelEndpoint:
         """The endpoint with its next status, and without the commands that were answered."""

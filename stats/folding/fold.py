@@ -77,7 +77,7 @@ class FoldPace:
     """
 
     window_seconds: int
-    write_seconds: float = 1.0
+    write_seconds: float = 0.5
     look_seconds: float = 2.0
     stall_seconds: float = STALL_SECONDS
 

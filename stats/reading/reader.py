@@ -71,6 +71,7 @@ class WindowsReader:
         self._lock = threading.Lock()  # of the next two
         self._windows = PackedWindows()
         self._known_at: float | None = None  # when all that Kafka had was read
+        self._through = 0.0  # up to when all is folded, unix seconds; set whole
         self._counting = (clock(), Counting())  # what was known of counting, and when; set whole
         self._never_folded = False  # there is no topic of window records; the reading thread's
         self._stop = threading.Event()
@@ -109,6 +110,14 @@ class WindowsReader:
                 return None
             oldest = max(after, now - self._pace.keep_seconds)
             return self._windows.closed(endpoint, after=oldest, now=now, lateness_seconds=lateness)
+
+    def closed_through(self, lateness_seconds: float) -> float:
+        """The latest end of windows that are closed, unix seconds; waits for nothing.
+
+        Args:
+            lateness_seconds: see ``windows``.
+        """
+        return min(self._clock(), self._through) - lateness_seconds
 
     def counting(self) -> Counting:
         """Whether traffic is counted now; not known where the reading itself has stood still."""
@@ -196,6 +205,7 @@ class WindowsReader:
         for record in records:
             with self._lock:
                 self._windows.put(record)
+                self._through = self._windows.known_through()
             # The lock goes to whoever comes first, and this thread would: reconciles of all
             # endpoints would wait until Kafka has no more.
             self._between()

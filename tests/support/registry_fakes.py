@@ -370,6 +370,11 @@ class ScriptedRollouts:
         self.answers: frozenset[str] = frozenset()  # annotations that are taken away
         self.breaks_at = ""  # an endpoint's name
         self.spec: EndpointSpec | None = None  # the last one that was seen
+        self.closed = 0.0  # up to when windows are closed, unix seconds
+
+    def closed_through(self, endpoint: ModelEndpoint) -> float:
+        del endpoint
+        return self.closed
 
     def advance(self, endpoint: ModelEndpoint, around: Surroundings, now: float) -> ModelEndpoint:
         if endpoint.name == self.breaks_at:

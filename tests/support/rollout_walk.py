@@ -117,6 +117,10 @@ class MemoryStatistics:
         self.asked.append((endpoint, lateness_seconds))
         return None if self.away else tuple(self.known)
 
+    def closed_through(self, lateness_seconds: float) -> float:
+        ends = (each.start + each.seconds for each in self.known)
+        return max(ends, default=0.0) - lateness_seconds
+
     def counting(self) -> Counting:
         return Counting(CountingState.UNKNOWN if self.away else CountingState.COUNTED)
 

@@ -87,6 +87,7 @@ async def test_a_rollback_never_waits_for_a_neighbours_reconcile(hanging: Made) 
     await hanging.until_advanced("late")
     assert len([name for name in hanging.rollouts.advanced if name != "late"]) <= 4
     hanging.rollouts.advanced.clear()
+    hanging.rollouts.closed += 1.0
     await hanging.until_advanced("late")  # and again, while they still hang
     assert hanging.rollouts.advanced == ["late"]
 
@@ -126,9 +127,37 @@ async def test_endpoints_at_rest_are_looked_at_now_and_then_and_when_something_c
     await harness.jobs.close()
 
 
-async def test_a_rollout_is_looked_at_in_every_pass(tmp_path: Path) -> None:
-    made = Made(tmp_path, HangingRollouts("none"), of_tenant("at-rest"), of_tenant("r", "", ROLLS))
-    while await made.advanced() != ["r"]:
+async def test_rollouts_are_looked_at_when_windows_close_and_every_second(tmp_path: Path) -> None:
+    rolling = [of_tenant("r", "", ROLLS), of_tenant("s", "", ROLLS)]
+    made = Made(tmp_path, HangingRollouts("none"), of_tenant("at-rest"), *rolling)
+    while await made.advanced():
         pass
+    made.rollouts.closed += 0.5  # no window ends between whole seconds
+    assert await made.advanced() == []
+    made.rollouts.closed += 0.5
+    assert await made.advanced() == ["r", "s"]
+    assert await made.advanced() == []
+    made.harness.time += 1.0
+    assert await made.advanced() == ["r", "s"]
+    assert await made.advanced() == []
+    made.harness.endpoints.ask_for(3, "s")
+    assert "s" in await made.advanced()
+    await made.harness.jobs.close()
+
+
+async def test_a_window_that_closes_while_a_rollout_is_judged_is_not_missed(tmp_path: Path) -> None:
+    made = Made(tmp_path, HangingRollouts("none"), of_tenant("r", "", ROLLS))
+    while await made.advanced():
+        pass
+
+    def closes_meanwhile(status: EndpointStatus) -> EndpointStatus:
+        made.rollouts.next_status = lambda status: status
+        made.rollouts.closed += 1.0
+        return status
+
+    made.rollouts.next_status = closes_meanwhile
+    made.rollouts.closed += 1.0
     assert await made.advanced() == ["r"]
+    assert await made.advanced() == ["r"]
+    assert await made.advanced() == []
     await made.harness.jobs.close()

@@ -170,6 +170,19 @@ def test_an_endpoint_whose_requests_take_long_waits_longer(world: World) -> None
     assert world.reader.windows("e", 0.0, lateness_seconds=11.0) == ()
 
 
+@pytest.mark.parametrize(("through", "number"), [(9_994.5, 0), (9_995.0, 1), (NOW + 60, 1)])
+def test_windows_are_closed_up_to_when_it_says_so(
+    world: World, through: float, number: int
+) -> None:
+    world.reader.start()
+    assert world.reader.closed_through(5.0) < 0
+    world.read(record(0, (9_980, 3), through=through))
+    world.until(lambda: world.counts() is not None)
+    assert len(world.counts() or ()) == number
+    assert world.reader.closed_through(5.0) == min(through, world.now) - 5.0
+    assert (world.reader.closed_through(5.0) >= 9_980 + 10) == bool(number)
+
+
 def test_nothing_is_known_before_all_was_read(world: World) -> None:
     assert world.counts() is None
     world.log.complete = False
