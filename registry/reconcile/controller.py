@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from operator import is_
+from zlib import crc32
 
 from contracts.ceilings import NO_CEILINGS, Ceilings
 from contracts.endpoint import EndpointSpec, EndpointStatus, Metadata, ModelEndpoint, Phase
@@ -61,7 +62,9 @@ class ControllerOptions:
     deadline_seconds: float = 30.0  # of one reconcile
     # At a rollout about which nothing changed, not even a window closed: time may end a step.
     rollout_look_seconds: float = 1.0
-    look_again_seconds: float = 10.0  # at an endpoint about which nothing changed
+    # At an endpoint about which nothing changed, at most; of many, so many of them a second.
+    look_again_seconds: float = 10.0
+    looks_a_second: float = 30.0
     overdue_seconds: float = 60.0  # without a reconcile: nobody looks after the endpoint
     auto_endpoints: bool = False
     alias_models: tuple[str, ...] = ()
@@ -198,11 +201,18 @@ class Controller:
         rolls = endpoint.status.rollout is not None
         if is_under_way(endpoint.status) and not rolls:
             return True
-        options = self._options
-        seconds = options.rollout_look_seconds if rolls else options.look_again_seconds
+        name = endpoint.name
+        seconds = self._options.rollout_look_seconds if rolls else self._look_again_seconds(name)
         if now - last.at >= seconds or now < last.at:
             return True
         return rolls and self._closed_through(endpoint) != last.closed_through
+
+    def _look_again_seconds(self, name: str) -> float:
+        """Half of the longest time at least, by the name: or all would be due in one pass."""
+        longest = max(
+            self._options.look_again_seconds, len(self._listed) / self._options.looks_a_second
+        )
+        return longest * (1 - crc32(name.encode()) / 2**33)
 
     def _closed_through(self, endpoint: ModelEndpoint) -> int:
         """Windows end at whole seconds: while this is the same, there are none to be judged."""

@@ -58,6 +58,13 @@ class Made:
         self.harness.options = replace(self.harness.options, **options)  # type: ignore[arg-type]
         self.harness.start()
 
+    def heartbeat(self, seconds: float) -> None:
+        """Loaders give a sign of life so much later, and have nothing new to tell."""
+        self.harness.reports.stored = {
+            name: each.model_copy(update={"at": each.at + seconds})
+            for name, each in self.harness.reports.stored.items()
+        }
+
     async def advanced(self) -> list[str]:
         """Those that one pass reconciles, apart from those that hang."""
         self.rollouts.advanced.clear()
@@ -116,15 +123,33 @@ async def test_endpoints_at_rest_are_looked_at_now_and_then_and_when_something_c
     assert await made.advanced() == ["a", "b", "c"]
     while await made.advanced():
         pass
-    harness.reports.stored = {
-        name: each.model_copy(update={"at": each.at + 2.0})
-        for name, each in harness.reports.stored.items()
-    }
+    made.heartbeat(2.0)
     assert await made.advanced() == []  # a heartbeat is no news
     harness.time += 10.0
     harness.load(ref("1"), ref("2", "b"))
     assert await made.advanced() == ["a", "b", "c"]
     await harness.jobs.close()
+
+
+async def test_many_at_rest_are_looked_at_a_few_at_a_time_and_none_is_forgotten(
+    tmp_path: Path,
+) -> None:
+    endpoints = [of_tenant(f"e-{number}") for number in range(90)]
+    made = Made(tmp_path, HangingRollouts("none"), *endpoints)
+    made.start(looks_a_second=3.0)
+    made.harness.load(ref("1"))
+    while await made.advanced():
+        pass
+    looked: list[str] = []
+    for _ in range(30):
+        made.harness.time += 1.0
+        made.heartbeat(1.0)
+        found = await made.advanced()
+        assert len(found) <= 15
+        looked += found
+    assert set(looked) == {each.name for each in endpoints}
+    assert len(looked) < 2 * len(endpoints)
+    await made.harness.jobs.close()
 
 
 async def test_rollouts_are_looked_at_when_windows_close_and_every_second(tmp_path: Path) -> None:
