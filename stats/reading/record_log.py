@@ -192,7 +192,7 @@ class KafkaWindowLog(KafkaRecordLog):
 def largest(messages: Iterable[bytes]) -> list[WindowRecord]:
     """The record of the largest end of each range; what is no record is told and left out.
 
-    Only these are worth decoding: while a range grows, its record is written every second.
+    Only these are worth decoding: while a range grows, its record is written again and again.
     """
     heads: dict[tuple[str, int, int], tuple[int, bytes]] = {}
     for message in messages:
