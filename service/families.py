@@ -4,7 +4,8 @@ A name, a help text and its labels stand in one place, ``contracts.metrics``. It
 itself.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from itertools import accumulate
 
 from prometheus_client.core import (
@@ -14,11 +15,16 @@ from prometheus_client.core import (
 )
 from prometheus_client.core import Metric as Family
 from prometheus_client.registry import Collector
-from prometheus_client.samples import Exemplar
+from prometheus_client.samples import Exemplar, Sample
 
-from contracts.metrics import Kind, Metric
+from contracts.metrics import Metric
 
 Labels = tuple[str, ...]
+Number = tuple[Labels, float]
+# Label values, upper edges, counts of each bucket with one more to infinity, and the sum.
+Histogram = tuple[Labels, Sequence[float], Sequence[int], float]
+Exemplars = Mapping[Labels, Mapping[int, Exemplar]]
+_NONE: Exemplars = {}
 
 
 class FamilyCollector(Collector):
@@ -32,24 +38,95 @@ class FamilyCollector(Collector):
         return self._families()
 
 
-def numbers(metric: Metric, values: Iterable[tuple[Labels, float]]) -> Family:
+class _Rows(Family):
+    """A family whose samples are made when somebody asks for them; ``exposition`` does not.
+
+    Attributes:
+        metric: what it is of.
+    """
+
+    def __init__(self, metric: Metric) -> None:
+        super().__init__(metric.family, metric.help, metric.kind.value)
+        self.metric = metric
+
+    @property
+    def samples(self) -> list[Sample]:
+        """As ``prometheus_client`` makes them."""
+        return self._official().samples
+
+    @samples.setter
+    def samples(self, _: list[Sample]) -> None:
+        """What the base class begins with is of no use here."""
+
+    def _official(self) -> Family:
+        raise NotImplementedError
+
+
+class NumberFamily(_Rows):
+    """A counter or a gauge.
+
+    Attributes:
+        rows: label values, and the number.
+    """
+
+    def __init__(self, metric: Metric, rows: Iterable[Number]) -> None:
+        """Takes what ``numbers`` does."""
+        super().__init__(metric)
+        self.rows = tuple(rows)
+
+    def _official(self) -> Family:
+        kind = CounterMetricFamily if self.type == "counter" else GaugeMetricFamily
+        family = kind(self.metric.family, self.metric.help, labels=self.metric.labels)
+        for labels, value in self.rows:
+            family.add_metric(labels, value)
+        return family
+
+
+class HistogramFamily(_Rows):
+    """A histogram.
+
+    Attributes:
+        rows: see ``histograms``.
+        exemplars: likewise.
+    """
+
+    def __init__(
+        self, metric: Metric, rows: Iterable[Histogram], exemplars: Exemplars = _NONE
+    ) -> None:
+        """Takes what ``histograms`` does."""
+        super().__init__(metric)
+        self.rows = tuple(rows)
+        self.exemplars = exemplars
+
+    def _official(self) -> Family:
+        family = HistogramMetricFamily(
+            self.metric.family, self.metric.help, labels=self.metric.labels
+        )
+        for labels, upper, counts, total in self.rows:
+            kept = self.exemplars.get(labels, {})
+            named = zip(edge_names(tuple(upper)), accumulate(counts), strict=True)
+            buckets = [
+                (le, float(number), kept[place]) if place in kept else (le, float(number))
+                for place, (le, number) in enumerate(named)
+            ]
+            family.add_metric(labels, buckets, total)
+        return family
+
+
+@lru_cache(maxsize=256)
+def edge_names(upper: tuple[float, ...]) -> tuple[str, ...]:
+    """Values of the label ``le``."""
+    return (*(f"{edge:g}" for edge in upper), "+Inf")
+
+
+def numbers(metric: Metric, values: Iterable[Number]) -> NumberFamily:
     """A counter's or gauge's family with one number for each set of label values."""
-    kind = CounterMetricFamily if metric.kind is Kind.COUNTER else GaugeMetricFamily
-    family = kind(metric.family, metric.help, labels=metric.labels)
-    for labels, value in values:
-        family.add_metric(labels, value)
-    return family
-
-
-Exemplars = Mapping[Labels, Mapping[int, Exemplar]]
-_NONE: Exemplars = {}
+    return NumberFamily(metric, values)
 
 
 def histograms(
-    metric: Metric,
-    values: Iterable[tuple[Labels, Sequence[float], Sequence[int], float]],
-    exemplars: Exemplars = _NONE,
-) -> Family:
+    metric: Metric, values: Iterable[Histogram], exemplars: Exemplars = _NONE
+) -> HistogramFamily:
     """A histogram's family.
 
     Args:
@@ -58,17 +135,4 @@ def histograms(
             the sum of what was counted.
         exemplars: label values -> number of a bucket -> one of the observations in it.
     """
-    family = HistogramMetricFamily(metric.family, metric.help, labels=metric.labels)
-    for labels, upper, counts, total in values:
-        kept = exemplars.get(labels, {})
-        buckets = [
-            (le, number, kept[place]) if place in kept else (le, number)
-            for place, (le, number) in enumerate(_cumulative(upper, counts))
-        ]
-        family.add_metric(labels, buckets, total)
-    return family
-
-
-def _cumulative(upper: Sequence[float], counts: Sequence[int]) -> Iterator[tuple[str, float]]:
-    names = (*(f"{edge:g}" for edge in upper), "+Inf")
-    yield from zip(names, map(float, accumulate(counts)), strict=True)
+    return HistogramFamily(metric, values, exemplars)

@@ -17,7 +17,9 @@ from socketserver import BaseRequestHandler, TCPServer, ThreadingMixIn
 from types import MappingProxyType
 from typing import cast
 
-from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY
+
+from service import exposition
 
 Fault = Callable[[], str]  # why a probe should fail; empty: it passes
 # What is asked for by POST: the rest of the path, and the key that was shown; and what is answered.
@@ -137,7 +139,9 @@ class _Handler(BaseRequestHandler):
         elif method not in (b"GET", b"HEAD"):
             self._say(HTTPStatus.METHOD_NOT_ALLOWED, "text/plain", b"GET alone\n", method)
         elif path == METRICS:
-            self._say(HTTPStatus.OK, CONTENT_TYPE_LATEST, generate_latest(REGISTRY), method)
+            self._say(
+                HTTPStatus.OK, CONTENT_TYPE_LATEST, exposition.text(REGISTRY.collect()), method
+            )
         elif (fault := server.probes.get(path)) is None:
             self._say(HTTPStatus.NOT_FOUND, "text/plain", b"not found\n", method)
         else:

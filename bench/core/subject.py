@@ -10,7 +10,7 @@ import asyncio
 import gc
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import process_time, thread_time
@@ -113,9 +113,13 @@ class _Finished:
         if self.awaited == 0:
             self.all_answered.set()
 
-    def render(self, *, openmetrics: bool = False) -> bytes:
+    def pieces(self, *, openmetrics: bool = False) -> Iterator[bytes]:
         """See ``RequestMetrics``."""
-        return self._metrics.render(openmetrics=openmetrics)
+        return self._metrics.pieces(openmetrics=openmetrics)
+
+    def of_endpoint(self, endpoint: str) -> bytes:
+        """See ``RequestMetrics``."""
+        return self._metrics.of_endpoint(endpoint)
 
 
 class _CountingEngine:

@@ -4,7 +4,7 @@ A dialect asks ``Front.admission`` whether a request comes in, parses its body t
 ``Front.predict`` answer it, and renders the answer.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Protocol
 
@@ -46,8 +46,12 @@ class RequestMetrics(Protocol):
         """One request answered: ``status`` is HTTP's, gRPC's calls are mapped to it."""
         ...
 
-    def render(self, *, openmetrics: bool = False) -> bytes:
+    def pieces(self, *, openmetrics: bool = False) -> Iterator[bytes]:
         """All metrics of the process, in Prometheus's text format or in OpenMetrics'."""
+        ...
+
+    def of_endpoint(self, endpoint: str) -> bytes:
+        """Those of one endpoint alone, in Prometheus's text format."""
         ...
 
 

@@ -10,8 +10,6 @@ of lists of one or two is a batch. A model that gives probabilities of labels ha
 here, for its logits are not kept.
 """
 
-import re
-from collections.abc import Iterator
 from dataclasses import replace
 from importlib.metadata import version as package_version
 from typing import Annotated, Any, Literal, NotRequired
@@ -388,8 +386,8 @@ class TextEmbeddingsInference:
     async def metrics(self, request: Request) -> Reply:
         """What this gateway counts of the endpoint, in Prometheus's text format."""
         view, _ = self._front.admission.identify(request.context, request.params["endpoint"])
-        found = metrics_of(self._front.metrics.render().decode(), view.name)
-        return Reply(found.encode(), content_type=CONTENT_TYPE_LATEST.encode())
+        found = self._front.metrics.of_endpoint(view.name)
+        return Reply(found, content_type=CONTENT_TYPE_LATEST.encode())
 
     async def _enter(self, request: Request) -> tuple[EndpointView, str | None]:
         return await self._front.admission.enter(request.context, request.params["endpoint"])
@@ -471,29 +469,3 @@ def _info(view: EndpointView) -> Info:
         "sha": None,
         "docker_label": None,
     }
-
-
-_OF_ENDPOINT = re.compile(r'[{,]endpoint="([^"\\]*)"')
-
-
-def metrics_of(exposition: str, endpoint: str) -> str:
-    """Of metrics in Prometheus's text format, the series of one endpoint, with their heads.
-
-    Series without a label ``endpoint`` are the process's, and left out.
-    """
-    return "".join(f"{line}\n" for line in _lines_of(exposition, endpoint))
-
-
-def _lines_of(exposition: str, endpoint: str) -> Iterator[str]:
-    head: list[str] = []
-    for line in exposition.splitlines():
-        if line.startswith("#"):
-            if line.startswith("# HELP"):
-                head = []
-            head.append(line)
-            continue
-        found = _OF_ENDPOINT.search(line)
-        if found is not None and found[1] == endpoint:
-            yield from head
-            head = []
-            yield line

@@ -4,24 +4,18 @@ Read-only; it holds no state of its own. The server would still answer if the th
 Kafka had stopped, so the probes ask when that thread last did anything.
 """
 
-from collections.abc import Iterable
+from itertools import chain
 from typing import Protocol
 
 from fastapi import APIRouter, FastAPI
 from fastapi.responses import JSONResponse, RedirectResponse, Response
-from prometheus_client import (
-    GC_COLLECTOR,
-    PLATFORM_COLLECTOR,
-    PROCESS_COLLECTOR,
-    CollectorRegistry,
-    generate_latest,
-)
+from prometheus_client import GC_COLLECTOR, PLATFORM_COLLECTOR, PROCESS_COLLECTOR
 from prometheus_client.core import Metric as Family
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
-from prometheus_client.registry import Collector
 
 from measures.counting import Counting
 from measures.losses import Lost
+from service import exposition
 
 
 class Evaluated(Protocol):
@@ -62,19 +56,8 @@ DEAD_SECONDS = 120.0
 """And for so long, the process will not go on by itself: every call of it has a deadline."""
 
 
-class _Collector(Collector):
-    def __init__(self, evaluated: Evaluated) -> None:
-        self._evaluated = evaluated
-
-    def collect(self) -> Iterable[Family]:
-        return self._evaluated.families()
-
-
 def application(evaluated: Evaluated, *routers: APIRouter) -> FastAPI:
     """The application, with the routes of the page in it."""
-    registry = CollectorRegistry()
-    for collector in (_Collector(evaluated), PROCESS_COLLECTOR, PLATFORM_COLLECTOR, GC_COLLECTOR):
-        registry.register(collector)
     app = FastAPI(title="Headrace statistics", docs_url=None, redoc_url=None, openapi_url=None)
     for router in routers:
         app.include_router(router)
@@ -85,7 +68,9 @@ def application(evaluated: Evaluated, *routers: APIRouter) -> FastAPI:
 
     @app.get("/metrics")
     def metrics() -> Response:
-        return Response(generate_latest(registry), media_type=CONTENT_TYPE_PLAIN_0_0_4)
+        process = (PROCESS_COLLECTOR, PLATFORM_COLLECTOR, GC_COLLECTOR)
+        families = chain(evaluated.families(), *(each.collect() for each in process))
+        return Response(exposition.text(families), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
     @app.get("/counters.json")
     def counters() -> Response:

@@ -1,11 +1,13 @@
 """Every request is answered, errors in the form of their route, and refusals are recorded."""
 
+import asyncio
 import logging
+from collections.abc import Iterator
 from dataclasses import replace
 
 import httpx
 import pytest
-from front_fakes import Behind, FakeKeys, asked, client_of, view
+from front_fakes import Behind, FakeKeys, FakeMetrics, asked, client_of, view
 
 from contracts.tasks import Task
 from gateway import errors
@@ -232,6 +234,23 @@ async def test_metrics_are_openmetrics_for_who_asks_for_it_so_that_traces_have_a
         answer = await client.get("/metrics", headers={"accept": accept})
     assert answer.headers["content-type"].startswith("application/openmetrics-text")
     assert answer.text.endswith("# EOF\n")
+
+
+async def test_requests_go_on_while_metrics_of_a_thousand_endpoints_are_written() -> None:
+    turns: list[str] = []
+
+    class ManyMetrics(FakeMetrics):
+        def pieces(self, *, openmetrics: bool = False) -> Iterator[bytes]:
+            for number in range(5):
+                turns.append("piece")
+                # As a request that came in does, in the loop's next turn.
+                asyncio.get_running_loop().call_soon(turns.append, "request")
+                yield b"%d\n" % number
+
+    async with client_of(Behind(metrics=ManyMetrics()), operations=True) as client:
+        answer = await client.get("/metrics")
+    assert answer.text == "0\n1\n2\n3\n4\n"
+    assert turns == ["piece", "request"] * 5
 
 
 async def test_a_large_body_is_refused_while_it_arrives() -> None:

@@ -316,8 +316,12 @@ class FakeMetrics:
     def refused(self, endpoint: str, status: int, reason: str, seconds: float) -> None:
         """Counts nothing: the recorder has it."""
 
-    def render(self, *, openmetrics: bool = False) -> bytes:
-        return b"# TYPE requests counter\nrequests_total 1.0\n" + b"# EOF\n" * openmetrics
+    def pieces(self, *, openmetrics: bool = False) -> Iterator[bytes]:
+        yield b"# TYPE requests counter\nrequests_total 1.0\n"
+        yield b"# EOF\n" * openmetrics
+
+    def of_endpoint(self, endpoint: str) -> bytes:
+        return f'texts_total{{endpoint="{endpoint}"}} 1\n'.encode()
 
 
 def front_of(

@@ -9,7 +9,6 @@ from front_fakes import LABELS, PROMPTS, WORDS, Behind, FakeKeys, asked, logit, 
 from front_server import Served
 
 from contracts.tasks import Task
-from gateway.dialects.tei import metrics_of
 
 
 def behind_all() -> Behind:
@@ -159,40 +158,6 @@ async def test_health_follows_the_endpoint_and_asks_for_a_key() -> None:
     keyed = Behind(keys=FakeKeys({"good": {"sentiment"}}))
     for route in ("health", "info", "metrics"):
         assert (await asked(keyed, "GET", f"/endpoints/minilm/{route}")).status_code == 401
-
-
-EXPOSITION = """\
-# HELP texts_total Texts.
-# TYPE texts_total counter
-texts_total{endpoint="mine",version="1"} 3.0
-texts_total{endpoint="mine-too",version="1"} 4.0
-# HELP others_total Of others alone.
-# TYPE others_total counter
-others_total{endpoint="others"} 1.0
-# HELP lag_seconds Of the process.
-# TYPE lag_seconds gauge
-lag_seconds 0.1
-# HELP wait_seconds Waits.
-# TYPE wait_seconds histogram
-wait_seconds_bucket{endpoint="mine",le="1"} 1.0
-wait_seconds_count{endpoint="mine"} 1.0
-"""
-
-
-def test_metrics_of_an_endpoint_are_its_own_series_alone() -> None:
-    assert (
-        metrics_of(EXPOSITION, "mine")
-        == """\
-# HELP texts_total Texts.
-# TYPE texts_total counter
-texts_total{endpoint="mine",version="1"} 3.0
-# HELP wait_seconds Waits.
-# TYPE wait_seconds histogram
-wait_seconds_bucket{endpoint="mine",le="1"} 1.0
-wait_seconds_count{endpoint="mine"} 1.0
-"""
-    )
-    assert metrics_of(EXPOSITION, "nobody") == ""
 
 
 def test_every_route_of_tei_is_answered_over_sockets(fronts: Served) -> None:

@@ -124,6 +124,29 @@ def test_a_bucket_leads_to_the_trace_of_the_last_request_in_it() -> None:
     assert "newest" not in metrics.render().decode()  # the plain format has no place for it
 
 
+def test_metrics_of_an_endpoint_are_its_own_series_alone() -> None:
+    metrics = Metrics()
+    for endpoint in ("mine", "mine-too"):
+        latency = Latency(0.0, 0.001, 0.002, 0.3, 0.4)
+        answered = event_of(endpoint=endpoint, status=200, latency=latency)
+        metrics.attempt_finished(answered, 1, 10)
+        metrics.refused(endpoint, 503, "overloaded", 0.02)
+    metrics.request_finished("openai", 200, 0.004)
+    metrics.read_from(lambda: [Reading(Read.QUEUED_ROWS, ("m",), 3.0)])
+    metrics.read_from(
+        lambda: [Reading(Read.SLO_AVAILABILITY, (name,), 0.9) for name in ("mine", "others")]
+    )
+    told = metrics.of_endpoint("mine").decode()
+    families = list(text_string_to_metric_families(told))
+    assert {sample.labels["endpoint"] for each in families for sample in each.samples} == {"mine"}
+    assert all(family.samples for family in families)
+    whole = metrics.render().decode().splitlines()
+    assert [line for line in whole if 'endpoint="mine"' in line] == [
+        line for line in told.splitlines() if not line.startswith("#")
+    ]
+    assert metrics.of_endpoint("nobody") == b""
+
+
 @pytest.mark.parametrize("threshold", m.STAGE_SECONDS.buckets)
 def test_an_objective_of_latency_has_the_label_of_the_bucket_that_it_is_about(
     threshold: float,
