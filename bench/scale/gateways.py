@@ -48,6 +48,7 @@ from service.kafka import KafkaAddress, Topic, Topics, close, producer
 
 PARTITIONS = 4  # as the chart makes the topic
 _TICK_SECONDS = 0.25
+_ROTATION_SECONDS = PARTITIONS * 0.5  # in which a gateway sends to each of them
 _LISTS_AT_ONCE = 4
 _WATCH_SECONDS = 60
 _COLLECTIONS = 3
@@ -242,7 +243,12 @@ class Gateway:
                     self._attempt(name, now - WINDOW_SECONDS * window)
 
     async def publish(self) -> None:
-        """Publishes what is in the buffer, until it is cancelled."""
+        """Publishes what is in the buffer, until it is cancelled.
+
+        Pods do not start in the same half second. If all did, all would send to the same partition
+        at the same time, and each partition would wait for its turn.
+        """
+        await asyncio.sleep(self._random.random() * _ROTATION_SECONDS)
         while True:
             self._woken.clear()
             delay = self._publisher.step()

@@ -1,6 +1,9 @@
 """What only a cluster has: a status apart, Events, fields of others, an API server that goes."""
 
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from fake_kubernetes import NAMESPACE, Fake, fake_kubernetes
@@ -234,6 +237,24 @@ def test_events_that_nobody_can_create_are_bounded(
     bounded.close()
     assert [told["reason"] for told in fake.all("events")] == ["Serving"]
     assert "1 Events of e are left out" in caplog.text
+
+
+def test_what_the_first_event_needs_is_imported_at_the_start(tmp_path: Path) -> None:
+    script = tmp_path / "starts.py"
+    script.write_text(
+        "import sys\n"
+        "from kubernetes.client import Configuration\n"
+        "from registry.stores.cluster_events import Events\n"
+        "from service.cluster.client import ClusterClient\n"
+        "events = Events(ClusterClient(Configuration()), 'n')\n"
+        "events.start()\n"
+        "events.close()\n"
+        "print('kubernetes.client.api.core_v1_api' in sys.modules)\n"
+    )
+    said = subprocess.run(
+        [sys.executable, "-P", script], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert said.stdout == "True\n"
 
 
 def test_whoever_does_not_watch_has_its_events_created_when_a_write_returns(fake: Fake) -> None:
