@@ -1,5 +1,6 @@
 """The chart among others: their Kafka, Prometheus, Gateways, network, accounts and authorities."""
 
+import json
 from typing import Any
 
 import pytest
@@ -30,17 +31,30 @@ def args(found: list[Manifest], name: str) -> list[str]:
 # Prometheus
 
 
-def test_the_operators_label_endpoint_does_not_take_the_place_of_ours() -> None:
-    found = light(TRITONS, apis=MONITORS) + light(apis=MONITORS)
-    scraped = [
+def scraped(*settings: str) -> list[Manifest]:
+    found = light(TRITONS, *settings, apis=MONITORS) + light(*settings, apis=MONITORS)
+    return [
         target
         for each in found
         if each["kind"] in ("ServiceMonitor", "PodMonitor")
         for target in each["spec"].get("endpoints", each["spec"].get("podMetricsEndpoints", []))
     ]
+
+
+def test_the_operators_label_endpoint_does_not_take_the_place_of_ours() -> None:
     drop = {"action": "labeldrop", "regex": "endpoint"}
-    assert scraped
-    assert all(target["relabelings"][-1] == drop for target in scraped)
+    found = scraped()
+    assert found
+    assert all(target["relabelings"][-1] == drop for target in found)
+
+
+def test_series_can_be_left_out_wherever_they_are_scraped() -> None:
+    name = "headrace_gateway_stage_seconds_bucket"
+    drop = {"action": "drop", "sourceLabels": ["__name__", "stage"], "regex": f"{name};queue"}
+    found = scraped(f"monitoring.serviceMonitors.metricRelabelings={json.dumps([drop])}")
+    assert found
+    assert all(target["metricRelabelings"] == [drop] for target in found)
+    assert not any("metricRelabelings" in target for target in scraped())
 
 
 def test_loaders_of_the_users_own_tritons_are_scraped() -> None:

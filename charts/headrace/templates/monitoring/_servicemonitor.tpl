@@ -20,13 +20,18 @@ spec:
     - port: {{ . }}
       path: /metrics
       interval: {{ $monitors.interval }}
-      {{- include "headrace.relabelings" . | nindent 6 }}
+      {{- include "headrace.relabelings" $monitors | nindent 6 }}
     {{- end }}
 {{- end -}}
 {{- end -}}
 
+{{/* Takes `monitoring.serviceMonitors`. */}}
 {{- define "headrace.relabelings" -}}
 # The operator names the port in a label "endpoint", which is a label of our own series.
 relabelings:
   - {action: labeldrop, regex: endpoint}
+{{- with .metricRelabelings }}
+metricRelabelings:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
 {{- end -}}
