@@ -55,8 +55,10 @@ class _Rows(Family):
         return self._official().samples
 
     @samples.setter
-    def samples(self, _: list[Sample]) -> None:
-        """What the base class begins with is of no use here."""
+    def samples(self, samples: list[Sample]) -> None:
+        """The base class begins with none; more would never be told."""
+        if samples:
+            raise TypeError(f"samples of {self.name} follow from its rows")
 
     def _official(self) -> Family:
         raise NotImplementedError

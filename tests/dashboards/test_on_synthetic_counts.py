@@ -85,8 +85,9 @@ class Everything(Collector):
         extra = {family.name: family for family in self._extra.collect()}
         for family in (*self._evaluate(), *self._gateway.collect()):
             more = extra.pop(family.name, None)
-            family.samples += more.samples if more else []
-            yield family
+            whole = Metric(family.name, family.documentation, family.type)
+            whole.samples = [*family.samples, *(more.samples if more else ())]
+            yield whole
         yield from extra.values()
         yield from self._rollouts.collect()
         yield from FoldCollector(self._counts).collect()

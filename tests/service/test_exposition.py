@@ -66,6 +66,12 @@ def test_openmetrics_is_the_library_s_own(families: tuple[Family, ...]) -> None:
     assert exposition.text(families, openmetrics=True) == official
 
 
+def test_samples_that_would_not_be_told_are_refused() -> None:
+    family = numbers(Metric("n_total", Kind.COUNTER, "Numbers."), [((), 1)])
+    with pytest.raises(TypeError, match="samples of n follow from its rows"):
+        family.samples += family.samples
+
+
 @pytest.mark.parametrize("openmetrics", [False, True])
 def test_pieces_are_short_whatever_there_is_to_tell(openmetrics: bool) -> None:
     counter = Metric("n_total", Kind.COUNTER, "Numbers.", ("endpoint",))
