@@ -177,8 +177,7 @@ def no_http2(target: Target, chance: random.Random) -> None:
 def slow_senders(target: Target, chance: random.Random) -> None:
     """Headers, bodies and messages that come a byte at a time, and large ones that stop."""
     while target.goes_on:
-        with suppress(*ERRORS):
-            raw = RawGrpc(target.grpc)
+        with suppress(*ERRORS), closing(RawGrpc(target.grpc)) as raw:
             large = prefixed(bytes(4 << 20))[:-1]
             for _ in range(8):
                 raw.call(large, end=False)
@@ -188,7 +187,6 @@ def slow_senders(target: Target, chance: random.Random) -> None:
                         connection.sendall(bytes([byte]))
                         raw.pump(0.002)
                 target.done["slow senders"] += 1
-            raw.close()
 
 
 def floods(target: Target, chance: random.Random) -> None:
