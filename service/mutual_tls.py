@@ -13,6 +13,7 @@ from pathlib import Path
 import grpc
 
 from contracts.loading import CONTROL_KEY
+from service.grpc_batches import free_batches
 
 AUTHORITY, CERTIFICATE, KEY = "ca.crt", "tls.crt", "tls.key"
 
@@ -56,6 +57,7 @@ def channel(
     address: str, options: tuple[tuple[str, int], ...], tls: MutualTls | None
 ) -> grpc.aio.Channel:
     """A channel to ``host:port``, plain where ``tls`` is None; raises ``OSError``."""
+    free_batches()
     if tls is None:
         return grpc.aio.insecure_channel(address, options=options)
     return tls.channel(address, options)

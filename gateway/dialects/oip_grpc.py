@@ -45,6 +45,7 @@ from gateway.errors import (
 )
 from gateway.http.body import HttpLimits
 from gateway.request_context import RequestContext, new_request_id
+from service.grpc_batches import free_batches
 
 log = logging.getLogger(__name__)
 
@@ -149,6 +150,7 @@ def create_server(
         ("grpc.server_max_unrequested_time_in_server", pending_seconds),
         *((name, math.ceil(seconds * 1000)) for name, seconds in milliseconds.items()),
     ]
+    free_batches()
     server = grpc.aio.server(options=options, maximum_concurrent_rpcs=limits.max_connections)
     server.add_generic_rpc_handlers((service.handlers(MessageReader(limits)),))
     return server

@@ -17,6 +17,7 @@ _DATA, _HEADERS, _RST, _SETTINGS, _PING, _WINDOW = 0, 1, 3, 4, 6, 8
 # The server's library sends it without HPACK's compression.
 _STATUS = re.compile(rb"grpc-status[\x01\x02]([0-9]+)")
 _END_STREAM, _ACK, _END_HEADERS = 1, 1, 4
+_CANCEL = 8
 _FRAME_BYTES = 16_384
 _FIRST_WINDOW = 65_535
 _MOST_OUT = 1 << 20
@@ -87,6 +88,16 @@ class RawGrpc:
         if end:
             self._last.add(number)
         return number
+
+    def reset(self, number: int) -> None:
+        """Takes a call back, as a client does that is no longer interested."""
+        self._unsent.pop(number, None)
+        self._out += _frame(_RST, 0, number, _CANCEL.to_bytes(4, "big"))
+
+    @property
+    def has_sent(self) -> bool:
+        """Whether all that windows allow is on its way."""
+        return not self._out
 
     def pump(self, seconds: float = 0.0) -> None:
         """Sends and reads what can be, and waits for so long where that is nothing."""
