@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import gc
 import logging
+import math
 import os
 import resource
 import signal
@@ -44,6 +45,7 @@ from gateway.engine.triton import TritonEngine
 from gateway.events.outbox import declared_by
 from gateway.events.stream import EventStream, NoEvents, open_events
 from gateway.http.body import HttpLimits
+from gateway.http.port_watch import ROOM, PortWatch
 from gateway.http.server import uvicorn_options
 from gateway.http.tls import Tls, TlsFileError
 from gateway.inference.encoding import Encoding
@@ -250,7 +252,7 @@ class Gateway:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._stop.set)
-        with self._listen() as (listener, operations_listener):
+        with self._listen() as (listener, operations_listener, grpc_port):
             await self._grpc.start()
             self._events.start()
             if self._pairs is not None:
@@ -259,6 +261,10 @@ class Gateway:
             self._shadows.start()
             renewal = asyncio.create_task(self._renew(), name="certificate")
             peers = asyncio.create_task(follow(self._peers, self._rates.share), name="peers")
+            watches = [
+                asyncio.create_task(watch.follow(), name="connections")
+                for watch in self._watches(listener.getsockname()[1], grpc_port)
+            ]
             http = asyncio.create_task(self._http.serve([listener]), name="http")
             operations = asyncio.create_task(
                 self._operations.serve([operations_listener]), name="operations"
@@ -274,6 +280,8 @@ class Gateway:
                 stop.cancel()
                 renewal.cancel()
                 peers.cancel()
+                for watch in watches:
+                    watch.cancel()
                 await self._shut_down(http)
                 # The last to end: whoever asks can see until then what the process is at.
                 self._operations.should_exit = True
@@ -283,9 +291,21 @@ class Gateway:
         if self._tls is not None:
             await self._tls.follow()
 
+    def _watches(self, http_port: int, grpc_port: int) -> list[PortWatch]:
+        """Of ports with connections that ``gateway.http.connections`` does not know.
+
+        Those over gRPC, and with TLS those whose handshake is not done.
+        """
+        settings = self._settings
+        ports = [http_port] * (self._tls is not None) + [grpc_port] * (grpc_port >= 0)
+        return [
+            PortWatch(port, settings.max_connections, settings.max_connections_per_peer)
+            for port in ports
+        ]
+
     @contextlib.contextmanager
-    def _listen(self) -> Iterator[tuple[socket.socket, socket.socket]]:
-        """The callers' listener and that of operations; also binds gRPC's port."""
+    def _listen(self) -> Iterator[tuple[socket.socket, socket.socket, int]]:
+        """The callers' listener, that of operations, and gRPC's port; below 0: it has none."""
         settings = self._settings
         host = settings.host
         with (
@@ -306,7 +326,7 @@ class Gateway:
                 "operations_port": operations.getsockname()[1],
             }
             log.info("gateway listens", extra={"host": host, **ports})
-            yield http, operations
+            yield http, operations, grpc_port
 
     def _bind_grpc(self, address: str) -> int:
         if self._tls is None:
@@ -507,9 +527,9 @@ def allow_files(connections: int) -> None:
     A process without files can take no connection, not even a probe's.
 
     Args:
-        connections: over HTTP at once; over gRPC there may be as many.
+        connections: over HTTP at once; over gRPC there may be as many, and its room.
     """
-    needed = 2 * connections + _OTHER_FILES
+    needed = math.ceil((2 + ROOM) * connections) + _OTHER_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     allowed = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
     if soft != resource.RLIM_INFINITY and soft < allowed:

@@ -108,7 +108,10 @@ class Settings:
 
     # Bounds of the HTTP front.
     max_body_bytes: int = option(8 * 1024 * 1024, "Largest body, after decompression as well.")
-    max_connections: int = option(4096, "Connections at once; idle ones are closed for new ones.")
+    max_connections: int = option(
+        4096,
+        "Connections at once, over HTTP and over gRPC each; idle ones are closed for new ones.",
+    )
     max_connections_per_peer: int = option(
         2048, "Of them, those of one peer address, such as a proxy's; 0: as many as of all."
     )

@@ -44,6 +44,7 @@ from gateway.errors import (
     internal_error,
 )
 from gateway.http.body import HttpLimits
+from gateway.http.port_watch import ROOM
 from gateway.request_context import RequestContext, new_request_id
 from service.grpc_batches import free_batches
 
@@ -140,7 +141,8 @@ def create_server(
         ("grpc.max_receive_message_length", limits.max_body_bytes),
         ("grpc.max_metadata_size", limits.max_header_bytes),
         ("grpc.max_concurrent_streams", _STREAMS),
-        ("grpc.max_allowed_incoming_connections", limits.max_connections),
+        # ``PortWatch`` keeps them at the bound itself.
+        ("grpc.max_allowed_incoming_connections", math.ceil((1 + ROOM) * limits.max_connections)),
         # Otherwise the core takes the more of messages that nobody has asked for, the faster they
         # come. A message that is being read gets the room that it needs without it.
         ("grpc.http2.bdp_probe", 0),

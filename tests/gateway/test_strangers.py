@@ -3,15 +3,21 @@
 import asyncio
 import json
 import socket
+import ssl
 import subprocess
 import sys
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
+import certificates
+import httpx
+import numpy as np
 import pytest
+import tritonclient.grpc.aio as triton
 from gateway_process import Running, gateway_at, lay_out, put
 from gateway_world import endpoint_of, text_of
 from raw_grpc import RawGrpc, prefixed
+from tritonclient.utils import InferenceServerException
 
 pytestmark = pytest.mark.real  # starts processes
 
@@ -46,6 +52,62 @@ async def test_idle_connections_keep_neither_probes_nor_callers_out(tmp_path: Pa
         assert (await running.http.get("/livez")).status_code == 404
 
 
+async def test_idle_connections_over_grpc_keep_nobody_out(tmp_path: Path) -> None:
+    lay_out_endpoint(tmp_path)
+    flags = ("--max-connections=64", "--max-connections-per-peer=32")
+    async with gateway_at(tmp_path, *flags) as running:
+        port = (await running.line("gateway listens"))["grpc_port"]
+        assert isinstance(port, int)
+        with ExitStack() as held:
+            idle = [held.enter_context(closing(RawGrpc(port))) for _ in range(200)]
+            for each in idle:
+                while not (each.most_calls or each.closed):
+                    each.pump(1.0)  # until the server has taken or refused it
+            text = triton.InferInput("TEXT", [1], "BYTES")
+            text.set_data_from_numpy(np.array([text_of(3).encode()], dtype=object))
+            async with (
+                asyncio.timeout(60),
+                triton.InferenceServerClient(f"127.0.0.1:{port}") as client,
+            ):
+                answered = 0
+                while answered < 3:
+                    with suppress(InferenceServerException):  # no room at this moment
+                        await client.infer("sentiment", [text])
+                        answered += 1
+                while sum(not each.closed for each in idle) > 32:
+                    await asyncio.sleep(0)
+                    for each in idle:
+                        each.pump()
+        await running.line("closed connections that were quiet the longest, as there were too many")
+
+
+async def test_connections_that_never_shake_hands_keep_nobody_out_of_tls(tmp_path: Path) -> None:
+    lay_out_endpoint(tmp_path)
+    certificate, key = certificates.write(tmp_path, "gateway")
+    flags = (
+        "--max-connections=64", "--max-connections-per-peer=32",
+        f"--tls-certificate-file={certificate}", f"--tls-key-file={key}",
+    )  # fmt: skip
+    async with gateway_at(tmp_path, *flags) as running:
+        where = running.http.base_url.host, running.http.base_url.port
+        url = f"https://{where[0]}:{where[1]}/endpoints/sentiment"
+        tls = ssl.create_default_context(cafile=str(certificate))
+        streams = [await asyncio.open_connection(*where) for _ in range(200)]
+        async with asyncio.timeout(60):
+            ended = [asyncio.ensure_future(reader.read()) for reader, _ in streams]
+            while sum(each.done() for each in ended) < 168:
+                await asyncio.wait(
+                    [each for each in ended if not each.done()],
+                    return_when=asyncio.FIRST_COMPLETED,
+                )
+            async with httpx.AsyncClient(trust_env=False, verify=tls, timeout=60) as client:
+                assert (await client.post(url, json=BODY)).status_code == 200
+        for each in ended:
+            each.cancel()
+        for _, writer in streams:
+            writer.close()
+
+
 FEW_FILES = """
 import resource
 from gateway.main import allow_files
@@ -63,7 +125,7 @@ def test_a_gateway_takes_the_files_that_its_connections_need_or_says_that_there_
     done = subprocess.run(
         [sys.executable, "-c", FEW_FILES], capture_output=True, text=True, timeout=120, check=True
     )
-    assert done.stdout.split() == [str(2 * 64 + 512), "100"]
+    assert done.stdout.split() == [str(2 * 64 + 32 + 512), "100"]
     assert "fewer open files" in done.stderr
 
 
