@@ -48,6 +48,7 @@ from gateway.http.body import HttpLimits
 from gateway.http.port_watch import ROOM, PortWatch
 from gateway.http.server import uvicorn_options
 from gateway.http.tls import Tls, TlsFileError
+from gateway.http.untaken import UntakenAnswers, untaken_of
 from gateway.inference.encoding import Encoding
 from gateway.inference.feedback import FeedbackReceiver
 from gateway.inference.generation import Generation
@@ -214,12 +215,20 @@ class Gateway:
         app = create_app(front, limits, feedback)
         _ = app.documentation  # made now, as it takes long enough to delay other requests
         self._tls = open_tls(settings)
-        self._http = _server(app, limits, settings.drain_seconds, self._tls)
+        untaken = untaken_of(limits)
+        self._http = _server(app, limits, settings.drain_seconds, self._tls, untaken)
         # In the clear, as the metrics of all other parts are.
         self._operations = _server(create_operations(front, app), _OPERATIONS_LIMITS, 1.0)
         self._open_inference = OpenInferenceGrpc(front, package_version("headrace"))
         oldest = settings.linger_seconds * _CONNECTION_SHARE or CONNECTION_SECONDS
-        self._grpc = create_server(self._open_inference, limits, oldest)
+        self._grpc_watch = self._new_watch()
+        self._grpc = create_server(
+            self._open_inference,
+            limits,
+            oldest,
+            untaken=untaken,
+            hang_up=self._grpc_watch.hang_up,
+        )
         self._metrics.read_from(self._readings)
         self._metrics.read_from(self._tokenisers.readings)
         if self._codes is not None:
@@ -261,10 +270,12 @@ class Gateway:
             self._shadows.start()
             renewal = asyncio.create_task(self._renew(), name="certificate")
             peers = asyncio.create_task(follow(self._peers, self._rates.share), name="peers")
-            watches = [
-                asyncio.create_task(watch.follow(), name="connections")
-                for watch in self._watches(listener.getsockname()[1], grpc_port)
-            ]
+            watches = []
+            if grpc_port >= 0:
+                watches = [self._grpc_watch.follow(grpc_port)]
+            if self._tls is not None:  # or connections whose handshake is not done are not known
+                watches.append(self._new_watch().follow(listener.getsockname()[1]))
+            watching = [asyncio.create_task(each, name="connections") for each in watches]
             http = asyncio.create_task(self._http.serve([listener]), name="http")
             operations = asyncio.create_task(
                 self._operations.serve([operations_listener]), name="operations"
@@ -280,28 +291,20 @@ class Gateway:
                 stop.cancel()
                 renewal.cancel()
                 peers.cancel()
-                for watch in watches:
-                    watch.cancel()
+                for each in watching:
+                    each.cancel()
                 await self._shut_down(http)
                 # The last to end: whoever asks can see until then what the process is at.
                 self._operations.should_exit = True
                 await operations
 
+    def _new_watch(self) -> PortWatch:
+        settings = self._settings
+        return PortWatch(settings.max_connections, settings.max_connections_per_peer)
+
     async def _renew(self) -> None:
         if self._tls is not None:
             await self._tls.follow()
-
-    def _watches(self, http_port: int, grpc_port: int) -> list[PortWatch]:
-        """Of ports with connections that ``gateway.http.connections`` does not know.
-
-        Those over gRPC, and with TLS those whose handshake is not done.
-        """
-        settings = self._settings
-        ports = [http_port] * (self._tls is not None) + [grpc_port] * (grpc_port >= 0)
-        return [
-            PortWatch(port, settings.max_connections, settings.max_connections_per_peer)
-            for port in ports
-        ]
 
     @contextlib.contextmanager
     def _listen(self) -> Iterator[tuple[socket.socket, socket.socket, int]]:
@@ -488,14 +491,18 @@ def open_tls(settings: Settings) -> Tls | None:
 
 
 def _server(
-    app: Application, limits: HttpLimits, drain_seconds: float, tls: Tls | None = None
+    app: Application,
+    limits: HttpLimits,
+    drain_seconds: float,
+    tls: Tls | None = None,
+    untaken: UntakenAnswers | None = None,
 ) -> HttpServer:
     """An application's server, which has not started."""
     config = uvicorn.Config(
         app,
         timeout_graceful_shutdown=int(drain_seconds),
         ssl_context_factory=_ssl_context_factory(tls),
-        **uvicorn_options(limits, app.early_refusals, app),
+        **uvicorn_options(limits, app.early_refusals, app, untaken),
     )
     return HttpServer(config)
 

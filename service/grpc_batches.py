@@ -7,10 +7,13 @@ fills a server's memory (https://github.com/grpc/grpc/issues/43360, seen in 1.85
 
 Here the library's own function always sees its batch succeed, as soon as the core is done with it,
 and so frees it; what became of it in truth is told to who awaits it. This does not touch calls in
-any other way, and does nothing where the library has that function no more.
+any other way, and does nothing where the library has that function no more. A server also logs a
+batch that fails as an error, with its traceback, where it learns of that before it learns that the
+caller has gone; such lines are left out.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine, Iterator
 from functools import cache
 from typing import Any
@@ -30,17 +33,18 @@ class _Completion:
     still awaited.
     """
 
-    __slots__ = ("_batch", "_loop", "outcome")
+    __slots__ = ("_batch", "_loop", "_outcome")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._batch: _Batch | None = None
-        self.outcome: asyncio.Future[None] = loop.create_future()
+        self._outcome: asyncio.Future[None] = loop.create_future()
 
-    def begin(self, batch: _Batch) -> None:
+    def begin(self, batch: _Batch) -> "asyncio.Future[None]":
         """Hands the batch to the core; raises what the library says where the core refuses it."""
         batch.send(None)
         self._batch = batch
+        return self._outcome
 
     def create_future(self) -> "_Completion":
         """The loop's method."""
@@ -79,28 +83,48 @@ class _Completion:
             pass
         except Exception as error:  # noqa: BLE001 - told to who awaits the batch
             failure = failure or error
-        if self.outcome.done():
+        if self._outcome.done():
             return  # nobody awaits it any more
         if failure is None:
-            self.outcome.set_result(None)
+            self._outcome.set_result(None)
         else:
-            self.outcome.set_exception(failure)
+            self._outcome.set_exception(failure)
+
+
+def _begun(
+    begin: _Begin,
+    call: Any,  # noqa: ANN401
+    operations: tuple[Any, ...],
+    loop: asyncio.AbstractEventLoop,
+) -> "asyncio.Future[None]":
+    completion = _Completion(loop)
+    return completion.begin(begin(call, operations, completion))
 
 
 def freeing(begin: _Begin) -> _Begin:
     """The library's ``execute_batch``, made to free each batch that the core is done with."""
 
     async def execute_batch(call: Any, operations: tuple[Any, ...], loop: Any) -> None:  # noqa: ANN401
-        completion = _Completion(loop)
-        completion.begin(begin(call, operations, completion))
-        await completion.outcome
+        outcome = _begun(begin, call, operations, loop)
+        try:
+            await outcome
+        finally:
+            # A failure refers to this frame: with these it would be a circle, which stays until the
+            # garbage collector comes, and the message with it.
+            del outcome, operations
 
     return execute_batch
+
+
+def _is_no_failed_batch(record: logging.LogRecord) -> bool:
+    error = record.exc_info[1] if record.exc_info else None
+    return not (isinstance(error, cygrpc.ExecuteBatchError) and _FUNCTION in str(error))
 
 
 @cache
 def free_batches() -> None:
     """Has every batch of this process freed from now on."""
+    logging.getLogger(cygrpc.__name__).addFilter(_is_no_failed_batch)
     begin: _Begin | None = getattr(cygrpc, _FUNCTION, None)
     if begin is not None:
         setattr(cygrpc, _FUNCTION, freeing(begin))

@@ -28,6 +28,7 @@ from tritonclient.grpc import service_pb2 as pb
 from gateway.calls import Answer, EndpointView, Query
 from gateway.dialects import oip, oip_tables
 from gateway.dialects.front import Front, answer_headers, truncated_texts
+from gateway.dialects.grpc_answers import Answers, HangUp, Sending, serialised
 from gateway.dialects.grpc_messages import MessageReader
 from gateway.dialects.grpc_standard import HEALTH, REFLECTIONS, Reflection, health
 from gateway.errors import (
@@ -45,6 +46,7 @@ from gateway.errors import (
 )
 from gateway.http.body import HttpLimits
 from gateway.http.port_watch import ROOM
+from gateway.http.untaken import UntakenAnswers, untaken_of
 from gateway.request_context import RequestContext, new_request_id
 from service.grpc_batches import free_batches
 
@@ -117,6 +119,9 @@ def create_server(
     limits: HttpLimits,
     connection_seconds: float = CONNECTION_SECONDS,
     pending_seconds: int = _PENDING_SECONDS,
+    *,
+    untaken: UntakenAnswers | None = None,
+    hang_up: HangUp = lambda _host, _port: None,
 ) -> grpc.aio.Server:
     """A server with the service, on the running event loop, not started and without a port.
 
@@ -130,6 +135,8 @@ def create_server(
         connection_seconds: the age at which a connection's client is told to open another one, 10
             percent sooner or later. No call fails because of it.
         pending_seconds: how long a call may wait in gRPC's core before the core cancels it.
+        untaken: bounds what callers do not take; None: the server has a bound of its own.
+        hang_up: ends the connection of a peer, by host and port, that takes no answers.
     """
     milliseconds = {
         "grpc.max_connection_age_ms": connection_seconds,
@@ -154,7 +161,8 @@ def create_server(
     ]
     free_batches()
     server = grpc.aio.server(options=options, maximum_concurrent_rpcs=limits.max_connections)
-    server.add_generic_rpc_handlers((service.handlers(MessageReader(limits)),))
+    answers = Answers(untaken or untaken_of(limits), hang_up)
+    server.add_generic_rpc_handlers((service.handlers(MessageReader(limits), answers),))
     return server
 
 
@@ -183,7 +191,7 @@ class OpenInferenceGrpc:
         self._draining = False
         self._called = False
 
-    def handlers(self, messages: MessageReader) -> grpc.GenericRpcHandler:
+    def handlers(self, messages: MessageReader, answers: Answers) -> grpc.GenericRpcHandler:
         """What a server is given, which reads calls' messages by ``messages``."""
         unread: dict[str, _Unread] = {
             "ServerLive": self.ServerLive,
@@ -191,21 +199,22 @@ class OpenInferenceGrpc:
             "ServerMetadata": self.ServerMetadata,
         }
         unread |= {name: self._refusal(what) for name, what in _UNSUPPORTED.items()}
-        found = {name: _handler(each) for name, each in unread.items()}
+        found = {name: _handler(each, answers) for name, each in unread.items()}
         found[_STREAM] = grpc.stream_stream_rpc_method_handler(
             _method(self._refusal("streams: each ModelInfer has one answer"))
         )
-        found["ModelReady"] = self._reading(messages, pb.ModelReadyRequest, self.ModelReady)
-        found["ModelMetadata"] = self._reading(
-            messages, pb.ModelMetadataRequest, self.ModelMetadata
-        )
-        found["ModelConfig"] = self._reading(messages, pb.ModelConfigRequest, self.ModelConfig)
-        found["ModelInfer"] = self._reading(messages, pb.ModelInferRequest, self.ModelInfer)
+        reading = {
+            "ModelReady": self._reading(messages, pb.ModelReadyRequest, self.ModelReady),
+            "ModelMetadata": self._reading(messages, pb.ModelMetadataRequest, self.ModelMetadata),
+            "ModelConfig": self._reading(messages, pb.ModelConfigRequest, self.ModelConfig),
+            "ModelInfer": self._reading(messages, pb.ModelInferRequest, self.ModelInfer),
+        }
+        found |= {name: _handler(each, answers) for name, each in reading.items()}
         named = {f"/{_SERVICE}/{name}": each for name, each in found.items()}
-        named[f"/{HEALTH}/Check"] = _handler(self.Check)
+        named[f"/{HEALTH}/Check"] = _handler(self.Check, answers)
         for service in REFLECTIONS:
             named[f"/{service}/ServerReflectionInfo"] = grpc.stream_stream_rpc_method_handler(
-                _method(self._reflecting(messages, Reflection(service)))
+                _method(self._reflecting(messages, answers, Reflection(service)))
             )
         return _Handlers(named)
 
@@ -305,7 +314,9 @@ class OpenInferenceGrpc:
 
         return refuse
 
-    def _reflecting(self, messages: MessageReader, reflection: Reflection) -> "_Unread":
+    def _reflecting(
+        self, messages: MessageReader, answers: Answers, reflection: Reflection
+    ) -> "_Unread":
         """Answers each message of a stream, to callers that have a key."""
 
         async def reflect(context: grpc.aio.ServicerContext) -> Message | None:
@@ -320,7 +331,9 @@ class OpenInferenceGrpc:
                         reply = reflection.answer(content)
                     finally:
                         messages.release(len(content))
-                    await context.write(reply)
+                    sending = answers.sending(reply, context)
+                    await context.write(sending.content)
+                    del sending
 
             return await self._answer(context, answer)
 
@@ -331,8 +344,8 @@ class OpenInferenceGrpc:
         messages: MessageReader,
         kind: type[RequestT],
         method: Callable[[RequestContext, RequestT, grpc.aio.ServicerContext], Awaitable[Message]],
-    ) -> grpc.RpcMethodHandler:
-        """The handler of a method that asks for a key, and then for a message."""
+    ) -> "_Unread":
+        """A method that asks for a key, and then for a message."""
 
         async def handle(context: grpc.aio.ServicerContext) -> Message | None:
             async def answer(call: RequestContext) -> Message:
@@ -346,7 +359,7 @@ class OpenInferenceGrpc:
 
             return await self._answer(context, answer)
 
-        return _handler(handle)
+        return handle
 
     async def _answer(
         self,
@@ -404,15 +417,16 @@ def _method(
     return handle
 
 
-def _handler(method: _Unread) -> grpc.RpcMethodHandler:
+def _handler(method: _Unread, answers: Answers) -> grpc.RpcMethodHandler:
+    async def handle(_: object, context: grpc.aio.ServicerContext) -> Sending | None:
+        message = await method(context)
+        if message is None:
+            return None  # gRPC sends none with a status that is not OK
+        return answers.sending(message.SerializeToString(), context)
+
     return grpc.stream_unary_rpc_method_handler(
-        _method(method), request_deserializer=None, response_serializer=_serialised
+        handle, request_deserializer=None, response_serializer=serialised
     )
-
-
-def _serialised(message: Message) -> bytes:
-    content: bytes = message.SerializeToString()
-    return content
 
 
 def _parsed(kind: type[RequestT], content: bytes) -> RequestT:

@@ -5,7 +5,8 @@ whether or not they do anything; what speaks TLS is nobody's connection before i
 done. So the process looks at its own sockets, a few times a second and only where it has many files
 open. Where a peer address has more connections than it may, or all have, those are closed that have
 been quiet the longest, as the kernel tells. A server should take ``ROOM`` of the bound more, so
-that new connections find room between two looks.
+that new connections find room between two looks. Beside that, anybody may have a connection closed
+by its peer's address.
 
 Requests can't be seen here: a connection whose request is computed in silence for longer than all
 others have been idle is closed like them.
@@ -13,17 +14,18 @@ others have been idle is closed like them.
 
 import asyncio
 import heapq
+import ipaddress
 import logging
 import os
 import socket
 import stat
 import struct
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from gateway.http.connections import peer_of
+from gateway.http.connections import drop_unsent, peer_of
 
 log = logging.getLogger(__name__)
 
@@ -37,11 +39,17 @@ _TCP_INFO = struct.Struct("=44xI4xI")
 
 @dataclass(frozen=True, slots=True)
 class OpenSocket:
-    """One connection: its file, by number and inode, and the peer that it counts to."""
+    """One connection: its file, by number and inode, and the peer's address."""
 
     number: int
     inode: int
-    peer: str
+    host: str
+    port: int
+
+    @property
+    def peer(self) -> str:
+        """What it counts to; see ``peer_of``."""
+        return peer_of((self.host, self.port))
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,28 +82,37 @@ class PortWatch:
     """The connections that this process has accepted on one of its ports.
 
     Args:
-        port: of TCP, on any address.
         most: of them at once.
         most_of_peer: of one peer address; 0: as many as of all.
     """
 
-    def __init__(self, port: int, most: int, most_of_peer: int) -> None:
-        self._port = port
+    def __init__(self, most: int, most_of_peer: int) -> None:
         self._most = most
         self._most_of_peer = min(most_of_peer or most, most)
-        # By file: its inode, and the peer where it is a connection of the port. Files are looked at
+        # By file: its inode, and the connection where it is one of the port. Files are looked at
         # once, as there are thousands where this matters.
-        self._known: dict[int, tuple[int, str | None]] = {}
+        self._known: dict[int, tuple[int, OpenSocket | None]] = {}
+        self._unwanted: set[tuple[str, int]] = set()
+        self._asked = asyncio.Event()
 
-    async def follow(self) -> None:
-        """Looks and closes until it is cancelled."""
+    def hang_up(self, host: str, port: int) -> None:
+        """Has the connection of this peer closed soon."""
+        self._unwanted.add((_plain(host), port))
+        self._asked.set()
+
+    async def follow(self, port: int) -> None:
+        """Looks at the connections of a port and closes, until it is cancelled."""
         loop = asyncio.get_running_loop()
         told = -_TOLD_SECONDS
         while True:
-            await asyncio.sleep(_LOOK_SECONDS)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_LOOK_SECONDS):
+                    await self._asked.wait()
+            self._asked.clear()
+            unwanted, self._unwanted = self._unwanted, set()
             line = "closed connections that were quiet the longest, as there were too many"
             try:
-                closed = await self._look()
+                closed = await self._look(port, unwanted)
             except OSError as error:
                 line, closed = f"can't look at the process's own connections: {error}", 0
             else:
@@ -103,16 +120,19 @@ class PortWatch:
                     continue
             if loop.time() - told >= _TOLD_SECONDS:
                 told = loop.time()
-                log.warning("%s", line, extra={"port": self._port, "closed": closed})
+                log.warning("%s", line, extra={"port": port, "closed": closed})
 
-    async def _look(self) -> int:
-        if len(_files()) <= self._most_of_peer:
+    async def _look(self, port: int, unwanted: Collection[tuple[str, int]]) -> int:
+        if not unwanted and len(_files()) <= self._most_of_peer:
             return 0  # with so few files no bound can be passed
-        return await asyncio.to_thread(self.trim)
+        return await asyncio.to_thread(self.trim, port, unwanted)
 
-    def trim(self) -> int:
-        """Closes those that are too many; returns how many that were."""
-        found = self._open_sockets()
+    def trim(self, port: int, unwanted: Collection[tuple[str, int]] = ()) -> int:
+        """Closes those of a port that are unwanted or too many; returns how many too many were."""
+        found = self._open_sockets(port)
+        for each in found:
+            if (each.host, each.port) in unwanted:
+                _close(each)
         of_peers = Counter(each.peer for each in found)
         if len(found) <= self._most and max(of_peers.values(), default=0) <= self._most_of_peer:
             return 0
@@ -121,14 +141,11 @@ class PortWatch:
         ]
         gone = superfluous(quiet, self._most, self._most_of_peer)
         for each in gone:
-            held = _hold(each.number, each.inode)
-            if held is not None:
-                with held, suppress(OSError):
-                    held.shutdown(socket.SHUT_RDWR)  # the server finds it ended, and closes it
+            _close(each)
         return len(gone)
 
-    def _open_sockets(self) -> list[OpenSocket]:
-        known: dict[int, tuple[int, str | None]] = {}
+    def _open_sockets(self, port: int) -> list[OpenSocket]:
+        known: dict[int, tuple[int, OpenSocket | None]] = {}
         for number in _files():
             try:
                 found = os.fstat(number)
@@ -138,33 +155,41 @@ class PortWatch:
             if before is not None and before[0] == found.st_ino:
                 known[number] = before
             else:
-                peer = self._peer(number, found.st_ino) if stat.S_ISSOCK(found.st_mode) else None
-                known[number] = (found.st_ino, peer)
+                one = _connection(number, found.st_ino, port) if _is_socket(found) else None
+                known[number] = (found.st_ino, one)
         self._known = known
-        return [
-            OpenSocket(number, inode, peer)
-            for number, (inode, peer) in known.items()
-            if peer is not None
-        ]
-
-    def _peer(self, number: int, inode: int) -> str | None:
-        """The peer, where it is a connection of the port."""
-        held = _hold(number, inode)
-        if held is None:
-            return None
-        with held:
-            if held.family not in (socket.AF_INET, socket.AF_INET6):
-                return None
-            try:
-                own, peer = held.getsockname(), held.getpeername()
-            except OSError:
-                return None  # it listens, or has ended
-        return peer_of(peer) if own[1] == self._port else None
+        return [one for _, one in known.values() if one is not None]
 
 
 def _files() -> list[int]:
     with os.scandir(_FILES) as files:
         return [int(each.name) for each in files]
+
+
+def _is_socket(found: os.stat_result) -> bool:
+    return stat.S_ISSOCK(found.st_mode)
+
+
+def _connection(number: int, inode: int, port: int) -> OpenSocket | None:
+    """A file, where it is a connection of the port."""
+    held = _hold(number, inode)
+    if held is None:
+        return None
+    with held:
+        if held.family not in (socket.AF_INET, socket.AF_INET6):
+            return None
+        try:
+            own, peer = held.getsockname(), held.getpeername()
+        except OSError:
+            return None  # it listens, or has ended
+    return OpenSocket(number, inode, _plain(peer[0]), peer[1]) if own[1] == port else None
+
+
+def _plain(host: str) -> str:
+    """An address as it is compared: without a zone, and IPv4 as such."""
+    address = ipaddress.ip_address(host.partition("%")[0])
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return str(mapped or address)
 
 
 def _hold(number: int, inode: int) -> socket.socket | None:
@@ -177,6 +202,15 @@ def _hold(number: int, inode: int) -> socket.socket | None:
         os.close(own)
         return None
     return socket.socket(fileno=own)
+
+
+def _close(one: OpenSocket) -> None:
+    """Ends a connection in both directions; the server finds that it has ended."""
+    held = _hold(one.number, one.inode)
+    if held is not None:
+        with held, suppress(OSError):
+            drop_unsent(held.fileno())
+            held.shutdown(socket.SHUT_RDWR)
 
 
 def _quiet_seconds(one: OpenSocket) -> float | None:

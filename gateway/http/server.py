@@ -14,6 +14,7 @@ ASGI, and its answer leaves in one write. Everything else goes to the parser and
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextlib import suppress
 from http import HTTPStatus
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import unquote
@@ -27,7 +28,7 @@ from uvicorn.protocols.http.httptools_impl import (
 )
 
 from gateway.http.body import HttpLimits
-from gateway.http.connections import Connections, Waits, peer_of
+from gateway.http.connections import Connections, Waits, drop_unsent, peer_of
 from gateway.http.messages import (
     CHUNKED,
     LAST_CHUNK,
@@ -40,6 +41,7 @@ from gateway.http.messages import (
     stream_headers_of,
 )
 from gateway.http.plain_post import PlainHead, PlainPost, plain_head, without_offer
+from gateway.http.untaken import UntakenAnswers, untaken_of
 from gateway.request_context import new_request_id
 
 log = logging.getLogger(__name__)
@@ -97,9 +99,14 @@ class PostHandler(Protocol):
 
 
 def uvicorn_options(
-    limits: HttpLimits, shedder: LoadShedder, handler: PostHandler
+    limits: HttpLimits,
+    shedder: LoadShedder,
+    handler: PostHandler,
+    untaken: UntakenAnswers | None = None,
 ) -> dict[str, Any]:
     """Arguments for ``uvicorn.Config``, beside host, port and the application.
+
+    ``untaken`` bounds what callers do not take; None: the server has a bound of its own.
 
     Proxy headers are not read, because nothing depends on a caller's address. There is no access
     log, because a line for each request would cost more than the request itself. There are no
@@ -107,7 +114,7 @@ def uvicorn_options(
     """
     return {
         "loop": "uvloop",
-        "http": bounded_protocol(limits, shedder, handler),
+        "http": bounded_protocol(limits, shedder, handler, untaken),
         "ws": "none",
         "lifespan": "off",
         "access_log": False,
@@ -121,9 +128,12 @@ def uvicorn_options(
 
 
 def bounded_protocol(
-    limits: HttpLimits, shedder: LoadShedder, handler: PostHandler
+    limits: HttpLimits,
+    shedder: LoadShedder,
+    handler: PostHandler,
+    untaken: UntakenAnswers | None = None,
 ) -> type[asyncio.Protocol]:
-    """The class of uvicorn's connections, with these limits."""
+    """The class of uvicorn's connections, with these limits; ``untaken``: see above."""
 
     class BoundedProtocol(_BoundedProtocol):
         bounds = limits
@@ -134,6 +144,7 @@ def bounded_protocol(
             limits.max_connections_of_peer,
             lambda: asyncio.get_running_loop().time(),
         )
+        untaken_answers = untaken or untaken_of(limits)
 
     return BoundedProtocol
 
@@ -282,13 +293,15 @@ class _BoundedProtocol(HttpToolsProtocol):
     application does not read the body, as its model is being loaded, is not the caller's.
 
     ``_untaken`` runs while the caller has not taken what was written: one that takes nothing for
-    ``body_seconds`` loses the connection, which would otherwise stay for ever.
+    ``body_seconds`` loses the connection, which would otherwise stay for ever. It loses it sooner
+    where all callers together leave more than ``max_untaken_bytes``.
     """
 
     bounds: HttpLimits
     load_shedder: LoadShedder
     post_handler: PostHandler
     open_connections: Connections
+    untaken_answers: UntakenAnswers
     _untaken: asyncio.TimerHandle | None = None
     _written_bytes = 0
     _taken_bytes = 0
@@ -319,6 +332,7 @@ class _BoundedProtocol(HttpToolsProtocol):
         if self._untaken is not None:
             self._untaken.cancel()
             self._untaken = None
+            self.untaken_answers.release(self)
         self._held = None
         if self._held_timer is not None:
             self._held_timer.cancel()
@@ -344,14 +358,22 @@ class _BoundedProtocol(HttpToolsProtocol):
 
     def abort(self) -> None:
         """Ends it at once, for another connection's sake."""
+        with suppress(OSError):
+            drop_unsent(self.transport.get_extra_info("socket").fileno())
         self.transport.abort()
 
     def write(self, data: bytes) -> None:
         """Writes, and watches that it is taken if the caller's system does not take it now."""
         self.transport.write(data)
         self._written_bytes += len(data)
-        if self._untaken is None and (left := self.transport.get_write_buffer_size()):
-            self._watch(left)
+        if left := self.transport.get_write_buffer_size():
+            if self._untaken is None:
+                self._watch(left)
+            self.untaken_answers.hold(self, left)
+
+    def untaken_bytes(self) -> int:
+        """What the caller has not taken of its answers."""
+        return self.transport.get_write_buffer_size()
 
     def _watch(self, left: int) -> None:
         self._taken_bytes = self._written_bytes - left
@@ -362,9 +384,10 @@ class _BoundedProtocol(HttpToolsProtocol):
         self._untaken = None
         left = self.transport.get_write_buffer_size()
         if not left:
+            self.untaken_answers.release(self)
             return
         if self._written_bytes - left < self._taken_bytes + _LEAST_TAKEN_BYTES:
-            self.transport.abort()
+            self.abort()
         else:
             self._watch(left)
 

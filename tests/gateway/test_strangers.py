@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import select
 import socket
 import ssl
 import subprocess
@@ -17,6 +18,7 @@ import tritonclient.grpc.aio as triton
 from gateway_process import Running, gateway_at, lay_out, put
 from gateway_world import endpoint_of, text_of
 from raw_grpc import RawGrpc, prefixed
+from tritonclient.grpc import service_pb2 as pb
 from tritonclient.utils import InferenceServerException
 
 pytestmark = pytest.mark.real  # starts processes
@@ -106,6 +108,68 @@ async def test_connections_that_never_shake_hands_keep_nobody_out_of_tls(tmp_pat
             each.cancel()
         for _, writer in streams:
             writer.close()
+
+
+MEGABYTE = 1024 * 1024
+
+
+async def test_answers_that_nobody_reads_are_dropped_before_they_fill_the_memory(
+    tmp_path: Path,
+) -> None:
+    lay_out_endpoint(tmp_path)
+    tensor = {"name": "TEXT", "datatype": "BYTES", "shape": [1], "data": [text_of(3)]}
+    body = json.dumps({"id": "x" * 4 * MEGABYTE, "inputs": [tensor]}).encode()
+    head = b"POST /v2/models/sentiment/infer HTTP/1.1\r\nhost: x\r\n"
+    request = head + b"content-length: %d\r\n\r\n" % len(body) + body
+    # By its time alone, none would be closed.
+    async with gateway_at(tmp_path, "--body-seconds=600") as running:
+        where = running.http.base_url.host, running.http.base_url.port
+        before = peak_megabytes(running)
+        closed = select.poll()
+        with ExitStack() as held:
+            for _ in range(150):
+                connection = held.enter_context(socket.socket())
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+                connection.connect(where)
+                connection.sendall(request)
+                closed.register(connection, 0)  # tells that it was closed, and nothing else
+            async with asyncio.timeout(60):
+                # The system's own buffers take some megabytes of each answer.
+                while len(closed.poll(0)) < 30:
+                    # A caller who reads is answered, and has the others looked at.
+                    answer = await running.http.post("/v2/models/sentiment/infer", content=body)
+                    assert answer.status_code == 200
+            assert peak_megabytes(running) < before + 450
+
+
+async def test_answers_over_grpc_that_nobody_takes_end_their_connections(tmp_path: Path) -> None:
+    lay_out_endpoint(tmp_path)
+    message = pb.ModelInferRequest(model_name="sentiment", id="x" * MEGABYTE)
+    tensor = message.inputs.add(name="TEXT", datatype="BYTES", shape=[1])
+    tensor.contents.bytes_contents.append(text_of(3).encode())
+    content = prefixed(message.SerializeToString())
+    message.id = ""
+    small = message.SerializeToString()
+    async with gateway_at(tmp_path) as running:
+        before = peak_megabytes(running)
+        port = (await running.line("gateway listens"))["grpc_port"]
+        assert isinstance(port, int)
+        with ExitStack() as held:
+            raws = [held.enter_context(closing(RawGrpc(port, first_window=0))) for _ in range(12)]
+            for raw in raws:
+                calls = [raw.call(content) for _ in range(25)]
+                while not (raw.closed or raw.answered.issuperset(calls)):
+                    raw.pump(1.0)
+            # An answer counts twice; the last ones have just begun.
+            while sum(not raw.closed for raw in raws) > 6:
+                for raw in raws:
+                    raw.pump()
+                with closing(RawGrpc(port)) as good:
+                    call = good.call(prefixed(small))
+                    while call not in good.ended:
+                        good.pump(1.0)
+                    assert good.status(call) == "0"
+        assert peak_megabytes(running) < before + 450
 
 
 FEW_FILES = """

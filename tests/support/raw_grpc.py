@@ -37,6 +37,9 @@ class RawGrpc:
         ended: the calls that the server has ended.
         closed: whether the server has closed the connection.
         most_calls: at once, as the server says; 0 before it has.
+        first_window: bytes of an answer that the server may send before it is told of more; of
+            those of all calls it may send 65,535.
+        answered: the calls whose answer has begun.
     """
 
     port: int
@@ -45,11 +48,14 @@ class RawGrpc:
     ended: set[int] = field(default_factory=set)
     closed: bool = False
     most_calls: int = 0
+    first_window: int = _FIRST_WINDOW
+    answered: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self._socket = socket.create_connection((self.host, self.port), timeout=60)
         self._socket.setblocking(False)
-        self._out = bytearray(_PREFACE + _frame(_SETTINGS, 0, 0))
+        settings = struct.pack(">HI", 4, self.first_window)
+        self._out = bytearray(_PREFACE + _frame(_SETTINGS, 0, 0, settings))
         self._in = b""
         self._next = 1
         self._room = _FIRST_WINDOW
@@ -102,11 +108,12 @@ class RawGrpc:
     def pump(self, seconds: float = 0.0) -> None:
         """Sends and reads what can be, and waits for so long where that is nothing."""
         self._fill()
-        readable, writable, _ = select.select(
-            [self._socket], [self._socket] if self._out else [], [], seconds
-        )
+        ready = select.poll()
+        ready.register(self._socket, select.POLLIN | (select.POLLOUT if self._out else 0))
+        found_ready = dict(ready.poll(1000 * seconds)).get(self._socket.fileno(), 0)
+        readable = found_ready & ~select.POLLOUT
         try:
-            if writable:
+            if found_ready & select.POLLOUT:
                 del self._out[: self._socket.send(self._out)]
             if readable:
                 found = self._socket.recv(1 << 20)
@@ -164,6 +171,7 @@ class RawGrpc:
                 self._room += granted
         if kind == _HEADERS:
             self._told[number] += content
+            self.answered.add(number)
         if kind == _RST or (kind in (_HEADERS, _DATA) and flags & _END_STREAM):
             self.ended.add(number)
             self._unsent.pop(number, None)

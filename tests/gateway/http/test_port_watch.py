@@ -1,5 +1,6 @@
 """Which connections of a port go that a library accepts, and that no others are touched."""
 
+import asyncio
 import socket
 import struct
 import time
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from gateway.http.port_watch import OpenSocket, PortWatch, Quiet, superfluous
 
-PEERS = ["a", "b", "c"]
+PEERS = ["192.0.2.1", "192.0.2.2", "2001:db8::"]
 
 
 @given(
@@ -25,7 +26,7 @@ def test_no_more_go_than_must_and_those_that_were_quiet_the_longest(
     found: list[tuple[str, float]], most: int, most_of_peer: int
 ) -> None:
     quiet = [
-        Quiet(OpenSocket(number, 1000 + number, peer), seconds)
+        Quiet(OpenSocket(number, 1000 + number, peer, 4711), seconds)
         for number, (peer, seconds) in enumerate(found)
     ]
     gone = superfluous(quiet, most, most_of_peer)
@@ -90,13 +91,13 @@ def test_those_that_are_quiet_the_longest_are_closed_for_the_others(held: ExitSt
     for ours, theirs in asked:
         ours.sendall(b"x")
         assert theirs.recv(1) == b"x"
-    watch = PortWatch(port.number, 4, 0)
-    assert watch.trim() == 3
+    watch = PortWatch(4, 0)
+    assert watch.trim(port.number) == 3
     assert [stays(one) for one in idle] == [False] * 3
     assert all(stays(one) for one in [*asked, *elsewhere])
     for _, theirs in idle:
         theirs.close()
-    assert watch.trim() == 0
+    assert watch.trim(port.number) == 0
 
 
 def test_a_peer_that_has_too_many_loses_its_own_alone(held: ExitStack) -> None:
@@ -105,21 +106,33 @@ def test_a_peer_that_has_too_many_loses_its_own_alone(held: ExitStack) -> None:
     while quiet_milliseconds(others[-1][1]) < 50:
         time.sleep(0.01)  # the kernel's clock goes on
     many = [port.connect("127.0.0.3") for _ in range(5)]
-    assert PortWatch(port.number, 8, 2).trim() == 3
+    assert PortWatch(8, 2).trim(port.number) == 3
     assert all(stays(one) for one in others)
     assert sum(stays(one) for one in many) == 2
 
 
 def test_within_the_bounds_all_stay_and_files_that_come_and_go_are_seen(held: ExitStack) -> None:
     port = Port(held)
-    watch = PortWatch(port.number, 3, 2)
+    watch = PortWatch(3, 2)
     for _ in range(3):
         one, two = port.connect("127.0.0.2"), port.connect("127.0.0.3")
-        assert watch.trim() == 0
+        assert watch.trim(port.number) == 0
         assert stays(one)
         assert stays(two)
         for each in (*one, *two):
             each.close()  # the next ones get these files' numbers
     four = [port.connect(f"127.0.0.{number}") for number in range(2, 6)]
-    assert watch.trim() == 1
+    assert watch.trim(port.number) == 1
     assert sum(stays(one) for one in four) == 3
+
+
+async def test_a_connection_that_is_unwanted_is_closed_alone(held: ExitStack) -> None:
+    port = Port(held)
+    unwanted, others = port.connect(), [port.connect() for _ in range(3)]
+    watch = PortWatch(64, 0)
+    following = asyncio.create_task(watch.follow(port.number))
+    watch.hang_up("::ffff:127.0.0.1", unwanted[0].getsockname()[1])
+    assert await asyncio.to_thread(unwanted[0].recv, 1) == b""
+    assert not stays(unwanted)
+    assert all(stays(one) for one in others)
+    following.cancel()

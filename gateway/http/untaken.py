@@ -1,0 +1,115 @@
+"""Bounds what answers hold that callers do not take.
+
+An answer stays in memory until its caller has taken it, and a caller need not: over HTTP by not
+reading, over gRPC by a window of no bytes. Where all such answers hold more than they may together,
+or are too many, those are ended, with their connections, that are taken the slowest. An answer on
+its way to a caller who reads is gone before it counts.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import Protocol
+
+from gateway.http.body import HttpLimits
+
+# For so long an answer is on its way, whatever else is held.
+_YOUNG_SECONDS = 0.25
+# Finding the slowest takes a look at all, so that nobody looks again for so long.
+_REST_SECONDS = 0.05
+
+
+class Holder(Protocol):
+    """An answer that is not taken, or a connection with such answers."""
+
+    def untaken_bytes(self) -> int:
+        """What it holds now; 0: nothing any more."""
+        ...
+
+    def abort(self) -> None:
+        """Ends the connection, at once or soon."""
+        ...
+
+
+@dataclass(slots=True)
+class _Held:
+    since: float
+    left: int = 0
+    taken: int = 0
+
+    def rate(self, now: float) -> float:
+        return self.taken / (now - self.since)
+
+
+class UntakenAnswers:
+    """All of one process. For its event loop only.
+
+    Args:
+        most_bytes: that they hold together.
+        most: of them.
+        clock: seconds.
+    """
+
+    def __init__(
+        self, most_bytes: int, most: int, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._most_bytes = most_bytes
+        self._most = most
+        self._clock = clock
+        self._held: dict[Holder, _Held] = {}  # in the order in which they began
+        self._bytes = 0
+        self._rest_until = -1.0
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def hold(self, holder: Holder, size: int) -> None:
+        """A holder holds so many bytes now; others, or itself, may be ended for it."""
+        held = self._held.get(holder)
+        if held is None:
+            held = self._held[holder] = _Held(self._clock())
+        self._see(held, size)
+        if self._is_full() and (now := self._clock()) >= self._rest_until:
+            self._rest_until = now + _REST_SECONDS
+            self._make_room(now)
+
+    def release(self, holder: Holder) -> None:
+        """A holder holds nothing any more; one that is not known is ignored."""
+        held = self._held.pop(holder, None)
+        if held is not None:
+            self._bytes -= held.left
+
+    def _is_full(self) -> bool:
+        return self._bytes > self._most_bytes or len(self._held) > self._most
+
+    def _see(self, held: _Held, size: int) -> None:
+        held.taken += max(0, held.left - size)
+        self._bytes += size - held.left
+        held.left = size
+
+    def _make_room(self, now: float) -> None:
+        for holder, held in tuple(self._held.items()):
+            if left := holder.untaken_bytes():
+                self._see(held, left)
+            else:
+                self.release(holder)
+        # Of equals the one that began first: sorting keeps their order.
+        slowest = sorted(
+            (
+                (held.rate(now), holder)
+                for holder, held in self._held.items()
+                if now - held.since >= _YOUNG_SECONDS
+            ),
+            key=itemgetter(0),
+        )
+        for _, holder in slowest:
+            if not self._is_full():
+                return
+            self.release(holder)
+            holder.abort()
+
+
+def untaken_of(limits: HttpLimits) -> UntakenAnswers:
+    """Within these limits; half of all calls may be ones whose answers are not taken."""
+    return UntakenAnswers(limits.max_untaken_bytes, max(1, limits.max_connections // 2))
