@@ -2,7 +2,8 @@
 
 Schemathesis asks by the OpenAPI document and against it; requests, messages over gRPC and whole
 connections are cut, bent and made up; senders are slow, readers never read what is large, and
-connections come in floods, over HTTP and gRPC. Beside them a caller asks in earnest, and a probe asks whether the gateway is alive.
+connections come in floods, over HTTP and gRPC. Beside them a caller asks in earnest, and a probe
+asks whether the gateway is alive.
 
 ``HEADRACE_SOAK_SECONDS`` says how long: an hour where nothing is said.
 """
@@ -43,8 +44,8 @@ pytestmark = [pytest.mark.soak, pytest.mark.real, pytest.mark.timeout(7200)]
 SECONDS = float(os.environ.get("HEADRACE_SOAK_SECONDS", "3600"))
 MOST_CONNECTIONS = 256
 PAUSE_SECONDS = 0.01  # between two attacks of a kind, as all kinds share this process
-# What the process may grow by between the first fifth of the run and the last. 100 bytes that stay of
-# each bent message are more than that in a quarter of an hour.
+# What the process may grow by between the first fifth of the run and the last. 100 bytes that stay
+# of each bent message are more than that in a quarter of an hour.
 GROWTH_MEGABYTES = 16
 BODY = b'{"inputs": "%s"}' % text_of(3).encode()
 POST = b"POST /endpoints/sentiment HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
