@@ -358,8 +358,10 @@ class _BoundedProtocol(HttpToolsProtocol):
 
     def abort(self) -> None:
         """Ends it at once, for another connection's sake."""
-        with suppress(OSError):
-            drop_unsent(self.transport.get_extra_info("socket").fileno())
+        found = self.transport.get_extra_info("socket")
+        if found is not None:
+            with suppress(OSError):
+                drop_unsent(found.fileno())
         self.transport.abort()
 
     def write(self, data: bytes) -> None:
