@@ -48,7 +48,6 @@ from gateway.http.body import HttpLimits
 from gateway.http.port_watch import ROOM, PortWatch
 from gateway.http.server import uvicorn_options
 from gateway.http.tls import Tls, TlsFileError
-from gateway.http.untaken import UntakenAnswers, untaken_of
 from gateway.inference.encoding import Encoding
 from gateway.inference.feedback import FeedbackReceiver
 from gateway.inference.generation import Generation
@@ -215,18 +214,16 @@ class Gateway:
         app = create_app(front, limits, feedback)
         _ = app.documentation  # made now, as it takes long enough to delay other requests
         self._tls = open_tls(settings)
-        untaken = untaken_of(limits)
-        self._http = _server(app, limits, settings.drain_seconds, self._tls, untaken)
+        self._http = _server(app, limits, settings.drain_seconds, self._tls)
         # In the clear, as the metrics of all other parts are.
         self._operations = _server(create_operations(front, app), _OPERATIONS_LIMITS, 1.0)
         self._open_inference = OpenInferenceGrpc(front, package_version("headrace"))
         oldest = settings.linger_seconds * _CONNECTION_SHARE or CONNECTION_SECONDS
-        self._grpc_watch = self._new_watch()
+        self._grpc_watch = PortWatch(settings.max_connections, settings.max_connections_per_peer)
         self._grpc = create_server(
             self._open_inference,
             limits,
             oldest,
-            untaken=untaken,
             hang_up=self._grpc_watch.hang_up,
         )
         self._metrics.read_from(self._readings)
@@ -270,12 +267,7 @@ class Gateway:
             self._shadows.start()
             renewal = asyncio.create_task(self._renew(), name="certificate")
             peers = asyncio.create_task(follow(self._peers, self._rates.share), name="peers")
-            watches = []
-            if grpc_port >= 0:
-                watches = [self._grpc_watch.follow(grpc_port)]
-            if self._tls is not None:  # or connections whose handshake is not done are not known
-                watches.append(self._new_watch().follow(listener.getsockname()[1]))
-            watching = [asyncio.create_task(each, name="connections") for each in watches]
+            watch = asyncio.create_task(self._watch(grpc_port), name="connections over gRPC")
             http = asyncio.create_task(self._http.serve([listener]), name="http")
             operations = asyncio.create_task(
                 self._operations.serve([operations_listener]), name="operations"
@@ -291,16 +283,15 @@ class Gateway:
                 stop.cancel()
                 renewal.cancel()
                 peers.cancel()
-                for each in watching:
-                    each.cancel()
                 await self._shut_down(http)
+                watch.cancel()
                 # The last to end: whoever asks can see until then what the process is at.
                 self._operations.should_exit = True
                 await operations
 
-    def _new_watch(self) -> PortWatch:
-        settings = self._settings
-        return PortWatch(settings.max_connections, settings.max_connections_per_peer)
+    async def _watch(self, grpc_port: int) -> None:
+        if grpc_port >= 0:
+            await self._grpc_watch.follow(grpc_port)
 
     async def _renew(self) -> None:
         if self._tls is not None:
@@ -491,18 +482,14 @@ def open_tls(settings: Settings) -> Tls | None:
 
 
 def _server(
-    app: Application,
-    limits: HttpLimits,
-    drain_seconds: float,
-    tls: Tls | None = None,
-    untaken: UntakenAnswers | None = None,
+    app: Application, limits: HttpLimits, drain_seconds: float, tls: Tls | None = None
 ) -> HttpServer:
     """An application's server, which has not started."""
     config = uvicorn.Config(
         app,
         timeout_graceful_shutdown=int(drain_seconds),
         ssl_context_factory=_ssl_context_factory(tls),
-        **uvicorn_options(limits, app.early_refusals, app, untaken),
+        **uvicorn_options(limits, app.early_refusals, app),
     )
     return HttpServer(config)
 
@@ -528,25 +515,31 @@ def _port_sentence(host: str, port: int, flag: str) -> str:
     )
 
 
-def allow_files(connections: int) -> None:
+def allow_files(connections: int) -> int:
     """Lets the process have a file for each connection, as far as its system lets it.
 
     A process without files can take no connection, not even a probe's.
 
     Args:
         connections: over HTTP at once; over gRPC there may be as many, and its room.
+
+    Returns:
+        The connections that there are files for, at most these.
     """
     needed = math.ceil((2 + ROOM) * connections) + _OTHER_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     allowed = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
     if soft != resource.RLIM_INFINITY and soft < allowed:
         resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
-    if allowed < needed:
-        log.warning(
-            "the system allows fewer open files than the connections may need: lower "
-            "--max-connections or raise the limit",
-            extra={"allowed": allowed, "needed": needed},
-        )
+    if allowed == needed:
+        return connections
+    fewer = max(1, int((allowed - _OTHER_FILES) / (2 + ROOM)))
+    log.warning(
+        "the system allows fewer open files than the connections may need, so that fewer may be "
+        "open at once: lower --max-connections or raise the limit",
+        extra={"allowed": allowed, "needed": needed, "connections": fewer},
+    )
+    return fewer
 
 
 async def _run(settings: Settings, environment: Mapping[str, str]) -> None:
@@ -562,7 +555,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.environ["RAYON_NUM_THREADS"] = "1"
     style = cast("logs.Style", settings.log_style)
     logs.configure("gateway", settings.log_level, style)
-    allow_files(settings.max_connections)
+    settings = replace(settings, max_connections=allow_files(settings.max_connections))
     try:
         uvloop.run(_run(settings, os.environ))
     except _SENTENCES as error:

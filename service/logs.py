@@ -25,7 +25,9 @@ LIBRARIES: Mapping[str, int] = {
     "grpc": logging.WARNING,
     "httpcore": logging.WARNING,
     "httpx": logging.WARNING,
-    "uvicorn": logging.WARNING,
+    # At warning a line for each request that is no HTTP, or asks for another protocol: as many as
+    # strangers like. Each is counted, and answered with what is wrong.
+    "uvicorn": logging.ERROR,
 }
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {

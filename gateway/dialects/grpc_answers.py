@@ -14,6 +14,8 @@ from gateway.http.untaken import UntakenAnswers
 
 # What the handler returned, and the copy of gRPC's core.
 _COPIES = 2
+# Of a call, beside its answer: the library's objects, among them its metadata in pieces.
+_CALL_BYTES = 64 * 1024
 
 HangUp = Callable[[str, int], None]
 
@@ -27,7 +29,7 @@ class Sending:
         self.content = content
         self._held = held
         self._untaken = untaken
-        untaken.hold(held, held.untaken_bytes())
+        untaken.hold(held)
 
     def __del__(self) -> None:
         self._untaken.release(self._held)
@@ -39,13 +41,13 @@ class HeldAnswer:
     __slots__ = ("_bytes", "_context", "_hang_up")
 
     def __init__(self, size: int, context: grpc.aio.ServicerContext, hang_up: HangUp) -> None:
-        self._bytes = _COPIES * size
+        self._bytes = _COPIES * size + _CALL_BYTES
         self._context = context
         self._hang_up = hang_up
 
-    def untaken_bytes(self) -> int:
-        """All of it: what has left of an answer is not to be seen."""
-        return self._bytes
+    def answer_bytes(self) -> tuple[int, int]:
+        """All of it, and nothing: what has left of an answer is not to be seen."""
+        return self._bytes, 0
 
     def abort(self) -> None:
         """Has the connection hung up on, which ends its other calls too."""

@@ -46,7 +46,7 @@ from gateway.errors import (
 )
 from gateway.http.body import HttpLimits
 from gateway.http.port_watch import ROOM
-from gateway.http.untaken import UntakenAnswers, untaken_of
+from gateway.http.untaken import untaken_of
 from gateway.request_context import RequestContext, new_request_id
 from service.grpc_batches import free_batches
 
@@ -64,6 +64,8 @@ _SERVICE = "inference.GRPCInferenceService"
 # The age of a connection at which its client is told to open another one, where nobody says
 # otherwise: so gateways that are added get callers.
 CONNECTION_SECONDS = 300.0
+# Of a call's metadata, which the library keeps as objects as long as the call. Its own default.
+_METADATA_BYTES = 16 * 1024
 # Calls of one connection at once. Clients hold further ones back by themselves.
 _STREAMS = 1024
 # What a call may last on a connection that has reached its age: the longest limit of an endpoint.
@@ -120,7 +122,6 @@ def create_server(
     connection_seconds: float = CONNECTION_SECONDS,
     pending_seconds: int = _PENDING_SECONDS,
     *,
-    untaken: UntakenAnswers | None = None,
     hang_up: HangUp = lambda _host, _port: None,
 ) -> grpc.aio.Server:
     """A server with the service, on the running event loop, not started and without a port.
@@ -135,7 +136,6 @@ def create_server(
         connection_seconds: the age at which a connection's client is told to open another one, 10
             percent sooner or later. No call fails because of it.
         pending_seconds: how long a call may wait in gRPC's core before the core cancels it.
-        untaken: bounds what callers do not take; None: the server has a bound of its own.
         hang_up: ends the connection of a peer, by host and port, that takes no answers.
     """
     milliseconds = {
@@ -146,7 +146,7 @@ def create_server(
     }
     options = [
         ("grpc.max_receive_message_length", limits.max_body_bytes),
-        ("grpc.max_metadata_size", limits.max_header_bytes),
+        ("grpc.max_metadata_size", min(_METADATA_BYTES, limits.max_header_bytes)),
         ("grpc.max_concurrent_streams", _STREAMS),
         # ``PortWatch`` keeps them at the bound itself.
         ("grpc.max_allowed_incoming_connections", math.ceil((1 + ROOM) * limits.max_connections)),
@@ -161,7 +161,7 @@ def create_server(
     ]
     free_batches()
     server = grpc.aio.server(options=options, maximum_concurrent_rpcs=limits.max_connections)
-    answers = Answers(untaken or untaken_of(limits), hang_up)
+    answers = Answers(untaken_of(limits), hang_up)
     server.add_generic_rpc_handlers((service.handlers(MessageReader(limits), answers),))
     return server
 

@@ -33,8 +33,8 @@ class HttpLimits:
     there; after that it is handled as its bytes come. ``body_seconds`` is also how long a caller
     may take nothing of an answer.
 
-    ``max_untaken_bytes`` bounds the answers that callers have not taken, over HTTP and gRPC
-    together; see ``gateway.http.untaken``.
+    ``max_untaken_bytes`` bounds the answers that callers have not taken; see
+    ``gateway.http.untaken``.
 
     ``max_connections`` bounds all connections and ``max_connections_of_peer`` those of one address,
     0 for no bound of its own; see ``gateway.http.connections`` for what happens at a bound.

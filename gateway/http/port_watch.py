@@ -1,18 +1,18 @@
-"""Bounds the connections of a port that others accept: gRPC's, and those that shake hands for TLS.
+"""Bounds the connections of a port whose server takes them by itself: gRPC's.
 
-gRPC's library knows one bound of all connections, at which it takes no more, whoever holds them and
-whether or not they do anything; what speaks TLS is nobody's connection before its handshake is
-done. So the process looks at its own sockets, a few times a second and only where it has many files
-open. Where a peer address has more connections than it may, or all have, those are closed that have
-been quiet the longest, as the kernel tells. A server should take ``ROOM`` of the bound more, so
-that new connections find room between two looks. Beside that, anybody may have a connection closed
-by its peer's address.
+Its library knows one bound of all connections, at which it takes no more, whoever holds them and
+whether or not they do anything. So the process looks at its own sockets, a few times a second and
+only where it has many files open. Where a peer address has more connections than it may, or all
+have, those are closed that have been quiet the longest, as the kernel tells. A server should take
+``ROOM`` of the bound more, so that new connections find room between two looks. Beside that, a
+connection may be closed by its peer's address.
 
 Requests can't be seen here: a connection whose request is computed in silence for longer than all
 others have been idle is closed like them.
 """
 
 import asyncio
+import errno
 import heapq
 import ipaddress
 import logging
@@ -113,7 +113,8 @@ class PortWatch:
             line = "closed connections that were quiet the longest, as there were too many"
             try:
                 closed = await self._look(port, unwanted)
-            except OSError as error:
+            except (OSError, RuntimeError) as error:  # no file or no thread is to be had
+                self._unwanted |= unwanted
                 line, closed = f"can't look at the process's own connections: {error}", 0
             else:
                 if not closed:
@@ -129,10 +130,12 @@ class PortWatch:
 
     def trim(self, port: int, unwanted: Collection[tuple[str, int]] = ()) -> int:
         """Closes those of a port that are unwanted or too many; returns how many too many were."""
-        found = self._open_sockets(port)
-        for each in found:
-            if (each.host, each.port) in unwanted:
-                _close(each)
+        every = self._open_sockets(port)
+        found = [each for each in every if (each.host, each.port) not in unwanted]
+        if len(found) < len(every):
+            for each in every:
+                if (each.host, each.port) in unwanted:
+                    _close(each)
         of_peers = Counter(each.peer for each in found)
         if len(found) <= self._most and max(of_peers.values(), default=0) <= self._most_of_peer:
             return 0
@@ -196,7 +199,9 @@ def _hold(number: int, inode: int) -> socket.socket | None:
     """The socket by a file of its own, so that it stays this one; None where it is gone."""
     try:
         own = os.dup(number)
-    except OSError:
+    except OSError as error:
+        if error.errno != errno.EBADF:
+            raise
         return None
     if os.fstat(own).st_ino != inode:
         os.close(own)

@@ -52,6 +52,16 @@ BODY_TIMEOUT = "body timeout"
 _CLOSE = (b"connection", b"close")
 # A caller that takes less of a waiting answer than this in ``body_seconds`` takes none.
 _LEAST_TAKEN_BYTES = 16 * 1024
+# A larger answer is written in pieces of so much.
+_PIECE_BYTES = 64 * 1024
+# Of one request; each is an object of its own, however short it is.
+_MOST_HEADERS = 256
+# Requests that wait on a connection for the answer before theirs.
+_MOST_PIPELINED = 32
+
+
+class _RefusedError(Exception):
+    """Ends the parser's work on a connection that has been ended."""
 
 
 class _Held(NamedTuple):
@@ -99,14 +109,9 @@ class PostHandler(Protocol):
 
 
 def uvicorn_options(
-    limits: HttpLimits,
-    shedder: LoadShedder,
-    handler: PostHandler,
-    untaken: UntakenAnswers | None = None,
+    limits: HttpLimits, shedder: LoadShedder, handler: PostHandler
 ) -> dict[str, Any]:
     """Arguments for ``uvicorn.Config``, beside host, port and the application.
-
-    ``untaken`` bounds what callers do not take; None: the server has a bound of its own.
 
     Proxy headers are not read, because nothing depends on a caller's address. There is no access
     log, because a line for each request would cost more than the request itself. There are no
@@ -114,7 +119,7 @@ def uvicorn_options(
     """
     return {
         "loop": "uvloop",
-        "http": bounded_protocol(limits, shedder, handler, untaken),
+        "http": bounded_protocol(limits, shedder, handler),
         "ws": "none",
         "lifespan": "off",
         "access_log": False,
@@ -128,12 +133,9 @@ def uvicorn_options(
 
 
 def bounded_protocol(
-    limits: HttpLimits,
-    shedder: LoadShedder,
-    handler: PostHandler,
-    untaken: UntakenAnswers | None = None,
+    limits: HttpLimits, shedder: LoadShedder, handler: PostHandler
 ) -> type[asyncio.Protocol]:
-    """The class of uvicorn's connections, with these limits; ``untaken``: see above."""
+    """The class of uvicorn's connections, with these limits."""
 
     class BoundedProtocol(_BoundedProtocol):
         bounds = limits
@@ -144,7 +146,7 @@ def bounded_protocol(
             limits.max_connections_of_peer,
             lambda: asyncio.get_running_loop().time(),
         )
-        untaken_answers = untaken or untaken_of(limits)
+        untaken_answers = untaken_of(limits)
 
     return BoundedProtocol
 
@@ -312,6 +314,7 @@ class _BoundedProtocol(HttpToolsProtocol):
     _held_timer: asyncio.TimerHandle | None = None
     _idle_since = 0.0
     _header_bytes = 0
+    _headers_read = 0
     _in_headers = False
     _reading = False
     _lingering = False
@@ -332,7 +335,7 @@ class _BoundedProtocol(HttpToolsProtocol):
         if self._untaken is not None:
             self._untaken.cancel()
             self._untaken = None
-            self.untaken_answers.release(self)
+        self.untaken_answers.release(self)
         self._held = None
         if self._held_timer is not None:
             self._held_timer.cancel()
@@ -366,16 +369,24 @@ class _BoundedProtocol(HttpToolsProtocol):
 
     def write(self, data: bytes) -> None:
         """Writes, and watches that it is taken if the caller's system does not take it now."""
-        self.transport.write(data)
+        if len(data) <= _PIECE_BYTES:
+            self.transport.write(data)
+        else:
+            # TLS passes on what it is given whole, however much waits below it, and counts it as
+            # taken; only what is given after that waits where it is seen.
+            view = memoryview(data)
+            for start in range(0, len(data), _PIECE_BYTES):
+                self.transport.write(view[start : start + _PIECE_BYTES])
         self._written_bytes += len(data)
         if left := self.transport.get_write_buffer_size():
             if self._untaken is None:
                 self._watch(left)
-            self.untaken_answers.hold(self, left)
+            self.untaken_answers.hold(self)
 
-    def untaken_bytes(self) -> int:
-        """What the caller has not taken of its answers."""
-        return self.transport.get_write_buffer_size()
+    def answer_bytes(self) -> tuple[int, int]:
+        """See ``gateway.http.untaken.Holder``."""
+        left = self.transport.get_write_buffer_size()
+        return left, self._written_bytes - left
 
     def _watch(self, left: int) -> None:
         self._taken_bytes = self._written_bytes - left
@@ -449,7 +460,9 @@ class _BoundedProtocol(HttpToolsProtocol):
         super().data_received(data)
         if self._in_headers:
             self._header_bytes += len(data)
-            if self._header_bytes > self.bounds.max_header_bytes:
+            if self._headers_read > _MOST_HEADERS:
+                self._refuse_headers()
+            elif self._header_bytes > self.bounds.max_header_bytes:
                 self._refuse(
                     HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
                     "headers_too_large",
@@ -467,17 +480,29 @@ class _BoundedProtocol(HttpToolsProtocol):
         """A request's first byte."""
         super().on_message_begin()
         self._in_headers = self._reading = True
-        self._header_bytes = 0
+        self._header_bytes = self._headers_read = 0
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Keeps a header. Trailers after the body are ignored."""
         if self._in_headers:
-            super().on_header(name, value)
+            self._headers_read += 1
+            if self._headers_read <= _MOST_HEADERS:
+                super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """The headers are complete: the application starts, or waits for the previous answer."""
+        """The headers are complete: the application starts, or waits for the previous answer.
+
+        Raises:
+            _RefusedError: the connection was ended instead; the parser goes no further.
+        """
         self._in_headers = False
         self._disarm()
+        if self._headers_read > _MOST_HEADERS:
+            self._refuse_headers()
+            raise _RefusedError
+        if len(self.pipeline) >= _MOST_PIPELINED:
+            self.abort()
+            raise _RefusedError
         url = httptools.parse_url(self.url)
         path = url.path.decode("ascii")
         self.scope["method"] = self.parser.get_method().decode("ascii")
@@ -529,7 +554,15 @@ class _BoundedProtocol(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:
         """Answers malformed HTTP with an error in the same form as all others."""
-        self._refuse(HTTPStatus.BAD_REQUEST, "bad_request", msg)
+        if not self.transport.is_closing():  # or it was refused already
+            self._refuse(HTTPStatus.BAD_REQUEST, "bad_request", msg)
+
+    def _refuse_headers(self) -> None:
+        self._refuse(
+            HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
+            "headers_too_large",
+            f"The request has more than {_MOST_HEADERS} headers.",
+        )
 
     def _answer_post(self, post: PlainPost) -> None:
         """Refuses a plain POST, or has the application answer it."""

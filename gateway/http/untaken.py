@@ -2,8 +2,7 @@
 
 An answer stays in memory until its caller has taken it, and a caller need not: over HTTP by not
 reading, over gRPC by a window of no bytes. Where all such answers hold more than they may together,
-or are too many, those are ended, with their connections, that are taken the slowest. An answer on
-its way to a caller who reads is gone before it counts.
+or are too many, those are ended, with their connections, that are taken the slowest.
 """
 
 import time
@@ -23,8 +22,8 @@ _REST_SECONDS = 0.05
 class Holder(Protocol):
     """An answer that is not taken, or a connection with such answers."""
 
-    def untaken_bytes(self) -> int:
-        """What it holds now; 0: nothing any more."""
+    def answer_bytes(self) -> tuple[int, int]:
+        """What it holds now, 0 for nothing any more; and all that was ever taken of it."""
         ...
 
     def abort(self) -> None:
@@ -35,15 +34,16 @@ class Holder(Protocol):
 @dataclass(slots=True)
 class _Held:
     since: float
+    taken_before: int
     left: int = 0
     taken: int = 0
 
     def rate(self, now: float) -> float:
-        return self.taken / (now - self.since)
+        return (self.taken - self.taken_before) / (now - self.since)
 
 
 class UntakenAnswers:
-    """All of one process. For its event loop only.
+    """All of one server. For its event loop only.
 
     Args:
         most_bytes: that they hold together.
@@ -64,12 +64,16 @@ class UntakenAnswers:
     def __len__(self) -> int:
         return len(self._held)
 
-    def hold(self, holder: Holder, size: int) -> None:
-        """A holder holds so many bytes now; others, or itself, may be ended for it."""
+    def hold(self, holder: Holder) -> None:
+        """A holder may hold more now; others, or itself, may be ended for it."""
+        left, taken = holder.answer_bytes()
         held = self._held.get(holder)
+        if held is not None and taken >= held.taken + held.left:
+            self.release(holder)  # all that it held before was taken: this is another answer
+            held = None
         if held is None:
-            held = self._held[holder] = _Held(self._clock())
-        self._see(held, size)
+            held = self._held[holder] = _Held(self._clock(), taken)
+        self._see(held, left, taken)
         if self._is_full() and (now := self._clock()) >= self._rest_until:
             self._rest_until = now + _REST_SECONDS
             self._make_room(now)
@@ -83,15 +87,15 @@ class UntakenAnswers:
     def _is_full(self) -> bool:
         return self._bytes > self._most_bytes or len(self._held) > self._most
 
-    def _see(self, held: _Held, size: int) -> None:
-        held.taken += max(0, held.left - size)
-        self._bytes += size - held.left
-        held.left = size
+    def _see(self, held: _Held, left: int, taken: int) -> None:
+        self._bytes += left - held.left
+        held.left, held.taken = left, taken
 
     def _make_room(self, now: float) -> None:
         for holder, held in tuple(self._held.items()):
-            if left := holder.untaken_bytes():
-                self._see(held, left)
+            left, taken = holder.answer_bytes()
+            if left:
+                self._see(held, left, taken)
             else:
                 self.release(holder)
         # Of equals the one that began first: sorting keeps their order.

@@ -11,7 +11,6 @@ from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
 import certificates
-import httpx
 import numpy as np
 import pytest
 import tritonclient.grpc.aio as triton
@@ -83,44 +82,23 @@ async def test_idle_connections_over_grpc_keep_nobody_out(tmp_path: Path) -> Non
         await running.line("closed connections that were quiet the longest, as there were too many")
 
 
-async def test_connections_that_never_shake_hands_keep_nobody_out_of_tls(tmp_path: Path) -> None:
-    lay_out_endpoint(tmp_path)
-    certificate, key = certificates.write(tmp_path, "gateway")
-    flags = (
-        "--max-connections=64", "--max-connections-per-peer=32",
-        f"--tls-certificate-file={certificate}", f"--tls-key-file={key}",
-    )  # fmt: skip
-    async with gateway_at(tmp_path, *flags) as running:
-        where = running.http.base_url.host, running.http.base_url.port
-        url = f"https://{where[0]}:{where[1]}/endpoints/sentiment"
-        tls = ssl.create_default_context(cafile=str(certificate))
-        streams = [await asyncio.open_connection(*where) for _ in range(200)]
-        async with asyncio.timeout(60):
-            ended = [asyncio.ensure_future(reader.read()) for reader, _ in streams]
-            while sum(each.done() for each in ended) < 168:
-                await asyncio.wait(
-                    [each for each in ended if not each.done()],
-                    return_when=asyncio.FIRST_COMPLETED,
-                )
-            async with httpx.AsyncClient(trust_env=False, verify=tls, timeout=60) as client:
-                assert (await client.post(url, json=BODY)).status_code == 200
-        for each in ended:
-            each.cancel()
-        for _, writer in streams:
-            writer.close()
-
-
 MEGABYTE = 1024 * 1024
+
+
+def large_request() -> bytes:
+    """One whose answer is as large: its id comes back."""
+    tensor = {"name": "TEXT", "datatype": "BYTES", "shape": [1], "data": [text_of(3)]}
+    body = json.dumps({"id": "x" * 4 * MEGABYTE, "inputs": [tensor]}).encode()
+    head = b"POST /v2/models/sentiment/infer HTTP/1.1\r\nhost: x\r\n"
+    return head + b"content-length: %d\r\n\r\n" % len(body) + body
 
 
 async def test_answers_that_nobody_reads_are_dropped_before_they_fill_the_memory(
     tmp_path: Path,
 ) -> None:
     lay_out_endpoint(tmp_path)
-    tensor = {"name": "TEXT", "datatype": "BYTES", "shape": [1], "data": [text_of(3)]}
-    body = json.dumps({"id": "x" * 4 * MEGABYTE, "inputs": [tensor]}).encode()
-    head = b"POST /v2/models/sentiment/infer HTTP/1.1\r\nhost: x\r\n"
-    request = head + b"content-length: %d\r\n\r\n" % len(body) + body
+    request = large_request()
+    body = request.partition(b"\r\n\r\n")[2]
     # By its time alone, none would be closed.
     async with gateway_at(tmp_path, "--body-seconds=600") as running:
         where = running.http.base_url.host, running.http.base_url.port
@@ -140,6 +118,48 @@ async def test_answers_that_nobody_reads_are_dropped_before_they_fill_the_memory
                     answer = await running.http.post("/v2/models/sentiment/infer", content=body)
                     assert answer.status_code == 200
             assert peak_megabytes(running) < before + 450
+
+
+async def test_over_tls_too_an_answer_goes_that_nobody_reads(tmp_path: Path) -> None:
+    lay_out_endpoint(tmp_path)
+    certificate, key = certificates.write(tmp_path, "gateway")
+    tls = ssl.create_default_context(cafile=str(certificate))
+    flags = (
+        "--body-seconds=1", f"--tls-certificate-file={certificate}", f"--tls-key-file={key}",
+    )  # fmt: skip
+    async with gateway_at(tmp_path, *flags) as running:
+        where = running.http.base_url.host, running.http.base_url.port
+        closed = select.poll()
+        with ExitStack() as held:
+            for _ in range(4):
+                plain = socket.socket()
+                plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+                connection = held.enter_context(tls.wrap_socket(plain, server_hostname=where[0]))
+                connection.connect(where)
+                connection.sendall(large_request())
+                closed.register(connection, 0)
+            async with asyncio.timeout(60):
+                while len(await asyncio.to_thread(closed.poll, 1000)) < 4:
+                    pass
+
+
+async def test_many_short_headers_and_requests_behind_each_other_end_their_connection(
+    tmp_path: Path,
+) -> None:
+    lay_out_endpoint(tmp_path)
+    async with gateway_at(tmp_path) as running:
+        where = running.http.base_url.host, running.http.base_url.port
+        for headers in (b"a:\r\n" * 16_000, b"a:\r\n" * 16_000 + b"\r\n"):
+            with socket.create_connection(where, timeout=60) as connection:
+                connection.sendall(b"GET /v2 HTTP/1.1\r\n" + headers)
+                assert connection.recv(4096).startswith(b"HTTP/1.1 431 ")
+        with socket.create_connection(where, timeout=60) as connection:
+            with suppress(ConnectionError):
+                connection.sendall(b"GET /v2 HTTP/1.1\r\n\r\n" * 12_000)
+            with suppress(ConnectionError):
+                while connection.recv(1 << 20):
+                    pass  # what was answered before
+        assert (await running.http.post("/endpoints/sentiment", json=BODY)).status_code == 200
 
 
 async def test_answers_over_grpc_that_nobody_takes_end_their_connections(tmp_path: Path) -> None:

@@ -87,7 +87,18 @@ def test_what_is_below_the_level_is_not_written() -> None:
     assert stream.getvalue() == ""
 
 
-@pytest.mark.parametrize("library", [name for name in LIBRARIES if name != "kafka"])
+def test_what_strangers_send_is_no_line_of_the_log() -> None:
+    stream = io.StringIO()
+    configure("gateway", "info", stream=stream)
+    logging.getLogger("uvicorn.error").warning("Invalid HTTP request received.")
+    assert stream.getvalue() == ""
+    logging.getLogger("uvicorn.error").error("a bug")
+    assert "a bug" in stream.getvalue()
+
+
+@pytest.mark.parametrize(
+    "library", [name for name in LIBRARIES if name not in ("kafka", "uvicorn")]
+)
 def test_libraries_speak_up_only_when_something_is_wrong(library: str) -> None:
     stream = io.StringIO()
     configure("gateway", "info", stream=stream)

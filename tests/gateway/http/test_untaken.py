@@ -19,10 +19,14 @@ class Clock:
 @dataclass(eq=False)
 class Answer:
     left: int
+    taken: int = 0
     aborted: bool = False
 
-    def untaken_bytes(self) -> int:
-        return self.left
+    def answer_bytes(self) -> tuple[int, int]:
+        return self.left, self.taken
+
+    def take(self, size: int) -> None:
+        self.left, self.taken = self.left - size, self.taken + size
 
     def abort(self) -> None:
         self.aborted = True
@@ -33,11 +37,12 @@ def test_those_that_are_taken_the_slowest_go() -> None:
     answers = UntakenAnswers(100, 10, clock)
     slow, fast, untouched = Answer(40), Answer(40), Answer(20)
     for each in (fast, slow, untouched):
-        answers.hold(each, each.left)
+        answers.hold(each)
     clock.now += 1.0
-    slow.left, fast.left = 39, 30
+    slow.take(1)
+    fast.take(10)
     new = Answer(60)
-    answers.hold(new, new.left)
+    answers.hold(new)
     assert [each.aborted for each in (untouched, slow, fast, new)] == [True, True, False, False]
 
 
@@ -45,12 +50,12 @@ def test_one_that_has_just_begun_stays_whatever_is_held() -> None:
     clock = Clock()
     answers = UntakenAnswers(100, 10, clock)
     first, second = Answer(90), Answer(90)
-    answers.hold(first, 90)
+    answers.hold(first)
     clock.now += 0.2
-    answers.hold(second, 90)
+    answers.hold(second)
     assert len(answers) == 2
     clock.now += 0.1
-    answers.hold(Answer(1), 1)
+    answers.hold(Answer(1))
     assert [first.aborted, second.aborted] == [True, False]
 
 
@@ -58,13 +63,44 @@ def test_what_was_taken_since_the_last_look_makes_room_by_itself() -> None:
     clock = Clock()
     answers = UntakenAnswers(100, 10, clock)
     taken, other = Answer(90), Answer(50)
-    answers.hold(taken, 90)
+    answers.hold(taken)
     clock.now += 1.0
-    taken.left = 0
-    answers.hold(other, 50)
+    taken.take(90)
+    answers.hold(other)
     assert not taken.aborted
     assert not other.aborted
     assert len(answers) == 1
+
+
+def test_who_took_all_and_is_answered_again_has_just_begun() -> None:
+    clock = Clock()
+    answers = UntakenAnswers(100, 10, clock)
+    steady, slow = Answer(40), Answer(40)
+    answers.hold(steady)
+    answers.hold(slow)
+    for _ in range(3):
+        clock.now += 3.0
+        slow.take(1)
+        steady.take(40)
+        steady.left = 80  # the next answer
+        answers.hold(steady)
+        assert not steady.aborted
+    assert slow.aborted
+
+
+def test_a_stream_that_is_read_goes_after_one_that_is_not() -> None:
+    clock = Clock()
+    answers = UntakenAnswers(100, 10, clock)
+    read, unread = Answer(40), Answer(40)
+    for each in (read, unread):
+        answers.hold(each)
+    for _ in range(30):
+        clock.now += 0.1
+        read.take(20)
+        read.left += 20  # as much comes as goes
+        answers.hold(read)
+    answers.hold(Answer(40))
+    assert [read.aborted, unread.aborted] == [False, True]
 
 
 def test_too_many_go_however_small() -> None:
@@ -72,7 +108,7 @@ def test_too_many_go_however_small() -> None:
     answers = UntakenAnswers(1000, 3, clock)
     small = [Answer(1) for _ in range(5)]
     for each in small:
-        answers.hold(each, 1)
+        answers.hold(each)
         clock.now += 1.0
     assert [each.aborted for each in small] == [True, True, False, False, False]
 
@@ -97,11 +133,11 @@ def test_never_is_more_held_than_may_be_but_by_those_that_have_just_begun(
         elif step == "hold":
             one = Answer(size + 1)
             begun[one] = clock.now
-            answers.hold(one, one.left)
+            answers.hold(one)
         elif held and step == "take":
             one = held[size % len(held)]
-            one.left = max(1, one.left - size)
-            answers.hold(one, one.left)
+            one.take(min(size, one.left - 1))
+            answers.hold(one)
         elif held:
             one = held[size % len(held)]
             del begun[one]
