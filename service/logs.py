@@ -26,7 +26,7 @@ LIBRARIES: Mapping[str, int] = {
     "httpcore": logging.WARNING,
     "httpx": logging.WARNING,
     # At warning a line for each request that is no HTTP, or asks for another protocol: as many as
-    # strangers like. Each is counted, and answered with what is wrong.
+    # strangers like. Each is answered with what is wrong.
     "uvicorn": logging.ERROR,
 }
 

@@ -130,12 +130,12 @@ class PortWatch:
 
     def trim(self, port: int, unwanted: Collection[tuple[str, int]] = ()) -> int:
         """Closes those of a port that are unwanted or too many; returns how many too many were."""
-        every = self._open_sockets(port)
-        found = [each for each in every if (each.host, each.port) not in unwanted]
-        if len(found) < len(every):
-            for each in every:
-                if (each.host, each.port) in unwanted:
-                    _close(each)
+        found = []
+        for each in self._open_sockets(port):
+            if (each.host, each.port) in unwanted:
+                _close(each)
+            else:
+                found.append(each)
         of_peers = Counter(each.peer for each in found)
         if len(found) <= self._most and max(of_peers.values(), default=0) <= self._most_of_peer:
             return 0
