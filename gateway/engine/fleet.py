@@ -152,6 +152,11 @@ class Replica:
         """Whether batches may be sent."""
         return self.breaker.closed
 
+    @property
+    def asked(self) -> bool:
+        """Whether it is known that the Triton serves it, or that it did not when it was asked."""
+        return self.breaker.closed or self.breaker.failures > 0
+
     def fail(self, now: float, at_least: float = 0.0) -> None:
         """A probe or a batch had no answer: no batch is sent before a probe has one."""
         served = self.serves

@@ -17,8 +17,8 @@ class Serving:
     """One snapshot.
 
     ``batchers`` are by pool of Tritons, then by package id. ``complete``: every stable version's
-    package is open, or could not be opened for so long that the gateway does not wait for it.
-    ``notes``: problems, in sentences for operators.
+    package is open, or could not be opened for so long that the gateway does not wait for it; and
+    a Triton serves it, or all have been asked. ``notes``: problems, in sentences for operators.
     """
 
     table: RoutingTable

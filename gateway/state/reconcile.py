@@ -473,16 +473,37 @@ class Reconciler:
         return batcher is not None and batcher.serves
 
     def _complete(self, endpoints: Iterable[ModelEndpoint]) -> bool:
-        """Whether each stable version's package is open, or some are and the others are overdue.
+        """Whether what should be served is there; see ``Serving``.
 
-        A gateway that can serve nothing is never complete. Otherwise it would replace an old
-        gateway that can still serve.
+        Stable versions' packages may be overdue where others are open. A gateway that can serve
+        nothing is never complete. Otherwise it would replace an old gateway that can still serve.
         """
         now = self._clock()
         stable = {e.status.stable.package for e in endpoints if e.status.stable is not None}
         missing = stable - self._opened.keys()
         away = {package for package, opening in self._opening.items() if opening.overdue(now)}
-        return not missing or (missing < stable and missing <= away)
+        opened = not missing or (missing < stable and missing <= away)
+        return opened and (not stable or self._asked_tritons(endpoints))
+
+    def _asked_tritons(self, endpoints: Iterable[ModelEndpoint]) -> bool:
+        """Whether each stable version is served, or no Triton is left to be asked for it.
+
+        A gateway that got callers before would refuse them though a Triton serves what they ask
+        for. One that is away was asked, and keeps nobody waiting.
+        """
+        inputs = self._inputs
+        if not (inputs.reported or inputs.kept_at is not None or self._addresses):
+            return False  # nobody has told yet which Tritons there are
+        for endpoint in endpoints:
+            status = endpoint.status
+            if status.stable is None or status.asleep is not None:
+                continue
+            batcher = self._batchers.get((status.pool, status.stable.package))
+            if batcher is None or batcher.serves:
+                continue
+            if not all(replica.asked for replica in batcher.replicas):
+                return False
+        return True
 
     def _retire(self, wanted: Mapping[_PoolPackage, ModelRef]) -> None:
         """Ends batchers that are no longer needed, after their last batch, and closes packages."""

@@ -31,6 +31,22 @@ class Timed(FakeEngine):
         return await super().infer(work, timeout_seconds)
 
 
+class Unhurried(FakeEngine):
+    """Says nothing of what it holds before it may, and at once that it is ``without`` a model."""
+
+    def __init__(self, without: str = "") -> None:
+        super().__init__()
+        self.without = without
+        self.asked, self.may_answer = asyncio.Event(), asyncio.Event()
+
+    async def ready(self, model: str, timeout_seconds: float) -> bool:
+        if model == self.without:
+            return False
+        self.asked.set()
+        await self.may_answer.wait()
+        return await super().ready(model, timeout_seconds)
+
+
 async def answer_two(batcher: Batcher) -> None:
     """A text for each of two idle Tritons."""
     texts = [batcher.model.encoder.encode([text_of(3)]) for _ in range(2)]
@@ -49,12 +65,12 @@ async def test_an_endpoint_gets_no_more_than_the_operators_ceilings() -> None:
 
 async def test_an_endpoint_is_served_with_what_it_promises() -> None:
     async with world_of(FakePackages(ONE), endpoint_of(ONE.ref)) as world:
-        state = await world.until_stable(ONE)
+        await world.until_stable(ONE)
+        state = await world.until(lambda state: state.complete)
         view = state.views["sentiment"]
         assert view.refs == (ONE.ref,)
         assert view.labels == ("negative", "positive")
         assert (view.max_tokens, view.rows) == (16, ONE.manifest.max_batch_size)
-        assert state.complete
 
 
 async def test_an_endpoint_without_a_version_is_known_and_empty() -> None:
@@ -63,6 +79,41 @@ async def test_an_endpoint_without_a_version_is_known_and_empty() -> None:
         assert state.views["sentiment"].refs == ()
         assert not state.views["sentiment"].ready
         assert state.complete
+
+
+async def test_it_is_complete_once_tritons_were_asked_for_what_it_serves() -> None:
+    """Else the callers of a new gateway are refused though a Triton serves what they ask for."""
+    async with world_of(FakePackages(ONE), static=False, silent=True) as world:
+        engines = [Unhurried(), Unhurried()]
+        world.engines.update(zip(("a:1", "b:1"), engines, strict=True))
+        world.endpoints.say(endpoint_of(ONE.ref))
+        await world.until(lambda state: bool(state.batchers.get(DEFAULT_POOL, {})))
+        world.reports.say(report_of("a:1", ONE.ref), report_of("b:1", ONE.ref))
+        for engine in engines:
+            await engine.asked.wait()
+        seen = len(world.states)
+        await world.until(lambda _: len(world.states) > seen + 1)
+        assert not any(state.complete for state in world.states)
+        engines[0].may_answer.set()  # one that serves it is enough
+        state = await world.until(lambda state: state.complete)
+        assert state.batchers[DEFAULT_POOL][ONE.ref.package].serves
+
+
+async def test_tritons_that_are_away_or_asleep_keep_no_gateway_from_being_complete() -> None:
+    asleep = endpoint_of(TWO.ref, name="other")
+    status = asleep.status.model_copy(update={"asleep": 1.0})
+    asleep = asleep.model_copy(update={"status": status})
+    async with world_of(
+        FakePackages(ONE, TWO), endpoint_of(ONE.ref), asleep, static=False
+    ) as world:
+        away, slow = FakeEngine(here=False), Unhurried(without=ONE.name)
+        world.engines.update({"a:1": away, "b:1": slow})
+        world.reports.say(report_of("a:1"), report_of("b:1"))
+        state = await world.until(lambda state: state.complete)
+        assert not any(batcher.serves for batcher in state.batchers[DEFAULT_POOL].values())
+    async with world_of(FakePackages(ONE), endpoint_of(ONE.ref), static=False) as world:
+        world.reports.say()  # there is none at all
+        await world.until(lambda state: state.complete)
 
 
 async def test_a_store_that_comes_back_is_found() -> None:
@@ -75,8 +126,8 @@ async def test_a_store_that_comes_back_is_found() -> None:
         await world.until(lambda _: shelf.tries > tries)
         assert not any(state.complete for state in world.states)
         shelf.models[ONE.ref.package] = ONE
-        state = await world.until_stable(ONE)
-        assert state.complete
+        await world.until_stable(ONE)
+        await world.until(lambda state: state.complete)
 
 
 async def test_a_store_that_stays_away_keeps_others_unserved_for_a_while_only() -> None:
@@ -90,7 +141,7 @@ async def test_a_store_that_stays_away_keeps_others_unserved_for_a_while_only() 
         await world.until(lambda state: state.complete)
         shelf.models[TWO.ref.package] = TWO
         await world.until(lambda state: TWO.ref.package in state.batchers.get(DEFAULT_POOL, {}))
-        assert world.states[-1].complete
+        await world.until(lambda state: state.complete)
 
 
 async def test_a_mistake_in_opening_a_package_is_tried_again_and_keeps_no_other_unserved(

@@ -43,8 +43,8 @@ async def test_a_stable_version_is_served_before_its_tokeniser_is_open(shelf: Sh
         on_demand(shelf, spawner) as owner,
         world_of(FakePackages(one), endpoint_of(one.ref), tokenisers=owner) as world,
     ):
-        state = await world.until_stable(one)
-        assert state.complete
+        await world.until_stable(one)
+        await world.until(lambda state: state.complete)
         assert not owner.is_open(one)
         assert spawner.started == 0
 
