@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import hypothesis
+import kafka_sockets
 import pytest
 import real_object_store
 from own_ports import own_ports
@@ -107,6 +108,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Puts what takes longest first, and what loads a heavy client together."""
     ranks = {shared: rank for rank, shared in enumerate(LONGEST)}
     items.sort(key=lambda item: (ranks.get(together(item.nodeid), len(ranks)), heaviest(item.path)))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _kafka_sockets() -> None:
+    """What a test imports is imported by now: all tests are collected."""
+    kafka_sockets.close_unconnected()
 
 
 @pytest.fixture(scope="session")
