@@ -2,8 +2,9 @@
 
 A new connection is always worth more than one that does nothing: where a bound is reached, those
 go that have waited longest for a caller. First come those that have not sent a whole head, then
-those that are idle between two requests, then those whose body is late. A connection whose request
-is being answered is never closed. Where there is none of the others, the new one is refused.
+those that are idle between two requests, then those whose last answer is on its way, then those
+whose body is late. A connection whose request is being answered is never closed. Where there is
+none of the others, the new one is refused.
 
 Two bounds: of all connections, and of those of one peer address, so that one caller can't take the
 room of all others. Behind a proxy all callers have the proxy's address.
@@ -28,7 +29,8 @@ class Waits(IntEnum):
 
     HEAD = 0
     NEXT_REQUEST = 1
-    BODY = 2
+    TAKING = 2  # its caller takes the last answer
+    BODY = 3
 
 
 class Connection(Protocol):
@@ -38,8 +40,8 @@ class Connection(Protocol):
         """What it waits for and since when; None while a request is being answered."""
         ...
 
-    def abort(self) -> None:
-        """Ends it at once."""
+    def make_way(self) -> None:
+        """Ends it at once. What the system has of an answer of just now is delivered."""
         ...
 
 
@@ -97,7 +99,7 @@ class Connections:
         waiting.sort()
         for *_, one in waiting[:batch]:
             self.left(one)
-            one.abort()
+            one.make_way()
         return bool(waiting)
 
 

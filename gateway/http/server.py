@@ -41,6 +41,7 @@ from gateway.http.messages import (
     stream_headers_of,
 )
 from gateway.http.plain_post import PlainHead, PlainPost, plain_head, without_offer
+from gateway.http.sending import Sending
 from gateway.http.untaken import UntakenAnswers, untaken_of
 from gateway.request_context import new_request_id
 
@@ -52,11 +53,10 @@ BODY_TIMEOUT = "body timeout"
 _CLOSE = (b"connection", b"close")
 # A caller that takes less of a waiting answer than this in ``body_seconds`` takes none.
 _LEAST_TAKEN_BYTES = 16 * 1024
-# A larger answer is written in pieces of so much.
-_PIECE_BYTES = 64 * 1024
 # Of one request; each is an object of its own, however short it is.
 _MOST_HEADERS = 256
-# Requests that wait on a connection for the answer before theirs.
+# Requests that wait on a connection for the answer before theirs. The last of so many is the last
+# that is answered.
 _MOST_PIPELINED = 32
 
 
@@ -304,9 +304,9 @@ class _BoundedProtocol(HttpToolsProtocol):
     post_handler: PostHandler
     open_connections: Connections
     untaken_answers: UntakenAnswers
+    _sending: Sending
     _untaken: asyncio.TimerHandle | None = None
-    _written_bytes = 0
-    _taken_bytes = 0
+    _acknowledged = 0  # when ``_untaken`` was set
     _deadline: asyncio.TimerHandle | None = None
     _running: asyncio.Task[None] | None = None
     _asked: RequestResponseCycle | None = None  # the last one that the application was asked
@@ -322,6 +322,7 @@ class _BoundedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Accepts the connection, or refuses it if there are too many."""
         super().connection_made(transport)
+        self._sending = Sending(transport)
         peer = peer_of(transport.get_extra_info("peername"))
         if self.open_connections.admit(self, peer):
             self._arm(self.bounds.header_seconds)
@@ -354,13 +355,27 @@ class _BoundedProtocol(HttpToolsProtocol):
         if self._is_idle():
             if due is not None:
                 return Waits.HEAD, due - self.bounds.header_seconds
-            return None if self._held is not None else (Waits.NEXT_REQUEST, self._idle_since)
+            if self._held is not None:
+                return None
+            # One whose caller takes its answer longer than it may is idle like any other.
+            takes = self._answered_just_now() and self._sending.unacknowledged()
+            return Waits.TAKING if takes else Waits.NEXT_REQUEST, self._idle_since
         if due is None or self._in_headers or self.pipeline:
             return None
         return Waits.BODY, due - self.bounds.body_seconds
 
+    def _answered_just_now(self) -> bool:
+        return self.loop.time() - self._idle_since < self.bounds.body_seconds
+
+    def make_way(self) -> None:
+        """Ends it at once, for another connection's sake; see ``Connection``."""
+        if self._answered_just_now():
+            self.transport.abort()  # the system goes on to deliver what it has
+        else:
+            self.abort()
+
     def abort(self) -> None:
-        """Ends it at once, for another connection's sake."""
+        """Ends it at once, with all that its caller has not taken."""
         found = self.transport.get_extra_info("socket")
         if found is not None:
             with suppress(OSError):
@@ -369,40 +384,31 @@ class _BoundedProtocol(HttpToolsProtocol):
 
     def write(self, data: bytes) -> None:
         """Writes, and watches that it is taken if the caller's system does not take it now."""
-        if len(data) <= _PIECE_BYTES:
-            self.transport.write(data)
-        else:
-            # TLS passes on what it is given whole, however much waits below it, and counts it as
-            # taken; only what is given after that waits where it is seen.
-            view = memoryview(data)
-            for start in range(0, len(data), _PIECE_BYTES):
-                self.transport.write(view[start : start + _PIECE_BYTES])
-        self._written_bytes += len(data)
-        if left := self.transport.get_write_buffer_size():
+        self.transport.write(data)
+        self._sending.written += len(data)
+        if self._sending.left():
             if self._untaken is None:
-                self._watch(left)
+                self._watch()
             self.untaken_answers.hold(self)
 
     def answer_bytes(self) -> tuple[int, int]:
         """See ``gateway.http.untaken.Holder``."""
-        left = self.transport.get_write_buffer_size()
-        return left, self._written_bytes - left
+        left = self._sending.left()
+        return left, self._sending.written - left
 
-    def _watch(self, left: int) -> None:
-        self._taken_bytes = self._written_bytes - left
+    def _watch(self) -> None:
+        self._acknowledged = self._sending.acknowledged()
         self._untaken = self.loop.call_later(self.bounds.body_seconds, self._look_at_untaken)
 
     def _look_at_untaken(self) -> None:
         """Ends the connection of a caller that takes no answer."""
         self._untaken = None
-        left = self.transport.get_write_buffer_size()
-        if not left:
+        if not self._sending.left():
             self.untaken_answers.release(self)
-            return
-        if self._written_bytes - left < self._taken_bytes + _LEAST_TAKEN_BYTES:
+        elif self._sending.acknowledged() < self._acknowledged + _LEAST_TAKEN_BYTES:
             self.abort()
         else:
-            self._watch(left)
+            self._watch()
 
     def data_received(self, data: bytes) -> None:
         """Takes a plain POST, or leaves the bytes to the parser."""
@@ -470,7 +476,7 @@ class _BoundedProtocol(HttpToolsProtocol):
                 )
             elif self._deadline is None:
                 self._arm(self.bounds.header_seconds)
-        elif self._deadline is None:
+        elif self._deadline is None and not self._lingering:
             if self._reading:
                 self._arm(self.bounds.body_seconds)
             elif self._is_idle() and self.timeout_keep_alive_task is None:
@@ -501,7 +507,8 @@ class _BoundedProtocol(HttpToolsProtocol):
             self._refuse_headers()
             raise _RefusedError
         if len(self.pipeline) >= _MOST_PIPELINED:
-            self.abort()
+            self.pipeline[0][0].keep_alive = False  # the newest; whoever asks more asks again
+            self._lingering = True
             raise _RefusedError
         url = httptools.parse_url(self.url)
         path = url.path.decode("ascii")
@@ -554,7 +561,7 @@ class _BoundedProtocol(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:
         """Answers malformed HTTP with an error in the same form as all others."""
-        if not self.transport.is_closing():  # or it was refused already
+        if not self.transport.is_closing() and not self._lingering:  # or it was refused already
             self._refuse(HTTPStatus.BAD_REQUEST, "bad_request", msg)
 
     def _refuse_headers(self) -> None:

@@ -85,10 +85,10 @@ async def test_idle_connections_over_grpc_keep_nobody_out(tmp_path: Path) -> Non
 MEGABYTE = 1024 * 1024
 
 
-def large_request() -> bytes:
+def large_request(megabytes: int = 4) -> bytes:
     """One whose answer is as large: its id comes back."""
     tensor = {"name": "TEXT", "datatype": "BYTES", "shape": [1], "data": [text_of(3)]}
-    body = json.dumps({"id": "x" * 4 * MEGABYTE, "inputs": [tensor]}).encode()
+    body = json.dumps({"id": "x" * megabytes * MEGABYTE, "inputs": [tensor]}).encode()
     head = b"POST /v2/models/sentiment/infer HTTP/1.1\r\nhost: x\r\n"
     return head + b"content-length: %d\r\n\r\n" % len(body) + body
 
@@ -120,6 +120,11 @@ async def test_answers_that_nobody_reads_are_dropped_before_they_fill_the_memory
             assert peak_megabytes(running) < before + 450
 
 
+def take(connection: socket.socket, size: int) -> None:
+    while size > 0:
+        size -= len(connection.recv(min(size, 65_536)))
+
+
 async def test_over_tls_too_an_answer_goes_that_nobody_reads(tmp_path: Path) -> None:
     lay_out_endpoint(tmp_path)
     certificate, key = certificates.write(tmp_path, "gateway")
@@ -131,12 +136,14 @@ async def test_over_tls_too_an_answer_goes_that_nobody_reads(tmp_path: Path) -> 
         where = running.http.base_url.host, running.http.base_url.port
         closed = select.poll()
         with ExitStack() as held:
-            for _ in range(4):
+            for number in range(4):
                 plain = socket.socket()
                 plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
                 connection = held.enter_context(tls.wrap_socket(plain, server_hostname=where[0]))
                 connection.connect(where)
-                connection.sendall(large_request())
+                connection.sendall(large_request(7))
+                # What waits below TLS is seen after the first is taken, too.
+                await asyncio.to_thread(take, connection, number * MEGABYTE)
                 closed.register(connection, 0)
             async with asyncio.timeout(60):
                 while len(await asyncio.to_thread(closed.poll, 1000)) < 4:

@@ -3,12 +3,13 @@
 from dataclasses import dataclass
 
 import pytest
-from connection_fakes import POST, Connected
+from connection_fakes import POST, Connected, Loop
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.http.body import HttpLimits
 from gateway.http.connections import Connections, Waits, peer_of
+from gateway.http.sending import Sending
 
 
 @dataclass(eq=False)
@@ -21,7 +22,7 @@ class One:
     def waits(self) -> tuple[Waits, float] | None:
         return self.waiting
 
-    def abort(self) -> None:
+    def make_way(self) -> None:
         self.aborted = True
 
 
@@ -147,6 +148,42 @@ async def test_a_caller_that_takes_no_answer_loses_its_connection() -> None:
     assert not connected.transport.aborted
     connected.loop.advance(0.2)
     assert connected.transport.aborted
+
+
+class Slow(Sending):
+    """Of a caller who takes so much each second, all of which waits in this process."""
+
+    rate = 0
+    loop: Loop
+
+    def left(self) -> int:
+        return 1_000_000
+
+    def acknowledged(self) -> int:
+        return int(self.rate * self.loop.now)
+
+
+@pytest.mark.parametrize(("rate", "stays"), [(0, False), (1_000, False), (2_000, True)])
+async def test_what_a_slow_caller_has_taken_is_what_its_own_system_acknowledged(
+    rate: int, *, stays: bool
+) -> None:
+    """What waits in this process may not get less in all that time: systems take it in pieces."""
+    connected = Connected(HttpLimits(body_seconds=10))
+    sending = connected.protocol._sending = Slow(connected.transport)
+    sending.rate, sending.loop = rate, connected.loop
+    connected.ask()
+    connected.loop.advance(60)
+    assert connected.transport.aborted != stays
+
+
+async def test_one_whose_answer_is_on_its_way_goes_after_idle_ones_for_its_time() -> None:
+    connected = Connected(HttpLimits(body_seconds=9))
+    connected.ask()
+    connected.transport.untaken = 1000
+    assert connected.protocol.waits() == (Waits.TAKING, connected.loop.now)
+    since = connected.loop.now
+    connected.loop.advance(9)
+    assert connected.protocol.waits() == (Waits.NEXT_REQUEST, since)
 
 
 async def test_a_caller_that_takes_its_answers_slowly_keeps_its_connection() -> None:

@@ -99,6 +99,15 @@ def test_pipelined_requests_are_answered_in_order(fronts: Served) -> None:
         assert pipelined(connection).count(b"HTTP/1.1 200 OK") == 5
 
 
+def test_of_very_many_pipelined_requests_the_first_are_answered(fronts: Served) -> None:
+    with connected(fronts) as connection:
+        connection.sendall(b"".join([WHOLE.replace(b"x", b"%d" % i, 1) for i in range(60)]))
+        received = read_all(connection)
+    assert received.count(b"HTTP/1.1 200 OK") == 33  # the first one, and those that may wait
+    assert received.count(b"HTTP/1.1") == 33
+    assert received.count(b"connection: close") == 1
+
+
 def test_the_old_http_gets_one_answer_a_connection(fronts: Served) -> None:
     with connected(fronts) as connection:
         connection.sendall(WHOLE.replace(b"HTTP/1.1", b"HTTP/1.0"))
@@ -358,6 +367,29 @@ def test_idle_connections_are_closed_for_new_ones() -> None:
             assert read_all(silent) == b""  # the first to go, as it has asked nothing
             asked.sendall(WHOLE)
             assert read_answer(asked)[0] == 200
+
+
+def test_one_that_goes_for_a_new_one_gets_the_rest_of_its_answer() -> None:
+    tensor = {"name": "TEXT", "datatype": "BYTES", "shape": [1], "data": ["a good film"]}
+    body = json.dumps({"id": "x" * 500_000, "inputs": [tensor]}).encode()
+    request = b"POST /v2/models/sentiment/infer HTTP/1.1\r\nhost: x\r\n"
+    request += b"content-length: %d\r\n\r\n" % len(body) + body
+    with (
+        serving(Served(limits=HttpLimits(max_connections=1))) as served,
+        closing(socket.socket()) as reads,
+    ):
+        reads.settimeout(60)
+        reads.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16_384)
+        reads.connect(("127.0.0.1", served.port))
+        send_and_wait(served, reads, request)
+        begun = reads.recv(1)
+        with connected(served) as new:
+            new.sendall(WHOLE)
+            assert read_answer(new)[0] == 200
+            answer = begun + read_all(reads)
+    head, _, rest = answer.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 200 ")
+    assert json.loads(rest)["id"] == "x" * 500_000
 
 
 def test_more_than_are_being_answered_are_refused_with_when_to_come_back() -> None:
