@@ -542,6 +542,13 @@ def allow_files(connections: int) -> int:
     return fewer
 
 
+def within_files(settings: Settings) -> Settings:
+    """With as many connections as there are files for; a peer's share of them stays the same."""
+    most = allow_files(settings.max_connections)
+    of_peer = math.ceil(settings.max_connections_per_peer * most / settings.max_connections)
+    return replace(settings, max_connections=most, max_connections_per_peer=of_peer)
+
+
 async def _run(settings: Settings, environment: Mapping[str, str]) -> None:
     await Gateway(settings, environment).run()
 
@@ -555,7 +562,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.environ["RAYON_NUM_THREADS"] = "1"
     style = cast("logs.Style", settings.log_style)
     logs.configure("gateway", settings.log_level, style)
-    settings = replace(settings, max_connections=allow_files(settings.max_connections))
+    settings = within_files(settings)
     try:
         uvloop.run(_run(settings, os.environ))
     except _SENTENCES as error:

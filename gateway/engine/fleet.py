@@ -97,6 +97,8 @@ _PROBE_TICK_SECONDS = 0.05
 _UNREPORTED_PAUSE_SECONDS = 15.0
 # Of a model that left all Tritons because nobody asked, and that nobody has come back.
 _ASLEEP_PAUSE_SECONDS = 60.0
+# Before a Triton that should serve a model is taken for one that does not.
+_PATIENT_PROBES = 3
 _MOST_LOOKAHEAD = 4  # times the batches usually sent ahead, while the event loop is slow
 
 
@@ -151,11 +153,6 @@ class Replica:
     def serves(self) -> bool:
         """Whether batches may be sent."""
         return self.breaker.closed
-
-    @property
-    def asked(self) -> bool:
-        """Whether it is known that the Triton serves it, or that it did not when it was asked."""
-        return self.breaker.closed or self.breaker.failures > 0
 
     def fail(self, now: float, at_least: float = 0.0) -> None:
         """A probe or a batch had no answer: no batch is sent before a probe has one."""
@@ -353,6 +350,16 @@ class Fleet:
     def set_asleep(self, asleep: Collection[tuple[str, str]]) -> None:
         """Takes them; see ``asleep``."""
         self._asleep = asleep
+
+    def has_asked(self, replica: Replica) -> bool:
+        """Whether a Triton serves a model, or has had its time to say so.
+
+        Where its loader does not say that it holds the model, one question is enough. Else it may
+        only be busy: the third question has four times the patience of the first.
+        """
+        reported = self._reported.get(replica.address)
+        likely = reported is None or replica.model in reported
+        return replica.serves or replica.breaker.failures >= (_PATIENT_PROBES if likely else 1)
 
     def trust(self, address: str, model: str, now: float) -> bool:
         """The loader says that its Triton holds a model; returns whether it serves already.

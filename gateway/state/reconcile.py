@@ -29,7 +29,6 @@ from gateway.inference.serving import Serving
 from gateway.packages import PackageError, PackageSource, ServedModel
 from gateway.routing.routes import EndpointRoutes, RoutingTable, build_table
 from gateway.state.controller_heartbeat import ControllerHeartbeat, has_candidate, withheld
-from gateway.state.kept import Keeper
 from gateway.state.sources import Sources
 from gateway.state.waking import Waking
 from gateway.tokenising.on_demand import OnDemand
@@ -46,6 +45,9 @@ _LONGEST_PAUSE_SECONDS = 10.0
 # missing package must not keep other endpoints from being served.
 GRACE_SECONDS = 60.0
 
+# For so long a gateway that keeps nothing waits for reports, where it was given Tritons' addresses.
+_WAIT_SECONDS = 5.0
+
 
 @dataclass(slots=True)
 class _Inputs:
@@ -55,6 +57,7 @@ class _Inputs:
     reports: tuple[LoaderReport, ...] = ()
     reported: bool = False  # whether the reports are from their source, not from the file
     kept_at: float | None = None  # unix time of the file; None if endpoints are from their source
+    waited: bool = False  # for both to be told by their sources
 
 
 @dataclass(slots=True)
@@ -176,14 +179,12 @@ class Reconciler:
             asyncio.create_task(self._watch(self._watch_endpoints)),
             asyncio.create_task(self._watch(self._watch_reports)),
             asyncio.create_task(self._watch(self._watch_beats)),
+            asyncio.create_task(self._wait_for_sources()),
             asyncio.create_task(self._run()),
         ]
         keeper = self._sources.keeper
         if keeper is not None:
-            self._tasks += [
-                asyncio.create_task(self._serve_kept(keeper)),
-                asyncio.create_task(self._watch(keeper.run)),
-            ]
+            self._tasks.append(asyncio.create_task(self._watch(keeper.run)))
 
     async def close(self) -> None:
         """Stops watching, waits for batches in flight and closes the fleet."""
@@ -236,17 +237,21 @@ class Reconciler:
             keeper.note(inputs.endpoints or (), inputs.reports)
         self._wake.set()
 
-    async def _serve_kept(self, keeper: Keeper) -> None:
-        """Serves the kept endpoints if their source has not answered in time."""
-        await asyncio.sleep(keeper.pace.wait_seconds)
-        kept = await asyncio.to_thread(keeper.read) if self._inputs.endpoints is None else None
-        if kept is None or self._inputs.endpoints is not None:
-            return
-        self._inputs.endpoints = self._bounded(kept.endpoints)
-        self._inputs.kept_at = kept.kept_at
-        if not self._inputs.reported:
-            self._inputs.reports = kept.reports
-        log.warning("the endpoints' source does not answer", extra={"instead": self._kept_note()})
+    async def _wait_for_sources(self) -> None:
+        """Serves what was kept of endpoints and reports if a source has not answered in time."""
+        keeper, inputs = self._sources.keeper, self._inputs
+        await asyncio.sleep(_WAIT_SECONDS if keeper is None else keeper.pace.wait_seconds)
+        kept = None
+        if keeper is not None and (inputs.endpoints is None or not inputs.reported):
+            kept = await asyncio.to_thread(keeper.read)
+        inputs.waited = True
+        if kept is not None and not inputs.reported:
+            inputs.reports = kept.reports
+        if kept is not None and inputs.endpoints is None:
+            inputs.endpoints, inputs.kept_at = self._bounded(kept.endpoints), kept.kept_at
+            log.warning(
+                "the endpoints' source does not answer", extra={"instead": self._kept_note()}
+            )
         self._wake.set()
 
     async def _run(self) -> None:
@@ -387,6 +392,13 @@ class Reconciler:
         if self._inputs.kept_at is not None:
             yield self._kept_note()
             return
+        if not self._knows_tritons():
+            yield "Loaders' reports, which tell of the Tritons, have not been read yet."
+        elif self._inputs.reports and not self._inputs.reported:
+            yield (
+                "The Tritons are those of which this gateway was told before it started: loaders' "
+                "reports can't be read."
+            )
         for name, seconds in sorted(self._withheld.items()):
             yield (
                 f"{name}: the stable version takes the candidate's callers, because the controller "
@@ -491,19 +503,24 @@ class Reconciler:
         A gateway that got callers before would refuse them though a Triton serves what they ask
         for. One that is away was asked, and keeps nobody waiting.
         """
-        inputs = self._inputs
-        if not (inputs.reported or inputs.kept_at is not None or self._addresses):
-            return False  # nobody has told yet which Tritons there are
+        if not self._knows_tritons():
+            return False
         for endpoint in endpoints:
             status = endpoint.status
             if status.stable is None or status.asleep is not None:
                 continue
-            batcher = self._batchers.get((status.pool, status.stable.package))
-            if batcher is None or batcher.serves:
-                continue
-            if not all(replica.asked for replica in batcher.replicas):
-                return False
+            found = (self._batchers.get((pool, status.stable.package)) for pool in status.pools)
+            batchers = [batcher for batcher in found if batcher is not None]
+            if not any(batcher.serves for batcher in batchers):
+                replicas = [replica for batcher in batchers for replica in batcher.replicas]
+                if not all(map(self._fleet.has_asked, replicas)):
+                    return False
         return True
+
+    def _knows_tritons(self) -> bool:
+        """Whether it was told which Tritons there are, or has waited and knows of some."""
+        inputs = self._inputs
+        return inputs.reported or (inputs.waited and bool(inputs.reports or self._addresses))
 
     def _retire(self, wanted: Mapping[_PoolPackage, ModelRef]) -> None:
         """Ends batchers that are no longer needed, after their last batch, and closes packages."""

@@ -201,14 +201,17 @@ async def test_answers_over_grpc_that_nobody_takes_end_their_connections(tmp_pat
 
 FEW_FILES = """
 import resource
-from gateway.main import allow_files
+from gateway.main import within_files
+from gateway.settings import Settings
+settings = Settings(max_connections=64, max_connections_per_peer=32)
 hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
-allow_files(64)
+assert within_files(settings) == settings
 print(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
-resource.setrlimit(resource.RLIMIT_NOFILE, (64, 100))
-allow_files(64)
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 552))
+few = within_files(settings)
 print(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+print(few.max_connections, few.max_connections_per_peer)
 """
 
 
@@ -216,7 +219,7 @@ def test_a_gateway_takes_the_files_that_its_connections_need_or_says_that_there_
     done = subprocess.run(
         [sys.executable, "-c", FEW_FILES], capture_output=True, text=True, timeout=120, check=True
     )
-    assert done.stdout.split() == [str(2 * 64 + 32 + 512), "100"]
+    assert done.stdout.split() == [str(2 * 64 + 32 + 512), "552", "16", "8"]
     assert "fewer open files" in done.stderr
 
 

@@ -7,11 +7,13 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.http import port_watch
 from gateway.http.port_watch import OpenSocket, PortWatch, Quiet, superfluous
 
 PEERS = ["192.0.2.1", "192.0.2.2", "2001:db8::"]
@@ -124,6 +126,40 @@ def test_within_the_bounds_all_stay_and_files_that_come_and_go_are_seen(held: Ex
     four = [port.connect(f"127.0.0.{number}") for number in range(2, 6)]
     assert watch.trim(port.number) == 1
     assert sum(stays(one) for one in four) == 3
+
+
+async def test_all_are_looked_at_when_a_bound_may_be_passed_and_now_and_then(
+    held: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 0.0
+    monkeypatch.setattr(port_watch, "monotonic", lambda: now)
+    looks = 0
+    port, watch = Port(held), PortWatch(3, 0)
+    trim = watch.trim
+
+    def counted(*asked: Any) -> int:
+        nonlocal looks
+        looks += 1
+        return trim(*asked)
+
+    monkeypatch.setattr(watch, "trim", counted)
+    others = [held.enter_context(socket.socket()) for _ in range(6)]
+    first = port.connect()
+    for _ in range(3):
+        assert await watch._look(port.number, ()) == 0
+    assert looks == 1
+    many = [first, *(port.connect() for _ in range(3))]
+    assert await watch._look(port.number, ()) == 1
+    (gone,) = [one for one in many if not stays(one)]
+    for end in gone:
+        end.close()
+    assert await watch._look(port.number, ()) == 0
+    for each in others:
+        each.close()
+    port.connect()  # no more files than there were
+    assert await watch._look(port.number, ()) == 0
+    now = 2.0
+    assert await watch._look(port.number, ()) == 1
 
 
 async def test_a_connection_that_is_unwanted_is_closed_alone(held: ExitStack) -> None:

@@ -47,6 +47,16 @@ class Unhurried(FakeEngine):
         return await super().ready(model, timeout_seconds)
 
 
+class Busy(FakeEngine):
+    """Has no time for the first two questions."""
+
+    asked = 0
+
+    async def ready(self, model: str, timeout_seconds: float) -> bool:
+        self.asked += 1
+        return self.asked > 2 and await super().ready(model, timeout_seconds)
+
+
 async def answer_two(batcher: Batcher) -> None:
     """A text for each of two idle Tritons."""
     texts = [batcher.model.encoder.encode([text_of(3)]) for _ in range(2)]
@@ -108,12 +118,47 @@ async def test_tritons_that_are_away_or_asleep_keep_no_gateway_from_being_comple
     ) as world:
         away, slow = FakeEngine(here=False), Unhurried(without=ONE.name)
         world.engines.update({"a:1": away, "b:1": slow})
-        world.reports.say(report_of("a:1"), report_of("b:1"))
+        world.reports.say(report_of("a:1", ONE.ref), report_of("b:1"))
         state = await world.until(lambda state: state.complete)
         assert not any(batcher.serves for batcher in state.batchers[DEFAULT_POOL].values())
     async with world_of(FakePackages(ONE), endpoint_of(ONE.ref), static=False) as world:
         world.reports.say()  # there is none at all
         await world.until(lambda state: state.complete)
+
+
+async def test_a_triton_that_should_serve_a_version_may_be_busy_when_it_is_first_asked() -> None:
+    async with world_of(FakePackages(ONE), static=False, silent=True) as world:
+        busy = world.engines["a:1"] = Busy()
+        world.endpoints.say(endpoint_of(ONE.ref))
+        world.reports.say(report_of("a:1", ONE.ref))
+        state = await world.until(lambda state: state.complete)
+        assert state.batchers[DEFAULT_POOL][ONE.ref.package].serves
+        assert busy.asked == 3
+
+
+async def test_tritons_of_both_pools_are_asked_while_an_endpoint_moves() -> None:
+    moving = in_pool(endpoint_of(ONE.ref), "a", "b")
+    async with world_of(FakePackages(ONE), static=False, silent=True) as world:
+        new = world.engines["b:1"] = Unhurried()
+        world.endpoints.say(moving)
+        world.reports.say(report_in("b", "b:1", ONE.ref))  # the old pool's are gone
+        await new.asked.wait()
+        seen = len(world.states)
+        await world.until(lambda _: len(world.states) > seen + 1)
+        assert not any(state.complete for state in world.states)
+        new.may_answer.set()
+        await world.until(lambda state: state.complete)
+
+
+async def test_addresses_of_tritons_do_not_make_up_for_reports_before_it_has_waited() -> None:
+    async with world_of(FakePackages(ONE), silent=True) as world:  # one address is known
+        world.engines["static:1"] = FakeEngine(holds=set())
+        world.endpoints.say(endpoint_of(ONE.ref))
+        state = await world.until(lambda state: bool(state.batchers))
+        assert "reports" in state.notes[0]
+        state = await world.until(lambda state: state.complete)
+        assert state.notes == ()
+        assert world.reconciler._inputs.waited
 
 
 async def test_a_store_that_comes_back_is_found() -> None:

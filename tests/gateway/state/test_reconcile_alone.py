@@ -101,6 +101,20 @@ async def test_what_was_kept_is_never_kept_anew_and_gives_way_to_what_is_told(
         await until_kept(tmp_path, lambda kept: kept.endpoints == (endpoint_of(TWO.ref),))
 
 
+async def test_tritons_are_those_that_were_kept_while_only_endpoints_are_told(
+    tmp_path: Path,
+) -> None:
+    await keep(tmp_path, endpoint_of(ONE.ref))
+    async with restarted_alone(tmp_path) as world:
+        world.endpoints.say(endpoint_of(TWO.ref))
+        state = await world.until(lambda state: state.complete)
+        assert set(world.engines) == {"t1:1", "t2:1"}
+        assert versions(state) == {"2"}
+        assert "can't be read" in state.notes[0]
+        world.reports.say(report_of("t1:1", TWO.ref))
+        await world.until(lambda state: state.notes == ())
+
+
 async def test_a_source_that_answers_is_never_overruled_by_what_was_kept(tmp_path: Path) -> None:
     await keep(tmp_path, endpoint_of(ONE.ref))
     keeper = keeper_of(tmp_path)
