@@ -82,8 +82,10 @@ async def test_it_says_that_they_are_old_until_the_source_answers(tmp_path: Path
         assert world.reconciler.kept_seconds > 0
         world.endpoints.say(endpoint_of(TWO.ref))
         state = await world.until_stable(TWO)
-        assert state.notes == ()
+        assert ["can't be read" in note for note in state.notes] == [True]  # of the reports
         assert world.reconciler.kept_seconds == 0
+        world.reports.say(report_of("t1:1", TWO.ref))
+        await world.until(lambda state: state.notes == ())
 
 
 async def test_what_was_kept_is_never_kept_anew_and_gives_way_to_what_is_told(
