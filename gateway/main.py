@@ -545,7 +545,7 @@ def allow_files(connections: int) -> int:
 def within_files(settings: Settings) -> Settings:
     """With as many connections as there are files for; a peer's share of them stays the same."""
     most = allow_files(settings.max_connections)
-    of_peer = math.ceil(settings.max_connections_per_peer * most / settings.max_connections)
+    of_peer = math.ceil(settings.max_connections_per_peer * most / max(1, settings.max_connections))
     return replace(settings, max_connections=most, max_connections_per_peer=of_peer)
 
 

@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 import grpc
 
-from gateway.http.untaken import UntakenAnswers
+from gateway.http.untaken import AnswerBytes, UntakenAnswers
 
 # What the handler returned, and the copy of gRPC's core.
 _COPIES = 2
@@ -45,9 +45,9 @@ class HeldAnswer:
         self._context = context
         self._hang_up = hang_up
 
-    def answer_bytes(self) -> tuple[int, int]:
-        """All of it, and nothing: what has left of an answer is not to be seen."""
-        return self._bytes, 0
+    def answer_bytes(self) -> AnswerBytes:
+        """All of it, and nothing taken: what has left of an answer is not to be seen."""
+        return AnswerBytes(held=self._bytes, taken=0, given=self._bytes)
 
     def abort(self) -> None:
         """Has the connection hung up on, which ends its other calls too."""

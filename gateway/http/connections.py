@@ -121,6 +121,21 @@ def drop_unsent(number: int) -> None:
         own.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
 
 
+def bound_unsent(number: int, seconds: float) -> None:
+    """Has the system give up what a socket holds, once closed, if the peer takes none for so long.
+
+    Args:
+        number: of the socket's file.
+        seconds: above 0.
+
+    Raises:
+        OSError: the socket is gone, or none of TCP.
+    """
+    with socket.socket(fileno=os.dup(number)) as own:
+        milliseconds = max(1, round(seconds * 1000))
+        own.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
+
+
 def peer_of(address: object) -> str:
     """The peer that a socket's address counts as: the host, and of IPv6 its network of 64 bits.
 

@@ -28,7 +28,7 @@ from uvicorn.protocols.http.httptools_impl import (
 )
 
 from gateway.http.body import HttpLimits
-from gateway.http.connections import Connections, Waits, drop_unsent, peer_of
+from gateway.http.connections import Connections, Waits, bound_unsent, drop_unsent, peer_of
 from gateway.http.messages import (
     CHUNKED,
     LAST_CHUNK,
@@ -42,7 +42,7 @@ from gateway.http.messages import (
 )
 from gateway.http.plain_post import PlainHead, PlainPost, plain_head, without_offer
 from gateway.http.sending import Sending
-from gateway.http.untaken import UntakenAnswers, untaken_of
+from gateway.http.untaken import AnswerBytes, UntakenAnswers, untaken_of
 from gateway.request_context import new_request_id
 
 log = logging.getLogger(__name__)
@@ -53,6 +53,8 @@ BODY_TIMEOUT = "body timeout"
 _CLOSE = (b"connection", b"close")
 # A caller that takes less of a waiting answer than this in ``body_seconds`` takes none.
 _LEAST_TAKEN_BYTES = 16 * 1024
+# Between two looks at whether the last answer of a connection is out.
+_LOOK_SECONDS = 0.5
 # Of one request; each is an object of its own, however short it is.
 _MOST_HEADERS = 256
 # Requests that wait on a connection for the answer before theirs. The last of so many is the last
@@ -353,10 +355,10 @@ class _BoundedProtocol(HttpToolsProtocol):
         """What it waits for; see ``gateway.http.connections.Connection``."""
         due = None if self._deadline is None else self._deadline.when()
         if self._is_idle():
-            if due is not None:
-                return Waits.HEAD, due - self.bounds.header_seconds
             if self._held is not None:
                 return None
+            if due is not None and not self._lingering:
+                return Waits.HEAD, due - self.bounds.header_seconds
             # One whose caller takes its answer longer than it may is idle like any other.
             takes = self._answered_just_now() and self._sending.unacknowledged()
             return Waits.TAKING if takes else Waits.NEXT_REQUEST, self._idle_since
@@ -369,10 +371,14 @@ class _BoundedProtocol(HttpToolsProtocol):
 
     def make_way(self) -> None:
         """Ends it at once, for another connection's sake; see ``Connection``."""
-        if self._answered_just_now():
-            self.transport.abort()  # the system goes on to deliver what it has
-        else:
+        if not self._answered_just_now():
             self.abort()
+            return
+        found = self.transport.get_extra_info("socket")
+        if found is not None:
+            with suppress(OSError):
+                bound_unsent(found.fileno(), self.bounds.body_seconds)
+        self.transport.abort()  # the system goes on to deliver what it has
 
     def abort(self) -> None:
         """Ends it at once, with all that its caller has not taken."""
@@ -384,17 +390,20 @@ class _BoundedProtocol(HttpToolsProtocol):
 
     def write(self, data: bytes) -> None:
         """Writes, and watches that it is taken if the caller's system does not take it now."""
+        if self.transport.is_closing():
+            return
         self.transport.write(data)
-        self._sending.written += len(data)
+        self._sending.wrote(len(data))
         if self._sending.left():
             if self._untaken is None:
                 self._watch()
             self.untaken_answers.hold(self)
 
-    def answer_bytes(self) -> tuple[int, int]:
+    def answer_bytes(self) -> AnswerBytes:
         """See ``gateway.http.untaken.Holder``."""
-        left = self._sending.left()
-        return left, self._sending.written - left
+        sending = self._sending
+        left = sending.left()
+        return AnswerBytes(sending.held(), sending.written - left, sending.written)
 
     def _watch(self) -> None:
         self._acknowledged = self._sending.acknowledged()
@@ -588,9 +597,9 @@ class _BoundedProtocol(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """Starts the request behind the one that was answered, or the time of keep-alive."""
         self.server_state.total_requests += 1
+        self._idle_since = self.loop.time()
         if self.transport.is_closing():
             return
-        self._idle_since = self.loop.time()
         self.flow.resume_reading()
         if self.pipeline:
             cycle, app = self.pipeline.pop()
@@ -609,6 +618,8 @@ class _BoundedProtocol(HttpToolsProtocol):
         left = self._idle_since + self.timeout_keep_alive - self.loop.time()
         if left > 0:
             self._keep_alive_for(left)
+        elif self._sending.left():
+            self._keep_alive_for(self.bounds.body_seconds)  # ``_untaken`` bounds it
         else:
             super().timeout_keep_alive_handler()
 
@@ -637,13 +648,27 @@ class _BoundedProtocol(HttpToolsProtocol):
         """Ends the connection, in such a way that a caller who still sends hears the answer.
 
         To close a socket with unread bytes tells the caller's system that the connection is lost,
-        and the answer with it. So this side says that it sends no more, and drops what comes.
+        and the answer with it. So this side says that it sends no more, and drops what comes. TLS
+        can't say so, and closes for good 30 s after it was told to, whatever waits: so it is told
+        once nothing does. ``_untaken`` bounds that.
         """
-        if self._reading and self.transport.can_write_eof():
+        self.pipeline.clear()
+        if not self.transport.can_write_eof() and self._sending.left():
+            self._lingering = True
+            self._disarm()
+            self._deadline = self.loop.call_later(_LOOK_SECONDS, self._close_once_out)
+        elif self._reading and self.transport.can_write_eof():
             self._lingering = True
             self.transport.write_eof()
             self._disarm()
             self._arm(self.bounds.body_seconds)
+        else:
+            self.transport.close()
+
+    def _close_once_out(self) -> None:
+        self._deadline = None
+        if self._sending.left():
+            self._deadline = self.loop.call_later(_LOOK_SECONDS, self._close_once_out)
         else:
             self.transport.close()
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from gateway.http.body import HttpLimits
 
@@ -17,13 +17,28 @@ from gateway.http.body import HttpLimits
 _YOUNG_SECONDS = 0.25
 # Finding the slowest takes a look at all, so that nobody looks again for so long.
 _REST_SECONDS = 0.05
+_REST_SHARE = 20  # times as long as the look took
+
+
+class AnswerBytes(NamedTuple):
+    """Of an answer, or of all of a connection.
+
+    Attributes:
+        held: what it holds of memory now; 0: nothing any more.
+        taken: what was ever taken.
+        given: what was ever given to be taken.
+    """
+
+    held: int
+    taken: int
+    given: int
 
 
 class Holder(Protocol):
     """An answer that is not taken, or a connection with such answers."""
 
-    def answer_bytes(self) -> tuple[int, int]:
-        """What it holds now, 0 for nothing any more; and all that was ever taken of it."""
+    def answer_bytes(self) -> AnswerBytes:
+        """As it is now."""
         ...
 
     def abort(self) -> None:
@@ -31,15 +46,17 @@ class Holder(Protocol):
         ...
 
 
+_NOTHING = AnswerBytes(held=0, taken=0, given=0)
+
+
 @dataclass(slots=True)
 class _Held:
     since: float
     taken_before: int
-    left: int = 0
-    taken: int = 0
+    bytes: AnswerBytes = _NOTHING
 
     def rate(self, now: float) -> float:
-        return (self.taken - self.taken_before) / (now - self.since)
+        return (self.bytes.taken - self.taken_before) / (now - self.since)
 
 
 class UntakenAnswers:
@@ -66,36 +83,36 @@ class UntakenAnswers:
 
     def hold(self, holder: Holder) -> None:
         """A holder may hold more now; others, or itself, may be ended for it."""
-        left, taken = holder.answer_bytes()
+        found = holder.answer_bytes()
         held = self._held.get(holder)
-        if held is not None and taken >= held.taken + held.left:
+        if held is not None and found.taken >= held.bytes.given:
             self.release(holder)  # all that it held before was taken: this is another answer
             held = None
         if held is None:
-            held = self._held[holder] = _Held(self._clock(), taken)
-        self._see(held, left, taken)
+            held = self._held[holder] = _Held(self._clock(), found.taken)
+        self._see(held, found)
         if self._is_full() and (now := self._clock()) >= self._rest_until:
-            self._rest_until = now + _REST_SECONDS
             self._make_room(now)
+            took = self._clock() - now
+            self._rest_until = now + max(_REST_SECONDS, _REST_SHARE * took)
 
     def release(self, holder: Holder) -> None:
         """A holder holds nothing any more; one that is not known is ignored."""
         held = self._held.pop(holder, None)
         if held is not None:
-            self._bytes -= held.left
+            self._bytes -= held.bytes.held
 
     def _is_full(self) -> bool:
         return self._bytes > self._most_bytes or len(self._held) > self._most
 
-    def _see(self, held: _Held, left: int, taken: int) -> None:
-        self._bytes += left - held.left
-        held.left, held.taken = left, taken
+    def _see(self, held: _Held, found: AnswerBytes) -> None:
+        self._bytes += found.held - held.bytes.held
+        held.bytes = found
 
     def _make_room(self, now: float) -> None:
         for holder, held in tuple(self._held.items()):
-            left, taken = holder.answer_bytes()
-            if left:
-                self._see(held, left, taken)
+            if (found := holder.answer_bytes()).held:
+                self._see(held, found)
             else:
                 self.release(holder)
         # Of equals the one that began first: sorting keeps their order.

@@ -78,6 +78,7 @@ class Transport(asyncio.Transport):
         self.closed = False
         self.aborted = False
         self.untaken = 0  # bytes that the caller has not taken
+        self.half_closes = True  # which TLS does not
 
     def get_write_buffer_size(self) -> int:
         return self.untaken
@@ -90,6 +91,9 @@ class Transport(asyncio.Transport):
 
     def close(self) -> None:
         self.closed = True
+
+    def can_write_eof(self) -> bool:
+        return self.half_closes
 
     def is_closing(self) -> bool:
         return self.closed

@@ -186,6 +186,46 @@ async def test_one_whose_answer_is_on_its_way_goes_after_idle_ones_for_its_time(
     assert connected.protocol.waits() == (Waits.NEXT_REQUEST, since)
 
 
+async def test_the_last_answer_of_a_connection_is_on_its_way_too() -> None:
+    connected = Connected(HttpLimits(body_seconds=9))
+    connected.answers.draining = True
+    connected.transport.untaken = 1000
+    connected.ask()
+    assert connected.transport.closed
+    assert connected.protocol.waits() == (Waits.TAKING, connected.loop.now)
+
+
+async def test_tls_is_ended_once_its_last_answer_is_out_and_not_before() -> None:
+    connected = Connected(HttpLimits(body_seconds=9))
+    connected.transport.half_closes = False
+    connected.answers.draining = True
+    connected.transport.untaken = 100_000
+    connected.ask()
+    for _ in range(4):
+        connected.loop.advance(8)
+        connected.transport.untaken -= 20_000
+        assert connected.protocol.waits() is not None
+    assert not connected.transport.closed
+    connected.transport.untaken = 0
+    connected.loop.advance(0.5)
+    assert (connected.transport.closed, connected.transport.aborted) == (True, False)
+    connected.protocol.connection_lost(None)
+    assert connected.loop.waiting == []
+
+
+async def test_a_connection_whose_answer_is_taken_is_not_idle() -> None:
+    connected = Connected(HttpLimits(body_seconds=9, keep_alive_seconds=10))
+    connected.transport.untaken = 500_000
+    connected.ask()
+    for _ in range(20):
+        connected.loop.advance(1)
+        connected.transport.untaken -= 20_000
+    assert not connected.transport.closed
+    connected.transport.untaken = 0
+    connected.loop.advance(9)
+    assert (connected.transport.closed, connected.transport.aborted) == (True, False)
+
+
 async def test_a_caller_that_takes_its_answers_slowly_keeps_its_connection() -> None:
     connected = Connected(HttpLimits(body_seconds=9, keep_alive_seconds=1000))
     connected.transport.untaken = 100_000

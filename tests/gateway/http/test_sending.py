@@ -32,7 +32,7 @@ class Server(asyncio.Protocol):
 
     def write(self, size: int) -> None:
         self.transport.write(bytes(size))
-        self.sending.written += size
+        self.sending.wrote(size)
 
 
 @asynccontextmanager
@@ -103,9 +103,14 @@ def test_what_a_caller_leaves_is_counted_also_after_it_has_taken_some(
             await take(caller, 2 * MEGABYTE)
             await until(lambda: sending.acknowledged() - before > 2 * MEGABYTE - ROOM)
             assert 2 * MEGABYTE - ROOM < sending.left() <= 2 * MEGABYTE
-            await take(caller, 2 * MEGABYTE)
+            assert sending.held() == 4 * MEGABYTE
+            await take(caller, 2 * MEGABYTE - 100_000)
+            if tls:  # in its own bytes the end may be hidden
+                assert sending.left() >= 1
+                assert sending.held() == 4 * MEGABYTE
+            await take(caller, 100_000)
             await until(lambda: sending.unacknowledged() == 0)
-            assert sending.left() == 0
+            assert (sending.left(), sending.held()) == (0, 0)
 
     on_uvloop(steps())
 
@@ -153,5 +158,5 @@ async def test_of_a_connection_that_is_closed_the_transport_tells() -> None:
     with socket.socket() as gone:
         transport = Closed({"socket": gone, "sslcontext": object()})
     sending = Sending(transport)
-    sending.written = 10
+    sending.wrote(10)
     assert (sending.left(), sending.acknowledged(), sending.unacknowledged()) == (7, 3, 7)

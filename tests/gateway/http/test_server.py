@@ -108,6 +108,19 @@ def test_of_very_many_pipelined_requests_the_first_are_answered(fronts: Served) 
     assert received.count(b"connection: close") == 1
 
 
+@pytest.mark.parametrize("behind", [WHOLE * 20, WHOLE * 20 + POST, WHOLE * 60])
+def test_nothing_is_asked_behind_an_answer_that_ends_the_connection(
+    behind: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    predictor = FakePredictor.with_endpoints()
+    predictor.draining = True
+    with serving(Served(limits=LIMITS, predictor=predictor)) as served, connected(served) as caller:
+        caller.sendall(WHOLE + behind)
+        assert read_all(caller).count(b"HTTP/1.1 200 OK") == 1
+    assert len(predictor.calls) == 1
+    assert not [record for record in caplog.records if record.exc_info]
+
+
 def test_the_old_http_gets_one_answer_a_connection(fronts: Served) -> None:
     with connected(fronts) as connection:
         connection.sendall(WHOLE.replace(b"HTTP/1.1", b"HTTP/1.0"))

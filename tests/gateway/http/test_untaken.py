@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.http.untaken import UntakenAnswers
+from gateway.http.untaken import AnswerBytes, UntakenAnswers
 
 
 class Clock:
@@ -21,9 +21,11 @@ class Answer:
     left: int
     taken: int = 0
     aborted: bool = False
+    whole: int = 0  # what it holds of memory until all is taken; 0: what is left
 
-    def answer_bytes(self) -> tuple[int, int]:
-        return self.left, self.taken
+    def answer_bytes(self) -> AnswerBytes:
+        held = self.whole if self.left else 0
+        return AnswerBytes(held or self.left, self.taken, self.taken + self.left)
 
     def take(self, size: int) -> None:
         self.left, self.taken = self.left - size, self.taken + size
@@ -44,6 +46,22 @@ def test_those_that_are_taken_the_slowest_go() -> None:
     new = Answer(60)
     answers.hold(new)
     assert [each.aborted for each in (untouched, slow, fast, new)] == [True, True, False, False]
+
+
+def test_what_is_kept_whole_counts_whole_until_its_last_byte_is_taken() -> None:
+    clock = Clock()
+    answers = UntakenAnswers(100, 10, clock)
+    nearly = [Answer(40, whole=40) for _ in range(2)]
+    for each in nearly:
+        answers.hold(each)
+        each.take(39)
+    clock.now += 1.0
+    answers.hold(Answer(40))
+    assert [each.aborted for each in nearly] == [True, False]
+    nearly[1].take(1)
+    clock.now += 1.0
+    answers.hold(Answer(60))
+    assert len(answers) == 2
 
 
 def test_one_that_has_just_begun_stays_whatever_is_held() -> None:
