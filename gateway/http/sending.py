@@ -72,7 +72,10 @@ class Sending:
     def acknowledged(self) -> int:
         """Bytes that the peer's system has taken, from whatever beginning."""
         found = self._acknowledged()
-        return found or self.written - self._transport.get_write_buffer_size()
+        if found:
+            return found
+        # Nothing yet, or the system does not tell.
+        return self.written - self._transport.get_write_buffer_size() - (self._queued() or 0)
 
     def unacknowledged(self) -> int:
         """Bytes that wait for the peer in the system, or in this process if that is not known."""

@@ -15,6 +15,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
+from functools import partial
 from http import HTTPStatus
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import unquote
@@ -53,8 +54,9 @@ BODY_TIMEOUT = "body timeout"
 _CLOSE = (b"connection", b"close")
 # A caller that takes less of a waiting answer than this in ``body_seconds`` takes none.
 _LEAST_TAKEN_BYTES = 16 * 1024
-# Between two looks at whether the last answer of a connection is out.
-_LOOK_SECONDS = 0.5
+# Between two looks at whether the last answer of a connection is out; doubled up to the longest.
+_FIRST_LOOK_SECONDS = 0.01
+_LONGEST_LOOK_SECONDS = 0.5
 # Of one request; each is an object of its own, however short it is.
 _MOST_HEADERS = 256
 # Requests that wait on a connection for the answer before theirs. The last of so many is the last
@@ -446,7 +448,11 @@ class _BoundedProtocol(HttpToolsProtocol):
     def shutdown(self) -> None:
         """Ends the connection once what it has begun is answered; see uvicorn's."""
         self._parse_held()
-        super().shutdown()
+        if self._is_idle() and self._sending.left():
+            if not self._lingering:
+                self.end()
+        else:
+            super().shutdown()
 
     def _hold(self, held: _Held) -> None:
         """Keeps the beginning of a request. One timer serves many requests, one after the other."""
@@ -511,6 +517,8 @@ class _BoundedProtocol(HttpToolsProtocol):
             _RefusedError: the connection was ended instead; the parser goes no further.
         """
         self._in_headers = False
+        if self._lingering or self.transport.is_closing():
+            raise _RefusedError  # nobody would hear the answer
         self._disarm()
         if self._headers_read > _MOST_HEADERS:
             self._refuse_headers()
@@ -565,7 +573,8 @@ class _BoundedProtocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         """A request's last byte."""
         self._reading = False
-        self._disarm()
+        if not self._lingering:
+            self._disarm()
         super().on_message_complete()
 
     def send_400_response(self, msg: str) -> None:
@@ -656,7 +665,7 @@ class _BoundedProtocol(HttpToolsProtocol):
         if not self.transport.can_write_eof() and self._sending.left():
             self._lingering = True
             self._disarm()
-            self._deadline = self.loop.call_later(_LOOK_SECONDS, self._close_once_out)
+            self._close_once_out(_FIRST_LOOK_SECONDS)
         elif self._reading and self.transport.can_write_eof():
             self._lingering = True
             self.transport.write_eof()
@@ -665,10 +674,12 @@ class _BoundedProtocol(HttpToolsProtocol):
         else:
             self.transport.close()
 
-    def _close_once_out(self) -> None:
+    def _close_once_out(self, seconds: float) -> None:
+        """Closes it if its last answer is out, or looks again after a time."""
         self._deadline = None
         if self._sending.left():
-            self._deadline = self.loop.call_later(_LOOK_SECONDS, self._close_once_out)
+            again = partial(self._close_once_out, min(_LONGEST_LOOK_SECONDS, 2 * seconds))
+            self._deadline = self.loop.call_later(seconds, again)
         else:
             self.transport.close()
 

@@ -17,7 +17,8 @@ from gateway.http.body import HttpLimits
 _YOUNG_SECONDS = 0.25
 # Finding the slowest takes a look at all, so that nobody looks again for so long.
 _REST_SECONDS = 0.05
-_REST_SHARE = 20  # times as long as the look took
+_REST_SHARE = 20  # times as long as the look took, up to
+_LONGEST_REST_SECONDS = 1.0
 
 
 class AnswerBytes(NamedTuple):
@@ -94,7 +95,8 @@ class UntakenAnswers:
         if self._is_full() and (now := self._clock()) >= self._rest_until:
             self._make_room(now)
             took = self._clock() - now
-            self._rest_until = now + max(_REST_SECONDS, _REST_SHARE * took)
+            rest = min(_LONGEST_REST_SECONDS, _REST_SHARE * took)
+            self._rest_until = now + max(_REST_SECONDS, rest)
 
     def release(self, holder: Holder) -> None:
         """A holder holds nothing any more; one that is not known is ignored."""

@@ -103,7 +103,7 @@ class Transport(asyncio.Transport):
 
 
 class Answers:
-    """Neither refuses nor drains; answers at once, or in the next turn if ``slow``."""
+    """Refuses all if ``active``; answers at once, or in the next turn if ``slow``."""
 
     active = draining = False
     slow = False
@@ -113,7 +113,7 @@ class Answers:
         self.parsed: list[str] = []  # paths of requests that came through ASGI
 
     def refusal(self, *_: object) -> bytes | None:
-        return None
+        return b"HTTP/1.1 503 \r\ncontent-length: 0\r\n\r\n" if self.active else None
 
     async def answer_post(
         self, post: PlainPost, send: Callable[[Reply, str], None], stream: object

@@ -48,12 +48,12 @@ class Served(Behind):
             assert self.arrived.wait_for(condition, 60)
 
     def pass_time(self, seconds: float) -> None:
-        """Puts the clock of the server's connections forward, after what it handles now."""
+        """Puts the clock of the server's connections forward; what is due by then is done."""
         done = threading.Event()
 
         def shift() -> None:
             self.loop.shift_seconds += seconds
-            done.set()
+            self.loop.call_later(0, done.set)  # behind all that is due
 
         self.loop.call_soon_threadsafe(shift)
         assert done.wait(60)

@@ -213,6 +213,36 @@ async def test_tls_is_ended_once_its_last_answer_is_out_and_not_before() -> None
     assert connected.loop.waiting == []
 
 
+async def test_a_gateway_that_stops_lets_tls_callers_take_their_answers() -> None:
+    connected = Connected(HttpLimits(body_seconds=9))
+    connected.transport.half_closes = False
+    connected.transport.untaken = 100_000
+    connected.ask()
+    for _ in range(2):
+        connected.protocol.shutdown()
+        connected.loop.advance(5)
+        connected.transport.untaken -= 20_000
+    assert not connected.transport.closed
+    connected.transport.untaken = 0
+    connected.loop.advance(0.5)
+    assert (connected.transport.closed, connected.transport.aborted) == (True, False)
+
+
+async def test_a_refusal_that_ends_tls_behind_a_long_answer_does_end_it() -> None:
+    connected = Connected(HttpLimits(body_seconds=9))
+    connected.transport.half_closes = False
+    connected.ask()
+    connected.transport.untaken = 100_000
+    connected.answers.active = connected.answers.draining = True
+    connected.protocol.data_received(b"GET /a HTTP/1.1\r\nhost: x\r\n\r\n" * 2)
+    assert connected.transport.written.count(b"HTTP/1.1 503") == 1
+    assert connected.answers.parsed == []
+    connected.loop.advance(1)
+    connected.transport.untaken = 0
+    connected.loop.advance(0.5)
+    assert (connected.transport.closed, connected.transport.aborted) == (True, False)
+
+
 async def test_a_connection_whose_answer_is_taken_is_not_idle() -> None:
     connected = Connected(HttpLimits(body_seconds=9, keep_alive_seconds=10))
     connected.transport.untaken = 500_000

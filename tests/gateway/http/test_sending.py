@@ -79,6 +79,13 @@ async def until(condition: Callable[[], bool]) -> None:
         await asyncio.sleep(0.001)
 
 
+class Unheard(Sending):
+    """Of a caller that has acknowledged nothing yet."""
+
+    def _acknowledged(self) -> int | None:
+        return 0
+
+
 def on_uvloop(steps: Coroutine[Any, Any, None]) -> None:
     """On the gateway's own loop, whose TLS does not count what waits below it."""
 
@@ -146,6 +153,19 @@ def test_a_short_answer_that_the_system_takes_at_once_does_not_wait(
                 server.write(500)
                 assert server.sending.left() == 0
             await take(caller, 50_000)
+
+    on_uvloop(steps())
+
+
+def test_what_waits_for_its_first_acknowledgement_is_not_taken(tmp_path: Path) -> None:
+    async def steps() -> None:
+        async with connection(tmp_path, tls=False) as (server, caller):
+            server.write(4 * MEGABYTE)
+            # A caller's first acknowledgement may come after that, which takes a slow line.
+            sending = Unheard(server.transport)
+            sending.wrote(4 * MEGABYTE)
+            assert sending.acknowledged() < ROOM
+            await take(caller, 4 * MEGABYTE)
 
     on_uvloop(steps())
 
