@@ -54,6 +54,8 @@ BODY_TIMEOUT = "body timeout"
 _CLOSE = (b"connection", b"close")
 # A caller that takes less of a waiting answer than this in ``body_seconds`` takes none.
 _LEAST_TAKEN_BYTES = 16 * 1024
+# A larger answer is written in pieces of so much: of one piece TLS makes a copy that it keeps.
+_PIECE_BYTES = 64 * 1024
 # Between two looks at whether the last answer of a connection is out; doubled up to the longest.
 _FIRST_LOOK_SECONDS = 0.01
 _LONGEST_LOOK_SECONDS = 0.5
@@ -394,7 +396,12 @@ class _BoundedProtocol(HttpToolsProtocol):
         """Writes, and watches that it is taken if the caller's system does not take it now."""
         if self.transport.is_closing():
             return
-        self.transport.write(data)
+        if len(data) <= _PIECE_BYTES:
+            self.transport.write(data)
+        else:
+            view = memoryview(data)
+            for start in range(0, len(data), _PIECE_BYTES):
+                self.transport.write(view[start : start + _PIECE_BYTES])
         self._sending.wrote(len(data))
         if self._sending.left():
             if self._untaken is None:
