@@ -64,9 +64,12 @@ class Sending:
             self._long.popleft()
         return left
 
-    def held(self) -> int:
-        """Bytes of memory that wait: a long answer is kept whole until its last byte is out."""
-        left = self.left()
+    def held(self, left: int) -> int:
+        """Bytes of memory that wait: a long answer is kept whole until its last byte is out.
+
+        Args:
+            left: what ``left`` has just said.
+        """
         return self.written - self._long[0][0] if left and self._long else left
 
     def acknowledged(self) -> int:

@@ -354,6 +354,9 @@ class _BoundedProtocol(HttpToolsProtocol):
             self.timeout_keep_alive_task.cancel()
         if self._running is not None and not self._running.done():
             self._running.cancel(CLIENT_GONE)
+        # Each refers to this connection, and it to TLS and an answer of megabytes that nobody took:
+        # in a circle all would stay until the garbage collector comes by.
+        self.cycle = self._asked = self.parser = None  # type: ignore[assignment]
 
     def waits(self) -> tuple[Waits, float] | None:
         """What it waits for; see ``gateway.http.connections.Connection``."""
@@ -412,7 +415,7 @@ class _BoundedProtocol(HttpToolsProtocol):
         """See ``gateway.http.untaken.Holder``."""
         sending = self._sending
         left = sending.left()
-        return AnswerBytes(sending.held(), sending.written - left, sending.written)
+        return AnswerBytes(sending.held(left), sending.written - left, sending.written)
 
     def _watch(self) -> None:
         self._acknowledged = self._sending.acknowledged()

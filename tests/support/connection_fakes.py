@@ -22,6 +22,7 @@ class Timer:
 
     def cancel(self) -> None:
         self.cancelled = True
+        self.ring = lambda: None  # a real one lets go of it, too
 
     def when(self) -> float:
         return self.at

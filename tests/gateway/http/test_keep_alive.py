@@ -1,5 +1,8 @@
 """How long a connection that is kept lives, by a clock that the test sets."""
 
+import gc
+import weakref
+
 import pytest
 from connection_fakes import Connected
 
@@ -48,3 +51,18 @@ async def test_nothing_is_left_of_a_connection_that_is_lost(connected: Connected
     connected.ask()
     connected.protocol.connection_lost(ConnectionResetError())
     assert connected.loop.waiting == []
+
+
+async def test_it_waits_for_no_garbage_collector_once_it_is_lost(connected: Connected) -> None:
+    """With TLS it has all that its caller did not take."""
+    connected.ask()
+    connected.protocol.data_received(b"GET /a HTTP/1.1\r\nhost: x\r\n\r\n")
+    protocol = weakref.ref(connected.protocol)
+    gc.disable()
+    try:
+        connected.protocol.connection_lost(None)
+        connected.loop.timers.clear()
+        del connected.protocol
+        assert protocol() is None
+    finally:
+        gc.enable()
