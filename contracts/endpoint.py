@@ -30,11 +30,15 @@ class _Part(BaseModel):
 
 
 class Precision(StrEnum):
-    """Numeric precision of the engine's weights; ``auto`` takes int8 on CPU if parity allows it."""
+    """Numeric precision of the engine's weights.
+
+    ``auto`` depends on the device: int8 on CPUs and fp16 on GPUs if parity allows it, else fp32.
+    """
 
     AUTO = "auto"
     FP32 = "fp32"
     FP16 = "fp16"
+    BF16 = "bf16"
     INT8 = "int8"
 
 

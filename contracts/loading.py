@@ -5,6 +5,8 @@ Releases before this one refuse such a report, so that a new field must still be
 (``service/cluster/reports.py``).
 """
 
+from enum import StrEnum
+
 from pydantic import BaseModel, ConfigDict, Field
 
 from contracts.model import DEFAULT_POOL, ModelRef
@@ -17,8 +19,36 @@ WAKE_PATH = "/wake/"
 LEAST_IDLE_SECONDS = 60.0
 
 
+class DeviceKind(StrEnum):
+    """What computes a Triton's batches."""
+
+    CPU = "cpu"
+    GPU = "gpu"
+
+
+class Device(BaseModel):
+    """What computes a Triton's batches, as the Triton's machine says it.
+
+    ``fault`` is a sentence for people: why a GPU that was promised can't be used.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    kind: DeviceKind = DeviceKind.CPU
+    name: str = Field("", description="the GPU's, such as NVIDIA H200")
+    count: int = Field(0, ge=0, description="GPUs")
+    memory_bytes: int = Field(0, ge=0, description="of one GPU")
+    free_bytes: int = Field(0, ge=0, description="of the GPU that has least free")
+    busy: float = Field(0.0, ge=0, le=1, description="share of the time in which it computed")
+    driver: str = ""
+    fault: str = ""
+
+
 class CostPoint(BaseModel):
-    """Warm-up's measurement of one batch shape on the engine at hand."""
+    """Warm-up's measurement of one batch shape on the engine at hand.
+
+    Of a packed engine ``bucket`` are the tokens of all rows of the batch, and ``batch`` is 1.
+    """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -68,6 +98,7 @@ class LoaderReport(BaseModel):
     loader: str
     triton_grpc: str = Field(description="host:port at which gateways reach this Triton")
     pool: str = Field(DEFAULT_POOL, description="the one that this Triton belongs to")
+    device: Device | None = Field(None, description="None while it is not known")
     at: float = Field(description="unix time, seconds")
     ready: bool = Field(
         description="Triton answers and holds every stable package but those that long fail to load"

@@ -8,6 +8,7 @@ options make the same package.
 
 import hashlib
 import json
+from enum import StrEnum
 from typing import Any, ClassVar, Literal
 
 from pydantic import (
@@ -31,8 +32,21 @@ ENCODER_ONNX = "encoder.onnx"  # of an encoder-decoder, whose decoder is ``MODEL
 TOKENIZER = "tokenizer.json"
 CODE = "code.zip"  # that the version brings for gateways, where there is any
 PYFUNC = "pyfunc.zip"  # in place of a graph: Python of the users' own, with its packages
+WEIGHTS = "model.safetensors"  # of a packed engine, in place of a graph
+MODEL_CONFIG = "config.json"  # of a packed engine: transformers' own
 CONFIG_PYTHON = "config.python.pbtxt"  # for Triton's Python backend
 CONFIG_ONNXRUNTIME = "config.onnxruntime.pbtxt"  # for Triton's native ONNX Runtime backend
+
+
+class Engine(StrEnum):
+    """What runs a package in Triton, and so what a batch looks like.
+
+    ``padded``: a graph, whose rows are padded to one of the length buckets. ``packed``: the model's
+    own weights by torch, whose rows follow one another without padding (``contracts.tasks``).
+    """
+
+    PADDED = "padded"
+    PACKED = "packed"
 
 
 class _Part(BaseModel):
@@ -151,6 +165,28 @@ class PyfuncSpec(_Part):
         return None if None in known else sum(each or 0 for each in known)
 
 
+class PackedDense(_Part):
+    """A layer after pooling: a safetensors file of the package and its activation's name."""
+
+    file: str
+    activation: str
+
+
+class PackedSpec(_Part):
+    """How the packed engine runs a model: what loads it, and what follows its token vectors.
+
+    ``modes``: of pooling, by the names of sentence-transformers; vectors of several are joined end
+    to end. Empty if the answer is what the loaded class itself gives, as logits are.
+    """
+
+    later: ClassVar[tuple[str, ...]] = ("modes", "dense", "normalise")
+    loader: str = Field(description="class of transformers, such as AutoModel")
+    type_ids: bool = Field(description="whether it reads token_type_ids")
+    modes: tuple[str, ...] = ()
+    dense: tuple[PackedDense, ...] = ()
+    normalise: bool = False
+
+
 class Parity(_Part):
     """The engine against the original, over real texts of many lengths."""
 
@@ -196,7 +232,7 @@ class Manifest(_Part):
     """All that is known of a package."""
 
     later: ClassVar[tuple[str, ...]] = (
-        "ranges", "features", "answers", "has_code", "generation", "pyfunc",
+        "ranges", "features", "answers", "has_code", "generation", "pyfunc", "packed",
     )  # fmt: skip
     schema_version: Literal[1] = 1
     model: str
@@ -206,6 +242,8 @@ class Manifest(_Part):
     labels: tuple[str, ...] = ()
     dimension: int | None = Field(None, description="of an embedding")
     precision: Precision
+    engine: Engine = Engine.PADDED
+    packed: PackedSpec | None = Field(None, description="of a packed engine")
     instances: int = Field(1, description="of earlier releases; the endpoint says it now")
     max_batch_size: int
     length_buckets: tuple[int, ...] = Field(description="row lengths, ascending; last = max tokens")

@@ -87,6 +87,25 @@ ATTENTION_MASK = "attention_mask"
 TOKEN_TYPE_IDS = "token_type_ids"
 ENGINE_INPUTS = (INPUT_IDS, ATTENTION_MASK, TOKEN_TYPE_IDS)
 
+# What the packed engine takes: the rows of a batch one after the other, without padding. T are the
+# tokens of all n rows. ``input_ids`` is INT32 [T], ``token_type_ids`` UINT8 [T] of models that have
+# them (all 0 if it is left out), and ``row_starts`` INT32 [n + 1]: where each row begins; the last
+# is T. Its output is FP32 [n, width], or [T, width] of tasks with values for each token.
+ROW_STARTS = "row_starts"
+
+
+def packed_inputs(*, type_ids: bool) -> tuple[TensorSpec, ...]:
+    """The tensors that the packed engine takes.
+
+    Args:
+        type_ids: whether the model reads ``token_type_ids``.
+    """
+    ids = TensorSpec(name=INPUT_IDS, datatype=Datatype.INT32, shape=(-1,))
+    starts = TensorSpec(name=ROW_STARTS, datatype=Datatype.INT32, shape=(-1,))
+    types = TensorSpec(name=TOKEN_TYPE_IDS, datatype=Datatype.UINT8, shape=(-1,))
+    return (ids, starts, types) if type_ids else (ids, starts)
+
+
 # What a model that generates takes in place of a mask. The first two are always sent.
 MAX_TOKENS = "max_tokens"
 TEMPERATURE, TOP_P, SEED, STOP_IDS = "temperature", "top_p", "seed", "stop_ids"

@@ -10,6 +10,7 @@ class Datatype(StrEnum):
 
     BYTES = "BYTES"
     BOOL = "BOOL"
+    UINT8 = "UINT8"
     INT32 = "INT32"
     INT64 = "INT64"
     FP16 = "FP16"

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from contracts.endpoint import Phase, Serving
 from contracts.features import Feature
+from contracts.loading import DeviceKind
 from contracts.model import ModelRef
 from contracts.tasks import Task
 from registry.pyfunc.process import Limits
@@ -104,6 +105,7 @@ class ConversionRequest(_Message):
     sources: tuple[str, ...] = Field((), description="URLs below which artifacts may lie")
     model_code: bool = Field(False, description="gateways run the code that versions bring")
     pyfunc: Limits | None = Field(None, description="of Python of users' own; none: it is refused")
+    device: DeviceKind = Field(DeviceKind.CPU, description="of the Tritons that will run it")
     threads: int = 1
     work_dir: str = Field(description="scratch folder, removed by the launcher")
 

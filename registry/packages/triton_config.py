@@ -17,8 +17,10 @@ from contracts.tasks import (
     SEED,
     STOP_IDS,
     TEMPERATURE,
+    TOKEN_TYPE_IDS,
     TOP_P,
     Task,
+    packed_inputs,
 )
 from contracts.tensors import Datatype, TensorSpec
 
@@ -40,6 +42,7 @@ QUEUE_LIMIT = 256
 _DATATYPES = {
     Datatype.BYTES: model_config_pb2.TYPE_STRING,
     Datatype.BOOL: model_config_pb2.TYPE_BOOL,
+    Datatype.UINT8: model_config_pb2.TYPE_UINT8,
     Datatype.INT32: model_config_pb2.TYPE_INT32,
     Datatype.INT64: model_config_pb2.TYPE_INT64,
     Datatype.FP16: model_config_pb2.TYPE_FP16,
@@ -83,6 +86,32 @@ def render(
     base.dynamic_batching.max_queue_delay_microseconds = QUEUE_DELAY_MICROSECONDS
     base.dynamic_batching.default_queue_policy.max_queue_size = QUEUE_LIMIT
     return python, _text(base, backend=BACKEND_ONNXRUNTIME, filename=MODEL_ONNX)
+
+
+def render_packed(*, task: Task, width: int, type_ids: bool, threads: int) -> str:
+    """The configuration of a packed engine, which Triton's Python backend runs.
+
+    Requests have no batch dimension: the model itself joins what gateways send.
+
+    Args:
+        task: names the output.
+        width: values of a row, or of a token.
+        type_ids: whether the model reads ``token_type_ids``; they may be left out of a request.
+        threads: CPU threads of one run, on a machine without a GPU.
+    """
+    base = model_config_pb2.ModelConfig(max_batch_size=0)
+    for spec in packed_inputs(type_ids=type_ids):
+        base.input.add(
+            name=spec.name,
+            data_type=_DATATYPES[spec.datatype],
+            dims=spec.shape,
+            optional=spec.name == TOKEN_TYPE_IDS,
+        )
+    output = ENGINE_OUTPUT[task]
+    base.output.add(name=output.name, data_type=_DATATYPES[output.datatype], dims=[-1, width])
+    base.instance_group.add(kind=model_config_pb2.ModelInstanceGroup.KIND_AUTO, count=1)
+    base.parameters[THREADS].string_value = str(threads)
+    return _text(base, backend=BACKEND_PYTHON, filename=MODEL_PY)
 
 
 # Of ``triton/generation_model``: datatype, elements (-1: any number), whether it may be left out.

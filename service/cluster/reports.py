@@ -24,7 +24,7 @@ from functools import cached_property
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
-from contracts.loading import CostPoint, LoadedModel, LoaderReport, LoadFailure, Trouble
+from contracts.loading import CostPoint, Device, LoadedModel, LoaderReport, LoadFailure, Trouble
 from contracts.model import DEFAULT_POOL, ModelRef
 from service.cluster.collection import Collection, Object, Reader
 from service.cluster.leases import VERSION, written
@@ -77,9 +77,10 @@ class _Details(BaseModel):
     asleep: dict[str, float] = {}
     wake_address: str = ""
     wake_key: str = ""
+    device: Device | None = None
 
 
-_IN_DETAILS = ("pool", "troubles", "idle", "asleep", "wake_address", "wake_key")
+_IN_DETAILS = ("pool", "troubles", "idle", "asleep", "wake_address", "wake_key", "device")
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tritonclient.grpc import model_config_pb2
 
+from contracts.tasks import Task
 from contracts.tensors import Datatype, TensorSpec
-from registry.packages.triton_config import THREADS, as_json, render, with_split
+from registry.packages.triton_config import THREADS, as_json, render, render_packed, with_split
 
 IDS = TensorSpec(name="input_ids", datatype=Datatype.INT64, shape=(-1, -1))
 LOGITS = TensorSpec(name="logits", datatype=Datatype.FP32, shape=(-1, 3))
@@ -53,3 +54,16 @@ def test_the_load_api_gets_the_same_as_json() -> None:
     assert told["max_batch_size"] == 4
     assert told["instance_group"][0]["count"] == 2
     assert told["input"][0]["data_type"] == "TYPE_INT64"
+
+
+def test_a_packed_engine_takes_rows_without_a_batch_dimension() -> None:
+    text = render_packed(task=Task.TEXT_EMBEDDING, width=384, type_ids=True, threads=2)
+    config = text_format.Parse(text, model_config_pb2.ModelConfig())
+    assert config.max_batch_size == 0
+    assert not config.HasField("dynamic_batching")
+    assert [(each.name, list(each.dims), each.optional) for each in config.input] == [
+        ("input_ids", [-1], False),
+        ("row_starts", [-1], False),
+        ("token_type_ids", [-1], True),
+    ]
+    assert [(each.name, list(each.dims)) for each in config.output] == [("embedding", [-1, 384])]
