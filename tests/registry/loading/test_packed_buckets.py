@@ -1,0 +1,60 @@
+"""Shapes of the graphs that a packed engine replays on a GPU, and how runs are filled up."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+from packed_files import packed
+from tiny_encoders import starts_of
+
+buckets = packed("packed_buckets")
+LENGTHS = st.lists(st.integers(1, 600), min_size=1, max_size=80)
+LONGEST = st.sampled_from((16, 40, 128, 512))
+
+
+@given(lengths=LENGTHS, longest=LONGEST)
+def test_a_run_is_filled_up_by_rows_that_follow_its_own(
+    lengths: Sequence[int], longest: int
+) -> None:
+    starts = np.array(starts_of(lengths), np.int32)
+    shape = buckets.fitting(starts, longest)
+    if shape is None:
+        return
+    filled = buckets.filled_up(starts, shape, longest)
+    assert filled.dtype == np.int32
+    assert len(filled) == shape.rows + 1
+    assert filled[-1] == shape.tokens
+    np.testing.assert_array_equal(filled[: len(starts)], starts)
+    grown = np.diff(filled)
+    assert grown.min() >= 0
+    assert grown.max() <= longest
+    assert grown[len(lengths) :].max(initial=0) <= buckets.FILLER_ROW
+
+
+@given(lengths=LENGTHS)
+def test_only_long_rows_many_tokens_and_many_rows_find_no_graph(lengths: Sequence[int]) -> None:
+    starts = np.array(starts_of(lengths), np.int32)
+    shape = buckets.fitting(starts)
+    bucket = buckets.bucket_of(int(starts[-1]))
+    if shape is not None:
+        assert shape.tokens == bucket
+        assert max(lengths) <= buckets.LONGEST_ROW
+    elif bucket is not None and max(lengths) <= buckets.LONGEST_ROW:
+        spare = bucket - int(starts[-1])
+        assert len(lengths) + -(-spare // buckets.FILLER_ROW) > buckets.row_buckets(bucket)[1]
+
+
+def test_graphs_are_captured_from_the_largest_on_each_once() -> None:
+    shapes = buckets.shapes()
+    assert list(shapes) == sorted(set(shapes), reverse=True)
+    assert shapes[0].tokens == buckets.MOST_TOKENS
+    assert {shape.tokens for shape in shapes} == set(buckets.TOKEN_BUCKETS)
+    assert max(shape.rows for shape in shapes) == buckets.MOST_ROWS
+
+
+def test_a_run_costs_the_smallest_bucket_that_holds_it() -> None:
+    assert [buckets.bucket_of(tokens) for tokens in (1, 64, 65, 16384, 16385)] == [
+        *(64, 64, 96, 16384),
+        None,
+    ]
