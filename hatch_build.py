@@ -59,6 +59,7 @@ COMPILED = (
     "preprocess/encoder.py",
     "preprocess/frame.py",
     "preprocess/observe.py",
+    "preprocess/packing.py",
     "preprocess/padding.py",
     "preprocess/scores.py",
     "preprocess/windows.py",

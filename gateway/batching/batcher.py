@@ -417,11 +417,9 @@ class Batcher:
         work = Work(
             model=replica.model,
             output=model.output,
-            tensors=model.padder.pad([row.ids for row in rows], batch.bucket, types),
+            tensors=model.tensors([row.ids for row in rows], batch.bucket, types),
         )
         output = await replica.engine.infer(work, timeout_seconds)
-        if len(output) != len(rows):
-            raise EngineModelError(f"{len(output)} rows of answers for {len(rows)} texts")
         return model.decode(output, tokens, counts)
 
     def _record_end(self, rows: list[TextRow], replica: Replica, flight: Flight) -> float:
