@@ -18,6 +18,7 @@ from preprocess.tasks import HEADS
 from registry.convert.errors import VersionError
 from registry.convert.forms import FORMS, Agreement
 from registry.convert.parity.engine import Engine, Texts
+from registry.packages.device_proof import cosines, unit
 
 Floats = NDArray[np.float32]
 
@@ -94,11 +95,7 @@ def compare(
     if agreement is Agreement.EQUAL_LABELS:
         equal = float((original.argmax(axis=1) == values.argmax(axis=1)).mean())
     elif agreement is Agreement.COSINE:
-        cosines = (_unit(original) * _unit(values)).sum(axis=1)
-        cosines[~original.any(axis=1) & ~values.any(axis=1)] = (
-            1.0  # two sparse ones without weights
-        )
-        cosine = float(cosines.min())
+        cosine = float(cosines(original, values).min())
         if texts is None or texts == len(original):  # rows are texts
             shared = shared_neighbours(original, values)
     difference = np.abs(original - values) / size
@@ -159,15 +156,10 @@ def shared_neighbours(original: Floats, values: Floats) -> float | None:
 
 def _cosines(vectors: Floats) -> Floats:
     """Of each pair of texts, float32 ``[texts, texts]``; no text is near to itself."""
-    unit = _unit(vectors)
-    cosines: Floats = unit @ unit.T
-    np.fill_diagonal(cosines, -np.inf)
-    return cosines
-
-
-def _unit(vectors: Floats) -> Floats:
-    lengths: Floats = np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
-    return vectors / lengths
+    rows = unit(vectors)
+    found: Floats = rows @ rows.T
+    np.fill_diagonal(found, -np.inf)
+    return found
 
 
 def batch_invariance(
