@@ -57,11 +57,18 @@ def fitting(starts: np.ndarray, longest: int = LONGEST_ROW) -> Shape | None:
         longest: of the rows that graphs take.
     """
     rows, tokens = len(starts) - 1, int(starts[-1])
-    bucket = bucket_of(tokens)
-    if bucket is None or int(np.diff(starts).max()) > longest:
+    if int(np.diff(starts).max()) > longest:
         return None
-    needed = rows + -(-(bucket - tokens) // min(FILLER_ROW, longest))
-    return next((Shape(bucket, most) for most in row_buckets(bucket) if needed <= most), None)
+    step = min(FILLER_ROW, longest)
+    return next(
+        (
+            Shape(bucket, most)
+            for bucket in TOKEN_BUCKETS
+            for most in row_buckets(bucket)
+            if tokens <= bucket and rows + -(-(bucket - tokens) // step) <= most
+        ),
+        None,
+    )
 
 
 def filled_up(starts: np.ndarray, shape: Shape, longest: int = LONGEST_ROW) -> np.ndarray:

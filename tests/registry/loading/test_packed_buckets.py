@@ -33,16 +33,19 @@ def test_a_run_is_filled_up_by_rows_that_follow_its_own(
 
 
 @given(lengths=LENGTHS)
-def test_only_long_rows_many_tokens_and_many_rows_find_no_graph(lengths: Sequence[int]) -> None:
-    starts = np.array(starts_of(lengths), np.int32)
-    shape = buckets.fitting(starts)
-    bucket = buckets.bucket_of(int(starts[-1]))
-    if shape is not None:
-        assert shape.tokens == bucket
-        assert max(lengths) <= buckets.LONGEST_ROW
-    elif bucket is not None and max(lengths) <= buckets.LONGEST_ROW:
-        spare = bucket - int(starts[-1])
-        assert len(lengths) + -(-spare // buckets.FILLER_ROW) > buckets.row_buckets(bucket)[1]
+def test_only_a_long_row_or_too_many_find_no_graph(lengths: Sequence[int]) -> None:
+    tokens = sum(lengths)
+    shape = buckets.fitting(np.array(starts_of(lengths), np.int32))
+    is_long = max(lengths) > buckets.LONGEST_ROW or tokens > buckets.MOST_TOKENS
+    assert (shape is None) == is_long
+    if shape is not None and len(lengths) <= shape.tokens // 16:
+        assert shape.tokens == buckets.bucket_of(tokens)
+
+
+def test_many_short_rows_take_a_graph_of_more_tokens() -> None:
+    shape = buckets.fitting(np.arange(0, 42, 2))
+    assert shape == buckets.Shape(192, 24)
+    assert buckets.fitting(np.arange(buckets.MOST_ROWS + 2)) is None
 
 
 def test_graphs_are_captured_from_the_largest_on_each_once() -> None:
