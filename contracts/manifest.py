@@ -193,7 +193,7 @@ class PackedSpec(_Part):
 class Parity(_Part):
     """The engine against the original, over real texts of many lengths."""
 
-    later: ClassVar[tuple[str, ...]] = ("neighbours",)
+    later: ClassVar[tuple[str, ...]] = ("neighbours", "device")
     texts: int
     reference: str = Field(description="what it was compared with: onnx-fp32, transformers, ...")
     max_abs_difference: float
@@ -209,7 +209,8 @@ class Parity(_Part):
         description="a text alone against the same text among others, in every bucket"
     )
     limits: dict[str, float] = Field({}, description="what each figure was held to")
-    fallback: str = Field("", description="why int8 was given up for fp32, if it was")
+    fallback: str = Field("", description="why something faster was given up, if it was")
+    device: str = Field("", description="GPU that the engine ran on; empty for a CPU")
 
 
 class DataSet(_Part):
