@@ -74,8 +74,9 @@ class LineModel(EngineCosts):
             return
         expected = self.seconds(tokens, 1)
         step = limited_step(seconds / expected)
-        common = LEARNING_RATE * COMMON_SHARE if self._seen else 1.0
-        own = LEARNING_RATE - LEARNING_RATE * COMMON_SHARE
+        common, own = LEARNING_RATE * COMMON_SHARE, LEARNING_RATE * (1 - COMMON_SHARE)
+        if self._seen == 0:
+            common, own = 1.0, 0.0
         fixed = self._fixed / expected
         self._fixed *= step ** (common + own * fixed)
         self._a_token *= step ** (common + own * (1 - fixed))
@@ -106,7 +107,7 @@ class TokenCosts(JointCosts):
     def tokens_in(self, seconds: float) -> int:
         """How many tokens take so long, in batches of the best size."""
         best = self.best_tokens
-        return int(seconds * best / self.seconds(best, 1))
+        return round(seconds * best / self.seconds(best, 1))
 
     def _find_best(self, bucket: int) -> int:
         return max(1, min(self._max_rows, self.best_tokens // bucket))

@@ -252,7 +252,7 @@ def logits_of(ids: NDArray[np.int64]) -> NDArray[np.float32]:
     return np.stack([sums % 7, np.ones_like(sums)], axis=1)
 
 
-def padded_again(ids: NDArray[np.int32], starts: NDArray[np.int32]) -> NDArray[np.int64]:
+def padded_again(ids: NDArray[np.int64], starts: NDArray[np.int32]) -> NDArray[np.int64]:
     """Rows of a packed batch, with padding tokens to the longest."""
     lengths = np.diff(starts)
     rows = np.zeros((len(lengths), max(lengths)), np.int64)
