@@ -48,6 +48,10 @@ class BackendMissingError(TritonRefusedError):
     """Triton lacks the backend that the model's configuration names."""
 
 
+class DeviceUnfitError(RegistryError):
+    """The device of a Triton can't run a package, or is not what the operator promised."""
+
+
 class PyfuncNotAllowedError(RegistryError):
     """A package is Python of its users' own, which the operator does not allow to run."""
 

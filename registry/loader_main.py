@@ -19,6 +19,7 @@ from contracts.loading import WAKE_PATH
 from contracts.manifest import MANIFEST, Manifest
 from contracts.model import ModelRef
 from registry import metrics
+from registry.loading.devices import Devices, Promise
 from registry.loading.idling import Woken
 from registry.loading.loader import Loader, LoaderOptions
 from registry.loading.placement import Placement, SharedRepository, UploadedFiles
@@ -83,7 +84,9 @@ async def _run(settings: LoaderSettings, environment: Mapping[str, str]) -> None
             partial(_manifest, packages),
             PACE,
             told=loader.note_trouble,
+            gone=loader.note_gone,
             executed=probed.executed,
+            refused=probed.refused,
         )
 
         def fault() -> str:
@@ -157,6 +160,7 @@ def build(
         placement=placement,
         reports=opening.reports(settings.reports, environment),
         demand=triton,
+        devices=Devices(triton, placement.place_probe, Promise(settings.device)),
     )
 
 

@@ -60,6 +60,12 @@ class LoaderSettings:
         "Triton's backend; auto: the native one where Triton has it, else Python.",
         choices=("auto", "python", "onnxruntime"),
     )
+    device: str = option(
+        "auto",
+        "What Triton computes with; gpu: not ready, with the reason, without one that it can use; "
+        "auto: a GPU if there is one, for the packages that it can run.",
+        choices=("auto", "cpu", "gpu"),
+    )
     poll_seconds: float = option(0.25, "Time between two looks at endpoints and Triton.")
     heartbeat_seconds: float = option(2.0, "Longest time between two reports.")
     call_timeout_seconds: float = option(2.0, "Deadline of a short call to Triton.")

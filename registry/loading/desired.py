@@ -42,6 +42,30 @@ _ENVIRONMENT = (
     "Failed to allocate memory",
     "Cannot allocate memory",
     "bad_alloc",
+    # Of a GPU and its driver, in the words of CUDA, its libraries and ours; not among them is
+    # "device-side assert", which a model's own ids bring about.
+    "can't use a GPU",
+    "was promised a GPU and has none",  # a packed engine's (``triton/packed_model``)
+    "no CUDA-capable device",
+    "CUDA driver version is insufficient",
+    "driver/library version mismatch",
+    "No CUDA GPUs are available",
+    "Found no NVIDIA driver",
+    "CUDA driver initialization failed",
+    "CUDA_ERROR_",
+    "illegal memory access",
+    "illegal address",
+    "misaligned address",
+    "unspecified launch failure",
+    "uncorrectable ECC",
+    "busy or unavailable",
+    "GPU is lost",
+    "invalid device ordinal",
+    "CUDNN_STATUS_",
+    "CUBLAS_STATUS_",
+    "cuDNN error",
+    "GPUs or all GPUs are",  # Triton's: of a configuration for GPUs on a machine without
+    "does not support GPUs",
     "no Landlock or no seccomp",
     "can't be started: it took more than",  # a pyfunc, which its conversion could open
     "and this Triton runs Python",

@@ -8,14 +8,21 @@ versions, serves no prediction, and unloads only what it, or a loader before it,
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
 from contracts.ceilings import NO_CEILINGS, Ceilings
 from contracts.endpoint import ModelEndpoint
-from contracts.loading import CostPoint, LoadedModel, LoaderReport, LoadFailure, Trouble
+from contracts.loading import (
+    CostPoint,
+    DeviceKind,
+    LoadedModel,
+    LoaderReport,
+    LoadFailure,
+    Trouble,
+)
 from contracts.manifest import CONFIG_ONNXRUNTIME, MANIFEST, Manifest
 from contracts.model import DEFAULT_POOL, ModelRef
 from registry import metrics
@@ -28,24 +35,24 @@ from registry.errors import (
     TritonUnavailableError,
 )
 from registry.loading import desired
-from registry.loading.desired import Failure, Ledger, Role, Want
+from registry.loading.desired import Failure, Role, Want
+from registry.loading.devices import Devices
 from registry.loading.idling import Demand, Idling, Woken
+from registry.loading.ledger_file import LedgerFile
 from registry.loading.load_stall import LoadStall
 from registry.loading.placement import Placement
 from registry.loading.reporter import Reporter
-from registry.loading.room import WITHOUT_BOUNDS, Need, NoRoomError, Room
+from registry.loading.room import WITHOUT_BOUNDS, NoRoomError, Room
 from registry.loading.sizing import Sizing
-from registry.loading.splits import Split
 from registry.loading.triton_client import Running, Triton
+from registry.loading.weighing import Weighing
 from registry.packages.triton_config import BACKEND_ONNXRUNTIME, BACKEND_PYTHON
 from registry.stores.endpoints import EndpointStore
 from registry.stores.reports import Reports
-from service import durable
 
 log = logging.getLogger(__name__)
 
 _LONGEST_TROUBLE = 300  # characters
-_LEDGER_SECONDS = 30.0  # between two writes of how long Triton was watched
 
 
 class PackageCache(Protocol):
@@ -119,6 +126,7 @@ class Loader:
         placement: Placement,
         reports: Reports,
         demand: Demand | None = None,
+        devices: Devices | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
         self._options = options
@@ -150,8 +158,9 @@ class Loader:
         self._measured: dict[str, LoadedModel] = {}
         self._failures: dict[str, Failure] = {}
         self._troubles: dict[ModelRef, str] = {}
-        # What one copy needs, in Triton's process and in its own, by Triton's name of the package.
-        self._needs: dict[str, tuple[Need, Need]] = {}
+        self._weighing = Weighing(options.room, packages.manifest)
+        self._devices = devices
+        self._gone: set[str] = set()  # Triton's names of models without a process
         self._stall = LoadStall(now)
         self._backend: str | None = None
         self._on_gpu: bool | None = None
@@ -160,9 +169,7 @@ class Loader:
         self._complete = False  # stays while Triton loses nothing
         self._awaited: tuple[ModelRef, ...] = ()
         self._missing: tuple[ModelRef, ...] = ()
-        self._ledger = _read_ledger(options.ledger_file)
-        self._written_at = now()
-        self._watched_at: float | None = None  # the last pass to which Triton answered
+        self._book = LedgerFile(options.ledger_file, now)
         self._restored: Mapping[str, float] = {}
         self._restore(reports.get(options.name))
 
@@ -188,7 +195,7 @@ class Loader:
     def leave(self) -> None:
         """Notes that this loader ended as it was told to, so that the next one blames nobody."""
         try:
-            self._write_ledger(self._ledger.left(in_order=True))
+            self._book.write(self._book.ledger.left(in_order=True))
         except OSError as error:
             log.warning("the ledger can't be written: %s", error)
         self._reporter.leave()
@@ -201,7 +208,7 @@ class Loader:
         """
         if not self._answers:
             return "Triton does not answer"
-        if fault := self.fault():
+        if fault := self.fault() or self._device_fault():
             return fault
         if self._complete:
             return ""
@@ -211,6 +218,14 @@ class Loader:
     def fault(self) -> str:
         """Why Triton, which answers, should be started anew; empty where it should not."""
         return self._stall.fault()
+
+    def _device_fault(self) -> str:
+        return "" if self._devices is None else self._devices.fault()
+
+    def note_gone(self, ref: ModelRef) -> None:
+        """Takes in that a model has no process any more: it is loaded anew, on a clean context."""
+        self._gone.add(ref.triton_model)
+        self._news.set()
 
     def note_trouble(self, ref: ModelRef, reason: str) -> None:
         """Takes in why a package that Triton holds refuses its probe; empty where it answers."""
@@ -254,6 +269,9 @@ class Loader:
         wants = self._wanted()
         try:
             held = await self._triton.held(self._names(wants))
+            held = await self._without_gone(held)
+            if self._devices is not None:
+                await self._devices.look()
         except TritonUnavailableError as error:
             self._triton_is_away(str(error))
             await self._report(wants)
@@ -264,7 +282,7 @@ class Loader:
             wants = self._wanted()
         all_read = self._read_once and not self._endpoints.unreadable
         if all_read:  # else who knows what is unwanted
-            self._write_ledger(self._ledger.with_unwanted(wants, self._now()))
+            self._book.write(self._book.ledger.with_unwanted(wants, self._now()))
         want = self._next_load(wants)
         changed = self._next_resize(wants, held)
         if want is not None:
@@ -304,7 +322,7 @@ class Loader:
     def _names(self, wants: tuple[Want, ...]) -> set[str]:
         """Every model whose presence matters here."""
         wanted = {want.ref.triton_model for want in wants}
-        return wanted | set(self._loaded) | set(self._ledger.entries)
+        return wanted | set(self._loaded) | set(self._book.ledger.entries)
 
     def _restore(self, report: LoaderReport | None) -> None:
         """Costs that this loader measured before it was restarted still hold."""
@@ -315,13 +333,33 @@ class Loader:
         # By package, as the names of those that sleep are not in the report.
         self._restored = dict(report.asleep) if report else {}
 
+    async def _without_gone(self, held: Mapping[str, Running]) -> Mapping[str, Running]:
+        """Unloads the models that have no process, so that they are loaded anew by this pass.
+
+        Triton goes on to say that such a model is ready, and starts no other process for it.
+
+        Raises:
+            TritonUnavailableError: Triton does not answer.
+        """
+        gone, self._gone = self._gone & held.keys(), set()
+        for name in gone:
+            try:
+                await self._triton.unload(name)
+            except TritonRefusedError as refusal:
+                log.warning("%s can't be unloaded: %s", name, refusal)
+            self._loaded.pop(name, None)
+            log.warning("%s has no process any more and is loaded anew", name)
+        return {name: running for name, running in held.items() if name not in gone}
+
     def _triton_is_away(self, reason: str) -> None:
         if self._answers:
             log.warning("%s", reason)
+        if self._devices is not None:
+            self._devices.away()
         self._stall.away()
         self._answers = False
         self._backend = None
-        self._watched_at = None
+        self._book.away()
 
     def _take_in(self, held: Mapping[str, Running], wants: tuple[Want, ...]) -> None:
         """Takes in what Triton holds; what it lost shows that it was restarted."""
@@ -334,17 +372,17 @@ class Loader:
             metrics.TRITON_RESTARTS.inc()
             self._backend = None
             self._complete = False
-            if not self._ledger.in_order:
-                self._record_crash(lost, wants)
-        self._count_uptime(held, wants)
-        found = self._ledger.found(held.keys(), wants)
-        self._write_ledger(found.left(in_order=False))
+            if not self._book.ledger.in_order:
+                self._book.record_crash(lost, wants)
+        self._book.count_uptime(held, wants)
+        found = self._book.ledger.found(held.keys(), wants)
+        self._book.write(found.left(in_order=False))
         self._loaded = {name: model for name, model in self._loaded.items() if name in held}
         if self._holds_any(wants) or not desired.missing_stable(wants, ()):
             self._stall.ended()
         self._keep_failures(wants, held)
         for want in wants:
-            reason = self._ledger.crash_reason(want.ref) if want.on_trial else ""
+            reason = self._book.ledger.crash_reason(want.ref) if want.on_trial else ""
             known = self._failures.get(want.ref.triton_model)
             recorded = known is not None and known.by_version
             if reason and not recorded:
@@ -364,34 +402,6 @@ class Loader:
             and (want.ref.triton_model not in self._loaded or self._differs(want, held))
         }
         self._failures = {name: item for name, item in self._failures.items() if name in missing}
-
-    def _record_crash(self, lost: Container[str], wants: tuple[Want, ...]) -> None:
-        """Notes that Triton ended, and under what, also for the loader after this one.
-
-        An end of which a load was told already, or while one on trial waits to be loaded, says
-        nothing of how often Triton ends without any.
-        """
-        trials = [want.ref for want in wants if want.on_trial]
-        under = [ref for ref in trials if ref.triton_model in lost]
-        if under or not trials:
-            self._write_ledger(self._ledger.ended(under))
-
-    def _count_uptime(self, held: Container[str], wants: tuple[Want, ...]) -> None:
-        """Counts the time since the last pass; on disk it is written now and then alone."""
-        now, last = self._now(), self._watched_at
-        self._watched_at = now
-        trials = [want.ref for want in wants if want.on_trial]
-        under = [ref for ref in trials if ref.triton_model in held]
-        if last is None or (trials and not under):
-            return
-        watched = self._ledger.watched(under, max(0.0, now - last))
-        if now - self._written_at >= _LEDGER_SECONDS:
-            self._written_at = now
-            try:
-                self._write_ledger(watched)
-            except OSError as error:  # a full disk must not keep a loader from its work
-                log.warning("the ledger can't be written: %s", error)
-        self._ledger = watched
 
     # What to do
 
@@ -429,6 +439,7 @@ class Loader:
         name = want.ref.triton_model
         started = time.monotonic()
         try:
+            free_before = await self._gpu_free() if running is None else None
             if running is None:
                 await asyncio.to_thread(self._check_room, want)
             package = await asyncio.to_thread(self._packages.fetch, want.ref)
@@ -439,18 +450,17 @@ class Loader:
                     "--pyfunc (triton.pyfunc.enabled in the chart) lets it"
                 )
             if running is None:
-                first = self._sizing.first(
-                    want, manifest, self._measured.get(name), on_gpu=self._on_gpu
-                )
-                running = await self._place_and_load(want, package, manifest, first)
+                running = await self._place_and_load(want, package, manifest)
                 self._load_seconds[name] = time.monotonic() - started
             known = self._measured.get(name)
             running, costs = await self._sizing.settle(want, running, package, manifest, known)
+            if running.on_gpu:
+                self._weighing.grew(name, free_before, await self._gpu_free())
         except TritonUnavailableError as error:
             self._triton_is_away(str(error))
             self._fail(want, str(error), by_version=False)
             if want.on_trial:
-                self._write_ledger(self._ledger.ended_loading(want.ref))
+                self._book.write(self._book.ledger.ended_loading(want.ref))
         except TritonRefusedError as error:
             await self._refused(want, error)
         except (RegistryError, OSError, ValueError) as error:
@@ -461,6 +471,13 @@ class Loader:
             metrics.LOAD_SECONDS.observe(seconds)
             log.info("loaded %s", name, extra={"seconds": round(seconds, 3)})
 
+    async def _gpu_free(self) -> int | None:
+        """Bytes of a GPU that are free now; raises ``TritonUnavailableError``."""
+        if self._devices is None or self._devices.free_bytes() is None:
+            return None
+        await self._devices.look(now=True)
+        return self._devices.free_bytes()
+
     def _check_room(self, want: Want) -> None:
         """Refuses a package that does not fit, but for a stable one: callers have no other.
 
@@ -469,29 +486,29 @@ class Loader:
 
         Raises:
             NoRoomError: it does not fit.
-            RegistryError: its manifest can't be had.
+            RegistryError: its manifest can't be had, or its device can't run it.
         """
         if want.role is Role.STABLE and not want.returns:
             return
         copies = {item.ref.triton_model: item.instances for item in self._wanted()}
-        held = [
-            self._need(model.ref, copies.get(name))
-            for name, model in self._loaded.items()
-            if name != want.ref.triton_model
-        ]
-        need = self._need(want.ref, want.instances)
-        self._options.room.check(need, held, on_gpu=self._on_gpu is True)
+        backend = self._backend or self._options.backends[0]
+        kind = self._kind(self._packages.manifest(want.ref), backend)
+        self._weighing.check(
+            want.ref,
+            want.instances,
+            [
+                (model.ref, copies.get(name))
+                for name, model in self._loaded.items()
+                if name != want.ref.triton_model
+            ],
+            in_process=self._backend == BACKEND_PYTHON,
+            on_gpu=self._on_gpu is True if kind is None else kind is DeviceKind.GPU,
+            gpu_free_bytes=None if self._devices is None else self._devices.free_bytes(),
+        )
 
-    def _need(self, ref: ModelRef, instances: int | None) -> Need:
-        known = self._needs.get(ref.triton_model)
-        if known is None:
-            manifest = self._packages.manifest(ref)
-            alone = Need.of(manifest, process=True)
-            is_free = CONFIG_ONNXRUNTIME in manifest.files
-            known = Need.of(manifest, process=False) if is_free else alone, alone
-            self._needs[ref.triton_model] = known
-        need = known[self._backend == BACKEND_PYTHON]
-        return Need(need.memory_bytes * (instances or 1), need.disk_bytes)
+    def _kind(self, manifest: Manifest, backend: str) -> DeviceKind | None:
+        """Where a package runs; None: Triton decides. Raises ``DeviceUnfitError``."""
+        return None if self._devices is None else self._devices.kind_for(manifest, backend)
 
     async def _refused(self, want: Want, error: TritonRefusedError) -> None:
         """Records a refusal; a package that has no process any more is taken out.
@@ -516,7 +533,7 @@ class Loader:
         name = want.ref.triton_model
         self._failures.pop(name, None)
         self._idling.asked(name)
-        self._write_ledger(self._ledger.loaded(want.ref))
+        self._book.write(self._book.ledger.loaded(want.ref))
         model = LoadedModel(
             ref=want.ref, costs=costs, instances=running.instances, threads=running.threads
         )
@@ -543,19 +560,20 @@ class Loader:
         else:
             self._record_loaded(want, settled, costs)
 
-    async def _place_and_load(
-        self, want: Want, package: Path, manifest: Manifest, split: Split
-    ) -> Running:
+    async def _place_and_load(self, want: Want, package: Path, manifest: Manifest) -> Running:
         """Loads by the first backend that this Triton has; returns how it is run."""
         name = want.ref.triton_model
-        self._write_ledger(self._ledger.placed(want.ref))
+        self._book.write(self._book.ledger.placed(want.ref))
         is_free = CONFIG_ONNXRUNTIME in manifest.files  # to be run by either
         backends = (self._backend,) if self._backend else self._options.backends
         if not is_free:
             backends = (BACKEND_PYTHON,)
         for position, backend in enumerate(backends, start=1):
+            kind = self._kind(manifest, backend)
+            on_gpu = self._on_gpu if kind is None else kind is DeviceKind.GPU
+            split = self._sizing.first(want, manifest, self._measured.get(name), on_gpu=on_gpu)
             place = self._placement.place
-            overrides = await asyncio.to_thread(place, name, package, backend, split)
+            overrides = await asyncio.to_thread(place, name, package, backend, split, kind)
             try:
                 await self._triton.load(name, overrides)
             except BackendMissingError:
@@ -595,14 +613,15 @@ class Loader:
         return True
 
     async def _unload_expired(self) -> None:
-        expired = self._ledger.expired(self._now(), self._options.unload_after_seconds)
+        expired = self._book.ledger.expired(self._now(), self._options.unload_after_seconds)
         for name in expired:
             await self._triton.unload(name)
             await asyncio.to_thread(self._placement.remove, name)
-            await asyncio.to_thread(self._packages.forget, self._ledger.entries[name].ref)
-            self._write_ledger(self._ledger.without(name))
-            for memory in (self._loaded, self._measured, self._needs, self._load_seconds):
+            await asyncio.to_thread(self._packages.forget, self._book.ledger.entries[name].ref)
+            self._book.write(self._book.ledger.without(name))
+            for memory in (self._loaded, self._measured, self._load_seconds):
                 memory.pop(name, None)
+            self._weighing.forget(name)
             self._idling.forget(name)
             self._try_again_what_did_not_fit()
             self._troubles = {
@@ -635,8 +654,9 @@ class Loader:
             loader=self._options.name,
             triton_grpc=self._options.triton_grpc,
             pool=self._options.pool,
+            device=None if self._devices is None else self._devices.device,
             at=self._now(),
-            ready=self._answers and not self._awaited,
+            ready=self._answers and not self._awaited and not self._device_fault(),
             loaded=loaded,
             failed=tuple(
                 LoadFailure(ref=item.ref, reason=item.reason, by_version=item.by_version)
@@ -684,27 +704,6 @@ class Loader:
     def _described(self, ref: ModelRef) -> str:
         failure = self._failures.get(ref.triton_model)
         return f"{ref.triton_model} ({failure.reason})" if failure else ref.triton_model
-
-    def _write_ledger(self, ledger: Ledger) -> None:
-        if ledger != self._ledger:
-            durable.write(self._options.ledger_file, ledger.model_dump_json(indent=2).encode())
-            self._ledger = ledger
-            self._written_at = self._now()
-
-
-def _read_ledger(path: Path) -> Ledger:
-    """The ledger as it was left; an empty one where there is none or it can't be read.
-
-    Without it nothing is lost but Triton's ends so far, and the unloading of what an earlier loader
-    had put there and no endpoint names any more.
-    """
-    try:
-        return Ledger.model_validate_json(path.read_bytes())
-    except FileNotFoundError:
-        return Ledger()
-    except ValueError as error:
-        log.warning("the ledger %s can't be read and is started empty: %s", path, error)
-        return Ledger()
 
 
 async def _wait(event: asyncio.Event, seconds: float) -> None:

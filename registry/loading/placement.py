@@ -8,16 +8,20 @@ import dataclasses
 import json
 import os
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from contracts.loading import DeviceKind
 from contracts.manifest import (
     CONFIG_ONNXRUNTIME,
     CONFIG_PYTHON,
     ENCODER_ONNX,
     MANIFEST,
+    MODEL_CONFIG,
     MODEL_ONNX,
     PYFUNC,
+    WEIGHTS,
     Manifest,
 )
 from preprocess.model_code import sandbox
@@ -34,6 +38,7 @@ _CONFIGS = {
 }
 _CONFIG = "config.pbtxt"
 _PYFUNC_SPEC = "pyfunc.json"  # beside the archive, see ``triton/pyfunc_model``
+_PACKED_SPEC = "packed.json"  # beside the weights, see ``triton/packed_model``
 _USUAL = Limits()
 # What Triton's model of a pyfunc imports and starts, under names that begin with ``pyfunc_``.
 _SOURCES = {
@@ -47,7 +52,14 @@ _SOURCES = {
 class Placement(Protocol):
     """A way to bring models to one Triton."""
 
-    def place(self, name: str, package: Path, backend: str, split: Split) -> Overrides:
+    def place(
+        self,
+        name: str,
+        package: Path,
+        backend: str,
+        split: Split,
+        device: DeviceKind | None = None,
+    ) -> Overrides:
         """Brings the files; returns what the load call must carry.
 
         Args:
@@ -55,13 +67,21 @@ class Placement(Protocol):
             package: folder of a verified package.
             backend: ``python`` or ``onnxruntime``.
             split: how many copies run at once, and by how many threads.
+            device: where they run; None: on each GPU if Triton sees one, else on the CPU.
 
         Raises:
             OSError: no space, no right to write.
         """
         ...
 
-    def resize(self, name: str, package: Path, backend: str, split: Split) -> Overrides:
+    def resize(
+        self,
+        name: str,
+        package: Path,
+        backend: str,
+        split: Split,
+        device: DeviceKind | None = None,
+    ) -> Overrides:
         """Changes only how many copies of a placed model run, and by how many threads.
 
         The arguments, what is returned and what is raised are those of ``place``. Triton answers
@@ -72,6 +92,27 @@ class Placement(Protocol):
     def remove(self, name: str) -> None:
         """Removes what ``place`` left; nothing there is no error."""
         ...
+
+    def place_probe(self, name: str) -> Overrides:
+        """Brings the model that says what Triton's machine computes with (``devices``).
+
+        Raises:
+            OSError: as ``place``.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """A model's configuration, and the files of its version: where they lie, or what they hold.
+
+    ``linked`` are large, and stay as they are.
+    """
+
+    config: str
+    linked: tuple[Path, ...] = ()
+    copied: dict[str, Path] = dataclasses.field(default_factory=dict)
+    written: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
 class SharedRepository:
@@ -88,28 +129,55 @@ class SharedRepository:
         self._folder = folder
         self._pyfunc = pyfunc
 
-    def place(self, name: str, package: Path, backend: str, split: Split) -> Overrides:
+    def place(
+        self,
+        name: str,
+        package: Path,
+        backend: str,
+        split: Split,
+        device: DeviceKind | None = None,
+    ) -> Overrides:
         """Lays the model out; the load call carries nothing."""
+        return self._lay(name, _layout(package, backend, split, device, self._pyfunc))
+
+    def place_probe(self, name: str) -> Overrides:
+        """Lays it out like a model."""
+        return self._lay(name, _probe())
+
+    def _lay(self, name: str, layout: _Layout) -> Overrides:
         aside = self._folder / f".{name}"
         shutil.rmtree(aside, ignore_errors=True)
         version = aside / triton_config.VERSION_FOLDER
         version.mkdir(parents=True)
-        (aside / _CONFIG).write_text(_config(package, backend, split), encoding="utf-8")
-        for graph in _graphs(package):
-            _link(graph, version / graph.name)
-        for file, source in _scripts(package, backend).items():
-            shutil.copyfile(source, version / file)
-        for file, text in _told(package, self._pyfunc).items():
-            (version / file).write_text(text, encoding="utf-8")
+        (aside / _CONFIG).write_text(layout.config, encoding="utf-8")
+        for file in layout.linked:
+            _link(file, version / file.name)
+        for name_of_copy, source in layout.copied.items():
+            shutil.copyfile(source, version / name_of_copy)
+        for file_name, text in layout.written.items():
+            (version / file_name).write_text(text, encoding="utf-8")
         self.remove(name)
         aside.rename(self._folder / name)
         return {}
 
-    def resize(self, name: str, package: Path, backend: str, split: Split) -> Overrides:
-        """Replaces the configuration alone: files that stay need not be read again."""
-        aside = self._folder / name / f".{_CONFIG}"
-        aside.write_text(_config(package, backend, split), encoding="utf-8")
-        aside.replace(self._folder / name / _CONFIG)
+    def resize(
+        self,
+        name: str,
+        package: Path,
+        backend: str,
+        split: Split,
+        device: DeviceKind | None = None,
+    ) -> Overrides:
+        """Replaces the configuration, and what an engine is told beside its files."""
+        model = self._folder / name
+        texts = {
+            f"{triton_config.VERSION_FOLDER}/{file}": text
+            for file, text in _told(package, self._pyfunc, split).items()
+        }
+        for file, text in {**texts, _CONFIG: _config(package, backend, split, device)}.items():
+            aside = (model / file).with_name(f".{Path(file).name}")
+            aside.write_text(text, encoding="utf-8")
+            aside.replace(model / file)
         return {}
 
     def remove(self, name: str) -> None:
@@ -123,27 +191,64 @@ class UploadedFiles:
     def __init__(self, pyfunc: Limits = _USUAL) -> None:
         self._pyfunc = pyfunc
 
-    def place(self, name: str, package: Path, backend: str, split: Split) -> Overrides:
+    def place(
+        self,
+        name: str,
+        package: Path,
+        backend: str,
+        split: Split,
+        device: DeviceKind | None = None,
+    ) -> Overrides:
         """Reads the files into the load call's parameters."""
         del name
-        config = _config(package, backend, split)
-        folder = f"file:{triton_config.VERSION_FOLDER}"
-        overrides: dict[str, str | bytes] = {
-            "config": triton_config.as_json(config),
-            **{f"{folder}/{graph.name}": graph.read_bytes() for graph in _graphs(package)},
-        }
-        for file, source in _scripts(package, backend).items():
-            overrides[f"{folder}/{file}"] = source.read_bytes()
-        for file, text in _told(package, self._pyfunc).items():
-            overrides[f"{folder}/{file}"] = text.encode()
-        return overrides
+        return _uploaded(_layout(package, backend, split, device, self._pyfunc))
 
-    def resize(self, name: str, package: Path, backend: str, split: Split) -> Overrides:
+    def place_probe(self, name: str) -> Overrides:
+        """Reads its files likewise."""
+        del name
+        return _uploaded(_probe())
+
+    def resize(
+        self,
+        name: str,
+        package: Path,
+        backend: str,
+        split: Split,
+        device: DeviceKind | None = None,
+    ) -> Overrides:
         """The same as ``place``: Triton compares what it is sent with what it has."""
-        return self.place(name, package, backend, split)
+        return self.place(name, package, backend, split, device)
 
     def remove(self, name: str) -> None:
         """Nothing was left: Triton removes what it was sent."""
+
+
+def _uploaded(layout: _Layout) -> Overrides:
+    folder = f"file:{triton_config.VERSION_FOLDER}"
+    return {
+        "config": triton_config.as_json(layout.config),
+        **{f"{folder}/{file.name}": file.read_bytes() for file in layout.linked},
+        **{f"{folder}/{name}": source.read_bytes() for name, source in layout.copied.items()},
+        **{f"{folder}/{name}": text.encode() for name, text in layout.written.items()},
+    }
+
+
+def _layout(
+    package: Path, backend: str, split: Split, device: DeviceKind | None, limits: Limits
+) -> _Layout:
+    return _Layout(
+        config=_config(package, backend, split, device),
+        linked=_graphs(package),
+        copied=_scripts(package, backend),
+        written=_told(package, limits, split),
+    )
+
+
+def _probe() -> _Layout:
+    return _Layout(
+        config=triton_config.render_probe(),
+        copied={triton_config.MODEL_PY: python_model("device_probe")},
+    )
 
 
 def python_model(name: str = "python_model") -> Path:
@@ -156,6 +261,9 @@ def _scripts(package: Path, backend: str) -> dict[str, Path]:
     if backend != triton_config.BACKEND_PYTHON:
         return {}
     batches = python_model()
+    if (package / WEIGHTS).is_file():
+        beside = python_model("packed_model").parent.glob("*.py")
+        return {"python_model.py": batches, **{file.name: file for file in beside}}
     if (package / PYFUNC).is_file():
         return {
             triton_config.MODEL_PY: python_model("pyfunc_model"),
@@ -173,11 +281,13 @@ def _scripts(package: Path, backend: str) -> dict[str, Path]:
     }
 
 
-def _told(package: Path, limits: Limits) -> dict[str, str]:
-    """What a pyfunc is told beside its archive; nothing of other models."""
+def _told(package: Path, limits: Limits, split: Split) -> dict[str, str]:
+    """What a pyfunc or a packed engine is told beside its files; nothing of other models."""
+    if (package / WEIGHTS).is_file():
+        return {_PACKED_SPEC: _packed_spec(_manifest(package), split)}
     if not (package / PYFUNC).is_file():
         return {}
-    manifest = Manifest.model_validate_json((package / MANIFEST).read_bytes())
+    manifest = _manifest(package)
     spec = manifest.pyfunc
     if spec is None:
         raise ValueError(f"{PYFUNC} is there, and the manifest does not say what it is")
@@ -195,17 +305,41 @@ def _told(package: Path, limits: Limits) -> dict[str, str]:
     }
 
 
-def _graphs(package: Path) -> list[Path]:
-    """The graph, and of an encoder-decoder the encoder's; of a pyfunc its archive."""
+def _packed_spec(manifest: Manifest, split: Split) -> str:
+    if manifest.packed is None:
+        raise ValueError(f"{WEIGHTS} is there, and the manifest does not say what loads it")
+    return json.dumps(
+        triton_config.packed_settings(
+            manifest.packed,
+            task=manifest.task,
+            precision=manifest.precision,
+            threads=split.threads,
+        )
+    )
+
+
+def _manifest(package: Path) -> Manifest:
+    return Manifest.model_validate_json((package / MANIFEST).read_bytes())
+
+
+def _graphs(package: Path) -> tuple[Path, ...]:
+    """The graph, and of an encoder-decoder the encoder's; of a pyfunc its archive.
+
+    Of a packed engine its weights, what transformers reads with them, and its dense layers.
+    """
+    if (package / WEIGHTS).is_file():
+        spec = _manifest(package).packed
+        dense = () if spec is None else tuple(layer.file for layer in spec.dense)
+        return tuple(package / name for name in (WEIGHTS, MODEL_CONFIG, *dense))
     if (package / PYFUNC).is_file():
-        return [package / PYFUNC]
+        return (package / PYFUNC,)
     encoder = package / ENCODER_ONNX
-    return [package / MODEL_ONNX, *([encoder] if encoder.is_file() else [])]
+    return (package / MODEL_ONNX, *((encoder,) if encoder.is_file() else ()))
 
 
-def _config(package: Path, backend: str, split: Split) -> str:
+def _config(package: Path, backend: str, split: Split, device: DeviceKind | None) -> str:
     text = (package / _CONFIGS[backend]).read_text(encoding="utf-8")
-    return triton_config.with_split(text, copies=split.copies, threads=split.threads)
+    return triton_config.with_split(text, copies=split.copies, threads=split.threads, device=device)
 
 
 def _link(source: Path, target: Path) -> None:

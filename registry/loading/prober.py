@@ -1,8 +1,9 @@
 """Finds a Triton that hangs: it says that it lives, and answers no inference any more.
 
 One row is run on each stable model every few seconds, as a caller would; a model that keeps
-refusing is named in the log and is no reason to restart the others, unless it refuses because its
-process is gone: Triton starts no other by itself. Nor is one that is Python of its users' own and
+refusing is named in the log and is no reason to restart the others. One that refuses because its
+process is gone is loaded anew, as Triton starts no other by itself: only if that does not bring it
+back is Triton restarted. No reason is one that is Python of its users' own and
 takes too long: what it does it does to itself. Nor is a Triton that is slow, which runs batches of
 the model between two probes that wait in vain: one that hangs runs none, and a restart would only
 give a busy machine more to do. It only says what it finds: who restarts Triton is the probe's. A
@@ -11,7 +12,7 @@ Triton that holds no stable model is ``load_stall``'s.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 from contracts.manifest import Manifest
@@ -30,12 +31,16 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ProberPace:
-    """How often it looks, how long it waits, and how often in a row an answer may be missing."""
+    """How often it looks, how long it waits, and how often in a row an answer may be missing.
+
+    A model without a process is given ``reloads_allowed`` looks to be loaded anew.
+    """
 
     every_seconds: float = 15.0
     retry_seconds: float = 2.0
     deadline_seconds: float = 10.0
     failures_allowed: int = 1
+    reloads_allowed: int = 10
 
 
 class Prober:
@@ -47,7 +52,10 @@ class Prober:
         manifest: reads the manifest of one of them, once; may block.
         pace: how often and how long.
         told: is told why a model refuses, or nothing where it answers.
+        gone: is told that a model has no process any more, and has it loaded anew.
         executed: how many batches of a model have been run.
+        refused: how many requests each model has failed, by Triton's name of it: where that grows
+            it looks at once.
     """
 
     def __init__(
@@ -58,14 +66,20 @@ class Prober:
         pace: ProberPace | None = None,
         *,
         told: Callable[[ModelRef, str], None] = lambda _ref, _why: None,
+        gone: Callable[[ModelRef], None] = lambda _ref: None,
         executed: Callable[[str], Awaitable[int]] | None = None,
+        refused: Callable[[], Awaitable[Mapping[str, int]]] | None = None,
     ) -> None:
         self._triton = triton
         self._stable = stable
         self._manifest = manifest
         self._pace = pace or ProberPace()
         self._told = told
+        self._gone = gone
         self._executed = executed
+        self._refused = refused
+        self._refused_before: Mapping[str, int] = {}
+        self._reloads: dict[str, int] = {}  # of models without a process, looks in a row
         self._executed_before: dict[str, int] = {}  # of models whose last probe waited in vain
         self._manifests: dict[str, Manifest] = {}
         self._failures = 0
@@ -79,8 +93,30 @@ class Prober:
         """Looks until it is cancelled."""
         while True:
             await self.probe()
-            pace = self._pace
-            await asyncio.sleep(pace.retry_seconds if self._failures else pace.every_seconds)
+            await self._wait()
+
+    async def _wait(self) -> None:
+        """Until the next look is due, or a model has failed more requests than before."""
+        pace = self._pace
+        loop = asyncio.get_running_loop()
+        due = loop.time() + pace.every_seconds
+        await self._refuses_more()  # what the look itself has seen
+        while (left := due - loop.time()) > 0:
+            await asyncio.sleep(min(pace.retry_seconds, left))
+            if self._failures or self._reloads or await self._refuses_more():
+                return
+
+    async def _refuses_more(self) -> bool:
+        """Whether a stable model has failed requests since the last time this was asked."""
+        if self._refused is None:
+            return False
+        try:
+            counts = await self._refused()
+        except (TritonRefusedError, TritonUnavailableError):
+            return False  # the next look finds out
+        before, self._refused_before = self._refused_before, counts
+        stable = {ref.triton_model for ref in self._stable()}
+        return any(counts[name] > before.get(name, 0) for name in counts.keys() & stable)
 
     async def probe(self) -> None:
         """Asks whether it lives, and runs one row on each stable model."""
@@ -112,6 +148,7 @@ class Prober:
                 await self._triton.infer(name, tensors, PROBE)
             self._told(ref, "")
             self._executed_before.pop(name, None)
+            self._reloads.pop(name, None)
         except TimeoutError:
             sentence = f"Triton answered no inference on {name} within {seconds:g} s"
             if not own_code and await self._runs_others(name):
@@ -124,12 +161,24 @@ class Prober:
         except TritonUnavailableError:
             raise
         except ModelProcessGoneError as error:
-            raise TritonUnavailableError(f"{name} has no process any more: {error}") from None
+            self._reload(ref, error)
         except TritonRefusedError as error:
             log.warning("%s refuses an inference: %s", name, error)
             self._told(ref, str(error).removeprefix(OF_MODEL))
         except (RegistryError, OSError, ValueError) as error:
             log.info("%s can't be examined: %s", name, error)
+
+    def _reload(self, ref: ModelRef, error: ModelProcessGoneError) -> None:
+        """Has a model loaded anew, or gives up; a loader that loads another one comes to it later.
+
+        Raises:
+            TritonUnavailableError: it was asked for so often, and the model still has no process.
+        """
+        name = ref.triton_model
+        looks = self._reloads[name] = self._reloads.get(name, 0) + 1
+        if looks > self._pace.reloads_allowed:
+            raise TritonUnavailableError(f"{name} has no process any more: {error}")
+        self._gone(ref)
 
     async def _runs_others(self, name: str) -> bool:
         """Whether batches of a model were run since its last probe that waited in vain."""

@@ -10,12 +10,17 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from contracts.manifest import ENCODER_ONNX, MODEL_ONNX, PYFUNC, Manifest, PyfuncSpec
+from contracts.endpoint import Precision
+from contracts.manifest import ENCODER_ONNX, MODEL_ONNX, PYFUNC, WEIGHTS, Manifest, PyfuncSpec
 from registry.errors import RegistryError
 from registry.loading import splits
 
 # Of an archive of Python packages that is unpacked, as earlier releases made them without its size.
 _GROWTH = 4
+# Of a process that computes on a GPU, beside its weights: CUDA's context with the kernels of its
+# libraries, and what the batches of an encoder take. An estimate, until warm-up shows the real one.
+_GPU_PROCESS_BYTES = 512 * 1024 * 1024
+_HALVES = frozenset({Precision.FP16, Precision.BF16})
 
 
 class NoRoomError(RegistryError):
@@ -24,10 +29,11 @@ class NoRoomError(RegistryError):
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """Bytes that a package takes: of memory, as copies that run, and of disk."""
+    """Bytes that a package takes: of memory, as copies that run, of disk, and of a GPU's memory."""
 
     memory_bytes: int
     disk_bytes: int
+    gpu_bytes: int = 0
 
     @classmethod
     def of(cls, manifest: Manifest, *, process: bool) -> "Need":
@@ -43,9 +49,12 @@ class Need:
             own = splits.copy_bytes(0) + model
             files_bytes = sum(file.bytes for file in files.values())
             return cls(splits.copy_bytes(0, process=process) + own, files_bytes + unpacked)
-        graphs = sum(files[name].bytes for name in (MODEL_ONNX, ENCODER_ONNX) if name in files)
+        names = (MODEL_ONNX, ENCODER_ONNX, WEIGHTS)
+        graphs = sum(files[name].bytes for name in names if name in files)
         return cls(
-            splits.copy_bytes(graphs, process=process), sum(file.bytes for file in files.values())
+            splits.copy_bytes(graphs, process=process),
+            sum(file.bytes for file in files.values()),
+            _on_gpu(manifest),
         )
 
 
@@ -61,17 +70,30 @@ class Room:
     disk_bytes: int | None = None
     folder: Path | None = None
 
-    def check(self, need: Need, held: Collection[Need], *, on_gpu: bool) -> None:
+    def check(
+        self,
+        need: Need,
+        held: Collection[Need],
+        *,
+        on_gpu: bool,
+        gpu_free_bytes: int | None = None,
+    ) -> None:
         """Refuses a package that does not fit.
 
         Args:
             need: of the package.
             held: of all others that Triton holds.
-            on_gpu: models run on GPUs, whose memory is not the machine's.
+            on_gpu: it runs on a GPU, whose memory is not the machine's.
+            gpu_free_bytes: what is free of that, whoever has the rest; None if nobody knows.
 
         Raises:
             NoRoomError: with what it needs and what is left.
         """
+        if on_gpu and gpu_free_bytes is not None and need.gpu_bytes > gpu_free_bytes:
+            raise NoRoomError(
+                f"it needs some {_size(need.gpu_bytes)} of the GPU's memory, and "
+                f"{_size(gpu_free_bytes)} of it are free"
+            )
         taken = sum(each.memory_bytes for each in held)
         most = self.memory_bytes
         if most is not None and not on_gpu and taken + need.memory_bytes > most:
@@ -95,6 +117,19 @@ class Room:
 
 
 WITHOUT_BOUNDS = Room()
+
+
+def _on_gpu(manifest: Manifest) -> int:
+    """Estimated by the weights: a packed engine's, which lie in fp32 mostly, in its own precision.
+
+    The least: one copy, on each GPU.
+    """
+    weights = manifest.files.get(WEIGHTS)
+    if weights is not None:
+        return weights.bytes // (1 + (manifest.precision in _HALVES)) + _GPU_PROCESS_BYTES
+    names = (MODEL_ONNX, ENCODER_ONNX)
+    graphs = sum(manifest.files[name].bytes for name in names if name in manifest.files)
+    return graphs + _GPU_PROCESS_BYTES if graphs else 0
 
 
 def _unpacked(spec: PyfuncSpec, archive_bytes: int) -> tuple[int, int]:

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from contracts.loading import CostPoint, LoadedModel
-from contracts.manifest import MODEL_ONNX, Manifest
+from contracts.loading import CostPoint, DeviceKind, LoadedModel
+from contracts.manifest import MODEL_ONNX, Engine, Manifest
 from registry.errors import TritonRefusedError, TritonUnavailableError
 from registry.loading import splits, warmup
 from registry.loading.desired import Want
@@ -61,11 +61,13 @@ class Sizing:
         self._most_instances = most_instances or splits.MOST_COPIES
         self._measure_seconds = measure_seconds
         self._clock = clock
+        self._alone: set[str] = set()  # names of those that run as one copy, whatever is asked
 
     def differs(self, want: Want, running: Running, loaded: LoadedModel) -> bool:
         """Whether a package runs otherwise than is wanted, or than was measured."""
         if running.on_gpu:
-            return (running.copies, running.instances) != (want.instances or 1, loaded.instances)
+            copies = self._copies_on_gpu(want)
+            return (running.copies, running.instances) != (copies, loaded.instances)
         return _split(running) != self._suiting(want, loaded)
 
     def first(
@@ -82,8 +84,9 @@ class Sizing:
             known: how it ran and was measured before, if it did.
             on_gpu: whether this Triton runs models on GPUs; None while that is not known.
         """
+        self._note_alone(want, manifest)
         if on_gpu is not False:
-            return Split(want.instances or 1, self._cores if on_gpu is None else 1)
+            return Split(self._copies_on_gpu(want), self._cores if on_gpu is None else 1)
         return self._suiting(want, known) or self._candidates(want, manifest)[0]
 
     async def settle(
@@ -106,8 +109,9 @@ class Sizing:
             TritonRefusedError: Triton takes no way of running it, or it fails.
             TritonUnavailableError: Triton went away.
         """
+        self._note_alone(want, manifest)
         if running.on_gpu:
-            split = Split(want.instances or 1, running.threads)
+            split = Split(self._copies_on_gpu(want), running.threads)
         elif suiting := self._suiting(want, known):
             split = suiting
         else:
@@ -115,7 +119,7 @@ class Sizing:
             split, running = await self._chosen(want, running, package, manifest)
         name = want.ref.triton_model
         if _split(running) != split:
-            running = await self._rerun(split, name, package, running.backend)
+            running = await self._rerun(split, name, package, running)
         infer = partial(self._triton.infer, name)
         if known is not None and known.instances == running.instances:
             await warmup.warm_up(infer, manifest, running.instances)
@@ -125,6 +129,7 @@ class Sizing:
             manifest,
             copies=running.instances,
             budget_seconds=self._measure_seconds,
+            on_gpu=running.on_gpu,
             clock=self._clock,
         )
         return running, costs
@@ -140,7 +145,17 @@ class Sizing:
             raise TritonUnavailableError(f"Triton lost {name} while it was loaded")
         return held[name]
 
+    def _note_alone(self, want: Want, manifest: Manifest) -> None:
+        """A packed engine joins what all gateways send, so that a second copy would halve that."""
+        if manifest.engine is Engine.PACKED:
+            self._alone.add(want.ref.triton_model)
+
+    def _copies_on_gpu(self, want: Want) -> int:
+        return 1 if want.ref.triton_model in self._alone else want.instances or 1
+
     def _asked(self, want: Want) -> int | None:
+        if want.ref.triton_model in self._alone:
+            return 1
         return want.instances or min(self._auto_instances, self._most_instances) or None
 
     def _suiting(self, want: Want, known: LoadedModel | None) -> Split | None:
@@ -153,9 +168,9 @@ class Sizing:
         return split if splits.suits(split, self._cores, self._asked(want)) else None
 
     def _candidates(self, want: Want, manifest: Manifest) -> tuple[Split, ...]:
-        if manifest.generation or manifest.pyfunc:
-            # Copies can't step together what is in one of them, so there is one; and each copy of
-            # a pyfunc has packages of its own in memory.
+        if manifest.generation or manifest.pyfunc or manifest.engine is Engine.PACKED:
+            # Copies can't join what is in one of them, so there is one; and each copy of a pyfunc
+            # has packages of its own in memory.
             copies = self._asked(want) or 1
             return (Split(copies, max(1, self._cores // copies)),)
         graph = manifest.files.get(MODEL_ONNX)
@@ -182,7 +197,7 @@ class Sizing:
         for split in order:
             try:
                 if _split(running) != split:
-                    running = await self._rerun(split, name, package, running.backend)
+                    running = await self._rerun(split, name, package, running)
                 found[split] = await warmup.throughput(
                     infer, manifest, copies=running.instances, rows=rows, clock=self._clock
                 )
@@ -195,9 +210,10 @@ class Sizing:
         log.info("%s runs as %d copies of %d threads; rows a second: %s", name, *best, told)
         return best, running
 
-    async def _rerun(self, split: Split, name: str, package: Path, backend: str) -> Running:
+    async def _rerun(self, split: Split, name: str, package: Path, running: Running) -> Running:
+        device = DeviceKind.GPU if running.on_gpu else DeviceKind.CPU
         resize = self._placement.resize
-        overrides = await asyncio.to_thread(resize, name, package, backend, split)
+        overrides = await asyncio.to_thread(resize, name, package, running.backend, split, device)
         await self._triton.load(name, overrides)
         return await self.running(name)
 

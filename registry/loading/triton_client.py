@@ -24,7 +24,7 @@ from registry.errors import (
     TritonRefusedError,
     TritonUnavailableError,
 )
-from registry.packages.triton_config import THREADS
+from registry.packages.triton_config import ASK, THREADS
 from service import mutual_tls
 from service.mutual_tls import MutualTls
 
@@ -37,7 +37,7 @@ _NO_BACKEND = ("unable to find backend library", "unable to find 'libtriton_")
 _PROCESS_GONE = "Stub process"
 OF_MODEL = "engine: "  # how what a model of the Python backend raised begins (``triton/``)
 PROBE = "headrace-probe"  # the id of a request of the prober's (``triton/pyfunc_model``)
-_DATATYPES = {"int64": "INT64", "int32": "INT32", "float64": "FP64"}
+_DATATYPES = {"int64": "INT64", "int32": "INT32", "uint8": "UINT8", "float64": "FP64"}
 _OPTIONS = (
     ("grpc.max_send_message_length", -1),  # a whole model may be uploaded
     ("grpc.max_receive_message_length", -1),
@@ -196,6 +196,17 @@ class GrpcTriton:
         finally:
             own.ended += 1
 
+    async def ask(self, name: str) -> bytes:
+        """What a model answers that takes nothing, as ``devices.ProbedTriton`` has it."""
+        request = service_pb2.ModelInferRequest(model_name=name)
+        request.inputs.add(name=ASK, datatype="INT32", shape=(1,))
+        request.raw_input_contents.append(bytes(4))
+        try:
+            response = await self._stub.ModelInfer(request, timeout=self._call_seconds)
+        except grpc.aio.AioRpcError as error:
+            raise self._translated(error) from error
+        return bytes(response.raw_output_contents[0])
+
     async def requests(self) -> Mapping[str, int | None]:
         """What others ask; see ``Demand`` in ``registry/loading/idling.py``."""
         before = {name: own.settled for name, own in self.own.items()}
@@ -236,6 +247,15 @@ class GrpcTriton:
         except grpc.aio.AioRpcError as error:
             raise self._translated(error) from error
         return sum(each.execution_count for each in answer.model_stats)
+
+    async def refused(self) -> Mapping[str, int]:
+        """How many requests each model has failed, likewise."""
+        request = service_pb2.ModelStatisticsRequest()
+        try:
+            answer = await self._stub.ModelStatistics(request, timeout=self._call_seconds)
+        except grpc.aio.AioRpcError as error:
+            raise self._translated(error) from error
+        return {each.name: each.inference_stats.fail.count for each in answer.model_stats}
 
     async def _generate(self, request: service_pb2.ModelInferRequest) -> tuple[int, int]:
         """How many responses a request has, and of how many bytes."""

@@ -10,6 +10,7 @@ from google.protobuf import json_format, text_format
 from tritonclient.grpc import model_config_pb2
 
 from contracts.endpoint import Precision
+from contracts.loading import DeviceKind
 from contracts.manifest import MODEL_ONNX, GenerationSpec, PackedSpec, TokenRules
 from contracts.tasks import (
     ENGINE_OUTPUT,
@@ -30,6 +31,7 @@ VERSION_FOLDER = "1"
 THREADS = "intra_op_thread_count"  # the native backend's own name; the Python model reads the same
 # That ``triton/generation_model`` reads.
 CONTEXT, ROWS, START, RULES = "context", "rows", "start", "rules"
+ASK, ANSWER = "ask", "device"  # that ``triton/device_probe`` reads and gives
 BACKEND_PYTHON = "python"
 BACKEND_ONNXRUNTIME = "onnxruntime"
 
@@ -186,24 +188,48 @@ def render_generation(
     return _text(base, backend=BACKEND_PYTHON, filename=MODEL_PY)
 
 
+def render_probe() -> str:
+    """The configuration of ``triton/device_probe``: it says what Triton's machine computes with.
+
+    It runs on the CPU and gives JSON as bytes; what it is asked makes no difference.
+    """
+    base = model_config_pb2.ModelConfig(max_batch_size=0)
+    base.input.add(name=ASK, data_type=_DATATYPES[Datatype.INT32], dims=[1])
+    base.output.add(name=ANSWER, data_type=_DATATYPES[Datatype.UINT8], dims=[-1])
+    base.instance_group.add(kind=model_config_pb2.ModelInstanceGroup.KIND_CPU, count=1)
+    return _text(base, backend=BACKEND_PYTHON, filename=MODEL_PY)
+
+
 def generates(text: str) -> bool:
     """Whether it is the configuration of a model that generates; raises ``ParseError``."""
     config = text_format.Parse(text, model_config_pb2.ModelConfig())
     return bool(config.model_transaction_policy.decoupled)
 
 
-def with_split(text: str, *, copies: int, threads: int) -> str:
-    """The configuration with so many copies, on each GPU where there is one, else on the CPU.
+_KINDS = {
+    None: model_config_pb2.ModelInstanceGroup.KIND_AUTO,
+    DeviceKind.CPU: model_config_pb2.ModelInstanceGroup.KIND_CPU,
+    DeviceKind.GPU: model_config_pb2.ModelInstanceGroup.KIND_GPU,
+}
+
+
+def with_split(text: str, *, copies: int, threads: int, device: DeviceKind | None = None) -> str:
+    """The configuration with so many copies, on each GPU or on the CPU.
 
     Each execution uses so many CPU threads.
+
+    Args:
+        text: the configuration.
+        copies: of the model; on each GPU.
+        threads: of one execution.
+        device: None leaves it to Triton, which takes each GPU if it sees one, else the CPU.
 
     Raises:
         google.protobuf.text_format.ParseError: not a model configuration.
     """
     config = text_format.Parse(text, model_config_pb2.ModelConfig())
     del config.instance_group[:]
-    kind = model_config_pb2.ModelInstanceGroup.KIND_AUTO
-    config.instance_group.add(kind=kind, count=copies)
+    config.instance_group.add(kind=_KINDS[device], count=copies)
     config.parameters[THREADS].string_value = str(threads)
     return str(text_format.MessageToString(config))
 

@@ -13,13 +13,15 @@ from registry_fakes import (
 )
 
 from contracts.endpoint import Arm, Candidate, EndpointStatus, Phase, Route
-from contracts.loading import LoaderReport
+from contracts.loading import DeviceKind, LoaderReport
 from contracts.manifest import MANIFEST, MODEL_ONNX, Manifest, PackageFile, PyfuncSpec
 from contracts.model import ModelRef
 from registry.errors import SourceUnavailableError
+from registry.loading.devices import Devices, Promise
 from registry.loading.loader import Loader, LoaderOptions
 from registry.loading.splits import Split
 from registry.loading.triton_client import Overrides
+from registry.packages.triton_config import BACKEND_PYTHON
 from registry.stores.endpoints import EndpointStore
 
 
@@ -78,19 +80,39 @@ class NoPlacement:
         self.placed: list[tuple[str, str]] = []
         self.resized: list[tuple[str, str, Split]] = []
         self.removed: list[str] = []
+        self.devices: dict[str, DeviceKind | None] = {}  # by Triton's name
 
-    def place(self, name: str, package: Path, backend: str, split: Split) -> Overrides:
+    def place(
+        self,
+        name: str,
+        package: Path,
+        backend: str,
+        split: Split,
+        device: DeviceKind | None = None,
+    ) -> Overrides:
         del package
         self.placed.append((name, backend))
+        self.devices[name] = device
         return {COPIES: str(split.copies), THREADS: str(split.threads)}
 
-    def resize(self, name: str, package: Path, backend: str, split: Split) -> Overrides:
-        del package
+    def resize(
+        self,
+        name: str,
+        package: Path,
+        backend: str,
+        split: Split,
+        device: DeviceKind | None = None,
+    ) -> Overrides:
+        del package, device
         self.resized.append((name, backend, split))
         return {COPIES: str(split.copies), THREADS: str(split.threads)}
 
     def remove(self, name: str) -> None:
         self.removed.append(name)
+
+    def place_probe(self, name: str) -> Overrides:
+        self.placed.append((name, BACKEND_PYTHON))
+        return {}
 
 
 class LoaderHarness:
@@ -104,6 +126,7 @@ class LoaderHarness:
         self.reports = MemoryReports()
         self.placement = NoPlacement()
         self.options = LoaderOptions("l", "t:1", folder / "ledger.json", warmup_seconds=0.05)
+        self.promise: Promise | None = None  # the loader asks what its Triton computes with
         self.loader = self.new_loader()
 
     def new_loader(self, endpoints: EndpointStore | None = None) -> Loader:
@@ -115,8 +138,12 @@ class LoaderHarness:
             triton=self.triton,
             placement=self.placement,
             reports=self.reports,
+            devices=None if self.promise is None else self._devices(self.promise),
             now=lambda: self.time,
         )
+
+    def _devices(self, promise: Promise) -> Devices:
+        return Devices(self.triton, self.placement.place_probe, promise, clock=lambda: self.time)
 
     async def settle(self) -> LoaderReport:
         """Passes until there is nothing more to do at once; returns the report."""

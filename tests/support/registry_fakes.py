@@ -1,6 +1,7 @@
 """Stand-ins for the registry's edges, each satisfying its Protocol, and values to feed them."""
 
 import asyncio
+import json
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -208,6 +209,7 @@ class FakeTriton:
     gone: set[str] = field(default_factory=set)
     down: bool = False
     gpus: int = 0
+    device: dict[str, object] = field(default_factory=lambda: {"kind": "cpu"})  # of its probe
     most_copies: int = 64
     copies: dict[str, int] = field(default_factory=dict)
     threads: dict[str, int] = field(default_factory=dict)
@@ -253,6 +255,12 @@ class FakeTriton:
         self.calls.append(("unload", name))
         self.models.discard(name)
 
+    async def ask(self, name: str) -> bytes:
+        self._reach()
+        if name not in self.models:
+            raise TritonRefusedError("unknown model")
+        return json.dumps(self.device).encode()
+
     async def infer(
         self, name: str, inputs: Mapping[str, NDArray[np.number]], request_id: str = ""
     ) -> tuple[int, int]:
@@ -260,13 +268,15 @@ class FakeTriton:
         self.request_ids.append(request_id)
         shape = inputs["input_ids"].shape
         self.shapes.append((name, shape))
+        starts = inputs.get("row_starts")
         if name in self.hangs_on:
             await asyncio.Event().wait()
         if name in self.gone:
             raise ModelProcessGoneError(f"Stub process '{name}_0_0' is not healthy.")
         if name in self.fails:
             raise self.fails[name]
-        return shape[0], 4 * shape[0]
+        rows = shape[0] if starts is None else len(starts) - 1
+        return rows, 4 * rows
 
     def loads(self) -> list[str]:
         """Names in the order in which they were loaded."""

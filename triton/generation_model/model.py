@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 import onnxruntime as ort
 import triton_python_backend_utils as pb_utils
-from python_model import THREADS, Heartbeat, output, providers, session_options
+from python_model import THREADS, Heartbeat, opened, output, providers, session_options
 from token_rules import allowed, forced_last
 
 GOES_ON, STOPPED, AT_LIMIT = 0, 1, 2
@@ -54,8 +54,7 @@ class TritonPythonModel:
         device = providers(args["model_instance_kind"], args["model_instance_device_id"])
 
         def session(name: str) -> ort.InferenceSession:
-            options = session_options(threads)
-            return ort.InferenceSession(str(folder / name), options, providers=device)
+            return opened(folder / name, session_options(threads), device)
 
         encoder = None
         if START in parameters:

@@ -29,6 +29,8 @@ MOST_STILL_SECONDS = 0.75
 
 Batch = tuple[int, dict[str, np.ndarray]]  # position among the requests, arrays by input name
 THREADS = "intra_op_thread_count"
+CANT_USE = "this Triton can't use a GPU"  # as ``registry/loading/devices.py`` has it
+_CUDA = "CUDAExecutionProvider"
 
 # DLPack's name for a capsule whose tensor was taken; a capsule holds the pointer alone.
 _TAKEN = b"used_dltensor"
@@ -46,11 +48,8 @@ class TritonPythonModel:
         self.outputs = [spec["name"] for spec in config["output"]]
         threads = int(config.get("parameters", {}).get(THREADS, {}).get("string_value", "1"))
         folder = Path(args["model_repository"]) / args["model_version"]
-        self.session = ort.InferenceSession(
-            str(folder / "model.onnx"),
-            sess_options=session_options(threads),
-            providers=providers(args["model_instance_kind"], args["model_instance_device_id"]),
-        )
+        device = providers(args["model_instance_kind"], args["model_instance_device_id"])
+        self.session = opened(folder / "model.onnx", session_options(threads), device)
         self.heartbeat = Heartbeat()
         self.heartbeat.start()
 
@@ -168,8 +167,32 @@ def session_options(threads: int) -> ort.SessionOptions:
 
 
 def providers(kind: str, device_id: str) -> list[Any]:
-    """The GPU where Triton placed the instance on one and ONNX Runtime can use it, else the CPU."""
-    if kind == "GPU" and "CUDAExecutionProvider" in ort.get_available_providers():
-        ort.preload_dlls()
-        return [("CUDAExecutionProvider", {"device_id": int(device_id)}), "CPUExecutionProvider"]
-    return ["CPUExecutionProvider"]
+    """Those that a session asks for: CUDA's where Triton placed the instance on a GPU.
+
+    Raises:
+        RuntimeError: ONNX Runtime has none. It would run on the CPU, slowly and in silence.
+    """
+    if kind != "GPU":
+        return ["CPUExecutionProvider"]
+    if _CUDA not in ort.get_available_providers():
+        raise RuntimeError(
+            f"{CANT_USE}: its Python has an ONNX Runtime without CUDA (install onnxruntime-gpu, or "
+            "run the loader with --device=cpu)"
+        )
+    ort.preload_dlls()
+    return [(_CUDA, {"device_id": int(device_id)}), "CPUExecutionProvider"]
+
+
+def opened(graph: Path, options: ort.SessionOptions, wanted: list[Any]) -> ort.InferenceSession:
+    """A session on the device that was asked for.
+
+    Raises:
+        RuntimeError: ONNX Runtime left the GPU out, as it does for want of a library or a driver.
+    """
+    session = ort.InferenceSession(str(graph), options, providers=wanted)
+    if len(wanted) > 1 and _CUDA not in session.get_providers():
+        raise RuntimeError(
+            f"{CANT_USE}: ONNX Runtime {ort.__version__} has CUDA and could not start it; the log "
+            "of Triton says which library or driver it lacks"
+        )
+    return session

@@ -71,6 +71,15 @@ def test_waits_grow_to_a_minute_and_no_further(tries: int) -> None:
         ("CUDA failure 2: out of memory", False),  # which other models may hold
         ("onnx runtime error 6: Failed to allocate memory for requested buffer of size 9", False),
         ("TritonModelException: torch.OutOfMemoryError: CUDA out of memory", False),
+        ("engine: CUDA error: an illegal memory access was encountered", False),
+        ("engine: CUDA error: unspecified launch failure", False),
+        ("RuntimeError: CUDA error: uncorrectable ECC error encountered", False),
+        ("RuntimeError: No CUDA GPUs are available", False),
+        ("CUDA failure 35: CUDA driver version is insufficient for CUDA runtime version", False),
+        ("CUDNN failure 1: CUDNN_STATUS_NOT_INITIALIZED", False),
+        ("cuDNN error: CUDNN_STATUS_INTERNAL_ERROR", False),
+        ("CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate(handle)", False),
+        ("engine: CUDA error: device-side assert triggered", True),  # an id beyond its vocabulary
         ("ModuleNotFoundError: No module named 'onnxruntime'", False),
         ("unable to find backend library for backend 'onnxruntime'", False),
         ("Unable to create shared memory region: No space left on device", False),

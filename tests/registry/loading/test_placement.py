@@ -9,18 +9,26 @@ from pathlib import Path
 import pytest
 from registry_fakes import manifest
 
+from contracts.endpoint import Precision
 from contracts.features import Feature, FeatureKind
+from contracts.loading import DeviceKind
 from contracts.manifest import (
     CONFIG_ONNXRUNTIME,
     CONFIG_PYTHON,
     ENCODER_ONNX,
     MANIFEST,
+    MODEL_CONFIG,
     MODEL_ONNX,
     PYFUNC,
+    WEIGHTS,
+    Engine,
     GenerationSpec,
+    PackedDense,
+    PackedSpec,
     PyfuncSpec,
     TokenRules,
 )
+from contracts.tasks import Task
 from contracts.tensors import Datatype, TensorSpec
 from registry.loading.placement import Placement, SharedRepository, UploadedFiles, python_model
 from registry.loading.splits import Split
@@ -174,6 +182,97 @@ def test_what_is_placed_for_a_pyfunc_needs_no_headrace(pyfunc: Path, repository:
             for name in names:
                 top = name.partition(".")[0]
                 assert top in beside | sys.stdlib_module_names | NEEDED, f"{path.name}: {name}"
+
+
+@pytest.fixture
+def packed(package: Path) -> Path:
+    """The package of a packed engine."""
+    (package / MODEL_ONNX).unlink()
+    (package / CONFIG_ONNXRUNTIME).unlink()
+    text = triton_config.render_packed(task=Task.TEXT_EMBEDDING, width=3, type_ids=True, threads=1)
+    (package / CONFIG_PYTHON).write_text(text)
+    for name in (WEIGHTS, MODEL_CONFIG, "dense-1.safetensors", "tokenizer.json"):
+        (package / name).write_bytes(name.encode())
+    spec = PackedSpec(
+        loader="AutoModel",
+        type_ids=True,
+        modes=("mean",),
+        dense=(PackedDense(file="dense-1.safetensors", activation="Tanh"),),
+        normalise=True,
+    )
+    changes = {"engine": Engine.PACKED, "packed": spec, "precision": Precision.FP16}
+    made = manifest().model_copy(update={**changes, "task": Task.TEXT_EMBEDDING})
+    (package / MANIFEST).write_bytes(made.canonical())
+    return package
+
+
+def test_a_packed_engine_gets_its_weights_its_scripts_and_what_it_is_told(
+    packed: Path, repository: Path
+) -> None:
+    SharedRepository(repository).place(NAME, packed, "python", Split(1, 4))
+    folder = repository / NAME / "1"
+    placed = {path.name: path.read_bytes() for path in folder.iterdir()}
+    scripts = {path.name for path in python_model("packed_model").parent.glob("*.py")}
+    files = {WEIGHTS, MODEL_CONFIG, "dense-1.safetensors"}
+    assert placed.keys() == {*files, *scripts, "python_model.py", "packed.json"}
+    assert (folder / WEIGHTS).samefile(packed / WEIGHTS)
+    assert json.loads(placed["packed.json"]) == {
+        "loader": "AutoModel",
+        "type_ids": True,
+        "modes": ["mean"],
+        "dense": [{"file": "dense-1.safetensors", "activation": "Tanh"}],
+        "normalise": True,
+        "task": "text-embedding",
+        "output": "embedding",
+        "rank": 2,
+        "dtype": "fp16",
+        "threads": 4,
+    }
+    sent = UploadedFiles().place(NAME, packed, "python", Split(1, 4))
+    assert {f"file:1/{name}": data for name, data in placed.items()} == {
+        name: data for name, data in sent.items() if name != "config"
+    }
+
+
+def test_other_threads_reach_a_packed_engine(packed: Path, repository: Path) -> None:
+    shared = SharedRepository(repository)
+    shared.place(NAME, packed, "python", Split(1, 4))
+    shared.resize(NAME, packed, "python", Split(1, 2))
+    told = json.loads((repository / NAME / "1" / "packed.json").read_text())
+    assert told["threads"] == 2
+
+
+@pytest.mark.parametrize(
+    ("device", "kind"),
+    [(None, "KIND_AUTO"), (DeviceKind.CPU, "KIND_CPU"), (DeviceKind.GPU, "KIND_GPU")],
+)
+def test_a_model_is_placed_on_the_device_that_is_asked_for(
+    package: Path, repository: Path, device: DeviceKind | None, kind: str
+) -> None:
+    shared, uploaded = SharedRepository(repository), UploadedFiles()
+    for place in (shared.place, shared.resize):
+        place(NAME, package, "python", Split(1, 1), device)
+        config = (repository / NAME / "config.pbtxt").read_text()
+        assert (kind in config) or (device is None and "KIND" not in config)
+    for send in (uploaded.place, uploaded.resize):
+        config = str(send(NAME, package, "python", Split(1, 1), device)["config"])
+        assert (kind in config) or (device is None and "KIND" not in config)
+
+
+@pytest.mark.parametrize("kind", [SharedRepository, UploadedFiles])
+def test_the_probe_of_devices_is_placed_like_a_model(
+    kind: type[Placement], repository: Path
+) -> None:
+    placement = SharedRepository(repository) if kind is SharedRepository else UploadedFiles()
+    sent = placement.place_probe("probe")
+    script = python_model("device_probe").read_bytes()
+    if kind is SharedRepository:
+        assert sent == {}
+        assert (repository / "probe" / "1" / "model.py").read_bytes() == script
+        assert "KIND_CPU" in (repository / "probe" / "config.pbtxt").read_text()
+    else:
+        assert sent["file:1/model.py"] == script
+        assert "KIND_CPU" in str(sent["config"])
 
 
 def test_placing_again_replaces_everything(package: Path, repository: Path) -> None:

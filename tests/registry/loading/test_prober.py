@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from registry_fakes import FakeTriton, manifest, ref
@@ -10,7 +11,7 @@ from registry_fakes import FakeTriton, manifest, ref
 from contracts.manifest import Manifest, PyfuncSpec
 from contracts.model import ModelRef
 from contracts.tensors import Datatype, TensorSpec
-from registry.errors import ModelProcessGoneError, TritonRefusedError
+from registry.errors import TritonRefusedError
 from registry.loading.prober import Prober, ProberPace
 from registry.loading.triton_client import PROBE
 from registry.packages.cache import PackageUnavailableError
@@ -27,20 +28,22 @@ class ProberHarness:
         self.read: list[str] = []
         self.pyfunc = False
         self.told: dict[ModelRef, str] = {}
+        self.gone: list[ModelRef] = []
         self.executed: Iterator[int] = itertools.repeat(7)
         self.prober = Prober(
             self.triton,
             lambda: self.stable,
-            self._manifest,
+            self.manifest,
             PACE,
             told=self.told.__setitem__,
+            gone=self.gone.append,
             executed=self._executed,
         )
 
     async def _executed(self, _: str) -> int:
         return next(self.executed)
 
-    def _manifest(self, asked: ModelRef) -> Manifest:
+    def manifest(self, asked: ModelRef) -> Manifest:
         self.read.append(asked.version)
         if asked.version == "9":
             raise PackageUnavailableError("gone")
@@ -115,11 +118,46 @@ async def test_a_refusal_is_an_answer_and_so_is_a_package_that_can_not_be_read(
     assert harness.prober.fault() == ""
 
 
-async def test_a_model_whose_process_is_gone_is_found(harness: ProberHarness) -> None:
-    harness.triton.fails[OTHER.triton_model] = ModelProcessGoneError("Stub process is not healthy.")
+async def test_a_model_whose_process_is_gone_is_to_be_loaded_anew_and_ends_no_triton(
+    harness: ProberHarness,
+) -> None:
+    harness.triton.gone.add(OTHER.triton_model)
     await harness.prober.probe()
-    await harness.prober.probe()
+    assert harness.gone == [OTHER]
+    assert harness.prober.fault() == ""
+    harness.triton.gone.clear()  # as the loader does
+    for _ in range(3):
+        await harness.prober.probe()
+    assert harness.gone == [OTHER]
+
+
+async def test_a_model_that_stays_without_a_process_ends_its_triton(harness: ProberHarness) -> None:
+    harness.triton.gone.add(OTHER.triton_model)
+    for _ in range(PACE.reloads_allowed):
+        await harness.prober.probe()
+        assert harness.prober.fault() == ""
+    for _ in range(1 + PACE.failures_allowed):
+        await harness.prober.probe()
     assert f"{OTHER.triton_model} has no process" in harness.prober.fault()
+
+
+async def test_a_model_that_fails_more_requests_is_looked_at_at_once(
+    harness: ProberHarness,
+) -> None:
+    failed = {STABLE.triton_model: 3}
+
+    async def refused() -> dict[str, int]:
+        return dict(failed)
+
+    pace = replace(PACE, every_seconds=3600.0)
+    prober = Prober(harness.triton, lambda: harness.stable, harness.manifest, pace, refused=refused)
+    looking = asyncio.create_task(prober.run())
+    for probes in (2, 4):
+        async with asyncio.timeout(60):
+            while len(harness.triton.shapes) < probes:  # noqa: ASYNC110 - counts, and has no event
+                await asyncio.sleep(0.005)
+        failed[STABLE.triton_model] += 1
+    looking.cancel()
 
 
 async def test_why_a_model_refuses_is_told_until_it_answers(harness: ProberHarness) -> None:

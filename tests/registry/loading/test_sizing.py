@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from registry_fakes import COPIES, THREADS, FakeTriton, manifest, ref
 
-from contracts.loading import LoadedModel
+from contracts.loading import DeviceKind, LoadedModel
+from contracts.manifest import Engine
 from registry.errors import TritonRefusedError
 from registry.loading import splits
 from registry.loading.desired import Role, Want
@@ -38,19 +39,32 @@ class Machine(FakeTriton):
     async def infer(
         self, name: str, inputs: Mapping[str, object], request_id: str = ""
     ) -> tuple[int, int]:
+        starts = inputs.get("row_starts")
         rows = inputs["input_ids"].shape[0]  # type: ignore[attr-defined]
+        if starts is not None:
+            return len(starts) - 1, rows  # type: ignore[arg-type]
         self.now += rows / self.rows.get((self.copies.get(name, 1), self.threads.get(name, 1)), 1.0)
         return rows, 4 * rows
 
     def place(self, *_: object) -> Overrides:
         raise AssertionError("it is placed already")
 
-    def resize(self, name: str, package: Path, backend: str, split: Split) -> Overrides:
-        del name, package, backend
+    def resize(
+        self,
+        name: str,
+        package: Path,
+        backend: str,
+        split: Split,
+        device: DeviceKind | None = None,
+    ) -> Overrides:
+        del name, package, backend, device
         self.tried.append(split)
         return {COPIES: str(split.copies), THREADS: str(split.threads)}
 
     def remove(self, name: str) -> None:
+        raise AssertionError(name)
+
+    def place_probe(self, name: str) -> Overrides:
         raise AssertionError(name)
 
     def sizing(
@@ -189,6 +203,26 @@ async def test_a_gpu_runs_one_copy_or_as_many_as_are_asked_for(
     assert sizing.first(want, manifest(), None, on_gpu=None).copies == copies
     report = await machine.settle(sizing, want)
     assert report.instances == 2 * copies
+    assert not sizing.differs(want, machine.running(NAME), report)
+
+
+@pytest.mark.parametrize("gpus", [0, 1, 2])
+@pytest.mark.parametrize("asked", [None, 3])
+async def test_a_packed_engine_runs_as_one_copy_whatever_is_asked(
+    asked: int | None, gpus: int
+) -> None:
+    packed = manifest().model_copy(update={"engine": Engine.PACKED})
+    machine = Machine({})
+    machine.gpus = gpus
+    sizing, want = machine.sizing(8, auto_instances=4), replace(WANT, instances=asked)
+    assert sizing.first(want, packed, None, on_gpu=gpus > 0) == Split(1, 1 if gpus else 8)
+    machine.threads[NAME] = 1 if gpus else 8
+    running, costs = await sizing.settle(want, machine.running(NAME), FOLDER, packed, None)
+    assert (running.copies, running.instances) == (1, max(1, gpus))
+    assert machine.tried == []
+    report = LoadedModel(
+        ref=PACKAGE, costs=costs, instances=running.instances, threads=running.threads
+    )
     assert not sizing.differs(want, machine.running(NAME), report)
 
 

@@ -2,11 +2,15 @@
 
 import asyncio
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from registry_fakes import manifest
 
+from contracts.manifest import Engine as EngineKind
+from contracts.manifest import Manifest, PackedSpec
+from contracts.tasks import Task
 from registry.errors import TritonRefusedError
 from registry.loading import warmup
 
@@ -91,6 +95,95 @@ def test_rows_are_full_of_tokens_that_the_vocabulary_has() -> None:
     assert tensors["input_ids"].shape == (3, 8)
     assert tensors["input_ids"].max() < MANIFEST.tokenizer.vocabulary
     assert tensors["attention_mask"].min() == 1
+
+
+def packed_manifest(task: Task = Task.TEXT_EMBEDDING, *, type_ids: bool = True) -> Manifest:
+    """Of a packed engine whose batches have up to 16 rows of up to 512 tokens."""
+    spec = PackedSpec(loader="AutoModel", type_ids=type_ids)
+    changes = {"task": task, "engine": EngineKind.PACKED, "packed": spec, "max_batch_size": 16}
+    return MANIFEST.model_copy(update={**changes, "length_buckets": (16, 512)})
+
+
+class PackedEngine:
+    """Takes a fixed time a run, and one more a token; a first run takes ten times as long."""
+
+    def __init__(self, seconds: float, seconds_per_token: float, *, for_tokens: bool = False):
+        self.now = 0.0
+        self.runs: list[int] = []
+        self.rows: list[list[int]] = []
+        self._seconds, self._per_token, self._for_tokens = seconds, seconds_per_token, for_tokens
+
+    def clock(self) -> float:
+        return self.now
+
+    async def infer(self, tensors: warmup.Tensors) -> tuple[int, int]:
+        starts = tensors["row_starts"]
+        tokens = int(starts[-1])
+        assert tensors["input_ids"].shape == (tokens,)
+        assert tensors["input_ids"].dtype == starts.dtype == np.int32
+        self.now += (self._seconds + self._per_token * tokens) * (1 if tokens in self.runs else 10)
+        self.runs.append(tokens)
+        self.rows.append(np.diff(starts).tolist())
+        rows = tokens if self._for_tokens else len(starts) - 1
+        return rows, 4 * rows
+
+
+async def test_a_packed_engine_is_measured_by_tokens_up_to_the_largest_batch() -> None:
+    engine = PackedEngine(0.0002, 1e-7)
+    costs = await warmup.measure(
+        engine.infer, packed_manifest(), budget_seconds=1.5, clock=engine.clock
+    )
+    found = [(cost.bucket, cost.batch) for cost in costs]
+    assert found == [(64, 1), (256, 1), (1024, 1), (4096, 1)]
+    for cost in costs:
+        assert cost.milliseconds == pytest.approx(0.2 + 1e-4 * cost.bucket)
+    lengths = {length for rows in engine.rows for length in rows}
+    assert len(lengths) > 5
+    assert max(lengths) <= 512
+
+
+async def test_a_slow_packed_engine_is_measured_at_the_fewest_tokens_alone() -> None:
+    engine = PackedEngine(0.1, 0.01)
+    costs = await warmup.measure(
+        engine.infer, packed_manifest(), budget_seconds=1.5, clock=engine.clock
+    )
+    assert [cost.bucket for cost in costs] == [64]
+
+
+async def test_a_packed_engine_for_tokens_answers_with_a_row_for_each() -> None:
+    engine = PackedEngine(0.0, 1e-7, for_tokens=True)
+    of_tokens = packed_manifest(Task.TOKEN_CLASSIFICATION)
+    await warmup.warm_up(engine.infer, of_tokens)
+    assert engine.runs == [64]
+    with pytest.raises(TritonRefusedError, match="were answered with"):
+        await warmup.warm_up(engine.infer, packed_manifest())
+
+
+@pytest.mark.parametrize("type_ids", [True, False])
+def test_a_packed_engine_gets_type_ids_if_its_model_reads_them(type_ids: bool) -> None:
+    tensors = warmup.batch(packed_manifest(type_ids=type_ids), 64, 1)
+    assert ("token_type_ids" in tensors) is type_ids
+    assert set(tensors) - {"token_type_ids"} == {"input_ids", "row_starts"}
+
+
+@given(st.integers(1, 20_000), st.integers(1, 2048))
+def test_packed_rows_hold_every_token_and_none_is_too_long(tokens: int, longest: int) -> None:
+    lengths = warmup.packed_lengths(tokens, longest)
+    assert sum(lengths) == tokens
+    assert min(lengths) >= 1
+    assert max(lengths) <= longest
+
+
+async def test_on_a_gpu_no_first_run_is_taken_for_a_cost_however_long_it_took() -> None:
+    engine = Engine(10.0)
+    costs = await warmup.measure(
+        engine.infer, MANIFEST, budget_seconds=1.0, on_gpu=True, clock=engine.clock
+    )
+    assert {(cost.bucket, cost.batch) for cost in costs} == {
+        (bucket, batch) for bucket in (4, 8) for batch in (1, 2, 4, 8)
+    }
+    for cost in costs:
+        assert cost.milliseconds == pytest.approx(10_000 * cost.bucket * cost.batch)
 
 
 @given(st.sets(st.integers(1, 512), min_size=1, max_size=8), st.integers(1, 1024))

@@ -1,0 +1,216 @@
+"""What computes a Triton's batches, and which packages may run on it.
+
+A tiny model in Triton itself is asked (``triton/device_probe``), so that the answer is that of
+Triton's machine, also if it is elsewhere. It is no package: it is in no ledger and no report, and
+nobody unloads it. Nothing here loads a package or weighs memory.
+"""
+
+import json
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Protocol
+
+from contracts.endpoint import Precision
+from contracts.loading import Device, DeviceKind
+from contracts.manifest import Engine, Manifest
+from registry.errors import DeviceUnfitError, TritonRefusedError
+from registry.loading.triton_client import Overrides
+from registry.packages.triton_config import BACKEND_PYTHON
+
+log = logging.getLogger(__name__)
+
+PROBE_MODEL = "headrace-device-probe"
+EVERY_SECONDS = 10.0
+# How sentences begin that say why a GPU is not used; the models of ``triton/`` begin theirs so too.
+CANT_USE = "this Triton can't use a GPU"
+
+
+class Promise(StrEnum):
+    """What the operator says that a Triton computes with; ``auto``: what there is."""
+
+    AUTO = "auto"
+    CPU = "cpu"
+    GPU = "gpu"
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What the probe said: the device, why it is no GPU, and the CUDA of packages and driver.
+
+    The CUDA of a package is empty if it can use no GPU.
+    """
+
+    device: Device
+    why: str = ""
+    cuda: str = ""
+    onnxruntime: str = ""
+    torch: str = ""
+
+    @classmethod
+    def of(cls, told: Mapping[str, Any]) -> "Seen":
+        """From the probe's object; raises ``ValueError``."""
+        fields = {name: value for name, value in told.items() if name != "fault"}
+        words = {name: str(told.get(name, "")) for name in ("cuda", "onnxruntime", "torch")}
+        return cls(Device.model_validate(fields), str(told.get("fault", "")), **words)
+
+
+class ProbedTriton(Protocol):
+    """The Triton that is asked."""
+
+    async def load(self, name: str, overrides: Overrides) -> None:
+        """Loads a model; as ``registry.loading.triton_client.Triton`` has it."""
+        ...
+
+    async def ask(self, name: str) -> bytes:
+        """The one answer of a model that takes nothing.
+
+        Raises:
+            TritonRefusedError: it is not loaded, or failed.
+            TritonUnavailableError: Triton does not answer.
+        """
+        ...
+
+
+class Devices:
+    """One Triton's device, looked at now and then.
+
+    Args:
+        triton: is asked.
+        place: brings the probe's files, by its name; returns what the load call carries.
+        promise: of the operator.
+        every_seconds: between two looks.
+        clock: seconds.
+    """
+
+    def __init__(
+        self,
+        triton: ProbedTriton,
+        place: Callable[[str], Overrides],
+        promise: Promise,
+        *,
+        every_seconds: float = EVERY_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._triton = triton
+        self._place = place
+        self._promise = promise
+        self._every_seconds = every_seconds
+        self._clock = clock
+        self._looked_at: float | None = None
+        self._seen: Seen | None = None
+        self._failure = ""
+
+    @property
+    def device(self) -> Device | None:
+        """For the report; None while it is not known."""
+        fault = self.fault()
+        if self._seen is None:
+            return Device(kind=DeviceKind.GPU, fault=fault) if fault else None
+        device = self._seen.device
+        if self._promise is Promise.CPU:
+            return Device(kind=DeviceKind.CPU)
+        return device.model_copy(update={"fault": fault})
+
+    def fault(self) -> str:
+        """Why the GPU that was promised can't be used; empty if it can, or none was promised."""
+        if self._promise is not Promise.GPU:
+            return ""
+        if self._seen is None:
+            return f"{CANT_USE}: {self._failure}" if self._failure else ""
+        if self._seen.device.kind is DeviceKind.GPU:
+            return ""
+        return f"{CANT_USE}: {self._seen.why or 'it has none'}"
+
+    def free_bytes(self) -> int | None:
+        """Memory of a GPU that is free; None if there is no GPU, or nobody knows."""
+        if self._promise is Promise.CPU or self._seen is None:
+            return None
+        device = self._seen.device
+        return device.free_bytes if device.kind is DeviceKind.GPU else None
+
+    async def look(self, *, now: bool = False) -> None:
+        """Asks if it is due, or ``now``; the probe is brought to a Triton that lacks it.
+
+        Raises:
+            TritonUnavailableError: Triton does not answer.
+        """
+        at = self._clock()
+        due = self._looked_at is None or at - self._looked_at >= self._every_seconds
+        if not (due or now):
+            return
+        self._looked_at = at
+        try:
+            seen = Seen.of(json.loads(await self._asked()))
+        except (TritonRefusedError, OSError, ValueError) as error:
+            self._note(None, f"the probe of devices fails: {error}")
+        else:
+            self._note(seen, seen.why)
+
+    def away(self) -> None:
+        """Triton went away: what it has when it is back has to be asked."""
+        self._looked_at = None
+
+    def kind_for(self, manifest: Manifest, backend: str) -> DeviceKind | None:
+        """Where a package runs; None leaves it to Triton, as nobody knows what it has.
+
+        Raises:
+            DeviceUnfitError: the operator promised a GPU, and it can't run there; with why.
+        """
+        if self._promise is Promise.CPU or manifest.pyfunc or manifest.features:
+            return DeviceKind.CPU  # rows of tables have no graph that a GPU would speed up
+        if fault := self.fault():
+            raise DeviceUnfitError(fault)
+        seen = self._seen
+        if seen is None:
+            return None
+        if seen.device.kind is DeviceKind.CPU:
+            return DeviceKind.CPU
+        lack = _lack(seen, manifest, backend)
+        if not lack:
+            return DeviceKind.GPU
+        if self._promise is Promise.GPU:
+            raise DeviceUnfitError(f"{CANT_USE} for this package: {lack}")
+        log.info("%s v%s runs on the CPU: %s", manifest.model, manifest.version, lack)
+        return DeviceKind.CPU
+
+    async def _asked(self) -> bytes:
+        try:
+            return await self._triton.ask(PROBE_MODEL)
+        except TritonRefusedError:  # a Triton that has just started, or whose probe ended
+            await self._triton.load(PROBE_MODEL, self._place(PROBE_MODEL))
+            return await self._triton.ask(PROBE_MODEL)
+
+    def _note(self, seen: Seen | None, why: str) -> None:
+        if why and why != self._failure:
+            level = logging.INFO if self._promise is not Promise.GPU else logging.WARNING
+            log.log(level, "no GPU: %s", why)
+        self._failure = why
+        # A look that fails once, as during a load of minutes, takes nothing away that was seen.
+        self._seen = seen or self._seen
+
+
+def _lack(seen: Seen, manifest: Manifest, backend: str) -> str:
+    """Why a package can't run on the GPU that is there; empty if it can."""
+    if manifest.engine is Engine.PACKED:
+        return _old(seen.cuda, "torch", seen.torch)
+    if manifest.precision is Precision.INT8:
+        return "int8 has no kernels on a GPU: convert it for GPUs, to fp16 or fp32"
+    if backend == BACKEND_PYTHON:
+        return _old(seen.cuda, "onnxruntime", seen.onnxruntime)
+    return ""  # Triton's own backend brings what it needs
+
+
+def _old(driver: str, package: str, needs: str) -> str:
+    """Why a package beside Triton's Python can't use the GPU, by the CUDA of both."""
+    if not needs:
+        return f"its Python has no {package} that was built for CUDA"
+    major, has = needs.partition(".")[0], driver.partition(".")[0]
+    if major.isdecimal() and has.isdecimal() and int(major) > int(has):
+        return (
+            f"its driver runs CUDA {driver} at most, and {package} was built for CUDA {needs}: "
+            "update the driver"
+        )
+    return ""

@@ -1,0 +1,58 @@
+"""``triton/python_model`` on the device that it was promised, or not at all."""
+
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import onnxruntime
+import pytest
+from loaded_script import loaded
+from tiny_models import classifier
+
+from registry.loading import desired, devices
+from registry.loading.placement import python_model
+
+
+@pytest.fixture
+def model() -> Iterator[ModuleType]:
+    """The module, with an empty one in the place of Triton's own."""
+    before = set(sys.modules)
+    sys.modules["triton_python_backend_utils"] = ModuleType("triton_python_backend_utils")
+    yield loaded(python_model())
+    for name in sys.modules.keys() - before:
+        if name in {"triton_python_backend_utils", "python_model_model"}:
+            del sys.modules[name]
+
+
+def test_it_says_what_the_loader_knows_for_the_machines_fault(model: ModuleType) -> None:
+    assert model.CANT_USE == devices.CANT_USE
+    assert not desired.is_version_fault(f"TritonModelException: {model.CANT_USE}: why")
+
+
+def test_a_cpu_gets_the_provider_of_cpus(model: ModuleType) -> None:
+    assert model.providers("CPU", "0") == ["CPUExecutionProvider"]
+
+
+@pytest.mark.skipif(
+    "CUDAExecutionProvider" in onnxruntime.get_available_providers(),
+    reason="this ONNX Runtime has CUDA",
+)
+def test_a_gpu_without_cuda_in_onnx_runtime_is_refused_and_no_cpu_taken(
+    model: ModuleType,
+) -> None:
+    with pytest.raises(RuntimeError, match="can't use a GPU: its Python has an ONNX Runtime wi"):
+        model.providers("GPU", "0")
+
+
+def test_a_session_that_left_cuda_out_is_refused(model: ModuleType, tmp_path: Path) -> None:
+    graph = tmp_path / "model.onnx"
+    graph.write_bytes(classifier().SerializeToString())
+    options = model.session_options(1)
+    assert model.opened(graph, options, ["CPUExecutionProvider"]).get_providers()
+    # As ONNX Runtime does for want of a library: it goes on with the provider that is left.
+    left_out = [("CUDAExecutionProvider", {"device_id": 7}), "CPUExecutionProvider"]
+    refused = pytest.raises(RuntimeError, match="could not start it")
+    with refused, warnings.catch_warnings(action="ignore"):  # it says that it has none such
+        model.opened(graph, options, left_out)
