@@ -16,6 +16,7 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
+from gateway.calls import EndpointView
 from gateway.errors import BadRequestError, GatewayError, InvalidInputError
 from gateway.request_context import RequestContext
 
@@ -119,6 +120,7 @@ class Request:
 
     ``params`` holds the path's parameters by name; ``headers`` has lower-case names, and of a
     repeated header the last value. ``body`` is None where it is still to be read by ``receive``.
+    ``entered``: the endpoint that the path names and the caller's name, once admission let it in.
     """
 
     method: str
@@ -128,6 +130,17 @@ class Request:
     receive: Receive
     context: RequestContext
     body: bytes | None = None
+    entered: tuple[EndpointView, str | None] | None = None
+
+    def admitted(self) -> tuple[EndpointView, str | None]:
+        """The endpoint that the path names, and the caller's name; None where keys are off.
+
+        Raises:
+            RuntimeError: the route does not say that it predicts for such an endpoint.
+        """
+        if self.entered is None:
+            raise RuntimeError("admission was not asked about this request")
+        return self.entered
 
 
 @dataclass(slots=True)
