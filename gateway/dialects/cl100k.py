@@ -43,6 +43,26 @@ def tokens() -> tuple[bytes, ...]:
     return tuple(found)
 
 
+@functools.cache
+def _lengths() -> bytes:
+    """Bytes of each token, by id; 0 for ids that are none."""
+    special = bytes(len(_SPECIAL.get(one, b"")) for one in range(len(tokens()), max(_SPECIAL) + 1))
+    return bytes(map(len, tokens())) + special
+
+
+def size_of(ids: Sequence[int]) -> int:
+    """The bytes of the text of ids, of which none is made; an id that is none has none.
+
+    Raises:
+        UnknownTokenError: an id beyond all.
+    """
+    lengths = _lengths()
+    try:
+        return sum(map(lengths.__getitem__, ids))
+    except IndexError:
+        raise UnknownTokenError(next(one for one in ids if one >= len(lengths))) from None
+
+
 def text_of(ids: Sequence[int]) -> str:
     """The text of ids, which are 0 or more; a part of a character becomes U+FFFD.
 

@@ -50,6 +50,9 @@ from preprocess.tasks.embedding import formed
 from preprocess.vectors import VectorPrecision
 
 _MOST_TEXTS = 2048
+# Of the text that ids of cl100k_base are of: a token has up to 128, and 4 or 5 in most texts.
+_BYTES_AN_ID = 8
+_FREE_BYTES = 1024 * 1024  # whatever their number
 
 
 class EmbeddingsRequest(msgspec.Struct, frozen=True):
@@ -206,7 +209,8 @@ class OpenAI:
         vocabulary = body.tokenizer or cl100k.NAME
         if ids and vocabulary == cl100k.NAME:
             # In a thread: it may read the vocabulary first.
-            texts = await asyncio.to_thread(_texts_of_cl100k, ids)
+            most = self._bodies.most_bytes
+            texts = await asyncio.to_thread(_texts_of_cl100k, ids, most)
         elif ids:
             _, _, texts = await self._front.texts_of_ids(
                 context, view, caller, ids, answered_later=True
@@ -219,8 +223,22 @@ class OpenAI:
         return Reply(encode(render(answers, view.name, body)), headers=headers)
 
 
-def _texts_of_cl100k(ids: Sequence[Sequence[int]]) -> list[str]:
+def _texts_of_cl100k(ids: Sequence[Sequence[int]], most_bytes: int) -> list[str]:
+    """The texts of ids, of so many bytes at most as a body of texts may have.
+
+    Raises:
+        InvalidInputError: an id that is none.
+        TooLargeError: they would have more bytes, or far more than text has for so many ids.
+    """
     try:
+        size, most = 0, min(most_bytes, _FREE_BYTES + _BYTES_AN_ID * sum(map(len, ids)))
+        for each in ids:
+            size += cl100k.size_of(each)
+            if size > most:
+                raise TooLargeError(
+                    f"input: these ids of {cl100k.NAME} are of more than {most} bytes of text, the "
+                    "most that is made of so many: send text."
+                )
         return [cl100k.text_of(each) for each in ids]
     except cl100k.UnknownTokenError as error:
         raise InvalidInputError(

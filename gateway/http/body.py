@@ -68,6 +68,11 @@ class BodyReader:
         self._limits = limits
         self._buffered = 0  # bytes of the bodies that are being read in more than one piece
 
+    @property
+    def most_bytes(self) -> int:
+        """Of a body, after decompression as well."""
+        return self._limits.max_body_bytes
+
     async def read(self, request: Request, most_bytes: int | None = None) -> bytes:
         """The whole body, decompressed.
 
