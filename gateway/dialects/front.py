@@ -4,9 +4,10 @@ A dialect asks ``Front.admission`` whether a request comes in, parses its body t
 ``Front.predict`` answer it, and renders the answer.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Protocol
+from functools import partial
+from typing import Annotated, Protocol, TypeVar
 
 import msgspec
 
@@ -30,6 +31,8 @@ from gateway.errors import (
     TooLargeError,
     UnsupportedError,
 )
+from gateway.http.large_work import INLINE_BYTES, INLINE_NUMBERS, LargeWork
+from gateway.http.long_json import encode_answer, encode_long
 from gateway.http.messages import decode
 from gateway.inference.choices import Choices, begin_choices
 from gateway.inference.generation import Generation
@@ -37,6 +40,8 @@ from gateway.request_context import RequestContext
 from preprocess.errors import ParameterError
 from preprocess.tasks import HEADS, Head, SecondText
 from preprocess.tokens import Token
+
+T = TypeVar("T")
 
 
 class RequestMetrics(Protocol):
@@ -80,6 +85,33 @@ class Front:
     callers: CallerHashes = field(default_factory=CallerHashes)
     generation: Generation | None = None  # None for a process that writes no text
     tokenisers: TokenReader | None = None  # None for a process that tokenises for no caller
+    large: LargeWork = field(default_factory=LargeWork)
+
+    async def read(self, body: bytes, reader: Callable[[bytes], T]) -> T:
+        """What a reader makes of a body: here, or of a large one in a thread.
+
+        Raises:
+            OverloadedError: too much large work waits.
+            GatewayError: whatever the reader raises.
+        """
+        if len(body) <= INLINE_BYTES:
+            return reader(body)
+        return await self.large.do(partial(reader, body))
+
+    async def render(self, answers: Sequence[Answer], renderer: Callable[[], object]) -> bytes:
+        """The JSON of what a renderer makes of answers: made here, or of many numbers in a thread.
+
+        Raises:
+            OverloadedError: too much large work waits.
+            GatewayError: whatever the renderer raises.
+        """
+        return await self.render_many(sum([each.values.size for each in answers]), renderer)
+
+    async def render_many(self, numbers: int, renderer: Callable[[], object]) -> bytes:
+        """The same, of so many numbers, texts and the like."""
+        if numbers <= INLINE_NUMBERS:
+            return encode_answer(renderer())
+        return await self.large.do(lambda: encode_long(renderer()))
 
     async def predict(
         self,
