@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 NAME = "cl100k_base"
+_STEP_IDS = 8192  # that are looked at without a pause
 _FILE = Path(__file__).with_name(f"{NAME}.xz")
 # Tokens that no text is made into, unless its author asks for them by name.
 _SPECIAL = {
@@ -58,7 +59,8 @@ def size_of(ids: Sequence[int]) -> int:
     """
     lengths = _lengths()
     try:
-        return sum(map(lengths.__getitem__, ids))
+        steps = range(0, len(ids), _STEP_IDS)
+        return sum(sum(map(lengths.__getitem__, ids[at : at + _STEP_IDS])) for at in steps)
     except IndexError:
         raise UnknownTokenError(next(one for one in ids if one >= len(lengths))) from None
 
@@ -72,8 +74,11 @@ def text_of(ids: Sequence[int]) -> str:
         UnknownTokenError: an id beyond the vocabulary.
     """
     known = tokens()
+    content = bytearray()
     try:
-        content = b"".join([known[one] if one < len(known) else _SPECIAL[one] for one in ids])
+        for start in range(0, len(ids), _STEP_IDS):
+            step = ids[start : start + _STEP_IDS]
+            content += b"".join([known[one] if one < len(known) else _SPECIAL[one] for one in step])
     except KeyError as error:
         raise UnknownTokenError(error.args[0]) from None
     return content.decode(errors="replace")

@@ -7,7 +7,7 @@ A dialect asks ``Front.admission`` whether a request comes in, parses its body t
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Annotated, Protocol, TypeVar
+from typing import Annotated, Protocol, TypeVar, cast
 
 import msgspec
 
@@ -94,9 +94,11 @@ class Front:
             OverloadedError: too much large work waits.
             GatewayError: whatever the reader raises.
         """
-        if len(body) <= INLINE_BYTES:
-            return reader(body)
-        return await self.large.do(partial(reader, body))
+        return await self.work(len(body), partial(reader, body))
+
+    async def work(self, size: int, work: Callable[[], T]) -> T:
+        """What work on so many bytes gives; see ``read``."""
+        return work() if size <= INLINE_BYTES else await self.large.do(work)
 
     async def render(self, answers: Sequence[Answer], renderer: Callable[[], object]) -> bytes:
         """The JSON of what a renderer makes of answers: made here, or of many numbers in a thread.
@@ -106,6 +108,12 @@ class Front:
             GatewayError: whatever the renderer raises.
         """
         return await self.render_many(sum([each.values.size for each in answers]), renderer)
+
+    async def rendered(self, answers: Sequence[Answer], renderer: Callable[[], T]) -> T:
+        """What a renderer makes of answers, where that is no JSON; see ``render``."""
+        if sum([each.values.size for each in answers]) <= INLINE_NUMBERS:
+            return renderer()
+        return await self.large.do(renderer)
 
     async def render_many(self, numbers: int, renderer: Callable[[], object]) -> bytes:
         """The same, of so many numbers, texts and the like."""
@@ -463,14 +471,16 @@ def texts_and_ids(
     """The texts of a field, or instead the token ids of each; raises ``InvalidInputError``."""
     if isinstance(given, str):
         return [given], []
-    texts = [one for one in given if isinstance(one, str)]
-    numbers = [one for one in given if isinstance(one, int)]
-    arrays = [one for one in given if isinstance(one, list)]
-    if len(given) not in (len(texts), len(numbers), len(arrays)):
+    kinds = set(map(type, given))
+    if len(kinds) > 1:
         raise InvalidInputError(
             f"{field}: expected texts alone, the token ids of one text, or a list of such lists."
         )
-    return texts, arrays or ([numbers] if numbers else [])
+    if kinds == {str}:
+        return cast("list[str]", given), []
+    if kinds == {int}:
+        return [], [cast("list[int]", given)]
+    return [], cast("list[list[int]]", given)
 
 
 class _EndpointName(msgspec.Struct, frozen=True):

@@ -130,6 +130,7 @@ _EMBED = prediction_operation(
 _OF_ENDPOINT = ("/endpoints/{endpoint}/v1/embeddings", "/endpoints/{endpoint}/embeddings")
 
 
+_Requested = TypeVar("_Requested", bound=EmbeddingsRequest)
 _decoder = msgspec.json.Decoder(EmbeddingsRequest)
 _endpoint_decoder = msgspec.json.Decoder(EndpointEmbeddingsRequest)
 
@@ -201,7 +202,7 @@ class OpenAI:
         context: RequestContext,
         view: EndpointView,
         caller: str | None,
-        sent: Sent[EmbeddingsRequest],
+        sent: Sent[_Requested],
     ) -> Reply:
         body, texts, ids = sent
         del sent
@@ -226,19 +227,16 @@ class OpenAI:
         return Reply(made, headers=headers)
 
 
-_Requested = TypeVar("_Requested", bound=EmbeddingsRequest)
-
-
 def _read(
     decoder: msgspec.json.Decoder[_Requested], view: EndpointView, encoded: bytes
-) -> Sent[EmbeddingsRequest]:
+) -> Sent[_Requested]:
     """What was sent; raises ``GatewayError``: it can't be read, or has too many texts."""
     body = decoded(decoder, view, encoded)
     texts, ids = texts_and_ids("input", body.input)
     sent = Sent(msgspec.structs.replace(body, input=""), texts, ids)
-    if sent.count > max(_MOST_TEXTS, view.max_texts):
+    if sent.number > max(_MOST_TEXTS, view.max_texts):
         raise TooLargeError(
-            f"The request has {sent.count} texts; at most {_MOST_TEXTS} are taken at once."
+            f"The request has {sent.number} texts; at most {_MOST_TEXTS} are taken at once."
         )
     return sent
 

@@ -16,8 +16,8 @@ from gateway.http.messages import decode
 
 T = TypeVar("T")
 
-GROWTH = 20
-FREE_BYTES = 32 * 1024 * 1024
+GROWTH = 16
+FREE_BYTES = 16 * 1024 * 1024
 
 # Strings, arrays and objects that a body may have: of a text, its fields included, and of all that
 # goes with texts. Each takes up to 240 bytes.
@@ -37,7 +37,7 @@ class Sent(NamedTuple, Generic[T]):
     ids: list[list[int]]
 
     @property
-    def count(self) -> int:
+    def number(self) -> int:
         """Of texts, or of lists of ids."""
         return max(len(self.texts), len(self.ids))
 

@@ -443,7 +443,7 @@ def _given(
 ) -> Sent[_Given]:
     body = decoded(decoder, view, encoded)
     sent = Sent(msgspec.structs.replace(body, inputs=""), *texts_and_ids("inputs", body.inputs))
-    check_texts(sent.count, view)
+    check_texts(sent.number, view)
     return sent
 
 

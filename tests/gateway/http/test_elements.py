@@ -12,9 +12,7 @@ from gateway.http.elements import elements, most_things
 _strings = st.text(st.sampled_from('a"\\[{,\n\U0001f600'), max_size=8)
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | _strings,
-    lambda inner: (
-        st.lists(inner, max_size=5) | st.dictionaries(_strings, inner, max_size=5)
-    ),
+    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(_strings, inner, max_size=5),
     max_leaves=40,
 )
 

@@ -16,7 +16,11 @@ _numbers = st.integers(0, 3).flatmap(
 )
 arrays = _numbers.map(lambda shape: np.arange(np.prod(shape), dtype=np.float32).reshape(shape) / 3)
 answers = st.recursive(
-    st.none() | st.booleans() | st.integers(-5, 5) | st.floats(width=32) | st.text(max_size=4)
+    st.none()
+    | st.booleans()
+    | st.integers(-5, 5)
+    | st.floats(width=32)
+    | st.text(max_size=4)
     | arrays,
     lambda inner: (
         st.lists(inner, max_size=30) | st.dictionaries(st.text(max_size=3), inner, max_size=5)
