@@ -275,7 +275,7 @@ def create_app(
     front: Front, limits: HttpLimits | None = None, feedback: FeedbackReceiver | None = None
 ) -> Application:
     """The callers' application, with all dialects; without feedback where that is None."""
-    bodies = BodyReader(limits or HttpLimits())
+    bodies = BodyReader(limits or HttpLimits(), front.large)
     version = package_version("headrace")
     dialects = (
         HuggingFace(front, bodies),

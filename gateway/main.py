@@ -45,6 +45,7 @@ from gateway.engine.triton import TritonEngine
 from gateway.events.outbox import declared_by
 from gateway.events.stream import EventStream, NoEvents, open_events
 from gateway.http.body import HttpLimits
+from gateway.http.large_work import LargeWork
 from gateway.http.port_watch import ROOM, PortWatch
 from gateway.http.server import uvicorn_options
 from gateway.http.tls import Tls, TlsFileError
@@ -196,6 +197,7 @@ class Gateway:
         feedback = None if receipts is None else FeedbackReceiver(receipts, self._events.recorder)
         callers = CallerHashes(b"" if receipts is None else receipts.secret(b"callers"))
         generation = Generation(self._pipeline)
+        self._large = LargeWork()
         front = Front(
             self._endpoints,
             admission,
@@ -204,6 +206,7 @@ class Gateway:
             callers,
             generation,
             Tokenisers(self._endpoints, admission, encoding),
+            self._large,
         )
         limits = HttpLimits(
             max_body_bytes=settings.max_body_bytes,
@@ -338,6 +341,7 @@ class Gateway:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(settings.drain_seconds):
                 await self._pipeline.drained()
+        self._large.close()
         await self._waking.close()
         await self._shadows.close()
         await self._events.close(settings.flush_seconds)

@@ -271,7 +271,15 @@ class TextEncoder:
         prompt = prompts.get(used)
         if prompt is None:
             raise UnknownPromptError(used, tuple(prompts))
-        return [prompt + text for text in texts] if prompt else texts
+        if not prompt:
+            return texts
+        made: list[str] = []
+        last: str | None = None
+        for text in texts:
+            # The same object where a text is that again: a query would be copied for each document.
+            made.append(made[-1] if text is last else prompt + text)
+            last = text
+        return made
 
     def unknown_words(self, text: str, pair: str | None = None) -> list[str]:
         """What of a text, or of a pair, became the unknown token: as it was written, in order.

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 NAME = "cl100k_base"
+_STEP_IDS = 8192  # that are looked at without a pause
 _FILE = Path(__file__).with_name(f"{NAME}.xz")
 # Tokens that no text is made into, unless its author asks for them by name.
 _SPECIAL = {
@@ -43,6 +44,27 @@ def tokens() -> tuple[bytes, ...]:
     return tuple(found)
 
 
+@functools.cache
+def _lengths() -> bytes:
+    """Bytes of each token, by id; 0 for ids that are none."""
+    special = bytes(len(_SPECIAL.get(one, b"")) for one in range(len(tokens()), max(_SPECIAL) + 1))
+    return bytes(map(len, tokens())) + special
+
+
+def size_of(ids: Sequence[int]) -> int:
+    """The bytes of the text of ids, of which none is made; an id that is none has none.
+
+    Raises:
+        UnknownTokenError: an id beyond all.
+    """
+    lengths = _lengths()
+    try:
+        steps = range(0, len(ids), _STEP_IDS)
+        return sum(sum(map(lengths.__getitem__, ids[at : at + _STEP_IDS])) for at in steps)
+    except IndexError:
+        raise UnknownTokenError(next(one for one in ids if one >= len(lengths))) from None
+
+
 def text_of(ids: Sequence[int]) -> str:
     """The text of ids, which are 0 or more; a part of a character becomes U+FFFD.
 
@@ -52,8 +74,11 @@ def text_of(ids: Sequence[int]) -> str:
         UnknownTokenError: an id beyond the vocabulary.
     """
     known = tokens()
+    content = bytearray()
     try:
-        content = b"".join([known[one] if one < len(known) else _SPECIAL[one] for one in ids])
+        for start in range(0, len(ids), _STEP_IDS):
+            step = ids[start : start + _STEP_IDS]
+            content += b"".join([known[one] if one < len(known) else _SPECIAL[one] for one in step])
     except KeyError as error:
         raise UnknownTokenError(error.args[0]) from None
     return content.decode(errors="replace")

@@ -9,6 +9,7 @@ none is chosen among more (``best_of``). A stream that breaks off ends with an e
 """
 
 import time
+from functools import partial
 from http import HTTPStatus
 from typing import Annotated, Any, Literal
 
@@ -19,10 +20,11 @@ from contracts.tasks import WRITTEN
 from gateway.calls import EndpointView, Sampling
 from gateway.dialects.described import prediction_operation
 from gateway.dialects.front import Front, endpoint_in, enter_named, require_kind, version_headers
+from gateway.dialects.reading import decoded
 from gateway.errors import GatewayError, InvalidInputError, internal_error
 from gateway.http.body import BodyReader
 from gateway.http.error_replies import ErrorForm
-from gateway.http.messages import Reply, Request, StreamReply, decode, encode
+from gateway.http.messages import Reply, Request, StreamReply, encode
 from gateway.http.router import Route
 from gateway.inference.choices import Choices
 from preprocess.tasks.generation import Finish
@@ -149,7 +151,7 @@ class Completions:
         """Writes a text, or several."""
         context = request.context
         encoded, view, caller = await enter_named(self._front, self._bodies, request)
-        body = decode(_decoder, encoded)
+        body = await self._front.read(encoded, partial(decoded, _decoder, view))
         prompt = check(body, view)
         choices = await self._front.generate(
             context, view, caller, prompt, sampling(body), count=body.n or 1

@@ -4,9 +4,10 @@ A dialect parses the body of a request that has come in to a ``Query``, has ``Fr
 it, and renders the answer.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Protocol
+from functools import partial
+from typing import Annotated, Protocol, TypeVar, cast
 
 import msgspec
 
@@ -31,6 +32,8 @@ from gateway.errors import (
     UnsupportedError,
 )
 from gateway.http.body import BodyReader
+from gateway.http.large_work import INLINE_BYTES, INLINE_NUMBERS, LargeWork
+from gateway.http.long_json import encode_answer, encode_long
 from gateway.http.messages import Request, decode
 from gateway.inference.choices import Choices, begin_choices
 from gateway.inference.generation import Generation
@@ -38,6 +41,8 @@ from gateway.request_context import RequestContext
 from preprocess.errors import ParameterError
 from preprocess.tasks import HEADS, Head, SecondText
 from preprocess.tokens import Token
+
+T = TypeVar("T")
 
 
 class RequestMetrics(Protocol):
@@ -81,6 +86,41 @@ class Front:
     callers: CallerHashes = field(default_factory=CallerHashes)
     generation: Generation | None = None  # None for a process that writes no text
     tokenisers: TokenReader | None = None  # None for a process that tokenises for no caller
+    large: LargeWork = field(default_factory=LargeWork)
+
+    async def read(self, body: bytes, reader: Callable[[bytes], T]) -> T:
+        """What a reader makes of a body: here, or of a large one in a thread.
+
+        Raises:
+            OverloadedError: too much large work waits.
+            GatewayError: whatever the reader raises.
+        """
+        return await self.work(len(body), partial(reader, body))
+
+    async def work(self, size: int, work: Callable[[], T]) -> T:
+        """What work on so many bytes gives; see ``read``."""
+        return work() if size <= INLINE_BYTES else await self.large.do(work)
+
+    async def render(self, answers: Sequence[Answer], renderer: Callable[[], object]) -> bytes:
+        """The JSON of what a renderer makes of answers: made here, or of many numbers in a thread.
+
+        Raises:
+            OverloadedError: too much large work waits.
+            GatewayError: whatever the renderer raises.
+        """
+        return await self.render_many(sum([each.values.size for each in answers]), renderer)
+
+    async def rendered(self, answers: Sequence[Answer], renderer: Callable[[], T]) -> T:
+        """What a renderer makes of answers, where that is no JSON; see ``render``."""
+        if sum([each.values.size for each in answers]) <= INLINE_NUMBERS:
+            return renderer()
+        return await self.large.do(renderer)
+
+    async def render_many(self, numbers: int, renderer: Callable[[], object]) -> bytes:
+        """The same, of so many numbers, texts and the like."""
+        if numbers <= INLINE_NUMBERS:
+            return encode_answer(renderer())
+        return await self.large.do(lambda: encode_long(renderer()))
 
     async def predict(
         self,
@@ -428,14 +468,16 @@ def texts_and_ids(
     """The texts of a field, or instead the token ids of each; raises ``InvalidInputError``."""
     if isinstance(given, str):
         return [given], []
-    texts = [one for one in given if isinstance(one, str)]
-    numbers = [one for one in given if isinstance(one, int)]
-    arrays = [one for one in given if isinstance(one, list)]
-    if len(given) not in (len(texts), len(numbers), len(arrays)):
+    kinds = set(map(type, given))
+    if len(kinds) > 1:
         raise InvalidInputError(
             f"{field}: expected texts alone, the token ids of one text, or a list of such lists."
         )
-    return texts, arrays or ([numbers] if numbers else [])
+    if kinds == {str}:
+        return cast("list[str]", given), []
+    if kinds == {int}:
+        return [], [cast("list[int]", given)]
+    return [], cast("list[list[int]]", given)
 
 
 class _EndpointName(msgspec.Struct, frozen=True):
@@ -466,7 +508,8 @@ async def enter_named(
         GatewayError: see ``BodyReader.read``, ``endpoint_of`` and ``AdmissionController.enter``.
     """
     body = await bodies.read(request)
-    view, caller = await front.admission.enter(request.context, endpoint_of(body))
+    name = await front.read(body, endpoint_of)
+    view, caller = await front.admission.enter(request.context, name)
     return body, view, caller
 
 

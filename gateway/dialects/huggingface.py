@@ -27,7 +27,8 @@ The Hub's own clients read the labels of one text from a list within a list. The
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated, Any, Literal, NotRequired
+from functools import partial
+from typing import Annotated, Any, Literal, NamedTuple, NotRequired
 
 import msgspec
 from pydantic import Field
@@ -45,9 +46,10 @@ from gateway.dialects.parameters import (
     is_strict,
     is_unknown_field,
 )
+from gateway.dialects.reading import check_texts, decoded
 from gateway.errors import BadRequestError, InvalidInputError
 from gateway.http.body import BodyReader
-from gateway.http.messages import Reply, Request, decode, encode
+from gateway.http.messages import Reply, Request
 from gateway.http.router import Route
 from preprocess.tasks import HEADS
 from preprocess.vectors import cosines
@@ -210,49 +212,73 @@ class HuggingFace:
 
     async def predict(self, request: Request) -> Reply:
         """Handles a request that has come in: body, prediction, reply."""
-        context = request.context
         view, caller = request.admitted()
-        body, ignored = _decoded(
-            await self._bodies.read(request),
-            strict=is_strict(request),
-        )
-        given = _parameters(body)
-        parameters = checked(given, view)
-        inputs = body.inputs
-        compared = inputs.compared() if isinstance(inputs, Inputs) else []
-        if compared:
-            _check_comparison(view, parameters)
-            query = Query(compared)
-        else:
-            query = query_of("inputs", inputs if isinstance(inputs, list) else [inputs])
-        query = replace(
-            query,
-            truncate=given.truncation is not False,
-            parameters=parameters,
-            prompt_name=given.prompt_name,
-        )
-        answer = await self._front.predict(context, view, caller, query)
+        reader = partial(_read, view, strict=is_strict(request))
+        asked = await self._front.read(await self._bodies.read(request), reader)
+        answer = await self._front.predict(request.context, view, caller, asked.query)
         head = HEADS[view.task]
-        # A question with a list of contexts has an answer of each.
-        one = isinstance(inputs, str) or (
-            isinstance(inputs, Pair) and not isinstance(inputs.context, list)
-        )
-        if one and head.hub_nests and (given.return_all_scores or _from_hub(request)):
+        one, parameters = asked.one, {**asked.query.parameters}
+        if one and head.hub_nests and (asked.all_scores or _from_hub(request)):
             one = False
             parameters.setdefault("top_k", None)
-        with forms_refused():
-            result = (
-                cosines(head.dense(answer), parameters.get("dimensions")).tolist()
-                if compared
-                else head.pipeline(answer, parameters, one=one)
-            )
+
+        def result() -> object:
+            with forms_refused():
+                if asked.compares:
+                    return cosines(head.dense(answer), parameters.get("dimensions"))
+                return head.pipeline(answer, parameters, one=one)
+
         headers = answer_headers(answer)
-        if ignored:
-            headers.append((b"x-headrace-ignored", ignored.encode()))
-        return Reply(encode(result), headers=headers)
+        if asked.ignored:
+            headers.append((b"x-headrace-ignored", asked.ignored.encode()))
+        return Reply(await self._front.render([answer], result), headers=headers)
 
 
-def _decoded(body: bytes, *, strict: bool) -> tuple[HuggingFaceRequest, str]:
+class _Asked(NamedTuple):
+    """A body as it is read.
+
+    Attributes:
+        query: its texts.
+        compares: these are a sentence and those that it is compared with.
+        one: a text that was sent by itself, and not a list of one.
+        all_scores: ``return_all_scores``.
+        ignored: names of the fields that mean nothing here, comma-separated.
+    """
+
+    query: Query
+    compares: bool
+    one: bool
+    all_scores: bool
+    ignored: str
+
+
+def _read(view: EndpointView, encoded: bytes, *, strict: bool) -> _Asked:
+    """What is asked; raises ``GatewayError``."""
+    body, ignored = _decoded(encoded, view, strict=strict)
+    given = _parameters(body)
+    parameters = checked(given, view)
+    inputs = body.inputs
+    compared = inputs.compared() if isinstance(inputs, Inputs) else []
+    if compared:
+        _check_comparison(view, parameters)
+        query = Query(compared)
+    else:
+        query = query_of("inputs", inputs if isinstance(inputs, list) else [inputs])
+    check_texts(len(query.texts), view)
+    query = replace(
+        query,
+        truncate=given.truncation is not False,
+        parameters=parameters,
+        prompt_name=given.prompt_name,
+    )
+    # A question with a list of contexts has an answer of each.
+    one = isinstance(inputs, str) or (
+        isinstance(inputs, Pair) and not isinstance(inputs.context, list)
+    )
+    return _Asked(query, bool(compared), one, bool(given.return_all_scores), ignored)
+
+
+def _decoded(body: bytes, view: EndpointView, *, strict: bool) -> tuple[HuggingFaceRequest, str]:
     """The request, and the names of the fields that mean nothing here, comma-separated.
 
     Raises:
@@ -260,11 +286,11 @@ def _decoded(body: bytes, *, strict: bool) -> tuple[HuggingFaceRequest, str]:
         InvalidInputError: see ``decode``.
     """
     try:
-        return decode(_known_decoder, body), ""
+        return decoded(_known_decoder, view, body), ""
     except BadRequestError as error:
         if strict or not is_unknown_field(error):
             raise
-    known = decode(_decoder, body)
+    known = decoded(_decoder, view, body)
     sent = _names_decoder.decode(body)
     unknown = [("", name) for name in sent if name not in known.__struct_fields__]
     if known.parameters is not None:

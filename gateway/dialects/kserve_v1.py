@@ -18,6 +18,7 @@ hold the fields of both.
 """
 
 from dataclasses import replace
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -36,10 +37,11 @@ from gateway.dialects.parameters import (
     of_any_dialect,
     prompt_name_in,
 )
+from gateway.dialects.reading import check_texts, check_values, decoded
 from gateway.errors import BadRequestError, InvalidInputError, UnsupportedError
 from gateway.http.body import BodyReader
 from gateway.http.error_replies import ErrorForm
-from gateway.http.messages import Reply, Request, decode, encode
+from gateway.http.messages import Reply, Request, encode
 from gateway.http.router import Route
 from preprocess.tasks import HEADS
 
@@ -185,20 +187,20 @@ class KServeV1:
 
     async def predict(self, request: Request) -> Reply:
         """Answers texts."""
-        context = request.context
         view, caller = request.admitted()
-        body = await self._bodies.read(request)
-        if HEADS[view.task].reads_rows:
-            query, ignored = _rows_of(body), ""
-        else:
-            query, ignored = _texts_of(body, view, strict=is_strict(request))
-        answer = await self._front.predict(context, view, caller, query)
-        with forms_refused():
-            result: KServeResponse = {"predictions": HEADS[answer.task].predictions(answer)}
+        read = _rows_of if HEADS[view.task].reads_rows else _texts_of
+        reader = partial(read, view, strict=is_strict(request))
+        query, ignored = await self._front.read(await self._bodies.read(request), reader)
+        answer = await self._front.predict(request.context, view, caller, query)
+
+        def result() -> KServeResponse:
+            with forms_refused():
+                return {"predictions": HEADS[answer.task].predictions(answer)}
+
         headers = answer_headers(answer)
         if ignored:
             headers.append((b"x-headrace-ignored", ignored.encode()))
-        return Reply(encode(result), headers=headers)
+        return Reply(await self._front.render([answer], result), headers=headers)
 
     async def explain(self, request: Request) -> Reply:
         """Refuses whatever is sent."""
@@ -224,9 +226,9 @@ class KServeV1:
         return Reply(encode(model), status=200 if view.ready else 503)
 
 
-def _texts_of(body: bytes, view: EndpointView, *, strict: bool) -> tuple[Query, str]:
+def _texts_of(view: EndpointView, body: bytes, *, strict: bool) -> tuple[Query, str]:
     """The texts, and the names of the keys that mean nothing here, comma-separated."""
-    parsed, ignored = _decoded(body, strict=strict)
+    parsed, ignored = _decoded(body, view, strict=strict)
     field = "inputs" if parsed.instances is None else "instances"
     instances = parsed.inputs if parsed.instances is None else parsed.instances
     if instances is None:
@@ -234,6 +236,7 @@ def _texts_of(body: bytes, view: EndpointView, *, strict: bool) -> tuple[Query, 
     query = query_of(field, instances)
     if len(query.texts) != len(instances):
         raise InvalidInputError(f"{field}: each has one context.")
+    check_texts(len(query.texts), view)
     if not parsed.parameters:
         return query, ignored
     query = replace(
@@ -244,13 +247,15 @@ def _texts_of(body: bytes, view: EndpointView, *, strict: bool) -> tuple[Query, 
     return query, ignored
 
 
-def _decoded(body: bytes, *, strict: bool) -> tuple[ReadRequest | LooseRequest, str]:
+def _decoded(
+    body: bytes, view: EndpointView, *, strict: bool
+) -> tuple[ReadRequest | LooseRequest, str]:
     try:
-        return decode(_decoder, body), ""
+        return decoded(_decoder, view, body), ""
     except BadRequestError as error:
         if strict or not is_unknown_field(error):
             raise
-    known = decode(_loose_decoder, body)
+    known = decoded(_loose_decoder, view, body)
     names: dict[str, None] = {}
     for field in ("instances", "inputs"):
         for instance in msgspec.json.decode(body).get(field) or ():
@@ -259,14 +264,17 @@ def _decoded(body: bytes, *, strict: bool) -> tuple[ReadRequest | LooseRequest, 
     return known, ignored_names([("", name) for name in names])
 
 
-def _rows_of(body: bytes) -> Query:
-    """Rows as they were sent: the version that answers reads them."""
-    parsed = decode(_rows_decoder, body)
+def _rows_of(view: EndpointView, body: bytes, *, strict: bool) -> tuple[Query, str]:
+    """Rows as they were sent: the version that answers reads them, and knows their fields."""
+    del strict
+    check_values(body, view)
+    parsed = decoded(_rows_decoder, view, body)
     rows = parsed.inputs if parsed.instances is None else parsed.instances
     if rows is None:
         raise BadRequestError("instances: missing.")
+    check_texts(len(rows), view)
     try:
-        return Query([bytes(row).decode() for row in rows], are_rows=True)
+        return Query([bytes(row).decode() for row in rows], are_rows=True), ""
     except UnicodeDecodeError as error:
         raise BadRequestError(f"instances: not UTF-8 ({error.reason}).") from None
 

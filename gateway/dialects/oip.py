@@ -10,7 +10,7 @@ with the bytes that are there.
 """
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +20,7 @@ from contracts.tasks import PUBLIC_OUTPUTS, TEXT, TEXT_PAIR
 from contracts.tensors import Datatype
 from gateway.calls import Answer, EndpointView, Query
 from gateway.dialects.parameters import of_any_dialect, prompt_name_in
+from gateway.dialects.reading import check_texts
 from gateway.errors import BadRequestError, InvalidInputError, UnknownVersionError, UnsupportedError
 from gateway.request_context import RequestContext
 from preprocess.tasks import HEADS, SecondText
@@ -48,12 +49,13 @@ class OutputTensor:
     data: list[str] | NDArray[np.float32]
 
 
-def element_count(name: str, datatype: str, shape: list[int]) -> int:
+def element_count(name: str, datatype: str, shape: Sequence[int], view: EndpointView) -> int:
     """How many texts an input must hold by its shape.
 
     Raises:
         BadRequestError: an unknown input, or a datatype other than BYTES.
         InvalidInputError: a shape other than ``[N]`` and ``[N, 1]``.
+        TooLargeError: more than the endpoint takes.
     """
     if name not in (TEXT, TEXT_PAIR):
         raise BadRequestError(
@@ -62,7 +64,9 @@ def element_count(name: str, datatype: str, shape: list[int]) -> int:
     if datatype != Datatype.BYTES:
         raise BadRequestError(f"{name}.datatype: expected BYTES, got {datatype[:40]!r}.")
     if len(shape) not in (1, 2) or shape[0] < 0 or (len(shape) == 2 and shape[1] != 1):
-        raise InvalidInputError(f"{name}.shape: expected [N] or [N, 1], got {shape[:8]}.")
+        shown = list(shape[:8])
+        raise InvalidInputError(f"{name}.shape: expected [N] or [N, 1], got {shown}.")
+    check_texts(shape[0], view)
     return shape[0]
 
 
@@ -304,11 +308,19 @@ def split_header(body: bytes, header_length: bytes | None) -> tuple[bytes, bytes
     return body[:end], body[end:]
 
 
-def unpack_texts(name: str, data: bytes) -> list[str]:
-    """The elements of a BYTES tensor; raises ``InvalidInputError``."""
+def unpack_texts(name: str, data: bytes, expected: int) -> list[str]:
+    """The elements of a BYTES tensor, as many as its shape says.
+
+    Raises:
+        InvalidInputError: there are others, or they are cut short or no UTF-8.
+    """
     found: list[str] = []
     position, end = 0, len(data)
     while position < end:
+        if len(found) == expected:
+            raise InvalidInputError(
+                f"{name}: the shape says {expected} texts, the data holds more."
+            )
         if end - position < _LENGTH.size:
             raise InvalidInputError(f"{name}: {end - position} bytes are left after the last text.")
         (length,) = _LENGTH.unpack_from(data, position)
@@ -319,6 +331,7 @@ def unpack_texts(name: str, data: bytes) -> list[str]:
             )
         found.append(utf8(name, len(found), data[position : position + length]))
         position += length
+    check_count(name, expected, len(found))
     return found
 
 

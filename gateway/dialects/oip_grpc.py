@@ -16,6 +16,7 @@ import math
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from http import HTTPStatus
 from typing import NoReturn, TypeVar
 
@@ -30,6 +31,7 @@ from gateway.calls import Answer, EndpointView, Query
 from gateway.dialects import oip, oip_tables
 from gateway.dialects.front import Front, answer_headers, truncated_texts
 from gateway.dialects.grpc_answers import Answers, HangUp, Sending, serialised
+from gateway.dialects.grpc_fields import count_parts
 from gateway.dialects.grpc_messages import MessageReader
 from gateway.dialects.grpc_standard import HEALTH, REFLECTIONS, Reflection, health
 from gateway.errors import (
@@ -39,6 +41,7 @@ from gateway.errors import (
     GatewayError,
     InvalidInputError,
     ShuttingDownError,
+    TooLargeError,
     UnknownEndpointError,
     UnknownVersionError,
     UnsupportedError,
@@ -46,6 +49,7 @@ from gateway.errors import (
     internal_error,
 )
 from gateway.http.body import HttpLimits
+from gateway.http.large_work import INLINE_BYTES
 from gateway.http.port_watch import ROOM
 from gateway.http.untaken import untaken_of
 from gateway.request_context import RequestContext, new_request_id
@@ -62,6 +66,9 @@ _STREAM = "ModelStreamInfer"
 _MOST_REFLECTED = (
     256  # messages of a stream; a client asks for a file, then for those that it names
 )
+# Of a message: inputs and outputs with their fields, and parameters. Each takes up to 170 bytes.
+_MOST_PARTS = 65_536
+_MOST_DIMENSIONS = 8  # of a shape that is shown in a refusal
 _SERVICE = "inference.GRPCInferenceService"
 # The age of a connection at which its client is told to open another one, where nobody says
 # otherwise: so gateways that are added get callers.
@@ -291,16 +298,17 @@ class OpenInferenceGrpc:
         view, caller = await self._front.admission.enter(
             call, request.model_name, version, serial_arrivals=True
         )
-        wanted = [(one.name, _parameters(one.parameters)) for one in request.outputs]
-        parameters = oip.read_options(_parameters(request.parameters), wanted, view, call)
-        read = _rows(request, view) if view.features else _query(request)
-        query = replace(read, parameters=parameters)
+        asked, names = request.id, list(dict.fromkeys(output.name for output in request.outputs))
+        reading = self._front.work(call.held_bytes, partial(_asked, request, view, call))
+        del request  # texts may wait for long
+        query = await reading
+        del reading
         result = await self._front.predict(call, view, caller, query)
         metadata = [(b"x-request-id", call.request_id.encode()), *answer_headers(result)]
         await context.send_initial_metadata(
             [(key.decode(), value.decode()) for key, value in metadata]
         )
-        return _render(result, view, request)
+        return await self._front.rendered([result], lambda: _render(result, view, asked, names))
 
     def _view(self, call: RequestContext, request: pb.ModelMetadataRequest) -> EndpointView:
         view, _ = self._front.admission.identify(call, request.name)
@@ -353,7 +361,7 @@ class OpenInferenceGrpc:
                 content = await messages.read(context)
                 call.held_bytes = len(content)
                 try:
-                    work = _read(method, call, kind, content, context)
+                    work = self._read(method, call, kind, content, context)
                     if len(content) <= UNMEASURED_BYTES:
                         return await work
                     return await measured(work, call, self._front.admission.spend)
@@ -363,6 +371,17 @@ class OpenInferenceGrpc:
             return await self._answer(context, answer)
 
         return handle
+
+    async def _read(
+        self,
+        method: "_Reading[RequestT]",
+        call: RequestContext,
+        kind: type[RequestT],
+        content: bytes,
+        context: grpc.aio.ServicerContext,
+    ) -> Message:
+        request = await self._front.read(content, partial(_parsed, kind))
+        return await method(call, request, context)
 
     async def _answer(
         self,
@@ -432,17 +451,13 @@ def _handler(method: _Unread, answers: Answers) -> grpc.RpcMethodHandler:
     )
 
 
-async def _read(
-    method: _Reading[RequestT],
-    call: RequestContext,
-    kind: type[RequestT],
-    content: bytes,
-    context: grpc.aio.ServicerContext,
-) -> Message:
-    return await method(call, _parsed(kind, content), context)
-
-
 def _parsed(kind: type[RequestT], content: bytes) -> RequestT:
+    """A message; raises ``GatewayError``: it can't be read, or has too many parts."""
+    if len(content) > INLINE_BYTES and count_parts(content, _MOST_PARTS) > _MOST_PARTS:
+        raise TooLargeError(
+            f"The message has more than {_MOST_PARTS} inputs, outputs, parameters and fields of "
+            "these."
+        )
     try:
         request: RequestT = kind.FromString(content)
     except DecodeError:
@@ -483,7 +498,15 @@ def _parameters(parameters: Mapping[str, pb.InferParameter]) -> dict[str, object
     return plain
 
 
-def _query(request: pb.ModelInferRequest) -> Query:
+def _asked(request: pb.ModelInferRequest, view: EndpointView, call: RequestContext) -> Query:
+    """What a message asks; raises ``GatewayError``."""
+    wanted = [(one.name, _parameters(one.parameters)) for one in request.outputs]
+    parameters = oip.read_options(_parameters(request.parameters), wanted, view, call)
+    read = (_rows if view.features else _query)(request, view)
+    return replace(read, parameters=parameters)
+
+
+def _query(request: pb.ModelInferRequest, view: EndpointView) -> Query:
     """The texts of all inputs, each from its ``contents`` or from ``raw_input_contents``."""
     raw = request.raw_input_contents
     if raw and len(raw) != len(request.inputs):
@@ -494,12 +517,11 @@ def _query(request: pb.ModelInferRequest) -> Query:
     tensors: list[oip.TextTensor] = []
     for index, tensor in enumerate(request.inputs):
         name = tensor.name
-        count = oip.element_count(name, tensor.datatype, list(tensor.shape))
+        count = oip.element_count(name, tensor.datatype, tensor.shape, view)
         oip.refuse_extensions(_parameters(tensor.parameters), name)
         if raw and tensor.HasField("contents"):
             raise BadRequestError(f"{name}: send contents or raw_input_contents, not both.")
-        texts = oip.unpack_texts(name, raw[index]) if raw else _contents(tensor)
-        oip.check_count(name, count, len(texts))
+        texts = oip.unpack_texts(name, raw[index], count) if raw else _contents(tensor, count)
         tensors.append(oip.TextTensor(name, texts))
     return oip.query(tensors, _parameters(request.parameters))
 
@@ -518,37 +540,41 @@ def _rows(request: pb.ModelInferRequest, view: EndpointView) -> Query:
         oip.refuse_extensions(_parameters(tensor.parameters), name)
         if raw and tensor.HasField("contents"):
             raise BadRequestError(f"{name}: send contents or raw_input_contents, not both.")
+        shape = list(tensor.shape[:_MOST_DIMENSIONS])
+        count = oip_tables.check_shape(name, shape, view)
         if raw:
-            values = oip_tables.unpack(name, tensor.datatype, raw[index])
+            values = oip_tables.unpack(name, tensor.datatype, raw[index], count)
         else:
+            fields = tensor.contents.ListFields()
+            oip.check_count(name, count, sum(len(field) for _, field in fields))
             values = [
                 oip.utf8(name, at, each) if isinstance(each, bytes) else each
-                for _, field in tensor.contents.ListFields()
+                for _, field in fields
                 for at, each in enumerate(field)
             ]
-        tensors.append(oip_tables.Column(name, tensor.datatype, list(tensor.shape), values))
+        tensors.append(oip_tables.Column(name, tensor.datatype, shape, values))
     return oip_tables.query(tensors, view.features)
 
 
-def _contents(tensor: pb.ModelInferRequest.InferInputTensor) -> list[str]:
+def _contents(tensor: pb.ModelInferRequest.InferInputTensor, count: int) -> list[str]:
     for field, _ in tensor.contents.ListFields():
         if field.name != "bytes_contents":
             raise InvalidInputError(
                 f"{tensor.name}.contents: expected bytes_contents, got {field.name}."
             )
     elements = tensor.contents.bytes_contents
+    oip.check_count(tensor.name, count, len(elements))
     return [oip.utf8(tensor.name, index, element) for index, element in enumerate(elements)]
 
 
 def _render(
-    answer: Answer, view: EndpointView, request: pb.ModelInferRequest
+    answer: Answer, view: EndpointView, asked: str, names: list[str]
 ) -> pb.ModelInferResponse:
     response = pb.ModelInferResponse(
-        model_name=view.name, model_version=answer.ref.version, id=request.id
+        model_name=view.name, model_version=answer.ref.version, id=asked
     )
     if any(answer.truncated):
         response.parameters["truncated"].string_param = truncated_texts(answer)
-    names = list(dict.fromkeys(output.name for output in request.outputs))
     for tensor in oip.outputs(answer, names):
         response.outputs.add(name=tensor.name, datatype=tensor.datatype, shape=tensor.shape)
         response.raw_output_contents.append(oip.pack(tensor))

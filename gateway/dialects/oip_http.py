@@ -7,6 +7,7 @@ offer (shared memory, model control, statistics, tracing, logging) are refused w
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import (
     Annotated,
     Any,
@@ -24,12 +25,14 @@ from gateway.dialects import oip, oip_tables
 from gateway.dialects.described import BOUNDS, prediction_operation, probing, reading
 from gateway.dialects.front import Front, answer_headers, truncated_texts
 from gateway.dialects.operations import Live
+from gateway.dialects.reading import decoded
 from gateway.errors import BadRequestError, InvalidInputError, UnsupportedError
 from gateway.http.body import BodyReader
 from gateway.http.error_replies import ErrorForm
-from gateway.http.messages import BINARY, Handler, Reply, Request, decode, encode
+from gateway.http.messages import BINARY, Handler, Reply, Request, encode
 from gateway.http.openapi import Operation
 from gateway.http.router import Route
+from gateway.request_context import RequestContext
 
 _HEADER_LENGTH = b"inference-header-content-length"
 _UNSUPPORTED = {
@@ -225,20 +228,19 @@ class OpenInferenceHttp:
         """Answers texts."""
         context = request.context
         view, caller = request.admitted()
-        body = await self._bodies.read(request)
-        header, blob = oip.split_header(body, request.headers.get(_HEADER_LENGTH))
-        if blob and not header:
-            parsed, query = InferRequest([]), Query(_raw_text(blob))
-        else:
-            parsed = decode(_decoder, header)
-            query = _rows(parsed, blob, view) if view.features else _query(parsed, blob)
-        binary = _BinaryOutputs(parsed)
-        wanted = [(output.name, output.parameters) for output in parsed.outputs]
-        query = replace(
-            query, parameters=oip.read_options(parsed.parameters, wanted, view, context)
-        )
+        header_length = request.headers.get(_HEADER_LENGTH)
+        reader = partial(_read, header_length, view, context)
+        query, named, binary = await self._front.read(await self._bodies.read(request), reader)
         answer = await self._front.predict(context, view, caller, query)
-        return _render(answer, view, parsed, binary)
+        blobs: list[bytes] = []
+        header = await self._front.render(
+            [answer], lambda: _described(answer, view, named, binary, blobs)
+        )
+        headers = answer_headers(answer)
+        if not blobs:
+            return Reply(header, headers=headers)
+        headers.append((_HEADER_LENGTH, str(len(header)).encode()))
+        return Reply(b"".join([header, *blobs]), content_type=BINARY, headers=headers)
 
     async def server_metadata(self, _: Request) -> Reply:
         """Name, version and extensions."""
@@ -298,21 +300,36 @@ def _raw_text(blob: bytes) -> list[str]:
     return [oip.utf8(TEXT, 0, blob)]
 
 
-def _query(parsed: InferRequest, blob: bytes) -> Query:
+def _read(
+    header_length: bytes | None, view: EndpointView, context: RequestContext, body: bytes
+) -> tuple[Query, str, "_BinaryOutputs"]:
+    """What is asked, the request's id, and which outputs go out as bytes."""
+    header, blob = oip.split_header(body, header_length)
+    if blob and not header:
+        parsed, query = InferRequest([]), Query(_raw_text(blob))
+    else:
+        parsed = decoded(_decoder, view, header)
+        query = (_rows if view.features else _query)(parsed, blob, view)
+    binary = _BinaryOutputs(parsed)
+    wanted = [(output.name, output.parameters) for output in parsed.outputs]
+    parameters = oip.read_options(parsed.parameters, wanted, view, context)
+    return replace(query, parameters=parameters), parsed.id, binary
+
+
+def _query(parsed: InferRequest, blob: bytes, view: EndpointView) -> Query:
     """The texts of all inputs, each from the JSON or from its part of the bytes after it."""
     tensors: list[oip.TextTensor] = []
     position = 0
     for tensor in parsed.inputs:
-        count = oip.element_count(tensor.name, tensor.datatype, tensor.shape)
+        count = oip.element_count(tensor.name, tensor.datatype, tensor.shape, view)
         oip.refuse_extensions(tensor.parameters, tensor.name)
         size = tensor.parameters.get("binary_data_size")
         if size is None:
-            texts = _json_texts(tensor)
+            texts = _json_texts(tensor, count)
         else:
             end = position + _binary_size(tensor, size, len(blob) - position)
-            texts = oip.unpack_texts(tensor.name, blob[position:end])
+            texts = oip.unpack_texts(tensor.name, blob[position:end], count)
             position = end
-        oip.check_count(tensor.name, count, len(texts))
         tensors.append(oip.TextTensor(tensor.name, texts))
     if position != len(blob):
         raise InvalidInputError(f"{len(blob) - position} bytes follow the last input's data.")
@@ -329,10 +346,12 @@ def _rows(parsed: InferRequest, blob: bytes, view: EndpointView) -> Query:
         if size is None:
             if tensor.data is None:
                 raise InvalidInputError(f"{tensor.name}.data: missing.")
+            oip_tables.check_shape(tensor.name, tensor.shape, view)
             values = oip_tables.flat(tensor.name, tensor.data)
         else:
             end = position + _binary_size(tensor, size, len(blob) - position)
-            values = oip_tables.unpack(tensor.name, tensor.datatype, blob[position:end])
+            count = oip_tables.check_shape(tensor.name, tensor.shape, view)
+            values = oip_tables.unpack(tensor.name, tensor.datatype, blob[position:end], count)
             position = end
         tensors.append(oip_tables.Column(tensor.name, tensor.datatype, tensor.shape, values))
     if position != len(blob):
@@ -351,9 +370,10 @@ def _binary_size(tensor: InputTensor, size: object, left: int) -> int:
     return size
 
 
-def _json_texts(tensor: InputTensor) -> list[str]:
+def _json_texts(tensor: InputTensor, count: int) -> list[str]:
     if tensor.data is None:
         raise InvalidInputError(f"{tensor.name}.data: missing.")
+    oip.check_count(tensor.name, count, len(tensor.data))
     texts: list[str] = []
     for index, element in enumerate(tensor.data):
         text = element
@@ -389,11 +409,11 @@ def _flag(parameters: dict[str, Any], name: str, *, default: bool) -> bool:
     return value
 
 
-def _render(
-    answer: Answer, view: EndpointView, body: InferRequest, binary: _BinaryOutputs
-) -> Reply:
+def _described(
+    answer: Answer, view: EndpointView, named: str, binary: _BinaryOutputs, blobs: list[bytes]
+) -> InferResponse:
+    """The JSON of an answer; what follows it as bytes is appended to ``blobs``."""
     described: list[Tensor] = []
-    blobs: list[bytes] = []
     for tensor in oip.outputs(answer, list(binary.wanted)):
         one: Tensor = {"name": tensor.name, "datatype": tensor.datatype, "shape": tensor.shape}
         if tensor.name in binary:
@@ -407,19 +427,12 @@ def _render(
         "model_version": answer.ref.version,
         "outputs": described,
     }
-    if body.id:
-        result["id"] = body.id
+    if named:
+        result["id"] = named
     if any(answer.truncated):
         result["parameters"] = {"truncated": truncated_texts(answer)}
-    header, headers = encode(result), answer_headers(answer)
-    if not blobs:
-        return Reply(header, headers=headers)
-    headers.append((_HEADER_LENGTH, str(len(header)).encode()))
-    return Reply(b"".join([header, *blobs]), content_type=BINARY, headers=headers)
+    return result
 
 
-def _json_data(tensor: oip.OutputTensor) -> list[Any]:
-    if isinstance(tensor.data, np.ndarray):
-        numbers: list[Any] = tensor.data.ravel().tolist()
-        return numbers
-    return tensor.data
+def _json_data(tensor: oip.OutputTensor) -> Any:  # noqa: ANN401 - an array is written as a list
+    return tensor.data.ravel() if isinstance(tensor.data, np.ndarray) else tensor.data

@@ -6,7 +6,7 @@ value. Everything here is a function of values.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -15,8 +15,9 @@ import msgspec
 import numpy as np
 
 from contracts.features import Feature, FeatureKind
-from gateway.calls import Query
+from gateway.calls import EndpointView, Query
 from gateway.dialects.oip import check_count, unpack_texts
+from gateway.dialects.reading import check_texts
 from gateway.errors import BadRequestError, InvalidInputError
 
 _NUMPY = {
@@ -54,18 +55,36 @@ def flat(name: str, data: list[Any]) -> list[Any]:
     return data
 
 
-def unpack(name: str, datatype: str, data: bytes) -> list[Any]:
-    """The elements of a tensor's bytes.
+def check_shape(name: str, shape: Sequence[int], view: EndpointView) -> int:
+    """How many elements an input must hold by its shape.
+
+    Raises:
+        InvalidInputError: other than ``[N]`` and ``[N, M]``.
+        TooLargeError: more rows than the endpoint takes, or elements than such rows have.
+    """
+    if len(shape) not in (1, 2) or min(shape) < 0:
+        raise InvalidInputError(f"{name}.shape: expected [N] or [N, M], got {list(shape)[:8]}.")
+    check_texts(shape[0], view)
+    if len(shape) == 2 and shape[1] > max(1, len(view.features)):
+        raise InvalidInputError(
+            f"{name}.shape: {shape[1]} elements a row, and {view.name} reads {len(view.features)}."
+        )
+    return math.prod(shape)
+
+
+def unpack(name: str, datatype: str, data: bytes, expected: int) -> list[Any]:
+    """The elements of a tensor's bytes, as many as its shape says.
 
     Raises:
         BadRequestError: another datatype than the protocol's.
-        InvalidInputError: not a whole number of elements.
+        InvalidInputError: not a whole number of elements, or another number than expected.
     """
     if datatype == _TEXT:
-        return unpack_texts(name, data)
+        return unpack_texts(name, data, expected)
     dtype = np.dtype(_known(name, datatype))
     if len(data) % dtype.itemsize:
         raise InvalidInputError(f"{name}: {len(data)} bytes are no whole number of {datatype}.")
+    check_count(name, expected, len(data) // dtype.itemsize)
     elements: list[Any] = np.frombuffer(data, dtype).tolist()
     return elements
 
@@ -96,7 +115,7 @@ def query(tensors: Sequence[Column], features: Sequence[Feature]) -> Query:
         told = ", ".join(f"{name} {len(values)}" for name, values in list(columns.items())[:5])
         raise InvalidInputError(f"inputs: each has one element a row, and they have {told}.")
     rows = zip(*columns.values(), strict=True)
-    return _rows([dict(zip(columns, row, strict=True)) for row in rows])
+    return _rows(dict(zip(columns, row, strict=True)) for row in rows)
 
 
 def _column(tensor: Column, feature: Feature) -> list[Any]:
@@ -112,7 +131,7 @@ def _column(tensor: Column, feature: Feature) -> list[Any]:
     return _finite(name, tensor.values)
 
 
-def _matrix(tensor: Column, features: Sequence[Feature]) -> list[list[Any]]:
+def _matrix(tensor: Column, features: Sequence[Feature]) -> Iterator[list[Any]]:
     name, shape, width = tensor.name, list(tensor.shape), len(features)
     _known(name, tensor.datatype)
     if len(shape) != 2 or shape[0] < 0 or shape[1] != width:
@@ -122,7 +141,7 @@ def _matrix(tensor: Column, features: Sequence[Feature]) -> list[list[Any]]:
         )
     check_count(name, shape[0] * width, len(tensor.values))
     values = _finite(name, tensor.values)
-    return [values[start : start + width] for start in range(0, len(values), width)]
+    return (values[start : start + width] for start in range(0, len(values), width))
 
 
 def _known(name: str, datatype: str) -> str:
@@ -142,5 +161,6 @@ def _finite(name: str, values: list[Any]) -> list[Any]:
     return values
 
 
-def _rows(rows: Sequence[Any]) -> Query:
+def _rows(rows: Iterable[Any]) -> Query:
+    """The rows as JSON, of which one at a time is anything else."""
     return Query([msgspec.json.encode(row).decode() for row in rows], are_rows=True)

@@ -15,10 +15,10 @@ it they say much. Fields that are not OpenAI's (``extra_body`` of its client): `
 ``tokenizer``, and ``precision`` with the names of sentence-transformers.
 """
 
-import asyncio
 import base64
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from functools import partial
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 import numpy as np
@@ -38,10 +38,11 @@ from gateway.dialects.front import (
     texts_and_ids,
 )
 from gateway.dialects.parameters import check_form, forms_refused
+from gateway.dialects.reading import Sent, decoded
 from gateway.errors import InvalidInputError, TooLargeError
 from gateway.http.body import BodyReader
 from gateway.http.error_replies import ErrorForm
-from gateway.http.messages import Reply, Request, decode, encode
+from gateway.http.messages import Reply, Request
 from gateway.http.openapi import Schema
 from gateway.http.router import Route
 from gateway.request_context import RequestContext
@@ -50,6 +51,9 @@ from preprocess.tasks.embedding import formed
 from preprocess.vectors import VectorPrecision
 
 _MOST_TEXTS = 2048
+# Of the text that ids of cl100k_base are of: a token has up to 128, and 4 or 5 in most texts.
+_BYTES_AN_ID = 8
+_FREE_BYTES = 1024 * 1024  # whatever their number
 
 
 class EmbeddingsRequest(msgspec.Struct, frozen=True):
@@ -126,6 +130,7 @@ _EMBED = prediction_operation(
 _OF_ENDPOINT = ("/endpoints/{endpoint}/v1/embeddings", "/endpoints/{endpoint}/embeddings")
 
 
+_Requested = TypeVar("_Requested", bound=EmbeddingsRequest)
 _decoder = msgspec.json.Decoder(EmbeddingsRequest)
 _endpoint_decoder = msgspec.json.Decoder(EndpointEmbeddingsRequest)
 
@@ -175,45 +180,76 @@ class OpenAI:
     async def embeddings(self, request: Request) -> Reply:
         """Embeds texts for the endpoint that the body names."""
         encoded, view, caller = await enter_named(self._front, self._bodies, request)
-        body = decode(_decoder, encoded)
-        return await self._embedded(request.context, view, caller, body)
+        reading = self._front.read(encoded, partial(_read, _decoder, view))
+        del encoded  # texts may wait for long
+        return await self._embedded(request.context, view, caller, await reading)
 
     async def embeddings_of_endpoint(self, request: Request) -> Reply:
         """Embeds texts for the endpoint that the path names."""
         view, caller = request.admitted()
-        body = decode(_endpoint_decoder, await self._bodies.read(request))
-        return await self._embedded(request.context, view, caller, body)
+        encoded = await self._bodies.read(request)
+        reading = self._front.read(encoded, partial(_read, _endpoint_decoder, view))
+        del encoded
+        return await self._embedded(request.context, view, caller, await reading)
 
     async def _embedded(
         self,
         context: RequestContext,
         view: EndpointView,
         caller: str | None,
-        body: EmbeddingsRequest,
+        sent: Sent[_Requested],
     ) -> Reply:
+        body, texts, ids = sent
+        del sent
         check(body, view)
-        texts, ids = texts_and_ids("input", body.input)
-        if max(len(texts), len(ids)) > max(_MOST_TEXTS, view.max_texts):
-            raise TooLargeError(
-                f"The request has {max(len(texts), len(ids))} texts; at most {_MOST_TEXTS} are "
-                "taken at once."
-            )
         vocabulary = body.tokenizer or cl100k.NAME
+        are_ids = bool(ids)
         if ids and vocabulary == cl100k.NAME:
             # In a thread: it may read the vocabulary first.
-            texts = await asyncio.to_thread(_texts_of_cl100k, ids)
+            most = self._bodies.most_bytes
+            texts = await self._front.large.do(partial(_texts_of_cl100k, ids, most))
         elif ids:
             _, _, texts = await self._front.texts_of_ids(context, view, caller, ids)
+        del ids
         query = Query(texts, prompt_name=body.prompt_name)
         answers = await self._front.predict_in_parts(context, view, caller, query)
         headers = parts_headers(answers)
-        if ids:
+        if are_ids:
             headers.append((b"x-headrace-token-ids", vocabulary.encode()))
-        return Reply(encode(render(answers, view.name, body)), headers=headers)
+        made = await self._front.render(answers, partial(render, answers, view.name, body))
+        return Reply(made, headers=headers)
 
 
-def _texts_of_cl100k(ids: Sequence[Sequence[int]]) -> list[str]:
+def _read(
+    decoder: msgspec.json.Decoder[_Requested], view: EndpointView, encoded: bytes
+) -> Sent[_Requested]:
+    """What was sent; raises ``GatewayError``: it can't be read, or has too many texts."""
+    body = decoded(decoder, view, encoded)
+    texts, ids = texts_and_ids("input", body.input)
+    sent = Sent(msgspec.structs.replace(body, input=""), texts, ids)
+    if sent.number > max(_MOST_TEXTS, view.max_texts):
+        raise TooLargeError(
+            f"The request has {sent.number} texts; at most {_MOST_TEXTS} are taken at once."
+        )
+    return sent
+
+
+def _texts_of_cl100k(ids: Sequence[Sequence[int]], most_bytes: int) -> list[str]:
+    """The texts of ids, of so many bytes at most as a body of texts may have.
+
+    Raises:
+        InvalidInputError: an id that is none.
+        TooLargeError: they would have more bytes, or far more than text has for so many ids.
+    """
     try:
+        size, most = 0, min(most_bytes, _FREE_BYTES + _BYTES_AN_ID * sum(map(len, ids)))
+        for each in ids:
+            size += cl100k.size_of(each)
+            if size > most:
+                raise TooLargeError(
+                    f"input: these ids of {cl100k.NAME} are of more than {most} bytes of text, the "
+                    "most that is made of so many: send text."
+                )
         return [cl100k.text_of(each) for each in ids]
     except cl100k.UnknownTokenError as error:
         raise InvalidInputError(
@@ -241,12 +277,12 @@ def render(answers: Sequence[Answer], model: str, body: EmbeddingsRequest) -> Em
     values = dense[0] if len(dense) == 1 else np.concatenate(dense)
     with forms_refused():
         found = formed(values, answers[0].ranges, body.form())
-    vectors: list[list[float] | list[int] | str]
+    vectors: Sequence[Any]  # arrays are written as lists of their numbers
     if body.encoding_format == "base64":
         little = found.astype(found.dtype.newbyteorder("<"), copy=False)
         vectors = [base64.b64encode(row.tobytes()).decode() for row in little]
     else:
-        vectors = found.tolist()
+        vectors = list(found)
     tokens = sum(sum(answer.tokens) for answer in answers)
     return {
         "object": "list",

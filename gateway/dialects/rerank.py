@@ -9,6 +9,7 @@ A query with N documents is N rows, one a pair. Each is batched by its own lengt
 other requests. Documents of equal logits keep the order in which they were sent.
 """
 
+from functools import partial
 from typing import Annotated, Literal, NotRequired
 
 import msgspec
@@ -18,10 +19,11 @@ from contracts.tasks import RELEVANCE
 from gateway.calls import Answer, EndpointView, Query
 from gateway.dialects.described import prediction_operation
 from gateway.dialects.front import Front, answer_headers, endpoint_in, enter_named, require_kind
+from gateway.dialects.reading import check_texts, decoded
 from gateway.errors import InvalidInputError
 from gateway.http.body import BodyReader
 from gateway.http.error_replies import ErrorForm
-from gateway.http.messages import Reply, Request, decode, encode
+from gateway.http.messages import Reply, Request
 from gateway.http.router import Route
 from preprocess.tasks.ranking import ranked
 
@@ -165,33 +167,57 @@ class Rerank:
         """Reranks documents in the form of Jina and Cohere."""
         context = request.context
         encoded, view, caller = await enter_named(self._front, self._bodies, request)
-        body = decode(_decoder, encoded)
-        documents = [each if isinstance(each, str) else each.text for each in body.documents]
-        query = _query(view, "model", body.query, documents)
+        reading = self._front.read(encoded, partial(_read, view))
+        del encoded  # documents may wait for long
+        query, documents, top_n = await reading
         answer = await self._front.predict(context, view, caller, query)
         tokens = sum(answer.tokens)
-        found: RerankResponse = {
-            "id": context.request_id,
-            "model": view.name,
-            "results": _results(answer, documents if body.return_documents else None, body.top_n),
-            "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
-        }
-        return Reply(encode(found), headers=answer_headers(answer))
+
+        def response() -> RerankResponse:
+            return {
+                "id": context.request_id,
+                "model": view.name,
+                "results": _results(answer, documents, top_n),
+                "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
+            }
+
+        made = await self._front.render([answer], response)
+        return Reply(made, headers=answer_headers(answer))
 
     async def rerank_texts(self, request: Request) -> Reply:
         """Reranks texts in the form of Text Embeddings Inference."""
-        context = request.context
         view, caller = request.admitted()
-        body = decode(_tei_decoder, await self._bodies.read(request))
-        query = _query(view, "endpoint", body.query, body.texts, truncate=body.truncate)
-        answer = await self._front.predict(context, view, caller, query)
-        found: list[TeiRank] = []
-        for index, score, logit in zip(*ranked(answer.values), strict=True):
-            rank: TeiRank = {"index": index, "score": logit if body.raw_scores else score}
-            if body.return_text:
-                rank["text"] = body.texts[index]
-            found.append(rank)
-        return Reply(encode(found), headers=answer_headers(answer))
+        reader = partial(_read_tei, view)
+        query, texts, raw = await self._front.read(await self._bodies.read(request), reader)
+        answer = await self._front.predict(request.context, view, caller, query)
+        made = await self._front.render([answer], partial(_ranks, answer, texts, raw=raw))
+        return Reply(made, headers=answer_headers(answer))
+
+
+def _read(view: EndpointView, encoded: bytes) -> tuple[Query, list[str] | None, int | None]:
+    """The pairs, the documents if the answer is to have them, and how many it is to have."""
+    body = decoded(_decoder, view, encoded)
+    documents = [each if isinstance(each, str) else each.text for each in body.documents]
+    query = _query(view, "model", body.query, documents)
+    # A list of its own: that of the query is cut to what the model reads.
+    return query, list(documents) if body.return_documents else None, body.top_n
+
+
+def _read_tei(view: EndpointView, encoded: bytes) -> tuple[Query, list[str] | None, bool]:
+    """The pairs, the texts if the answer is to have them, and whether scores are to be raw."""
+    body = decoded(_tei_decoder, view, encoded)
+    query = _query(view, "endpoint", body.query, body.texts, truncate=body.truncate)
+    return query, list(body.texts) if body.return_text else None, body.raw_scores
+
+
+def _ranks(answer: Answer, texts: list[str] | None, *, raw: bool) -> list[TeiRank]:
+    found: list[TeiRank] = []
+    for index, score, logit in zip(*ranked(answer.values), strict=True):
+        rank: TeiRank = {"index": index, "score": logit if raw else score}
+        if texts is not None:
+            rank["text"] = texts[index]
+        found.append(rank)
+    return found
 
 
 def _query(
@@ -206,6 +232,7 @@ def _query(
     require_kind(view, RELEVANCE, place, "reranking needs")
     if not query.strip():
         raise InvalidInputError("query: it is empty, so that nothing can answer it.")
+    check_texts(len(documents), view)
     return Query([query] * len(documents), documents, truncate=truncate is not False)
 
 

@@ -11,8 +11,9 @@ here, for its logits are not kept.
 """
 
 from dataclasses import replace
+from functools import partial
 from importlib.metadata import version as package_version
-from typing import Annotated, Any, Literal, NotRequired
+from typing import Annotated, Any, Literal, NotRequired, TypeVar
 
 import msgspec
 from fastapi.responses import PlainTextResponse
@@ -34,15 +35,17 @@ from gateway.dialects.front import (
 )
 from gateway.dialects.huggingface import LabelScore, SparseWeight
 from gateway.dialects.parameters import check_form, forms_refused
+from gateway.dialects.reading import Sent, check_texts, decoded
 from gateway.errors import InvalidInputError
 from gateway.http.body import BodyReader
 from gateway.http.error_replies import ErrorForm
-from gateway.http.messages import Handler, Reply, Request, decode, encode
+from gateway.http.messages import Handler, Reply, Request, encode
 from gateway.http.openapi import Operation
 from gateway.http.router import Route
 from gateway.request_context import RequestContext
 from preprocess.tasks import HEADS
 from preprocess.tasks.embedding import formed
+from preprocess.tokens import Token
 from preprocess.vectors import cosines
 
 _Texts = Annotated[list[str], msgspec.Meta(min_length=1)]
@@ -193,6 +196,7 @@ _PAIRS: dict[str, object] = {
     "two texts": {"inputs": [["Dull."], ["Great."]]},
 }
 
+_Given = TypeVar("_Given", bound=TeiTexts)
 _texts_decoder = msgspec.json.Decoder(TeiTexts)
 _embed_decoder = msgspec.json.Decoder(EmbedRequest)
 _similarity_decoder = msgspec.json.Decoder(SimilarityRequest)
@@ -279,72 +283,76 @@ class TextEmbeddingsInference:
     async def embed(self, request: Request) -> Reply:
         """Embeds texts."""
         view, caller = request.admitted()
-        body = decode(_embed_decoder, await self._bodies.read(request))
+        given = await self._read(request, view, _embed_decoder)
         head = require_kind(view, DENSE, "endpoint", "embeddings need")
-        check_form(view, body.form())
-        query = await self._query(request.context, view, caller, body)
+        form = given.body.form()
+        check_form(view, form)
+        query = await self._query(request.context, view, caller, given)
+        del given  # texts may wait for long
         answer = await self._front.predict(request.context, view, caller, query)
-        with forms_refused():
-            made = formed(head.dense(answer), answer.ranges, body.form())
-        found: EmbedResponse = made.tolist()
-        return Reply(encode(found), headers=answer_headers(answer))
+
+        def vectors() -> object:
+            with forms_refused():
+                return formed(head.dense(answer), answer.ranges, form)
+
+        made = await self._front.render([answer], vectors)
+        return Reply(made, headers=answer_headers(answer))
 
     async def embed_sparse(self, request: Request) -> Reply:
         """Weights of tokens."""
         view, caller = request.admitted()
-        body = decode(_texts_decoder, await self._bodies.read(request))
+        given = await self._read(request, view, _texts_decoder)
         head = require_kind(view, SPARSE, "endpoint", "sparse embeddings need")
-        query = await self._query(request.context, view, caller, body)
+        query = await self._query(request.context, view, caller, given)
+        del given
         answer = await self._front.predict(request.context, view, caller, query)
-        return Reply(encode(head.sparse(answer)), headers=answer_headers(answer))
+        made = await self._front.render([answer], partial(head.sparse, answer))
+        return Reply(made, headers=answer_headers(answer))
 
     async def embed_all(self, request: Request) -> Reply:
         """A vector for each token, for late interaction."""
         view, caller = request.admitted()
-        body = decode(_texts_decoder, await self._bodies.read(request))
+        given = await self._read(request, view, _texts_decoder)
         head = require_kind(view, TOKENS, "endpoint", "token vectors need")
-        query = await self._query(request.context, view, caller, body)
+        query = await self._query(request.context, view, caller, given)
+        del given
         answer = await self._front.predict(request.context, view, caller, query)
-        found: TokensResponse = [each.tolist() for each in head.token_vectors(answer)]
-        return Reply(encode(found), headers=answer_headers(answer))
+        made = await self._front.render([answer], partial(head.token_vectors, answer))
+        return Reply(made, headers=answer_headers(answer))
 
     async def similarity(self, request: Request) -> Reply:
         """Cosines of a sentence with others."""
         view, caller = request.admitted()
-        body = decode(_similarity_decoder, await self._bodies.read(request))
+        reader = partial(_compared, view)
+        query = await self._front.read(await self._bodies.read(request), reader)
         head = require_kind(view, DENSE, "endpoint", "similarity needs")
-        how = body.parameters or SimilarityParameters()
-        query = Query(
-            [body.inputs.source_sentence, *body.inputs.sentences],
-            truncate=how.truncate is not False,
-            prompt_name=how.prompt_name,
-        )
         answer = await self._front.predict(request.context, view, caller, query)
-        found: list[float] = cosines(head.dense(answer), None).tolist()
-        return Reply(encode(found), headers=answer_headers(answer))
+        made = await self._front.render([answer], lambda: cosines(head.dense(answer), None))
+        return Reply(made, headers=answer_headers(answer))
 
     async def predict(self, request: Request) -> Reply:
         """Labels of texts or pairs."""
         view, caller = request.admitted()
-        body = decode(_predict_decoder, await self._bodies.read(request))
+        reader = partial(_texts_or_pairs, view)
+        query, one, raw_scores = await self._front.read(await self._bodies.read(request), reader)
         head = HEADS[view.task]
         if RELEVANCE not in head.kinds:
             require_kind(view, CLASSES, "endpoint", "/predict needs")
-        if body.raw_scores and RELEVANCE not in head.kinds:
+        if raw_scores and RELEVANCE not in head.kinds:
             raise InvalidInputError(
                 "raw_scores: the logits of a classifier are not kept; its scores are made by "
                 f"{head.functions(len(view.labels), multi_label=view.multi_label)[0]}."
             )
-        query, one = _texts_or_pairs(body)
         answer = await self._front.predict(request.context, view, caller, query)
-        raw = {"function_to_apply": "none"} if body.raw_scores else {}
-        found: PredictResponse = head.pipeline(answer, {"top_k": None, **raw}, one=one)
-        return Reply(encode(found), headers=answer_headers(answer))
+        how = {"top_k": None} | ({"function_to_apply": "none"} if raw_scores else {})
+        made = await self._front.render([answer], lambda: head.pipeline(answer, how, one=one))
+        return Reply(made, headers=answer_headers(answer))
 
     async def tokenize(self, request: Request) -> Reply:
         """Tokens of texts."""
         view, caller = request.admitted()
-        body = decode(_tokenize_decoder, await self._bodies.read(request))
+        encoded = await self._bodies.read(request)
+        body = await self._front.read(encoded, partial(decoded, _tokenize_decoder, view))
         texts = [body.inputs] if isinstance(body.inputs, str) else body.inputs
         ref, arm, tokens = await self._front.tokens(
             request.context,
@@ -353,19 +361,16 @@ class TextEmbeddingsInference:
             Query(texts, prompt_name=body.prompt_name),
             special=body.add_special_tokens,
         )
-        found: TokenizeResponse = [
-            [
-                {"id": one, "text": text, "special": special, "start": start, "stop": stop}
-                for one, text, special, start, stop in each
-            ]
-            for each in tokens
-        ]
-        return Reply(encode(found), headers=version_headers(ref.version, arm))
+        made = await self._front.render_many(
+            sum(map(len, tokens)) * len(SimpleToken.__annotations__), partial(_shown, tokens)
+        )
+        return Reply(made, headers=version_headers(ref.version, arm))
 
     async def decode(self, request: Request) -> Reply:
         """Texts of token ids."""
         view, caller = request.admitted()
-        body = decode(_decode_decoder, await self._bodies.read(request))
+        encoded = await self._bodies.read(request)
+        body = await self._front.read(encoded, partial(decoded, _decode_decoder, view))
         _, ids = texts_and_ids("ids", body.ids)
         ref, arm, texts = await self._front.texts_of_ids(
             request.context, view, caller, ids, skip_special=body.skip_special_tokens
@@ -389,11 +394,22 @@ class TextEmbeddingsInference:
         found = self._front.metrics.of_endpoint(view.name)
         return Reply(found, content_type=CONTENT_TYPE_LATEST.encode())
 
+    async def _read(
+        self, request: Request, view: EndpointView, decoder: msgspec.json.Decoder[_Given]
+    ) -> Sent[_Given]:
+        return await self._front.read(
+            await self._bodies.read(request), partial(_given, decoder, view)
+        )
+
     async def _query(
-        self, context: RequestContext, view: EndpointView, caller: str | None, body: TeiTexts
+        self,
+        context: RequestContext,
+        view: EndpointView,
+        caller: str | None,
+        sent: Sent[_Given],
     ) -> Query:
         """The texts of a body; of token ids, the text that they are of."""
-        texts, ids = texts_and_ids("inputs", body.inputs)
+        body, texts, ids = sent
         if ids:
             _, _, texts = await self._front.texts_of_ids(context, view, caller, ids)
         return Query(texts, truncate=body.truncate is not False, prompt_name=body.prompt_name)
@@ -417,8 +433,44 @@ def _read(name: str, handle: Handler, operation: Operation) -> Route:
     return Route("GET", f"{_BASE}/{name}", handle, "tei", operation, ErrorForm.TEI)
 
 
-def _texts_or_pairs(body: PredictRequest) -> tuple[Query, bool]:
-    """The texts or pairs, and whether it is one that is no batch; raises ``InvalidInputError``."""
+def _given(
+    decoder: msgspec.json.Decoder[_Given], view: EndpointView, encoded: bytes
+) -> Sent[_Given]:
+    body = decoded(decoder, view, encoded)
+    sent = Sent(msgspec.structs.replace(body, inputs=""), *texts_and_ids("inputs", body.inputs))
+    check_texts(sent.number, view)
+    return sent
+
+
+def _compared(view: EndpointView, encoded: bytes) -> Query:
+    """A sentence and those that it is compared with."""
+    body = decoded(_similarity_decoder, view, encoded)
+    how = body.parameters or SimilarityParameters()
+    return Query(
+        [body.inputs.source_sentence, *body.inputs.sentences],
+        truncate=how.truncate is not False,
+        prompt_name=how.prompt_name,
+    )
+
+
+def _shown(tokens: list[list[Token]]) -> TokenizeResponse:
+    return [
+        [
+            {"id": one, "text": text, "special": special, "start": start, "stop": stop}
+            for one, text, special, start, stop in each
+        ]
+        for each in tokens
+    ]
+
+
+def _texts_or_pairs(view: EndpointView, encoded: bytes) -> tuple[Query, bool, bool]:
+    """The texts or pairs; whether it is one that is no batch; whether raw scores are wanted.
+
+    Raises:
+        InvalidInputError: texts and pairs are mixed.
+        GatewayError: it can't be read.
+    """
+    body = decoded(_predict_decoder, view, encoded)
     given = [body.inputs] if isinstance(body.inputs, str) else body.inputs
     strings = [one for one in given if isinstance(one, str)]
     batch = [one for one in given if not isinstance(one, str)]
@@ -431,7 +483,7 @@ def _texts_or_pairs(body: PredictRequest) -> tuple[Query, bool]:
         raise InvalidInputError("inputs: either every text has a second one or none has.")
     pairs = [row[1] for row in rows] if len(rows[0]) == 2 else None
     query = Query([row[0] for row in rows], pairs, truncate=body.truncate is not False)
-    return query, not batch
+    return query, not batch, body.raw_scores
 
 
 def _info(view: EndpointView) -> Info:

@@ -5,7 +5,6 @@ The time that a body may take is bounded by the connection (``gateway.http.serve
 timer for a body that arrives in one piece.
 """
 
-import asyncio
 import zlib
 from dataclasses import dataclass
 
@@ -16,6 +15,7 @@ from gateway.errors import (
     TooLargeError,
     UnsupportedEncodingError,
 )
+from gateway.http.large_work import LargeWork
 from gateway.http.messages import Request
 
 
@@ -62,11 +62,22 @@ _GZIP_MAGIC = b"\x1f\x8b"
 
 
 class BodyReader:
-    """Reads bodies. There is one in a process, because it bounds the bytes of all bodies."""
+    """Reads bodies. There is one in a process, because it bounds the bytes of all bodies.
 
-    def __init__(self, limits: HttpLimits) -> None:
+    Args:
+        limits: of bodies.
+        large: threads in which much is decompressed.
+    """
+
+    def __init__(self, limits: HttpLimits, large: LargeWork) -> None:
         self._limits = limits
+        self._large = large
         self._buffered = 0  # bytes of the bodies that are being read in more than one piece
+
+    @property
+    def most_bytes(self) -> int:
+        """Of a body, after decompression as well."""
+        return self._limits.max_body_bytes
 
     async def read(self, request: Request, most_bytes: int | None = None) -> bytes:
         """The whole body, decompressed.
@@ -163,7 +174,7 @@ class BodyReader:
         self._buffered += most
         try:
             self._check_room()
-            await asyncio.to_thread(inflation.advance, most + 1)
+            await self._large.do(lambda: inflation.advance(most + 1))
         finally:
             self._buffered -= most
 

@@ -2,8 +2,8 @@
 
 Bodies are decoded by msgspec into the dialects' structs. A body that does not fit its struct is
 refused with a 400 that names the field. Only a small body that is no JSON at all is read a second
-time, by a slower parser that finds the place of the error. Nothing here reads a socket but through ASGI's
-``receive``.
+time, by a slower parser that finds the place of the error. Nothing here reads a socket but through
+ASGI's ``receive``.
 """
 
 import json

@@ -25,6 +25,7 @@ from gateway.errors import (
     InvalidInputError,
     ModelUnavailableError,
     OverloadedError,
+    TooLargeError,
 )
 from gateway.packages import PackageError, ServedModel
 from gateway.telemetry.metrics import Read, Reading
@@ -142,18 +143,24 @@ class OnDemand:
 
         Raises:
             InvalidInputError: a text that is no Unicode text.
+            TooLargeError: more characters than are ever tokenised at once.
             OverloadedError: too many wait.
             DeadlineExceededError: the deadline passed first.
             ModelUnavailableError: it can't be opened.
         """
+        if characters > _MOST_CHARACTERS:
+            raise TooLargeError(
+                f"The rows of this request have {characters} characters together; at most "
+                f"{_MOST_CHARACTERS} are tokenised at once."
+            )
+        if self._characters + characters > _MOST_CHARACTERS:
+            raise OverloadedError(
+                "Too many long texts are waiting.", retry_after_seconds=RETRY_AFTER_SECONDS
+            )
         try:
             framed_question = question_framed(question)
         except InvalidTextError as error:
             raise InvalidInputError(f"{error}.") from error
-        if self._characters and self._characters + characters > _MOST_CHARACTERS:
-            raise OverloadedError(
-                "Too many long texts are waiting.", retry_after_seconds=RETRY_AFTER_SECONDS
-            )
         self._characters += characters
         try:
             return await self._asked(model, framed_question, characters, deadline)

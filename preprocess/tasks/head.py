@@ -153,7 +153,7 @@ class Head(ABC):
         return len(ENGINE_OUTPUT[self.task].shape)
 
     def rows_of_text(self, parameters: Mapping[str, Any]) -> int:  # noqa: ARG002 - of heads
-        """How many texts for the model each text of a request becomes.
+        """How many texts for the model each text of a request becomes. Looks at none of them.
 
         Raises:
             ParameterError: a parameter that the task can't be done with.

@@ -22,7 +22,10 @@ ENTAILED = "entail"  # how the label of entailment begins, in any case
 _CONTRADICTED = ("contra", "not_entail", "not entail")
 _TEMPLATE = "This example is {}."
 _PLACE = "{}"
+_LABELS, _TEMPLATES = "parameters.candidate_labels", "parameters.hypothesis_template"
 _SHOWN = 80  # characters of what is repeated in a refusal
+# Of all sentences of a request together. A model of 512 tokens reads half a million of 64 labels.
+MOST_CHARACTERS = 1024 * 1024
 
 
 class ZeroShotClassification(TextClassification):
@@ -46,20 +49,12 @@ class ZeroShotClassification(TextClassification):
     def rows_of_text(self, parameters: Mapping[str, Any]) -> int:
         """One for each candidate label."""
         labels: Sequence[str] = parameters.get("candidate_labels", ())
-        place = "parameters.candidate_labels"
         if not labels:
-            raise ParameterError(place, "no label was sent, so that there is none to choose")
-        seen: set[str] = set()
-        for index, label in enumerate(labels):
-            if not label.strip():
-                raise ParameterError(f"{place}[{index}]", "the label is empty")
-            if label in seen:
-                raise ParameterError(f"{place}[{index}]", f"{label[:_SHOWN]!r} is there twice")
-            seen.add(label)
+            raise ParameterError(_LABELS, "no label was sent, so that there is none to choose")
         template: str = parameters.get("hypothesis_template", _TEMPLATE)
         if template.count(_PLACE) != 1:
             raise ParameterError(
-                "parameters.hypothesis_template",
+                _TEMPLATES,
                 f"it needs {_PLACE} once, where the label goes; got {template[:_SHOWN]!r}",
             )
         return len(labels)
@@ -67,13 +62,21 @@ class ZeroShotClassification(TextClassification):
     def rows(
         self, texts: list[str], pairs: list[str] | None, parameters: Mapping[str, Any]
     ) -> tuple[list[str], list[str] | None]:
-        """Each text with the sentence of each label; raises ``ParameterError`` for pairs."""
+        """Each text with the sentence of each label.
+
+        Raises:
+            ParameterError: labels that can't be chosen among, sentences that are too long
+                together, or pairs.
+        """
         if pairs is not None:
             raise ParameterError(
                 "text_pair", f"{self.task} makes the second texts of candidate_labels"
             )
+        labels: Sequence[str] = parameters["candidate_labels"]
         template: str = parameters.get("hypothesis_template", _TEMPLATE)
-        sentences = [template.replace(_PLACE, label) for label in parameters["candidate_labels"]]
+        _check_labels(labels)
+        _check_sentences(labels, template)
+        sentences = [template.replace(_PLACE, label) for label in labels]
         # A text is the same object in all its rows, by which the encoder knows it again.
         return [text for text in texts for _ in sentences], sentences * len(texts)
 
@@ -125,6 +128,27 @@ class ZeroShotClassification(TextClassification):
         scores = _scores(answer)
         labels, highest = best_labels(scores, answer.parameters["candidate_labels"])
         return {"LABEL": labels, "SCORE": np.array(highest, np.float32), "SCORES": scores}
+
+
+def _check_labels(labels: Sequence[str]) -> None:
+    seen: set[str] = set()
+    for index, label in enumerate(labels):
+        if not label.strip():
+            raise ParameterError(f"{_LABELS}[{index}]", "the label is empty")
+        if label in seen:
+            raise ParameterError(f"{_LABELS}[{index}]", f"{label[:_SHOWN]!r} is there twice")
+        seen.add(label)
+
+
+def _check_sentences(labels: Sequence[str], template: str) -> None:
+    """Refuses sentences before they are made."""
+    of_template, of_labels = len(template) * len(labels), sum(map(len, labels))
+    if of_template + of_labels > MOST_CHARACTERS:
+        raise ParameterError(
+            _TEMPLATES if of_template > of_labels else _LABELS,
+            f"the sentences of {len(labels)} labels would have {of_template + of_labels} "
+            f"characters together; at most {MOST_CHARACTERS} are made",
+        )
 
 
 def _scores(answer: Answered) -> Values:

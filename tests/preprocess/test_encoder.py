@@ -257,3 +257,14 @@ def test_a_limit_without_room_for_a_text_is_refused(bert: bytes) -> None:
     spec = TokenizerSpec(max_tokens=3, pad_id=0, unk_id=1, vocabulary=800)
     with pytest.raises(TokenizerFileError, match="no room beside 3 special"):
         TextEncoder(bert, spec)
+
+
+def test_a_text_that_comes_again_gets_its_prompt_once(
+    bert: bytes, specs: dict[str, TokenizerSpec]
+) -> None:
+    spec = specs["bert"].model_copy(update={"prompts": {"query": "query: "}})
+    encoder = TextEncoder(bert, spec)
+    query, other = "w1 w2", "w3"
+    first, second, third = encoder.prompted([query, query, other], "query")
+    assert (first, third) == ("query: w1 w2", "query: w3")
+    assert first is second

@@ -1,5 +1,6 @@
 """A text with labels of the caller's becomes pairs, and their logits scores of these labels."""
 
+import tracemalloc
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,7 @@ from preprocess.encoder import Encoded
 from preprocess.errors import ParameterError
 from preprocess.tasks import HEADS
 from preprocess.tasks.head import Side
+from preprocess.tasks.zero_shot import MOST_CHARACTERS
 
 HEAD = HEADS[Task.ZERO_SHOT_CLASSIFICATION]
 MODEL = ("contradiction", "neutral", "entailment")
@@ -65,7 +67,31 @@ def test_a_label_is_put_into_the_template_as_it_is() -> None:
 )
 def test_what_is_no_question_is_refused_by_its_place(parameters: dict[str, Any], says: str) -> None:
     with pytest.raises(ParameterError, match=says):
-        HEAD.rows_of_text(parameters)
+        HEAD.rows(["a"] * HEAD.rows_of_text(parameters), None, parameters)
+
+
+@pytest.mark.parametrize(
+    ("candidates", "template", "place"),
+    [
+        (
+            [str(at) for at in range(64)],
+            "\U0001f600 {}" + "x" * (MOST_CHARACTERS // 64),
+            "template",
+        ),
+        (["a", "b" * MOST_CHARACTERS], "{}", "candidate_labels"),
+    ],
+)
+def test_sentences_are_counted_before_they_are_made(
+    candidates: list[str], template: str, place: str
+) -> None:
+    parameters = {"candidate_labels": candidates, "hypothesis_template": template}
+    tracemalloc.start()
+    try:
+        with pytest.raises(ParameterError, match=f"{place}: the sentences of .* at most 1048576"):
+            HEAD.rows(["a"], None, parameters)
+        assert tracemalloc.get_traced_memory()[1] < 64 * 1024
+    finally:
+        tracemalloc.stop()
 
 
 def test_second_texts_are_not_the_callers() -> None:

@@ -25,6 +25,7 @@ from gateway.dialects.front import Front
 from gateway.errors import (
     ForbiddenError,
     GatewayError,
+    TooLargeError,
     UnauthenticatedError,
     UnknownEndpointError,
     UnknownVersionError,
@@ -33,7 +34,7 @@ from gateway.events.buffer import Recorder
 from gateway.http.body import HttpLimits
 from gateway.inference.feedback import FeedbackReceiver
 from gateway.inference.receipts import Receipts
-from gateway.inference.tokens import refusing
+from gateway.inference.tokens import MOST_CHARACTERS, refusing
 from preprocess.encoder import Encoded, TextEncoder
 from preprocess.tokens import Token, texts_of, tokens_of
 from preprocess.windows import ContextEncoder, WindowEncoder
@@ -54,6 +55,7 @@ CONTEXTS = ContextEncoder(
     TokenizerSpec(max_tokens=16, pad_id=0, unk_id=1, vocabulary=VOCABULARY),
 )
 MAX_CHARACTERS = 1000
+_MOST_COUNTED = 100_000  # characters, whose words are tokens
 RECEIPT = "AZmp"
 PROMPTS = {"query": "query: ", "none": ""}  # of the embedder, which uses none of them by itself
 RANGES = np.array([[0, 0, 0, 0], [1, 0.5, 0.5, 0.5]], np.float32)  # of its four dimensions
@@ -248,7 +250,7 @@ class FakePredictor:
             ref=next(one for one in endpoint.refs if one.version == version),
             arm=Arm.FORCED if call.forced_version else Arm.STABLE,
             values=np.array(values, np.float32),
-            tokens=[len(text.split()) + 2 for text in call.texts],
+            tokens=[len(text[:_MOST_COUNTED].split()) + 2 for text in call.texts],
             truncated=[len(text) > MAX_CHARACTERS for text in call.texts],
             labels=endpoint.labels,
             receipt=RECEIPT,
@@ -263,6 +265,8 @@ class FakePredictor:
     async def texts(
         self, call: Call, ids: Sequence[Sequence[int]], *, skip_special: bool
     ) -> tuple[ModelRef, Arm, list[str]]:
+        if sum(map(len, ids)) > MOST_CHARACTERS:
+            raise TooLargeError("The request has too many token ids.")
         found = refusing(lambda: texts_of(WORDS.tokenizer, ids, skip_special=skip_special))
         return self.describe(call.endpoint).refs[0], Arm.STABLE, found
 

@@ -23,6 +23,7 @@ class Served(Behind):
     port: int = 0
     grpc_port: int = 0
     loop: ShiftedLoop = field(init=False)
+    loop_factory: Callable[[], ShiftedLoop] = ShiftedLoop
     connections: int = 0  # that the server has accepted
     received_bytes: int = 0
     arrived: threading.Condition = field(default_factory=threading.Condition)
@@ -97,7 +98,7 @@ def serving(served: Served) -> Iterator[Served]:
         await rpc.stop(grace=None)
 
     def work() -> None:
-        with asyncio.Runner(loop_factory=ShiftedLoop) as runner:
+        with asyncio.Runner(loop_factory=served.loop_factory) as runner:
             served.loop = runner.get_loop()  # type: ignore[assignment]
             runner.run(run())
 

@@ -89,8 +89,9 @@ RAW: list[tuple[bytes, int, str]] = [
     (b'{"inputs": "\xed\xa0\x80"}', 400, "not UTF-8"),
     (b'{"inputs": "\\ud800"}', 422, "inputs: half of a surrogate pair"),
     (b'{"inputs": ["a", {"text": "x\\udc00y"}]}', 422, "inputs[1].text: half of a surrogate"),
-    (b'{"inputs": ' + b"[" * 100_000, 400, "inputs"),
-    (b'{"inputs": "a", "options": {"x": ' + b"[" * 100_000 + b"]" * 100_000 + b"}}", 400, "deeply"),
+    (b'{"inputs": ' + b"[" * 30_000, 400, "inputs"),
+    (b'{"inputs": "a", "options": {"x": ' + b"[" * 30_000 + b"]" * 30_000 + b"}}", 400, "deeply"),
+    (b'{"inputs": "a", "options": {"x": ' + b"[" * 100_000, 413, "more than 36864 strings"),
 ]
 
 

@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import tracemalloc
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
@@ -199,6 +200,29 @@ async def test_ids_that_are_no_tokens_are_refused(
     assert (answer.status_code, says in error["message"]) == (status, True), error
     assert error["type"] == "invalid_request_error"
     assert behind.predictor.calls == []
+
+
+async def test_ids_of_far_more_text_than_ids_have_are_refused_before_it_is_made() -> None:
+    behind = Behind()
+    assert (await embeddings(behind, input=[0])).status_code == 200  # the vocabulary is read
+    longest = max(range(len(cl100k.tokens())), key=lambda one: len(cl100k.tokens()[one]))
+    ids = [[longest] * 10_000, [0]]
+    tracemalloc.start()
+    answer = await embeddings(behind, input=ids)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert answer.status_code == 413
+    assert "more than 1128584 bytes of text" in answer.json()["error"]["message"]
+    assert peak < 10_000 * len(cl100k.tokens()[longest])
+    assert len(behind.predictor.calls) == 1
+
+
+def test_the_size_of_text_is_known_before_it_is_made() -> None:
+    for one, token in enumerate(cl100k.tokens()):
+        assert cl100k.size_of([one]) == len(token)
+    assert cl100k.size_of([0, 100257, 100276]) == 1 + len("<|endoftext|>") + len("<|endofprompt|>")
+    with pytest.raises(cl100k.UnknownTokenError, match="100277 is no token"):
+        cl100k.size_of([0, 100277])
 
 
 @pytest.mark.parametrize("route", ["v1/embeddings", "embeddings"])

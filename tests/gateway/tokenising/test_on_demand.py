@@ -1,6 +1,7 @@
 """A tokeniser is opened for its first caller, once, and closed for others within a bound."""
 
 import asyncio
+import tracemalloc
 from pathlib import Path
 from time import monotonic
 
@@ -13,6 +14,7 @@ from gateway.errors import (
     InvalidInputError,
     ModelUnavailableError,
     OverloadedError,
+    TooLargeError,
 )
 from gateway.packages import ServedModel
 from gateway.tokenising.on_demand import OnDemand
@@ -267,6 +269,19 @@ async def test_characters_on_their_way_to_all_processes_are_bounded(shelf: Shelf
         spawner.go_on.set()
         await asyncio.gather(*waiting)
         await owner.ask(three, question, 1, deadline)
+
+
+async def test_a_question_that_is_never_asked_is_refused_before_it_is_framed(shelf: Shelf) -> None:
+    query = "w" * (1024 * 1024)  # one object, which would be framed for each row
+    async with on_demand(shelf, ThreadSpawner()) as owner:
+        question = Encode([query] * 65, ["w1"] * 65)
+        tracemalloc.start()
+        try:
+            with pytest.raises(TooLargeError, match="at most 67108864"):
+                await owner.ask(shelf.model("1"), question, 65 * len(query), monotonic() + 60)
+            assert tracemalloc.get_traced_memory()[1] < len(query)
+        finally:
+            tracemalloc.stop()
 
 
 async def test_who_comes_after_the_end_is_told_and_opens_nothing(shelf: Shelf) -> None:

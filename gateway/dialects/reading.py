@@ -1,0 +1,88 @@
+"""Reads JSON bodies whose elements were counted first: what one becomes is bounded by its endpoint.
+
+A request makes at most ``GROWTH`` times the bytes of its body in memory, and ``FREE_BYTES``: a test
+holds every dialect to it. Small bodies are not looked at twice.
+"""
+
+from typing import Generic, NamedTuple, TypeVar
+
+import msgspec
+
+from gateway.calls import EndpointView
+from gateway.errors import TooLargeError
+from gateway.http.elements import elements, most_things
+from gateway.http.large_work import INLINE_BYTES
+from gateway.http.messages import decode
+
+T = TypeVar("T")
+
+GROWTH = 16
+FREE_BYTES = 16 * 1024 * 1024
+
+# Strings, arrays and objects that a body may have: of a text, its fields included, and of all that
+# goes with texts. Each takes up to 240 bytes.
+_OF_A_TEXT = 16
+_BESIDE_TEXTS = 4096
+_LEAST_TEXTS = 2048
+# Of tables: of the tensor of a feature, and of its value in a row.
+_OF_A_FEATURE = 16
+_OF_A_VALUE = 2
+
+
+class Sent(NamedTuple, Generic[T]):
+    """A body without its texts, and these, or the token ids of each."""
+
+    body: T
+    texts: list[str]
+    ids: list[list[int]]
+
+    @property
+    def number(self) -> int:
+        """Of texts, or of lists of ids."""
+        return max(len(self.texts), len(self.ids))
+
+
+def decoded(decoder: msgspec.json.Decoder[T], view: EndpointView, body: bytes) -> T:
+    """The struct in a body. Of a large one it is work for ``Front.read``.
+
+    Raises:
+        TooLargeError: it has more elements than any request of the endpoint.
+        GatewayError: see ``gateway.http.messages.decode``.
+    """
+    if len(body) > INLINE_BYTES:
+        most = _most_things(view)
+        if most_things(body) > most and elements(body, most).things > most:
+            raise TooLargeError(
+                f"The body has more than {most} strings, arrays and objects, the most that a "
+                f"request of {view.max_texts} texts or rows may have: send fewer a request."
+            )
+    return decode(decoder, body)
+
+
+def check_texts(count: int, view: EndpointView) -> None:
+    """Refuses texts or rows by their number, before they are made; raises ``TooLargeError``."""
+    if count > view.max_texts:
+        raise TooLargeError(
+            f"The request has {count} texts; this endpoint takes {view.max_texts} at once."
+        )
+
+
+def check_values(body: bytes, view: EndpointView) -> None:
+    """Refuses a body of rows with more values than the rows of any request have.
+
+    Raises:
+        TooLargeError: it does not matter how they are spread over rows.
+    """
+    if len(body) > INLINE_BYTES:
+        most = (view.max_texts + 1) * (len(view.features) + 1) + _BESIDE_TEXTS
+        if body.count(b",") > most and elements(body, len(body)).commas > most:
+            raise TooLargeError(
+                f"The body has more values than {view.max_texts} rows of {len(view.features)} "
+                "features: this endpoint takes no more at once."
+            )
+
+
+def _most_things(view: EndpointView) -> int:
+    of_texts = _OF_A_TEXT * max(_LEAST_TEXTS, view.max_texts)
+    of_tables = len(view.features) * (_OF_A_FEATURE + _OF_A_VALUE * view.max_texts)
+    return _BESIDE_TEXTS + of_texts + of_tables
