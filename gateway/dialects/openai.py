@@ -234,7 +234,7 @@ def _read(
     return sent
 
 
-def _texts_of_cl100k(ids: Sequence[Sequence[int]], most_bytes: int) -> list[str]:
+def _texts_of_cl100k(ids: list[list[int]], most_bytes: int) -> list[str]:
     """The texts of ids, of so many bytes at most as a body of texts may have.
 
     Raises:
@@ -250,13 +250,15 @@ def _texts_of_cl100k(ids: Sequence[Sequence[int]], most_bytes: int) -> list[str]
                     f"input: these ids of {cl100k.NAME} are of more than {most} bytes of text, the "
                     "most that is made of so many: send text."
                 )
-        return [cl100k.text_of(each) for each in ids]
+        texts = [cl100k.text_of(each) for each in ids]
     except cl100k.UnknownTokenError as error:
         raise InvalidInputError(
             f"input: {error}, whose token ids these are taken for. Send text (LangChain: "
             "check_embedding_ctx_length=False), or for the model's own ids the field "
             '"tokenizer": "model".'
         ) from error
+    ids.clear()  # a million of them take the event loop some time to free
+    return texts
 
 
 def check(body: EmbeddingsRequest, view: EndpointView) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from gateway.errors import RETRY_AFTER_SECONDS, OverloadedError
+from gateway.errors import RETRY_AFTER_SECONDS, GatewayError, OverloadedError, forget_frames
 
 T = TypeVar("T")
 
@@ -55,7 +55,7 @@ class LargeWork:
             )
         self.waiting += 1
         loop = asyncio.get_running_loop()
-        future = self._executor.submit(work)
+        future = self._executor.submit(_done_here, work)
         future.add_done_callback(lambda _: _on_loop(loop, self._done))
         return await asyncio.wrap_future(future)
 
@@ -65,6 +65,17 @@ class LargeWork:
     def close(self) -> None:
         """Ends the threads, and cancels what is in their queue."""
         self._executor.shutdown(wait=False, cancel_futures=True)
+
+
+def _done_here(work: Callable[[], T]) -> T:
+    """Does work, of which nothing is left to be freed on the event loop if it is refused."""
+    try:
+        return work()
+    except GatewayError as error:
+        refusal = error
+    refusal.__cause__ = refusal.__context__ = None
+    forget_frames(refusal)
+    raise refusal from None
 
 
 def _on_loop(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:

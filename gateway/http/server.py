@@ -266,7 +266,7 @@ class _Exchange:
             return
         headers = headers_of(reply, request_id)
         self.keep_alive = _settled(headers, keep_alive=self.keep_alive)
-        self._connection.write(head_of(reply.status, headers) + reply.body)
+        self._connection.write_both(head_of(reply.status, headers), reply.body)
         self._finish()
 
     async def _stream(self, reply: StreamReply, request_id: str) -> None:
@@ -410,6 +410,14 @@ class _BoundedProtocol(HttpToolsProtocol):
             if self._untaken is None:
                 self._watch()
             self.untaken_answers.hold(self)
+
+    def write_both(self, head: bytes, body: bytes) -> None:
+        """Writes an answer at once, or of a long one no copy."""
+        if len(body) <= _PIECE_BYTES:
+            self.write(head + body)
+        else:
+            self.write(head)
+            self.write(body)
 
     def answer_bytes(self) -> AnswerBytes:
         """See ``gateway.http.untaken.Holder``."""

@@ -42,6 +42,7 @@ def endpoints() -> FakePredictor:
     predictor.views["topics"] = view("topics", Task.ZERO_SHOT_CLASSIFICATION)
     predictor.views["tags"] = view("tags", Task.TOKEN_CLASSIFICATION)
     predictor.views["answers"] = view("answers", Task.QUESTION_ANSWERING)
+    predictor.views["weights"] = view("weights", Task.SPARSE_EMBEDDING)
     table = view("table", Task.TABULAR_CLASSIFICATION)
     features = tuple(
         Feature(name=f"feature{at}", kind=FeatureKind.NUMBER, edges=(0.0, 1.0))

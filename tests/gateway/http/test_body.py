@@ -18,6 +18,7 @@ from gateway.errors import (
     UnsupportedEncodingError,
 )
 from gateway.http.body import BodyReader, HttpLimits
+from gateway.http.large_work import LargeWork
 from gateway.http.messages import Request
 from gateway.request_context import RequestContext
 
@@ -42,7 +43,7 @@ def pieces(*chunks: bytes) -> Callable[[], Awaitable[Any]]:
 
 
 async def read(*chunks: bytes, limits: HttpLimits = LIMITS, **headers: str) -> bytes:
-    return await BodyReader(limits).read(request_of(pieces(*chunks), **headers))
+    return await BodyReader(limits, LargeWork()).read(request_of(pieces(*chunks), **headers))
 
 
 async def test_pieces_are_joined() -> None:
@@ -62,7 +63,7 @@ async def test_an_announced_length_over_the_limit_is_refused_before_reading() ->
         raise AssertionError("read")
 
     with pytest.raises(TooLargeError):
-        await BodyReader(LIMITS).read(request_of(never, content_length=str(LIMIT + 1)))
+        await BodyReader(LIMITS, LargeWork()).read(request_of(never, content_length=str(LIMIT + 1)))
 
 
 async def test_a_caller_that_hangs_up_is_no_error_of_ours() -> None:
@@ -70,11 +71,11 @@ async def test_a_caller_that_hangs_up_is_no_error_of_ours() -> None:
         return {"type": "http.disconnect"}
 
     with pytest.raises(ClientGoneError):
-        await BodyReader(LIMITS).read(request_of(gone))
+        await BodyReader(LIMITS, LargeWork()).read(request_of(gone))
 
 
 async def test_all_bodies_together_are_bounded_and_the_room_comes_back() -> None:
-    reader = BodyReader(LIMITS)
+    reader = BodyReader(LIMITS, LargeWork())
     held = asyncio.Event()
     begun = asyncio.Event()
 
@@ -129,7 +130,7 @@ async def test_a_gzip_bomb_is_too_large(size: int) -> None:
 
 async def test_bodies_that_grow_by_decompression_count_as_large_as_they_may_become() -> None:
     size = 1_000_000  # more than is decompressed on the event loop
-    reader = BodyReader(HttpLimits(max_body_bytes=size, max_buffered_bytes=2 * size))
+    reader = BodyReader(HttpLimits(max_body_bytes=size, max_buffered_bytes=2 * size), LargeWork())
     bomb = gzip.compress(bytes(size))
 
     async def one() -> bool:
