@@ -122,7 +122,9 @@ class UnaryClient:
     def _head(self, method: str, seconds: float) -> bytes:
         head = self._heads.get(method)
         if head is None:
-            head = self._heads[method] = request_head(self._authority, method.encode())
+            over_tls = self._tls is not None
+            head = request_head(self._authority, method.encode(), over_tls=over_tls)
+            self._heads[method] = head
         milliseconds = max(1, min(_MOST_MILLISECONDS, int(1000 * seconds) + 1))
         return head + header(b"grpc-timeout", b"%dm" % milliseconds)
 
