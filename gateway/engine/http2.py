@@ -84,6 +84,9 @@ class Connection:
         self._stream_window = _FIRST_WINDOW
         self._frame = _FIRST_FRAME
         self._most_streams = _LARGEST_WINDOW
+        # A server may refuse a request before it has counted that others ended: then no more than
+        # it had then, and one more for each that ends.
+        self._most_now = _LARGEST_WINDOW
         self._buffer = b""
         self._consumed = 0
         self._blocks: dict[bytes, dict[bytes, bytes]] = {}
@@ -97,7 +100,7 @@ class Connection:
     @property
     def room(self) -> bool:
         """Whether the server takes another exchange at the same time."""
-        return len(self._open) < self._most_streams
+        return len(self._open) < min(self._most_streams, self._most_now)
 
     def take(self) -> bytes:
         """What is to be written, once."""
@@ -203,6 +206,8 @@ class Connection:
         if exchange is not None:
             exchange.reset = code
             self._end(exchange, ended)
+            if code == REFUSED_STREAM:
+                self._most_now = max(1, len(self._open))
 
     def _headers(self, number: int, flags: int, block: bytes, ended: list[Exchange]) -> None:
         if not flags & _END_HEADERS:
@@ -232,6 +237,7 @@ class Connection:
 
     def _end(self, exchange: Exchange, ended: list[Exchange]) -> None:
         del self._open[exchange.number]
+        self._most_now += 1
         if exchange.at < len(exchange.body):
             # Answered before all of it was read: the server wants no more.
             if exchange in self._unsent:
@@ -359,8 +365,9 @@ _AUTHORITY, _PATH, _CONTENT_TYPE = 1, 4, 31
 
 def request_head(authority: bytes, path: bytes, *, over_tls: bool = False) -> bytes:
     """The encoded headers of a gRPC request; ``header`` makes more to be added."""
+    scheme = _SCHEME_HTTPS if over_tls else _SCHEME_HTTP
     return b"".join((
-        _METHOD_POST, _SCHEME_HTTPS if over_tls else _SCHEME_HTTP, _named(_PATH, path), _named(_AUTHORITY, authority),
+        _METHOD_POST, scheme, _named(_PATH, path), _named(_AUTHORITY, authority),
         header(b"te", b"trailers"), _named(_CONTENT_TYPE, b"application/grpc"),
     ))  # fmt: skip
 
