@@ -41,9 +41,10 @@ from gateway.http.messages import (
     headers_of,
     stream_headers_of,
 )
-from gateway.http.plain_post import PlainHead, PlainPost, plain_head, without_offer
+from gateway.http.plain_post import PlainHead, PlainPost, plain_head
 from gateway.http.sending import Sending
 from gateway.http.untaken import AnswerBytes, UntakenAnswers, untaken_of
+from gateway.http.upgrades import head_without_offer, new_parser
 from gateway.request_context import new_request_id
 
 log = logging.getLogger(__name__)
@@ -315,7 +316,9 @@ class _BoundedProtocol(HttpToolsProtocol):
     _acknowledged = 0  # when ``_untaken`` was set
     _deadline: asyncio.TimerHandle | None = None
     _running: asyncio.Task[None] | None = None
-    _asked: RequestResponseCycle | None = None  # the last one that the application was asked
+    # Whose answer is written, or was the last to be: those in ``pipeline`` come behind it.
+    _answering: "RequestResponseCycle | _Exchange | None" = None
+    _offered: bytes | None = None  # the head of a request that is read again, without its offer
     _held: _Held | None = None
     _held_timer: asyncio.TimerHandle | None = None
     _idle_since = 0.0
@@ -347,8 +350,8 @@ class _BoundedProtocol(HttpToolsProtocol):
         if self._held_timer is not None:
             self._held_timer.cancel()
         self.pipeline.clear()
-        if self._asked is not None:
-            self._asked.disconnected = True  # of requests behind it, uvicorn tells the last alone
+        if self._answering is not None:
+            self._answering.disconnected = True  # uvicorn tells the newest request only
         super().connection_lost(exc)
         if self.timeout_keep_alive_task is not None:
             self.timeout_keep_alive_task.cancel()
@@ -356,7 +359,7 @@ class _BoundedProtocol(HttpToolsProtocol):
             self._running.cancel(CLIENT_GONE)
         # Each refers to this connection, and it to TLS and an answer of megabytes that nobody took:
         # in a circle all would stay until the garbage collector comes by.
-        self.cycle = self._asked = self.parser = None  # type: ignore[assignment]
+        self.cycle = self._answering = self.parser = None  # type: ignore[assignment]
 
     def waits(self) -> tuple[Waits, float] | None:
         """What it waits for; see ``gateway.http.connections.Connection``."""
@@ -436,8 +439,6 @@ class _BoundedProtocol(HttpToolsProtocol):
         if self._lingering:
             return
         held = self._held
-        if held is None and not self._reading and self._is_idle():
-            data = without_offer(data)
         if held is not None:
             self._held, self._reading = None, False
             head, data = held.head, held.data + data
@@ -488,7 +489,9 @@ class _BoundedProtocol(HttpToolsProtocol):
 
     def _parse(self, data: bytes) -> None:
         """Feeds the parser, and starts a timer if the request is not complete after that."""
-        super().data_received(data)
+        self._feed(data)
+        if self._lingering or self.transport.is_closing():
+            return
         if self._in_headers:
             self._header_bytes += len(data)
             if self._headers_read > _MOST_HEADERS:
@@ -501,11 +504,29 @@ class _BoundedProtocol(HttpToolsProtocol):
                 )
             elif self._deadline is None:
                 self._arm(self.bounds.header_seconds)
-        elif self._deadline is None and not self._lingering:
+        elif self._deadline is None:
             if self._reading:
                 self._arm(self.bounds.body_seconds)
             elif self._is_idle() and self.timeout_keep_alive_task is None:
                 self._arm(self.bounds.header_seconds)  # line breaks and nothing else
+
+    def _feed(self, data: bytes) -> None:
+        """Has the parser read; what is malformed is refused."""
+        pieces: list[bytes | memoryview] = [data]
+        while pieces:
+            piece = pieces.pop()
+            try:
+                self.parser.feed_data(piece)
+            except httptools.HttpParserError:
+                message = "Invalid HTTP request received."
+                self._refuse(HTTPStatus.BAD_REQUEST, "bad_request", message)
+                return
+            except httptools.HttpParserUpgrade as upgrade:
+                if self._offered is None:
+                    return  # the answer to this one ends the connection
+                pieces += (memoryview(piece)[upgrade.args[0] :], self._offered)
+                self._offered = None
+                self.parser = new_parser(self)
 
     def on_message_begin(self) -> None:
         """A request's first byte."""
@@ -526,16 +547,20 @@ class _BoundedProtocol(HttpToolsProtocol):
         Raises:
             _RefusedError: the connection was ended instead; the parser goes no further.
         """
-        self._in_headers = False
         if self._lingering or self.transport.is_closing():
             raise _RefusedError  # nobody would hear the answer
-        self._disarm()
         if self._headers_read > _MOST_HEADERS:
             self._refuse_headers()
             raise _RefusedError
+        if self.parser.should_upgrade() and self.parser.get_http_version() == "1.1":
+            method = self.parser.get_method()
+            self._offered = head_without_offer(method, self.url, self.headers)
+            if self._offered is not None:
+                return  # see ``_feed``
+        self._in_headers = False
+        self._disarm()
         if len(self.pipeline) >= _MOST_PIPELINED:
-            self.pipeline[0][0].keep_alive = False  # the newest; whoever asks more asks again
-            self._lingering = True
+            self._end_after_answers()  # whoever asks more asks again
             raise _RefusedError
         url = httptools.parse_url(self.url)
         path = url.path.decode("ascii")
@@ -582,15 +607,12 @@ class _BoundedProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """A request's last byte."""
+        if self._offered is not None:
+            return  # the head's only
         self._reading = False
         if not self._lingering:
             self._disarm()
         super().on_message_complete()
-
-    def send_400_response(self, msg: str) -> None:
-        """Answers malformed HTTP with an error in the same form as all others."""
-        if not self.transport.is_closing() and not self._lingering:  # or it was refused already
-            self._refuse(HTTPStatus.BAD_REQUEST, "bad_request", msg)
 
     def _refuse_headers(self) -> None:
         self._refuse(
@@ -610,7 +632,7 @@ class _BoundedProtocol(HttpToolsProtocol):
                 self.on_response_complete()
                 return
         exchange = _Exchange(self, post, keep_alive=not draining)
-        self.cycle = exchange  # type: ignore[assignment]
+        self.cycle = self._answering = exchange  # type: ignore[assignment]
         self._start(exchange.run())
 
     def on_response_complete(self) -> None:
@@ -651,7 +673,7 @@ class _BoundedProtocol(HttpToolsProtocol):
         )
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
-        self._asked = cycle
+        self._answering = cycle
         self._start(cycle.run_asgi(app))
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
@@ -676,7 +698,7 @@ class _BoundedProtocol(HttpToolsProtocol):
             self._lingering = True
             self._disarm()
             self._close_once_out(_FIRST_LOOK_SECONDS)
-        elif self._reading and self.transport.can_write_eof():
+        elif (self._reading or self._lingering) and self.transport.can_write_eof():
             self._lingering = True
             self.transport.write_eof()
             self._disarm()
@@ -707,10 +729,9 @@ class _BoundedProtocol(HttpToolsProtocol):
             self._arm(self.bounds.body_seconds)  # the body waits for the application
         elif self._lingering:
             self.transport.close()
-        elif not self._is_idle() and self._in_headers:
-            self.cycle.keep_alive = False  # the answer before it goes out, then the connection ends
-        elif self._in_headers:
-            message = "The headers did not arrive in time."
+        elif self._in_headers or self.pipeline:
+            what = "headers" if self._in_headers else "body"
+            message = f"The {what} did not arrive in time."
             self._refuse(HTTPStatus.REQUEST_TIMEOUT, "request_timeout", message)
         elif self._running is not None and not self._running.done():
             self._running.cancel(BODY_TIMEOUT)
@@ -718,17 +739,47 @@ class _BoundedProtocol(HttpToolsProtocol):
             self.transport.close()
 
     def _refuse(self, status: HTTPStatus, code: str, message: str) -> None:
-        """Answers and closes a connection without a request that the application could handle."""
-        request_id = new_request_id()
-        error = {"code": code, "message": message, "request_id": request_id}
-        body = msgspec.json.encode({"error": error})
-        head = (
-            f"HTTP/1.1 {status.value} {status.phrase}\r\n"
-            "content-type: application/json\r\n"
-            f"content-length: {len(body)}\r\n"
-            f"x-request-id: {request_id}\r\n"
-            + ("retry-after: 1\r\n" if status is HTTPStatus.SERVICE_UNAVAILABLE else "")
-            + "connection: close\r\n\r\n"
-        )
-        self.write(head.encode() + body)
+        """Ends the connection for what came last and is no request, or not a whole one.
+
+        Only here is anything written that no application was asked for. It is written if it is the
+        answer to what came last: if nothing of an answer was written to it, and no answer to an
+        earlier request is still to come. Otherwise the connection ends after those answers.
+        """
+        if self._lingering or self.transport.is_closing():
+            return
+        self._disarm()
+        breaks_off = self._reading and not self._in_headers  # the newest request, in its body
+        if breaks_off and self.pipeline:
+            self.pipeline.popleft()  # it is never handled
+            self.cycle = self.pipeline[0][0] if self.pipeline else self._answering  # type: ignore[assignment]
+            breaks_off = False
+        if not breaks_off and not self._is_idle():
+            self._end_after_answers()
+            return
+        if breaks_off and self.cycle.response_complete:
+            self.end()
+            return
+        if not breaks_off or not self.cycle.response_started:
+            self.write(_refusal(status, code, message))
         self.transport.close()
+
+    def _end_after_answers(self) -> None:
+        """Reads no more, and ends the connection with the answer to the newest request."""
+        self.cycle.keep_alive = False
+        self._lingering = True
+
+
+def _refusal(status: HTTPStatus, code: str, message: str) -> bytes:
+    """A complete answer, the last of its connection."""
+    request_id = new_request_id()
+    error = {"code": code, "message": message, "request_id": request_id}
+    body = msgspec.json.encode({"error": error})
+    head = (
+        f"HTTP/1.1 {status.value} {status.phrase}\r\n"
+        "content-type: application/json\r\n"
+        f"content-length: {len(body)}\r\n"
+        f"x-request-id: {request_id}\r\n"
+        + ("retry-after: 1\r\n" if status is HTTPStatus.SERVICE_UNAVAILABLE else "")
+        + "connection: close\r\n\r\n"
+    )
+    return head.encode() + body
