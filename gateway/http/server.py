@@ -12,8 +12,7 @@ ASGI, and its answer leaves in one write. Everything else goes to the parser and
 """
 
 import asyncio
-import logging
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Coroutine, Mapping
 from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
@@ -21,8 +20,7 @@ from typing import Any, NamedTuple, Protocol
 from urllib.parse import unquote
 
 import httptools
-import msgspec
-from uvicorn._types import ASGI3Application, ASGISendEvent
+from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import (
     HttpToolsProtocol,
     RequestResponseCycle,
@@ -30,29 +28,15 @@ from uvicorn.protocols.http.httptools_impl import (
 
 from gateway.http.body import HttpLimits
 from gateway.http.connections import Connections, Waits, bound_unsent, drop_unsent, peer_of
-from gateway.http.messages import (
-    CHUNKED,
-    LAST_CHUNK,
-    Headers,
-    Reply,
-    StreamReply,
-    chunk_of,
-    head_of,
-    headers_of,
-    stream_headers_of,
-)
+from gateway.http.exchanges import AsgiExchange, PostExchange, PostHandler, last_answer
 from gateway.http.plain_post import PlainHead, PlainPost, plain_head
 from gateway.http.sending import Sending
 from gateway.http.untaken import AnswerBytes, UntakenAnswers, untaken_of
 from gateway.http.upgrades import head_without_offer, new_parser
-from gateway.request_context import new_request_id
-
-log = logging.getLogger(__name__)
 
 # The messages with which a request's task is cancelled.
 CLIENT_GONE = "client gone"
 BODY_TIMEOUT = "body timeout"
-_CLOSE = (b"connection", b"close")
 # A caller that takes less of a waiting answer than this in ``body_seconds`` takes none.
 _LEAST_TAKEN_BYTES = 16 * 1024
 # A larger answer is written in pieces of so much: of one piece TLS makes a copy that it keeps.
@@ -99,22 +83,6 @@ class LoadShedder(Protocol):
         ...
 
 
-class PostHandler(Protocol):
-    """Answers plain POST requests; the application is one."""
-
-    async def answer_post(
-        self,
-        post: PlainPost,
-        send: Callable[[Reply, str], None],
-        stream: Callable[[StreamReply, str], Awaitable[None]],
-    ) -> None:
-        """Calls ``send`` or ``stream`` once, with the reply and the request's id.
-
-        Neither if the caller is gone.
-        """
-        ...
-
-
 def uvicorn_options(
     limits: HttpLimits, shedder: LoadShedder, handler: PostHandler
 ) -> dict[str, Any]:
@@ -158,141 +126,6 @@ def bounded_protocol(
     return BoundedProtocol
 
 
-class _Cycle(RequestResponseCycle):
-    """One request through ASGI, and its answer, which goes out in a single write if it is whole.
-
-    uvicorn writes head and body apart; two system calls for an answer of a few hundred bytes are a
-    third of what such a request costs here.
-    """
-
-    _status = int(HTTPStatus.OK)
-    _headers: Headers
-    _is_chunked: bool | None = None  # not known yet
-    write: Callable[[bytes], None]
-    end: Callable[[], None]  # ends the connection, once the answer is out
-
-    async def send(self, message: ASGISendEvent) -> None:
-        """ASGI's ``send``: keeps the head until the body, or its first part, is there."""
-        if message["type"] == "http.response.start":
-            self.response_started = True
-            self.waiting_for_100_continue = False
-            self._status, self._headers = message["status"], list(message["headers"])
-            return
-        if message["type"] != "http.response.body" or self.response_complete:
-            raise RuntimeError(f"{message['type']} is not expected here")
-        if self.flow.write_paused and not self.disconnected:
-            await self.flow.drain()
-        if self.disconnected:
-            return
-        body = b"" if self.scope["method"] == "HEAD" else message["body"]
-        self._write(body, is_last=not message.get("more_body", False))
-
-    def _write(self, body: bytes, *, is_last: bool) -> None:
-        head = b""
-        if self._is_chunked is None:
-            # To a caller who speaks HTTP/1.0, the end of the connection is the end of the body.
-            self._is_chunked = not is_last and self.scope["http_version"] != "1.0"
-            if self._is_chunked:
-                self._headers.append(CHUNKED)
-            self.keep_alive = _settled(self._headers, keep_alive=self.keep_alive)
-            head = head_of(self._status, self._headers)
-        if self._is_chunked:
-            body = (chunk_of(body) if body else b"") + (LAST_CHUNK if is_last else b"")
-        if is_last:
-            self._finish(head + body)
-        else:
-            self.write(head + body)
-
-    def refuse(self, answer: bytes) -> None:
-        """Sends a complete answer without asking the application; never to a HEAD."""
-        self.response_started = True
-        if not self.keep_alive:
-            answer = answer.replace(b"\r\n", b"\r\nconnection: close\r\n", 1)
-        self._finish(answer)
-
-    def _finish(self, answer: bytes) -> None:
-        self.write(answer)
-        self.response_complete = True
-        self.message_event.set()
-        if not self.keep_alive:
-            self.end()
-        self.on_response()
-
-
-def _settled(headers: Headers, *, keep_alive: bool) -> bool:
-    """Whether the connection goes on after an answer; if it does not, the headers say so."""
-    if _CLOSE in headers:
-        return False
-    if not keep_alive:
-        headers.append(_CLOSE)
-    return keep_alive
-
-
-class _Unheard:
-    """An event that nobody awaits."""
-
-    def set(self) -> None:
-        """Does nothing."""
-
-
-_UNHEARD = _Unheard()
-
-
-class _Exchange:
-    """A plain POST and its answer, in the place of a cycle of uvicorn's."""
-
-    __slots__ = ("_connection", "_post", "disconnected", "keep_alive", "response_complete")
-
-    message_event = _UNHEARD  # uvicorn sets a cycle's when the connection is lost
-
-    def __init__(
-        self, connection: "_BoundedProtocol", post: PlainPost, *, keep_alive: bool
-    ) -> None:
-        self._connection = connection
-        self._post = post
-        self.keep_alive = keep_alive
-        self.response_complete = False
-        self.disconnected = False
-
-    async def run(self) -> None:
-        """Has the application answer. Ends the connection if it fails to."""
-        try:
-            await self._connection.post_handler.answer_post(self._post, self._send, self._stream)
-        except Exception:
-            log.exception("a bug: a reply could not be sent")
-            self._connection.transport.close()
-
-    def _send(self, reply: Reply, request_id: str) -> None:
-        if self.disconnected:
-            return
-        headers = headers_of(reply, request_id)
-        self.keep_alive = _settled(headers, keep_alive=self.keep_alive)
-        self._connection.write(head_of(reply.status, headers) + reply.body)
-        self._finish()
-
-    async def _stream(self, reply: StreamReply, request_id: str) -> None:
-        if self.disconnected:
-            return
-        connection = self._connection
-        headers = [*stream_headers_of(reply, request_id), CHUNKED]
-        self.keep_alive = _settled(headers, keep_alive=self.keep_alive)
-        connection.write(head_of(HTTPStatus.OK, headers))
-        async for part in reply.chunks:
-            if connection.flow.write_paused:
-                await connection.flow.drain()
-            if connection.transport.is_closing():
-                return
-            connection.write(chunk_of(part))
-        connection.write(LAST_CHUNK)
-        self._finish()
-
-    def _finish(self) -> None:
-        self.response_complete = True
-        if not self.keep_alive:
-            self._connection.end()
-        self._connection.on_response_complete()
-
-
 class _BoundedProtocol(HttpToolsProtocol):
     """A connection with limits on its time and the size of its headers.
 
@@ -317,7 +150,7 @@ class _BoundedProtocol(HttpToolsProtocol):
     _deadline: asyncio.TimerHandle | None = None
     _running: asyncio.Task[None] | None = None
     # Whose answer is written, or was the last to be: those in ``pipeline`` come behind it.
-    _answering: "RequestResponseCycle | _Exchange | None" = None
+    _answering: RequestResponseCycle | PostExchange | None = None
     _offered: bytes | None = None  # the head of a request that is read again, without its offer
     _held: _Held | None = None
     _held_timer: asyncio.TimerHandle | None = None
@@ -553,8 +386,8 @@ class _BoundedProtocol(HttpToolsProtocol):
             self._refuse_headers()
             raise _RefusedError
         if self.parser.should_upgrade() and self.parser.get_http_version() == "1.1":
-            method = self.parser.get_method()
-            self._offered = head_without_offer(method, self.url, self.headers)
+            verb = self.parser.get_method()
+            self._offered = head_without_offer(verb, self.url, self.headers)
             if self._offered is not None:
                 return  # see ``_feed``
         self._in_headers = False
@@ -570,7 +403,7 @@ class _BoundedProtocol(HttpToolsProtocol):
         self.scope["query_string"] = url.query or b""
         self.scope["http_version"] = self.parser.get_http_version()
         before, app = self.cycle, self.app
-        self.cycle = _Cycle(
+        self.cycle = AsgiExchange(
             scope=self.scope,
             transport=self.transport,
             flow=self.flow,
@@ -631,7 +464,7 @@ class _BoundedProtocol(HttpToolsProtocol):
                 self.write(answer)
                 self.on_response_complete()
                 return
-        exchange = _Exchange(self, post, keep_alive=not draining)
+        exchange = PostExchange(self, post, keep_alive=not draining)
         self.cycle = self._answering = exchange  # type: ignore[assignment]
         self._start(exchange.run())
 
@@ -760,26 +593,10 @@ class _BoundedProtocol(HttpToolsProtocol):
             self.end()
             return
         if not breaks_off or not self.cycle.response_started:
-            self.write(_refusal(status, code, message))
+            self.write(last_answer(status, code, message))
         self.transport.close()
 
     def _end_after_answers(self) -> None:
         """Reads no more, and ends the connection with the answer to the newest request."""
         self.cycle.keep_alive = False
         self._lingering = True
-
-
-def _refusal(status: HTTPStatus, code: str, message: str) -> bytes:
-    """A complete answer, the last of its connection."""
-    request_id = new_request_id()
-    error = {"code": code, "message": message, "request_id": request_id}
-    body = msgspec.json.encode({"error": error})
-    head = (
-        f"HTTP/1.1 {status.value} {status.phrase}\r\n"
-        "content-type: application/json\r\n"
-        f"content-length: {len(body)}\r\n"
-        f"x-request-id: {request_id}\r\n"
-        + ("retry-after: 1\r\n" if status is HTTPStatus.SERVICE_UNAVAILABLE else "")
-        + "connection: close\r\n\r\n"
-    )
-    return head.encode() + body

@@ -133,7 +133,7 @@ class Connection(RuleBasedStateMachine):
         self.loop.set_exception_handler(lambda _, context: self.faults.append(context))
         self.logged = Logged(self.faults)
         logging.getLogger().addHandler(self.logged)
-        options = uvicorn_options(LIMITS, self, self)  # type: ignore[arg-type]
+        options = uvicorn_options(LIMITS, self, self)
         config = uvicorn.Config(self.answer_asgi, interface="asgi3", **options)
         config.load()
         self.transport = Caller(self.loop)
