@@ -140,10 +140,15 @@ def _text(path: Path) -> str:
     return path.read_text(encoding="utf-8") if path.exists() else ""
 
 
+def _lines(text: str) -> list[str]:
+    """The file's lines; JSON leaves characters in strings that ``str.splitlines`` breaks at."""
+    return text.removesuffix("\n").split("\n")
+
+
 def _changed(path: Path, name: str, change: Callable[[KeyRecord], KeyRecord | None]) -> str:
     """The file's text with the records of a name changed, or taken out; comments stay."""
     kept: list[str] = []
-    for line in _text(path).splitlines():
+    for line in _lines(_text(path)):
         record = KeyRecord.model_validate_json(line) if _is_record(line) else None
         if record is None or record.name != name:
             kept.append(line)
@@ -207,7 +212,7 @@ def read(text: str) -> tuple[list[KeyRecord], list[str]]:
     records: list[KeyRecord] = []
     errors: list[str] = []
     digests: set[str] = set()
-    for number, line in enumerate(text.splitlines(), start=1):
+    for number, line in enumerate(_lines(text), start=1):
         if not _is_record(line):
             continue
         try:

@@ -20,6 +20,7 @@ _FIRST_WINDOW, _FIRST_FRAME = 65_535, 16_384
 _LARGEST_WINDOW = 2**31 - 1
 _OUR_LONGEST_FRAME = 1 << 20
 _LONGEST_BLOCK = 1 << 16
+_MOST_PIECES = 64  # of a block; empty ones would otherwise come without an end
 _REPLENISH = 1 << 26  # bytes of answers after which the server may send as many more
 _LAST_STREAM = 1 << 30  # a connection that made so many requests takes no more
 _KEPT_BLOCKS = 16
@@ -83,11 +84,13 @@ class Connection:
         self._stream_window = _FIRST_WINDOW
         self._frame = _FIRST_FRAME
         self._most_streams = _LARGEST_WINDOW
+        # A server may refuse a request before it has counted that others ended: then no more than
+        # it had then, and one more for each that ends.
+        self._most_now = _LARGEST_WINDOW
         self._buffer = b""
         self._consumed = 0
         self._blocks: dict[bytes, dict[bytes, bytes]] = {}
-        # A block of headers that goes on in the next frame: its stream, flags and pieces.
-        self._partial: tuple[int, int, list[bytes]] | None = None
+        self._partial: _Partial | None = None
 
     @property
     def exchanges(self) -> int:
@@ -97,7 +100,7 @@ class Connection:
     @property
     def room(self) -> bool:
         """Whether the server takes another exchange at the same time."""
-        return len(self._open) < self._most_streams
+        return len(self._open) < min(self._most_streams, self._most_now)
 
     def take(self) -> bytes:
         """What is to be written, once."""
@@ -158,7 +161,7 @@ class Connection:
         self, kind: int, flags: int, number: int, payload: bytes, ended: list[Exchange]
     ) -> None:
         """Reads one frame."""
-        if self._partial is not None and (kind != _CONTINUATION or number != self._partial[0]):
+        if self._partial is not None and (kind != _CONTINUATION or number != self._partial.number):
             raise Http2Error("a block of headers was not ended")
         if kind == _DATA:
             self._body(number, flags, payload, ended)
@@ -203,10 +206,12 @@ class Connection:
         if exchange is not None:
             exchange.reset = code
             self._end(exchange, ended)
+            if code == REFUSED_STREAM:
+                self._most_now = max(1, len(self._open))
 
     def _headers(self, number: int, flags: int, block: bytes, ended: list[Exchange]) -> None:
         if not flags & _END_HEADERS:
-            self._partial = (number, flags, [block])
+            self._partial = _Partial(number, flags, block)
             return
         exchange = self._open.get(number)
         if exchange is None:
@@ -221,18 +226,18 @@ class Connection:
             self._end(exchange, ended)
 
     def _continue(self, flags: int, payload: bytes, ended: list[Exchange]) -> None:
-        if self._partial is None:
+        partial = self._partial
+        if partial is None:
             raise Http2Error("headers go on that did not begin")
-        number, began, pieces = self._partial
-        pieces.append(payload)
-        if sum(map(len, pieces)) > _LONGEST_BLOCK:
-            raise Http2Error("a block of headers without an end")
+        partial.add(payload)
         if flags & _END_HEADERS:
             self._partial = None
-            self._headers(number, began | _END_HEADERS, b"".join(pieces), ended)
+            began = partial.flags | _END_HEADERS
+            self._headers(partial.number, began, b"".join(partial.pieces), ended)
 
     def _end(self, exchange: Exchange, ended: list[Exchange]) -> None:
         del self._open[exchange.number]
+        self._most_now += 1
         if exchange.at < len(exchange.body):
             # Answered before all of it was read: the server wants no more.
             if exchange in self._unsent:
@@ -308,6 +313,25 @@ class Connection:
             self._consumed = 0
 
 
+class _Partial:
+    """A block of headers that goes on in the next frame."""
+
+    __slots__ = ("flags", "number", "pieces", "size")
+
+    def __init__(self, number: int, flags: int, piece: bytes) -> None:
+        self.number = number
+        self.flags = flags
+        self.pieces = [piece]
+        self.size = len(piece)
+
+    def add(self, piece: bytes) -> None:
+        """Raises ``Http2Error`` if the block becomes too long, or has too many pieces."""
+        self.pieces.append(piece)
+        self.size += len(piece)
+        if self.size > _LONGEST_BLOCK or len(self.pieces) > _MOST_PIECES:
+            raise Http2Error("a block of headers without an end")
+
+
 def _frame(kind: int, flags: int, number: int, payload: bytes) -> bytes:
     head = len(payload).to_bytes(3, "big") + bytes((kind, flags)) + number.to_bytes(4, "big")
     return head + payload
@@ -335,14 +359,15 @@ def _unpadded(payload: bytes, flags: int) -> bytes:
 _STATIC = 61  # entries of the static table
 # Of the static table: the answer's statuses. The other entries are no headers that are kept.
 _STATUSES = {8: b"200", 9: b"204", 10: b"206", 11: b"304", 12: b"400", 13: b"404", 14: b"500"}
-_METHOD_POST, _SCHEME_HTTP = b"\x83", b"\x86"
+_METHOD_POST, _SCHEME_HTTP, _SCHEME_HTTPS = b"\x83", b"\x86", b"\x87"
 _AUTHORITY, _PATH, _CONTENT_TYPE = 1, 4, 31
 
 
-def request_head(authority: bytes, path: bytes) -> bytes:
+def request_head(authority: bytes, path: bytes, *, over_tls: bool = False) -> bytes:
     """The encoded headers of a gRPC request; ``header`` makes more to be added."""
+    scheme = _SCHEME_HTTPS if over_tls else _SCHEME_HTTP
     return b"".join((
-        _METHOD_POST, _SCHEME_HTTP, _named(_PATH, path), _named(_AUTHORITY, authority),
+        _METHOD_POST, scheme, _named(_PATH, path), _named(_AUTHORITY, authority),
         header(b"te", b"trailers"), _named(_CONTENT_TYPE, b"application/grpc"),
     ))  # fmt: skip
 

@@ -11,7 +11,6 @@ are not answered.
 
 import asyncio
 import socket
-from collections import deque
 from contextlib import suppress
 from typing import cast
 from urllib.parse import unquote_to_bytes
@@ -36,7 +35,10 @@ _TICK_SECONDS = 5.0
 # frequent pings.
 _QUIET_SECONDS = 30.0
 _PING_SECONDS = 5.0
-_MOST_TRIES = 3  # of a call that the server says it has not looked at
+_MOST_TRIES = 8  # of a call that the server says it has not looked at
+# Before a third try, doubled for each further: servers refuse what comes before they have counted
+# that others ended.
+_PAUSE_SECONDS = 0.002
 _PREFIX = 5  # bytes before a message: whether it is compressed, and its length
 _MOST_MILLISECONDS = 99_999_999  # of a gRPC timeout, eight digits
 
@@ -74,6 +76,7 @@ class UnaryClient:
         self._tls = tls
         self._heads: dict[str, bytes] = {}
         self._link: _Link | None = None
+        self._open: set[_Link] = set()  # those of servers that leave among them
         self._connecting: asyncio.Task[_Link] | None = None
         self._closed = False
 
@@ -107,22 +110,30 @@ class UnaryClient:
                 link.leave(exchange)
                 # An error's traceback refers to this frame: with ``done`` it would be a circle.
                 del done
-            tries += 1
-            if exchange.reset != REFUSED_STREAM or tries == _MOST_TRIES:
+            if exchange.reset != REFUSED_STREAM:
                 return _message(exchange)
+            # Not a try: it waited on a connection that has sent others, so that some get on.
+            tries += bool(exchange.number) or not link.has_sent
+            pause = _PAUSE_SECONDS * 2 ** (tries - 2) if tries > 1 else 0.0
+            if tries == _MOST_TRIES or loop.time() + pause >= ends:
+                return _message(exchange)
+            if pause:
+                await asyncio.sleep(pause)
 
     async def close(self) -> None:
-        """Closes the connection; calls in flight fail as unavailable."""
+        """Closes all connections; calls in flight fail as unavailable."""
         self._closed = True
         if self._connecting is not None:
             self._connecting.cancel()
-        if self._link is not None:
-            self._link.drop("closed")
+        for link in tuple(self._open):
+            link.drop("closed")
 
     def _head(self, method: str, seconds: float) -> bytes:
         head = self._heads.get(method)
         if head is None:
-            head = self._heads[method] = request_head(self._authority, method.encode())
+            over_tls = self._tls is not None
+            head = request_head(self._authority, method.encode(), over_tls=over_tls)
+            self._heads[method] = head
         milliseconds = max(1, min(_MOST_MILLISECONDS, int(1000 * seconds) + 1))
         return head + header(b"grpc-timeout", b"%dm" % milliseconds)
 
@@ -149,7 +160,7 @@ class UnaryClient:
                 secured = None if self._tls is None else await asyncio.to_thread(self._tls.context)
                 name = None if self._tls is None else self._tls.name
                 _, link = await loop.create_connection(
-                    _Link, self._host, self._port, ssl=secured, server_hostname=name
+                    self._new_link, self._host, self._port, ssl=secured, server_hostname=name
                 )
                 await link.settled
         except TimeoutError:
@@ -165,6 +176,9 @@ class UnaryClient:
         self._link = link
         return link
 
+    def _new_link(self) -> "_Link":
+        return _Link(self._open)
+
     def _connect_ended(self, task: "asyncio.Task[_Link]") -> None:
         self._connecting = None
         if not task.cancelled():
@@ -172,17 +186,27 @@ class UnaryClient:
 
 
 class _Link(asyncio.Protocol):
-    """One connection and the calls on it."""
+    """One connection and the calls on it, all of which end before it does.
 
-    def __init__(self) -> None:
+    ``_advance`` alone sends calls, gives those back that a leaving server will not get, and ends
+    the connection that has nothing left to do. Whatever happens leads there.
+
+    Args:
+        all_open: the connections that are open, to which it adds itself until it has ended.
+    """
+
+    def __init__(self, all_open: "set[_Link]") -> None:
         self._loop = asyncio.get_running_loop()
+        self._all_open = all_open
         self._connection = Connection()
         self._transport: asyncio.Transport | None = None
         self._done: dict[Exchange, asyncio.Future[None]] = {}
-        self._waiting: deque[Exchange] = deque()  # for the server to take more at once
+        # For the server to take more at once, in the order in which they came.
+        self._waiting: dict[Exchange, None] = {}
         self._heard = self._pinged = 0.0
         self._asked = False  # something since the server was heard, answered or given up
         self._timer: asyncio.TimerHandle | None = None
+        self.has_sent = False  # a call, at any time
         self.settled: asyncio.Future[None] = self._loop.create_future()
 
     @property
@@ -192,23 +216,23 @@ class _Link(asyncio.Protocol):
 
     def begin(self, exchange: Exchange, done: "asyncio.Future[None]") -> None:
         """Sends a request; ``done`` ends when the exchange does, with or without an answer."""
-        if not self.usable:
+        if self._transport is None:
             done.set_exception(_lost("connection lost"))
             return
         self._done[exchange] = done
+        self._waiting[exchange] = None
         self._asked = True
-        if self._connection.room:
-            self._connection.send(exchange)
-            self._write()
-        else:
-            self._waiting.append(exchange)
+        self._advance()
 
     def leave(self, exchange: Exchange) -> None:
         """Tells the server if a request is not waited for any more; nothing if it has ended."""
         if self._done.pop(exchange, None) is None:
             return
-        self._connection.cancel(exchange)
-        self._next()
+        if exchange in self._waiting:
+            del self._waiting[exchange]
+        else:
+            self._connection.cancel(exchange)
+        self._advance()
 
     def drop(self, reason: str) -> None:
         """Gives the connection up, and all calls on it."""
@@ -219,6 +243,7 @@ class _Link(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See ``asyncio.Protocol``."""
         self._transport = cast("asyncio.Transport", transport)  # uvloop's is none by its class
+        self._all_open.add(self)
         found = transport.get_extra_info("socket")
         if found is not None:
             with suppress(OSError):
@@ -228,6 +253,8 @@ class _Link(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """See ``asyncio.Protocol``."""
+        if self._transport is None:
+            return  # it was given up, and what came before that is still handed over
         self._heard, self._pinged, self._asked = self._loop.time(), 0.0, False
         try:
             ended = self._connection.receive(data)
@@ -235,30 +262,37 @@ class _Link(asyncio.Protocol):
             self.drop(f"not HTTP/2 as it should be: {error}")
             return
         for exchange in ended:
-            done = self._done.pop(exchange, None)
-            if done is not None and not done.done():
-                done.set_result(None)
+            self._finish(exchange)
         if self._connection.settled and not self.settled.done():
             self.settled.set_result(None)
-        self._next()
-        if self._connection.leaving and not self._connection.exchanges:
-            self.drop("the server leaves")
+        self._advance()
 
     def connection_lost(self, error: Exception | None) -> None:
         """See ``asyncio.Protocol``."""
         self._end(f"connection lost: {error}" if error else "connection closed by the server")
 
-    def _next(self) -> None:
-        """Sends what waited for room, then writes."""
-        while self._waiting and self._connection.room:
-            exchange = self._waiting.popleft()
-            if exchange not in self._done:
-                continue
-            if self._connection.leaving:
-                self._done.pop(exchange).set_exception(_lost("the server leaves"))
-            else:
-                self._connection.send(exchange)
+    def _advance(self) -> None:
+        """Does what can be done now, then writes."""
+        connection = self._connection
+        while self._waiting and connection.room and not connection.leaving:
+            exchange = next(iter(self._waiting))
+            del self._waiting[exchange]
+            connection.send(exchange)
+            self.has_sent = True
+        if connection.leaving:
+            for exchange in self._waiting:
+                exchange.reset = REFUSED_STREAM  # the server has not seen it
+                self._finish(exchange)
+            self._waiting.clear()
         self._write()
+        if connection.leaving and not connection.exchanges:
+            self.drop("the server leaves")
+
+    def _finish(self, exchange: Exchange) -> None:
+        """Tells the caller, if it still waits, that its exchange has ended."""
+        done = self._done.pop(exchange, None)
+        if done is not None and not done.done():
+            done.set_result(None)
 
     def _write(self) -> None:
         if self._transport is not None:
@@ -273,7 +307,7 @@ class _Link(asyncio.Protocol):
         """
         self._timer = self._loop.call_later(_TICK_SECONDS, self._tick)
         now = self._loop.time()
-        if not self._connection.exchanges and not self._asked:
+        if not self._done and not self._asked:
             self._heard = now
         elif self._pinged and now - self._pinged >= _PING_SECONDS:
             self.drop("no answer to a ping")
@@ -284,6 +318,7 @@ class _Link(asyncio.Protocol):
 
     def _end(self, reason: str) -> None:
         self._transport = None
+        self._all_open.discard(self)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -59,6 +59,9 @@ _INLINE_BYTES = 128 * 1024
 # zlib's window bits; adding 32 makes it find out by the header whether it is zlib or gzip.
 _ZLIB_OR_GZIP, _RAW_DEFLATE = zlib.MAX_WBITS + 32, -zlib.MAX_WBITS
 _GZIP_MAGIC = b"\x1f\x8b"
+_PIECE_BYTES = 16 * 1024
+# Files that were compressed in blocks have one for each 64 kB; one may be as short as 20 bytes.
+_MOST_MEMBERS = 1000
 
 
 class BodyReader:
@@ -187,10 +190,16 @@ def _too_large(most: int) -> TooLargeError:
 
 
 class _Inflation:
-    """The decompression of one body, in bounded steps."""
+    """The decompression of one body, in bounded steps.
+
+    The body is given to zlib in pieces: of what lies behind a member, zlib makes a copy.
+    """
 
     def __init__(self, body: bytes, name: str, limit: int) -> None:
-        self._rest = body
+        self._body = body
+        self._given = 0  # bytes of the body that were cut into pieces
+        self._rest = b""  # of the last piece, what is still to be read
+        self._members = 1
         self._limit = limit
         # HTTP's deflate is zlib's format; some clients send the bare stream, so both are read.
         bare = name == "deflate" and not _looks_like_zlib(body)
@@ -203,23 +212,38 @@ class _Inflation:
         """Decompresses until there are ``size`` bytes, or one over the limit, or the end."""
         size = min(size, self._limit + 1)
         while not self.done and len(self.output) < size:
-            self.output += self._stream.decompress(self._rest, size - len(self.output))
+            piece = self._rest or self._next_piece()
+            self.output += self._stream.decompress(piece, size - len(self.output))
             self._rest = self._stream.unconsumed_tail
             if self._stream.eof:
                 self._next_member()
-            elif not self._rest and len(self.output) < size:
+            elif not (self._rest or self._has_more()) and len(self.output) < size:
                 raise zlib.error("it ends too early")
         if len(self.output) > self._limit:
             self.done = False
 
+    def _has_more(self) -> bool:
+        return self._given < len(self._body)
+
+    def _next_piece(self) -> bytes:
+        start = self._given
+        self._given = min(len(self._body), start + _PIECE_BYTES)
+        return self._body[start : self._given]
+
     def _next_member(self) -> None:
-        self._rest = self._stream.unused_data
-        if not self._rest:
+        rest = self._stream.unused_data
+        if len(rest) < len(_GZIP_MAGIC):
+            rest += self._next_piece()
+        self._rest = rest
+        if not rest:
             self.done = True
-        elif self._rest.startswith(_GZIP_MAGIC) and self._window == _ZLIB_OR_GZIP:
-            self._stream = zlib.decompressobj(self._window)
-        else:
+        elif not rest.startswith(_GZIP_MAGIC) or self._window != _ZLIB_OR_GZIP:
             raise zlib.error("bytes follow its end")
+        elif self._members == _MOST_MEMBERS:
+            raise zlib.error(f"it has more than {_MOST_MEMBERS} members")
+        else:
+            self._members += 1
+            self._stream = zlib.decompressobj(self._window)
 
 
 def _looks_like_zlib(body: bytes) -> bool:

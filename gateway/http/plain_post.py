@@ -19,14 +19,6 @@ _LENGTH = re.compile(rb"[1-9][0-9]{0,8}")
 _LEFT_ALONE = (b"transfer-encoding", b"expect", b"upgrade", b"proxy-connection", b"trailer")
 
 
-# What Java's own client adds to every first request: an offer to go on in HTTP/2.
-_OFFERED = b"\r\nUpgrade: h2c\r\n"
-_OFFER = re.compile(
-    rb"\r\n(?:Upgrade: h2c|HTTP2-Settings: [A-Za-z0-9_=-]*|Connection: Upgrade, HTTP2-Settings)"
-    rb"(?=\r\n)"
-)
-
-
 class PlainPost(NamedTuple):
     """A POST. ``headers`` have lower-case names; ``body`` is as it was sent."""
 
@@ -46,17 +38,6 @@ class PlainHead(NamedTuple):
     def post(self, data: bytes) -> PlainPost:
         """The request, of all its bytes."""
         return PlainPost(self.path, self.headers, data[self.body :])
-
-
-def without_offer(data: bytes) -> bytes:
-    """The beginning of a POST without an offer to go on in HTTP/2, which a server may ignore.
-
-    The parser takes a request that has one for one without a body, and what follows for another.
-    """
-    if data.find(_OFFERED, 0, _LONGEST_HEAD) < 0 or not data.startswith(b"POST /"):
-        return data
-    end = data.find(_END, 0, _LONGEST_HEAD)
-    return data if end < 0 else _OFFER.sub(b"", data[: end + 2]) + data[end + 2 :]
 
 
 def plain_head(data: bytes) -> PlainHead | None:

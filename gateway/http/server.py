@@ -12,8 +12,7 @@ ASGI, and its answer leaves in one write. Everything else goes to the parser and
 """
 
 import asyncio
-import logging
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Coroutine, Mapping
 from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
@@ -21,8 +20,7 @@ from typing import Any, NamedTuple, Protocol
 from urllib.parse import unquote
 
 import httptools
-import msgspec
-from uvicorn._types import ASGI3Application, ASGISendEvent
+from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import (
     HttpToolsProtocol,
     RequestResponseCycle,
@@ -30,28 +28,15 @@ from uvicorn.protocols.http.httptools_impl import (
 
 from gateway.http.body import HttpLimits
 from gateway.http.connections import Connections, Waits, bound_unsent, drop_unsent, peer_of
-from gateway.http.messages import (
-    CHUNKED,
-    LAST_CHUNK,
-    Headers,
-    Reply,
-    StreamReply,
-    chunk_of,
-    head_of,
-    headers_of,
-    stream_headers_of,
-)
-from gateway.http.plain_post import PlainHead, PlainPost, plain_head, without_offer
+from gateway.http.exchanges import AsgiExchange, PostExchange, PostHandler, last_answer
+from gateway.http.plain_post import PlainHead, PlainPost, plain_head
 from gateway.http.sending import Sending
 from gateway.http.untaken import AnswerBytes, UntakenAnswers, untaken_of
-from gateway.request_context import new_request_id
-
-log = logging.getLogger(__name__)
+from gateway.http.upgrades import head_without_offer, new_parser
 
 # The messages with which a request's task is cancelled.
 CLIENT_GONE = "client gone"
 BODY_TIMEOUT = "body timeout"
-_CLOSE = (b"connection", b"close")
 # A caller that takes less of a waiting answer than this in ``body_seconds`` takes none.
 _LEAST_TAKEN_BYTES = 16 * 1024
 # A larger answer is written in pieces of so much: of one piece TLS makes a copy that it keeps.
@@ -98,22 +83,6 @@ class LoadShedder(Protocol):
         ...
 
 
-class PostHandler(Protocol):
-    """Answers plain POST requests; the application is one."""
-
-    async def answer_post(
-        self,
-        post: PlainPost,
-        send: Callable[[Reply, str], None],
-        stream: Callable[[StreamReply, str], Awaitable[None]],
-    ) -> None:
-        """Calls ``send`` or ``stream`` once, with the reply and the request's id.
-
-        Neither if the caller is gone.
-        """
-        ...
-
-
 def uvicorn_options(
     limits: HttpLimits, shedder: LoadShedder, handler: PostHandler
 ) -> dict[str, Any]:
@@ -157,141 +126,6 @@ def bounded_protocol(
     return BoundedProtocol
 
 
-class _Cycle(RequestResponseCycle):
-    """One request through ASGI, and its answer, which goes out in a single write if it is whole.
-
-    uvicorn writes head and body apart; two system calls for an answer of a few hundred bytes are a
-    third of what such a request costs here.
-    """
-
-    _status = int(HTTPStatus.OK)
-    _headers: Headers
-    _is_chunked: bool | None = None  # not known yet
-    write: Callable[[bytes], None]
-    end: Callable[[], None]  # ends the connection, once the answer is out
-
-    async def send(self, message: ASGISendEvent) -> None:
-        """ASGI's ``send``: keeps the head until the body, or its first part, is there."""
-        if message["type"] == "http.response.start":
-            self.response_started = True
-            self.waiting_for_100_continue = False
-            self._status, self._headers = message["status"], list(message["headers"])
-            return
-        if message["type"] != "http.response.body" or self.response_complete:
-            raise RuntimeError(f"{message['type']} is not expected here")
-        if self.flow.write_paused and not self.disconnected:
-            await self.flow.drain()
-        if self.disconnected:
-            return
-        body = b"" if self.scope["method"] == "HEAD" else message["body"]
-        self._write(body, is_last=not message.get("more_body", False))
-
-    def _write(self, body: bytes, *, is_last: bool) -> None:
-        head = b""
-        if self._is_chunked is None:
-            # To a caller who speaks HTTP/1.0, the end of the connection is the end of the body.
-            self._is_chunked = not is_last and self.scope["http_version"] != "1.0"
-            if self._is_chunked:
-                self._headers.append(CHUNKED)
-            self.keep_alive = _settled(self._headers, keep_alive=self.keep_alive)
-            head = head_of(self._status, self._headers)
-        if self._is_chunked:
-            body = (chunk_of(body) if body else b"") + (LAST_CHUNK if is_last else b"")
-        if is_last:
-            self._finish(head + body)
-        else:
-            self.write(head + body)
-
-    def refuse(self, answer: bytes) -> None:
-        """Sends a complete answer without asking the application; never to a HEAD."""
-        self.response_started = True
-        if not self.keep_alive:
-            answer = answer.replace(b"\r\n", b"\r\nconnection: close\r\n", 1)
-        self._finish(answer)
-
-    def _finish(self, answer: bytes) -> None:
-        self.write(answer)
-        self.response_complete = True
-        self.message_event.set()
-        if not self.keep_alive:
-            self.end()
-        self.on_response()
-
-
-def _settled(headers: Headers, *, keep_alive: bool) -> bool:
-    """Whether the connection goes on after an answer; if it does not, the headers say so."""
-    if _CLOSE in headers:
-        return False
-    if not keep_alive:
-        headers.append(_CLOSE)
-    return keep_alive
-
-
-class _Unheard:
-    """An event that nobody awaits."""
-
-    def set(self) -> None:
-        """Does nothing."""
-
-
-_UNHEARD = _Unheard()
-
-
-class _Exchange:
-    """A plain POST and its answer, in the place of a cycle of uvicorn's."""
-
-    __slots__ = ("_connection", "_post", "disconnected", "keep_alive", "response_complete")
-
-    message_event = _UNHEARD  # uvicorn sets a cycle's when the connection is lost
-
-    def __init__(
-        self, connection: "_BoundedProtocol", post: PlainPost, *, keep_alive: bool
-    ) -> None:
-        self._connection = connection
-        self._post = post
-        self.keep_alive = keep_alive
-        self.response_complete = False
-        self.disconnected = False
-
-    async def run(self) -> None:
-        """Has the application answer. Ends the connection if it fails to."""
-        try:
-            await self._connection.post_handler.answer_post(self._post, self._send, self._stream)
-        except Exception:
-            log.exception("a bug: a reply could not be sent")
-            self._connection.transport.close()
-
-    def _send(self, reply: Reply, request_id: str) -> None:
-        if self.disconnected:
-            return
-        headers = headers_of(reply, request_id)
-        self.keep_alive = _settled(headers, keep_alive=self.keep_alive)
-        self._connection.write_both(head_of(reply.status, headers), reply.body)
-        self._finish()
-
-    async def _stream(self, reply: StreamReply, request_id: str) -> None:
-        if self.disconnected:
-            return
-        connection = self._connection
-        headers = [*stream_headers_of(reply, request_id), CHUNKED]
-        self.keep_alive = _settled(headers, keep_alive=self.keep_alive)
-        connection.write(head_of(HTTPStatus.OK, headers))
-        async for part in reply.chunks:
-            if connection.flow.write_paused:
-                await connection.flow.drain()
-            if connection.transport.is_closing():
-                return
-            connection.write(chunk_of(part))
-        connection.write(LAST_CHUNK)
-        self._finish()
-
-    def _finish(self) -> None:
-        self.response_complete = True
-        if not self.keep_alive:
-            self._connection.end()
-        self._connection.on_response_complete()
-
-
 class _BoundedProtocol(HttpToolsProtocol):
     """A connection with limits on its time and the size of its headers.
 
@@ -315,7 +149,9 @@ class _BoundedProtocol(HttpToolsProtocol):
     _acknowledged = 0  # when ``_untaken`` was set
     _deadline: asyncio.TimerHandle | None = None
     _running: asyncio.Task[None] | None = None
-    _asked: RequestResponseCycle | None = None  # the last one that the application was asked
+    # Whose answer is written, or was the last to be: those in ``pipeline`` come behind it.
+    _answering: RequestResponseCycle | PostExchange | None = None
+    _offered: bytes | None = None  # the head of a request that is read again, without its offer
     _held: _Held | None = None
     _held_timer: asyncio.TimerHandle | None = None
     _idle_since = 0.0
@@ -347,8 +183,8 @@ class _BoundedProtocol(HttpToolsProtocol):
         if self._held_timer is not None:
             self._held_timer.cancel()
         self.pipeline.clear()
-        if self._asked is not None:
-            self._asked.disconnected = True  # of requests behind it, uvicorn tells the last alone
+        if self._answering is not None:
+            self._answering.disconnected = True  # uvicorn tells the newest request only
         super().connection_lost(exc)
         if self.timeout_keep_alive_task is not None:
             self.timeout_keep_alive_task.cancel()
@@ -356,7 +192,7 @@ class _BoundedProtocol(HttpToolsProtocol):
             self._running.cancel(CLIENT_GONE)
         # Each refers to this connection, and it to TLS and an answer of megabytes that nobody took:
         # in a circle all would stay until the garbage collector comes by.
-        self.cycle = self._asked = self.parser = None  # type: ignore[assignment]
+        self.cycle = self._answering = self.parser = None  # type: ignore[assignment]
 
     def waits(self) -> tuple[Waits, float] | None:
         """What it waits for; see ``gateway.http.connections.Connection``."""
@@ -444,8 +280,6 @@ class _BoundedProtocol(HttpToolsProtocol):
         if self._lingering:
             return
         held = self._held
-        if held is None and not self._reading and self._is_idle():
-            data = without_offer(data)
         if held is not None:
             self._held, self._reading = None, False
             head, data = held.head, held.data + data
@@ -496,7 +330,9 @@ class _BoundedProtocol(HttpToolsProtocol):
 
     def _parse(self, data: bytes) -> None:
         """Feeds the parser, and starts a timer if the request is not complete after that."""
-        super().data_received(data)
+        self._feed(data)
+        if self._lingering or self.transport.is_closing():
+            return
         if self._in_headers:
             self._header_bytes += len(data)
             if self._headers_read > _MOST_HEADERS:
@@ -509,11 +345,29 @@ class _BoundedProtocol(HttpToolsProtocol):
                 )
             elif self._deadline is None:
                 self._arm(self.bounds.header_seconds)
-        elif self._deadline is None and not self._lingering:
+        elif self._deadline is None:
             if self._reading:
                 self._arm(self.bounds.body_seconds)
             elif self._is_idle() and self.timeout_keep_alive_task is None:
                 self._arm(self.bounds.header_seconds)  # line breaks and nothing else
+
+    def _feed(self, data: bytes) -> None:
+        """Has the parser read; what is malformed is refused."""
+        pieces: list[bytes | memoryview] = [data]
+        while pieces:
+            piece = pieces.pop()
+            try:
+                self.parser.feed_data(piece)
+            except httptools.HttpParserError:
+                message = "Invalid HTTP request received."
+                self._refuse(HTTPStatus.BAD_REQUEST, "bad_request", message)
+                return
+            except httptools.HttpParserUpgrade as upgrade:
+                if self._offered is None:
+                    return  # the answer to this one ends the connection
+                pieces += (memoryview(piece)[upgrade.args[0] :], self._offered)
+                self._offered = None
+                self.parser = new_parser(self)
 
     def on_message_begin(self) -> None:
         """A request's first byte."""
@@ -534,16 +388,20 @@ class _BoundedProtocol(HttpToolsProtocol):
         Raises:
             _RefusedError: the connection was ended instead; the parser goes no further.
         """
-        self._in_headers = False
         if self._lingering or self.transport.is_closing():
             raise _RefusedError  # nobody would hear the answer
-        self._disarm()
         if self._headers_read > _MOST_HEADERS:
             self._refuse_headers()
             raise _RefusedError
+        if self.parser.should_upgrade() and self.parser.get_http_version() == "1.1":
+            verb = self.parser.get_method()
+            self._offered = head_without_offer(verb, self.url, self.headers)
+            if self._offered is not None:
+                return  # see ``_feed``
+        self._in_headers = False
+        self._disarm()
         if len(self.pipeline) >= _MOST_PIPELINED:
-            self.pipeline[0][0].keep_alive = False  # the newest; whoever asks more asks again
-            self._lingering = True
+            self._end_after_answers()  # whoever asks more asks again
             raise _RefusedError
         url = httptools.parse_url(self.url)
         path = url.path.decode("ascii")
@@ -553,7 +411,7 @@ class _BoundedProtocol(HttpToolsProtocol):
         self.scope["query_string"] = url.query or b""
         self.scope["http_version"] = self.parser.get_http_version()
         before, app = self.cycle, self.app
-        self.cycle = _Cycle(
+        self.cycle = AsgiExchange(
             scope=self.scope,
             transport=self.transport,
             flow=self.flow,
@@ -590,15 +448,12 @@ class _BoundedProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """A request's last byte."""
+        if self._offered is not None:
+            return  # the head's only
         self._reading = False
         if not self._lingering:
             self._disarm()
         super().on_message_complete()
-
-    def send_400_response(self, msg: str) -> None:
-        """Answers malformed HTTP with an error in the same form as all others."""
-        if not self.transport.is_closing() and not self._lingering:  # or it was refused already
-            self._refuse(HTTPStatus.BAD_REQUEST, "bad_request", msg)
 
     def _refuse_headers(self) -> None:
         self._refuse(
@@ -617,8 +472,8 @@ class _BoundedProtocol(HttpToolsProtocol):
                 self.write(answer)
                 self.on_response_complete()
                 return
-        exchange = _Exchange(self, post, keep_alive=not draining)
-        self.cycle = exchange  # type: ignore[assignment]
+        exchange = PostExchange(self, post, keep_alive=not draining)
+        self.cycle = self._answering = exchange  # type: ignore[assignment]
         self._start(exchange.run())
 
     def on_response_complete(self) -> None:
@@ -659,7 +514,7 @@ class _BoundedProtocol(HttpToolsProtocol):
         )
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
-        self._asked = cycle
+        self._answering = cycle
         self._start(cycle.run_asgi(app))
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
@@ -684,7 +539,7 @@ class _BoundedProtocol(HttpToolsProtocol):
             self._lingering = True
             self._disarm()
             self._close_once_out(_FIRST_LOOK_SECONDS)
-        elif self._reading and self.transport.can_write_eof():
+        elif (self._reading or self._lingering) and self.transport.can_write_eof():
             self._lingering = True
             self.transport.write_eof()
             self._disarm()
@@ -715,10 +570,9 @@ class _BoundedProtocol(HttpToolsProtocol):
             self._arm(self.bounds.body_seconds)  # the body waits for the application
         elif self._lingering:
             self.transport.close()
-        elif not self._is_idle() and self._in_headers:
-            self.cycle.keep_alive = False  # the answer before it goes out, then the connection ends
-        elif self._in_headers:
-            message = "The headers did not arrive in time."
+        elif self._in_headers or self.pipeline:
+            what = "headers" if self._in_headers else "body"
+            message = f"The {what} did not arrive in time."
             self._refuse(HTTPStatus.REQUEST_TIMEOUT, "request_timeout", message)
         elif self._running is not None and not self._running.done():
             self._running.cancel(BODY_TIMEOUT)
@@ -726,17 +580,31 @@ class _BoundedProtocol(HttpToolsProtocol):
             self.transport.close()
 
     def _refuse(self, status: HTTPStatus, code: str, message: str) -> None:
-        """Answers and closes a connection without a request that the application could handle."""
-        request_id = new_request_id()
-        error = {"code": code, "message": message, "request_id": request_id}
-        body = msgspec.json.encode({"error": error})
-        head = (
-            f"HTTP/1.1 {status.value} {status.phrase}\r\n"
-            "content-type: application/json\r\n"
-            f"content-length: {len(body)}\r\n"
-            f"x-request-id: {request_id}\r\n"
-            + ("retry-after: 1\r\n" if status is HTTPStatus.SERVICE_UNAVAILABLE else "")
-            + "connection: close\r\n\r\n"
-        )
-        self.write(head.encode() + body)
+        """Ends the connection for what came last and is no request, or not a whole one.
+
+        Only here is anything written that no application was asked for. It is written if it is the
+        answer to what came last: if nothing of an answer was written to it, and no answer to an
+        earlier request is still to come. Otherwise the connection ends after those answers.
+        """
+        if self._lingering or self.transport.is_closing():
+            return
+        self._disarm()
+        breaks_off = self._reading and not self._in_headers  # the newest request, in its body
+        if breaks_off and self.pipeline:
+            self.pipeline.popleft()  # it is never handled
+            self.cycle = self.pipeline[0][0] if self.pipeline else self._answering  # type: ignore[assignment]
+            breaks_off = False
+        if not breaks_off and not self._is_idle():
+            self._end_after_answers()
+            return
+        if breaks_off and self.cycle.response_complete:
+            self.end()
+            return
+        if not breaks_off or not self.cycle.response_started:
+            self.write(last_answer(status, code, message))
         self.transport.close()
+
+    def _end_after_answers(self) -> None:
+        """Reads no more, and ends the connection with the answer to the newest request."""
+        self.cycle.keep_alive = False
+        self._lingering = True

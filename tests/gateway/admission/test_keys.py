@@ -5,8 +5,11 @@ import logging
 import stat
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from gateway.admission.key_file import (
     Grant,
@@ -200,6 +203,27 @@ def test_revocation_ends_all_keys_of_a_name_and_no_others(file: Path, clock: Clo
     assert ring.authorise(other, "x") == "other"
     with pytest.raises(KeyFileError, match="no key named 'team'"):
         revoke(file, "team")
+
+
+@given(name=st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12))
+@example(name="team\u2028a")
+@example(name="team\u2029a")
+@example(name="team\x85a")
+@example(name="team\r\n# a\x0b\x0c\x1c")
+def test_keys_of_every_name_open_rotate_and_are_revoked_and_bar_no_other(name: str) -> None:
+    now = datetime.now(UTC)
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "keys.jsonl"
+        key, record = issue(name, created=now)
+        append(file, record)
+        other, record = issue("x" * 13)
+        append(file, record)
+        ring = KeyRing(file)
+        assert (ring.authorise(key, "e"), ring.authorise(other, "e")) == (name, "x" * 13)
+        rotate(file, name, now=now, until=now)
+        assert [each.name for each in parse(file.read_text())] == [name, "x" * 13, name]
+        assert revoke(file, name) == 2
+        assert [each.name for each in parse(file.read_text())] == ["x" * 13]
 
 
 def test_a_change_keeps_the_files_mode_and_never_shows_half_a_file(file: Path) -> None:

@@ -261,6 +261,8 @@ def test_the_server_gets_room_to_send_more() -> None:
         frame(HEADERS, 0, 1, ANSWER) + frame(DATA, 0, 1, b"x"),
         frame(HEADERS, 0, 1, ANSWER) + frame(MORE, 0, 3, ANSWER),
         frame(HEADERS, 0, 1) + 5 * frame(MORE, 0, 1, bytes(1 << 14)),
+        frame(HEADERS, 0, 1) + 65 * frame(MORE, 0, 1),
+        frame(HEADERS, 0, 1, bytes(1 << 17)) + frame(MORE, END_HEADERS, 1),
         frame(DATA, PADDED, 1, b"\x05abc"),
         frame(DATA, PADDED, 1),
         frame(SETTINGS, 0, 0, setting(4, 1 << 31)),
@@ -332,6 +334,11 @@ def test_a_string_that_ends_within_a_code_is_none(octets: bytes) -> None:
     block = header(b"grpc-message", b"")[:-1] + bytes((0x80 | len(octets),)) + octets
     with pytest.raises(Http2Error):
         decode(block)
+
+
+def test_a_request_names_the_scheme_of_its_connection() -> None:
+    assert b"\x86" in HEAD  # of the static table: :scheme http, and https
+    assert b"\x87" in request_head(b"here:1", b"/a.B/C", over_tls=True)
 
 
 def test_long_names_are_sent_whole() -> None:

@@ -3,11 +3,12 @@
 import asyncio
 import gc
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, closing, suppress
 
 import grpc
 import pytest
 import uvloop
+from http2_peer import EVERY_STREAM, REFUSED_STREAM, PeerLoop
 
 from gateway.engine import http2, unary
 from gateway.engine.http2 import header
@@ -245,7 +246,97 @@ async def test_a_call_that_a_leaving_server_refused_goes_to_the_next_connection(
 
     async with raw_server(serve) as client:
         assert await code_of(client) is Code.UNAVAILABLE
-        assert connections == 3  # each refused what it had not looked at
+        assert connections == 8  # each refused what it had not looked at
+
+
+def calls_on(loop: PeerLoop, count: int, seconds: float = 60) -> list[asyncio.Task[bytes]]:
+    """Calls of one client to a server in memory."""
+    client = UnaryClient("server:1")
+    calls = [loop.create_task(client.call(METHOD, b"%d" % n, seconds)) for n in range(count)]
+    loop.settle()
+    return calls
+
+
+def test_calls_that_wait_as_the_server_leaves_go_to_its_next_connection() -> None:
+    with closing(PeerLoop()) as loop:
+        loop.most_streams = 2
+        calls = calls_on(loop, 6)
+        (first,) = loop.peers
+        first.leave(EVERY_STREAM)
+        loop.settle()
+        second = loop.peers[1]
+        while not all(call.done() for call in calls):
+            for peer in (first, second):
+                for stream in peer.running:
+                    peer.answer(stream)
+            loop.settle()
+        assert [call.result() for call in calls] == [b"%d" % n for n in range(6)]
+        assert (len(first.streams), len(second.streams), first.is_open) == (2, 4, False)
+        second.abort()
+        loop.settle()
+
+
+def test_a_server_may_leave_as_the_calls_that_wait_run_out_of_time() -> None:
+    faults: list[object] = []
+    with closing(PeerLoop()) as loop:
+        loop.set_exception_handler(lambda _, context: faults.append(context))
+        loop.most_streams = 1
+        loop.call_at(loop.time() + 5, lambda: loop.peers[0].leave(EVERY_STREAM))
+        calls = calls_on(loop, 4, 5)
+        loop.pass_time(6)
+        errors = [call.exception() for call in calls]
+        assert all(isinstance(each, CallError) for each in errors)
+        assert not any(peer.is_open for peer in loop.peers)
+    assert not faults
+
+
+def test_a_connection_that_its_server_leaves_ends_with_the_last_call_on_it() -> None:
+    with closing(PeerLoop()) as loop:
+        calls = calls_on(loop, 2)
+        (peer,) = loop.peers
+        peer.leave(EVERY_STREAM)
+        loop.settle()
+        assert peer.is_open
+        for call in calls:
+            call.cancel()
+        loop.settle()
+        assert not peer.is_open
+
+
+def test_a_closed_client_leaves_no_connection_open() -> None:
+    with closing(PeerLoop()) as loop:
+        client = UnaryClient("server:1")
+        first = loop.create_task(client.call(METHOD, b"1", 60))
+        loop.settle()
+        loop.peers[0].leave(EVERY_STREAM)
+        second = loop.create_task(client.call(METHOD, b"2", 60))
+        loop.settle()
+        assert [peer.is_open for peer in loop.peers] == [True, True]
+        loop.run_until_complete(client.close())
+        loop.settle()
+        assert [peer.is_open for peer in loop.peers] == [False, False]
+        for call in (first, second):
+            assert "closed" in str(call.exception())
+
+
+def test_a_server_that_refuses_a_call_gets_no_further_one_before_another_has_ended() -> None:
+    with closing(PeerLoop()) as loop:
+        calls = calls_on(loop, 4)
+        (peer,) = loop.peers
+        streams = peer.running
+        peer.reset(streams[2], REFUSED_STREAM)
+        peer.reset(streams[3], REFUSED_STREAM)
+        loop.pass_time(1)
+        assert peer.running == streams[:2]
+        peer.answer(streams[0])
+        loop.pass_time(1)
+        assert len(peer.running) == 3  # as many as it took, and one more
+        while peer.running:
+            peer.answer(peer.running[0])
+            loop.pass_time(1)
+        assert [call.result() for call in calls] == [b"0", b"1", b"2", b"3"]
+        peer.abort()
+        loop.settle()
 
 
 async def test_a_server_that_answers_no_ping_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:

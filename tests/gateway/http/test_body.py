@@ -4,6 +4,8 @@ import asyncio
 import gzip
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable
+from itertools import accumulate, pairwise
+from random import Random
 from typing import Any
 
 import pytest
@@ -148,6 +150,32 @@ async def test_a_large_compressed_body_is_read_whole() -> None:
     limits = HttpLimits(max_body_bytes=1_000_000)
     data = bytes(range(250)) * 4000
     assert await read(gzip.compress(data), limits=limits, content_encoding="gzip") == data
+
+
+@given(
+    sizes=st.lists(st.integers(0, 20_000), min_size=1, max_size=5),
+    seed=st.integers(0, 99),
+    tail=st.sampled_from([b"", b"\0", b"\x1f"]),
+)
+def test_members_are_joined_wherever_they_end(sizes: list[int], seed: int, tail: bytes) -> None:
+    data = Random(seed).randbytes(sum(sizes))  # which doesn't get smaller
+    ends = list(accumulate(sizes, initial=0))
+    parts = [data[start:end] for start, end in pairwise(ends)]
+    body = b"".join(gzip.compress(part, mtime=0) for part in parts) + tail
+    limits = HttpLimits()
+    if tail:
+        with pytest.raises(BadRequestError, match="bytes follow its end"):
+            asyncio.run(read(body, limits=limits, content_encoding="gzip"))
+    else:
+        assert asyncio.run(read(body, limits=limits, content_encoding="gzip")) == data
+
+
+async def test_a_body_of_very_many_members_is_refused() -> None:
+    limits = HttpLimits()
+    members = [gzip.compress(b"x" * (n % 2), mtime=0) for n in range(1001)]
+    assert await read(b"".join(members[:-1]), limits=limits, content_encoding="gzip") == b"x" * 500
+    with pytest.raises(BadRequestError, match="more than 1000 members"):
+        await read(b"".join(members), limits=limits, content_encoding="gzip")
 
 
 @pytest.mark.parametrize(

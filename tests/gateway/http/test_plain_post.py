@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.http.plain_post import PlainPost, plain_head, without_offer
+from gateway.http.plain_post import PlainPost, plain_head
 
 BODY = b'{"inputs": "a good film"}'
 
@@ -132,30 +132,3 @@ def test_what_is_recognised_is_what_the_parser_reads(data: bytes) -> None:
     assert parser.get_http_version() == "1.1"
     assert parser.should_keep_alive()
     assert not parser.should_upgrade()
-
-
-OFFER = (b"Connection: Upgrade, HTTP2-Settings", b"HTTP2-Settings: AAEAAEAA-_=", b"Upgrade: h2c")
-
-
-def test_an_offer_of_http_2_as_java_sends_it_is_ignored() -> None:
-    lines = (b"Host: a", b"User-Agent: Java-http-client/17")
-    offered = post(OFFER[0], *lines, *OFFER[1:])
-    assert plain_head(offered) is None
-    assert without_offer(offered) == post(*lines)
-    found = plain_post(without_offer(offered))
-    assert found is not None
-    assert found.body == BODY
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        post(b"Host: a"),
-        post(b"Host: a", b"Connection: Upgrade", b"Upgrade: websocket"),
-        post(b"Host: a", body=b"\r\n".join([b"", *OFFER, b""])),  # in a body these are its own
-        post(b"Host: a", *OFFER)[:60],  # not all headers are there
-        post(b"Host: a", *OFFER).replace(b"POST", b"GET "),
-    ],
-)
-def test_nothing_else_of_a_request_is_changed(data: bytes) -> None:
-    assert without_offer(data) == data

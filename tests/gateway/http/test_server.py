@@ -337,6 +337,38 @@ def test_a_body_behind_an_offer_to_upgrade_is_never_another_request(
     assert b"connection: close" in answers.lower()
 
 
+JAVA = (
+    b"POST /endpoints/sentiment HTTP/1.1\r\nConnection: Upgrade, HTTP2-Settings\r\n"
+    b"Content-Length: %d\r\nHost: x\r\nHTTP2-Settings: AAEAAEAAAAIAAAAAAAMAAAAAAAQBAAAAAAUAAEAA\r\n"
+    b"Upgrade: h2c\r\nUser-Agent: Java-http-client/21\r\n"
+) % len(BODY)
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [JAVA + b"\r\n" + BODY],
+        [JAVA + b"\r\n", BODY],
+        [JAVA[:100], JAVA[100:] + b"\r\n", BODY],
+        [JAVA[:100], JAVA[100:] + b"\r\n" + BODY[:5], BODY[5:]],
+        [JAVA + b"Authorization: Bearer " + b"a" * 7000 + b"\r\n\r\n", BODY],
+        [JAVA[:1000] + b"Accept: */*\r\n\r\n" + BODY],
+    ],
+)
+def test_an_offer_of_http_2_is_ignored_however_its_request_comes(
+    fronts: Served, pieces: list[bytes]
+) -> None:
+    with connected(fronts) as connection:
+        for _ in range(3):
+            for piece in pieces:
+                send_and_wait(fronts, connection, piece)
+            status, headers, body = read_answer(connection)
+            assert (status, body[0]["label"]) == (200, "positive")
+            assert "connection" not in headers
+        connection.sendall(JAVA + b"\r\n" + BODY + (JAVA + b"\r\n" + BODY) * 60)
+        assert read_all(connection).count(b"HTTP/1.1 200 OK") == 33
+
+
 class Endless(FakePredictor):
     """Never answers, and tells when it begins and is stopped."""
 
