@@ -48,4 +48,5 @@ def measured(
 @types.coroutine
 def _rest(work: Coroutine[Any, Any, T]) -> Generator[Any, Any, T]:
     """What is left of work that was begun."""
-    return (yield from work)  # type: ignore[misc]
+    result: T = yield from work
+    return result
