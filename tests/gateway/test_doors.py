@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from fastapi.routing import APIRoute
 from front_fakes import Behind, FakeKeys, FakeMetrics
+from function_calls import counted_calls
 
 from gateway.admission.early_refusals import EarlyRefusals
 from gateway.http.messages import Reply, Request, StreamReply
@@ -84,6 +85,20 @@ def test_the_routes_that_take_a_body_are_among_those_that_were_asked() -> None:
     asked = {path for path in _posts() if asyncio.run(_asked_in_pieces(_behind(), path))[0] == 401}
     assert asked == set(_described())
     assert len(asked) > 15
+
+
+@pytest.mark.parametrize("path", _described())
+async def test_what_a_stranger_sends_does_not_change_what_it_costs(path: str) -> None:
+    behind = _behind()
+    large = b'{"a": [' + b"[]," * 100_000 + b'[]], "b": "\\ud800"}'
+    costs = []
+    for body in (_BROKEN, large, gzip.compress(large)):
+        headers = {b"content-encoding": b"gzip" if body[:1] == b"\x1f" else b"identity"}
+        await _asked_whole(behind, path, body, headers)  # what is made once is made now
+        with counted_calls() as calls:
+            await _asked_whole(behind, path, body, headers)
+        costs.append(calls.count)
+    assert len(set(costs)) == 1, costs
 
 
 _KEY = {b"authorization": b"Bearer a"}
