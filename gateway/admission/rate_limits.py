@@ -145,7 +145,7 @@ class RateLimits:
     ) -> None:
         begin = now if bucket is None else max(now, bucket.full_at)
         if limit is None:
-            full_at = max(begin, now + BURST_SECONDS)
+            full_at = begin if begin > now else now + BURST_SECONDS
         else:
             full_at = begin + requests * self._gateways / limit
         self._buckets[key] = _TokenBucket(full_at, limit)

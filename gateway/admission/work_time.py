@@ -42,10 +42,6 @@ def measured(
             failure = error
         else:
             if context.handed_over:
-                return (yield from _rest(work))
-
-
-@types.coroutine
-def _rest(work: Coroutine[Any, Any, T]) -> Generator[Any, Any, T]:
-    """What is left of work that was begun."""
-    return (yield from work)  # type: ignore[misc]
+                break
+    rest: T = yield from work
+    return rest

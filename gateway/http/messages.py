@@ -1,14 +1,14 @@
 """What a route's handler takes and returns: requests, replies, their JSON.
 
 Bodies are decoded by msgspec into the dialects' structs. A body that does not fit its struct is
-refused with a 400 that names the field. Only a small body that is no JSON at all is read a second
-time, by a slower parser that finds the place of the error. Nothing here reads a socket but through
-ASGI's ``receive``.
+refused with a 400 that names the field. A small body that is no JSON at all is read a second time,
+by a slower parser that finds the place of the error. Nothing here reads a socket but through ASGI's
+``receive``.
 """
 
 import json
 import re
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, Protocol, TypeVar
@@ -193,7 +193,7 @@ class StreamReply:
     headers: list[tuple[bytes, bytes]] = field(default_factory=list)
 
 
-Handler = Callable[[Request], Awaitable[Reply | StreamReply]]
+Handler = Callable[[Request], Coroutine[Any, Any, Reply | StreamReply]]
 
 
 Headers = list[tuple[bytes, bytes]]

@@ -13,17 +13,19 @@ from hypothesis import strategies as st
 
 from contracts.endpoint import Limits
 from contracts.tasks import Task
-from gateway.admission.controller import AdmissionController
+from gateway.admission.controller import SECONDS_OF_ONE, AdmissionController
 from gateway.admission.rate_limits import RateLimits
 from gateway.admission.token_budget import TokenBudget
 from gateway.calls import Call, EndpointView
 from gateway.errors import (
+    BadRequestError,
     DeadlineExceededError,
     ForbiddenError,
     GatewayError,
     InvalidInputError,
     ModelUnavailableError,
     OverloadedError,
+    RateLimitedError,
     ShuttingDownError,
     TooLargeError,
     UnauthenticatedError,
@@ -92,13 +94,14 @@ class Door:
     keys: FakeKeys = field(default_factory=FakeKeys)
     budget: TokenBudget = field(default_factory=lambda: TokenBudget(100_000))
     recorder: MemoryRecorder = field(default_factory=MemoryRecorder)
+    rates: RateLimits = field(default_factory=RateLimits)
     clock: Callable[[], float] = monotonic
 
     def __post_init__(self) -> None:
         self.admission = AdmissionController(
             endpoints=self.endpoints,
             keys=self.keys,
-            rates=RateLimits(),
+            rates=self.rates,
             budget=self.budget,
             recorder=self.recorder,
             metrics=FakeMetrics(),
@@ -191,6 +194,129 @@ def test_connections_ask_early_for_a_moment_after_a_refusal_for_want_of_room() -
         seen.append(admission.checks_early)
     now += 0.06
     assert [*seen, admission.checks_early] == [False, False, True, False]
+
+
+# What the rate counts.
+
+
+def rated_door(
+    rate: float | None, own: Callable[[str], float | None] = lambda _: None
+) -> tuple[Door, list[float]]:
+    """A door of callers with keys, and its clock."""
+    now = [100.0]
+    keys = FakeKeys({"ann": {NAME}, "bob": {NAME}, "eve": {"other"}})
+    door = Door(OneEndpoint(rate=rate), keys, rates=RateLimits(own), clock=lambda: now[0])
+    return door, now
+
+
+async def refused_after(door: Door, context: RequestContext) -> float | None:
+    """When a caller may come back, or None if its request comes in."""
+    try:
+        await door.admission.enter(context, NAME)
+    except RateLimitedError as error:
+        door.admission.refused(context, error)
+        return error.retry_after_seconds
+    return None
+
+
+def read(door: Door, key: str, error: GatewayError | None = None) -> bool:
+    """Whether the body of a request is read that names no endpoint; it is refused then."""
+    context = arriving(key)
+    try:
+        door.admission.recognise(context)
+    except RateLimitedError as too_many:
+        door.admission.refused(context, too_many)
+        return False
+    context.body_read = True
+    door.admission.refused(context, error or BadRequestError("It names none."))
+    return True
+
+
+async def test_a_caller_over_its_rate_is_told_on_arrival_when_to_come_back() -> None:
+    door, now = rated_door(1.0)
+    assert await refused_after(door, arriving("ann")) is None
+    now[0] += 0.25
+    assert await refused_after(door, arriving("ann")) == pytest.approx(0.75)
+    assert await refused_after(door, arriving("bob")) is None
+    assert door.recorder.refusals == [(NAME, 429, "rate_limited")]
+
+
+async def test_a_request_that_finds_no_room_is_not_counted() -> None:
+    door, _ = rated_door(1.0)
+    door.endpoints.found = []
+    with pytest.raises(ModelUnavailableError):
+        await door.admission.enter(arriving("ann"), NAME)
+    door.endpoints.found = [Arm()]
+    assert await refused_after(door, arriving("ann")) is None
+
+
+@pytest.mark.parametrize("own", [None, 2.0])
+async def test_refused_bodies_that_name_no_endpoint_are_read_at_the_keys_rate(
+    own: float | None,
+) -> None:
+    door, now = rated_door(2.0 if own is None else 100.0, lambda _: own)
+    assert [read(door, "ann") for _ in range(5)] == [True, True, False, False, False]
+    assert read(door, "bob")
+    now[0] += 0.5
+    assert [read(door, "ann") for _ in range(2)] == [True, False]
+    # A key's own limit is of all that it sends; an endpoint's of what that endpoint is sent.
+    assert (await refused_after(door, arriving("ann")) is None) == (own is None)
+
+
+def test_refused_bodies_of_a_key_without_a_limit_are_all_read() -> None:
+    door, _ = rated_door(None)
+    assert all(read(door, "ann") for _ in range(50))
+
+
+def test_a_key_for_no_endpoint_that_there_is_has_one_body_a_second_read() -> None:
+    door, now = rated_door(None)
+    assert [read(door, "eve") for _ in range(2)] == [True, False]
+    now[0] += 1.0
+    assert read(door, "eve")
+
+
+def test_a_body_that_is_not_answered_for_want_of_room_is_not_counted() -> None:
+    door, _ = rated_door(1.0)
+    full = OverloadedError("Full.", retry_after_seconds=1.0)
+    assert all(read(door, "ann", full) for _ in range(5))
+
+
+async def test_time_that_reading_takes_counts_as_further_requests() -> None:
+    door, now = rated_door(10.0)
+    context = arriving("ann")
+    await door.admission.enter(context, NAME)
+    for _ in range(9):
+        door.admission.spend(context, 0.1 * SECONDS_OF_ONE)
+    now[0] += 1.0  # the bucket is full: 0.9 of the time of one is not charged
+    assert [await refused_after(door, arriving("ann")) for _ in range(10)] == [None] * 10
+    now[0] += 1.0
+    context = arriving("ann")
+    await door.admission.enter(context, NAME)
+    door.admission.spend(context, 45.5 * SECONDS_OF_ONE)
+    wait = await refused_after(door, arriving("ann"))
+    assert wait == pytest.approx((1 + 45 + 1) / 10.0 - 1.0)
+    now[0] += wait or 0.0
+    assert await refused_after(door, arriving("ann")) is None
+
+
+def test_time_before_the_name_is_known_is_charged_to_the_key() -> None:
+    door, _ = rated_door(10.0)
+    context = arriving("ann")
+    door.admission.recognise(context)
+    door.admission.spend(context, 10.5 * SECONDS_OF_ONE)
+    assert not read(door, "ann")
+    assert read(door, "bob")
+
+
+async def test_nothing_is_charged_to_a_caller_without_a_key() -> None:
+    door, _ = rated_door(10.0)
+    for key in (None, "mallory"):
+        context = arriving(key)
+        with pytest.raises(UnauthenticatedError):
+            door.admission.recognise(context)
+        door.admission.spend(context, 1.0)
+        door.admission.refused(context, BadRequestError("Wrong."))
+    assert len(door.rates) == 0
 
 
 # The body is read.

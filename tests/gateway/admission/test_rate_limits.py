@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.admission.rate_limits import BURST_SECONDS, RateLimits
+from gateway.admission.rate_limits import BURST_SECONDS, FEEDBACK, UNNAMED, RateLimits
 from gateway.errors import RateLimitedError
 
 
@@ -155,3 +155,51 @@ def test_no_span_of_time_holds_more_than_the_rate_and_one_burst(
     for first, start in enumerate(taken):
         for last in range(first, len(taken)):
             assert last - first + 1 <= (taken[last] - start + burst) * rate + 1e-6
+
+
+def test_what_is_charged_may_be_more_than_the_bucket_holds_and_has_to_be_waited_for() -> None:
+    limits = RateLimits()
+    limits.charge("team", "sentiment", lambda: 5.0, 20, 0.0)
+    with pytest.raises(RateLimitedError, match="counts as several") as refused:
+        limits.check("team", "sentiment", 5.0, 0.0)
+    assert refused.value.retry_after_seconds == pytest.approx(21 / 5 - BURST_SECONDS)
+    assert allowed(limits, 21 / 5 - BURST_SECONDS)
+
+
+def test_a_look_refuses_as_a_check_would_and_counts_nothing() -> None:
+    limits = RateLimits()
+    for _ in range(3):
+        limits.look("team", UNNAMED, 0.0)
+    assert len(limits) == 0
+    for _ in range(2):
+        limits.look("team", UNNAMED, 0.0)
+        limits.charge("team", UNNAMED, lambda: 2.0, 1, 0.0)
+    for _ in range(3):
+        with pytest.raises(RateLimitedError) as refused:
+            limits.look("team", UNNAMED, 0.0)
+        assert refused.value.retry_after_seconds == pytest.approx(0.5)
+
+
+def test_a_limit_that_takes_long_to_find_is_asked_for_once_a_second() -> None:
+    limits, asked = RateLimits(), []
+
+    def per_second() -> float | None:
+        asked.append(now)
+        return None
+
+    for tick in range(100):
+        now = tick / 10
+        limits.charge("team", UNNAMED, per_second, 1, now)
+        limits.look("team", UNNAMED, now)
+    assert len(asked) == 10
+
+
+def test_feedback_is_counted_apart_from_what_a_keys_own_limit_counts() -> None:
+    limits = RateLimits({"team": 1.0}.get)
+    limits.check("team", "sentiment", None, 0.0)
+    with pytest.raises(RateLimitedError):
+        limits.look("team", UNNAMED, 0.0)
+    limits.look("team", FEEDBACK, 0.0)
+    limits.charge("team", FEEDBACK, lambda: None, 1, 0.0)
+    with pytest.raises(RateLimitedError):
+        limits.look("team", FEEDBACK, 0.0)

@@ -4,13 +4,13 @@ import asyncio
 import queue
 import threading
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import grpc
 import pytest
 import tritonclient.grpc as triton_grpc
-from front_fakes import LABELS, FakePredictor, scores
+from front_fakes import LABELS, FakeKeys, FakePredictor, scores
 from front_server import Served, serving
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
@@ -246,3 +246,34 @@ async def test_refusals_of_the_front_are_recorded(stub: Any, fronts: Served) -> 
     assert error.code() is grpc.StatusCode.NOT_FOUND
     assert fronts.recorder.refusals == [("sentiment", 400, "bad_request")]
     assert ("oip_grpc", 400) in fronts.metrics.finished
+
+
+async def test_a_message_that_is_refused_counts_and_the_next_one_is_not_read() -> None:
+    served = Served(keys=FakeKeys(endpoints_of={"a": {"sentiment"}}))
+    views = served.predictor.views
+    views["sentiment"] = replace(views["sentiment"], requests_per_second_per_key=1e-6)
+    key = [("authorization", "Bearer a")]
+    with serving(served):
+        async with grpc.aio.insecure_channel(served.grpc_address) as channel:
+            ask = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
+            broken = await refusal(ask(b"\xff", metadata=key))
+            assert broken.code() is grpc.StatusCode.INVALID_ARGUMENT
+            late = await refusal(ask(b"\xff", metadata=key))
+            assert late.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+            assert int(trailing(late)["retry-after"]) > 1
+
+
+async def test_a_message_that_takes_long_to_read_counts_as_several() -> None:
+    served = Served(keys=FakeKeys(endpoints_of={"a": {"sentiment"}}))
+    views = served.predictor.views
+    views["sentiment"] = replace(views["sentiment"], requests_per_second_per_key=0.1)
+    key = [("authorization", "Bearer a")]
+    with serving(served):
+        async with grpc.aio.insecure_channel(served.grpc_address) as channel:
+            stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+            long = request(*["a"] * 500_000)
+            long.inputs[0].shape[:] = [1]
+            await refusal(stub.ModelInfer(long, metadata=key))
+            late = await refusal(stub.ModelInfer(request("a"), metadata=key))
+    assert late.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert "counts as several" in (late.details() or "")

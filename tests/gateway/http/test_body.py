@@ -205,3 +205,13 @@ def test_what_is_read_of_a_damaged_body_is_what_was_compressed(
         assert body != whole
     else:
         assert found == data  # as the damage is in the header, which has no checksum
+
+
+async def test_no_body_is_read_of_a_caller_whom_nobody_has_recognised() -> None:
+    async def receive() -> dict[str, object]:
+        raise AssertionError("it was read")
+
+    request = request_of(receive)
+    request.context.recognised = False
+    with pytest.raises(RuntimeError, match="not recognised"):
+        await BodyReader(LIMITS).read(request)

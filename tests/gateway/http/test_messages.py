@@ -1,11 +1,8 @@
 """What is wrong with a body is told, in work that does not grow with the body."""
 
-import sys
-from collections.abc import Callable
-from types import FrameType
-
 import msgspec
 import pytest
+from function_calls import counted_calls
 
 from gateway.errors import BadRequestError, GatewayError, InvalidInputError
 from gateway.http.messages import decode
@@ -20,29 +17,15 @@ def _error_of(body: bytes) -> GatewayError:
     return caught.value
 
 
-def _python_calls(work: Callable[[], object]) -> int:
-    """How many functions of Python are called, or resumed."""
-    count = 0
-
-    def note(_: FrameType, event: str, __: object) -> None:
-        nonlocal count
-        count += event == "call"
-
-    sys.setprofile(note)
-    try:
-        work()
-    finally:
-        sys.setprofile(None)
-    return count
-
-
 @pytest.mark.parametrize("unit", [b"0", b"[]", b'""', b'{"a": 0}', b'"\\ud83d\\ude00"'])
 def test_a_body_that_is_no_text_is_not_searched_for_longer_the_larger_it_is(unit: bytes) -> None:
     calls = []
     for size in (1 << 12, 1 << 14, 1 << 18, 1 << 22):
         items = b",".join([unit] * (size // (len(unit) + 1) - 10))
         body = b'{"a": [' + items + b"], " + _HALF + b"}"
-        calls.append(_python_calls(lambda body=body: _error_of(body)))  # type: ignore[misc]
+        with counted_calls() as counted:
+            _error_of(body)
+        calls.append(counted.count)
     assert max(calls) < 10_000
     assert max(calls[1:]) < 200
 
