@@ -123,6 +123,8 @@ def checked(asked: Asked, limits: Limits) -> Asked:
     An id that is out of range would end the process on a GPU, and every request with it.
     """
     ids, starts, types = asked.ids, asked.starts, asked.types
+    if ids is None or starts is None:
+        raise ValueError("input_ids and row_starts are needed")
     if ids.dtype != np.int32 or starts.dtype != np.int32 or ids.ndim != 1 or starts.ndim != 1:
         raise ValueError("input_ids and row_starts must be INT32 of one dimension each")
     if len(starts) < 2 or starts[0] != 0 or starts[-1] != len(ids):
