@@ -341,7 +341,13 @@ class Pipeline:
             self._room.release()
 
     def _is_dropped(self, asked: Asked) -> bool:
-        if time.monotonic() - asked.since < ASK_SECONDS or not self._replies.is_gone(asked):
+        if time.monotonic() - asked.since < ASK_SECONDS:
+            return False
+        try:
+            gone = self._replies.is_gone(asked)
+        except Exception:  # noqa: BLE001 - who can't be asked is answered
+            gone = False
+        if not gone:
             return False
         self._over(asked, lambda: self._replies.drop(asked))
         return True

@@ -276,6 +276,11 @@ def test_weights_that_a_model_lacks_are_not_made_up(
         engine_module.PackedEngine(tmp_path, write_told(tmp_path, CLASSIFIER))
 
 
+def test_token_vectors_are_no_answer(engine_module: ModuleType, tmp_path: Path) -> None:
+    with pytest.raises(engine_module.UnsuitableError, match="says no pooling"):
+        engine_of(engine_module, tmp_path, "bert", MODEL)
+
+
 def test_an_engine_that_mixes_rows_fails_its_own_check(
     engine_module: ModuleType, tmp_path: Path
 ) -> None:
