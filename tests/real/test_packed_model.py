@@ -52,7 +52,8 @@ def torch_triton(
     triton_files: TritonFiles, weights: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[TorchTriton]:
     folder = tmp_path_factory.mktemp("triton")
-    server = TritonServer(folder / "repository", *own_ports(3))
+    http, grpc, metrics = own_ports(3)
+    server = TritonServer(folder / "repository", http, grpc, metrics)
     packages = Path(torch.__file__).parents[1]
     triton = TorchTriton(triton_files, server, folder / "log", folder / "python", packages)
     triton.start()
