@@ -43,6 +43,7 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def engine(weights: Path) -> Iterator[Any]:
     """The same model in this process."""
+    torch.set_num_threads(1)
     with beside_each_other():
         yield packed("packed_engine").PackedEngine(weights)
 
