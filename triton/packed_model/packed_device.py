@@ -111,8 +111,8 @@ class OnGpu:
         longest = self._longest if shape else int(np.diff(starts).max())
         if shape:
             starts = filled_up(starts, shape, self._longest)
-        made = torch.from_numpy(self._engine.inputs(ids, starts, types)).pin_memory()
         with torch.inference_mode(), torch.cuda.device(self._device):
+            made = torch.from_numpy(self._engine.inputs(ids, starts, types)).pin_memory()
             with torch.cuda.stream(self._arriving):
                 inputs = made.to(self._device, non_blocking=True)
                 arrived = self._arriving.record_event()

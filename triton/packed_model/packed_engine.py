@@ -13,6 +13,7 @@ does conversion, which proves with it that a package answers as its original doe
 
 import itertools
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -195,19 +196,19 @@ def _variable_length(
     from torch.nn.attention.varlen import varlen_attn  # noqa: PLC0415
 
     query, key, value = tokens
+    # Only what is not usual, since earlier releases of torch take fewer of these arguments.
+    further: dict[str, Any] = {}
+    if scale is not None and not math.isclose(scale, query.shape[2] ** -0.5):
+        further["scale"] = scale
+    if window >= 0:
+        further["window_size"] = (window, window)
+    if query.shape[1] != key.shape[1]:
+        further["enable_gqa"] = True
+    ends, longest = rows.starts, rows.longest
     # Flash: cuDNN, which torch would prefer, compiles a plan for each new shape.
     with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
         answer: torch.Tensor = varlen_attn(
-            query,
-            key,
-            value,
-            rows.starts,
-            rows.starts,
-            rows.longest,
-            rows.longest,
-            scale=scale,
-            window_size=(window, window),
-            enable_gqa=query.shape[1] != key.shape[1],
+            query, key, value, ends, ends, longest, longest, **further
         )
     return answer
 
@@ -271,6 +272,8 @@ class PackedEngine:
         ]
         if odd := set(self._modes) - set(POOLING):
             raise UnsuitableError(f"the packed engine does not know the pooling {min(odd)!r}")
+        if told["loader"] == AUTO_MODEL and not self._modes:
+            raise UnsuitableError("the package says no pooling, and the model gives token vectors")
         self._model = _loaded(folder, str(told["loader"]), DTYPES[self._precision], self.device)
         config = self._model.config
         self._first_place = _first_place(self._model)

@@ -123,6 +123,8 @@ def checked(asked: Asked, limits: Limits) -> Asked:
     An id that is out of range would end the process on a GPU, and every request with it.
     """
     ids, starts, types = asked.ids, asked.starts, asked.types
+    if ids is None or starts is None:
+        raise ValueError("input_ids and row_starts are needed")
     if ids.dtype != np.int32 or starts.dtype != np.int32 or ids.ndim != 1 or starts.ndim != 1:
         raise ValueError("input_ids and row_starts must be INT32 of one dimension each")
     if len(starts) < 2 or starts[0] != 0 or starts[-1] != len(ids):
@@ -339,7 +341,13 @@ class Pipeline:
             self._room.release()
 
     def _is_dropped(self, asked: Asked) -> bool:
-        if time.monotonic() - asked.since < ASK_SECONDS or not self._replies.is_gone(asked):
+        if time.monotonic() - asked.since < ASK_SECONDS:
+            return False
+        try:
+            gone = self._replies.is_gone(asked)
+        except Exception:  # noqa: BLE001 - who can't be asked is answered
+            gone = False
+        if not gone:
             return False
         self._over(asked, lambda: self._replies.drop(asked))
         return True

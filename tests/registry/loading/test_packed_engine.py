@@ -139,8 +139,7 @@ def test_rows_together_answer_as_each_alone(
 def test_a_classifier_pools_as_its_configuration_says(
     engine_module: ModuleType, tmp_path: Path, classifier_pooling: str
 ) -> None:
-    further = {"classifier_pooling": classifier_pooling}
-    write_encoder(tmp_path, "modernbert", CLASSIFIER, **further)
+    write_encoder(tmp_path, "modernbert", CLASSIFIER, classifier_pooling=classifier_pooling)
     engine = engine_module.PackedEngine(tmp_path, write_told(tmp_path, CLASSIFIER))
     ids, starts = rows_of(LENGTHS)
     expected = np.stack(alone(tmp_path, CLASSIFIER, ids, starts, None))
@@ -276,12 +275,17 @@ def test_weights_that_a_model_lacks_are_not_made_up(
         engine_module.PackedEngine(tmp_path, write_told(tmp_path, CLASSIFIER))
 
 
+def test_token_vectors_are_no_answer(engine_module: ModuleType, tmp_path: Path) -> None:
+    with pytest.raises(engine_module.UnsuitableError, match="says no pooling"):
+        engine_of(engine_module, tmp_path, "bert", MODEL)
+
+
 def test_an_engine_that_mixes_rows_fails_its_own_check(
     engine_module: ModuleType, tmp_path: Path
 ) -> None:
     engine = engine_of(engine_module, tmp_path, "bert", MODEL, modes=["mean"])
 
-    class Mixed(engine_module.PackedEngine):  # type: ignore[name-defined, misc]
+    class Mixed(engine_module.PackedEngine):  # type: ignore[name-defined]
         def inputs(self, ids: np.ndarray, starts: np.ndarray, types: Any) -> np.ndarray:
             made: np.ndarray = super().inputs(ids, starts, types)
             made[3 * len(ids) : 4 * len(ids)] = np.arange(len(ids)) % LONGEST  # positions go on

@@ -84,6 +84,7 @@ class FakeReplies:
 
     gone: set[int] = field(default_factory=set)
     unsent: set[int] = field(default_factory=set)
+    silent: set[int] = field(default_factory=set)
     sent: list[tuple[int, object]] = field(default_factory=list)
 
     def answer(self, asked: object, values: np.ndarray) -> None:
@@ -96,6 +97,8 @@ class FakeReplies:
         self._send(asked, None)
 
     def is_gone(self, asked: object) -> bool:
+        if asked.caller in self.silent:  # type: ignore[attr-defined]
+            raise RuntimeError("nobody can say")
         return asked.caller in self.gone  # type: ignore[attr-defined]
 
     def _send(self, asked: object, what: object) -> None:
@@ -230,6 +233,11 @@ def test_a_caller_that_gave_up_costs_no_run() -> None:
     world.run([request_of(0, [[1, 2]])])
     assert world.runner.runs == []
     assert world.replies.sent == [(0, None)]
+
+
+def test_a_caller_of_whom_nothing_is_known_is_answered() -> None:
+    world = World(FakeRunner(), FakeReplies(silent={0}))
+    assert world.run([request_of(0, [[1]])])[0] == [answer_of(np.array([1]), np.array([0]))]
 
 
 def test_an_answer_that_can_not_be_sent_stops_no_other() -> None:
