@@ -24,7 +24,7 @@ from bench.plan import Plan
 from contracts.loading import CostPoint
 from gateway.batching.cost_model import JointCosts, batch_sizes
 from gateway.batching.packed_costs import TokenCosts
-from gateway.batching.packed_schedule import PackedSchedule
+from gateway.batching.packed_schedule import MESSAGE_SECONDS, PackedSchedule
 from gateway.batching.schedule import Schedule
 from gateway.batching.waiting_rows import Batch, Row, Slots, WaitingRows
 from gateway.engine.echo import EchoEngine
@@ -38,7 +38,7 @@ MAX_TOKENS = 256
 BUCKETS = automatic_buckets(MAX_TOKENS)
 PADDED_ROWS = 64  # the largest batch of a padded engine
 PACKED_ROWS = 2048  # and of a packed one
-SECONDS = 1.0  # counted; a fifth as long before it is not
+SECONDS = 0.5  # counted; a fifth as long before it is not
 PAUSE_SECONDS = 0.0002  # between a caller's answer and its next request
 TRANSIT_SECONDS = 0.00025  # from a gateway to the engine, and back again
 TIMEOUT_SECONDS = 60.0
@@ -96,6 +96,19 @@ class Load:
     lengths: Sequence[int]
     core: Core = Core()
     callers: int = CALLERS  # of a gateway
+
+
+@dataclass(frozen=True)
+class Rule:
+    """When a gateway sends a packed engine another message, while one is on its way.
+
+    Attributes:
+        ahead: messages on their way at most.
+        message_seconds: engine time that makes another one worth it.
+    """
+
+    ahead: int = 2
+    message_seconds: float = MESSAGE_SECONDS
 
 
 Planning = tuple[JointCosts, WaitingRows[Question]]
@@ -211,6 +224,7 @@ class Gateway:
         engine: Accelerator,
         planning: "Planning",
         load: "Load",
+        ahead: int,
     ) -> None:
         self._world = world
         self._engine = engine
@@ -219,7 +233,7 @@ class Gateway:
         self._core = load.core
         self._texts = load.texts
         self._lengths = load.lengths
-        self._replica = Replica(EchoEngine(1), _TRITON, "m", 1, ahead=2)
+        self._replica = Replica(EchoEngine(1), _TRITON, "m", 1, ahead)
         self._ready: deque[Message | Request] = deque()
         self._works = False
         self._asleep_until: float | None = None
@@ -308,17 +322,18 @@ class Gateway:
         self._world.at(now + TRANSIT_SECONDS, lambda: self._engine.offer(message))
 
 
-def packed_planning(times: Any) -> Planning:  # noqa: ANN401 - a file's class
+def packed_planning(times: Any, rule: Rule) -> Planning:  # noqa: ANN401 - a file's class
     """Costs as a loader measures them on a packed engine, and the schedule for one."""
     costs = TokenCosts(PACKED_ROWS)
     sizes = [16 << step for step in range(11)]
     costs.seed(_TRITON, tuple(_point(each, 1, times.seconds(each)) for each in sizes))
     costs.serve({_TRITON: 1})
-    return costs, PackedSchedule(costs, PACKED_ROWS)
+    return costs, PackedSchedule(costs, PACKED_ROWS, rule.message_seconds)
 
 
-def padded_planning(times: Any) -> Planning:  # noqa: ANN401 - a file's class
-    """The same of a padded engine."""
+def padded_planning(times: Any, rule: Rule) -> Planning:  # noqa: ANN401 - a file's class
+    """The same of a padded engine, which has a rule of its own."""
+    del rule
     costs = JointCosts(BUCKETS, PADDED_ROWS)
     shapes = [(bucket, rows) for bucket in BUCKETS for rows in batch_sizes(PADDED_ROWS)]
     for bucket, rows in shapes:
@@ -334,6 +349,15 @@ def _point(bucket: int, rows: int, seconds: float) -> CostPoint:
     return CostPoint(bucket=bucket, batch=rows, milliseconds=1000 * (seconds + transit))
 
 
+HEADRACE = Rule()
+RULES = {
+    "headrace": HEADRACE,
+    "one message on its way": Rule(ahead=1),
+    "two, at once": Rule(message_seconds=1e-9),
+    "four, at once": Rule(ahead=4, message_seconds=1e-9),
+}
+
+
 @dataclass(frozen=True)
 class Outcome:
     """What came of one round."""
@@ -346,7 +370,15 @@ class Outcome:
     busy: float  # share of the time in which the engine computes
 
 
-def outcome(engine: str, gateways: int, load: Load, seed: int, seconds: float = SECONDS) -> Outcome:
+def outcome(
+    engine: str,
+    gateways: int,
+    load: Load,
+    seed: int,
+    seconds: float = SECONDS,
+    *,
+    rule: Rule = HEADRACE,
+) -> Outcome:
     """Of so many gateways before one engine of the table."""
     module = accelerators.times()
     times = module.read(accelerators.H200, engine)
@@ -356,7 +388,7 @@ def outcome(engine: str, gateways: int, load: Load, seed: int, seconds: float = 
     accelerator: Accelerator = kind(world, times)
     planning = packed_planning if packed else padded_planning
     for _ in range(gateways):
-        gateway = Gateway(world, accelerator, planning(times), load)
+        gateway = Gateway(world, accelerator, planning(times, rule), load, rule.ahead)
         for _ in range(load.callers):
             world.at(0.01 * world.random.random(), gateway.asked)
     world.run(seconds / 5)
@@ -394,6 +426,15 @@ def run(plan: Plan) -> Report:
                 alone = alone or [each.per_second for each in rounds]
                 name = f"{engine}, {texts} a request, {gateways} gateways"
                 _tell(report, name, gateways, rounds, alone)
+    for gateways, callers in ((1, 128), (1, 16), (8, 128), (8, 16)):
+        for name, rule in RULES.items():
+            load = Load(1, known, callers=callers)
+            rounds = [
+                outcome("packed", gateways, load, plan.seed + at, rule=rule)
+                for at in range(plan.rounds)
+            ]
+            title = f"packed, {gateways} gateways of {callers} callers, {name}: answered"
+            report.add(title, "texts/s", [each.per_second for each in rounds])
     for engine in ENGINES:
         rounds = [
             outcome(engine, 1, Load(1, known, callers=1), plan.seed + at)
@@ -407,9 +448,9 @@ def _tell(
     report: Report, name: str, gateways: int, rounds: Sequence[Outcome], alone: Sequence[float]
 ) -> None:
     shares = [each.per_second / gateways / one for each, one in zip(rounds, alone, strict=True)]
-    full = min(each.busy for each in rounds) > FULL
+    held = name.startswith("packed") and min(each.busy for each in rounds) < FULL
     report.add(f"{name}: answered", "texts/s", [each.per_second for each in rounds])
-    report.add(f"{name}: of linear", "share", shares, None if full else LINEAR)
+    report.add(f"{name}: of linear", "share", shares, LINEAR if held else None)
     report.add(f"{name}: p50", "ms", [each.p50 for each in rounds])
     report.add(f"{name}: p99", "ms", [each.p99 for each in rounds])
     report.add(f"{name}: texts", "a message", [each.texts_a_message for each in rounds])

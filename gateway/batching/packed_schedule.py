@@ -14,9 +14,9 @@ import math
 from gateway.batching.packed_costs import TokenCosts
 from gateway.batching.waiting_rows import Batch, Flow, R, Slots, WaitingRows
 
-# What a message costs this process besides what its rows cost. One more message is worth it while
-# the engine has work, if that keeps the engine busy for so long.
-_MESSAGE_SECONDS = 0.0003
+# About what a message costs this process besides what its rows cost. One more is worth it while the
+# engine has work, if it keeps the engine busy for so long (``bench joining`` tries others).
+MESSAGE_SECONDS = 0.0003
 # Of a batch, what the endpoints are given in their turns together.
 _TURN = 0.5
 
@@ -45,12 +45,16 @@ class PackedSchedule(WaitingRows[R]):
     Args:
         cost: of batches, by their tokens.
         max_rows: the most rows of a batch.
+        message_seconds: engine time that makes another message worth it; more than 0.
     """
 
-    def __init__(self, cost: TokenCosts, max_rows: int) -> None:
+    def __init__(
+        self, cost: TokenCosts, max_rows: int, message_seconds: float = MESSAGE_SECONDS
+    ) -> None:
         super().__init__(cost)
         self._tokens = cost
         self._max_rows = max_rows
+        self._message_seconds = message_seconds
 
     def _queue_of(self, row: R) -> int:  # noqa: ARG002 - an endpoint has one queue
         return 0
@@ -60,7 +64,7 @@ class PackedSchedule(WaitingRows[R]):
         if self.rows == 0 or (slots.idle == 0 and slots.spare == 0):
             return None
         waiting = sum([flow.backlog for flow in self._flows.values() if flow.rows])
-        if slots.idle == 0 and waiting < _MESSAGE_SECONDS and self.rows < self._max_rows:
+        if slots.idle == 0 and waiting < self._message_seconds and self.rows < self._max_rows:
             return None
         flow = self._next_flow()
         expired = self._drop_expired(flow, flow.queues[0], now)
@@ -76,7 +80,7 @@ class PackedSchedule(WaitingRows[R]):
     def _room(self, first: R, waiting: float, idle: int) -> int:
         """The most tokens of the next batch: the rows are spread over instances that idle."""
         most = self._tokens.best_tokens
-        parts = min(idle, int(waiting / _MESSAGE_SECONDS))
+        parts = min(idle, int(waiting / self._message_seconds))
         if parts > 1:
             share = self._tokens.tokens_in(waiting / parts)
             most = min(most, max(share, first.tokens))

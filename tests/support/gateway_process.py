@@ -14,7 +14,7 @@ import httpx
 from gateway_world import manifest_of, tokenizer_json
 
 from contracts.endpoint import ModelEndpoint
-from contracts.manifest import MANIFEST, TOKENIZER
+from contracts.manifest import MANIFEST, TOKENIZER, Manifest
 from contracts.model import ModelRef
 
 
@@ -52,9 +52,13 @@ class Running:
 
 def lay_out(home: Path, *versions: str) -> tuple[ModelRef, ...]:
     """A home with these versions' packages and no endpoint."""
+    return lay_out_packages(home, *map(manifest_of, versions))
+
+
+def lay_out_packages(home: Path, *manifests: Manifest) -> tuple[ModelRef, ...]:
+    """A home with packages of these manifests and no endpoint."""
     refs = []
-    for version in versions:
-        manifest = manifest_of(version)
+    for manifest in manifests:
         package = home / "packages" / manifest.package_id()
         package.mkdir(parents=True)
         (package / MANIFEST).write_bytes(manifest.canonical())

@@ -62,6 +62,7 @@ class JoiningTriton:
     messages: int = 0
     joined: int = 0  # messages that were not alone in their run
     refused: int = 0
+    computed: float = 0.0  # seconds
     received: list[tuple[float, list[int]]] = field(default_factory=list)
     watched: bool = False  # whether ``received`` gets the first tokens of rows, and when they came
     _waiting: deque[_Asked] = field(default_factory=deque)
@@ -113,7 +114,9 @@ class JoiningTriton:
                 members.append(self._waiting.popleft())
             self.joined += len(members) if len(members) > 1 else 0
             self._room -= 1
-            self._free_at = max(self._free_at, loop.time()) + self.seconds(tokens)
+            took = self.seconds(tokens)
+            self.computed += took
+            self._free_at = max(self._free_at, loop.time()) + took
             loop.call_at(self._free_at, self._end, loop, members)
 
     def _end(self, loop: asyncio.AbstractEventLoop, members: list[_Asked]) -> None:

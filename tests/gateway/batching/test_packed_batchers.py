@@ -169,7 +169,7 @@ async def test_no_row_of_eight_gateways_gets_another_ones_answer() -> None:
 @pytest.mark.soak
 @runs_on(SteppedLoop)
 async def test_no_row_of_a_million_gets_another_ones_answer() -> None:
-    tritons = [JoiningTriton(chance=random.Random(at), held_tokens=6_000) for at in range(2)]
+    tritons = [JoiningTriton(chance=random.Random(at), held_tokens=1_000) for at in range(2)]
     async with gateways(*tritons, count=8) as batchers:
         await callers(batchers, 1_000_000, each=16)
     assert all(triton.joined and triton.refused for triton in tritons)
@@ -244,6 +244,16 @@ async def test_a_text_that_is_late_is_refused_and_never_sent_after_its_deadline(
 
 def batcher_tokens(batcher: Batcher) -> int:
     return batcher.cost.best_rows(1)
+
+
+@runs_on(SteppedLoop)
+async def test_an_engine_that_takes_long_does_not_idle_while_texts_wait() -> None:
+    triton = JoiningTriton(seconds=lambda tokens: 0.001 + 2e-5 * tokens)
+    async with gateways(triton) as batchers:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        await callers(batchers, 4_000, each=32, hang_up=0.0)
+        assert triton.computed > 0.97 * (loop.time() - began)
 
 
 @pytest.mark.slow
