@@ -24,7 +24,6 @@ from preprocess.model_code import sandbox
 from registry.loading.splits import Split
 from registry.loading.triton_client import Overrides
 from registry.packages import token_rules, triton_config
-from registry.packages.triton_files import triton_file
 from registry.pyfunc import archive, process, worker
 from registry.pyfunc.process import Limits
 
@@ -34,6 +33,7 @@ _CONFIGS = {
 }
 _CONFIG = "config.pbtxt"
 _PYFUNC_SPEC = "pyfunc.json"  # beside the archive, see ``triton/pyfunc_model``
+_HERE = Path(__file__).resolve().parent
 _USUAL = Limits()
 # What Triton's model of a pyfunc imports and starts, under names that begin with ``pyfunc_``.
 _SOURCES = {
@@ -147,8 +147,15 @@ class UploadedFiles:
 
 
 def python_model(name: str = "python_model") -> Path:
-    """``model.py`` of a Python-backend model; the usual one runs ONNX Runtime on batches."""
-    return triton_file(name)
+    """``model.py`` of a Python-backend model; the usual one runs ONNX Runtime on batches.
+
+    It is data of the folder ``triton/``, which the wheel ships beside this module.
+    """
+    for folder in (_HERE / "triton_files", _HERE.parents[1] / "triton"):
+        path = folder / name / "model.py"
+        if path.is_file():
+            return path
+    raise FileNotFoundError("Triton's model.py is missing here; install headrace again")
 
 
 def _scripts(package: Path, backend: str) -> dict[str, Path]:
