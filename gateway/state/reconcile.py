@@ -565,10 +565,10 @@ def _refs(endpoints: Iterable[ModelEndpoint]) -> Iterable[tuple[str, ModelRef]]:
     statuses = [endpoint.status for endpoint in endpoints]
     for status in statuses:
         if status.stable is not None:
-            yield from ((pool, status.stable) for pool in status.pools)
+            pools = (pool for pool in status.pools if status.stable in status.held_in(pool))
+            yield from ((pool, status.stable) for pool in pools)
     for status in statuses:
-        for ref in (*(route.ref for route in status.routes), *status.packages):
-            yield from ((pool, ref) for pool in status.pools)
+        yield from ((pool, ref) for pool in status.pools for ref in status.held_in(pool))
 
 
 def _time(at: float) -> str:

@@ -10,23 +10,30 @@ wrong in them harms their own model alone.
 
 import asyncio
 import logging
+import re
 import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from contracts.endpoint import Precision, Serving
+from contracts.endpoint import EngineChoice, Precision, Serving
+from contracts.loading import DeviceKind
 from contracts.manifest import (
     CODE,
     CONFIG_ONNXRUNTIME,
     CONFIG_PYTHON,
+    DEVICE_PROOF,
     ENCODER_ONNX,
+    MODEL_CONFIG,
     MODEL_ONNX,
     PYFUNC,
     TOKENIZER,
+    WEIGHTS,
+    Engine,
     Manifest,
 )
 from contracts.model import ModelRef
+from contracts.tasks import packed_inputs
 from preprocess.buckets import automatic_buckets, checked_buckets
 from registry.conversions.index import signature
 from registry.conversions.launcher import ConversionLauncher, OnProgress
@@ -39,7 +46,7 @@ from registry.packages.store import (
     PackageStore,
     StoreError,
 )
-from registry.packages.triton_config import render, render_generation
+from registry.packages.triton_config import render, render_generation, render_packed
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +56,9 @@ _SCRATCH = "promotion-"
 _NEEDED = frozenset({MODEL_ONNX, CONFIG_PYTHON})
 _KNOWN = _NEEDED | {CONFIG_ONNXRUNTIME, ENCODER_ONNX, TOKENIZER, CODE}
 _OF_PYFUNC = frozenset({PYFUNC, CONFIG_PYTHON})
+_OF_PACKED = frozenset({WEIGHTS, MODEL_CONFIG, DEVICE_PROOF, TOKENIZER, CONFIG_PYTHON})
+_LOADER = re.compile(r"AutoModel(For[A-Za-z]+)?")  # of transformers: these read files and no more
+_DENSE = re.compile(r"dense-[0-9]{1,2}\.safetensors")
 
 Registered = Callable[[str, str], RegisteredVersion | None]
 
@@ -159,6 +169,7 @@ def refusal(
         _other_version(manifest, ref, version),
         _other_serving(manifest, request),
         _other_lengths(manifest, request.serving),
+        _other_packed(manifest, request),
         _other_files(manifest, code_allowed=request.model_code),
         _other_pyfunc(manifest, allowed=request.pyfunc is not None),
         stable.broken_by(signature(manifest)) if stable is not None else "",
@@ -177,6 +188,8 @@ def altered_configs(manifest: Manifest, folder: Path, threads: int) -> str:
             context=context, rows=rows, threads=threads, generation=manifest.generation
         )
         made = {CONFIG_PYTHON: text}
+    elif manifest.packed is not None:
+        made = {CONFIG_PYTHON: _packed_config(manifest, threads)}
     else:
         try:
             python, native = render(
@@ -249,16 +262,62 @@ def _other_files(manifest: Manifest, *, code_allowed: bool) -> str:
     names = frozenset(manifest.files)
     if manifest.pyfunc is not None:
         return "" if names == _OF_PYFUNC else f"its files are {', '.join(sorted(names)[:20])}"
-    if not _NEEDED <= names <= _KNOWN:
+    spec = manifest.packed
+    if spec is not None:
+        needed, known = _OF_PACKED, _OF_PACKED | {CODE, *(layer.file for layer in spec.dense)}
+    else:
+        needed, known = _NEEDED, _KNOWN
+    if not needed <= names <= known:
         return f"its files are {', '.join(sorted(names)[:20])}"
-    spec = manifest.generation
-    if (ENCODER_ONNX in names) != (spec is not None and spec.start_id is not None):
+    written = manifest.generation
+    if (ENCODER_ONNX in names) != (written is not None and written.start_id is not None):
         return f"its manifest and its files say different things of {ENCODER_ONNX}"
     if manifest.has_code != (CODE in names):
         return f"its manifest and its files say different things of {CODE}"
     if manifest.has_code and not code_allowed:
         return "it brings code for gateways, which the operator does not allow"
     return ""
+
+
+def _other_packed(manifest: Manifest, request: ConversionRequest) -> str:
+    """What may be said of a packed engine: how it is loaded, and that it was asked for.
+
+    Its weights are not opened here; Triton's process of the model reads nothing but safetensors.
+    """
+    spec, asked = manifest.packed, request.serving.engine
+    on_gpu = request.device is DeviceKind.GPU
+    if (spec is not None) != (manifest.engine is Engine.PACKED):
+        return "its manifest says two different things of its engine"
+    if spec is None:
+        lacks = asked is EngineChoice.PACKED
+        return "its engine is padded, and packed was asked for" if lacks else ""
+    if asked is EngineChoice.PADDED or (asked is EngineChoice.AUTO and not on_gpu):
+        return "its engine is packed, which nobody asked for"
+    layers = {each.file for each in spec.dense}
+    reasons = {
+        "its manifest says that it is more than a packed engine": bool(
+            manifest.generation or manifest.features or manifest.pyfunc
+        ),
+        f"nothing is loaded by {spec.loader[:80]!r}": not _LOADER.fullmatch(spec.loader),
+        "its layers after pooling are not among its files": not (
+            all(map(_DENSE.fullmatch, layers)) and layers <= manifest.files.keys()
+        ),
+        "its tensors are not those of a packed engine": not (
+            len(manifest.outputs) == 1 and manifest.inputs == packed_inputs(type_ids=spec.type_ids)
+        ),
+    }
+    return next((reason for reason, holds in reasons.items() if holds), "")
+
+
+def _packed_config(manifest: Manifest, threads: int) -> str:
+    """Triton's configuration of a packed engine, as this release writes it."""
+    spec = manifest.packed
+    return render_packed(
+        task=manifest.task,
+        width=manifest.outputs[0].shape[-1],
+        type_ids=spec is not None and spec.type_ids,
+        threads=threads,
+    )
 
 
 def _other_pyfunc(manifest: Manifest, *, allowed: bool) -> str:
@@ -272,7 +331,8 @@ def _other_pyfunc(manifest: Manifest, *, allowed: bool) -> str:
         return ""
     if not allowed:
         return "it is Python of its users' own, which the operator does not allow"
-    if manifest.has_code or manifest.generation is not None:
+    more = manifest.generation is not None or manifest.packed is not None
+    if manifest.has_code or more:
         return "its manifest says that it is more than a pyfunc"
     if not manifest.features or len(spec.example) != len(manifest.features):
         return "its manifest does not say what a row is"

@@ -82,6 +82,7 @@ def convert(
     fetched = fetch(request, tracking, work)
     table = tables.find(fetched, request)
     if table is not None:
+        _require_no_packed(request, "a model of tables")
         if archive.brings_code(fetched.folder):
             raise VersionError(
                 f"it brings {archive.FOLDER}/{archive.MODULE}.py, which goes with models of texts; "
@@ -182,6 +183,15 @@ def _convert_padded(
     return store.publish(folder, manifest)
 
 
+def _require_no_packed(request: ConversionRequest, what: str) -> None:
+    """Refuses the packed engine for what it can't run; raises ``VersionError``."""
+    if request.serving.engine is EngineChoice.PACKED:
+        raise VersionError(
+            f"the packed engine was asked for, and {what} has none: leave spec.serving.engine at "
+            "auto"
+        )
+
+
 def _require_precision_for(request: ConversionRequest, given_up: str) -> None:
     """Refuses a precision that a graph has not, or not on the endpoint's kind of device.
 
@@ -212,6 +222,7 @@ def _convert_decoder(
 ) -> ModelRef:
     """The same of a model that writes text: another graph, another proof."""
     original, serving = downloaded.original, request.serving
+    _require_no_packed(request, str(original.task))
     if downloaded.code is not None:
         raise VersionError(
             f"it brings {archive.FOLDER}/{archive.MODULE}.py, which goes with models that read "

@@ -350,7 +350,7 @@ def _of(endpoint: ModelEndpoint, pool: str, loader: str) -> Iterable[Want]:
     copies = endpoint.spec.serving.instances
     if pool != status.pool:
         # None has proved itself on these Tritons, whatever it did on others.
-        for ref in (*(route.ref for route in status.routes), *status.packages):
+        for ref in status.held_in(pool):
             yield Want(ref, Role.CANDIDATE, on_trial=True, instances=copies)
         return
     sleeper = None if status.asleep is None else status.stable

@@ -65,7 +65,7 @@ def named(endpoints: Iterable[ModelEndpoint]) -> set[str]:
 
 def refs_of(status: EndpointStatus) -> list[ModelRef]:
     """The packages that a status names; one may be named several times."""
-    refs = [*status.packages, *(route.ref for route in status.routes)]
+    refs = [*status.packages, *status.next_packages, *(route.ref for route in status.routes)]
     if status.candidate is not None and status.candidate.ref is not None:
         refs.append(status.candidate.ref)
     if status.rollout is not None:

@@ -16,11 +16,13 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from operator import is_
 from zlib import crc32
 
 from contracts.ceilings import NO_CEILINGS, Ceilings
 from contracts.endpoint import EndpointSpec, EndpointStatus, Metadata, ModelEndpoint, Phase
+from contracts.loading import DeviceKind
 from contracts.model import endpoint_name
 from contracts.rollout import COMMAND_PREFIX
 from registry import metrics
@@ -35,7 +37,7 @@ from registry.packages.store import StoreError
 from registry.reconcile import pools, sleep
 from registry.reconcile.heartbeats import HeartbeatTracker, HeartbeatWriter
 from registry.reconcile.observer import Observer
-from registry.reconcile.plan import Decision, Observed, plan
+from registry.reconcile.plan import Decision, NextPool, Observed, is_crossing, plan
 from registry.reconcile.rollouts import HeldPackages, Rollouts, Surroundings
 from registry.reconcile.work_queue import WorkQueue
 from registry.stores.endpoints import EndpointStore
@@ -352,6 +354,16 @@ class Controller:
 
     # One endpoint
 
+    def _devices(
+        self, endpoint: ModelEndpoint, *, refused: bool
+    ) -> tuple[DeviceKind, DeviceKind | None]:
+        """What the endpoint's Tritons compute on, and the other kind that it moves to."""
+        spec, status = endpoint.spec, endpoint.status
+        return (
+            pools.device_of(spec, status, self._held, refused=refused),
+            pools.crossing_of(spec, status, self._held, refused=refused),
+        )
+
     async def _reconcile(self, endpoint: ModelEndpoint) -> "_Outcome":
         """Observe, plan, write, act; a conflict leaves it for later."""
         now, keep = self._now(), self._options.keep_seconds
@@ -359,13 +371,33 @@ class Controller:
         note = self._notes.get(endpoint.name, "")
         ceilings = self._options.ceilings
         refused = ceilings.over(endpoint.spec)
-        placed = pools.placed(endpoint.spec, endpoint.status, held, refused=bool(refused))
-        pool = held.of(placed.pool)
-        seen, target = await self._observer.observe(endpoint, snapshot, pool.loaders)
-        seen = replace(seen, refused=refused, unserved=placed.unserved)
+        place = partial(pools.placed, endpoint.spec, endpoint.status, held, refused=bool(refused))
+        device, crossing = self._devices(endpoint, refused=bool(refused))
+        seen, target = await self._observer.observe(endpoint, snapshot, device, crossing)
+        moved = None
+        if seen.move is not None and is_crossing(endpoint.status, seen):
+            package = seen.packages.get(seen.move.options)
+            moved = None if package is None else package.ref
+        elif seen.move is not None and endpoint.status.rollout is None:
+            moved = endpoint.status.stable  # one package for all kinds of devices
+        placed = place(crossing=crossing, moved=moved)
+        pool, there = held.of(placed.pool), held.of(endpoint.spec.pool)
+        seen = replace(
+            seen,
+            refused=refused,
+            loaders=pool.loaders,
+            unserved=placed.unserved,
+            unsaid=pools.unsaid(placed, held),
+            next_pool=NextPool(endpoint.spec.pool, there.loaders, there.everywhere),
+        )
         options = target.options if target else ""
         decision = plan(endpoint.spec, placed, seen, now, keep_seconds=keep)
-        notes = (*((note,) if note else ()), *refused, *pools.notes(placed, held))
+        notes = (
+            *((note,) if note else ()),
+            *refused,
+            *pools.notes(decision.status, held),
+            *pools.crossing_notes(endpoint.spec, decision.status, held, crossing, seen.move_fault),
+        )
         status = decision.status.model_copy(update={"notes": notes, "refused": refused})
         bounded = ceilings.bounded(endpoint.spec)
         planned = endpoint.model_copy(update={"status": status, "spec": bounded})
@@ -444,6 +476,7 @@ class Controller:
             serving=endpoint.spec.serving.of_package(),
             task=endpoint.spec.task,
             stable=seen.stable,
+            device=decision.convert.device if decision.convert else DeviceKind.CPU,
             **asdict(self._options.conditions),
             work_dir="",
         )
@@ -526,7 +559,8 @@ def with_generation(before: EndpointStatus, after: EndpointStatus) -> EndpointSt
 
 def _followed(status: EndpointStatus) -> tuple[object, ...]:
     salt = status.rollout.id if status.rollout else ""
-    return status.routes, status.packages, status.pools, status.loading, salt
+    held = status.packages, status.next_packages
+    return status.routes, held, status.pools, status.loading, salt
 
 
 def _noted(status: EndpointStatus, note: str) -> EndpointStatus:

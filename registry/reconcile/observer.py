@@ -10,8 +10,9 @@ from dataclasses import replace
 from functools import partial
 
 from contracts.endpoint import EndpointSpec, ModelEndpoint
-from contracts.loading import LoaderReport
+from contracts.loading import DeviceKind
 from contracts.model import ModelRef
+from contracts.status_events import rejection_of
 from registry.conversions.index import ConversionIndex, options_digest
 from registry.conversions.messages import (
     Conditions,
@@ -35,7 +36,7 @@ from registry.reconcile.store_guard import StoreTimeoutGuard
 
 log = logging.getLogger(__name__)
 
-_Numbered = tuple[tuple[RegisteredVersion, ...], EndpointSpec, tuple[Version, ...]]
+_Numbered = tuple[tuple[RegisteredVersion, ...], EndpointSpec, DeviceKind, tuple[Version, ...]]
 _FOUND_FRESH_SECONDS = 60.0  # of an index entry that was there
 _MISSING_FRESH_SECONDS = 2.0  # of one that was not
 
@@ -65,12 +66,22 @@ class Observer:
         self,
         endpoint: ModelEndpoint,
         snapshot: MlflowSnapshot | None,
-        loaders: tuple[LoaderReport, ...],
+        device: DeviceKind = DeviceKind.CPU,
+        crossing: DeviceKind | None = None,
     ) -> tuple[Observed, Version | None]:
-        """What is, and the version that should be stable."""
+        """What is, and the version that should be stable.
+
+        Args:
+            endpoint: as it is stored.
+            snapshot: of MLflow.
+            device: of the Tritons that answer.
+            crossing: the other kind that the endpoint moves to; None where it moves to none.
+        """
         model = snapshot.models.get(endpoint.spec.model) if snapshot else None
-        versions = self._versions(endpoint, snapshot)
-        seen = Observed(versions, model.aliases if model else {}, loaders=loaders)
+        versions = self._versions(endpoint, snapshot, device)
+        seen = Observed(versions, model.aliases if model else {})
+        if crossing is not None and versions is not None:
+            seen = await self._with_move(seen, endpoint, snapshot, crossing)
         if endpoint.status.stable is not None:
             seen = await self._with_stable(seen, endpoint, endpoint.status.stable)
         target = chosen(endpoint.spec, endpoint.status, seen)
@@ -81,6 +92,27 @@ class Observer:
     def forget(self, endpoint: str) -> None:
         """Drops what was kept of an endpoint that is gone."""
         self._numbered.pop(endpoint, None)
+
+    async def _with_move(
+        self,
+        seen: Observed,
+        endpoint: ModelEndpoint,
+        snapshot: MlflowSnapshot | None,
+        device: DeviceKind,
+    ) -> Observed:
+        """With the stable version for another kind of device, as far as it can be made."""
+        stable, spec = endpoint.status.stable, endpoint.spec
+        found = snapshot.versions.get(spec.model, ()) if snapshot is not None else ()
+        number = "" if stable is None else stable.version
+        registered = next((item for item in found if item.number == number), None)
+        if registered is None:
+            return replace(seen, move_fault=f"MLflow does not list version {number} any more")
+        options = options_digest(spec, registered, self._conditions, device=device)
+        move = Version(number, options, device=device)
+        rejection = rejection_of(endpoint.status, number, options)
+        if rejection is not None:
+            return replace(seen, move_fault=rejection.reason or "it was rejected there")
+        return await self._with_package(replace(seen, move=move), move, endpoint)
 
     async def _with_stable(
         self, seen: Observed, endpoint: ModelEndpoint, ref: ModelRef
@@ -149,7 +181,7 @@ class Observer:
         return replace(seen, jobs=jobs, busy=not self._jobs.has_room(tenant))
 
     def _versions(
-        self, endpoint: ModelEndpoint, snapshot: MlflowSnapshot | None
+        self, endpoint: ModelEndpoint, snapshot: MlflowSnapshot | None, device: DeviceKind
     ) -> tuple[Version, ...] | None:
         """The model's versions under the endpoint's options; None until they were read."""
         model = endpoint.spec.model
@@ -157,16 +189,19 @@ class Observer:
             return None
         found = snapshot.versions.get(model, ())
         kept = self._numbered.get(endpoint.name)
-        if kept is None or kept[0] is not found or kept[1] != endpoint.spec:
-            versions = tuple(self._version(endpoint.spec, item) for item in found)
-            kept = self._numbered[endpoint.name] = (found, endpoint.spec, versions)
-        return kept[2]
+        if kept is None or kept[0] is not found or kept[1:3] != (endpoint.spec, device):
+            versions = tuple(self._version(endpoint.spec, item, device) for item in found)
+            kept = self._numbered[endpoint.name] = (found, endpoint.spec, device, versions)
+        return kept[3]
 
-    def _version(self, spec: EndpointSpec, version: RegisteredVersion) -> Version:
-        digest = partial(options_digest, spec, version, self._conditions)
+    def _version(
+        self, spec: EndpointSpec, version: RegisteredVersion, device: DeviceKind
+    ) -> Version:
+        digest = partial(options_digest, spec, version, self._conditions, device=device)
         instances = spec.serving.instances or 1
-        earlier = digest(instances=instances) if instances != 1 else ""
-        return Version(version.number, digest(), earlier)
+        known_earlier = instances != 1 and device is DeviceKind.CPU
+        earlier = digest(instances=instances) if known_earlier else ""
+        return Version(version.number, digest(), earlier, device)
 
     async def _package(self, options: str, named: tuple[ModelRef, ...]) -> Package | None:
         """The package of a version under these options, if it was converted before."""

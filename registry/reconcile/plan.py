@@ -10,6 +10,7 @@ in the status and in what is observed. What happened is written by ``contracts.s
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from contracts.endpoint import (
     AliasVersion,
@@ -21,7 +22,7 @@ from contracts.endpoint import (
     PinnedVersion,
     Rejection,
 )
-from contracts.loading import LoaderReport
+from contracts.loading import DeviceKind, LoaderReport, LoadFailure
 from contracts.model import ModelRef
 from contracts.rollout import Outcome, Strategy
 from contracts.status_events import (
@@ -57,12 +58,23 @@ LAST_RETRY_SECONDS = 300.0
 class Version:
     """A registered version, with the digest of all that decides how it is converted.
 
-    ``earlier`` is the digest that earlier releases gave it; empty where it is the same.
+    ``earlier`` is the digest that earlier releases gave it; empty where it is the same. ``device``
+    is the kind that it is converted for.
     """
 
     number: str
     options: str
     earlier: str = ""
+    device: DeviceKind = DeviceKind.CPU
+
+
+@dataclass(frozen=True, slots=True)
+class NextPool:
+    """The pool that an endpoint moves to: its loaders, and what all its ready Tritons hold."""
+
+    name: str
+    loaders: tuple[LoaderReport, ...] = ()
+    everywhere: frozenset[ModelRef] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +86,10 @@ class Observed:
     that the store lacks the stable version's package: ``stable`` is then that of the package made
     anew of the same version, if there is one. ``loaders`` are those of the endpoint's pool that
     gave a sign of life lately; ``unserved`` says why there are none. ``refused`` says what the spec
-    asks for above the operator's ceilings.
+    asks for above the operator's ceilings. ``unsaid``: why it is not known for which kind of device
+    to convert. ``move`` is the stable version for the devices of the pool that the endpoint moves
+    to, where they are of another kind, ``next_pool`` what is seen of that pool; ``move_fault`` says
+    why the version can't be served there.
     """
 
     versions: tuple[Version, ...] | None
@@ -88,6 +103,10 @@ class Observed:
     fault: str = ""
     busy: bool = False
     refused: tuple[str, ...] = ()
+    unsaid: str = ""
+    move: Version | None = None
+    move_fault: str = ""
+    next_pool: NextPool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +145,8 @@ def plan(
         return Decision(status)  # the store is away: go on when its packages are seen again
     if package is None:
         return _converting(status, candidate, target, seen, now)
-    return Decision(_loading(spec, status, candidate, target, package, seen=seen, now=now))
+    step = _crossing if target is seen.move else partial(_loading, spec)
+    return Decision(step(status, candidate, target, package, seen=seen, now=now))
 
 
 def chosen(spec: EndpointSpec, status: EndpointStatus, seen: Observed) -> Version | None:
@@ -138,12 +158,25 @@ def chosen(spec: EndpointSpec, status: EndpointStatus, seen: Observed) -> Versio
     rebuild = _stable_to_rebuild(status, seen)
     if rebuild is not None:
         return rebuild
+    if is_crossing(status, seen):
+        return seen.move
     if isinstance(spec.version, FollowVersion):
         least = int(status.stable.version) if status.stable else 0
         newer = [item for item in seen.versions or () if int(item.number) >= least]
         return next((item for item in newer if _may_follow(status, item)), None)
     named = _wanted(spec, seen)
     return named if named is not None and _not_rejected(status, named) else None
+
+
+def is_crossing(status: EndpointStatus, seen: Observed) -> bool:
+    """Whether callers are to move to Tritons for which their version needs another package.
+
+    Not while a rollout is on: both its versions would have to.
+    """
+    if seen.move is None or status.rollout is not None or not _not_rejected(status, seen.move):
+        return False
+    package = seen.packages.get(seen.move.options)
+    return package is None or package.ref != status.stable
 
 
 def retry_seconds(attempts: int) -> float:
@@ -273,8 +306,8 @@ def _converting(
         return Decision(_prepared(status, candidate, now))
     if seen.fault:
         return Decision(_blocked(status, candidate, seen.fault, now))
-    if seen.busy:
-        reason = "waits for the conversion of another version"
+    if seen.unsaid or seen.busy:
+        reason = seen.unsaid or "waits for the conversion of another version"
         return Decision(_prepared(status, _in_phase(candidate, Phase.WAITING, reason), now))
     begun = _in_phase(candidate, Phase.CONVERTING, retry_at=None)
     return Decision(_prepared(status, begun, now), convert=target)
@@ -290,18 +323,12 @@ def _loading(
     seen: Observed,
     now: float,
 ) -> EndpointStatus:
-    if status.stable is not None and seen.stable is None and (seen.fault or not seen.stable_gone):
-        reason = seen.fault or "the stable version's package can't be read"
-        return _prepared(status, _in_phase(candidate, Phase.BLOCKED, reason), now)
+    if unknown := _unknown_signature(status, seen):
+        return _prepared(status, _in_phase(candidate, Phase.BLOCKED, unknown), now)
     relied_on = _stable_signature(status, seen, package)
     if relied_on is not None and (broken := relied_on.broken_by(package.signature)):
         return _rejected(status, target, broken, now)
-    failures = [
-        failure
-        for loader in seen.loaders
-        for failure in loader.failed
-        if failure.ref == package.ref
-    ]
+    failures = _failures(seen.loaders, package.ref)
     at_fault = next((failure for failure in failures if failure.by_version), None)
     if at_fault is not None:
         reason = f"Triton refused it: {at_fault.reason}"
@@ -316,6 +343,61 @@ def _loading(
     if failures:
         return _prepared(named, _in_phase(candidate, Phase.BLOCKED, failures[0].reason), now)
     return _prepared(named, _in_phase(candidate, Phase.LOADING, seen.unserved), now)
+
+
+def _crossing(
+    status: EndpointStatus,
+    candidate: Candidate,
+    target: Version,
+    package: Package,
+    *,
+    seen: Observed,
+    now: float,
+) -> EndpointStatus:
+    """The stable version in the pool that the endpoint moves to, by its package for that pool.
+
+    The pool loads it (``pools.placed`` says so in the status) while callers are answered as before;
+    once all its ready Tritons hold it, callers go there.
+    """
+    there = seen.next_pool or NextPool(status.pool)
+    if unknown := _unknown_signature(status, seen):
+        return _prepared(status, _in_phase(candidate, Phase.BLOCKED, unknown), now)
+    relied_on = _stable_signature(status, seen, package)
+    if relied_on is not None and (broken := relied_on.broken_by(package.signature)):
+        return _rejected(_staying(status), target, broken, now)
+    failures = _failures(there.loaders, package.ref)
+    at_fault = next((failure for failure in failures if failure.by_version), None)
+    if at_fault is not None:
+        reason = f"Triton refused it: {at_fault.reason}"
+        return _rejected(_staying(status), target, reason, now, refused=package.ref)
+    if package.ref in there.everywhere:
+        update = {"pool": there.name, "device": target.device, "packages": (), "asleep": None}
+        moved = _staying(status).model_copy(update=update)
+        return applied(moved, Served(now, package.ref, package.signature.task))
+    candidate = candidate.model_copy(update={"ref": package.ref, "attempts": 0, "retry_at": None})
+    stays = f"{status.pool} goes on answering"
+    if failures:
+        reason = f"the pool {there.name} can't load it, and {stays}: {failures[0].reason}"
+        return _prepared(status, _in_phase(candidate, Phase.BLOCKED, reason), now)
+    reason = f"the pool {there.name} loads it, and {stays}"
+    return _prepared(status, _in_phase(candidate, Phase.LOADING, reason), now)
+
+
+def _staying(status: EndpointStatus) -> EndpointStatus:
+    """Without a move to another pool."""
+    return status.model_copy(update={"next_pool": "", "next_packages": (), "loading": ()})
+
+
+def _failures(loaders: tuple[LoaderReport, ...], ref: ModelRef) -> list[LoadFailure]:
+    return [failure for loader in loaders for failure in loader.failed if failure.ref == ref]
+
+
+def _unknown_signature(status: EndpointStatus, seen: Observed) -> str:
+    """Why it is not known what callers of stable rely on; empty where it is."""
+    known = status.stable is None or seen.stable is not None
+    if known or (seen.stable_gone and not seen.fault):
+        return ""
+    return seen.fault or "the stable version's package can't be read"
 
 
 def _stable_signature(status: EndpointStatus, seen: Observed, package: Package) -> Signature | None:

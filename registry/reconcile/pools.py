@@ -2,19 +2,28 @@
 
 An endpoint whose spec names another pool moves in two steps. First that pool's Tritons load what
 its callers are answered by, while the old pool goes on; once all of them hold it, callers go there.
-The loaders of the old pool unload it later, as they do with whatever nobody names. Pure.
+The loaders of the old pool unload it later, as they do with whatever nobody names.
+
+A package is made for one kind of device. Where the other pool computes on another kind, the stable
+version is converted for that first, and it is that package that the other pool loads. Pure.
 """
 
 from collections.abc import Iterator, Sequence
 
 from contracts.endpoint import EndpointSpec, EndpointStatus
-from contracts.loading import LoaderReport
+from contracts.loading import DeviceKind, LoaderReport
 from contracts.model import ModelRef
 from registry.reconcile.rollouts import HeldPackages
 
 
 def placed(
-    spec: EndpointSpec, status: EndpointStatus, held: HeldPackages, *, refused: bool
+    spec: EndpointSpec,
+    status: EndpointStatus,
+    held: HeldPackages,
+    *,
+    refused: bool,
+    crossing: DeviceKind | None = None,
+    moved: ModelRef | None = None,
 ) -> EndpointStatus:
     """The status with the pool that answers, and the one that the endpoint moves to.
 
@@ -23,18 +32,86 @@ def placed(
         status: as it was.
         held: what the Tritons of each pool hold.
         refused: the spec is above a ceiling, so that nothing moves.
+        crossing: the other kind of device that it moves to (``crossing_of``).
+        moved: its stable version's package for that kind; None while there is none to be loaded.
+            Callers go there by ``plan``, since they get another package.
     """
     moves = spec.pool != status.pool and not refused
     pool, coming = status.pool, ""
-    if moves and (status.stable is None or answered_by(status) <= held.of(spec.pool).everywhere):
+    instead: tuple[ModelRef, ...] = ()
+    if moves and status.stable is None:
         pool = spec.pool
-    elif moves:
+    elif moves and crossing is not None and moved != status.stable:
+        if moved is not None:
+            coming, instead = spec.pool, (moved,)
+    elif moves and answered_by(status) <= held.of(spec.pool).everywhere:
+        pool = spec.pool
+    elif moves and not has_yet_to_say(spec.pool, held):
         coming = spec.pool
-    update = {"pool": pool, "next_pool": coming, "unserved": ""}
+    update = {
+        "pool": pool,
+        "device": device_of(spec, status, held, refused=refused),
+        "next_pool": coming,
+        "next_packages": instead,
+        "unserved": "",
+    }
     status = status.model_copy(update=update)
     if held.of(pool).loaders:
         return status
     return status.model_copy(update={"unserved": without_tritons(pool, held)})
+
+
+def device_of(
+    spec: EndpointSpec, status: EndpointStatus, held: HeldPackages, *, refused: bool
+) -> DeviceKind:
+    """What the Tritons that answer the endpoint compute on, for which its versions are converted.
+
+    Args:
+        spec: names the pool.
+        status: as it was.
+        held: what the Tritons of each pool say.
+        refused: the spec is above a ceiling, so that nothing moves.
+    """
+    if status.stable is None and spec.pool != status.pool and not refused:
+        return _device_in(spec.pool, held, DeviceKind.CPU)
+    return _device_in(status.pool, held, status.device)
+
+
+def crossing_of(
+    spec: EndpointSpec, status: EndpointStatus, held: HeldPackages, *, refused: bool
+) -> DeviceKind | None:
+    """The kind of device that the endpoint's callers move to, where it is another one than now.
+
+    The arguments are those of ``device_of``.
+    """
+    stays = refused or spec.pool == status.pool or status.stable is None
+    if stays or not held.of(spec.pool).loaders:
+        return None
+    there = _device_in(spec.pool, held, DeviceKind.CPU)
+    return there if there is not device_of(spec, status, held, refused=refused) else None
+
+
+def _device_in(pool: str, held: HeldPackages, before: DeviceKind) -> DeviceKind:
+    """What a pool computes on; what it was before, while nobody says or its Tritons differ."""
+    devices = held.of(pool).devices
+    return next(iter(devices)) if len(devices) == 1 else before
+
+
+def has_yet_to_say(pool: str, held: HeldPackages) -> bool:
+    """Whether a pool's Tritons start and none has said what it computes on.
+
+    One that is ready and does not say it computes on CPUs, for all that is known: releases before
+    this one do not say.
+    """
+    found = held.of(pool)
+    return bool(found.loaders) and not found.devices and not found.ready
+
+
+def unsaid(status: EndpointStatus, held: HeldPackages) -> str:
+    """Why a first version is not converted yet, in words; empty if it can be."""
+    if status.stable is not None or not has_yet_to_say(status.pool, held):
+        return ""
+    return f"no Triton of the pool {status.pool} has said yet what it computes on"
 
 
 def answered_by(status: EndpointStatus) -> frozenset[ModelRef]:
@@ -85,6 +162,50 @@ def notes(status: EndpointStatus, held: HeldPackages) -> Iterator[str]:
     }
     for name, reason in sorted(failed.items()):
         yield f"the pool {status.next_pool} can't load {name}, and {stays}: {reason}"
+
+
+def crossing_notes(
+    spec: EndpointSpec,
+    status: EndpointStatus,
+    held: HeldPackages,
+    crossing: DeviceKind | None,
+    fault: str,
+) -> Iterator[str]:
+    """What people should know of kinds of devices, in sentences.
+
+    Args:
+        spec: names the pool.
+        status: as it is written.
+        held: what the Tritons of each pool say.
+        crossing: the other kind of device that the endpoint moves to.
+        fault: why its stable version can't be served there.
+    """
+    if len(held.of(status.pool).devices) > 1:
+        yield (
+            f"the Tritons of the pool {status.pool} compute on CPUs and on GPUs, and versions are "
+            f"converted for {_plural(status.device)}: give each kind of device a pool of its own"
+        )
+    stays = f"{status.pool} goes on answering"
+    if status.stable is None or spec.pool == status.pool:
+        return
+    if has_yet_to_say(spec.pool, held):
+        yield f"no Triton of the pool {spec.pool} has said yet what it computes on: {stays}"
+    if crossing is None:
+        return
+    version = f"version {status.stable.version}"
+    if status.rollout is not None:
+        yield f"it moves to the pool {spec.pool} when its rollout has ended, and {stays} until then"
+    elif fault:
+        yield f"{version} can't be served in the pool {spec.pool}, and {stays}: {fault}"
+    elif not status.next_packages:
+        yield (
+            f"the pool {spec.pool} computes on {_plural(crossing)}: {version} is converted for "
+            f"them first, and {stays} until then"
+        )
+
+
+def _plural(device: DeviceKind) -> str:
+    return f"{device.value.upper()}s"
 
 
 def _troubles(status: EndpointStatus, held: HeldPackages) -> Iterator[str]:

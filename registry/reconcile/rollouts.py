@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from contracts.endpoint import ModelEndpoint
-from contracts.loading import LoaderReport
+from contracts.loading import Device, DeviceKind, LoaderReport
 from contracts.model import DEFAULT_POOL, ModelRef
 from contracts.rollout import RolloutState
 
@@ -60,7 +60,7 @@ class HeldInPool:
     endpoint may go by. Of each ready Triton ``ready`` has what it holds, and what it failed to
     load. ``everywhere`` is what all ready ones hold; ``failures``: why one refused a package for
     good. ``idle`` is what every one holds and has not been asked for in a long time, ``busy`` what
-    any holds and was asked for.
+    any holds and was asked for. ``devices``: what they say that they compute on.
     """
 
     revision: int = 0
@@ -70,6 +70,7 @@ class HeldInPool:
     failures: Mapping[ModelRef, str] = field(default_factory=dict)
     idle: frozenset[ModelRef] = frozenset()
     busy: frozenset[ModelRef] = frozenset()
+    devices: frozenset[DeviceKind] = frozenset()
 
     def around(
         self, target: str | None, routed: AbstractSet[ModelRef] = frozenset()
@@ -156,6 +157,7 @@ class HeldPackages:
             failures,
             idle=idle_everywhere,
             busy=frozenset(busy),
+            devices=frozenset(each.device.kind for each in loaders if each.device is not None),
         )
 
     def _set(self, report: LoaderReport) -> tuple[object, frozenset[ModelRef]]:
@@ -166,7 +168,15 @@ class HeldPackages:
 
 
 def _timeless(loaders: tuple[LoaderReport, ...]) -> list[LoaderReport]:
-    return [report.model_copy(update={"at": 0.0}) for report in loaders]
+    return [
+        report.model_copy(update={"at": 0.0, "device": _kind_of(report.device)})
+        for report in loaders
+    ]
+
+
+def _kind_of(device: Device | None) -> Device | None:
+    """A device without the figures that are others in each report."""
+    return None if device is None else Device(kind=device.kind, fault=device.fault)
 
 
 def surroundings(

@@ -12,36 +12,45 @@ import pytest
 from conversion_template import request
 from registry_fakes import KEYS, manifest
 
-from contracts.endpoint import Precision, Serving
+from contracts.endpoint import EngineChoice, Precision, Serving
 from contracts.features import Feature, FeatureKind
+from contracts.loading import DeviceKind
 from contracts.manifest import (
     CODE,
     CONFIG_ONNXRUNTIME,
     CONFIG_PYTHON,
+    DEVICE_PROOF,
+    MODEL_CONFIG,
     MODEL_ONNX,
+    TOKENIZER,
+    WEIGHTS,
+    Engine,
     GenerationSpec,
     Lineage,
     PackageFile,
+    PackedDense,
+    PackedSpec,
     PyfuncSpec,
     TokenizerSpec,
     TokenRules,
 )
 from contracts.manifest import Manifest as PackageManifest
 from contracts.model import ModelRef
-from contracts.tasks import Task
+from contracts.tasks import Task, packed_inputs
 from contracts.tensors import Datatype, TensorSpec
 from registry.conversions.index import signature
 from registry.conversions.launcher import OnProgress
 from registry.conversions.messages import ConversionRequest, Failed, Published
-from registry.conversions.promotion import PromotingLauncher, altered_configs
+from registry.conversions.promotion import PromotingLauncher, altered_configs, refusal
 from registry.conversions.staging import STAGING, StagingFolders, staging_url
 from registry.mlflow.model_registry import RegisteredVersion
 from registry.packages.store import PackageStore, digest
-from registry.packages.triton_config import render, render_generation
+from registry.packages.triton_config import render, render_generation, render_packed
 from registry.pyfunc.process import Limits
 
 VERSION = RegisteredVersion("m", "1", "created|s3://a|r", run_id="r", source="s3://a")
 BUCKETS = (8,)
+PACKED = {"serving": Serving(max_batch_size=8, max_tokens=8, engine=EngineChoice.PACKED)}
 
 
 class Conversion:
@@ -456,3 +465,93 @@ async def test_what_a_killed_controller_left_is_removed(promoted: Promoted) -> N
     )
     launcher.clean()
     assert not left.exists()
+
+
+def packed_of(promoted: Promoted, **changes: Any) -> tuple[PackageManifest, dict[str, bytes]]:
+    """A package of a packed engine as conversion makes it, and its files; ``changes`` are of it."""
+    spec = PackedSpec(
+        loader="AutoModel",
+        type_ids=True,
+        modes=("mean",),
+        dense=(PackedDense(file="dense-0.safetensors", activation="Tanh"),),
+    )
+    made = promoted.packing.manifest(
+        **{
+            "task": Task.TEXT_EMBEDDING,
+            "labels": (),
+            "dimension": 4,
+            "precision": Precision.FP16,
+            "engine": Engine.PACKED,
+            "packed": spec,
+            "inputs": packed_inputs(type_ids=True),
+            "outputs": (TensorSpec(name="embedding", datatype=Datatype.FP32, shape=(-1, 4)),),
+            **changes,
+        }
+    )
+    config = render_packed(task=Task.TEXT_EMBEDDING, width=4, type_ids=True, threads=1)
+    names = (WEIGHTS, MODEL_CONFIG, DEVICE_PROOF, TOKENIZER, "dense-0.safetensors")
+    return made, {**dict.fromkeys(names, b"x"), CONFIG_PYTHON: config.encode()}
+
+
+def refused_packed(
+    promoted: Promoted, made: PackageManifest, files: dict[str, bytes], **asked: Any
+) -> str:
+    """Why the controller refuses it; empty if it takes it."""
+    folder = promoted.folder / "packed"
+    folder.mkdir()
+    proofs = {}
+    for name, data in files.items():
+        (folder / name).write_bytes(data)
+        proofs[name] = PackageFile(sha256=digest(folder / name), bytes=len(data))
+    made = made.model_copy(update={"files": proofs})
+    usual = {"device": DeviceKind.GPU, "serving": Serving(max_batch_size=8, max_tokens=8)}
+    told = request().model_copy(update={**usual, **asked})
+    return refusal(made, made.ref(), told, VERSION) or altered_configs(made, folder, told.threads)
+
+
+def test_a_packed_engine_is_taken_in_pools_of_gpus_and_where_it_was_asked_for(
+    promoted: Promoted,
+) -> None:
+    assert refused_packed(promoted, *packed_of(promoted)) == ""
+
+
+@pytest.mark.parametrize(
+    ("changes", "asked", "words"),
+    [
+        ({}, {"device": DeviceKind.CPU}, "packed, which nobody asked for"),
+        ({"engine": Engine.PADDED}, {}, "two different things of its engine"),
+        ({"packed": None, "engine": Engine.PADDED}, PACKED, "packed was asked for"),
+        ({"packed": PackedSpec(loader="pipeline", type_ids=True)}, {}, "loaded by 'pipeline'"),
+        ({"inputs": packed_inputs(type_ids=False)}, {}, "its tensors are not"),
+        ({"packed": PackedSpec(loader="AutoModel", type_ids=True)}, {}, "its files are"),
+        (
+            {
+                "packed": PackedSpec(
+                    loader="AutoModel",
+                    type_ids=True,
+                    dense=(PackedDense(file="model.safetensors", activation=""),),
+                )
+            },
+            {},
+            "its layers after pooling are not",
+        ),
+        ({"generation": GenerationSpec()}, {}, "more than a packed engine"),
+    ],
+)
+def test_a_packed_engine_that_is_not_what_was_asked_for_is_refused(
+    promoted: Promoted, changes: dict[str, Any], asked: dict[str, Any], words: str
+) -> None:
+    assert words in refused_packed(promoted, *packed_of(promoted, **changes), **asked)
+
+
+def test_a_packed_engine_runs_by_the_configuration_of_this_release(promoted: Promoted) -> None:
+    made, files = packed_of(promoted)
+    files[CONFIG_PYTHON] += b"\n"
+    assert "is not what this release writes" in refused_packed(promoted, made, files)
+
+
+@pytest.mark.parametrize("name", [WEIGHTS, MODEL_CONFIG, DEVICE_PROOF])
+def test_a_packed_engine_brings_all_its_files(promoted: Promoted, name: str) -> None:
+    made, files = packed_of(promoted)
+    del files[name]
+    assert "its files are" in refused_packed(promoted, made, files)

@@ -67,7 +67,7 @@ class ObserverHarness:
         """The fault, and how many packages are seen."""
         models = {model.name: model for model in await self.registry.models()}
         snapshot = MlflowSnapshot(models, {"m": await self.registry.versions("m")})
-        seen, _ = await self.observer.observe(endpoint(status, name=name), snapshot, ())
+        seen, _ = await self.observer.observe(endpoint(status, name=name), snapshot)
         return seen.fault, len(seen.packages)
 
 
@@ -108,5 +108,5 @@ async def test_a_stable_version_without_a_package_is_no_fault_of_the_store() -> 
     harness = ObserverHarness()
     harness.index.error = PackageMissingError("no such package")
     models = {model.name: model for model in await harness.registry.models()}
-    seen, _ = await harness.observer.observe(endpoint(STABLE), MlflowSnapshot(models, {}), ())
+    seen, _ = await harness.observer.observe(endpoint(STABLE), MlflowSnapshot(models, {}))
     assert (seen.stable_gone, seen.fault) == (True, "")
