@@ -371,6 +371,8 @@ class Loader:
             log.warning("Triton lost %s: it was restarted", ", ".join(sorted(lost)))
             metrics.TRITON_RESTARTS.inc()
             self._backend = None
+            if self._devices is not None:
+                self._devices.away()
             self._complete = False
             if not self._book.ledger.in_order:
                 self._book.record_crash(lost, wants)
