@@ -25,6 +25,7 @@ from bench.suites import (
     endtoend,
     fold,
     gateway,
+    joining,
     overload,
     shadow,
 )
@@ -34,6 +35,7 @@ SUITES: dict[str, Callable[[Plan], Report]] = {
     "endtoend": endtoend.run,
     "overload": overload.run,
     "batching": batching.run,
+    "joining": joining.run,
     "cache": cache.run,
     "shadow": shadow.run,
     "fold": fold.run,

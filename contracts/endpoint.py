@@ -13,6 +13,7 @@ from pydantic.json_schema import SkipJsonSchema
 
 from contracts.durations import Duration, written
 from contracts.gateway_metrics import STAGE_SECONDS
+from contracts.loading import DeviceKind
 from contracts.model import DEFAULT_POOL, ENDPOINT_NAME, POOL_NAME, ModelRef
 from contracts.rollout import CommandOutcome, RolloutSpec, RolloutState, StatisticSpec
 from contracts.tasks import Task
@@ -40,6 +41,19 @@ class Precision(StrEnum):
     FP16 = "fp16"
     BF16 = "bf16"
     INT8 = "int8"
+
+
+class EngineChoice(StrEnum):
+    """What runs a version in Triton.
+
+    ``packed``: the model's own weights by torch, whose rows follow one another without padding.
+    ``padded``: a graph by ONNX Runtime. ``auto`` takes ``packed`` in pools with GPUs if the
+    model's architecture suits, else ``padded``.
+    """
+
+    AUTO = "auto"
+    PADDED = "padded"
+    PACKED = "packed"
 
 
 class FollowVersion(_Part):
@@ -76,6 +90,7 @@ class Serving(_Part):
     """
 
     precision: Precision = Precision.AUTO
+    engine: EngineChoice = EngineChoice.AUTO
     instances: int | None = Field(
         None,
         ge=1,
@@ -91,7 +106,7 @@ class Serving(_Part):
         ge=0,
         le=1,
         alias="minNeighbours",
-        description="share of each text's ten nearest that int8 and fp16 vectors must keep",
+        description="share of each text's ten nearest that vectors below fp32 must keep",
     )
 
     def of_package(self) -> "Serving":
@@ -269,7 +284,13 @@ class EndpointStatus(_Part):
     routes: tuple[Route, ...] = ()
     packages: tuple[ModelRef, ...] = Field((), description="what every Triton must hold")
     pool: str = Field(DEFAULT_POOL, description="of Tritons, where callers are answered")
+    device: DeviceKind = Field(
+        DeviceKind.CPU, description="what the pool's Tritons compute on, as far as it was known"
+    )
     next_pool: str = Field("", description="loads the packages, before callers go there")
+    next_packages: tuple[ModelRef, ...] = Field(
+        (), description="what next_pool loads in place of packages: the same for its own devices"
+    )
     unserved: str = Field("", description="why no Triton of the pool can answer")
     asleep: float | None = Field(
         None,
@@ -303,8 +324,14 @@ class EndpointStatus(_Part):
 
     @property
     def pools(self) -> tuple[str, ...]:
-        """The pools whose Tritons must hold the packages; where callers are answered first."""
+        """The pools whose Tritons must hold packages; where callers are answered first."""
         return (self.pool, self.next_pool) if self.next_pool else (self.pool,)
+
+    def held_in(self, pool: str) -> tuple[ModelRef, ...]:
+        """What the Tritons of one of its pools must hold; one may be named several times."""
+        if pool == self.next_pool and self.next_packages:
+            return self.next_packages
+        return (*(route.ref for route in self.routes), *self.packages)
 
 
 class Metadata(_Part):

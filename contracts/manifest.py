@@ -34,6 +34,7 @@ CODE = "code.zip"  # that the version brings for gateways, where there is any
 PYFUNC = "pyfunc.zip"  # in place of a graph: Python of the users' own, with its packages
 WEIGHTS = "model.safetensors"  # of a packed engine, in place of a graph
 MODEL_CONFIG = "config.json"  # of a packed engine: transformers' own
+DEVICE_PROOF = "proof.json"  # of a packed engine: rows and the original's values of them
 CONFIG_PYTHON = "config.python.pbtxt"  # for Triton's Python backend
 CONFIG_ONNXRUNTIME = "config.onnxruntime.pbtxt"  # for Triton's native ONNX Runtime backend
 
@@ -52,18 +53,20 @@ class Engine(StrEnum):
 class _Part(BaseModel):
     """A part of the manifest.
 
-    Fields of ``later`` are left out while they are empty: a manifest without them has the bytes,
-    and so the id, that earlier releases gave it, and those can read it.
+    Fields of ``later`` are left out while they are empty, or what ``usual`` says: a manifest
+    without them has the bytes, and so the id, that earlier releases gave it, and those can read it.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     later: ClassVar[tuple[str, ...]] = ()
+    usual: ClassVar[dict[str, str]] = {}
 
     @model_serializer(mode="wrap")
     def _as_before(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         data: dict[str, Any] = handler(self)
         for name in self.later:
-            if not data[name] and data[name] != 0:
+            empty = not data[name] and data[name] != 0
+            if empty or data[name] == self.usual.get(name):
                 del data[name]
         return data
 
@@ -190,7 +193,7 @@ class PackedSpec(_Part):
 class Parity(_Part):
     """The engine against the original, over real texts of many lengths."""
 
-    later: ClassVar[tuple[str, ...]] = ("neighbours",)
+    later: ClassVar[tuple[str, ...]] = ("neighbours", "device")
     texts: int
     reference: str = Field(description="what it was compared with: onnx-fp32, transformers, ...")
     max_abs_difference: float
@@ -206,7 +209,8 @@ class Parity(_Part):
         description="a text alone against the same text among others, in every bucket"
     )
     limits: dict[str, float] = Field({}, description="what each figure was held to")
-    fallback: str = Field("", description="why int8 was given up for fp32, if it was")
+    fallback: str = Field("", description="why something faster was given up, if it was")
+    device: str = Field("", description="GPU that the engine ran on; empty for a CPU")
 
 
 class DataSet(_Part):
@@ -232,8 +236,9 @@ class Manifest(_Part):
     """All that is known of a package."""
 
     later: ClassVar[tuple[str, ...]] = (
-        "ranges", "features", "answers", "has_code", "generation", "pyfunc", "packed",
+        "ranges", "features", "answers", "has_code", "generation", "pyfunc", "engine", "packed",
     )  # fmt: skip
+    usual: ClassVar[dict[str, str]] = {"engine": Engine.PADDED}
     schema_version: Literal[1] = 1
     model: str
     version: str

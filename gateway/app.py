@@ -2,9 +2,9 @@
 
 ``gateway.main`` builds them with ``create_app`` and ``create_operations`` and runs each on a port
 of its own, under uvicorn with the options of ``gateway.http.server``. ``Application.answer`` takes
-one request: it finds the route, calls the route's handler, which is a method of a dialect, and
-sends the reply. Every error becomes a response in the dialect's own format. A traceback never
-leaves the process.
+one request: it finds the route, asks admission about the caller if the route reads a body, calls
+the route's handler, which is a method of a dialect, and sends the reply. Every error becomes a
+response in the dialect's own format. A traceback never leaves the process.
 
 Every route is registered with FastAPI, but POST requests, as all predictions are, bypass it:
 ``__call__`` passes them to ``answer``. FastAPI alone would take two thirds of the time that a
@@ -24,6 +24,8 @@ from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
 
 from gateway.admission.early_refusals import EarlyRefusals
+from gateway.admission.rate_limits import FEEDBACK
+from gateway.admission.work_time import UNMEASURED_BYTES, measured
 from gateway.dialects.completions import Completions
 from gateway.dialects.feedback import FeedbackRoute
 from gateway.dialects.front import Front
@@ -62,6 +64,9 @@ from gateway.inference.feedback import FeedbackReceiver
 from gateway.request_context import RequestContext, new_request_id
 
 log = logging.getLogger(__name__)
+
+# What a connection holds of a body that nobody reads: it stops at 64 KiB, after a read of as much.
+_MOST_UNREAD_BYTES = 128 * 1024
 
 
 class Application(fastapi.FastAPI):
@@ -171,7 +176,7 @@ class Application(fastapi.FastAPI):
         try:
             route, request.params = self._paths.find(request.method, path)
             context.read(request.headers)
-            return route, await route.handle(request)
+            return route, await self._answered(route, request)
         except GatewayError as error:
             known = error
         except ClientGoneError:
@@ -188,6 +193,23 @@ class Application(fastapi.FastAPI):
         self._admission.refused(context, known)
         forget_frames(known)
         return route, error_reply(known, context.request_id, _error_form(route, path))
+
+    async def _answered(self, route: Route, request: Request) -> Reply | StreamReply:
+        """Asks admission before a body is read, and has the route's handler answer."""
+        context, params, body = request.context, request.params, request.body
+        if not (route.predicts or route.reads_body):
+            return await route.handle(request)
+        context.held_bytes = _unread_bytes(request.headers) if body is None else len(body)
+        if route.reads_body:
+            self._admission.recognise(context, FEEDBACK)
+        elif route.endpoint_in is not None:
+            self._admission.recognise(context)
+        else:
+            version = params.get("version")
+            request.entered = await self._admission.enter(context, params["endpoint"], version)
+        if body is None or len(body) > UNMEASURED_BYTES or b"content-encoding" in request.headers:
+            return await measured(route.handle(request), context, self._admission.spend)
+        return await route.handle(request)
 
     def _count_finished(self, route: Route | None, status: int, context: RequestContext) -> None:
         dialect = route.dialect if route else "none"
@@ -209,6 +231,14 @@ class _OwnAnswer(fastapi.Response):
 
 def _new_context() -> RequestContext:
     return RequestContext(new_request_id(), time.time(), time.monotonic())
+
+
+def _unread_bytes(headers: dict[bytes, bytes]) -> int:
+    """What is held of a body that arrives while nobody reads it, at most."""
+    length = headers.get(b"content-length", b"")
+    if length.isdigit():
+        return min(int(length), _MOST_UNREAD_BYTES)
+    return _MOST_UNREAD_BYTES if b"transfer-encoding" in headers else 0
 
 
 async def _arrived() -> Message:

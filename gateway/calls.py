@@ -151,7 +151,8 @@ class EndpointView:
     ``rows``: of a model that writes, the texts that it writes at once. ``prompts`` are names;
     ``has_ranges``: see ``preprocess.tasks.head.Described``; ``features`` are those of a row of a
     table; ``unserved`` is why no Triton answers, where the controller says so; ``asleep``: nobody
-    has asked for long, so that the first caller may have to wait.
+    has asked for long, so that the first caller may have to wait; ``requests_per_second_per_key``:
+    None for no limit.
     """
 
     name: str
@@ -172,6 +173,7 @@ class EndpointView:
     metadata: dict[str, str] = field(default_factory=dict)
     unserved: str = ""
     asleep: bool = False
+    requests_per_second_per_key: float | None = None
 
 
 class Predictor(Protocol):

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import fsspec
 import numpy as np
@@ -24,12 +24,13 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 from tokenizers import Tokenizer
 
-from contracts.manifest import CODE, MANIFEST, TOKENIZER, Manifest
+from contracts.manifest import CODE, MANIFEST, TOKENIZER, Engine, Manifest
 from contracts.model import ModelRef
 from contracts.tasks import ENGINE_OUTPUT, Task
 from preprocess.buckets import bucket_of
 from preprocess.encoder import TextEncoder
-from preprocess.errors import TokenizerFileError
+from preprocess.errors import EngineOutputError, TokenizerFileError
+from preprocess.packing import RowPacker
 from preprocess.padding import RowPadder
 from preprocess.table import Encoder, Padder, TableEncoder, TablePadder
 from preprocess.tasks import HEADS, Head
@@ -60,7 +61,7 @@ class ServedModel:
     ref: ModelRef
     manifest: Manifest
     opened: Encoder | None
-    padder: Padder
+    padder: Padder | RowPacker
     code: bytes | None = None  # that the version brings, as ``preprocess.model_code`` packs it
     file: Path | None = None
 
@@ -70,6 +71,15 @@ class ServedModel:
         if self.opened is None:
             raise RuntimeError(f"the tokeniser of {self.name} is in another process")
         return self.opened
+
+    @cached_property
+    def is_packed(self) -> bool:
+        """Whether its engine takes rows one after the other: the switch for all that depends on it.
+
+        Its rows are not padded, its batches are sent by ``PackedSchedule``, and its output has no
+        dimension of tokens beside that of rows.
+        """
+        return self.manifest.engine is Engine.PACKED
 
     @cached_property
     def tokeniser_key(self) -> str:
@@ -132,8 +142,25 @@ class ServedModel:
         return None if kept is None else np.array([kept.low, kept.high], np.float32)
 
     def bucket_of(self, tokens: int) -> int:
-        """The row length that so many tokens are padded to."""
-        return bucket_of(tokens, self.buckets)
+        """The row length that so many tokens are padded to: themselves, of a packed engine."""
+        return tokens if self.is_packed else bucket_of(tokens, self.buckets)
+
+    def tensors(
+        self,
+        rows: Sequence[Sequence[int]],
+        bucket: int,
+        type_rows: Sequence[Sequence[int]] | None = None,
+    ) -> Mapping[str, NDArray[Any]]:
+        """What the engine takes of a batch.
+
+        Args:
+            rows: token ids.
+            bucket: the row length that they are padded to; a packed engine pads nothing.
+            type_rows: token type ids of the same lengths; all 0 if None.
+        """
+        if isinstance(self.padder, RowPacker):
+            return self.padder.pack(rows, type_rows)
+        return self.padder.pad(rows, bucket, type_rows)
 
     def encodes_like(self, other: "ServedModel") -> bool:
         """Whether both make the same rows of every text, or of every row of a table.
@@ -168,8 +195,15 @@ class ServedModel:
         Raises:
             preprocess.errors.EngineOutputError: another shape, NaN or infinity.
         """
-        values = self.head.values(output, width=self.width, multi_label=self.manifest.multi_label)
-        return self.head.parts(values, tokens, counts)
+        head, packed = self.head, self.is_packed
+        by_token = packed and head.rank > 2
+        wanted = sum(tokens) if by_token else len(tokens)
+        if len(output) != wanted:
+            what = "tokens" if by_token else "texts"
+            raise EngineOutputError(f"{len(output)} rows of answers for {wanted} {what}")
+        multi_label = self.manifest.multi_label
+        values = head.values(output, width=self.width, multi_label=multi_label, packed=packed)
+        return head.parts(values, tokens, counts)
 
 
 def key_of(manifest: Manifest) -> str:
@@ -305,12 +339,16 @@ def _reader(
     tokenizer_json: bytes,
     here: HereOrApart | None,
     file: Path | None,
-) -> tuple[Encoder | None, Padder]:
+) -> tuple[Encoder | None, Padder | RowPacker]:
     """What makes rows of texts, or of rows of tables, and tensors of these."""
     if manifest.features:
         features = manifest.features
         return TableEncoder(features), TablePadder(manifest.inputs, len(features))
-    padder = RowPadder(manifest.inputs, manifest.tokenizer)
+    padder: RowPadder | RowPacker
+    if manifest.engine is Engine.PACKED:
+        padder = RowPacker(manifest.inputs)
+    else:
+        padder = RowPadder(manifest.inputs, manifest.tokenizer)
     if here is None:
         return HEADS[manifest.task].encoder(tokenizer_json, manifest.tokenizer), padder
     encoder = here.known(ref.package, key_of(manifest))

@@ -24,7 +24,12 @@ class RequestContext:
     ``received`` is unix time, ``started`` the event loop's clock at the same moment, both seconds.
     ``endpoint`` is set as soon as admission knows it. ``handed_over`` is set when the request is
     passed to the pipeline, which records its outcome from then on. ``waited_seconds``: for a model
-    to come back; ``held_bytes``: what was read of it so far.
+    to come back; ``held_bytes``: what this process holds of its body.
+
+    Admission sets ``caller``, the name of its key, when it has ``recognised`` the caller, and
+    ``counted`` when the rate has counted it; ``rated_as`` is what the rate counts it as until then.
+    ``body_read``: its body is read or being read. ``work_seconds`` of a processor that this took,
+    for which the rate has counted it ``charged`` further times.
     """
 
     request_id: str
@@ -39,6 +44,13 @@ class RequestContext:
     handed_over: bool = False
     waited_seconds: float = 0.0
     held_bytes: int = 0
+    caller: str | None = None
+    recognised: bool = False
+    counted: bool = False
+    rated_as: str = ""
+    body_read: bool = False
+    work_seconds: float = 0.0
+    charged: int = 0
 
     def deadline(self, limit_seconds: float) -> float:
         """The loop's clock by which to answer: the caller's timeout, at most the endpoint's.

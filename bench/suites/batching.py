@@ -20,7 +20,8 @@ from bench.figures import Report
 from bench.plan import Plan
 from contracts.loading import CostPoint
 from gateway.batching.cost_model import CostModel, batch_sizes
-from gateway.batching.schedule import Batch, Row, Schedule, Slots
+from gateway.batching.schedule import Schedule
+from gateway.batching.waiting_rows import Batch, Row, Slots
 from preprocess.buckets import automatic_buckets, bucket_of
 
 LARGEST = 32  # rows a batch

@@ -1,6 +1,6 @@
 """Decides whether a request is admitted or refused, for every dialect over HTTP and gRPC.
 
-A request is checked at four moments, in the order in which more is known about it, and as early as
+A request is checked at five moments, in the order in which more is known about it, and as early as
 possible: a refusal after tokenising has cost as much as an answer. The early checks keep a safety
 margin of the token budget free, and later ones a smaller margin. So a request that has passed one
 check nearly always passes the next.
@@ -8,13 +8,19 @@ check nearly always passes the next.
 =====================  ================================  ===========================================
 moment                 what is known                     refusals, in the order of the checks
 =====================  ================================  ===========================================
-headers or gRPC        endpoint, API key, forced         unauthenticated, forbidden,
-metadata: ``enter``,   version, requests of the          unknown_endpoint, starting
-or ``check_early`` in  endpoint that wait before this    invalid_input: two versions are forced
-a connection           one, tokens in flight, the        overloaded, shutting_down
-                       versions that may answer and      unknown_version, model_unavailable
-                       the shortest of their queues      overloaded: the queue
-body read:             number of texts                   shutting_down, rate_limited
+headers or gRPC        API key                           unauthenticated
+metadata, where the                                      rate_limited: bodies that named no endpoint
+body names the
+endpoint:
+``recognise``
+endpoint known:        endpoint, forced version,         unauthenticated, forbidden,
+``enter``, or          requests of the endpoint that     unknown_endpoint, starting
+``check_early`` in a   wait before this one, tokens in   invalid_input: two versions are forced
+connection             flight, the versions that may     overloaded, shutting_down
+                       answer and the shortest of their  unknown_version, model_unavailable
+                       queues                            overloaded: the queue
+                                                         rate_limited, in ``enter`` alone
+body read:             number of texts                   shutting_down
 ``check_body``                                           too_large: texts
 version chosen:        deadline, characters, queues of   deadline_exceeded
 ``pick_version``       the versions that may answer      model_unavailable, overloaded
@@ -23,10 +29,14 @@ tokens counted:        tokens                            deadline_exceeded
                                                          overloaded
 =====================  ================================  ===========================================
 
-The rate is checked after the body, although the caller is known before: a request is to count once,
-and not if it is refused on arrival, but the checks on arrival are repeated for a request that waits
-or that comes during an overload. If the endpoint changes while the body is read, routing raises
-unknown_version or model_unavailable after all.
+No byte of a body is read, inflated or parsed before one of the first two. A request whose path
+names the endpoint passes ``enter`` before its body is read, any other one ``recognise``.
+
+The rate counts each request whose body is read, answered or refused: in ``enter``, once, or where
+none of its endpoints was named, when it is refused. One that is refused on arrival for want of
+room is not counted. A request that takes a processor longer than ``SECONDS_OF_ONE`` to read counts
+once more for each time that it does (``spend``). If the endpoint changes while the body is read,
+routing raises unknown_version or model_unavailable after all.
 
 Only ``enter`` may wait: in the request scheduler, for this request's turn on the event loop, and
 for a model that left its Tritons because nobody asked. Every refusal of a request for a known
@@ -45,7 +55,7 @@ from time import monotonic
 from typing import Protocol, TypeVar
 
 from contracts.endpoint import Limits
-from gateway.admission.rate_limits import RateLimits
+from gateway.admission.rate_limits import UNNAMED, RateLimits
 from gateway.admission.request_scheduler import RequestScheduler
 from gateway.admission.token_budget import TokenBudget
 from gateway.calls import Call, EndpointView
@@ -71,6 +81,10 @@ _LONGEST_WAIT_SECONDS = 0.25
 _USABLE_SHARE = 0.7
 # How long after an ``OverloadedError`` connections go on to call ``check_early`` for new requests.
 _EARLY_SECONDS = 0.05
+# What a processor may be kept busy by reading a request that counts as one for its caller's rate.
+SECONDS_OF_ONE = 0.01
+# Requests a second, of a key that is for no endpoint that there is.
+_LIMIT_OF_NONE = 1.0
 
 
 class Keys(Protocol):
@@ -87,8 +101,8 @@ class Keys(Protocol):
         """
         ...
 
-    def recognise(self, presented: str | None) -> None:
-        """Does nothing where a key opens any endpoint at all, or keys are off.
+    def recognise(self, presented: str | None) -> str | None:
+        """The caller's name, None where keys are off.
 
         Raises:
             UnauthenticatedError: no key, or an unknown one.
@@ -123,6 +137,10 @@ class Endpoints(Protocol):
     @property
     def draining(self) -> bool:
         """Whether this process is about to end."""
+        ...
+
+    def names(self) -> tuple[str, ...]:
+        """Names of all endpoints that have a version to serve."""
         ...
 
     def describe(self, endpoint: str) -> EndpointView:
@@ -173,8 +191,9 @@ class Waking(Protocol):
 class _AsleepError(ModelUnavailableError):
     """The model that should answer is not loaded, and comes back for whoever waits."""
 
-    def __init__(self, pool: str, model: str) -> None:
+    def __init__(self, view: EndpointView, pool: str, model: str) -> None:
         super().__init__("This model is not loaded while nobody asks for it.")
+        self.view = view
         self.pool = pool
         self.model = model
 
@@ -227,13 +246,20 @@ class AdmissionController:
         """The caller's name, None where keys are off."""
         return self._keys.authorise(context.api_key, endpoint)
 
-    def recognise(self, context: RequestContext) -> None:
-        """Refuses a caller that no endpoint is for, before it is known which one is asked.
+    def recognise(self, context: RequestContext, rated_as: str = UNNAMED) -> None:
+        """Lets a request's body be read that says itself which endpoint is asked.
+
+        Args:
+            context: the request.
+            rated_as: what the rate counts it as if it names none; see ``RateLimits``.
 
         Raises:
             UnauthenticatedError: see ``Keys``.
+            RateLimitedError: too many of the caller's bodies were refused.
         """
-        self._keys.recognise(context.api_key)
+        context.caller = self._keys.recognise(context.api_key)
+        context.recognised, context.rated_as = True, rated_as
+        self._rates.look(context.caller, rated_as, self._clock())
 
     def identify(
         self, context: RequestContext, endpoint: str, *, forces_version: bool = False
@@ -246,6 +272,7 @@ class AdmissionController:
         """
         context.endpoint = endpoint
         caller = self._keys.authorise(context.api_key, endpoint, forces_version=forces_version)
+        context.caller = caller
         return self._endpoints.describe(endpoint), caller
 
     async def enter(
@@ -269,7 +296,7 @@ class AdmissionController:
             The endpoint as it is now, and the caller's name.
 
         Raises:
-            GatewayError: see the first row of the table.
+            GatewayError: see the second row of the table.
         """
         if not self.scheduler.try_now(serial_arrivals=serial_arrivals):
             ahead = self.scheduler.waiting_of(endpoint)
@@ -279,9 +306,21 @@ class AdmissionController:
             await self.scheduler.wait(endpoint)
         while True:
             try:
-                return self._check_arrival(context, endpoint, version)
+                view, caller = self._check_arrival(context, endpoint, version)
             except _AsleepError as asleep:
+                self._count(context, asleep.view)  # it holds a place from now on
                 await self._wake(context, asleep)
+            else:
+                self._count(context, view)
+                context.recognised = True
+                return view, caller
+
+    def _count(self, context: RequestContext, view: EndpointView) -> None:
+        """Has the rate count a request that comes in, once."""
+        if not context.counted:
+            limit = view.requests_per_second_per_key
+            self._rates.check(context.caller, view.name, limit, self._clock())
+            context.counted = True
 
     async def _wake(self, context: RequestContext, asleep: _AsleepError) -> None:
         """Waits for a model that is coming back, which is not counted as the endpoint's time."""
@@ -308,7 +347,7 @@ class AdmissionController:
         time is left for the requests that are answered.
 
         Raises:
-            GatewayError: see the first row of the table.
+            GatewayError: see the second row of the table.
         """
         let_in = self._admitted_early.get(endpoint, 0)
         ahead = self.scheduler.waiting_of(endpoint) + let_in
@@ -346,7 +385,7 @@ class AdmissionController:
         if view.asleep and self._waking is not None:
             target = self._endpoints.target(endpoint, key, context.forced_version)
             if self._waking.is_asleep(*target):
-                raise _AsleepError(*target)
+                raise _AsleepError(view, *target)
         versions = self._endpoints.capacities(endpoint, key, context.forced_version)
         if not versions:
             raise no_triton(view.unserved)
@@ -357,17 +396,13 @@ class AdmissionController:
 
     # The body is read.
 
-    def check_body(self, call: Call, limits: Limits, now: float) -> None:
-        """Refuses a request over its caller's rate limit, or with too many texts.
-
-        A request that is answered in several calls counts once.
+    def check_body(self, call: Call, limits: Limits) -> None:
+        """Refuses a request with too many texts.
 
         Raises:
-            GatewayError: see the second row of the table.
+            GatewayError: see the third row of the table.
         """
         self._check_open()
-        if call.part == 0:
-            self._rates.check(call.caller, call.endpoint, limits.requests_per_second_per_key, now)
         if len(call.texts) > limits.max_texts_per_request:
             raise TooLargeError(
                 f"The request has {len(call.texts)} texts; this endpoint takes "
@@ -389,8 +424,8 @@ class AdmissionController:
             now: the event loop's clock, seconds.
 
         Raises:
-            GatewayError: none of them can; see the third row of the table. This is the error of the
-                last version.
+            GatewayError: none of them can; see the fourth row of the table. This is the error of
+                the last version.
         """
         left = call.deadline - now
         if left <= 0:
@@ -419,7 +454,7 @@ class AdmissionController:
         """Takes the request's tokens from the budget; ``release`` gives them back.
 
         Raises:
-            GatewayError: see the fourth row of the table.
+            GatewayError: see the last row of the table.
         """
         if call.deadline <= self._clock():
             raise too_late()
@@ -433,16 +468,58 @@ class AdmissionController:
         """Tokens in flight of each endpoint that has any."""
         return self._budget.by_endpoint()
 
+    # What a request's body has cost.
+
+    def spend(self, context: RequestContext, seconds: float) -> None:
+        """Charges the caller for time of a processor that reading its request took."""
+        context.work_seconds += seconds
+        further = int(context.work_seconds / SECONDS_OF_ONE) - context.charged
+        if further > 0 and context.recognised:
+            context.charged += further
+            self._charge(context, further)
+
+    def _charge(self, context: RequestContext, requests: int) -> None:
+        endpoint = context.endpoint
+        if context.counted and endpoint is not None:
+            name, limit = endpoint, lambda: self._limit(endpoint)
+        else:
+            name, limit = context.rated_as, lambda: self._greatest_limit(context)
+        self._rates.charge(context.caller, name, limit, requests, self._clock())
+
+    def _limit(self, endpoint: str) -> float | None:
+        try:
+            return self._endpoints.describe(endpoint).requests_per_second_per_key
+        except UnknownEndpointError:
+            return None  # it has left just now
+
+    def _greatest_limit(self, context: RequestContext) -> float | None:
+        """Of the endpoints that the caller's key is for; None where one of them has none."""
+        greatest = 0.0
+        for name in self._endpoints.names():
+            try:
+                self._keys.authorise(context.api_key, name)
+                limit = self._endpoints.describe(name).requests_per_second_per_key
+            except GatewayError:
+                continue
+            if limit is None:
+                return None
+            greatest = max(greatest, limit)
+        return greatest or _LIMIT_OF_NONE
+
     # Refusals.
 
     def refused(self, context: RequestContext, error: GatewayError) -> None:
         """Records an error that a dialect answers with, and begins early checks after an overload.
+
+        The rate counts a request here that it has not counted, if what it says is refused.
 
         Not recorded: an error of the pipeline, which records its own, and a request that names no
         endpoint, or an unknown one.
         """
         if isinstance(error, OverloadedError):
             self._early_until = self._clock() + _EARLY_SECONDS
+        if context.body_read and not context.counted and 400 <= error.status < 500:
+            self._charge(context, 1)
         endpoint = context.endpoint
         if context.handed_over or endpoint is None:
             return

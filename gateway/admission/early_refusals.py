@@ -4,7 +4,7 @@ Under overload most requests are refused, and the time for refusals is taken fro
 are answered. Therefore, while the gateway refuses, each request is checked as soon as its headers
 have arrived, before it has a task or a body. The admission controller decides and counts, as for
 any other request. If the path names no endpoint but the body has arrived, the name is read from the
-body. All other errors are left to the request's handler.
+body, if the caller has a key. All other errors are left to the application.
 """
 
 import time
@@ -65,11 +65,13 @@ class EarlyRefusals:
         now = time.monotonic()
         try:
             route, params = self._router.find(method, path)
-            name = _endpoint(route, params, body)
-            if name is None:
+            if not route.predicts or (route.endpoint_in is not None and body is None):
                 return None
             context = RequestContext(new_request_id(), time.time(), now)
             context.read(headers)
+            name = self._endpoint(context, route, params, body)
+            if name is None:
+                return None
             self._admission.check_early(context, name, params.get("version"))
         except OverloadedError as error:
             self._admission.refused(context, error)
@@ -81,11 +83,15 @@ class EarlyRefusals:
             return None
         return None
 
+    def _endpoint(
+        self, context: RequestContext, route: Route, params: Mapping[str, str], body: bytes | None
+    ) -> str | None:
+        """The endpoint of a prediction; None if it is not known yet.
 
-def _endpoint(route: Route, params: Mapping[str, str], body: bytes | None) -> str | None:
-    """The endpoint of a prediction; None for another request, or if it is not known yet."""
-    if not route.predicts:
-        return None
-    if route.endpoint_in is None:
-        return params["endpoint"]
-    return None if body is None else route.endpoint_in(body)
+        Raises:
+            GatewayError: the body names it, and the caller has no key.
+        """
+        if route.endpoint_in is None:
+            return params["endpoint"]
+        self._admission.recognise(context)
+        return None if body is None else route.endpoint_in(body)

@@ -36,6 +36,7 @@ class KeyRing:
         self._clock = clock
         self._wall_clock = wall_clock
         self._by_digest: dict[str, KeyRecord] = {}
+        self._last: tuple[str, KeyRecord] | None = None
         self._limits: dict[str, float | None] = {}
         self._broken_lines = 0
         self._stamp: tuple[int, int, int] | None = None
@@ -73,13 +74,14 @@ class KeyRing:
             )
         return record.name
 
-    def recognise(self, presented: str | None) -> None:
-        """Refuses a caller to whom the keys open nothing at all.
+    def recognise(self, presented: str | None) -> str | None:
+        """The caller's name, None where keys are off.
 
         Raises:
             UnauthenticatedError: as ``authorise``.
         """
-        self._recognised(presented)
+        record = self._recognised(presented)
+        return None if record is None else record.name
 
     def _recognised(self, presented: str | None) -> KeyRecord | None:
         """The record of a key, None where keys are off.
@@ -94,9 +96,15 @@ class KeyRing:
             raise UnauthenticatedError(
                 "This gateway needs an API key: send it as 'Authorization: Bearer <key>'."
             )
-        record = self._by_digest.get(digest(presented))
-        if record is None:
-            raise UnauthenticatedError("The API key is not known here.")
+        last = self._last
+        if last is not None and last[0] is presented:  # asked again about the same request
+            record = last[1]
+        else:
+            found = self._by_digest.get(digest(presented))
+            if found is None:
+                raise UnauthenticatedError("The API key is not known here.")
+            record = found
+            self._last = (presented, record)
         if record.expires is not None and record.expires.timestamp() <= self._wall_clock():
             raise UnauthenticatedError(
                 f"The API key {record.name!r} expired at {record.expires.isoformat()}."
@@ -130,6 +138,7 @@ class KeyRing:
             return
         self._stamp, self._reason = stamp, None
         self._by_digest = {record.sha256: record for record in records}
+        self._last = None
         # Of a name's keys the newest one says its limit.
         self._limits = {record.name: record.requests_per_second for record in records}
         self._broken_lines = len(errors)

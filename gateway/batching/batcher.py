@@ -5,7 +5,7 @@ decides which batch is sent when. It is asked once for all texts that are submit
 of the event loop, so that they can share a batch, and again when a batch ends. A job is answered as
 a whole or fails as a whole. The texts of a call that is cancelled leave the queue.
 
-Three things can go wrong with a batch:
+Four things can go wrong with a batch:
 
 - No Triton answers at the address, or it does not hold the model. The replica's breaker opens, and
   the texts are queued again for the replicas that still serve, never for another package.
@@ -14,6 +14,8 @@ Three things can go wrong with a batch:
   second try, has until the deadlines of its texts, and no breaker opens: a deadline may just have
   been short, and without the only replica every call would be refused. If that Triton hangs, its
   loader has it restarted.
+- The model holds as much as it takes, of all gateways. The texts are queued again, without blame,
+  and the Triton gets no batch until it has answered another one, or for a short while.
 - The model fails on the batch. It is split by jobs and tried again in halves, so that no call fails
   because of another call's text.
 """
@@ -22,7 +24,7 @@ import asyncio
 import logging
 import math
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from time import monotonic
 from typing import Protocol
 
@@ -37,9 +39,13 @@ from gateway.batching.jobs import (
     parts,
 )
 from gateway.batching.lag import LoopLag
-from gateway.batching.schedule import Batch, Schedule, Slots
+from gateway.batching.packed_costs import TokenCosts
+from gateway.batching.packed_schedule import PackedSchedule
+from gateway.batching.schedule import Schedule
+from gateway.batching.waiting_rows import Batch, Slots, WaitingRows
 from gateway.engine.fleet import Fleet, Flight, Replica
 from gateway.engine.protocol import (
+    EngineBusyError,
     EngineMissingModelError,
     EngineModelError,
     EngineProcessGoneError,
@@ -66,6 +72,9 @@ _SUSPEND_SECONDS = 2.0
 # answers a batch, a failed one is split into halves only, and these no further.
 _MOST_FAILED = 16
 _HALVES = 2
+# How long a Triton gets no batch that was too busy for one; doubled each time.
+_FIRST_PAUSE_SECONDS = 0.002
+_LONGEST_PAUSE_SECONDS = 0.05
 _TOKENS_A_CHARACTER = 0.25  # before any text was seen
 _LENGTH_RATE = 0.05
 # The cost model learns from a batch only if the loop's lag was at most this share of its time.
@@ -101,15 +110,24 @@ class Batcher:
         fleet: is told of a Triton that does not answer.
         meter: counts batches.
         lag: measures how long iterations of the event loop take.
+        clock: the event loop's, seconds.
     """
 
     def __init__(
-        self, model: ServedModel, fleet: Fleet, meter: BatchMeter, lag: LoopLag | None = None
+        self,
+        model: ServedModel,
+        fleet: Fleet,
+        meter: BatchMeter,
+        lag: LoopLag | None = None,
+        *,
+        clock: Callable[[], float] = monotonic,
     ) -> None:
         self.model = model
-        self.cost = JointCosts(model.buckets, model.max_batch_size)
+        self.cost: JointCosts
+        self._schedule: WaitingRows[TextRow]
+        self.cost, self._schedule = _planning(model)
         self.replicas: tuple[Replica, ...] = ()
-        self._schedule: Schedule[TextRow] = Schedule(self.cost)
+        self._clock = clock
         self._fleet = fleet
         self._meter = meter
         self._lag = lag or LoopLag()
@@ -117,7 +135,7 @@ class Batcher:
         self._loop = asyncio.get_running_loop()
         self._decision_due = False
         self._timer: asyncio.TimerHandle | None = None
-        self._deadlines = Deadlines(self._loop, self._fail_late)
+        self._deadlines = Deadlines(self._loop, self._fail_late, clock)
         self._tasks: set[asyncio.Task[None]] = set()
 
     def connect(self, replicas: tuple[Replica, ...]) -> None:
@@ -182,7 +200,7 @@ class Batcher:
             endpoint: the call's; endpoints that share the package get equal shares of it.
             deadline: by the loop's clock, seconds.
         """
-        now = monotonic()
+        now = self._clock()
         job = Job(endpoint, deadline, self._loop.create_future())
         type_ids = encoded.type_ids
         for index, ids in enumerate(encoded.ids):
@@ -230,7 +248,7 @@ class Batcher:
             self._fail_waiting()
             return
         self.cost.serve({each.address: each.instances for each in self.replicas if each.serves})
-        now = monotonic()
+        now = self._clock()
         while True:
             choice = self._schedule.take(now, self._slots())
             if not isinstance(choice, Batch):
@@ -274,8 +292,9 @@ class Batcher:
         task.add_done_callback(self._tasks.discard)
 
     def _record_sent(self, batch: Batch[TextRow], replica: Replica, now: float) -> Flight:
-        expected = self.cost.seconds_on(replica.address, batch.bucket, len(batch.rows))
-        flight = replica.batch_sent(now, expected, batch.bucket * len(batch.rows))
+        bucket, rows = batch.shape
+        expected = self.cost.seconds_on(replica.address, bucket, rows)
+        flight = replica.batch_sent(now, expected, bucket * rows)
         mark_sent(batch.rows, flight.sent)
         return flight
 
@@ -297,7 +316,7 @@ class Batcher:
                     if not part.rows:
                         parts.popleft()
                         continue
-                    flight = self._record_sent(part, replica, monotonic())
+                    flight = self._record_sent(part, replica, self._clock())
                 failure = await self._answer(part, replica, flight)
                 tries += 1
                 parts.popleft()
@@ -331,7 +350,7 @@ class Batcher:
             The error if the model failed on the batch: its jobs have not been answered.
         """
         rows = batch.rows
-        sent = monotonic()
+        sent = self._clock()
         # Until the last deadline: ``Deadlines`` fails those jobs whose deadline is earlier.
         left = max(_LEAST_TIMEOUT_SECONDS, max([row.deadline for row in rows]) - sent)
         timeout = min(left, self._retry_seconds(rows, replica, sent))
@@ -350,6 +369,10 @@ class Batcher:
                 self._repeat(rows)
             else:
                 self._fail(rows, too_late())
+        except EngineBusyError:
+            self._record_end(rows, replica, flight)
+            self._pause(replica)
+            self._schedule_again(rows)
         except (EngineModelError, EngineOutputError) as failure:
             self._record_end(rows, replica, flight)
             return failure
@@ -357,13 +380,13 @@ class Batcher:
             self._record_end(rows, replica, flight)
             raise
         else:
-            replica.failed = 0
+            replica.failed = replica.refused = 0
+            replica.pauses = False
             seconds = self._record_end(rows, replica, flight)
+            bucket, shaped = batch.shape
             if self._lag.seconds() < _MOST_LAG * seconds:
-                self.cost.observe(replica.address, batch.bucket, len(rows), seconds)
-            self._meter.batch_finished(
-                self.model, len(rows), sum(tokens), batch.bucket * len(rows), seconds
-            )
+                self.cost.observe(replica.address, bucket, shaped, seconds)
+            self._meter.batch_finished(self.model, len(rows), sum(tokens), bucket * shaped, seconds)
             at = 0
             for count, found in zip(counts, values, strict=True):
                 rows[at].job.fill(rows[at].index, count, found)
@@ -380,7 +403,7 @@ class Batcher:
         self._meter.batch_split(self.model)
         first = set(jobs[: len(jobs) // _HALVES])
         halves = ([r for r in rows if r.job in first], [r for r in rows if r.job not in first])
-        return [Batch(batch.bucket, half, []) for half in halves]
+        return [batch.part(half) for half in halves]
 
     def _fail_for_model(self, rows: list[TextRow], failure: Exception) -> None:
         """Fails the jobs of these texts with the model's error."""
@@ -417,15 +440,13 @@ class Batcher:
         work = Work(
             model=replica.model,
             output=model.output,
-            tensors=model.padder.pad([row.ids for row in rows], batch.bucket, types),
+            tensors=model.tensors([row.ids for row in rows], batch.bucket, types),
         )
         output = await replica.engine.infer(work, timeout_seconds)
-        if len(output) != len(rows):
-            raise EngineModelError(f"{len(output)} rows of answers for {len(rows)} texts")
         return model.decode(output, tokens, counts)
 
     def _record_end(self, rows: list[TextRow], replica: Replica, flight: Flight) -> float:
-        now = monotonic()
+        now = self._clock()
         seconds = replica.batch_ended(flight, now)
         mark_ended(rows, flight.sent, now)
         return seconds
@@ -435,7 +456,7 @@ class Batcher:
         if isinstance(error, EngineProcessGoneError):
             self.suspend(replica, error)
             return
-        now = monotonic()
+        now = self._clock()
         log.warning("batch found no model", extra={"triton": replica.address, "reason": str(error)})
         if isinstance(error, EngineMissingModelError):
             if replica.serves:
@@ -449,7 +470,22 @@ class Batcher:
             log.warning(
                 "replica suspended", extra={"triton": replica.address, "reason": str(error)}
             )
-            replica.fail(monotonic(), at_least=_SUSPEND_SECONDS)
+            replica.fail(self._clock(), at_least=_SUSPEND_SECONDS)
+
+    def _pause(self, replica: Replica) -> None:
+        """Sends no batch to a replica that is too busy, until it answers one or a pause is over."""
+        replica.pauses = True
+        seconds = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2 ** min(replica.refused, 16))
+        replica.refused += 1
+        self._loop.call_later(seconds, self._resume, replica)
+
+    def _resume(self, replica: Replica) -> None:
+        replica.pauses = False
+        self.wake()
+
+    def _schedule_again(self, rows: list[TextRow]) -> None:
+        for row in _still_waiting(rows):
+            self._schedule.push((row,))
 
     def _repeat(self, rows: list[TextRow]) -> None:
         """Queues texts again, by deadline as before, if a Triton serves and tries are left."""
@@ -469,6 +505,15 @@ class Batcher:
     def _fail_waiting(self) -> None:
         for row in self._schedule.drain():
             self.abandon(row.job, no_triton())
+
+
+def _planning(model: ServedModel) -> tuple[JointCosts, WaitingRows[TextRow]]:
+    """The costs and the schedule of a package, by what its engine takes."""
+    if model.is_packed:
+        tokens = TokenCosts(model.max_batch_size)
+        return tokens, PackedSchedule(tokens, model.max_batch_size)
+    costs = JointCosts(model.buckets, model.max_batch_size)
+    return costs, Schedule(costs)
 
 
 def _still_waiting(rows: list[TextRow]) -> list[TextRow]:

@@ -24,15 +24,15 @@ from contracts.loading import CostPoint
 _PRIOR_FIXED_SECONDS = 0.001
 _PRIOR_SECONDS_A_TOKEN = 20e-6
 
-_LEARNING_RATE = 0.15  # of a known point, on a logarithmic scale
+LEARNING_RATE = 0.15  # of a known point, on a logarithmic scale
 # The share of what is learned at one point that goes for all points: other work makes every shape
 # take longer. Without it, sizes that are not used look cheaper, and are tried.
-_COMMON_SHARE = 0.9
+COMMON_SHARE = 0.9
 _LARGEST_STEP = 8.0  # by which one observation may change an estimate, as it may be a pause
-_GOOD_ENOUGH = 0.95  # a smaller batch with this share of the best throughput is preferred
+GOOD_ENOUGH = 0.95  # a smaller batch with this share of the best throughput is preferred
 # The cost of a batch besides engine time: this process and the network. It makes larger batches
 # better only where the engine time is as short.
-_OVERHEAD_SECONDS = 0.0003
+OVERHEAD_SECONDS = 0.0003
 _REVIEW_EVERY = 16  # observations until the best batch size is computed again
 
 
@@ -86,8 +86,8 @@ class Costs(ABC):
         known = self._saving.get(bucket)
         if known is None:
             best = self.best_rows(bucket)
-            alone = self.seconds(bucket, 1) + _OVERHEAD_SECONDS
-            full = (self.seconds(bucket, best) + _OVERHEAD_SECONDS) / best
+            alone = self.seconds(bucket, 1) + OVERHEAD_SECONDS
+            full = (self.seconds(bucket, best) + OVERHEAD_SECONDS) / best
             known = self._saving[bucket] = max(0.0, 1 - full / alone)
         return known
 
@@ -98,7 +98,7 @@ class Costs(ABC):
         """
         known = self._planned.get((bucket, rows))
         if known is None:
-            known = self.seconds(bucket, rows) + _OVERHEAD_SECONDS if rows else 0.0
+            known = self.seconds(bucket, rows) + OVERHEAD_SECONDS if rows else 0.0
             self._planned[bucket, rows] = known
         return known
 
@@ -109,12 +109,32 @@ class Costs(ABC):
         self._planned.clear()
 
     def _find_best(self, bucket: int) -> int:
-        rates = [size / (self.seconds(bucket, size) + _OVERHEAD_SECONDS) for size in self._sizes]
-        enough = max(rates) * _GOOD_ENOUGH
+        rates = [size / (self.seconds(bucket, size) + OVERHEAD_SECONDS) for size in self._sizes]
+        enough = max(rates) * GOOD_ENOUGH
         return next(size for size, rate in zip(self._sizes, rates, strict=True) if rate >= enough)
 
 
-class CostModel(Costs):
+class EngineCosts(Costs):
+    """Costs of batches on one Triton, which measurements and answers teach."""
+
+    @property
+    @abstractmethod
+    def known(self) -> bool:
+        """Whether any batch was measured."""
+
+    @abstractmethod
+    def seed(self, points: Iterable[CostPoint]) -> None:
+        """Takes a warm-up's measurements."""
+
+    @abstractmethod
+    def observe(self, bucket: int, rows: int, seconds: float) -> None:
+        """Learns from a batch that had an instance to itself for ``seconds``.
+
+        Impossible values are ignored: no rows, too many rows, no time, or infinite time.
+        """
+
+
+class CostModel(EngineCosts):
     """Seconds of engine time for a batch on one Triton, interpolated between known points.
 
     Args:
@@ -163,22 +183,19 @@ class CostModel(Costs):
         return low + (high - low) * share
 
     def observe(self, bucket: int, rows: int, seconds: float) -> None:
-        """Learns from a batch that had an instance to itself for ``seconds``.
-
-        Impossible values are ignored: no rows, too many rows, no time, or infinite time.
-        """
+        """See ``EngineCosts.observe``."""
         if not (0 < seconds < math.inf and 1 <= rows <= self._max_rows):
             return
-        step = _step(seconds / self.seconds(bucket, rows))
+        step = limited_step(seconds / self.seconds(bucket, rows))
         scale = seconds / _prior(bucket, rows)
         at = bisect_left(self._sizes, rows)
         touched = (at,) if self._sizes[at] == rows else (at - 1, at)
         before = [self._point(bucket, index) for index in touched]
         points = self._points[bucket]
         if any(points[index] is not None for index in touched):
-            self._pace *= step ** (_LEARNING_RATE * _COMMON_SHARE)
+            self._pace *= step ** (LEARNING_RATE * COMMON_SHARE)
         for index, point in zip(touched, before, strict=True):
-            rate = 1.0 if points[index] is None else _LEARNING_RATE
+            rate = 1.0 if points[index] is None else LEARNING_RATE
             # A batch between two sizes corrects both of them, and could move one beyond all that
             # was measured. The limit is what this batch would have cost at that size.
             limit = scale * _prior(bucket, self._sizes[index])
@@ -188,7 +205,7 @@ class CostModel(Costs):
         self._seen += 1
         # The scale is corrected by its own error. With a point's error, a change of speed would be
         # counted once for each point.
-        self._scale *= _step(scale / self._scale) ** max(_LEARNING_RATE, 1 / self._seen)
+        self._scale *= limited_step(scale / self._scale) ** max(LEARNING_RATE, 1 / self._seen)
         if self._seen % _REVIEW_EVERY == 0 or self._seen < _REVIEW_EVERY:
             self._review()
 
@@ -222,11 +239,11 @@ class JointCosts(Costs):
     def __init__(self, buckets: Sequence[int], max_rows: int) -> None:
         super().__init__(max_rows)
         self._buckets = buckets
-        self._models: dict[str, CostModel] = {}
+        self._models: dict[str, EngineCosts] = {}
         self._measured: dict[str, tuple[CostPoint, ...]] = {}
         self._instances: dict[str, int] = {}
-        self._unmeasured = CostModel(buckets, max_rows)
-        self._counted: list[tuple[CostModel, int]] = []
+        self._unmeasured = self._new_model()
+        self._counted: list[tuple[EngineCosts, int]] = []
         self._seen = 0
         self._review()
 
@@ -273,10 +290,14 @@ class JointCosts(Costs):
             self._measured.pop(triton, None)
         self._review()
 
-    def _model(self, triton: str) -> CostModel:
+    def _new_model(self) -> EngineCosts:
+        """Of a Triton of which nothing is known."""
+        return CostModel(self._buckets, self._max_rows)
+
+    def _model(self, triton: str) -> EngineCosts:
         model = self._models.get(triton)
         if model is None:
-            model = self._models[triton] = CostModel(self._buckets, self._max_rows)
+            model = self._models[triton] = self._new_model()
         return model
 
     def _review(self) -> None:
@@ -292,5 +313,6 @@ def _prior(bucket: int, rows: int) -> float:
     return _PRIOR_FIXED_SECONDS + _PRIOR_SECONDS_A_TOKEN * bucket * rows
 
 
-def _step(ratio: float) -> float:
+def limited_step(ratio: float) -> float:
+    """By how much one observation may change an estimate, which was wrong by ``ratio``."""
     return min(_LARGEST_STEP, max(1 / _LARGEST_STEP, ratio))

@@ -11,7 +11,7 @@ from time import monotonic
 import numpy as np
 from numpy.typing import NDArray
 
-from gateway.batching.schedule import Row
+from gateway.batching.waiting_rows import Row
 
 _LEAST_REVIEW = 512  # jobs in the heap of deadlines before those that ended are swept out
 
@@ -160,11 +160,18 @@ class Deadlines:
     Args:
         loop: the batcher's.
         late: called with each job that has not ended by its deadline.
+        clock: the loop's, seconds.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, late: Callable[[Job], None]) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        late: Callable[[Job], None],
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
         self._loop = loop
         self._late = late
+        self._clock = clock
         self._alarm: asyncio.TimerHandle | None = None
         self._waiting: list[tuple[float, int, Job]] = []
         self._review_at = _LEAST_REVIEW
@@ -192,7 +199,7 @@ class Deadlines:
         self._alarm = self._loop.call_at(waiting[0][0], self._ring) if waiting else None
 
     def _ring(self) -> None:
-        now = monotonic()
+        now = self._clock()
         while self._waiting and self._waiting[0][0] <= now:
             _, _, job = heappop(self._waiting)
             if not job.future.done():

@@ -18,7 +18,7 @@ from typing_extensions import TypedDict  # pydantic reads no other before Python
 from contracts.tasks import WRITTEN
 from gateway.calls import EndpointView, Sampling
 from gateway.dialects.described import prediction_operation
-from gateway.dialects.front import Front, endpoint_in, endpoint_of, require_kind, version_headers
+from gateway.dialects.front import Front, endpoint_in, enter_named, require_kind, version_headers
 from gateway.errors import GatewayError, InvalidInputError, internal_error
 from gateway.http.body import BodyReader
 from gateway.http.error_replies import ErrorForm
@@ -147,10 +147,8 @@ class Completions:
 
     async def completions(self, request: Request) -> Reply | StreamReply:
         """Writes a text, or several."""
-        encoded = await self._bodies.read(request)
-        name = endpoint_of(encoded)
         context = request.context
-        view, caller = await self._front.admission.enter(context, name)
+        encoded, view, caller = await enter_named(self._front, self._bodies, request)
         body = decode(_decoder, encoded)
         prompt = check(body, view)
         choices = await self._front.generate(

@@ -12,6 +12,7 @@ from typing import Annotated
 import msgspec
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
+from gateway.admission.rate_limits import FEEDBACK
 from gateway.dialects.described import ASKING, READ_ERRORS
 from gateway.dialects.front import Front
 from gateway.errors import InvalidInputError, UnsupportedError
@@ -67,7 +68,6 @@ _OPERATION = Operation(
     ),
     success=HTTPStatus.ACCEPTED,
 )
-_QUEUE = "/feedback"  # in the request scheduler; no endpoint has such a name
 _MOST_BYTES = 256 * 1024  # a receipt of 16 kB, and the labels of a thousand texts
 _decoder = msgspec.json.Decoder(FeedbackRequest)
 
@@ -82,7 +82,9 @@ class FeedbackRoute:
 
     def routes(self) -> list[Route]:
         """What the application serves here."""
-        return [Route("POST", "/feedback", self.take, "feedback", _OPERATION)]
+        return [
+            Route("POST", "/feedback", self.take, "feedback", _OPERATION, reads_body=True),
+        ]
 
     async def take(self, request: Request) -> Reply:
         """Takes labels.
@@ -93,8 +95,7 @@ class FeedbackRoute:
         receiver = self._desk
         if receiver is None:
             raise UnsupportedError("Feedback is off: this gateway has no --receipt-key-file.")
-        self._front.admission.recognise(request.context)
-        await self._front.admission.scheduler.take(_QUEUE)
+        await self._front.admission.scheduler.take(FEEDBACK)
         body = decode(_decoder, await self._bodies.read(request, _MOST_BYTES))
         now = time.time()
         receipt = receiver.receipts.read(body.receipt, now)

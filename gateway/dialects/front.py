@@ -1,7 +1,7 @@
 """What the dialects share: the parts of the gateway that they use, text pairs, headers of answers.
 
-A dialect asks ``Front.admission`` whether a request comes in, parses its body to a ``Query``, has
-``Front.predict`` answer it, and renders the answer.
+A dialect parses the body of a request that has come in to a ``Query``, has ``Front.predict`` answer
+it, and renders the answer.
 """
 
 from collections.abc import Iterator, Sequence
@@ -30,7 +30,8 @@ from gateway.errors import (
     TooLargeError,
     UnsupportedError,
 )
-from gateway.http.messages import decode
+from gateway.http.body import BodyReader
+from gateway.http.messages import Request, decode
 from gateway.inference.choices import Choices, begin_choices
 from gateway.inference.generation import Generation
 from gateway.request_context import RequestContext
@@ -150,8 +151,7 @@ class Front:
     ) -> list[Answer]:
         """Answers single texts, more than the endpoint takes at once, in parts, one by one.
 
-        A part is an event of its own, whose id is the request's with the part's number. The rate
-        counts the request once.
+        A part is an event of its own, whose id is the request's with the part's number.
 
         Returns:
             An answer for each part, in order.
@@ -230,17 +230,14 @@ class Front:
         ids: Sequence[Sequence[int]],
         *,
         skip_special: bool = True,
-        answered_later: bool = False,
     ) -> tuple[ModelRef, Arm, list[str]]:
         """The texts of the model's own token ids, and the version whose they are.
-
-        ``answered_later``: the texts are predicted then, so that the rate does not count this.
 
         Raises:
             GatewayError: see ``Tokenisers.texts``.
         """
         reader = self._token_reader(view)
-        call = self._call(context, view, caller, Query([]), [], part=int(answered_later))
+        call = self._call(context, view, caller, Query([]), [])
         return await reader.texts(call, ids, skip_special=skip_special)
 
     def _token_reader(self, view: EndpointView) -> TokenReader:
@@ -453,6 +450,24 @@ _name_decoder = msgspec.json.Decoder(_EndpointName)
 def endpoint_of(body: bytes) -> str:
     """The endpoint that a body names as its ``model``; raises ``BadRequestError``."""
     return decode(_name_decoder, body).model
+
+
+async def enter_named(
+    front: Front, bodies: BodyReader, request: Request
+) -> tuple[bytes, EndpointView, str | None]:
+    """The body of a request whose caller was recognised, and the endpoint that it names.
+
+    Nothing but the name is parsed before admission has let the request in.
+
+    Returns:
+        The body, the endpoint as it is now, and the caller's name.
+
+    Raises:
+        GatewayError: see ``BodyReader.read``, ``endpoint_of`` and ``AdmissionController.enter``.
+    """
+    body = await bodies.read(request)
+    view, caller = await front.admission.enter(request.context, endpoint_of(body))
+    return body, view, caller
 
 
 def endpoint_in(body: bytes) -> str | None:

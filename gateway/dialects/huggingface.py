@@ -209,9 +209,9 @@ class HuggingFace:
         return [Route("POST", _PATH, self.predict, "huggingface", _PREDICT, predicts=True)]
 
     async def predict(self, request: Request) -> Reply:
-        """Handles a request: admission by its headers, body, prediction, reply."""
-        context, name = request.context, request.params["endpoint"]
-        view, caller = await self._front.admission.enter(context, name)
+        """Handles a request that has come in: body, prediction, reply."""
+        context = request.context
+        view, caller = request.admitted()
         body, ignored = _decoded(
             await self._bodies.read(request),
             strict=is_strict(request),

@@ -185,8 +185,8 @@ class KServeV1:
 
     async def predict(self, request: Request) -> Reply:
         """Answers texts."""
-        context, name = request.context, request.params["endpoint"]
-        view, caller = await self._front.admission.enter(context, name)
+        context = request.context
+        view, caller = request.admitted()
         body = await self._bodies.read(request)
         if HEADS[view.task].reads_rows:
             query, ignored = _rows_of(body), ""

@@ -25,6 +25,7 @@ from google.protobuf.message import DecodeError, Message
 from tritonclient.grpc import model_config_pb2
 from tritonclient.grpc import service_pb2 as pb
 
+from gateway.admission.work_time import UNMEASURED_BYTES, measured
 from gateway.calls import Answer, EndpointView, Query
 from gateway.dialects import oip, oip_tables
 from gateway.dialects.front import Front, answer_headers, truncated_texts
@@ -55,6 +56,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 RequestT = TypeVar("RequestT", bound=Message)
 _Unread = Callable[[grpc.aio.ServicerContext], Awaitable[Message | None]]
+_Reading = Callable[[RequestContext, RequestT, grpc.aio.ServicerContext], Awaitable[Message]]
 
 _STREAM = "ModelStreamInfer"
 _MOST_REFLECTED = (
@@ -340,20 +342,21 @@ class OpenInferenceGrpc:
         return reflect
 
     def _reading(
-        self,
-        messages: MessageReader,
-        kind: type[RequestT],
-        method: Callable[[RequestContext, RequestT, grpc.aio.ServicerContext], Awaitable[Message]],
+        self, messages: MessageReader, kind: type[RequestT], method: "_Reading[RequestT]"
     ) -> "_Unread":
         """A method that asks for a key, and then for a message."""
 
         async def handle(context: grpc.aio.ServicerContext) -> Message | None:
             async def answer(call: RequestContext) -> Message:
                 self._front.admission.recognise(call)
+                call.body_read = True
                 content = await messages.read(context)
                 call.held_bytes = len(content)
                 try:
-                    return await method(call, _parsed(kind, content), context)
+                    work = _read(method, call, kind, content, context)
+                    if len(content) <= UNMEASURED_BYTES:
+                        return await work
+                    return await measured(work, call, self._front.admission.spend)
                 finally:
                     messages.release(len(content))
 
@@ -427,6 +430,16 @@ def _handler(method: _Unread, answers: Answers) -> grpc.RpcMethodHandler:
     return grpc.stream_unary_rpc_method_handler(
         handle, request_deserializer=None, response_serializer=serialised
     )
+
+
+async def _read(
+    method: _Reading[RequestT],
+    call: RequestContext,
+    kind: type[RequestT],
+    content: bytes,
+    context: grpc.aio.ServicerContext,
+) -> Message:
+    return await method(call, _parsed(kind, content), context)
 
 
 def _parsed(kind: type[RequestT], content: bytes) -> RequestT:

@@ -224,8 +224,7 @@ class OpenInferenceHttp:
     async def infer(self, request: Request) -> Reply:
         """Answers texts."""
         context = request.context
-        named, version = request.params["endpoint"], request.params.get("version")
-        view, caller = await self._front.admission.enter(context, named, version)
+        view, caller = request.admitted()
         body = await self._bodies.read(request)
         header, blob = oip.split_header(body, request.headers.get(_HEADER_LENGTH))
         if blob and not header:

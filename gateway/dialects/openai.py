@@ -32,7 +32,7 @@ from gateway.dialects.front import (
     Front,
     TextsOrIds,
     endpoint_in,
-    endpoint_of,
+    enter_named,
     parts_headers,
     require_kind,
     texts_and_ids,
@@ -174,20 +174,15 @@ class OpenAI:
 
     async def embeddings(self, request: Request) -> Reply:
         """Embeds texts for the endpoint that the body names."""
-        if request.body is None:  # it costs nothing yet
-            self._front.admission.recognise(request.context)
-        encoded = await self._bodies.read(request)
-        name = endpoint_of(encoded)
-        view, caller = await self._front.admission.enter(request.context, name)
+        encoded, view, caller = await enter_named(self._front, self._bodies, request)
         body = decode(_decoder, encoded)
         return await self._embedded(request.context, view, caller, body)
 
     async def embeddings_of_endpoint(self, request: Request) -> Reply:
         """Embeds texts for the endpoint that the path names."""
-        context, name = request.context, request.params["endpoint"]
-        view, caller = await self._front.admission.enter(context, name)
+        view, caller = request.admitted()
         body = decode(_endpoint_decoder, await self._bodies.read(request))
-        return await self._embedded(context, view, caller, body)
+        return await self._embedded(request.context, view, caller, body)
 
     async def _embedded(
         self,
@@ -208,9 +203,7 @@ class OpenAI:
             # In a thread: it may read the vocabulary first.
             texts = await asyncio.to_thread(_texts_of_cl100k, ids)
         elif ids:
-            _, _, texts = await self._front.texts_of_ids(
-                context, view, caller, ids, answered_later=True
-            )
+            _, _, texts = await self._front.texts_of_ids(context, view, caller, ids)
         query = Query(texts, prompt_name=body.prompt_name)
         answers = await self._front.predict_in_parts(context, view, caller, query)
         headers = parts_headers(answers)

@@ -17,7 +17,7 @@ from typing_extensions import TypedDict  # pydantic reads no other before Python
 from contracts.tasks import RELEVANCE
 from gateway.calls import Answer, EndpointView, Query
 from gateway.dialects.described import prediction_operation
-from gateway.dialects.front import Front, answer_headers, endpoint_in, endpoint_of, require_kind
+from gateway.dialects.front import Front, answer_headers, endpoint_in, enter_named, require_kind
 from gateway.errors import InvalidInputError
 from gateway.http.body import BodyReader
 from gateway.http.error_replies import ErrorForm
@@ -164,11 +164,7 @@ class Rerank:
     async def rerank(self, request: Request) -> Reply:
         """Reranks documents in the form of Jina and Cohere."""
         context = request.context
-        if request.body is None:  # it costs nothing yet
-            self._front.admission.recognise(context)
-        encoded = await self._bodies.read(request)
-        name = endpoint_of(encoded)
-        view, caller = await self._front.admission.enter(context, name)
+        encoded, view, caller = await enter_named(self._front, self._bodies, request)
         body = decode(_decoder, encoded)
         documents = [each if isinstance(each, str) else each.text for each in body.documents]
         query = _query(view, "model", body.query, documents)
@@ -184,8 +180,8 @@ class Rerank:
 
     async def rerank_texts(self, request: Request) -> Reply:
         """Reranks texts in the form of Text Embeddings Inference."""
-        context, name = request.context, request.params["endpoint"]
-        view, caller = await self._front.admission.enter(context, name)
+        context = request.context
+        view, caller = request.admitted()
         body = decode(_tei_decoder, await self._bodies.read(request))
         query = _query(view, "endpoint", body.query, body.texts, truncate=body.truncate)
         answer = await self._front.predict(context, view, caller, query)

@@ -278,7 +278,7 @@ class TextEmbeddingsInference:
 
     async def embed(self, request: Request) -> Reply:
         """Embeds texts."""
-        view, caller = await self._enter(request)
+        view, caller = request.admitted()
         body = decode(_embed_decoder, await self._bodies.read(request))
         head = require_kind(view, DENSE, "endpoint", "embeddings need")
         check_form(view, body.form())
@@ -291,7 +291,7 @@ class TextEmbeddingsInference:
 
     async def embed_sparse(self, request: Request) -> Reply:
         """Weights of tokens."""
-        view, caller = await self._enter(request)
+        view, caller = request.admitted()
         body = decode(_texts_decoder, await self._bodies.read(request))
         head = require_kind(view, SPARSE, "endpoint", "sparse embeddings need")
         query = await self._query(request.context, view, caller, body)
@@ -300,7 +300,7 @@ class TextEmbeddingsInference:
 
     async def embed_all(self, request: Request) -> Reply:
         """A vector for each token, for late interaction."""
-        view, caller = await self._enter(request)
+        view, caller = request.admitted()
         body = decode(_texts_decoder, await self._bodies.read(request))
         head = require_kind(view, TOKENS, "endpoint", "token vectors need")
         query = await self._query(request.context, view, caller, body)
@@ -310,7 +310,7 @@ class TextEmbeddingsInference:
 
     async def similarity(self, request: Request) -> Reply:
         """Cosines of a sentence with others."""
-        view, caller = await self._enter(request)
+        view, caller = request.admitted()
         body = decode(_similarity_decoder, await self._bodies.read(request))
         head = require_kind(view, DENSE, "endpoint", "similarity needs")
         how = body.parameters or SimilarityParameters()
@@ -325,7 +325,7 @@ class TextEmbeddingsInference:
 
     async def predict(self, request: Request) -> Reply:
         """Labels of texts or pairs."""
-        view, caller = await self._enter(request)
+        view, caller = request.admitted()
         body = decode(_predict_decoder, await self._bodies.read(request))
         head = HEADS[view.task]
         if RELEVANCE not in head.kinds:
@@ -343,7 +343,7 @@ class TextEmbeddingsInference:
 
     async def tokenize(self, request: Request) -> Reply:
         """Tokens of texts."""
-        view, caller = await self._enter(request)
+        view, caller = request.admitted()
         body = decode(_tokenize_decoder, await self._bodies.read(request))
         texts = [body.inputs] if isinstance(body.inputs, str) else body.inputs
         ref, arm, tokens = await self._front.tokens(
@@ -364,7 +364,7 @@ class TextEmbeddingsInference:
 
     async def decode(self, request: Request) -> Reply:
         """Texts of token ids."""
-        view, caller = await self._enter(request)
+        view, caller = request.admitted()
         body = decode(_decode_decoder, await self._bodies.read(request))
         _, ids = texts_and_ids("ids", body.ids)
         ref, arm, texts = await self._front.texts_of_ids(
@@ -389,18 +389,13 @@ class TextEmbeddingsInference:
         found = self._front.metrics.of_endpoint(view.name)
         return Reply(found, content_type=CONTENT_TYPE_LATEST.encode())
 
-    async def _enter(self, request: Request) -> tuple[EndpointView, str | None]:
-        return await self._front.admission.enter(request.context, request.params["endpoint"])
-
     async def _query(
         self, context: RequestContext, view: EndpointView, caller: str | None, body: TeiTexts
     ) -> Query:
         """The texts of a body; of token ids, the text that they are of."""
         texts, ids = texts_and_ids("inputs", body.inputs)
         if ids:
-            _, _, texts = await self._front.texts_of_ids(
-                context, view, caller, ids, answered_later=True
-            )
+            _, _, texts = await self._front.texts_of_ids(context, view, caller, ids)
         return Query(texts, truncate=body.truncate is not False, prompt_name=body.prompt_name)
 
 

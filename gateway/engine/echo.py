@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from contracts.tasks import ROW_STARTS
 from gateway.engine.protocol import Ending, Generated, Prompt, Work
 
 
@@ -35,7 +36,12 @@ class EchoEngine:
         ids = next(iter(work.tensors.values()))
         if self._cost is not None:
             await self._occupy(self._cost, ids.size)
-        seed = ids.sum(axis=1, dtype=np.int64)[:, None] + np.arange(self._width)
+        starts = work.tensors.get(ROW_STARTS)
+        if starts is None:
+            sums = ids.sum(axis=1, dtype=np.int64)
+        else:
+            sums = np.add.reduceat(ids, starts[:-1], dtype=np.int64)
+        seed = sums[:, None] + np.arange(self._width)
         values: NDArray[np.float32] = ((seed * 7919) % 2003 / 1001.5 - 1).astype(np.float32)
         return values
 

@@ -142,6 +142,8 @@ class Replica:
         self.model = model
         self.breaker = Breaker()
         self.failed = 0  # batches in a row that the model failed at
+        self.refused = 0  # batches in a row that it was too busy for
+        self.pauses = False  # since the last of these; no batch is sent meanwhile
         self._instances = instances
         self._ahead = ahead
         self._opened = opened
@@ -173,8 +175,8 @@ class Replica:
 
     @property
     def idle(self) -> int:
-        """Instances that run no batch."""
-        return max(0, self._instances - len(self._flights))
+        """Instances that run no batch; 0 while it pauses."""
+        return 0 if self.pauses else max(0, self._instances - len(self._flights))
 
     def spare(self, lookahead_seconds: float = 0.0) -> int:
         """Batches that may be sent ahead, to wait at busy instances.
@@ -184,6 +186,8 @@ class Replica:
                 event loop sends no batch before they have passed. For this, up to
                 ``_MOST_LOOKAHEAD`` times as many batches as usual are sent ahead.
         """
+        if self.pauses:
+            return 0
         flying = len(self._flights)
         most = self._instances * self._ahead
         spare = most - max(flying, self._instances)

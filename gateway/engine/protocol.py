@@ -7,7 +7,7 @@ EngineError
 │   └── EngineProcessGoneError  it answers, but the model's process is gone
 ├── EngineMissingModelError  it answers, but does not hold the model
 ├── EngineTimeoutError       no answer within the time given
-├── EngineBusyError          more prompts wait there than it takes
+├── EngineBusyError          more batches or prompts wait there than it takes
 └── EngineModelError         the model itself failed on this batch
 """
 
@@ -22,12 +22,14 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One padded batch for one model.
+    """One batch for one model.
 
     ``tensors``: what the graph declares, each int64 or int32 of shape ``[rows, bucket]``, or
-    float64 ``[rows, features]`` of rows of tables.
+    float64 ``[rows, features]`` of rows of tables; of a packed engine those of
+    ``contracts.tasks.packed_inputs``.
     ``output`` names the one result tensor, float32 of shape ``[rows, width]``, or
-    ``[rows, bucket, width]`` where it has values for each token.
+    ``[rows, bucket, width]`` if it has values for each token, or ``[tokens, width]`` of a packed
+    engine.
     """
 
     model: str
@@ -110,7 +112,7 @@ class EngineTimeoutError(EngineError):
 
 
 class EngineBusyError(EngineError):
-    """More prompts wait there than it takes; the model is well."""
+    """More batches or prompts wait there than it takes; the model is well."""
 
 
 class EngineModelError(EngineError):

@@ -35,6 +35,7 @@ _READY = "/inference.GRPCInferenceService/ModelReady"
 _DATATYPES = {
     np.dtype(np.int64): "INT64",
     np.dtype(np.int32): "INT32",
+    np.dtype(np.uint8): "UINT8",
     np.dtype(np.float64): "FP64",
 }
 
@@ -101,7 +102,7 @@ def infer_request(work: Work) -> Any:  # noqa: ANN401 - protobuf's messages have
     for name, array in work.tensors.items():
         datatype = _DATATYPES.get(array.dtype)
         if datatype is None:
-            raise TypeError(f"tensor {name} is {array.dtype}, not int64, int32 or float64")
+            raise TypeError(f"tensor {name} is {array.dtype}, not int64, int32, uint8 or float64")
         request.inputs.add(name=name, datatype=datatype, shape=array.shape)
         request.raw_input_contents.append(array.tobytes())
     request.outputs.add(name=work.output)

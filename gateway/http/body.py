@@ -80,7 +80,11 @@ class BodyReader:
             OverloadedError: too many large bodies are being read at this moment.
             UnsupportedEncodingError, BadRequestError: compressed by other means, or broken.
             ClientGoneError: the caller hung up.
+            RuntimeError: the route does not say that it reads one, so nobody asked for a key.
         """
+        if not request.context.recognised:
+            raise RuntimeError("the body of a caller whom admission has not recognised")
+        request.context.body_read = True
         body = await self._read(request, most_bytes)
         request.context.held_bytes = len(body)
         return body

@@ -1,8 +1,8 @@
 """What a route's handler takes and returns: requests, replies, their JSON.
 
 Bodies are decoded by msgspec into the dialects' structs. A body that does not fit its struct is
-refused with a 400 that names the field. Only a body that is no JSON at all is read a second time,
-by a slower parser that finds the place of the error. Nothing here reads a socket but through ASGI's
+refused with a 400 that names the field. Only a small body that is no JSON at all is read a second
+time, by a slower parser that finds the place of the error. Nothing here reads a socket but through ASGI's
 ``receive``.
 """
 
@@ -16,14 +16,21 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
+from gateway.calls import EndpointView
 from gateway.errors import BadRequestError, GatewayError, InvalidInputError
 from gateway.request_context import RequestContext
 
 T = TypeVar("T")
 
 _encoder = msgspec.json.Encoder()
+_HALF_A_PAIR = "half of a surrogate pair is no text; encode the character whole"
+_ESCAPED_HALF = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
+_BYTE = re.compile(r"\(byte (\d+)\)")
+_TWO_ESCAPES = 12  # bytes
 _LONE_SURROGATE = re.compile(r"[\ud800-\udfff]")
-_DIAGNOSIS_LIMIT = 256 * 1024  # bytes; of a larger body, what is wrong is body without the place
+# Bytes of a body that is read a second time, on the event loop: it takes some milliseconds at most.
+# Of a larger one is told what msgspec says.
+_DIAGNOSIS_LIMIT = 4 * 1024
 
 
 def encode(value: object) -> bytes:
@@ -73,18 +80,25 @@ def _diagnose(body: bytes, message: str) -> GatewayError:
     except UnicodeDecodeError as wrong:
         byte = body[wrong.start]
         return BadRequestError(f"The body is not UTF-8: byte {wrong.start} is {byte:#04x}.")
+    if len(body) > _DIAGNOSIS_LIMIT:
+        if _ends_in_half_a_pair(body, message):
+            return InvalidInputError(f"body: {_HALF_A_PAIR} ({message}).")
+        return BadRequestError(f"The body is not JSON: {message}.")
     place = None
-    if len(body) <= _DIAGNOSIS_LIMIT:
-        try:
-            place = _lone_surrogate(json.loads(text, parse_constant=_refuse_constant), "")
-        except (ValueError, RecursionError) as error:
-            message = str(error)
+    try:
+        place = _lone_surrogate(json.loads(text, parse_constant=_refuse_constant), "")
+    except (ValueError, RecursionError) as error:
+        message = str(error)
     if place is None:
         return BadRequestError(f"The body is not JSON: {message}.")
-    return InvalidInputError(
-        f"{place.removeprefix('.') or 'body'}: half of a surrogate pair is no text; "
-        "encode the character whole."
-    )
+    return InvalidInputError(f"{place.removeprefix('.') or 'body'}: {_HALF_A_PAIR}.")
+
+
+def _ends_in_half_a_pair(body: bytes, message: str) -> bool:
+    """Whether that is where msgspec has stopped, which has three messages for it."""
+    place = _BYTE.search(message)
+    end = len(body) if place is None else int(place[1])
+    return _ESCAPED_HALF.search(body[max(0, end - _TWO_ESCAPES) : end + 1]) is not None
 
 
 def _lone_surrogate(value: object, place: str) -> str | None:
@@ -119,6 +133,7 @@ class Request:
 
     ``params`` holds the path's parameters by name; ``headers`` has lower-case names, and of a
     repeated header the last value. ``body`` is None where it is still to be read by ``receive``.
+    ``entered``: the endpoint that the path names and the caller's name, once admission let it in.
     """
 
     method: str
@@ -128,6 +143,17 @@ class Request:
     receive: Receive
     context: RequestContext
     body: bytes | None = None
+    entered: tuple[EndpointView, str | None] | None = None
+
+    def admitted(self) -> tuple[EndpointView, str | None]:
+        """The endpoint that the path names, and the caller's name; None where keys are off.
+
+        Raises:
+            RuntimeError: the route does not say that it predicts for such an endpoint.
+        """
+        if self.entered is None:
+            raise RuntimeError("admission was not asked about this request")
+        return self.entered
 
 
 @dataclass(slots=True)

@@ -20,8 +20,12 @@ class Route:
     ``operation`` describes it to callers; None for a route that refuses whatever is sent.
 
     ``predicts``: requests carry texts for the ``{endpoint}`` in the path, or for the one that
-    ``endpoint_in`` finds in the body, and the handler begins with ``AdmissionController.enter``.
-    Such a request may be refused before its handler is called.
+    ``endpoint_in`` finds in the body. Such a request may be refused before its handler is called:
+    the application asks ``AdmissionController.enter`` about one whose path names the endpoint; with
+    ``endpoint_in`` the handler does so, by ``gateway.dialects.front.enter_named``.
+
+    ``reads_body``: the handler reads a body, which is no prediction. The application has the caller
+    recognised before any body is read; of other routes ``BodyReader`` reads none.
     """
 
     method: str
@@ -32,6 +36,7 @@ class Route:
     errors: ErrorForm = ErrorForm.OBJECT
     predicts: bool = False
     endpoint_in: Callable[[bytes], str | None] | None = None
+    reads_body: bool = False
 
 
 @dataclass(slots=True)

@@ -153,7 +153,7 @@ class Pipeline:
         self._running += 1
         try:
             try:
-                self._admission.check_body(call, limits, began)
+                self._admission.check_body(call, limits)
                 target, batcher = self._route(serving, routes, call, began)
                 if self._own is not None:
                     call = self._own.receive(call)

@@ -5,7 +5,6 @@ texts like any other; the tokeniser always runs in the threads of ``Encoding``.
 """
 
 from collections.abc import Callable, Sequence
-from time import monotonic
 from typing import TypeVar
 
 from contracts.endpoint import Arm
@@ -78,8 +77,6 @@ class Tokenisers:
     ) -> tuple[ModelRef, Arm, list[str]]:
         """The texts of token ids, which are 0 or more and have 32 bits; those of the call are none.
 
-        A call whose ``part`` is not 0 is not counted by the rate: its request is answered later.
-
         Raises:
             TooLargeError: too many ids.
             InvalidInputError: an id that the vocabulary does not have.
@@ -104,7 +101,7 @@ class Tokenisers:
 
     def _admitted(self, call: Call) -> RouteTarget:
         routes = self._endpoints.serving.table[call.endpoint]
-        self._admission.check_body(call, routes.endpoint.spec.limits, monotonic())
+        self._admission.check_body(call, routes.endpoint.spec.limits)
         key = call.sticky_key or call.request_id
         return routes.target_and_fallback(key, call.forced_version)[0]
 

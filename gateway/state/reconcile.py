@@ -592,6 +592,7 @@ def _view(routes: EndpointRoutes) -> EndpointView:
             timeout_seconds=limits.timeout_seconds,
             ready=False,
             unserved=status.unserved,
+            requests_per_second_per_key=limits.requests_per_second_per_key,
         )
     manifest = stable.model.manifest
     others = {target.model.ref for target in routes.targets} | {
@@ -617,6 +618,7 @@ def _view(routes: EndpointRoutes) -> EndpointView:
         metadata={"model": endpoint.spec.model, "precision": manifest.precision.value},
         unserved=status.unserved,
         asleep=status.asleep is not None,
+        requests_per_second_per_key=limits.requests_per_second_per_key,
     )
 
 

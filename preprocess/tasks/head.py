@@ -8,6 +8,7 @@ exported graph; nothing of them is done here.
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from enum import Enum
+from itertools import accumulate
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
@@ -177,13 +178,17 @@ class Head(ABC):
         """
         return texts, pairs
 
-    def values(self, output: Values, *, width: int, multi_label: bool = False) -> Values:
+    def values(
+        self, output: Values, *, width: int, multi_label: bool = False, packed: bool = False
+    ) -> Values:
         """The values of an answer, from the engine's output.
 
         Args:
-            output: float32 ``[rows, width]`` or, of rank 3, ``[rows, length, width]``.
+            output: float32 ``[rows, width]`` or, of rank 3, ``[rows, length, width]``, or
+                ``[tokens of all rows, width]`` of a packed engine.
             width: number of labels, or the embedding's dimension, as the manifest has it.
             multi_label: each class on its own, not one of all.
+            packed: whether a packed engine gave it.
 
         Returns:
             float32 of the same shape.
@@ -191,12 +196,15 @@ class Head(ABC):
         Raises:
             EngineOutputError: another shape, or a value that is NaN or infinite.
         """
-        if output.ndim != self.rank or output.shape[-1] != width:
-            wanted = ", ".join(["texts", *["tokens"] * (self.rank - 2), str(width)])
+        if output.ndim != (2 if packed else self.rank) or output.shape[-1] != width:
+            first = ["tokens" if self.rank > 2 else "texts"]
+            before = first if packed else ["texts", *["tokens"] * (self.rank - 2)]
+            wanted = ", ".join([*before, str(width)])
             raise EngineOutputError(f"the engine gave {output.shape}, not [{wanted}]")
         if not np.isfinite(output).all():
-            rows = np.flatnonzero(~np.isfinite(output).all(axis=tuple(range(1, self.rank))))
-            raise EngineOutputError(f"the engine gave NaN or infinity for {len(rows)} texts")
+            rows = np.flatnonzero(~np.isfinite(output).all(axis=tuple(range(1, output.ndim))))
+            what = "tokens" if packed and self.rank > 2 else "texts"
+            raise EngineOutputError(f"the engine gave NaN or infinity for {len(rows)} {what}")
         return self._values(output.astype(np.float32, copy=False), multi_label=multi_label)
 
     def _values(self, output: Values, *, multi_label: bool) -> Values:  # noqa: ARG002 - of heads
@@ -210,7 +218,10 @@ class Head(ABC):
             tokens: of each row.
             counts: how many rows each part has, in the order of the rows.
         """
-        flat = self.rank == 2
+        if values.ndim < self.rank:
+            # Of a packed engine: the tokens of all rows one after the other.
+            counts = _tokens_of(tokens, counts)
+        flat = values.ndim == 2
         found: list[Values] = []
         start = 0
         for count in counts:
@@ -318,3 +329,9 @@ class Head(ABC):
     @abstractmethod
     def outputs(self, answer: Answered) -> dict[str, Output]:
         """The tensors that ``contracts.tasks.PUBLIC_OUTPUTS`` names: texts first, float32."""
+
+
+def _tokens_of(tokens: Sequence[int], counts: Sequence[int]) -> list[int]:
+    """How many tokens the rows of each part have together."""
+    ends = list(accumulate(counts))
+    return [sum(tokens[end - count : end]) for end, count in zip(ends, counts, strict=True)]

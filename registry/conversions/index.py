@@ -18,7 +18,8 @@ from pathlib import PurePosixPath
 import fsspec
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from contracts.endpoint import EndpointSpec
+from contracts.endpoint import EndpointSpec, EngineChoice
+from contracts.loading import DeviceKind
 from contracts.manifest import Manifest
 from contracts.model import ModelRef
 from registry.conversions.messages import Conditions, Package, Signature
@@ -50,16 +51,20 @@ def options_digest(
     version: RegisteredVersion,
     conditions: Conditions,
     *,
+    device: DeviceKind = DeviceKind.CPU,
     instances: int = 1,
 ) -> str:
     """SHA-256 (hex) of all that decides what a conversion makes of a version, or why it fails.
 
-    ``instances`` and ``cache`` of ``spec.serving`` are not. Earlier releases had ``instances`` in,
-    so that ``instances`` other than 1 gives the digest under which they knew a conversion.
+    ``device`` is what the Tritons of the endpoint's pool compute on: a version has a package for
+    each kind. ``instances`` and ``cache`` of ``spec.serving`` are not. Earlier releases had
+    ``instances`` in, so that others than 1 give the digest under which they knew a conversion.
     """
     left_out = {"cache"}
     if spec.serving.min_neighbours is None:  # which earlier releases did not have
         left_out.add("min_neighbours")
+    if spec.serving.engine is EngineChoice.AUTO:  # nor this
+        left_out.add("engine")
     parts = [
         REVISION,
         version.model,
@@ -71,6 +76,7 @@ def options_digest(
         conditions.allow_pickle,
         conditions.allow_remote_code,
         *([sorted(conditions.sources)] if conditions.sources else ()),
+        *([device.value] if device is not DeviceKind.CPU else ()),
     ]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 

@@ -10,10 +10,13 @@ from contracts.manifest import (
     CODE,
     CONFIG_ONNXRUNTIME,
     CONFIG_PYTHON,
+    DEVICE_PROOF,
     ENCODER_ONNX,
+    MODEL_CONFIG,
     MODEL_ONNX,
     PYFUNC,
     TOKENIZER,
+    WEIGHTS,
     GenerationSpec,
     PackageFile,
 )
@@ -21,7 +24,12 @@ from contracts.tensors import TensorSpec
 from registry.packages.store import digest
 from registry.packages.triton_config import render, render_generation
 
-FILES = (MODEL_ONNX, TOKENIZER, CONFIG_PYTHON, CONFIG_ONNXRUNTIME)
+# What a package runs; it has one of them.
+_RUN = (PYFUNC, WEIGHTS, MODEL_ONNX)
+_FURTHER = frozenset(
+    {TOKENIZER, CONFIG_ONNXRUNTIME, ENCODER_ONNX, CODE, MODEL_CONFIG, DEVICE_PROOF}
+)
+_DENSE = "dense-*.safetensors"  # of a packed engine: layers after pooling
 
 
 def created_by() -> str:
@@ -76,11 +84,14 @@ def proofs(folder: Path) -> dict[str, PackageFile]:
     """Digest and size of each of the package's files; raises ``FileNotFoundError``.
 
     A model of tables has no tokeniser, one that writes no configuration of the native backend, and
-    few versions bring code or have an encoder beside the decoder. A pyfunc has no graph.
+    few versions bring code or have an encoder beside the decoder. A pyfunc has no graph, nor has a
+    packed engine, which has weights instead.
     """
-    needed = (PYFUNC if (folder / PYFUNC).exists() else MODEL_ONNX, CONFIG_PYTHON)
+    run = next((name for name in _RUN if (folder / name).exists()), MODEL_ONNX)
+    names = {name for name in _FURTHER if (folder / name).exists()}
+    if run == WEIGHTS:
+        names |= {MODEL_CONFIG, DEVICE_PROOF, *(path.name for path in folder.glob(_DENSE))}
     return {
         name: PackageFile(sha256=digest(folder / name), bytes=(folder / name).stat().st_size)
-        for name in (*FILES, ENCODER_ONNX, CODE, PYFUNC)
-        if name in needed or (folder / name).exists()
+        for name in sorted({run, CONFIG_PYTHON, *names})
     }

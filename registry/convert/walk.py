@@ -12,11 +12,10 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-from numpy.typing import NDArray
 
-from contracts.endpoint import Phase, Precision
+from contracts.endpoint import EngineChoice, Phase, Precision
+from contracts.loading import DeviceKind
 from contracts.manifest import (
-    CODE,
     ENCODER_ONNX,
     MODEL_ONNX,
     TOKENIZER,
@@ -25,20 +24,18 @@ from contracts.manifest import (
     TokenRules,
 )
 from contracts.model import ModelRef
-from contracts.profile import ReferenceProfile
 from contracts.tasks import ENGINE_OUTPUT, INPUT_IDS
 from contracts.tensors import Datatype, TensorSpec
 from measures.profile import reference_profile
 from preprocess.model_code import archive
 from preprocess.observe import unanswered
-from preprocess.tasks import HEADS, SecondText
 from preprocess.tasks.generation import FINISHES
 from registry.conversions.messages import ConversionRequest, Signature
-from registry.convert import tables, texts, tokeniser
+from registry.convert import packed, tables, texts, tokeniser
 from registry.convert.download import Downloaded, fetch, lineage, recognised, with_pickles
 from registry.convert.errors import VersionError
 from registry.convert.flavours import Original, marian
-from registry.convert.forms import FORMS, Agreement
+from registry.convert.forms import FORMS
 from registry.convert.graph import decoder, encoder_decoder, engine_form
 from registry.convert.package import (
     created_by,
@@ -47,19 +44,28 @@ from registry.convert.package import (
     write_generation_config,
 )
 from registry.convert.parity import continuations
-from registry.convert.parity.choose import Chosen, Trial, choose
-from registry.convert.parity.engine import Engine, Texts, encode
+from registry.convert.parity.choose import Trial, choose
+from registry.convert.parity.engine import Engine
 from registry.convert.parity.profiling import profile_of
-from registry.convert.parity.verify import FEWEST_FOR_NEIGHBOURS, values_of
+from registry.convert.parity.proof import Comparison
+from registry.convert.parity.verify import values_of
+from registry.convert.steps import (
+    Answers,
+    EngineParts,
+    Floats,
+    Report,
+    compared_of,
+    encoded,
+    evaluation_of,
+    loaded_original,
+    manifest_of,
+    signature_of,
+    write_common,
+)
 from registry.convert.tracking import Tracking
 from registry.packages.store import PackageStore
 
 log = logging.getLogger(__name__)
-
-Report = Callable[[Phase, str], None]
-Floats = NDArray[np.float32]
-
-_PARITY_TEXTS = 256
 
 
 def convert(
@@ -91,96 +97,110 @@ def convert(
     report(Phase.CONVERTING, f"preparing the {original.flavour} model")
     if FORMS[original.task].generates:
         return _convert_decoder(request, downloaded, work, store, report)
+    given_up = ""
+    if packed.is_wanted(request):
+        try:
+            return packed.convert(request, downloaded, work, store, report)
+        except VersionError as error:
+            if request.serving.engine is EngineChoice.PACKED:
+                raise
+            given_up = error.reason
+            log.info("no packed engine", extra={"reason": given_up})
+    return _convert_padded(request, downloaded, work, store, report, given_up=given_up)
+
+
+def _convert_padded(
+    request: ConversionRequest,
+    downloaded: Downloaded,
+    work: Path,
+    store: PackageStore,
+    report: Report,
+    *,
+    given_up: str,
+) -> ModelRef:
+    """The same of a model whose graph runs on padded rows.
+
+    ``given_up`` says why it has no engine that suits its device better.
+    """
+    original = downloaded.original
+    _require_precision_for(request, given_up)
     model, built, answers = _prepare(request, original, work)
     inputs = engine_form.inputs_of(model)
-    evaluation = _evaluation(downloaded)
-    compared = evaluation.thinned(_PARITY_TEXTS)
-    if FORMS[original.task].agreement is Agreement.COSINE:
-        compared = compared.filled(FEWEST_FOR_NEIGHBOURS)
-    compared = compared.with_long_ones()
+    compared = compared_of(downloaded)
     report(Phase.VERIFYING, f"comparing with the original over {len(compared.texts)} texts")
     reference, reference_name = answers(compared)
     width = reference.shape[1]
-    signature = Signature(
+    signature = signature_of(request, original, built, width)
+    comparison = Comparison(
         task=original.task,
-        labels=_labels(original, width),
-        dimension=_dimension(original, width),
-        prompts=tuple(sorted(built.spec.prompts)),
+        multi_label=original.multi_label,
+        texts=encoded(compared, built, inputs),
+        reference=reference,
+        reference_name=reference_name,
+        min_neighbours=request.serving.min_neighbours,
     )
-    if request.stable is not None and (broken := request.stable.broken_by(signature)):
-        raise VersionError(broken)
     chosen = choose(
         Trial(
-            task=original.task,
-            multi_label=original.multi_label,
             requested=request.serving.precision,
             model=model,
-            texts=_encoded(compared, built, inputs),
-            reference=reference,
-            reference_name=reference_name,
+            comparison=comparison,
             threads=request.threads,
-            min_neighbours=request.serving.min_neighbours,
+            device=request.device,
+            given_up=given_up,
         )
     )
     profile = profile_of(
-        evaluation, original, chosen, built, labels=signature.labels, inputs=inputs
+        evaluation_of(downloaded),
+        original,
+        chosen.engine,
+        built,
+        weights=engine_form.weights_of(chosen.model),
+        labels=signature.labels,
+        inputs=inputs,
     )
     report(Phase.PUBLISHING, f"publishing the {chosen.precision} package")
     folder = work / "package"
-    manifest = _package(
-        request, downloaded, built, chosen, signature, profile=profile, folder=folder
+    write_common(folder, downloaded, built)
+    onnx.save(chosen.model, str(folder / MODEL_ONNX))
+    output = ENGINE_OUTPUT[original.task]
+    parts = EngineParts(
+        precision=chosen.precision,
+        inputs=engine_form.inputs_of(chosen.model),
+        outputs=(output.model_copy(update={"shape": (*output.shape[:-1], width)}),),
     )
+    write_configs(
+        folder,
+        inputs=parts.inputs,
+        outputs=parts.outputs,
+        max_batch_size=request.serving.max_batch_size,
+        threads=request.threads,
+    )
+    manifest = manifest_of(
+        request, downloaded, built, signature,
+        parts=parts, proof=chosen.proof, profile=profile, folder=folder,
+    )  # fmt: skip
     return store.publish(folder, manifest)
 
 
-def _package(
-    request: ConversionRequest,
-    downloaded: Downloaded,
-    built: tokeniser.Tokeniser,
-    chosen: Chosen,
-    signature: Signature,
-    *,
-    profile: ReferenceProfile,
-    folder: Path,
-) -> Manifest:
-    """Writes the package's files into ``folder``; returns the manifest that proves them."""
-    folder.mkdir(parents=True, exist_ok=True)
-    onnx.save(chosen.model, str(folder / MODEL_ONNX))
-    (folder / TOKENIZER).write_bytes(built.data)
-    if downloaded.code is not None:
-        (folder / CODE).write_bytes(downloaded.code)
-    serving, original = request.serving, downloaded.original
-    inputs = engine_form.inputs_of(chosen.model)
-    output = ENGINE_OUTPUT[original.task]
-    outputs = (output.model_copy(update={"shape": (*output.shape[:-1], chosen.width)}),)
-    write_configs(
-        folder,
-        inputs=inputs,
-        outputs=outputs,
-        max_batch_size=serving.max_batch_size,
-        threads=request.threads,
-    )
-    return Manifest(
-        model=request.model,
-        version=request.version,
-        task=original.task,
-        multi_label=original.multi_label,
-        labels=signature.labels,
-        dimension=signature.dimension,
-        precision=chosen.precision,
-        max_batch_size=serving.max_batch_size,
-        length_buckets=built.buckets,
-        tokenizer=built.spec,
-        inputs=inputs,
-        outputs=outputs,
-        files=proofs(folder),
-        profile=profile,
-        parity=chosen.parity,
-        ranges=chosen.ranges,
-        has_code=downloaded.code is not None,
-        lineage=lineage(request, downloaded.version, downloaded.run),
-        created_by=created_by(),
-    )
+def _require_precision_for(request: ConversionRequest, given_up: str) -> None:
+    """Refuses a precision that a graph has not, or not on the endpoint's kind of device.
+
+    Raises:
+        VersionError: what to do instead.
+    """
+    asked = request.serving.precision
+    if asked is Precision.INT8 and request.device is DeviceKind.GPU:
+        raise VersionError(
+            "int8 was asked for, and the Tritons of the endpoint's pool compute on GPUs, where "
+            "ONNX Runtime has no kernels for it: its products (MatMulIntegerToFloat) would run on "
+            "the CPU. Leave spec.serving.precision at auto, or set spec.pool to a pool of CPUs"
+        )
+    if asked is Precision.BF16:
+        why = f": {given_up}" if given_up else ""
+        raise VersionError(
+            "bf16 was asked for, and only the packed engine has it (spec.serving.engine: packed)"
+            f"{why}"
+        )
 
 
 def _convert_decoder(
@@ -333,101 +353,30 @@ def _prepare_decoder(
     return graphs, tokeniser.build(original, request.serving, fast), by_original
 
 
-_Answers = Callable[[texts.EvaluationTexts], tuple[Floats, str]]
-
-
 def _prepare(
     request: ConversionRequest, original: Original, work: Path
-) -> tuple[onnx.ModelProto, tokeniser.Tokeniser, _Answers]:
+) -> tuple[onnx.ModelProto, tokeniser.Tokeniser, Answers]:
     """The graph in the engine's form, the tokeniser, and what gives the original's answers."""
     if original.onnx is not None:
         built = tokeniser.build(original, request.serving)
         registered = engine_form.load(original.onnx)
         model = engine_form.finish(registered, original.task, original.pooling)
         return model, built, _answers_of_graph(model, original, built, request.threads)
+    loaded, built, answers = loaded_original(request, original)
+    from registry.convert.graph import export  # noqa: PLC0415 - needs torch
 
-    # Imported for PyTorch versions alone: it is slow, and needs an environment of its own.
-    from registry.convert.graph import export  # noqa: PLC0415
-
-    loaded = export.load(
-        original,
-        threads=request.threads,
-        allow_pickle=request.allow_pickle,
-        allow_remote_code=request.allow_remote_code,
-    )
-    fast = None
-    if not (original.tokenizer / TOKENIZER).is_file():
-        fast = export.fast_tokenizer(loaded)
-    built = tokeniser.build(original, request.serving, fast)
     path = work / "exported.onnx"
     export.to_onnx(loaded, original.task, path)
     model = engine_form.finish(engine_form.load(path), original.task, original.pooling)
-
-    def answers(compared: texts.EvaluationTexts) -> tuple[Floats, str]:
-        outputs = export.originals(
-            loaded,
-            original.task,
-            compared.texts,
-            compared.pairs,
-            max_tokens=built.spec.max_tokens,
-        )
-        values = values_of(original.task, outputs, multi_label=original.multi_label)
-        return values, original.flavour
-
     return model, built, answers
 
 
 def _answers_of_graph(
     model: onnx.ModelProto, original: Original, built: tokeniser.Tokeniser, threads: int
-) -> _Answers:
+) -> Answers:
     def answers(compared: texts.EvaluationTexts) -> tuple[Floats, str]:
         inputs = engine_form.inputs_of(model)
-        encoded = _encoded(compared, built, inputs)
-        outputs = Engine(model, threads=threads).alone(encoded)
+        outputs = Engine(model, threads=threads).alone(encoded(compared, built, inputs))
         return values_of(original.task, outputs, multi_label=original.multi_label), "onnx-fp32"
 
     return answers
-
-
-def _encoded(
-    compared: texts.EvaluationTexts, built: tokeniser.Tokeniser, inputs: tuple[TensorSpec, ...]
-) -> Texts:
-    return encode(
-        compared.texts, built.encoder, inputs, built.spec, built.buckets, pairs=compared.pairs
-    )
-
-
-def _evaluation(downloaded: Downloaded) -> texts.EvaluationTexts:
-    """The texts to compare on: pairs for a task that reads pairs."""
-    task = downloaded.original.task
-    if HEADS[task].second_text is SecondText.REQUIRED:
-        return downloaded.evaluation.paired()
-    return downloaded.evaluation if FORMS[task].pairs else downloaded.evaluation.single()
-
-
-def _labels(original: Original, width: int) -> tuple[str, ...]:
-    form = FORMS[original.task]
-    if not form.has_labels:
-        return ()
-    if form.one_label and width != 1:
-        raise VersionError(f"{original.task} needs one logit, and the graph gives {width}")
-    if form.columns:
-        if width != len(form.columns):
-            raise VersionError(
-                f"{original.task} needs {' and '.join(form.columns)}, and the graph gives {width}"
-            )
-        return form.columns
-    if form.named and not any(label.lower().startswith(form.named) for label in original.labels):
-        raise VersionError(f"{original.task} needs a label that begins with {form.named!r}")
-    labels = original.labels or tuple(f"LABEL_{index}" for index in range(width))
-    if len(labels) != width:
-        raise VersionError(f"the files name {len(labels)} labels, but the graph gives {width}")
-    if len(set(labels)) != len(labels):
-        raise VersionError("two labels of the version have the same name")
-    return labels
-
-
-def _dimension(original: Original, width: int) -> int | None:
-    if FORMS[original.task].has_labels:
-        return None
-    return width - HEADS[original.task].further_columns

@@ -24,11 +24,11 @@ from contracts.manifest import (
     WEIGHTS,
     Manifest,
 )
-from contracts.tasks import ENGINE_OUTPUT
 from preprocess.model_code import sandbox
 from registry.loading.splits import Split
 from registry.loading.triton_client import Overrides
 from registry.packages import token_rules, triton_config
+from registry.packages.triton_files import triton_file
 from registry.pyfunc import archive, process, worker
 from registry.pyfunc.process import Limits
 
@@ -39,7 +39,6 @@ _CONFIGS = {
 _CONFIG = "config.pbtxt"
 _PYFUNC_SPEC = "pyfunc.json"  # beside the archive, see ``triton/pyfunc_model``
 _PACKED_SPEC = "packed.json"  # beside the weights, see ``triton/packed_model``
-_HERE = Path(__file__).resolve().parent
 _USUAL = Limits()
 # What Triton's model of a pyfunc imports and starts, under names that begin with ``pyfunc_``.
 _SOURCES = {
@@ -253,15 +252,8 @@ def _probe() -> _Layout:
 
 
 def python_model(name: str = "python_model") -> Path:
-    """``model.py`` of a Python-backend model; the usual one runs ONNX Runtime on batches.
-
-    It is data of the folder ``triton/``, which the wheel ships beside this module.
-    """
-    for folder in (_HERE / "triton_files", _HERE.parents[1] / "triton"):
-        path = folder / name / "model.py"
-        if path.is_file():
-            return path
-    raise FileNotFoundError("Triton's model.py is missing here; install headrace again")
+    """``model.py`` of a Python-backend model; the usual one runs ONNX Runtime on batches."""
+    return triton_file(name)
 
 
 def _scripts(package: Path, backend: str) -> dict[str, Path]:
@@ -316,16 +308,13 @@ def _told(package: Path, limits: Limits, split: Split) -> dict[str, str]:
 def _packed_spec(manifest: Manifest, split: Split) -> str:
     if manifest.packed is None:
         raise ValueError(f"{WEIGHTS} is there, and the manifest does not say what loads it")
-    output = ENGINE_OUTPUT[manifest.task]
     return json.dumps(
-        {
-            **manifest.packed.model_dump(mode="json"),
-            "task": manifest.task.value,
-            "output": output.name,
-            "rank": len(output.shape),
-            "dtype": manifest.precision.value,
-            "threads": split.threads,
-        }
+        triton_config.packed_settings(
+            manifest.packed,
+            task=manifest.task,
+            precision=manifest.precision,
+            threads=split.threads,
+        )
     )
 
 

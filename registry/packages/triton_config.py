@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from google.protobuf import json_format, text_format
 from tritonclient.grpc import model_config_pb2
 
+from contracts.endpoint import Precision
 from contracts.loading import DeviceKind
-from contracts.manifest import MODEL_ONNX, GenerationSpec, TokenRules
+from contracts.manifest import MODEL_ONNX, GenerationSpec, PackedSpec, TokenRules
 from contracts.tasks import (
     ENGINE_OUTPUT,
     INPUT_IDS,
@@ -114,6 +115,32 @@ def render_packed(*, task: Task, width: int, type_ids: bool, threads: int) -> st
     base.instance_group.add(kind=model_config_pb2.ModelInstanceGroup.KIND_AUTO, count=1)
     base.parameters[THREADS].string_value = str(threads)
     return _text(base, backend=BACKEND_PYTHON, filename=MODEL_PY)
+
+
+def packed_settings(
+    spec: PackedSpec, *, task: Task, precision: Precision, threads: int
+) -> dict[str, object]:
+    """What ``triton/packed_model`` reads in ``packed.json``, beside the package's files.
+
+    Args:
+        spec: the manifest's.
+        task: tells the output's name, and whether there is one for each token.
+        precision: that it computes in.
+        threads: CPU threads of one run, on a machine without a GPU.
+    """
+    output = ENGINE_OUTPUT[task]
+    return {
+        "loader": spec.loader,
+        "type_ids": spec.type_ids,
+        "modes": list(spec.modes),
+        "dense": [{"file": each.file, "activation": each.activation} for each in spec.dense],
+        "normalise": spec.normalise,
+        "task": task.value,
+        "output": output.name,
+        "rank": len(output.shape),
+        "dtype": precision.value,
+        "threads": threads,
+    }
 
 
 # Of ``triton/generation_model``: datatype, elements (-1: any number), whether it may be left out.

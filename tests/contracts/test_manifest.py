@@ -3,7 +3,15 @@
 import json
 
 from contracts.endpoint import Precision
-from contracts.manifest import Lineage, Manifest, PackageFile, Parity, TokenizerSpec
+from contracts.manifest import (
+    Engine,
+    Lineage,
+    Manifest,
+    PackageFile,
+    PackedSpec,
+    Parity,
+    TokenizerSpec,
+)
 from contracts.tasks import Task
 from contracts.tensors import Datatype, TensorSpec
 
@@ -52,6 +60,15 @@ def test_a_manifest_of_an_earlier_release_keeps_its_bytes() -> None:
     told = made.model_copy(update={"parity": parity.model_copy(update={"neighbours": 0.0})})
     assert json.loads(told.canonical())["parity"]["neighbours"] == 0.0
     assert Manifest.model_validate_json(told.canonical()) == told
+
+
+def test_a_graph_s_manifest_does_not_say_its_engine_as_earlier_releases_did_not() -> None:
+    stored = json.loads(manifest().canonical())
+    assert not stored.keys() & {"engine", "packed"}
+    spec = PackedSpec(loader="AutoModel", type_ids=True)
+    packed = manifest().model_copy(update={"engine": Engine.PACKED, "packed": spec})
+    assert json.loads(packed.canonical())["engine"] == "packed"
+    assert Manifest.model_validate_json(packed.canonical()) == packed
 
 
 def test_the_reference_names_model_version_and_package() -> None:

@@ -162,3 +162,16 @@ def test_the_engines_output_is_cut_to_the_tokens_of_each_row() -> None:
     for broken in (output[0], output[:, :, :2], np.where(output == 0, np.nan, output)):
         with pytest.raises(EngineOutputError):
             HEAD.values(broken.astype(np.float32), width=3)
+
+
+def test_the_output_of_a_packed_engine_is_cut_at_the_end_of_each_row() -> None:
+    output = np.repeat(np.arange(7, dtype=np.float32)[:, None], 3, axis=1)
+    output[:, 0] += np.arange(7)
+    packed = HEAD.values(output, width=3, packed=True)
+    first, second = HEAD.parts(packed, [5, 2], [1, 1])
+    np.testing.assert_array_equal(np.concatenate([first, second]), packed)
+    assert (first.shape, second.shape) == ((5, 3), (2, 3))
+    assert [each.shape for each in HEAD.parts(packed, [1, 4, 2], [2, 1])] == [(5, 3), (2, 3)]
+    for broken in (output[None], output[:, :2], np.where(output == 0, np.nan, output)):
+        with pytest.raises(EngineOutputError):
+            HEAD.values(broken.astype(np.float32), width=3, packed=True)

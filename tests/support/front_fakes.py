@@ -283,9 +283,12 @@ class FakeKeys:
     endpoints_of: dict[str, set[str]] | None = None
     forcing: set[str] = field(default_factory=set)
 
-    def recognise(self, presented: str | None) -> None:
-        if self.endpoints_of is not None and presented not in self.endpoints_of:
+    def recognise(self, presented: str | None) -> str | None:
+        if self.endpoints_of is None:
+            return None
+        if presented not in self.endpoints_of:
             raise UnauthenticatedError("Send an API key.")
+        return presented
 
     def authorise(
         self, presented: str | None, endpoint: str, *, forces_version: bool = False

@@ -25,6 +25,7 @@ from contracts.events import Feedback, Latency, PredictionEvent, TextRecord
 from contracts.manifest import (
     CODE,
     TOKENIZER,
+    Engine,
     GenerationSpec,
     Lineage,
     Manifest,
@@ -33,7 +34,7 @@ from contracts.manifest import (
 )
 from contracts.model import ModelRef
 from contracts.rollout import RolloutState
-from contracts.tasks import Task
+from contracts.tasks import ROW_STARTS, Task, packed_inputs
 from contracts.tensors import Datatype, TensorSpec
 from gateway.calls import Call, CallerHashes
 from gateway.engine.protocol import (
@@ -78,11 +79,17 @@ def manifest_of(
     multi_label: bool = False,
     task: Task = Task.TEXT_CLASSIFICATION,
     code: bytes | None = None,
+    packed: bool = False,
 ) -> Manifest:
     """A classifier of two labels, rows of at most the last bucket's tokens."""
     content = tokenizer_json()
     held = {TOKENIZER: content} if code is None else {TOKENIZER: content, CODE: code}
+    padded = tuple(
+        TensorSpec(name=name, datatype=Datatype.INT64, shape=(-1, -1))
+        for name in ("input_ids", "attention_mask")
+    )
     return Manifest(
+        engine=Engine.PACKED if packed else Engine.PADDED,
         model=model,
         version=version,
         task=task,
@@ -93,10 +100,7 @@ def manifest_of(
         max_batch_size=max_batch_size,
         length_buckets=buckets,
         tokenizer=TokenizerSpec(max_tokens=buckets[-1], pad_id=0, unk_id=1, vocabulary=52),
-        inputs=tuple(
-            TensorSpec(name=name, datatype=Datatype.INT64, shape=(-1, -1))
-            for name in ("input_ids", "attention_mask")
-        ),
+        inputs=packed_inputs(type_ids=False) if packed else padded,
         outputs=(TensorSpec(name="logits", datatype=Datatype.FP32, shape=(-1, len(labels))),),
         files={
             name: PackageFile(sha256=hashlib.sha256(data).hexdigest(), bytes=len(data))
@@ -115,10 +119,18 @@ def model_of(
     max_batch_size: int = 8,
     buckets: tuple[int, ...] = (4, 8, 16),
     code: bytes | None = None,
+    packed: bool = False,
+    task: Task = Task.TEXT_CLASSIFICATION,
 ) -> ServedModel:
     """An opened package."""
     manifest = manifest_of(
-        version, instances=instances, max_batch_size=max_batch_size, buckets=buckets, code=code
+        version,
+        instances=instances,
+        max_batch_size=max_batch_size,
+        buckets=buckets,
+        code=code,
+        packed=packed,
+        task=task,
     )
     return open_package(manifest.ref(), manifest.canonical(), tokenizer_json(), code)
 
@@ -240,6 +252,14 @@ def logits_of(ids: NDArray[np.int64]) -> NDArray[np.float32]:
     return np.stack([sums % 7, np.ones_like(sums)], axis=1)
 
 
+def padded_again(ids: NDArray[np.int64], starts: NDArray[np.int32]) -> NDArray[np.int64]:
+    """Rows of a packed batch, with padding tokens to the longest."""
+    lengths = np.diff(starts)
+    rows = np.zeros((len(lengths), max(lengths)), np.int64)
+    rows[np.arange(max(lengths)) < lengths[:, None]] = ids
+    return rows
+
+
 @dataclass
 class FakeEngine:
     """Answers at once; holds its answers, fails or is away where it is told to."""
@@ -276,6 +296,9 @@ class FakeEngine:
         if self.error is not None:
             raise self.error
         ids: NDArray[np.int64] = work.tensors["input_ids"]
+        starts = work.tensors.get(ROW_STARTS)
+        if starts is not None:
+            ids = padded_again(ids, starts)
         return (self.answer or logits_of)(ids)
 
     def generate(self, prompt: Prompt, timeout_seconds: float) -> "FakeStream":

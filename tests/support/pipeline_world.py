@@ -164,4 +164,5 @@ def _view(endpoint: ModelEndpoint, opened: dict[str, ServedModel]) -> EndpointVi
         prompts=tuple(manifest.tokenizer.prompts),
         has_ranges=manifest.ranges is not None,
         features=manifest.features,
+        requests_per_second_per_key=limits.requests_per_second_per_key,
     )

@@ -126,6 +126,12 @@ def prune(model: onnx.ModelProto) -> None:
     graph.initializer.extend(constants)
 
 
+def weights_of(model: onnx.ModelProto) -> int:
+    """How many numbers the graph's constant matrices hold."""
+    matrices = (tensor for tensor in model.graph.initializer if len(tensor.dims) == 2)
+    return sum(int(np.prod(tensor.dims)) for tensor in matrices)
+
+
 def require_opset(model: onnx.ModelProto, domain: str, version: int) -> None:
     """Declares an operator set, if the model does not."""
     if all(item.domain != domain for item in model.opset_import):

@@ -43,6 +43,17 @@ class Loaded:
     sentences: Any | None
     tokenizer: Any
 
+    @property
+    def inputs(self) -> list[str]:
+        """What the tokeniser gives of what the network takes."""
+        import inspect  # noqa: PLC0415
+
+        taken = inspect.signature(self.network.forward).parameters
+        given = [INPUT_IDS, ATTENTION_MASK]
+        if TOKEN_TYPE_IDS in self.tokenizer.model_input_names:
+            given.append(TOKEN_TYPE_IDS)
+        return [name for name in given if name in taken]
+
 
 def load(
     original: Original, *, threads: int, allow_pickle: bool, allow_remote_code: bool
@@ -123,7 +134,7 @@ def to_onnx(loaded: Loaded, task: Task, path: Path) -> None:
     """
     import torch  # noqa: PLC0415
 
-    names = _inputs(loaded)
+    names = loaded.inputs
     output = FORMS[task].exported
 
     class Positional(torch.nn.Module):
@@ -191,17 +202,6 @@ def _by_program(
         raise
     except Exception as error:
         raise VersionError(f"torch can't export the model to ONNX: {error}") from error
-
-
-def _inputs(loaded: Loaded) -> list[str]:
-    """What the tokeniser gives of what the network takes."""
-    import inspect  # noqa: PLC0415
-
-    taken = inspect.signature(loaded.network.forward).parameters
-    given = [INPUT_IDS, ATTENTION_MASK]
-    if TOKEN_TYPE_IDS in loaded.tokenizer.model_input_names:
-        given.append(TOKEN_TYPE_IDS)
-    return [name for name in given if name in taken]
 
 
 def originals(

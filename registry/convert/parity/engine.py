@@ -7,6 +7,7 @@ machine what is published.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import onnx
@@ -68,6 +69,21 @@ def encode(
     return Texts(
         encoder.encode(encoder.prompted(texts), pairs), RowPadder(inputs, tokenizer), buckets
     )
+
+
+class TextEngine(Protocol):
+    """What answers texts in batches, as the served engine does."""
+
+    def rows(self, texts: Texts, indexes: Sequence[int], length: int) -> list[Floats]:
+        """The answer to each of some texts in one batch, float32 ``[1, n]`` or ``[tokens, n]``.
+
+        ``length`` is what rows are padded to, by engines that pad.
+        """
+        ...
+
+    def outputs(self, texts: Texts) -> Floats:
+        """The answers to all texts in batches, joined: float32 ``[texts, n]`` or of tokens."""
+        ...
 
 
 class Engine:

@@ -6,9 +6,6 @@ never leave this process.
 
 from collections.abc import Sequence
 
-import numpy as np
-import onnx
-
 from contracts.profile import ReferenceProfile
 from contracts.tensors import TensorSpec
 from measures.profile import reference_profile
@@ -18,8 +15,7 @@ from preprocess.tasks import HEADS
 from registry.convert import texts
 from registry.convert.errors import VersionError
 from registry.convert.flavours import Original
-from registry.convert.parity.choose import Chosen
-from registry.convert.parity.engine import Texts, encode
+from registry.convert.parity.engine import TextEngine, Texts, encode
 from registry.convert.parity.verify import values_of
 from registry.convert.tokeniser import Tokeniser
 
@@ -32,20 +28,34 @@ _MOST_UNKNOWN = 0.5
 def profile_of(
     evaluation: texts.EvaluationTexts,
     original: Original,
-    chosen: Chosen,
+    engine: TextEngine,
     made: Tokeniser,
     *,
+    weights: int,
     labels: tuple[str, ...],
     inputs: tuple[TensorSpec, ...],
 ) -> ReferenceProfile:
-    """The profile over the version's own texts, or the bundled ones; raises ``VersionError``."""
+    """The profile over the version's own texts, or the bundled ones.
+
+    Args:
+        evaluation: the texts.
+        original: the version.
+        engine: that will be served.
+        made: the tokeniser.
+        weights: numbers in all matrices that it multiplies by.
+        labels: of its answers.
+        inputs: of an engine that pads; none of others.
+
+    Raises:
+        VersionError: the tokeniser does not know its texts.
+    """
     # As the gateway makes rows: of a head that makes windows, by that encoder.
     encoder = HEADS[original.task].encoder(made.data, made.spec)
     encoded = _encoded(evaluation, made, inputs, encoder)
-    affordable = _affordable(chosen.model, encoded.encoded.tokens)
+    affordable = _affordable(weights, encoded.encoded.tokens)
     if affordable < len(encoded):
         encoded = _encoded(evaluation.thinned(affordable), made, inputs, encoder)
-    outputs = chosen.engine.outputs(encoded)
+    outputs = engine.outputs(encoded)
     values = values_of(original.task, outputs, multi_label=original.multi_label)
     records = answered(encoded.encoded, original.task, values, labels)
     unknown = sum(encoded.encoded.unk) / max(1, sum(encoded.encoded.tokens))
@@ -73,10 +83,7 @@ def _encoded(
     )
 
 
-def _affordable(model: onnx.ModelProto, tokens: Sequence[int]) -> int:
+def _affordable(weights: int, tokens: Sequence[int]) -> int:
     """How many of the texts the profile's arithmetic pays for, a few hundred at least."""
-    weights = sum(
-        int(np.prod(tensor.dims)) for tensor in model.graph.initializer if len(tensor.dims) == 2
-    )
     mean = sum(tokens) / max(1, len(tokens))
     return max(_FEWEST_TEXTS, int(_OPERATIONS / max(1.0, 2.0 * weights * mean)))

@@ -17,11 +17,14 @@ from preprocess.errors import EngineOutputError
 from preprocess.tasks import HEADS
 from registry.convert.errors import VersionError
 from registry.convert.forms import FORMS, Agreement
-from registry.convert.parity.engine import Engine, Texts
+from registry.convert.parity.engine import TextEngine, Texts
+from registry.packages.device_proof import cosines, unit
 
 Floats = NDArray[np.float32]
 
 BATCH_LIMIT = 1e-3
+# Of bf16, whose rounding is eight times fp16's, and other batches are summed in another order.
+BF16_BATCH_LIMIT = 8e-3
 NEAREST = 10
 # With fewer texts ten are so large a part of all that any vectors would share some.
 FEWEST_FOR_NEIGHBOURS = 50
@@ -37,8 +40,14 @@ def limits_for(
 
     An endpoint's own ``min_neighbours`` takes the place of the task's, where the task has one.
     float32 keeps the task's, for it has to answer as the original.
+
+    Raises:
+        VersionError: the task has no limits for the precision.
     """
-    limits = {**FORMS[task].limits[precision], "batch_max_abs_difference": BATCH_LIMIT}
+    if precision not in FORMS[task].limits:
+        raise VersionError(f"{task} has no limits for {precision}")
+    moved = BF16_BATCH_LIMIT if precision is Precision.BF16 else BATCH_LIMIT
+    limits = {**FORMS[task].limits[precision], "batch_max_abs_difference": moved}
     if min_neighbours is not None and precision is not Precision.FP32:
         limits |= {name: min_neighbours for name in limits if name == "min_neighbours"}
     return limits
@@ -94,11 +103,7 @@ def compare(
     if agreement is Agreement.EQUAL_LABELS:
         equal = float((original.argmax(axis=1) == values.argmax(axis=1)).mean())
     elif agreement is Agreement.COSINE:
-        cosines = (_unit(original) * _unit(values)).sum(axis=1)
-        cosines[~original.any(axis=1) & ~values.any(axis=1)] = (
-            1.0  # two sparse ones without weights
-        )
-        cosine = float(cosines.min())
+        cosine = float(cosines(original, values).min())
         if texts is None or texts == len(original):  # rows are texts
             shared = shared_neighbours(original, values)
     difference = np.abs(original - values) / size
@@ -159,19 +164,14 @@ def shared_neighbours(original: Floats, values: Floats) -> float | None:
 
 def _cosines(vectors: Floats) -> Floats:
     """Of each pair of texts, float32 ``[texts, texts]``; no text is near to itself."""
-    unit = _unit(vectors)
-    cosines: Floats = unit @ unit.T
-    np.fill_diagonal(cosines, -np.inf)
-    return cosines
-
-
-def _unit(vectors: Floats) -> Floats:
-    lengths: Floats = np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
-    return vectors / lengths
+    rows = unit(vectors)
+    found: Floats = rows @ rows.T
+    np.fill_diagonal(found, -np.inf)
+    return found
 
 
 def batch_invariance(
-    engine: Engine, texts: Texts, task: Task, *, multi_label: bool, size: float = 1.0
+    engine: TextEngine, texts: Texts, task: Task, *, multi_label: bool, size: float = 1.0
 ) -> float:
     """The largest change of any answer by its neighbours in the batch, over all buckets.
 

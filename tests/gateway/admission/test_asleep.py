@@ -28,6 +28,9 @@ class SleepingEndpoint:
     asleep: bool = True
     draining: bool = False
 
+    def names(self) -> tuple[str, ...]:
+        return (NAME,)
+
     def describe(self, endpoint: str) -> EndpointView:
         described = view(endpoint, Task.TEXT_CLASSIFICATION)
         return replace(described, asleep=self.asleep, timeout_seconds=LIMIT_SECONDS)

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from time import monotonic
 
-import msgspec
 import pytest
 from front_fakes import FakeKeys, FakeMetrics, view
 from gateway_world import MemoryRecorder
@@ -25,7 +24,6 @@ from gateway.errors import (
     InvalidInputError,
     ModelUnavailableError,
     OverloadedError,
-    RateLimitedError,
     ShuttingDownError,
     TooLargeError,
     UnauthenticatedError,
@@ -63,12 +61,21 @@ class OneEndpoint:
     found: list[Arm] = field(default_factory=lambda: [Arm()])
     most_tokens: int = 1000
     draining: bool = False
+    rate: float | None = None
+
+    def names(self) -> tuple[str, ...]:
+        return (NAME,)
 
     def describe(self, endpoint: str) -> EndpointView:
         if endpoint != NAME:
             raise UnknownEndpointError("There is none.")
         described = view(NAME, Task.TEXT_CLASSIFICATION)
-        return replace(described, max_tokens_in_flight=self.most_tokens, timeout_seconds=1.0)
+        return replace(
+            described,
+            max_tokens_in_flight=self.most_tokens,
+            timeout_seconds=1.0,
+            requests_per_second_per_key=self.rate,
+        )
 
     def capacities(self, endpoint: str, key: str, forced_version: str | None) -> list[Arm]:
         return self.found
@@ -191,26 +198,9 @@ def test_connections_ask_early_for_a_moment_after_a_refusal_for_want_of_room() -
 
 def test_too_many_texts_are_too_large() -> None:
     admission = Door().admission
-    admission.check_body(call_of(*["a"] * 256), Limits(), 0.0)
+    admission.check_body(call_of(*["a"] * 256), Limits())
     with pytest.raises(TooLargeError, match="256"):
-        admission.check_body(call_of(*["a"] * 257), Limits(), 0.0)
-
-
-def test_a_caller_over_its_rate_is_told_when_to_come_back() -> None:
-    admission, limits = Door().admission, Limits(requests_per_second_per_key=1)
-    admission.check_body(call_of("a", caller="ann"), limits, 0.0)
-    with pytest.raises(RateLimitedError) as refused:
-        admission.check_body(call_of("a", caller="ann"), limits, 0.25)
-    assert refused.value.retry_after_seconds == pytest.approx(0.75)
-
-
-def test_a_request_in_parts_counts_once() -> None:
-    admission, limits = Door().admission, Limits(requests_per_second_per_key=1)
-    call = call_of("a", caller="ann")
-    for part in range(3):
-        admission.check_body(msgspec.structs.replace(call, part=part), limits, 0.0)
-    with pytest.raises(RateLimitedError):
-        admission.check_body(call, limits, 0.0)
+        admission.check_body(call_of(*["a"] * 257), Limits())
 
 
 # Its versions are known.
@@ -322,4 +312,4 @@ async def test_a_closed_controller_refuses_at_every_moment_that_begins_something
         await door.admission.enter(arriving(), NAME)
     assert refused.value.retry_after_seconds
     with pytest.raises(ShuttingDownError):
-        door.admission.check_body(call_of("a"), Limits(), 0.0)
+        door.admission.check_body(call_of("a"), Limits())

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from contracts.loading import CostPoint
 from gateway.batching.cost_model import CostModel, batch_sizes
-from gateway.batching.schedule import Batch, Row, Schedule, Slots
+from gateway.batching.schedule import Schedule
+from gateway.batching.waiting_rows import Batch, Row, Slots
 
 BUCKETS = (16, 64, 256)
 IDLE = Slots(idle=1, spare=1)

@@ -155,17 +155,19 @@ async def test_a_models_own_failure_keeps_its_words() -> None:
             await engine.infer(WORK, 5)
 
 
-def test_tensors_of_both_integer_types_and_rows_are_sent_and_others_refused() -> None:
+def test_tensors_of_all_integer_types_and_rows_are_sent_and_others_refused() -> None:
     tensors: dict[str, NDArray[Any]] = {
         "input_ids": IDS,
         "attention_mask": IDS.astype(np.int32),
         "features": IDS.astype(np.float64),
+        "token_type_ids": IDS.astype(np.uint8).ravel(),
     }
     request = infer_request(Work("m", "logits", tensors))
     assert [(t.name, t.datatype, list(t.shape)) for t in request.inputs] == [
         ("input_ids", "INT64", [2, 3]),
         ("attention_mask", "INT32", [2, 3]),
         ("features", "FP64", [2, 3]),
+        ("token_type_ids", "UINT8", [6]),
     ]
     with pytest.raises(TypeError, match="x is float32"):
         infer_request(Work("m", "logits", {"x": np.zeros((1, 1), np.float32)}))

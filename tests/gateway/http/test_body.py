@@ -28,7 +28,7 @@ ABC = gzip.compress(b"abc", mtime=0)
 
 def request_of(receive: Callable[[], Awaitable[Any]], **headers: str) -> Request:
     named = {name.replace("_", "-").encode(): value.encode() for name, value in headers.items()}
-    return Request("POST", "/", {}, named, receive, RequestContext("id", 0.0, 0.0))
+    return Request("POST", "/", {}, named, receive, RequestContext("id", 0.0, 0.0, recognised=True))
 
 
 def pieces(*chunks: bytes) -> Callable[[], Awaitable[Any]]:

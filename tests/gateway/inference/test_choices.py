@@ -12,7 +12,7 @@ from pipeline_world import World, world_of
 from contracts.endpoint import Limits
 from gateway.calls import Call, Sampling
 from gateway.engine.protocol import EngineModelError
-from gateway.errors import ModelFailedError, OverloadedError, RateLimitedError
+from gateway.errors import ModelFailedError, OverloadedError
 from gateway.inference.choices import Choices, begin_choices
 from gateway.inference.generation import Generation
 
@@ -80,16 +80,6 @@ async def test_where_one_is_not_begun_none_is() -> None:
         assert all(stream.closed for stream in here.engine.streams)
         assert here.budget.of("sentiment") == 0
         await (await begin(here, 2)).whole()
-
-
-async def test_a_rate_counts_the_request_and_not_its_texts() -> None:
-    limits = Limits(requestsPerSecondPerKey=1e-6, timeoutSeconds=60)  # type: ignore[call-arg]
-    async with world(limits=limits) as here:
-        generation = Generation(here.pipeline)
-        await (await begin_choices(generation, calls(caller="a"), SAMPLING, 4)).whole()
-        with pytest.raises(RateLimitedError):
-            await begin_choices(generation, calls(caller="a"), SAMPLING, 2)
-        assert len(here.engine.prompts) == 4
 
 
 async def test_one_that_breaks_off_ends_the_others() -> None:

@@ -2,17 +2,16 @@
 
 from collections.abc import AsyncIterator
 
-import msgspec
 import pytest
 from gateway_world import call_of, endpoint_of, text_of
 from pipeline_world import ONE, TWO, World, world_of
 
 from contracts.endpoint import Arm, Limits
-from gateway.errors import GatewayError, InvalidInputError, RateLimitedError, TooLargeError
+from gateway.errors import GatewayError, InvalidInputError, TooLargeError
 from gateway.inference.tokens import MOST_CHARACTERS, Tokenisers
 
 TEXT = text_of(4)
-LIMITS = Limits(max_texts_per_request=2, requests_per_second_per_key=1e-6)
+LIMITS = Limits(max_texts_per_request=2)
 
 
 @pytest.fixture
@@ -43,14 +42,9 @@ async def test_a_forced_version_answers_with_its_own(tokenisers: Tokenisers) -> 
     assert (ref, arm) == (TWO.ref, Arm.FORCED)
 
 
-async def test_requests_are_counted_and_bounded_like_others(tokenisers: Tokenisers) -> None:
+async def test_requests_are_bounded_like_others(tokenisers: Tokenisers) -> None:
     with pytest.raises(TooLargeError, match="3 texts"):
         await tokenisers.tokens(call_of("a", "b", "c", caller="ann"), special=True)
-    with pytest.raises(RateLimitedError):
-        await tokenisers.tokens(call_of("a", caller="ann"), special=True)
-    # What is answered later is counted then.
-    later = msgspec.structs.replace(call_of(caller="ann"), part=1)
-    await tokenisers.texts(later, [[4]], skip_special=True)
 
 
 @pytest.mark.parametrize("special", [True, False])

@@ -8,7 +8,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from registry_fakes import KEYS, packed
 
-from contracts.endpoint import EndpointSpec, Limits, Precision, Serving
+from contracts.endpoint import EndpointSpec, EngineChoice, Limits, Precision, Serving
+from contracts.loading import DeviceKind
 from contracts.model import ModelRef
 from contracts.tasks import Task
 from registry.conversions.index import ConversionIndex, mac, options_digest, signature
@@ -171,6 +172,8 @@ def test_the_key_differs_for_what_does() -> None:
         key(),
         key(SPEC.model_copy(update={"serving": Serving(precision=Precision.FP32)})),
         key(SPEC.model_copy(update={"serving": Serving(min_neighbours=0.8)})),
+        key(SPEC.model_copy(update={"serving": Serving(engine=EngineChoice.PACKED)})),
+        options_digest(SPEC, VERSION, Conditions(), device=DeviceKind.GPU),
         key(SPEC.model_copy(update={"task": Task.TEXT_EMBEDDING})),
         key(version=RegisteredVersion("m", "2", VERSION.identity)),
         key(version=RegisteredVersion("m", "1", "registered anew")),

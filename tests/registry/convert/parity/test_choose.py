@@ -17,6 +17,7 @@ from registry.convert.errors import VersionError
 from registry.convert.graph import engine_form
 from registry.convert.parity.choose import Trial, choose
 from registry.convert.parity.engine import Engine, encode
+from registry.convert.parity.proof import Comparison
 from registry.convert.parity.verify import (
     batch_invariance,
     broken_limit,
@@ -34,25 +35,22 @@ def trial(model: onnx.ModelProto, requested: Precision = Precision.AUTO) -> Tria
     encoder = TextEncoder(tokenizer().to_str().encode(), spec)
     texts = encode(TEXTS, encoder, engine_form.inputs_of(model), spec, automatic_buckets(24))
     outputs = Engine(model, threads=1).alone(texts)
-    return Trial(
+    comparison = Comparison(
         task=Task.TEXT_CLASSIFICATION,
         multi_label=False,
-        requested=requested,
-        model=model,
         texts=texts,
         reference=values_of(Task.TEXT_CLASSIFICATION, outputs, multi_label=False),
         reference_name="onnx-fp32",
-        threads=1,
     )
+    return Trial(requested=requested, model=model, comparison=comparison, threads=1)
 
 
 @pytest.mark.parametrize("requested", [Precision.FP32, Precision.FP16, Precision.INT8])
 def test_the_precision_that_was_asked_for_is_made_and_proved(requested: Precision) -> None:
     chosen = choose(trial(classifier(), requested))
     assert chosen.precision is requested
-    assert chosen.parity.limits == limits_for(Task.TEXT_CLASSIFICATION, requested)
-    assert broken_limit(chosen.parity) == ""
-    assert chosen.width == 2
+    assert chosen.proof.parity.limits == limits_for(Task.TEXT_CLASSIFICATION, requested)
+    assert broken_limit(chosen.proof.parity) == ""
 
 
 def test_int8_without_products_is_refused_where_asked_for_and_explained_where_not() -> None:
@@ -67,13 +65,14 @@ def test_int8_without_products_is_refused_where_asked_for_and_explained_where_no
         choose(trial(model, Precision.INT8))
     chosen = choose(trial(model))
     assert chosen.precision is Precision.FP32
-    assert "no matrix products" in chosen.parity.fallback
+    assert "no matrix products" in chosen.proof.parity.fallback
 
 
 def test_a_graph_that_answers_otherwise_than_the_original_is_refused() -> None:
     honest = trial(classifier())
+    other = honest.comparison.reference[:, ::-1].copy()
     with pytest.raises(VersionError, match="does not answer as the original"):
-        choose(replace(honest, reference=honest.reference[:, ::-1].copy()))
+        choose(replace(honest, comparison=replace(honest.comparison, reference=other)))
 
 
 def test_a_graph_whose_neighbours_change_answers_is_found_out() -> None:
@@ -89,7 +88,7 @@ def test_a_graph_whose_neighbours_change_answers_is_found_out() -> None:
     )
     case = trial(leaky)
     moved = batch_invariance(
-        Engine(leaky, threads=1), case.texts, Task.TEXT_CLASSIFICATION, multi_label=False
+        Engine(leaky, threads=1), case.comparison.texts, Task.TEXT_CLASSIFICATION, multi_label=False
     )
     assert moved > 1e-3
 

@@ -1,0 +1,236 @@
+"""The way of a version to a package that runs its own weights, rows joined without padding.
+
+Read ``convert`` downward: load the original, lay out its files, prove the engine on them, profile,
+publish. Conversion is a copy with a proof: no weight is changed, and what computes is the file that
+Triton will run. On a machine with a GPU it is proved there; the package carries a smaller proof for
+the device that will serve it (``registry.packages.device_proof``).
+"""
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+from contracts.endpoint import EngineChoice, Phase, Precision
+from contracts.loading import DeviceKind
+from contracts.manifest import CONFIG_PYTHON, DEVICE_PROOF, MODEL_CONFIG, Engine, PackedSpec
+from contracts.model import ModelRef
+from contracts.tasks import ENGINE_OUTPUT, TOKEN_TYPE_IDS, packed_inputs
+from preprocess.tasks import HEADS
+from registry.conversions.messages import ConversionRequest
+from registry.convert import weights
+from registry.convert.download import Downloaded
+from registry.convert.errors import VersionError
+from registry.convert.flavours import Original
+from registry.convert.flavours.config import Json, read_json, runs_own_code
+from registry.convert.forms import FORMS
+from registry.convert.parity import packed_engine
+from registry.convert.parity.engine import Texts
+from registry.convert.parity.packed_engine import PackedEngine
+from registry.convert.parity.profiling import profile_of
+from registry.convert.parity.proof import Comparison, Proof, proved, require_equal_answers
+from registry.convert.parity.verify import scale_of
+from registry.convert.steps import (
+    EngineParts,
+    Floats,
+    Report,
+    compared_of,
+    encoded,
+    evaluation_of,
+    loaded_original,
+    manifest_of,
+    signature_of,
+    write_common,
+)
+from registry.packages.device_proof import DeviceProof, Reference, proof_of
+from registry.packages.store import PackageStore
+from registry.packages.triton_config import packed_settings, render_packed
+
+log = logging.getLogger(__name__)
+
+_HALF = (Precision.FP16, Precision.BF16)
+
+
+def is_wanted(request: ConversionRequest) -> bool:
+    """Whether the version should get this engine, if it suits."""
+    if request.serving.engine is EngineChoice.AUTO:
+        return request.device is DeviceKind.GPU
+    return request.serving.engine is EngineChoice.PACKED
+
+
+def convert(
+    request: ConversionRequest,
+    downloaded: Downloaded,
+    work: Path,
+    store: PackageStore,
+    report: Report,
+) -> ModelRef:
+    """Makes and publishes the package.
+
+    Raises:
+        ConversionError: there will be none, and whose fault that is.
+        registry.packages.store.StoreError: the store can't be written.
+    """
+    original = downloaded.original
+    config = _suitable_config(original)
+    precisions = _precisions(request, config)
+    loaded, built, answers = loaded_original(request, original)
+    if reason := packed_engine.unsuitable(config, FORMS[original.task].loader):
+        raise VersionError(reason)
+    folder = work / "packed"
+    write_common(folder, downloaded, built)
+    spec = PackedSpec(
+        loader=FORMS[original.task].loader,
+        type_ids=TOKEN_TYPE_IDS in loaded.inputs,
+        modes=tuple(mode.value for mode in original.pooling.modes) if original.pooling else (),
+        dense=weights.lay_out(original, folder),
+        normalise=bool(original.pooling and original.pooling.normalise),
+    )
+    compared = compared_of(downloaded)
+    device, gpu = packed_engine.device_here(gpu=request.device is DeviceKind.GPU)
+    where = f" on {gpu}" if gpu else ""
+    report(Phase.VERIFYING, f"comparing with the original over {len(compared.texts)} texts{where}")
+    reference, reference_name = answers(compared)
+    width = reference.shape[1]
+    signature = signature_of(request, original, built, width)
+    comparison = Comparison(
+        task=original.task,
+        multi_label=original.multi_label,
+        texts=encoded(compared, built, ()),
+        reference=reference,
+        reference_name=reference_name,
+        min_neighbours=request.serving.min_neighbours,
+        device=gpu,
+    )
+    opener = _Opener(folder, spec, original, request.threads, device)
+    precision, engine, proof = _fastest(comparison, opener, precisions)
+    profile = profile_of(
+        evaluation_of(downloaded),
+        original,
+        engine,
+        built,
+        weights=weights.weights_of(folder),
+        labels=signature.labels,
+        inputs=(),
+    )
+    report(Phase.PUBLISHING, f"publishing the {precision} package of a packed engine")
+    parts = EngineParts(
+        precision=precision,
+        inputs=packed_inputs(type_ids=spec.type_ids),
+        outputs=(ENGINE_OUTPUT[original.task].model_copy(update={"shape": (-1, width)}),),
+        engine=Engine.PACKED,
+        packed=spec,
+    )
+    (folder / CONFIG_PYTHON).write_text(
+        render_packed(
+            task=original.task, width=width, type_ids=spec.type_ids, threads=request.threads
+        ),
+        encoding="utf-8",
+    )
+    carried = _device_proof(comparison, proof, type_ids=spec.type_ids)
+    (folder / DEVICE_PROOF).write_text(carried.model_dump_json(), encoding="utf-8")
+    manifest = manifest_of(
+        request, downloaded, built, signature,
+        parts=parts, proof=proof, profile=profile, folder=folder,
+    )  # fmt: skip
+    return store.publish(folder, manifest)
+
+
+class _Opener:
+    """Opens the engine on a package's files, in any precision."""
+
+    def __init__(
+        self, folder: Path, spec: PackedSpec, original: Original, threads: int, device: str
+    ) -> None:
+        self._folder = folder
+        self._spec = spec
+        self._task = original.task
+        self._threads = threads
+        self._device = device
+
+    def opened(self, precision: Precision) -> PackedEngine:
+        """The engine; raises ``ConversionError``."""
+        settings = packed_settings(
+            self._spec, task=self._task, precision=precision, threads=self._threads
+        )
+        return packed_engine.load(self._folder, settings, self._device)
+
+
+def _suitable_config(original: Original) -> Json:
+    """The model's configuration; raises ``VersionError`` where the engine is not for it."""
+    if original.onnx is not None:
+        raise VersionError("it is registered as an ONNX graph, and the packed engine runs PyTorch")
+    folder = weights.transformer_folder(original)
+    if file := runs_own_code(folder):
+        raise VersionError(f"{file} asks for code of its own, which the packed engine does not run")
+    return read_json(folder / MODEL_CONFIG)
+
+
+def _precisions(request: ConversionRequest, config: Json) -> Sequence[Precision]:
+    """What to try, the best first; raises ``VersionError`` for what this engine lacks."""
+    asked = request.serving.precision
+    if asked is Precision.INT8:
+        raise VersionError(
+            "int8 was asked for, and the packed engine has none: leave spec.serving.precision at "
+            "auto, or set spec.serving.engine to padded in a pool of CPUs"
+        )
+    if request.device is DeviceKind.CPU:
+        if asked is Precision.FP16:
+            raise VersionError(
+                "fp16 was asked for, and on CPUs the packed engine takes fp32 and bf16: set "
+                "spec.serving.precision to one of them, or spec.pool to a pool of GPUs"
+            )
+        return (Precision.FP32,) if asked is Precision.AUTO else (asked,)
+    if asked is not Precision.AUTO:
+        return (asked,)
+    half = _HALF[::-1] if _is_bf16(config) else _HALF
+    return (*half, Precision.FP32)
+
+
+def _is_bf16(config: Json) -> bool:
+    """Whether the model was saved in bf16, whose range fp16 lacks."""
+    return "bfloat16" in str(config.get("dtype") or config.get("torch_dtype") or "")
+
+
+def _fastest(
+    comparison: Comparison, opener: _Opener, precisions: Sequence[Precision]
+) -> tuple[Precision, PackedEngine, Proof]:
+    """The first precision that keeps to its limits, once float32 answers as the original.
+
+    Raises:
+        VersionError: none does.
+    """
+    require_equal_answers(comparison, opener.opened(Precision.FP32))
+    reasons: list[str] = []
+    for precision in precisions:
+        try:
+            engine = opener.opened(precision)
+            proof = proved(comparison, engine, precision, fallback="; ".join(reasons))
+        except VersionError as error:
+            log.info("%s is given up", precision, extra={"reason": error.reason})
+            reasons.append(error.reason)
+        else:
+            return precision, engine, proof
+    raise VersionError("; ".join(reasons))
+
+
+def _device_proof(comparison: Comparison, proof: Proof, *, type_ids: bool) -> DeviceProof:
+    """Some of the texts that the engine was compared on, for the device that will serve it."""
+    return proof_of(
+        _references(comparison.texts, comparison.reference, HEADS[comparison.task].rank),
+        task=comparison.task,
+        multi_label=comparison.multi_label,
+        type_ids=type_ids,
+        scale=scale_of(comparison.task, comparison.reference),
+        limits=proof.parity.limits,
+    )
+
+
+def _references(texts: Texts, values: Floats, rank: int) -> list[Reference]:
+    """Each text's row, with its own part of the original's values."""
+    found, begin = [], 0
+    types = texts.encoded.type_ids
+    for index, ids in enumerate(texts.encoded.ids):
+        end = begin + (len(ids) if rank > 2 else 1)
+        found.append(Reference(ids, None if types is None else types[index], values[begin:end]))
+        begin = end
+    return found

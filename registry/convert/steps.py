@@ -1,0 +1,201 @@
+"""The steps that versions which read texts have in common, whatever engine will run them.
+
+What to compare on, how the original is asked, what callers will rely on, and the manifest. It
+chooses no engine and no precision, and stores nothing.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contracts.endpoint import Phase, Precision
+from contracts.manifest import CODE, TOKENIZER, Engine, Manifest, PackedSpec
+from contracts.profile import ReferenceProfile
+from contracts.tensors import TensorSpec
+from preprocess.tasks import HEADS, SecondText
+from registry.conversions.messages import ConversionRequest, Signature
+from registry.convert import texts, tokeniser
+from registry.convert.download import Downloaded, lineage
+from registry.convert.errors import VersionError
+from registry.convert.flavours import Original
+from registry.convert.forms import FORMS, Agreement
+from registry.convert.package import created_by, proofs
+from registry.convert.parity.engine import Texts, encode
+from registry.convert.parity.proof import Proof
+from registry.convert.parity.verify import FEWEST_FOR_NEIGHBOURS, values_of
+
+Report = Callable[[Phase, str], None]
+Floats = NDArray[np.float32]
+Answers = Callable[[texts.EvaluationTexts], tuple[Floats, str]]  # and what gave them, in words
+
+_PARITY_TEXTS = 256
+
+
+def evaluation_of(downloaded: Downloaded) -> texts.EvaluationTexts:
+    """The version's texts: pairs for a task that reads pairs."""
+    task = downloaded.original.task
+    if HEADS[task].second_text is SecondText.REQUIRED:
+        return downloaded.evaluation.paired()
+    return downloaded.evaluation if FORMS[task].pairs else downloaded.evaluation.single()
+
+
+def compared_of(downloaded: Downloaded) -> texts.EvaluationTexts:
+    """The texts that engines are compared with the original on, long ones among them."""
+    compared = evaluation_of(downloaded).thinned(_PARITY_TEXTS)
+    if FORMS[downloaded.original.task].agreement is Agreement.COSINE:
+        compared = compared.filled(FEWEST_FOR_NEIGHBOURS)
+    return compared.with_long_ones()
+
+
+def encoded(
+    compared: texts.EvaluationTexts, built: tokeniser.Tokeniser, inputs: tuple[TensorSpec, ...]
+) -> Texts:
+    """The texts as the engine takes them; ``inputs`` are of one that pads, none of others."""
+    return encode(
+        compared.texts, built.encoder, inputs, built.spec, built.buckets, pairs=compared.pairs
+    )
+
+
+def loaded_original(
+    request: ConversionRequest, original: Original
+) -> tuple[Any, tokeniser.Tokeniser, Answers]:
+    """A PyTorch version in memory (``graph.export.Loaded``), its tokeniser, and its own answers.
+
+    Raises:
+        ExportMissingError: torch or the library is not installed.
+        VersionError: they can't load it.
+    """
+    # Imported for PyTorch versions alone: it is slow, and needs an environment of its own.
+    from registry.convert.graph import export  # noqa: PLC0415
+
+    loaded = export.load(
+        original,
+        threads=request.threads,
+        allow_pickle=request.allow_pickle,
+        allow_remote_code=request.allow_remote_code,
+    )
+    fast = None
+    if not (original.tokenizer / TOKENIZER).is_file():
+        fast = export.fast_tokenizer(loaded)
+    built = tokeniser.build(original, request.serving, fast)
+
+    def answers(compared: texts.EvaluationTexts) -> tuple[Floats, str]:
+        outputs = export.originals(
+            loaded,
+            original.task,
+            compared.texts,
+            compared.pairs,
+            max_tokens=built.spec.max_tokens,
+        )
+        values = values_of(original.task, outputs, multi_label=original.multi_label)
+        return values, original.flavour
+
+    return loaded, built, answers
+
+
+def signature_of(
+    request: ConversionRequest, original: Original, built: tokeniser.Tokeniser, width: int
+) -> Signature:
+    """What callers will rely on.
+
+    Raises:
+        VersionError: the width does not go with the task, or callers of stable would lose by it.
+    """
+    signature = Signature(
+        task=original.task,
+        labels=_labels(original, width),
+        dimension=_dimension(original, width),
+        prompts=tuple(sorted(built.spec.prompts)),
+    )
+    if request.stable is not None and (broken := request.stable.broken_by(signature)):
+        raise VersionError(broken)
+    return signature
+
+
+@dataclass(frozen=True)
+class EngineParts:
+    """What of a manifest depends on the engine."""
+
+    precision: Precision
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    engine: Engine = Engine.PADDED
+    packed: PackedSpec | None = None
+
+
+def write_common(folder: Path, downloaded: Downloaded, built: tokeniser.Tokeniser) -> None:
+    """The files that every package of texts has, and the version's own code."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / TOKENIZER).write_bytes(built.data)
+    if downloaded.code is not None:
+        (folder / CODE).write_bytes(downloaded.code)
+
+
+def manifest_of(
+    request: ConversionRequest,
+    downloaded: Downloaded,
+    built: tokeniser.Tokeniser,
+    signature: Signature,
+    *,
+    parts: EngineParts,
+    proof: Proof,
+    profile: ReferenceProfile,
+    folder: Path,
+) -> Manifest:
+    """The manifest that proves the package's files, all of which are in ``folder``."""
+    original = downloaded.original
+    return Manifest(
+        model=request.model,
+        version=request.version,
+        task=original.task,
+        multi_label=original.multi_label,
+        labels=signature.labels,
+        dimension=signature.dimension,
+        precision=parts.precision,
+        engine=parts.engine,
+        packed=parts.packed,
+        max_batch_size=request.serving.max_batch_size,
+        length_buckets=built.buckets,
+        tokenizer=built.spec,
+        inputs=parts.inputs,
+        outputs=parts.outputs,
+        files=proofs(folder),
+        profile=profile,
+        parity=proof.parity,
+        ranges=proof.ranges,
+        has_code=downloaded.code is not None,
+        lineage=lineage(request, downloaded.version, downloaded.run),
+        created_by=created_by(),
+    )
+
+
+def _labels(original: Original, width: int) -> tuple[str, ...]:
+    form = FORMS[original.task]
+    if not form.has_labels:
+        return ()
+    if form.one_label and width != 1:
+        raise VersionError(f"{original.task} needs one logit, and the graph gives {width}")
+    if form.columns:
+        if width != len(form.columns):
+            raise VersionError(
+                f"{original.task} needs {' and '.join(form.columns)}, and the graph gives {width}"
+            )
+        return form.columns
+    if form.named and not any(label.lower().startswith(form.named) for label in original.labels):
+        raise VersionError(f"{original.task} needs a label that begins with {form.named!r}")
+    labels = original.labels or tuple(f"LABEL_{index}" for index in range(width))
+    if len(labels) != width:
+        raise VersionError(f"the files name {len(labels)} labels, but the graph gives {width}")
+    if len(set(labels)) != len(labels):
+        raise VersionError("two labels of the version have the same name")
+    return labels
+
+
+def _dimension(original: Original, width: int) -> int | None:
+    if FORMS[original.task].has_labels:
+        return None
+    return width - HEADS[original.task].further_columns

@@ -1,0 +1,156 @@
+"""Lays out what the packed engine loads: the model's own weights and configuration, copied.
+
+Weights of several files become one, byte by byte, in the order of their names, so that the same
+files always make the same one. The format is a JSON header and plain numbers behind it: nothing
+here needs torch, and no number is changed. Only safetensors are taken.
+"""
+
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from contracts.manifest import MODEL_CONFIG, WEIGHTS, PackedDense
+from registry.convert.errors import VersionError
+from registry.convert.flavours import Original
+from registry.convert.flavours.config import read_json
+from registry.convert.flavours.pooling import read_pooling
+
+_INDEX = f"{WEIGHTS}.index.json"  # of weights in several files
+_METADATA = "__metadata__"
+_FORMAT = {"format": "pt"}  # transformers reads no others
+_MOST_HEADER_BYTES = 100_000_000  # that the format's own library allows
+_ALIGNED = 8
+_CHUNK = 16 << 20
+
+
+@dataclass(frozen=True)
+class _Shard:
+    """One file: what its header says, and where the numbers begin."""
+
+    path: Path
+    tensors: Mapping[str, Mapping[str, Any]]
+    begin: int
+
+
+def transformer_folder(original: Original) -> Path:
+    """Where the transformer's own configuration and weights are; raises ``VersionError``."""
+    if original.sentence_transformers:
+        return read_pooling(original.folder)[0]
+    return original.folder
+
+
+def lay_out(original: Original, folder: Path) -> tuple[PackedDense, ...]:
+    """Copies weights, configuration and the layers after pooling; returns those layers.
+
+    Raises:
+        VersionError: weights that are not safetensors, or can't be read.
+    """
+    source = transformer_folder(original)
+    config = source / MODEL_CONFIG
+    if not config.is_file():
+        raise VersionError(f"there is no {MODEL_CONFIG} beside the weights")
+    folder.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(config, folder / MODEL_CONFIG)
+    _merge(_shards(source), folder / WEIGHTS)
+    layers = original.pooling.dense if original.pooling is not None else ()
+    dense = []
+    for place, layer in enumerate(layers):
+        if not layer.weights.is_file():
+            raise VersionError(f"the weights of a Dense module are not {layer.weights.name}")
+        name = f"dense-{place}.safetensors"
+        shutil.copyfile(layer.weights, folder / name)
+        dense.append(PackedDense(file=name, activation=layer.activation))
+    return tuple(dense)
+
+
+def weights_of(folder: Path) -> int:
+    """How many numbers the matrices of a laid out model hold."""
+    tensors = _shard(folder / WEIGHTS).tensors.values()
+    return sum(int(np.prod(each["shape"])) for each in tensors if len(each["shape"]) == 2)
+
+
+def _shards(source: Path) -> list[_Shard]:
+    whole, index = source / WEIGHTS, source / _INDEX
+    if whole.is_file():
+        return [_shard(whole)]
+    if not index.is_file():
+        raise VersionError(f"its weights are not {WEIGHTS}")
+    names = sorted({str(name) for name in (read_json(index).get("weight_map") or {}).values()})
+    if not names:
+        raise VersionError(f"{_INDEX} names no file")
+    for name in names:
+        if Path(name).name != name or not (source / name).is_file():
+            raise VersionError(f"{_INDEX} names {name!r}, which is not there")
+    return [_shard(source / name) for name in names]
+
+
+def _shard(path: Path) -> _Shard:
+    """A file's header; raises ``VersionError``."""
+    size = path.stat().st_size
+    try:
+        with path.open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            if length > min(size, _MOST_HEADER_BYTES):
+                raise ValueError(f"its header has {length:,} bytes")
+            header = json.loads(file.read(length))
+        header.pop(_METADATA, None)
+        for name, entry in header.items():
+            first, last = entry["data_offsets"]
+            if not 0 <= first <= last <= size - 8 - length:
+                raise ValueError(f"{name} lies outside of it")
+            _ = entry["dtype"], [int(each) for each in entry["shape"]]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise VersionError(f"{path.name} can't be read as safetensors: {error}") from error
+    return _Shard(path, header, 8 + length)
+
+
+def _merge(shards: Sequence[_Shard], target: Path) -> None:
+    """Writes the tensors of all files into one; a single file is copied as it is."""
+    if len(shards) == 1:
+        shutil.copyfile(shards[0].path, target)
+        return
+    parts: dict[str, tuple[_Shard, Mapping[str, Any]]] = {}
+    for shard in shards:
+        if twice := parts.keys() & shard.tensors.keys():
+            raise VersionError(f"two of its files hold the weights {min(twice)}")
+        parts |= {name: (shard, entry) for name, entry in shard.tensors.items()}
+    # Wide numbers first, as the format's own library has it, so that each is aligned to its size.
+    order = sorted(parts, key=lambda name: (-_bytes_a_number(parts[name][1]), name))
+    header: dict[str, Any] = {_METADATA: _FORMAT}
+    end = 0
+    for name in order:
+        entry = parts[name][1]
+        begin, end = end, end + _bytes(entry)
+        header[name] = {**entry, "data_offsets": [begin, end]}
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % _ALIGNED)
+    with target.open("wb") as out:
+        out.write(len(text).to_bytes(8, "little") + text)
+        for name in order:
+            shard, entry = parts[name]
+            with shard.path.open("rb") as file:
+                file.seek(shard.begin + entry["data_offsets"][0])
+                _copy(file, out, _bytes(entry))
+
+
+def _bytes(entry: Mapping[str, Any]) -> int:
+    first, last = entry["data_offsets"]
+    return int(last - first)
+
+
+def _bytes_a_number(entry: Mapping[str, Any]) -> int:
+    return _bytes(entry) // max(1, int(np.prod(entry["shape"])))
+
+
+def _copy(file: BinaryIO, out: BinaryIO, count: int) -> None:
+    while count > 0:
+        data = file.read(min(count, _CHUNK))
+        if not data:
+            raise VersionError("a file of weights ended early")
+        out.write(data)
+        count -= len(data)

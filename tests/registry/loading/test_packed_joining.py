@@ -1,0 +1,333 @@
+"""Requests that a packed engine joins: whose answer is whose, and what fails with what."""
+
+import itertools
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from packed_files import packed
+from tiny_encoders import starts_of
+from waiting import until
+
+joining = packed("packed_joining")
+# Ids with which a fake run fails: as it begins, as its values are waited for, in its values.
+BAD_AT_ONCE, BAD_LATER, NOT_A_NUMBER = 90, 91, 92
+VOCABULARY = 100
+LIMITS = joining.Limits(
+    run_tokens=20, run_rows=6, held_tokens=10_000, row_tokens=9, vocabulary=VOCABULARY, types=2
+)
+LOST = "CUDA error: an illegal memory access was encountered"
+FULL = "CUDA out of memory. Tried to allocate 2.00 GiB"
+
+
+def answer_of(ids: np.ndarray, types: np.ndarray) -> list[float]:
+    """What the fake model says of a row."""
+    return [float(ids.sum()), float(len(ids)), float(types.sum()), float(ids[0])]
+
+
+@dataclass
+class FakeResult:
+    compute: Callable[[], np.ndarray]
+
+    def values(self) -> np.ndarray:
+        return self.compute()
+
+
+@dataclass
+class FakeRunner:
+    """Computes a value of each row; ``gate`` is waited for before results are there.
+
+    Attributes:
+        runs: of each run, its rows' tokens.
+        most: tokens for which memory suffices.
+    """
+
+    gate: threading.Event = field(default_factory=threading.Event)
+    runs: list[list[int]] = field(default_factory=list)
+    most: int = 10_000
+    freed: int = 0
+    lost: bool = False
+    short: bool = False
+
+    def begin(self, ids: np.ndarray, starts: np.ndarray, types: np.ndarray | None) -> FakeResult:
+        self.runs.append(np.diff(starts).tolist())
+        if BAD_AT_ONCE in ids:
+            raise RuntimeError("the row is bad")
+        return FakeResult(lambda: self._values(ids, starts, types))
+
+    def _values(self, ids: np.ndarray, starts: np.ndarray, types: np.ndarray | None) -> np.ndarray:
+        assert self.gate.wait(60)
+        if self.lost:
+            raise RuntimeError(LOST)
+        if len(ids) > self.most:
+            raise RuntimeError(FULL)
+        if BAD_LATER in ids:
+            raise RuntimeError("the row is bad")
+        kinds = np.zeros_like(ids) if types is None else types
+        bounds = list(itertools.pairwise(starts))
+        values = np.array([answer_of(ids[a:b], kinds[a:b]) for a, b in bounds], np.float32)
+        values[[NOT_A_NUMBER in ids[a:b] for a, b in bounds]] = np.nan
+        return values[1:] if self.short else values
+
+    def free_memory(self) -> None:
+        self.freed += 1
+
+
+@dataclass
+class FakeReplies:
+    """Writes down what each caller gets, in order; some callers are gone, some can't be sent."""
+
+    gone: set[int] = field(default_factory=set)
+    unsent: set[int] = field(default_factory=set)
+    sent: list[tuple[int, object]] = field(default_factory=list)
+
+    def answer(self, asked: object, values: np.ndarray) -> None:
+        self._send(asked, values.tolist())
+
+    def fail(self, asked: object, reason: str) -> None:
+        self._send(asked, reason)
+
+    def drop(self, asked: object) -> None:
+        self._send(asked, None)
+
+    def is_gone(self, asked: object) -> bool:
+        return asked.caller in self.gone  # type: ignore[attr-defined]
+
+    def _send(self, asked: object, what: object) -> None:
+        caller: int = asked.caller  # type: ignore[attr-defined]
+        self.sent.append((caller, what))
+        if caller in self.unsent:
+            raise RuntimeError("the caller is gone")
+
+
+def request_of(caller: int, rows: Sequence[Sequence[int]], *, typed: bool = False) -> object:
+    """A request that has waited long enough to be asked whether its caller is gone."""
+    ids = np.array([token for row in rows for token in row], np.int32)
+    starts = np.array(starts_of([len(row) for row in rows]), np.int32)
+    types = (ids % 2).astype(np.uint8) if typed else None
+    return joining.Asked(ids, starts, types, caller=caller, since=-1e9)
+
+
+class World:
+    """A pipeline with fakes around it."""
+
+    def __init__(self, runner: FakeRunner, replies: FakeReplies, limits: object = LIMITS) -> None:
+        self.runner = runner
+        self.replies = replies
+        self.ended: list[str] = []
+        self.pipeline = joining.Pipeline(runner, replies, limits, end=self.ended.append)
+
+    def run(self, requests: Sequence[object]) -> dict[int, object]:
+        """All of them, one after the other, until each is answered: what each got."""
+        self.runner.gate.set()
+        self.pipeline.start()
+        for request in requests:
+            self.pipeline.offer(request)
+        self.pipeline.close()
+        return self.found()
+
+    def found(self) -> dict[int, object]:
+        found = dict(self.replies.sent)
+        assert len(found) == len(self.replies.sent), "a request was answered twice"
+        return found
+
+
+ROW = st.lists(
+    st.integers(0, 80) | st.sampled_from((BAD_AT_ONCE, BAD_LATER, NOT_A_NUMBER)),
+    min_size=1,
+    max_size=9,
+)
+REQUESTS = st.lists(
+    st.tuples(st.lists(ROW, min_size=1, max_size=5), st.booleans()), min_size=1, max_size=12
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(plan=REQUESTS, gone=st.sets(st.integers(0, 11)), most=st.sampled_from((5, 12, 10_000)))
+def test_each_request_gets_one_answer_which_is_its_own(
+    plan: list[tuple[list[list[int]], bool]], gone: set[int], most: int
+) -> None:
+    world = World(FakeRunner(most=most), FakeReplies(gone=gone))
+    found = world.run(
+        [request_of(number, rows, typed=typed) for number, (rows, typed) in enumerate(plan)]
+    )
+    assert found.keys() == set(range(len(plan)))
+    assert world.ended == []
+    for number, (rows, typed) in enumerate(plan):
+        ids = {token for row in rows for token in row}
+        answer = found[number]
+        if number in gone:
+            assert answer is None
+        elif sum(map(len, rows)) > most and BAD_AT_ONCE not in ids:
+            assert str(answer).startswith("engine: the memory does not suffice")
+        elif ids & {BAD_AT_ONCE, BAD_LATER}:
+            assert answer == "engine: the row is bad"
+        elif NOT_A_NUMBER in ids:
+            assert answer == "engine: the model gives NaN or infinity for it"
+        else:
+            arrays = [np.array(row) for row in rows]
+            assert answer == [answer_of(row, row % 2 * typed) for row in arrays]
+
+
+@settings(max_examples=50, deadline=None)
+@given(plan=st.lists(st.lists(st.integers(1, 9), min_size=1, max_size=5), min_size=1, max_size=20))
+def test_requests_are_answered_in_order_and_runs_keep_their_limits(plan: list[list[int]]) -> None:
+    world = World(FakeRunner(), FakeReplies())
+    world.run(
+        [
+            request_of(number, [[1] * length for length in lengths])
+            for number, lengths in enumerate(plan)
+        ]
+    )
+    assert [caller for caller, _ in world.replies.sent] == list(range(len(plan)))
+    assert [row for run in world.runner.runs for row in run] == [
+        length for lengths in plan for length in lengths
+    ]
+    for run in world.runner.runs:
+        alone = run in plan
+        assert alone or (sum(run) <= LIMITS.run_tokens and len(run) <= LIMITS.run_rows)
+
+
+def test_what_comes_while_two_runs_are_on_the_way_joins_the_third() -> None:
+    world = World(FakeRunner(), FakeReplies())
+    world.pipeline.start()
+    for number in range(2):
+        world.pipeline.offer(request_of(number, [[1]]))
+        begun = partial(lambda count: len(world.runner.runs) == count, number + 1)
+        until("the run begins", 60.0, begun)
+    for number in range(2, 6):
+        world.pipeline.offer(request_of(number, [[number]]))
+    assert world.runner.runs == [[1], [1]]
+    world.runner.gate.set()
+    world.pipeline.close()
+    assert world.runner.runs == [[1], [1], [1, 1, 1, 1]]
+    assert world.found().keys() == set(range(6))
+
+
+def test_a_full_queue_refuses_in_words_that_gateways_know_until_there_is_room() -> None:
+    limits = joining.Limits(
+        run_tokens=4, run_rows=6, held_tokens=4, row_tokens=9, vocabulary=VOCABULARY
+    )
+    world = World(FakeRunner(), FakeReplies(), limits)
+    world.pipeline.start()
+    world.pipeline.offer(request_of(0, [[1, 2, 3]]))
+    world.pipeline.offer(request_of(1, [[1, 2]]))
+    assert world.replies.sent == [(1, "queue is full: 3 tokens are held")]
+    world.runner.gate.set()
+    until("the first is answered", 60.0, lambda: len(world.replies.sent) == 2)
+    world.pipeline.offer(request_of(2, [[1, 2, 3, 4, 5, 6, 7, 8]]))  # by itself, however large
+    world.pipeline.close()
+    assert isinstance(world.found()[2], list)
+
+
+def test_a_caller_that_gave_up_costs_no_run() -> None:
+    world = World(FakeRunner(), FakeReplies(gone={0}))
+    world.run([request_of(0, [[1, 2]])])
+    assert world.runner.runs == []
+    assert world.replies.sent == [(0, None)]
+
+
+def test_an_answer_that_can_not_be_sent_stops_no_other() -> None:
+    world = World(FakeRunner(), FakeReplies(unsent={0, 2}))
+    found = world.run([request_of(number, [[number + 1]]) for number in range(4)])
+    assert found.keys() == {0, 1, 2, 3}
+    assert world.ended == []
+
+
+def test_a_lost_gpu_ends_the_process() -> None:
+    world = World(FakeRunner(lost=True), FakeReplies())
+    world.run([request_of(0, [[1]])])
+    assert world.ended[0] == f"the GPU can't be used any more: {LOST}"
+
+
+def test_without_memory_for_all_together_each_is_tried_by_itself() -> None:
+    world = World(FakeRunner(most=3), FakeReplies())
+    world.runner.gate.set()
+    requests = [request_of(number, [[number, 1, 1]]) for number in range(3)]
+    for request in requests:
+        world.pipeline.offer(request)
+    world.pipeline.start()
+    world.pipeline.close()
+    assert world.runner.runs == [[3, 3, 3], [3], [3], [3]]
+    assert world.runner.freed == 1
+    assert [answer[0][0] for answer in world.found().values()] == [2, 3, 4]  # type: ignore[index]
+
+
+def test_an_engine_that_lost_count_ends_the_process_and_answers_nobody() -> None:
+    world = World(FakeRunner(short=True), FakeReplies())
+    world.runner.gate.set()
+    world.pipeline.start()
+    world.pipeline.offer(request_of(0, [[1], [2]]))
+    until("the process ends", 60.0, lambda: world.ended)
+    assert "1 answers for 2 questions" in world.ended[0]
+    assert world.replies.sent == []
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        LOST,
+        "CUDA error: device-side assert triggered",
+        "CUDA error: unspecified launch failure",
+        "CUDA error: uncorrectable ECC error encountered",
+        "cuDNN error: CUDNN_STATUS_EXECUTION_FAILED",
+        "CUBLAS_STATUS_EXECUTION_FAILED when calling cublasGemmEx",
+        "cudaErrorIllegalAddress",
+    ],
+)
+def test_errors_after_which_a_gpu_computes_nothing_are_known(words: str) -> None:
+    assert joining.is_lost(RuntimeError(words))
+    assert not joining.is_full(RuntimeError(words))
+
+
+@pytest.mark.parametrize(
+    "error", [RuntimeError(FULL), MemoryError(), RuntimeError("CUDA error: out of memory")]
+)
+def test_want_of_memory_is_no_lost_gpu(error: Exception) -> None:
+    assert joining.is_full(error)
+    assert not joining.is_lost(error)
+
+
+@pytest.mark.parametrize("words", ["shape mismatch", "index 3 is out of bounds"])
+def test_a_fault_of_a_request_is_neither(words: str) -> None:
+    assert not joining.is_lost(RuntimeError(words))
+    assert not joining.is_full(RuntimeError(words))
+
+
+INT32 = np.int32
+
+
+@pytest.mark.parametrize(
+    ("ids", "starts", "types", "words"),
+    [
+        (np.array([1, 2]), np.array([0, 2], INT32), None, "INT32"),
+        (np.array([[1, 2]], INT32), np.array([0, 2], INT32), None, "one dimension"),
+        (np.array([1, 2], INT32), np.array([0], INT32), None, "begin with 0"),
+        (np.array([1, 2], INT32), np.array([1, 2], INT32), None, "begin with 0"),
+        (np.array([1, 2], INT32), np.array([0, 3], INT32), None, "end with the 2 tokens"),
+        (np.array([1, 2], INT32), np.array([0, 1, 1, 2], INT32), None, "must grow"),
+        (np.array([1, 2], INT32), np.array([0, 5, 2], INT32), None, "must grow"),
+        (np.array([], INT32), np.array([0, 0], INT32), None, "must grow"),
+        (np.ones(10, INT32), np.array([0, 10], INT32), None, "over the model's 9"),
+        (np.array([1, 100], INT32), np.array([0, 2], INT32), None, "from 0 to 99"),
+        (np.array([-1, 2], INT32), np.array([0, 2], INT32), None, "from 0 to 99"),
+        (np.array([1, 2], INT32), np.array([0, 2], INT32), np.array([0, 0]), "UINT8"),
+        (np.array([1], INT32), np.array([0, 1], INT32), np.array([0, 0], np.uint8), "each of"),
+        (np.array([1], INT32), np.array([0, 1], INT32), np.array([2], np.uint8), "less than 2"),
+    ],
+)
+def test_a_request_that_can_not_be_run_is_refused_before_it_runs(
+    ids: np.ndarray, starts: np.ndarray, types: np.ndarray | None, words: str
+) -> None:
+    world = World(FakeRunner(), FakeReplies())
+    good = request_of(1, [[1]])
+    found = world.run([joining.Asked(ids, starts, types, caller=0), good])
+    assert str(found[0]).startswith("engine: ")
+    assert words in str(found[0])
+    assert found[1] == [answer_of(np.array([1]), np.array([0]))]
+    assert world.runner.runs == [[1]]

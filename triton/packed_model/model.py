@@ -1,0 +1,129 @@
+"""A Triton model that runs rows of several requests together, without padding: for GPUs.
+
+Triton's Python backend starts it in a process of its own. It takes requests as they come and keeps
+them: in Triton's default mode ``execute`` may return nothing, and a request is answered once, by
+its response sender, from another thread. ``packed_joining`` joins and answers them,
+``packed_device`` runs them, ``packed_engine`` is the model. They, ``python_model.py``, the weights
+and ``packed.json`` lie beside this file. It never tokenises and never sees a text.
+
+A request has ``input_ids`` int32 ``[T]``, ``row_starts`` int32 ``[n + 1]`` and, if it likes,
+``token_type_ids`` uint8 ``[T]``. Its answer is float32 ``[n, width]``, or ``[T, width]`` of tasks
+with values for each token.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import triton_python_backend_utils as pb_utils
+from packed_device import HELD_RUNS, OnCpu, OnGpu, missing_gpu
+from packed_engine import TOLD, PackedEngine
+from packed_joining import Asked, Limits, Pipeline
+from python_model import THREADS, Heartbeat, output
+
+GPU = "GPU"  # Triton's word for the kind of an instance
+
+
+class TritonPythonModel:
+    """One instance."""
+
+    def initialize(self, args: dict[str, str]) -> None:
+        """Loads the model; an exception here is the reason that Triton gives for refusing."""
+        config = json.loads(args["model_config"])
+        folder = Path(args["model_repository"]) / args["model_version"]
+        told = json.loads((folder / TOLD).read_text(encoding="utf-8"))
+        threads = config.get("parameters", {}).get(THREADS, {}).get("string_value")
+        device = placed_on(args["model_instance_kind"], int(args["model_instance_device_id"]))
+        torch.set_num_threads(int(threads or told["threads"]))
+        engine = PackedEngine(folder, told, device)
+        engine.check()
+        runner = OnGpu(engine) if engine.device.type == "cuda" else OnCpu(engine)
+        if isinstance(runner, OnGpu):
+            print(f"{args['model_name']}: {runner.told()}", file=sys.stderr, flush=True)
+        self.heartbeat = Heartbeat()
+        self.pipeline = Pipeline(
+            runner,
+            Senders(config["output"][0]["name"]),
+            Limits(
+                run_tokens=runner.run_tokens,
+                run_rows=runner.run_rows,
+                held_tokens=HELD_RUNS * runner.run_tokens,
+                row_tokens=engine.row_tokens,
+                vocabulary=engine.vocabulary,
+                types=engine.types,
+            ),
+            by_token=engine.by_token,
+            alive=self.heartbeat.check,
+        )
+        self.heartbeat.start()
+        self.pipeline.start()
+
+    def execute(self, requests: list[Any]) -> None:
+        """Takes requests in. Threads answer them; a failure is of its request alone."""
+        self.heartbeat.check()
+        for request in requests:
+            self.pipeline.offer(asked_of(request))
+
+    def finalize(self) -> None:
+        """Ends the threads. Triton calls this once all requests are answered."""
+        self.pipeline.close()
+        self.heartbeat.stop()
+
+
+class Senders:
+    """Answers requests by Triton's response senders.
+
+    Args:
+        name: of the output.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def answer(self, asked: Asked, values: np.ndarray) -> None:
+        """Sends values."""
+        self._send(asked, pb_utils.InferenceResponse([output(self._name, values)]))
+
+    def fail(self, asked: Asked, reason: str) -> None:
+        """Sends an error."""
+        self._send(asked, pb_utils.InferenceResponse(error=pb_utils.TritonError(reason)))
+
+    def drop(self, asked: Asked) -> None:
+        """In the default mode each request needs an answer, even if nobody reads it."""
+        self.fail(asked, "engine: its caller is gone")
+
+    def is_gone(self, asked: Asked) -> bool:
+        """Whether the caller gave up."""
+        return bool(asked.caller.is_cancelled())
+
+    def _send(self, asked: Asked, response: "pb_utils.InferenceResponse") -> None:
+        asked.caller.send(response, flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+
+
+def placed_on(kind: str, number: int) -> str:
+    """The device of an instance, by torch's name for it; refuses a GPU that can't be used.
+
+    Args:
+        kind: of the instance, by Triton's name.
+        number: of the GPU.
+    """
+    if kind != GPU:
+        return "cpu"
+    if why := missing_gpu(number):
+        raise RuntimeError(f"this instance was promised a GPU and has none: {why}")
+    return f"cuda:{number}"
+
+
+def asked_of(request: "pb_utils.InferenceRequest") -> Asked:
+    """What a request brings: copies, since its memory is Triton's."""
+    ids, starts, types = (
+        None if given is None else np.from_dlpack(given).copy()
+        for given in (
+            pb_utils.get_input_tensor_by_name(request, name)
+            for name in ("input_ids", "row_starts", "token_type_ids")
+        )
+    )
+    return Asked(ids, starts, types, caller=request.get_response_sender())

@@ -1,0 +1,402 @@
+"""Joins requests to runs, has them computed, and answers each of them exactly once.
+
+Requests wait in order of arrival. One thread joins whole requests to a run and starts it; another
+waits for results and answers. Two runs are on the way at most: one computes, and one is ready to
+follow. A run that fails is tried again request by request, so that a failure is the failure of its
+own request alone. It knows neither torch nor Triton: both are passed in.
+"""
+
+import os
+import queue
+import sys
+import threading
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+RUNS_ON_THE_WAY = 2
+# To ask Triton whether a caller is gone takes a message to its process and back.
+ASK_SECONDS = 0.05
+# What CUDA and its libraries say once a process can compute nothing more on its GPU.
+_LOST = (
+    *("cuda error", "cudaerror", "cuda_error", "cublas_status", "cudnn_status"),
+    *("device-side assert", "illegal memory access", "illegal address", "launch failure"),
+    *("misaligned address", "ecc error", "uncorrectable", "gpu has fallen off the bus"),
+    *("unspecified launch", "cuda driver error"),
+)
+_FULL = "out of memory"
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What is held and run at most.
+
+    Attributes:
+        run_tokens: of one run; one request alone may have more.
+        run_rows: the same of rows.
+        held_tokens: of all requests that are not answered yet; one alone may have more.
+        row_tokens: of one row.
+        vocabulary: ids are less.
+        types: ids of types are less; 0 if the model has none.
+    """
+
+    run_tokens: int
+    run_rows: int
+    held_tokens: int
+    row_tokens: int
+    vocabulary: int
+    types: int = 0
+
+
+@dataclass(eq=False)
+class Asked:
+    """A request: its rows, and whom to answer.
+
+    Attributes:
+        ids: int32 ``[T]``.
+        starts: int32 ``[n + 1]``.
+        types: uint8 ``[T]``; None if all are 0.
+        caller: of ``Replies``.
+        since: when it came, by ``time.monotonic``.
+    """
+
+    ids: np.ndarray
+    starts: np.ndarray
+    types: np.ndarray | None = None
+    caller: Any = None
+    since: float = field(default_factory=time.monotonic)
+
+    @property
+    def rows(self) -> int:
+        """Its rows."""
+        return len(self.starts) - 1
+
+
+class Result(Protocol):
+    """A run on its way."""
+
+    def values(self) -> np.ndarray:
+        """Waits for what was computed; raises what failed."""
+        ...
+
+
+class Runner(Protocol):
+    """What computes."""
+
+    def begin(self, ids: np.ndarray, starts: np.ndarray, types: np.ndarray | None) -> Result:
+        """Starts a run; may wait until it is over."""
+        ...
+
+    def free_memory(self) -> None:
+        """Gives back memory that nothing uses."""
+        ...
+
+
+class Replies(Protocol):
+    """How requests are answered: by one call for each, ``is_gone`` aside."""
+
+    def answer(self, asked: Asked, values: np.ndarray) -> None:
+        """Sends values."""
+        ...
+
+    def fail(self, asked: Asked, reason: str) -> None:
+        """Sends an error."""
+        ...
+
+    def drop(self, asked: Asked) -> None:
+        """Ends a request whose caller is gone."""
+        ...
+
+    def is_gone(self, asked: Asked) -> bool:
+        """Whether the caller gave up."""
+        ...
+
+
+def checked(asked: Asked, limits: Limits) -> Asked:
+    """The request, if it can be run; raises ``ValueError`` with what is wrong with it.
+
+    An id that is out of range would end the process on a GPU, and every request with it.
+    """
+    ids, starts, types = asked.ids, asked.starts, asked.types
+    if ids.dtype != np.int32 or starts.dtype != np.int32 or ids.ndim != 1 or starts.ndim != 1:
+        raise ValueError("input_ids and row_starts must be INT32 of one dimension each")
+    if len(starts) < 2 or starts[0] != 0 or starts[-1] != len(ids):
+        raise ValueError(f"row_starts must begin with 0 and end with the {len(ids)} tokens")
+    lengths = np.diff(starts)
+    if lengths.min() < 1:
+        raise ValueError("row_starts must grow: each row has a token at least")
+    if lengths.max() > limits.row_tokens:
+        raise ValueError(f"a row of {lengths.max()} tokens is over the model's {limits.row_tokens}")
+    if ids.min() < 0 or ids.max() >= limits.vocabulary:
+        raise ValueError(f"input_ids must be from 0 to {limits.vocabulary - 1}")
+    if types is None:
+        return asked
+    if types.dtype != np.uint8 or types.shape != ids.shape:
+        raise ValueError("token_type_ids must be UINT8, one for each of input_ids")
+    if types.max() >= max(limits.types, 1):
+        raise ValueError(f"token_type_ids must be less than {max(limits.types, 1)}")
+    return asked
+
+
+def joined(
+    members: Sequence[Asked],
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """Ids, starts and types of the rows of all, one after the other."""
+    if len(members) == 1:
+        return members[0].ids, members[0].starts, members[0].types
+    ids = np.concatenate([each.ids for each in members])
+    begins = np.cumsum([0, *(len(each.ids) for each in members)])
+    starts = np.concatenate(
+        [
+            np.zeros(1, np.int32),
+            *(each.starts[1:] + begin for each, begin in zip(members, begins, strict=False)),
+        ]
+    ).astype(np.int32)
+    if all(each.types is None for each in members):
+        return ids, starts, None
+    types = [
+        np.zeros(len(each.ids), np.uint8) if each.types is None else each.types for each in members
+    ]
+    return ids, starts, np.concatenate(types)
+
+
+def parts(members: Sequence[Asked], values: np.ndarray, *, by_token: bool) -> list[np.ndarray]:
+    """What belongs to each of them."""
+    sizes = [len(each.ids) if by_token else each.rows for each in members]
+    if sum(sizes) != len(values):
+        raise RuntimeError(f"{len(values)} answers for {sum(sizes)} questions")
+    return np.split(values, np.cumsum(sizes)[:-1])
+
+
+def is_full(error: BaseException) -> bool:
+    """Whether memory did not suffice: less at a time may succeed."""
+    return isinstance(error, MemoryError) or _FULL in str(error).lower()
+
+
+def is_lost(error: BaseException) -> bool:
+    """Whether the GPU can't be used by this process any more, whatever is asked next."""
+    text = str(error).lower()
+    return not is_full(error) and any(words in text for words in _LOST)
+
+
+class Waiting:
+    """Requests that wait, and the tokens of all that are held; for several threads."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._requests: deque[Asked] = deque()
+        self._held = 0
+        self._closed = False
+        self._changed = threading.Condition()
+
+    @property
+    def held(self) -> int:
+        """Tokens of requests that are not answered yet."""
+        with self._changed:
+            return self._held
+
+    def offer(self, asked: Asked) -> bool:
+        """Takes a request, or refuses it because too much is held."""
+        with self._changed:
+            tokens = len(asked.ids)
+            if self._closed or (self._held and self._held + tokens > self._limits.held_tokens):
+                return False
+            self._held += tokens
+            self._requests.append(asked)
+            self._changed.notify()
+            return True
+
+    def take(self) -> list[Asked]:
+        """Waits for requests; gives as many as one run has room for. None once it is closed."""
+        with self._changed:
+            while not (self._requests or self._closed):
+                self._changed.wait()
+            taken: list[Asked] = []
+            tokens = rows = 0
+            while self._requests:
+                tokens += len(self._requests[0].ids)
+                rows += self._requests[0].rows
+                over = tokens > self._limits.run_tokens or rows > self._limits.run_rows
+                if taken and over:
+                    break
+                taken.append(self._requests.popleft())
+            return taken
+
+    def leave(self, asked: Asked) -> None:
+        """A request was answered."""
+        with self._changed:
+            self._held -= len(asked.ids)
+
+    def close(self) -> None:
+        """Takes no more; those that wait are still given out."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+
+def end_process(reason: str) -> None:
+    """Ends the process: the loader starts another, on a clean GPU."""
+    os.write(2, f"model process ends: {reason}\n".encode())
+    os._exit(1)
+
+
+class Pipeline:
+    """Two threads: one that joins and starts runs, one that answers.
+
+    Args:
+        runner: computes.
+        replies: answers.
+        limits: of runs and of what is held.
+        by_token: whether there is an answer for each token; else for each row.
+        alive: called before requests are run and before they are answered.
+        end: ends the process, with the reason.
+    """
+
+    def __init__(
+        self,
+        runner: Runner,
+        replies: Replies,
+        limits: Limits,
+        *,
+        by_token: bool = False,
+        alive: Callable[[], None] = lambda: None,
+        end: Callable[[str], None] = end_process,
+    ) -> None:
+        self.limits = limits
+        self._runner = runner
+        self._replies = replies
+        self._by_token = by_token
+        self._alive = alive
+        self._end = end
+        self._waiting = Waiting(limits)
+        self._room = threading.Semaphore(RUNS_ON_THE_WAY)
+        self._starting = threading.Lock()  # a second try starts runs too, beside the joining thread
+        self._begun: queue.SimpleQueue[tuple[list[Asked], Result | Exception] | None]
+        self._begun = queue.SimpleQueue()
+        self._threads = [
+            threading.Thread(target=self._guarded, args=(loop,), name=name, daemon=True)
+            for name, loop in (("join", self._join), ("answer", self._answer))
+        ]
+
+    def start(self) -> None:
+        """Starts both threads."""
+        for thread in self._threads:
+            thread.start()
+
+    def offer(self, asked: Asked) -> None:
+        """Takes a request, or answers it with the reason why not."""
+        try:
+            checked(asked, self.limits)
+        except ValueError as error:
+            self._replies.fail(asked, f"engine: {error}")
+            return
+        if not self._waiting.offer(asked):
+            held = self._waiting.held
+            # Not after "engine: ", by which gateways know what is the model's own fault.
+            self._replies.fail(asked, f"queue is full: {held} tokens are held")
+
+    def close(self) -> None:
+        """Answers what was taken, and ends both threads."""
+        self._waiting.close()
+        for thread in self._threads:
+            thread.join()
+
+    def _guarded(self, loop: Callable[[], None]) -> None:
+        """A thread that dies would leave requests without an answer for ever: all ends with it."""
+        try:
+            loop()
+        except Exception as error:  # noqa: BLE001 - whatever it is
+            traceback.print_exc(file=sys.stderr)
+            self._end(f"it can't answer any more: {error!r}")
+
+    def _join(self) -> None:
+        while True:
+            self._room.acquire()  # first: what comes meanwhile joins
+            members = self._waiting.take()
+            if not members:
+                self._begun.put(None)
+                return
+            self._alive()
+            members = [each for each in members if not self._is_dropped(each)]
+            if members:
+                self._begun.put((members, self._started(members)))
+            else:
+                self._room.release()
+
+    def _answer(self) -> None:
+        while (begun := self._begun.get()) is not None:
+            members, result = begun
+            values = self._finished(result)
+            if isinstance(values, Exception):
+                self._apart(members, values)
+            else:
+                self._send(members, values)
+            self._room.release()
+
+    def _is_dropped(self, asked: Asked) -> bool:
+        if time.monotonic() - asked.since < ASK_SECONDS or not self._replies.is_gone(asked):
+            return False
+        self._over(asked, lambda: self._replies.drop(asked))
+        return True
+
+    def _started(self, members: Sequence[Asked]) -> Result | Exception:
+        try:
+            with self._starting:
+                return self._runner.begin(*joined(members))
+        except Exception as error:  # noqa: BLE001 - torch's errors have no common base
+            return error
+
+    def _finished(self, result: Result | Exception) -> np.ndarray | Exception:
+        if isinstance(result, Exception):
+            return result
+        try:
+            return result.values()
+        except Exception as error:  # noqa: BLE001 - as above
+            return error
+
+    def _apart(self, members: list[Asked], error: Exception) -> None:
+        """After a failure: each request by itself, unless it was by itself."""
+        self._end_if_lost(error)
+        if is_full(error):
+            self._runner.free_memory()
+        elif len(members) == 1:
+            self._fail(members[0], error)
+            return
+        for asked in members:
+            values = self._finished(self._started([asked]))
+            if isinstance(values, Exception):
+                self._end_if_lost(values)
+                self._fail(asked, values)
+            else:
+                self._send([asked], values)
+
+    def _end_if_lost(self, error: Exception) -> None:
+        if is_lost(error):
+            self._end(f"the GPU can't be used any more: {error}")
+
+    def _send(self, members: list[Asked], values: np.ndarray) -> None:
+        self._alive()
+        for asked, part in zip(
+            members, parts(members, values, by_token=self._by_token), strict=True
+        ):
+            if np.isfinite(part).all():
+                self._over(asked, lambda each=asked, own=part: self._replies.answer(each, own))
+            else:
+                self._fail(asked, ValueError("the model gives NaN or infinity for it"))
+
+    def _fail(self, asked: Asked, error: Exception) -> None:
+        reason = f"the memory does not suffice: {error}" if is_full(error) else error
+        self._over(asked, lambda: self._replies.fail(asked, f"engine: {reason}"))
+
+    def _over(self, asked: Asked, reply: Callable[[], None]) -> None:
+        """The one reply that a request gets; Triton may refuse it, if its caller is gone."""
+        self._waiting.leave(asked)
+        try:
+            reply()
+        except Exception:  # noqa: BLE001 - it is this request's alone
+            traceback.print_exc(file=sys.stderr)
