@@ -161,6 +161,24 @@ Ceiling = Annotated[
 ]
 
 
+class Computing(StrEnum):
+    """What Tritons compute with."""
+
+    AUTO = "auto"
+    CPU = "cpu"
+    GPU = "gpu"
+
+
+DeviceFlag = Annotated[
+    Computing,
+    typer.Option(
+        "--device",
+        help="What Triton computes with. gpu: it is not ready, and says why, if it can't use one; "
+        "torch is installed at the start. auto: a GPU if there is one, for what can run on it.",
+    ),
+]
+
+
 def up(
     home: Home = HOME,
     cache: Cache = CACHE,
@@ -199,6 +217,7 @@ def up(
     tokeniser_megabytes: TokeniserMegabytes = 0,
     tokeniser_share_ahead: TokeniserShareAhead = 0.75,
     ceiling: Ceiling = None,
+    device: DeviceFlag = Computing.AUTO,
 ) -> None:
     """Starts the whole stack on this machine and runs it until Ctrl-C."""
     from ipaddress import IPv4Address
@@ -273,6 +292,7 @@ def up(
         gateways=gateways,
         tritons=tritons,
         pools=pools,
+        device=device.value,
     )
     command.run(settings, environment())
 

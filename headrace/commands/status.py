@@ -14,9 +14,10 @@ from contracts.loading import LoaderReport
 from contracts.model import DEFAULT_POOL
 from headrace.commands import home as homes
 from headrace.commands import installation
+from headrace.commands.device_words import in_words
 from headrace.commands.home import Cluster, Site, Where
 from headrace.commands.installation import Lately
-from headrace.commands.layout import Row, Sentence, rows
+from headrace.commands.layout import Row, Sentence, rows, sentences
 from headrace.commands.output import display, print_json, resource
 from headrace.commands.status_picture import Running, endpoint_rows, picture
 from headrace.endpoints import edits, rollouts
@@ -58,6 +59,7 @@ def document(home: Home, endpoint: str | None) -> dict[str, Any]:
         "unwell": {} if record is None else _unwell(record),
         "statistics": None if record is None else health.ask_counting(record.stats_url).document(),
         "uncared": {} if record is None else _silence_warnings(home, chosen, time.time()),
+        "devices": _devices(_reports(home)),
         "models": _models(_reports(home), chosen),
         "endpoints": [item.model_dump(mode="json", by_alias=True) for item in chosen],
     }
@@ -127,6 +129,14 @@ def _models(
     ]
 
 
+def _devices(reports: Iterable[LoaderReport]) -> dict[str, Any]:
+    """What each loader's Triton computes with; null while it is not known."""
+    return {
+        report.loader: None if report.device is None else report.device.model_dump(mode="json")
+        for report in reports
+    }
+
+
 def _way(model: dict[str, Any]) -> Sentence:
     copies, threads = model["instances"], model["threads"]
     runs = "1 copy" if copies == 1 else f"{copies} copies"
@@ -188,6 +198,7 @@ def _document_of_cluster(namespace: Namespace, endpoint: str | None) -> dict[str
                 "triton_grpc": report.triton_grpc,
                 "pool": report.pool,
                 "ready": report.ready,
+                "device": _devices((report,))[report.loader],
                 "models": len(report.loaded),
                 "seconds_ago": max(0.0, now - report.at),
             }
@@ -216,6 +227,7 @@ def _shown_of_cluster(
                 f"gRPC {report.triton_grpc}, {len(report.loaded)} models{_pool(report)}",
                 "ready" if report.ready else "not ready",
             ),
+            sentences(in_words(report.device)),
             style="" if report.ready else "yellow",
         )
         for report in reports

@@ -9,6 +9,7 @@ from contracts.durations import about
 from contracts.endpoint import REASONS_LIMIT, EndpointStatus, ModelEndpoint, Phase
 from contracts.loading import LoaderReport
 from contracts.model import DEFAULT_POOL
+from headrace.commands.device_words import in_words
 from headrace.commands.layout import Row, Sentence, rows, sentences
 from headrace.commands.rollout_picture import in_brief
 from headrace.stack import answers
@@ -50,8 +51,9 @@ def picture(
     details: bool = False,
 ) -> Group:
     """The status for people; see ``endpoint_rows``."""
-    drawn = endpoint_rows(endpoints, now, reports, details=details)
-    return Group(*_services(running), "", drawn)
+    told = tuple(reports)
+    drawn = endpoint_rows(endpoints, now, told, details=details)
+    return Group(*_services(running, told), "", drawn)
 
 
 def endpoint_rows(
@@ -77,14 +79,22 @@ def _triton(triton: TritonRecord) -> str:
     return f"gRPC {triton.grpc}, " + (f"metrics {where}" if where else "existing") + pool
 
 
-def _services(running: Running) -> Iterable[RenderableType]:
+def _triton_row(triton: TritonRecord, reports: tuple[LoaderReport, ...]) -> Row:
+    """Where a Triton listens, and below it what it computes with."""
+    found = next((each.device for each in reports if each.triton_grpc == triton.grpc), None)
+    style = "yellow" if found is not None and found.fault else ""
+    cells = (f"  {triton.name.capitalize()}", _triton(triton))
+    return Row(cells, sentences(in_words(found)), style=style)
+
+
+def _services(running: Running, reports: tuple[LoaderReport, ...]) -> Iterable[RenderableType]:
     record = running.record
     if record is None:
         said = "A stack is starting" if running.is_starting else "No stack runs"
         return [Sentence(f"{said} on {running.home}.")]
     lines = [
         *(Row((f"  {each.name}", f"{each.url}, gRPC {each.grpc}")) for each in record.gateways),
-        *(Row((f"  {each.name.capitalize()}", _triton(each))) for each in record.tritons),
+        *(_triton_row(each, reports) for each in record.tritons),
         Row(("  MLflow", record.mlflow_url)),
         Row(("  page", f"{record.stats_url}/ui/")),
     ]

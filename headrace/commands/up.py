@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from headrace.cli.options import HOME, absolute
+from headrace.commands.device_words import in_words
 from headrace.commands.steps import Steps
 from headrace.stack import example
 from headrace.stack.settings import StackSettings
@@ -48,7 +49,7 @@ def invitation(started: Started) -> list[str]:
         f"  MLflow    {settings.mlflow_url}",
         f"  page      {settings.stats_url}/ui/   (statistics, drift, rollouts; /metrics beside it)",
         f"  Kafka     {settings.kafka_address}",
-        *(f"  {name:<9} {address} (gRPC)" for name, address in _tritons(settings)),
+        *_tritons(started),
         f"  logs      {settings.home / 'logs'}",
         *_open_to_others(settings),
     ]
@@ -83,9 +84,16 @@ def _open_to_others(settings: StackSettings) -> list[str]:
     ]
 
 
-def _tritons(settings: StackSettings) -> list[tuple[str, str]]:
+def _tritons(started: Started) -> list[str]:
+    """Where each listens, and what it computes with."""
+    settings = started.settings
     names = [each.name.capitalize() for each in settings.triton_replicas] or ["Triton"]
-    return list(zip(names, (each.triton_grpc for each in settings.loader_replicas), strict=True))
+    addresses = [each.triton_grpc for each in settings.loader_replicas]
+    devices = started.devices or (None,) * len(names)
+    return [
+        f"  {name:<9} {address} (gRPC)" + (f", {words}" if (words := in_words(device)) else "")
+        for name, address, device in zip(names, addresses, devices, strict=True)
+    ]
 
 
 def second_version(settings: StackSettings) -> list[str]:

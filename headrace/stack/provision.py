@@ -7,7 +7,8 @@ ends within a second. A download that was cut short is never used.
 The export environment holds what conversion from PyTorch needs: torch, transformers and
 sentence-transformers, about 6 GB on disk, because the torch of PyPI brings CUDA along. The
 controller has it installed at the first version that needs it, and its folder is put first on the
-``PYTHONPATH`` of a conversion; it is never part of the environment that serves.
+``PYTHONPATH`` of a conversion. Of what serves only Triton's models find it, after all else: packed
+engines run by torch (``triton.python_with``).
 """
 
 import argparse
@@ -27,11 +28,17 @@ EXPORT_TIMEOUT_SECONDS = 1800.0
 PARTS = ("triton", "kafka", "export")
 
 
+def export_folder(cache: Path) -> Path:
+    """Where the export environment lies, once it is installed."""
+    return cache / f"export-{install.digest(install.lock_file('export'))}-py{triton.PYTHON}"
+
+
 def export_environment(cache: Path, progress: install.Progress) -> Path:
     """The folder of the export environment, installed if need be; raises ``DownloadError``."""
     lock = install.lock_file("export")
-    folder = cache / f"export-{install.digest(lock)}-py{triton.PYTHON}"
-    return install.ensure(folder, lock, progress, timeout_seconds=EXPORT_TIMEOUT_SECONDS)
+    return install.ensure(
+        export_folder(cache), lock, progress, timeout_seconds=EXPORT_TIMEOUT_SECONDS
+    )
 
 
 async def fetch(part: str, cache: Path, progress: install.Progress) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from headrace.stack import kafka, mlflow, probes, triton
+from headrace.stack import kafka, mlflow, probes, provision, triton
 from headrace.stack.settings import (
     LOOPBACK,
     GatewayReplica,
@@ -136,11 +136,15 @@ def _triton(
         grpc_port=replica.grpc_port,
         metrics_port=replica.metrics_port,
         control_key=triton.control_key(home.control_key_of(replica.name)),
+        gpu_metrics=settings.device != "cpu" and triton.has_gpu_driver(),
+    )
+    python = triton.python_with(
+        home.python_of(replica.name), provision.export_folder(settings.cache)
     )
     return Service(
         name=replica.name,
         argv=tuple(triton.command(files, server)),
-        env=triton.environment(files, env),
+        env=triton.environment(files, env, python),
         cwd=home.root,
         ready=probes.http_ok(triton.readiness_url(server)),
         # It says that it is ready even when a model's process is gone; the loader runs inferences.
@@ -179,6 +183,7 @@ def _loader(
             model_repository=repository,
             loader_name=replica.report,
             pool=replica.pool,
+            device=settings.device,
             metrics_port=replica.metrics_port,
             idle_seconds=settings.idle_seconds,
             wake_address=f"{LOOPBACK}:{replica.metrics_port}",

@@ -175,6 +175,7 @@ class StackSettings:
     0: they stay. No endpoint gets more than ``ceilings``. All tokenisers of a gateway take
     ``tokeniser_megabytes``, 0 for half of the memory, and ``tokeniser_share_ahead`` of that those
     that it opens at its start.
+    Tritons compute on ``device``: ``cpu``, ``gpu``, or ``auto`` for what the machine has.
     ``pools`` are those of the first Tritons, in order; further ones belong to the default pool.
     """
 
@@ -203,6 +204,7 @@ class StackSettings:
     tokeniser_share_ahead: float = 0.75
     ceilings: Ceilings = NO_CEILINGS
     pools: tuple[str, ...] = ()
+    device: str = "auto"
 
     @property
     def host(self) -> str:

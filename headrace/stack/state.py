@@ -112,6 +112,10 @@ class Home:
         """What the embedded Triton of this name loads from."""
         return self.root / triton / "model-repository"
 
+    def python_of(self, triton: str) -> Path:
+        """The environment of Python in which a Triton's models run."""
+        return self.root / triton / "python"
+
     def control_key_of(self, triton: str) -> Path:
         """The key that the embedded Triton of this name asks its loader for."""
         return self.root / triton / "control-key"

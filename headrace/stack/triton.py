@@ -9,8 +9,10 @@ import os
 import platform
 import secrets
 import shutil
+import site
 import sys
 import sysconfig
+import venv
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -27,6 +29,7 @@ GLIBC = (2, 35)
 STOP_SECONDS = 10.0
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 RESTRICTED = "model-repository,shared-memory,trace,logging"
+NVML = "libnvidia-ml.so.1"  # of NVIDIA's driver
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - the fixed place of POSIX shared memory
 
 
@@ -64,6 +67,7 @@ class TritonServer:
     exit_timeout_seconds: int = 3
     control_key: str = field(default="", repr=False)  # whoever loads models has to know it
     tls_folder: Path | None = None  # see ``service/mutual_tls.py``
+    gpu_metrics: bool = False  # ``nv_gpu_*``, of a machine with a GPU
 
     @property
     def grpc(self) -> str:
@@ -177,7 +181,7 @@ def command(files: TritonFiles, server: TritonServer) -> list[str]:
         "--grpc-keepalive-permit-without-calls=true",
         f"--metrics-address={server.host}",
         f"--metrics-port={server.metrics_port}",
-        "--allow-gpu-metrics=false",
+        f"--allow-gpu-metrics={str(server.gpu_metrics).lower()}",
         f"--exit-timeout-secs={server.exit_timeout_seconds}",
         "--http-thread-count=2",
         f"--backend-config=python,shm-region-prefix-name={prefix}",
@@ -211,19 +215,61 @@ def restriction(control_key: str) -> list[str]:
     ]
 
 
-def environment(files: TritonFiles, base: Mapping[str, str]) -> dict[str, str]:
+def has_gpu_driver() -> bool:
+    """Whether NVIDIA's driver is on this machine, whatever its GPU can do."""
+    try:
+        ctypes.CDLL(NVML)
+    except OSError:
+        return False
+    return True
+
+
+def python_with(folder: Path, further: Path) -> Path:
+    """Makes a Python for Triton's models: this one's packages, and after them those of a folder.
+
+    The folder need not be there yet: each model's process looks for it when it starts. So torch,
+    which packed engines need, is found from the moment on at which it is installed.
+
+    Args:
+        folder: of the environment, which is written anew.
+        further: of packages, as ``install.ensure`` makes it.
+
+    Returns:
+        The folder that holds ``python3``.
+    """
+    venv.EnvBuilder(symlinks=True).create(folder)
+    (packages,) = folder.glob("lib/python*/site-packages")
+    own = [
+        *site.getsitepackages(),
+        *([site.getusersitepackages()] if site.ENABLE_USER_SITE else []),
+    ]
+    lines = [*dict.fromkeys(own), str(further)]
+    (packages / "headrace.pth").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return folder / "bin"
+
+
+def environment(
+    files: TritonFiles, base: Mapping[str, str], python: Path | None = None
+) -> dict[str, str]:
     """The server's environment: ``base`` with what it needs to find libraries and packages.
 
-    The Python backend's stub takes its packages from the first ``python3`` on PATH, so that this
-    interpreter's own folder comes first.
+    The Python backend's stub takes its packages from the first ``python3`` on PATH.
+
+    Args:
+        files: the program.
+        base: of the caller.
+        python: the folder of that ``python3``; None for this interpreter's own.
     """
     libraries = [str(files.libraries), libpython_folder() or "", base.get("LD_LIBRARY_PATH", "")]
     return {
         **base,
         "LD_LIBRARY_PATH": os.pathsep.join(filter(None, libraries)),
-        "PATH": os.pathsep.join([str(Path(sys.executable).parent), base.get("PATH", os.defpath)]),
+        "PATH": os.pathsep.join(
+            [str(python or Path(sys.executable).parent), base.get("PATH", os.defpath)]
+        ),
         "PYTHONDONTWRITEBYTECODE": "1",
         "OMP_NUM_THREADS": "1",
+        "ORT_DISABLE_TELEMETRY": "1",  # it would write below the home folder and call its maker
     }
 
 
@@ -242,9 +288,12 @@ def readiness_url(server: TritonServer) -> str:
 class TritonProcess(OwnProcess):
     """A server under this process' care, for tests: start, kill, stop."""
 
-    def __init__(self, files: TritonFiles, server: TritonServer, log: Path) -> None:
+    def __init__(
+        self, files: TritonFiles, server: TritonServer, log: Path, python: Path | None = None
+    ) -> None:
         super().__init__(log, STOP_SECONDS)
         self._files = files
+        self._python = python
         self.server = server
 
     @property
@@ -260,5 +309,5 @@ class TritonProcess(OwnProcess):
             command(self._files, self.server),
             lambda: answers(readiness_url(self.server)),
             within_seconds=timeout_seconds,
-            extended=partial(environment, self._files),
+            extended=partial(environment, self._files, python=self._python),
         )

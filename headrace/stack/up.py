@@ -12,13 +12,16 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
+from contracts.loading import Device
 from headrace.errors import DownloadError, HeadraceError, StoppedError
 from headrace.stack import answers, doctor, example, ports, provision, services, state
 from headrace.stack.settings import LOOPBACK, StackSettings
 from headrace.stack.state import GatewayRecord, Home, StackRecord, TritonRecord
 from headrace.stack.supervisor import Observer, Supervisor
+from registry.stores.reports import FileReports
 
 _RECORD_SECONDS = 0.2
 # How long a start waits for answers: of packages that are there, and of the example, which is
@@ -29,12 +32,16 @@ _CONVERTED_SECONDS = 150.0
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A stack that answers: ``serving`` endpoints do, ``unready`` ones with the reason do not."""
+    """A stack that answers: ``serving`` endpoints do, ``unready`` ones with the reason do not.
+
+    ``devices``: what each loader's Triton computes with, as far as it is known by now.
+    """
 
     settings: StackSettings
     seconds: float
     serving: tuple[str, ...]
     unready: dict[str, str]
+    devices: tuple[Device | None, ...] = ()
 
 
 class View(Observer, Protocol):
@@ -117,26 +124,28 @@ class Up:
                     serving, unready = await self._until_answers(home)
                     self._started = True
                     seconds = time.monotonic() - began
-                    self._announce(Started(settings, seconds, serving, unready))
+                    devices = _devices(settings, home)
+                    self._announce(Started(settings, seconds, serving, unready, devices))
                     await self._keep(supervisor, home)
                 finally:
                     home.stack_file.unlink(missing_ok=True)
 
     async def _fetch(self) -> None:
-        wanted = [] if self._settings.triton_grpc else ["triton"]
-        wanted += [] if self._settings.kafka_bootstrap else ["kafka"]
+        settings = self._settings
+        wanted = {} if settings.triton_grpc else {"triton": settings.parts_folder}
+        wanted |= {} if settings.kafka_bootstrap else {"kafka": settings.parts_folder}
+        if settings.device == "gpu" and not settings.triton_grpc:
+            wanted["export"] = settings.cache  # torch, by which packed engines use the GPU
 
-        async def fetch(part: str) -> None:
+        async def fetch(part: str, folder: Path) -> None:
             step = f"get {part}"
             with self._view.step(step):
-                await provision.fetch(
-                    part, self._settings.parts_folder, lambda line: self._view.note(step, line)
-                )
+                await provision.fetch(part, folder, lambda line: self._view.note(step, line))
 
         try:
             async with asyncio.TaskGroup() as group:
-                for part in wanted:
-                    group.create_task(fetch(part))
+                for part, folder in wanted.items():
+                    group.create_task(fetch(part, folder))
         except* HeadraceError as errors:
             raise DownloadError(
                 "\n".join(str(error) for error in errors.exceptions)
@@ -193,6 +202,12 @@ class Up:
             running.result()
         finally:
             running.cancel()
+
+
+def _devices(settings: StackSettings, home: Home) -> tuple[Device | None, ...]:
+    reports = {report.loader: report for report in FileReports(home.reports).list()}
+    found = (reports.get(each.report) for each in settings.loader_replicas)
+    return tuple(None if report is None else report.device for report in found)
 
 
 def record_of(settings: StackSettings, started_at: float, services: dict[str, int]) -> StackRecord:

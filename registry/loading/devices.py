@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from contracts.endpoint import Precision
 from contracts.loading import Device, DeviceKind
 from contracts.manifest import Engine, Manifest
-from registry.errors import DeviceUnfitError, TritonRefusedError
+from registry.errors import DeviceUnfitError, ModelProcessGoneError, TritonRefusedError
 from registry.loading.triton_client import Overrides
 from registry.packages.triton_config import BACKEND_PYTHON
 
@@ -62,6 +62,10 @@ class ProbedTriton(Protocol):
 
     async def load(self, name: str, overrides: Overrides) -> None:
         """Loads a model; as ``registry.loading.triton_client.Triton`` has it."""
+        ...
+
+    async def unload(self, name: str) -> None:
+        """Unloads a model, likewise."""
         ...
 
     async def ask(self, name: str) -> bytes:
@@ -179,9 +183,12 @@ class Devices:
     async def _asked(self) -> bytes:
         try:
             return await self._triton.ask(PROBE_MODEL)
-        except TritonRefusedError:  # a Triton that has just started, or whose probe ended
-            await self._triton.load(PROBE_MODEL, self._place(PROBE_MODEL))
-            return await self._triton.ask(PROBE_MODEL)
+        except ModelProcessGoneError:  # Triton holds it for ready, and a load would change nothing
+            await self._triton.unload(PROBE_MODEL)
+        except TritonRefusedError:
+            pass  # a Triton that has just started
+        await self._triton.load(PROBE_MODEL, self._place(PROBE_MODEL))
+        return await self._triton.ask(PROBE_MODEL)
 
     def _note(self, seen: Seen | None, why: str) -> None:
         if why and why != self._failure:

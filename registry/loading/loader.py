@@ -17,6 +17,7 @@ from contracts.ceilings import NO_CEILINGS, Ceilings
 from contracts.endpoint import ModelEndpoint
 from contracts.loading import (
     CostPoint,
+    Device,
     DeviceKind,
     LoadedModel,
     LoaderReport,
@@ -34,7 +35,7 @@ from registry.errors import (
     TritonRefusedError,
     TritonUnavailableError,
 )
-from registry.loading import desired
+from registry.loading import desired, device_check
 from registry.loading.desired import Failure, Role, Want
 from registry.loading.devices import Devices
 from registry.loading.idling import Demand, Idling, Woken
@@ -219,6 +220,9 @@ class Loader:
         """Why Triton, which answers, should be started anew; empty where it should not."""
         return self._stall.fault()
 
+    def _device(self) -> Device | None:
+        return None if self._devices is None else self._devices.device
+
     def _device_fault(self) -> str:
         return "" if self._devices is None else self._devices.fault()
 
@@ -371,6 +375,8 @@ class Loader:
             log.warning("Triton lost %s: it was restarted", ", ".join(sorted(lost)))
             metrics.TRITON_RESTARTS.inc()
             self._backend = None
+            if self._devices is not None:
+                self._devices.away()
             self._complete = False
             if not self._book.ledger.in_order:
                 self._book.record_crash(lost, wants)
@@ -452,6 +458,7 @@ class Loader:
             if running is None:
                 running = await self._place_and_load(want, package, manifest)
                 self._load_seconds[name] = time.monotonic() - started
+            await device_check.check(self._triton, name, package, self._device())
             known = self._measured.get(name)
             running, costs = await self._sizing.settle(want, running, package, manifest, known)
             if running.on_gpu:
@@ -654,7 +661,7 @@ class Loader:
             loader=self._options.name,
             triton_grpc=self._options.triton_grpc,
             pool=self._options.pool,
-            device=None if self._devices is None else self._devices.device,
+            device=self._device(),
             at=self._now(),
             ready=self._answers and not self._awaited and not self._device_fault(),
             loaded=loaded,

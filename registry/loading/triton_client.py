@@ -99,6 +99,16 @@ class Triton(Protocol):
         """
         ...
 
+    async def outputs(
+        self, name: str, inputs: Mapping[str, NDArray[np.generic]]
+    ) -> NDArray[np.float32]:
+        """Runs one batch; returns the one output, which is float32.
+
+        Raises:
+            TritonRefusedError: the model failed, or has another output.
+        """
+        ...
+
 
 class GrpcTriton:
     """A Triton at an address.
@@ -228,16 +238,28 @@ class GrpcTriton:
     async def _infer(
         self, name: str, inputs: Mapping[str, NDArray[np.number]], request_id: str
     ) -> tuple[int, int]:
-        request = service_pb2.ModelInferRequest(model_name=name, id=request_id)
-        for key, array in inputs.items():
-            datatype = _DATATYPES[array.dtype.name]
-            request.inputs.add(name=key, datatype=datatype, shape=array.shape)
-            request.raw_input_contents.append(array.tobytes())
+        request = _request(name, inputs, request_id)
         if MAX_TOKENS in inputs:
             return await self._generate(request)
         response = await self._answer(self._stub.ModelInfer, request)
         rows = min((output.shape[0] for output in response.outputs), default=0)
         return rows, sum(len(content) for content in response.raw_output_contents)
+
+    async def outputs(
+        self, name: str, inputs: Mapping[str, NDArray[np.generic]]
+    ) -> NDArray[np.float32]:
+        """The one output of a batch; see the Protocol."""
+        own = self.own.setdefault(name, SentRequests())
+        own.begun += 1
+        try:
+            response = await self._answer(self._stub.ModelInfer, _request(name, inputs))
+        finally:
+            own.ended += 1
+        found = list(zip(response.outputs, response.raw_output_contents, strict=False))
+        if [output.datatype for output, _ in found] != ["FP32"]:
+            raise TritonRefusedError(f"{name} answered with other tensors than one of FP32")
+        ((output, content),) = found
+        return np.frombuffer(content, np.float32).reshape(tuple(output.shape))
 
     async def executed(self, name: str) -> int:
         """How many batches of a model were run since it was loaded; raises as ``Triton`` says."""
@@ -313,6 +335,17 @@ class GrpcTriton:
         if _PROCESS_GONE in details:
             return ModelProcessGoneError(details)
         return TritonRefusedError(details)
+
+
+def _request(
+    name: str, inputs: Mapping[str, NDArray[np.generic]], request_id: str = ""
+) -> service_pb2.ModelInferRequest:
+    request = service_pb2.ModelInferRequest(model_name=name, id=request_id)
+    for key, array in inputs.items():
+        datatype = _DATATYPES[array.dtype.name]
+        request.inputs.add(name=key, datatype=datatype, shape=array.shape)
+        request.raw_input_contents.append(array.tobytes())
+    return request
 
 
 @dataclass(slots=True)

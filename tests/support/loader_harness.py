@@ -14,13 +14,21 @@ from registry_fakes import (
 
 from contracts.endpoint import Arm, Candidate, EndpointStatus, Phase, Route
 from contracts.loading import DeviceKind, LoaderReport
-from contracts.manifest import MANIFEST, MODEL_ONNX, Manifest, PackageFile, PyfuncSpec
+from contracts.manifest import (
+    DEVICE_PROOF,
+    MANIFEST,
+    MODEL_ONNX,
+    Manifest,
+    PackageFile,
+    PyfuncSpec,
+)
 from contracts.model import ModelRef
 from registry.errors import SourceUnavailableError
 from registry.loading.devices import Devices, Promise
 from registry.loading.loader import Loader, LoaderOptions
 from registry.loading.splits import Split
 from registry.loading.triton_client import Overrides
+from registry.packages.device_proof import DeviceProof
 from registry.packages.triton_config import BACKEND_PYTHON
 from registry.stores.endpoints import EndpointStore
 
@@ -43,6 +51,7 @@ class FolderPackages:
         self.fetched: list[ModelRef] = []
         self.forgotten: list[ModelRef] = []
         self.pyfunc: PyfuncSpec | None = None
+        self.proofs: dict[str, DeviceProof] = {}  # by package
 
     def manifest(self, ref: ModelRef) -> Manifest:
         if self.away:
@@ -60,6 +69,9 @@ class FolderPackages:
         folder.mkdir(parents=True, exist_ok=True)
         made = manifest(ref.version).model_copy(update={"pyfunc": self.pyfunc})
         (folder / MANIFEST).write_bytes(made.canonical())
+        if ref.package in self.proofs:
+            text = self.proofs[ref.package].model_dump_json()
+            (folder / DEVICE_PROOF).write_text(text, encoding="utf-8")
         return folder
 
     def forget(self, ref: ModelRef) -> None:

@@ -210,6 +210,7 @@ class FakeTriton:
     down: bool = False
     gpus: int = 0
     device: dict[str, object] = field(default_factory=lambda: {"kind": "cpu"})  # of its probe
+    answers: dict[str, NDArray[np.float32]] = field(default_factory=dict)  # ``outputs`` gives
     most_copies: int = 64
     copies: dict[str, int] = field(default_factory=dict)
     threads: dict[str, int] = field(default_factory=dict)
@@ -254,6 +255,12 @@ class FakeTriton:
         self._reach()
         self.calls.append(("unload", name))
         self.models.discard(name)
+
+    async def outputs(
+        self, name: str, inputs: Mapping[str, NDArray[np.generic]]
+    ) -> NDArray[np.float32]:
+        self._reach()
+        return self.answers[name][: len(inputs["row_starts"]) - 1]
 
     async def ask(self, name: str) -> bytes:
         self._reach()

@@ -14,7 +14,7 @@ from rich.console import Console, Group
 from shown_endpoints import HISTORY, NOW, REFUSED, collapsed, sentiment, settled
 
 from contracts.endpoint import Rejection
-from contracts.loading import LoaderReport, LoadFailure
+from contracts.loading import Device, DeviceKind, LoaderReport, LoadFailure
 from headrace.commands import rollout_picture, status_picture
 from headrace.commands.status_picture import Running, endpoint_rows
 from headrace.stack.health import CountingHealth
@@ -111,6 +111,29 @@ def test_a_home_without_a_stack_says_so_and_shows_its_endpoints() -> None:
         assert shown.startswith(f"{said}\n")
         assert "version 10 Canary" in shown
         assert "No endpoint yet." in text(status_picture.picture(running, (), NOW), 80)
+
+
+def reported(grpc: str, device: Device | None) -> LoaderReport:
+    """A loader's word for what its Triton computes with."""
+    return LoaderReport(loader=grpc, triton_grpc=grpc, at=NOW, ready=True, device=device)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_below_each_triton_stands_what_it_computes_with_and_why_it_can_not(width: int) -> None:
+    gpu = Device(
+        kind=DeviceKind.GPU, name="NVIDIA H200", count=2, busy=0.354,
+        memory_bytes=150_000_000_000, free_bytes=138_000_000_000,
+    )  # fmt: skip
+    missing = Device(kind=DeviceKind.CPU, fault="this Triton can't use a GPU: the driver has none")
+    reports = (reported("127.0.0.1:8001", gpu), reported("127.0.0.1:8004", missing))
+    shown = text(status_picture.picture(RUNNING, (), NOW, reports), width).splitlines()
+    at = next(number for number, line in enumerate(shown) if line.startswith("  Triton "))
+    told = " ".join(" ".join(shown[at + 1 : at + 5]).split())
+    assert told.startswith(
+        "on 2 NVIDIA H200, 12 of 150 GB of each in use, busy 35 % of the time Triton-2"
+    )
+    assert "this Triton can't use a GPU: the driver has none" in " ".join(shown)
+    assert max(map(cell_len, shown)) <= width
 
 
 def test_what_was_lost_is_told_below_what_is_counted() -> None:

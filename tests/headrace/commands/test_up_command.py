@@ -3,6 +3,7 @@ import shlex
 from dataclasses import replace
 from pathlib import Path
 
+from contracts.loading import Device, DeviceKind
 from headrace.commands.up import invitation
 from headrace.stack import example
 from headrace.stack.settings import Ports, StackSettings
@@ -56,6 +57,17 @@ def test_every_replica_is_printed_with_its_addresses() -> None:
 def test_an_existing_triton_is_printed_as_it_was_named() -> None:
     lines = invitation(Started(replace(SETTINGS, triton_grpc="t:3"), 8.0, (), {}))
     assert any(line.split() == ["Triton", "t:3", "(gRPC)"] for line in lines)
+
+
+def test_what_each_triton_computes_with_is_printed() -> None:
+    gpu = Device(kind=DeviceKind.GPU, name="NVIDIA H200", count=1, memory_bytes=150_000_000_000)
+    missing = Device(fault="this Triton can't use a GPU: the driver has no GPU")
+    settings = replace(SETTINGS, tritons=4)
+    devices = (gpu, Device(), missing, None)
+    lines = invitation(Started(settings, 8.0, (), {}, devices))
+    tritons = [line.partition("(gRPC)")[2] for line in lines if "Triton" in line]
+    assert tritons[0].startswith(", on one NVIDIA H200, 150 of 150 GB in use")
+    assert tritons[1:] == [", on the CPU", f", {missing.fault}", ""]
 
 
 def test_whoever_listens_beyond_this_machine_is_told_who_may_come_in() -> None:

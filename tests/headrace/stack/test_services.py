@@ -40,6 +40,12 @@ def test_existing_services_are_used_and_not_started() -> None:
     assert "--model-repository=" in plan["loader"].argv
 
 
+@pytest.mark.parametrize("device", ["auto", "cpu", "gpu"])
+def test_each_loader_is_told_what_its_triton_computes_with(device: str) -> None:
+    plan = services.plan(replace(EXISTING, device=device), Home(Path("/h")), {})
+    assert [item.name for item in plan if f"--device={device}" in item.argv] == ["loader"]
+
+
 def test_every_part_that_reads_packages_finds_them_where_the_user_says() -> None:
     s3 = "s3://models/headrace"
     plan = services.plan(replace(EXISTING, package_store=s3), Home(Path("/h")), {})

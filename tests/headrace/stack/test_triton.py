@@ -2,8 +2,10 @@
 
 import os
 import stat
+import subprocess
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from contracts.loading import CONTROL_KEY
@@ -55,6 +57,40 @@ def test_its_own_libraries_and_this_interpreter_come_first() -> None:
     assert (Path(first) / "python3").exists()
     assert last == "/bin"
     assert made["KEPT"] == "yes"
+
+
+def test_no_model_of_it_tells_its_maker_or_writes_below_the_home_folder() -> None:
+    assert triton.environment(FILES, {})["ORT_DISABLE_TELEMETRY"] == "1"
+
+
+@pytest.mark.parametrize("on", [False, True])
+def test_a_gpu_is_measured_if_the_machine_has_one(tmp_path: Path, on: bool) -> None:
+    words = triton.command(FILES, TritonServer(tmp_path, gpu_metrics=on))
+    assert f"--allow-gpu-metrics={str(on).lower()}" in words
+
+
+def test_its_python_has_this_ones_packages_first_and_those_of_a_folder_once_it_is_there(
+    tmp_path: Path,
+) -> None:
+    further = tmp_path / "further"
+    for _ in range(2):  # at each start
+        python = triton.python_with(tmp_path / "python", further)
+    made = triton.environment(FILES, {"PATH": "/bin"}, python)
+    assert made["PATH"].split(os.pathsep) == [str(python), "/bin"]
+
+    def path() -> list[str]:
+        found = subprocess.run(
+            [python / "python3", "-c", "import numpy, sys; print(chr(10).join(sys.path))"],
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+        return found.stdout.split()
+
+    assert str(further) not in path()
+    further.mkdir()
+    own = next(line for line in path() if line == str(Path(np.__file__).parents[1]))
+    assert path().index(own) < path().index(str(further))
 
 
 def test_only_this_servers_stale_shared_memory_is_removed(tmp_path: Path) -> None:

@@ -10,7 +10,12 @@ from registry_fakes import manifest
 from contracts.endpoint import Precision
 from contracts.loading import DeviceKind
 from contracts.manifest import Engine, Manifest, PyfuncSpec
-from registry.errors import DeviceUnfitError, TritonRefusedError, TritonUnavailableError
+from registry.errors import (
+    DeviceUnfitError,
+    ModelProcessGoneError,
+    TritonRefusedError,
+    TritonUnavailableError,
+)
 from registry.loading import desired
 from registry.loading.devices import PROBE_MODEL, Devices, Promise
 from registry.loading.triton_client import Overrides
@@ -40,6 +45,7 @@ class Machine:
 
     told: dict[str, Any]
     loaded: bool = False
+    gone: bool = False
     down: bool = False
     refuses: bool = False
     calls: list[str] = field(default_factory=list)
@@ -51,12 +57,20 @@ class Machine:
 
     async def load(self, name: str, overrides: Overrides) -> None:
         assert overrides == {"config": "of the probe"}
+        if self.loaded:
+            return  # Triton does nothing about one that it holds
         self.calls.append(f"load {name}")
         if self.refuses:
             raise TritonRefusedError("no Python backend")
         self.loaded = True
 
+    async def unload(self, name: str) -> None:
+        self.calls.append(f"unload {name}")
+        self.loaded = self.gone = False
+
     async def ask(self, name: str) -> bytes:
+        if self.gone:
+            raise ModelProcessGoneError("Stub process is not healthy")
         if self.down:
             raise TritonUnavailableError("connection refused")
         if not self.loaded:
@@ -98,6 +112,18 @@ async def test_a_triton_that_came_back_is_brought_the_probe_again_at_once() -> N
     machine.down = False
     await devices.look()
     assert machine.calls.count(f"load {PROBE_MODEL}") == 2
+
+
+async def test_a_probe_whose_process_ended_is_brought_anew() -> None:
+    machine = Machine(GPU)
+    devices = await machine.devices()
+    machine.gone = True
+    machine.told = {**GPU, "free_bytes": 60}
+    await devices.look(now=True)
+    assert devices.free_bytes() == 60
+    assert machine.calls[-4:] == [
+        f"{what} {PROBE_MODEL}" for what in ("unload", "place", "load", "ask")
+    ]
 
 
 async def test_a_report_tells_the_gpu() -> None:

@@ -11,8 +11,10 @@ from numpy.typing import NDArray
 from registry_fakes import FakeTriton, ref
 
 from contracts.loading import DeviceKind
+from contracts.tasks import Task
 from registry.loading.devices import PROBE_MODEL, Promise
 from registry.loading.room import Room
+from registry.packages.device_proof import DeviceProof, ProofRow
 
 STABLE, CANDIDATE = ref("2", "a"), ref("3", "b")
 GPU: dict[str, object] = {
@@ -147,3 +149,60 @@ async def test_a_model_without_a_process_is_loaded_anew_and_blames_nobody(
     assert harness.loader.unready() == ""
     await harness.settle()
     assert len(harness.triton.calls) == before + 2
+
+
+PROOF = DeviceProof(
+    task=Task.TEXT_EMBEDDING,
+    type_ids=False,
+    scale=1.0,
+    limits={"max_abs_difference": 0.01, "min_cosine": 0.999},
+    rows=(
+        ProofRow(ids=(1, 2), values=((0.6, 0.8),)),
+        ProofRow(ids=(1, 2, 3), values=((0.8, 0.6),)),
+    ),
+)
+
+
+async def test_a_package_is_loaded_if_it_answers_as_its_proof_says(harness: LoaderHarness) -> None:
+    harness.packages.proofs[STABLE.package] = PROOF
+    row = np.array([[0.6, 0.8]] * 2, np.float32)
+
+    class Knowing(FakeTriton):
+        async def outputs(
+            self, name: str, inputs: Mapping[str, NDArray[np.generic]]
+        ) -> NDArray[np.float32]:
+            self.calls.append(("outputs", name))
+            long = np.diff(inputs["row_starts"].astype(int)) > 2
+            return np.where(long[:, None], row[: len(long), ::-1], row[: len(long)])
+
+    harness.triton = Knowing()
+    on(harness, GPU)
+    report = await harness.serve(STABLE, stable=STABLE)
+    assert (names(report), report.failed) == (["2"], ())
+    assert ("outputs", STABLE.triton_model) in harness.triton.calls
+
+
+async def test_a_package_that_strays_on_the_device_is_refused_as_the_versions_fault_with_figures(
+    harness: LoaderHarness,
+) -> None:
+    on(harness, GPU)
+    harness.packages.proofs[CANDIDATE.package] = PROOF
+    strange = np.array([[0.6, 0.8], [0.6, 0.8]], np.float32)  # both rows as the first
+    harness.triton.answers[CANDIDATE.triton_model] = strange
+    report = await harness.serve(STABLE, CANDIDATE, stable=STABLE)
+    assert names(report) == ["2"]
+    (failure,) = report.failed
+    assert failure.by_version
+    assert failure.reason == (
+        "it strays from the original on this Triton's NVIDIA H200: of one row, "
+        "max abs difference to the original is 0.2, and the limit is 0.01"
+    )
+
+
+async def test_a_proof_that_can_not_be_read_is_no_fault_of_the_version(
+    harness: LoaderHarness,
+) -> None:
+    harness.packages.proofs[CANDIDATE.package] = PROOF.model_copy(update={"rows": ()})
+    report = await harness.serve(CANDIDATE, stable=None)
+    assert [item.by_version for item in report.failed] == [False]
+    assert "can't be read" in report.failed[0].reason
