@@ -250,7 +250,7 @@ class Gateway:
         settings = self._settings
         if settings.engine == "triton":
             tls = MutualTls.of(settings.triton_tls_folder, settings.triton_tls_name)
-            return TritonEngine(address, tls)
+            return TritonEngine(address, tls, own_client=settings.triton_client == "own")
         if settings.engine == "echo":
             return EchoEngine(settings.echo_width)
         cost = SimulatedCost(settings.simulated_batch_seconds, settings.simulated_token_seconds)

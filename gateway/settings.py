@@ -67,6 +67,12 @@ class Settings:
     triton_grpc: tuple[str, ...] = option(
         (), "host:port of Tritons beside those that loaders report, comma-separated."
     )
+    triton_client: str = option(
+        "own",
+        "What calls Tritons: own (one connection to each, in the event loop; costs least), grpc "
+        "(gRPC's channel, for a mesh that asks more of a client).",
+        choices=("own", "grpc"),
+    )
     engine: str = option(
         "triton",
         "triton, or for benchmarks alone: echo (instant), simulated (an accelerator's cost).",

@@ -20,6 +20,7 @@ from contracts.tasks import (
     TOP_P,
     Task,
 )
+from gateway.engine.channel import open_channel
 from gateway.engine.protocol import (
     Ending,
     EngineError,
@@ -28,23 +29,8 @@ from gateway.engine.protocol import (
     Generated,
     Prompt,
 )
-from service import mutual_tls
 from service.mutual_tls import MutualTls
 
-_OPTIONS = (
-    ("grpc.max_send_message_length", -1),
-    ("grpc.max_receive_message_length", -1),
-    # A Triton that was restarted is found within a second, however many tries have failed.
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 1000),
-    ("grpc.max_reconnect_backoff_ms", 1000),
-    # Finds a host that is gone without closing its connections. Triton closes a connection with
-    # more frequent pings.
-    ("grpc.keepalive_time_ms", 30_000),
-    ("grpc.keepalive_timeout_ms", 5_000),
-    ("grpc.use_local_subchannel_pool", 1),
-    ("grpc.enable_retries", 0),  # ``batching.prompts`` decides what is sent again, and where
-)
 _TOKENS = ENGINE_OUTPUT[Task.TEXT_GENERATION].name
 
 ErrorOf = Callable[[grpc.StatusCode, str, str], EngineError]
@@ -69,7 +55,7 @@ class TextStreams:
     def open(self, prompt: Prompt, timeout_seconds: float) -> "TritonStream":
         """Sends a prompt."""
         if self._channel is None:
-            self._channel = mutual_tls.channel(self._address, _OPTIONS, self._tls)
+            self._channel = open_channel(self._address, self._tls)
             self._stub = service_pb2_grpc.GRPCInferenceServiceStub(self._channel)
         requests = iter((prompt_request(prompt),))
         call = self._stub.ModelStreamInfer(requests, timeout=timeout_seconds)

@@ -1,12 +1,12 @@
 """The client of one Triton over gRPC: one connection, raw tensors, a deadline on every call.
 
 It uses the messages of the Open Inference Protocol that ``tritonclient`` has, but not its client
-class, which copies every tensor, nor gRPC's (see ``unary.py``). If no server listens at the
-address, a call fails at once, and the next one tries to connect again.
+class, which copies every tensor, nor, unless told, gRPC's (see ``unary.py``). If no server listens
+at the address, a call fails at once, and the next one tries to connect again.
 """
 
 import math
-from typing import Any
+from typing import Any, Protocol
 
 import grpc
 import numpy as np
@@ -14,6 +14,7 @@ from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 from tritonclient.grpc import service_pb2
 
+from gateway.engine.channel import ChannelClient
 from gateway.engine.protocol import (
     EngineBusyError,
     EngineError,
@@ -56,12 +57,31 @@ _OF_MODEL = "engine: "
 _NOT_HELD = ("unknown model", "is not found", "is not ready", "no available versions")
 
 
-class TritonEngine:
-    """One Triton, by ``host:port`` of its gRPC service, over TLS if told."""
+class RpcClient(Protocol):
+    """What makes unary calls to one address."""
 
-    def __init__(self, address: str, tls: MutualTls | None = None) -> None:
+    async def call(self, method: str, message: bytes, timeout_seconds: float) -> bytes:
+        """The message that answers one; raises ``CallError``."""
+        ...
+
+    async def close(self) -> None:
+        """Closes the connection; calls in flight fail as unavailable."""
+        ...
+
+
+class TritonEngine:
+    """One Triton, by ``host:port`` of its gRPC service, over TLS if told.
+
+    ``own_client``: whether unary calls are made by ``unary.py``, or by gRPC's own channel.
+    """
+
+    def __init__(
+        self, address: str, tls: MutualTls | None = None, *, own_client: bool = True
+    ) -> None:
         self._address = address
-        self._client = UnaryClient(address, tls)
+        self._client: RpcClient = (
+            UnaryClient(address, tls) if own_client else ChannelClient(address, tls)
+        )
         self._streams = TextStreams(address, engine_error, tls)
 
     async def infer(self, work: Work, timeout_seconds: float) -> NDArray[np.float32]:

@@ -16,8 +16,10 @@ for the rounding of sums of other lengths.
 """
 
 import json
+import os
 import threading
 import time
+import traceback
 from collections import deque
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -69,7 +71,7 @@ class TritonPythonModel:
         self.waiting: deque[Asked] = deque()
         self.changed = threading.Condition()
         self.ends = False
-        self.thread = threading.Thread(target=self._run, name="generate", daemon=True)
+        self.thread = threading.Thread(target=self._run_or_end, name="generate", daemon=True)
         self.thread.start()
 
     def execute(self, requests: list[Any]) -> None:
@@ -98,6 +100,18 @@ class TritonPythonModel:
         self.thread.join()
         self.heartbeat.stop()
         self.sequences = None
+
+    def _run_or_end(self) -> None:
+        """Ends the process if the thread fails: Triton would go on to call the model ready.
+
+        Triton then refuses what waits and what comes, and the loader loads the model again.
+        """
+        try:
+            self._run()
+        except BaseException:  # noqa: BLE001 - whatever it is, nothing answers requests any more
+            reason = traceback.format_exc()
+            os.write(2, f"model process ends: the generating thread failed: {reason}".encode())
+            os._exit(1)
 
     def _run(self) -> None:
         while True:

@@ -3,11 +3,13 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import grpc
 import numpy as np
 import pytest
+from certificates import write
 from numpy.typing import NDArray
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
@@ -22,9 +24,11 @@ from gateway.engine.protocol import (
     Work,
 )
 from gateway.engine.triton import TritonEngine, engine_error, infer_request, result
+from service.mutual_tls import AUTHORITY, MutualTls
 
 Code = grpc.StatusCode
 IDS = np.array([[5, 6, 0], [7, 0, 0]], np.int64)
+EITHER_CLIENT = pytest.mark.parametrize("own_client", [True, False], ids=["own", "grpc"])
 WORK = Work(model="m", output="logits", tensors={"input_ids": IDS})
 
 
@@ -37,13 +41,18 @@ class Triton(service_pb2_grpc.GRPCInferenceServiceServicer):
         self.failure: tuple[grpc.StatusCode, str] | None = None
         self.answers = asyncio.Event()
         self.answers.set()
+        self.given_up = asyncio.Event()
 
     async def ModelInfer(  # noqa: N802 - the protocol's own name
         self, request: Any, context: Any
     ) -> Any:
         self.requests.append(request)
         self.arrived.set()
-        await self.answers.wait()
+        try:
+            await self.answers.wait()
+        except asyncio.CancelledError:
+            self.given_up.set()
+            raise
         if self.failure is not None:
             await context.abort(*self.failure)
         shape = tuple(request.inputs[0].shape)
@@ -61,20 +70,23 @@ class Triton(service_pb2_grpc.GRPCInferenceServiceServicer):
 
 
 @asynccontextmanager
-async def triton_at() -> AsyncIterator[tuple[Triton, TritonEngine, grpc.aio.Server]]:
+async def triton_at(
+    own_client: bool = True,
+) -> AsyncIterator[tuple[Triton, TritonEngine, grpc.aio.Server]]:
     triton, server = Triton(), grpc.aio.server()
     service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(triton, server)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
-    engine = TritonEngine(f"127.0.0.1:{port}")
+    engine = TritonEngine(f"127.0.0.1:{port}", own_client=own_client)
     async with asyncio.timeout(60):
         yield triton, engine, server
     await engine.close()
     await server.stop(None)
 
 
-async def test_a_batch_goes_and_its_answer_comes() -> None:
-    async with triton_at() as (triton, engine, _):
+@EITHER_CLIENT
+async def test_a_batch_goes_and_its_answer_comes(own_client: bool) -> None:
+    async with triton_at(own_client) as (triton, engine, _):
         values = await engine.infer(WORK, 5)
         assert values.tolist() == [[11, 2], [7, 1]]
         assert values.dtype == np.float32
@@ -82,15 +94,17 @@ async def test_a_batch_goes_and_its_answer_comes() -> None:
         assert [output.name for output in triton.requests[0].outputs] == ["logits"]
 
 
-async def test_a_slow_engine_runs_into_its_time() -> None:
-    async with triton_at() as (triton, engine, _):
+@EITHER_CLIENT
+async def test_a_slow_engine_runs_into_its_time(own_client: bool) -> None:
+    async with triton_at(own_client) as (triton, engine, _):
         triton.answers.clear()
         with pytest.raises(EngineTimeoutError):
             await engine.infer(WORK, 0.05)
 
 
-async def test_an_engine_that_is_away_fails_at_once_and_is_not_ready() -> None:
-    async with triton_at() as (_, engine, server):
+@EITHER_CLIENT
+async def test_an_engine_that_is_away_fails_at_once_and_is_not_ready(own_client: bool) -> None:
+    async with triton_at(own_client) as (_, engine, server):
         await engine.infer(WORK, 5)
         await server.stop(None)
         with pytest.raises(EngineUnavailableError):
@@ -98,8 +112,9 @@ async def test_an_engine_that_is_away_fails_at_once_and_is_not_ready() -> None:
         assert not await engine.ready("m", 0.05)
 
 
-async def test_an_engine_that_dies_under_a_batch_is_unavailable() -> None:
-    async with triton_at() as (triton, engine, server):
+@EITHER_CLIENT
+async def test_an_engine_that_dies_under_a_batch_is_unavailable(own_client: bool) -> None:
+    async with triton_at(own_client) as (triton, engine, server):
         triton.answers.clear()
         batch = asyncio.create_task(engine.infer(WORK, 10))
         await triton.arrived.wait()
@@ -108,18 +123,73 @@ async def test_an_engine_that_dies_under_a_batch_is_unavailable() -> None:
             await batch
 
 
-async def test_an_engine_is_ready_for_the_models_that_it_holds() -> None:
-    async with triton_at() as (_, engine, _):
+@EITHER_CLIENT
+async def test_an_engine_is_ready_for_the_models_that_it_holds(own_client: bool) -> None:
+    async with triton_at(own_client) as (_, engine, _):
         assert await engine.ready("m", 5)
         assert not await engine.ready("other", 5)
 
 
-async def test_a_closed_engine_is_unavailable() -> None:
-    async with triton_at() as (_, engine, _):
+@EITHER_CLIENT
+async def test_a_closed_engine_is_unavailable(own_client: bool) -> None:
+    async with triton_at(own_client) as (_, engine, _):
         await engine.close()
         with pytest.raises(EngineUnavailableError):
             await engine.infer(WORK, 5)
         assert not await engine.ready("m", 0.05)
+
+
+@EITHER_CLIENT
+async def test_an_engine_that_is_closed_under_a_batch_is_unavailable(own_client: bool) -> None:
+    async with triton_at(own_client) as (triton, engine, _):
+        triton.answers.clear()
+        batch = asyncio.create_task(engine.infer(WORK, 10))
+        await triton.arrived.wait()
+        await engine.close()
+        with pytest.raises(EngineUnavailableError):
+            await batch
+
+
+@EITHER_CLIENT
+async def test_a_batch_that_is_given_up_is_told_to_the_engine(own_client: bool) -> None:
+    async with triton_at(own_client) as (triton, engine, _):
+        triton.answers.clear()
+        batch = asyncio.create_task(engine.infer(WORK, 10))
+        await triton.arrived.wait()
+        batch.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await batch
+        await triton.given_up.wait()
+
+
+@EITHER_CLIENT
+async def test_many_batches_at_once_get_each_its_own_answer(own_client: bool) -> None:
+    async with triton_at(own_client) as (_, engine, _):
+        works = [Work("m", "logits", {"input_ids": IDS + n}) for n in range(50)]
+        answers = await asyncio.gather(*(engine.infer(work, 30) for work in works))
+        assert [int(answer[0, 0]) for answer in answers] == [11 + 3 * n for n in range(50)]
+
+
+@EITHER_CLIENT
+async def test_an_engine_over_tls_is_called_by_the_name_in_its_certificate(
+    own_client: bool, tmp_path: Path
+) -> None:
+    certificate, key = (path.read_bytes() for path in write(tmp_path, "localhost"))
+    (tmp_path / AUTHORITY).write_bytes(certificate)
+    credentials = grpc.ssl_server_credentials([(key, certificate)], certificate, True)
+    server = grpc.aio.server()
+    service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(Triton(), server)
+    port = server.add_secure_port("127.0.0.1:0", credentials)
+    await server.start()
+    address = f"127.0.0.1:{port}"
+    engine = TritonEngine(address, MutualTls(tmp_path, "localhost"), own_client=own_client)
+    assert (await engine.infer(WORK, 30)).tolist() == [[11, 2], [7, 1]]
+    other = TritonEngine(address, MutualTls(tmp_path, "another"), own_client=own_client)
+    with pytest.raises(EngineUnavailableError):
+        await other.infer(WORK, 30)
+    await engine.close()
+    await other.close()
+    await server.stop(None)
 
 
 @pytest.mark.parametrize(
@@ -148,8 +218,9 @@ def test_each_status_is_what_it_means(
     assert details in str(error)
 
 
-async def test_a_models_own_failure_keeps_its_words() -> None:
-    async with triton_at() as (triton, engine, _):
+@EITHER_CLIENT
+async def test_a_models_own_failure_keeps_its_words(own_client: bool) -> None:
+    async with triton_at(own_client) as (triton, engine, _):
         triton.failure = (Code.INTERNAL, "division by zero in layer 3")
         with pytest.raises(EngineModelError, match="layer 3"):
             await engine.infer(WORK, 5)

@@ -2,17 +2,21 @@
 
 import asyncio
 import gc
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, closing, suppress
+from pathlib import Path
 
 import grpc
 import pytest
 import uvloop
+from certificates import write
 from http2_peer import EVERY_STREAM, REFUSED_STREAM, PeerLoop
 
 from gateway.engine import http2, unary
 from gateway.engine.http2 import header
 from gateway.engine.unary import CallError, UnaryClient
+from service.mutual_tls import AUTHORITY, MutualTls
 
 Code = grpc.StatusCode
 METHOD = "/a.Service/Method"
@@ -337,6 +341,30 @@ def test_a_server_that_refuses_a_call_gets_no_further_one_before_another_has_end
         assert [call.result() for call in calls] == [b"0", b"1", b"2", b"3"]
         peer.abort()
         loop.settle()
+
+
+@pytest.mark.parametrize(("over_tls", "scheme"), [(False, 6), (True, 7)])
+async def test_a_request_names_the_scheme_of_its_connection(
+    over_tls: bool, scheme: int, tmp_path: Path
+) -> None:
+    read: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(SETTINGS)
+        read.set_result(await reader.readuntil(METHOD.encode()))
+        writer.close()
+
+    certificate, key = write(tmp_path, "localhost")
+    (tmp_path / AUTHORITY).write_bytes(certificate.read_bytes())
+    secured = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    secured.load_cert_chain(certificate, key)
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=secured if over_tls else None)
+    tls = MutualTls(tmp_path, "localhost") if over_tls else None
+    client = UnaryClient(f"127.0.0.1:{server.sockets[0].getsockname()[1]}", tls)
+    assert await code_of(client) is Code.UNAVAILABLE
+    assert bytes((0x83, 0x80 | scheme)) in await read  # of HPACK's static table, behind POST
+    await client.close()
+    server.close()
 
 
 async def test_a_server_that_answers_no_ping_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
