@@ -61,7 +61,7 @@ class FakeRunner:
         return FakeResult(lambda: self._values(ids, starts, types))
 
     def _values(self, ids: np.ndarray, starts: np.ndarray, types: np.ndarray | None) -> np.ndarray:
-        assert self.gate.wait(60)
+        assert self.gate.wait(600)  # longer than any test waits
         if self.lost:
             raise RuntimeError(LOST)
         if len(ids) > self.most:
@@ -125,11 +125,16 @@ class World:
         self.ended: list[str] = []
         self.pipeline = joining.Pipeline(runner, replies, limits, end=self.ended.append)
 
-    def run(self, requests: Sequence[object]) -> dict[int, object]:
-        """All of them, one after the other, until each is answered: what each got."""
+    def run(self, requests: Sequence[object], *, later: int = 0) -> dict[int, object]:
+        """All of them, one after the other, until each is answered: what each got.
+
+        The last ones come ``later``, while those before them run already.
+        """
         self.runner.gate.set()
+        for request in requests[: len(requests) - later]:
+            self.pipeline.offer(request)
         self.pipeline.start()
-        for request in requests:
+        for request in requests[len(requests) - later :]:
             self.pipeline.offer(request)
         self.pipeline.close()
         return self.found()
@@ -151,14 +156,18 @@ REQUESTS = st.lists(
 
 
 @settings(max_examples=150, deadline=None)
-@given(plan=REQUESTS, gone=st.sets(st.integers(0, 11)), most=st.sampled_from((5, 12, 10_000)))
+@given(
+    plan=REQUESTS,
+    gone=st.sets(st.integers(0, 11)),
+    most=st.sampled_from((5, 12, 10_000)),
+    later=st.integers(0, 4),
+)
 def test_each_request_gets_one_answer_which_is_its_own(
-    plan: list[tuple[list[list[int]], bool]], gone: set[int], most: int
+    plan: list[tuple[list[list[int]], bool]], gone: set[int], most: int, later: int
 ) -> None:
     world = World(FakeRunner(most=most), FakeReplies(gone=gone))
-    found = world.run(
-        [request_of(number, rows, typed=typed) for number, (rows, typed) in enumerate(plan)]
-    )
+    requests = [request_of(number, rows, typed=typed) for number, (rows, typed) in enumerate(plan)]
+    found = world.run(requests, later=min(later, len(plan)))
     assert found.keys() == set(range(len(plan)))
     assert world.ended == []
     for number, (rows, typed) in enumerate(plan):
