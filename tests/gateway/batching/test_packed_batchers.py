@@ -50,7 +50,7 @@ class Meter:
 
 def packed_model() -> ServedModel:
     """Gives vectors of two values."""
-    known = manifest_of(packed=True, buckets=(LONGEST,), max_batch_size=2048, labels=())
+    known = manifest_of(packed=True, buckets=(LONGEST,), max_batch_size=8, labels=())
     manifest = known.model_copy(update={"task": Task.TEXT_EMBEDDING, "dimension": 2})
     return open_package(manifest.ref(), manifest.canonical(), tokenizer_json())
 
@@ -204,6 +204,14 @@ async def test_what_comes_while_a_message_is_on_its_way_leaves_together_when_it_
         later = [submit(batcher, texts.call(1)) for _ in range(5)]
         await asyncio.gather(first.future, *(job.future for job in later))
     assert [len(rows) for _, rows in triton.received] == [1, 5]
+
+
+@runs_on(SteppedLoop)
+async def test_the_largest_padded_batch_does_not_bound_a_packed_one() -> None:
+    triton, texts = JoiningTriton(watched=True), Texts()
+    async with gateways(triton) as (batcher,):
+        await submit(batcher, texts.call(100)).future
+    assert [len(rows) for _, rows in triton.received] == [100]
 
 
 @runs_on(SteppedLoop)
