@@ -167,9 +167,10 @@ async def test_no_row_of_eight_gateways_gets_another_ones_answer() -> None:
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(3600)
 @runs_on(SteppedLoop)
 async def test_no_row_of_a_million_gets_another_ones_answer() -> None:
-    tritons = [JoiningTriton(chance=random.Random(at), held_tokens=1_000) for at in range(2)]
+    tritons = [JoiningTriton(chance=random.Random(at), held_tokens=2_000) for at in range(2)]
     async with gateways(*tritons, count=8) as batchers:
         await callers(batchers, 1_000_000, each=16)
     assert all(triton.joined and triton.refused for triton in tritons)
