@@ -205,7 +205,7 @@ async def test_the_share_of_copies_is_by_request_id() -> None:
 
 @pytest.mark.parametrize("packed", [False, True], ids=["padded", "packed"])
 async def test_copies_wait_while_callers_do(packed: bool) -> None:
-    models = [model_of(version, packed=packed) for version in "12"]
+    models = tuple(model_of(version, packed=packed) for version in "12")
     one, two = models if packed else (ONE, TWO)
     engine = FakeEngine(held=asyncio.Event(), others={two.name: FakeEngine()})
     shadowed = endpoint_of(one.ref, shadow=two.ref, rollout="r")
