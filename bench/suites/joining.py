@@ -37,7 +37,6 @@ TEXTS = (1, 16)  # of a request
 MAX_TOKENS = 256
 BUCKETS = automatic_buckets(MAX_TOKENS)
 PADDED_ROWS = 64  # the largest batch of a padded engine
-PACKED_ROWS = 2048  # and of a packed one
 SECONDS = 0.5  # counted; a fifth as long before it is not
 PAUSE_SECONDS = 0.0002  # between a caller's answer and its next request
 TRANSIT_SECONDS = 0.00025  # from a gateway to the engine, and back again
@@ -324,11 +323,11 @@ class Gateway:
 
 def packed_planning(times: Any, rule: Rule) -> Planning:  # noqa: ANN401 - a file's class
     """Costs as a loader measures them on a packed engine, and the schedule for one."""
-    costs = TokenCosts(PACKED_ROWS)
+    costs = TokenCosts()
     sizes = [16 << step for step in range(11)]
     costs.seed(_TRITON, tuple(_point(each, 1, times.seconds(each)) for each in sizes))
     costs.serve({_TRITON: 1})
-    return costs, PackedSchedule(costs, PACKED_ROWS, rule.message_seconds)
+    return costs, PackedSchedule(costs, message_seconds=rule.message_seconds)
 
 
 def padded_planning(times: Any, rule: Rule) -> Planning:  # noqa: ANN401 - a file's class

@@ -510,8 +510,8 @@ class Batcher:
 def _planning(model: ServedModel) -> tuple[JointCosts, WaitingRows[TextRow]]:
     """The costs and the schedule of a package, by what its engine takes."""
     if model.is_packed:
-        tokens = TokenCosts(model.max_batch_size)
-        return tokens, PackedSchedule(tokens, model.max_batch_size)
+        tokens = TokenCosts()
+        return tokens, PackedSchedule(tokens)
     costs = JointCosts(model.buckets, model.max_batch_size)
     return costs, Schedule(costs)
 

@@ -22,8 +22,9 @@ from gateway.batching.cost_model import (
     limited_step,
 )
 
-# Tokens of a batch beyond which the engine gains nothing: the packed model's largest run.
+# Of a batch: the packed model's largest run. ``maxBatchSize`` bounds the rows of padded batches.
 MOST_TOKENS = 16_384
+MOST_ROWS = 2048
 _SIZES = tuple(64 << step for step in range(9))  # 64 to MOST_TOKENS
 
 # The prior: a small model on a GPU of today. The first answers replace its scale.
@@ -87,10 +88,10 @@ class TokenCosts(JointCosts):
     """Costs of a package's packed batches on all Tritons that serve it.
 
     Args:
-        max_rows: the package's largest batch.
+        max_rows: of a batch.
     """
 
-    def __init__(self, max_rows: int) -> None:
+    def __init__(self, max_rows: int = MOST_ROWS) -> None:
         super().__init__((), max_rows)
         self._best_tokens = 0  # until it is asked for
 

@@ -11,7 +11,7 @@ instance. The rest waits here, where late texts can be refused and endpoints get
 
 import math
 
-from gateway.batching.packed_costs import TokenCosts
+from gateway.batching.packed_costs import MOST_ROWS, TokenCosts
 from gateway.batching.waiting_rows import Batch, Flow, R, Slots, WaitingRows
 
 # About what a message costs this process besides what its rows cost. One more is worth it while the
@@ -49,7 +49,10 @@ class PackedSchedule(WaitingRows[R]):
     """
 
     def __init__(
-        self, cost: TokenCosts, max_rows: int, message_seconds: float = MESSAGE_SECONDS
+        self,
+        cost: TokenCosts,
+        max_rows: int = MOST_ROWS,
+        message_seconds: float = MESSAGE_SECONDS,
     ) -> None:
         super().__init__(cost)
         self._tokens = cost

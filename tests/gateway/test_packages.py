@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from gateway_world import manifest_of, model_of, tokenizer_json
 
-from contracts.manifest import MANIFEST, TOKENIZER, Manifest
+from contracts.manifest import MANIFEST, TOKENIZER, Engine, Manifest
 from contracts.model import ModelRef
+from contracts.tasks import Task
 from gateway.packages import PackageError, StorePackages, open_package
 from preprocess.errors import EngineOutputError
 
@@ -111,3 +112,32 @@ def test_logits_become_probabilities() -> None:
     assert values[0] == pytest.approx([0.5, 0.5])
     with pytest.raises(EngineOutputError):
         model.decode(np.zeros((2, 3), np.float32), [4, 4], [2])
+
+
+def test_the_values_of_a_packed_engine_are_taken_apart_by_tokens_where_tokens_have_values() -> None:
+    model = model_of(packed=True, task=Task.TOKEN_CLASSIFICATION)
+    output = np.arange(14, dtype=np.float32).reshape(7, 2) ** 2
+    first, others = model.decode(output, [4, 1, 2], [1, 2])
+    assert (first.shape, others.shape) == ((4, 2), (3, 2))
+    np.testing.assert_allclose(first[0], [1 / (1 + np.e), np.e / (1 + np.e)], rtol=1e-5)
+    with pytest.raises(EngineOutputError, match="6 rows of answers for 7 tokens"):
+        model.decode(output[:6], [4, 1, 2], [1, 2])
+
+
+def test_a_package_of_a_packed_engine_is_neither_bucketed_nor_padded() -> None:
+    model = model_of(packed=True)
+    assert [model.bucket_of(tokens) for tokens in (1, 5, 16)] == [1, 5, 16]
+    tensors = model.tensors([[5, 6], [7]], 16)
+    assert {name: each.tolist() for name, each in tensors.items()} == {
+        "input_ids": [5, 6, 7],
+        "row_starts": [0, 2, 3],
+    }
+    values = model.decode(np.zeros((2, 2), np.float32), [2, 1], [2])
+    assert values[0].tolist() == [[0.5, 0.5], [0.5, 0.5]]
+
+
+def test_a_packed_engine_with_a_graphs_inputs_is_refused() -> None:
+    padded = manifest_of()
+    manifest = padded.model_copy(update={"engine": Engine.PACKED})
+    with pytest.raises(PackageError, match="packed engine"):
+        open_package(manifest.ref(), manifest.canonical(), tokenizer_json())

@@ -37,7 +37,7 @@ MODULUS = 1 << 20  # of the simulated accelerator
 
 def embedder() -> Manifest:
     """A package whose vectors have two values."""
-    known = manifest_of(packed=True, buckets=(LONGEST,), max_batch_size=2048, labels=())
+    known = manifest_of(packed=True, buckets=(LONGEST,), labels=())
     return known.model_copy(update={"task": Task.TEXT_EMBEDDING, "dimension": WIDTH})
 
 

@@ -50,7 +50,7 @@ class Meter:
 
 def packed_model() -> ServedModel:
     """Gives vectors of two values."""
-    known = manifest_of(packed=True, buckets=(LONGEST,), max_batch_size=2048, labels=())
+    known = manifest_of(packed=True, buckets=(LONGEST,), max_batch_size=8, labels=())
     manifest = known.model_copy(update={"task": Task.TEXT_EMBEDDING, "dimension": 2})
     return open_package(manifest.ref(), manifest.canonical(), tokenizer_json())
 
@@ -167,9 +167,10 @@ async def test_no_row_of_eight_gateways_gets_another_ones_answer() -> None:
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(3600)
 @runs_on(SteppedLoop)
 async def test_no_row_of_a_million_gets_another_ones_answer() -> None:
-    tritons = [JoiningTriton(chance=random.Random(at), held_tokens=1_000) for at in range(2)]
+    tritons = [JoiningTriton(chance=random.Random(at), held_tokens=2_000) for at in range(2)]
     async with gateways(*tritons, count=8) as batchers:
         await callers(batchers, 1_000_000, each=16)
     assert all(triton.joined and triton.refused for triton in tritons)
@@ -204,6 +205,14 @@ async def test_what_comes_while_a_message_is_on_its_way_leaves_together_when_it_
         later = [submit(batcher, texts.call(1)) for _ in range(5)]
         await asyncio.gather(first.future, *(job.future for job in later))
     assert [len(rows) for _, rows in triton.received] == [1, 5]
+
+
+@runs_on(SteppedLoop)
+async def test_the_largest_padded_batch_does_not_bound_a_packed_one() -> None:
+    triton, texts = JoiningTriton(watched=True), Texts()
+    async with gateways(triton) as (batcher,):
+        await submit(batcher, texts.call(100)).future
+    assert [len(rows) for _, rows in triton.received] == [100]
 
 
 @runs_on(SteppedLoop)

@@ -22,6 +22,14 @@ async def test_a_rows_values_depend_on_neither_padding_nor_company() -> None:
     assert await engine.ready("any", 1)
 
 
+async def test_packed_rows_get_the_same_values_as_padded_ones() -> None:
+    engine = EchoEngine(3)
+    padded = await engine.infer(work_of([5, 6, 0, 0], [1, 2, 3, 4]), 1)
+    ids, starts = np.array([5, 6, 1, 2, 3, 4], np.int32), np.array([0, 2, 6], np.int32)
+    packed = await engine.infer(Work("any", "logits", {"input_ids": ids, "row_starts": starts}), 1)
+    np.testing.assert_array_equal(packed, padded)
+
+
 async def test_simulated_batches_run_one_after_the_other() -> None:
     engine = EchoEngine(2, SimulatedCost(batch_seconds=0.01, padded_token_seconds=0))
     loop = asyncio.get_running_loop()

@@ -69,6 +69,14 @@ def test_where_instances_are_taken_away_batches_wait_for_those_that_are_left() -
     assert replica.idle == 1
 
 
+def test_a_replica_that_pauses_takes_no_batch() -> None:
+    replica = replica_of(instances=2, ahead=2)
+    replica.pauses = True
+    assert (replica.idle, replica.spare(), replica.spare(1.0)) == (0, 0, 0)
+    replica.pauses = False
+    assert (replica.idle, replica.spare()) == (2, 2)
+
+
 def test_tokens_and_work_in_flight_are_counted() -> None:
     replica = replica_of()
     first = replica.batch_sent(0.0, 1.0, 64)

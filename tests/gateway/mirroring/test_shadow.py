@@ -16,6 +16,7 @@ from gateway.errors import GatewayError, ModelFailedError
 from gateway.inference.attempt import AnsweredRequest
 from gateway.mirroring.kept_pairs import KeptPairs
 from gateway.mirroring.shadow import EngineBuckets, MirrorLimits, TokenBucket
+from gateway.packages import ServedModel
 
 SHADOWED = endpoint_of(ONE.ref, shadow=TWO.ref, rollout="r")
 # No share is ever used up, and the timers of a busy machine are no lag.
@@ -202,12 +203,16 @@ async def test_the_share_of_copies_is_by_request_id() -> None:
     assert once == {f"request-{n}" for n in range(200) if shadow.takes(f"request-{n}")}
 
 
-async def test_copies_wait_while_callers_do() -> None:
-    engine = FakeEngine(held=asyncio.Event(), others={TWO.name: FakeEngine()})
-    async with world_of(SHADOWED, engine, EAGER) as world:
+@pytest.mark.parametrize("packed", [False, True], ids=["padded", "packed"])
+async def test_copies_wait_while_callers_do(packed: bool) -> None:
+    models = tuple(model_of(version, packed=packed) for version in "12")
+    one, two = models if packed else (ONE, TWO)
+    engine = FakeEngine(held=asyncio.Event(), others={two.name: FakeEngine()})
+    shadowed = endpoint_of(one.ref, shadow=two.ref, rollout="r")
+    async with world_of(shadowed, engine, EAGER, more=models) as world:
         caller = asyncio.create_task(world.pipeline.predict(call_of("w1", request_id="a")))
         await loop_turns()
-        offer(world, "b")
+        offer(world, "b", one)
         await loop_turns()
         assert (world.shadows.waiting, world.shadows.out) == (1, 0)
         engine.release()
@@ -216,13 +221,18 @@ async def test_copies_wait_while_callers_do() -> None:
     assert [copy.request_id for copy in shadows_of(world)] == ["b", "a"]
 
 
-def offer(world: World, request_id: str) -> None:
+def offer(world: World, request_id: str, stable: ServedModel = ONE) -> None:
     """Offers a request as the pipeline does once it is answered."""
     call = call_of("w1", request_id=request_id)
     shadow = world.endpoints.serving.table["sentiment"].shadow
     assert shadow is not None
     answered = AnsweredRequest(
-        call, ONE, ONE.encoder.encode(call.texts), np.array([[0.5, 0.5]], np.float32), 0.0, 0.0
+        call,
+        stable,
+        stable.encoder.encode(call.texts),
+        np.array([[0.5, 0.5]], np.float32),
+        0.0,
+        0.0,
     )
     world.shadows.offer(shadow, answered, world.endpoints.serving.batchers[DEFAULT_POOL], 60.0)
 
