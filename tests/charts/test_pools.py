@@ -47,6 +47,63 @@ def test_each_pool_has_pods_of_its_own_whose_loaders_name_it(found: list[Manifes
     assert inside["serviceAccountName"] == plain["template"]["spec"]["serviceAccountName"]
 
 
+def image_of(*settings: str) -> str:
+    found = named(manifests("", *LIGHT, *settings), "Deployment")["triton"]
+    (image,) = [
+        each["image"]
+        for each in found["spec"]["template"]["spec"]["containers"]
+        if each["name"] == "triton"
+    ]
+    return str(image).partition(":")[0]
+
+
+def test_a_pool_with_gpus_gets_the_image_for_gpus_unless_it_names_another() -> None:
+    assert image_of() == "headrace-triton"
+    assert image_of("triton.gpus=1") == "headrace-triton-gpu"
+    assert image_of("triton.gpus=1", 'triton.image.repository="acme/triton"') == "acme/triton"
+    assert image_of('triton.image.repository="acme/triton"') == "acme/triton"
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (
+            ("triton.gpus=1", 'triton.image.repository="acme/headrace-triton"'),
+            "triton.gpus is 1, and triton.image.repository names acme/headrace-triton, the image "
+            "for CPUs: leave it empty for headrace-triton-gpu.",
+        ),
+        (
+            ('triton.image.repository="headrace-triton"', "triton.pools.fast.gpus=2"),
+            "triton.pools.fast.gpus is 2, and triton.pools.fast.image.repository names",
+        ),
+        (("triton.gpus=1", 'triton.device="cpu"'), "triton.gpus asks for 1 GPUs, which nothing"),
+        (('triton.device="gpu"',), "triton.device is gpu, and triton.gpus is 0"),
+    ],
+)
+def test_a_device_that_pods_could_not_have_is_refused_with_a_sentence(
+    settings: tuple[str, ...], said: str
+) -> None:
+    assert said in refusal(*settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "device"),
+    [
+        ((), "auto"),
+        (("triton.gpus=1",), "gpu"),
+        (('triton.device="cpu"',), "cpu"),
+        (('triton.addresses=["a:1"]',), "auto"),
+        (('triton.addresses=["a:1"]', 'triton.device="gpu"'), "gpu"),
+    ],
+)
+def test_a_loader_is_told_the_device_that_its_pod_was_given(
+    settings: tuple[str, ...], device: str
+) -> None:
+    found = named(manifests("", *LIGHT, *settings), "Deployment")
+    (loader,) = found.values()
+    assert loader_of(loader).device == device
+
+
 def test_each_pool_of_the_charts_own_has_a_service_and_is_reached_by_gateways(
     found: list[Manifest],
 ) -> None:

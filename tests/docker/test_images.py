@@ -136,7 +136,44 @@ def test_torch_is_in_the_conversion_image_alone() -> None:
         for lock in (ROOT / "locks" / "images").glob("*.txt")
         if re.search(r"^torch==", lock.read_text(), re.MULTILINE)
     ]
-    assert with_torch == ["conversion"]
+    assert sorted(with_torch) == ["conversion", "triton-gpu"]
+
+
+GPU_RECIPE = (DOCKER / "triton" / "gpu.Dockerfile").read_text(encoding="utf-8")
+
+
+def pins(lock: str) -> dict[str, str]:
+    """The versions of a lock, by package; of one with several the last."""
+    text = (ROOT / "locks" / lock).read_text(encoding="utf-8")
+    return dict(re.findall(r"^([\w.-]+)==([\w.]+)", text, re.MULTILINE))
+
+
+def test_the_image_for_gpus_has_the_torch_by_which_packages_were_proved() -> None:
+    gpu, export = pins("images/triton-gpu.txt"), pins("export.txt")
+    for name in ("torch", "transformers", "tokenizers", "safetensors", "numpy"):
+        assert gpu[name] == export[name], name
+    assert gpu["onnxruntime-gpu"] == pins("images/triton.txt")["onnxruntime"]
+
+
+def test_the_image_for_gpus_takes_packages_by_their_hashes_for_the_python_of_tritons_stub() -> None:
+    assert "COPY locks/images/triton-gpu.txt" in GPU_RECIPE
+    (install,) = re.findall(r"pip --python .*?\n && ", GPU_RECIPE, re.DOTALL)
+    assert {"--require-hashes", "--no-deps"} <= set(install.split())
+    assert "sys.version_info[:2] == (3, 12)" in GPU_RECIPE
+    (path,) = re.findall(r"PATH=(\S+)", GPU_RECIPE)
+    assert path.split(":")[0] == "/opt/headrace/bin"
+
+
+def test_the_image_for_gpus_is_of_the_release_that_the_documentation_and_releases_name() -> None:
+    (release,) = re.findall(r"^ARG TRITON_IMAGE=(\S+)$", GPU_RECIPE, re.MULTILINE)
+    assert re.fullmatch(r"nvcr\.io/nvidia/tritonserver:\d\d\.\d\d-py3", release)
+    assert f"TRITON_IMAGE={release}" in (DOCKER / "bases").read_text()
+    assert release in (ROOT / "docs" / "images.md").read_text()
+
+
+@pytest.mark.parametrize("recipe", [GPU_RECIPE, stages()["triton"]])
+def test_no_triton_tells_the_maker_of_onnx_runtime_anything(recipe: str) -> None:
+    assert re.search(r"^ENV .*\bORT_DISABLE_TELEMETRY=1\b", recipe, re.MULTILINE)
 
 
 def test_the_context_holds_what_the_wheel_is_made_of() -> None:

@@ -38,7 +38,9 @@
 {{- $scaled := dict "gateway" $values.gateway -}}
 {{- range $pool, $_ := fromJson (include "headrace.pools" .) -}}
 {{- $name := ternary "triton" (printf "triton.pools.%s" $pool) (eq $pool "default") -}}
-{{- $_ := set $scaled $name (fromJson (include "headrace.poolValues" (list $ $pool))) -}}
+{{- $triton := fromJson (include "headrace.poolValues" (list $ $pool)) -}}
+{{- include "headrace.checkDevice" (list $name $triton) -}}
+{{- $_ := set $scaled $name $triton -}}
 {{- end -}}
 {{- range $name, $component := $scaled -}}
 {{- $scaling := $component.autoscaling -}}

@@ -13,6 +13,7 @@
   "pool" (index . 5)
   "model-repository" (index . 4)
   "backend" $triton.backend
+  "device" (ternary "gpu" $triton.device (and (gt (int64 $triton.gpus) 0) (eq $triton.device "auto") (not $triton.addresses)))
   "heartbeat-seconds" $triton.loader.heartbeatSeconds
   "load-timeout-seconds" $triton.loadTimeoutSeconds
   "cores" (include "headrace.tritonCores" $root | int64)

@@ -65,3 +65,29 @@
 {{- if (fromJson (include "headrace.poolValues" (list $ $pool))).idleSeconds }}yes{{ end -}}
 {{- end -}}
 {{- end -}}
+
+{{/* Triton's image: that for GPUs in a pool that has some. Takes (list ROOT TRITON). */}}
+{{- define "headrace.tritonImage" -}}
+{{- $triton := index . 1 -}}
+{{- $image := deepCopy $triton.image -}}
+{{- if not $image.repository -}}
+{{- $_ := set $image "repository" (ternary "headrace-triton-gpu" "headrace-triton" (gt (int64 $triton.gpus) 0)) -}}
+{{- end -}}
+{{- include "headrace.image" (list (index . 0) $image) -}}
+{{- end -}}
+
+{{/* What is wrong with a pool's device, said in a sentence. Takes (list NAME TRITON). */}}
+{{- define "headrace.checkDevice" -}}
+{{- $name := index . 0 -}}{{- $triton := index . 1 -}}
+{{- if not $triton.addresses -}}
+{{- if and (gt (int64 $triton.gpus) 0) (eq "headrace-triton" (base $triton.image.repository)) -}}
+{{- fail (printf "\n\n%s.gpus is %d, and %s.image.repository names %s, the image for CPUs: leave it empty for headrace-triton-gpu." $name (int64 $triton.gpus) $name $triton.image.repository) -}}
+{{- end -}}
+{{- if and (gt (int64 $triton.gpus) 0) (eq $triton.device "cpu") -}}
+{{- fail (printf "\n\n%s.device is cpu, and %s.gpus asks for %d GPUs, which nothing would use: set one of them." $name $name (int64 $triton.gpus)) -}}
+{{- end -}}
+{{- if and (eq (int64 $triton.gpus) 0) (eq $triton.device "gpu") -}}
+{{- fail (printf "\n\n%s.device is gpu, and %s.gpus is 0: set %s.gpus to 1, so that its pods get a GPU." $name $name $name) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
