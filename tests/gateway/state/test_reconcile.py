@@ -424,3 +424,26 @@ async def test_an_endpoint_moves_to_another_pool_and_is_served_all_the_way() -> 
         routed = [pool_of(state, "sentiment") for state in world.states[seen:]]
         assert {pool for pool, _ in routed} == {"a", "b"}
         assert all(served for _, served in routed)
+
+
+async def test_an_endpoint_that_moves_with_another_package_is_served_all_the_way() -> None:
+    """Its version was converted for the other pool's devices; it is the old one's until then."""
+    before, after = endpoint_of(ONE.ref), endpoint_of(TWO.ref)
+    async with world_of(FakePackages(ONE, TWO), in_pool(before, "a"), static=False) as world:
+        new = world.engines.setdefault("b:1", FakeEngine(holds=set()))
+        world.reports.say(report_in("a", "a:1", ONE.ref), report_in("b", "b:1"))
+        await world.until(lambda state: pool_of(state, "sentiment") == ("a", {"a:1"}))
+        seen = len(world.states)
+        moving = in_pool(before, "a", "b")
+        status = moving.status.model_copy(update={"next_packages": (TWO.ref,)})
+        world.endpoints.say(moving.model_copy(update={"status": status}))
+        state = await world.until(lambda state: "b" in state.batchers)
+        assert state.batchers["b"].keys() == {TWO.ref.package}  # opened before callers come
+        assert state.batchers["a"].keys() == {ONE.ref.package}
+        world.endpoints.say(in_pool(after, "b"))
+        new.holds = None
+        world.reports.say(report_in("a", "a:1", ONE.ref), report_in("b", "b:1", TWO.ref))
+        await world.until(lambda state: pool_of(state, "sentiment") == ("b", {"b:1"}))
+        routed = [pool_of(state, "sentiment") for state in world.states[seen:]]
+        assert {pool for pool, _ in routed} == {"a", "b"}
+        assert all(served for _, served in routed)

@@ -177,6 +177,16 @@ def test_what_moves_to_a_pool_is_on_trial_there_and_stable_where_it_is() -> None
     )
 
 
+def test_a_pool_of_another_kind_of_device_loads_its_own_package_and_nothing_else() -> None:
+    routes = (Route(arm=Arm.STABLE, ref=A, weight=100),)
+    status = EndpointStatus(
+        routes=routes, packages=(A,), pool="cpu", next_pool="gpu", next_packages=(B,)
+    )
+    moving = endpoint(status, name="moving")
+    assert wanted([moving], "cpu") == (Want(A, Role.STABLE),)
+    assert wanted([moving], "gpu") == (Want(B, Role.CANDIDATE, on_trial=True),)
+
+
 def test_a_candidate_waits_where_other_loaders_come_first_and_only_while_it_is_brought_in() -> None:
     def status(phase: Phase, package: ModelRef = B) -> EndpointStatus:
         candidate = Candidate(version="2", phase=phase, ref=package)

@@ -156,9 +156,9 @@ async def test_a_pool_whose_tritons_are_away_keeps_its_kind_of_device(
 async def test_two_endpoints_serve_one_model_from_pools_of_both_kinds(
     devices: DeviceHarness,
 ) -> None:
+    on_cpus = await devices.serve_on_cpus()
     spec = EndpointSpec(model="m", pool="gpu", rollout=DIRECT)
     devices.endpoints.put(endpoint(name="fast", spec=spec))
-    on_cpus = await devices.serve_on_cpus()
     await devices.settle()
     on_gpus = await devices.finish()
     await devices.settle()
