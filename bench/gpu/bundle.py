@@ -31,7 +31,16 @@ ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).parent
 VERSION = "3.12"
 PLATFORM = "x86_64-manylinux_2_28"
-PARTS = ("python", "triton", "packed", "kafka", "onnxruntime", "padded-fp16", "padded-fp32")
+PARTS = (
+    "python",
+    "headrace",
+    "triton",
+    "packed",
+    "kafka",
+    "onnxruntime",
+    "padded-fp16",
+    "padded-fp32",
+)
 _PRECISIONS = {
     "packed": Precision.FP16,
     "padded-fp16": Precision.FP16,
@@ -93,7 +102,8 @@ def main(words: Sequence[str] | None = None) -> int:
         with tempfile.TemporaryDirectory(dir=out, prefix=".part-") as aside:
             fill(part, making, Path(aside), chosen)
             plain = pieces.size_of(Path(aside))
-            made.append(pieces.pack(part, Path(aside), out / "archives"))
+            ending = pieces.EVERYWHERE if part == "python" else pieces.FAST
+            made.append(pieces.pack(part, Path(aside), out / "archives", ending))
         _say(f"{part}: {_megabytes(plain)}, packed {_megabytes(made[-1].size)}")
     for piece in pieces.divide(made, out, options.piece_bytes):
         names = ", ".join(sorted(path.name for path in piece.iterdir() if path.suffix != ".sha256"))
@@ -109,6 +119,8 @@ def fill(part: str, making: _Making, folder: Path, chosen: Sequence[str]) -> Non
     """Lays the files of one part out as they are to lie on the other machine."""
     if part == "python":
         _python(making, folder / "python")
+    elif part == "headrace":
+        _headrace(making, _packages(folder / "python"))
         _source(folder / "source")
         told = {"commit": machine.commit(), "models": _models(making, chosen)}
         (folder / PLACE).write_text(json.dumps(told, indent=1), encoding="utf-8")
@@ -148,7 +160,7 @@ def _models(making: _Making, chosen: Sequence[str]) -> dict[str, str]:
 
 
 def _python(making: _Making, folder: Path) -> None:
-    """The interpreter with its library, our packages and Headrace; it runs wherever it lies."""
+    """The interpreter with its library; it runs wherever it lies."""
     told = _asked(making.python, "sys.base_prefix", "sysconfig.get_config_var('LIBDIR')")
     base, libraries = Path(told[0]), told[1]
     for name in ("bin", "lib"):
@@ -170,7 +182,12 @@ def _python(making: _Making, folder: Path) -> None:
     (folder / "libraries").mkdir()
     for library in _borrowed(base / "lib" / standard.name):
         shutil.copy(library, folder / "libraries")
-    packages = _packages(folder)
+    lock = ROOT / "locks" / "gpu-machine.txt"
+    making.installed(lock, _packages(folder), "zstandard")  # unpacks all other parts
+
+
+def _headrace(making: _Making, packages: Path) -> None:
+    """Headrace, and what its gateways, its loader, the engine and the tests import."""
     making.installed(ROOT / "locks" / "gpu-machine.txt", packages)
     _run(
         [
@@ -285,7 +302,7 @@ def _options(words: Sequence[str] | None) -> argparse.Namespace:
     add("--python", type=Path, help=f"a Python {VERSION} with a shared library; else uv finds one")
     cache = Path(os.environ.get("HEADRACE_CACHE", "~/.cache/headrace"))
     add("--cache", type=Path, default=cache, help="folder of downloads")
-    add("--without", nargs="*", choices=PARTS[2:], default=[], help="parts that are left out")
+    add("--without", nargs="*", choices=PARTS[3:], default=[], help="parts that are left out")
     add("--architecture", type=int, default=90, help="of ONNX Runtime's code, 0: all; 90: H100")
     add("--source", dest="compiled", action="store_false", help="gateways are not compiled")
     add("--piece-bytes", type=int, default=pieces.PIECE_BYTES, help="of a piece at most")

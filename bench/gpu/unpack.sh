@@ -7,9 +7,14 @@ set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 to=${UNPACKED:-$here/unpacked}
 mkdir -p "$to"
+python=$to/python/bin/python3.12
 
-extract() {
-  if command -v xz >/dev/null; then
+extract() {  # the kind of archive, whose bytes are on standard input
+  if [ "$1" = zst ]; then  # the first archive brought what unpacks it
+    "$python" -P -c 'import sys, tarfile, zstandard
+plain = zstandard.ZstdDecompressor(max_window_size=1 << 27).stream_reader(sys.stdin.buffer)
+tarfile.open(fileobj=plain, mode="r|").extractall(sys.argv[1], filter="fully_trusted")' "$to"
+  elif command -v xz >/dev/null; then
     tar -xJ -C "$to" --no-same-owner
   else  # Python has the same in its library
     python3 -c 'import sys, tarfile
@@ -17,25 +22,30 @@ tarfile.open(fileobj=sys.stdin.buffer, mode="r|xz").extractall(sys.argv[1])' "$t
   fi
 }
 
-for sum in "$here"/piece-*/*.sha256; do
-  [ -e "$sum" ] || { echo "There are no pieces beside $0."; exit 1; }
+unpack() {  # the digest of an archive, of which all pieces may be here
+  local sum=$1 name mark parts
   name=$(basename "$sum" .sha256)
   mark=$to/.$name.$(cut -c 1-16 "$sum")
-  [ -e "$mark" ] && continue
+  [ -e "$mark" ] && return
   parts=("$here"/piece-*/"$name".??of??)
   if [ "${#parts[@]}" -ne "$((10#${parts[0]##*of}))" ]; then
     echo "$name: a piece of it is missing"
-    continue
+    return
   fi
   cat "${parts[@]}" | sha256sum --check --quiet "$sum" || { echo "$name: a piece is damaged"; exit 1; }
-  cat "${parts[@]}" | extract
+  cat "${parts[@]}" | extract "${name##*.}"
   touch "$mark"
   echo "$name: unpacked"
-done
+}
 
-python=$to/python/bin/python3.12
+for sum in "$here"/piece-*/*.tar.xz.sha256; do
+  [ -e "$sum" ] && unpack "$sum"
+done
 [ -x "$python" ] || { echo "The piece with Python is missing."; exit 1; }
 if ! "$python" -P -c 'import bz2, ctypes, lzma, ssl, sqlite3, uuid, zlib' 2>/dev/null; then
   cp -n "$to"/python/libraries/* "$to/python/lib/"
 fi
+for sum in "$here"/piece-*/*.tar.zst.sha256; do
+  [ -e "$sum" ] && unpack "$sum"
+done
 exec "$python" -P -m bench.gpu.unpacked "$to" "${TORCH_PYTHON:-python3}"

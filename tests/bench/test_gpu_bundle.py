@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from bench.gpu import bundle, pieces, unpacked
-from bench.gpu.pieces import Archive
+from bench.gpu.pieces import EVERYWHERE, FAST, Archive
 from bench.gpu.shrink import shrink
 from bench.gpu.unpacked import PLACE, Place
 from bench.peers.started import side_by_side
@@ -33,10 +33,11 @@ def tree(folder: Path, **sizes: int) -> Path:
 
 
 def with_python(folder: Path) -> Path:
-    """In the place of the bundle's Python: a program that is content with everything."""
+    """In the place of the bundle's Python: this one, which settles nothing."""
     program = folder / "python" / "bin" / "python3.12"
     program.parent.mkdir(parents=True)
-    program.write_text('#!/bin/sh\necho "settled $5"\n', encoding="utf-8")
+    lines = f'[ "$2" = -c ] && exec {sys.executable} "$@"\necho "settled $5"\n'
+    program.write_text(f"#!/bin/sh\n{lines}", encoding="utf-8")
     program.chmod(0o755)
     (program.parent / "python3").symlink_to(program.name)
     return folder
@@ -69,7 +70,10 @@ def divided(tmp_path: Path) -> tuple[Path, list[Path], list[Path]]:
         tree(tmp_path / "b", large=2 * PIECE + 10, other=5000),
         tree(tmp_path / "c", small=900, empty=0),
     ]
-    made = [pieces.pack(source.name, source, out / "archives") for source in sources]
+    made = [
+        pieces.pack(source.name, source, out / "archives", ending)
+        for source, ending in zip(sources, (EVERYWHERE, FAST, FAST), strict=True)
+    ]
     found = pieces.divide(made, out, PIECE)
     (out / "unpack.sh").write_bytes(UNPACK.read_bytes())
     (out / "unpack.sh").chmod(0o755)
@@ -90,7 +94,7 @@ def test_a_part_that_just_fills_a_piece_stays_within(spare: int, tmp_path: Path)
     archive = Archive("only", file, "0" * 64)
     found = pieces.divide([archive, archive], tmp_path / "out", PIECE)
     assert max(map(pieces.size_of, found)) <= PIECE
-    parts = sorted((tmp_path / "out").glob("piece-*/only.tar.xz.*of*"))
+    parts = sorted((tmp_path / "out").glob("piece-*/only.*of*"))
     assert b"".join(part.read_bytes() for part in parts)[-100:] == file.read_bytes()[-100:]
 
 
@@ -111,13 +115,13 @@ def test_pieces_that_come_later_are_unpacked_by_another_call(
     out, found, sources = divided
     late = found[2].rename(tmp_path / "late")
     said = unpack(out).stdout
-    assert "b.tar.xz: a piece of it is missing" in said
+    assert "b.tar.zst: a piece of it is missing" in said
     assert (
         content(out / "unpacked").keys() == content(sources[0]).keys() | content(sources[2]).keys()
     )
     late.rename(found[2])
     said = unpack(out).stdout
-    assert [line for line in said.splitlines() if "unpacked" in line] == ["b.tar.xz: unpacked"]
+    assert [line for line in said.splitlines() if "unpacked" in line] == ["b.tar.zst: unpacked"]
     assert content(sources[1]).items() <= content(out / "unpacked").items()
 
 
@@ -125,11 +129,11 @@ def test_a_damaged_piece_is_told_and_not_unpacked(
     divided: tuple[Path, list[Path], list[Path]],
 ) -> None:
     out, found, _ = divided
-    part = next(found[1].glob("b.tar.xz.*"))
+    part = next(found[1].glob("b.tar.zst.*"))
     part.write_bytes(b"x" + part.read_bytes()[1:])
     done = unpack(out)
     assert done.returncode == 1
-    assert "b.tar.xz: a piece is damaged" in done.stdout
+    assert "b.tar.zst: a piece is damaged" in done.stdout
     assert not (out / "unpacked" / "data" / "large").exists()
 
 
