@@ -153,7 +153,7 @@ def _loader(site: Site, grpc: str) -> Iterator[None]:
         "endpoints": home / "endpoints", "reports": home / "reports",
         "store-url": site.model.store.as_uri(), "state-dir": home / "loader",
         "triton-grpc": grpc, "model-repository": home / "models", "backend": "python",
-        "metrics-port": metrics, "auto-instances": 1,
+        "metrics-port": metrics, "auto-instances": 1, "device": "gpu" if site.gpu else "cpu",
     }  # fmt: skip
     with started(
         python("registry.loader_main", *(f"--{name}={value}" for name, value in flags.items())),
