@@ -54,6 +54,7 @@ def main() -> None:
         if told["compiled"]:
             modes[COMPILED] = _compiled(engine)
     else:
+        importlib.import_module("torch").set_num_threads(1)
         on_cpu = placed.OnCpu(engine)
         modes[ON_CPU] = lambda ids, starts: on_cpu.begin(ids, starts, None).values()
     for mode, run in modes.items():

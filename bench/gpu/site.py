@@ -25,6 +25,7 @@ from contracts.loading import DeviceKind
 from headrace.stack import install, provision
 
 PACKED_FP16, PADDED_FP16 = "packed-fp16", "padded-fp16"
+_PACKED_FP32 = "packed-fp32"  # a CPU has no speed in fp16
 _WARM_UP_SECONDS = 0.7
 _SMALL_SECONDS = 1.0
 
@@ -81,6 +82,10 @@ class Setting:
         engine, precision = name.split("-")
         made_for = DeviceKind.GPU if engine == "packed" else DeviceKind.CPU
         return model.prepare(self.cache, self.say, Precision(precision), made_for)
+
+    def packed(self) -> model.Prepared:
+        """The packed engine's model for this kind of device."""
+        return self.prepared(PACKED_FP16 if self.kind is Kind.GPU else _PACKED_FP32)
 
     def environment(self) -> Path:
         """Whose Python Triton's models run by: it has torch, and ONNX Runtime if it is here."""

@@ -19,7 +19,7 @@ from bench.gpu import alone, caller, large, loads
 from bench.gpu.device import Kind, watched
 from bench.gpu.found import ENSEMBLE, LARGE, PACKED, PADDED, Like, Part
 from bench.gpu.loads import BASE64, JSON, OF_ENSEMBLE, Offer, Target
-from bench.gpu.site import PACKED_FP16, PADDED_FP16, MissingError, Setting
+from bench.gpu.site import PADDED_FP16, MissingError, Setting
 from bench.gpu.unpacked import Place
 from bench.peers import entrants
 from bench.peers.model import Prepared
@@ -71,7 +71,7 @@ def main(words: Sequence[str] | None = None) -> int:
 def _headrace(part: Part, setting: Setting) -> None:
     """The packed engine behind gateways: likeness, one caller, all loads."""
     most = len(setting.layout().gateways)
-    _serve(part, setting, PACKED, setting.prepared(PACKED_FP16), loads.offers(most))
+    _serve(part, setting, PACKED, setting.packed(), loads.offers(most))
 
 
 def _padded(part: Part, setting: Setting) -> None:
@@ -90,7 +90,7 @@ def _ensemble(part: Part, setting: Setting) -> None:
 
 def _large(part: Part, setting: Setting) -> None:
     """A model of BERT-base's size with random weights: how busy the GPU is."""
-    prepared = large.make(setting.prepared(PACKED_FP16), setting.scratch, setting)
+    prepared = large.make(setting.packed(), setting.scratch, setting)
     most = len(setting.layout().gateways)
     each = [Offer(most, MANY, BASE64), Offer(most, MANY, JSON)]
     part.alone += alone.measure(LARGE, prepared, setting, few=True)
@@ -100,7 +100,7 @@ def _large(part: Part, setting: Setting) -> None:
 
 def _alone(part: Part, setting: Setting) -> None:
     """The packed engine in this process."""
-    for found in alone.measure(PACKED, setting.prepared(PACKED_FP16), setting):
+    for found in alone.measure(PACKED, setting.packed(), setting):
         part.alone.append(found)
         part.keep(setting.results)
         setting.say(f"{found.mode}, {found.tokens:,} tokens: {found.milliseconds:.3f} ms")
