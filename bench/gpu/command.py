@@ -33,8 +33,8 @@ LIMITS = {  # seconds, in the order in which steps are taken
     "headrace": 250.0,
     "alone": 60.0,
     "ensemble": 55.0,
-    "large": 75.0,
-    "tests": 150.0,
+    "large": 100.0,
+    "tests": 120.0,
     "padded": 75.0,
 }
 BUDGET = 570.0

@@ -16,7 +16,12 @@ NO_GPU = (
     "--small`."
 )
 _QUERY = ("name", "driver_version", "memory.total")
-_BUSY = ["nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits", "-lms=200"]
+_BUSY = [
+    "nvidia-smi",
+    "--query-gpu=utilization.gpu",
+    "--format=csv,noheader,nounits",
+    "--loop-ms=200",
+]
 _SECONDS = 60.0
 
 

@@ -25,6 +25,7 @@ from bench.peers import entrants
 from bench.peers.model import Prepared
 from bench.peers.plan import MANY
 from bench.peers.race import begin, likeness_of
+from headrace.stack import provision
 
 ROOT = Path(__file__).resolve().parents[2]
 _SETTLED_SECONDS = 2.5  # gateways read what loaders measured every second or two
@@ -112,7 +113,7 @@ def _tests(part: Part, setting: Setting) -> None:
     root = ROOT if place is None else place.source
     command = [sys.executable, "-P", "-m", "pytest", "tests/gpu", "-m", "gpu", "-q",
                "-p", "no:cacheprovider"]  # fmt: skip
-    path = [] if place is not None else [str(setting.environment() / "lib")]
+    path = [] if place is not None else [str(provision.export_environment(setting.cache, print))]
     done = subprocess.run(
         command, cwd=root, capture_output=True, text=True, check=False, timeout=setting.left,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(path)},
