@@ -120,7 +120,9 @@ def _tests(part: Part, setting: Setting) -> None:
     )  # fmt: skip
     said = done.stdout + done.stderr
     setting.say(said[-_TAIL:])
-    part.notes |= {"said": said[-_TAIL:], "exit status": done.returncode}
+    part.notes["said"] = said[-_TAIL:]
+    if done.returncode != 0:
+        part.failed = f"the tests ended with status {done.returncode}"
 
 
 STEPS: Mapping[str, Callable[[Part, Setting], None]] = {
