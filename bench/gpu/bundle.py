@@ -30,7 +30,7 @@ from headrace.stack import install, kafka
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).parent
 VERSION = "3.12"
-PLATFORM = "x86_64-manylinux_2_28"
+PLATFORM = "x86_64-manylinux_2_35"  # Triton's own
 PARTS = (
     "python",
     "headrace",
@@ -47,6 +47,8 @@ _PRECISIONS = {
     "padded-fp32": Precision.FP32,
 }
 _UNUSED = ("test", "idlelib", "tkinter", "turtledemo", "lib2to3", "ensurepip", "site-packages")
+# Of installed packages: what another part has, what only downloads, and packages' own tests.
+_NOT_NEEDED = ("zstandard", "hf_xet", "numpy/**/tests")
 _SOURCE = ("pyproject.toml", "tests/conftest.py", "tests/support", "tests/gpu", "triton")
 _CUDA_PROVIDER = "onnxruntime/capi/libonnxruntime_providers_cuda.so"
 _TENSORRT = "onnxruntime/capi/libonnxruntime_providers_tensorrt.so"
@@ -189,6 +191,8 @@ def _python(making: _Making, folder: Path) -> None:
 def _headrace(making: _Making, packages: Path) -> None:
     """Headrace, and what its gateways, its loader, the engine and the tests import."""
     making.installed(ROOT / "locks" / "gpu-machine.txt", packages)
+    for folder in [each for name in _NOT_NEEDED for each in packages.glob(name)]:
+        shutil.rmtree(folder)
     _run(
         [
             install.uv_command(), "pip", "install", "--quiet", "--python", str(making.python),
