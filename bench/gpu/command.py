@@ -7,10 +7,12 @@ the CPU, to see that they work. ``--from`` makes the tables of what another mach
 """
 
 import argparse
+import importlib.util
 import os
 import signal
 import subprocess
 import sys
+import sysconfig
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -55,7 +57,7 @@ def main(words: Sequence[str]) -> int:
             print(device.NO_GPU, file=sys.stderr)
             return 1
         place = Place.around()
-        described = machine.describe()
+        described = {**machine.describe(), "gateways": _gateways()}
         run = Run(
             label=options.label,
             commit=cast("str", described["commit"]) if place is None else place.commit,
@@ -77,6 +79,15 @@ def main(words: Sequence[str]) -> int:
         text = studies.written(options.document.read_text(encoding="utf-8"), made, "measured")
         options.document.write_text(text, encoding="utf-8")
     return 0
+
+
+def _gateways() -> str:
+    """How the gateways' Python is made: their speed depends on it."""
+    spec = importlib.util.find_spec("gateway.batching.batcher")
+    compiled = spec is not None and (spec.origin or "").endswith(".so")
+    fast = "--enable-optimizations" in str(sysconfig.get_config_var("CONFIG_ARGS"))
+    own, python = ("compiled" if compiled else "source"), ("with" if fast else "without")
+    return f"{own}; Python built {python} optimisation"
 
 
 def _measure(run: Run, options: argparse.Namespace) -> None:

@@ -47,6 +47,7 @@ def _devices(runs: Sequence[Run]) -> str:
         ("processor", cores),
         ("commit", lambda run: run.commit),
         ("Python", lambda run: str(run.machine.get("python", _NOTHING))),
+        ("gateways", lambda run: str(run.machine.get("gateways", _NOTHING))),
         ("what ended early", missing),
     ]
     return _table(["what"], runs, [([name], cell) for name, cell in rows])
