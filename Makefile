@@ -23,7 +23,7 @@ CODE := contracts measures preprocess service gateway registry rollout stats das
 SCRIPTS := .ci/release.py .ci/sbom.py charts/values.py docker/conversion/strip_cuda.py docker/kafka/jars.py docker/mlflow/start.py docker/requirements.py
 
 .DEFAULT_GOAL := help
-.PHONY: help up setup test check lint types quick unit clients compiled real export durations soak chaos object-store images charts cluster-walk cluster-test bench drift simulate simulate-small docs screenshots lock lock-check wheel sbom audit clean
+.PHONY: help up setup test check lint types quick unit clients compiled real export durations soak chaos object-store images charts cluster-walk cluster-test test-gpu gpu-bundle bench drift simulate simulate-small docs screenshots lock lock-check wheel sbom audit clean
 
 help:  ## says what there is
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -73,10 +73,10 @@ types: $(VENV)/.dev  ## strict type checking
 # Fewer examples of each property, and nothing that takes long by itself; CI runs them all. No
 # plugin of a tool that no quick test uses: importing Schemathesis takes each process a second.
 quick: $(VENV)/.dev  ## the unit tests that are quick, with fewer random examples
-	$(BIN)/pytest -n auto --dist worksteal -m "not slow and not real and not export and not soak and not cluster" --hypothesis-profile=quick -p no:schemathesis -p no:anyio $(PYTEST_FLAGS)
+	$(BIN)/pytest -n auto --dist worksteal -m "not slow and not real and not export and not soak and not cluster and not gpu" --hypothesis-profile=quick -p no:schemathesis -p no:anyio $(PYTEST_FLAGS)
 
 unit: $(VENV)/.dev  ## the tests that need no other process
-	$(BIN)/pytest -n auto --dist worksteal -m "not real and not export and not soak and not cluster" $(PYTEST_FLAGS)
+	$(BIN)/pytest -n auto --dist worksteal -m "not real and not export and not soak and not cluster and not gpu" $(PYTEST_FLAGS)
 
 # Those with torch beside those with real components, which wait more than they compute.
 test: unit  ## all tests but the soak
@@ -98,7 +98,7 @@ COMPILED_TESTS := tests/test_compiled_modules.py $(addprefix tests/,contracts ga
 compiled: $(VENV)/.dev  ## the gateway's unit tests on its compiled modules; needs a C compiler
 	@rm -rf $(COMPILED)
 	HEADRACE_COMPILE=1 $(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --build-constraints locks/build.txt --target $(COMPILED) .
-	HEADRACE_COMPILE=1 PYTHONPATH=$(COMPILED) $(BIN)/pytest -n auto --dist worksteal -m "not real and not export and not soak and not cluster" --hypothesis-profile=quick $(COMPILED_TESTS) $(PYTEST_FLAGS)
+	HEADRACE_COMPILE=1 PYTHONPATH=$(COMPILED) $(BIN)/pytest -n auto --dist worksteal -m "not real and not export and not soak and not cluster and not gpu" --hypothesis-profile=quick $(COMPILED_TESTS) $(PYTEST_FLAGS)
 
 real: $(VENV)/.dev $(VENV)/.parts  ## the tests on a real Triton, Kafka and MLflow
 	$(BIN)/pytest -n $(REAL_WORKERS) --dist loadfile --no-loadscope-reorder -m "real and not export and not soak and not cluster" $(PYTEST_FLAGS)
@@ -149,6 +149,15 @@ cluster-walk: $(VENV)/.dev  ## of the cluster's tests those that CI runs: instal
 
 cluster-test: $(VENV)/.dev  ## the tests on the Kubernetes that KUBECONFIG names, which has the images
 	$(BIN)/pytest -m cluster tests/registry tests/cluster $(PYTEST_FLAGS)
+
+# With torch's own environment, whose libraries find the GPU. They skip where there is none.
+test-gpu: $(VENV)/.dev $(VENV)/.parts  ## the tests that need a GPU: the packed engine on it, and what goes wrong there; five minutes at most
+	PYTHONPATH="$$(cat $(VENV)/.export)" $(BIN)/pytest -m gpu tests/gpu $(PYTEST_FLAGS)
+
+# docs/performance.md says how to go on from there ("Measure on your own GPU machine").
+BUNDLE_FLAGS ?=
+gpu-bundle: $(VENV)/.dev $(VENV)/.parts  ## all that measuring on a GPU machine without a network needs, in pieces under 58 MiB; BUNDLE_FLAGS="--without kafka --python PYTHON3.12"
+	$(BIN)/python -P -m bench.gpu.bundle $(BUNDLE_FLAGS)
 
 # BENCH=peers installs the other servers into the cache, races them, and writes the document.
 ON_GPU := --json bench/results/gpu.json --document docs/performance.md
@@ -243,6 +252,9 @@ CLIENTS := langchain-openai llama-index-embeddings-openai-like llama-index-embed
   llama-index-postprocessor-jinaai-rerank llama-index-postprocessor-tei-rerank haystack-ai cohere \
   grpcio-health-checking grpcio-reflection grpcio-tools
 
+# What a GPU machine without a network needs beside torch: gateways, benchmark, packed engine, tests.
+ON_GPU_MACHINE := httpx psutil safetensors transformers hypothesis pytest pytest-asyncio pytest-timeout pytest-xdist
+
 # uv keeps the versions that a file already holds, so that nothing changes by itself. What two locks
 # share has one version: one interpreter holds them both.
 lock: $(VENV)/.uv  ## makes the locks follow pyproject.toml; LOCK_FLAGS=--upgrade takes newer versions
@@ -265,6 +277,7 @@ lock: $(VENV)/.uv  ## makes the locks follow pyproject.toml; LOCK_FLAGS=--upgrad
 	@mkdir -p $(LOCKS)/images
 	@for image in $(IMAGE_EXTRAS); do \
 	  $(OF_EXTRAS) $$(echo "$${image#*:}" | tr ',' ' ') | $(IMAGE_LOCK) -o $(LOCKS)/images/$${image%%:*}.txt - || exit 1; done
+	@{ $(OF_EXTRAS) gateway; printf '%s\n' $(ON_GPU_MACHINE); } | $(UV_LOCK) $(LOCK_FLAGS) --constraints $(LOCKS)/dev.txt --constraints $(LOCKS)/export.txt -o $(LOCKS)/gpu-machine.txt -
 	@printf 'cyclonedx-bom\npip-audit\n' | $(UV_LOCK) $(LOCK_FLAGS) -o $(LOCKS)/release.txt -
 	@printf 'numpy\nonnxruntime\n' | $(IMAGE_LOCK) -o $(LOCKS)/images/triton.txt -
 	@printf 'numpy\nonnxruntime-gpu\nsafetensors\ntorch\ntransformers\n' | $(IMAGE_LOCK) --constraints $(LOCKS)/export.txt -o $(LOCKS)/images/triton-gpu.txt -

@@ -27,9 +27,12 @@ def replay() -> list[str]:
     return (folder() / "texts" / "replay.txt").read_text(encoding="utf-8").splitlines()
 
 
-def of_length(tokens: int, count: int) -> list[str]:
-    """Beginnings of real texts that come to exactly ``tokens`` tokens, special ones included."""
-    known = tokenizer()
+def of_length(tokens: int, count: int, known: Tokenizer | None = None) -> list[str]:
+    """Beginnings of real texts that come to exactly ``tokens`` tokens, special ones included.
+
+    They are those of the example's tokeniser, if none is given.
+    """
+    known = known or tokenizer()
     found: list[str] = []
     for text in replay():
         encoding = known.encode(text)

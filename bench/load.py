@@ -67,6 +67,7 @@ class Result(msgspec.Struct, frozen=True):
     outcomes: list[Outcome]
     in_time: int  # answered with 200 within the deadline, or at all where there is none
     send_late_p99_ms: float  # how far the generator itself was behind: small, or it was the limit
+    processor: float = 0.0  # share of a core that the generator took: near 1, or it was the limit
 
     def of(self, status: int) -> Outcome:
         """The outcome of one status, empty if there was none."""

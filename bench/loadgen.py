@@ -45,6 +45,7 @@ class Generator:
         self._measured: list[tuple[int, float]] = []  # status, seconds
         self._ends: list[tuple[float, int]] = []  # of every answer: when, status
         self._late: list[float] = []
+        self._processor = 0.0
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self) -> Result:
@@ -60,7 +61,9 @@ class Generator:
                 self._open()
         else:
             self._tick(start)
+        began = time.process_time()
         await asyncio.sleep(load.warm_up_seconds + load.seconds)
+        self._processor = (time.process_time() - began) / (load.warm_up_seconds + load.seconds)
         deadline = self._clock() + load.timeout_seconds
         while self._unanswered and self._clock() < deadline:  # noqa: ASYNC110 - two values, no event
             await asyncio.sleep(0.01)
@@ -186,6 +189,7 @@ class Generator:
             outcomes=outcomes,
             in_time=sum(status == 200 and took <= deadline for status, took in self._measured),
             send_late_p99_ms=late,
+            processor=self._processor,
         )
 
 

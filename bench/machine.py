@@ -27,7 +27,7 @@ def describe() -> dict[str, object]:
         "kernel": platform.release(),
         "python": platform.python_version(),
         "packages": {name: _version(name) for name in _PACKAGES},
-        "commit": _commit(),
+        "commit": commit(),
     }
 
 
@@ -74,7 +74,8 @@ def _version(name: str) -> str:
         return "absent"
 
 
-def _commit() -> str:
+def commit() -> str:
+    """What is checked out, as git names it; unknown outside of a checkout."""
     folder = Path(__file__).parent
     try:
         done = subprocess.run(

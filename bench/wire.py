@@ -50,7 +50,7 @@ class Connection(asyncio.Protocol):
             self._buffer = data
             return
         head = data[:end].lower()
-        if len(data) < end + len(_END) + _body_length(head):
+        if len(data) < end + len(_END) + body_length(head):
             self._buffer = data
             return
         self._buffer = b""
@@ -83,7 +83,8 @@ def request(path: str, host: str, body: str) -> bytes:
     return head.encode() + content
 
 
-def _body_length(head: bytes) -> int:
+def body_length(head: bytes) -> int:
+    """What follows a head, in lower case, by its Content-Length."""
     at = head.find(_LENGTH)
     if at < 0:
         raise ValueError(f"an answer without Content-Length: {head[:80]!r}")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from selected_modules import leaves_out
 
 MARKERS = ("slow", "real", "export", "soak", "cluster", "walk")
-QUICK = "not slow and not real and not export and not soak and not cluster"
+QUICK = "not slow and not real and not export and not soak and not cluster and not gpu"
 REAL = "real and not export and not soak and not cluster"
 
 markers = st.sets(st.sampled_from(MARKERS))

@@ -1,16 +1,14 @@
-"""The device that a run is on, and which cores of the machine each part gets."""
+"""The device that a run is on, how busy it is, and which cores of the machine each part gets."""
 
 import csv
-import json
-import os
 import re
 import subprocess
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
-
-from bench.peers.servers.embedder import PACKAGE
+from statistics import mean
 
 NO_GPU = (
     "This machine has no NVIDIA GPU that nvidia-smi can see, so nothing was measured: run this on "
@@ -18,15 +16,13 @@ NO_GPU = (
     "--small`."
 )
 _QUERY = ("name", "driver_version", "memory.total")
+_BUSY = [
+    "nvidia-smi",
+    "--query-gpu=utilization.gpu",
+    "--format=csv,noheader,nounits",
+    "--loop-ms=200",
+]
 _SECONDS = 60.0
-_PROBE = """
-import json, pathlib, os, sys, onnxruntime
-from bench.peers.servers.embedder import PACKAGE, Embedder
-embedder = Embedder(pathlib.Path(os.environ[PACKAGE]), gpu=sys.argv[1] == "gpu")
-embedder.embed(["one text", "and another"])
-print(json.dumps({"ONNX Runtime": onnxruntime.__version__,
-                  "providers": ", ".join(embedder.providers)}))
-"""
 
 
 class Kind(StrEnum):
@@ -62,17 +58,48 @@ def read(listed: str, shown: str) -> Gpu | None:
     return Gpu(name, driver, memory, "unknown" if cuda is None else cuda[1])
 
 
-def runtime(interpreter: Path, package: Path, path: Path, kind: Kind) -> dict[str, object]:
-    """Version and providers of an environment's ONNX Runtime, once it has run the model."""
-    done = subprocess.run(
-        [str(interpreter), "-P", "-c", _PROBE, kind],
-        env={**os.environ, "PYTHONPATH": str(path), PACKAGE: str(package)},
-        capture_output=True, text=True, timeout=_SECONDS * 10, check=False,
-    )  # fmt: skip
-    if done.returncode != 0:
-        raise RuntimeError(f"ONNX Runtime does not run on this {kind}: {done.stderr[-1500:]}")
-    found: dict[str, object] = json.loads(done.stdout.splitlines()[-1])
-    return found
+class Busy:
+    """Shares of time in which the GPU computed, one each fifth of a second."""
+
+    def __init__(self) -> None:
+        self._shares: list[float] = []
+
+    def read(self, line: str) -> None:
+        """Adds what ``nvidia-smi`` said, in percent; what is no number is passed over."""
+        if line.strip().isdigit():
+            self._shares.append(int(line) / 100)
+
+    @property
+    def mark(self) -> int:
+        """Where ``since`` may begin."""
+        return len(self._shares)
+
+    def since(self, mark: int) -> float | None:
+        """The mean since then; None if nothing was said."""
+        shares = self._shares[mark:]
+        return mean(shares) if shares else None
+
+
+@contextmanager
+def watched(kind: Kind) -> Iterator[Busy]:
+    """What the GPU does until the block ends; on a CPU nothing is ever said."""
+    busy = Busy()
+    if kind is Kind.CPU:
+        yield busy
+        return
+    with subprocess.Popen(_BUSY, stdout=subprocess.PIPE, text=True) as process:
+
+        def follow() -> None:
+            for line in process.stdout or ():
+                busy.read(line)
+
+        reader = threading.Thread(target=follow, daemon=True)
+        reader.start()
+        try:
+            yield busy
+        finally:
+            process.kill()
+            reader.join()
 
 
 @dataclass(frozen=True)
@@ -87,11 +114,12 @@ class Layout:
 def layout(cores: Sequence[int], gateways: int, *, shared: bool = False) -> Layout | None:
     """Cores for so many gateways; None where the machine has too few.
 
-    A gateway has one core. Load generators and Kafka have one, and another for each four gateways.
-    Triton has the others, two at least. One gateway alone shares Triton's where it must, more of
-    them only with ``shared``, to see that it runs.
+    A gateway has one core. Load generators and Kafka have five for eight gateways: a generator
+    takes nearly as long for a request of one text as a gateway. Triton has the others, two at
+    least. One gateway alone shares Triton's where it must, more of them only with ``shared``, to
+    see that it runs.
     """
-    load = 1 + gateways // 4
+    load = max(1, gateways * 5 // 8)
     if len(cores) >= 2 + gateways + load:
         split = len(cores) - load
         own = [[core] for core in cores[split - gateways : split]]
@@ -99,6 +127,11 @@ def layout(cores: Sequence[int], gateways: int, *, shared: bool = False) -> Layo
     if (gateways == 1 or shared) and len(cores) > 1:
         return Layout(cores[:-1], [cores[:-1]] * gateways, cores[-1:])
     return None
+
+
+def most_gateways(cores: Sequence[int]) -> int:
+    """Of 8, 4, 2 and 1 the most that the cores allow."""
+    return next((count for count in (8, 4, 2) if layout(cores, count) is not None), 1)
 
 
 def _said(command: Sequence[str]) -> str:

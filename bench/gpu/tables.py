@@ -1,130 +1,243 @@
-"""What a run found, as the tables of ``docs/performance.md``; each says what computed. Pure."""
+"""What runs on GPUs found, as the tables of ``docs/performance.md``: a column for each run. Pure.
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+What a run did not measure is left empty, and a run that was not made has no column.
+"""
 
-from bench.gpu.device import Gpu, Kind
-from bench.gpu.grid import Point, saturation
-from bench.gpu.paths import Path, Round
-from bench.peers.comparison import Likeness
+from collections.abc import Callable, Sequence
+from statistics import median
 
+from bench.gpu import caller, loads
+from bench.gpu.found import ENSEMBLE, LARGE, PACKED, PADDED, Caller, Load, Run
+from bench.peers.plan import MANY
 
-@dataclass
-class Found:
-    """All of one precision."""
+_NOTHING = "-"
+_BYTES = (loads.BASE64, loads.BINARY, loads.GRPC)
+_MOST = 8
 
-    precision: str
-    points: list[Point] = field(default_factory=list)
-    paths: list[Path] = field(default_factory=list)
-    likeness: dict[str, Likeness] = field(default_factory=dict)
-    versions: dict[str, object] = field(default_factory=dict)
-
-    def add(self, paths: Sequence[Path]) -> None:
-        """Adds a round of some loads."""
-        for new in paths:
-            for known in self.paths:
-                if (known.who, known.gateways, known.texts) == (new.who, new.gateways, new.texts):
-                    known.rounds += new.rounds
-                    break
-            else:
-                self.paths.append(new)
+Cell = Callable[[Run], str]
 
 
-@dataclass(frozen=True)
-class Results:
-    """A run: ``machine`` as ``bench.machine`` describes it, ``gpu`` None on the CPU."""
-
-    machine: Mapping[str, Any]
-    gpu: Gpu | None
-    found: Sequence[Found]
-
-    @property
-    def kind(self) -> Kind:
-        """What computed."""
-        return Kind.CPU if self.gpu is None else Kind.GPU
-
-    @property
-    def on(self) -> str:
-        """What computed, by name: every table begins with it."""
-        if self.gpu is not None:
-            return f"On a GPU: {self.gpu.name}."
-        return f"**On the CPU, not on a GPU**: {self.machine['processor']}."
-
-
-def tables(results: Results) -> dict[str, str]:
+def tables(runs: Sequence[Run]) -> dict[str, str]:
     """Marker's name -> table."""
     made = {
-        "gpu-device": _device(results),
-        "gpu-engine": "\n\n".join(_engine(found) for found in results.found),
-        "gpu-paths": _paths(results.found),
+        "gpu-device": _devices(runs),
+        "gpu-goals": _goals(runs),
+        "gpu-callers": _callers(runs),
+        "gpu-loads": _loads(runs),
+        "gpu-alone": _alone(runs),
     }
-    return {name: f"{results.on}\n\n{text}" for name, text in made.items()}
+    cpus = [f"**{run.label}: on the CPU, not on a GPU.**" for run in runs if run.gpu is None]
+    return {name: "\n\n".join([*cpus, text]) for name, text in made.items()}
 
 
-def _device(results: Results) -> str:
-    lines = ["| what | |", "|---|---|"]
-    if results.gpu is not None:
-        gpu = results.gpu
-        lines.append(f"| GPU | {gpu.name}, {gpu.memory}, driver {gpu.driver}, CUDA {gpu.cuda} |")
-    cores = len(results.machine["cores"])
-    lines.append(f"| processor | {results.machine['processor']}, {cores} cores |")
-    lines.append(f"| commit | {results.machine['commit']} |")
-    for found in results.found:
-        told = "; ".join(f"{name} {value}" for name, value in found.versions.items())
-        lines.append(f"| {found.precision} | {told} |")
-    return "\n".join(lines)
+def _devices(runs: Sequence[Run]) -> str:
+    def gpu(run: Run) -> str:
+        if run.gpu is None:
+            return "none"
+        return "{name}, {memory}, driver {driver}, CUDA {cuda}".format(**run.gpu)
 
+    def cores(run: Run) -> str:
+        return f"{run.machine.get('processor')}, {len(run.machine.get('cores', []))} cores"
 
-def _engine(found: Found) -> str:
-    """Milliseconds and tokens a second by rows and tokens a row."""
-    tokens = sorted({point.tokens for point in found.points})
-    by_shape = {(point.rows, point.tokens): point for point in found.points}
-    lines = [
-        f"{found.precision}, milliseconds a batch; rows/s; thousand tokens/s:\n",
-        "| rows | " + " | ".join(f"{count} tokens" for count in tokens) + " |",
-        "|---" * (len(tokens) + 1) + "|",
+    def missing(run: Run) -> str:
+        return "; ".join(f"{part.step}: {part.failed}" for part in run.parts if part.failed) or "-"
+
+    rows: list[tuple[str, Cell]] = [
+        ("GPU", gpu),
+        ("processor", cores),
+        ("commit", lambda run: run.commit),
+        ("Python", lambda run: str(run.machine.get("python", _NOTHING))),
+        ("gateways", lambda run: str(run.machine.get("gateways", _NOTHING))),
+        ("what ended early", missing),
     ]
-    for rows in sorted({point.rows for point in found.points}):
-        cells = [_cell(by_shape[rows, count]) for count in tokens]
-        lines.append(f"| {rows} | " + " | ".join(cells) + " |")
-    full = saturation(found.points)
-    lines.append(
-        f"\nSaturated from {full.batch_tokens:,} tokens a batch on ({full.rows} rows of "
-        f"{full.tokens}): {full.tokens_per_second / 1000:,.1f} thousand tokens/s."
-    )
-    return "\n".join(lines)
+    return _table(["what"], runs, [([name], cell) for name, cell in rows])
 
 
-def _cell(point: Point) -> str:
-    return (
-        f"{point.milliseconds:,.2f}; {point.rows_per_second:,.0f}; "
-        f"{point.tokens_per_second / 1000:,.1f}"
-    )
-
-
-def _paths(every: Sequence[Found]) -> str:
-    lines = [
-        "| precision | who | gateways | texts a request | texts/s | p50, ms | p99, ms "
-        "| engine busy | cosine to fp32, mean / least |\n" + "|---" * 9 + "|",
+def _goals(runs: Sequence[Run]) -> str:
+    """The goals, and what each run reached."""
+    rows: list[tuple[list[str], Cell]] = [
+        (
+            ["one caller, 16 tokens, HTTP: p50 / p99", "< 1.0 / 1.5 ms"],
+            lambda run: _times(run, caller.HTTP, 16),
+        ),
+        (
+            ["one caller, 128 tokens, HTTP: p50 / p99", "< 1.2 / 1.8 ms"],
+            lambda run: _times(run, caller.HTTP, 128),
+        ),
+        (
+            ["16 ids straight to Triton: p50 / p99", "p50 < 0.55 ms"],
+            lambda run: _times(run, caller.ENGINE, 16),
+        ),
+        (["1 gateway, one text a request", "7,000 texts/s"], lambda run: _rate(run, 1, 1)),
+        (["8 gateways, one text a request", "45,000 texts/s"], lambda run: _rate(run, _MOST, 1)),
+        (
+            ["8 gateways, 16 texts a request, JSON", "65,000 texts/s"],
+            lambda run: _rate(run, _MOST, MANY),
+        ),
+        (
+            ["8 gateways, 16 texts a request, vectors as bytes", "120,000 texts/s"],
+            lambda run: _best(run, _MOST),
+        ),
+        (["the same to the ensemble's, on the same cores", "10 times"], _to_ensemble),
+        (["8 gateways to 8 times one, one text a request", "0.85"], _growth),
+        (["BERT-base's size, 8 gateways, 16 texts: GPU busy", "90 %"], _busy),
+        (["answers to the fp32 original's: mean / least cosine", "0.99999"], _cosine),
     ]
-    for found in every:
-        for path in sorted(found.paths, key=lambda each: (each.texts, each.gateways, each.who)):
-            like = found.likeness.get(path.who)
-            cosine = "-" if like is None else f"{like.mean_cosine:.4f} / {like.least_cosine:.4f}"
-            lines.append(
-                f"| {found.precision} | {path.who} | {path.gateways} | {path.texts} "
-                f"| {_rates(path.rounds)} | {path.middle('p50'):,.1f} | {path.middle('p99'):,.1f} "
-                f"| {100 * path.middle('busy'):.0f} % | {cosine} |"
-            )
-    return "\n".join(lines)
+    return _table(["what", "goal"], runs, rows)
 
 
-def _rates(rounds: Sequence[Round]) -> str:
-    """The median with its spread, and what failed."""
+def _callers(runs: Sequence[Run]) -> str:
+    """One caller by every way."""
+    keys = dict.fromkeys(
+        (each.engine, each.way, each.tokens) for run in runs for each in run.callers
+    )
+
+    def cell(key: tuple[str, str, int]) -> Cell:
+        return lambda run: _of_callers(
+            [each for each in run.callers if (each.engine, each.way, each.tokens) == key]
+        )
+
+    rows = [
+        ([engine, way, str(tokens)], cell((engine, way, tokens))) for engine, way, tokens in keys
+    ]
+    return _table(["engine", "way", "tokens"], runs, rows)
+
+
+def _loads(runs: Sequence[Run]) -> str:
+    """Texts a second of gateways and ensemble."""
+    every = {_key(each): each for run in runs for each in run.loads}
+    order = sorted(every, key=lambda key: (key[0], key[2], key[3], key[1]))
+
+    def cell(key: tuple[str, int, int, str]) -> Cell:
+        return lambda run: _shown([each for each in run.loads if _key(each) == key])
+
+    rows = [([key[0], str(key[1]), str(key[2]), key[3]], cell(key)) for key in order]
+    return _table(["engine", "gateways", "texts a request", "form"], runs, rows)
+
+
+def _alone(runs: Sequence[Run]) -> str:
+    """The engine by itself."""
+    keys = dict.fromkeys(
+        (each.engine, each.mode, each.rows, each.tokens) for run in runs for each in run.alone
+    )
+
+    def cell(key: tuple[str, str, int, int]) -> Cell:
+        def shown(run: Run) -> str:
+            for each in run.alone:
+                if (each.engine, each.mode, each.rows, each.tokens) == key:
+                    return (
+                        f"{each.milliseconds:,.2f} ms; {each.rows_per_second:,.0f} texts/s; "
+                        f"{each.tokens_per_second / 1e6:,.2f} million tokens/s"
+                    )
+            return _NOTHING
+
+        return shown
+
+    rows = [
+        ([key[0], key[1], f"{key[2]:,}", f"{key[3]:,}"], cell(key))
+        for key in sorted(keys, key=lambda key: (key[0], key[1], key[3]))
+    ]
+    return _table(["engine", "mode", "rows", "tokens"], runs, rows)
+
+
+def _engine(run: Run) -> str:
+    """The one that a run is about."""
+    engines = {each.engine for each in run.loads} | {each.engine for each in run.callers}
+    return PACKED if PACKED in engines else PADDED
+
+
+def _times(run: Run, way: str, tokens: int) -> str:
+    engine = _engine(run)
+    return _of_callers(
+        [
+            each
+            for each in run.callers
+            if (each.engine, each.way, each.tokens) == (engine, way, tokens)
+        ]
+    )
+
+
+def _of_callers(found: Sequence[Caller]) -> str:
+    if not found:
+        return _NOTHING
+    p50, p99 = (median(getattr(each, name) for each in found) for name in ("p50", "p99"))
+    return f"{p50:.2f} / {p99:.2f} ms"
+
+
+def _find(run: Run, engine: str, gateways: int, texts: int, *forms: str) -> Load | None:
+    """The load of a run that has these; of several forms the one with most texts a second."""
+    found = [
+        each
+        for each in run.loads
+        if (each.engine, each.gateways, each.texts) == (engine, gateways, texts)
+        and (not forms or each.form in forms)
+    ]
+    return max(found, key=lambda each: each.texts_per_second, default=None)
+
+
+def _rate(run: Run, gateways: int, texts: int) -> str:
+    found = _find(run, _engine(run), gateways, texts, loads.JSON)
+    return _NOTHING if found is None else _shown([found])
+
+
+def _best(run: Run, gateways: int) -> str:
+    found = _find(run, _engine(run), gateways, MANY, *_BYTES)
+    return _NOTHING if found is None else f"{_shown([found])} ({found.form})"
+
+
+def _to_ensemble(run: Run) -> str:
+    ours = _find(run, _engine(run), _MOST, MANY)
+    its = _find(run, ENSEMBLE, _MOST, MANY)
+    if ours is None or its is None:
+        return _NOTHING
+    return f"{ours.texts_per_second / its.texts_per_second:.1f} times ({ours.form})"
+
+
+def _growth(run: Run) -> str:
+    one, most = (_find(run, _engine(run), count, 1, loads.JSON) for count in (1, _MOST))
+    if one is None or most is None:
+        return _NOTHING
+    return f"{most.texts_per_second / one.texts_per_second / _MOST:.2f}"
+
+
+def _busy(run: Run) -> str:
+    found = _find(run, LARGE, _MOST, MANY)
+    shares = [each.gpu_busy for each in found.rounds if each.gpu_busy is not None] if found else []
+    return f"{100 * median(shares):.0f} %" if shares else _NOTHING
+
+
+def _cosine(run: Run) -> str:
+    for each in run.likeness:
+        if each.engine == _engine(run):
+            return f"{each.mean_cosine:.6f} / {each.least_cosine:.6f}"
+    return _NOTHING
+
+
+def _key(load: Load) -> tuple[str, int, int, str]:
+    return load.engine, load.gateways, load.texts, load.form
+
+
+def _shown(found: Sequence[Load]) -> str:
+    """Texts a second with their spread, and what failed."""
+    if not found:
+        return _NOTHING
+    rounds = found[0].rounds
     values = sorted(each.texts_per_second for each in rounds)
-    shown = f"{values[len(values) // 2]:,.0f}"
+    shown = f"{found[0].texts_per_second:,.0f} texts/s"
     if len(values) > 1:
         shown += f" ({values[0]:,.0f} to {values[-1]:,.0f})"
     failed = sum(each.failed for each in rounds)
     return shown if not failed else f"{shown}; **{failed} failed**"
+
+
+def _table(
+    head: Sequence[str], runs: Sequence[Run], rows: Sequence[tuple[Sequence[str], Cell]]
+) -> str:
+    """Rows with what names them first, then a cell of each run; goals stay last."""
+    names, last = ([*head], []) if head[-1] != "goal" else ([*head[:-1]], [head[-1]])
+    titles = [*names, *(run.label for run in runs), *last]
+    lines = ["| " + " | ".join(titles) + " |", "|---" * len(titles) + "|"]
+    for told, cell in rows:
+        begin, end = told[: len(names)], told[len(names) :]
+        lines.append("| " + " | ".join([*begin, *(cell(run) for run in runs), *end]) + " |")
+    return "\n".join(lines)

@@ -1,8 +1,9 @@
 """Starts a peer's processes on the core under test and ends every one of them, by its id."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -54,3 +55,22 @@ def started(
             with suppress(psutil.NoSuchProcess):
                 each.kill()
         psutil.wait_procs(left, timeout=_LEAVE_SECONDS)
+
+
+@contextmanager
+def side_by_side(several: Iterable[AbstractContextManager[object]]) -> Iterator[None]:
+    """Enters all at once, and leaves all at once; one that fails to begin ends the others."""
+    waiting = list(several)
+    stacks = [ExitStack() for _ in waiting]
+    with ThreadPoolExecutor(max(1, len(waiting))) as pool:
+        try:
+            entering = [
+                pool.submit(stack.enter_context, each)
+                for stack, each in zip(stacks, waiting, strict=True)
+            ]
+            wait(entering)  # all of them, or one would begin after it was to end
+            for each in entering:
+                each.result()
+            yield
+        finally:
+            list(pool.map(ExitStack.close, stacks))

