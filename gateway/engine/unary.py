@@ -112,7 +112,7 @@ class UnaryClient:
                 del done
             if exchange.reset != REFUSED_STREAM:
                 return _message(exchange)
-            # Not a try: it waited on a connection that has sent others, so that some get on.
+            # To wait on a connection that sends others is no try: each such connection ends some.
             tries += bool(exchange.number) or not link.has_sent
             pause = _PAUSE_SECONDS * 2 ** (tries - 2) if tries > 1 else 0.0
             if tries == _MOST_TRIES or loop.time() + pause >= ends:

@@ -108,7 +108,7 @@ def _requests(path: Path) -> Iterator[Request]:
             yield Request([each.text])
         return
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise RequestFailedError(f"{path} can't be read: {error}.") from error
     decoder = msgspec.json.Decoder(Request | str)

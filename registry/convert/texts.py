@@ -143,7 +143,7 @@ def _read(path: Path) -> list[_Row]:
         if path.suffix == ".txt":
             rows: list[_Row] = [(line, None) for line in content.splitlines()]
         elif path.suffix == ".jsonl":
-            objects = [json.loads(line) for line in content.splitlines() if line.strip()]
+            objects = [json.loads(line) for line in content.split("\n") if line.strip()]
             rows = [(each["text"], each.get("text_pair")) for each in objects]
         else:
             table = csv.DictReader(content.splitlines(keepends=True))

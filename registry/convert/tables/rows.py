@@ -115,7 +115,7 @@ def _read(path: Path) -> list[Mapping[str, Any]]:
     try:
         content = path.read_text(encoding="utf-8")
         if path.suffix == ".jsonl":
-            return [json.loads(line) for line in content.splitlines() if line.strip()]
+            return [json.loads(line) for line in content.split("\n") if line.strip()]
         return list(csv.DictReader(content.splitlines(keepends=True)))
     except (ValueError, csv.Error) as error:
         raise VersionError(f"{path.name} can't be read as rows: {error}") from error

@@ -39,6 +39,12 @@ def test_without_any_neutral_texts_stand_in_and_say_so(tmp_path: Path) -> None:
     assert max(lengths) > 150
 
 
+def test_a_text_of_json_may_hold_line_separators_that_are_no_line_breaks(tmp_path: Path) -> None:
+    rows = '{"text": "one\u2028two\x85three"}\r\n{"text": "four"}\n'
+    (tmp_path / "evaluation_texts.jsonl").write_bytes(rows.encode())
+    assert texts.find([tmp_path]).texts == ("one\u2028two\x85three", "four")
+
+
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
