@@ -275,6 +275,15 @@ def test_weights_that_a_model_lacks_are_not_made_up(
         engine_module.PackedEngine(tmp_path, write_told(tmp_path, CLASSIFIER))
 
 
+@pytest.mark.parametrize("padding", [0, 3])
+def test_the_check_has_no_padding_among_its_ids(
+    engine_module: ModuleType, tmp_path: Path, padding: int
+) -> None:
+    further = {"pad_token_id": padding, "max_position_embeddings": padding + 1 + LONGEST}
+    write_encoder(tmp_path, "roberta", MODEL, 0, vocab_size=4, **further)  # each id comes up
+    engine_module.PackedEngine(tmp_path, write_told(tmp_path, MODEL, modes=["mean"])).check()
+
+
 def test_token_vectors_are_no_answer(engine_module: ModuleType, tmp_path: Path) -> None:
     with pytest.raises(engine_module.UnsuitableError, match="says no pooling"):
         engine_of(engine_module, tmp_path, "bert", MODEL)
