@@ -197,10 +197,13 @@ def _variable_length(
     from torch.nn.attention import SDPBackend, sdpa_kernel  # noqa: PLC0415 - with CUDA only
     from torch.nn.attention.varlen import varlen_attn  # noqa: PLC0415
 
-    query, key, value = tokens
+    width = tokens[0].shape[2]
+    scale = width**-0.5 if scale is None else scale
+    # Flash attention takes heads of 8 values and more by 8: zeros change no product.
+    query, key, value = (functional.pad(each, (0, -width % 8)) for each in tokens)
     # Only what is not usual, since earlier releases of torch take fewer of these arguments.
     further: dict[str, Any] = {}
-    if scale is not None and not math.isclose(scale, query.shape[2] ** -0.5):
+    if not math.isclose(scale, query.shape[2] ** -0.5):
         further["scale"] = scale
     if window >= 0:
         further["window_size"] = (window, window)
@@ -212,7 +215,7 @@ def _variable_length(
         answer: torch.Tensor = varlen_attn(
             query, key, value, ends, ends, longest, longest, **further
         )
-    return answer
+    return answer[..., :width]
 
 
 def _by_length(
