@@ -24,12 +24,14 @@ RUNS_ON_THE_WAY = 2
 ASK_SECONDS = 0.05
 # What CUDA and its libraries say once a process can compute nothing more on its GPU.
 _LOST = (
-    *("cuda error", "cudaerror", "cuda_error", "cublas_status", "cudnn_status"),
+    *("cuda error", "cudaerror", "cuda_error", "cuda driver error"),
+    *("status_execution_failed", "status_internal_error", "status_mapping_error"),
     *("device-side assert", "illegal memory access", "illegal address", "launch failure"),
-    *("misaligned address", "ecc error", "uncorrectable", "gpu has fallen off the bus"),
-    *("unspecified launch", "cuda driver error"),
+    *("misaligned address", "ecc error", "uncorrectable", "fallen off the bus"),
 )
-_FULL = "out of memory"
+# In such words too, of what no kernel was started for.
+_REFUSED = ("not_supported", "not supported")
+_FULL = ("out of memory", "alloc_failed")
 
 
 @dataclass(frozen=True)
@@ -177,13 +179,16 @@ def parts(members: Sequence[Asked], values: np.ndarray, *, by_token: bool) -> li
 
 def is_full(error: BaseException) -> bool:
     """Whether memory did not suffice: less at a time may succeed."""
-    return isinstance(error, MemoryError) or _FULL in str(error).lower()
+    text = str(error).lower()
+    return isinstance(error, MemoryError) or any(words in text for words in _FULL)
 
 
 def is_lost(error: BaseException) -> bool:
     """Whether the GPU can't be used by this process any more, whatever is asked next."""
     text = str(error).lower()
-    return not is_full(error) and any(words in text for words in _LOST)
+    if is_full(error) or any(words in text for words in _REFUSED):
+        return False
+    return any(words in text for words in _LOST)
 
 
 class Waiting:

@@ -1,6 +1,6 @@
 """A packed engine on a GPU: held to the same engine on the CPU. Skipped where there is no GPU."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,8 +17,11 @@ pytestmark = pytest.mark.export
 has_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
 DEVICE = "cuda:0"
 HALF = 2e-2  # of vectors of length 1
-# The model's heads have 8 values each, which is the least that flash attention takes.
-KINDS = ("bert", "eurobert", "modernbert", "roberta")
+# Heads have 8 values each, which is the least that flash attention takes, or 6.
+KINDS: tuple[tuple[str, Mapping[str, int]], ...] = (
+    *(("bert", {}), ("bert", {"hidden_size": 24}), ("eurobert", {}), ("modernbert", {})),
+    ("roberta", {}),
+)
 
 
 @pytest.fixture(scope="module")
@@ -27,10 +30,12 @@ def device_module() -> Iterator[ModuleType]:
         yield packed("packed_device")
 
 
-def engines(folder: Path, kind: str, **told: object) -> tuple[Any, Any]:
+def engines(
+    folder: Path, kind: str, sizes: Mapping[str, int] | None = None, **told: object
+) -> tuple[Any, Any]:
     """The same model on the GPU in fp16 and on the CPU in fp32."""
     module = packed("packed_engine")
-    write_encoder(folder, kind, "AutoModel")
+    write_encoder(folder, kind, "AutoModel", 0, **(sizes or {}))
     further = {"modes": ["mean", "max"], "normalise": True, **told}
     there = write_told(folder, "AutoModel", **{"dtype": "fp16", **further})
     here = write_told(folder, "AutoModel", **{**further, "dtype": "fp32"})
@@ -52,11 +57,11 @@ def test_without_a_gpu_the_reason_names_what_is_missing(device_module: ModuleTyp
 
 
 @has_gpu
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "sizes"), KINDS)
 def test_a_gpu_answers_as_the_cpu_with_and_without_a_graph(
-    device_module: ModuleType, tmp_path: Path, kind: str
+    device_module: ModuleType, tmp_path: Path, kind: str, sizes: Mapping[str, int]
 ) -> None:
-    there, here = engines(tmp_path, kind)
+    there, here = engines(tmp_path, kind, sizes)
     there.check()
     few = device_module.shapes()[-8:]
     for runner in (device_module.OnGpu(there, few), device_module.OnGpu(there, ())):

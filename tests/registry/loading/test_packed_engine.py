@@ -200,6 +200,69 @@ def test_rows_that_fill_a_graph_up_change_no_answer(
         np.testing.assert_allclose(answers[: len(expected)], expected, atol=2e-5)
 
 
+def kernel(
+    query: Any,
+    key: Any,
+    value: Any,
+    starts: Any,
+    _starts: Any,
+    longest: int,
+    _longest: int,
+    *,
+    scale: float | None = None,
+    window_size: tuple[int, int] = (-1, -1),
+    enable_gqa: bool = False,
+) -> Any:
+    """A stand-in for torch's ``varlen_attn``, which runs on GPUs only, with what it asks for."""
+    assert starts.dtype == torch.int32
+    assert query.shape[2] % 8 == 0
+    answer = torch.zeros(*query.shape[:2], value.shape[2])
+    for start, end in itertools.pairwise(starts.tolist()):
+        assert end - start <= longest
+        places = torch.arange(end - start)
+        near = (places.unsqueeze(0) - places.unsqueeze(1)).abs() <= window_size[0]
+        answer[start:end] = torch.nn.functional.scaled_dot_product_attention(
+            *(each[start:end].transpose(0, 1).unsqueeze(0) for each in (query, key, value)),
+            attn_mask=None if window_size[0] < 0 else near,
+            scale=scale,
+            enable_gqa=enable_gqa,
+        )[0].transpose(0, 1)
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("kind", "further"),
+    [
+        *((kind, {}) for kind in ("bert", "eurobert", "gemma3_text", "modernbert")),
+        ("bert", {"hidden_size": 24}),  # heads of 6 values, which the kernel does not take
+    ],
+)
+def test_the_kernel_for_all_lengths_is_asked_as_the_model_attends(
+    engine_module: ModuleType,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+    further: dict[str, int],
+) -> None:
+    monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", kernel)
+
+    class OneKernel(engine_module.PackedEngine):  # type: ignore[name-defined]
+        has_variable_lengths = True
+
+    write_encoder(tmp_path, kind, MODEL, 0, **further)
+    told = write_told(tmp_path, MODEL, modes=["mean"])
+    engine = OneKernel(tmp_path, told)
+    engine.check()
+    buckets = packed("packed_buckets")
+    ids, starts = rows_of(LENGTHS)
+    shape = buckets.fitting(starts, LONGEST)
+    inputs = torch.from_numpy(engine.inputs(ids, buckets.filled_up(starts, shape, LONGEST), None))
+    with torch.inference_mode():
+        answers = engine.forward(inputs, shape.tokens, LONGEST).numpy()
+    expected = engine_module.PackedEngine(tmp_path, told).run(ids, starts)
+    np.testing.assert_allclose(answers[: len(LENGTHS)], expected, atol=EXACT)
+
+
 ROWS = st.lists(st.integers(1, LONGEST), min_size=1, max_size=6)
 
 
@@ -273,6 +336,15 @@ def test_weights_that_a_model_lacks_are_not_made_up(
     write_encoder(tmp_path, "bert", MODEL)
     with pytest.raises(engine_module.UnsuitableError, match=r"don't fit the model: classifier"):
         engine_module.PackedEngine(tmp_path, write_told(tmp_path, CLASSIFIER))
+
+
+@pytest.mark.parametrize("padding", [0, 3])
+def test_the_check_has_no_padding_among_its_ids(
+    engine_module: ModuleType, tmp_path: Path, padding: int
+) -> None:
+    further = {"pad_token_id": padding, "max_position_embeddings": padding + 1 + LONGEST}
+    write_encoder(tmp_path, "roberta", MODEL, 0, vocab_size=4, **further)  # each id comes up
+    engine_module.PackedEngine(tmp_path, write_told(tmp_path, MODEL, modes=["mean"])).check()
 
 
 def test_token_vectors_are_no_answer(engine_module: ModuleType, tmp_path: Path) -> None:

@@ -305,14 +305,28 @@ def test_errors_after_which_a_gpu_computes_nothing_are_known(words: str) -> None
 
 
 @pytest.mark.parametrize(
-    "error", [RuntimeError(FULL), MemoryError(), RuntimeError("CUDA error: out of memory")]
+    "error",
+    [
+        RuntimeError(FULL),
+        MemoryError(),
+        RuntimeError("CUDA error: out of memory"),
+        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate(handle)"),
+    ],
 )
 def test_want_of_memory_is_no_lost_gpu(error: Exception) -> None:
     assert joining.is_full(error)
     assert not joining.is_lost(error)
 
 
-@pytest.mark.parametrize("words", ["shape mismatch", "index 3 is out of bounds"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        "shape mismatch",
+        "index 3 is out of bounds",
+        "cuDNN error: CUDNN_STATUS_NOT_SUPPORTED",
+        "CUDA error: CUBLAS_STATUS_NOT_SUPPORTED when calling cublasLtMatmul",
+    ],
+)
 def test_a_fault_of_a_request_is_neither(words: str) -> None:
     assert not joining.is_lost(RuntimeError(words))
     assert not joining.is_full(RuntimeError(words))
