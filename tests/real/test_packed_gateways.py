@@ -18,7 +18,7 @@ from contracts.endpoint import Limits
 from contracts.loading import CostPoint, LoadedModel, LoaderReport
 from contracts.manifest import Manifest
 from contracts.tasks import INPUT_IDS, ROW_STARTS, Task
-from gateway.engine.protocol import EngineModelError, Work
+from gateway.engine.protocol import EngineBusyError, EngineModelError, Work
 from gateway.engine.triton import TritonEngine
 from headrace.stack.triton import TritonProcess
 from registry.loading.placement import python_model
@@ -150,5 +150,27 @@ async def test_what_the_packed_engine_refuses_is_the_messages_own_fault_and_it_g
             await engine.infer(broken, 30.0)
         found = await engine.infer(work([[5, 6], [7]]), 30.0)
         assert found.tolist() == [[5.0, 11.0], [7.0, 7.0]]
+    finally:
+        await engine.close()
+
+
+async def test_more_than_the_packed_engine_holds_is_refused_as_busy_and_the_rest_answered(
+    triton: TritonProcess,
+) -> None:
+    await load(triton, "sim")
+    engine = TritonEngine(triton.grpc)
+    messages = [work([[number, *[3] * 15_999]]) for number in range(12)]
+    try:
+        ends = await asyncio.gather(
+            *(engine.infer(each, 30.0) for each in messages), return_exceptions=True
+        )
+        refused = [end for end in ends if isinstance(end, EngineBusyError)]
+        found = {
+            number: end.tolist() for number, end in enumerate(ends) if isinstance(end, np.ndarray)
+        }
+        assert len(found) + len(refused) == len(messages)
+        assert found == {number: [[number, number + 3 * 15_999]] for number in found}
+        assert found
+        assert refused
     finally:
         await engine.close()

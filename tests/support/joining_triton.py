@@ -103,6 +103,9 @@ class JoiningTriton:
     def die(self) -> None:
         """Is gone, with all that it holds."""
         self.here = False
+        for each in self._waiting:
+            if not each.answer.done():
+                each.answer.set_exception(EngineUnavailableError("it died"))
         self._waiting.clear()
 
     def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
