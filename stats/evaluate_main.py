@@ -32,6 +32,7 @@ from stats.evaluation.evaluator import EvaluatePace, Evaluator
 from stats.evaluation.references import StoredReferences
 from stats.evaluation.sharding import Shard
 from stats.evaluation.totals import Most
+from stats.reading import reports
 from stats.reading.endpoints import opened
 from stats.reading.published import KafkaPublished
 from stats.reading.record_log import KafkaWindowLog
@@ -53,6 +54,11 @@ class EvaluateSettings:
         metadata={"help": "Where endpoints lie: a folder, or kubernetes://NAMESPACE."}
     )
     store_url: str = field(metadata={"help": "Package store, any fsspec URL."})
+    reports: str = option(
+        "",
+        "Where loaders' reports lie, for the page: a folder, or kubernetes://NAMESPACE; empty: it "
+        "does not say what Tritons compute with.",
+    )
     kafka_bootstrap: str = option("127.0.0.1:9092", "host:port of Kafka brokers, comma-separated.")
     kafka_login: str = option(
         "", "Folder of what signs in to Kafka, see service/kafka.py; empty: nothing does."
@@ -110,6 +116,7 @@ def main() -> int:
     references = StoredReferences(settings.store_url)
     try:
         endpoints = opened(settings.endpoints, os.environ)
+        loaders = reports.opened(settings.reports, os.environ)
         address = KafkaAddress.of(
             settings.kafka_bootstrap,
             login=settings.kafka_login,
@@ -123,7 +130,9 @@ def main() -> int:
         settings, week, references, endpoints, address, shard=shard, shards=shards
     )
     links = Links(settings.gateway_url, settings.mlflow_url)
-    app = application(evaluator, router(endpoints, evaluator.board, links, shards=shards))
+    app = application(
+        evaluator, router(endpoints, evaluator.board, links, shards=shards, reports=loaders)
+    )
     server = uvicorn.Server(
         uvicorn.Config(
             app,

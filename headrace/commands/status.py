@@ -8,13 +8,13 @@ from typing import Any
 from rich.console import Group
 
 from contracts.controller import ControllerBeat
+from contracts.device_words import in_words
 from contracts.durations import about
 from contracts.endpoint import ModelEndpoint
 from contracts.loading import LoaderReport
 from contracts.model import DEFAULT_POOL
 from headrace.commands import home as homes
 from headrace.commands import installation
-from headrace.commands.device_words import in_words
 from headrace.commands.home import Cluster, Site, Where
 from headrace.commands.installation import Lately
 from headrace.commands.layout import Row, Sentence, rows, sentences

@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 
 from rich.console import Group, RenderableType
 
+from contracts.device_words import in_words
 from contracts.durations import about
 from contracts.endpoint import REASONS_LIMIT, EndpointStatus, ModelEndpoint, Phase
 from contracts.loading import LoaderReport
 from contracts.model import DEFAULT_POOL
-from headrace.commands.device_words import in_words
 from headrace.commands.layout import Row, Sentence, rows, sentences
 from headrace.commands.rollout_picture import in_brief
 from headrace.stack import answers

@@ -11,8 +11,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.markup import escape
 
+from contracts.device_words import in_words
 from headrace.cli.options import HOME, absolute
-from headrace.commands.device_words import in_words
 from headrace.commands.steps import Steps
 from headrace.stack import example
 from headrace.stack.settings import StackSettings

@@ -252,6 +252,7 @@ def _stats(settings: StackSettings, home: Home, env: Mapping[str, str]) -> Servi
         argv=_python(
             "stats.evaluate_main",
             endpoints=home.endpoints,
+            reports=home.reports,
             store_url=_store_url(settings, home),
             kafka_bootstrap=settings.kafka_address,
             host=settings.listen,

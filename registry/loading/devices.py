@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 
 PROBE_MODEL = "headrace-device-probe"
 EVERY_SECONDS = 10.0
+_TOLD_BYTES, _TOLD_BUSY = 100_000_000, 0.05  # steps in which a report tells what always changes
 # How sentences begin that say why a GPU is not used; the models of ``triton/`` begin theirs so too.
 CANT_USE = "this Triton can't use a GPU"
 
@@ -109,14 +110,18 @@ class Devices:
 
     @property
     def device(self) -> Device | None:
-        """For the report; None while it is not known."""
+        """For the report, which is written when it changes; None while it is not known."""
         fault = self.fault()
         if self._seen is None:
             return Device(kind=DeviceKind.GPU, fault=fault) if fault else None
         device = self._seen.device
         if self._promise is Promise.CPU:
             return Device(kind=DeviceKind.CPU)
-        return device.model_copy(update={"fault": fault})
+        coarse = {
+            "free_bytes": device.free_bytes - device.free_bytes % _TOLD_BYTES,
+            "busy": round(device.busy / _TOLD_BUSY) * _TOLD_BUSY,
+        }
+        return device.model_copy(update={**coarse, "fault": fault})
 
     def fault(self) -> str:
         """Why the GPU that was promised can't be used; empty if it can, or none was promised."""

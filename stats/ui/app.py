@@ -15,6 +15,7 @@ from fastapi import APIRouter, Query
 from fastapi.responses import RedirectResponse, Response
 
 from contracts.endpoint import ModelEndpoint
+from contracts.loading import LoaderReport
 from stats.evaluation.board import Board
 from stats.ui.shards import Shards
 from stats.ui.view import DEFAULT_SPAN, Asked, Links, view
@@ -57,6 +58,7 @@ FRESH_SECONDS = 1.0
 MOST_KEPT = 32  # documents; each is of one endpoint and span
 
 Endpoints = Callable[[], Sequence[ModelEndpoint]]
+Reports = Callable[[], Sequence[LoaderReport]]
 
 
 class Documents:
@@ -70,9 +72,11 @@ class Documents:
         clock: Callable[[], float] = time.time,
         *,
         shards: Shards | None = None,
+        reports: Reports = tuple,
     ) -> None:
         """Takes where the newest of everything is found, unix seconds, and all shards."""
         self._shards = shards
+        self._reports = reports
         self._endpoints = endpoints
         self._board = board
         self._links = links
@@ -92,7 +96,14 @@ class Documents:
             if known and 0 <= now - at < FRESH_SECONDS:
                 return known
             made = msgspec.json.encode(
-                view(self._endpoints(), self._board(), self._links, asked, now)
+                view(
+                    self._endpoints(),
+                    self._board(),
+                    self._links,
+                    asked,
+                    now,
+                    reports=self._reports(),
+                )
             )
             if len(self._kept) >= MOST_KEPT:
                 self._kept.clear()
@@ -107,9 +118,10 @@ def router(
     clock: Callable[[], float] = time.time,
     *,
     shards: Shards | None = None,
+    reports: Reports = tuple,
 ) -> APIRouter:
     """The routes, to be included in an application."""
-    documents = Documents(endpoints, board, links, clock, shards=shards)
+    documents = Documents(endpoints, board, links, clock, shards=shards, reports=reports)
     files = {name: _file(name) for name in FILES}
     routes = APIRouter(include_in_schema=False)
 

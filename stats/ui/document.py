@@ -371,10 +371,20 @@ class Detail(msgspec.Struct, frozen=True):
     try_it: str
 
 
+class TritonLine(msgspec.Struct, frozen=True):
+    """A Triton: its loader, its pool, and what it computes with, in words."""
+
+    loader: str
+    pool: str
+    said: str
+    well: bool
+
+
 class View(msgspec.Struct, frozen=True):
     """The document.
 
     Attributes:
+        engines: Tritons whose device is known, by their loaders' names.
         refresh_seconds: when it is worth asking again.
         spans: names of the spans that may be asked for, shortest first.
         detail: of the endpoint that was asked for, else of the first; null without endpoints.
@@ -389,4 +399,5 @@ class View(msgspec.Struct, frozen=True):
     health: Health
     endpoints: list[Summary]
     detail: Detail | None
+    engines: list[TritonLine] = []
     schema_version: int = SCHEMA_VERSION

@@ -9,7 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import quote
 
+from contracts.device_words import in_words
 from contracts.endpoint import Arm, EndpointStatus, ModelEndpoint
+from contracts.loading import LoaderReport
 from measures.counting import CountingState, clock_time
 from stats.evaluation.board import Board, EndpointBoard, Origin, VersionDrift
 from stats.ui import drifts, rollout_view, series
@@ -19,6 +21,7 @@ from stats.ui.document import (
     Health,
     Route,
     Summary,
+    TritonLine,
     Version,
     View,
 )
@@ -69,7 +72,13 @@ class Asked:
 
 
 def view(
-    endpoints: Sequence[ModelEndpoint], board: Board, links: Links, asked: Asked, now: float
+    endpoints: Sequence[ModelEndpoint],
+    board: Board,
+    links: Links,
+    asked: Asked,
+    now: float,
+    *,
+    reports: Iterable[LoaderReport] = (),
 ) -> View:
     """The document."""
     name = asked.span if asked.span in SPANS else DEFAULT_SPAN
@@ -85,6 +94,11 @@ def view(
         health=health(board, now),
         endpoints=[_summary(endpoint, board, now) for endpoint in ordered],
         detail=None if chosen is None else _detail(chosen, board, links, SPANS[name], now),
+        engines=[
+            TritonLine(report.loader, report.pool, words, not report.device.fault)
+            for report in sorted(reports, key=lambda report: report.loader)
+            if report.device is not None and (words := in_words(report.device))
+        ],
     )
 
 

@@ -66,6 +66,14 @@ export function list(view, asked) {
     spark(one.spark, "plain")))))];
 }
 
+/** Each Triton, and what it computes with. */
+export function engines(view) {
+  const all = view.engines ?? [];
+  const several = new Set(all.map((one) => one.pool)).size > 1;
+  return all.map((one) => h("p", { key: one.loader, class: one.well ? null : "errors" },
+    h("b", {}, `Triton of ${one.loader}${several ? `, pool ${one.pool}` : ""}`), ` ${one.said}`));
+}
+
 /** In place of an endpoint, where there is none. */
 export function nothing(view) {
   return h("section", { key: "nothing", class: "welcome" },

@@ -4,7 +4,7 @@
 import { h, patch, redraw } from "./dom.js";
 import { Live } from "./live.js";
 import { follow } from "./hover.js";
-import { bar, list, notice, nothing } from "./frame.js";
+import { bar, engines, list, notice, nothing } from "./frame.js";
 import { detail } from "./detail.js";
 
 const at = (id) => document.getElementById(id);
@@ -34,6 +34,7 @@ function frame() {
 function draw() {
   frame();
   patch(at("list"), list(view, asked()));
+  patch(at("engines"), engines(view));
   const { detail: shown } = view;
   document.title = shown === null ? "Headrace" : `${shown.name} · Headrace`;
   patch(at("detail"), shown === null ? nothing(view) : h("div", { key: shown.name }, detail(view)));

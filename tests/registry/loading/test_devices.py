@@ -127,10 +127,28 @@ async def test_a_probe_whose_process_ended_is_brought_anew() -> None:
 
 
 async def test_a_report_tells_the_gpu() -> None:
-    device = (await Machine(GPU).devices()).device
+    told = {**GPU, "memory_bytes": 140_000_000_000, "free_bytes": 90_000_000_000, "busy": 0.5}
+    device = (await Machine(told).devices()).device
     assert device is not None
-    assert (device.kind, device.name, device.free_bytes) == (DeviceKind.GPU, "NVIDIA H200", 100)
+    assert (device.kind, device.name, device.free_bytes) == (
+        DeviceKind.GPU,
+        "NVIDIA H200",
+        90_000_000_000,
+    )
     assert (device.busy, device.driver, device.fault) == (0.5, "580.95.05", "")
+
+
+async def test_a_report_does_not_change_with_every_byte_and_per_cent() -> None:
+    machine = Machine({**GPU, "free_bytes": 90_020_000_000, "busy": 0.51})
+    devices = await machine.devices()
+    before = devices.device
+    machine.told = {**GPU, "free_bytes": 90_080_000_000, "busy": 0.49}
+    await devices.look(now=True)
+    assert devices.device == before
+    assert devices.free_bytes() == 90_080_000_000
+    machine.told = {**GPU, "free_bytes": 89_000_000_000, "busy": 0.49}
+    await devices.look(now=True)
+    assert devices.device != before
 
 
 async def test_a_gpu_that_was_promised_and_is_not_there_is_a_fault_with_the_reason() -> None:

@@ -11,6 +11,7 @@ from ui_board import Traffic
 from ui_world import HOSTILE
 
 from contracts.endpoint import Arm, Candidate, EndpointStatus, Phase
+from contracts.loading import Device, DeviceKind, LoaderReport
 from contracts.rollout import Outcome, Verdict
 from measures.counting import Counting, CountingState
 from stats.evaluation.board import Board
@@ -289,3 +290,23 @@ def test_statistics_of_the_users_own_and_unknown_words_are_shown() -> None:
     assert set(detail.unfit) == {"colour", "language"}
     (words,) = detail.unk_words
     assert words.words[0][0] == "übergrößenträger"
+
+
+def test_the_page_says_what_each_triton_computes_with_and_why_it_can_not() -> None:
+    gpu = Device(
+        kind=DeviceKind.GPU, name="NVIDIA H200", count=1, busy=0.354,
+        memory_bytes=150_000_000_000, free_bytes=138_000_000_000,
+    )  # fmt: skip
+    devices = {"b": gpu, "a": Device(fault="this Triton can't use a GPU: it has none"), "c": None}
+    reports = [
+        LoaderReport(loader=name, triton_grpc="t:1", pool="p", at=NOW, ready=True, device=device)
+        for name, device in devices.items()
+    ]
+    world = world_of("untouched")
+    found = view(world.endpoints, world.board, LINKS, Asked(), NOW, reports=reports).engines
+    assert [(each.loader, each.pool, each.well) for each in found] == [
+        ("a", "p", False),
+        ("b", "p", True),
+    ]
+    assert found[0].said == "this Triton can't use a GPU: it has none"
+    assert found[1].said == "on one NVIDIA H200, 12 of 150 GB in use, busy 35 % of the time"

@@ -1,4 +1,4 @@
-"""Says in words what a Triton computes with, for every command that names it. Pure."""
+"""Says in words what a Triton computes with, for commands and the page. Pure."""
 
 from contracts.loading import Device, DeviceKind
 
