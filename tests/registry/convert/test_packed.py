@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from fake_mlflow import FakeMlflow
 from promotable import assert_promotable
-from tiny_models import SPECIAL, WORDS, write_json, write_onnx_version
+from tiny_models import SPECIAL, WORDS, write_json
 
 from contracts.endpoint import EngineChoice, Precision, Serving
 from contracts.loading import DeviceKind
@@ -305,16 +305,6 @@ def test_what_callers_of_stable_rely_on_is_held(
     write_bert(harness, libraries[1], "BertModel")
     with pytest.raises(VersionError, match="its dimension is 32, the stable version's is 16"):
         harness.convert(stable=Signature(task=Task.TEXT_EMBEDDING, dimension=16))
-
-
-def test_a_registered_graph_stays_a_graph_on_gpus(harness: PackedHarness) -> None:
-    write_onnx_version(harness.version)
-    manifest = harness.convert()
-    assert (manifest.engine, manifest.precision) == (Engine.PADDED, Precision.FP32)
-    assert manifest.parity is not None
-    assert "registered as an ONNX graph" in manifest.parity.fallback
-    with pytest.raises(VersionError, match="int8 was asked for, and the Tritons"):
-        harness.convert(precision=Precision.INT8)
 
 
 def test_the_proof_is_json_of_a_few_rows(
