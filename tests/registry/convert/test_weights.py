@@ -55,7 +55,7 @@ def read(content: bytes) -> dict[str, tuple[str, list[int], bytes]]:
 def folder_of(folder: Path, shards: Sequence[Tensors]) -> Original:
     """A version whose weights are in several files."""
     folder.mkdir()
-    names = {}
+    names: dict[str, str] = {}
     for place, tensors in enumerate(shards):
         file = f"model-{place:05}.safetensors"
         (folder / file).write_bytes(safetensors(tensors))
