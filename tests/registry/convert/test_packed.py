@@ -73,7 +73,7 @@ class PackedHarness:
     def convert(self, *, device: DeviceKind = DeviceKind.GPU, **changes: Any) -> Manifest:
         work = self.folder / f"work-{len(list(self.folder.iterdir()))}"
         work.mkdir()
-        stable = changes.pop("stable", None)
+        stable, task = changes.pop("stable", None), changes.pop("task", None)
         request = ConversionRequest(
             tracking_uri=self._fake.uri,
             model="tiny",
@@ -82,6 +82,7 @@ class PackedHarness:
             serving=Serving(**{"max_batch_size": 8, "max_tokens": 32, **changes}),
             device=device,
             stable=stable,
+            task=task,
             work_dir=str(work),
         )
         ref = convert(request, Tracking(self._fake.uri), self.store, lambda _phase, _said: None)
@@ -288,6 +289,14 @@ def test_numbers_beyond_fp16_are_served_in_bf16_with_the_reason(
     assert (manifest.engine, manifest.precision) == (Engine.PACKED, Precision.BF16)
     assert manifest.parity is not None
     assert manifest.parity.fallback
+
+
+def test_vectors_of_several_kinds_need_a_graph_that_joins_them(
+    libraries: tuple[Any, Any], harness: PackedHarness
+) -> None:
+    write_bert(harness, libraries[1], "BertModel")
+    with pytest.raises(VersionError, match="export the model to ONNX with all three"):
+        harness.convert(task=Task.HYBRID_EMBEDDING)
 
 
 def test_int8_is_refused_on_gpus_with_what_to_do(
