@@ -159,6 +159,8 @@ def _suitable_config(original: Original) -> Json:
     """The model's configuration; raises ``VersionError`` where the engine is not for it."""
     if original.onnx is not None:
         raise VersionError("it is registered as an ONNX graph, and the packed engine runs PyTorch")
+    if FORMS[original.task].joined:
+        raise VersionError(f"{original.task} joins several outputs, which only a graph does")
     folder = weights.transformer_folder(original)
     if file := runs_own_code(folder):
         raise VersionError(f"{file} asks for code of its own, which the packed engine does not run")

@@ -24,8 +24,9 @@ from tiny_models import (
 )
 from tritonclient.grpc import model_config_pb2
 
-from contracts.endpoint import Phase, Precision, Serving
-from contracts.manifest import CODE, MODEL_ONNX, Manifest
+from contracts.endpoint import EngineChoice, Phase, Precision, Serving
+from contracts.loading import DeviceKind
+from contracts.manifest import CODE, MODEL_ONNX, Engine, Manifest
 from contracts.statistics import Statistic
 from contracts.tasks import Task
 from preprocess.model_code import archive
@@ -97,6 +98,26 @@ def test_an_onnx_version_becomes_a_package_that_proves_itself(harness: Conversio
     ]
     fetched = harness.store.fetch(manifest.package_id(), harness.folder / "fetched")
     assert fetched == manifest
+
+
+def test_a_registered_graph_stays_a_graph_on_gpus_and_is_not_made_int8(
+    harness: ConversionHarness,
+) -> None:
+    write_onnx_version(harness.version)
+    manifest = harness.convert(device=DeviceKind.GPU)
+    assert (manifest.engine, manifest.precision) == (Engine.PADDED, Precision.FP32)
+    assert manifest.parity is not None
+    assert "registered as an ONNX graph" in manifest.parity.fallback
+    for precision, words in (
+        (Precision.INT8, r"int8 was asked for, and the Tritons .* compute on GPUs"),
+        (Precision.BF16, r"only the packed engine has it .*registered as an ONNX graph"),
+    ):
+        serving = SMALL.model_copy(update={"precision": precision})
+        with pytest.raises(VersionError, match=words):
+            harness.convert(device=DeviceKind.GPU, serving=serving)
+    asked = SMALL.model_copy(update={"engine": EngineChoice.PACKED})
+    with pytest.raises(VersionError, match="registered as an ONNX graph"):
+        harness.convert(serving=asked)
 
 
 def test_the_published_configs_are_for_the_published_graph(harness: ConversionHarness) -> None:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from tiny_models import TEXTS, classifier, tokenizer
 
 from contracts.endpoint import Precision
+from contracts.loading import DeviceKind
 from contracts.manifest import Parity, TokenizerSpec
 from contracts.tasks import Task
 from preprocess.buckets import automatic_buckets
@@ -51,6 +52,13 @@ def test_the_precision_that_was_asked_for_is_made_and_proved(requested: Precisio
     assert chosen.precision is requested
     assert chosen.proof.parity.limits == limits_for(Task.TEXT_CLASSIFICATION, requested)
     assert broken_limit(chosen.proof.parity) == ""
+
+
+def test_a_graph_for_gpus_stays_in_float32_and_says_why_it_has_no_better_engine() -> None:
+    for_gpus = replace(trial(classifier()), device=DeviceKind.GPU, given_up="it is a graph")
+    chosen = choose(for_gpus)
+    assert chosen.precision is Precision.FP32
+    assert chosen.proof.parity.fallback == "it is a graph"
 
 
 def test_int8_without_products_is_refused_where_asked_for_and_explained_where_not() -> None:
