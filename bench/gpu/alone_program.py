@@ -9,7 +9,8 @@ import importlib
 import json
 import sys
 import time
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -57,14 +58,28 @@ def main() -> None:
         importlib.import_module("torch").set_num_threads(1)
         on_cpu = placed.OnCpu(engine)
         modes[ON_CPU] = lambda ids, starts: on_cpu.begin(ids, starts, None).values()
+    failed = False
     for mode, run in modes.items():
         # To compile takes many seconds for each shape: the smallest and the largest.
-        for ids, starts in batches if mode != COMPILED else (batches[0], batches[-2]):
-            if time.monotonic() > ends:
-                return
-            taken = 1000 * _seconds(lambda: run(ids, starts), told["seconds"])  # noqa: B023
-            found = {"mode": mode, "rows": len(starts) - 1, "tokens": len(ids)}
-            print(json.dumps({**found, "milliseconds": taken}), flush=True)
+        some = batches if mode != COMPILED else (batches[0], batches[-2])
+        try:
+            _measure(mode, run, some, told["seconds"], ends)
+        except Exception:  # noqa: BLE001 - one mode may fail in any way, and the others go on
+            traceback.print_exc()
+            failed = True
+    sys.exit(failed)
+
+
+def _measure(
+    mode: str, run: Callable[[Any, Any], Any], batches: Sequence[Any], seconds: float, ends: float
+) -> None:
+    """Writes what each batch takes."""
+    for ids, starts in batches:
+        if time.monotonic() > ends:
+            return
+        taken = 1000 * _seconds(lambda: run(ids, starts), seconds)  # noqa: B023
+        found = {"mode": mode, "rows": len(starts) - 1, "tokens": len(ids)}
+        print(json.dumps({**found, "milliseconds": taken}), flush=True)
 
 
 def _ahead(runner: Any) -> Callable[[Any, Any], Any]:  # noqa: ANN401 - torch has no types here

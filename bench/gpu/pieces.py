@@ -20,6 +20,7 @@ import zstandard
 
 PIECE_BYTES = 57 * 2**20  # a little less than what may travel at once
 _BLOCK = 2**20
+_OF_DIGESTS = 1000  # bytes of a piece that are kept for them
 _UNUSED = {"__pycache__"}
 EVERYWHERE, FAST = ".tar.xz", ".tar.zst"
 _LEVEL, _WINDOW = 12, 27
@@ -72,35 +73,29 @@ def _compressed(file: Path, ending: str) -> Iterator[object]:
 def divide(archives: Sequence[Archive], into: Path, most: int = PIECE_BYTES) -> list[Path]:
     """Writes the archives as folders ``piece-01`` and so on of at most so many bytes, in order.
 
-    What fits into one piece is in one piece. The last piece of an archive has its digest.
+    Pieces are full, so that they are few: an archive may go on in the next. The piece in which it
+    ends has its digest.
     """
     for old in into.glob("piece-*"):
         shutil.rmtree(old)
     pieces: list[Path] = []
     room = 0
-
-    def begin() -> None:
-        nonlocal room
-        pieces.append(into / f"piece-{len(pieces) + 1:02}")
-        pieces[-1].mkdir(parents=True)
-        room = most
-
     for archive in archives:
-        told = f"{archive.sha256}  -\n"
-        needed = archive.size + len(told)
-        if needed > room:
-            begin()
-        count = -(-needed // most)
+        parts: list[tuple[Path, int]] = []
+        left = archive.size
+        while left or not parts:
+            if room == 0:
+                pieces.append(into / f"piece-{len(pieces) + 1:02}")
+                pieces[-1].mkdir(parents=True)
+                room = most - _OF_DIGESTS
+            parts.append((pieces[-1], min(left, room)))
+            left -= parts[-1][1]
+            room -= parts[-1][1]
         with archive.file.open("rb") as source:
-            for number in range(1, count + 1):
-                if number > 1:
-                    begin()
-                part = pieces[-1] / f"{archive.name}.{number:02}of{count:02}"
-                room -= _copy(source, part, most - len(told) if count == 1 else most)
-        if room < len(told):
-            begin()
+            for number, (piece, size) in enumerate(parts, start=1):
+                _copy(source, piece / f"{archive.name}.{number:02}of{len(parts):02}", size)
+        told = f"{archive.sha256}  -\n"
         (pieces[-1] / f"{archive.name}.sha256").write_text(told, encoding="ascii")
-        room -= len(told)
     return pieces
 
 
@@ -160,13 +155,10 @@ def _below(folder: Path) -> Iterable[Path]:
             yield from _below(path)
 
 
-def _copy(source: IO[bytes], target: Path, most: int) -> int:
-    done = 0
+def _copy(source: IO[bytes], target: Path, size: int) -> None:
     with target.open("wb") as piece:
-        while done < most and (block := source.read(min(_BLOCK, most - done))):
-            piece.write(block)
-            done += len(block)
-    return done
+        while size and (block := source.read(min(_BLOCK, size))):
+            size -= piece.write(block)
 
 
 def _sha256(file: Path) -> str:
