@@ -24,7 +24,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
 
 from gateway.admission.early_refusals import EarlyRefusals
-from gateway.admission.rate_limits import FEEDBACK
+from gateway.admission.rate_limits import FEEDBACK, UNNAMED
 from gateway.admission.work_time import UNMEASURED_BYTES, measured
 from gateway.dialects.completions import Completions
 from gateway.dialects.feedback import FeedbackRoute
@@ -65,6 +65,7 @@ from gateway.request_context import RequestContext, new_request_id
 
 log = logging.getLogger(__name__)
 
+_ENCODING = b"content-encoding"
 # What a connection holds of a body that nobody reads: it stops at 64 KiB, after a read of as much.
 _MOST_UNREAD_BYTES = 128 * 1024
 
@@ -176,7 +177,18 @@ class Application(fastapi.FastAPI):
         try:
             route, request.params = self._paths.find(request.method, path)
             context.read(request.headers)
-            return route, await self._answered(route, request)
+            body = request.body
+            if route.predicts or route.reads_body:
+                context.held_bytes = _unread_bytes(request.headers) if body is None else len(body)
+                if route.endpoint_in is None and route.predicts:
+                    named = request.params["endpoint"], request.params.get("version")
+                    request.entered = await self._admission.enter(context, *named)
+                else:
+                    self._admission.recognise(context, FEEDBACK if route.reads_body else UNNAMED)
+                if body is None or len(body) > UNMEASURED_BYTES or _ENCODING in request.headers:
+                    work = route.handle(request)
+                    return route, await measured(work, context, self._admission.spend)
+            return route, await route.handle(request)
         except GatewayError as error:
             known = error
         except ClientGoneError:
@@ -193,23 +205,6 @@ class Application(fastapi.FastAPI):
         self._admission.refused(context, known)
         forget_frames(known)
         return route, error_reply(known, context.request_id, _error_form(route, path))
-
-    async def _answered(self, route: Route, request: Request) -> Reply | StreamReply:
-        """Asks admission before a body is read, and has the route's handler answer."""
-        context, params, body = request.context, request.params, request.body
-        if not (route.predicts or route.reads_body):
-            return await route.handle(request)
-        context.held_bytes = _unread_bytes(request.headers) if body is None else len(body)
-        if route.reads_body:
-            self._admission.recognise(context, FEEDBACK)
-        elif route.endpoint_in is not None:
-            self._admission.recognise(context)
-        else:
-            version = params.get("version")
-            request.entered = await self._admission.enter(context, params["endpoint"], version)
-        if body is None or len(body) > UNMEASURED_BYTES or b"content-encoding" in request.headers:
-            return await measured(route.handle(request), context, self._admission.spend)
-        return await route.handle(request)
 
     def _count_finished(self, route: Route | None, status: int, context: RequestContext) -> None:
         dialect = route.dialect if route else "none"

@@ -259,7 +259,8 @@ class AdmissionController:
         """
         context.caller = self._keys.recognise(context.api_key)
         context.recognised, context.rated_as = True, rated_as
-        self._rates.look(context.caller, rated_as, self._clock())
+        if len(self._rates):
+            self._rates.look(context.caller, rated_as, self._clock())
 
     def identify(
         self, context: RequestContext, endpoint: str, *, forces_version: bool = False
@@ -308,19 +309,19 @@ class AdmissionController:
             try:
                 view, caller = self._check_arrival(context, endpoint, version)
             except _AsleepError as asleep:
-                self._count(context, asleep.view)  # it holds a place from now on
+                if not context.counted:
+                    self._count(context, asleep.view)  # it holds a place from now on
                 await self._wake(context, asleep)
             else:
-                self._count(context, view)
-                context.recognised = True
+                if not context.counted:
+                    self._count(context, view)
                 return view, caller
 
     def _count(self, context: RequestContext, view: EndpointView) -> None:
-        """Has the rate count a request that comes in, once."""
-        if not context.counted:
-            limit = view.requests_per_second_per_key
-            self._rates.check(context.caller, view.name, limit, self._clock())
-            context.counted = True
+        """Has the rate count a request that comes in."""
+        limit = view.requests_per_second_per_key
+        self._rates.check(context.caller, view.name, limit, self._clock())
+        context.counted = context.recognised = True
 
     async def _wake(self, context: RequestContext, asleep: _AsleepError) -> None:
         """Waits for a model that is coming back, which is not counted as the endpoint's time."""

@@ -73,7 +73,8 @@ class RateLimits:
         Raises:
             RateLimitedError: with the time until this gateway admits the next request.
         """
-        own = self._own(caller)
+        # As ``_own`` has it: this runs for every request.
+        own = self._own_limit(caller) if self._own_limit is not None and caller else None
         limit = per_second if own is None else own
         if limit is None:
             return

@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 # A whole body that is not larger and not compressed is read too soon to be measured: to read the
 # clock of a thread takes as long as half a microsecond.
-UNMEASURED_BYTES = 2048
+UNMEASURED_BYTES = 8192
 
 
 @types.coroutine
