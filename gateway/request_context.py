@@ -8,6 +8,7 @@ import random
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from gateway.errors import BadRequestError, InvalidInputError
 
@@ -17,6 +18,23 @@ _STICKY_KEY_LIMIT = 512  # characters
 _TIMEOUT_LIMIT = 600.0  # seconds, the most that an endpoint may allow
 
 
+class Holding(Protocol):
+    """The memory that a request takes; ``gateway.admission.byte_budget`` has what counts it."""
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        ...
+
+    def belongs(self, endpoint: str, key: str | None) -> None:
+        """Whose they are; raises ``OverloadedError``."""
+        ...
+
+    def resize(self, size: int) -> None:
+        """It takes so many from now on; raises ``OverloadedError``: there is no room for more."""
+        ...
+
+
 @dataclass(slots=True)
 class RequestContext:
     """One request's identity, arrival time and options.
@@ -24,7 +42,8 @@ class RequestContext:
     ``received`` is unix time, ``started`` the event loop's clock at the same moment, both seconds.
     ``endpoint`` is set as soon as admission knows it. ``handed_over`` is set when the request is
     passed to the pipeline, which records its outcome from then on. ``waited_seconds``: for a model
-    to come back; ``held_bytes``: what was read of it so far.
+    to come back; ``held_bytes``: what was read of it so far. ``holding``: counts the memory that
+    it takes; None where nobody does.
     """
 
     request_id: str
@@ -39,6 +58,12 @@ class RequestContext:
     handed_over: bool = False
     waited_seconds: float = 0.0
     held_bytes: int = 0
+    holding: Holding | None = None
+
+    def hold(self, size: int) -> None:
+        """The request takes so many bytes of memory from now on; raises ``OverloadedError``."""
+        if self.holding is not None:
+            self.holding.resize(size)
 
     def deadline(self, limit_seconds: float) -> float:
         """The loop's clock by which to answer: the caller's timeout, at most the endpoint's.

@@ -26,6 +26,7 @@ from google.protobuf.message import DecodeError, Message
 from tritonclient.grpc import model_config_pb2
 from tritonclient.grpc import service_pb2 as pb
 
+from gateway.admission.byte_budget import ByteBudget, Holding
 from gateway.calls import Answer, EndpointView, Query
 from gateway.dialects import oip, oip_tables
 from gateway.dialects.front import Front, answer_headers, truncated_texts
@@ -67,6 +68,8 @@ _MOST_REFLECTED = (
 # Of a message: inputs and outputs with their fields, and parameters. Each takes up to 170 bytes.
 _MOST_PARTS = 65_536
 _MOST_DIMENSIONS = 8  # of a shape that is shown in a refusal
+# A character of a message takes so many bytes of a text, if there is any beyond the BMP in it.
+_PARSED = 4
 _SERVICE = "inference.GRPCInferenceService"
 # The age of a connection at which its client is told to open another one, where nobody says
 # otherwise: so gateways that are added get callers.
@@ -168,8 +171,9 @@ def create_server(
     ]
     free_batches()
     server = grpc.aio.server(options=options, maximum_concurrent_rpcs=limits.max_connections)
-    answers = Answers(untaken_of(limits), hang_up)
-    server.add_generic_rpc_handlers((service.handlers(MessageReader(limits), answers),))
+    held = service.held
+    answers = Answers(untaken_of(limits, held), hang_up)
+    server.add_generic_rpc_handlers((service.handlers(MessageReader(limits, held), answers),))
     return server
 
 
@@ -197,6 +201,11 @@ class OpenInferenceGrpc:
         self._version = version
         self._draining = False
         self._called = False
+
+    @property
+    def held(self) -> ByteBudget:
+        """What callers hold of memory."""
+        return self._front.admission.held
 
     def handlers(self, messages: MessageReader, answers: Answers) -> grpc.GenericRpcHandler:
         """What a server is given, which reads calls' messages by ``messages``."""
@@ -359,12 +368,14 @@ class OpenInferenceGrpc:
             async def answer(call: RequestContext) -> Message:
                 self._front.admission.recognise(call)
                 content = await messages.read(context)
-                call.held_bytes = len(content)
+                size = call.held_bytes = len(content)
                 try:
-                    request = await self._front.read(content, partial(_parsed, kind))
-                    return await method(call, request, context)
+                    call.hold(_PARSED * size)
                 finally:
-                    messages.release(len(content))
+                    messages.release(size)
+                reading = self._front.read(content, partial(_parsed, kind))
+                del content  # texts may wait for long
+                return await method(call, await reading, context)
 
             return await self._answer(context, answer)
 
@@ -376,7 +387,8 @@ class OpenInferenceGrpc:
         answer: Callable[[RequestContext], Awaitable[T]],
     ) -> T | None:
         """Runs one call; whatever goes wrong becomes a status with a sentence, and no message."""
-        call = RequestContext(new_request_id(), time.time(), time.monotonic())
+        holding = Holding(self.held)
+        call = RequestContext(new_request_id(), time.time(), time.monotonic(), holding=holding)
         self._called = True
         failure: GatewayError
         try:
@@ -387,6 +399,8 @@ class OpenInferenceGrpc:
             if remaining is not None:
                 call.shorten(max(remaining, 0.0))
             result = await answer(call)
+            if isinstance(result, Message):
+                call.hold(result.ByteSize())
         except GatewayError as error:
             failure = error
         except ClientGoneError:
@@ -404,6 +418,8 @@ class OpenInferenceGrpc:
         else:
             self._finished(call, HTTPStatus.OK)
             return result
+        finally:
+            holding.end()
         self._front.admission.refused(call, failure)
         self._finished(call, failure.status)
         forget_frames(failure)

@@ -43,7 +43,7 @@ from gateway.http.messages import (
 )
 from gateway.http.plain_post import PlainHead, PlainPost, plain_head, without_offer
 from gateway.http.sending import Sending
-from gateway.http.untaken import AnswerBytes, UntakenAnswers, untaken_of
+from gateway.http.untaken import AnswerBytes, HeldBytes, UntakenAnswers, untaken_of
 from gateway.request_context import new_request_id
 
 log = logging.getLogger(__name__)
@@ -115,7 +115,10 @@ class PostHandler(Protocol):
 
 
 def uvicorn_options(
-    limits: HttpLimits, shedder: LoadShedder, handler: PostHandler
+    limits: HttpLimits,
+    shedder: LoadShedder,
+    handler: PostHandler,
+    held: HeldBytes | None = None,
 ) -> dict[str, Any]:
     """Arguments for ``uvicorn.Config``, beside host, port and the application.
 
@@ -125,7 +128,7 @@ def uvicorn_options(
     """
     return {
         "loop": "uvloop",
-        "http": bounded_protocol(limits, shedder, handler),
+        "http": bounded_protocol(limits, shedder, handler, held),
         "ws": "none",
         "lifespan": "off",
         "access_log": False,
@@ -139,7 +142,10 @@ def uvicorn_options(
 
 
 def bounded_protocol(
-    limits: HttpLimits, shedder: LoadShedder, handler: PostHandler
+    limits: HttpLimits,
+    shedder: LoadShedder,
+    handler: PostHandler,
+    held: HeldBytes | None = None,
 ) -> type[asyncio.Protocol]:
     """The class of uvicorn's connections, with these limits."""
 
@@ -152,7 +158,7 @@ def bounded_protocol(
             limits.max_connections_of_peer,
             lambda: asyncio.get_running_loop().time(),
         )
-        untaken_answers = untaken_of(limits)
+        untaken_answers = untaken_of(limits, held)
 
     return BoundedProtocol
 
