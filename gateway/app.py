@@ -23,7 +23,7 @@ import fastapi
 from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
 
-from gateway.admission.byte_budget import ByteBudget, Holding
+from gateway.admission.byte_budget import ByteBudget
 from gateway.admission.early_refusals import EarlyRefusals
 from gateway.dialects.completions import Completions
 from gateway.dialects.feedback import FeedbackRoute
@@ -177,8 +177,8 @@ class Application(fastapi.FastAPI):
         return self._admission.held
 
     def _new_context(self) -> RequestContext:
-        holding = Holding(self._admission.held)
-        return RequestContext(new_request_id(), time.time(), time.monotonic(), holding=holding)
+        held = self._admission.held
+        return RequestContext(new_request_id(), time.time(), time.monotonic(), held=held)
 
     async def _handled(self, request: Request) -> tuple[Route | None, Reply | StreamReply | None]:
         """The request's route and the reply to it: None for none, as the caller is gone."""

@@ -15,6 +15,7 @@ from gateway.errors import BadRequestError, InvalidInputError
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _TRACE_PARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-.*)?", re.ASCII)
 _STICKY_KEY_LIMIT = 512  # characters
+UNCOUNTED_BYTES = 16 * 1024
 _TIMEOUT_LIMIT = 600.0  # seconds, the most that an endpoint may allow
 
 
@@ -26,12 +27,20 @@ class Holding(Protocol):
         """Bytes."""
         ...
 
-    def belongs(self, endpoint: str, key: str | None) -> None:
+    def belongs(self, endpoint: str | None, key: str | None) -> None:
         """Whose they are; raises ``OverloadedError``."""
         ...
 
     def resize(self, size: int) -> None:
         """It takes so many from now on; raises ``OverloadedError``: there is no room for more."""
+        ...
+
+
+class Held(Protocol):
+    """What all callers hold."""
+
+    def holding(self) -> Holding:
+        """What one request holds: nothing yet."""
         ...
 
 
@@ -42,8 +51,9 @@ class RequestContext:
     ``received`` is unix time, ``started`` the event loop's clock at the same moment, both seconds.
     ``endpoint`` is set as soon as admission knows it. ``handed_over`` is set when the request is
     passed to the pipeline, which records its outcome from then on. ``waited_seconds``: for a model
-    to come back; ``held_bytes``: what was read of it so far. ``holding``: counts the memory that
-    it takes; None where nobody does.
+    to come back; ``held_bytes``: what was read of it so far. ``caller``: the name of its key, once
+    admission knows it. ``held`` counts the memory that it takes, where anybody does; ``holding`` is
+    there if it takes any that counts.
     """
 
     request_id: str
@@ -58,12 +68,25 @@ class RequestContext:
     handed_over: bool = False
     waited_seconds: float = 0.0
     held_bytes: int = 0
+    caller: str | None = None
+    held: Held | None = None
     holding: Holding | None = None
 
     def hold(self, size: int) -> None:
-        """The request takes so many bytes of memory from now on; raises ``OverloadedError``."""
-        if self.holding is not None:
-            self.holding.resize(size)
+        """The request takes so many bytes of memory from now on.
+
+        Few count only if it took more before, so that the usual request does not pay for it: how
+        many such requests there may be is bounded with connections.
+
+        Raises:
+            OverloadedError: there is no room for more.
+        """
+        if self.holding is None:
+            if size <= UNCOUNTED_BYTES or self.held is None:
+                return
+            self.holding = self.held.holding()
+            self.holding.belongs(self.endpoint, self.caller)
+        self.holding.resize(size)
 
     def deadline(self, limit_seconds: float) -> float:
         """The loop's clock by which to answer: the caller's timeout, at most the endpoint's.

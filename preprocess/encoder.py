@@ -470,7 +470,7 @@ def refuse_surrogates(index: int, text: str, *, pair: bool) -> None:
 
 def _seen(rows: Sequence[_Row]) -> tuple[list[int], list[int]] | None:
     """See ``Encoded.seen``; of texts that are whole, more than they have."""
-    if all(row.seen is None for row in rows):
+    if not [row for row in rows if row.seen is not None]:
         return None
     seen = [row.seen or (_ALL, _ALL) for row in rows]
     return [one for one, _ in seen], [other for _, other in seen]

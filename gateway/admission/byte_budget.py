@@ -35,6 +35,10 @@ class ByteBudget:
         self._by_endpoint: dict[str, int] = {}
         self._by_key: dict[str, int] = {}
 
+    def holding(self) -> "Holding":
+        """What one request holds: nothing yet."""
+        return Holding(self)
+
     def of_endpoint(self, endpoint: str) -> int:
         """Bytes that requests of an endpoint hold."""
         return self._by_endpoint.get(endpoint, 0)
@@ -98,7 +102,7 @@ class Holding:
         self._key: str | None = None
         self.size = 0
 
-    def belongs(self, endpoint: str, key: str | None) -> None:
+    def belongs(self, endpoint: str | None, key: str | None) -> None:
         """The request is for an endpoint, by a caller with a key: it is their bytes from now on."""
         if endpoint != self._endpoint or key != self._key:
             size = self.size

@@ -249,6 +249,7 @@ class AdmissionController:
         """
         context.endpoint = endpoint
         caller = self._keys.authorise(context.api_key, endpoint, forces_version=forces_version)
+        context.caller = caller
         if context.holding is not None:
             context.holding.belongs(endpoint, caller)
         return self._endpoints.describe(endpoint), caller

@@ -95,7 +95,9 @@ class Front:
             OverloadedError: too much large work waits.
             GatewayError: whatever the reader raises.
         """
-        return await self.work(len(body), partial(reader, body))
+        if len(body) <= INLINE_BYTES:
+            return reader(body)
+        return await self.large.do(partial(reader, body))
 
     async def work(self, size: int, work: Callable[[], T]) -> T:
         """What work on so many bytes gives; see ``read``."""
@@ -108,7 +110,12 @@ class Front:
             OverloadedError: too much large work waits.
             GatewayError: whatever the renderer raises.
         """
-        return await self.render_many(sum([each.values.size for each in answers]), renderer)
+        numbers = 0
+        for answer in answers:
+            numbers += answer.values.size
+        if numbers <= INLINE_NUMBERS:
+            return encode_answer(renderer())
+        return await self.large.do(lambda: encode_long(renderer()))
 
     async def rendered(self, answers: Sequence[Answer], renderer: Callable[[], T]) -> T:
         """What a renderer makes of answers, where that is no JSON; see ``render``."""

@@ -26,7 +26,7 @@ from google.protobuf.message import DecodeError, Message
 from tritonclient.grpc import model_config_pb2
 from tritonclient.grpc import service_pb2 as pb
 
-from gateway.admission.byte_budget import ByteBudget, Holding
+from gateway.admission.byte_budget import ByteBudget
 from gateway.calls import Answer, EndpointView, Query
 from gateway.dialects import oip, oip_tables
 from gateway.dialects.front import Front, answer_headers, truncated_texts
@@ -387,8 +387,8 @@ class OpenInferenceGrpc:
         answer: Callable[[RequestContext], Awaitable[T]],
     ) -> T | None:
         """Runs one call; whatever goes wrong becomes a status with a sentence, and no message."""
-        holding = Holding(self.held)
-        call = RequestContext(new_request_id(), time.time(), time.monotonic(), holding=holding)
+        held = self._front.admission.held
+        call = RequestContext(new_request_id(), time.time(), time.monotonic(), held=held)
         self._called = True
         failure: GatewayError
         try:
@@ -419,7 +419,7 @@ class OpenInferenceGrpc:
             self._finished(call, HTTPStatus.OK)
             return result
         finally:
-            holding.end()
+            call.hold(0)
         self._front.admission.refused(call, failure)
         self._finished(call, failure.status)
         forget_frames(failure)

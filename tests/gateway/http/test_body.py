@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.admission.byte_budget import ByteBudget, Holding
+from gateway.admission.byte_budget import ByteBudget
 from gateway.errors import (
     BadRequestError,
     ClientGoneError,
@@ -36,7 +36,7 @@ def request_of(receive: Callable[[], Awaitable[Any]], **headers: str) -> Request
 
 def counted(request: Request, budget: ByteBudget) -> Request:
     """A request whose memory counts."""
-    request.context.holding = Holding(budget)
+    request.context.holding = budget.holding()
     return request
 
 
