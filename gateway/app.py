@@ -23,6 +23,7 @@ import fastapi
 from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
 
+from gateway.admission.byte_budget import ByteBudget
 from gateway.admission.early_refusals import EarlyRefusals
 from gateway.admission.rate_limits import FEEDBACK, UNNAMED
 from gateway.admission.work_time import UNMEASURED_BYTES, measured
@@ -125,15 +126,18 @@ class Application(fastapi.FastAPI):
 
     async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request: with the reply of its route's handler, or with an error."""
-        context = _new_context()
+        context = self._new_context()
         headers = dict(scope["headers"])
         request = Request(scope["method"], scope["path"], {}, headers, receive, context)
-        route, reply = await self._handled(request)
-        if isinstance(reply, StreamReply):
-            await self._streamed(route, reply, context, functools.partial(_stream, send))
-        elif reply is not None:
-            await _send(reply, context.request_id, send)
-            self._count_finished(route, int(reply.status), context)
+        try:
+            route, reply = await self._handled(request)
+            if isinstance(reply, StreamReply):
+                await self._streamed(route, reply, context, functools.partial(_stream, send))
+            elif reply is not None:
+                await _send(reply, context.request_id, send)
+                self._count_finished(route, int(reply.status), context)
+        finally:
+            context.hold(0)  # what the caller does not take is the connection's from now on
 
     async def answer_post(
         self,
@@ -142,14 +146,17 @@ class Application(fastapi.FastAPI):
         stream: Callable[[StreamReply, str], Awaitable[None]],
     ) -> None:
         """Answers a request that has arrived whole; see ``gateway.http.server.PostHandler``."""
-        context = _new_context()
+        context = self._new_context()
         request = Request("POST", post.path, {}, post.headers, _arrived, context, post.body)
-        route, reply = await self._handled(request)
-        if isinstance(reply, StreamReply):
-            await self._streamed(route, reply, context, stream)
-        elif reply is not None:
-            send(reply, context.request_id)
-            self._count_finished(route, int(reply.status), context)
+        try:
+            route, reply = await self._handled(request)
+            if isinstance(reply, StreamReply):
+                await self._streamed(route, reply, context, stream)
+            elif reply is not None:
+                send(reply, context.request_id)
+                self._count_finished(route, int(reply.status), context)
+        finally:
+            context.hold(0)
 
     async def _streamed(
         self,
@@ -170,6 +177,15 @@ class Application(fastapi.FastAPI):
             chunks.close()
             self._count_finished(route, chunks.status, context)
 
+    @property
+    def held(self) -> ByteBudget:
+        """What callers hold of memory."""
+        return self._admission.held
+
+    def _new_context(self) -> RequestContext:
+        held = self._admission.held
+        return RequestContext(new_request_id(), time.time(), time.monotonic(), held=held)
+
     async def _handled(self, request: Request) -> tuple[Route | None, Reply | StreamReply | None]:
         """The request's route and the reply to it: None for none, as the caller is gone."""
         context, path = request.context, request.path
@@ -187,8 +203,14 @@ class Application(fastapi.FastAPI):
                     self._admission.recognise(context, FEEDBACK if route.reads_body else UNNAMED)
                 if body is None or len(body) > UNMEASURED_BYTES or _ENCODING in request.headers:
                     work = route.handle(request)
-                    return route, await measured(work, context, self._admission.spend)
-            return route, await route.handle(request)
+                    reply = await measured(work, context, self._admission.spend)
+                else:
+                    reply = await route.handle(request)
+            else:
+                reply = await route.handle(request)
+            if isinstance(reply, Reply):
+                context.hold(len(reply.body))
+            return route, reply
         except GatewayError as error:
             known = error
         except ClientGoneError:
@@ -222,10 +244,6 @@ class _OwnAnswer(fastapi.Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Runs the handler and sends its reply."""
         await self._app.answer(scope, receive, send)
-
-
-def _new_context() -> RequestContext:
-    return RequestContext(new_request_id(), time.time(), time.monotonic())
 
 
 def _unread_bytes(headers: dict[bytes, bytes]) -> int:

@@ -5,7 +5,8 @@ the pipeline, which works on a ``Call``. No transport type appears here. What is
 request is a ``msgspec.Struct``: a frozen dataclass takes ten times as long to fill.
 """
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, Protocol
@@ -92,6 +93,7 @@ class Call(msgspec.Struct, frozen=True, eq=False):
     ``unk_words``: its event lists words that are unknown to the tokeniser. ``truncate`` and
     ``prompt_name``: as in ``Query``. ``sampling``: how a text is written after the one that was
     sent; None where none is. ``part``: of a request that is answered in several calls, which one.
+    ``hold``: is told what memory long texts take; None where they are not long, or other calls'.
     """
 
     endpoint: str
@@ -114,11 +116,24 @@ class Call(msgspec.Struct, frozen=True, eq=False):
     prompt_name: str | None = None
     sampling: Sampling | None = None
     part: int = 0
+    hold: Callable[[int], None] | None = None
 
     def characters(self) -> int:
         """Characters of all texts, second ones included."""
         count = sum(map(len, self.texts))
         return count if self.pairs is None else count + sum(map(len, self.pairs))
+
+
+def memory_of(texts: Sequence[str], pairs: Sequence[str] | None) -> int:
+    """Bytes of memory that texts take. One that comes again behind itself is there once."""
+    size = 0
+    for each in (texts, pairs or ()):
+        last = None
+        for text in each:
+            if text is not last:
+                size += sys.getsizeof(text)
+            last = text
+    return size
 
 
 class Answer(msgspec.Struct, frozen=True, eq=False):

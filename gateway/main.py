@@ -493,7 +493,7 @@ def _server(
         app,
         timeout_graceful_shutdown=int(drain_seconds),
         ssl_context_factory=_ssl_context_factory(tls),
-        **uvicorn_options(limits, app.early_refusals, app),
+        **uvicorn_options(limits, app.early_refusals, app, app.held),
     )
     return HttpServer(config)
 

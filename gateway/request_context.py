@@ -8,13 +8,40 @@ import random
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from gateway.errors import BadRequestError, InvalidInputError
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _TRACE_PARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-.*)?", re.ASCII)
 _STICKY_KEY_LIMIT = 512  # characters
+UNCOUNTED_BYTES = 16 * 1024
 _TIMEOUT_LIMIT = 600.0  # seconds, the most that an endpoint may allow
+
+
+class Holding(Protocol):
+    """The memory that a request takes; ``gateway.admission.byte_budget`` has what counts it."""
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        ...
+
+    def belongs(self, endpoint: str | None, key: str | None) -> None:
+        """Whose they are; raises ``OverloadedError``."""
+        ...
+
+    def resize(self, size: int) -> None:
+        """It takes so many from now on; raises ``OverloadedError``: there is no room for more."""
+        ...
+
+
+class Held(Protocol):
+    """What all callers hold."""
+
+    def holding(self) -> Holding:
+        """What one request holds: nothing yet."""
+        ...
 
 
 @dataclass(slots=True)
@@ -24,7 +51,8 @@ class RequestContext:
     ``received`` is unix time, ``started`` the event loop's clock at the same moment, both seconds.
     ``endpoint`` is set as soon as admission knows it. ``handed_over`` is set when the request is
     passed to the pipeline, which records its outcome from then on. ``waited_seconds``: for a model
-    to come back; ``held_bytes``: what this process holds of its body.
+    to come back; ``held_bytes``: what was read of its body so far. ``held`` counts the memory that
+    it takes, if anybody does; ``holding`` is there if it takes any that counts.
 
     Admission sets ``caller``, the name of its key, when it has ``recognised`` the caller, and
     ``counted`` when the rate has counted it; ``rated_as`` is what the rate counts it as until then.
@@ -51,6 +79,24 @@ class RequestContext:
     body_read: bool = False
     work_seconds: float = 0.0
     charged: int = 0
+    held: Held | None = None
+    holding: Holding | None = None
+
+    def hold(self, size: int) -> None:
+        """The request takes so many bytes of memory from now on.
+
+        Few count only if it took more before, so that the usual request does not pay for it: how
+        many such requests there may be is bounded with connections.
+
+        Raises:
+            OverloadedError: there is no room for more.
+        """
+        if self.holding is None:
+            if size <= UNCOUNTED_BYTES or self.held is None:
+                return
+            self.holding = self.held.holding()
+            self.holding.belongs(self.endpoint, self.caller)
+        self.holding.resize(size)
 
     def deadline(self, limit_seconds: float) -> float:
         """The loop's clock by which to answer: the caller's timeout, at most the endpoint's.

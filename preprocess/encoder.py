@@ -28,6 +28,7 @@ from preprocess.words import Tokens, WordTable, split, words_are_independent
 CHARACTERS_A_TOKEN = 16
 # So many tokens beyond the limit show that what was cut off has no part in what stays.
 MARGIN_TOKENS = 64
+_ALL = 2**62  # characters
 GROWTH = 4  # of the beginning that is looked at, where it has too few tokens
 
 # If a tokeniser's words depend on each other in spite of its definition, these tell.
@@ -109,6 +110,8 @@ class Encoded:
         observed: of rows of a table, whose ``ids`` are the words of their numbers: values that are
             counted, by feature. None for texts.
         unknown: words that are unknown to a tokeniser in another process; None where it is here.
+        seen: of how many characters each text, and each second one, was read: what is behind them
+            changes nothing. None where that was not looked at, or nothing is behind them.
     """
 
     ids: list[list[int]]
@@ -121,6 +124,7 @@ class Encoded:
     special: frozenset[int] = frozenset()
     observed: dict[str, list[float | str]] | None = None
     unknown: list[str] | None = None
+    seen: tuple[list[int], list[int]] | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -165,6 +169,7 @@ class _Row(NamedTuple):
     type_ids: list[int] | None
     words: int
     truncated: bool
+    seen: tuple[int, int] | None = None  # characters of a text, and of its second one
 
 
 class TextEncoder:
@@ -252,6 +257,7 @@ class TextEncoder:
             unk=[0] * len(ids) if unk_id is None else [row.count(unk_id) for row in ids],
             truncated=[row.truncated for row in rows],
             special=self._special,
+            seen=_seen(rows),
         )
 
     def prompted(self, texts: Sequence[str], name: str | None = None) -> Sequence[str]:
@@ -335,7 +341,8 @@ class TextEncoder:
             ids, words = ids[:room], self._words_seen(content, room)
         row = [*frame.before, *ids, *frame.after]
         types = frame.type_ids(len(ids)) if frame.typed else None
-        return self._never_empty(_Row(row, types, words, truncated), frame)
+        read = None if content.whole else (len(content.text), 0)
+        return self._never_empty(_Row(row, types, words, truncated, read), frame)
 
     def _pair_rows(self, texts: Sequence[str], pairs: Sequence[str]) -> list[_Row]:
         """A row a pair. A first text that comes again is tokenised once, as a query is."""
@@ -362,7 +369,9 @@ class TextEncoder:
         types = frame.type_ids(first, second) if frame.typed else None
         words = self._words_seen(one, first) + self._words_seen(other, second)
         truncated = first + second < len(one.ids) + len(other.ids)
-        return self._never_empty(_Row(row, types, words, truncated), frame)
+        is_whole = one.whole and other.whole
+        read = None if is_whole else (len(one.text), len(other.text))
+        return self._never_empty(_Row(row, types, words, truncated, read), frame)
 
     def _never_empty(self, row: _Row, frame: Frame) -> _Row:
         if row.ids:
@@ -457,6 +466,14 @@ def refuse_surrogates(index: int, text: str, *, pair: bool) -> None:
     except UnicodeEncodeError as error:
         reason = f"is not Unicode text: it holds a lone surrogate at character {error.start}"
         raise InvalidTextError(index, reason, pair=pair) from error
+
+
+def _seen(rows: Sequence[_Row]) -> tuple[list[int], list[int]] | None:
+    """See ``Encoded.seen``; of texts that are whole, more than they have."""
+    if not [row for row in rows if row.seen is not None]:
+        return None
+    seen = [row.seen or (_ALL, _ALL) for row in rows]
+    return [one for one, _ in seen], [other for _, other in seen]
 
 
 def _words_in(by_word: Sequence[Tokens], tokens: int) -> int:

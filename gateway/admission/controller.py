@@ -55,6 +55,7 @@ from time import monotonic
 from typing import Protocol, TypeVar
 
 from contracts.endpoint import Limits
+from gateway.admission.byte_budget import USUAL_BYTES, ByteBudget
 from gateway.admission.rate_limits import UNNAMED, RateLimits
 from gateway.admission.request_scheduler import RequestScheduler
 from gateway.admission.token_budget import TokenBudget
@@ -223,6 +224,7 @@ class AdmissionController:
         metrics: RefusalMetrics,
         scheduler: RequestScheduler | None = None,
         waking: Waking | None = None,
+        held: ByteBudget | None = None,
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self._endpoints = endpoints
@@ -234,6 +236,7 @@ class AdmissionController:
         self.scheduler = scheduler or RequestScheduler(clock)
         self._clock = clock
         self._waking = waking
+        self.held = held or ByteBudget(USUAL_BYTES)
         self._closed = False
         self._early_until = 0.0
         # Requests, by endpoint, that ``check_early`` has admitted in this iteration of the event
@@ -274,6 +277,8 @@ class AdmissionController:
         context.endpoint = endpoint
         caller = self._keys.authorise(context.api_key, endpoint, forces_version=forces_version)
         context.caller = caller
+        if context.holding is not None:
+            context.holding.belongs(endpoint, caller)
         return self._endpoints.describe(endpoint), caller
 
     async def enter(

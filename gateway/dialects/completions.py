@@ -151,7 +151,7 @@ class Completions:
         """Writes a text, or several."""
         context = request.context
         encoded, view, caller = await enter_named(self._front, self._bodies, request)
-        body = await self._front.read(encoded, partial(decoded, _decoder, view))
+        body = await self._front.read(request.context, encoded, partial(decoded, _decoder, view))
         prompt = check(body, view)
         choices = await self._front.generate(
             context, view, caller, prompt, sampling(body), count=body.n or 1

@@ -7,6 +7,7 @@ it, and renders the answer.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from time import thread_time
 from typing import Annotated, Protocol, TypeVar, cast
 
 import msgspec
@@ -23,6 +24,7 @@ from gateway.calls import (
     Predictor,
     Query,
     Sampling,
+    memory_of,
 )
 from gateway.errors import (
     RETRY_AFTER_SECONDS,
@@ -88,18 +90,24 @@ class Front:
     tokenisers: TokenReader | None = None  # None for a process that tokenises for no caller
     large: LargeWork = field(default_factory=LargeWork)
 
-    async def read(self, body: bytes, reader: Callable[[bytes], T]) -> T:
+    async def read(self, context: RequestContext, body: bytes, reader: Callable[[bytes], T]) -> T:
         """What a reader makes of a body: here, or of a large one in a thread.
+
+        Time in a thread is charged to the caller too (``AdmissionController.spend``).
 
         Raises:
             OverloadedError: too much large work waits.
             GatewayError: whatever the reader raises.
         """
-        return await self.work(len(body), partial(reader, body))
+        if len(body) <= INLINE_BYTES:
+            return reader(body)
+        return await self.large.do(partial(_timed, context, partial(reader, body)))
 
-    async def work(self, size: int, work: Callable[[], T]) -> T:
+    async def work(self, context: RequestContext, size: int, work: Callable[[], T]) -> T:
         """What work on so many bytes gives; see ``read``."""
-        return work() if size <= INLINE_BYTES else await self.large.do(work)
+        if size <= INLINE_BYTES:
+            return work()
+        return await self.large.do(partial(_timed, context, work))
 
     async def render(self, answers: Sequence[Answer], renderer: Callable[[], object]) -> bytes:
         """The JSON of what a renderer makes of answers: made here, or of many numbers in a thread.
@@ -108,7 +116,12 @@ class Front:
             OverloadedError: too much large work waits.
             GatewayError: whatever the renderer raises.
         """
-        return await self.render_many(sum([each.values.size for each in answers]), renderer)
+        numbers = 0
+        for answer in answers:
+            numbers += answer.values.size
+        if numbers <= INLINE_NUMBERS:
+            return encode_answer(renderer())
+        return await self.large.do(lambda: encode_long(renderer()))
 
     async def rendered(self, answers: Sequence[Answer], renderer: Callable[[], T]) -> T:
         """What a renderer makes of answers, where that is no JSON; see ``render``."""
@@ -128,18 +141,29 @@ class Front:
         view: EndpointView,
         caller: str | None,
         query: Query,
-        part: int = 0,
     ) -> Answer:
         """Makes a ``Call`` of the texts and has the pipeline answer it.
 
-        Its deadline is the caller's, and at most the endpoint's time limit away. ``part``: see
-        ``predict_in_parts``.
+        Its deadline is the caller's, and at most the endpoint's time limit away.
 
         Raises:
             InvalidInputError: no text at all, no second texts for a task that reads pairs, or a
                 parameter or prompt that the task can't be done with.
             GatewayError: whatever the pipeline refuses or fails with.
         """
+        return await self._predict(context, view, caller, query, 0, in_parts=False)
+
+    async def _predict(
+        self,
+        context: RequestContext,
+        view: EndpointView,
+        caller: str | None,
+        query: Query,
+        part: int,
+        *,
+        in_parts: bool,
+    ) -> Answer:
+        """The same, of one part of a request; see ``predict_in_parts``."""
         if not query.texts:
             raise InvalidInputError(
                 "No text was sent: an empty string is a text, an empty list none."
@@ -156,27 +180,20 @@ class Front:
                 if head.reads_rows
                 else f"{view.name} does {view.task}, which reads texts, and no rows of features."
             )
-        second_text = head.second_text
-        if query.pairs is not None and second_text is SecondText.NONE:
-            raise InvalidInputError(
-                f"text_pair: {view.name} does {view.task}, which reads one text at a time."
-            )
-        try:
-            times = head.rows_of_text(query.parameters)
-            if times > 1:
-                _check_rows(len(query.texts), times, view.max_texts)
-            texts, pairs = head.rows(query.texts, query.pairs, query.parameters)
-        except ParameterError as error:
-            raise InvalidInputError(f"{error}.") from error
-        if pairs is None and second_text is SecondText.REQUIRED:
-            raise InvalidInputError(
-                f"text_pair: {view.name} does {view.task}, which reads two texts: send a second "
-                "one with each."
-            )
+        texts, pairs, times = _rows(view, query)
         _check_prompt(view, query.prompt_name)
+        is_long = context.held_bytes > INLINE_BYTES and not in_parts
+        if is_long:
+            context.hold(memory_of(texts, pairs))
+            if texts is not query.texts:
+                query.texts.clear()  # what is not read of them is to be forgotten
         call = self._call(context, view, caller, query, texts, pairs=pairs, part=part)
+        if is_long:
+            call = msgspec.structs.replace(call, hold=context.hold)
         context.handed_over = True
         answer = await self.pipeline.predict(call)
+        if answer.values.size > INLINE_NUMBERS and context.holding is not None:
+            context.holding.resize(context.holding.size + _NUMBER_BYTES * answer.values.size)
         if not query.parameters:
             return answer
         truncated = answer.truncated
@@ -203,9 +220,15 @@ class Front:
         texts, most = query.texts, view.max_texts
         if len(texts) <= most:
             return [await self.predict(context, view, caller, query)]
+        context.hold(memory_of(texts, None))
         answers = [
-            await self.predict(
-                context, view, caller, replace(query, texts=texts[start : start + most]), part
+            await self._predict(
+                context,
+                view,
+                caller,
+                replace(query, texts=texts[start : start + most]),
+                part,
+                in_parts=True,
             )
             for part, start in enumerate(range(0, len(texts), most))
         ]
@@ -239,6 +262,8 @@ class Front:
                 context, view, caller, Query([]), [prompt], sampling=chosen, part=index
             )
 
+        if context.held_bytes > INLINE_BYTES:
+            context.hold(memory_of([prompt], None))
         context.handed_over = True
         return await begin_choices(self.generation, call_of, sampling, count)
 
@@ -323,6 +348,29 @@ class Front:
         )
 
 
+def _rows(view: EndpointView, query: Query) -> tuple[list[str], list[str] | None, int]:
+    """The texts for the model with their second texts, and how many are of each of the query."""
+    head = HEADS[view.task]
+    second_text = head.second_text
+    if query.pairs is not None and second_text is SecondText.NONE:
+        raise InvalidInputError(
+            f"text_pair: {view.name} does {view.task}, which reads one text at a time."
+        )
+    try:
+        times = head.rows_of_text(query.parameters)
+        if times > 1:
+            _check_rows(len(query.texts), times, view.max_texts)
+        texts, pairs = head.rows(query.texts, query.pairs, query.parameters)
+    except ParameterError as error:
+        raise InvalidInputError(f"{error}.") from error
+    if pairs is None and second_text is SecondText.REQUIRED:
+        raise InvalidInputError(
+            f"text_pair: {view.name} does {view.task}, which reads two texts: send a second "
+            "one with each."
+        )
+    return texts, pairs, times
+
+
 def _check_rows(texts: int, times: int, most: int) -> None:
     """Refuses a request before its rows are made, if they are more than the endpoint takes."""
     if texts * times > most:
@@ -339,6 +387,8 @@ def _check_prompt(view: EndpointView, name: str | None) -> None:
     raise InvalidInputError(f"prompt_name: {view.name} has no prompt {name[:80]!r}; {held}.")
 
 
+# Of an answer, while it is written as JSON.
+_NUMBER_BYTES = 28
 _LISTED_TEXTS = 100  # indices in x-headrace-truncated, before it breaks off with "..."
 
 
@@ -494,6 +544,15 @@ def endpoint_of(body: bytes) -> str:
     return decode(_name_decoder, body).model
 
 
+def _timed(context: RequestContext, work: Callable[[], T]) -> T:
+    """Does work in a thread, whose time the next step of the request's task charges."""
+    began = thread_time()
+    try:
+        return work()
+    finally:
+        context.work_seconds += thread_time() - began
+
+
 async def enter_named(
     front: Front, bodies: BodyReader, request: Request
 ) -> tuple[bytes, EndpointView, str | None]:
@@ -508,7 +567,7 @@ async def enter_named(
         GatewayError: see ``BodyReader.read``, ``endpoint_of`` and ``AdmissionController.enter``.
     """
     body = await bodies.read(request)
-    name = await front.read(body, endpoint_of)
+    name = await front.read(request.context, body, endpoint_of)
     view, caller = await front.admission.enter(request.context, name)
     return body, view, caller
 

@@ -1,4 +1,4 @@
-"""Reads the messages of gRPC calls within one budget of bytes, each with a deadline.
+"""Reads the messages of gRPC calls within the budget of all callers, each with a deadline.
 
 gRPC tells nothing of a message before it is there, so that each one being read counts as the
 largest that may come; once it is there, as what it has. Calls beyond the budget wait in their
@@ -12,6 +12,7 @@ from collections import OrderedDict, deque
 
 import grpc
 
+from gateway.admission.byte_budget import ByteBudget
 from gateway.errors import ClientGoneError, OverloadedError, RequestTimeoutError
 from gateway.http.body import HttpLimits
 
@@ -23,11 +24,17 @@ _MOST_WAITING = 1024
 
 
 class MessageReader:
-    """The messages of all calls of one server. For its event loop only."""
+    """The messages of all calls of one server. For its event loop only.
 
-    def __init__(self, limits: HttpLimits) -> None:
+    Args:
+        limits: of a message, and of the time that it takes.
+        held: what all callers hold.
+    """
+
+    def __init__(self, limits: HttpLimits, held: ByteBudget) -> None:
         self._largest_bytes = _COPIES * limits.max_body_bytes
-        self._free_bytes = max(limits.max_buffered_bytes, self._largest_bytes)
+        self._held = held
+        held.on_release.append(self._admit)
         self._seconds = limits.body_seconds
         # Reads in the order in which they began; the value is when, by the loop's clock. Those that
         # were told to hurry are no longer here.
@@ -52,16 +59,18 @@ class MessageReader:
             self.release(left)
 
     def release(self, size: int) -> None:
-        """Gives room back to the calls that wait."""
-        self._free_bytes += size
-        while self._waiting and self._free_bytes >= self._largest_bytes:
+        """Gives room back, to the calls that wait first."""
+        self._held.add(-size)
+
+    def _admit(self) -> None:
+        while self._waiting and self._held.fits(self._largest_bytes):
             waiting = self._waiting.popleft()
             if not waiting.done():
-                self._free_bytes -= self._largest_bytes
+                self._held.add(self._largest_bytes)
                 waiting.set_result(None)
 
     async def _take_room(self) -> None:
-        if self._waiting or self._free_bytes < self._largest_bytes:
+        if self._waiting or not self._held.fits(self._largest_bytes):
             if len(self._waiting) >= _MOST_WAITING:
                 raise OverloadedError("Too many messages are being read; try again.")
             loop = asyncio.get_running_loop()
@@ -75,7 +84,7 @@ class MessageReader:
                     self.release(self._largest_bytes)
                 raise
         else:
-            self._free_bytes -= self._largest_bytes
+            self._held.add(self._largest_bytes)
 
     def _hurry(self, now: float) -> None:
         """Gives the oldest read that has its full time only a little of it."""

@@ -214,7 +214,7 @@ class HuggingFace:
         """Handles a request that has come in: body, prediction, reply."""
         view, caller = request.admitted()
         reader = partial(_read, view, strict=is_strict(request))
-        asked = await self._front.read(await self._bodies.read(request), reader)
+        asked = await self._front.read(request.context, await self._bodies.read(request), reader)
         answer = await self._front.predict(request.context, view, caller, asked.query)
         head = HEADS[view.task]
         one, parameters = asked.one, {**asked.query.parameters}

@@ -190,7 +190,9 @@ class KServeV1:
         view, caller = request.admitted()
         read = _rows_of if HEADS[view.task].reads_rows else _texts_of
         reader = partial(read, view, strict=is_strict(request))
-        query, ignored = await self._front.read(await self._bodies.read(request), reader)
+        query, ignored = await self._front.read(
+            request.context, await self._bodies.read(request), reader
+        )
         answer = await self._front.predict(request.context, view, caller, query)
 
         def result() -> KServeResponse:

@@ -26,6 +26,7 @@ from google.protobuf.message import DecodeError, Message
 from tritonclient.grpc import model_config_pb2
 from tritonclient.grpc import service_pb2 as pb
 
+from gateway.admission.byte_budget import ByteBudget
 from gateway.admission.work_time import UNMEASURED_BYTES, measured
 from gateway.calls import Answer, EndpointView, Query
 from gateway.dialects import oip, oip_tables
@@ -69,6 +70,8 @@ _MOST_REFLECTED = (
 # Of a message: inputs and outputs with their fields, and parameters. Each takes up to 170 bytes.
 _MOST_PARTS = 65_536
 _MOST_DIMENSIONS = 8  # of a shape that is shown in a refusal
+# A character of a message takes so many bytes of a text, if there is any beyond the BMP in it.
+_PARSED = 4
 _SERVICE = "inference.GRPCInferenceService"
 # The age of a connection at which its client is told to open another one, where nobody says
 # otherwise: so gateways that are added get callers.
@@ -170,8 +173,9 @@ def create_server(
     ]
     free_batches()
     server = grpc.aio.server(options=options, maximum_concurrent_rpcs=limits.max_connections)
-    answers = Answers(untaken_of(limits), hang_up)
-    server.add_generic_rpc_handlers((service.handlers(MessageReader(limits), answers),))
+    held = service.held
+    answers = Answers(untaken_of(limits, held), hang_up)
+    server.add_generic_rpc_handlers((service.handlers(MessageReader(limits, held), answers),))
     return server
 
 
@@ -199,6 +203,11 @@ class OpenInferenceGrpc:
         self._version = version
         self._draining = False
         self._called = False
+
+    @property
+    def held(self) -> ByteBudget:
+        """What callers hold of memory."""
+        return self._front.admission.held
 
     def handlers(self, messages: MessageReader, answers: Answers) -> grpc.GenericRpcHandler:
         """What a server is given, which reads calls' messages by ``messages``."""
@@ -299,7 +308,7 @@ class OpenInferenceGrpc:
             call, request.model_name, version, serial_arrivals=True
         )
         asked, names = request.id, list(dict.fromkeys(output.name for output in request.outputs))
-        reading = self._front.work(call.held_bytes, partial(_asked, request, view, call))
+        reading = self._front.work(call, call.held_bytes, partial(_asked, request, view, call))
         del request  # texts may wait for long
         query = await reading
         del reading
@@ -359,14 +368,16 @@ class OpenInferenceGrpc:
                 self._front.admission.recognise(call)
                 call.body_read = True
                 content = await messages.read(context)
-                call.held_bytes = len(content)
+                size = call.held_bytes = len(content)
                 try:
-                    work = self._read(method, call, kind, content, context)
-                    if len(content) <= UNMEASURED_BYTES:
-                        return await work
-                    return await measured(work, call, self._front.admission.spend)
+                    call.hold(_PARSED * size)
                 finally:
-                    messages.release(len(content))
+                    messages.release(size)
+                work = self._read(method, call, kind, content, context)
+                del content  # texts may wait for long
+                if size <= UNMEASURED_BYTES:
+                    return await work
+                return await measured(work, call, self._front.admission.spend)
 
             return await self._answer(context, answer)
 
@@ -380,8 +391,9 @@ class OpenInferenceGrpc:
         content: bytes,
         context: grpc.aio.ServicerContext,
     ) -> Message:
-        request = await self._front.read(content, partial(_parsed, kind))
-        return await method(call, request, context)
+        reading = self._front.read(call, content, partial(_parsed, kind))
+        del content  # texts may wait for long
+        return await method(call, await reading, context)
 
     async def _answer(
         self,
@@ -389,7 +401,8 @@ class OpenInferenceGrpc:
         answer: Callable[[RequestContext], Awaitable[T]],
     ) -> T | None:
         """Runs one call; whatever goes wrong becomes a status with a sentence, and no message."""
-        call = RequestContext(new_request_id(), time.time(), time.monotonic())
+        held = self._front.admission.held
+        call = RequestContext(new_request_id(), time.time(), time.monotonic(), held=held)
         self._called = True
         failure: GatewayError
         try:
@@ -400,6 +413,8 @@ class OpenInferenceGrpc:
             if remaining is not None:
                 call.shorten(max(remaining, 0.0))
             result = await answer(call)
+            if isinstance(result, Message):
+                call.hold(result.ByteSize())
         except GatewayError as error:
             failure = error
         except ClientGoneError:
@@ -417,6 +432,8 @@ class OpenInferenceGrpc:
         else:
             self._finished(call, HTTPStatus.OK)
             return result
+        finally:
+            call.hold(0)
         self._front.admission.refused(call, failure)
         self._finished(call, failure.status)
         forget_frames(failure)

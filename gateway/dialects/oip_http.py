@@ -230,7 +230,9 @@ class OpenInferenceHttp:
         view, caller = request.admitted()
         header_length = request.headers.get(_HEADER_LENGTH)
         reader = partial(_read, header_length, view, context)
-        query, named, binary = await self._front.read(await self._bodies.read(request), reader)
+        query, named, binary = await self._front.read(
+            request.context, await self._bodies.read(request), reader
+        )
         answer = await self._front.predict(context, view, caller, query)
         blobs: list[bytes] = []
         header = await self._front.render(

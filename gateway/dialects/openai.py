@@ -180,7 +180,7 @@ class OpenAI:
     async def embeddings(self, request: Request) -> Reply:
         """Embeds texts for the endpoint that the body names."""
         encoded, view, caller = await enter_named(self._front, self._bodies, request)
-        reading = self._front.read(encoded, partial(_read, _decoder, view))
+        reading = self._front.read(request.context, encoded, partial(_read, _decoder, view))
         del encoded  # texts may wait for long
         return await self._embedded(request.context, view, caller, await reading)
 
@@ -188,7 +188,9 @@ class OpenAI:
         """Embeds texts for the endpoint that the path names."""
         view, caller = request.admitted()
         encoded = await self._bodies.read(request)
-        reading = self._front.read(encoded, partial(_read, _endpoint_decoder, view))
+        reading = self._front.read(
+            request.context, encoded, partial(_read, _endpoint_decoder, view)
+        )
         del encoded
         return await self._embedded(request.context, view, caller, await reading)
 

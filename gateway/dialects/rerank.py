@@ -167,7 +167,7 @@ class Rerank:
         """Reranks documents in the form of Jina and Cohere."""
         context = request.context
         encoded, view, caller = await enter_named(self._front, self._bodies, request)
-        reading = self._front.read(encoded, partial(_read, view))
+        reading = self._front.read(request.context, encoded, partial(_read, view))
         del encoded  # documents may wait for long
         query, documents, top_n = await reading
         answer = await self._front.predict(context, view, caller, query)
@@ -188,7 +188,9 @@ class Rerank:
         """Reranks texts in the form of Text Embeddings Inference."""
         view, caller = request.admitted()
         reader = partial(_read_tei, view)
-        query, texts, raw = await self._front.read(await self._bodies.read(request), reader)
+        query, texts, raw = await self._front.read(
+            request.context, await self._bodies.read(request), reader
+        )
         answer = await self._front.predict(request.context, view, caller, query)
         made = await self._front.render([answer], partial(_ranks, answer, texts, raw=raw))
         return Reply(made, headers=answer_headers(answer))

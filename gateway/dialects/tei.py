@@ -324,7 +324,7 @@ class TextEmbeddingsInference:
         """Cosines of a sentence with others."""
         view, caller = request.admitted()
         reader = partial(_compared, view)
-        query = await self._front.read(await self._bodies.read(request), reader)
+        query = await self._front.read(request.context, await self._bodies.read(request), reader)
         head = require_kind(view, DENSE, "endpoint", "similarity needs")
         answer = await self._front.predict(request.context, view, caller, query)
         made = await self._front.render([answer], lambda: cosines(head.dense(answer), None))
@@ -334,7 +334,9 @@ class TextEmbeddingsInference:
         """Labels of texts or pairs."""
         view, caller = request.admitted()
         reader = partial(_texts_or_pairs, view)
-        query, one, raw_scores = await self._front.read(await self._bodies.read(request), reader)
+        query, one, raw_scores = await self._front.read(
+            request.context, await self._bodies.read(request), reader
+        )
         head = HEADS[view.task]
         if RELEVANCE not in head.kinds:
             require_kind(view, CLASSES, "endpoint", "/predict needs")
@@ -352,7 +354,9 @@ class TextEmbeddingsInference:
         """Tokens of texts."""
         view, caller = request.admitted()
         encoded = await self._bodies.read(request)
-        body = await self._front.read(encoded, partial(decoded, _tokenize_decoder, view))
+        body = await self._front.read(
+            request.context, encoded, partial(decoded, _tokenize_decoder, view)
+        )
         texts = [body.inputs] if isinstance(body.inputs, str) else body.inputs
         ref, arm, tokens = await self._front.tokens(
             request.context,
@@ -370,7 +374,9 @@ class TextEmbeddingsInference:
         """Texts of token ids."""
         view, caller = request.admitted()
         encoded = await self._bodies.read(request)
-        body = await self._front.read(encoded, partial(decoded, _decode_decoder, view))
+        body = await self._front.read(
+            request.context, encoded, partial(decoded, _decode_decoder, view)
+        )
         _, ids = texts_and_ids("ids", body.ids)
         ref, arm, texts = await self._front.texts_of_ids(
             request.context, view, caller, ids, skip_special=body.skip_special_tokens
@@ -398,7 +404,7 @@ class TextEmbeddingsInference:
         self, request: Request, view: EndpointView, decoder: msgspec.json.Decoder[_Given]
     ) -> Sent[_Given]:
         return await self._front.read(
-            await self._bodies.read(request), partial(_given, decoder, view)
+            request.context, await self._bodies.read(request), partial(_given, decoder, view)
         )
 
     async def _query(

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from gateway.errors import (
     BadRequestError,
     ClientGoneError,
-    OverloadedError,
     TooLargeError,
     UnsupportedEncodingError,
 )
@@ -23,15 +22,15 @@ from gateway.http.messages import Request
 class HttpLimits:
     """What one process of the gateway takes from its callers.
 
-    ``max_body_bytes`` bounds a body as it arrives and again after decompression;
-    ``max_buffered_bytes`` all bodies being read at one moment, so that memory stays bounded however
-    many callers send their largest at once. ``body_seconds`` is for a whole body (408 after it),
-    ``header_seconds`` for request line and headers of a connection that has begun a request, and
-    for the first request of a new connection (closed after it). ``keep_alive_seconds`` should be
-    longer than that of a load balancer in front, or it will reuse a connection that closes. A POST
-    of at most ``max_held_bytes``, head included, is kept for ``held_seconds`` until its body is
-    there; after that it is handled as its bytes come. ``body_seconds`` is also how long a caller
-    may take nothing of an answer.
+    ``max_body_bytes`` bounds a body as it arrives and again after decompression. How much memory
+    all callers hold together is bounded by ``gateway.admission.byte_budget``.
+
+    ``body_seconds`` is for a whole body (408 after it), ``header_seconds`` for request line and
+    headers of a connection that has begun a request, and for the first request of a new connection
+    (closed after it). ``keep_alive_seconds`` should be longer than that of a load balancer in
+    front, or it will reuse a connection that closes. A POST of at most ``max_held_bytes``, head
+    included, is kept for ``held_seconds`` until its body is there; after that it is handled as its
+    bytes come. ``body_seconds`` is also how long a caller may take nothing of an answer.
 
     ``max_untaken_bytes`` bounds the answers that callers have not taken; see
     ``gateway.http.untaken``.
@@ -41,7 +40,6 @@ class HttpLimits:
     """
 
     max_body_bytes: int = 8 * 1024 * 1024
-    max_buffered_bytes: int = 256 * 1024 * 1024
     max_untaken_bytes: int = 128 * 1024 * 1024
     body_seconds: float = 10.0
     header_seconds: float = 10.0
@@ -56,6 +54,8 @@ class HttpLimits:
 
 # Up to this much comes out of a compressed body on the event loop, the rest in a thread.
 _INLINE_BYTES = 128 * 1024
+# A character of a body takes so many bytes of a text, if there is any beyond the BMP in it.
+_WIDEST = 4
 # zlib's window bits; adding 32 makes it find out by the header whether it is zlib or gzip.
 _ZLIB_OR_GZIP, _RAW_DEFLATE = zlib.MAX_WBITS + 32, -zlib.MAX_WBITS
 _GZIP_MAGIC = b"\x1f\x8b"
@@ -65,7 +65,7 @@ _MOST_MEMBERS = 1000
 
 
 class BodyReader:
-    """Reads bodies. There is one in a process, because it bounds the bytes of all bodies.
+    """Reads bodies. What one takes is counted by its request's context.
 
     Args:
         limits: of bodies.
@@ -75,7 +75,6 @@ class BodyReader:
     def __init__(self, limits: HttpLimits, large: LargeWork) -> None:
         self._limits = limits
         self._large = large
-        self._buffered = 0  # bytes of the bodies that are being read in more than one piece
 
     @property
     def most_bytes(self) -> int:
@@ -91,7 +90,7 @@ class BodyReader:
 
         Raises:
             TooLargeError: more bytes than the limit, on the wire or decompressed.
-            OverloadedError: too many large bodies are being read at this moment.
+            OverloadedError: callers hold too much memory at this moment.
             UnsupportedEncodingError, BadRequestError: compressed by other means, or broken.
             ClientGoneError: the caller hung up.
             RuntimeError: the route does not say that it reads one, so nobody asked for a key.
@@ -101,6 +100,7 @@ class BodyReader:
         request.context.body_read = True
         body = await self._read(request, most_bytes)
         request.context.held_bytes = len(body)
+        request.context.hold(_WIDEST * len(body))
         return body
 
     async def _read(self, request: Request, most_bytes: int | None) -> bytes:
@@ -116,7 +116,9 @@ class BodyReader:
         if len(body) > most:
             raise _too_large(most)
         encoding = request.headers.get(b"content-encoding")
-        return body if encoding is None else await self._decompress(body, encoding, most)
+        if encoding is None:
+            return body
+        return await self._decompress(request, body, encoding, most)
 
     async def _received(self, request: Request, most: int) -> bytes:
         message = await request.receive()
@@ -129,31 +131,21 @@ class BodyReader:
 
     async def _read_rest(self, request: Request, first: bytes, most: int) -> bytes:
         chunks, size = [first], 0
-        try:
-            piece, more = first, True
-            while True:
-                size += len(piece)
-                self._buffered += len(piece)
-                if size > most:
-                    raise _too_large(most)
-                self._check_room()
-                if not more:
-                    return b"".join(chunks)
-                message = await request.receive()
-                if message["type"] == "http.disconnect":
-                    raise ClientGoneError
-                piece, more = message.get("body", b""), message.get("more_body", False)
-                chunks.append(piece)
-        finally:
-            self._buffered -= size
+        piece, more = first, True
+        while True:
+            size += len(piece)
+            if size > most:
+                raise _too_large(most)
+            request.context.hold(size)
+            if not more:
+                return b"".join(chunks)
+            message = await request.receive()
+            if message["type"] == "http.disconnect":
+                raise ClientGoneError
+            piece, more = message.get("body", b""), message.get("more_body", False)
+            chunks.append(piece)
 
-    def _check_room(self) -> None:
-        if self._buffered > self._limits.max_buffered_bytes:
-            raise OverloadedError(
-                "Too many large bodies are being read; try again.", retry_after_seconds=1
-            )
-
-    async def _decompress(self, body: bytes, encoding: bytes, most: int) -> bytes:
+    async def _decompress(self, request: Request, body: bytes, encoding: bytes, most: int) -> bytes:
         name = encoding.strip().lower().decode("latin-1")
         if name in ("", "identity"):
             return body
@@ -165,21 +157,14 @@ class BodyReader:
         try:
             inflation.advance(_INLINE_BYTES)
             if not inflation.done:
-                await self._inflate_in_thread(inflation, most)
+                # It counts as large as it may become: a small body may be a bomb.
+                request.context.hold(len(body) + most)
+                await self._large.do(lambda: inflation.advance(most + 1))
         except zlib.error as error:
             raise BadRequestError(f"The body is not {name}: {error}.") from None
         if not inflation.done:
             raise _too_large(most)
         return bytes(inflation.output)
-
-    async def _inflate_in_thread(self, inflation: "_Inflation", most: int) -> None:
-        """The rest, which counts as large as it may become: a small body may be a bomb."""
-        self._buffered += most
-        try:
-            self._check_room()
-            await self._large.do(lambda: inflation.advance(most + 1))
-        finally:
-            self._buffered -= most
 
 
 def _too_large(most: int) -> TooLargeError:

@@ -31,7 +31,7 @@ from gateway.http.connections import Connections, Waits, bound_unsent, drop_unse
 from gateway.http.exchanges import AsgiExchange, PostExchange, PostHandler, last_answer
 from gateway.http.plain_post import PlainHead, PlainPost, plain_head
 from gateway.http.sending import Sending
-from gateway.http.untaken import AnswerBytes, UntakenAnswers, untaken_of
+from gateway.http.untaken import AnswerBytes, HeldBytes, UntakenAnswers, untaken_of
 from gateway.http.upgrades import head_without_offer, new_parser
 
 # The messages with which a request's task is cancelled.
@@ -84,7 +84,10 @@ class LoadShedder(Protocol):
 
 
 def uvicorn_options(
-    limits: HttpLimits, shedder: LoadShedder, handler: PostHandler
+    limits: HttpLimits,
+    shedder: LoadShedder,
+    handler: PostHandler,
+    held: HeldBytes | None = None,
 ) -> dict[str, Any]:
     """Arguments for ``uvicorn.Config``, beside host, port and the application.
 
@@ -94,7 +97,7 @@ def uvicorn_options(
     """
     return {
         "loop": "uvloop",
-        "http": bounded_protocol(limits, shedder, handler),
+        "http": bounded_protocol(limits, shedder, handler, held),
         "ws": "none",
         "lifespan": "off",
         "access_log": False,
@@ -108,7 +111,10 @@ def uvicorn_options(
 
 
 def bounded_protocol(
-    limits: HttpLimits, shedder: LoadShedder, handler: PostHandler
+    limits: HttpLimits,
+    shedder: LoadShedder,
+    handler: PostHandler,
+    held: HeldBytes | None = None,
 ) -> type[asyncio.Protocol]:
     """The class of uvicorn's connections, with these limits."""
 
@@ -121,7 +127,7 @@ def bounded_protocol(
             limits.max_connections_of_peer,
             lambda: asyncio.get_running_loop().time(),
         )
-        untaken_answers = untaken_of(limits)
+        untaken_answers = untaken_of(limits, held)
 
     return BoundedProtocol
 

@@ -47,6 +47,18 @@ class Holder(Protocol):
         ...
 
 
+class HeldBytes(Protocol):
+    """What all callers hold; ``gateway.admission.byte_budget`` has it."""
+
+    def add(self, size: int) -> None:
+        """They hold so many bytes more, or fewer if below 0."""
+        ...
+
+    def fits(self, size: int) -> bool:
+        """Whether so many more bytes have room."""
+        ...
+
+
 _NOTHING = AnswerBytes(held=0, taken=0, given=0)
 
 
@@ -67,11 +79,17 @@ class UntakenAnswers:
         most_bytes: that they hold together.
         most: of them.
         clock: seconds.
+        held: what all callers hold, in which these are counted. If that is full, they make room.
     """
 
     def __init__(
-        self, most_bytes: int, most: int, clock: Callable[[], float] = time.monotonic
+        self,
+        most_bytes: int,
+        most: int,
+        clock: Callable[[], float] = time.monotonic,
+        held: HeldBytes | None = None,
     ) -> None:
+        self._all = held
         self._most_bytes = most_bytes
         self._most = most
         self._clock = clock
@@ -102,14 +120,21 @@ class UntakenAnswers:
         """A holder holds nothing any more; one that is not known is ignored."""
         held = self._held.pop(holder, None)
         if held is not None:
-            self._bytes -= held.bytes.held
+            self._count(-held.bytes.held)
 
     def _is_full(self) -> bool:
-        return self._bytes > self._most_bytes or len(self._held) > self._most
+        if self._bytes > self._most_bytes or len(self._held) > self._most:
+            return True
+        return self._all is not None and not self._all.fits(0)
 
     def _see(self, held: _Held, found: AnswerBytes) -> None:
-        self._bytes += found.held - held.bytes.held
+        self._count(found.held - held.bytes.held)
         held.bytes = found
+
+    def _count(self, size: int) -> None:
+        self._bytes += size
+        if size and self._all is not None:
+            self._all.add(size)
 
     def _make_room(self, now: float) -> None:
         for holder, held in tuple(self._held.items()):
@@ -133,6 +158,7 @@ class UntakenAnswers:
             holder.abort()
 
 
-def untaken_of(limits: HttpLimits) -> UntakenAnswers:
+def untaken_of(limits: HttpLimits, held: HeldBytes | None = None) -> UntakenAnswers:
     """Within these limits; half of all calls may be ones whose answers are not taken."""
-    return UntakenAnswers(limits.max_untaken_bytes, max(1, limits.max_connections // 2))
+    most = max(1, limits.max_connections // 2)
+    return UntakenAnswers(limits.max_untaken_bytes, most, held=held)

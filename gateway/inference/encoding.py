@@ -10,7 +10,7 @@ No text is kept once it is encoded.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from time import monotonic
 from typing import TypeVar
@@ -50,6 +50,19 @@ def encode(encoder: Encoder, call: Call) -> Encoded:
         if not is_panic(panic):
             raise
         raise InvalidInputError(GIVES_UP) from None
+
+
+def cut(texts: list[str], lengths: Sequence[int]) -> None:
+    """Shortens texts where they are, to so many characters each.
+
+    What comes again behind itself stays one object, unless that is to have another length.
+    """
+    last: tuple[str, int] | None = None
+    for at, length in enumerate(lengths):
+        text = texts[at]
+        if last is None or text is not last[0] or length != last[1]:
+            last, shorter = (text, length), text[:length]
+        texts[at] = shorter
 
 
 def encodes_inline(model: ServedModel, call: Call) -> bool:

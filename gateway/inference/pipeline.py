@@ -26,7 +26,7 @@ from contracts.manifest import GenerationSpec
 from contracts.windows import UNSERVED
 from gateway.admission.controller import AdmissionController
 from gateway.batching.batcher import Batcher
-from gateway.calls import Answer, Call
+from gateway.calls import Answer, Call, memory_of
 from gateway.errors import (
     CLIENT_GONE_STATUS,
     GatewayError,
@@ -36,7 +36,7 @@ from gateway.errors import (
 )
 from gateway.events.buffer import Recorder
 from gateway.inference.attempt import AnsweredRequest, Attempt, event_of
-from gateway.inference.encoding import Encoding
+from gateway.inference.encoding import Encoding, cut
 from gateway.inference.own_code import OwnCode
 from gateway.inference.receipts import Receipts
 from gateway.inference.serving import ServedEndpoints, Serving
@@ -161,6 +161,8 @@ class Pipeline:
                     call = msgspec.structs.replace(call, unk_words=True)
                 attempt = await self._attempt(target, call, _code_deadline(routes, target, call))
                 encoded = attempt.encoded
+                if encoded.seen is not None:
+                    _forget_unread(routes, attempt)
                 manifest = target.model.manifest
                 longest = manifest.tokenizer.max_tokens
                 written = 0 if call.sampling is None else call.sampling.most
@@ -464,6 +466,22 @@ class Pipeline:
     def record_failure(self, attempt: Attempt, status: int, *, answered: bool) -> None:
         """Records an attempt that gave no answer; see ``record``."""
         self.record(attempt, status, unanswered_records(attempt.encoded), answered=answered)
+
+
+def _forget_unread(routes: EndpointRoutes, attempt: Attempt) -> None:
+    """Cuts long texts to what was read of them, if nobody else may read them.
+
+    In their own lists, which whoever made the call holds too.
+    """
+    call, model, seen = attempt.call, attempt.target.model, attempt.encoded.seen
+    if seen is None or call.hook_state is not None or routes.shadow is not None:
+        return
+    if all(model.encodes_like(other) for other in routes.models()):
+        cut(call.texts, seen[0])
+        if call.pairs is not None:
+            cut(call.pairs, seen[1])
+        if call.hold is not None:
+            call.hold(memory_of(call.texts, call.pairs))
 
 
 def _code_deadline(routes: EndpointRoutes, target: RouteTarget, call: Call) -> float:

@@ -83,6 +83,7 @@ class Rows(msgspec.Struct, frozen=True, tag=True):
     special: frozenset[int]
     windows: WindowRows | None = None
     unknown: list[str] | None = None
+    seen: tuple[list[int], list[int]] | None = None
 
 
 class TokenLists(msgspec.Struct, frozen=True, tag=True):
@@ -184,6 +185,7 @@ def rows_of(encoded: Encoded, unknown: list[str] | None) -> Rows:
             windows.special_first,
         ),
         unknown,
+        encoded.seen,
     )
 
 
@@ -219,4 +221,5 @@ def encoded_of(rows: Rows, texts: Sequence[str], pairs: Sequence[str] | None) ->
         windows,
         rows.special,
         unknown=rows.unknown,
+        seen=rows.seen,
     )

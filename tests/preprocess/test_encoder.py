@@ -259,6 +259,32 @@ def test_a_limit_without_room_for_a_text_is_refused(bert: bytes) -> None:
         TextEncoder(bert, spec)
 
 
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    "text", ["the film " * 40_000, "naïve 🙂 " * 40_000, "x" * 300_000, "  a" * 9]
+)
+def test_what_is_behind_the_characters_that_were_read_changes_nothing(
+    family: str, text: str, encoders: dict[str, TextEncoder]
+) -> None:
+    encoder = encoders[family]
+    for pairs in (None, ["a film", text]):
+        whole = encoder.encode([text, "a film"], pairs)
+        if whole.seen is None:
+            assert len(text) < 100 or " " not in text  # one word, which is read to its end
+            continue
+        seen, seen_pairs = whole.seen
+        assert seen[0] < len(text) // 4 or family == "plain" or " " not in text
+        beginnings = [each[:length] for each, length in zip([text, "a film"], seen, strict=True)]
+        others = pairs and [each[:many] for each, many in zip(pairs, seen_pairs, strict=True)]
+        cut = encoder.encode(beginnings, others)
+        assert cut.statistics() == whole.statistics()
+        assert (cut.ids, cut.type_ids) == (whole.ids, whole.type_ids)
+        for at, one in enumerate([text, "a film"]):
+            other = None if pairs is None else pairs[at]
+            same = encoder.unknown_words(beginnings[at], None if others is None else others[at])
+            assert same == encoder.unknown_words(one, other)
+
+
 def test_a_text_that_comes_again_gets_its_prompt_once(
     bert: bytes, specs: dict[str, TokenizerSpec]
 ) -> None:

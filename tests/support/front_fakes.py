@@ -15,6 +15,7 @@ from contracts.endpoint import Arm
 from contracts.manifest import TokenizerSpec
 from contracts.model import ModelRef
 from contracts.tasks import Task
+from gateway.admission.byte_budget import USUAL_BYTES, ByteBudget
 from gateway.admission.controller import AdmissionController, Capacity, Waking
 from gateway.admission.rate_limits import RateLimits
 from gateway.admission.request_scheduler import RequestScheduler
@@ -340,6 +341,7 @@ def front_of(
     budget: TokenBudget | None = None,
     scheduler: RequestScheduler | None = None,
     waking: Waking | None = None,
+    held: ByteBudget | None = None,
 ) -> Front:
     """Real admission before a predictor that is all endpoints and the pipeline at once."""
     metrics = metrics or FakeMetrics()
@@ -352,6 +354,7 @@ def front_of(
         metrics=metrics,
         scheduler=scheduler,
         waking=waking,
+        held=held,
     )
     return Front(predictor, admission, predictor, metrics, tokenisers=predictor)
 
@@ -367,6 +370,7 @@ class Behind:
     limits: HttpLimits = field(default_factory=HttpLimits)
     receipts: Receipts | None = field(default_factory=lambda: Receipts([b"k" * 32], 86400.0))
     waking: Waking | None = None
+    held: ByteBudget = field(default_factory=lambda: ByteBudget(USUAL_BYTES))
 
     @cached_property
     def front(self) -> Front:
@@ -377,6 +381,7 @@ class Behind:
             recorder=self.recorder,
             metrics=self.metrics,
             waking=self.waking,
+            held=self.held,
         )
 
     @cached_property

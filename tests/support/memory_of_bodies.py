@@ -65,12 +65,12 @@ class MemoryCall:
 class Asking:
     """Both fronts over fakes."""
 
-    def __init__(self) -> None:
-        self.behind = Behind(endpoints())
+    def __init__(self, behind: Behind | None = None) -> None:
+        self.behind = behind or Behind(endpoints())
         self.behind.predictor.keep_calls = False
         service, limits = OpenInferenceGrpc(self.behind.front, "0"), self.behind.limits
         answers = Answers(untaken_of(limits), lambda _host, _port: None)
-        self._handlers = service.handlers(MessageReader(limits), answers)
+        self._handlers = service.handlers(MessageReader(limits, service.held), answers)
 
     async def ask(self, worst: WorstBody, body: bytes) -> str:
         """Asks, and says how that ended."""

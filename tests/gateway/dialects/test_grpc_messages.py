@@ -15,13 +15,14 @@ from hypothesis import strategies as st
 from raw_grpc import RawGrpc, prefixed
 from tritonclient.grpc import service_pb2 as pb
 
+from gateway.admission.byte_budget import ByteBudget
 from gateway.dialects.grpc_messages import MessageReader
 from gateway.errors import ClientGoneError, OverloadedError, RequestTimeoutError
 from gateway.http.body import HttpLimits
 
 MEGABYTE = 1024 * 1024
 # Room for one message at a time: the core holds it, and hands over a copy.
-LIMITS = HttpLimits(max_body_bytes=MEGABYTE, max_buffered_bytes=2 * MEGABYTE, body_seconds=60)
+LIMITS = HttpLimits(max_body_bytes=MEGABYTE, body_seconds=60)
 
 
 class Arriving:
@@ -44,7 +45,7 @@ async def turn(times: int = 5) -> None:
 
 
 async def test_a_message_beyond_the_budget_waits_until_there_is_room() -> None:
-    reader = MessageReader(LIMITS)
+    reader = MessageReader(LIMITS, ByteBudget(2 * MEGABYTE))
     first, second = Arriving(), Arriving()
     one, two = begun(reader, first), begun(reader, second)
     first.message.set_result(b"12345")
@@ -57,7 +58,7 @@ async def test_a_message_beyond_the_budget_waits_until_there_is_room() -> None:
 
 
 async def test_a_call_that_ends_while_it_waits_takes_no_room_with_it() -> None:
-    reader = MessageReader(LIMITS)
+    reader = MessageReader(LIMITS, ByteBudget(2 * MEGABYTE))
     first, third = Arriving(), Arriving()
     one, two, three = (begun(reader, each) for each in (first, Arriving(), third))
     await turn()
@@ -69,7 +70,7 @@ async def test_a_call_that_ends_while_it_waits_takes_no_room_with_it() -> None:
 
 
 async def test_a_call_that_ends_as_it_is_given_room_gives_it_back() -> None:
-    reader = MessageReader(LIMITS)
+    reader = MessageReader(LIMITS, ByteBudget(2 * MEGABYTE))
     first, second, third = Arriving(), Arriving(), Arriving()
     one, two, three = (begun(reader, each) for each in (first, second, third))
     await turn()
@@ -81,7 +82,7 @@ async def test_a_call_that_ends_as_it_is_given_room_gives_it_back() -> None:
 
 
 async def test_reads_that_take_their_time_are_ended_for_one_that_waits() -> None:
-    reader = MessageReader(LIMITS)
+    reader = MessageReader(LIMITS, ByteBudget(2 * MEGABYTE))
     last = Arriving()
     slow = [begun(reader, Arriving()) for _ in range(3)]
     await turn()
@@ -95,7 +96,7 @@ async def test_reads_that_take_their_time_are_ended_for_one_that_waits() -> None
 
 
 async def test_too_many_that_wait_are_refused() -> None:
-    reader = MessageReader(LIMITS)
+    reader = MessageReader(LIMITS, ByteBudget(2 * MEGABYTE))
     waiting = [begun(reader, Arriving()) for _ in range(1025)]
     await turn()
     with pytest.raises(OverloadedError):
@@ -105,7 +106,7 @@ async def test_too_many_that_wait_are_refused() -> None:
 
 
 async def test_a_call_without_a_message_is_one_that_is_gone() -> None:
-    reader = MessageReader(LIMITS)
+    reader = MessageReader(LIMITS, ByteBudget(2 * MEGABYTE))
     for _ in range(3):  # and keeps no room
         empty = Arriving()
         empty.message.set_result(grpc.aio.EOF)
@@ -115,9 +116,8 @@ async def test_a_call_without_a_message_is_one_that_is_gone() -> None:
 
 @given(st.lists(st.sampled_from(["arrive", "cancel", "release"]), max_size=40), st.integers(1, 4))
 async def test_no_more_is_read_at_once_than_there_is_room_for(steps: list[str], room: int) -> None:
-    reader = MessageReader(
-        HttpLimits(max_body_bytes=10, max_buffered_bytes=20 * room, body_seconds=600)
-    )
+    limits = HttpLimits(max_body_bytes=10, body_seconds=600)
+    reader = MessageReader(limits, ByteBudget(20 * room))
     reading: list[Arriving] = []
 
     class Counted(Arriving):

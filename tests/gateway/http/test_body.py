@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.admission.byte_budget import ByteBudget
 from gateway.errors import (
     BadRequestError,
     ClientGoneError,
@@ -25,13 +26,20 @@ from gateway.http.messages import Request
 from gateway.request_context import RequestContext
 
 LIMIT = 1000
-LIMITS = HttpLimits(max_body_bytes=LIMIT, max_buffered_bytes=1500)
+LIMITS = HttpLimits(max_body_bytes=LIMIT)
 ABC = gzip.compress(b"abc", mtime=0)
 
 
 def request_of(receive: Callable[[], Awaitable[Any]], **headers: str) -> Request:
     named = {name.replace("_", "-").encode(): value.encode() for name, value in headers.items()}
-    return Request("POST", "/", {}, named, receive, RequestContext("id", 0.0, 0.0, recognised=True))
+    context = RequestContext("id", 0.0, 0.0, recognised=True)
+    return Request("POST", "/", {}, named, receive, context)
+
+
+def counted(request: Request, budget: ByteBudget) -> Request:
+    """A request whose memory counts."""
+    request.context.holding = budget.holding()
+    return request
 
 
 def pieces(*chunks: bytes) -> Callable[[], Awaitable[Any]]:
@@ -88,15 +96,25 @@ async def test_all_bodies_together_are_bounded_and_the_room_comes_back() -> None
         await held.wait()
         return {"type": "http.request", "body": b"", "more_body": False}
 
-    first = asyncio.create_task(reader.read(request_of(waiting)))
+    budget = ByteBudget(3600)
+    slow = counted(request_of(waiting), budget)
+    first = asyncio.create_task(reader.read(slow))
     await begun.wait()
     await asyncio.sleep(0)
-    with pytest.raises(OverloadedError):
-        await reader.read(request_of(pieces(b"x" * 700, b"")))
+    refused = counted(request_of(pieces(b"x" * 900, b"y" * 99)), budget)
+    with pytest.raises(OverloadedError, match="too much memory"):
+        await reader.read(refused)
+    refused.context.hold(0)
     held.set()
     assert len(await first) == 900
-    assert len(await reader.read(request_of(pieces(b"x" * 700, b"")))) == 700
-    assert len(await reader.read(request_of(pieces(b"x" * 700, b"")))) == 700
+    # What was read counts until its request ends, four bytes a character.
+    assert budget.held == 4 * 900
+    slow.context.hold(0)
+    for _ in range(2):
+        request = counted(request_of(pieces(b"x" * 700, b"")), budget)
+        assert len(await reader.read(request)) == 700
+        request.context.hold(0)
+    assert budget.held == 0
 
 
 def raw_deflate(data: bytes) -> bytes:
@@ -132,17 +150,23 @@ async def test_a_gzip_bomb_is_too_large(size: int) -> None:
 
 async def test_bodies_that_grow_by_decompression_count_as_large_as_they_may_become() -> None:
     size = 1_000_000  # more than is decompressed on the event loop
-    reader = BodyReader(HttpLimits(max_body_bytes=size, max_buffered_bytes=2 * size), LargeWork())
+    reader = BodyReader(HttpLimits(max_body_bytes=size), LargeWork())
     bomb = gzip.compress(bytes(size))
+    budget = ByteBudget(8 * (size + len(bomb)))
 
     async def one() -> bool:
+        request = counted(request_of(pieces(bomb), content_encoding="gzip"), budget)
         try:
-            body = await reader.read(request_of(pieces(bomb), content_encoding="gzip"))
+            body = await reader.read(request)
         except OverloadedError:
             return False
+        finally:
+            request.context.hold(0)
         return len(body) == size
 
-    assert sorted(await asyncio.gather(*(one() for _ in range(8)))) == [False] * 6 + [True] * 2
+    # Each counts once while it is made, and four times once it is there.
+    assert sorted(await asyncio.gather(*(one() for _ in range(12))))[:4] == [False] * 4
+    assert budget.held == 0
     assert await one()  # the room comes back
 
 
@@ -214,4 +238,4 @@ async def test_no_body_is_read_of_a_caller_whom_nobody_has_recognised() -> None:
     request = request_of(receive)
     request.context.recognised = False
     with pytest.raises(RuntimeError, match="not recognised"):
-        await BodyReader(LIMITS).read(request)
+        await BodyReader(LIMITS, LargeWork()).read(request)

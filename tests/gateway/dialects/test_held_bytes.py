@@ -1,0 +1,97 @@
+"""What a request takes of memory counts from its first byte to its answer, over HTTP and gRPC."""
+
+import asyncio
+import json
+from collections.abc import Callable
+
+import pytest
+from front_fakes import Behind, FakeKeys, FakePredictor
+from memory_of_bodies import Asking
+from worst_bodies import WORST, WorstBody, endpoints
+
+from gateway.admission.byte_budget import ByteBudget
+from gateway.calls import Answer, Call
+
+_TEXT = "x" * 200_000
+
+
+class SeenPredictor(FakePredictor):
+    """Looks at something while it answers."""
+
+    look: Callable[[], None]
+
+    async def predict(self, call: Call) -> Answer:
+        self.look()
+        return await super().predict(call)
+
+
+def asking(held: ByteBudget, look: Callable[[], None] = lambda: None) -> Asking:
+    predictor = SeenPredictor(endpoints().views)
+    predictor.look = look
+    return Asking(Behind(predictor, FakeKeys(None), held=held))
+
+
+HTTP = WorstBody("text", "/endpoints/sentiment", lambda _: json.dumps({"inputs": _TEXT}).encode())
+NAMED = WorstBody(
+    "named",
+    "/v1/embeddings",
+    lambda _: json.dumps({"model": "minilm", "input": [_TEXT, "a"]}).encode(),
+)
+
+
+def message() -> bytes:
+    from tritonclient.grpc import service_pb2 as pb
+
+    made = pb.ModelInferRequest(model_name="sentiment")
+    tensor = made.inputs.add(name="TEXT", datatype="BYTES", shape=[1])
+    tensor.contents.bytes_contents.append(_TEXT.encode())
+    found: bytes = made.SerializeToString()
+    return found
+
+
+GRPC = WorstBody("grpc", "grpc", lambda _: message())
+OF = {"text": "sentiment", "named": "minilm", "grpc": "sentiment"}
+
+
+@pytest.mark.parametrize("one", [HTTP, NAMED, GRPC], ids=lambda one: one.name)
+async def test_texts_count_for_their_endpoint_while_they_wait_and_for_nobody_after(
+    one: WorstBody,
+) -> None:
+    held, seen = ByteBudget(10**8), list[tuple[int, int]]()
+    subject = asking(held, lambda: seen.append((held.held, held.of_endpoint(OF[one.name]))))
+    assert await subject.ask(one, one.make(0)) in ("200", "OK")
+    ((every, mine),) = seen
+    assert every == mine
+    assert len(_TEXT) <= mine < len(_TEXT) + 1000
+    assert held.held == 0
+
+
+@pytest.mark.parametrize("one", [HTTP, NAMED, GRPC], ids=lambda one: one.name)
+async def test_a_request_without_room_is_told_to_come_back_and_the_room_comes_back(
+    one: WorstBody,
+) -> None:
+    held = ByteBudget(40 * 1024 * 1024)  # gRPC needs room for the largest message
+    subject = asking(held)
+    held.add(held_by_others := 39 * 1024 * 1024 + 900_000 if one is not GRPC else 20_000_000)
+    if one is GRPC:
+        held.move(20_000_000, "sentiment", None)
+        refused = asyncio.create_task(subject.ask(one, one.make(0)))
+        await asyncio.sleep(0)
+        assert not refused.done()  # it waits for room to be read in
+        held.move(-20_000_000, "sentiment", None)
+        held.add(-held_by_others)
+        assert await refused == "OK"
+    else:
+        assert await subject.ask(one, one.make(0)) == "503"
+        held.add(-held_by_others)
+        assert await subject.ask(one, one.make(0)) == "200"
+    assert held.held == 0
+
+
+@pytest.mark.parametrize("worst", WORST, ids=lambda worst: worst.name)
+async def test_nothing_stays_counted_whatever_was_sent(worst: WorstBody) -> None:
+    held = ByteBudget(10**9)
+    subject = asking(held)
+    for size in (500, 100_000):
+        await subject.ask(worst, worst.make(size))
+    assert held.held == 0
