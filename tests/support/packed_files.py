@@ -21,11 +21,13 @@ def beside_each_other(**fakes: ModuleType) -> Iterator[None]:
     before = set(sys.modules)
     sys.path.insert(0, str(FOLDER))
     sys.modules.update(fakes)
-    yield
-    sys.path.remove(str(FOLDER))
-    for name in sys.modules.keys() - before:
-        if name.startswith("packed_") or name in fakes:
-            del sys.modules[name]
+    try:
+        yield
+    finally:
+        sys.path.remove(str(FOLDER))
+        for name in sys.modules.keys() - before:
+            if name.startswith("packed_") or name in {"model", *fakes}:
+                del sys.modules[name]
 
 
 def packed(name: str, **fakes: ModuleType) -> ModuleType:
