@@ -69,7 +69,10 @@ def test_a_pool_with_gpus_gets_the_image_for_gpus_unless_it_names_another() -> N
     [
         (
             ("triton.gpus=1", 'triton.image.repository="acme/headrace-triton"'),
-            "triton.gpus is 1, and triton.image.repository names acme/headrace-triton, the image for",
+            (
+                "triton.gpus is 1, and triton.image.repository names acme/headrace-triton, the "
+                "image for CPUs: leave it empty for headrace-triton-gpu."
+            ),
         ),
         (
             ('triton.image.repository="headrace-triton"', "triton.pools.fast.gpus=2"),
