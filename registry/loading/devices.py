@@ -16,7 +16,12 @@ from typing import Any, Protocol
 from contracts.endpoint import Precision
 from contracts.loading import Device, DeviceKind
 from contracts.manifest import Engine, Manifest
-from registry.errors import DeviceUnfitError, ModelProcessGoneError, TritonRefusedError
+from registry.errors import (
+    DeviceUnfitError,
+    ModelProcessGoneError,
+    TritonRefusedError,
+    TritonUnavailableError,
+)
 from registry.loading.triton_client import Overrides
 from registry.packages.triton_config import BACKEND_PYTHON
 
@@ -24,6 +29,7 @@ log = logging.getLogger(__name__)
 
 PROBE_MODEL = "headrace-device-probe"
 EVERY_SECONDS = 10.0
+_REFUSED_TIMES = 6  # as long until the next look at a Triton that refuses the probe
 _TOLD_BYTES, _TOLD_BUSY = 100_000_000, 0.05  # steps in which a report tells what always changes
 # How sentences begin that say why a GPU is not used; the models of ``triton/`` begin theirs so too.
 CANT_USE = "this Triton can't use a GPU"
@@ -104,7 +110,7 @@ class Devices:
         self._promise = promise
         self._every_seconds = every_seconds
         self._clock = clock
-        self._looked_at: float | None = None
+        self._due_at: float | None = None  # None: at once
         self._seen: Seen | None = None
         self._failure = ""
 
@@ -143,24 +149,26 @@ class Devices:
     async def look(self, *, now: bool = False) -> None:
         """Asks if it is due, or ``now``; the probe is brought to a Triton that lacks it.
 
-        Raises:
-            TritonUnavailableError: Triton does not answer.
+        A look that fails takes nothing away that was seen: a busy machine answers late, and whether
+        Triton is there at all is found out by others. One that is refused is tried less often.
         """
         at = self._clock()
-        due = self._looked_at is None or at - self._looked_at >= self._every_seconds
-        if not (due or now):
+        if not now and self._due_at is not None and at < self._due_at:
             return
-        self._looked_at = at
+        self._due_at = at + self._every_seconds
         try:
             seen = Seen.of(json.loads(await self._asked()))
+        except TritonUnavailableError as error:
+            self._note(None, f"the probe of devices does not answer: {error}")
         except (TritonRefusedError, OSError, ValueError) as error:
+            self._due_at = at + _REFUSED_TIMES * self._every_seconds
             self._note(None, f"the probe of devices fails: {error}")
         else:
             self._note(seen, seen.why)
 
     def away(self) -> None:
         """Triton went away: what it has when it is back has to be asked."""
-        self._looked_at = None
+        self._due_at = None
 
     def kind_for(self, manifest: Manifest, backend: str) -> DeviceKind | None:
         """Where a package runs; None leaves it to Triton, as nobody knows what it has.
@@ -200,7 +208,6 @@ class Devices:
             level = logging.INFO if self._promise is not Promise.GPU else logging.WARNING
             log.log(level, "no GPU: %s", why)
         self._failure = why
-        # A look that fails once, as during a load of minutes, takes nothing away that was seen.
         self._seen = seen or self._seen
 
 

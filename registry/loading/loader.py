@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol
 
 from contracts.ceilings import NO_CEILINGS, Ceilings
 from contracts.endpoint import ModelEndpoint
@@ -47,6 +46,7 @@ from registry.loading.room import WITHOUT_BOUNDS, NoRoomError, Room
 from registry.loading.sizing import Sizing
 from registry.loading.triton_client import Running, Triton
 from registry.loading.weighing import Weighing
+from registry.packages.cache import PackageCache
 from registry.packages.triton_config import BACKEND_ONNXRUNTIME, BACKEND_PYTHON
 from registry.stores.endpoints import EndpointStore
 from registry.stores.reports import Reports
@@ -54,30 +54,6 @@ from registry.stores.reports import Reports
 log = logging.getLogger(__name__)
 
 _LONGEST_TROUBLE = 300  # characters
-
-
-class PackageCache(Protocol):
-    """Verified packages on this machine's disk. All calls may block."""
-
-    def manifest(self, ref: ModelRef) -> Manifest:
-        """A package's manifest, without its other files.
-
-        Raises:
-            RegistryError: it can't be had now.
-        """
-        ...
-
-    def fetch(self, ref: ModelRef) -> Path:
-        """The folder of a package whose every byte was checked.
-
-        Raises:
-            RegistryError: it can't be had now.
-        """
-        ...
-
-    def forget(self, ref: ModelRef) -> None:
-        """Removes the local copy."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,13 +250,13 @@ class Loader:
         try:
             held = await self._triton.held(self._names(wants))
             held = await self._without_gone(held)
-            if self._devices is not None:
-                await self._devices.look()
         except TritonUnavailableError as error:
             self._triton_is_away(str(error))
             await self._report(wants)
             return False
         self._take_in(held, wants)
+        if self._devices is not None:
+            await self._devices.look()
         if self._idling.look_due:
             await self._look_at_demand()
             wants = self._wanted()
@@ -479,7 +455,7 @@ class Loader:
             log.info("loaded %s", name, extra={"seconds": round(seconds, 3)})
 
     async def _gpu_free(self) -> int | None:
-        """Bytes of a GPU that are free now; raises ``TritonUnavailableError``."""
+        """Bytes of a GPU that are free now; None if there is none, or nobody knows."""
         if self._devices is None or self._devices.free_bytes() is None:
             return None
         await self._devices.look(now=True)

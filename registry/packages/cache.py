@@ -7,6 +7,7 @@ store is away. It never trusts a byte that it did not check.
 import logging
 import shutil
 from pathlib import Path
+from typing import Protocol
 
 from contracts.manifest import MANIFEST, Manifest
 from contracts.model import ModelRef
@@ -18,6 +19,30 @@ log = logging.getLogger(__name__)
 
 class PackageUnavailableError(RegistryError):
     """The package can't be had now: the store is away, or does not hold it."""
+
+
+class PackageCache(Protocol):
+    """Verified packages on this machine's disk. All calls may block."""
+
+    def manifest(self, ref: ModelRef) -> Manifest:
+        """A package's manifest, without its other files.
+
+        Raises:
+            RegistryError: it can't be had now.
+        """
+        ...
+
+    def fetch(self, ref: ModelRef) -> Path:
+        """The folder of a package whose every byte was checked.
+
+        Raises:
+            RegistryError: it can't be had now.
+        """
+        ...
+
+    def forget(self, ref: ModelRef) -> None:
+        """Removes the local copy."""
+        ...
 
 
 class LocalPackages:

@@ -102,16 +102,33 @@ async def test_the_probe_is_brought_once_and_asked_when_it_is_due() -> None:
     assert devices.free_bytes() == 40
 
 
+async def test_a_probe_that_answers_late_takes_nothing_away_and_ends_no_pass() -> None:
+    machine = Machine(GPU)
+    devices = await machine.devices(Promise.GPU)
+    machine.down = True
+    await devices.look(now=True)
+    assert devices.fault() == ""
+    assert devices.kind_for(PADDED, "python") is DeviceKind.GPU
+
+
 async def test_a_triton_that_came_back_is_brought_the_probe_again_at_once() -> None:
     machine = Machine(GPU)
     devices = await machine.devices()
-    machine.loaded, machine.down = False, True
-    with pytest.raises(TritonUnavailableError):
-        await devices.look(now=True)
+    machine.loaded = False
     devices.away()
-    machine.down = False
     await devices.look()
     assert machine.calls.count(f"load {PROBE_MODEL}") == 2
+
+
+async def test_a_triton_that_refuses_the_probe_is_asked_less_often() -> None:
+    machine = Machine(GPU, refuses=True)
+    devices = await machine.devices()
+    for machine.time in (10.0, 59.0):
+        await devices.look()
+    assert machine.calls.count(f"load {PROBE_MODEL}") == 1
+    machine.time, machine.refuses = 60.0, False
+    await devices.look()
+    assert devices.free_bytes() == 100
 
 
 async def test_a_probe_whose_process_ended_is_brought_anew() -> None:
