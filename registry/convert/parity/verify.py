@@ -23,8 +23,8 @@ from registry.packages.device_proof import cosines, unit
 Floats = NDArray[np.float32]
 
 BATCH_LIMIT = 1e-3
-# Of bf16, whose rounding is eight times fp16's, and other batches are summed in another order.
-BF16_BATCH_LIMIT = 8e-3
+# Of bf16, whose rounding is eight times as coarse: other batches are summed in another order.
+BF16_BATCH_LIMIT = 1e-2
 NEAREST = 10
 # With fewer texts ten are so large a part of all that any vectors would share some.
 FEWEST_FOR_NEIGHBOURS = 50
