@@ -4,11 +4,11 @@ A dialect parses the body of a request that has come in to a ``Query``, has ``Fr
 it, and renders the answer.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from time import thread_time
-from typing import Annotated, Protocol, TypeVar, cast
+from typing import Annotated, Any, Protocol, TypeVar, cast
 
 import msgspec
 
@@ -135,13 +135,9 @@ class Front:
             return encode_answer(renderer())
         return await self.large.do(lambda: encode_long(renderer()))
 
-    async def predict(
-        self,
-        context: RequestContext,
-        view: EndpointView,
-        caller: str | None,
-        query: Query,
-    ) -> Answer:
+    def predict(
+        self, context: RequestContext, view: EndpointView, caller: str | None, query: Query
+    ) -> Coroutine[Any, Any, Answer]:
         """Makes a ``Call`` of the texts and has the pipeline answer it.
 
         Its deadline is the caller's, and at most the endpoint's time limit away.
@@ -151,7 +147,7 @@ class Front:
                 parameter or prompt that the task can't be done with.
             GatewayError: whatever the pipeline refuses or fails with.
         """
-        return await self._predict(context, view, caller, query, 0, in_parts=False)
+        return self._predict(context, view, caller, query, 0, in_parts=False)
 
     async def _predict(
         self,

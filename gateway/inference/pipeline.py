@@ -476,6 +476,8 @@ def _forget_unread(routes: EndpointRoutes, attempt: Attempt) -> None:
     call, model, seen = attempt.call, attempt.target.model, attempt.encoded.seen
     if seen is None or call.hook_state is not None or routes.shadow is not None:
         return
+    if call.unk_words and attempt.encoded.unknown is None:
+        return  # these are looked up later, and of long texts not at all
     if all(model.encodes_like(other) for other in routes.models()):
         cut(call.texts, seen[0])
         if call.pairs is not None:
