@@ -139,6 +139,7 @@ class Run(msgspec.Struct, kw_only=True):
         commit: that was measured.
         machine: as ``bench.machine`` describes it.
         gpu: name, driver, memory and CUDA; None on the CPU.
+        engine: whose figures are held to the goals.
         parts: what the steps found.
     """
 
@@ -146,6 +147,7 @@ class Run(msgspec.Struct, kw_only=True):
     commit: str
     machine: dict[str, Any]
     gpu: dict[str, str] | None = None
+    engine: str = PACKED
     parts: list[Part] = []
 
     @property

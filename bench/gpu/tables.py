@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from statistics import median
 
 from bench.gpu import caller, loads
-from bench.gpu.found import ENSEMBLE, LARGE, PACKED, PADDED, Caller, Load, Run
+from bench.gpu.found import ENSEMBLE, LARGE, Caller, Load, Run
 from bench.peers.plan import MANY
 
 _NOTHING = "-"
@@ -140,14 +140,8 @@ def _alone(runs: Sequence[Run]) -> str:
     return _table(["engine", "mode", "rows", "tokens"], runs, rows)
 
 
-def _engine(run: Run) -> str:
-    """The one that a run is about."""
-    engines = {each.engine for each in run.loads} | {each.engine for each in run.callers}
-    return PACKED if PACKED in engines else PADDED
-
-
 def _times(run: Run, way: str, tokens: int) -> str:
-    engine = _engine(run)
+    engine = run.engine
     return _of_callers(
         [
             each
@@ -176,17 +170,17 @@ def _find(run: Run, engine: str, gateways: int, texts: int, *forms: str) -> Load
 
 
 def _rate(run: Run, gateways: int, texts: int) -> str:
-    found = _find(run, _engine(run), gateways, texts, loads.JSON)
+    found = _find(run, run.engine, gateways, texts, loads.JSON)
     return _NOTHING if found is None else _shown([found])
 
 
 def _best(run: Run, gateways: int) -> str:
-    found = _find(run, _engine(run), gateways, MANY, *_BYTES)
+    found = _find(run, run.engine, gateways, MANY, *_BYTES)
     return _NOTHING if found is None else f"{_shown([found])} ({found.form})"
 
 
 def _to_ensemble(run: Run) -> str:
-    ours = _find(run, _engine(run), _MOST, MANY)
+    ours = _find(run, run.engine, _MOST, MANY)
     its = _find(run, ENSEMBLE, _MOST, MANY)
     if ours is None or its is None:
         return _NOTHING
@@ -194,7 +188,7 @@ def _to_ensemble(run: Run) -> str:
 
 
 def _growth(run: Run) -> str:
-    one, most = (_find(run, _engine(run), count, 1, loads.JSON) for count in (1, _MOST))
+    one, most = (_find(run, run.engine, count, 1, loads.JSON) for count in (1, _MOST))
     if one is None or most is None:
         return _NOTHING
     return f"{most.texts_per_second / one.texts_per_second / _MOST:.2f}"
@@ -208,7 +202,7 @@ def _busy(run: Run) -> str:
 
 def _cosine(run: Run) -> str:
     for each in run.likeness:
-        if each.engine == _engine(run):
+        if each.engine == run.engine:
             return f"{each.mean_cosine:.6f} / {each.least_cosine:.6f}"
     return _NOTHING
 

@@ -236,6 +236,7 @@ def test_goals_stand_beside_what_each_run_reached() -> None:
         loads=[a_load(PADDED, 8, 1, JSON, 8586.0), a_load(PADDED, 1, 1, JSON, 2619.0)],
         callers=[Caller(engine=PADDED, way=caller.HTTP, tokens=16, p50=3.3, p99=4.5, calls=9)],
     )
+    before.engine = PADDED
     now = a_run(
         loads=[
             a_load(PACKED, 8, 16, BASE64, 90_000.0, 100_000.0, 130_000.0),
@@ -257,6 +258,11 @@ def test_goals_stand_beside_what_each_run_reached() -> None:
     assert row(table, "8 gateways to 8 times one")[1:3] == ["0.41", "-"]
     assert row(table, "BERT-base")[2] == "93 %"
     assert row(table, "answers to the fp32")[2] == "0.999999 / 0.999990"
+
+
+def test_another_engine_never_stands_in_for_the_one_that_a_run_is_about() -> None:
+    run = a_run(loads=[a_load(PADDED, 8, 1, JSON, 8586.0)])
+    assert row(tables([run])["gpu-goals"], "8 gateways, one text")[1] == "-"
 
 
 def test_requests_that_failed_are_shown() -> None:

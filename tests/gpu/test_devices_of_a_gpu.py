@@ -44,6 +44,9 @@ class Answering:
     async def load(self, name: str, overrides: Mapping[str, str | bytes]) -> None:
         raise AssertionError("it is there")
 
+    async def unload(self, name: str) -> None:
+        raise AssertionError("it stays")
+
     async def ask(self, name: str) -> bytes:
         return json.dumps(self._told).encode()
 
