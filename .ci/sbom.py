@@ -29,6 +29,7 @@ def parts(image_locks: Path = ROOT / "locks" / "images") -> dict[str, tuple[Path
     found["headrace-triton"] += (locks / "triton.txt",)
     found["headrace-all-in-one"] = (locks / "local.txt", locks / "triton.txt")
     del found["headrace-client"]  # of the cluster's tests, not published
+    del found["headrace-triton-gpu"]  # its base is NVIDIA's: whoever uses it builds it
     return found
 
 

@@ -20,9 +20,10 @@ from bench.core.departure import Nowhere
 from bench.core.subject import WIDTH, Core
 from gateway.engine.echo import EchoEngine
 from gateway.http.body import HttpLimits
+from gateway.http.exchanges import PostHandler
 from gateway.http.messages import Reply, headers_of
 from gateway.http.plain_post import PlainPost
-from gateway.http.server import LoadShedder, PostHandler, uvicorn_options
+from gateway.http.server import LoadShedder, uvicorn_options
 from gateway.telemetry.metrics import Metrics
 
 OWN = "own"

@@ -17,6 +17,7 @@ from contracts.manifest import Engine
 from registry.errors import DeviceUnfitError
 from registry.loading.devices import Devices, Promise
 from registry.loading.placement import python_model
+from registry.loading.triton_client import Overrides
 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("default")]
 
@@ -41,7 +42,7 @@ class Answering:
     def __init__(self, told: Mapping[str, Any]) -> None:
         self._told = told
 
-    async def load(self, name: str, overrides: Mapping[str, str | bytes]) -> None:
+    async def load(self, name: str, overrides: Overrides) -> None:
         raise AssertionError("it is there")
 
     async def unload(self, name: str) -> None:
