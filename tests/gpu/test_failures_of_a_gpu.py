@@ -142,3 +142,28 @@ def test_a_gpu_that_is_hidden_is_missed_with_the_reason() -> None:
     assert done.returncode == 0, done.stderr
     assert "GPU" in done.stdout
     assert in_a_process(HIDDEN).stdout == "\n"
+
+
+def test_a_model_that_waits_for_its_gpu_runs_without_graphs_and_keeps_no_memory(
+    folder: Path, engines: ModuleType, devices: ModuleType
+) -> None:
+    import torch
+    from tiny_encoders import write_encoder, write_told
+
+    class WaitingEngine(engines.PackedEngine):  # type: ignore[misc, name-defined]
+        def forward(self, inputs: Any, tokens: int, longest: int) -> Any:
+            values = super().forward(inputs, tokens, longest)
+            values.sum().item()
+            return values
+
+    write_encoder(folder, "bert", "AutoModel")
+    told = write_told(folder, "AutoModel", modes=["mean"], normalise=True, dtype="fp16")
+    runner = devices.OnGpu(WaitingEngine(folder, told, "cuda:0"))
+    assert runner.told().startswith("0 CUDA graphs")
+    ids, starts = np.full(4000, 31, np.int32), np.arange(0, 4001, LONGEST, dtype=np.int32)
+    held = []
+    for _ in range(50):
+        assert np.isfinite(runner.begin(ids, starts, None).values()).all()
+        held.append(torch.cuda.memory_allocated())
+    assert held[-1] <= held[4]
+    assert torch.cuda.get_sync_debug_mode() == 0
