@@ -41,6 +41,9 @@ class Answering:
     def __init__(self, told: Mapping[str, Any]) -> None:
         self._told = told
 
+    async def unload(self, name: str) -> None:
+        """Is never asked: its process is there."""
+
     async def load(self, name: str, overrides: Mapping[str, str | bytes]) -> None:
         raise AssertionError("it is there")
 

@@ -151,7 +151,7 @@ def test_a_model_that_waits_for_its_gpu_runs_without_graphs_and_keeps_no_memory(
     import torch
     from tiny_encoders import write_encoder, write_told
 
-    class WaitingEngine(engines.PackedEngine):  # type: ignore[misc, name-defined]
+    class WaitingEngine(engines.PackedEngine):  # type: ignore[name-defined]
         def forward(self, inputs: Any, tokens: int, longest: int) -> Any:
             values = super().forward(inputs, tokens, longest)
             values.sum().item()

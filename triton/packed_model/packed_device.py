@@ -8,6 +8,7 @@ CPU instead.
 """
 
 import time
+import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -197,7 +198,9 @@ class OnGpu:
 @contextmanager
 def _refusing_waits() -> Iterator[None]:
     """Operations that wait for the GPU fail, before they would break off a capture."""
-    torch.cuda.set_sync_debug_mode("error")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it says that it does not know every such operation
+        torch.cuda.set_sync_debug_mode("error")
     try:
         yield
     finally:
