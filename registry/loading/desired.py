@@ -42,6 +42,7 @@ _ENVIRONMENT = (
     "Failed to allocate memory",
     "Cannot allocate memory",
     "bad_alloc",
+    "the memory does not suffice",  # a packed engine's (``triton/packed_model``)
     # Of a GPU and its driver, in the words of CUDA, its libraries and ours; not among them is
     # "device-side assert", which a model's own ids bring about.
     "can't use a GPU",
@@ -52,6 +53,10 @@ _ENVIRONMENT = (
     "No CUDA GPUs are available",
     "Found no NVIDIA driver",
     "CUDA driver initialization failed",
+    "CUDA error: initialization error",
+    "CUDA error: unknown error",
+    "no kernel image is available",
+    "unsupported toolchain",
     "CUDA_ERROR_",
     "illegal memory access",
     "illegal address",

@@ -202,10 +202,13 @@ class Loader:
     def _device_fault(self) -> str:
         return "" if self._devices is None else self._devices.fault()
 
-    def note_gone(self, ref: ModelRef) -> None:
-        """Takes in that a model has no process any more: it is loaded anew, on a clean context."""
+    def note_gone(self, ref: ModelRef) -> bool:
+        """Has a model without a process loaded anew; false if that is still to be done."""
+        if ref.triton_model in self._gone:
+            return False
         self._gone.add(ref.triton_model)
         self._news.set()
+        return True
 
     def note_trouble(self, ref: ModelRef, reason: str) -> None:
         """Takes in why a package that Triton holds refuses its probe; empty where it answers."""
@@ -515,6 +518,7 @@ class Loader:
     def _record_loaded(self, want: Want, running: Running, costs: tuple[CostPoint, ...]) -> None:
         name = want.ref.triton_model
         self._failures.pop(name, None)
+        self._gone.discard(name)  # it was told again while the one without a process was unloaded
         self._idling.asked(name)
         self._book.write(self._book.ledger.loaded(want.ref))
         model = LoadedModel(

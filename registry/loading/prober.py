@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 class ProberPace:
     """How often it looks, how long it waits, and how often in a row an answer may be missing.
 
-    A model without a process is given ``reloads_allowed`` looks to be loaded anew.
+    A model without a process is loaded anew ``reloads_allowed`` times in a row.
     """
 
     every_seconds: float = 15.0
@@ -52,7 +52,8 @@ class Prober:
         manifest: reads the manifest of one of them, once; may block.
         pace: how often and how long.
         told: is told why a model refuses, or nothing where it answers.
-        gone: is told that a model has no process any more, and has it loaded anew.
+        gone: is told that a model has no process any more, and has it loaded anew; returns false
+            if it was told before and has not come to it yet.
         executed: how many batches of a model have been run.
         refused: how many requests each model has failed, by Triton's name of it: where that grows
             it looks at once.
@@ -66,7 +67,7 @@ class Prober:
         pace: ProberPace | None = None,
         *,
         told: Callable[[ModelRef, str], None] = lambda _ref, _why: None,
-        gone: Callable[[ModelRef], None] = lambda _ref: None,
+        gone: Callable[[ModelRef], bool] = lambda _ref: True,
         executed: Callable[[str], Awaitable[int]] | None = None,
         refused: Callable[[], Awaitable[Mapping[str, int]]] | None = None,
     ) -> None:
@@ -79,7 +80,7 @@ class Prober:
         self._executed = executed
         self._refused = refused
         self._refused_before: Mapping[str, int] = {}
-        self._reloads: dict[str, int] = {}  # of models without a process, looks in a row
+        self._reloads: dict[str, int] = {}  # of models without a process, in a row
         self._executed_before: dict[str, int] = {}  # of models whose last probe waited in vain
         self._manifests: dict[str, Manifest] = {}
         self._failures = 0
@@ -175,10 +176,11 @@ class Prober:
             TritonUnavailableError: it was asked for so often, and the model still has no process.
         """
         name = ref.triton_model
-        looks = self._reloads[name] = self._reloads.get(name, 0) + 1
-        if looks > self._pace.reloads_allowed:
+        if not self._gone(ref):
+            return
+        reloads = self._reloads[name] = self._reloads.get(name, 0) + 1
+        if reloads > self._pace.reloads_allowed:
             raise TritonUnavailableError(f"{name} has no process any more: {error}")
-        self._gone(ref)
 
     async def _runs_others(self, name: str) -> bool:
         """Whether batches of a model were run since its last probe that waited in vain."""

@@ -9,11 +9,11 @@ strays is refused. It runs no engine and reads nothing but that file.
 from collections.abc import Mapping, Sequence
 from itertools import accumulate, chain
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from contracts.manifest import DEVICE_PROOF
 from contracts.tasks import INPUT_IDS, ROW_STARTS, TOKEN_TYPE_IDS, Task
@@ -24,7 +24,13 @@ Floats = NDArray[np.float32]
 
 MOST_ROWS = 32
 MOST_VALUES = 1 << 16  # of all rows: sparse vectors and labels of tokens have many
+MOST_BYTES = 64 << 20  # of the file; a conversion writes some megabytes at most
 _DIFFERENCES = ("max_abs_difference", "mean_abs_difference", "min_cosine")
+
+
+# What its tensors hold: numpy refuses others by an error that is none of a package's.
+_Id = Annotated[int, Field(ge=0, lt=1 << 31)]
+_TypeId = Annotated[int, Field(ge=0, lt=1 << 8)]
 
 
 class DeviceProofError(Exception):
@@ -39,9 +45,15 @@ class ProofRow(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    ids: tuple[int, ...] = Field(min_length=1)
-    type_ids: tuple[int, ...] | None = Field(None, description="None: all are 0")
+    ids: tuple[_Id, ...] = Field(min_length=1)
+    type_ids: tuple[_TypeId, ...] | None = Field(None, description="None: all are 0")
     values: tuple[tuple[float, ...], ...] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _one_type_for_each_id(self) -> Self:
+        if self.type_ids is not None and len(self.type_ids) != len(self.ids):
+            raise ValueError("type_ids must be as many as ids")
+        return self
 
 
 class DeviceProof(BaseModel):
@@ -162,6 +174,8 @@ def read(folder: Path) -> DeviceProof | None:
         DeviceProofError: the file is not a proof.
     """
     try:
+        if (size := (folder / DEVICE_PROOF).stat().st_size) > MOST_BYTES:
+            raise DeviceProofError(f"{DEVICE_PROOF} of the package has {size} bytes: too many")
         return DeviceProof.model_validate_json((folder / DEVICE_PROOF).read_bytes())
     except FileNotFoundError:
         return None

@@ -29,14 +29,15 @@ class Shape:
     rows: int
 
 
-def shapes() -> tuple[Shape, ...]:
-    """All graphs, the largest first: they share memory, which the first takes."""
-    return tuple(
-        sorted(
-            {Shape(tokens, rows) for tokens in TOKEN_BUCKETS for rows in row_buckets(tokens)},
-            reverse=True,
-        )
-    )
+def shapes(longest: int = LONGEST_ROW) -> tuple[Shape, ...]:
+    """All graphs, the largest first: they share memory, which the first takes.
+
+    Args:
+        longest: of the rows that graphs take; very short ones can't fill up those of few rows.
+    """
+    step = min(FILLER_ROW, longest)
+    found = {Shape(tokens, rows) for tokens in TOKEN_BUCKETS for rows in row_buckets(tokens)}
+    return tuple(sorted((s for s in found if -(-s.tokens // step) <= s.rows), reverse=True))
 
 
 def row_buckets(tokens: int) -> tuple[int, int]:

@@ -8,7 +8,9 @@ CPU instead.
 """
 
 import time
-from collections.abc import Iterable
+import warnings
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +22,8 @@ from packed_engine import PackedEngine
 CPU_TOKENS = 2048  # of a run; more at a time is no faster there
 HELD_RUNS = 16
 _OLDEST_CAPABILITY = (8, 0)  # of variable-length attention
-_WARM_UPS = 2  # before a graph is captured: libraries set themselves up
+# Of torch's words for an operation that waits for the GPU, if it was told to refuse such.
+_WAITS = "synchronizing"
 
 
 def missing_gpu(number: int) -> str:
@@ -100,7 +103,7 @@ class OnGpu:
             4 * MOST_TOKENS + MOST_ROWS + 1, dtype=torch.int32, device=self._device
         )
         if engine.has_variable_lengths:
-            self._capture(shapes() if buckets is None else buckets)
+            self._capture(shapes(self._longest) if buckets is None else buckets)
 
     def begin(self, ids: np.ndarray, starts: np.ndarray, types: np.ndarray | None) -> "OnTheWay":
         """Queues copies and a run; waits for neither."""
@@ -161,6 +164,9 @@ class OnGpu:
                 torch.cuda.empty_cache()
             except RuntimeError as error:
                 # An architecture that waits for the GPU in its layers: it runs without graphs.
+                if _WAITS not in str(error):
+                    # After a capture that broke off, torch frees no memory that two streams used.
+                    raise RuntimeError(f"it can't use a GPU for CUDA graphs: {error}") from error
                 self._fault = f", and no more after {shape}: {error}"
                 break
         self._capture_seconds = time.monotonic() - began
@@ -174,7 +180,8 @@ class OnGpu:
         with torch.inference_mode(), torch.cuda.device(self._device):
             with torch.cuda.stream(self._runs):
                 inputs.copy_(made)
-                for _ in range(_WARM_UPS):
+                self._engine.forward(inputs, shape.tokens, self._longest)  # libraries set up
+                with _refusing_waits():
                     self._engine.forward(inputs, shape.tokens, self._longest)
             self._runs.synchronize()
             graph = torch.cuda.CUDAGraph()
@@ -186,6 +193,18 @@ class OnGpu:
                 graph.replay()
             self._runs.synchronize()
         return graph, answers
+
+
+@contextmanager
+def _refusing_waits() -> Iterator[None]:
+    """Operations that wait for the GPU fail, before they would break off a capture."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it says that it does not know every such operation
+        torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
 
 
 class OnTheWay:

@@ -197,6 +197,7 @@ class Waiting:
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._requests: deque[Asked] = deque()
+        self._unanswered: dict[Asked, None] = {}  # in order of arrival
         self._held = 0
         self._closed = False
         self._changed = threading.Condition()
@@ -214,6 +215,7 @@ class Waiting:
             if self._closed or (self._held and self._held + tokens > self._limits.held_tokens):
                 return False
             self._held += tokens
+            self._unanswered[asked] = None
             self._requests.append(asked)
             self._changed.notify()
             return True
@@ -234,10 +236,22 @@ class Waiting:
                 taken.append(self._requests.popleft())
             return taken
 
-    def leave(self, asked: Asked) -> None:
-        """A request was answered."""
+    def leave(self, asked: Asked) -> bool:
+        """A request is about to be answered; false if it was already."""
         with self._changed:
+            if asked not in self._unanswered:
+                return False
+            del self._unanswered[asked]
             self._held -= len(asked.ids)
+            return True
+
+    def give_up(self) -> list[Asked]:
+        """Takes no more and gives out no more; those that are not answered yet."""
+        with self._changed:
+            self._requests.clear()
+            self._closed = True
+            self._changed.notify_all()
+            return list(self._unanswered)
 
     def close(self) -> None:
         """Takes no more; those that wait are still given out."""
@@ -319,7 +333,7 @@ class Pipeline:
             loop()
         except Exception as error:  # noqa: BLE001 - whatever it is
             traceback.print_exc(file=sys.stderr)
-            self._end(f"it can't answer any more: {error!r}")
+            self._end_all(f"it can't answer any more: {error!r}")
 
     def _join(self) -> None:
         while True:
@@ -390,7 +404,19 @@ class Pipeline:
 
     def _end_if_lost(self, error: Exception) -> None:
         if is_lost(error):
-            self._end(f"the GPU can't be used any more: {error}")
+            self._end_all(f"the GPU can't be used any more: {error}")
+
+    def _end_all(self, reason: str) -> None:
+        """Ends the process. Triton tells nobody whose request ended with one, so this does before.
+
+        Gateways and loaders know these words, which are Triton's: another one is asked.
+        """
+        self._alive()
+        for asked in self._waiting.give_up():
+            self._over(
+                asked, lambda each=asked: self._replies.fail(each, f"Stub process ends: {reason}")
+            )
+        self._end(reason)
 
     def _send(self, members: list[Asked], values: np.ndarray) -> None:
         self._alive()
@@ -408,7 +434,8 @@ class Pipeline:
 
     def _over(self, asked: Asked, reply: Callable[[], None]) -> None:
         """The one reply that a request gets; Triton may refuse it, if its caller is gone."""
-        self._waiting.leave(asked)
+        if not self._waiting.leave(asked):
+            return
         try:
             reply()
         except Exception:  # noqa: BLE001 - it is this request's alone

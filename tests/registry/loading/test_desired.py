@@ -79,6 +79,12 @@ def test_waits_grow_to_a_minute_and_no_further(tries: int) -> None:
         ("CUDNN failure 1: CUDNN_STATUS_NOT_INITIALIZED", False),
         ("cuDNN error: CUDNN_STATUS_INTERNAL_ERROR", False),
         ("CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate(handle)", False),
+        ("engine: the memory does not suffice: Unable to allocate 3.00 GiB for an array", False),
+        ("engine: CUDA error: no kernel image is available for execution on the device", False),
+        ("CUDA error: the provided PTX was compiled with an unsupported toolchain.", False),
+        ("CUDA error: unknown error", False),
+        ("CUDA error: initialization error", False),
+        ("RuntimeError: it can't use a GPU for CUDA graphs: CUDA error: operation failed", False),
         ("engine: CUDA error: device-side assert triggered", True),  # an id beyond its vocabulary
         ("ModuleNotFoundError: No module named 'onnxruntime'", False),
         ("unable to find backend library for backend 'onnxruntime'", False),

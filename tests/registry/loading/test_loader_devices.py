@@ -151,6 +151,27 @@ async def test_a_model_without_a_process_is_loaded_anew_and_blames_nobody(
     assert len(harness.triton.calls) == before + 2
 
 
+async def test_a_model_that_is_told_gone_again_while_it_is_unloaded_is_loaded_once(
+    harness: LoaderHarness,
+) -> None:
+    class ToldAgain(FakeTriton):
+        async def unload(self, name: str) -> None:
+            told.append(harness.loader.note_gone(STABLE))
+            await super().unload(name)
+
+    told: list[bool] = []
+    harness.triton = ToldAgain()
+    on(harness, GPU)
+    await harness.serve(STABLE, stable=STABLE)
+    name = STABLE.triton_model
+    before = len(harness.triton.calls)
+    told += [harness.loader.note_gone(STABLE), harness.loader.note_gone(STABLE)]
+    assert told == [True, False]  # the second time, it is still to be done
+    await harness.settle()
+    await harness.settle()
+    assert harness.triton.calls[before:] == [("unload", name), ("load", name)]
+
+
 PROOF = DeviceProof(
     task=Task.TEXT_EMBEDDING,
     type_ids=False,

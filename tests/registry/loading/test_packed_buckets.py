@@ -56,6 +56,16 @@ def test_graphs_are_captured_from_the_largest_on_each_once() -> None:
     assert max(shape.rows for shape in shapes) == buckets.MOST_ROWS
 
 
+@given(longest=st.integers(1, 600))
+def test_each_graph_of_short_rows_can_be_filled_up_by_them(longest: int) -> None:
+    for shape in buckets.shapes(longest):
+        row = min(longest, shape.tokens)
+        filled = buckets.filled_up(np.array([0, row], np.int32), shape, longest)
+        assert (len(filled), filled[-1]) == (shape.rows + 1, shape.tokens)
+        assert np.diff(filled).max() <= longest
+    assert (buckets.shapes(longest) == buckets.shapes()) == (longest >= 32)
+
+
 def test_a_run_costs_the_smallest_bucket_that_holds_it() -> None:
     assert [buckets.bucket_of(tokens) for tokens in (1, 64, 65, 16384, 16385)] == [
         *(64, 64, 96, 16384),

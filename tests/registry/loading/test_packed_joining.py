@@ -258,10 +258,20 @@ def test_an_answer_that_can_not_be_sent_stops_no_other() -> None:
     assert world.ended == []
 
 
-def test_a_lost_gpu_ends_the_process() -> None:
-    world = World(FakeRunner(lost=True), FakeReplies())
-    world.run([request_of(0, [[1]])])
-    assert world.ended[0] == f"the GPU can't be used any more: {LOST}"
+def test_a_lost_gpu_ends_the_process_once_all_that_it_holds_are_told() -> None:
+    world = World(FakeRunner(lost=True), FakeReplies(unsent={2}))
+    requests = [request_of(number, [[1] * 9, [2] * 9]) for number in range(6)]
+    world.pipeline = joining.Pipeline(
+        world.runner,
+        world.replies,
+        LIMITS,
+        end=lambda reason: world.ended.append(f"{len(world.replies.sent)} told: {reason}"),
+    )
+    found = world.run(requests)
+    assert world.ended[0] == f"6 told: the GPU can't be used any more: {LOST}"
+    assert found.keys() == set(range(6))
+    # In words by which gateways ask another Triton, and blame no request.
+    assert set(found.values()) == {f"Stub process ends: the GPU can't be used any more: {LOST}"}
 
 
 def test_without_memory_for_all_together_each_is_tried_by_itself() -> None:
@@ -277,14 +287,14 @@ def test_without_memory_for_all_together_each_is_tried_by_itself() -> None:
     assert [answer[0][0] for answer in world.found().values()] == [2, 3, 4]  # type: ignore[index]
 
 
-def test_an_engine_that_lost_count_ends_the_process_and_answers_nobody() -> None:
+def test_an_engine_that_lost_count_ends_the_process_and_gives_nobody_values() -> None:
     world = World(FakeRunner(short=True), FakeReplies())
     world.runner.gate.set()
     world.pipeline.start()
     world.pipeline.offer(request_of(0, [[1], [2]]))
     until("the process ends", 60.0, lambda: world.ended)
     assert "1 answers for 2 questions" in world.ended[0]
-    assert world.replies.sent == []
+    assert [str(what).partition(":")[0] for _, what in world.replies.sent] == ["Stub process ends"]
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,7 @@ class ProberHarness:
         self.pyfunc = False
         self.told: dict[ModelRef, str] = {}
         self.gone: list[ModelRef] = []
+        self.takes_note = True
         self.executed: Iterator[int] = itertools.repeat(7)
         self.prober = Prober(
             self.triton,
@@ -36,9 +37,13 @@ class ProberHarness:
             self.manifest,
             PACE,
             told=self.told.__setitem__,
-            gone=self.gone.append,
+            gone=self._note_gone,
             executed=self._executed,
         )
+
+    def _note_gone(self, asked: ModelRef) -> bool:
+        self.gone.append(asked)
+        return self.takes_note
 
     async def _executed(self, _: str) -> int:
         return next(self.executed)
@@ -139,6 +144,17 @@ async def test_a_model_that_stays_without_a_process_ends_its_triton(harness: Pro
     for _ in range(1 + PACE.failures_allowed):
         await harness.prober.probe()
     assert f"{OTHER.triton_model} has no process" in harness.prober.fault()
+
+
+async def test_a_loader_that_is_busy_with_another_model_has_its_time(
+    harness: ProberHarness,
+) -> None:
+    harness.triton.gone.add(OTHER.triton_model)
+    await harness.prober.probe()
+    harness.takes_note = False  # it has not come to it yet
+    for _ in range(PACE.reloads_allowed + PACE.failures_allowed + 1):
+        await harness.prober.probe()
+        assert harness.prober.fault() == ""
 
 
 async def test_a_model_that_fails_more_requests_is_looked_at_at_once(

@@ -1,5 +1,6 @@
 """A package's proof lets an engine pass that answers as the original, and no other."""
 
+import json
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -15,6 +16,7 @@ from contracts.tasks import INPUT_IDS, ROW_STARTS, TOKEN_TYPE_IDS, Task
 from preprocess.tasks import HEADS
 from registry.packages import device_proof
 from registry.packages.device_proof import (
+    MOST_BYTES,
     MOST_ROWS,
     MOST_VALUES,
     DeviceProof,
@@ -156,6 +158,30 @@ def test_a_proof_is_read_from_its_package_as_it_was_written(tmp_path: Path) -> N
 def test_a_file_that_is_no_proof_is_told(tmp_path: Path) -> None:
     (tmp_path / DEVICE_PROOF).write_text('{"rows": []}', encoding="utf-8")
     with pytest.raises(DeviceProofError, match=r"^proof.json of the package can't be read: "):
+        device_proof.read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        '{"ids": [1099511627776], "values": [[1.0]]}',
+        '{"ids": [-1], "values": [[1.0]]}',
+        '{"ids": [1], "type_ids": [256], "values": [[1.0]]}',
+        '{"ids": [1, 2], "type_ids": [0], "values": [[1.0]]}',
+    ],
+)
+def test_a_row_that_no_engine_takes_is_no_proof(tmp_path: Path, row: str) -> None:
+    written = json.loads(proof(vectors(1)).model_dump_json())
+    written["rows"] = [json.loads(row)]
+    (tmp_path / DEVICE_PROOF).write_text(json.dumps(written), encoding="utf-8")
+    with pytest.raises(DeviceProofError, match="can't be read"):
+        device_proof.read(tmp_path)
+
+
+def test_a_proof_that_is_too_large_is_not_read(tmp_path: Path) -> None:
+    with (tmp_path / DEVICE_PROOF).open("wb") as file:
+        file.truncate(MOST_BYTES + 1)
+    with pytest.raises(DeviceProofError, match="bytes"):
         device_proof.read(tmp_path)
 
 
