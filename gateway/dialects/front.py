@@ -7,7 +7,6 @@ it, and renders the answer.
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from time import thread_time
 from typing import Annotated, Any, Protocol, TypeVar, cast
 
 import msgspec
@@ -90,6 +89,10 @@ class Front:
     tokenisers: TokenReader | None = None  # None for a process that tokenises for no caller
     large: LargeWork = field(default_factory=LargeWork)
 
+    def __post_init__(self) -> None:
+        """Has callers charged for what threads do for them."""
+        self.large.spend = self.admission.spend
+
     async def read(self, context: RequestContext, body: bytes, reader: Callable[[bytes], T]) -> T:
         """What a reader makes of a body: here, or of a large one in a thread.
 
@@ -101,13 +104,13 @@ class Front:
         """
         if len(body) <= INLINE_BYTES:
             return reader(body)
-        return await self.large.do(partial(_timed, context, partial(reader, body)))
+        return await self.large.do(partial(reader, body), context)
 
     async def work(self, context: RequestContext, size: int, work: Callable[[], T]) -> T:
         """What work on so many bytes gives; see ``read``."""
         if size <= INLINE_BYTES:
             return work()
-        return await self.large.do(partial(_timed, context, work))
+        return await self.large.do(work, context)
 
     async def render(self, answers: Sequence[Answer], renderer: Callable[[], object]) -> bytes:
         """The JSON of what a renderer makes of answers: made here, or of many numbers in a thread.
@@ -538,15 +541,6 @@ _name_decoder = msgspec.json.Decoder(_EndpointName)
 def endpoint_of(body: bytes) -> str:
     """The endpoint that a body names as its ``model``; raises ``BadRequestError``."""
     return decode(_name_decoder, body).model
-
-
-def _timed(context: RequestContext, work: Callable[[], T]) -> T:
-    """Does work in a thread, whose time the next step of the request's task charges."""
-    began = thread_time()
-    try:
-        return work()
-    finally:
-        context.work_seconds += thread_time() - began
 
 
 async def enter_named(

@@ -7,6 +7,7 @@ timer for a body that arrives in one piece.
 
 import zlib
 from dataclasses import dataclass
+from functools import partial
 
 from gateway.errors import (
     BadRequestError,
@@ -159,7 +160,7 @@ class BodyReader:
             if not inflation.done:
                 # It counts as large as it may become: a small body may be a bomb.
                 request.context.hold(len(body) + most)
-                await self._large.do(lambda: inflation.advance(most + 1))
+                await self._large.do(partial(inflation.advance, most + 1), request.context)
         except zlib.error as error:
             raise BadRequestError(f"The body is not {name}: {error}.") from None
         if not inflation.done:
