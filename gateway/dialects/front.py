@@ -112,8 +112,12 @@ class Front:
             return work()
         return await self.large.do(work, context)
 
-    async def render(self, answers: Sequence[Answer], renderer: Callable[[], object]) -> bytes:
-        """The JSON of what a renderer makes of answers: made here, or of many numbers in a thread.
+    async def render(
+        self, context: RequestContext, answers: Sequence[Answer], renderer: Callable[[], object]
+    ) -> bytes:
+        """The JSON of what a renderer makes of answers: made here, or of much in a thread.
+
+        Much is of many numbers, or of a request with a large body: answers repeat parts of it.
 
         Raises:
             OverloadedError: too much large work waits.
@@ -122,21 +126,26 @@ class Front:
         numbers = 0
         for answer in answers:
             numbers += answer.values.size
-        if numbers <= INLINE_NUMBERS:
+        if numbers <= INLINE_NUMBERS and context.held_bytes <= INLINE_BYTES:
             return encode_answer(renderer())
-        return await self.large.do(lambda: encode_long(renderer()))
+        return await self.large.do(lambda: encode_long(renderer()), context)
 
-    async def rendered(self, answers: Sequence[Answer], renderer: Callable[[], T]) -> T:
+    async def rendered(
+        self, context: RequestContext, answers: Sequence[Answer], renderer: Callable[[], T]
+    ) -> T:
         """What a renderer makes of answers, where that is no JSON; see ``render``."""
-        if sum([each.values.size for each in answers]) <= INLINE_NUMBERS:
+        numbers = sum([each.values.size for each in answers])
+        if numbers <= INLINE_NUMBERS and context.held_bytes <= INLINE_BYTES:
             return renderer()
-        return await self.large.do(renderer)
+        return await self.large.do(renderer, context)
 
-    async def render_many(self, numbers: int, renderer: Callable[[], object]) -> bytes:
+    async def render_many(
+        self, context: RequestContext, numbers: int, renderer: Callable[[], object]
+    ) -> bytes:
         """The same, of so many numbers, texts and the like."""
-        if numbers <= INLINE_NUMBERS:
+        if numbers <= INLINE_NUMBERS and context.held_bytes <= INLINE_BYTES:
             return encode_answer(renderer())
-        return await self.large.do(lambda: encode_long(renderer()))
+        return await self.large.do(lambda: encode_long(renderer()), context)
 
     def predict(
         self, context: RequestContext, view: EndpointView, caller: str | None, query: Query

@@ -71,7 +71,8 @@ class LargeWork:
 
     Attributes:
         waiting: how many there are now.
-        spend: is told what processor time a request took here, even if its caller is gone.
+        spend: charges a request for processor time that its task does not charge it for: it is over,
+            or its answer is rendered.
     """
 
     def __init__(self, most_waiting: int = _MOST_WAITING) -> None:
@@ -134,8 +135,7 @@ class LargeWork:
     def _done(self, turn: _Turn, future: Future[Any]) -> None:
         self._idle += 1
         self._left(turn)
-        if turn.context is not None and self.spend is not None:
-            self.spend(turn.context, turn.seconds)
+        self._charge(turn)
         if future.cancelled():
             turn.result.cancel()
         elif not turn.result.done():
@@ -145,6 +145,16 @@ class LargeWork:
             else:
                 turn.result.set_exception(error)
         self._begin()
+
+    def _charge(self, turn: _Turn) -> None:
+        context = turn.context
+        if context is None or self.spend is None:
+            return
+        if turn.result.done() or context.handed_over:
+            self.spend(context, turn.seconds)
+        else:
+            # The next step of its task charges it, which may know the endpoint by then.
+            context.work_seconds += turn.seconds
 
     def _forget(self, turn: _Turn) -> None:
         queue = self._queues.get(turn.key)
