@@ -71,8 +71,8 @@ class LargeWork:
 
     Attributes:
         waiting: how many there are now.
-        spend: charges a request for processor time that its task does not charge it for: it is over,
-            or its answer is rendered.
+        spend: charges a request for time of a processor that its task does not charge it for, as
+            it is over or its answer is rendered.
     """
 
     def __init__(self, most_waiting: int = _MOST_WAITING) -> None:
