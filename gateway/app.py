@@ -137,7 +137,7 @@ class Application(fastapi.FastAPI):
                 await _send(reply, context.request_id, send)
                 self._count_finished(route, int(reply.status), context)
         finally:
-            context.hold(0)  # what the caller does not take is the connection's from now on
+            context.release()  # what the caller does not take is the connection's from now on
 
     async def answer_post(
         self,
@@ -156,7 +156,7 @@ class Application(fastapi.FastAPI):
                 send(reply, context.request_id)
                 self._count_finished(route, int(reply.status), context)
         finally:
-            context.hold(0)
+            context.release()
 
     async def _streamed(
         self,
@@ -214,10 +214,12 @@ class Application(fastapi.FastAPI):
         except GatewayError as error:
             known = error
         except ClientGoneError:
+            self._admission.left(context)
             self._count_finished(route, CLIENT_GONE_STATUS, context)
             return route, None
         except asyncio.CancelledError as cancelled:
             if cancelled.args == (CLIENT_GONE,):
+                self._admission.left(context)
                 self._count_finished(route, CLIENT_GONE_STATUS, context)
                 return route, None
             known = _error_of_cancellation(cancelled)

@@ -10,6 +10,7 @@ RETRY_AFTER_SECONDS = 1.0  # for short outages: a lost Triton is probed twice a 
 # Only in metrics and events, with nginx's number: the request was cancelled, because the caller
 # hung up or the process had to end. In both cases its version is not to blame.
 CLIENT_GONE_STATUS = 499
+_LONGEST_MESSAGE = 4096  # characters
 
 
 class GatewayError(Exception):
@@ -23,6 +24,8 @@ class GatewayError(Exception):
     code = "internal"
 
     def __init__(self, message: str, *, retry_after_seconds: float | None = None) -> None:
+        if len(message) > _LONGEST_MESSAGE:  # it quotes what a caller sent
+            message = f"{message[:_LONGEST_MESSAGE]}..."
         super().__init__(message)
         self.message = message
         self.retry_after_seconds = retry_after_seconds

@@ -98,6 +98,13 @@ class RequestContext:
             self.holding.belongs(self.endpoint, self.caller)
         self.holding.resize(size)
 
+    def release(self) -> None:
+        """The request is over: it takes nothing, and what still runs for it counts no more."""
+        if self.holding is not None:
+            self.holding.resize(0)
+            self.holding = None
+        self.held = None
+
     def deadline(self, limit_seconds: float) -> float:
         """The loop's clock by which to answer: the caller's timeout, at most the endpoint's.
 

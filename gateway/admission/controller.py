@@ -33,9 +33,10 @@ No byte of a body is read, inflated or parsed before one of the first two. A req
 names the endpoint passes ``enter`` before its body is read, any other one ``recognise``.
 
 The rate counts each request whose body is read, answered or refused: in ``enter``, once, or where
-none of its endpoints was named, when it is refused. One that is refused on arrival for want of
-room is not counted. A request that takes a processor longer than ``SECONDS_OF_ONE`` to read counts
-once more for each time that it does (``spend``). If the endpoint changes while the body is read,
+none of its endpoints was named, when it is refused or its caller hangs up. One that is refused on
+arrival for want of room is not counted. A request that takes a processor longer than
+``SECONDS_OF_ONE``, to be read or to be answered in a thread, counts once more for each time that it
+does (``spend``). If the endpoint changes while the body is read,
 routing raises unknown_version or model_unavailable after all.
 
 Only ``enter`` may wait: in the request scheduler, for this request's turn on the event loop, and
@@ -524,8 +525,8 @@ class AdmissionController:
         """
         if isinstance(error, OverloadedError):
             self._early_until = self._clock() + _EARLY_SECONDS
-        if context.body_read and not context.counted and 400 <= error.status < 500:
-            self._charge(context, 1)
+        if 400 <= error.status < 500:
+            self._count_unnamed(context)
         endpoint = context.endpoint
         if context.handed_over or endpoint is None:
             return
@@ -534,6 +535,15 @@ class AdmissionController:
         except UnknownEndpointError:
             return  # names that callers make up must not become labels of metrics or events
         self._record_refusal(endpoint, int(error.status), error.code, context.started)
+
+    def left(self, context: RequestContext) -> None:
+        """The caller of a request hung up, which the rate counts as if it had been refused."""
+        self._count_unnamed(context)
+
+    def _count_unnamed(self, context: RequestContext) -> None:
+        """Has the rate count a request whose body was read and that it has not counted."""
+        if context.body_read and not context.counted:
+            self._charge(context, 1)
 
     def refused_call(self, call: Call, error: BaseException) -> None:
         """Records the error that ended a call in the pipeline before its first attempt.

@@ -67,7 +67,7 @@ class KeyRing:
         if record is None:
             return None
         if not record.allows(endpoint):
-            raise ForbiddenError(f"The API key {record.name!r} is not for {endpoint!r}.")
+            raise ForbiddenError(f"The API key {record.name!r} is not for {endpoint[:80]!r}.")
         if forces_version and not record.force_version:
             raise ForbiddenError(
                 f"The API key {record.name!r} may not name a version (x-headrace-version)."

@@ -7,7 +7,6 @@ it, and renders the answer.
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from time import thread_time
 from typing import Annotated, Any, Protocol, TypeVar, cast
 
 import msgspec
@@ -90,6 +89,10 @@ class Front:
     tokenisers: TokenReader | None = None  # None for a process that tokenises for no caller
     large: LargeWork = field(default_factory=LargeWork)
 
+    def __post_init__(self) -> None:
+        """Has callers charged for what threads do for them."""
+        self.large.spend = self.admission.spend
+
     async def read(self, context: RequestContext, body: bytes, reader: Callable[[bytes], T]) -> T:
         """What a reader makes of a body: here, or of a large one in a thread.
 
@@ -101,16 +104,20 @@ class Front:
         """
         if len(body) <= INLINE_BYTES:
             return reader(body)
-        return await self.large.do(partial(_timed, context, partial(reader, body)))
+        return await self.large.do(partial(reader, body), context)
 
     async def work(self, context: RequestContext, size: int, work: Callable[[], T]) -> T:
         """What work on so many bytes gives; see ``read``."""
         if size <= INLINE_BYTES:
             return work()
-        return await self.large.do(partial(_timed, context, work))
+        return await self.large.do(work, context)
 
-    async def render(self, answers: Sequence[Answer], renderer: Callable[[], object]) -> bytes:
-        """The JSON of what a renderer makes of answers: made here, or of many numbers in a thread.
+    async def render(
+        self, context: RequestContext, answers: Sequence[Answer], renderer: Callable[[], object]
+    ) -> bytes:
+        """The JSON of what a renderer makes of answers: made here, or of much in a thread.
+
+        Much is of many numbers, or of a request with a large body: answers repeat parts of it.
 
         Raises:
             OverloadedError: too much large work waits.
@@ -119,21 +126,26 @@ class Front:
         numbers = 0
         for answer in answers:
             numbers += answer.values.size
-        if numbers <= INLINE_NUMBERS:
+        if numbers <= INLINE_NUMBERS and context.held_bytes <= INLINE_BYTES:
             return encode_answer(renderer())
-        return await self.large.do(lambda: encode_long(renderer()))
+        return await self.large.do(lambda: encode_long(renderer()), context)
 
-    async def rendered(self, answers: Sequence[Answer], renderer: Callable[[], T]) -> T:
+    async def rendered(
+        self, context: RequestContext, answers: Sequence[Answer], renderer: Callable[[], T]
+    ) -> T:
         """What a renderer makes of answers, where that is no JSON; see ``render``."""
-        if sum([each.values.size for each in answers]) <= INLINE_NUMBERS:
+        numbers = sum([each.values.size for each in answers])
+        if numbers <= INLINE_NUMBERS and context.held_bytes <= INLINE_BYTES:
             return renderer()
-        return await self.large.do(renderer)
+        return await self.large.do(renderer, context)
 
-    async def render_many(self, numbers: int, renderer: Callable[[], object]) -> bytes:
+    async def render_many(
+        self, context: RequestContext, numbers: int, renderer: Callable[[], object]
+    ) -> bytes:
         """The same, of so many numbers, texts and the like."""
-        if numbers <= INLINE_NUMBERS:
+        if numbers <= INLINE_NUMBERS and context.held_bytes <= INLINE_BYTES:
             return encode_answer(renderer())
-        return await self.large.do(lambda: encode_long(renderer()))
+        return await self.large.do(lambda: encode_long(renderer()), context)
 
     def predict(
         self, context: RequestContext, view: EndpointView, caller: str | None, query: Query
@@ -538,15 +550,6 @@ _name_decoder = msgspec.json.Decoder(_EndpointName)
 def endpoint_of(body: bytes) -> str:
     """The endpoint that a body names as its ``model``; raises ``BadRequestError``."""
     return decode(_name_decoder, body).model
-
-
-def _timed(context: RequestContext, work: Callable[[], T]) -> T:
-    """Does work in a thread, whose time the next step of the request's task charges."""
-    began = thread_time()
-    try:
-        return work()
-    finally:
-        context.work_seconds += thread_time() - began
 
 
 async def enter_named(

@@ -231,7 +231,7 @@ class HuggingFace:
         headers = answer_headers(answer)
         if asked.ignored:
             headers.append((b"x-headrace-ignored", asked.ignored.encode()))
-        return Reply(await self._front.render([answer], result), headers=headers)
+        return Reply(await self._front.render(request.context, [answer], result), headers=headers)
 
 
 class _Asked(NamedTuple):

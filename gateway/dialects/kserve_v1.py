@@ -202,7 +202,7 @@ class KServeV1:
         headers = answer_headers(answer)
         if ignored:
             headers.append((b"x-headrace-ignored", ignored.encode()))
-        return Reply(await self._front.render([answer], result), headers=headers)
+        return Reply(await self._front.render(request.context, [answer], result), headers=headers)
 
     async def explain(self, request: Request) -> Reply:
         """Refuses whatever is sent."""

@@ -317,7 +317,9 @@ class OpenInferenceGrpc:
         await context.send_initial_metadata(
             [(key.decode(), value.decode()) for key, value in metadata]
         )
-        return await self._front.rendered([result], lambda: _render(result, view, asked, names))
+        return await self._front.rendered(
+            call, [result], lambda: _render(result, view, asked, names)
+        )
 
     def _view(self, call: RequestContext, request: pb.ModelMetadataRequest) -> EndpointView:
         view, _ = self._front.admission.identify(call, request.name)
@@ -418,12 +420,14 @@ class OpenInferenceGrpc:
         except GatewayError as error:
             failure = error
         except ClientGoneError:
+            self._front.admission.left(call)
             self._finished(call, CLIENT_GONE_STATUS)
             # Heard by a caller that ended the call without a message.
             context.set_code(grpc.StatusCode.INVALID_ARGUMENT)
             context.set_details("The call has no message.")
             return None
         except asyncio.CancelledError:
+            self._front.admission.left(call)
             self._finished(call, CLIENT_GONE_STATUS)
             raise
         except Exception:
@@ -433,7 +437,7 @@ class OpenInferenceGrpc:
             self._finished(call, HTTPStatus.OK)
             return result
         finally:
-            call.hold(0)
+            call.release()
         self._front.admission.refused(call, failure)
         self._finished(call, failure.status)
         forget_frames(failure)

@@ -236,7 +236,7 @@ class OpenInferenceHttp:
         answer = await self._front.predict(context, view, caller, query)
         blobs: list[bytes] = []
         header = await self._front.render(
-            [answer], lambda: _described(answer, view, named, binary, blobs)
+            context, [answer], lambda: _described(answer, view, named, binary, blobs)
         )
         headers = answer_headers(answer)
         if not blobs:

@@ -209,7 +209,7 @@ class OpenAI:
         if ids and vocabulary == cl100k.NAME:
             # In a thread: it may read the vocabulary first.
             most = self._bodies.most_bytes
-            texts = await self._front.large.do(partial(_texts_of_cl100k, ids, most))
+            texts = await self._front.large.do(partial(_texts_of_cl100k, ids, most), context)
         elif ids:
             _, _, texts = await self._front.texts_of_ids(context, view, caller, ids)
         del ids
@@ -218,7 +218,7 @@ class OpenAI:
         headers = parts_headers(answers)
         if are_ids:
             headers.append((b"x-headrace-token-ids", vocabulary.encode()))
-        made = await self._front.render(answers, partial(render, answers, view.name, body))
+        made = await self._front.render(context, answers, partial(render, answers, view.name, body))
         return Reply(made, headers=headers)
 
 

@@ -181,7 +181,7 @@ class Rerank:
                 "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
             }
 
-        made = await self._front.render([answer], response)
+        made = await self._front.render(request.context, [answer], response)
         return Reply(made, headers=answer_headers(answer))
 
     async def rerank_texts(self, request: Request) -> Reply:
@@ -192,7 +192,9 @@ class Rerank:
             request.context, await self._bodies.read(request), reader
         )
         answer = await self._front.predict(request.context, view, caller, query)
-        made = await self._front.render([answer], partial(_ranks, answer, texts, raw=raw))
+        made = await self._front.render(
+            request.context, [answer], partial(_ranks, answer, texts, raw=raw)
+        )
         return Reply(made, headers=answer_headers(answer))
 
 

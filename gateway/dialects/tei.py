@@ -42,6 +42,7 @@ from gateway.http.error_replies import ErrorForm
 from gateway.http.messages import Handler, Reply, Request, encode
 from gateway.http.openapi import Operation
 from gateway.http.router import Route
+from gateway.inference.tokens import check_ids
 from gateway.request_context import RequestContext
 from preprocess.tasks import HEADS
 from preprocess.tasks.embedding import formed
@@ -295,7 +296,7 @@ class TextEmbeddingsInference:
             with forms_refused():
                 return formed(head.dense(answer), answer.ranges, form)
 
-        made = await self._front.render([answer], vectors)
+        made = await self._front.render(request.context, [answer], vectors)
         return Reply(made, headers=answer_headers(answer))
 
     async def embed_sparse(self, request: Request) -> Reply:
@@ -306,7 +307,7 @@ class TextEmbeddingsInference:
         query = await self._query(request.context, view, caller, given)
         del given
         answer = await self._front.predict(request.context, view, caller, query)
-        made = await self._front.render([answer], partial(head.sparse, answer))
+        made = await self._front.render(request.context, [answer], partial(head.sparse, answer))
         return Reply(made, headers=answer_headers(answer))
 
     async def embed_all(self, request: Request) -> Reply:
@@ -317,7 +318,9 @@ class TextEmbeddingsInference:
         query = await self._query(request.context, view, caller, given)
         del given
         answer = await self._front.predict(request.context, view, caller, query)
-        made = await self._front.render([answer], partial(head.token_vectors, answer))
+        made = await self._front.render(
+            request.context, [answer], partial(head.token_vectors, answer)
+        )
         return Reply(made, headers=answer_headers(answer))
 
     async def similarity(self, request: Request) -> Reply:
@@ -327,7 +330,9 @@ class TextEmbeddingsInference:
         query = await self._front.read(request.context, await self._bodies.read(request), reader)
         head = require_kind(view, DENSE, "endpoint", "similarity needs")
         answer = await self._front.predict(request.context, view, caller, query)
-        made = await self._front.render([answer], lambda: cosines(head.dense(answer), None))
+        made = await self._front.render(
+            request.context, [answer], lambda: cosines(head.dense(answer), None)
+        )
         return Reply(made, headers=answer_headers(answer))
 
     async def predict(self, request: Request) -> Reply:
@@ -347,7 +352,9 @@ class TextEmbeddingsInference:
             )
         answer = await self._front.predict(request.context, view, caller, query)
         how = {"top_k": None} | ({"function_to_apply": "none"} if raw_scores else {})
-        made = await self._front.render([answer], lambda: head.pipeline(answer, how, one=one))
+        made = await self._front.render(
+            request.context, [answer], lambda: head.pipeline(answer, how, one=one)
+        )
         return Reply(made, headers=answer_headers(answer))
 
     async def tokenize(self, request: Request) -> Reply:
@@ -366,22 +373,24 @@ class TextEmbeddingsInference:
             special=body.add_special_tokens,
         )
         made = await self._front.render_many(
-            sum(map(len, tokens)) * len(SimpleToken.__annotations__), partial(_shown, tokens)
+            request.context,
+            sum(map(len, tokens)) * len(SimpleToken.__annotations__),
+            partial(_shown, tokens),
         )
         return Reply(made, headers=version_headers(ref.version, arm))
 
     async def decode(self, request: Request) -> Reply:
         """Texts of token ids."""
         view, caller = request.admitted()
-        encoded = await self._bodies.read(request)
-        body = await self._front.read(
-            request.context, encoded, partial(decoded, _decode_decoder, view)
+        ids, skip_special = await self._front.read(
+            request.context, await self._bodies.read(request), partial(_ids_to_decode, view)
         )
-        _, ids = texts_and_ids("ids", body.ids)
         ref, arm, texts = await self._front.texts_of_ids(
-            request.context, view, caller, ids, skip_special=body.skip_special_tokens
+            request.context, view, caller, ids, skip_special=skip_special
         )
-        return Reply(encode(texts), headers=version_headers(ref.version, arm))
+        # Of an id are some characters.
+        made = await self._front.render_many(request.context, sum(map(len, texts)), lambda: texts)
+        return Reply(made, headers=version_headers(ref.version, arm))
 
     async def info(self, request: Request) -> Reply:
         """What an endpoint is."""
@@ -446,6 +455,14 @@ def _given(
     sent = Sent(msgspec.structs.replace(body, inputs=""), *texts_and_ids("inputs", body.inputs))
     check_texts(sent.number, view)
     return sent
+
+
+def _ids_to_decode(view: EndpointView, encoded: bytes) -> tuple[list[list[int]], bool]:
+    """The ids of each text, and whether special tokens are left out; raises ``GatewayError``."""
+    body = decoded(_decode_decoder, view, encoded)
+    _, ids = texts_and_ids("ids", body.ids)
+    check_ids(ids)  # here, as millions of them would be freed on the event loop later
+    return ids, body.skip_special_tokens
 
 
 def _compared(view: EndpointView, encoded: bytes) -> Query:

@@ -7,6 +7,7 @@ timer for a body that arrives in one piece.
 
 import zlib
 from dataclasses import dataclass
+from functools import partial
 
 from gateway.errors import (
     BadRequestError,
@@ -16,6 +17,7 @@ from gateway.errors import (
 )
 from gateway.http.large_work import LargeWork
 from gateway.http.messages import Request
+from gateway.request_context import UNCOUNTED_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,8 @@ class HttpLimits:
     backlog: int = 2048
 
 
-# Up to this much comes out of a compressed body on the event loop, the rest in a thread.
+# Up to this much goes into and comes out of a compressed body on the event loop, the rest in a
+# thread: of blocks that hold nothing, no byte comes out of megabytes.
 _INLINE_BYTES = 128 * 1024
 # A character of a body takes so many bytes of a text, if there is any beyond the BMP in it.
 _WIDEST = 4
@@ -100,7 +103,7 @@ class BodyReader:
         request.context.body_read = True
         body = await self._read(request, most_bytes)
         request.context.held_bytes = len(body)
-        request.context.hold(_WIDEST * len(body))
+        request.context.hold(_in_texts(body))
         return body
 
     async def _read(self, request: Request, most_bytes: int | None) -> bytes:
@@ -155,16 +158,27 @@ class BodyReader:
             )
         inflation = _Inflation(body, name, most)
         try:
-            inflation.advance(_INLINE_BYTES)
+            inflation.advance(_INLINE_BYTES, _INLINE_BYTES)
             if not inflation.done:
                 # It counts as large as it may become: a small body may be a bomb.
                 request.context.hold(len(body) + most)
-                await self._large.do(lambda: inflation.advance(most + 1))
+                await self._large.do(
+                    partial(inflation.advance, most + 1, len(body)), request.context
+                )
         except zlib.error as error:
             raise BadRequestError(f"The body is not {name}: {error}.") from None
         if not inflation.done:
             raise _too_large(most)
         return bytes(inflation.output)
+
+
+def _in_texts(body: bytes) -> int:
+    """The bytes that the texts of a body may take of memory."""
+    size = len(body)
+    # Of a large body this would take long to find out.
+    if size <= UNCOUNTED_BYTES and body.isascii() and b"\\u" not in body:
+        return size
+    return _WIDEST * size
 
 
 def _too_large(most: int) -> TooLargeError:
@@ -193,10 +207,15 @@ class _Inflation:
         self.output = bytearray()
         self.done = False
 
-    def advance(self, size: int) -> None:
-        """Decompresses until there are ``size`` bytes, or one over the limit, or the end."""
+    def advance(self, size: int, given: int) -> None:
+        """Decompresses until there are ``size`` bytes, or one over the limit, or the end.
+
+        Or until about ``given`` bytes of the body have been read.
+        """
         size = min(size, self._limit + 1)
         while not self.done and len(self.output) < size:
+            if self._given >= given and self._has_more() and not self._rest:
+                break
             piece = self._rest or self._next_piece()
             self.output += self._stream.decompress(piece, size - len(self.output))
             self._rest = self._stream.unconsumed_tail

@@ -7,11 +7,15 @@ many wait is refused: ``OverloadedError``, 503.
 """
 
 import asyncio
+from collections import Counter, deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from time import thread_time
+from typing import Any, TypeVar
 
 from gateway.errors import RETRY_AFTER_SECONDS, GatewayError, OverloadedError, forget_frames
+from gateway.request_context import RequestContext
 
 T = TypeVar("T")
 
@@ -22,48 +26,156 @@ INLINE_NUMBERS = 16 * 1024  # of an answer
 # A process has one core as a rule: more threads would only wait for each other.
 _THREADS = 2
 _MOST_WAITING = 256
+# As of ``TokenBudget``: one busy key gets 80 % of all places, two 44 % each.
+_SHARE_OF_FREE = 4
+
+
+class _Turn:
+    """One piece of work, from when it joins the queue until it is done."""
+
+    __slots__ = ("began", "context", "result", "seconds", "work")
+
+    def __init__(
+        self,
+        work: Callable[[], Any],
+        context: RequestContext | None,
+        result: asyncio.Future[Any],
+    ) -> None:
+        self.work = work
+        self.context = context
+        self.result = result
+        self.began = False
+        self.seconds = 0.0
+
+    @property
+    def key(self) -> str | None:
+        """Whose it is."""
+        return None if self.context is None else self.context.caller
+
+    def run(self) -> Any:  # noqa: ANN401 - whatever the work gives
+        """Does the work, in a thread."""
+        began = thread_time()
+        try:
+            return _done_here(self.work)
+        finally:
+            self.seconds = thread_time() - began
 
 
 class LargeWork:
     """The threads of one process. For its event loop only.
+
+    Keys take turns: who has sent much waits for its own. One key may take most places, not all.
 
     Args:
         most_waiting: works in the threads or in their queue.
 
     Attributes:
         waiting: how many there are now.
+        spend: charges a request for time of a processor that its task does not charge it for, as
+            it is over or its answer is rendered.
     """
 
     def __init__(self, most_waiting: int = _MOST_WAITING) -> None:
         self._executor = ThreadPoolExecutor(_THREADS, thread_name_prefix="large-work")
+        self._idle = _THREADS
         self._most_waiting = most_waiting
+        # What has not begun: of each key in the order of coming, the keys in that of their turns.
+        self._queues: dict[str | None, deque[_Turn]] = {}
+        self._by_key: Counter[str | None] = Counter()
         self.waiting = 0
+        self.spend: Callable[[RequestContext, float], None] | None = None
 
-    async def do(self, work: Callable[[], T]) -> T:
+    async def do(self, work: Callable[[], T], context: RequestContext | None = None) -> T:
         """What some work gives, which is done in a thread.
 
-        A caller that is cancelled meanwhile does not wait for it; work that has begun is finished.
+        A caller that is cancelled meanwhile does not wait for it; work that has begun is finished,
+        and any other is forgotten at once, with the body that it would have read.
 
         Raises:
             OverloadedError: too much waits already.
             Exception: what the work raises.
         """
-        if self.waiting >= self._most_waiting:
+        turn = _Turn(work, context, asyncio.get_running_loop().create_future())
+        self._join(turn)
+        del work
+        try:
+            result: T = await turn.result
+            return result
+        finally:
+            if not turn.began:
+                self._forget(turn)
+            del turn  # it refers to what the work raised, and that to this frame
+
+    def _join(self, turn: _Turn) -> None:
+        key = turn.key
+        free, mine = self._most_waiting - self.waiting, self._by_key[key] + 1
+        if free <= 0 or (key is not None and mine > max(1, _SHARE_OF_FREE * free)):
             raise OverloadedError(
                 "Too many large requests are being read, or large answers written; try again.",
                 retry_after_seconds=RETRY_AFTER_SECONDS,
             )
         self.waiting += 1
-        loop = asyncio.get_running_loop()
-        future = self._executor.submit(_done_here, work)
-        future.add_done_callback(lambda _: _on_loop(loop, self._done))
-        return await asyncio.wrap_future(future)
+        self._by_key[key] = mine
+        self._queues.setdefault(key, deque()).append(turn)
+        self._begin()
 
-    def _done(self) -> None:
+    def _begin(self) -> None:
+        """Has idle threads begin what waits, of one key after the other."""
+        while self._idle and self._queues:
+            key = next(iter(self._queues))
+            queue = self._queues.pop(key)
+            turn = queue.popleft()
+            if queue:
+                self._queues[key] = queue  # behind all others
+            turn.began = True
+            self._idle -= 1
+            done = partial(_on_loop, turn.result.get_loop(), partial(self._done, turn))
+            self._executor.submit(turn.run).add_done_callback(done)
+
+    def _done(self, turn: _Turn, future: Future[Any]) -> None:
+        self._idle += 1
+        self._left(turn)
+        self._charge(turn)
+        if future.cancelled():
+            turn.result.cancel()
+        elif not turn.result.done():
+            error = future.exception()
+            if error is None:
+                turn.result.set_result(future.result())
+            else:
+                turn.result.set_exception(error)
+        self._begin()
+
+    def _charge(self, turn: _Turn) -> None:
+        context = turn.context
+        if context is None or self.spend is None:
+            return
+        if turn.result.done() or context.handed_over:
+            self.spend(context, turn.seconds)
+        else:
+            # The next step of its task charges it, which may know the endpoint by then.
+            context.work_seconds += turn.seconds
+
+    def _forget(self, turn: _Turn) -> None:
+        queue = self._queues.get(turn.key)
+        if queue is not None and turn in queue:
+            queue.remove(turn)
+            if not queue:
+                del self._queues[turn.key]
+            self._left(turn)
+
+    def _left(self, turn: _Turn) -> None:
         self.waiting -= 1
+        key = turn.key
+        self._by_key[key] -= 1
+        if not self._by_key[key]:
+            del self._by_key[key]
 
     def close(self) -> None:
-        """Ends the threads, and cancels what is in their queue."""
+        """Ends the threads, and cancels what waits for one."""
+        for queue in self._queues.values():
+            for turn in queue:
+                turn.result.cancel()
         self._executor.shutdown(wait=False, cancel_futures=True)
 
 
@@ -78,6 +190,8 @@ def _done_here(work: Callable[[], T]) -> T:
     raise refusal from None
 
 
-def _on_loop(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
+def _on_loop(
+    loop: asyncio.AbstractEventLoop, call: Callable[[Future[Any]], None], future: Future[Any]
+) -> None:
     if not loop.is_closed():
-        loop.call_soon_threadsafe(call)
+        loop.call_soon_threadsafe(call, future)

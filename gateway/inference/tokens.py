@@ -28,6 +28,16 @@ T = TypeVar("T")
 MOST_CHARACTERS = 262_144
 
 
+def check_ids(ids: Sequence[Sequence[int]]) -> int:
+    """How many ids there are of all texts; raises ``TooLargeError``."""
+    count = sum(map(len, ids))
+    if count > MOST_CHARACTERS:
+        raise TooLargeError(
+            f"The request has {count} token ids; at most {MOST_CHARACTERS} are read at once."
+        )
+    return count
+
+
 class Tokenisers:
     """The tokenisers of what is served.
 
@@ -83,11 +93,7 @@ class Tokenisers:
             GatewayError: whatever admission and routing refuse.
         """
         target = self._admitted(call)
-        count = sum(map(len, ids))
-        if count > MOST_CHARACTERS:
-            raise TooLargeError(
-                f"The request has {count} token ids; at most {MOST_CHARACTERS} are read at once."
-            )
+        count = check_ids(ids)
         model = target.model
         if model.opened is None:
             asked = messages.ReadTexts([list(each) for each in ids], skip_special=skip_special)

@@ -13,7 +13,7 @@ from front_fakes import Behind, FakeKeys, FakeMetrics
 from function_calls import counted_calls
 
 from gateway.admission.early_refusals import EarlyRefusals
-from gateway.http.messages import Reply, Request, StreamReply
+from gateway.http.messages import Message, Reply, Request, StreamReply
 from gateway.http.plain_post import PlainPost
 from gateway.http.router import Route, Router
 
@@ -151,6 +151,23 @@ async def test_a_body_that_takes_long_to_read_counts_as_several() -> None:
     status, answer = await _asked_in_pieces(behind, "/endpoints/minilm", _KEY)
     assert status == 429
     assert b"counts as several" in answer
+
+
+@pytest.mark.parametrize("path", ["/endpoints/minilm", "/v1/embeddings", "/feedback"])
+async def test_a_body_whose_caller_hangs_up_counts(path: str) -> None:
+    behind = _behind()
+    _limit(behind, 1e-6)
+
+    async def hung_up() -> Message:
+        return {"type": "http.disconnect"}
+
+    async def send(_: object) -> None:
+        raise AssertionError("nobody is there")
+
+    scope = {"type": "http", "method": "POST", "path": path, "headers": list(_KEY.items())}
+    await behind.app(scope, hung_up, send)
+    status, _ = await _asked_in_pieces(behind, path, _KEY)
+    assert status == 429
 
 
 @dataclass

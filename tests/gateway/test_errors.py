@@ -19,3 +19,8 @@ def test_the_table_of_statuses_has_every_error_and_no_other() -> None:
     listed = {(int(status), code) for status, code in ROW.findall(table)}
     assert listed == {(int(error.status), error.code) for error in all_errors(GatewayError)}
     assert str(CLIENT_GONE_STATUS) in table
+
+
+def test_no_message_is_longer_than_a_page() -> None:
+    assert GatewayError("x" * 10**6).message == "x" * 4096 + "..."
+    assert GatewayError("x" * 4096).message == "x" * 4096

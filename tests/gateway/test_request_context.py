@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.admission.byte_budget import ByteBudget
 from gateway.errors import BadRequestError, InvalidInputError
 from gateway.request_context import RequestContext, new_request_id
 
@@ -100,3 +101,14 @@ def test_no_bytes_in_a_header_break_it(headers: dict[bytes, bytes]) -> None:
     context.read(headers)
     assert context.request_id.isascii()
     assert context.deadline(2.0) == 12.0
+
+
+def test_what_still_runs_for_a_request_that_is_over_counts_no_more() -> None:
+    held = ByteBudget(10**9)
+    context = RequestContext("own", received=1.0, started=10.0, held=held)
+    context.hold(10**6)
+    assert held.held == 10**6
+    context.release()
+    assert held.held == 0
+    context.hold(10**6)
+    assert held.held == 0

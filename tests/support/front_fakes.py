@@ -275,7 +275,7 @@ class FakePredictor:
         try:
             return self.views[endpoint]
         except KeyError:
-            raise UnknownEndpointError(f"There is no endpoint {endpoint!r}.") from None
+            raise UnknownEndpointError(f"There is no endpoint {endpoint[:80]!r}.") from None
 
     def names(self) -> tuple[str, ...]:
         return tuple(self.views)

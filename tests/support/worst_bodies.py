@@ -139,6 +139,23 @@ def _raw(endpoint: str, name: str, datatype: str, element: bytes) -> Callable[[i
     return make
 
 
+def _shape(endpoint: str) -> Callable[[int], bytes]:
+    def make(size: int) -> bytes:
+        tensor = _part(1, b"TEXT") + _part(2, b"BYTES") + _part(3, b"\1" * size)
+        return _part(1, endpoint.encode()) + _part(5, tensor)
+
+    return make
+
+
+def _id(endpoint: str) -> Callable[[int], bytes]:
+    def make(size: int) -> bytes:
+        tensor = _part(1, b"TEXT") + _part(2, b"BYTES") + _part(3, b"\1")
+        tensor += _part(5, _part(8, b"a"))
+        return _part(1, endpoint.encode()) + _part(3, b"a" * size) + _part(5, tensor)
+
+    return make
+
+
 _HF, _KSERVE, _OIP = "/endpoints/{}", "/v1/models/{}:predict", "/v2/models/{}/infer"
 _TEI = "/endpoints/{}/"
 WORST = [
@@ -283,6 +300,64 @@ WORST = [
         "tei: to tokenise", _TEI.format("minilm") + "tokenize", many('{"inputs":[', '"a"', "]}")
     ),
     WorstBody("tei: to decode", _TEI.format("minilm") + "decode", many('{"ids":[', "[7]", "]}")),
+    WorstBody("tei: a text's ids", _TEI.format("minilm") + "decode", many('{"ids":[', "7", "]}")),
+    WorstBody(
+        "rerank: long documents that come back",
+        "/v1/rerank",
+        long(
+            '{"model":"reranker","query":"a","documents":["', "\\n", '"],"return_documents":true}'
+        ),
+    ),
+    WorstBody(
+        "tei: a long text to rerank that comes back",
+        _TEI.format("reranker") + "rerank",
+        long('{"query":"a","return_text":true,"texts":["', "\\n", '"]}'),
+    ),
+    WorstBody(
+        "completions: stops",
+        "/v1/completions",
+        many('{"model":"minilm","prompt":"a","stop":[', '"a"', "]}"),
+    ),
+    WorstBody(
+        "completions: a long stop",
+        "/v1/completions",
+        long('{"model":"minilm","prompt":"a","stop":"', "ab", '"}'),
+    ),
+    WorstBody("feedback: receipts", "/feedback", many('{"receipts":[', '{"receipt":"a"}', "]}")),
+    WorstBody("feedback: a list", "/feedback", many("[", '{"receipt":"a","label":"b"}', "]")),
+    WorstBody(
+        "feedback: a long receipt", "/feedback", long('{"receipt":"', "a", '","labels":["b"]}')
+    ),
+    WorstBody("openai: a long name", "/v1/embeddings", long('{"model":"', "a", '","input":"a"}')),
+    WorstBody(
+        "oip: a long name of an input",
+        _OIP.format("sentiment"),
+        long('{"inputs":[{"name":"', EMOJI, '","shape":[1],"datatype":"BYTES","data":["a"]}]}'),
+    ),
+    WorstBody(
+        "oip: a long shape",
+        _OIP.format("sentiment"),
+        many('{"inputs":[{"name":"TEXT","datatype":"BYTES","data":["a"],"shape":[', "1", "]}]}"),
+    ),
+    WorstBody(
+        "oip: a long id",
+        _OIP.format("sentiment"),
+        long(
+            '{"id":"',
+            "\\n",
+            '","inputs":[{"name":"TEXT","shape":[1],"datatype":"BYTES","data":["a"]}]}',
+        ),
+    ),
+    WorstBody(
+        "hf: a long option",
+        _HF.format("sentiment"),
+        long('{"inputs":"a","parameters":{"function_to_apply":"', EMOJI, '"}}'),
+    ),
+    WorstBody(
+        "hf: a long label",
+        _HF.format("topics"),
+        long('{"inputs":"a","parameters":{"candidate_labels":["', "\\n", '"]}}'),
+    ),
     WorstBody(
         "completions: a prompt of ids",
         "/v1/completions",
@@ -304,5 +379,9 @@ WORST = [
     WorstBody("grpc: contents", GRPC, _message("sentiment", b"\x3a\x00")),
     WorstBody("grpc: texts", GRPC, _contents("sentiment", "TEXT", "BYTES", b"\x42\x00")),
     WorstBody("grpc: bytes of texts", GRPC, _raw("sentiment", "TEXT", "BYTES", b"\0\0\0\0")),
+    WorstBody("grpc: shapes", GRPC, _shape("sentiment")),
+    WorstBody("grpc: a long name", GRPC, lambda size: _part(1, b"a" * size)),
+    WorstBody("grpc: a long id", GRPC, _id("sentiment")),
+    WorstBody("grpc: no text of bytes", GRPC, _contents("sentiment", "TEXT", "BYTES", b"\x0a\0")),
     WorstBody("grpc: numbers", GRPC, _raw("table", "feature0", "INT8", b"\1")),
 ]

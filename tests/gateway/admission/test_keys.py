@@ -316,3 +316,11 @@ def test_keys_are_long_random_and_recognisable() -> None:
     keys = {new_key() for _ in range(100)}
     assert len(keys) == 100
     assert all(key.startswith("hr_") and len(key) >= 43 for key in keys)
+
+
+def test_a_refusal_does_not_repeat_all_of_a_long_name(file: Path) -> None:
+    key, record = issue("ann", Grant(endpoints=("sentiment",)))
+    append(file, record)
+    with pytest.raises(ForbiddenError) as refused:
+        KeyRing(file).authorise(key, "x" * 10**6)
+    assert len(refused.value.message) < 200

@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import logging
 from collections.abc import Callable
+from random import Random
 
 import pytest
 from front_fakes import Behind, FakeKeys, FakePredictor
@@ -11,6 +13,8 @@ from worst_bodies import WORST, WorstBody, endpoints
 
 from gateway.admission.byte_budget import ByteBudget
 from gateway.calls import Answer, Call
+from gateway.errors import ShuttingDownError
+from gateway.http.server import BODY_TIMEOUT, CLIENT_GONE
 
 _TEXT = "x" * 200_000
 
@@ -95,3 +99,42 @@ async def test_nothing_stays_counted_whatever_was_sent(worst: WorstBody) -> None
     for size in (500, 100_000):
         await subject.ask(worst, worst.make(size))
     assert held.held == 0
+
+
+class UnsteadyPredictor(FakePredictor):
+    """Takes some turns of the loop to answer, and does not answer everything."""
+
+    random = Random(31)
+
+    async def predict(self, call: Call) -> Answer:
+        for _ in range(self.random.randrange(30)):
+            await asyncio.sleep(0)
+        if self.random.random() < 0.1:
+            raise self.random.choice([ValueError("a bug"), ShuttingDownError("later")])
+        if call.hold is not None:
+            call.hold(self.random.randrange(200_000))
+        return await super().predict(call)
+
+
+@pytest.mark.parametrize("most_bytes", [24 * 1024 * 1024, 10**9])
+async def test_nothing_stays_counted_however_requests_end(
+    most_bytes: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.CRITICAL)
+    random, held = Random(31), ByteBudget(most_bytes)
+    subject = Asking(Behind(UnsteadyPredictor(endpoints().views), FakeKeys(None), held=held))
+    of_all = [(one, one.make(size)) for one in WORST for size in (500, 100_000)]
+    of_all += [(one, one.make(0)) for one in (HTTP, NAMED, GRPC) for _ in range(20)]
+    ends = (CLIENT_GONE, BODY_TIMEOUT, None)
+    for _ in range(25):
+        tasks = [asyncio.create_task(subject.ask(*random.choice(of_all))) for _ in range(40)]
+        for task in random.sample(tasks, 20):
+            for _ in range(random.randrange(5)):
+                await asyncio.sleep(0)
+            task.cancel(random.choice(ends))
+        await asyncio.gather(*tasks, return_exceptions=True)
+    async with asyncio.timeout(60):
+        while subject.behind.front.large.waiting:  # noqa: ASYNC110 - threads tell nobody else
+            await asyncio.sleep(0.001)
+    assert held.held == 0
+    assert [held.of_endpoint(name) for name in endpoints().views] == [0] * len(endpoints().views)

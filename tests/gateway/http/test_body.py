@@ -92,7 +92,7 @@ async def test_all_bodies_together_are_bounded_and_the_room_comes_back() -> None
     async def waiting() -> Any:
         if not begun.is_set():
             begun.set()
-            return {"type": "http.request", "body": b"x" * 900, "more_body": True}
+            return {"type": "http.request", "body": b"\xff" * 900, "more_body": True}
         await held.wait()
         return {"type": "http.request", "body": b"", "more_body": False}
 
@@ -101,7 +101,7 @@ async def test_all_bodies_together_are_bounded_and_the_room_comes_back() -> None
     first = asyncio.create_task(reader.read(slow))
     await begun.wait()
     await asyncio.sleep(0)
-    refused = counted(request_of(pieces(b"x" * 900, b"y" * 99)), budget)
+    refused = counted(request_of(pieces(b"\xff" * 900, b"\xff" * 99)), budget)
     with pytest.raises(OverloadedError, match="too much memory"):
         await reader.read(refused)
     refused.context.hold(0)
@@ -111,10 +111,19 @@ async def test_all_bodies_together_are_bounded_and_the_room_comes_back() -> None
     assert budget.held == 4 * 900
     slow.context.hold(0)
     for _ in range(2):
-        request = counted(request_of(pieces(b"x" * 700, b"")), budget)
+        request = counted(request_of(pieces(b"\xff" * 700, b"")), budget)
         assert len(await reader.read(request)) == 700
         request.context.hold(0)
     assert budget.held == 0
+
+
+async def test_a_small_body_of_plain_characters_counts_as_large_as_it_is() -> None:
+    budget = ByteBudget(10**6)
+    for body, size in ((b"x" * 900, 900), (b"\\u00e9" * 150, 3600)):
+        request = counted(request_of(pieces(body)), budget)
+        await BodyReader(LIMITS, LargeWork()).read(request)
+        assert budget.held == size
+        request.context.release()
 
 
 def raw_deflate(data: bytes) -> bytes:
@@ -239,3 +248,25 @@ async def test_no_body_is_read_of_a_caller_whom_nobody_has_recognised() -> None:
     request.context.recognised = False
     with pytest.raises(RuntimeError, match="not recognised"):
         await BodyReader(LIMITS, LargeWork()).read(request)
+
+
+class WatchedWork(LargeWork):
+    """Counts what it is asked to do."""
+
+    asked = 0
+
+    async def do(self, work: Callable[[], Any], context: RequestContext | None = None) -> Any:
+        self.asked += 1
+        return await super().do(work, context)
+
+
+@pytest.mark.parametrize("size", [1000, 1_000_000])
+async def test_of_blocks_that_hold_nothing_many_are_read_in_a_thread(size: int) -> None:
+    large = WatchedWork()
+    # Without a last block, so that it is refused in the end, whoever reads it.
+    body = b"\x00\x00\x00\xff\xff" * (size // 5)
+    request = request_of(pieces(body), content_encoding="deflate")
+    with pytest.raises(BadRequestError, match="too early"):
+        await BodyReader(HttpLimits(), large).read(request)
+    assert large.asked == (1 if size > 128 * 1024 else 0)
+    large.close()

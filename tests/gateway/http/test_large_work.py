@@ -2,11 +2,15 @@
 
 import asyncio
 import threading
+import weakref
+from functools import partial
+from time import thread_time
 
 import pytest
 
 from gateway.errors import OverloadedError
 from gateway.http.large_work import LargeWork
+from gateway.request_context import RequestContext
 
 
 async def done(large: LargeWork) -> None:
@@ -54,3 +58,102 @@ async def test_work_whose_caller_is_gone_counts_until_it_is_done() -> None:
     go_on.set()
     await done(large)
     large.close()
+
+
+def caller(name: str) -> RequestContext:
+    return RequestContext("id", 0.0, 0.0, caller=name)
+
+
+async def test_who_is_gone_before_its_work_begins_leaves_nothing_in_the_queue() -> None:
+    large, go_on = LargeWork(), threading.Event()
+    busy = [asyncio.create_task(large.do(go_on.wait)) for _ in range(2)]
+    body = Body()
+    kept = weakref.ref(body)
+    gone = asyncio.create_task(large.do(body.read))
+    await asyncio.sleep(0)
+    del body
+    assert large.waiting == 3
+    gone.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await gone
+    del gone
+    assert large.waiting == 2
+    assert kept() is None, "the queue holds the body of a caller that is gone"
+    go_on.set()
+    await asyncio.gather(*busy)
+    large.close()
+
+
+async def test_keys_take_turns() -> None:
+    large, go_on = LargeWork(), threading.Event()
+    order: list[str] = []
+    busy = [asyncio.create_task(large.do(go_on.wait)) for _ in range(2)]
+    await asyncio.sleep(0)
+    tasks = [
+        asyncio.create_task(large.do(partial(order.append, name), caller(name)))
+        for name in ("many", "many", "many", "many", "few")
+    ]
+    await asyncio.sleep(0)
+    go_on.set()
+    await asyncio.gather(*busy, *tasks)
+    assert "few" in order[:3]  # two threads: the one beside it may be the sooner
+    large.close()
+
+
+async def test_one_key_takes_not_all_places() -> None:
+    large, go_on = LargeWork(most_waiting=10), threading.Event()
+    tasks = [asyncio.create_task(large.do(go_on.wait, caller("many"))) for _ in range(20)]
+    await asyncio.sleep(0)
+    assert large.waiting == 8
+    tasks.append(asyncio.create_task(large.do(go_on.wait, caller("few"))))
+    await asyncio.sleep(0)
+    assert large.waiting == 9
+    go_on.set()
+    results = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [type(each) for each in results[:20]].count(OverloadedError) == 12
+    assert results[20] is True
+    await done(large)
+    large.close()
+
+
+async def test_a_caller_that_is_gone_is_charged_for_what_was_begun() -> None:
+    large, go_on, began = LargeWork(), threading.Event(), threading.Event()
+    spent: list[tuple[str | None, float]] = []
+    large.spend = lambda context, seconds: spent.append((context.caller, seconds))
+
+    def work() -> None:
+        began.set()
+        go_on.wait()
+        until = thread_time() + 0.002
+        while thread_time() < until:
+            pass
+
+    task = asyncio.create_task(large.do(work, caller("rude")))
+    await asyncio.to_thread(began.wait)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    go_on.set()
+    await done(large)
+    assert [name for name, _ in spent] == ["rude"]
+    assert spent[0][1] >= 0.002
+    large.close()
+
+
+async def test_what_waits_for_a_thread_ends_with_the_process() -> None:
+    large, go_on = LargeWork(), threading.Event()
+    busy = [asyncio.create_task(large.do(go_on.wait)) for _ in range(2)]
+    waiting = asyncio.create_task(large.do(lambda: None))
+    await asyncio.sleep(0)
+    large.close()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    go_on.set()
+    await asyncio.gather(*busy)
+
+
+class Body:
+    """What can be referred to weakly."""
+
+    def read(self) -> None:
+        """Nothing."""
