@@ -94,7 +94,7 @@ def manifests() -> tuple[Manifest, ...]:
     embedder = manifest_of(model="minilm", task=Task.TEXT_EMBEDDING, labels=())
     return (
         manifest_of(),
-        embedder.model_copy(update={"outputs": (vectors,)}),
+        embedder.model_copy(update={"dimension": 2, "outputs": (vectors,)}),
         manifest_of(
             model="topics",
             task=Task.ZERO_SHOT_CLASSIFICATION,
