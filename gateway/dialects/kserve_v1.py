@@ -41,7 +41,7 @@ from gateway.dialects.reading import check_texts, check_values, decoded
 from gateway.errors import BadRequestError, InvalidInputError, UnsupportedError
 from gateway.http.body import BodyReader
 from gateway.http.error_replies import ErrorForm
-from gateway.http.messages import Reply, Request, encode
+from gateway.http.messages import Reply, Request, decode, encode
 from gateway.http.router import Route
 from preprocess.tasks import HEADS
 
@@ -166,6 +166,7 @@ _EXPLAIN = "/v1/models/{endpoint}:explain"
 _decoder = msgspec.json.Decoder(ReadRequest)
 _loose_decoder = msgspec.json.Decoder(LooseRequest)
 _KEYS = frozenset(Pair.__struct_fields__)
+_whole_decoder = msgspec.json.Decoder(dict[str, Any])
 _rows_decoder = msgspec.json.Decoder(KServeRows)
 
 
@@ -259,8 +260,9 @@ def _decoded(
             raise
     known = decoded(_loose_decoder, view, body)
     names: dict[str, None] = {}
+    whole = decode(_whole_decoder, body)  # strings that mean nothing may be no UTF-8
     for field in ("instances", "inputs"):
-        for instance in msgspec.json.decode(body).get(field) or ():
+        for instance in whole.get(field) or ():
             if isinstance(instance, dict):
                 names |= dict.fromkeys(name for name in instance if name not in _KEYS)
     return known, ignored_names([("", name) for name in names])

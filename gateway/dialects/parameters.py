@@ -145,7 +145,7 @@ def of_any_dialect(given: Mapping[str, object], view: EndpointView) -> dict[str,
         if isinstance(value, str):
             try:
                 taken[name] = msgspec.json.decode(value)
-            except msgspec.DecodeError as error:
+            except (msgspec.DecodeError, RecursionError) as error:
                 raise BadRequestError(
                     f"parameters.{name}: expected a list, or one as JSON: {error}."
                 ) from error

@@ -39,6 +39,12 @@ async def test_inputs_stands_for_instances() -> None:
         assert (await asked(behind, "POST", path, json=empty)).status_code == 400
 
 
+async def test_a_key_that_means_nothing_and_is_no_utf_8_is_refused() -> None:
+    body = b'{"instances": [{"text": "good", "id": "\xde"}]}'
+    answer = await asked(Behind(), "POST", "/v1/models/sentiment:predict", content=body)
+    assert answer.status_code == 400
+
+
 async def test_keys_of_an_instance_that_mean_nothing_are_named_or_under_strict_refused() -> None:
     body = {"instances": [{"text": "good", "id": 7, "a\nb": 1}, "bad", {"text": "x", "id": 8}]}
     path = "/v1/models/sentiment:predict"

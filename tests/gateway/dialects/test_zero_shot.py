@@ -178,3 +178,10 @@ def test_all_dialects_agree_on_the_scores_of_callers_labels(fronts: Served) -> N
         with client.InferenceServerClient(url) as triton:
             found = triton.infer("topics", [query], parameters=as_text)
         np.testing.assert_array_equal(found.as_numpy("SCORES"), np.array(reference, np.float32))
+
+
+async def test_labels_as_json_that_is_nested_too_deeply_are_refused(behind: Behind) -> None:
+    body = {"instances": ["a"], "parameters": {"candidate_labels": "[" * 100_000}}
+    answer = await asked(behind, "POST", "/v1/models/topics:predict", json=body)
+    assert answer.status_code == 400
+    assert "candidate_labels" in answer.json()["error"]["message"]
