@@ -247,32 +247,27 @@ def _layout(
 def _probe() -> _Layout:
     return _Layout(
         config=triton_config.render_probe(),
-        copied={triton_config.MODEL_PY: python_model("device_probe")},
+        copied={triton_config.MODEL_PY: triton_file("device_probe")},
     )
-
-
-def python_model(name: str = "python_model") -> Path:
-    """``model.py`` of a Python-backend model; the usual one runs ONNX Runtime on batches."""
-    return triton_file(name)
 
 
 def _scripts(package: Path, backend: str) -> dict[str, Path]:
     """What the Python backend runs, by the names that it has beside the graph."""
     if backend != triton_config.BACKEND_PYTHON:
         return {}
-    batches = python_model()
+    batches = triton_file("python_model")
     if (package / WEIGHTS).is_file():
-        beside = python_model("packed_model").parent.glob("*.py")
+        beside = triton_file("packed_model").parent.glob("*.py")
         return {"python_model.py": batches, **{file.name: file for file in beside}}
     if (package / PYFUNC).is_file():
         return {
-            triton_config.MODEL_PY: python_model("pyfunc_model"),
+            triton_config.MODEL_PY: triton_file("pyfunc_model"),
             "python_model.py": batches,
             **{f"pyfunc_{each}.py": _SOURCES[each] for each in _SOURCES},
         }
     if not triton_config.generates((package / CONFIG_PYTHON).read_text(encoding="utf-8")):
         return {triton_config.MODEL_PY: batches}
-    generating = python_model("generation_model")
+    generating = triton_file("generation_model")
     rules = Path(token_rules.__file__)
     return {
         triton_config.MODEL_PY: generating,
