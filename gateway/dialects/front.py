@@ -101,13 +101,13 @@ class Front:
         """
         if len(body) <= INLINE_BYTES:
             return reader(body)
-        return await self.large.do(partial(_timed, context, partial(reader, body)))
+        return await self.large.do(partial(_time_work, context, partial(reader, body)))
 
     async def work(self, context: RequestContext, size: int, work: Callable[[], T]) -> T:
         """What work on so many bytes gives; see ``read``."""
         if size <= INLINE_BYTES:
             return work()
-        return await self.large.do(partial(_timed, context, work))
+        return await self.large.do(partial(_time_work, context, work))
 
     async def render(self, answers: Sequence[Answer], renderer: Callable[[], object]) -> bytes:
         """The JSON of what a renderer makes of answers: made here, or of many numbers in a thread.
@@ -540,7 +540,7 @@ def endpoint_of(body: bytes) -> str:
     return decode(_name_decoder, body).model
 
 
-def _timed(context: RequestContext, work: Callable[[], T]) -> T:
+def _time_work(context: RequestContext, work: Callable[[], T]) -> T:
     """Does work in a thread, whose time the next step of the request's task charges."""
     began = thread_time()
     try:

@@ -172,7 +172,7 @@ class SharedRepository:
         model = self._folder / name
         texts = {
             f"{triton_config.VERSION_FOLDER}/{file}": text
-            for file, text in _told(package, self._pyfunc, split).items()
+            for file, text in _settings(package, self._pyfunc, split).items()
         }
         for file, text in {**texts, _CONFIG: _config(package, backend, split, device)}.items():
             aside = (model / file).with_name(f".{Path(file).name}")
@@ -201,12 +201,12 @@ class UploadedFiles:
     ) -> Overrides:
         """Reads the files into the load call's parameters."""
         del name
-        return _uploaded(_layout(package, backend, split, device, self._pyfunc))
+        return _upload_of(_layout(package, backend, split, device, self._pyfunc))
 
     def place_probe(self, name: str) -> Overrides:
         """Reads its files likewise."""
         del name
-        return _uploaded(_probe())
+        return _upload_of(_probe())
 
     def resize(
         self,
@@ -223,7 +223,7 @@ class UploadedFiles:
         """Nothing was left: Triton removes what it was sent."""
 
 
-def _uploaded(layout: _Layout) -> Overrides:
+def _upload_of(layout: _Layout) -> Overrides:
     folder = f"file:{triton_config.VERSION_FOLDER}"
     return {
         "config": triton_config.as_json(layout.config),
@@ -240,7 +240,7 @@ def _layout(
         config=_config(package, backend, split, device),
         linked=_graphs(package),
         copied=_scripts(package, backend),
-        written=_told(package, limits, split),
+        written=_settings(package, limits, split),
     )
 
 
@@ -276,7 +276,7 @@ def _scripts(package: Path, backend: str) -> dict[str, Path]:
     }
 
 
-def _told(package: Path, limits: Limits, split: Split) -> dict[str, str]:
+def _settings(package: Path, limits: Limits, split: Split) -> dict[str, str]:
     """What a pyfunc or a packed engine is told beside its files; nothing of other models."""
     if (package / WEIGHTS).is_file():
         return {_PACKED_SPEC: _packed_spec(_manifest(package), split)}
