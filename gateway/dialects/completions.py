@@ -20,6 +20,7 @@ from contracts.tasks import WRITTEN
 from gateway.calls import EndpointView, Sampling
 from gateway.dialects.described import prediction_operation
 from gateway.dialects.front import Front, endpoint_in, enter_named, require_kind, version_headers
+from gateway.dialects.reading import decode_counted
 from gateway.errors import GatewayError, InvalidInputError, internal_error
 from gateway.http.body import BodyReader
 from gateway.http.error_replies import ErrorForm
