@@ -53,19 +53,19 @@ class RowPacker:
         """
         starts = [0, *accumulate(map(len, rows))]
         tensors: dict[str, NDArray[Any]] = {
-            INPUT_IDS: np.frombuffer(_joined(rows, starts[-1], "i"), np.int32),
+            INPUT_IDS: np.frombuffer(_join_column(rows, starts[-1], "i"), np.int32),
             ROW_STARTS: np.frombuffer(struct.pack(f"{len(starts)}i", *starts), np.int32),
         }
         if type_rows is not None:
             if [len(row) for row in type_rows] != [len(row) for row in rows]:
                 raise ValueError("each row of types must be as long as its row of ids")
             if self._reads_types:
-                types = _joined(type_rows, starts[-1], "B")
+                types = _join_column(type_rows, starts[-1], "B")
                 tensors[TOKEN_TYPE_IDS] = np.frombuffer(types, np.uint8)
         return tensors
 
 
-def _joined(rows: Sequence[Sequence[int]], count: int, code: str) -> bytes:
+def _join_column(rows: Sequence[Sequence[int]], count: int, code: str) -> bytes:
     """Bytes of all values. ``struct`` packs 300 rows of 54 in half the time that numpy takes."""
     flat: list[int] = []
     for row in rows:

@@ -7,14 +7,14 @@ import importlib.util
 from pathlib import Path
 from types import ModuleType
 
-from registry.loading.placement import python_model
+from registry.packages.triton_files import triton_file
 
 H200 = Path(__file__).parent / "h200.json"
 
 
 def times() -> ModuleType:
     """The module that reads them, which Triton's simulated accelerator uses too."""
-    path = python_model().parents[1] / "simulated_accelerator" / "accelerator_times.py"
+    path = triton_file("python_model").parents[1] / "simulated_accelerator" / "accelerator_times.py"
     spec = importlib.util.spec_from_file_location("accelerator_times", path)
     if spec is None or spec.loader is None:
         raise ImportError(f"{path} is missing")

@@ -163,7 +163,7 @@ def _models(making: _Making, chosen: Sequence[str]) -> dict[str, str]:
 
 def _python(making: _Making, folder: Path) -> None:
     """The interpreter with its library; it runs wherever it lies."""
-    told = _asked(making.python, "sys.base_prefix", "sysconfig.get_config_var('LIBDIR')")
+    told = _evaluate(making.python, "sys.base_prefix", "sysconfig.get_config_var('LIBDIR')")
     base, libraries = Path(told[0]), told[1]
     for name in ("bin", "lib"):
         (folder / name).mkdir(parents=True)
@@ -182,7 +182,7 @@ def _python(making: _Making, folder: Path) -> None:
             up = os.path.relpath(folder / "lib", file.parent)
             relocate(file, libraries, "$ORIGIN" if up == "." else f"$ORIGIN/{up}")
     (folder / "libraries").mkdir()
-    for library in _borrowed(base / "lib" / standard.name):
+    for library in _borrow(base / "lib" / standard.name):
         shutil.copy(library, folder / "libraries")
     lock = ROOT / "locks" / "gpu-machine.txt"
     making.installed(lock, _packages(folder), "zstandard")  # unpacks all other parts
@@ -253,7 +253,7 @@ def _strip(files: Sequence[Path]) -> None:
         _run([strip, "--strip-unneeded", *whole])
 
 
-def _borrowed(library: Path) -> list[Path]:
+def _borrow(library: Path) -> list[Path]:
     """Libraries of this machine that modules of the standard library are linked with."""
     found: dict[str, Path] = {}
     for module in library.glob("lib-dynload/*.so"):
@@ -267,7 +267,7 @@ def _with_version(python: Path | None) -> Path:
     """The interpreter, if it is one that can be copied; None has uv find one."""
     if python is None:
         python = Path(_run([install.uv_command(), "python", "find", VERSION]).strip())
-    found = _asked(
+    found = _evaluate(
         python, "'%d.%d' % sys.version_info[:2]", "sysconfig.get_config_var('LDLIBRARY')"
     )
     if found[0] != VERSION or ".so" not in found[1]:
@@ -279,7 +279,7 @@ def _with_version(python: Path | None) -> Path:
     return python
 
 
-def _asked(python: Path, *expressions: str) -> list[str]:
+def _evaluate(python: Path, *expressions: str) -> list[str]:
     program = f"import sys, sysconfig\nfor each in ({', '.join(expressions)},): print(each)"
     return _run([str(python), "-I", "-c", program]).splitlines()
 

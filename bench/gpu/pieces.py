@@ -48,7 +48,7 @@ def pack(name: str, folder: Path, into: Path, ending: str = FAST) -> Archive:
     if not file.is_file():
         into.mkdir(parents=True, exist_ok=True)
         aside = file.with_suffix(".aside")
-        with _compressed(aside, ending) as packed:
+        with _compress(aside, ending) as packed:
             _write(folder, packed)
         for old in into.glob(f"{name}-{'?' * 16}{ending}"):
             old.unlink()
@@ -57,7 +57,7 @@ def pack(name: str, folder: Path, into: Path, ending: str = FAST) -> Archive:
 
 
 @contextmanager
-def _compressed(file: Path, ending: str) -> Iterator[object]:
+def _compress(file: Path, ending: str) -> Iterator[object]:
     if ending == EVERYWHERE:
         with lzma.open(file, "wb", preset=6) as packed:
             yield packed

@@ -29,7 +29,7 @@ from contracts.loading import CostPoint, LoadedModel, LoaderReport
 from contracts.manifest import CONFIG_PYTHON, MODEL_ONNX
 from contracts.rollout import RolloutSpec
 from headrace.stack import kafka, triton
-from registry.loading.placement import python_model
+from registry.packages.triton_files import triton_file
 from registry.stores.endpoints import FileEndpointStore
 from registry.stores.reports import FileReports
 from service.key_files import make_key_file
@@ -222,7 +222,7 @@ def _packaged(site: Site) -> Path:
     config = (site.model.package / CONFIG_PYTHON).read_text(encoding="utf-8")
     (version.parent / "config.pbtxt").write_text(config, encoding="utf-8")
     simulated = site.engine is Engine.SIMULATED
-    source = python_model()
+    source = triton_file("python_model")
     if simulated:
         source = source.parents[1] / "simulated_accelerator" / source.name
     (version / "model.py").write_bytes(source.read_bytes())

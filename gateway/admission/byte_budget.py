@@ -55,7 +55,7 @@ class ByteBudget:
         """Counts bytes of nobody in particular, or no longer if below 0. Refuses nothing."""
         self.held += size
         if size < 0:
-            self._released()
+            self._release()
 
     def move(self, size: int, endpoint: str | None, key: str | None) -> None:
         """Counts bytes, or no longer if below 0; what has no name yet is counted in all alone.
@@ -82,9 +82,9 @@ class ByteBudget:
         if key is not None:
             _set(self._by_key, key, theirs + size)
         if size < 0:
-            self._released()
+            self._release()
 
-    def _released(self) -> None:
+    def _release(self) -> None:
         for call in self.on_release:
             call()
 

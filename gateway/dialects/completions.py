@@ -20,7 +20,7 @@ from contracts.tasks import WRITTEN
 from gateway.calls import EndpointView, Sampling
 from gateway.dialects.described import prediction_operation
 from gateway.dialects.front import Front, endpoint_in, enter_named, require_kind, version_headers
-from gateway.dialects.reading import decoded
+from gateway.dialects.reading import decode_counted
 from gateway.errors import GatewayError, InvalidInputError, internal_error
 from gateway.http.body import BodyReader
 from gateway.http.error_replies import ErrorForm
@@ -151,7 +151,9 @@ class Completions:
         """Writes a text, or several."""
         context = request.context
         encoded, view, caller = await enter_named(self._front, self._bodies, request)
-        body = await self._front.read(request.context, encoded, partial(decoded, _decoder, view))
+        body = await self._front.read(
+            request.context, encoded, partial(decode_counted, _decoder, view)
+        )
         prompt = check(body, view)
         choices = await self._front.generate(
             context, view, caller, prompt, sampling(body), count=body.n or 1

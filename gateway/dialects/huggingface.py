@@ -46,7 +46,7 @@ from gateway.dialects.parameters import (
     is_strict,
     is_unknown_field,
 )
-from gateway.dialects.reading import check_texts, decoded
+from gateway.dialects.reading import check_texts, decode_counted
 from gateway.errors import BadRequestError, InvalidInputError
 from gateway.http.body import BodyReader
 from gateway.http.messages import Reply, Request
@@ -286,11 +286,11 @@ def _decoded(body: bytes, view: EndpointView, *, strict: bool) -> tuple[HuggingF
         InvalidInputError: see ``decode``.
     """
     try:
-        return decoded(_known_decoder, view, body), ""
+        return decode_counted(_known_decoder, view, body), ""
     except BadRequestError as error:
         if strict or not is_unknown_field(error):
             raise
-    known = decoded(_decoder, view, body)
+    known = decode_counted(_decoder, view, body)
     sent = _names_decoder.decode(body)
     unknown = [("", name) for name in sent if name not in known.__struct_fields__]
     if known.parameters is not None:

@@ -37,7 +37,7 @@ from gateway.dialects.parameters import (
     of_any_dialect,
     prompt_name_in,
 )
-from gateway.dialects.reading import check_texts, check_values, decoded
+from gateway.dialects.reading import check_texts, check_values, decode_counted
 from gateway.errors import BadRequestError, InvalidInputError, UnsupportedError
 from gateway.http.body import BodyReader
 from gateway.http.error_replies import ErrorForm
@@ -254,11 +254,11 @@ def _decoded(
     body: bytes, view: EndpointView, *, strict: bool
 ) -> tuple[ReadRequest | LooseRequest, str]:
     try:
-        return decoded(_decoder, view, body), ""
+        return decode_counted(_decoder, view, body), ""
     except BadRequestError as error:
         if strict or not is_unknown_field(error):
             raise
-    known = decoded(_loose_decoder, view, body)
+    known = decode_counted(_loose_decoder, view, body)
     names: dict[str, None] = {}
     whole = decode(_whole_decoder, body)  # strings that mean nothing may be no UTF-8
     for field in ("instances", "inputs"):
@@ -272,7 +272,7 @@ def _rows_of(view: EndpointView, body: bytes, *, strict: bool) -> tuple[Query, s
     """Rows as they were sent: the version that answers reads them, and knows their fields."""
     del strict
     check_values(body, view)
-    parsed = decoded(_rows_decoder, view, body)
+    parsed = decode_counted(_rows_decoder, view, body)
     rows = parsed.inputs if parsed.instances is None else parsed.instances
     if rows is None:
         raise BadRequestError("instances: missing.")

@@ -25,7 +25,7 @@ from gateway.dialects import oip, oip_tables
 from gateway.dialects.described import BOUNDS, prediction_operation, probing, reading
 from gateway.dialects.front import Front, answer_headers, truncated_texts
 from gateway.dialects.operations import Live
-from gateway.dialects.reading import decoded
+from gateway.dialects.reading import decode_counted
 from gateway.errors import BadRequestError, InvalidInputError, UnsupportedError
 from gateway.http.body import BodyReader
 from gateway.http.error_replies import ErrorForm
@@ -310,7 +310,7 @@ def _read(
     if blob and not header:
         parsed, query = InferRequest([]), Query(_raw_text(blob))
     else:
-        parsed = decoded(_decoder, view, header)
+        parsed = decode_counted(_decoder, view, header)
         query = (_rows if view.features else _query)(parsed, blob, view)
     binary = _BinaryOutputs(parsed)
     wanted = [(output.name, output.parameters) for output in parsed.outputs]

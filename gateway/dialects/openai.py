@@ -38,7 +38,7 @@ from gateway.dialects.front import (
     texts_and_ids,
 )
 from gateway.dialects.parameters import check_form, forms_refused
-from gateway.dialects.reading import Sent, decoded
+from gateway.dialects.reading import Sent, decode_counted
 from gateway.errors import InvalidInputError, TooLargeError
 from gateway.http.body import BodyReader
 from gateway.http.error_replies import ErrorForm
@@ -226,7 +226,7 @@ def _read(
     decoder: msgspec.json.Decoder[_Requested], view: EndpointView, encoded: bytes
 ) -> Sent[_Requested]:
     """What was sent; raises ``GatewayError``: it can't be read, or has too many texts."""
-    body = decoded(decoder, view, encoded)
+    body = decode_counted(decoder, view, encoded)
     texts, ids = texts_and_ids("input", body.input)
     sent = Sent(msgspec.structs.replace(body, input=""), texts, ids)
     if sent.number > max(_MOST_TEXTS, view.max_texts):

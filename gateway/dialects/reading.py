@@ -42,7 +42,7 @@ class Sent(NamedTuple, Generic[T]):
         return max(len(self.texts), len(self.ids))
 
 
-def decoded(decoder: msgspec.json.Decoder[T], view: EndpointView, body: bytes) -> T:
+def decode_counted(decoder: msgspec.json.Decoder[T], view: EndpointView, body: bytes) -> T:
     """The struct in a body. Of a large one it is work for ``Front.read``.
 
     Raises:

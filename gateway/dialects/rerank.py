@@ -19,7 +19,7 @@ from contracts.tasks import RELEVANCE
 from gateway.calls import Answer, EndpointView, Query
 from gateway.dialects.described import prediction_operation
 from gateway.dialects.front import Front, answer_headers, endpoint_in, enter_named, require_kind
-from gateway.dialects.reading import check_texts, decoded
+from gateway.dialects.reading import check_texts, decode_counted
 from gateway.errors import InvalidInputError
 from gateway.http.body import BodyReader
 from gateway.http.error_replies import ErrorForm
@@ -200,7 +200,7 @@ class Rerank:
 
 def _read(view: EndpointView, encoded: bytes) -> tuple[Query, list[str] | None, int | None]:
     """The pairs, the documents if the answer is to have them, and how many it is to have."""
-    body = decoded(_decoder, view, encoded)
+    body = decode_counted(_decoder, view, encoded)
     documents = [each if isinstance(each, str) else each.text for each in body.documents]
     query = _query(view, "model", body.query, documents)
     # A list of its own: that of the query is cut to what the model reads.
@@ -209,7 +209,7 @@ def _read(view: EndpointView, encoded: bytes) -> tuple[Query, list[str] | None, 
 
 def _read_tei(view: EndpointView, encoded: bytes) -> tuple[Query, list[str] | None, bool]:
     """The pairs, the texts if the answer is to have them, and whether scores are to be raw."""
-    body = decoded(_tei_decoder, view, encoded)
+    body = decode_counted(_tei_decoder, view, encoded)
     query = _query(view, "endpoint", body.query, body.texts, truncate=body.truncate)
     return query, list(body.texts) if body.return_text else None, body.raw_scores
 

@@ -35,7 +35,7 @@ from gateway.dialects.front import (
 )
 from gateway.dialects.huggingface import LabelScore, SparseWeight
 from gateway.dialects.parameters import check_form, forms_refused
-from gateway.dialects.reading import Sent, check_texts, decoded
+from gateway.dialects.reading import Sent, check_texts, decode_counted
 from gateway.errors import InvalidInputError
 from gateway.http.body import BodyReader
 from gateway.http.error_replies import ErrorForm
@@ -326,7 +326,7 @@ class TextEmbeddingsInference:
     async def similarity(self, request: Request) -> Reply:
         """Cosines of a sentence with others."""
         view, caller = request.admitted()
-        reader = partial(_compared, view)
+        reader = partial(_read_comparison, view)
         query = await self._front.read(request.context, await self._bodies.read(request), reader)
         head = require_kind(view, DENSE, "endpoint", "similarity needs")
         answer = await self._front.predict(request.context, view, caller, query)
@@ -362,7 +362,7 @@ class TextEmbeddingsInference:
         view, caller = request.admitted()
         encoded = await self._bodies.read(request)
         body = await self._front.read(
-            request.context, encoded, partial(decoded, _tokenize_decoder, view)
+            request.context, encoded, partial(decode_counted, _tokenize_decoder, view)
         )
         texts = [body.inputs] if isinstance(body.inputs, str) else body.inputs
         ref, arm, tokens = await self._front.tokens(
@@ -413,7 +413,7 @@ class TextEmbeddingsInference:
         self, request: Request, view: EndpointView, decoder: msgspec.json.Decoder[_Given]
     ) -> Sent[_Given]:
         return await self._front.read(
-            request.context, await self._bodies.read(request), partial(_given, decoder, view)
+            request.context, await self._bodies.read(request), partial(_read_given, decoder, view)
         )
 
     async def _query(
@@ -448,10 +448,10 @@ def _read(name: str, handle: Handler, operation: Operation) -> Route:
     return Route("GET", f"{_BASE}/{name}", handle, "tei", operation, ErrorForm.TEI)
 
 
-def _given(
+def _read_given(
     decoder: msgspec.json.Decoder[_Given], view: EndpointView, encoded: bytes
 ) -> Sent[_Given]:
-    body = decoded(decoder, view, encoded)
+    body = decode_counted(decoder, view, encoded)
     sent = Sent(msgspec.structs.replace(body, inputs=""), *texts_and_ids("inputs", body.inputs))
     check_texts(sent.number, view)
     return sent
@@ -459,15 +459,15 @@ def _given(
 
 def _ids_to_decode(view: EndpointView, encoded: bytes) -> tuple[list[list[int]], bool]:
     """The ids of each text, and whether special tokens are left out; raises ``GatewayError``."""
-    body = decoded(_decode_decoder, view, encoded)
+    body = decode_counted(_decode_decoder, view, encoded)
     _, ids = texts_and_ids("ids", body.ids)
     check_ids(ids)  # here, as millions of them would be freed on the event loop later
     return ids, body.skip_special_tokens
 
 
-def _compared(view: EndpointView, encoded: bytes) -> Query:
+def _read_comparison(view: EndpointView, encoded: bytes) -> Query:
     """A sentence and those that it is compared with."""
-    body = decoded(_similarity_decoder, view, encoded)
+    body = decode_counted(_similarity_decoder, view, encoded)
     how = body.parameters or SimilarityParameters()
     return Query(
         [body.inputs.source_sentence, *body.inputs.sentences],
@@ -493,7 +493,7 @@ def _texts_or_pairs(view: EndpointView, encoded: bytes) -> tuple[Query, bool, bo
         InvalidInputError: texts and pairs are mixed.
         GatewayError: it can't be read.
     """
-    body = decoded(_predict_decoder, view, encoded)
+    body = decode_counted(_predict_decoder, view, encoded)
     given = [body.inputs] if isinstance(body.inputs, str) else body.inputs
     strings = [one for one in given if isinstance(one, str)]
     batch = [one for one in given if not isinstance(one, str)]

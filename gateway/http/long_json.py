@@ -18,13 +18,13 @@ _LONG_PART_BYTES = 4096
 _SCALARS = frozenset({float, int, str, bool, type(None)})
 
 
-def _listed(value: object) -> object:
+def _listable(value: object) -> object:
     if isinstance(value, np.ndarray):
         return value.tolist()
     raise TypeError(f"no JSON is made of {type(value)}")
 
 
-_encoder = msgspec.json.Encoder(enc_hook=_listed)
+_encoder = msgspec.json.Encoder(enc_hook=_listable)
 
 
 def encode_answer(value: object) -> bytes:
@@ -45,17 +45,17 @@ def encode_long(value: object) -> bytes:
 def _parts(value: Any) -> Iterator[bytes]:  # noqa: ANN401 - whatever becomes JSON
     kind = type(value)
     if kind is np.ndarray and value.size > _STEP_NUMBERS:
-        yield from _joined(b"[", map(_parts, value) if value.ndim > 1 else _numbers(value), b"]")
+        yield from _join(b"[", map(_parts, value) if value.ndim > 1 else _numbers(value), b"]")
     elif kind is list and len(value) > 0:
-        yield from _joined(b"[", _elements(value), b"]")
+        yield from _join(b"[", _elements(value), b"]")
     elif kind is dict and value:
         fields = (_field(name, inner) for name, inner in value.items())
-        yield from _joined(b"{", fields, b"}")
+        yield from _join(b"{", fields, b"}")
     else:
         yield _encoder.encode(value)
 
 
-def _joined(begin: bytes, items: Iterator[Iterator[bytes]], end: bytes) -> Iterator[bytes]:
+def _join(begin: bytes, items: Iterator[Iterator[bytes]], end: bytes) -> Iterator[bytes]:
     separator = begin
     for item in items:
         yield separator

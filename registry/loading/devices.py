@@ -157,7 +157,7 @@ class Devices:
             return
         self._due_at = at + self._every_seconds
         try:
-            seen = Seen.of(json.loads(await self._asked()))
+            seen = Seen.of(json.loads(await self._ask_probe()))
         except TritonUnavailableError as error:
             self._note(None, f"the probe of devices does not answer: {error}")
         except (TritonRefusedError, OSError, ValueError) as error:
@@ -193,7 +193,7 @@ class Devices:
         log.info("%s v%s runs on the CPU: %s", manifest.model, manifest.version, lack)
         return DeviceKind.CPU
 
-    async def _asked(self) -> bytes:
+    async def _ask_probe(self) -> bytes:
         try:
             return await self._triton.ask(PROBE_MODEL)
         except ModelProcessGoneError:  # Triton holds it for ready, and a load would change nothing

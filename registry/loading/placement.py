@@ -172,7 +172,7 @@ class SharedRepository:
         model = self._folder / name
         texts = {
             f"{triton_config.VERSION_FOLDER}/{file}": text
-            for file, text in _told(package, self._pyfunc, split).items()
+            for file, text in _settings(package, self._pyfunc, split).items()
         }
         for file, text in {**texts, _CONFIG: _config(package, backend, split, device)}.items():
             aside = (model / file).with_name(f".{Path(file).name}")
@@ -201,12 +201,12 @@ class UploadedFiles:
     ) -> Overrides:
         """Reads the files into the load call's parameters."""
         del name
-        return _uploaded(_layout(package, backend, split, device, self._pyfunc))
+        return _upload_of(_layout(package, backend, split, device, self._pyfunc))
 
     def place_probe(self, name: str) -> Overrides:
         """Reads its files likewise."""
         del name
-        return _uploaded(_probe())
+        return _upload_of(_probe())
 
     def resize(
         self,
@@ -223,7 +223,7 @@ class UploadedFiles:
         """Nothing was left: Triton removes what it was sent."""
 
 
-def _uploaded(layout: _Layout) -> Overrides:
+def _upload_of(layout: _Layout) -> Overrides:
     folder = f"file:{triton_config.VERSION_FOLDER}"
     return {
         "config": triton_config.as_json(layout.config),
@@ -240,39 +240,34 @@ def _layout(
         config=_config(package, backend, split, device),
         linked=_graphs(package),
         copied=_scripts(package, backend),
-        written=_told(package, limits, split),
+        written=_settings(package, limits, split),
     )
 
 
 def _probe() -> _Layout:
     return _Layout(
         config=triton_config.render_probe(),
-        copied={triton_config.MODEL_PY: python_model("device_probe")},
+        copied={triton_config.MODEL_PY: triton_file("device_probe")},
     )
-
-
-def python_model(name: str = "python_model") -> Path:
-    """``model.py`` of a Python-backend model; the usual one runs ONNX Runtime on batches."""
-    return triton_file(name)
 
 
 def _scripts(package: Path, backend: str) -> dict[str, Path]:
     """What the Python backend runs, by the names that it has beside the graph."""
     if backend != triton_config.BACKEND_PYTHON:
         return {}
-    batches = python_model()
+    batches = triton_file("python_model")
     if (package / WEIGHTS).is_file():
-        beside = python_model("packed_model").parent.glob("*.py")
+        beside = triton_file("packed_model").parent.glob("*.py")
         return {"python_model.py": batches, **{file.name: file for file in beside}}
     if (package / PYFUNC).is_file():
         return {
-            triton_config.MODEL_PY: python_model("pyfunc_model"),
+            triton_config.MODEL_PY: triton_file("pyfunc_model"),
             "python_model.py": batches,
             **{f"pyfunc_{each}.py": _SOURCES[each] for each in _SOURCES},
         }
     if not triton_config.generates((package / CONFIG_PYTHON).read_text(encoding="utf-8")):
         return {triton_config.MODEL_PY: batches}
-    generating = python_model("generation_model")
+    generating = triton_file("generation_model")
     rules = Path(token_rules.__file__)
     return {
         triton_config.MODEL_PY: generating,
@@ -281,7 +276,7 @@ def _scripts(package: Path, backend: str) -> dict[str, Path]:
     }
 
 
-def _told(package: Path, limits: Limits, split: Split) -> dict[str, str]:
+def _settings(package: Path, limits: Limits, split: Split) -> dict[str, str]:
     """What a pyfunc or a packed engine is told beside its files; nothing of other models."""
     if (package / WEIGHTS).is_file():
         return {_PACKED_SPEC: _packed_spec(_manifest(package), split)}

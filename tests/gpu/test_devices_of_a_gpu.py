@@ -16,8 +16,8 @@ from contracts.loading import DeviceKind
 from contracts.manifest import Engine
 from registry.errors import DeviceUnfitError
 from registry.loading.devices import Devices, Promise
-from registry.loading.placement import python_model
 from registry.loading.triton_client import Overrides
+from registry.packages.triton_files import triton_file
 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("default")]
 
@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("default")]
 def probe() -> Iterator[ModuleType]:
     """``triton/device_probe``, as a module; of Triton it needs only the name of a package."""
     fake = "triton_python_backend_utils"
-    spec = importlib.util.spec_from_file_location("probe", python_model("device_probe"))
+    spec = importlib.util.spec_from_file_location("probe", triton_file("device_probe"))
     assert spec is not None
     assert spec.loader is not None
     made = importlib.util.module_from_spec(spec)

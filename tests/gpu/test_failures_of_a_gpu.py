@@ -42,7 +42,7 @@ class Replies:
 limits = joining.Limits(run_tokens=64, run_rows=8, held_tokens=640, row_tokens=40, vocabulary=60)
 pipeline = joining.Pipeline(Runner(), Replies(), limits)
 pipeline.start()
-pipeline.offer(joining.Asked(np.zeros(4, np.int32), np.array([0, 4], np.int32)))
+pipeline.offer(joining.PackedRequest(np.zeros(4, np.int32), np.array([0, 4], np.int32)))
 pipeline.close()
 """
 HIDDEN = """
@@ -109,8 +109,8 @@ def test_a_run_that_the_memory_does_not_suffice_for_fails_and_the_next_is_answer
     pipeline = joining.Pipeline(runner, replies, limits, end=ended.append)
     pipeline.start()
     starts = np.arange(0, (rows + 1) * LONGEST, LONGEST, dtype=np.int32)
-    large = joining.Asked(np.full(starts[-1], 31, np.int32), starts)
-    small = joining.Asked(np.full(8, 31, np.int32), np.array([0, 8], np.int32))
+    large = joining.PackedRequest(np.full(starts[-1], 31, np.int32), starts)
+    small = joining.PackedRequest(np.full(8, 31, np.int32), np.array([0, 8], np.int32))
     torch.cuda.empty_cache()
     free, _ = torch.cuda.mem_get_info()
     ballast = torch.empty(free - (128 << 20), dtype=torch.uint8, device="cuda")

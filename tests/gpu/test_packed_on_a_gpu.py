@@ -68,7 +68,7 @@ def test_a_gpu_answers_as_the_cpu_in_fp32(
     assert apart(exact, wanted) < EXACT
     half = embedder(folder, engines, "fp16", "cuda:0")
     half.check()
-    shape = devices.fitting(starts, LONGEST)
+    shape = devices.shape_for(starts, LONGEST)
     for buckets in ((), (shape,)):
         found = devices.OnGpu(half, buckets).begin(ids, starts, None).values()
         assert apart(found, wanted) < HALF
@@ -125,11 +125,11 @@ def test_graphs_answer_as_without_at_the_edges_of_their_buckets(
 
 def test_most_runs_are_replayed_as_graphs(half: tuple[Any, Any], devices: ModuleType) -> None:
     by_graph, _ = half
-    assert "left out" in by_graph.told()
-    assert not by_graph.told().startswith("0 ")
+    assert "left out" in by_graph.describe()
+    assert not by_graph.describe().startswith("0 ")
     for tokens in (16, 64, 1000, 4096, 16_384):
         _, starts = rows_of(divided(tokens, -(-tokens // 30)))
-        assert devices.fitting(starts, LONGEST) is not None, tokens
+        assert devices.shape_for(starts, LONGEST) is not None, tokens
 
 
 def test_rows_answer_alike_alone_and_joined(half: tuple[Any, Any]) -> None:

@@ -10,8 +10,8 @@ import onnx
 import pytest
 from tiny_models import decoder
 
-from registry.loading.placement import python_model
 from registry.packages import token_rules
+from registry.packages.triton_files import triton_file
 
 pytestmark = pytest.mark.real
 
@@ -74,8 +74,8 @@ def repository(tmp_path: Path) -> Path:
     folder = tmp_path / "1"
     folder.mkdir()
     onnx.save(decoder(), folder / "model.onnx")
-    shutil.copy(python_model("generation_model"), folder / "model.py")
-    shutil.copy(python_model(), folder / "python_model.py")
+    shutil.copy(triton_file("generation_model"), folder / "model.py")
+    shutil.copy(triton_file("python_model"), folder / "python_model.py")
     shutil.copy(Path(token_rules.__file__), folder / "token_rules.py")
     (folder / "triton_python_backend_utils.py").write_text(BACKEND)
     (folder / "asks.py").write_text(ASKS)

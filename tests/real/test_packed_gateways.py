@@ -21,9 +21,9 @@ from contracts.tasks import INPUT_IDS, ROW_STARTS, Task
 from gateway.engine.protocol import EngineBusyError, EngineModelError, Work
 from gateway.engine.triton import TritonEngine
 from headrace.stack.triton import TritonProcess
-from registry.loading.placement import python_model
 from registry.loading.triton_client import GrpcTriton
 from registry.packages.triton_config import as_json, render_packed
+from registry.packages.triton_files import triton_file
 from registry.stores.reports import FileReports
 
 pytestmark = pytest.mark.real
@@ -43,7 +43,7 @@ def embedder() -> Manifest:
 
 async def load(triton: TritonProcess, name: str) -> None:
     """Has Triton pretend to be the packed engine of an H200."""
-    folder = python_model().parents[1]
+    folder = triton_file("python_model").parents[1]
     files = {
         "model.py": folder / "simulated_accelerator" / "model.py",
         "accelerator_times.py": folder / "simulated_accelerator" / "accelerator_times.py",

@@ -53,12 +53,12 @@ from registry.loading.placement import (
     Placement,
     SharedRepository,
     UploadedFiles,
-    python_model,
 )
 from registry.loading.splits import Split
 from registry.loading.triton_client import GrpcTriton
 from registry.packages.cache import LocalPackages
 from registry.packages.store import PackageStore
+from registry.packages.triton_files import triton_file
 from registry.stores.endpoints import FileEndpointStore
 from registry.stores.reports import FileReports
 from service.mutual_tls import MutualTls
@@ -568,7 +568,7 @@ async def test_the_simulated_accelerator_answers_zeros_after_its_time(
     store = PackageStore((tmp_path / "store").as_uri())
     publish(store, tmp_path / "source", "1")
     overrides = dict(UploadedFiles().place("sim", tmp_path / "source", "python", Split(1, 1)))
-    model = python_model().parents[1] / "simulated_accelerator" / "model.py"
+    model = triton_file("python_model").parents[1] / "simulated_accelerator" / "model.py"
     overrides["file:1/model.py"] = model.read_bytes()
     client = GrpcTriton(triton.grpc, call_seconds=CALL_SECONDS, load_seconds=LOAD_SECONDS)
     engine = TritonEngine(triton.grpc)

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
 
-from registry.loading.placement import python_model
+from registry.packages.triton_files import triton_file
 
-FOLDER = python_model("packed_model").parent
+FOLDER = triton_file("packed_model").parent
 
 
 @contextmanager

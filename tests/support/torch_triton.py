@@ -10,8 +10,8 @@ import packed_files
 
 from contracts.tasks import Task
 from headrace.stack.triton import TritonFiles, TritonProcess, TritonServer
-from registry.loading.placement import python_model
 from registry.packages import triton_config
+from registry.packages.triton_files import triton_file
 
 
 class TorchTriton(TritonProcess):
@@ -71,7 +71,7 @@ def place(repository: Path, name: str, weights: Path, width: int) -> None:
     shutil.copytree(weights, version)
     for file in packed_files.FOLDER.glob("*.py"):
         shutil.copyfile(file, version / file.name)
-    shutil.copyfile(python_model(), version / "python_model.py")
+    shutil.copyfile(triton_file("python_model"), version / "python_model.py")
     config = triton_config.render_packed(
         task=Task.TEXT_EMBEDDING, width=width, type_ids=True, threads=1
     )

@@ -35,8 +35,8 @@ class TritonPythonModel:
 
     def execute(self, requests: list[Any]) -> list[Any]:
         """Answers each request with what is so now."""
-        told = json.dumps(device(os.environ) | packages()).encode()
-        return [pb_utils.InferenceResponse([_output(told)]) for _ in requests]
+        answer = json.dumps(device(os.environ) | packages()).encode()
+        return [pb_utils.InferenceResponse([_output(answer)]) for _ in requests]
 
 
 class NvmlError(Exception):
@@ -138,14 +138,14 @@ def device(
     except NvmlError as error:
         return {"kind": "cpu", "fault": f"the driver does not answer: {error}"}
     try:
-        return _looked(nvml, environment.get("CUDA_VISIBLE_DEVICES"))
+        return _look_up(nvml, environment.get("CUDA_VISIBLE_DEVICES"))
     except NvmlError as error:
         return {"kind": "cpu", "fault": f"the GPU does not answer: {error}"}
     finally:
         nvml.close()
 
 
-def _looked(nvml: Nvml, allowed: "str | None") -> dict[str, Any]:
+def _look_up(nvml: Nvml, allowed: "str | None") -> dict[str, Any]:
     driver = {"driver": nvml.driver(), "cuda": nvml.cuda()}
     gpus = nvml.gpus()
     if not gpus:
@@ -226,9 +226,9 @@ def _told(file: Path, name: str) -> str:
     return found[1] if found else ""
 
 
-def _output(told: bytes) -> "pb_utils.Tensor":
+def _output(answer: bytes) -> "pb_utils.Tensor":
     """The one output; Triton marks the capsule by a name that numpy knows for a fault."""
-    capsule = np.frombuffer(told, np.uint8).copy().__dlpack__()
+    capsule = np.frombuffer(answer, np.uint8).copy().__dlpack__()
     made = pb_utils.Tensor.from_dlpack(ANSWER, capsule)
     _set_name(capsule, _TAKEN)
     return made

@@ -20,8 +20,8 @@ import numpy as np
 import torch
 import triton_python_backend_utils as pb_utils
 from packed_device import HELD_RUNS, OnCpu, OnGpu, missing_gpu
-from packed_engine import TOLD, PackedEngine
-from packed_joining import Asked, Limits, Pipeline
+from packed_engine import SETTINGS_FILE, PackedEngine
+from packed_joining import Limits, PackedRequest, Pipeline
 from python_model import THREADS, Heartbeat, output
 
 GPU = "GPU"  # Triton's word for the kind of an instance
@@ -34,15 +34,15 @@ class TritonPythonModel:
         """Loads the model; an exception here is the reason that Triton gives for refusing."""
         config = json.loads(args["model_config"])
         folder = Path(args["model_repository"]) / args["model_version"]
-        told = json.loads((folder / TOLD).read_text(encoding="utf-8"))
+        settings = json.loads((folder / SETTINGS_FILE).read_text(encoding="utf-8"))
         threads = config.get("parameters", {}).get(THREADS, {}).get("string_value")
         device = placed_on(args["model_instance_kind"], int(args["model_instance_device_id"]))
-        torch.set_num_threads(int(threads or told["threads"]))
-        engine = PackedEngine(folder, told, device)
+        torch.set_num_threads(int(threads or settings["threads"]))
+        engine = PackedEngine(folder, settings, device)
         engine.check()
         runner = OnGpu(engine) if engine.device.type == "cuda" else OnCpu(engine)
         if isinstance(runner, OnGpu):
-            print(f"{args['model_name']}: {runner.told()}", file=sys.stderr, flush=True)
+            print(f"{args['model_name']}: {runner.describe()}", file=sys.stderr, flush=True)
         self.heartbeat = Heartbeat()
         self.pipeline = Pipeline(
             runner,
@@ -83,23 +83,23 @@ class Senders:
     def __init__(self, name: str) -> None:
         self._name = name
 
-    def answer(self, asked: Asked, values: np.ndarray) -> None:
+    def answer(self, asked: PackedRequest, values: np.ndarray) -> None:
         """Sends values."""
         self._send(asked, pb_utils.InferenceResponse([output(self._name, values)]))
 
-    def fail(self, asked: Asked, reason: str) -> None:
+    def fail(self, asked: PackedRequest, reason: str) -> None:
         """Sends an error."""
         self._send(asked, pb_utils.InferenceResponse(error=pb_utils.TritonError(reason)))
 
-    def drop(self, asked: Asked) -> None:
+    def drop(self, asked: PackedRequest) -> None:
         """In the default mode each request needs an answer, even if nobody reads it."""
         self.fail(asked, "engine: its caller is gone")
 
-    def is_gone(self, asked: Asked) -> bool:
+    def is_gone(self, asked: PackedRequest) -> bool:
         """Whether the caller gave up."""
         return bool(asked.caller.is_cancelled())
 
-    def _send(self, asked: Asked, response: "pb_utils.InferenceResponse") -> None:
+    def _send(self, asked: PackedRequest, response: "pb_utils.InferenceResponse") -> None:
         asked.caller.send(response, flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 
 
@@ -117,7 +117,7 @@ def placed_on(kind: str, number: int) -> str:
     return f"cuda:{number}"
 
 
-def asked_of(request: "pb_utils.InferenceRequest") -> Asked:
+def asked_of(request: "pb_utils.InferenceRequest") -> PackedRequest:
     """What a request brings: copies, since its memory is Triton's."""
     ids, starts, types = (
         None if given is None else np.from_dlpack(given).copy()
@@ -126,4 +126,4 @@ def asked_of(request: "pb_utils.InferenceRequest") -> Asked:
             for name in ("input_ids", "row_starts", "token_type_ids")
         )
     )
-    return Asked(ids, starts, types, caller=request.get_response_sender())
+    return PackedRequest(ids, starts, types, caller=request.get_response_sender())

@@ -50,7 +50,7 @@ def bucket_of(tokens: int) -> int | None:
     return next((bucket for bucket in TOKEN_BUCKETS if tokens <= bucket), None)
 
 
-def fitting(starts: np.ndarray, longest: int = LONGEST_ROW) -> Shape | None:
+def shape_for(starts: np.ndarray, longest: int = LONGEST_ROW) -> Shape | None:
     """The smallest graph that takes such rows; None if there is none.
 
     Args:
@@ -72,7 +72,7 @@ def fitting(starts: np.ndarray, longest: int = LONGEST_ROW) -> Shape | None:
     )
 
 
-def filled_up(starts: np.ndarray, shape: Shape, longest: int = LONGEST_ROW) -> np.ndarray:
+def fill_rows(starts: np.ndarray, shape: Shape, longest: int = LONGEST_ROW) -> np.ndarray:
     """The starts of a graph's rows: the real ones, those that fill up, and empty ones."""
     step = min(FILLER_ROW, longest)
     filler = np.arange(int(starts[-1]) + step, shape.tokens, step)

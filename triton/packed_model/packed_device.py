@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from packed_buckets import LONGEST_ROW, MOST_ROWS, MOST_TOKENS, Shape, filled_up, fitting, shapes
+from packed_buckets import LONGEST_ROW, MOST_ROWS, MOST_TOKENS, Shape, fill_rows, shape_for, shapes
 from packed_engine import PackedEngine
 
 CPU_TOKENS = 2048  # of a run; more at a time is no faster there
@@ -108,12 +108,12 @@ class OnGpu:
     def begin(self, ids: np.ndarray, starts: np.ndarray, types: np.ndarray | None) -> "OnTheWay":
         """Queues copies and a run; waits for neither."""
         asked = len(ids) if self._engine.by_token else len(starts) - 1
-        shape = fitting(starts, self._longest)
+        shape = shape_for(starts, self._longest)
         if shape not in self._graphs:
             shape = None
         longest = self._longest if shape else int(np.diff(starts).max())
         if shape:
-            starts = filled_up(starts, shape, self._longest)
+            starts = fill_rows(starts, shape, self._longest)
         with torch.inference_mode(), torch.cuda.device(self._device):
             made = torch.from_numpy(self._engine.inputs(ids, starts, types)).pin_memory()
             with torch.cuda.stream(self._arriving):
@@ -141,7 +141,7 @@ class OnGpu:
         """Gives what torch keeps for later back to the GPU; the graphs keep theirs."""
         torch.cuda.empty_cache()
 
-    def told(self) -> str:
+    def describe(self) -> str:
         """What was captured, for the log."""
         free, whole = torch.cuda.mem_get_info(self._device)
         return (
@@ -158,7 +158,7 @@ class OnGpu:
         pool = torch.cuda.graph_pool_handle()
         for shape in buckets:
             try:
-                self._graphs[shape] = self._captured(shape, pool)
+                self._graphs[shape] = self._capture(shape, pool)
             except torch.OutOfMemoryError:
                 self._left_out.append(shape)
                 torch.cuda.empty_cache()
@@ -171,10 +171,10 @@ class OnGpu:
                 break
         self._capture_seconds = time.monotonic() - began
 
-    def _captured(self, shape: Shape, pool: Any) -> tuple[Any, torch.Tensor]:  # noqa: ANN401
+    def _capture(self, shape: Shape, pool: Any) -> tuple[Any, torch.Tensor]:  # noqa: ANN401
         """A graph, and where its answers lie."""
         row = min(self._longest, shape.tokens)
-        starts = filled_up(np.array([0, row], np.int32), shape, self._longest)
+        starts = fill_rows(np.array([0, row], np.int32), shape, self._longest)
         made = torch.from_numpy(self._engine.inputs(np.zeros(row, np.int32), starts, None))
         inputs = self._inputs[: len(made)]
         with torch.inference_mode(), torch.cuda.device(self._device):

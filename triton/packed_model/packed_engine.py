@@ -25,7 +25,7 @@ import transformers
 from safetensors.torch import load_file
 from torch.nn import functional
 
-TOLD = "packed.json"  # beside the weights: how they are loaded and what follows
+SETTINGS_FILE = "packed.json"  # beside the weights: how they are loaded and what follows
 ATTENTION = "headrace"
 ROWS = "headrace_rows"  # the argument that carries ``Rows`` through a model to its attention
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
@@ -246,8 +246,8 @@ class PackedEngine:
     """A model, ready to run.
 
     Args:
-        folder: holds ``model.safetensors``, ``config.json`` and the files that ``told`` names.
-        told: what ``packed.json`` says; None to read it.
+        folder: holds ``model.safetensors``, ``config.json`` and the files that ``settings`` names.
+        settings: what ``packed.json`` says; None to read it.
         device: ``cpu``, or ``cuda:`` and a number.
 
     Attributes:
@@ -262,24 +262,26 @@ class PackedEngine:
     """
 
     def __init__(
-        self, folder: Path, told: Mapping[str, Any] | None = None, device: str = "cpu"
+        self, folder: Path, settings: Mapping[str, Any] | None = None, device: str = "cpu"
     ) -> None:
-        if told is None:
-            told = json.loads((folder / TOLD).read_text(encoding="utf-8"))
+        if settings is None:
+            settings = json.loads((folder / SETTINGS_FILE).read_text(encoding="utf-8"))
         self.device = torch.device(device)
-        self.by_token = told["rank"] == 3
-        self._precision = str(told["dtype"])
-        self._modes = tuple(str(mode) for mode in told["modes"])
-        self._normalises = bool(told["normalise"])
+        self.by_token = settings["rank"] == 3
+        self._precision = str(settings["dtype"])
+        self._modes = tuple(str(mode) for mode in settings["modes"])
+        self._normalises = bool(settings["normalise"])
         self._dense = [
             _Dense(folder / str(layer["file"]), str(layer["activation"]), self.device)
-            for layer in told["dense"]
+            for layer in settings["dense"]
         ]
         if odd := set(self._modes) - set(POOLING):
             raise UnsuitableError(f"the packed engine does not know the pooling {min(odd)!r}")
-        if told["loader"] == AUTO_MODEL and not self._modes:
+        if settings["loader"] == AUTO_MODEL and not self._modes:
             raise UnsuitableError("the package says no pooling, and the model gives token vectors")
-        self._model = _loaded(folder, str(told["loader"]), DTYPES[self._precision], self.device)
+        self._model = _load_model(
+            folder, str(settings["loader"]), DTYPES[self._precision], self.device
+        )
         config = self._model.config
         self._first_place = _first_place(self._model)
         self._takes_types = bool(getattr(config, "type_vocab_size", 0)) and hasattr(
@@ -288,7 +290,7 @@ class PackedEngine:
         self.types = int(config.type_vocab_size) if self._takes_types else 0
         self.vocabulary = int(self._model.get_input_embeddings().num_embeddings)
         self.row_tokens = int(config.max_position_embeddings) - self._first_place
-        if str(told["loader"]) == CLASSIFIER:
+        if str(settings["loader"]) == CLASSIFIER:
             self._model.base_model.register_forward_hook(_one_vector_a_row, with_kwargs=True)
 
     @property
@@ -346,7 +348,7 @@ class PackedEngine:
             **further,
             **{ROWS: rows},
         )
-        return self._finished(_values(result), rows)
+        return self._finish(_values(result), rows)
 
     def check(self) -> None:
         """Rows together answer as the model answers each by itself, the usual way.
@@ -391,11 +393,11 @@ class PackedEngine:
             with torch.inference_mode():
                 values = _values(self._model(**tensors))
                 rows = Rows(ends, places * 0, places, tokens, None)
-                return np.asarray(self._finished(values, rows).cpu().numpy())
+                return np.asarray(self._finish(values, rows).cpu().numpy())
         finally:
             self._model.set_attn_implementation(ATTENTION)
 
-    def _finished(self, values: torch.Tensor, rows: Rows) -> torch.Tensor:
+    def _finish(self, values: torch.Tensor, rows: Rows) -> torch.Tensor:
         """What follows the model's own result ``[T, width]``, or ``[n, width]`` of classifiers."""
         if not self._modes:
             return values.float()
@@ -420,7 +422,7 @@ class _Dense:
         return self._activation(functional.linear(vectors, self._weight, self._bias))
 
 
-def _loaded(
+def _load_model(
     folder: Path, loader: str, dtype: torch.dtype, device: torch.device
 ) -> transformers.PreTrainedModel:
     """The model of the folder's files, on the device, ready to answer."""

@@ -56,7 +56,7 @@ class Limits:
 
 
 @dataclass(eq=False)
-class Asked:
+class PackedRequest:
     """A request: its rows, and whom to answer.
 
     Attributes:
@@ -102,24 +102,24 @@ class Runner(Protocol):
 class Replies(Protocol):
     """How requests are answered: by one call for each, ``is_gone`` aside."""
 
-    def answer(self, asked: Asked, values: np.ndarray) -> None:
+    def answer(self, asked: PackedRequest, values: np.ndarray) -> None:
         """Sends values."""
         ...
 
-    def fail(self, asked: Asked, reason: str) -> None:
+    def fail(self, asked: PackedRequest, reason: str) -> None:
         """Sends an error."""
         ...
 
-    def drop(self, asked: Asked) -> None:
+    def drop(self, asked: PackedRequest) -> None:
         """Ends a request whose caller is gone."""
         ...
 
-    def is_gone(self, asked: Asked) -> bool:
+    def is_gone(self, asked: PackedRequest) -> bool:
         """Whether the caller gave up."""
         ...
 
 
-def checked(asked: Asked, limits: Limits) -> Asked:
+def check_request(asked: PackedRequest, limits: Limits) -> PackedRequest:
     """The request, if it can be run; raises ``ValueError`` with what is wrong with it.
 
     An id that is out of range would end the process on a GPU, and every request with it.
@@ -147,8 +147,8 @@ def checked(asked: Asked, limits: Limits) -> Asked:
     return asked
 
 
-def joined(
-    members: Sequence[Asked],
+def join_rows(
+    members: Sequence[PackedRequest],
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
     """Ids, starts and types of the rows of all, one after the other."""
     if len(members) == 1:
@@ -169,7 +169,9 @@ def joined(
     return ids, starts, np.concatenate(types)
 
 
-def parts(members: Sequence[Asked], values: np.ndarray, *, by_token: bool) -> list[np.ndarray]:
+def parts(
+    members: Sequence[PackedRequest], values: np.ndarray, *, by_token: bool
+) -> list[np.ndarray]:
     """What belongs to each of them."""
     sizes = [len(each.ids) if by_token else each.rows for each in members]
     if sum(sizes) != len(values):
@@ -196,8 +198,8 @@ class Waiting:
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._requests: deque[Asked] = deque()
-        self._unanswered: dict[Asked, None] = {}  # in order of arrival
+        self._requests: deque[PackedRequest] = deque()
+        self._unanswered: dict[PackedRequest, None] = {}  # in order of arrival
         self._held = 0
         self._closed = False
         self._changed = threading.Condition()
@@ -208,7 +210,7 @@ class Waiting:
         with self._changed:
             return self._held
 
-    def offer(self, asked: Asked) -> bool:
+    def offer(self, asked: PackedRequest) -> bool:
         """Takes a request, or refuses it because too much is held."""
         with self._changed:
             tokens = len(asked.ids)
@@ -220,12 +222,12 @@ class Waiting:
             self._changed.notify()
             return True
 
-    def take(self) -> list[Asked]:
+    def take(self) -> list[PackedRequest]:
         """Waits for requests; gives as many as one run has room for. None once it is closed."""
         with self._changed:
             while not (self._requests or self._closed):
                 self._changed.wait()
-            taken: list[Asked] = []
+            taken: list[PackedRequest] = []
             tokens = rows = 0
             while self._requests:
                 tokens += len(self._requests[0].ids)
@@ -236,7 +238,7 @@ class Waiting:
                 taken.append(self._requests.popleft())
             return taken
 
-    def leave(self, asked: Asked) -> bool:
+    def leave(self, asked: PackedRequest) -> bool:
         """A request is about to be answered; false if it was already."""
         with self._changed:
             if asked not in self._unanswered:
@@ -245,7 +247,7 @@ class Waiting:
             self._held -= len(asked.ids)
             return True
 
-    def give_up(self) -> list[Asked]:
+    def give_up(self) -> list[PackedRequest]:
         """Takes no more and gives out no more; those that are not answered yet."""
         with self._changed:
             self._requests.clear()
@@ -297,10 +299,10 @@ class Pipeline:
         self._waiting = Waiting(limits)
         self._room = threading.Semaphore(RUNS_ON_THE_WAY)
         self._starting = threading.Lock()  # a second try starts runs too, beside the joining thread
-        self._begun: queue.SimpleQueue[tuple[list[Asked], Result | Exception] | None]
+        self._begun: queue.SimpleQueue[tuple[list[PackedRequest], Result | Exception] | None]
         self._begun = queue.SimpleQueue()
         self._threads = [
-            threading.Thread(target=self._guarded, args=(loop,), name=name, daemon=True)
+            threading.Thread(target=self._guard, args=(loop,), name=name, daemon=True)
             for name, loop in (("join", self._join), ("answer", self._answer))
         ]
 
@@ -309,10 +311,10 @@ class Pipeline:
         for thread in self._threads:
             thread.start()
 
-    def offer(self, asked: Asked) -> None:
+    def offer(self, asked: PackedRequest) -> None:
         """Takes a request, or answers it with the reason why not."""
         try:
-            checked(asked, self.limits)
+            check_request(asked, self.limits)
         except ValueError as error:
             self._replies.fail(asked, f"engine: {error}")
             return
@@ -327,7 +329,7 @@ class Pipeline:
         for thread in self._threads:
             thread.join()
 
-    def _guarded(self, loop: Callable[[], None]) -> None:
+    def _guard(self, loop: Callable[[], None]) -> None:
         """A thread that dies would leave requests without an answer for ever: all ends with it."""
         try:
             loop()
@@ -345,21 +347,21 @@ class Pipeline:
             self._alive()
             members = [each for each in members if not self._is_dropped(each)]
             if members:
-                self._begun.put((members, self._started(members)))
+                self._begun.put((members, self._start(members)))
             else:
                 self._room.release()
 
     def _answer(self) -> None:
         while (begun := self._begun.get()) is not None:
             members, result = begun
-            values = self._finished(result)
+            values = self._finish(result)
             if isinstance(values, Exception):
-                self._apart(members, values)
+                self._run_apart(members, values)
             else:
                 self._send(members, values)
             self._room.release()
 
-    def _is_dropped(self, asked: Asked) -> bool:
+    def _is_dropped(self, asked: PackedRequest) -> bool:
         if time.monotonic() - asked.since < ASK_SECONDS:
             return False
         try:
@@ -371,14 +373,14 @@ class Pipeline:
         self._over(asked, lambda: self._replies.drop(asked))
         return True
 
-    def _started(self, members: Sequence[Asked]) -> Result | Exception:
+    def _start(self, members: Sequence[PackedRequest]) -> Result | Exception:
         try:
             with self._starting:
-                return self._runner.begin(*joined(members))
+                return self._runner.begin(*join_rows(members))
         except Exception as error:  # noqa: BLE001 - torch's errors have no common base
             return error
 
-    def _finished(self, result: Result | Exception) -> np.ndarray | Exception:
+    def _finish(self, result: Result | Exception) -> np.ndarray | Exception:
         if isinstance(result, Exception):
             return result
         try:
@@ -386,7 +388,7 @@ class Pipeline:
         except Exception as error:  # noqa: BLE001 - as above
             return error
 
-    def _apart(self, members: list[Asked], error: Exception) -> None:
+    def _run_apart(self, members: list[PackedRequest], error: Exception) -> None:
         """After a failure: each request by itself, unless it was by itself."""
         self._end_if_lost(error)
         if is_full(error):
@@ -395,7 +397,7 @@ class Pipeline:
             self._fail(members[0], error)
             return
         for asked in members:
-            values = self._finished(self._started([asked]))
+            values = self._finish(self._start([asked]))
             if isinstance(values, Exception):
                 self._end_if_lost(values)
                 self._fail(asked, values)
@@ -418,7 +420,7 @@ class Pipeline:
             )
         self._end(reason)
 
-    def _send(self, members: list[Asked], values: np.ndarray) -> None:
+    def _send(self, members: list[PackedRequest], values: np.ndarray) -> None:
         self._alive()
         for asked, part in zip(
             members, parts(members, values, by_token=self._by_token), strict=True
@@ -428,11 +430,11 @@ class Pipeline:
             else:
                 self._fail(asked, ValueError("the model gives NaN or infinity for it"))
 
-    def _fail(self, asked: Asked, error: Exception) -> None:
+    def _fail(self, asked: PackedRequest, error: Exception) -> None:
         reason = f"the memory does not suffice: {error}" if is_full(error) else error
         self._over(asked, lambda: self._replies.fail(asked, f"engine: {reason}"))
 
-    def _over(self, asked: Asked, reply: Callable[[], None]) -> None:
+    def _over(self, asked: PackedRequest, reply: Callable[[], None]) -> None:
         """The one reply that a request gets; Triton may refuse it, if its caller is gone."""
         if not self._waiting.leave(asked):
             return

@@ -179,7 +179,7 @@ def packed(times: Any, name: str, width: int) -> Any:  # noqa: ANN401
 
 def asked_of(request: "pb_utils.InferenceRequest") -> Any:  # noqa: ANN401
     """What a request brings: copies, since its memory is Triton's."""
-    from packed_joining import Asked  # noqa: PLC0415 - see ``initialize``
+    from packed_joining import PackedRequest  # noqa: PLC0415 - see ``initialize``
 
     ids, starts, types = (
         None if given is None else np.from_dlpack(given).copy()
@@ -188,7 +188,7 @@ def asked_of(request: "pb_utils.InferenceRequest") -> Any:  # noqa: ANN401
             for name in ("input_ids", "row_starts", "token_type_ids")
         )
     )
-    return Asked(ids, starts, types, caller=request.get_response_sender())
+    return PackedRequest(ids, starts, types, caller=request.get_response_sender())
 
 
 def output(name: str, array: np.ndarray) -> "pb_utils.Tensor":

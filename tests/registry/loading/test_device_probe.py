@@ -11,7 +11,7 @@ import pytest
 from loaded_script import loaded
 
 from registry.loading.devices import Seen
-from registry.loading.placement import python_model
+from registry.packages.triton_files import triton_file
 
 GIB = 1 << 30
 
@@ -81,7 +81,7 @@ def probe() -> Iterator[ModuleType]:
     """The module, with an empty one in the place of Triton's own."""
     before = set(sys.modules)
     sys.modules["triton_python_backend_utils"] = ModuleType("triton_python_backend_utils")
-    yield loaded(python_model("device_probe"))
+    yield loaded(triton_file("device_probe"))
     for name in sys.modules.keys() - before:
         if name in {"triton_python_backend_utils", "device_probe_model"}:
             del sys.modules[name]

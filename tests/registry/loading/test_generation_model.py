@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from tiny_models import VOCABULARY, decoder, encoder_decoder
 
 from registry.convert.parity.continuations import Decoder
-from registry.loading.placement import python_model
 from registry.packages import token_rules
+from registry.packages.triton_files import triton_file
 
 GRAPH = decoder()
 START = 3  # with which the encoder-decoder begins
@@ -78,9 +78,9 @@ def model() -> Iterator[Any]:
     """The module, with an empty one in the place of Triton's own."""
     before = set(sys.modules)
     sys.modules["triton_python_backend_utils"] = ModuleType("triton_python_backend_utils")
-    script(python_model(), "python_model")
+    script(triton_file("python_model"), "python_model")
     script(Path(token_rules.__file__), "token_rules")
-    yield script(python_model("generation_model"), "generation_model")
+    yield script(triton_file("generation_model"), "generation_model")
     for name in sys.modules.keys() - before:
         if name in {
             *("triton_python_backend_utils", "python_model", "token_rules", "generation_model")

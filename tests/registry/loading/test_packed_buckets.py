@@ -18,10 +18,10 @@ def test_a_run_is_filled_up_by_rows_that_follow_its_own(
     lengths: Sequence[int], longest: int
 ) -> None:
     starts = np.array(starts_of(lengths), np.int32)
-    shape = buckets.fitting(starts, longest)
+    shape = buckets.shape_for(starts, longest)
     if shape is None:
         return
-    filled = buckets.filled_up(starts, shape, longest)
+    filled = buckets.fill_rows(starts, shape, longest)
     assert filled.dtype == np.int32
     assert len(filled) == shape.rows + 1
     assert filled[-1] == shape.tokens
@@ -35,7 +35,7 @@ def test_a_run_is_filled_up_by_rows_that_follow_its_own(
 @given(lengths=LENGTHS)
 def test_only_a_long_row_or_too_many_find_no_graph(lengths: Sequence[int]) -> None:
     tokens = sum(lengths)
-    shape = buckets.fitting(np.array(starts_of(lengths), np.int32))
+    shape = buckets.shape_for(np.array(starts_of(lengths), np.int32))
     is_long = max(lengths) > buckets.LONGEST_ROW or tokens > buckets.MOST_TOKENS
     assert (shape is None) == is_long
     if shape is not None and len(lengths) <= shape.tokens // 16:
@@ -43,9 +43,9 @@ def test_only_a_long_row_or_too_many_find_no_graph(lengths: Sequence[int]) -> No
 
 
 def test_many_short_rows_take_a_graph_of_more_tokens() -> None:
-    shape = buckets.fitting(np.arange(0, 42, 2))
+    shape = buckets.shape_for(np.arange(0, 42, 2))
     assert shape == buckets.Shape(192, 24)
-    assert buckets.fitting(np.arange(buckets.MOST_ROWS + 2)) is None
+    assert buckets.shape_for(np.arange(buckets.MOST_ROWS + 2)) is None
 
 
 def test_graphs_are_captured_from_the_largest_on_each_once() -> None:

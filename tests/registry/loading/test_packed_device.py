@@ -77,7 +77,7 @@ def test_runs_on_the_way_at_once_keep_their_own_answers(
 ) -> None:
     there, here = engines(tmp_path, "bert")
     runner = device_module.OnGpu(there)
-    assert "0 left out" in runner.told()
+    assert "0 left out" in runner.describe()
     random = np.random.default_rng(0)
     runs = []
     for seed in range(200):
@@ -93,7 +93,7 @@ def test_full_precision_runs_on_a_gpu_without_graphs(
 ) -> None:
     there, here = engines(tmp_path, "modernbert", dtype="fp32")
     runner = device_module.OnGpu(there)
-    assert runner.told().startswith("0 CUDA graphs")
+    assert runner.describe().startswith("0 CUDA graphs")
     ids, starts = rows_of([7, LONGEST, 1])
     np.testing.assert_allclose(
         runner.begin(ids, starts, None).values(), here.run(ids, starts), atol=1e-4

@@ -190,8 +190,8 @@ def test_rows_that_fill_a_graph_up_change_no_answer(
     longest = min(buckets.LONGEST_ROW, engine.row_tokens)
     for lengths in ((3,), (LONGEST, 1, 9), (2,) * 20, (LONGEST,) * 4):
         ids, starts = rows_of(lengths)
-        shape = buckets.fitting(starts, longest)
-        filled = buckets.filled_up(starts, shape, longest)
+        shape = buckets.shape_for(starts, longest)
+        filled = buckets.fill_rows(starts, shape, longest)
         inputs = torch.from_numpy(engine.inputs(ids, filled, None))
         with torch.inference_mode():
             answers = engine.forward(inputs, shape.tokens, longest).numpy()
@@ -255,8 +255,8 @@ def test_the_kernel_for_all_lengths_is_asked_as_the_model_attends(
     engine.check()
     buckets = packed("packed_buckets")
     ids, starts = rows_of(LENGTHS)
-    shape = buckets.fitting(starts, LONGEST)
-    inputs = torch.from_numpy(engine.inputs(ids, buckets.filled_up(starts, shape, LONGEST), None))
+    shape = buckets.shape_for(starts, LONGEST)
+    inputs = torch.from_numpy(engine.inputs(ids, buckets.fill_rows(starts, shape, LONGEST), None))
     with torch.inference_mode():
         answers = engine.forward(inputs, shape.tokens, LONGEST).numpy()
     expected = engine_module.PackedEngine(tmp_path, told).run(ids, starts)

@@ -113,7 +113,7 @@ def request_of(caller: int, rows: Sequence[Sequence[int]], *, typed: bool = Fals
     ids = np.array([token for row in rows for token in row], np.int32)
     starts = np.array(starts_of([len(row) for row in rows]), np.int32)
     types = (ids % 2).astype(np.uint8) if typed else None
-    return joining.Asked(ids, starts, types, caller=caller, since=-1e9)
+    return joining.PackedRequest(ids, starts, types, caller=caller, since=-1e9)
 
 
 class World:
@@ -369,7 +369,7 @@ def test_a_request_that_can_not_be_run_is_refused_before_it_runs(
 ) -> None:
     world = World(FakeRunner(), FakeReplies())
     good = request_of(1, [[1]])
-    found = world.run([joining.Asked(ids, starts, types, caller=0), good])
+    found = world.run([joining.PackedRequest(ids, starts, types, caller=0), good])
     assert str(found[0]).startswith("engine: ")
     assert words in str(found[0])
     assert found[1] == [answer_of(np.array([1]), np.array([0]))]

@@ -30,9 +30,10 @@ from contracts.manifest import (
 )
 from contracts.tasks import Task
 from contracts.tensors import Datatype, TensorSpec
-from registry.loading.placement import Placement, SharedRepository, UploadedFiles, python_model
+from registry.loading.placement import Placement, SharedRepository, UploadedFiles
 from registry.loading.splits import Split
 from registry.packages import triton_config
+from registry.packages.triton_files import triton_file
 from registry.pyfunc.process import Limits
 
 NAME = "m-v1-aaaaaaaaaaaa"
@@ -68,7 +69,7 @@ def test_the_python_backend_gets_its_model_beside_the_graph(
     model = repository / NAME
     assert 'backend: "python"' in (model / "config.pbtxt").read_text()
     assert (model / "1" / "model.onnx").read_bytes() == b"graph"
-    assert (model / "1" / "model.py").read_text() == python_model().read_text()
+    assert (model / "1" / "model.py").read_text() == triton_file("python_model").read_text()
 
 
 def test_a_model_that_writes_gets_all_that_it_imports_beside_both_graphs(
@@ -164,7 +165,7 @@ def test_a_pyfunc_gets_what_runs_it_and_is_told_its_limits(pyfunc: Path, reposit
     assert told["labels"] == list(manifest().labels)
     assert Limits(**told["limits"]) == limits
     assert placed["pyfunc.zip"] == b"archive"
-    assert placed["model.py"] == python_model("pyfunc_model").read_bytes()
+    assert placed["model.py"] == triton_file("pyfunc_model").read_bytes()
     sent = UploadedFiles(limits).place(NAME, pyfunc, "python", Split(1, 2))
     assert {f"file:1/{name}": data for name, data in placed.items()} == {
         name: data for name, data in sent.items() if name != "config"
@@ -212,7 +213,7 @@ def test_a_packed_engine_gets_its_weights_its_scripts_and_what_it_is_told(
     SharedRepository(repository).place(NAME, packed, "python", Split(1, 4))
     folder = repository / NAME / "1"
     placed = {path.name: path.read_bytes() for path in folder.iterdir()}
-    scripts = {path.name for path in python_model("packed_model").parent.glob("*.py")}
+    scripts = {path.name for path in triton_file("packed_model").parent.glob("*.py")}
     files = {WEIGHTS, MODEL_CONFIG, "dense-1.safetensors"}
     assert placed.keys() == {*files, *scripts, "python_model.py", "packed.json"}
     assert (folder / WEIGHTS).samefile(packed / WEIGHTS)
@@ -265,7 +266,7 @@ def test_the_probe_of_devices_is_placed_like_a_model(
 ) -> None:
     placement = SharedRepository(repository) if kind is SharedRepository else UploadedFiles()
     sent = placement.place_probe("probe")
-    script = python_model("device_probe").read_bytes()
+    script = triton_file("device_probe").read_bytes()
     if kind is SharedRepository:
         assert sent == {}
         assert (repository / "probe" / "1" / "model.py").read_bytes() == script
@@ -297,13 +298,13 @@ def test_an_upload_carries_the_configuration_as_json_and_every_file(package: Pat
     overrides = UploadedFiles().place(NAME, package, "python", Split(1, 1))
     assert json.loads(overrides["config"])["backend"] == "python"
     assert overrides["file:1/model.onnx"] == b"graph"
-    assert overrides["file:1/model.py"] == python_model().read_bytes()
+    assert overrides["file:1/model.py"] == triton_file("python_model").read_bytes()
     assert "file:1/model.py" not in UploadedFiles().place(NAME, package, "onnxruntime", Split(1, 1))
 
 
 def test_the_folder_of_the_python_model_is_no_importable_package() -> None:
-    folder = python_model().parents[1]
-    assert "class TritonPythonModel" in python_model().read_text(encoding="utf-8")
+    folder = triton_file("python_model").parents[1]
+    assert "class TritonPythonModel" in triton_file("python_model").read_text(encoding="utf-8")
     assert not list(folder.rglob("__init__.py"))
     spec = importlib.util.find_spec("triton")
     assert spec is None or str(folder) not in list(spec.submodule_search_locations or ())

@@ -12,7 +12,7 @@ from loaded_script import loaded
 from tiny_models import classifier
 
 from registry.loading import desired, devices
-from registry.loading.placement import python_model
+from registry.packages.triton_files import triton_file
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def model() -> Iterator[ModuleType]:
     """The module, with an empty one in the place of Triton's own."""
     before = set(sys.modules)
     sys.modules["triton_python_backend_utils"] = ModuleType("triton_python_backend_utils")
-    yield loaded(python_model())
+    yield loaded(triton_file("python_model"))
     for name in sys.modules.keys() - before:
         if name in {"triton_python_backend_utils", "python_model_model"}:
             del sys.modules[name]
