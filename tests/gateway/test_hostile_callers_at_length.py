@@ -222,7 +222,8 @@ async def test_hostile_callers_with_keys_delay_no_other_caller(tmp_path: Path) -
     assert "500" not in figures["answered"]
     assert set(earnest.statuses) <= {200, 503}
     assert earnest.statuses[200] > 0
-    assert memory[-1] - memory[1] < GROWTH_MEGABYTES
+    if SECONDS >= 60:  # before that, what may be held is still being filled
+        assert memory[-1] - memory[1] < GROWTH_MEGABYTES
     if SECONDS >= 600:
         for kind in kinds:
             limit = max(2 * p99["quiet"][kind], 1000 * LEAST_P99)
