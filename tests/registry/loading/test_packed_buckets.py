@@ -60,7 +60,7 @@ def test_graphs_are_captured_from_the_largest_on_each_once() -> None:
 def test_each_graph_of_short_rows_can_be_filled_up_by_them(longest: int) -> None:
     for shape in buckets.shapes(longest):
         row = min(longest, shape.tokens)
-        filled = buckets.filled_up(np.array([0, row], np.int32), shape, longest)
+        filled = buckets.fill_rows(np.array([0, row], np.int32), shape, longest)
         assert (len(filled), filled[-1]) == (shape.rows + 1, shape.tokens)
         assert np.diff(filled).max() <= longest
     assert (buckets.shapes(longest) == buckets.shapes()) == (longest >= 32)
