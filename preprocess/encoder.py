@@ -13,15 +13,16 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any, NamedTuple, Protocol
-
-from tokenizers import Encoding, Tokenizer
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from contracts.manifest import TokenizerSpec
 from preprocess.errors import InvalidTextError, TokenizerFileError, UnknownPromptError
 from preprocess.expressions import own_expressions
 from preprocess.frame import Frame, frame_of, longest_first
 from preprocess.words import Tokens, WordTable, split, words_are_independent
+
+if TYPE_CHECKING:
+    from tokenizers import Encoding, Tokenizer
 
 # A text of more characters a token of the limit is first cut to that. Tokenising 100,000 words
 # takes a quarter of a second, to throw all but a few hundred tokens away.
@@ -224,7 +225,7 @@ class TextEncoder:
         return self._own_expressions
 
     @property
-    def tokenizer(self) -> Tokenizer:
+    def tokenizer(self) -> "Tokenizer":
         """The tokeniser itself, to make text of tokens."""
         return self._tokenizer
 
@@ -433,14 +434,17 @@ class TextEncoder:
         return [tuple(encoding.ids) for encoding in encodings]
 
 
-def _read(tokenizer_json: bytes) -> tuple[Tokenizer, dict[str, Any]]:
+def _read(tokenizer_json: bytes) -> "tuple[Tokenizer, dict[str, Any]]":
+    # Here: a loader takes values apart by heads that know this module, and opens no tokeniser.
+    from tokenizers import Tokenizer  # noqa: PLC0415
+
     try:
         return Tokenizer.from_buffer(tokenizer_json), json.loads(tokenizer_json)
     except ValueError as error:
         raise TokenizerFileError(f"tokenizer.json can't be read: {error}") from error
 
 
-def encoding_of(tokenizer: Tokenizer, text: str) -> Encoding:
+def encoding_of(tokenizer: "Tokenizer", text: str) -> "Encoding":
     """A text's encoding, with offsets. Unlike ``Tokenizer.encode``, other threads run meanwhile."""
     return tokenizer.encode_batch([text], add_special_tokens=False)[0]
 
@@ -485,7 +489,7 @@ def _words_in(by_word: Sequence[Tokens], tokens: int) -> int:
     return len(by_word)
 
 
-def _unknown_pieces(tokenizer: Tokenizer, text: str, unk_id: int, tokens: int) -> list[str]:
+def _unknown_pieces(tokenizer: "Tokenizer", text: str, unk_id: int, tokens: int) -> list[str]:
     """The pieces behind the unknown ones among the first ``tokens`` of a text, as written.
 
     The tokeniser's own offsets say what a piece is: of WordPiece a word or a sign of its own, of a

@@ -11,11 +11,12 @@ import itertools
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
-
-from tokenizers import Tokenizer
+from typing import TYPE_CHECKING, Any
 
 from preprocess.errors import TokenizerFileError
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 _TIKTOKEN = (
@@ -48,7 +49,7 @@ def own_expressions(definition: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def refuse_slow_expressions(
-    tokenizer: Tokenizer,
+    tokenizer: "Tokenizer",
     expressions: tuple[str, ...],
     clock: Callable[[], float] = time.thread_time,
 ) -> None:

@@ -6,10 +6,12 @@ together without it. It never tokenises a text of a caller's.
 
 from dataclasses import dataclass
 from functools import cached_property
-
-from tokenizers import Tokenizer
+from typing import TYPE_CHECKING
 
 from preprocess.errors import TokenizerFileError
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 _PROBE = "a"
 
@@ -50,7 +52,7 @@ class Frame:
         ]
 
 
-def frame_of(tokenizer: Tokenizer, *, pair: bool) -> Frame:
+def frame_of(tokenizer: "Tokenizer", *, pair: bool) -> Frame:
     """What the tokeniser puts around a text, or around the two of a pair.
 
     Raises:

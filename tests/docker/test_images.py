@@ -383,3 +383,43 @@ def test_an_image_holds_what_its_extras_ask_for_and_not_the_command_lines_packag
     locked = (ROOT / "locks" / "images" / "gateway.txt").read_text(encoding="utf-8")
     assert not re.search(r"^(typer|rich|kubernetes)==", locked, re.MULTILINE)
     assert re.search(r"^numpy==", locked, re.MULTILINE)
+
+
+# Imports a module where only what a lock names can be imported, beside our own packages.
+_ONLY_LOCKED = """
+import importlib, json, re, sys
+from importlib.metadata import packages_distributions
+locked = {name.replace("_", "-").lower() for name in json.loads(sys.argv[2])}
+absent = {
+    module for module, owners in packages_distributions().items()
+    if not any(re.sub("[-_.]+", "-", owner).lower() in locked for owner in owners)
+}
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in absent:
+            raise ModuleNotFoundError(f"the image has no {name}")
+sys.meta_path.insert(0, Absent())
+importlib.import_module(sys.argv[1])
+"""
+
+
+@pytest.mark.parametrize(
+    ("image", "module"),
+    [
+        ("gateway", "gateway.main"),
+        ("controller", "controller.main"),
+        ("controller", "registry.loader_main"),
+        ("stats", "stats.fold_main"),
+        ("stats", "stats.evaluate_main"),
+    ],
+)
+def test_a_service_imports_only_what_its_image_has(image: str, module: str) -> None:
+    lock = (ROOT / "locks" / "images" / f"{image}.txt").read_text(encoding="utf-8")
+    names = ["headrace", *re.findall(r"^([A-Za-z0-9._-]+)==", lock, re.MULTILINE)]
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", _ONLY_LOCKED, module, json.dumps(names)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
