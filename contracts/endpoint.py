@@ -247,6 +247,9 @@ class Candidate(_Part):
     options: str = Field("", description="digest of the serving options")
     attempts: int = 0
     retry_at: float | None = Field(None, description="unix time, seconds")
+    superseded: int = Field(
+        0, description="versions before it, one after the other, that a newer one stopped"
+    )
 
 
 class Rejection(_Part):

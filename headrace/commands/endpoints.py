@@ -1,6 +1,7 @@
 """``headrace apply``, ``diff``, ``get`` and ``delete``: endpoints as people write them in YAML."""
 
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -25,6 +26,8 @@ from headrace.stack import answers
 from registry.stores.endpoints import EndpointStore
 
 _STANDARD_INPUT = Path("-")
+_ASKED = ("spec.model", "spec.version")
+_CONTROLLER_SECONDS, _LOOK_SECONDS = 2.0, 0.1  # its passes come four times a second
 _SUFFIXES = frozenset({".yaml", ".yml", ".json"})
 
 
@@ -39,9 +42,11 @@ def apply(
     """Reads every file, then writes; a bad document anywhere leaves all endpoints as they are.
 
     With ``dry_run`` nothing is written: ``client`` compares with what is stored, ``server`` has the
-    API server check it too. A home has no server, so that both are the same there.
+    API server check it too. A home has no server, so that both are the same there. After a write
+    the controller has a moment to say what the endpoint names and MLflow lacks.
     """
-    store = homes.site(where).store
+    site = homes.site(where)
+    store = site.store
     wanted = _wanted(store, files, recursive=recursive)
     if dry_run == "server" and isinstance(where, Cluster):
         rehearsed = homes.of_namespace(where.opened(), dry_run=True).store
@@ -53,11 +58,32 @@ def apply(
     said = "" if dry_run == "none" else f" ({dry_run} dry run)"
     if as_json:
         print_json([asdict(each) for each in applied], (resource(each.name) for each in applied))
-        return
-    for each in applied:
-        print_line(f"endpoint {each.name} {each.what}{said}")
-        for change in each.changes:
-            print_line(f"  {change}")
+    else:
+        for each in applied:
+            print_line(f"endpoint {each.name} {each.what}{said}")
+            for change in each.changes:
+                print_line(f"  {change}")
+    if dry_run == "none" and not site.no_controller:
+        _warn(store, [each.name for each in applied if _names_another_version(each)])
+
+
+def _names_another_version(applied: edits.Applied) -> bool:
+    """Whether the endpoint asks for a model or a version that it did not ask for before."""
+    asked = any(change.field.startswith(_ASKED) for change in applied.changes)
+    return applied.what == "created" or asked
+
+
+def _warn(store: EndpointStore, names: list[str]) -> None:
+    """Shows what the controller notes about endpoints that were written just now."""
+    deadline, heard = time.monotonic() + _CONTROLLER_SECONDS, set[str]()
+    while len(heard) < len(names) and time.monotonic() < deadline:
+        for name in names:
+            found = None if name in heard else edits.stored(store, name)
+            if found is not None and (found.status.notes or found.status.candidate is not None):
+                heard.add(name)
+                for note in found.status.notes:
+                    sys.stderr.write(f"Warning: endpoint {name}: {note}.\n")
+        time.sleep(_LOOK_SECONDS)
 
 
 def diff(where: Where, files: list[Path], *, recursive: bool, as_json: bool) -> None:

@@ -33,6 +33,7 @@ class ConversionJobs:
         self._changed = changed
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._tenants: dict[str, str] = {}  # of those that run
+        self._waiting: dict[str, str] = {}  # tenants of those refused a start, in order of asking
         self._states: dict[str, State] = {}
 
     @property
@@ -50,14 +51,34 @@ class ConversionJobs:
         of_tenant = sum(1 for each in self._tenants.values() if each == tenant)
         return not self.busy and of_tenant < (self._most + 1) // 2
 
+    def waits_for(self, options: str, tenant: str) -> str:
+        """What a conversion that has yet to start waits for; empty if it may start now.
+
+        One that asks is counted as waiting until it starts or nobody wants it any more.
+        """
+        if options in self._states or self.has_room(tenant):
+            self._waiting.pop(options, None)
+            return ""
+        self._waiting.setdefault(options, tenant)
+        running = ", ".join(
+            task.get_name().removeprefix("convert ")
+            for other, task in self._tasks.items()
+            if self.busy or self._tenants[other] == tenant
+        )
+        before = list(self._waiting).index(options)
+        return f"waits for the conversion of {running} to end" + (
+            f"; {before} more waiting before it" if before else ""
+        )
+
     def start(self, options: str, request: ConversionRequest, tenant: str = "") -> None:
         """Starts a conversion, unless it runs, has ended, or too many run already."""
         if options in self._states or not self.has_room(tenant):
             return
+        self._waiting.pop(options, None)
         self._tenants[options] = tenant
         begun = Progress(phase=Phase.CONVERTING, message="starts")
         self._states[options] = begun
-        name = f"convert {request.model} {request.version}"
+        name = f"convert {request.model} version {request.version}"
         task = asyncio.create_task(self._run(options, request), name=name)
         self._tasks[options] = task
         task.add_done_callback(lambda ended: self._end(options, ended))
@@ -69,7 +90,10 @@ class ConversionJobs:
 
     def keep_only(self, wanted: Iterable[str]) -> None:
         """Ends the conversions that no endpoint wants any more."""
-        for options in set(self._states) - set(wanted):
+        kept = set(wanted)
+        for options in self._waiting.keys() - kept:
+            del self._waiting[options]
+        for options in self._states.keys() - kept:
             task = self._tasks.get(options)
             if task is not None:
                 log.info("%s is not wanted any more", task.get_name())

@@ -39,6 +39,7 @@ from registry.reconcile.heartbeats import HeartbeatTracker, HeartbeatWriter
 from registry.reconcile.observer import Observer
 from registry.reconcile.plan import Decision, NextPool, Observed, is_crossing, plan
 from registry.reconcile.rollouts import HeldPackages, Rollouts, Surroundings
+from registry.reconcile.source_note import source_note
 from registry.reconcile.work_queue import WorkQueue
 from registry.stores.endpoints import EndpointStore
 from registry.stores.reports import Reports
@@ -392,9 +393,11 @@ class Controller:
         )
         options = target.options if target else ""
         decision = plan(endpoint.spec, placed, seen, now, keep_seconds=keep)
+        missing = source_note(endpoint.spec, decision.status, seen, snapshot)
         notes = (
             *((note,) if note else ()),
             *refused,
+            *((missing,) if missing else ()),
             *pools.notes(decision.status, held),
             *pools.crossing_notes(endpoint.spec, decision.status, held, crossing, seen.move_fault),
         )

@@ -178,7 +178,10 @@ class Observer:
         options = target.options if target else ""
         word = self._jobs.states.get(options)
         jobs = {options: word} if isinstance(word, Progress | Failed) else {}
-        return replace(seen, jobs=jobs, busy=not self._jobs.has_room(tenant))
+        is_asked = target is not None and options not in seen.packages
+        return replace(
+            seen, jobs=jobs, busy=self._jobs.waits_for(options, tenant) if is_asked else ""
+        )
 
     def _versions(
         self, endpoint: ModelEndpoint, snapshot: MlflowSnapshot | None, device: DeviceKind

@@ -49,6 +49,8 @@ _PREPARING = frozenset(
     }
 )
 _ENDED = frozenset({Phase.REJECTED, Phase.ROLLED_BACK, Phase.EXPIRED})
+_BEGUN = frozenset({Phase.CONVERTING, Phase.VERIFYING, Phase.PUBLISHING, Phase.LOADING})
+_MOST_SUPERSEDED = 2  # versions in a row that newer ones may stop before they are loaded
 
 FIRST_RETRY_SECONDS = 5.0
 LAST_RETRY_SECONDS = 300.0
@@ -86,7 +88,8 @@ class Observed:
     that the store lacks the stable version's package: ``stable`` is then that of the package made
     anew of the same version, if there is one. ``loaders`` are those of the endpoint's pool that
     gave a sign of life lately; ``unserved`` says why there are none. ``refused`` says what the spec
-    asks for above the operator's ceilings. ``unsaid``: why it is not known for which kind of device
+    asks for above the operator's ceilings. ``busy``: which conversions have to end before the next
+    one may begin. ``unsaid``: why it is not known for which kind of device
     to convert. ``move`` is the stable version for the devices of the pool that the endpoint moves
     to, where they are of another kind, ``next_pool`` what is seen of that pool; ``move_fault`` says
     why the version can't be served there.
@@ -101,7 +104,7 @@ class Observed:
     stable: Signature | None = None
     stable_gone: bool = False
     fault: str = ""
-    busy: bool = False
+    busy: str = ""
     refused: tuple[str, ...] = ()
     unsaid: str = ""
     move: Version | None = None
@@ -153,7 +156,9 @@ def chosen(spec: EndpointSpec, status: EndpointStatus, seen: Observed) -> Versio
     """The version that should be stable, if there is one that may be tried.
 
     ``latest`` never goes back: a removed version goes on serving until a newer one is good. A
-    version that serves, and whose package is gone, comes before all others.
+    version that serves, and whose package is gone, comes before all others. A newer version stops
+    one on its way, unless nothing serves yet or this has happened too often in a row: whoever
+    registers faster than versions are converted would never be served.
     """
     rebuild = _stable_to_rebuild(status, seen)
     if rebuild is not None:
@@ -163,7 +168,10 @@ def chosen(spec: EndpointSpec, status: EndpointStatus, seen: Observed) -> Versio
     if isinstance(spec.version, FollowVersion):
         least = int(status.stable.version) if status.stable else 0
         newer = [item for item in seen.versions or () if int(item.number) >= least]
-        return next((item for item in newer if _may_follow(status, item)), None)
+        may_follow = [item for item in newer if _may_follow(status, item)]
+        return next((item for item in may_follow if _must_end(status, item)), None) or next(
+            iter(may_follow), None
+        )
     named = _wanted(spec, seen)
     return named if named is not None and _not_rejected(status, named) else None
 
@@ -231,6 +239,16 @@ def _may_follow(status: EndpointStatus, version: Version) -> bool:
     return _not_rejected(status, version) and not is_passed_over(status, version.number)
 
 
+def _must_end(status: EndpointStatus, version: Version) -> bool:
+    """Whether this version is on its way, and no newer one may stop it."""
+    candidate = status.candidate
+    if candidate is None or candidate.phase not in _BEGUN:
+        return False
+    if (candidate.version, candidate.options) != (version.number, version.options):
+        return False
+    return status.stable is None or candidate.superseded >= _MOST_SUPERSEDED
+
+
 def _settled(status: EndpointStatus, target: Version, seen: Observed) -> bool:
     """Whether the target is what serves already, as far as can be known."""
     if status.stable is None or status.stable.version != target.number:
@@ -244,8 +262,11 @@ def _settled(status: EndpointStatus, target: Version, seen: Observed) -> bool:
 def _followed(candidate: Candidate | None, target: Version, seen: Observed) -> Candidate:
     """The candidate as it was, or a new one where another version or package is wanted now."""
     new = Candidate(version=target.number, phase=Phase.WAITING, options=target.options)
-    if candidate is None or candidate.version != target.number:
+    if candidate is None:
         return new
+    if candidate.version != target.number:
+        superseded = candidate.superseded + (candidate.phase in _BEGUN)
+        return new.model_copy(update={"superseded": superseded})
     if candidate.phase not in _PREPARING or candidate.options not in ("", target.options):
         return new
     package = seen.packages.get(target.options)
@@ -307,7 +328,7 @@ def _converting(
     if seen.fault:
         return Decision(_blocked(status, candidate, seen.fault, now))
     if seen.unsaid or seen.busy:
-        reason = seen.unsaid or "waits for the conversion of another version"
+        reason = seen.unsaid or seen.busy
         return Decision(_prepared(status, _in_phase(candidate, Phase.WAITING, reason), now))
     begun = _in_phase(candidate, Phase.CONVERTING, retry_at=None)
     return Decision(_prepared(status, begun, now), convert=target)

@@ -2,6 +2,7 @@
 
 import getpass
 import json
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 import yaml
 from fake_controller import FakeController
 from typer.testing import CliRunner, Result
+from waiting import until
 
 from contracts.controller import ControllerBeat
 from contracts.endpoint import (
@@ -98,6 +100,25 @@ def does(command: Command) -> tuple[bool, str]:
 
 
 # apply, get, delete
+
+
+@pytest.mark.usefixtures("running")
+def test_apply_warns_of_what_the_controller_says_is_not_there(
+    root: Path, store: FileEndpointStore
+) -> None:
+    note = "MLflow has no registered model tone-model: register it, or change spec.model"
+
+    def controller() -> None:
+        made = until("the endpoint is written", 10, lambda: store.get("tone"))
+        store.put(made.model_copy(update={"status": EndpointStatus(notes=(note,))}))
+
+    thread = threading.Thread(target=controller)
+    thread.start()
+    result = run(root, "apply", "-f", "-", text=TONE)
+    thread.join()
+    assert result.exit_code == 0
+    assert result.stdout == "endpoint tone created\n"
+    assert result.stderr == f"Warning: endpoint tone: {note}.\n"
 
 
 def test_apply_says_created_then_unchanged_then_what_changed(root: Path, tmp_path: Path) -> None:

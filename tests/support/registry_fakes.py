@@ -315,6 +315,12 @@ class FakeRegistry:
         version = RegisteredVersion(model, number, identity or f"{model}-{number}", run_id=run_id)
         self.listed[model] = (version, *self.listed.get(model, ()))
 
+    def delete(self, model: str, number: str) -> None:
+        """One version less."""
+        self._changed += 1
+        kept = (item for item in self.listed[model] if item.number != number)
+        self.listed[model] = tuple(kept)
+
     async def models(self) -> tuple[RegisteredModel, ...]:
         self._reach()
         self.models_asked.append("all")

@@ -112,3 +112,21 @@ async def test_of_one_tenant_half_of_the_conversions_run_and_others_find_room() 
     jobs.start("small", request(), "small")
     assert "small" in jobs.states
     await jobs.close()
+
+
+async def test_what_waits_is_told_which_conversions_run_and_how_many_wait_before_it() -> None:
+    launcher, changed = ScriptedLauncher(), asyncio.Event()
+    jobs = ConversionJobs(launcher, most=2, changed=changed)
+    assert jobs.waits_for("one", "large") == ""
+    jobs.start("one", REQUEST.model_copy(update={"model": "minilm", "version": "7"}), "large")
+    share = jobs.waits_for("two", "large")
+    assert share == "waits for the conversion of minilm version 7 to end"
+    assert jobs.waits_for("small", "small") == ""
+    jobs.start("small", REQUEST.model_copy(update={"model": "topics", "version": "2"}), "small")
+    full = jobs.waits_for("three", "third")
+    both = "minilm version 7, topics version 2"
+    assert full == f"waits for the conversion of {both} to end; 1 more waiting before it"
+    assert jobs.waits_for("two", "large") == f"waits for the conversion of {both} to end"
+    jobs.keep_only({"one", "small", "three"})
+    assert jobs.waits_for("three", "third") == f"waits for the conversion of {both} to end"
+    await jobs.close()

@@ -10,7 +10,7 @@ from controller_harness import ControllerHarness
 from registry_fakes import KEYS, candidate_of, endpoint, report
 
 from contracts.ceilings import Ceilings
-from contracts.endpoint import AliasVersion, Arm, EndpointSpec, Phase, Route
+from contracts.endpoint import AliasVersion, Arm, EndpointSpec, Phase, PinnedVersion, Route
 from contracts.model import ModelRef
 from contracts.rollout import Outcome, RolloutState, ShadowStep
 from registry.conversions.index import ConversionIndex, options_digest
@@ -135,13 +135,61 @@ async def test_loaders_that_can_not_reach_us_are_not_taken_for_silent(
 
 
 async def test_a_newer_version_ends_the_conversion_of_the_older(harness: ControllerHarness) -> None:
+    harness.load(await harness.converted("1"))
+    await harness.settle()
+    for number in ("2", "3"):
+        harness.registry.register("m", number)
+        await harness.settle()
+        await harness.settle()
+    assert harness.launcher.cancelled == 1
+    assert harness.launcher.requests[-1].version == "3"
+
+
+async def test_a_first_version_is_served_though_newer_ones_are_registered_while_it_is_converted(
+    harness: ControllerHarness,
+) -> None:
     harness.registry.register("m", "1")
     await harness.settle()
-    harness.registry.register("m", "2")
+    for number in ("2", "3"):
+        harness.registry.register("m", number)
+        await harness.settle()
+    assert harness.launcher.cancelled == 0
+    assert [request.version for request in harness.launcher.requests] == ["1"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "note"),
+    [
+        (EndpointSpec(model="typo"), "MLflow has no registered model typo"),
+        (EndpointSpec(model="m", version=PinnedVersion(pin="7")), "MLflow has no version 7 of m"),
+        (
+            EndpointSpec(model="m", version=AliasVersion(alias="prod")),
+            "MLflow's model m has no alias",
+        ),
+    ],
+)
+async def test_an_endpoint_that_names_what_mlflow_lacks_says_so(
+    harness: ControllerHarness, spec: EndpointSpec, note: str
+) -> None:
+    harness.registry.register("m", "1")
+    harness.endpoints.put(endpoint(name="odd", spec=spec))
     await harness.settle()
+    found = harness.endpoints.get("odd")
+    assert found is not None
+    assert [each for each in found.status.notes if each.startswith(note)]
+
+
+async def test_a_version_that_serves_and_was_deleted_in_mlflow_goes_on_and_says_so(
+    harness: ControllerHarness,
+) -> None:
+    harness.load(await harness.converted("1"))
     await harness.settle()
-    assert harness.launcher.cancelled == 1
-    assert harness.launcher.requests[-1].version == "2"
+    harness.registry.delete("m", "1")
+    status = await harness.settle()
+    assert status.stable is not None
+    assert status.notes == (
+        "version 1 serves and is not in MLflow any more: it goes on until another version does",
+    )
 
 
 async def test_two_endpoints_of_one_model_share_a_conversion(harness: ControllerHarness) -> None:

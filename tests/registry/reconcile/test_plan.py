@@ -30,6 +30,7 @@ SPEC = EndpointSpec(model="m")
 DIRECT = EndpointSpec(model="m", rollout=RolloutSpec(strategy=Strategy.DIRECT))
 CLASSIFIER = Signature(task=Task.TEXT_CLASSIFICATION, labels=("no", "yes"))
 ONE, TWO, THREE = (Version(number, f"options-{number}") for number in "123")
+WAITS = "waits for the conversion of other version 1 to end"
 AT_FAULT = Failed(reason="a pickle", by_version=True)
 AWAY = Failed(reason="no space left", by_version=False)
 
@@ -410,17 +411,54 @@ def test_where_the_stable_version_can_not_be_made_anew_a_newer_one_must_keep_its
 
 
 def test_a_newer_version_supersedes_one_on_its_way() -> None:
-    status = plan(SPEC, EndpointStatus(), loading(EndpointStatus(), ONE), 1.0).status
-    decision = plan(SPEC, status, Observed((TWO, ONE), packages=packaged(ONE)), 2.0)
-    assert decision.convert == TWO
-    assert candidate_of(decision.status).version == "2"
+    status = serving()
+    status = plan(SPEC, status, loading(status), 1.0).status
+    seen = Observed((THREE, TWO, ONE), packages=packaged(ONE, TWO), stable=CLASSIFIER)
+    decision = plan(SPEC, status, seen, 2.0)
+    assert decision.convert == THREE
+    assert candidate_of(decision.status).version == "3"
     assert candidate_of(decision.status).ref is None
 
 
+def test_no_newer_version_stops_the_first_one() -> None:
+    status = plan(SPEC, EndpointStatus(), Observed((ONE,)), 1.0).status
+    decision = plan(SPEC, status, Observed((THREE, TWO, ONE)), 2.0)
+    assert decision.convert == ONE
+    served = replace(
+        loading(decision.status, ONE, report(package(ONE).ref)), versions=(THREE, TWO, ONE)
+    )
+    status = plan(SPEC, decision.status, served, 3.0).status
+    assert status.stable == package(ONE).ref
+    assert plan(SPEC, status, replace(served, stable=CLASSIFIER), 4.0).convert == THREE
+
+
+def test_a_first_version_that_has_not_begun_or_can_not_go_on_gives_way_to_a_newer_one() -> None:
+    waits = plan(SPEC, EndpointStatus(), Observed((ONE,), busy=WAITS), 1.0).status
+    assert plan(SPEC, waits, Observed((TWO, ONE)), 2.0).convert == TWO
+    begun = plan(SPEC, EndpointStatus(), Observed((ONE,)), 1.0).status
+    blocked = plan(SPEC, begun, Observed((ONE,), jobs={ONE.options: AWAY}), 2.0).status
+    assert plan(SPEC, blocked, Observed((TWO, ONE)), 3.0).convert == TWO
+    assert plan(SPEC, begun, Observed((TWO,)), 2.0).convert == TWO  # the first was deleted
+
+
+def test_versions_registered_faster_than_they_are_converted_are_served_now_and_then() -> None:
+    status, converted = serving(), set[str]()
+    versions: tuple[Version, ...] = (ONE,)
+    for number in range(2, 12):
+        versions = (Version(str(number), f"options-{number}"), *versions)
+        seen = Observed(versions, packages=packaged(ONE), stable=CLASSIFIER)
+        decision = plan(SPEC, status, seen, float(number))
+        status = decision.status
+        assert decision.convert is not None
+        converted.add(decision.convert.number)
+    assert converted == {"2", "3", "4"}  # the third one is left to end
+
+
 def test_another_conversion_is_waited_for() -> None:
-    decision = plan(SPEC, EndpointStatus(), Observed((ONE,), busy=True), 1.0)
+    decision = plan(SPEC, EndpointStatus(), Observed((ONE,), busy=WAITS), 1.0)
     assert decision.convert is None
-    assert candidate_of(decision.status).phase is Phase.WAITING
+    candidate = candidate_of(decision.status)
+    assert (candidate.phase, candidate.reason) == (Phase.WAITING, WAITS)
 
 
 def test_a_candidate_that_triton_refuses_is_rejected_and_leaves_at_once() -> None:
@@ -528,7 +566,7 @@ def events(draw: st.DrawFn) -> list[tuple[Observed, float]]:
             loaders=reports,
             stable=None if fault else CLASSIFIER,
             fault=fault,
-            busy=draw(st.booleans()),
+            busy=draw(st.sampled_from(["", WAITS])),
         )
         seen.append((observed, now))
     return seen
