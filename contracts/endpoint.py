@@ -304,6 +304,11 @@ class EndpointStatus(_Part):
         (), description="loaders that may bring the candidate in now; none named: all"
     )
     candidate: Candidate | None = None
+    model_created: int = Field(
+        0,
+        description="when MLflow's model of the stable version was registered, as MLflow says: one "
+        "that is registered again under its name counts its versions from 1; 0: unknown",
+    )
     rollout: RolloutState | None = Field(None, description="the one that goes on, bake included")
     last_rollout: RolloutState | None = Field(None, description="the last one that ended")
     commands: tuple[CommandOutcome, ...] = ()

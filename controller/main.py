@@ -57,6 +57,7 @@ from service.cluster.errors import AccessError
 from service.kafka import KafkaAddress, KafkaLoginError
 from service.key_files import KeyFileError, make_key_file, read_keys
 from service.loop_heartbeat import LoopHeartbeat
+from service.steady_clock import SteadyClock
 from stats.reading.published import KafkaPublished
 from stats.reading.reader import WindowsReader
 from stats.reading.record_log import KafkaRecordLog
@@ -178,6 +179,7 @@ async def _run(
         jobs=jobs,
         rollouts=rollouts,
         changed=changed,
+        now=SteadyClock(),
     )
     collection = GarbageCollection(
         settings.keep_packages,

@@ -23,11 +23,15 @@ PAGE = 200  # models or versions that are asked for at once
 
 @dataclass(frozen=True, slots=True)
 class RegisteredModel:
-    """``changed`` grows with every new or removed version of the model."""
+    """``changed`` grows with every new or removed version of the model.
+
+    ``created`` differs between two models that had the same name in turn; 0 if MLflow tells none.
+    """
 
     name: str
     changed: int
     aliases: Mapping[str, str] = field(default_factory=dict)
+    created: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +217,7 @@ def _model(item: "RegisteredModelEntity") -> RegisteredModel:
         name=item.name,
         changed=int(item.last_updated_timestamp or 0),
         aliases={alias: str(version) for alias, version in item.aliases.items()},
+        created=int(item.creation_timestamp or 0),
     )
 
 

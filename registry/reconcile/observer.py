@@ -79,7 +79,9 @@ class Observer:
         """
         model = snapshot.models.get(endpoint.spec.model) if snapshot else None
         versions = self._versions(endpoint, snapshot, device)
-        seen = Observed(versions, model.aliases if model else {})
+        seen = Observed(versions)
+        if model is not None:
+            seen = replace(seen, aliases=model.aliases, created=model.created)
         if crossing is not None and versions is not None:
             seen = await self._with_move(seen, endpoint, snapshot, crossing)
         if endpoint.status.stable is not None:

@@ -83,7 +83,8 @@ class NextPool:
 class Observed:
     """What is known at the moment of a pass.
 
-    ``versions`` is newest first and None where MLflow never answered. ``packages`` and ``jobs`` go
+    ``versions`` is newest first and None where MLflow never answered; ``created`` is when the model
+    was registered, by MLflow's clock, or 0. ``packages`` and ``jobs`` go
     by a version's options. ``fault`` says why ``packages`` may be incomplete. ``stable_gone`` says
     that the store lacks the stable version's package: ``stable`` is then that of the package made
     anew of the same version, if there is one. ``loaders`` are those of the endpoint's pool that
@@ -97,6 +98,7 @@ class Observed:
 
     versions: tuple[Version, ...] | None
     aliases: Mapping[str, str] = field(default_factory=dict)
+    created: int = 0
     packages: Mapping[str, Package] = field(default_factory=dict)
     jobs: Mapping[str, Progress | Failed] = field(default_factory=dict)
     loaders: tuple[LoaderReport, ...] = ()
@@ -133,7 +135,7 @@ def plan(
     Above a ceiling nothing new is brought in, and what serves goes on. The previous stable version
     stays loaded for ``keep_seconds``.
     """
-    status = _without_expired(status, now, keep_seconds)
+    status = _of_this_model(_without_expired(status, now, keep_seconds), seen)
     if seen.versions is None or _is_rolling_out(status):
         return Decision(status)
     target = chosen(spec, status, seen)
@@ -158,7 +160,8 @@ def chosen(spec: EndpointSpec, status: EndpointStatus, seen: Observed) -> Versio
     ``latest`` never goes back: a removed version goes on serving until a newer one is good. A
     version that serves, and whose package is gone, comes before all others. A newer version stops
     one on its way, unless nothing serves yet or this has happened too often in a row: whoever
-    registers faster than versions are converted would never be served.
+    registers faster than versions are converted would never be served. Of a model that was deleted
+    and registered again, every version is newer than those before.
     """
     rebuild = _stable_to_rebuild(status, seen)
     if rebuild is not None:
@@ -166,9 +169,14 @@ def chosen(spec: EndpointSpec, status: EndpointStatus, seen: Observed) -> Versio
     if is_crossing(status, seen):
         return seen.move
     if isinstance(spec.version, FollowVersion):
-        least = int(status.stable.version) if status.stable else 0
+        again = _is_registered_again(status, seen)
+        least = int(status.stable.version) if status.stable and not again else 0
         newer = [item for item in seen.versions or () if int(item.number) >= least]
-        may_follow = [item for item in newer if _may_follow(status, item)]
+        may_follow = [
+            item
+            for item in newer
+            if _not_rejected(status, item) and (again or not is_passed_over(status, item.number))
+        ]
         return next((item for item in may_follow if _must_end(status, item)), None) or next(
             iter(may_follow), None
         )
@@ -235,8 +243,26 @@ def _not_rejected(status: EndpointStatus, version: Version) -> bool:
     return all(rejection_of(status, version.number, item) is None for item in options)
 
 
-def _may_follow(status: EndpointStatus, version: Version) -> bool:
-    return _not_rejected(status, version) and not is_passed_over(status, version.number)
+def _is_registered_again(status: EndpointStatus, seen: Observed) -> bool:
+    """Whether MLflow's model is another one under the name of the stable version's."""
+    return 0 < status.model_created < seen.created
+
+
+def _of_this_model(status: EndpointStatus, seen: Observed) -> EndpointStatus:
+    """With what is known of the model that the stable version is of."""
+    if seen.created in (0, status.model_created):
+        return status
+    stable = status.stable
+    if stable is not None:
+        version = version_numbered(seen, stable.version)
+        package = None if version is None else seen.packages.get(version.options)
+        is_of_it = package is not None and package.ref == stable
+        if not is_of_it and (status.model_created or version is None):
+            return status  # it is of the model before, as far as is known
+    update = {"model_created": seen.created}
+    if status.model_created:
+        update["rejected_through"] = 0  # of the numbers of the model before
+    return status.model_copy(update=update)
 
 
 def _must_end(status: EndpointStatus, version: Version) -> bool:

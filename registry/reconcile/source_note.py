@@ -28,8 +28,8 @@ def source_note(
     if stable.model != model or version_numbered(seen, stable.version) is not None:
         return ""
     return (
-        f"version {stable.version} serves and is not in MLflow any more: it goes on until another "
-        "version does"
+        f"version {stable.version} serves and is not in MLflow any more: it goes on until a newer "
+        "version, or one that is pinned, does"
     )
 
 

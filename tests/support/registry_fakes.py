@@ -301,6 +301,7 @@ class FakeRegistry:
         self.down = False
         self.listed: dict[str, tuple[RegisteredVersion, ...]] = {}
         self.aliases: dict[str, dict[str, str]] = {}
+        self.created: dict[str, int] = {}
         self.asked: list[str] = []
         self.models_asked: list[str] = []  # "all" or "changed"
         self.told: list[tuple[str, str, str]] = []
@@ -314,6 +315,11 @@ class FakeRegistry:
         self._changed += 1
         version = RegisteredVersion(model, number, identity or f"{model}-{number}", run_id=run_id)
         self.listed[model] = (version, *self.listed.get(model, ()))
+
+    def recreate(self, model: str) -> None:
+        """The model is deleted and registered again, without a version."""
+        self._changed += 1
+        self.listed[model], self.created[model] = (), self.created.get(model, 1) + 1
 
     def delete(self, model: str, number: str) -> None:
         """One version less."""
@@ -339,7 +345,10 @@ class FakeRegistry:
 
     def _models(self) -> tuple[RegisteredModel, ...]:
         return tuple(
-            RegisteredModel(name, self._changed, self.aliases.get(name, {})) for name in self.listed
+            RegisteredModel(
+                name, self._changed, self.aliases.get(name, {}), self.created.get(name, 1)
+            )
+            for name in self.listed
         )
 
     async def versions(self, model: str) -> tuple[RegisteredVersion, ...]:

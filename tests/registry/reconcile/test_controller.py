@@ -12,7 +12,7 @@ from registry_fakes import KEYS, candidate_of, endpoint, report
 from contracts.ceilings import Ceilings
 from contracts.endpoint import AliasVersion, Arm, EndpointSpec, Phase, PinnedVersion, Route
 from contracts.model import ModelRef
-from contracts.rollout import Outcome, RolloutState, ShadowStep
+from contracts.rollout import Outcome, RolloutSpec, RolloutState, ShadowStep, Strategy
 from registry.conversions.index import ConversionIndex, options_digest
 from registry.conversions.messages import Conditions
 from registry.errors import SourceUnavailableError
@@ -187,9 +187,34 @@ async def test_a_version_that_serves_and_was_deleted_in_mlflow_goes_on_and_says_
     harness.registry.delete("m", "1")
     status = await harness.settle()
     assert status.stable is not None
-    assert status.notes == (
-        "version 1 serves and is not in MLflow any more: it goes on until another version does",
+    (note,) = status.notes
+    assert note.startswith("version 1 serves and is not in MLflow any more: it goes on until")
+
+
+async def test_a_model_that_was_deleted_and_registered_again_is_followed_from_its_first_version(
+    harness: ControllerHarness,
+) -> None:
+    for number in ("1", "2"):
+        harness.load(await harness.converted(number))
+        await harness.settle()
+    harness.endpoints.put(
+        harness.endpoints.list()[0].model_copy(
+            update={"spec": EndpointSpec(model="m", rollout=RolloutSpec(strategy=Strategy.DIRECT))}
+        )
     )
+    before = (await harness.settle()).stable
+    assert before is not None
+    assert before.version == "2"
+    harness.registry.recreate("m")
+    harness.registry.register("m", "1", identity="another")
+    status = await harness.settle()
+    assert candidate_of(status).version == "1"
+    new = await harness.convert("1")
+    harness.load(before, new)
+    status = await harness.settle()
+    assert status.stable == new
+    harness.registry.register("m", "2", identity="another, too")
+    assert candidate_of(await harness.settle()).version == "2"
 
 
 async def test_two_endpoints_of_one_model_share_a_conversion(harness: ControllerHarness) -> None:
