@@ -30,6 +30,7 @@ import uvloop
 from contracts.endpoint import ModelEndpoint
 from contracts.events import StatisticSpec
 from contracts.gateway_metrics import names_of_edge
+from gateway.admission.byte_budget import ByteBudget
 from gateway.admission.controller import AdmissionController
 from gateway.admission.keys import KeyRing
 from gateway.admission.rate_limits import RateLimits
@@ -158,6 +159,7 @@ class Gateway:
             keys=self._keys,
             rates=self._rates,
             budget=self._budget,
+            held=ByteBudget(settings.bytes_in_flight),
             recorder=self._events.recorder,
             metrics=self._metrics,
             waking=self._waking,

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from contracts.endpoint import Limits
 from contracts.tasks import Task
+from gateway.admission.byte_budget import ByteBudget
 from gateway.admission.controller import SECONDS_OF_ONE, AdmissionController
 from gateway.admission.rate_limits import RateLimits
 from gateway.admission.token_budget import TokenBudget
@@ -103,6 +104,7 @@ class Door:
             keys=self.keys,
             rates=self.rates,
             budget=self.budget,
+            held=ByteBudget(10**9),
             recorder=self.recorder,
             metrics=FakeMetrics(),
             clock=self.clock,
