@@ -280,7 +280,9 @@ class AdmissionController:
         context.caller = caller
         if context.holding is not None:
             context.holding.belongs(endpoint, caller)
-        return self._endpoints.describe(endpoint), caller
+        view = self._endpoints.describe(endpoint)
+        context.limit_seconds = view.timeout_seconds
+        return view, caller
 
     async def enter(
         self,
