@@ -445,7 +445,7 @@ async def test_a_closed_controller_refuses_at_every_moment_that_begins_something
 
 def test_the_deadline_is_the_callers_until_the_endpoint_is_known_and_then_the_shorter_one() -> None:
     door, context = Door(), arriving()
-    assert context.ends is None
+    assert arriving().ends is None
     door.admission.identify(context, NAME)
     limit = door.endpoints.describe(NAME).timeout_seconds
     assert context.ends == context.started + limit
