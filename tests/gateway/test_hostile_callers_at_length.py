@@ -26,7 +26,7 @@ import sys
 import threading
 import time
 from asyncio.subprocess import PIPE
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -145,8 +145,8 @@ class Samples:
     """Of a gateway while it is attacked: memory, and what its event loop waited in each part."""
 
     sizes: list[float] = field(default_factory=list)
-    waited: Counter[str] = field(default_factory=Counter)
-    seconds: Counter[str] = field(default_factory=Counter)
+    waited: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
 
     def loop_waited(self) -> dict[str, float]:
         """The share of time in which its thread was ready and had no processor, by part."""
