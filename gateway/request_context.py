@@ -51,8 +51,9 @@ class RequestContext:
     ``received`` is unix time, ``started`` the event loop's clock at the same moment, both seconds.
     ``endpoint`` is set as soon as admission knows it. ``handed_over`` is set when the request is
     passed to the pipeline, which records its outcome from then on. ``waited_seconds``: for a model
-    to come back; ``held_bytes``: what was read of its body so far. ``held`` counts the memory that
-    it takes, if anybody does; ``holding`` is there if it takes any that counts.
+    to come back; ``limit_seconds``: the endpoint's, once admission knows it; ``held_bytes``: what
+    was read of its body so far. ``held`` counts the memory that it takes, if anybody does;
+    ``holding`` is there if it takes any that counts.
 
     Admission sets ``caller``, the name of its key, when it has ``recognised`` the caller, and
     ``counted`` when the rate has counted it; ``rated_as`` is what the rate counts it as until then.
@@ -71,6 +72,7 @@ class RequestContext:
     endpoint: str | None = None
     handed_over: bool = False
     waited_seconds: float = 0.0
+    limit_seconds: float | None = None
     held_bytes: int = 0
     caller: str | None = None
     recognised: bool = False
@@ -112,6 +114,13 @@ class RequestContext:
         """
         timeout, limit = self.timeout_seconds, self.waited_seconds + limit_seconds
         return self.started + (limit if timeout is None else min(timeout, limit))
+
+    @property
+    def ends(self) -> float | None:
+        """The deadline as far as it is known: the endpoint may be named by the body alone."""
+        if self.limit_seconds is not None:
+            return self.deadline(self.limit_seconds)
+        return None if self.timeout_seconds is None else self.started + self.timeout_seconds
 
     def shorten(self, timeout_seconds: float) -> None:
         """Takes a timeout from the body (Triton's ``timeout`` parameter) where it is shorter."""

@@ -83,6 +83,10 @@ class Settings:
     simulated_token_seconds: float = option(1.2e-6, "And each of its tokens, padding included.")
     batches_ahead: int = option(2, "Batches in flight for each engine instance.")
     tokens_in_flight: int = option(262_144, "Tokens in flight, all endpoints together.")
+    bytes_in_flight: int = option(
+        384 * 1024 * 1024,
+        "Bytes of bodies, texts and answers that callers hold, all together.",
+    )
 
     # Tokenisers.
     tokeniser_megabytes: int = option(

@@ -12,7 +12,6 @@ from collections.abc import Callable
 
 from gateway.errors import RETRY_AFTER_SECONDS, OverloadedError
 
-USUAL_BYTES = 384 * 1024 * 1024
 # As of ``TokenBudget``: one busy endpoint or key gets 80 % of all, two 44 % each.
 _SHARE_OF_FREE = 4
 

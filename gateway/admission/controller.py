@@ -56,7 +56,7 @@ from time import monotonic
 from typing import Protocol, TypeVar
 
 from contracts.endpoint import Limits
-from gateway.admission.byte_budget import USUAL_BYTES, ByteBudget
+from gateway.admission.byte_budget import ByteBudget
 from gateway.admission.rate_limits import UNNAMED, RateLimits
 from gateway.admission.request_scheduler import RequestScheduler
 from gateway.admission.token_budget import TokenBudget
@@ -221,11 +221,11 @@ class AdmissionController:
         keys: Keys,
         rates: RateLimits,
         budget: TokenBudget,
+        held: ByteBudget,
         recorder: Recorder,
         metrics: RefusalMetrics,
         scheduler: RequestScheduler | None = None,
         waking: Waking | None = None,
-        held: ByteBudget | None = None,
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self._endpoints = endpoints
@@ -237,7 +237,7 @@ class AdmissionController:
         self.scheduler = scheduler or RequestScheduler(clock)
         self._clock = clock
         self._waking = waking
-        self.held = held or ByteBudget(USUAL_BYTES)
+        self.held = held
         self._closed = False
         self._early_until = 0.0
         # Requests, by endpoint, that ``check_early`` has admitted in this iteration of the event
@@ -280,7 +280,9 @@ class AdmissionController:
         context.caller = caller
         if context.holding is not None:
             context.holding.belongs(endpoint, caller)
-        return self._endpoints.describe(endpoint), caller
+        view = self._endpoints.describe(endpoint)
+        context.limit_seconds = view.timeout_seconds
+        return view, caller
 
     async def enter(
         self,

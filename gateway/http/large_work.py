@@ -3,7 +3,8 @@
 Reading a large body and rendering a large answer take as long as tokenising a book. They are done
 here, and small ones where they are. Each thread holds Python's lock for as long as one step of its
 work takes, so that work should have small steps, with ``sleep(0)`` between them. Who comes when too
-many wait is refused: ``OverloadedError``, 503.
+many wait is refused: ``OverloadedError``, 503. So is whose deadline passes before its turn comes:
+``DeadlineExceededError``, 504.
 """
 
 import asyncio
@@ -14,7 +15,13 @@ from functools import partial
 from time import thread_time
 from typing import Any, TypeVar
 
-from gateway.errors import RETRY_AFTER_SECONDS, GatewayError, OverloadedError, forget_frames
+from gateway.errors import (
+    RETRY_AFTER_SECONDS,
+    GatewayError,
+    OverloadedError,
+    forget_frames,
+    too_late,
+)
 from gateway.request_context import RequestContext
 
 T = TypeVar("T")
@@ -93,15 +100,21 @@ class LargeWork:
 
         Raises:
             OverloadedError: too much waits already.
+            DeadlineExceededError: the request's deadline passed before the work began.
             Exception: what the work raises.
         """
-        turn = _Turn(work, context, asyncio.get_running_loop().create_future())
+        loop = asyncio.get_running_loop()
+        turn = _Turn(work, context, loop.create_future())
         self._join(turn)
         del work
+        ends = None if context is None or turn.began else context.ends
+        timer = None if ends is None else loop.call_at(ends, self._expire, turn)
         try:
             result: T = await turn.result
             return result
         finally:
+            if timer is not None:
+                timer.cancel()
             if not turn.began:
                 self._forget(turn)
             del turn  # it refers to what the work raised, and that to this frame
@@ -155,6 +168,11 @@ class LargeWork:
         else:
             # The next step of its task charges it, which may know the endpoint by then.
             context.work_seconds += turn.seconds
+
+    def _expire(self, turn: _Turn) -> None:
+        if not turn.began and not turn.result.done():
+            self._forget(turn)
+            turn.result.set_exception(too_late())
 
     def _forget(self, turn: _Turn) -> None:
         queue = self._queues.get(turn.key)

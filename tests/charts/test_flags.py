@@ -66,6 +66,7 @@ def test_what_values_say_is_what_services_read() -> None:
         "",
         "gateway.maxBodyBytes=16777216",
         "gateway.tokensInFlight=2000000",
+        "gateway.bytesInFlight=134217728",
         "gateway.grpc=false",
         "gateway.pairTextsHours=36",
         "gateway.modelCode.enabled=true",
@@ -89,6 +90,7 @@ def test_what_values_say_is_what_services_read() -> None:
     read = {module: READ[module](arguments) for module, arguments in found.items()}
     gateway, controller = read["gateway.main"], read["controller.main"]
     assert (gateway.max_body_bytes, gateway.tokens_in_flight) == (16_777_216, 2_000_000)
+    assert gateway.bytes_in_flight == 134_217_728
     assert gateway.grpc_port == -1
     assert (gateway.pair_texts_hours, gateway.pairs_topic) == (36.0, "shop.pairs")
     assert gateway.model_code is controller.model_code is True

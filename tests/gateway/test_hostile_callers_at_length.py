@@ -2,7 +2,14 @@
 
 They send the worst bodies of every dialect, broken JSON, bombs, slow bodies and floods, take no
 answers, and strangers do the same beside them (``hostile_callers``). A caller with a key of its own
-asks on a kept connection and on new ones: first while nobody else does, then under attack.
+asks on a kept connection and on new ones. Attackers take turns, some of a round after another:
+nobody attacks; they attack the caller's gateway; they attack another gateway on the same machine.
+So load that comes and goes falls on all three.
+
+What the caller's p99 may be: twice what it is where nobody attacks. But two gateways, attackers and
+the caller share the processors of one machine, and a p99 of some milliseconds doubles there by
+that alone. How far is measured and not assumed: while the same attackers are busy with the other
+gateway. The caller's p99 may be twice the greater of both. All three are in the record.
 
 ``HEADRACE_SOAK_SECONDS`` says how long: an hour if nothing is said.
 """
@@ -10,6 +17,7 @@ asks on a kept connection and on new ones: first while nobody else does, then un
 import asyncio
 import hashlib
 import json
+import math
 import os
 import random
 import ssl
@@ -18,7 +26,7 @@ import sys
 import threading
 import time
 from asyncio.subprocess import PIPE
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,7 +36,7 @@ import httpx
 import pytest
 from gateway_process import Running, gateway_at, lay_out_packages, put
 from gateway_world import endpoint_of, manifest_of, text_of
-from hostile_callers import NICENESS, PAUSES
+from hostile_callers import ATTACKED, BESIDE, NICENESS, PAUSES, QUIET, turn_at
 from prometheus_client.parser import text_string_to_metric_families
 from soak_record import record
 
@@ -41,7 +49,10 @@ pytestmark = [pytest.mark.soak, pytest.mark.real, pytest.mark.timeout(7200)]
 
 SECONDS = float(os.environ.get("HEADRACE_SOAK_SECONDS", "3600"))
 GROWTH_MEGABYTES = 16  # between the second fifth of the run and the last
-LEAST_P99 = 0.05  # seconds; below it a p99 that doubles is the machine's own noise
+TURN_SECONDS = max(6.0, SECONDS / 60)
+SETTLING_SECONDS = (
+    TURN_SECONDS / 6
+)  # of each turn, in which attacks of the one before come to an end
 ATTACKERS = ("mallory", "trudy", "eve")
 EARNEST = "ann"
 SUPPORT = Path(__file__).parents[1] / "support"
@@ -55,7 +66,7 @@ class Earnest:
     tls: ssl.SSLContext
     seconds: dict[str, list[float]] = field(default_factory=dict)
     statuses: Counter[int] = field(default_factory=Counter)
-    part: str = ""
+    began: float = math.inf  # the attackers, by ``monotonic``
     ends: threading.Event = field(default_factory=threading.Event)
 
     def ask_until_told(self) -> None:
@@ -66,6 +77,15 @@ class Earnest:
                 self._ask(new, "new")
             time.sleep(0.03)  # between two requests
         kept.close()
+
+    @property
+    def part(self) -> str:
+        """What is done while a request that is sent now is answered."""
+        since = time.monotonic() - self.began
+        if since < 0:
+            return "before"
+        is_settling = since % TURN_SECONDS < SETTLING_SECONDS
+        return "after a change" if is_settling else turn_at(since, TURN_SECONDS)
 
     def p99(self, part: str, kind: str) -> float:
         """Milliseconds."""
@@ -113,24 +133,47 @@ def processor_seconds(running: Running) -> float:
     return sum(map(int, fields[2].split()[11:13])) / os.sysconf("SC_CLK_TCK")
 
 
-async def sizes_until(running: Running, end: float) -> list[float]:
-    """Memory every few seconds."""
-    sizes = []
+def waited_seconds(running: Running) -> float:
+    """How long the event loop's thread was ready to run and had no processor."""
+    pid = running.process.pid
+    told = Path(f"/proc/{pid}/task/{pid}/schedstat").read_text(encoding="utf-8")
+    return int(told.split()[1]) / 1e9
+
+
+@dataclass
+class Samples:
+    """Of a gateway while it is attacked: memory, and what its event loop waited in each part."""
+
+    sizes: list[float] = field(default_factory=list)
+    waited: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+
+    def loop_waited(self) -> dict[str, float]:
+        """The share of time in which its thread was ready and had no processor, by part."""
+        return {part: round(self.waited[part] / self.seconds[part], 4) for part in self.seconds}
+
+
+async def samples_until(running: Running, earnest: "Earnest", end: float) -> Samples:
+    """Every second or so."""
+    samples = Samples()
     while time.monotonic() < end and running.process.returncode is None:
-        sizes.append(megabytes(running))
-        await asyncio.sleep(min(5.0, SECONDS / 40))
-    return sizes
+        samples.sizes.append(megabytes(running))
+        part, began, waited = earnest.part, time.monotonic(), waited_seconds(running)
+        await asyncio.sleep(0.5)
+        if running.process.returncode is None and earnest.part == part:
+            samples.waited[part] += waited_seconds(running) - waited
+            samples.seconds[part] += time.monotonic() - began
+    return samples
 
 
-async def attackers_of(plan: dict[str, object]) -> asyncio.subprocess.Process:
-    """A process of them, which has begun."""
+async def attackers_of(plan: dict[str, object]) -> tuple[asyncio.subprocess.Process, float]:
+    """A process of them, and when it began."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-P", "-m", "hostile_callers", json.dumps(plan),
         stdout=PIPE, env={**os.environ, "PYTHONPATH": str(SUPPORT)},
     )  # fmt: skip
     assert process.stdout is not None
-    assert await process.stdout.readline() == b"attacking\n"
-    return process
+    return process, float(await process.stdout.readline())
 
 
 def by_fifth(sizes: list[float]) -> list[float]:
@@ -161,55 +204,61 @@ async def test_hostile_callers_with_keys_delay_no_other_caller(tmp_path: Path) -
         "keys-file": keys, "tls-certificate-file": certificate, "tls-key-file": secret,
     }  # fmt: skip
     seed = random.SystemRandom().getrandbits(32)
-    async with gateway_at(tmp_path, *(f"--{name}={value}" for name, value in flags.items())) as run:
+    given = [f"--{name}={value}" for name, value in flags.items()]
+    async with gateway_at(tmp_path, *given) as run, gateway_at(tmp_path, *given) as beside:
         ports: Any = await run.line("gateway listens")
-        logs = asyncio.create_task(run.drain())
+        ports_beside: Any = await beside.line("gateway listens")
+        logs = [asyncio.create_task(each.drain()) for each in (run, beside)]
         tls = ssl.create_default_context(cafile=str(certificate))
-        earnest = Earnest(ports["http_port"], tls, part="warm")
+        earnest = Earnest(ports["http_port"], tls)
         thread = threading.Thread(target=earnest.ask_until_told)
         thread.start()
         await asyncio.sleep(min(5.0, SECONDS / 20))  # what is made once is made
-        earnest.part = "quiet"
-        await asyncio.sleep(SECONDS / 10)
-        earnest.part = "while attackers start"  # their imports are no attack
-        seconds = SECONDS * 0.9
         plan: dict[str, object] = {
-            "http": ports["http_port"], "grpc": ports["grpc_port"],
-            "certificate": str(certificate), "keys": ATTACKERS, "seconds": seconds, "seed": seed,
+            **{
+                name: {ATTACKED: ports[f"{name}_port"], BESIDE: ports_beside[f"{name}_port"]}
+                for name in ("http", "grpc")
+            },
+            "certificate": str(certificate), "keys": ATTACKERS, "seconds": SECONDS,
+            "turn_seconds": TURN_SECONDS, "seed": seed,
         }  # fmt: skip
-        attackers = await attackers_of(plan)
-        earnest.part, busy = "attacked", processor_seconds(run)
-        sizes = await sizes_until(run, time.monotonic() + seconds)
+        attackers, earnest.began = await attackers_of(plan)
+        busy = processor_seconds(run)
+        samples = await samples_until(run, earnest, earnest.began + SECONDS)
         busy = processor_seconds(run) - busy
         earnest.ends.set()
         await asyncio.to_thread(thread.join, 120)
         told, _ = await asyncio.wait_for(attackers.communicate(), 120)
         metrics = (await run.operations.get("/metrics", timeout=60)).text
         alive = run.process.returncode is None
-        logs.cancel()
-    kinds = ("kept", "new")
-    p99 = {
-        part: {kind: earnest.p99(part, kind) for kind in kinds} for part in ("quiet", "attacked")
-    }
-    memory = by_fifth(sizes)
+        for each in logs:
+            each.cancel()
+    kinds, parts = ("kept", "new"), (QUIET, BESIDE, ATTACKED)
+    p99 = {part: {kind: earnest.p99(part, kind) for kind in kinds} for part in parts}
+    memory = by_fifth(samples.sizes)
     by_status = statuses_in(metrics)
     errors = [each for each in run.logged if each["level"] == "error"]
     figures = {
         "seconds": SECONDS,
         "seed": seed,
+        "turn_seconds": TURN_SECONDS,
         "seconds_between_attacks": PAUSES,
         "niceness_of_attackers": NICENESS,
         **json.loads(told),
-        "cores_of_gateway": round(busy / seconds, 2),
+        "cores_of_gateway": round(busy / SECONDS, 2),
         "requests_by_status": by_status,
         "statuses_in_earnest": {str(status): count for status, count in earnest.statuses.items()},
         "asked_in_earnest": {part: len(found) for part, found in earnest.seconds.items()},
         "p99_milliseconds": p99,
-        "p99_times_quiet": {k: round(p99["attacked"][k] / p99["quiet"][k], 2) for k in kinds},
+        "p99_times_quiet": {
+            part: {kind: round(p99[part][kind] / p99[QUIET][kind], 2) for kind in kinds}
+            for part in (BESIDE, ATTACKED)
+        },
+        "loop_waited_for_a_processor": samples.loop_waited(),
         "longest_milliseconds": round(1000 * max(map(max, earnest.seconds.values())), 1),
         "restarts": int(not alive),
         "gateway_mib_by_fifth": memory,
-        "gateway_mib_most": round(max(sizes), 1),
+        "gateway_mib_most": round(max(samples.sizes), 1),
         "errors_logged": errors[:5],
     }
     if SECONDS >= 600:
@@ -222,9 +271,8 @@ async def test_hostile_callers_with_keys_delay_no_other_caller(tmp_path: Path) -
     assert "500" not in figures["answered"]
     assert set(earnest.statuses) <= {200, 503}
     assert earnest.statuses[200] > 0
-    if SECONDS >= 60:  # before that, what may be held is still being filled
+    if SECONDS >= 300:  # before that, what may be held is still being filled in the second fifth
         assert memory[-1] - memory[1] < GROWTH_MEGABYTES
     if SECONDS >= 600:
         for kind in kinds:
-            limit = max(2 * p99["quiet"][kind], 1000 * LEAST_P99)
-            assert p99["attacked"][kind] <= limit, (kind, p99)
+            assert p99[ATTACKED][kind] <= 2 * max(p99[QUIET][kind], p99[BESIDE][kind]), (kind, p99)

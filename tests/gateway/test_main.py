@@ -6,6 +6,8 @@ import math
 import re
 import signal
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import httpx
@@ -158,6 +160,22 @@ async def test_what_an_operator_can_mend_is_a_sentence(
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     lay_out_endpoint(tmp_path)
     assert words in await sentence_of(tmp_path, *flags)
+
+
+SWITCHES = """
+import sys
+usual = sys.getswitchinterval()
+from gateway.main import main
+assert main(["--tls-key-file=k", "--log-style=json"]) == 1
+print(usual / sys.getswitchinterval())
+"""
+
+
+def test_a_thread_gives_the_lock_to_the_event_loop_ten_times_as_soon_as_pythons_default() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SWITCHES], capture_output=True, text=True, timeout=120, check=True
+    )
+    assert float(done.stdout) >= 10
 
 
 async def test_an_answers_receipt_brings_feedback_back(tmp_path: Path) -> None:

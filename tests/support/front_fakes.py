@@ -15,7 +15,7 @@ from contracts.endpoint import Arm
 from contracts.manifest import TokenizerSpec
 from contracts.model import ModelRef
 from contracts.tasks import Task
-from gateway.admission.byte_budget import USUAL_BYTES, ByteBudget
+from gateway.admission.byte_budget import ByteBudget
 from gateway.admission.controller import AdmissionController, Capacity, Waking
 from gateway.admission.rate_limits import RateLimits
 from gateway.admission.request_scheduler import RequestScheduler
@@ -56,6 +56,7 @@ CONTEXTS = ContextEncoder(
     TokenizerSpec(max_tokens=16, pad_id=0, unk_id=1, vocabulary=VOCABULARY),
 )
 MAX_CHARACTERS = 1000
+BYTES = 384 * 1024 * 1024  # of callers together
 _MOST_COUNTED = 100_000  # characters, whose words are tokens
 RECEIPT = "AZmp"
 PROMPTS = {"query": "query: ", "none": ""}  # of the embedder, which uses none of them by itself
@@ -354,7 +355,7 @@ def front_of(
         metrics=metrics,
         scheduler=scheduler,
         waking=waking,
-        held=held,
+        held=held or ByteBudget(BYTES),
     )
     return Front(predictor, admission, predictor, metrics, tokenisers=predictor)
 
@@ -370,7 +371,7 @@ class Behind:
     limits: HttpLimits = field(default_factory=HttpLimits)
     receipts: Receipts | None = field(default_factory=lambda: Receipts([b"k" * 32], 86400.0))
     waking: Waking | None = None
-    held: ByteBudget = field(default_factory=lambda: ByteBudget(USUAL_BYTES))
+    held: ByteBudget = field(default_factory=lambda: ByteBudget(BYTES))
 
     @cached_property
     def front(self) -> Front:

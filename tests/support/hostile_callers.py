@@ -3,6 +3,10 @@
 ``python -P -m hostile_callers PLAN`` with ``tests/support`` on the path; PLAN is JSON of ``Plan``'s
 fields. It is a process of its own, so that it never holds the interpreter of whoever measures.
 Its last line is JSON: what was done, and the statuses that were answered.
+
+They attack in turns: they pause, attack one gateway, and then another gateway beside it, which
+takes as much of the machine's processors. So it can be told what an attack does to other callers of
+the same gateway, and what to everybody on the machine, whatever else changes there meanwhile.
 """
 
 import gzip
@@ -40,6 +44,14 @@ PAUSES = {
     "floods": 1.0,
 }
 ERRORS = (OSError, TimeoutError)
+# What they do in each turn, round after round.
+QUIET, ATTACKED, BESIDE = "quiet", "attacked", "beside"
+ROUND = (QUIET, ATTACKED, BESIDE, ATTACKED, ATTACKED)
+
+
+def turn_at(seconds: float, turn_seconds: float) -> str:
+    """What they do so long after they began."""
+    return ROUND[int(seconds // turn_seconds) % len(ROUND)]
 
 
 @dataclass(frozen=True)
@@ -47,16 +59,20 @@ class Plan:
     """Whom they attack, with what keys, and for how long.
 
     Attributes:
-        certificate: path of the one to trust.
+        http: ports, by what they do: ``ATTACKED`` and ``BESIDE``.
+        grpc: the same.
+        certificate: path of the one to trust, which both gateways have.
         keys: valid ones.
-        seconds: after the first line, which says that they begin.
+        seconds: after the first line, which says that they begin, and when by ``monotonic``.
+        turn_seconds: of each turn of a round.
     """
 
-    http: int
-    grpc: int
+    http: dict[str, int]
+    grpc: dict[str, int]
     certificate: str
     keys: list[str]
     seconds: float
+    turn_seconds: float
     seed: int
 
 
@@ -65,7 +81,7 @@ class Attack:
     """What all of them share."""
 
     plan: Plan
-    end: float
+    began: float
     tls: ssl.SSLContext
     done: Counter[str] = field(default_factory=Counter)
     statuses: Counter[str] = field(default_factory=Counter)
@@ -73,7 +89,16 @@ class Attack:
 
     @property
     def goes_on(self) -> bool:
-        return time.monotonic() < self.end
+        return time.monotonic() < self.began + self.plan.seconds
+
+    @property
+    def turn(self) -> str:
+        """What they do now."""
+        return turn_at(time.monotonic() - self.began, self.plan.turn_seconds)
+
+    def port(self, ports: dict[str, int]) -> int:
+        """Of the gateway that is attacked; of what began before a pause, the last one."""
+        return ports[BESIDE if self.turn == BESIDE else ATTACKED]
 
     def note(self, what: str, status: str = "") -> None:
         """Counts one attack and what was answered."""
@@ -84,7 +109,7 @@ class Attack:
 
     @contextmanager
     def connected(self) -> Iterator[ssl.SSLSocket]:
-        plain = socket.create_connection(("127.0.0.1", self.plan.http), 20)
+        plain = socket.create_connection(("127.0.0.1", self.port(self.plan.http)), 20)
         with self.tls.wrap_socket(plain, server_hostname="127.0.0.1") as connection:
             yield connection
 
@@ -131,7 +156,7 @@ def worst_messages(attack: Attack, chance: random.Random) -> None:
     trusted = Path(attack.plan.certificate).read_bytes()
     credentials = grpc.ssl_channel_credentials(trusted)
     status = "OK"
-    address = f"127.0.0.1:{attack.plan.grpc}"
+    address = f"127.0.0.1:{attack.port(attack.plan.grpc)}"
     with grpc.secure_channel(address, credentials) as channel:
         call = channel.unary_unary(INFER)  # no serialiser: the bytes as they are
         try:
@@ -221,7 +246,8 @@ def repeat(kind: Callable[[Attack, random.Random], None], attack: Attack) -> Non
     """One kind of attack, again and again."""
     chance = random.Random(f"{attack.plan.seed} {kind.__name__}")
     while attack.goes_on:
-        kind(attack, chance)
+        if attack.turn != QUIET:
+            kind(attack, chance)
         time.sleep(PAUSES[kind.__name__])
 
 
@@ -230,9 +256,9 @@ def main() -> None:
     os.nice(NICENESS)
     plan = Plan(**json.loads(sys.argv[1]))
     tls = ssl.create_default_context(cafile=plan.certificate)
-    attack = Attack(plan, time.monotonic() + plan.seconds, tls)
+    attack = Attack(plan, time.monotonic(), tls)
     threads = [threading.Thread(target=repeat, args=(kind, attack)) for kind in ATTACKS]
-    print("attacking", flush=True)
+    print(attack.began, flush=True)
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -12,6 +12,7 @@ from gateway_world import FakeEngine, MemoryRecorder, model_of
 from contracts.endpoint import ModelEndpoint
 from contracts.events import PredictionEvent
 from contracts.model import DEFAULT_POOL
+from gateway.admission.byte_budget import ByteBudget
 from gateway.admission.controller import AdmissionController
 from gateway.admission.rate_limits import RateLimits
 from gateway.admission.token_budget import TokenBudget
@@ -97,6 +98,7 @@ async def world_of(
         keys=FakeKeys(),
         rates=RateLimits(),
         budget=budget,
+        held=ByteBudget(10**9),
         recorder=recorder,
         metrics=metrics,
     )

@@ -9,6 +9,7 @@ from front_fakes import FakeKeys, FakeMetrics, view
 from gateway_world import MemoryRecorder
 
 from contracts.tasks import Task
+from gateway.admission.byte_budget import ByteBudget
 from gateway.admission.controller import AdmissionController, Capacity
 from gateway.admission.rate_limits import RateLimits
 from gateway.admission.token_budget import TokenBudget
@@ -103,6 +104,7 @@ class Door:
             keys=self.keys,
             rates=RateLimits(),
             budget=TokenBudget(1000),
+            held=ByteBudget(10**9),
             recorder=self.recorder,
             metrics=FakeMetrics(),
             waking=self.waking if waits else None,

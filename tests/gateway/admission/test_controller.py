@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from contracts.endpoint import Limits
 from contracts.tasks import Task
+from gateway.admission.byte_budget import ByteBudget
 from gateway.admission.controller import SECONDS_OF_ONE, AdmissionController
 from gateway.admission.rate_limits import RateLimits
 from gateway.admission.token_budget import TokenBudget
@@ -103,6 +104,7 @@ class Door:
             keys=self.keys,
             rates=self.rates,
             budget=self.budget,
+            held=ByteBudget(10**9),
             recorder=self.recorder,
             metrics=FakeMetrics(),
             clock=self.clock,
@@ -439,3 +441,16 @@ async def test_a_closed_controller_refuses_at_every_moment_that_begins_something
     assert refused.value.retry_after_seconds
     with pytest.raises(ShuttingDownError):
         door.admission.check_body(call_of("a"), Limits())
+
+
+def test_the_deadline_is_the_callers_until_the_endpoint_is_known_and_then_the_shorter_one() -> None:
+    door, context = Door(), arriving()
+    assert arriving().ends is None
+    door.admission.identify(context, NAME)
+    limit = door.endpoints.describe(NAME).timeout_seconds
+    assert context.ends == context.started + limit
+    context.shorten(limit / 2)
+    assert context.ends == context.started + limit / 2
+    early = arriving()
+    early.shorten(7.0)
+    assert early.ends == early.started + 7.0

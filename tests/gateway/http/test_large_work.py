@@ -8,7 +8,7 @@ from time import thread_time
 
 import pytest
 
-from gateway.errors import OverloadedError
+from gateway.errors import DeadlineExceededError, OverloadedError
 from gateway.http.large_work import LargeWork
 from gateway.request_context import RequestContext
 
@@ -137,6 +137,45 @@ async def test_a_caller_that_is_gone_is_charged_for_what_was_begun() -> None:
     await done(large)
     assert [name for name, _ in spent] == ["rude"]
     assert spent[0][1] >= 0.002
+    large.close()
+
+
+async def test_a_deadline_that_passes_in_the_queue_refuses_the_request_and_forgets_its_body() -> (
+    None
+):
+    large, go_on, body = LargeWork(), threading.Event(), Body()
+    kept = weakref.ref(body)
+    busy = [asyncio.create_task(large.do(go_on.wait)) for _ in range(2)]
+    await asyncio.sleep(0)
+    now = asyncio.get_running_loop().time()
+    late = RequestContext("id", 0.0, now - 10.0, timeout_seconds=10.0)
+    waiting = asyncio.create_task(large.do(body.read, late))
+    del body
+    with pytest.raises(DeadlineExceededError):
+        await waiting
+    del waiting
+    assert large.waiting == 2
+    assert kept() is None, "the queue holds the body of a request that was refused"
+    go_on.set()
+    await asyncio.gather(*busy)
+    await done(large)
+    large.close()
+
+
+async def test_work_that_began_before_the_deadline_is_finished() -> None:
+    large, go_on, began = LargeWork(), threading.Event(), threading.Event()
+
+    def work() -> int:
+        began.set()
+        go_on.wait()
+        return 1
+
+    now = asyncio.get_running_loop().time()
+    late = RequestContext("id", 0.0, now - 10.0, timeout_seconds=10.0)
+    task = asyncio.create_task(large.do(work, late))
+    await asyncio.to_thread(began.wait)
+    go_on.set()
+    assert await task == 1
     large.close()
 
 

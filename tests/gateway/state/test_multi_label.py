@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from reconciler_world import FakePackages, world_of
 
 from contracts.model import DEFAULT_POOL
+from gateway.admission.byte_budget import ByteBudget
 from gateway.admission.controller import AdmissionController
 from gateway.admission.rate_limits import RateLimits
 from gateway.admission.token_budget import TokenBudget
@@ -55,6 +56,7 @@ async def gateway() -> AsyncIterator[httpx.AsyncClient]:
         keys=FakeKeys(),
         rates=RateLimits(),
         budget=TokenBudget(10_000),
+        held=ByteBudget(10**9),
         recorder=recorder,
         metrics=metrics,
     )
