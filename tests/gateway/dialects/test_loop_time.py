@@ -2,7 +2,9 @@
 
 import gzip
 import json
+import socket
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from time import thread_time
 from typing import Any
@@ -92,8 +94,7 @@ def call(fronts: Served, message: bytes) -> str:
 def test_no_body_holds_the_loop(fronts: Served, watch: LoopWatch, worst: WorstBody) -> None:
     body = worst.make(_BYTES)
     ask(fronts, worst, worst.make(1000))  # what is made once
-    with watch.nothing_longer():
-        status = ask(fronts, worst, body)
+    status = watch.check(lambda: ask(fronts, worst, body))
     assert status in _STATUSES, status
 
 
@@ -135,11 +136,55 @@ def test_no_answer_holds_the_loop(
     widths = {"ranks": 1, "labels": 4096, "weights": 4096}
     predictor.width = widths.get(name.rsplit(maxsplit=1)[-1], 16_384)
     try:
-        with watch.nothing_longer():
-            answer = httpx.post(fronts.url + path, json=body, timeout=120)
+        answer = watch.check(lambda: httpx.post(fronts.url + path, json=body, timeout=120))
     finally:
         predictor.width = 0
     assert answer.status_code == 200, answer.text[:300]
+
+
+@dataclass(frozen=True)
+class Flood:
+    """Bytes that cost the parser the most, before anybody looks at what they say.
+
+    Attributes:
+        head: of the request.
+        piece: what comes again and again behind it.
+        status: of the answer; 0 for none.
+    """
+
+    head: str
+    piece: str
+    status: int
+
+
+_CHUNKED = "POST /endpoints/{} HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n"
+FLOODS = {
+    "chunks of one byte": Flood(_CHUNKED.format("sentiment"), "1\r\na\r\n", 400),
+    "chunks of one byte that nobody reads": Flood(_CHUNKED.format("none"), "1\r\na\r\n", 404),
+    "fields of nothing": Flood("POST /endpoints/sentiment HTTP/1.1\r\n", "a:\r\n", 431),
+    "trailers": Flood(_CHUNKED.format("sentiment") + "1\r\n1\r\n0\r\n", "a:\r\n", 400),
+    "requests": Flood("", "GET /v2/health/live HTTP/1.1\r\nhost: a\r\n\r\n", 200),
+}
+_FLOOD_BYTES = 2 * 1024 * 1024
+
+
+def flood(fronts: Served, sent: Flood) -> int:
+    """The status of the first answer to a flood, which ends as a body in chunks does."""
+    data = (sent.head + sent.piece * (_FLOOD_BYTES // len(sent.piece)) + "0\r\n\r\n").encode()
+    with socket.create_connection(("127.0.0.1", fronts.port), 60) as connection:
+        with suppress(OSError):  # it may be ended before it has taken all
+            connection.sendall(data)
+        with suppress(OSError):
+            connection.shutdown(socket.SHUT_WR)
+        answer = connection.recv(4096)
+    return int(answer.split()[1]) if answer else 0
+
+
+@pytest.mark.parametrize("name", FLOODS)
+def test_no_flood_of_small_pieces_holds_the_loop(
+    fronts: Served, watch: LoopWatch, name: str
+) -> None:
+    assert watch.check(lambda: flood(fronts, FLOODS[name])) in (FLOODS[name].status, 0)
 
 
 def test_the_watch_fails_what_holds_the_loop_and_nothing_else() -> None:
@@ -152,13 +197,15 @@ def test_the_watch_fails_what_holds_the_loop_and_nothing_else() -> None:
         while thread_time() < until:
             json.loads("[]")
 
+    def turn() -> None:
+        for _ in range(10):
+            loop.call_soon(work, 0.5)
+        loop.call_soon(loop.stop)
+        loop.run_forever()
+
     try:
-        with watch.nothing_longer():
-            for _ in range(10):
-                loop.call_soon(work, 0.5)
-            loop.call_soon(loop.stop)
-            loop.run_forever()
+        watch.check(turn)
     finally:
         loop.close()
-    with pytest.raises(LoopHeldError, match="work"), watch.nothing_longer():
-        watch.note(20 * unit, work)
+    with pytest.raises(LoopHeldError, match="work"):
+        watch.check(lambda: watch.note(20 * unit, work))
