@@ -53,6 +53,15 @@ class LoopWatch:
         raise LoopHeldError("\n".join(found))
 
     @contextmanager
+    def only(self) -> Iterator[None]:
+        """Within a case, watches what is within this alone."""
+        self.longest, self.what, self.watching = 0.0, "", True
+        try:
+            yield
+        finally:
+            self.watching = False
+
+    @contextmanager
     def _watched(self) -> Iterator[None]:
         gc.collect()
         gc.freeze()
