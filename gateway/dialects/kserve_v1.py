@@ -259,6 +259,7 @@ def _decoded(
         if strict or not is_unknown_field(error):
             raise
     known = decode_counted(_loose_decoder, view, body)
+    check_texts(max(len(known.instances or ()), len(known.inputs or ())), view)
     names: dict[str, None] = {}
     whole = decode(_whole_decoder, body)  # strings that mean nothing may be no UTF-8
     for field in ("instances", "inputs"):

@@ -60,8 +60,10 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 RequestT = TypeVar("RequestT", bound=Message)
-_Unread = Callable[[grpc.aio.ServicerContext], Awaitable[Message | None]]
-_Reading = Callable[[RequestContext, RequestT, grpc.aio.ServicerContext], Awaitable[Message]]
+_Unread = Callable[[grpc.aio.ServicerContext], Awaitable[Message | bytes | None]]
+_Reading = Callable[
+    [RequestContext, RequestT, grpc.aio.ServicerContext], Awaitable[Message | bytes]
+]
 
 _STREAM = "ModelStreamInfer"
 _MOST_REFLECTED = (
@@ -69,6 +71,8 @@ _MOST_REFLECTED = (
 )
 # Of a message: inputs and outputs with their fields, and parameters. Each takes up to 170 bytes.
 _MOST_PARTS = 65_536
+# Inputs and outputs that are read on the event loop: each takes some microseconds.
+_INLINE_PARTS = 64
 _MOST_DIMENSIONS = 8  # of a shape that is shown in a refusal
 # A character of a message takes so many bytes of a text, if there is any beyond the BMP in it.
 _PARSED = 4
@@ -301,16 +305,18 @@ class OpenInferenceGrpc:
 
     async def ModelInfer(
         self, call: RequestContext, request: pb.ModelInferRequest, context: grpc.aio.ServicerContext
-    ) -> Message:
-        """Answers texts."""
+    ) -> bytes:
+        """Answers texts, with a message as it is sent: of megabytes that is work too."""
         version = request.model_version or None
         view, caller = await self._front.admission.enter(
             call, request.model_name, version, serial_arrivals=True
         )
-        asked, names = request.id, list(dict.fromkeys(output.name for output in request.outputs))
-        reading = self._front.work(call, call.held_bytes, partial(_asked, request, view, call))
+        asked, size = request.id, call.held_bytes
+        if len(request.inputs) + len(request.outputs) > _INLINE_PARTS:
+            size = max(size, INLINE_BYTES + 1)
+        reading = self._front.work(call, size, partial(_asked, request, view, call))
         del request  # texts may wait for long
-        query = await reading
+        query, names = await reading
         del reading
         result = await self._front.predict(call, view, caller, query)
         metadata = [(b"x-request-id", call.request_id.encode()), *answer_headers(result)]
@@ -318,7 +324,7 @@ class OpenInferenceGrpc:
             [(key.decode(), value.decode()) for key, value in metadata]
         )
         return await self._front.rendered(
-            call, [result], lambda: _render(result, view, asked, names)
+            call, [result], lambda: _render(result, view, asked, names).SerializeToString()
         )
 
     def _view(self, call: RequestContext, request: pb.ModelMetadataRequest) -> EndpointView:
@@ -327,11 +333,11 @@ class OpenInferenceGrpc:
         return view
 
     def _refusal(self, what: str) -> "_Unread":
-        async def refuse(context: grpc.aio.ServicerContext) -> Message | None:
+        async def refuse(context: grpc.aio.ServicerContext) -> None:
             async def answer(_: RequestContext) -> NoReturn:
                 raise UnsupportedError(f"Headrace does not offer {what}.")
 
-            return await self._answer(context, answer)
+            await self._answer(context, answer)
 
         return refuse
 
@@ -365,8 +371,8 @@ class OpenInferenceGrpc:
     ) -> "_Unread":
         """A method that asks for a key, and then for a message."""
 
-        async def handle(context: grpc.aio.ServicerContext) -> Message | None:
-            async def answer(call: RequestContext) -> Message:
+        async def handle(context: grpc.aio.ServicerContext) -> Message | bytes | None:
+            async def answer(call: RequestContext) -> Message | bytes:
                 self._front.admission.recognise(call)
                 call.body_read = True
                 content = await messages.read(context)
@@ -392,7 +398,7 @@ class OpenInferenceGrpc:
         kind: type[RequestT],
         content: bytes,
         context: grpc.aio.ServicerContext,
-    ) -> Message:
+    ) -> Message | bytes:
         reading = self._front.read(call, content, partial(_parsed, kind))
         del content  # texts may wait for long
         return await method(call, await reading, context)
@@ -415,8 +421,8 @@ class OpenInferenceGrpc:
             if remaining is not None:
                 call.shorten(max(remaining, 0.0))
             result = await answer(call)
-            if isinstance(result, Message):
-                call.hold(result.ByteSize())
+            if isinstance(result, bytes):
+                call.hold(len(result))
         except GatewayError as error:
             failure = error
         except ClientGoneError:
@@ -451,10 +457,10 @@ class OpenInferenceGrpc:
 
 def _method(
     method: _Unread,
-) -> Callable[[object, grpc.aio.ServicerContext], Awaitable[Message | None]]:
+) -> Callable[[object, grpc.aio.ServicerContext], Awaitable[Message | bytes | None]]:
     """A method as gRPC takes it: it reads nothing by itself."""
 
-    async def handle(_: object, context: grpc.aio.ServicerContext) -> Message | None:
+    async def handle(_: object, context: grpc.aio.ServicerContext) -> Message | bytes | None:
         return await method(context)
 
     return handle
@@ -465,7 +471,9 @@ def _handler(method: _Unread, answers: Answers) -> grpc.RpcMethodHandler:
         message = await method(context)
         if message is None:
             return None  # gRPC sends none with a status that is not OK
-        return answers.sending(message.SerializeToString(), context)
+        content = message if isinstance(message, bytes) else message.SerializeToString()
+        del message
+        return answers.sending(content, context)
 
     return grpc.stream_unary_rpc_method_handler(
         handle, request_deserializer=None, response_serializer=serialised
@@ -519,12 +527,14 @@ def _parameters(parameters: Mapping[str, pb.InferParameter]) -> dict[str, object
     return plain
 
 
-def _asked(request: pb.ModelInferRequest, view: EndpointView, call: RequestContext) -> Query:
-    """What a message asks; raises ``GatewayError``."""
+def _asked(
+    request: pb.ModelInferRequest, view: EndpointView, call: RequestContext
+) -> tuple[Query, list[str]]:
+    """What a message asks, and the outputs that it names; raises ``GatewayError``."""
     wanted = [(one.name, _parameters(one.parameters)) for one in request.outputs]
     parameters = oip.read_options(_parameters(request.parameters), wanted, view, call)
     read = (_rows if view.features else _query)(request, view)
-    return replace(read, parameters=parameters)
+    return replace(read, parameters=parameters), list(dict.fromkeys(name for name, _ in wanted))
 
 
 def _query(request: pb.ModelInferRequest, view: EndpointView) -> Query:

@@ -242,7 +242,8 @@ class OpenInferenceHttp:
         if not blobs:
             return Reply(header, headers=headers)
         headers.append((_HEADER_LENGTH, str(len(header)).encode()))
-        return Reply(b"".join([header, *blobs]), content_type=BINARY, headers=headers)
+        body = await self._front.rendered(context, [answer], lambda: b"".join([header, *blobs]))
+        return Reply(body, content_type=BINARY, headers=headers)
 
     async def server_metadata(self, _: Request) -> Reply:
         """Name, version and extensions."""

@@ -42,9 +42,11 @@ from gateway.dialects.reading import Sent, decode_counted
 from gateway.errors import InvalidInputError, TooLargeError
 from gateway.http.body import BodyReader
 from gateway.http.error_replies import ErrorForm
+from gateway.http.large_work import INLINE_BYTES
 from gateway.http.messages import Reply, Request
 from gateway.http.openapi import Schema
 from gateway.http.router import Route
+from gateway.inference.tokens import check_ids
 from gateway.request_context import RequestContext
 from preprocess.tasks import HEADS
 from preprocess.tasks.embedding import formed
@@ -180,7 +182,8 @@ class OpenAI:
     async def embeddings(self, request: Request) -> Reply:
         """Embeds texts for the endpoint that the body names."""
         encoded, view, caller = await enter_named(self._front, self._bodies, request)
-        reading = self._front.read(request.context, encoded, partial(_read, _decoder, view))
+        reader = partial(_read, _decoder, view, self._bodies.most_bytes)
+        reading = self._front.read(request.context, encoded, reader)
         del encoded  # texts may wait for long
         return await self._embedded(request.context, view, caller, await reading)
 
@@ -188,9 +191,8 @@ class OpenAI:
         """Embeds texts for the endpoint that the path names."""
         view, caller = request.admitted()
         encoded = await self._bodies.read(request)
-        reading = self._front.read(
-            request.context, encoded, partial(_read, _endpoint_decoder, view)
-        )
+        reader = partial(_read, _endpoint_decoder, view, self._bodies.most_bytes)
+        reading = self._front.read(request.context, encoded, reader)
         del encoded
         return await self._embedded(request.context, view, caller, await reading)
 
@@ -203,9 +205,7 @@ class OpenAI:
     ) -> Reply:
         body, texts, ids = sent
         del sent
-        check(body, view)
         vocabulary = body.tokenizer or cl100k.NAME
-        are_ids = bool(ids)
         if ids and vocabulary == cl100k.NAME:
             # In a thread: it may read the vocabulary first.
             most = self._bodies.most_bytes
@@ -216,23 +216,36 @@ class OpenAI:
         query = Query(texts, prompt_name=body.prompt_name)
         answers = await self._front.predict_in_parts(context, view, caller, query)
         headers = parts_headers(answers)
-        if are_ids:
+        if body.input:
             headers.append((b"x-headrace-token-ids", vocabulary.encode()))
         made = await self._front.render(context, answers, partial(render, answers, view.name, body))
         return Reply(made, headers=headers)
 
 
 def _read(
-    decoder: msgspec.json.Decoder[_Requested], view: EndpointView, encoded: bytes
+    decoder: msgspec.json.Decoder[_Requested], view: EndpointView, most_bytes: int, encoded: bytes
 ) -> Sent[_Requested]:
-    """What was sent; raises ``GatewayError``: it can't be read, or has too many texts."""
+    """What was sent, where ``input`` says whether it was ids.
+
+    Of a large body millions of ids may be made, which take the event loop long to free: they are
+    checked here and, of OpenAI's, become texts here.
+
+    Raises:
+        GatewayError: it can't be read or done, or has too many texts.
+    """
     body = decode_counted(decoder, view, encoded)
+    check(body, view)
     texts, ids = texts_and_ids("input", body.input)
-    sent = Sent(msgspec.structs.replace(body, input=""), texts, ids)
+    sent = Sent(msgspec.structs.replace(body, input="ids" if ids else ""), texts, ids)
     if sent.number > max(_MOST_TEXTS, view.max_texts):
         raise TooLargeError(
             f"The request has {sent.number} texts; at most {_MOST_TEXTS} are taken at once."
         )
+    if ids and len(encoded) > INLINE_BYTES:
+        if body.tokenizer == "model":
+            check_ids(ids)
+        else:
+            return Sent(sent.body, _texts_of_cl100k(ids, most_bytes), [])
     return sent
 
 
@@ -259,7 +272,6 @@ def _texts_of_cl100k(ids: list[list[int]], most_bytes: int) -> list[str]:
             "check_embedding_ctx_length=False), or for the model's own ids the field "
             '"tokenizer": "model".'
         ) from error
-    ids.clear()  # a million of them take the event loop some time to free
     return texts
 
 

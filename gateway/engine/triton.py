@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from tritonclient.grpc import service_pb2
 
 from gateway.engine.channel import ChannelClient
+from gateway.engine.large_answers import INLINE_BYTES, beside
 from gateway.engine.protocol import (
     EngineBusyError,
     EngineError,
@@ -91,11 +92,16 @@ class TritonEngine:
             answer = await self._client.call(_INFER, message, timeout_seconds)
         except CallError as error:
             raise engine_error(error.code, error.details, self._address) from error
+        if len(answer) > INLINE_BYTES:
+            return await beside(lambda: self._result(answer, work.output))
+        return self._result(answer, work.output)
+
+    def _result(self, answer: bytes, output: str) -> NDArray[np.float32]:
         try:
             response = service_pb2.ModelInferResponse.FromString(answer)
         except DecodeError as broken:
             raise EngineModelError(f"{self._address}: the answer is no message") from broken
-        return result(response, work.output)
+        return result(response, output)
 
     def generate(self, prompt: Prompt, timeout_seconds: float) -> TritonStream:
         """The tokens of a prompt; see ``Engine`` in ``gateway/engine/protocol.py``."""

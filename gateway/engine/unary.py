@@ -12,6 +12,7 @@ are not answered.
 import asyncio
 import socket
 from contextlib import suppress
+from functools import partial
 from typing import cast
 from urllib.parse import unquote_to_bytes
 
@@ -27,6 +28,7 @@ from gateway.engine.http2 import (
     header,
     request_head,
 )
+from gateway.engine.large_answers import INLINE_BYTES, beside
 from service.mutual_tls import MutualTls
 
 _CONNECT_SECONDS = 2.0
@@ -111,6 +113,8 @@ class UnaryClient:
                 # An error's traceback refers to this frame: with ``done`` it would be a circle.
                 del done
             if exchange.reset != REFUSED_STREAM:
+                if sum(map(len, exchange.parts)) > INLINE_BYTES:
+                    return await beside(partial(_message, exchange))
                 return _message(exchange)
             # To wait on a connection that sends others is no try: each such connection ends some.
             tries += bool(exchange.number) or not link.has_sent
@@ -357,6 +361,7 @@ def _message(exchange: Exchange) -> bytes:
         raise CallError(_CODES.get(number, grpc.StatusCode.UNKNOWN), details)
     parts = exchange.parts
     body = parts[0] if len(parts) == 1 else b"".join(parts)
+    parts.clear()  # of a large answer, beside the event loop
     if len(body) < _PREFIX or body[0] or int.from_bytes(body[1:_PREFIX]) != len(body) - _PREFIX:
         raise CallError(grpc.StatusCode.INTERNAL, "the answer is no message of its length")
     return body[_PREFIX:]

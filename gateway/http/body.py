@@ -141,7 +141,9 @@ class BodyReader:
                 raise _too_large(most)
             request.context.hold(size)
             if not more:
-                return b"".join(chunks)
+                if size <= _INLINE_BYTES:
+                    return b"".join(chunks)
+                return await self._large.do(partial(b"".join, chunks), request.context)
             message = await request.receive()
             if message["type"] == "http.disconnect":
                 raise ClientGoneError
@@ -158,18 +160,18 @@ class BodyReader:
             )
         inflation = _Inflation(body, name, most)
         try:
-            inflation.advance(_INLINE_BYTES, _INLINE_BYTES)
-            if not inflation.done:
+            found = inflation.advance(_INLINE_BYTES, _INLINE_BYTES)
+            if found is None:
                 # It counts as large as it may become: a small body may be a bomb.
                 request.context.hold(len(body) + most)
-                await self._large.do(
+                found = await self._large.do(
                     partial(inflation.advance, most + 1, len(body)), request.context
                 )
         except zlib.error as error:
             raise BadRequestError(f"The body is not {name}: {error}.") from None
-        if not inflation.done:
+        if found is None:
             raise _too_large(most)
-        return bytes(inflation.output)
+        return found
 
 
 def _in_texts(body: bytes) -> int:
@@ -204,27 +206,27 @@ class _Inflation:
         bare = name == "deflate" and not _looks_like_zlib(body)
         self._window = _RAW_DEFLATE if bare else _ZLIB_OR_GZIP
         self._stream = zlib.decompressobj(self._window)
-        self.output = bytearray()
-        self.done = False
+        self._output = bytearray()
+        self._done = False
 
-    def advance(self, size: int, given: int) -> None:
+    def advance(self, size: int, given: int) -> bytes | None:
         """Decompresses until there are ``size`` bytes, or one over the limit, or the end.
 
-        Or until about ``given`` bytes of the body have been read.
+        Or until about ``given`` bytes of the body have been read. Gives all bytes at the end.
         """
         size = min(size, self._limit + 1)
-        while not self.done and len(self.output) < size:
+        while not self._done and len(self._output) < size:
             if self._given >= given and self._has_more() and not self._rest:
                 break
             piece = self._rest or self._next_piece()
-            self.output += self._stream.decompress(piece, size - len(self.output))
+            self._output += self._stream.decompress(piece, size - len(self._output))
             self._rest = self._stream.unconsumed_tail
             if self._stream.eof:
                 self._next_member()
-            elif not (self._rest or self._has_more()) and len(self.output) < size:
+            elif not (self._rest or self._has_more()) and len(self._output) < size:
                 raise zlib.error("it ends too early")
-        if len(self.output) > self._limit:
-            self.done = False
+        whole = self._done and len(self._output) <= self._limit
+        return bytes(self._output) if whole else None
 
     def _has_more(self) -> bool:
         return self._given < len(self._body)
@@ -240,7 +242,7 @@ class _Inflation:
             rest += self._next_piece()
         self._rest = rest
         if not rest:
-            self.done = True
+            self._done = True
         elif not rest.startswith(_GZIP_MAGIC) or self._window != _ZLIB_OR_GZIP:
             raise zlib.error("bytes follow its end")
         elif self._members == _MOST_MEMBERS:

@@ -55,7 +55,11 @@ class AnsweringConnection(Protocol):
 
     post_handler: PostHandler
     transport: asyncio.Transport
-    flow: FlowControl
+
+    @property
+    def flow(self) -> FlowControl:
+        """Whether the caller's system takes more at this moment."""
+        ...
 
     def write(self, data: bytes) -> None:
         """Writes bytes, unless the connection is being closed."""

@@ -29,6 +29,7 @@ from uvicorn.protocols.http.httptools_impl import (
 from gateway.http.body import HttpLimits
 from gateway.http.connections import Connections, Waits, bound_unsent, drop_unsent, peer_of
 from gateway.http.exchanges import AsgiExchange, PostExchange, PostHandler, last_answer
+from gateway.http.pacing import MOST_CALLS, PIECE_BYTES, PacedFlow
 from gateway.http.plain_post import PlainHead, PlainPost, plain_head
 from gateway.http.sending import Sending
 from gateway.http.untaken import AnswerBytes, HeldBytes, UntakenAnswers, untaken_of
@@ -150,6 +151,7 @@ class _BoundedProtocol(HttpToolsProtocol):
     post_handler: PostHandler
     open_connections: Connections
     untaken_answers: UntakenAnswers
+    flow: PacedFlow
     _sending: Sending
     _untaken: asyncio.TimerHandle | None = None
     _acknowledged = 0  # when ``_untaken`` was set
@@ -166,10 +168,13 @@ class _BoundedProtocol(HttpToolsProtocol):
     _in_headers = False
     _reading = False
     _lingering = False
+    _calls = 0  # of the parser in this turn, for what it read
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Accepts the connection, or refuses it if there are too many."""
         super().connection_made(transport)
+        self.flow = PacedFlow(transport)
+        self._parts: list[bytes] = []  # of a body, of this turn
         self._sending = Sending(transport)
         peer = peer_of(transport.get_extra_info("peername"))
         if self.open_connections.admit(self, peer):
@@ -285,6 +290,9 @@ class _BoundedProtocol(HttpToolsProtocol):
         """Takes a plain POST, or leaves the bytes to the parser."""
         if self._lingering:
             return
+        if self.flow.unparsed:
+            self.flow.keep(data)  # what a transport had read before it paused
+            return
         held = self._held
         if held is not None:
             self._held, self._reading = None, False
@@ -335,10 +343,32 @@ class _BoundedProtocol(HttpToolsProtocol):
             self._parse(held.data)
 
     def _parse(self, data: bytes) -> None:
+        """Feeds the parser: what costs it much, over turns of the loop."""
+        self._calls = 0
+        for start in range(0, len(data), PIECE_BYTES):
+            if self._calls > MOST_CALLS:
+                self.flow.keep(data[start:])
+                self.loop.call_soon(self._parse_kept)
+                return
+            self._parse_piece(data[start : start + PIECE_BYTES])
+            if self._lingering or self.transport.is_closing():
+                return
+
+    def _parse_kept(self) -> None:
+        data = self.flow.take()
+        if not self._lingering and not self.transport.is_closing():
+            self._parse(data)
+        if not self.flow.unparsed:
+            self.flow.go_on()
+
+    def _parse_piece(self, data: bytes) -> None:
         """Feeds the parser, and starts a timer if the request is not complete after that."""
         self._feed(data)
         if self._lingering or self.transport.is_closing():
+            self._parts.clear()
             return
+        if self._parts:
+            self._give_body()
         if self._in_headers:
             self._header_bytes += len(data)
             if self._headers_read > _MOST_HEADERS:
@@ -383,6 +413,7 @@ class _BoundedProtocol(HttpToolsProtocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Keeps a header. Trailers after the body are ignored."""
+        self._calls += 1
         if self._in_headers:
             self._headers_read += 1
             if self._headers_read <= _MOST_HEADERS:
@@ -452,10 +483,21 @@ class _BoundedProtocol(HttpToolsProtocol):
             self.flow.pause_reading()
             self.pipeline.appendleft((self.cycle, app))
 
+    def on_body(self, body: bytes) -> None:
+        """A part of a body: those that the parser finds in one turn are one for the application."""
+        self._calls += 1
+        self._parts.append(body)
+
+    def _give_body(self) -> None:
+        parts, self._parts = self._parts, []
+        super().on_body(parts[0] if len(parts) == 1 else b"".join(parts))
+
     def on_message_complete(self) -> None:
         """A request's last byte."""
         if self._offered is not None:
             return  # the head's only
+        if self._parts:
+            self._give_body()
         self._reading = False
         if not self._lingering:
             self._disarm()

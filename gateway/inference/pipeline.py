@@ -12,6 +12,7 @@ shadow.
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 from time import monotonic
 from typing import Protocol
@@ -27,6 +28,7 @@ from contracts.windows import UNSERVED
 from gateway.admission.controller import AdmissionController
 from gateway.batching.batcher import Batcher
 from gateway.calls import Answer, Call, memory_of
+from gateway.engine.large_answers import beside
 from gateway.errors import (
     CLIENT_GONE_STATUS,
     GatewayError,
@@ -35,6 +37,7 @@ from gateway.errors import (
     forget_frames,
 )
 from gateway.events.buffer import Recorder
+from gateway.http.large_work import INLINE_NUMBERS
 from gateway.inference.attempt import AnsweredRequest, Attempt, event_of
 from gateway.inference.encoding import Encoding, cut
 from gateway.inference.own_code import OwnCode
@@ -53,6 +56,8 @@ _LEAST_RESERVED_SECONDS = 0.05  # what an attempt takes besides engine time, on 
 # Where more than this share of the remaining time would be reserved, nothing is: otherwise the
 # version would fail for want of time, and the rollout would be judged by that.
 _MOST_RESERVED = 0.5
+# A row of values is as much work to record as so many numbers.
+_NUMBERS_A_ROW = 32
 
 
 class Tracer(Protocol):
@@ -273,6 +278,10 @@ class Pipeline:
             values = await self._values(batcher, attempt, deadline)
             if self._own is not None:
                 values = await self._own.finish(attempt, values, deadline)
+            if values.size + _NUMBERS_A_ROW * len(values) > INLINE_NUMBERS:
+                records = await beside(partial(_records_of, attempt, values))
+            else:
+                records = _records_of(attempt, values)
         except asyncio.CancelledError:
             self.record_failure(attempt, CLIENT_GONE_STATUS, answered=True)
             raise
@@ -286,7 +295,7 @@ class Pipeline:
             second = await self.second_attempt(attempt, target, error)
             forget_frames(error)
         else:
-            answer = self._record_answer(attempt, values)
+            answer = self._record_answer(attempt, values, records)
             if routes.shadow is not None:
                 self._offer_mirror(serving, routes, attempt, values)
             return answer
@@ -324,15 +333,12 @@ class Pipeline:
             batcher.abandon(job)
             raise
 
-    def _record_answer(self, attempt: Attempt, values: NDArray[np.float32]) -> Answer:
+    def _record_answer(
+        self, attempt: Attempt, values: NDArray[np.float32], records: list[TextRecord]
+    ) -> Answer:
         """Records a successful attempt, and makes the answer of it."""
         model, encoded = attempt.target.model, attempt.encoded
         manifest = model.manifest
-        records = answered_records(encoded, manifest.task, values, manifest.labels)
-        attempt.answers = model.head.observed(values)
-        vectors = model.head.pooled(encoded, values)
-        if vectors is not None:
-            attempt.vectors = cells_of(vectors)
         event = self.record(attempt, int(HTTPStatus.OK), records, answered=True)
         return Answer(
             task=manifest.task,
@@ -466,6 +472,17 @@ class Pipeline:
     def record_failure(self, attempt: Attempt, status: int, *, answered: bool) -> None:
         """Records an attempt that gave no answer; see ``record``."""
         self.record(attempt, status, unanswered_records(attempt.encoded), answered=answered)
+
+
+def _records_of(attempt: Attempt, values: NDArray[np.float32]) -> list[TextRecord]:
+    """What is recorded of each text, and in the attempt what is counted of all of them."""
+    model, encoded = attempt.target.model, attempt.encoded
+    manifest = model.manifest
+    attempt.answers = model.head.observed(values)
+    vectors = model.head.pooled(encoded, values)
+    if vectors is not None:
+        attempt.vectors = cells_of(vectors)
+    return answered_records(encoded, manifest.task, values, manifest.labels)
 
 
 def _forget_unread(routes: EndpointRoutes, attempt: Attempt) -> None:

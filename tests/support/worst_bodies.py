@@ -7,16 +7,19 @@ counted, stands beside it.
 import json
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from front_fakes import FakePredictor, view
 
 from contracts.features import Feature, FeatureKind
 from contracts.tasks import Task
+from gateway.calls import EndpointView
 
 EMOJI = "\U0001f600"  # with one of these, every character of a text takes four bytes
 GRPC = "grpc"  # in place of a path: a message to ModelInfer
 _WIDTH = 8  # features
+WIDE = 640  # those of the table of many columns
+MANY = 2048  # documents of the reranker that takes many
 
 
 @dataclass(frozen=True)
@@ -43,14 +46,19 @@ def endpoints() -> FakePredictor:
     predictor.views["tags"] = view("tags", Task.TOKEN_CLASSIFICATION)
     predictor.views["answers"] = view("answers", Task.QUESTION_ANSWERING)
     predictor.views["weights"] = view("weights", Task.SPARSE_EMBEDDING)
-    table = view("table", Task.TABULAR_CLASSIFICATION)
+    predictor.views["tokens"] = view("tokens", Task.HYBRID_EMBEDDING)
+    predictor.views["many"] = replace(view("many", Task.TEXT_RANKING), max_texts=MANY)
+    predictor.views["table"] = _table("table", _WIDTH)
+    predictor.views["wide"] = _table("wide", WIDE)
+    return predictor
+
+
+def _table(name: str, width: int) -> EndpointView:
     features = tuple(
         Feature(name=f"feature{at}", kind=FeatureKind.NUMBER, edges=(0.0, 1.0))
-        for at in range(_WIDTH)
+        for at in range(width)
     )
-    object.__setattr__(table, "features", features)
-    predictor.views["table"] = table
-    return predictor
+    return replace(view(name, Task.TABULAR_CLASSIFICATION), features=features)
 
 
 def many(before: str, element: str, after: str) -> Callable[[int], bytes]:
@@ -154,6 +162,38 @@ def _id(endpoint: str) -> Callable[[int], bytes]:
         return _part(1, endpoint.encode()) + _part(3, b"a" * size) + _part(5, tensor)
 
     return make
+
+
+def _wide_rows(size: int) -> bytes:
+    row = "[" + ",".join(["1"] * WIDE) + "]"
+    rows = min(64, size // len(row))
+    return ('{"instances":[' + ",".join([row] * rows) + "]}").encode()
+
+
+def _wide_columns(size: int) -> bytes:
+    rows = min(64, max(1, size // WIDE // 70))
+    data = "[" + ",".join(["1"] * rows) + "]"
+    inputs = ",".join(
+        f'{{"name":"feature{at}","shape":[{rows}],"datatype":"FP32","data":{data}}}'
+        for at in range(WIDE)
+    )
+    return f'{{"inputs":[{inputs}]}}'.encode()
+
+
+def _wide_message(size: int) -> bytes:
+    rows = min(64, max(1, size // WIDE))
+    shape = _part(3, _varint(rows) + _varint(WIDE))
+    tensor = _part(1, b"matrix") + _part(2, b"INT8") + shape
+    return _part(1, b"wide") + _part(5, tensor) + _part(7, b"\1" * (rows * WIDE))
+
+
+def _column_messages(size: int) -> bytes:
+    rows = min(64, max(1, size // WIDE // 40))
+    shape, contents = _part(3, _varint(rows)), _part(5, _part(6, b"\0\0\x80\x3f" * rows))
+    return _part(1, b"wide") + b"".join(
+        _part(5, _part(1, b"feature%d" % at) + _part(2, b"FP32") + shape + contents)
+        for at in range(WIDE)
+    )
 
 
 _HF, _KSERVE, _OIP = "/endpoints/{}", "/v1/models/{}:predict", "/v2/models/{}/infer"
@@ -261,6 +301,16 @@ WORST = [
         "openai: the model's ids",
         "/v1/embeddings",
         many('{"model":"minilm","tokenizer":"model","input":[', "7", "]}"),
+    ),
+    WorstBody(
+        "openai: ids for what does not embed",
+        "/v1/embeddings",
+        many('{"model":"sentiment","input":[', "257", "]}"),
+    ),
+    WorstBody(
+        "openai: ids that are none",
+        "/v1/embeddings",
+        lambda size: many('{"model":"minilm","input":[', "257", ",4000000000]}")(size - 20),
     ),
     WorstBody(
         "openai: before the model",
@@ -383,5 +433,16 @@ WORST = [
     WorstBody("grpc: a long name", GRPC, lambda size: _part(1, b"a" * size)),
     WorstBody("grpc: a long id", GRPC, _id("sentiment")),
     WorstBody("grpc: no text of bytes", GRPC, _contents("sentiment", "TEXT", "BYTES", b"\x0a\0")),
+    WorstBody("kserve: rows of many columns", _KSERVE.format("wide"), _wide_rows),
+    WorstBody("oip: many columns", _OIP.format("wide"), _wide_columns),
+    WorstBody("grpc: rows of many columns", GRPC, _wide_message),
+    WorstBody("grpc: many columns", GRPC, _column_messages),
+    WorstBody(
+        "rerank: many documents",
+        "/v1/rerank",
+        lambda size: many('{"model":"many","query":"a","documents":[', '"b"', "]}")(
+            min(size, 4 * MANY)
+        ),
+    ),
     WorstBody("grpc: numbers", GRPC, _raw("table", "feature0", "INT8", b"\1")),
 ]
