@@ -38,7 +38,7 @@ from gateway.dialects.front import (
     texts_and_ids,
 )
 from gateway.dialects.parameters import check_form, forms_refused
-from gateway.dialects.reading import Sent, decode_counted
+from gateway.dialects.reading import MOST_IDS, Sent, decode_counted
 from gateway.errors import InvalidInputError, TooLargeError
 from gateway.http.body import BodyReader
 from gateway.http.error_replies import ErrorForm
@@ -233,7 +233,7 @@ def _read(
     Raises:
         GatewayError: it can't be read or done, or has too many texts.
     """
-    body = decode_counted(decoder, view, encoded)
+    body = decode_counted(decoder, view, encoded, most_ids=MOST_IDS)
     check(body, view)
     texts, ids = texts_and_ids("input", body.input)
     sent = Sent(msgspec.structs.replace(body, input="ids" if ids else ""), texts, ids)

@@ -35,7 +35,7 @@ from gateway.dialects.front import (
 )
 from gateway.dialects.huggingface import LabelScore, SparseWeight
 from gateway.dialects.parameters import check_form, forms_refused
-from gateway.dialects.reading import Sent, check_texts, decode_counted
+from gateway.dialects.reading import MOST_IDS, Sent, check_texts, decode_counted
 from gateway.errors import InvalidInputError
 from gateway.http.body import BodyReader
 from gateway.http.error_replies import ErrorForm
@@ -451,7 +451,7 @@ def _read(name: str, handle: Handler, operation: Operation) -> Route:
 def _read_given(
     decoder: msgspec.json.Decoder[_Given], view: EndpointView, encoded: bytes
 ) -> Sent[_Given]:
-    body = decode_counted(decoder, view, encoded)
+    body = decode_counted(decoder, view, encoded, most_ids=MOST_IDS)
     sent = Sent(msgspec.structs.replace(body, inputs=""), *texts_and_ids("inputs", body.inputs))
     check_texts(sent.number, view)
     return sent
@@ -459,7 +459,7 @@ def _read_given(
 
 def _ids_to_decode(view: EndpointView, encoded: bytes) -> tuple[list[list[int]], bool]:
     """The ids of each text, and whether special tokens are left out; raises ``GatewayError``."""
-    body = decode_counted(_decode_decoder, view, encoded)
+    body = decode_counted(_decode_decoder, view, encoded, most_ids=MOST_IDS)
     _, ids = texts_and_ids("ids", body.ids)
     check_ids(ids)  # here, as millions of them would be freed on the event loop later
     return ids, body.skip_special_tokens

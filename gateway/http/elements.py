@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 # So much is looked at without a pause, some milliseconds' work.
 _PIECE_BYTES = 64 * 1024
+_COUNTED_BYTES = 512 * 1024
 
 
 class Elements(NamedTuple):
@@ -25,16 +26,26 @@ class Elements(NamedTuple):
     commas: int
 
 
-def most_things(body: bytes) -> int:
-    """At least as many as ``elements`` finds; quickly, but too many where texts hold brackets."""
-    quotes = body.count(b'"')
-    # A quote behind a backslash is in a string, or ends one: each string has at least one other.
-    escaped = body.count(b'\\"') if quotes else 0
-    return quotes - escaped + body.count(b"[") + body.count(b"{")
+def most_elements(body: bytes) -> Elements:
+    """At least as many as ``elements`` finds; quickly, but too many if texts hold such characters.
+
+    For a thread, if the body is large: it pauses.
+    """
+    things = commas = 0
+    for start in range(0, len(body), _COUNTED_BYTES):
+        piece = body[start : start + _COUNTED_BYTES]
+        quotes = piece.count(b'"')
+        # A quote behind a backslash is in a string, or ends one: each string has at least one
+        # other. Of one that a piece begins with, the backslash is not seen.
+        escaped = piece.count(b'\\"') if quotes else 0
+        things += quotes - escaped + piece.count(b"[") + piece.count(b"{")
+        commas += piece.count(b",")
+        sleep(0)
+    return Elements(things, commas)
 
 
-def elements(body: bytes, most_things: int) -> Elements:
-    """What a body has, or more than ``most_things`` as soon as there are more.
+def elements(body: bytes, most_things: int, most_commas: int) -> Elements:
+    """What a body has, or more than ``most_things`` or ``most_commas`` as soon as there are more.
 
     For a thread: it pauses, so that the event loop runs meanwhile.
     """
@@ -52,7 +63,7 @@ def elements(body: bytes, most_things: int) -> Elements:
         inside ^= len(parts) % 2 == 0
         brackets += outside.count(b"[") + outside.count(b"{")
         commas += outside.count(b",")
-        if quotes // 2 + brackets > most_things:
+        if quotes // 2 + brackets > most_things or commas > most_commas:
             break
         sleep(0)
     return Elements(quotes // 2 + brackets, commas)

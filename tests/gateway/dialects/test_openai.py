@@ -24,6 +24,7 @@ from front_server import Served
 from contracts.tasks import Task
 from gateway.calls import Answer, Call
 from gateway.dialects import cl100k
+from gateway.dialects.reading import MOST_IDS
 
 if TYPE_CHECKING:
     import openai  # takes most of a second, of each process that collects tests
@@ -247,3 +248,12 @@ async def test_a_refusal_is_recorded_for_the_endpoint_that_the_body_names() -> N
         assert (await client.post("/v1/embeddings", json=body)).status_code == 422
         assert (await client.post("/v1/embeddings", json={"input": "a"})).status_code == 400
     assert behind.recorder.refusals == [("minilm", 422, "invalid_input")]
+
+
+async def test_more_ids_than_a_request_may_have_are_refused_before_they_are_made() -> None:
+    behind = Behind()
+    most = MOST_IDS + 36_865  # and what a request of texts may have
+    answer = await embeddings(behind, input=[257] * (2 * MOST_IDS))
+    assert (answer.status_code, answer.json()["error"]["code"]) == (413, "too_large")
+    assert f"more than {most - 1} values" in answer.json()["error"]["message"]
+    assert (await embeddings(behind, input=[257] * MOST_IDS)).status_code == 200
