@@ -22,6 +22,7 @@ from headrace.stack.state import Home
 from headrace.stack.supervisor import Service
 from service import machine
 from service.key_files import make_key_file
+from service.no_telemetry import NO_TELEMETRY
 
 # What the services and their libraries must not take from the shell that ``up`` runs in.
 # Compiled modules are kept: without them every start takes twice as long.
@@ -55,7 +56,7 @@ def environment(base: Mapping[str, str]) -> dict[str, str]:
         for name, value in base.items()
         if name not in _NOT_INHERITED and not name.startswith(_OURS)
     }
-    return {**kept, **_THREADS}
+    return {**kept, **NO_TELEMETRY, **_THREADS}
 
 
 def plan(settings: StackSettings, home: Home, base: Mapping[str, str]) -> tuple[Service, ...]:

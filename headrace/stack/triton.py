@@ -24,6 +24,7 @@ from headrace.errors import MachineError
 from headrace.stack import install
 from headrace.stack.own_process import START_SECONDS, OwnProcess, answers
 from service import mutual_tls
+from service.no_telemetry import NO_TELEMETRY
 
 GLIBC = (2, 35)
 STOP_SECONDS = 10.0
@@ -269,7 +270,7 @@ def environment(
         ),
         "PYTHONDONTWRITEBYTECODE": "1",
         "OMP_NUM_THREADS": "1",
-        "ORT_DISABLE_TELEMETRY": "1",  # it would write below the home folder and call its maker
+        **NO_TELEMETRY,
     }
 
 

@@ -24,6 +24,8 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from service.no_telemetry import NO_TELEMETRY
+
 LENGTH = struct.Struct("<I")
 MOST_ANSWER_BYTES = 64 << 20
 _LONGEST_HEADER = 100_000
@@ -415,6 +417,6 @@ def _environment(threads: int) -> dict[str, str]:
         "LANG": "C.UTF-8",
         "PATH": "/usr/bin:/bin",
         "HOME": "/nonexistent",
-        "MLFLOW_DISABLE_TELEMETRY": "true",
+        **NO_TELEMETRY,
         **{f"{name}_NUM_THREADS": str(threads) for name in ("OMP", "OPENBLAS", "MKL", "NUMEXPR")},
     }
