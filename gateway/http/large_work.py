@@ -1,7 +1,7 @@
-"""Does what would hold the event loop for long in threads of its own.
+"""Does what would hold the event loop for long in a thread of its own.
 
 Reading a large body and rendering a large answer take as long as tokenising a book. They are done
-here, and small ones where they are. Each thread holds Python's lock for as long as one step of its
+here, and small ones where they are. The thread holds Python's lock for as long as one step of its
 work takes, so that work should have small steps, with ``sleep(0)`` between them. Who comes when too
 many wait is refused: ``OverloadedError``, 503. So is whose deadline passes before its turn comes:
 ``DeadlineExceededError``, 504.
@@ -30,8 +30,9 @@ T = TypeVar("T")
 # than it saves the other requests then.
 INLINE_BYTES = 64 * 1024  # of a body or message
 INLINE_NUMBERS = 16 * 1024  # of an answer
-# A process has one core as a rule: more threads would only wait for each other.
-_THREADS = 2
+# A process has one core as a rule. A second thread would add no speed, and the event loop would wait
+# for the steps of both.
+_THREADS = 1
 _MOST_WAITING = 256
 # As of ``TokenBudget``: one busy key gets 80 % of all places, two 44 % each.
 _SHARE_OF_FREE = 4

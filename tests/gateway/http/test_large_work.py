@@ -96,7 +96,7 @@ async def test_keys_take_turns() -> None:
     await asyncio.sleep(0)
     go_on.set()
     await asyncio.gather(*busy, *tasks)
-    assert "few" in order[:3]  # two threads: the one beside it may be the sooner
+    assert order.index("few") == 1
     large.close()
 
 
@@ -181,14 +181,14 @@ async def test_work_that_began_before_the_deadline_is_finished() -> None:
 
 async def test_what_waits_for_a_thread_ends_with_the_process() -> None:
     large, go_on = LargeWork(), threading.Event()
-    busy = [asyncio.create_task(large.do(go_on.wait)) for _ in range(2)]
+    busy = asyncio.create_task(large.do(go_on.wait))
     waiting = asyncio.create_task(large.do(lambda: None))
     await asyncio.sleep(0)
     large.close()
     with pytest.raises(asyncio.CancelledError):
         await waiting
     go_on.set()
-    await asyncio.gather(*busy)
+    await busy
 
 
 class Body:
