@@ -30,8 +30,8 @@ T = TypeVar("T")
 # than it saves the other requests then.
 INLINE_BYTES = 64 * 1024  # of a body or message
 INLINE_NUMBERS = 16 * 1024  # of an answer
-# A process has one core as a rule. A second thread would add no speed, and the event loop would wait
-# for the steps of both.
+# A process has one core as a rule. A second thread would add no speed, and the event loop would
+# wait for the steps of both.
 _THREADS = 1
 _MOST_WAITING = 256
 # As of ``TokenBudget``: one busy key gets 80 % of all places, two 44 % each.
