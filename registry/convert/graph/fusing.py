@@ -15,7 +15,7 @@ import onnx
 
 from registry.convert.errors import VersionError
 from registry.convert.flavours.config import Json
-from registry.convert.graph.engine_form import CONTRIB
+from registry.convert.graph.engine_form import CONTRIB, require_opset
 
 log = logging.getLogger(__name__)
 
@@ -69,6 +69,7 @@ def fuse(model: onnx.ModelProto, config: Json) -> Fused:
     counts = _contributed(fused) - _contributed(model)
     if not counts:
         raise VersionError("nothing of the graph could be fused")
+    require_opset(fused, CONTRIB, 1)
     return Fused(fused, dict(sorted(counts.items())))
 
 
