@@ -34,7 +34,7 @@ CODE = "code.zip"  # that the version brings for gateways, where there is any
 PYFUNC = "pyfunc.zip"  # in place of a graph: Python of the users' own, with its packages
 WEIGHTS = "model.safetensors"  # of a packed engine, in place of a graph
 MODEL_CONFIG = "config.json"  # of a packed engine: transformers' own
-DEVICE_PROOF = "proof.json"  # of a packed engine: rows and the original's values of them
+DEVICE_PROOF = "proof.json"  # of packages for GPUs: rows and the original's values of them
 CONFIG_PYTHON = "config.python.pbtxt"  # for Triton's Python backend
 CONFIG_ONNXRUNTIME = "config.onnxruntime.pbtxt"  # for Triton's native ONNX Runtime backend
 
@@ -190,6 +190,17 @@ class PackedSpec(_Part):
     normalise: bool = False
 
 
+class FixedSpec(_Part):
+    """Of a graph that was fused for GPUs: it runs in fixed shapes only, all warm before it serves.
+
+    The shapes are every number of ``rows`` with every one of the manifest's ``length_buckets``, as
+    far as ``preprocess.buckets.fixed_shapes`` lets them.
+    """
+
+    rows: tuple[int, ...] = Field(description="ascending; the last is max_batch_size")
+    fused: dict[str, int] = Field(description="operators that took the place of several, by name")
+
+
 class Parity(_Part):
     """The engine against the original, over real texts of many lengths."""
 
@@ -237,6 +248,7 @@ class Manifest(_Part):
 
     later: ClassVar[tuple[str, ...]] = (
         "ranges", "features", "answers", "has_code", "generation", "pyfunc", "engine", "packed",
+        "fixed",
     )  # fmt: skip
     usual: ClassVar[dict[str, str]] = {"engine": Engine.PADDED}
     schema_version: Literal[1] = 1
@@ -249,6 +261,7 @@ class Manifest(_Part):
     precision: Precision
     engine: Engine = Engine.PADDED
     packed: PackedSpec | None = Field(None, description="of a packed engine")
+    fixed: FixedSpec | None = Field(None, description="of a graph that was fused for GPUs")
     instances: int = Field(1, description="of earlier releases; the endpoint says it now")
     max_batch_size: int
     length_buckets: tuple[int, ...] = Field(description="row lengths, ascending; last = max tokens")

@@ -110,6 +110,11 @@ class ServedModel:
         return self.manifest.length_buckets
 
     @cached_property
+    def row_buckets(self) -> Sequence[int]:
+        """Rows that its engine fills batches up to, so that fewer cost as much; else empty."""
+        return () if self.manifest.fixed is None else self.manifest.fixed.rows
+
+    @cached_property
     def max_batch_size(self) -> int:
         """The largest batch, in rows."""
         return self.manifest.max_batch_size

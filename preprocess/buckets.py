@@ -67,3 +67,48 @@ def bucket_of(length: int, edges: Sequence[int]) -> int:
     if position == len(edges):
         raise ValueError(f"a row of {length} tokens is longer than the last bucket, {edges[-1]}")
     return edges[position]
+
+
+# Each shape costs an engine that was promised fixed ones a plan, a graph and buffers at its load.
+MOST_SHAPES = 256
+MOST_TOKENS = 16_384  # of one shape, unless one row has more
+
+
+def row_buckets(max_rows: int, lengths: Sequence[int]) -> tuple[int, ...]:
+    """Numbers of rows that batches are filled up to: powers of two as far as ``MOST_SHAPES`` lets.
+
+    Powers of four and so on for many lengths; the last is the largest batch.
+
+    >>> row_buckets(24, (8, 16))
+    (1, 2, 4, 8, 16, 24)
+
+    Raises:
+        ValueError: there are too many lengths for two numbers of rows.
+    """
+    factor = 2
+    while True:
+        rows = [1]
+        while rows[-1] * factor < max_rows:
+            rows.append(rows[-1] * factor)
+        found = tuple(dict.fromkeys((*rows, max_rows)))
+        if len(fixed_shapes(found, lengths)) <= MOST_SHAPES:
+            return found
+        if factor >= max_rows:
+            raise ValueError(
+                f"{len(lengths)} length buckets make more than {MOST_SHAPES} shapes of batches"
+            )
+        factor *= 2
+
+
+def fixed_shapes(rows: Sequence[int], lengths: Sequence[int]) -> tuple[tuple[int, int], ...]:
+    """All (rows, length) that such an engine runs; a batch of more tokens becomes several runs.
+
+    >>> fixed_shapes((1, 4, 64), (8, 4096))
+    ((1, 8), (4, 8), (64, 8), (1, 4096), (4, 4096))
+    """
+    return tuple(
+        (count, length)
+        for length in lengths
+        for count in rows
+        if count == rows[0] or count * length <= MOST_TOKENS
+    )

@@ -515,7 +515,7 @@ def _planning(model: ServedModel) -> tuple[JointCosts, WaitingRows[TextRow]]:
     if model.is_packed:
         tokens = TokenCosts()
         return tokens, PackedSchedule(tokens)
-    costs = JointCosts(model.buckets, model.max_batch_size)
+    costs = JointCosts(model.buckets, model.max_batch_size, model.row_buckets)
     return costs, Schedule(costs)
 
 

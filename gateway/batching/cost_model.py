@@ -51,10 +51,12 @@ class Costs(ABC):
 
     Args:
         max_rows: the package's largest batch.
+        row_buckets: rows that its engine fills batches up to; empty if it fills none up.
     """
 
-    def __init__(self, max_rows: int) -> None:
-        self._sizes = batch_sizes(max_rows)
+    def __init__(self, max_rows: int, row_buckets: Sequence[int] = ()) -> None:
+        self._filled_up = len(row_buckets) > 0
+        self._sizes = tuple(row_buckets) or batch_sizes(max_rows)
         self._max_rows = max_rows
         # All are read for every row or batch, and computed again after some observations.
         self._best: dict[int, int] = {}
@@ -140,10 +142,13 @@ class CostModel(EngineCosts):
     Args:
         buckets: row lengths in tokens, ascending.
         max_rows: the package's largest batch.
+        row_buckets: rows that its engine fills batches up to; empty if it fills none up.
     """
 
-    def __init__(self, buckets: Sequence[int], max_rows: int) -> None:
-        super().__init__(max_rows)
+    def __init__(
+        self, buckets: Sequence[int], max_rows: int, row_buckets: Sequence[int] = ()
+    ) -> None:
+        super().__init__(max_rows, row_buckets)
         self._points: dict[int, list[float | None]] = {
             bucket: [None] * len(self._sizes) for bucket in buckets
         }
@@ -176,7 +181,7 @@ class CostModel(EngineCosts):
         at = bisect_left(sizes, rows)
         if at == len(sizes):
             return self._point(bucket, at - 1) * rows / sizes[-1]
-        if sizes[at] == rows:
+        if self._filled_up or sizes[at] == rows:
             return self._point(bucket, at)
         low, high = self._point(bucket, at - 1), self._point(bucket, at)
         share = (rows - sizes[at - 1]) / (sizes[at] - sizes[at - 1])
@@ -187,8 +192,10 @@ class CostModel(EngineCosts):
         if not (0 < seconds < math.inf and 1 <= rows <= self._max_rows):
             return
         step = limited_step(seconds / self.seconds(bucket, rows))
-        scale = seconds / _prior(bucket, rows)
         at = bisect_left(self._sizes, rows)
+        if self._filled_up:
+            rows = self._sizes[at]
+        scale = seconds / _prior(bucket, rows)
         touched = (at,) if self._sizes[at] == rows else (at - 1, at)
         before = [self._point(bucket, index) for index in touched]
         points = self._points[bucket]
@@ -234,11 +241,15 @@ class JointCosts(Costs):
     Args:
         buckets: row lengths in tokens, ascending.
         max_rows: the package's largest batch.
+        row_buckets: rows that its engine fills batches up to; empty if it fills none up.
     """
 
-    def __init__(self, buckets: Sequence[int], max_rows: int) -> None:
-        super().__init__(max_rows)
+    def __init__(
+        self, buckets: Sequence[int], max_rows: int, row_buckets: Sequence[int] = ()
+    ) -> None:
+        super().__init__(max_rows, row_buckets)
         self._buckets = buckets
+        self._row_buckets = row_buckets
         self._models: dict[str, EngineCosts] = {}
         self._measured: dict[str, tuple[CostPoint, ...]] = {}
         self._instances: dict[str, int] = {}
@@ -292,7 +303,7 @@ class JointCosts(Costs):
 
     def _new_model(self) -> EngineCosts:
         """Of a Triton of which nothing is known."""
-        return CostModel(self._buckets, self._max_rows)
+        return CostModel(self._buckets, self._max_rows, self._row_buckets)
 
     def _model(self, triton: str) -> EngineCosts:
         model = self._models.get(triton)

@@ -34,7 +34,7 @@ from contracts.manifest import (
 )
 from contracts.model import ModelRef
 from contracts.tasks import packed_inputs
-from preprocess.buckets import automatic_buckets, checked_buckets
+from preprocess.buckets import automatic_buckets, checked_buckets, row_buckets
 from registry.conversions.index import signature
 from registry.conversions.launcher import ConversionLauncher, OnProgress
 from registry.conversions.messages import ConversionRequest, Failed, Published
@@ -170,6 +170,7 @@ def refusal(
         _other_serving(manifest, request),
         _other_lengths(manifest, request.serving),
         _other_packed(manifest, request),
+        _other_fixed(manifest, request),
         _other_files(manifest, code_allowed=request.model_code),
         _other_pyfunc(manifest, allowed=request.pyfunc is not None),
         stable.broken_by(signature(manifest)) if stable is not None else "",
@@ -201,7 +202,7 @@ def altered_configs(manifest: Manifest, folder: Path, threads: int) -> str:
         except ValueError as error:
             return str(error)
         made = {CONFIG_PYTHON: python}
-        if manifest.pyfunc is None:
+        if manifest.pyfunc is None and manifest.fixed is None:
             made[CONFIG_ONNXRUNTIME] = native
     for name in (CONFIG_PYTHON, CONFIG_ONNXRUNTIME):
         ours = made.get(name)
@@ -240,6 +241,24 @@ def _other_serving(manifest: Manifest, request: ConversionRequest) -> str:
     return ""
 
 
+def _other_fixed(manifest: Manifest, request: ConversionRequest) -> str:
+    """What may be said of a graph in fixed shapes: it is for GPUs, and the shapes are bounded."""
+    spec = manifest.fixed
+    if spec is None:
+        return ""
+    if request.device is not DeviceKind.GPU:
+        return "its graph runs in fixed shapes, which only pools of GPUs get"
+    if manifest.engine is Engine.PACKED or (
+        manifest.generation or manifest.features or manifest.pyfunc
+    ):
+        return "its manifest says that it is more than a graph in fixed shapes"
+    try:
+        rows = row_buckets(manifest.max_batch_size, manifest.length_buckets)
+    except ValueError as error:
+        return str(error)
+    return "" if spec.rows == rows else f"nobody asked for its numbers of rows, {spec.rows[:20]}"
+
+
 def _other_lengths(manifest: Manifest, asked: Serving) -> str:
     most = manifest.tokenizer.max_tokens
     if manifest.features:
@@ -265,6 +284,9 @@ def _other_files(manifest: Manifest, *, code_allowed: bool) -> str:
     spec = manifest.packed
     if spec is not None:
         needed, known = _OF_PACKED, _OF_PACKED | {CODE, *(layer.file for layer in spec.dense)}
+    elif manifest.fixed is not None:
+        needed = _NEEDED | {DEVICE_PROOF, TOKENIZER}
+        known = needed | {CODE}
     else:
         needed, known = _NEEDED, _KNOWN
     if not needed <= names <= known:

@@ -47,29 +47,18 @@ def write_configs(
     outputs: tuple[TensorSpec, ...],
     max_batch_size: int,
     threads: int,
+    native: bool = True,
 ) -> None:
-    """Writes Triton's configuration for both backends."""
-    python, native = render(
+    """Writes Triton's configuration for both backends, or for the Python backend alone."""
+    python, of_native = render(
         inputs=inputs,
         outputs=outputs,
         max_batch_size=max_batch_size,
         threads=threads,
     )
     (folder / CONFIG_PYTHON).write_text(python, encoding="utf-8")
-    (folder / CONFIG_ONNXRUNTIME).write_text(native, encoding="utf-8")
-
-
-def write_pyfunc_config(
-    folder: Path,
-    *,
-    inputs: tuple[TensorSpec, ...],
-    outputs: tuple[TensorSpec, ...],
-    max_batch_size: int,
-    threads: int,
-) -> None:
-    """Writes Triton's configuration of a pyfunc: for the Python backend alone."""
-    made, _ = render(inputs=inputs, outputs=outputs, max_batch_size=max_batch_size, threads=threads)
-    (folder / CONFIG_PYTHON).write_text(made, encoding="utf-8")
+    if native:
+        (folder / CONFIG_ONNXRUNTIME).write_text(of_native, encoding="utf-8")
 
 
 def write_generation_config(

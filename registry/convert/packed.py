@@ -15,7 +15,6 @@ from contracts.loading import DeviceKind
 from contracts.manifest import CONFIG_PYTHON, DEVICE_PROOF, MODEL_CONFIG, Engine, PackedSpec
 from contracts.model import ModelRef
 from contracts.tasks import ENGINE_OUTPUT, TOKEN_TYPE_IDS, packed_inputs
-from preprocess.tasks import HEADS
 from registry.conversions.messages import ConversionRequest
 from registry.convert import weights
 from registry.convert.download import Downloaded
@@ -24,14 +23,12 @@ from registry.convert.flavours import Original
 from registry.convert.flavours.config import Json, read_json, runs_own_code
 from registry.convert.forms import FORMS
 from registry.convert.parity import packed_engine
-from registry.convert.parity.engine import Texts
+from registry.convert.parity.carried_proof import carried_proof
 from registry.convert.parity.packed_engine import PackedEngine
 from registry.convert.parity.profiling import profile_of
 from registry.convert.parity.proof import Comparison, Proof, proved, require_equal_answers
-from registry.convert.parity.verify import scale_of
 from registry.convert.steps import (
     EngineParts,
-    Floats,
     Report,
     compared_of,
     encoded,
@@ -41,7 +38,6 @@ from registry.convert.steps import (
     signature_of,
     write_common,
 )
-from registry.packages.device_proof import DeviceProof, Reference, proof_of
 from registry.packages.store import PackageStore
 from registry.packages.triton_config import packed_settings, render_packed
 
@@ -126,7 +122,7 @@ def convert(
         ),
         encoding="utf-8",
     )
-    carried = _device_proof(comparison, proof, type_ids=spec.type_ids)
+    carried = carried_proof(comparison, proof, type_ids=spec.type_ids)
     (folder / DEVICE_PROOF).write_text(carried.model_dump_json(), encoding="utf-8")
     manifest = manifest_of(
         request, downloaded, built, signature,
@@ -213,26 +209,3 @@ def _fastest(
         else:
             return precision, engine, proof
     raise VersionError("; ".join(reasons))
-
-
-def _device_proof(comparison: Comparison, proof: Proof, *, type_ids: bool) -> DeviceProof:
-    """Some of the texts that the engine was compared on, for the device that will serve it."""
-    return proof_of(
-        _references(comparison.texts, comparison.reference, HEADS[comparison.task].rank),
-        task=comparison.task,
-        multi_label=comparison.multi_label,
-        type_ids=type_ids,
-        scale=scale_of(comparison.task, comparison.reference),
-        limits=proof.parity.limits,
-    )
-
-
-def _references(texts: Texts, values: Floats, rank: int) -> list[Reference]:
-    """Each text's row, with its own part of the original's values."""
-    found, begin = [], 0
-    types = texts.encoded.type_ids
-    for index, ids in enumerate(texts.encoded.ids):
-        end = begin + (len(ids) if rank > 2 else 1)
-        found.append(Reference(ids, None if types is None else types[index], values[begin:end]))
-        begin = end
-    return found

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.endpoint import Phase, Precision
-from contracts.manifest import CODE, TOKENIZER, Engine, Manifest, PackedSpec
+from contracts.manifest import CODE, TOKENIZER, Engine, FixedSpec, Manifest, PackedSpec
 from contracts.profile import ReferenceProfile
 from contracts.tensors import TensorSpec
 from preprocess.tasks import HEADS, SecondText
@@ -125,6 +125,7 @@ class EngineParts:
     outputs: tuple[TensorSpec, ...]
     engine: Engine = Engine.PADDED
     packed: PackedSpec | None = None
+    fixed: FixedSpec | None = None
 
 
 def write_common(folder: Path, downloaded: Downloaded, built: tokeniser.Tokeniser) -> None:
@@ -158,6 +159,7 @@ def manifest_of(
         precision=parts.precision,
         engine=parts.engine,
         packed=parts.packed,
+        fixed=parts.fixed,
         max_batch_size=request.serving.max_batch_size,
         length_buckets=built.buckets,
         tokenizer=built.spec,

@@ -31,7 +31,7 @@ from preprocess.model_code import archive
 from preprocess.observe import unanswered
 from preprocess.tasks.generation import FINISHES
 from registry.conversions.messages import ConversionRequest, Signature
-from registry.convert import packed, tables, texts, tokeniser
+from registry.convert import fixed, packed, tables, texts, tokeniser
 from registry.convert.download import Downloaded, fetch, lineage, recognised, with_pickles
 from registry.convert.errors import VersionError
 from registry.convert.flavours import Original, marian
@@ -140,6 +140,7 @@ def _convert_padded(
         reference_name=reference_name,
         min_neighbours=request.serving.min_neighbours,
     )
+    fused, given_up = fixed.fused(request, original, model, built, given_up)
     chosen = choose(
         Trial(
             requested=request.serving.precision,
@@ -147,6 +148,7 @@ def _convert_padded(
             comparison=comparison,
             threads=request.threads,
             device=request.device,
+            fused=fused,
             given_up=given_up,
         )
     )
@@ -168,6 +170,7 @@ def _convert_padded(
         precision=chosen.precision,
         inputs=engine_form.inputs_of(chosen.model),
         outputs=(output.model_copy(update={"shape": (*output.shape[:-1], width)}),),
+        fixed=fixed.laid_out(folder, request, built, comparison, chosen),
     )
     write_configs(
         folder,
@@ -175,6 +178,7 @@ def _convert_padded(
         outputs=parts.outputs,
         max_batch_size=request.serving.max_batch_size,
         threads=request.threads,
+        native=parts.fixed is None,
     )
     manifest = manifest_of(
         request, downloaded, built, signature,

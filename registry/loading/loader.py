@@ -437,7 +437,7 @@ class Loader:
             if running is None:
                 running = await self._place_and_load(want, package, manifest)
                 self._load_seconds[name] = time.monotonic() - started
-            await device_check.check(self._triton, name, package, self._device())
+            await device_check.check(self._triton, name, package, manifest, self._device())
             known = self._measured.get(name)
             running, costs = await self._sizing.settle(want, running, package, manifest, known)
             if running.on_gpu:

@@ -16,6 +16,7 @@ from contracts.loading import DeviceKind
 from contracts.manifest import (
     CONFIG_ONNXRUNTIME,
     CONFIG_PYTHON,
+    DEVICE_PROOF,
     ENCODER_ONNX,
     MANIFEST,
     MODEL_CONFIG,
@@ -39,6 +40,7 @@ _CONFIGS = {
 _CONFIG = "config.pbtxt"
 _PYFUNC_SPEC = "pyfunc.json"  # beside the archive, see ``triton/pyfunc_model``
 _PACKED_SPEC = "packed.json"  # beside the weights, see ``triton/packed_model``
+_SHAPES = "shapes.json"  # beside a graph for GPUs, see ``triton/fixed_model``
 _USUAL = Limits()
 # What Triton's model of a pyfunc imports and starts, under names that begin with ``pyfunc_``.
 _SOURCES = {
@@ -265,6 +267,9 @@ def _scripts(package: Path, backend: str) -> dict[str, Path]:
             "python_model.py": batches,
             **{f"pyfunc_{each}.py": _SOURCES[each] for each in _SOURCES},
         }
+    if _fixed(package) is not None:
+        beside = triton_file("fixed_model").parent.glob("*.py")
+        return {"python_model.py": batches, **{file.name: file for file in beside}}
     if not triton_config.generates((package / CONFIG_PYTHON).read_text(encoding="utf-8")):
         return {triton_config.MODEL_PY: batches}
     generating = triton_file("generation_model")
@@ -277,9 +282,11 @@ def _scripts(package: Path, backend: str) -> dict[str, Path]:
 
 
 def _settings(package: Path, limits: Limits, split: Split) -> dict[str, str]:
-    """What a pyfunc or a packed engine is told beside its files; nothing of other models."""
+    """What an engine is told beside its files; nothing of most graphs."""
     if (package / WEIGHTS).is_file():
         return {_PACKED_SPEC: _packed_spec(_manifest(package), split)}
+    if (fixed := _fixed(package)) is not None:
+        return {_SHAPES: json.dumps(triton_config.fixed_settings(fixed))}
     if not (package / PYFUNC).is_file():
         return {}
     manifest = _manifest(package)
@@ -311,6 +318,14 @@ def _packed_spec(manifest: Manifest, split: Split) -> str:
             threads=split.threads,
         )
     )
+
+
+def _fixed(package: Path) -> Manifest | None:
+    """The manifest of a graph that runs in fixed shapes; None of other packages."""
+    if not (package / DEVICE_PROOF).is_file() or (package / WEIGHTS).is_file():
+        return None
+    manifest = _manifest(package)
+    return manifest if manifest.fixed is not None else None
 
 
 def _manifest(package: Path) -> Manifest:

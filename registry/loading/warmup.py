@@ -41,18 +41,21 @@ _PACKED_ROW = 48  # tokens of its rows, on average
 _FIRST_SIZES = (1, 8)  # what a batcher needs most, before the budget ends
 
 
-def points(buckets: Sequence[int], max_batch_size: int) -> tuple[tuple[int, int], ...]:
+def points(
+    buckets: Sequence[int], max_batch_size: int, row_buckets: Sequence[int] = ()
+) -> tuple[tuple[int, int], ...]:
     """(bucket, batch) in the order in which they are worth knowing.
 
     One row of every bucket comes first, then batches of 8, then the other powers of two and the
-    largest batch, each over all buckets.
+    largest batch, each over all buckets. Of an engine that fills batches up to ``row_buckets``
+    these are the sizes.
 
     >>> points((16, 32), 4)
     ((16, 1), (32, 1), (16, 2), (32, 2), (16, 4), (32, 4))
     """
-    sizes = {1, max_batch_size}
+    sizes = {1, max_batch_size, *row_buckets}
     size = 2
-    while size < max_batch_size:
+    while size < max_batch_size and not row_buckets:
         sizes.add(size)
         size *= 2
     order = sorted(sizes, key=lambda rows: (rows not in _FIRST_SIZES, rows))
@@ -102,7 +105,8 @@ async def measure(
     most = 1 if manifest.generation or packed_engine else manifest.max_batch_size
     buckets = _buckets(manifest)
     twice = on_gpu and not packed_engine
-    for bucket, rows in points(buckets, most):
+    filled = () if manifest.fixed is None else manifest.fixed.rows
+    for bucket, rows in points(buckets, most, filled):
         left = budget_seconds - (clock() - started)
         rate = min(per_token.values(), default=0.0) if packed_engine else per_token.get(bucket, 0.0)
         if not twice and (rows > 1 or packed_engine) and rate * bucket * rows * 2 > left:

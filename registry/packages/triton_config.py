@@ -11,7 +11,7 @@ from tritonclient.grpc import model_config_pb2
 
 from contracts.endpoint import Precision
 from contracts.loading import DeviceKind
-from contracts.manifest import MODEL_ONNX, GenerationSpec, PackedSpec, TokenRules
+from contracts.manifest import MODEL_ONNX, GenerationSpec, Manifest, PackedSpec, TokenRules
 from contracts.tasks import (
     ENGINE_OUTPUT,
     INPUT_IDS,
@@ -25,6 +25,7 @@ from contracts.tasks import (
     packed_inputs,
 )
 from contracts.tensors import Datatype, TensorSpec
+from preprocess.buckets import fixed_shapes
 
 MODEL_PY = "model.py"
 VERSION_FOLDER = "1"
@@ -140,6 +141,26 @@ def packed_settings(
         "rank": len(output.shape),
         "dtype": precision.value,
         "threads": threads,
+    }
+
+
+def fixed_settings(manifest: Manifest) -> dict[str, object]:
+    """What ``triton/fixed_model`` reads of a graph in fixed shapes.
+
+    Raises:
+        ValueError: the manifest names no shapes.
+    """
+    if manifest.fixed is None:
+        raise ValueError("the manifest names no fixed shapes")
+    (output,) = manifest.outputs
+    tokenizer = manifest.tokenizer
+    fill = {INPUT_IDS: tokenizer.pad_id, TOKEN_TYPE_IDS: tokenizer.pad_type_id}
+    return {
+        "shapes": fixed_shapes(manifest.fixed.rows, manifest.length_buckets),
+        "fill": {spec.name: fill.get(spec.name, 0) for spec in manifest.inputs},
+        "output": output.name,
+        "rank": len(output.shape),
+        "width": output.shape[-1],
     }
 
 

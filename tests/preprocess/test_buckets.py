@@ -5,7 +5,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from preprocess.buckets import automatic_buckets, bucket_of, checked_buckets
+from preprocess.buckets import (
+    MOST_SHAPES,
+    MOST_TOKENS,
+    automatic_buckets,
+    bucket_of,
+    checked_buckets,
+    fixed_shapes,
+    row_buckets,
+)
 
 limits = st.integers(1, 40_000)
 
@@ -64,3 +72,23 @@ def test_buckets_that_do_not_grow_are_refused(edges: tuple[int, ...]) -> None:
 def test_no_model_takes_rows_of_nothing() -> None:
     with pytest.raises(ValueError, match="row of 0 tokens"):
         automatic_buckets(0)
+
+
+@given(most=st.integers(1, 600), longest=st.integers(1, 9000))
+def test_shapes_of_an_engine_are_bounded_and_hold_every_length_and_the_largest_batch(
+    most: int, longest: int
+) -> None:
+    lengths = automatic_buckets(longest)
+    rows = row_buckets(most, lengths)
+    assert (rows[0], rows[-1]) == (1, most)
+    assert list(rows) == sorted(set(rows))
+    shapes = fixed_shapes(rows, lengths)
+    assert len(set(shapes)) == len(shapes) <= MOST_SHAPES
+    assert {length for _, length in shapes} == set(lengths)
+    assert all(count == 1 or count * length <= MOST_TOKENS for count, length in shapes)
+
+
+def test_too_many_lengths_for_fixed_shapes_are_refused() -> None:
+    assert row_buckets(4096, range(1, 129)) == (1, 256, 4096)
+    with pytest.raises(ValueError, match="257 length buckets make more than 256 shapes"):
+        row_buckets(8, range(1, 258))

@@ -5,13 +5,15 @@ the parity report. It measures through ``precision`` and ``proof`` and does noth
 """
 
 import logging
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import onnx
 
 from contracts.endpoint import Precision
 from contracts.loading import DeviceKind
 from registry.convert.errors import VersionError
+from registry.convert.graph.fusing import Fused
 from registry.convert.parity import precision
 from registry.convert.parity.engine import Engine
 from registry.convert.parity.precision import Built
@@ -30,6 +32,7 @@ class Trial:
         comparison: with the original.
         threads: of one execution.
         device: of the Tritons that will run it.
+        fused: the graph in fewer operators, for GPUs; None if it could not be.
         given_up: why no engine that suits the device better was taken.
     """
 
@@ -38,17 +41,19 @@ class Trial:
     comparison: Comparison
     threads: int
     device: DeviceKind = DeviceKind.CPU
+    fused: Fused | None = None
     given_up: str = ""
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """The graph to publish, and its proof."""
+    """The graph to publish, and its proof; ``fused`` counts what was fused in it, if it was."""
 
     precision: Precision
     model: onnx.ModelProto
     engine: Engine
     proof: Proof
+    fused: Mapping[str, int] | None = None
 
 
 def choose(trial: Trial) -> Chosen:
@@ -61,6 +66,12 @@ def choose(trial: Trial) -> Chosen:
     require_equal_answers(trial.comparison, standard.engine)
     if trial.requested is Precision.AUTO and trial.device is DeviceKind.CPU:
         return _fastest(trial, standard)
+    if trial.fused is not None:
+        try:
+            return _of_fused(trial, trial.fused)
+        except VersionError as error:
+            log.info("the fused graph is given up", extra={"reason": error.reason})
+            trial = replace(trial, given_up=joined(trial.given_up, f"fused: {error.reason}"))
     built: Built | None = standard
     if trial.requested is Precision.FP16:
         built = precision.fp16(trial.model, threads=trial.threads)
@@ -84,6 +95,31 @@ def _fastest(trial: Trial, standard: Built) -> Chosen:
             reason = error.reason
     log.info("staying with fp32", extra={"reason": reason})
     return _proved(trial, standard, fallback=reason)
+
+
+def _of_fused(trial: Trial, fused: Fused) -> Chosen:
+    """The fused graph in the best precision that keeps to its limits.
+
+    Raises:
+        VersionError: none that may be taken does, or it does not answer as the original in float32.
+    """
+    standard = Built(Precision.FP32, fused.model, Engine(fused.model, threads=trial.threads))
+    require_equal_answers(trial.comparison, standard.engine)
+    fallback = trial.given_up
+    if trial.requested is not Precision.FP32:
+        try:
+            half = precision.fp16(fused.model, threads=trial.threads)
+            return replace(_proved(trial, half, fallback=fallback), fused=fused.counts)
+        except VersionError as error:
+            if trial.requested is not Precision.AUTO:
+                raise
+            fallback = joined(fallback, error.reason)
+    return replace(_proved(trial, standard, fallback=fallback), fused=fused.counts)
+
+
+def joined(*reasons: str) -> str:
+    """Reasons one after the other, as a parity report has them."""
+    return "; ".join(filter(None, reasons))
 
 
 def _proved(trial: Trial, built: Built, *, fallback: str = "") -> Chosen:

@@ -30,7 +30,7 @@ from preprocess.tasks import HEADS
 from registry.conversions.messages import ConversionRequest, Signature
 from registry.convert.download import Fetched, lineage
 from registry.convert.errors import VersionError
-from registry.convert.package import created_by, proofs, write_configs, write_pyfunc_config
+from registry.convert.package import created_by, proofs, write_configs
 from registry.convert.parity.engine import Engine
 from registry.convert.parity.verify import broken_limit
 from registry.convert.tables import graph, rows, schema
@@ -287,11 +287,16 @@ def package_of(
     inputs = (input_of(len(made.features)),)
     outputs = (output.model_copy(update={"shape": (-1, width)}),)
     size = request.serving.max_batch_size
-    write = write_pyfunc_config
     if made.model is not None:
         onnx.save(made.model, str(folder / MODEL_ONNX))
-        write = write_configs
-    write(folder, inputs=inputs, outputs=outputs, max_batch_size=size, threads=request.threads)
+    write_configs(
+        folder,
+        inputs=inputs,
+        outputs=outputs,
+        max_batch_size=size,
+        threads=request.threads,
+        native=made.model is not None,
+    )
     words = WORDS_A_NUMBER * len(made.features)
     return Manifest(
         model=request.model,

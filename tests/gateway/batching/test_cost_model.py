@@ -224,3 +224,14 @@ def test_a_triton_that_left_is_forgotten() -> None:
     assert costs.seconds(64, 8) == pytest.approx(0.01)
     costs.seed("goes", (CostPoint(bucket=64, batch=8, milliseconds=40),))
     assert costs.seconds(64, 8) == pytest.approx(0.016)
+
+
+def test_rows_that_an_engine_fills_up_to_a_bucket_cost_what_the_bucket_costs() -> None:
+    cost = CostModel((16,), 24, (1, 4, 24))
+    assert cost.seconds(16, 2) == cost.seconds(16, 4) < cost.seconds(16, 5) == cost.seconds(16, 24)
+    cost.seed([CostPoint(bucket=16, batch=4, milliseconds=3.0)])
+    assert cost.seconds(16, 3) == pytest.approx(0.003)
+    for _ in range(200):
+        cost.observe(16, 7, 0.009)
+    assert cost.seconds(16, 24) == pytest.approx(0.009, rel=0.05)
+    assert cost.best_rows(16) in (1, 4, 24)

@@ -25,6 +25,7 @@ from contracts.manifest import (
     TOKENIZER,
     WEIGHTS,
     Engine,
+    FixedSpec,
     GenerationSpec,
     Lineage,
     PackageFile,
@@ -38,6 +39,7 @@ from contracts.manifest import Manifest as PackageManifest
 from contracts.model import ModelRef
 from contracts.tasks import Task, packed_inputs
 from contracts.tensors import Datatype, TensorSpec
+from preprocess.buckets import automatic_buckets, row_buckets
 from registry.conversions.index import signature
 from registry.conversions.launcher import OnProgress
 from registry.conversions.messages import ConversionRequest, Failed, Published
@@ -555,3 +557,42 @@ def test_a_packed_engine_brings_all_its_files(promoted: Promoted, name: str) -> 
     made, files = packed_of(promoted)
     del files[name]
     assert "its files are" in refused_packed(promoted, made, files)
+
+
+def fixed_of(promoted: Promoted, **changes: Any) -> tuple[PackageManifest, dict[str, bytes]]:
+    """A package of a fused graph as conversion makes it, and its files; ``changes`` are of it."""
+    lengths = automatic_buckets(8)
+    made = promoted.packing.manifest(
+        **{
+            "precision": Precision.FP16,
+            "fixed": FixedSpec(rows=row_buckets(8, lengths), fused={"Attention": 2}),
+            "length_buckets": lengths,
+            **changes,
+        }
+    )
+    config, _ = render(inputs=made.inputs, outputs=made.outputs, max_batch_size=8, threads=1)
+    names = (MODEL_ONNX, DEVICE_PROOF, TOKENIZER)
+    return made, {**dict.fromkeys(names, b"x"), CONFIG_PYTHON: config.encode()}
+
+
+def test_a_fused_graph_is_taken_in_pools_of_gpus(promoted: Promoted) -> None:
+    assert refused_packed(promoted, *fixed_of(promoted)) == ""
+
+
+@pytest.mark.parametrize(
+    ("changes", "asked", "words"),
+    [
+        ({}, {"device": DeviceKind.CPU}, "fixed shapes, which only pools of GPUs get"),
+        ({"fixed": None}, {}, "its files are"),
+        (
+            {"fixed": FixedSpec(rows=tuple(range(1, 9)), fused={})},
+            {},
+            "nobody asked for its numbers of rows",
+        ),
+        ({"generation": GenerationSpec()}, {}, "more than a graph in fixed shapes"),
+    ],
+)
+def test_a_fused_graph_that_is_not_what_was_asked_for_is_refused(
+    promoted: Promoted, changes: dict[str, Any], asked: dict[str, Any], words: str
+) -> None:
+    assert words in refused_packed(promoted, *fixed_of(promoted, **changes), **asked)

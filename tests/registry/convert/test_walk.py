@@ -108,6 +108,9 @@ def test_a_registered_graph_stays_a_graph_on_gpus_and_is_not_made_int8(
     assert (manifest.engine, manifest.precision) == (Engine.PADDED, Precision.FP32)
     assert manifest.parity is not None
     assert "registered as an ONNX graph" in manifest.parity.fallback
+    assert "fused" in manifest.parity.fallback  # nothing could be, or sympy is not here
+    assert manifest.fixed is None
+    assert "config.onnxruntime.pbtxt" in manifest.files
     for precision, words in (
         (Precision.INT8, r"int8 was asked for, and the Tritons .* compute on GPUs"),
         (Precision.BF16, r"only the packed engine has it .*registered as an ONNX graph"),

@@ -15,6 +15,7 @@ from contracts.loading import DeviceKind
 from contracts.manifest import (
     CONFIG_ONNXRUNTIME,
     CONFIG_PYTHON,
+    DEVICE_PROOF,
     ENCODER_ONNX,
     MANIFEST,
     MODEL_CONFIG,
@@ -22,6 +23,7 @@ from contracts.manifest import (
     PYFUNC,
     WEIGHTS,
     Engine,
+    FixedSpec,
     GenerationSpec,
     PackedDense,
     PackedSpec,
@@ -230,6 +232,31 @@ def test_a_packed_engine_gets_its_weights_its_scripts_and_what_it_is_told(
         "threads": 4,
     }
     sent = UploadedFiles().place(NAME, packed, "python", Split(1, 4))
+    assert {f"file:1/{name}": data for name, data in placed.items()} == {
+        name: data for name, data in sent.items() if name != "config"
+    }
+
+
+def test_a_fused_graph_gets_what_fills_its_batches_up_and_is_told_its_shapes(
+    package: Path, repository: Path
+) -> None:
+    fixed = FixedSpec(rows=(1, 8), fused={"Attention": 2})
+    made = manifest().model_copy(update={"fixed": fixed, "precision": Precision.FP16})
+    (package / MANIFEST).write_bytes(made.canonical())
+    (package / DEVICE_PROOF).write_text("{}")
+    SharedRepository(repository).place(NAME, package, "python", Split(1, 4))
+    placed = {path.name: path.read_bytes() for path in (repository / NAME / "1").iterdir()}
+    scripts = {"model.py", "fixed_shapes.py", "python_model.py"}
+    assert placed.keys() == {MODEL_ONNX, "shapes.json", *scripts}
+    assert placed["model.py"] == triton_file("fixed_model").read_bytes()
+    assert json.loads(placed["shapes.json"]) == {
+        "shapes": [[1, 4], [8, 4], [1, 8], [8, 8]],
+        "fill": {"input_ids": 0, "attention_mask": 0},
+        "output": "logits",
+        "rank": 2,
+        "width": 2,
+    }
+    sent = UploadedFiles().place(NAME, package, "python", Split(1, 4))
     assert {f"file:1/{name}": data for name, data in placed.items()} == {
         name: data for name, data in sent.items() if name != "config"
     }

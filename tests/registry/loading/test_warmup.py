@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from registry_fakes import manifest
 
 from contracts.manifest import Engine as EngineKind
-from contracts.manifest import Manifest, PackedSpec
+from contracts.manifest import FixedSpec, Manifest, PackedSpec
 from contracts.tasks import Task
 from registry.errors import TritonRefusedError
 from registry.loading import warmup
@@ -51,6 +51,16 @@ async def test_a_slow_engine_is_still_warmed_in_every_bucket_and_no_more() -> No
     costs = await warmup.measure(engine.infer, MANIFEST, budget_seconds=1.0, clock=engine.clock)
     assert [(cost.bucket, cost.batch) for cost in costs] == [(4, 1), (8, 1)]
     assert engine.runs == [(1, 4), (1, 8)]
+
+
+async def test_an_engine_in_fixed_shapes_is_measured_at_its_own_numbers_of_rows() -> None:
+    fixed = FixedSpec(rows=(1, 3, 8), fused={"Attention": 2})
+    in_shapes = MANIFEST.model_copy(update={"fixed": fixed})
+    engine = Engine(0.0001)
+    costs = await warmup.measure(engine.infer, in_shapes, budget_seconds=100.0, clock=engine.clock)
+    assert {(cost.bucket, cost.batch) for cost in costs} == {
+        (bucket, batch) for bucket in (4, 8) for batch in fixed.rows
+    }
 
 
 async def test_touching_runs_each_bucket_once() -> None:
