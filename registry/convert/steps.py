@@ -22,10 +22,12 @@ from registry.convert import texts, tokeniser
 from registry.convert.download import Downloaded, lineage
 from registry.convert.errors import VersionError
 from registry.convert.flavours import Original
+from registry.convert.flavours.original import Reader
 from registry.convert.forms import FORMS, Agreement
 from registry.convert.package import created_by, proofs
 from registry.convert.parity.engine import Texts, encode
 from registry.convert.parity.proof import Proof
+from registry.convert.parity.same_tokens import of_file, require_same_tokens, special_texts
 from registry.convert.parity.verify import FEWEST_FOR_NEIGHBOURS, values_of
 
 Report = Callable[[Phase, str], None]
@@ -33,6 +35,7 @@ Floats = NDArray[np.float32]
 Answers = Callable[[texts.EvaluationTexts], tuple[Floats, str]]  # and what gave them, in words
 
 _PARITY_TEXTS = 256
+_SPECIAL_TEXTS = 16
 
 
 def evaluation_of(downloaded: Downloaded) -> texts.EvaluationTexts:
@@ -43,12 +46,17 @@ def evaluation_of(downloaded: Downloaded) -> texts.EvaluationTexts:
     return downloaded.evaluation if FORMS[task].pairs else downloaded.evaluation.single()
 
 
-def compared_of(downloaded: Downloaded) -> texts.EvaluationTexts:
-    """The texts that engines are compared with the original on, long ones among them."""
+def compared_of(downloaded: Downloaded, built: tokeniser.Tokeniser) -> texts.EvaluationTexts:
+    """The texts that engines are compared with the original on.
+
+    Among them are long ones, and some with the vocabulary's own special tokens: callers send them,
+    and some networks look for them in the rows of a batch.
+    """
     compared = evaluation_of(downloaded).thinned(_PARITY_TEXTS)
     if FORMS[downloaded.original.task].agreement is Agreement.COSINE:
         compared = compared.filled(FEWEST_FOR_NEIGHBOURS)
-    return compared.with_long_ones()
+    special = special_texts(built.encoder.tokenizer)[:_SPECIAL_TEXTS]
+    return compared.with_further(special).with_long_ones(built.spec.max_tokens)
 
 
 def encoded(
@@ -57,6 +65,39 @@ def encoded(
     """The texts as the engine takes them; ``inputs`` are of one that pads, none of others."""
     return encode(
         compared.texts, built.encoder, inputs, built.spec, built.buckets, pairs=compared.pairs
+    )
+
+
+def require_tokens_of_file(original: Original, built: tokeniser.Tokeniser) -> None:
+    """Refuses a version whose tokens are not those of its own ``tokenizer.json``; ``VersionError``.
+
+    For versions that no library loads as a whole.
+    """
+    _require_tokens(original, built, of_file(built.encoder.tokenizer, built.spec.max_tokens), "")
+
+
+def require_tokens_of_library(
+    original: Original,
+    built: tokeniser.Tokeniser,
+    loaded: Any,  # noqa: ANN401
+) -> None:
+    """Refuses a version whose tokens are not those of the library that loads it; ``VersionError``.
+
+    ``loaded`` is a ``graph.export.Loaded`` with a tokeniser.
+    """
+    from registry.convert.graph import export  # noqa: PLC0415 - as below
+
+    read = export.reader_of(loaded, max_tokens=built.spec.max_tokens)
+    _require_tokens(original, built, read, f", as {type(loaded.tokenizer).__name__},")
+
+
+def _require_tokens(original: Original, built: tokeniser.Tokeniser, read: Reader, how: str) -> None:
+    require_same_tokens(
+        built.encoder,
+        read,
+        max_tokens=built.spec.max_tokens,
+        pairs=HEADS[original.task].second_text is not SecondText.NONE,
+        original=f"the version's own library{how}",
     )
 
 
@@ -81,13 +122,15 @@ def loaded_original(
     fast = None
     if not (original.tokenizer / TOKENIZER).is_file():
         fast = export.fast_tokenizer(loaded)
-    built = tokeniser.build(original, request.serving, fast)
+    built = tokeniser.build(original, request.serving, fast, pad_id=export.pad_id_of(loaded))
+    require_tokens_of_library(original, built, loaded)
 
     def answers(compared: texts.EvaluationTexts) -> tuple[Floats, str]:
+        by_library = bool(original.loaded_by)  # which puts the usual prompt before texts itself
         outputs = export.originals(
             loaded,
             original.task,
-            compared.texts,
+            compared.texts if by_library else built.encoder.prompted(compared.texts),
             compared.pairs,
             max_tokens=built.spec.max_tokens,
         )
