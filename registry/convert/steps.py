@@ -122,21 +122,7 @@ def loaded_original(
         allow_pickle=request.allow_pickle,
         allow_remote_code=request.allow_remote_code,
     )
-    fast = None
-    if not (original.tokenizer / TOKENIZER).is_file():
-        fast = export.fast_tokenizer(loaded)
-    built = tokeniser.build(original, request.serving, fast, pad_id=export.pad_id_of(loaded))
-    try:
-        require_tokens_of_library(original, built, loaded)
-    except VersionError as error:
-        if fast is not None:
-            raise
-        # Some classes make their tokeniser of the vocabulary again, and not as the file has it. The
-        # original's answers are what the library gives.
-        log.warning("the library's tokeniser is published", extra={"reason": error.reason})
-        fast = export.fast_tokenizer(loaded)
-        built = tokeniser.build(original, request.serving, fast, pad_id=export.pad_id_of(loaded))
-        require_tokens_of_library(original, built, loaded)
+    built = _built_as_library_has_it(request, original, loaded)
 
     def answers(compared: texts.EvaluationTexts) -> tuple[Floats, str]:
         by_library = bool(original.loaded_by)  # which puts the usual prompt before texts itself
@@ -151,6 +137,33 @@ def loaded_original(
         return values, original.flavour
 
     return loaded, built, answers
+
+
+def _built_as_library_has_it(
+    request: ConversionRequest,
+    original: Original,
+    loaded: Any,  # noqa: ANN401
+) -> tokeniser.Tokeniser:
+    """The tokeniser to publish, which makes the tokens of ``loaded``; raises ``VersionError``."""
+    from registry.convert.graph import export  # noqa: PLC0415 - as above
+
+    pad_id = export.pad_id_of(loaded)
+    if (original.tokenizer / TOKENIZER).is_file():
+        built = tokeniser.build(original, request.serving, pad_id=pad_id)
+        try:
+            require_tokens_of_library(original, built, loaded)
+        except VersionError as error:
+            if not loaded.tokenizer.is_fast:
+                raise
+            # Some classes make their tokeniser of the vocabulary again, and not as the file has it.
+            # The original's answers are what the library gives.
+            log.warning("the library's tokeniser is published", extra={"reason": error.reason})
+        else:
+            return built
+    fast = export.fast_tokenizer(loaded)
+    built = tokeniser.build(original, request.serving, fast, pad_id=pad_id)
+    require_tokens_of_library(original, built, loaded)
+    return built
 
 
 def signature_of(

@@ -1,5 +1,6 @@
 """Originals that answered otherwise than their copies: prompts, end tokens, tokens, positions."""
 
+import json
 import os
 import re
 from pathlib import Path
@@ -8,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 import tried_models
-from tiny_models import SPECIAL, WORDS, tokenizer
+from tiny_models import SPECIAL, WORDS, tokenizer, write_json
+from tokenizers import Tokenizer
 from tried_models import TRIED, Tried
 
 from contracts.endpoint import Serving
@@ -112,6 +114,37 @@ def test_a_tokeniser_that_the_library_makes_again_is_served_as_the_library_makes
     loaded, built, _ = loaded_original(request(tmp_path), detect(tmp_path))
     assert tokenizer().encode("...").ids != loaded.tokenizer("...").input_ids
     assert built.encoder.encode(["..."]).ids == [loaded.tokenizer("...").input_ids]
+
+
+@pytest.mark.parametrize(
+    ("words", "named", "differs"),
+    [
+        (tried_models.unigram, {"tokenizer_class": "XLMRobertaTokenizer"}, " "),
+        (tried_models.bytes_between, {"tokenizer_class": "Qwen2Tokenizer"}, "cafe\u0301"),
+        (tried_models.pieces, {"tokenizer_class": "BertTokenizer", "do_lower_case": False}, "The"),
+    ],
+    ids=["unigram", "bytes", "pieces"],
+)
+def test_a_class_that_reads_texts_in_its_own_way_is_followed(
+    libraries: tuple[Any, Any],
+    tmp_path: Path,
+    words: tried_models.Words,
+    named: dict[str, object],
+    differs: str,
+) -> None:
+    _, transformers = libraries
+    config = transformers.BertConfig(
+        vocab_size=600, hidden_size=32, num_hidden_layers=1, num_attention_heads=2,
+        intermediate_size=32, max_position_embeddings=64,
+    )  # fmt: skip
+    transformers.BertModel(config).save_pretrained(tmp_path)
+    words(tmp_path)
+    written = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    write_json(tmp_path / "tokenizer_config.json", {**written, **named})
+    loaded, built, _ = loaded_original(request(tmp_path), detect(tmp_path))
+    by_file = Tokenizer.from_file(str(tmp_path / "tokenizer.json")).encode(differs).ids
+    assert built.encoder.encode([differs]).ids == [loaded.tokenizer(differs).input_ids]
+    assert built.encoder.encode([differs]).ids != [by_file]
 
 
 def test_every_network_whose_positions_begin_behind_the_padding_id_is_known(
