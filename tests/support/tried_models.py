@@ -36,6 +36,7 @@ ROOT = Path(__file__).resolve().parents[2]
 TEXTS = ROOT / "examples" / "sentiment" / "texts" / "held_out.jsonl"
 EVALUATED = 220
 VOCABULARY = 500
+FURTHER = 120  # tokens that classes add to a vocabulary, such as T5's hundred
 LONGEST = 128
 LABELS = {0: "bad", 1: "good", 2: "so-so"}
 SIZE: dict[str, Any] = {
@@ -74,6 +75,7 @@ class Tried:
         dense: widths of layers after pooling.
         max_tokens: that the endpoint asks for.
         cross_encoder: whether CrossEncoder of sentence-transformers writes it.
+        reader: class of transformers that the tokeniser's config names, where it has its own.
     """
 
     name: str
@@ -88,6 +90,7 @@ class Tried:
     dense: tuple[int, ...] = ()
     max_tokens: int = LONGEST
     cross_encoder: bool = False
+    reader: str = ""
 
     @property
     def slug(self) -> str:
@@ -101,9 +104,9 @@ def write(tried: Tried, folder: Path) -> None:
     import transformers
 
     folder.mkdir(parents=True)
-    tried.words(folder)
+    _write_words(tried, folder)
     config = transformers.AutoConfig.for_model(
-        tried.kind, vocab_size=VOCABULARY + 20, **{**tried.sizes, **tried.config}
+        tried.kind, vocab_size=VOCABULARY + FURTHER, **{**tried.sizes, **tried.config}
     )
     torch.manual_seed(0)
     network = getattr(transformers, tried.architecture)(config)
@@ -117,6 +120,14 @@ def write(tried: Tried, folder: Path) -> None:
     _write_sentences(tried, network, folder)
 
 
+def _write_words(tried: Tried, folder: Path) -> None:
+    tried.words(folder)
+    if tried.reader:
+        path = folder / "tokenizer_config.json"
+        named = {**json.loads(path.read_text()), "tokenizer_class": tried.reader}
+        path.write_text(json.dumps(named))
+
+
 def _write_sentences(tried: Tried, network: Any, folder: Path) -> None:
     """By the library's own classes, out of the network and the tokeniser."""
     import sentence_transformers
@@ -124,7 +135,7 @@ def _write_sentences(tried: Tried, network: Any, folder: Path) -> None:
 
     plain = folder.parent / f"{folder.name}-plain"
     plain.mkdir()
-    tried.words(plain)
+    _write_words(tried, plain)
     network.save_pretrained(plain)
     options: dict[str, Any] = {"device": "cpu"}
     if tried.prompts:
@@ -279,6 +290,34 @@ def unigram_before_end(folder: Path) -> None:
     _saved(made, folder, eos_token="</s>", unk_token="<unk>", pad_token="<pad>")
 
 
+def pairs_of_pieces(folder: Path) -> None:
+    """Pairs of pieces that fall back to bytes, as Gemma's."""
+    special = ["<pad>", "<eos>", "<bos>", "<unk>"]
+    spelled = [f"<0x{byte:02X}>" for byte in range(256)]
+    made = Tokenizer(models.BPE())
+    made.normalizer = normalizers.Replace(" ", "▁")
+    made.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
+    made.train_from_iterator(
+        texts(),
+        trainers.BpeTrainer(
+            vocab_size=VOCABULARY, special_tokens=special + spelled, show_progress=False
+        ),
+    )
+    definition = json.loads(made.to_str())
+    definition["model"] |= {"byte_fallback": True, "unk_token": "<unk>", "fuse_unk": True}
+    definition["added_tokens"] = definition["added_tokens"][: len(special)]
+    made = Tokenizer.from_str(json.dumps(definition))
+    made.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
+    )
+    made.post_processor = processors.TemplateProcessing(
+        single="<bos> $A <eos>",
+        pair="<bos> $A <eos> <bos> $B <eos>",
+        special_tokens=[("<bos>", 2), ("<eos>", 1)],
+    )
+    _saved(made, folder, bos_token="<bos>", eos_token="<eos>", unk_token="<unk>", pad_token="<pad>")
+
+
 def spm_alone(folder: Path) -> None:
     """``spm.model`` and no ``tokenizer.json``, as DeBERTa-v3 has it."""
     from transformers.convert_slow_tokenizer import import_protobuf
@@ -365,35 +404,39 @@ TRIED: tuple[Tried, ...] = (
     Tried("DeBERTa-v3", "deberta-v2", "DebertaV2ForTokenClassification",
           "`spm.model` alone", spm_alone, {**_DEBERTA, **_CLASSES}),
     Tried("EmbeddingGemma", "gemma3_text", "Gemma3TextModel",
-          "mean, two Dense layers, normalised, prompts", unigram_before_end, _GEMMA,
-          pooling="mean", dense=(48, 32), prompts=_QUERIES),
+          "mean, two Dense layers, normalised, prompts", pairs_of_pieces, _GEMMA,
+          pooling="mean", dense=(48, 32), prompts=_QUERIES, reader="GemmaTokenizer"),
+    Tried("mmBERT", "modernbert", "ModernBertModel", "mean, normalised", pairs_of_pieces,
+          {**_MODERN, "pad_token_id": 0, "bos_token_id": 2, "cls_token_id": 2, "eos_token_id": 1,
+           "sep_token_id": 1}, pooling="mean", reader="GemmaTokenizer"),
     Tried("Qwen3-Embedding", "qwen3", "Qwen3Model",
           "last token, normalised, prompts, padded on the left", bytes_before_end,
           {"num_key_value_heads": 1, "head_dim": 16, "pad_token_id": 1, "eos_token_id": 0},
-          pooling="lasttoken", prompts=_QUERIES),
+          pooling="lasttoken", prompts=_QUERIES, reader="Qwen2Tokenizer"),
     Tried("BGE-M3", "xlm-roberta", "XLMRobertaModel",
-          "first token, normalised (its dense vectors)", unigram, _XLMR, pooling="cls"),
+          "first token, normalised (its dense vectors)", unigram, _XLMR, pooling="cls",
+          reader="XLMRobertaTokenizer"),
     Tried("E5", "xlm-roberta", "XLMRobertaModel", "mean, normalised, prompts", unigram, _XLMR,
-          pooling="mean", prompts=_QUERIES),
+          pooling="mean", prompts=_QUERIES, reader="XLMRobertaTokenizer"),
     Tried("GTE", "gte", "GteModel", "first token, normalised", unigram,
-          {"pad_token_id": 1, "type_vocab_size": 1}, pooling="cls"),
+          {"pad_token_id": 1, "type_vocab_size": 1}, pooling="cls", reader="XLMRobertaTokenizer"),
     Tried("Nomic", "nomic_bert", "NomicBertModel", "mean, normalised, prompts", pieces,
-          {"pad_token_id": 0}, pooling="mean", prompts=_QUERIES),
+          {"pad_token_id": 0}, pooling="mean", prompts=_QUERIES, reader="BertTokenizer"),
     Tried("EuroBERT", "eurobert", "EuroBertForSequenceClassification", "byte-level pairs",
           bytes_between, {**_ENDS, **_CLASSES, "num_key_value_heads": 2}),
     Tried("Jina v3", "jina_embeddings_v3", "JinaEmbeddingsV3Model", "mean, normalised", unigram,
-          {**_ENDS, "type_vocab_size": 1}, pooling="mean"),
+          {**_ENDS, "type_vocab_size": 1}, pooling="mean", reader="XLMRobertaTokenizer"),
     Tried("BGE reranker", "xlm-roberta", "XLMRobertaForSequenceClassification",
           "`CrossEncoder` with a prompt", unigram, {**_XLMR, "num_labels": 1},
-          prompts={"search": "rank: "}, cross_encoder=True),
+          prompts={"search": "rank: "}, cross_encoder=True, reader="XLMRobertaTokenizer"),
     Tried("SPLADE", "bert", "BertForMaskedLM", "`SparseEncoder` with a prompt", pieces,
           {"pad_token_id": 0}, pooling="splade", prompts=_QUERIES),
     Tried("T5 encoder", "t5", "T5EncoderModel", "mean, a Dense layer, normalised",
-          unigram_before_end, _T5, _T5_SIZE, pooling="mean", dense=(24,)),
+          unigram_before_end, _T5, _T5_SIZE, pooling="mean", dense=(24,), reader="T5Tokenizer"),
     Tried("T5", "t5", "T5ForSequenceClassification", "texts hold `</s>`", unigram_before_end,
-          {**_T5, **_CLASSES}, _T5_SIZE),
+          {**_T5, **_CLASSES}, _T5_SIZE, reader="T5Tokenizer"),
     Tried("BART", "bart", "BartForSequenceClassification", "texts hold `</s>`", bytes_between,
-          {**_ENDS, **_CLASSES}, _BART_SIZE),
+          {**_ENDS, **_CLASSES}, _BART_SIZE, reader="BartTokenizer"),
     Tried("Data2Vec", "data2vec-text", "Data2VecTextForSequenceClassification",
           "positions behind the padding id", bytes_between, {**_XLMR, **_CLASSES}),
     Tried("RoBERTa-PreLayerNorm", "roberta-prelayernorm",
