@@ -147,9 +147,9 @@ def _built_as_library_has_it(
     """The tokeniser to publish, which makes the tokens of ``loaded``; raises ``VersionError``."""
     from registry.convert.graph import export  # noqa: PLC0415 - as above
 
-    pad_id = export.pad_id_of(loaded)
+    pad_id, rows = export.pad_id_of(loaded), export.rows_of(loaded)
     if (original.tokenizer / TOKENIZER).is_file():
-        built = tokeniser.build(original, request.serving, pad_id=pad_id)
+        built = tokeniser.build(original, request.serving, pad_id=pad_id, rows=rows)
         try:
             require_tokens_of_library(original, built, loaded)
         except VersionError as error:
@@ -161,7 +161,7 @@ def _built_as_library_has_it(
         else:
             return built
     fast = export.fast_tokenizer(loaded)
-    built = tokeniser.build(original, request.serving, fast, pad_id=pad_id)
+    built = tokeniser.build(original, request.serving, fast, pad_id=pad_id, rows=rows)
     require_tokens_of_library(original, built, loaded)
     return built
 

@@ -43,7 +43,12 @@ class Tokeniser:
 
 
 def build(
-    original: Original, serving: Serving, fast: str | None = None, *, pad_id: int | None = None
+    original: Original,
+    serving: Serving,
+    fast: str | None = None,
+    *,
+    pad_id: int | None = None,
+    rows: int | None = None,
 ) -> Tokeniser:
     """The version's tokeniser as it will be published.
 
@@ -52,6 +57,7 @@ def build(
         serving: whose limits and buckets hold.
         fast: the content of ``tokenizer.json`` where the version has older files only.
         pad_id: the network's own padding id, where it is known; None to read it from the files.
+        rows: how many tokens the network has a row for, where that is known.
 
     Raises:
         VersionError: it can't be used.
@@ -63,6 +69,8 @@ def build(
         )
     content = path.read_bytes() if fast is None else fast.encode()
     tokenizer = _read(content, lowercase=original.lowercase)
+    if rows is not None:
+        tokenizer = _with_rows(tokenizer, rows)
     if _truncation_side(original, content).lower() != "right":
         raise VersionError(_LEFT)
     _require_total(tokenizer)
@@ -80,6 +88,38 @@ def build(
         return Tokeniser(data, encoder, spec, buckets)
     except (PreprocessError, ValueError) as error:
         raise VersionError(f"the tokeniser can't be used: {error}") from error
+
+
+def _with_rows(tokenizer: Tokenizer, rows: int) -> Tokenizer:
+    """The same without special tokens that the network has no row for.
+
+    Classes of transformers add such a one where a vocabulary lacks it (BERT's ``[MASK]``); as a
+    text it would be an error, and break its neighbours in the batch.
+
+    Raises:
+        VersionError: other tokens have none.
+    """
+    definition = json.loads(tokenizer.to_str())
+    added = definition.get("added_tokens") or []
+    lacking = [each for each in added if each["id"] >= rows]
+    vocabulary = (definition.get("model") or {}).get("vocab") or {}
+    pieces = vocabulary if isinstance(vocabulary, dict) else {
+        each[0]: at for at, each in enumerate(vocabulary)
+    }  # fmt: skip
+    special = {each["content"] for each in lacking if each.get("special")}
+    names = [each["content"] for each in lacking] + [
+        piece for piece, at in pieces.items() if at >= rows
+    ]
+    if others := [name for name in dict.fromkeys(names) if name not in special]:
+        raise VersionError(
+            f"tokens of its vocabulary have no row among the network's {rows}, such as "
+            f"{', '.join(map(repr, others[:3]))}: resize its embeddings "
+            "(resize_token_embeddings), or take the tokens out"
+        )
+    if not lacking:
+        return tokenizer
+    definition["added_tokens"] = [each for each in added if each["id"] < rows]
+    return Tokenizer.from_str(json.dumps(definition))
 
 
 def _read(content: bytes, *, lowercase: bool = False) -> Tokenizer:

@@ -365,7 +365,7 @@ def _prepare_decoder(
             loaded, prompts, stops, most=most, start=graphs.start_id, rules=graphs.rules
         )
 
-    built = tokeniser.build(original, request.serving, fast)
+    built = tokeniser.build(original, request.serving, fast, rows=export.rows_of(loaded))
     if loaded.tokenizer is None:
         require_tokens_of_file(original, built)
     else:

@@ -320,6 +320,12 @@ def pad_id_of(loaded: Loaded) -> int | None:
     return found if isinstance(found, int) and found >= 0 else None
 
 
+def rows_of(loaded: Loaded) -> int | None:
+    """How many tokens the network has a row for; None where that is not known."""
+    rows = getattr(loaded.network.get_input_embeddings(), "num_embeddings", None)
+    return rows if isinstance(rows, int) else None
+
+
 def fast_tokenizer(loaded: Loaded) -> str:
     """``tokenizer.json`` of a version that has only older tokeniser files.
 

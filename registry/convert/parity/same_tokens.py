@@ -80,9 +80,10 @@ def special_texts(tokenizer: Tokenizer) -> tuple[str, ...]:
 
 
 def special_tokens(tokenizer: Tokenizer) -> tuple[str, ...]:
-    """Some of the tokens that are found in a text before anything else."""
+    """Some of the tokens that are found in a text before anything else, the first and last ones."""
     added = json.loads(tokenizer.to_str()).get("added_tokens") or ()
-    return tuple(each["content"] for each in added if each.get("special"))[:_SPECIAL]
+    found = tuple(each["content"] for each in added)
+    return found if len(found) <= _SPECIAL else (*found[: _SPECIAL // 2], *found[-_SPECIAL // 2 :])
 
 
 def of_file(tokenizer: Tokenizer, max_tokens: int) -> Reader:

@@ -182,3 +182,29 @@ def test_older_files_alone_are_refused_with_what_to_do(tmp_path: Path) -> None:
 def test_no_room_beside_the_special_tokens_is_refused(plain: Path) -> None:
     with pytest.raises(VersionError, match="can't be used"):
         tokeniser.build(original(plain, max_tokens=2), Serving())
+
+
+def test_a_token_that_the_network_has_no_row_for_is_refused_by_name(plain: Path) -> None:
+    size = tokenizer().get_vocab_size()
+    assert tokeniser.build(original(plain), Serving(), rows=size).spec.vocabulary == size
+    with pytest.raises(VersionError, match=f"among the network's {size - 1}, such as 'yes'"):
+        tokeniser.build(original(plain), Serving(), rows=size - 1)
+    words = tokenizer()
+    words.add_tokens(["[TAG]"])
+    words.save(str(plain / "tokenizer.json"))
+    with pytest.raises(VersionError, match=r"such as '\[TAG\]': resize"):
+        tokeniser.build(original(plain), Serving(), rows=size)
+
+
+def test_a_special_token_without_a_row_is_read_as_any_text(plain: Path) -> None:
+    size = tokenizer().get_vocab_size()
+    words = tokenizer()
+    words.add_special_tokens(["[MASK]"])
+    words.save(str(plain / "tokenizer.json"))
+    made = tokeniser.build(original(plain), Serving(), rows=size)
+    assert made.encoder.encode(["[MASK]"]).ids == tokeniser_ids("[MASK]")
+    assert max(made.encoder.encode(["a [MASK] film"]).ids[0]) < size
+
+
+def tokeniser_ids(text: str) -> list[list[int]]:
+    return [tokenizer().encode(text).ids]

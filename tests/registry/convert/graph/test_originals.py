@@ -16,6 +16,7 @@ from tried_models import TRIED, Tried
 from contracts.endpoint import Serving
 from registry.conversions.messages import ConversionRequest
 from registry.convert import texts
+from registry.convert.errors import VersionError
 from registry.convert.flavours import detect
 from registry.convert.flavours.config import OFFSET_POSITIONS
 from registry.convert.graph import engine_form, export, last_end
@@ -145,6 +146,24 @@ def test_a_class_that_reads_texts_in_its_own_way_is_followed(
     by_file = Tokenizer.from_file(str(tmp_path / "tokenizer.json")).encode(differs).ids
     assert built.encoder.encode([differs]).ids == [loaded.tokenizer(differs).input_ids]
     assert built.encoder.encode([differs]).ids != [by_file]
+
+
+def test_tokens_that_the_network_has_no_row_for_are_refused_by_name(
+    libraries: tuple[Any, Any], tmp_path: Path
+) -> None:
+    _, transformers = libraries
+    tried_models.pieces(tmp_path)
+    words = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    config = transformers.BertConfig(
+        vocab_size=len(words), hidden_size=32, num_hidden_layers=1, num_attention_heads=2,
+        intermediate_size=32, max_position_embeddings=64,
+    )  # fmt: skip
+    transformers.BertModel(config).save_pretrained(tmp_path)
+    loaded_original(request(tmp_path), detect(tmp_path))
+    words.add_tokens(["[TAG]"])
+    words.save_pretrained(tmp_path)
+    with pytest.raises(VersionError, match=r"tokens .* have no row .*'\[TAG\]'"):
+        loaded_original(request(tmp_path), detect(tmp_path))
 
 
 def test_every_network_whose_positions_begin_behind_the_padding_id_is_known(
