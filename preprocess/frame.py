@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 from preprocess.errors import TokenizerFileError
 
 if TYPE_CHECKING:
-    from tokenizers import Tokenizer
+    from tokenizers import Encoding, Tokenizer
 
 _PROBE = "a"
+_MOST_PROBES = 10_000  # of a vocabulary that has no such letter
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ def frame_of(tokenizer: "Tokenizer", *, pair: bool) -> Frame:
         TokenizerFileError: its post-processor does more than to put special tokens before, between
             and after the texts, in that order.
     """
-    encoding = tokenizer.encode(_PROBE, _PROBE if pair else None)
+    encoding = _encoding(tokenizer, pair=pair)
     owners: list[int | None] = encoding.sequence_ids
     expected = [0, 1] if pair else [0]
     runs = [owner for i, owner in enumerate(owners) if i == 0 or owner != owners[i - 1]]
@@ -79,6 +80,27 @@ def frame_of(tokenizer: "Tokenizer", *, pair: bool) -> Frame:
         types=[*types[:first], *types[first_end:second], *types[second_end:]],
         text_types=(types[first], types[second] if pair else 0),
     )
+
+
+def _encoding(tokenizer: "Tokenizer", *, pair: bool) -> "Encoding":
+    """Of a text that has tokens: a letter, or the first token of the vocabulary that is one."""
+    letter = _encoded(tokenizer, _PROBE, pair=pair)
+    if letter is not None and 0 in letter.sequence_ids:
+        return letter
+    for token_id in range(min(tokenizer.get_vocab_size(), _MOST_PROBES)):
+        encoding = _encoded(tokenizer, tokenizer.decode([token_id]).strip(), pair=pair)
+        if encoding is not None and 0 in encoding.sequence_ids:
+            return encoding
+    if letter is None:
+        raise TokenizerFileError("the tokeniser fails on every text that was tried")
+    return letter
+
+
+def _encoded(tokenizer: "Tokenizer", text: str, *, pair: bool) -> "Encoding | None":
+    try:
+        return tokenizer.encode(text, text if pair else None)
+    except Exception:  # noqa: BLE001  # the library raises no narrower kind for unknown letters
+        return None
 
 
 def longest_first(first: int, second: int, room: int) -> tuple[int, int]:

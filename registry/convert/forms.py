@@ -89,7 +89,8 @@ class Form:
         regressions: whether a model that gives numbers and no probabilities may do it.
         pairs: whether evaluation texts may be pairs.
         agreement: what is counted beside differences.
-        sentence_transformers: whether that library loads its folders with ``modules.json``.
+        sentences_class: the class of sentence-transformers that loads what that library wrote;
+            empty where transformers does.
         encoder_decoder: the loader of those with an encoder of their own; empty for none such.
         generates: whether it writes text, token by token.
         scaled: whether differences are divided by the mean length of the original's vectors.
@@ -105,7 +106,7 @@ class Form:
     telling: frozenset[str] = frozenset({"logits"})
     joined: tuple[str, ...] = ()
     pooling: str = ""
-    sentence_transformers: bool = False
+    sentences_class: str = ""
     has_labels: bool = True
     one_label: bool = False
     stacked: tuple[str, ...] = ()
@@ -175,7 +176,7 @@ FORMS: Mapping[Task, Form] = MappingProxyType(
                 {"embedding", "embeddings", "sentence_embedding", STATES, "token_embeddings"}
             ),
             pooling=MEAN,
-            sentence_transformers=True,
+            sentences_class="SentenceTransformer",
             has_labels=False,
             pairs=False,
             scaled=True,
@@ -190,6 +191,7 @@ FORMS: Mapping[Task, Form] = MappingProxyType(
             agreement=Agreement.COSINE,
             telling=frozenset({"sparse_embedding"}),
             pooling=SPLADE,
+            sentences_class="SparseEncoder",
             has_labels=False,
             pairs=False,
             scaled=True,
@@ -216,6 +218,7 @@ FORMS: Mapping[Task, Form] = MappingProxyType(
             outputs=_LOGITS,
             limits=_PROBABILITIES,
             agreement=Agreement.NONE,
+            sentences_class="CrossEncoder",
             one_label=True,
         ),
         Task.TOKEN_CLASSIFICATION: Form(

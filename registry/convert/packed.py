@@ -81,7 +81,7 @@ def convert(
         dense=weights.lay_out(original, folder),
         normalise=bool(original.pooling and original.pooling.normalise),
     )
-    compared = compared_of(downloaded)
+    compared = compared_of(downloaded, built)
     device, gpu = packed_engine.device_here(gpu=request.device is DeviceKind.GPU)
     where = f" on {gpu}" if gpu else ""
     report(Phase.VERIFYING, f"comparing with the original over {len(compared.texts)} texts{where}")

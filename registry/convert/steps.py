@@ -4,6 +4,7 @@ What to compare on, how the original is asked, what callers will rely on, and th
 chooses no engine and no precision, and stores nothing.
 """
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,17 +23,22 @@ from registry.convert import texts, tokeniser
 from registry.convert.download import Downloaded, lineage
 from registry.convert.errors import VersionError
 from registry.convert.flavours import Original
+from registry.convert.flavours.original import Reader
 from registry.convert.forms import FORMS, Agreement
 from registry.convert.package import created_by, proofs
 from registry.convert.parity.engine import Texts, encode
 from registry.convert.parity.proof import Proof
+from registry.convert.parity.same_tokens import of_file, require_same_tokens, special_texts
 from registry.convert.parity.verify import FEWEST_FOR_NEIGHBOURS, values_of
+
+log = logging.getLogger(__name__)
 
 Report = Callable[[Phase, str], None]
 Floats = NDArray[np.float32]
 Answers = Callable[[texts.EvaluationTexts], tuple[Floats, str]]  # and what gave them, in words
 
 _PARITY_TEXTS = 256
+_SPECIAL_TEXTS = 16
 
 
 def evaluation_of(downloaded: Downloaded) -> texts.EvaluationTexts:
@@ -43,12 +49,17 @@ def evaluation_of(downloaded: Downloaded) -> texts.EvaluationTexts:
     return downloaded.evaluation if FORMS[task].pairs else downloaded.evaluation.single()
 
 
-def compared_of(downloaded: Downloaded) -> texts.EvaluationTexts:
-    """The texts that engines are compared with the original on, long ones among them."""
+def compared_of(downloaded: Downloaded, built: tokeniser.Tokeniser) -> texts.EvaluationTexts:
+    """The texts that engines are compared with the original on.
+
+    Among them are long ones, and some with the vocabulary's own special tokens: callers send them,
+    and some networks look for them in the rows of a batch.
+    """
     compared = evaluation_of(downloaded).thinned(_PARITY_TEXTS)
     if FORMS[downloaded.original.task].agreement is Agreement.COSINE:
         compared = compared.filled(FEWEST_FOR_NEIGHBOURS)
-    return compared.with_long_ones()
+    special = special_texts(built.encoder.tokenizer)[:_SPECIAL_TEXTS]
+    return compared.with_further(special).with_long_ones(built.spec.max_tokens)
 
 
 def encoded(
@@ -57,6 +68,39 @@ def encoded(
     """The texts as the engine takes them; ``inputs`` are of one that pads, none of others."""
     return encode(
         compared.texts, built.encoder, inputs, built.spec, built.buckets, pairs=compared.pairs
+    )
+
+
+def require_tokens_of_file(original: Original, built: tokeniser.Tokeniser) -> None:
+    """Refuses a version whose tokens are not those of its own ``tokenizer.json``; ``VersionError``.
+
+    For versions that no library loads as a whole.
+    """
+    _require_tokens(original, built, of_file(built.encoder.tokenizer, built.spec.max_tokens), "")
+
+
+def require_tokens_of_library(
+    original: Original,
+    built: tokeniser.Tokeniser,
+    loaded: Any,  # noqa: ANN401
+) -> None:
+    """Refuses a version whose tokens are not those of the library that loads it; ``VersionError``.
+
+    ``loaded`` is a ``graph.export.Loaded`` with a tokeniser.
+    """
+    from registry.convert.graph import export  # noqa: PLC0415 - as below
+
+    read = export.reader_of(loaded, max_tokens=built.spec.max_tokens)
+    _require_tokens(original, built, read, f", as {type(loaded.tokenizer).__name__},")
+
+
+def _require_tokens(original: Original, built: tokeniser.Tokeniser, read: Reader, how: str) -> None:
+    require_same_tokens(
+        built.encoder,
+        read,
+        max_tokens=built.spec.max_tokens,
+        pairs=HEADS[original.task].second_text is not SecondText.NONE,
+        original=f"the version's own library{how}",
     )
 
 
@@ -78,16 +122,14 @@ def loaded_original(
         allow_pickle=request.allow_pickle,
         allow_remote_code=request.allow_remote_code,
     )
-    fast = None
-    if not (original.tokenizer / TOKENIZER).is_file():
-        fast = export.fast_tokenizer(loaded)
-    built = tokeniser.build(original, request.serving, fast)
+    built = _built_as_library_has_it(request, original, loaded)
 
     def answers(compared: texts.EvaluationTexts) -> tuple[Floats, str]:
+        by_library = bool(original.loaded_by)  # which puts the usual prompt before texts itself
         outputs = export.originals(
             loaded,
             original.task,
-            compared.texts,
+            compared.texts if by_library else built.encoder.prompted(compared.texts),
             compared.pairs,
             max_tokens=built.spec.max_tokens,
         )
@@ -95,6 +137,33 @@ def loaded_original(
         return values, original.flavour
 
     return loaded, built, answers
+
+
+def _built_as_library_has_it(
+    request: ConversionRequest,
+    original: Original,
+    loaded: Any,  # noqa: ANN401
+) -> tokeniser.Tokeniser:
+    """The tokeniser to publish, which makes the tokens of ``loaded``; raises ``VersionError``."""
+    from registry.convert.graph import export  # noqa: PLC0415 - as above
+
+    pad_id, rows = export.pad_id_of(loaded), export.rows_of(loaded)
+    if (original.tokenizer / TOKENIZER).is_file():
+        built = tokeniser.build(original, request.serving, pad_id=pad_id, rows=rows)
+        try:
+            require_tokens_of_library(original, built, loaded)
+        except VersionError as error:
+            if not loaded.tokenizer.is_fast:
+                raise
+            # Some classes make their tokeniser of the vocabulary again, and not as the file has it.
+            # The original's answers are what the library gives.
+            log.warning("the library's tokeniser is published", extra={"reason": error.reason})
+        else:
+            return built
+    fast = export.fast_tokenizer(loaded)
+    built = tokeniser.build(original, request.serving, fast, pad_id=pad_id, rows=rows)
+    require_tokens_of_library(original, built, loaded)
+    return built
 
 
 def signature_of(

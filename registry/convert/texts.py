@@ -14,7 +14,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
-from itertools import zip_longest
+from itertools import cycle, islice, zip_longest
 from pathlib import Path
 from typing import TypeVar
 
@@ -49,12 +49,19 @@ class EvaluationTexts:
         pairs = None if self.pairs is None else thinned(self.pairs, count)
         return replace(self, texts=thinned(self.texts, count), pairs=pairs)
 
-    def with_long_ones(self) -> "EvaluationTexts":
-        """With a few long ones behind them, of both texts of a pair."""
-        texts = with_long_ones(self.texts)
+    def with_further(self, further: Sequence[str]) -> "EvaluationTexts":
+        """With further texts behind them, as pairs each with the next one."""
+        texts = (*self.texts, *further)
         if self.pairs is None:
             return replace(self, texts=texts)
-        pairs = with_long_ones(self.pairs)
+        return replace(self, texts=texts, pairs=(*self.pairs, *further[1:], *further[:1]))
+
+    def with_long_ones(self, longest: int = 0) -> "EvaluationTexts":
+        """With a few long ones behind them, of both texts of a pair: see below."""
+        texts = with_long_ones(self.texts, longest)
+        if self.pairs is None:
+            return replace(self, texts=texts)
+        pairs = with_long_ones(self.pairs, longest)
         both = list(zip_longest(texts, pairs, fillvalue=""))
         return replace(
             self, texts=tuple(text for text, _ in both), pairs=tuple(pair for _, pair in both)
@@ -114,10 +121,11 @@ def _evaluation(rows: Sequence[_Row], source: str) -> EvaluationTexts:
     return EvaluationTexts(texts, source, own=True, pairs=pairs or None).thinned(_MOST_TEXTS)
 
 
-def with_long_ones(texts: Sequence[str]) -> tuple[str, ...]:
+def with_long_ones(texts: Sequence[str], longest: int = 0) -> tuple[str, ...]:
     """The texts and, behind them, a few long ones that are joined from them.
 
-    Evaluation sets are often all short; a served model gets long texts all the same.
+    Evaluation sets are often all short; a served model gets long texts all the same. The last one
+    has as many words as the longest row has tokens, where that is more.
     """
     words = " ".join(texts).split()
     joined = [
@@ -125,6 +133,8 @@ def with_long_ones(texts: Sequence[str]) -> tuple[str, ...]:
         for size in _JOINED_WORDS
         for start in range(0, min(len(words), 2 * size), size)
     ]
+    if words and longest > max(_JOINED_WORDS):
+        joined.append(" ".join(islice(cycle(words), longest)))
     return (*texts, *joined)
 
 

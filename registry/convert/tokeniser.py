@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tokenizers import Tokenizer, normalizers
+from tokenizers import Tokenizer, normalizers, pre_tokenizers
 
 from contracts.endpoint import Serving
 from contracts.manifest import TOKENIZER, TokenizerSpec
@@ -23,6 +23,13 @@ from registry.convert.flavours.original import Original
 
 _PADS = ("[PAD]", "<pad>", "<PAD>", "[pad]")
 _UNKS = ("[UNK]", "<unk>", "<UNK>", "[unk]")
+_BYTES = tuple(f"<0x{byte:02X}>" for byte in range(256))
+# Of scripts that few vocabularies have; one is enough to be an unknown character.
+_RARE = ("ꙮ", "𓀀", "ᚠ", "☃", "a ꙮ 𓀀.")
+_LEFT = (
+    "its tokeniser cuts long texts from the left (truncation_side), and only their beginning is "
+    "served: save it with truncation_side right if the model was trained so"
+)
 
 
 @dataclass(frozen=True)
@@ -35,13 +42,22 @@ class Tokeniser:
     buckets: tuple[int, ...]
 
 
-def build(original: Original, serving: Serving, fast: str | None = None) -> Tokeniser:
+def build(
+    original: Original,
+    serving: Serving,
+    fast: str | None = None,
+    *,
+    pad_id: int | None = None,
+    rows: int | None = None,
+) -> Tokeniser:
     """The version's tokeniser as it will be published.
 
     Args:
         original: with the folder that holds its files.
         serving: whose limits and buckets hold.
         fast: the content of ``tokenizer.json`` where the version has older files only.
+        pad_id: the network's own padding id, where it is known; None to read it from the files.
+        rows: how many tokens the network has a row for, where that is known.
 
     Raises:
         VersionError: it can't be used.
@@ -53,7 +69,12 @@ def build(original: Original, serving: Serving, fast: str | None = None) -> Toke
         )
     content = path.read_bytes() if fast is None else fast.encode()
     tokenizer = _read(content, lowercase=original.lowercase)
-    spec = _spec(tokenizer, original, requested_tokens=serving.max_tokens)
+    if rows is not None:
+        tokenizer = _with_rows(tokenizer, rows)
+    if _truncation_side(original, content).lower() != "right":
+        raise VersionError(_LEFT)
+    _require_total(tokenizer)
+    spec = _spec(tokenizer, original, requested_tokens=serving.max_tokens, pad_id=pad_id)
     data = str(tokenizer.to_str()).encode()
     requested = serving.length_buckets
     try:
@@ -67,6 +88,38 @@ def build(original: Original, serving: Serving, fast: str | None = None) -> Toke
         return Tokeniser(data, encoder, spec, buckets)
     except (PreprocessError, ValueError) as error:
         raise VersionError(f"the tokeniser can't be used: {error}") from error
+
+
+def _with_rows(tokenizer: Tokenizer, rows: int) -> Tokenizer:
+    """The same without special tokens that the network has no row for.
+
+    Classes of transformers add such a one where a vocabulary lacks it (BERT's ``[MASK]``); as a
+    text it would be an error, and break its neighbours in the batch.
+
+    Raises:
+        VersionError: other tokens have none.
+    """
+    definition = json.loads(tokenizer.to_str())
+    added = definition.get("added_tokens") or []
+    lacking = [each for each in added if each["id"] >= rows]
+    vocabulary = (definition.get("model") or {}).get("vocab") or {}
+    pieces = vocabulary if isinstance(vocabulary, dict) else {
+        each[0]: at for at, each in enumerate(vocabulary)
+    }  # fmt: skip
+    special = {each["content"] for each in lacking if each.get("special")}
+    names = [each["content"] for each in lacking] + [
+        piece for piece, at in pieces.items() if at >= rows
+    ]
+    if others := [name for name in dict.fromkeys(names) if name not in special]:
+        raise VersionError(
+            f"tokens of its vocabulary have no row among the network's {rows}, such as "
+            f"{', '.join(map(repr, others[:3]))}: resize its embeddings "
+            "(resize_token_embeddings), or take the tokens out"
+        )
+    if not lacking:
+        return tokenizer
+    definition["added_tokens"] = [each for each in added if each["id"] < rows]
+    return Tokenizer.from_str(json.dumps(definition))
 
 
 def _read(content: bytes, *, lowercase: bool = False) -> Tokenizer:
@@ -83,7 +136,27 @@ def _read(content: bytes, *, lowercase: bool = False) -> Tokenizer:
     return tokenizer
 
 
-def _spec(tokenizer: Tokenizer, original: Original, *, requested_tokens: int) -> TokenizerSpec:
+def _truncation_side(original: Original, content: bytes) -> str:
+    """Where long texts are cut, by the rule of transformers: what the config says goes first."""
+    said = read_json(original.tokenizer / "tokenizer_config.json").get("truncation_side")
+    return str(said or (json.loads(content).get("truncation") or {}).get("direction") or "right")
+
+
+def _require_total(tokenizer: Tokenizer) -> None:
+    """Refuses a vocabulary without an unknown token that can't do without; ``VersionError``."""
+    for text in _RARE:
+        try:
+            tokenizer.encode(text)
+        except Exception as error:  # the library raises Exception itself
+            raise VersionError(
+                "the tokeniser fails on a text with characters that it does not know, such as "
+                f"{text!r} ({error}): give its model an unknown token"
+            ) from error
+
+
+def _spec(
+    tokenizer: Tokenizer, original: Original, *, requested_tokens: int, pad_id: int | None
+) -> TokenizerSpec:
     """Ids and limits for the manifest."""
     definition = json.loads(tokenizer.to_str())
     named = {
@@ -91,12 +164,14 @@ def _spec(tokenizer: Tokenizer, original: Original, *, requested_tokens: int) ->
         **read_json(original.tokenizer / "tokenizer_config.json"),
     }
     config = read_json(original.folder / CONFIG)
-    pad_id = _id(tokenizer, (_content(named.get("pad_token")), *_PADS))
-    if pad_id is None and isinstance(config.get("pad_token_id"), int):
-        pad_id = config["pad_token_id"]
+    vocabulary = tokenizer.get_vocab_size(with_added_tokens=True)
+    if pad_id is None:
+        pad_id = _pad_id(config, vocabulary)
+    if pad_id is None:
+        pad_id = _id(tokenizer, (_content(named.get("pad_token")), *_PADS))
     model = definition.get("model") or {}
     unk_id = None
-    if not _byte_level(definition):
+    if not _has_every_byte(definition):
         own = _content(model.get("unk_token"))
         unk_id = _id(tokenizer, (own, _content(named.get("unk_token")), *_UNKS))
         if isinstance(model.get("unk_id"), int):  # Unigram names it by its index
@@ -106,7 +181,7 @@ def _spec(tokenizer: Tokenizer, original: Original, *, requested_tokens: int) ->
         pad_id=pad_id or 0,
         pad_type_id=0,
         unk_id=unk_id,
-        vocabulary=tokenizer.get_vocab_size(with_added_tokens=True),
+        vocabulary=vocabulary,
         prompts=dict(original.prompts),
         default_prompt=original.default_prompt,
     )
@@ -125,7 +200,22 @@ def _id(tokenizer: Tokenizer, names: tuple[str | None, ...]) -> int | None:
     return None
 
 
-def _byte_level(definition: Mapping[str, Any]) -> bool:
+def _pad_id(config: Mapping[str, Any], vocabulary: int) -> int | None:
+    """The network's padding id by its config: some look for it in rows, and none by a name."""
+    found, rows = config.get("pad_token_id"), config.get("vocab_size")
+    if not isinstance(found, int) or isinstance(found, bool):
+        return None
+    return found if 0 <= found < max(vocabulary, rows if isinstance(rows, int) else 0) else None
+
+
+def _has_every_byte(definition: Mapping[str, Any]) -> bool:
     """Whether every byte has a token, so that nothing is ever unknown."""
-    parts = json.dumps([definition.get("pre_tokenizer"), definition.get("decoder")])
-    return '"ByteLevel"' in parts or bool((definition.get("model") or {}).get("byte_fallback"))
+    model = definition.get("model") or {}
+    if model.get("type") not in {"BPE", "Unigram"}:
+        return False
+    vocabulary = model.get("vocab") or {}
+    pieces = vocabulary.keys() if isinstance(vocabulary, dict) else {each[0] for each in vocabulary}
+    if model.get("byte_fallback") and pieces >= set(_BYTES):
+        return True
+    parts = json.dumps([definition.get("normalizer"), definition.get("pre_tokenizer")])
+    return '"ByteLevel"' in parts and pieces >= set(pre_tokenizers.ByteLevel.alphabet())

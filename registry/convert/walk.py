@@ -59,6 +59,8 @@ from registry.convert.steps import (
     evaluation_of,
     loaded_original,
     manifest_of,
+    require_tokens_of_file,
+    require_tokens_of_library,
     signature_of,
     write_common,
 )
@@ -127,7 +129,7 @@ def _convert_padded(
     _require_precision_for(request, given_up)
     model, built, answers = _prepare(request, original, work)
     inputs = engine_form.inputs_of(model)
-    compared = compared_of(downloaded)
+    compared = compared_of(downloaded, built)
     report(Phase.VERIFYING, f"comparing with the original over {len(compared.texts)} texts")
     reference, reference_name = answers(compared)
     width = reference.shape[1]
@@ -332,7 +334,9 @@ def _prepare_decoder(
             found = [alone.writes(prompt, stops, most=most) for prompt in prompts]
             return [tokens for tokens, _ in found], np.stack([first for _, first in found])
 
-        return graphs, tokeniser.build(original, request.serving), by_graph
+        built = tokeniser.build(original, request.serving)
+        require_tokens_of_file(original, built)
+        return graphs, built, by_graph
 
     # Imported here for the same reason as in ``_prepare``.
     from registry.convert.graph import export  # noqa: PLC0415
@@ -365,7 +369,12 @@ def _prepare_decoder(
             loaded, prompts, stops, most=most, start=graphs.start_id, rules=graphs.rules
         )
 
-    return graphs, tokeniser.build(original, request.serving, fast), by_original
+    built = tokeniser.build(original, request.serving, fast, rows=export.rows_of(loaded))
+    if loaded.tokenizer is None:
+        require_tokens_of_file(original, built)
+    else:
+        require_tokens_of_library(original, built, loaded)
+    return graphs, built, by_original
 
 
 def _prepare(
@@ -374,6 +383,7 @@ def _prepare(
     """The graph in the engine's form, the tokeniser, and what gives the original's answers."""
     if original.onnx is not None:
         built = tokeniser.build(original, request.serving)
+        require_tokens_of_file(original, built)
         registered = engine_form.load(original.onnx)
         model = engine_form.finish(registered, original.task, original.pooling)
         return model, built, _answers_of_graph(model, original, built, request.threads)

@@ -19,6 +19,7 @@ from registry.convert.errors import VersionError
 from registry.convert.flavours import Original
 from registry.convert.flavours.config import read_json
 from registry.convert.flavours.pooling import read_pooling
+from registry.convert.flavours.sentences import CROSS_ENCODER
 
 _INDEX = f"{WEIGHTS}.index.json"  # of weights in several files
 _METADATA = "__metadata__"
@@ -39,7 +40,7 @@ class _Shard:
 
 def transformer_folder(original: Original) -> Path:
     """Where the transformer's own configuration and weights are; raises ``VersionError``."""
-    if original.sentence_transformers:
+    if original.loaded_by not in {"", CROSS_ENCODER}:
         return read_pooling(original.folder)[0]
     return original.folder
 

@@ -41,6 +41,17 @@ def test_types_of_every_part_are_kept(unigram: bytes) -> None:
     assert frame.type_ids(1, 1) == [0, 0, 1, 1, 2]
 
 
+def test_a_vocabulary_without_latin_letters_has_its_frame_found_by_its_own() -> None:
+    tokenizer = Tokenizer(models.BPE({"<s>": 0, "</s>": 1, "д": 2, "ж": 3, "дж": 4}, [("д", "ж")]))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", pair="<s> $A </s> $B </s>", special_tokens=[("<s>", 0), ("</s>", 1)]
+    )
+    assert frame_of(tokenizer, pair=False).before == [0]
+    pair = frame_of(tokenizer, pair=True)
+    assert (pair.before, pair.between, pair.after) == ([0], [1], [1])
+
+
 def test_texts_out_of_order_are_refused() -> None:
     tokenizer = Tokenizer(models.WordLevel({"a": 0, "[SEP]": 1}, unk_token="a"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()

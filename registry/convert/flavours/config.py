@@ -14,8 +14,15 @@ Json = Mapping[str, Any]
 CONFIG = "config.json"
 SENTENCES_CONFIG = "config_sentence_transformers.json"
 _NO_LIMIT = 1_000_000  # tokenisers without a limit write 1e30
-# Their positions start after the padding id.
-_OFFSET_POSITIONS = {"roberta", "xlm-roberta", "camembert", "mpnet", "longformer", "xmod"}
+# Their positions start after the padding id, by RoBERTa's way; it is 1 where the file omits it.
+OFFSET_POSITIONS = frozenset(
+    {
+        *("roberta", "xlm-roberta", "xlm-roberta-xl", "roberta-prelayernorm", "camembert"),
+        *("data2vec-text", "esm", "ibert", "layoutlmv3", "lilt", "longformer", "luke"),
+        *("markuplm", "mpnet", "xmod"),
+    }
+)
+_USUAL_PAD_ID = 1
 
 
 def read_json(path: Path) -> Json:
@@ -132,8 +139,9 @@ def max_tokens_of(config: Json, tokenizer_config: Json) -> int | None:
         positions = config.get("n_positions")  # as GPT-2 calls them
     if isinstance(positions, int) and positions > 0:
         offset = 0
-        if config.get("model_type") in _OFFSET_POSITIONS:
-            offset = int(config.get("pad_token_id") or 0) + 1
+        if config.get("model_type") in OFFSET_POSITIONS:
+            pad_id = config.get("pad_token_id")
+            offset = (pad_id if isinstance(pad_id, int) else _USUAL_PAD_ID) + 1
         limits.append(positions - offset)
     longest = tokenizer_config.get("model_max_length")
     if isinstance(longest, int | float) and 0 < longest < _NO_LIMIT:

@@ -11,8 +11,6 @@ from contracts.tasks import Task
 from registry.convert.errors import VersionError
 from registry.convert.flavours.config import (
     CONFIG,
-    SENTENCES_CONFIG,
-    Json,
     is_cross_encoder,
     is_multi_label,
     labels_of,
@@ -23,7 +21,8 @@ from registry.convert.flavours.config import (
 )
 from registry.convert.flavours.hints import read_hints
 from registry.convert.flavours.original import Original, Pooling, PoolingMode
-from registry.convert.flavours.pooling import MODULES, read_pooling
+from registry.convert.flavours.pooling import MODULES, read_pooling, require_transformer_only
+from registry.convert.flavours.sentences import longest_of, prompts_of, transformer_config
 from registry.convert.forms import FORMS
 
 PICKLES = (".bin", ".pkl", ".pickle", ".pt", ".pth", ".ckpt", ".joblib")
@@ -31,7 +30,7 @@ PICKLES = (".bin", ".pkl", ".pickle", ".pt", ".pth", ".ckpt", ".joblib")
 _WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
 SAFETENSORS = ".safetensors"
 _TOKENISER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "sentencepiece.bpe.model",
-                    "spiece.model", "tokenizer.model")  # fmt: skip
+                    "spiece.model", "tokenizer.model", "spm.model")  # fmt: skip
 # Where the known layouts keep things, from the version's folder; the first that fits counts.
 _MODEL_FOLDERS = ("", "model", "model.sentence_transformer", "extra_files", "components/model")
 _TOKENISER_FOLDERS = ("", "tokenizer", "extra_files", "extra_files/tokenizer",
@@ -93,23 +92,27 @@ def detect(
     elif pooling is None:
         # Of embeddings the mean, which sentence-transformers takes of a plain folder.
         pooling = Pooling((PoolingMode(form.pooling),))
-    by_sentences = sentences is not None and form.sentence_transformers
-    prompts, usual_prompt = _prompts(model_folder) if sentences is not None else ({}, None)
-    sentence_config = read_json(transformer / "sentence_bert_config.json")
+    ranks = sentences is None and is_cross_encoder(transformer)
+    if ranks:
+        require_transformer_only(transformer)
+    written = ranks or sentences is not None
+    loaded_by = form.sentences_class if written and ranks == form.one_label else ""
+    prompts, usual_prompt = prompts_of(model_folder) if written else ({}, None)
+    sentence_config = transformer_config(transformer) if written else {}
     return Original(
         flavour=_flavour(folder, graph, sentences),
-        folder=model_folder if by_sentences or sentences is None else transformer,
+        folder=model_folder if loaded_by or sentences is None else transformer,
         tokenizer=tokenizer_folder,
         task=found,
         onnx=graph,
         labels=labels,
         multi_label=multi_label,
         pooling=pooling,
-        max_tokens=_longest(transformer, tokenizer_folder, sentence_config),
+        max_tokens=_longest(transformer, tokenizer_folder, longest_of(sentence_config)),
         prompts=prompts,
         default_prompt=usual_prompt,
         lowercase=bool(sentence_config.get("do_lower_case")),
-        sentence_transformers=by_sentences,
+        loaded_by=loaded_by,
     )
 
 
@@ -134,13 +137,10 @@ def _meaning(
     return found, labels, is_multi_label(config)
 
 
-def _longest(transformer: Path, tokenizer: Path, sentence_config: Json) -> int | None:
+def _longest(transformer: Path, tokenizer: Path, own: int | None) -> int | None:
     config = read_json(transformer / CONFIG)
     limit = max_tokens_of(config, read_json(tokenizer / "tokenizer_config.json"))
-    own = sentence_config.get("max_seq_length")
-    if isinstance(own, int):
-        return min(limit or own, own)
-    return limit
+    return limit if own is None else min(limit or own, own)
 
 
 def _refuse_own_code(*folders: Path) -> None:
@@ -200,23 +200,6 @@ def _tokenizer(folder: Path, transformer: Path, others: Iterable[Path]) -> Path:
 
 class TokenizerNotFoundError(VersionError):
     """The version is a model without a tokeniser, perhaps because that is still on its way."""
-
-
-def _prompts(model_folder: Path) -> tuple[dict[str, str], str | None]:
-    """The prompts by name, and the name of the usual one.
-
-    Raises:
-        VersionError: they are no texts by name, or the usual one is not among them.
-    """
-    config = read_json(model_folder / SENTENCES_CONFIG)
-    prompts, usual = config.get("prompts") or {}, config.get("default_prompt_name")
-    if not isinstance(prompts, dict) or not all(isinstance(each, str) for each in prompts.values()):
-        raise VersionError(f"the prompts in {SENTENCES_CONFIG} are not texts by name")
-    if usual is not None and usual not in prompts:
-        raise VersionError(
-            f"{SENTENCES_CONFIG} says that the usual prompt is {usual}, and has no such prompt"
-        )
-    return prompts, usual
 
 
 def _flavour(folder: Path, graph: Path | None, sentences: Path | None) -> str:

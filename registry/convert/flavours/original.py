@@ -1,11 +1,22 @@
 """What a flavour finds in a downloaded version: everything that conversion has to know of it."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
+from typing import NamedTuple
 
 from contracts.tasks import Task
+
+
+class Row(NamedTuple):
+    """What a model reads of a text; ``types`` is None where all are 0 or nobody asks."""
+
+    ids: list[int]
+    types: list[int] | None
+
+
+Reader = Callable[[str, str | None], Row]  # of a text, or of a pair
 
 
 class PoolingMode(StrEnum):
@@ -54,7 +65,8 @@ class Original:
         prompts: what the model's files put before texts, by name.
         default_prompt: the name of the one before texts for which none is named.
         lowercase: whether the model's files lower-case every text.
-        sentence_transformers: whether ``folder`` is read by that library.
+        loaded_by: the class of sentence-transformers that loads ``folder``; empty where
+            transformers does.
     """
 
     flavour: str
@@ -69,4 +81,4 @@ class Original:
     prompts: Mapping[str, str] = field(default_factory=dict)
     default_prompt: str | None = None
     lowercase: bool = False
-    sentence_transformers: bool = False
+    loaded_by: str = ""

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from registry.convert.errors import VersionError
+from registry.convert.flavours import fields
 from registry.convert.flavours.config import read_json
 from registry.convert.flavours.original import Dense, Pooling, PoolingMode
 
@@ -51,12 +52,13 @@ def read_pooling(folder: Path) -> tuple[Path, Pooling]:
         if kind in {"Transformer", "MLMTransformer"}:
             transformer = module_folder
         elif kind == "SpladePooling":
-            modes = (_splade(read_json(module_folder / "config.json")),)
+            modes = (_splade(_config(module_folder, kind)),)
         elif kind == "Pooling":
-            modes = _modes(read_json(module_folder / "config.json"))
+            modes = _modes(_config(module_folder, kind))
         elif kind == "Dense" and not normalise:
             dense.append(_dense(module_folder))
         elif kind == "Normalize":
+            _config(module_folder, kind)
             normalise = True
         else:
             raise VersionError(
@@ -69,6 +71,26 @@ def read_pooling(folder: Path) -> tuple[Path, Pooling]:
     return transformer, Pooling(modes, tuple(dense), normalise)
 
 
+def require_transformer_only(folder: Path) -> None:
+    """Refuses a CrossEncoder of more than a network that ends in logits; ``VersionError``."""
+    if not (folder / MODULES).is_file():
+        return  # of earlier releases
+    for module in _modules(folder):
+        kind = str(module.get("type", "")).rpartition(".")[-1]
+        if kind != "Transformer":
+            raise VersionError(
+                f"this CrossEncoder has the module {kind} in {MODULES}; only one of a Transformer "
+                "that ends in logits (ForSequenceClassification) is served"
+            )
+
+
+def _config(module_folder: Path, kind: str) -> Mapping[str, Any]:
+    """A module's own configuration; raises ``VersionError`` for what it is not known to do."""
+    config = read_json(module_folder / "config.json")
+    fields.require_known(f"{module_folder.name}/config.json", config, fields.MODULES[kind])
+    return config
+
+
 def _modules(folder: Path) -> list[Mapping[str, Any]]:
     try:
         modules = json.loads((folder / MODULES).read_bytes())
@@ -76,6 +98,8 @@ def _modules(folder: Path) -> list[Mapping[str, Any]]:
         raise VersionError(f"{MODULES} is not JSON: {error}") from error
     if not isinstance(modules, list) or not all(isinstance(item, dict) for item in modules):
         raise VersionError(f"{MODULES} does not hold a list of modules")
+    for module in modules:
+        fields.require_known(MODULES, module, fields.ENTRY)
     return modules
 
 
@@ -103,7 +127,7 @@ def _splade(config: Mapping[str, Any]) -> PoolingMode:
 
 
 def _dense(module_folder: Path) -> Dense:
-    config = read_json(module_folder / "config.json")
+    config = _config(module_folder, "Dense")
     activation = str(config.get("activation_function") or f"{_LAYERS}Tanh")
     name = activation.rpartition(".")[-1]
     if name not in _ACTIVATIONS or not activation.startswith(_LAYERS):

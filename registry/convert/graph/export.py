@@ -19,8 +19,10 @@ from contracts.tasks import ATTENTION_MASK, INPUT_IDS, TOKEN_TYPE_IDS, Task
 from registry.convert.errors import ExportMissingError, VersionError
 from registry.convert.flavours import marian
 from registry.convert.flavours.config import CONFIG, read_json
-from registry.convert.flavours.original import Original
+from registry.convert.flavours.original import Original, Reader, Row
+from registry.convert.flavours.sentences import CROSS_ENCODER
 from registry.convert.forms import FORMS, MEAN, SPLADE
+from registry.convert.graph import last_end
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +36,7 @@ class Loaded:
 
     Attributes:
         network: the transformer, or the classifier with its head.
-        sentences: the sentence-transformers model around it, if it is one.
+        sentences: the model of sentence-transformers around it, of whichever class, if it is one.
         tokenizer: the original's own; None of a Marian, whose needs a library of its own
             (``flavours.marian`` makes another of its files).
     """
@@ -78,7 +80,7 @@ def load(
     if not allow_pickle:
         options["use_safetensors"] = True
     try:
-        if original.sentence_transformers:
+        if original.loaded_by:
             return _load_sentences(original, options, allow_remote_code=allow_remote_code)
         form = FORMS[original.task]
         loader = form.encoder_decoder if is_encoder_decoder(original) else form.loader
@@ -115,7 +117,7 @@ def _load_sentences(
         import sentence_transformers  # noqa: PLC0415
     except ImportError as error:
         raise ExportMissingError("sentence-transformers is not installed") from error
-    sentences = sentence_transformers.SentenceTransformer(
+    sentences = getattr(sentence_transformers, original.loaded_by)(
         str(original.folder),
         device="cpu",
         local_files_only=True,
@@ -123,7 +125,7 @@ def _load_sentences(
         model_kwargs=options,
     )
     sentences = sentences.float().eval()
-    return Loaded(sentences[0].auto_model, sentences, sentences.tokenizer)
+    return Loaded(sentences.transformers_model, sentences, sentences.tokenizer)
 
 
 def to_onnx(loaded: Loaded, task: Task, path: Path) -> None:
@@ -142,7 +144,8 @@ def to_onnx(loaded: Loaded, task: Task, path: Path) -> None:
 
         def __init__(self) -> None:
             super().__init__()
-            self.network = loaded.network
+            ends = last_end.suits(loaded.network)
+            self.network = last_end.by_place(loaded.network) if ends else loaded.network
 
         def forward(self, *tensors: Any) -> Any:  # noqa: ANN401
             result = self.network(**dict(zip(names, tensors, strict=True)), return_dict=True)
@@ -224,11 +227,7 @@ def originals(
     try:
         with torch.inference_mode():
             if loaded.sentences is not None:
-                loaded.sentences.max_seq_length = max_tokens
-                vectors = loaded.sentences.encode(
-                    list(texts), batch_size=8, show_progress_bar=False, convert_to_numpy=True
-                )
-                return np.asarray(vectors, dtype=np.float32)
+                return _of_sentences(loaded.sentences, texts, pairs, max_tokens=max_tokens)
             rows = []
             for index, text in enumerate(texts):
                 tensors = loaded.tokenizer(
@@ -244,6 +243,47 @@ def originals(
         raise
     except Exception as error:
         raise VersionError(f"the original model fails on a text: {error}") from error
+
+
+def _of_sentences(
+    sentences: Any,  # noqa: ANN401
+    texts: Sequence[str],
+    pairs: Sequence[str] | None,
+    *,
+    max_tokens: int,
+) -> NDArray[np.float32]:
+    """By the library's own call, which puts the usual prompt before each text."""
+    import torch  # noqa: PLC0415
+
+    sentences.max_seq_length = max_tokens
+    options = {"batch_size": 8, "show_progress_bar": False}
+    if type(sentences).__name__ == CROSS_ENCODER:
+        both = list(zip(texts, pairs or (), strict=True))
+        logits = sentences.predict(both, activation_fn=torch.nn.Identity(), **options)
+        return np.asarray(logits, dtype=np.float32).reshape(len(texts), -1)
+    vectors = sentences.encode(list(texts), convert_to_tensor=True, **options)
+    if vectors.is_sparse:
+        vectors = vectors.to_dense()
+    return np.asarray(vectors.cpu(), dtype=np.float32)
+
+
+def reader_of(loaded: Loaded, *, max_tokens: int) -> Reader:
+    """What the original's own tokeniser makes of a text, or of a pair."""
+    typed = TOKEN_TYPE_IDS in loaded.inputs
+
+    def read(text: str, pair: str | None) -> Row:
+        if loaded.sentences is not None:
+            loaded.sentences.max_seq_length = max_tokens
+            given = loaded.sentences.preprocess([text if pair is None else (text, pair)])
+            found = {name: given[name][0].tolist() for name in given if name in loaded.inputs}
+        else:
+            # As lists: an empty second text by itself would count as none.
+            second = None if pair is None else [pair]
+            batch = loaded.tokenizer([text], second, truncation=True, max_length=max_tokens)
+            found = {name: rows[0] for name, rows in batch.items()}
+        return Row(list(found[INPUT_IDS]), list(found[TOKEN_TYPE_IDS]) if typed else None)
+
+    return read
 
 
 def _one(loaded: Loaded, task: Task, tensors: Any) -> NDArray[np.float32]:  # noqa: ANN401
@@ -271,6 +311,19 @@ def _values(result: Any, task: Task) -> Any:  # noqa: ANN401
     import torch  # noqa: PLC0415
 
     return torch.stack([result[name] for name in form.stacked], dim=-1)
+
+
+def pad_id_of(loaded: Loaded) -> int | None:
+    """The padding id by which the network finds the ends of rows; None if it has none."""
+    config = loaded.network.config
+    found = getattr(config.get_text_config(), "pad_token_id", None)
+    return found if isinstance(found, int) and found >= 0 else None
+
+
+def rows_of(loaded: Loaded) -> int | None:
+    """How many tokens the network has a row for; None where that is not known."""
+    rows = getattr(loaded.network.get_input_embeddings(), "num_embeddings", None)
+    return rows if isinstance(rows, int) else None
 
 
 def fast_tokenizer(loaded: Loaded) -> str:

@@ -114,3 +114,18 @@ def test_few_texts_are_filled_with_neutral_ones() -> None:
     filled = own.filled(50)
     assert (filled.texts[:2], len(filled.texts), filled.source) == (("a", "b"), 50, "here")
     assert filled.filled(50) == filled
+
+
+def test_a_long_text_fills_the_longest_row() -> None:
+    joined = texts.with_long_ones(["one two three"] * 9, longest=500)
+    assert len(joined[-1].split()) == 500
+    assert texts.with_long_ones(["one two three"] * 9, longest=100) == texts.with_long_ones(
+        ["one two three"] * 9
+    )
+
+
+def test_further_texts_of_pairs_are_pairs() -> None:
+    found = texts.EvaluationTexts(("a",), "x", own=True, pairs=("b",)).with_further(("c", "d"))
+    assert (found.texts, found.pairs) == (("a", "c", "d"), ("b", "d", "c"))
+    single = texts.EvaluationTexts(("a",), "x", own=True).with_further(("c", "d"))
+    assert (single.texts, single.pairs) == (("a", "c", "d"), None)

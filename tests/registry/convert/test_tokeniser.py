@@ -46,8 +46,77 @@ def test_a_byte_level_vocabulary_has_no_unknown_token(tmp_path: Path) -> None:
     assert tokeniser.build(original(tmp_path), Serving()).spec.unk_id is None
 
 
+def test_a_byte_level_vocabulary_with_gaps_counts_its_unknown_token(tmp_path: Path) -> None:
+    letters = {letter: place for place, letter in enumerate("abc")}
+    words = Tokenizer(models.BPE({**letters, "<unk>": 3}, [], unk_token="<unk>"))
+    words.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    words.save(str(tmp_path / "tokenizer.json"))
+    made = tokeniser.build(original(tmp_path), Serving())
+    assert made.spec.unk_id == 3
+    assert made.encoder.encode(["abc", "aéb"]).unk == [0, 2]
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_byte_fallback_leaves_nothing_unknown_only_if_it_has_every_byte(
+    tmp_path: Path, whole: bool
+) -> None:
+    spelled = {f"<0x{byte:02X}>": byte for byte in range(256 if whole else 200)}
+    words = Tokenizer(
+        models.BPE({**spelled, "<unk>": 256, "a": 257}, [], unk_token="<unk>", byte_fallback=True)
+    )
+    words.save(str(tmp_path / "tokenizer.json"))
+    made = tokeniser.build(original(tmp_path), Serving())
+    assert made.spec.unk_id == (None if whole else 256)
+    assert made.encoder.encode(["a☃"]).unk == [0 if whole else 1]
+
+
 def _alphabet() -> list[str]:
     return list(pre_tokenizers.ByteLevel.alphabet())
+
+
+def test_the_configs_padding_id_goes_before_one_that_is_guessed_by_name(tmp_path: Path) -> None:
+    words = Tokenizer(models.WordLevel({"a": 0, "<pad>": 1, "</s>": 2, "<unk>": 3}, "<unk>"))
+    words.save(str(tmp_path / "tokenizer.json"))
+    write_json(tmp_path / "config.json", {"pad_token_id": 2})
+    assert tokeniser.build(original(tmp_path), Serving()).spec.pad_id == 2
+
+
+@pytest.mark.parametrize("odd", [-1, 99, True, [0], None, "1"])
+def test_a_padding_id_that_no_token_has_is_not_taken(tmp_path: Path, odd: object) -> None:
+    words = Tokenizer(models.WordLevel({"a": 0, "<pad>": 1, "<unk>": 2}, "<unk>"))
+    words.save(str(tmp_path / "tokenizer.json"))
+    write_json(tmp_path / "config.json", {"pad_token_id": odd})
+    assert tokeniser.build(original(tmp_path), Serving()).spec.pad_id == 1
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        models.Unigram([("a", -1.0), ("b", -2.0)], unk_id=None),
+        models.WordLevel({"a": 0}, unk_token="<unk>"),
+        models.WordPiece({"a": 0, "b": 1}, unk_token="[UNK]"),
+        models.BPE({"a": 0}, [], unk_token="<unk>"),
+    ],
+    ids=["unigram", "words", "pieces", "pairs"],
+)
+def test_a_vocabulary_that_fails_on_an_unknown_character_is_refused(
+    tmp_path: Path, model: models.Model
+) -> None:
+    Tokenizer(model).save(str(tmp_path / "tokenizer.json"))
+    with pytest.raises(VersionError, match="fails on a text with characters that it does not know"):
+        tokeniser.build(original(tmp_path), Serving())
+
+
+@pytest.mark.parametrize("where", ["tokenizer_config.json", "tokenizer.json"])
+def test_truncation_from_the_left_is_refused_by_its_name(tmp_path: Path, where: str) -> None:
+    words = tokenizer()
+    if where == "tokenizer.json":
+        words.enable_truncation(8, direction="left")
+    else:
+        write_json(tmp_path / where, {"truncation_side": "left"})
+    words.save(str(tmp_path / "tokenizer.json"))
+    with pytest.raises(VersionError, match=r"long texts from the left \(truncation_side\)"):
+        tokeniser.build(original(tmp_path), Serving())
 
 
 def test_the_shorter_of_both_limits_holds(plain: Path) -> None:
@@ -113,3 +182,29 @@ def test_older_files_alone_are_refused_with_what_to_do(tmp_path: Path) -> None:
 def test_no_room_beside_the_special_tokens_is_refused(plain: Path) -> None:
     with pytest.raises(VersionError, match="can't be used"):
         tokeniser.build(original(plain, max_tokens=2), Serving())
+
+
+def test_a_token_that_the_network_has_no_row_for_is_refused_by_name(plain: Path) -> None:
+    size = tokenizer().get_vocab_size()
+    assert tokeniser.build(original(plain), Serving(), rows=size).spec.vocabulary == size
+    with pytest.raises(VersionError, match=f"among the network's {size - 1}, such as 'yes'"):
+        tokeniser.build(original(plain), Serving(), rows=size - 1)
+    words = tokenizer()
+    words.add_tokens(["[TAG]"])
+    words.save(str(plain / "tokenizer.json"))
+    with pytest.raises(VersionError, match=r"such as '\[TAG\]': resize"):
+        tokeniser.build(original(plain), Serving(), rows=size)
+
+
+def test_a_special_token_without_a_row_is_read_as_any_text(plain: Path) -> None:
+    size = tokenizer().get_vocab_size()
+    words = tokenizer()
+    words.add_special_tokens(["[MASK]"])
+    words.save(str(plain / "tokenizer.json"))
+    made = tokeniser.build(original(plain), Serving(), rows=size)
+    assert made.encoder.encode(["[MASK]"]).ids == tokeniser_ids("[MASK]")
+    assert max(made.encoder.encode(["a [MASK] film"]).ids[0]) < size
+
+
+def tokeniser_ids(text: str) -> list[list[int]]:
+    return [tokenizer().encode(text).ids]

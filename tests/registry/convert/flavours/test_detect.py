@@ -159,12 +159,12 @@ def test_pooling_is_what_the_models_own_files_say(
     assert found.pooling == Pooling(tuple(PoolingMode(mode) for mode in modes), normalise=True)
 
 
-def test_a_sparse_encoder_is_told_by_its_modules_and_loaded_by_transformers(
+def test_a_sparse_encoder_is_told_by_its_modules_and_loaded_by_its_own_class(
     tmp_path: Path,
 ) -> None:
     found = detect(sentences(tmp_path, SPLADE, {"pooling_strategy": "max"}))
     assert (found.task, found.pooling) == (Task.SPARSE_EMBEDDING, Pooling((PoolingMode.SPLADE,)))
-    assert not found.sentence_transformers
+    assert found.loaded_by == "SparseEncoder"
 
 
 def test_a_masked_language_model_is_sparse_where_the_endpoint_says_so(tmp_path: Path) -> None:
@@ -235,6 +235,9 @@ def test_prompts_that_can_not_be_used_are_refused(
     [
         ({"max_position_embeddings": 512}, 512),
         ({"max_position_embeddings": 514, "model_type": "roberta", "pad_token_id": 1}, 512),
+        ({"max_position_embeddings": 130, "model_type": "data2vec-text", "pad_token_id": 1}, 128),
+        ({"max_position_embeddings": 130, "model_type": "ibert"}, 128),
+        ({"max_position_embeddings": 130, "model_type": "roberta-prelayernorm"}, 128),
         ({}, None),
     ],
 )
@@ -345,7 +348,80 @@ def test_a_cross_encoder_in_its_own_library_s_layout_ranks_texts(tmp_path: Path)
     write_json(folder / "modules.json", MODULES[:1])
     write_json(folder / "config_sentence_transformers.json", {"model_type": "CrossEncoder"})
     found = detect(folder)
-    assert (found.task, found.sentence_transformers) == (Task.TEXT_RANKING, False)
+    assert (found.task, found.loaded_by) == (Task.TEXT_RANKING, "CrossEncoder")
+
+
+def test_a_cross_encoders_prompts_are_read(tmp_path: Path) -> None:
+    hf_folder(tmp_path)
+    write_json(
+        tmp_path / "config_sentence_transformers.json",
+        {
+            "model_type": "CrossEncoder",
+            "prompts": {"search": "rank: ", "none": None},
+            "default_prompt_name": "search",
+        },
+    )
+    found = detect(tmp_path)
+    assert (found.task, found.loaded_by) == (Task.TEXT_RANKING, "CrossEncoder")
+    assert found.prompts == {"search": "rank: ", "none": ""}
+    assert found.default_prompt == "search"
+
+
+def test_a_cross_encoder_with_more_than_a_transformer_is_refused(tmp_path: Path) -> None:
+    hf_folder(tmp_path)
+    write_json(tmp_path / "config_sentence_transformers.json", {"model_type": "CrossEncoder"})
+    score = {"path": "1", "type": "sentence_transformers.cross_encoder.modules.LogitScore"}
+    write_json(tmp_path / "modules.json", [MODULES[0], score])
+    with pytest.raises(VersionError, match="CrossEncoder has the module LogitScore"):
+        detect(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "words"),
+    [
+        ("config_sentence_transformers.json", {"truncate_dim": 4}, "says truncate_dim 4"),
+        ("config_sentence_transformers.json", {"new_one": 4}, "has the field 'new_one'"),
+        ("sentence_bert_config.json", {"query_length": 4}, "says query_length 4"),
+        ("1_Pooling/config.json", {"pooling_mode": "cls", "new": 1}, "has the field 'new'"),
+        ("modules.json", [{**MODULES[0], "new": 1}, MODULES[1]], "has the field 'new'"),
+    ],
+)
+def test_a_field_that_would_change_answers_is_refused_by_its_name(
+    tmp_path: Path, file: str, content: Any, words: str
+) -> None:
+    sentences(tmp_path, MODULES, {"pooling_mode": "cls"})
+    write_json(tmp_path / file, content)
+    with pytest.raises(VersionError, match=f"{Path(file).name} {words}"):
+        detect(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("sentence_roberta_config.json", {"max_seq_length": 17, "do_lower_case": True}),
+        (
+            "sentence_bert_config.json",
+            {"processor_kwargs": {"model_max_length": 17}, "do_lower_case": True},
+        ),
+        (
+            "sentence_bert_config.json",
+            {"tokenizer_args": {"model_max_length": 17}, "do_lower_case": True},
+        ),
+    ],
+)
+def test_limits_are_read_by_older_and_by_newer_names(
+    tmp_path: Path, file: str, content: dict[str, Any]
+) -> None:
+    sentences(tmp_path, MODULES, {"pooling_mode": "cls"})
+    write_json(tmp_path / file, content)
+    found = detect(tmp_path)
+    assert (found.max_tokens, found.lowercase) == (17, True)
+
+
+def test_a_tokeniser_of_sentencepiece_alone_is_found(tmp_path: Path) -> None:
+    hf_folder(tmp_path)
+    (tmp_path / "tokenizer.json").rename(tmp_path / "spm.model")
+    assert detect(tmp_path).tokenizer == tmp_path.resolve()
 
 
 def test_a_cross_encoder_of_several_labels_classifies_pairs(tmp_path: Path) -> None:

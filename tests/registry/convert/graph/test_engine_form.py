@@ -206,3 +206,37 @@ def test_starts_of_another_shape_are_refused() -> None:
     shape.dim.add()
     with pytest.raises(VersionError, match="start_logits must hold floats"):
         engine_form.finish(model, Task.QUESTION_ANSWERING, None)
+
+
+def halved(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The same that gives float16, as graphs do that were made smaller."""
+    output = model.graph.output[0]
+    for node in model.graph.node:
+        node.output[:] = [f"wide/{name}" if name == output.name else name for name in node.output]
+    model.graph.node.append(
+        helper.make_node("Cast", [f"wide/{output.name}"], [output.name], to=TensorProto.FLOAT16)
+    )
+    output.type.tensor_type.elem_type = TensorProto.FLOAT16
+    return model
+
+
+@pytest.mark.parametrize("mode", [PoolingMode.MEAN, PoolingMode.MAX, PoolingMode.SPLADE])
+def test_float16_token_vectors_are_pooled_in_float32(mode: PoolingMode) -> None:
+    task = Task.SPARSE_EMBEDDING if mode is PoolingMode.SPLADE else Task.TEXT_EMBEDDING
+    finished = engine_form.finish(halved(token_vectors()), task, Pooling((mode,)))
+    found = run(finished)
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, by_hand(mode), atol=2e-3)
+
+
+def test_float16_logits_are_answered_as_float32() -> None:
+    finished = engine_form.finish(halved(classifier()), Task.TEXT_CLASSIFICATION, None)
+    found = run(finished)
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, run(classifier()), atol=2e-2)
+
+
+def test_float16_starts_and_ends_become_columns_of_float32() -> None:
+    model = halved(reader())
+    finished = engine_form.finish(model, Task.QUESTION_ANSWERING, None)
+    assert run(finished).dtype == np.float32

@@ -1,0 +1,196 @@
+"""Originals that answered otherwise than their copies: prompts, end tokens, tokens, positions."""
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tried_models
+from tiny_models import SPECIAL, WORDS, tokenizer, write_json
+from tokenizers import Tokenizer
+from tried_models import TRIED, Tried
+
+from contracts.endpoint import Serving
+from registry.conversions.messages import ConversionRequest
+from registry.convert import texts
+from registry.convert.errors import VersionError
+from registry.convert.flavours import detect
+from registry.convert.flavours.config import OFFSET_POSITIONS
+from registry.convert.graph import engine_form, export, last_end
+from registry.convert.parity.engine import Engine
+from registry.convert.steps import encoded, loaded_original
+
+pytestmark = [
+    pytest.mark.export,
+    # Torch, transformers and onnx warn of each other's plans; that is theirs to mend.
+    pytest.mark.filterwarnings("default"),
+]
+
+
+@pytest.fixture(scope="module")
+def libraries() -> tuple[Any, Any]:
+    os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1")
+    torch = pytest.importorskip("torch", reason="needs the export environment")
+    transformers = pytest.importorskip("transformers", reason="needs the export environment")
+    pytest.importorskip("sentence_transformers", reason="needs the export environment")
+    torch.manual_seed(0)
+    return torch, transformers
+
+
+def request(work: Path) -> ConversionRequest:
+    return ConversionRequest(
+        tracking_uri="http://unused", model="tiny", version="1", store_url="unused",
+        serving=Serving(max_tokens=64), work_dir=str(work),
+    )  # fmt: skip
+
+
+def tried(architecture: str) -> Tried:
+    return next(each for each in TRIED if each.architecture == architecture)
+
+
+def test_a_cross_encoders_usual_prompt_goes_before_the_first_text_of_each_pair(
+    libraries: tuple[Any, Any], tmp_path: Path
+) -> None:
+    import sentence_transformers
+
+    torch, _ = libraries
+    reranker = next(each for each in TRIED if each.cross_encoder)
+    folder = tmp_path / "v"
+    tried_models.write(reranker, folder)
+    original = detect(folder)
+    loaded, built, answers = loaded_original(request(tmp_path), original)
+    pair = texts.EvaluationTexts(("who?",), "", own=True, pairs=("a film",))
+    found, name = answers(pair)
+    library = sentence_transformers.CrossEncoder(str(folder), device="cpu")
+
+    def scored(first: str, **options: Any) -> float:
+        identity = torch.nn.Identity()
+        return float(library.predict([(first, "a film")], activation_fn=identity, **options)[0])
+
+    assert name == "transformers folder"
+    assert found[0, 0] == pytest.approx(scored("who?"), abs=1e-6)
+    assert abs(scored("who?") - scored("who?", prompt="")) > 1e-3  # else nothing is shown
+    assert scored("who?") == pytest.approx(scored("rank: who?", prompt=""), abs=1e-6)
+    export.to_onnx(loaded, original.task, tmp_path / "m.onnx")
+    model = engine_form.finish(engine_form.load(tmp_path / "m.onnx"), original.task, None)
+    rows = encoded(pair, built, engine_form.inputs_of(model))
+    assert Engine(model, threads=1).outputs(rows)[0, 0] == pytest.approx(found[0, 0], abs=1e-5)
+
+
+@pytest.mark.parametrize("architecture", ["BartForSequenceClassification",
+                                          "T5ForSequenceClassification"])  # fmt: skip
+def test_texts_with_end_tokens_do_not_break_their_neighbours(
+    libraries: tuple[Any, Any], tmp_path: Path, architecture: str
+) -> None:
+    torch, _ = libraries
+    tried_models.write(tried(architecture), tmp_path / "v")
+    original = detect(tmp_path / "v")
+    loaded, built, _ = loaded_original(request(tmp_path), original)
+    assert last_end.suits(loaded.network)
+    asked = texts.EvaluationTexts(("a film", "a </s> film </s>", "</s>", "no"), "", own=True)
+    with pytest.raises(ValueError, match="same number of <eos> tokens"), torch.no_grad():
+        loaded.network(**loaded.tokenizer(list(asked.texts), return_tensors="pt", padding=True))
+    export.to_onnx(loaded, original.task, tmp_path / "m.onnx")
+    model = engine_form.finish(engine_form.load(tmp_path / "m.onnx"), original.task, None)
+    rows = encoded(asked, built, engine_form.inputs_of(model))
+    together = Engine(model, threads=1).rows(rows, range(4), 16)
+    alone = export.originals(loaded, original.task, asked.texts, max_tokens=64)
+    np.testing.assert_allclose(np.concatenate(together), alone, atol=1e-5)
+
+
+def test_a_tokeniser_that_the_library_makes_again_is_served_as_the_library_makes_it(
+    libraries: tuple[Any, Any], tmp_path: Path
+) -> None:
+    """A tokenizer.json of whole words without a tokenizer_config.json becomes a BertTokenizer."""
+    _, transformers = libraries
+    config = transformers.BertConfig(
+        vocab_size=len(SPECIAL) + len(WORDS), hidden_size=32, num_hidden_layers=1,
+        num_attention_heads=2, intermediate_size=32, max_position_embeddings=64,
+    )  # fmt: skip
+    transformers.BertForSequenceClassification(config).save_pretrained(tmp_path)
+    tokenizer().save(str(tmp_path / "tokenizer.json"))
+    loaded, built, _ = loaded_original(request(tmp_path), detect(tmp_path))
+    assert tokenizer().encode("...").ids != loaded.tokenizer("...").input_ids
+    assert built.encoder.encode(["..."]).ids == [loaded.tokenizer("...").input_ids]
+
+
+@pytest.mark.parametrize(
+    ("words", "named", "differs"),
+    [
+        (tried_models.unigram, {"tokenizer_class": "XLMRobertaTokenizer"}, " "),
+        (tried_models.bytes_between, {"tokenizer_class": "Qwen2Tokenizer"}, "cafe\u0301"),
+        (tried_models.pieces, {"tokenizer_class": "BertTokenizer", "do_lower_case": False}, "The"),
+    ],
+    ids=["unigram", "bytes", "pieces"],
+)
+def test_a_class_that_reads_texts_in_its_own_way_is_followed(
+    libraries: tuple[Any, Any],
+    tmp_path: Path,
+    words: tried_models.Words,
+    named: dict[str, object],
+    differs: str,
+) -> None:
+    _, transformers = libraries
+    config = transformers.BertConfig(
+        vocab_size=600, hidden_size=32, num_hidden_layers=1, num_attention_heads=2,
+        intermediate_size=32, max_position_embeddings=64,
+    )  # fmt: skip
+    transformers.BertModel(config).save_pretrained(tmp_path)
+    words(tmp_path)
+    written = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    write_json(tmp_path / "tokenizer_config.json", {**written, **named})
+    loaded, built, _ = loaded_original(request(tmp_path), detect(tmp_path))
+    by_file = Tokenizer.from_file(str(tmp_path / "tokenizer.json")).encode(differs).ids
+    assert built.encoder.encode([differs]).ids == [loaded.tokenizer(differs).input_ids]
+    assert built.encoder.encode([differs]).ids != [by_file]
+
+
+def test_tokens_that_the_network_has_no_row_for_are_refused_by_name(
+    libraries: tuple[Any, Any], tmp_path: Path
+) -> None:
+    _, transformers = libraries
+    tried_models.pieces(tmp_path)
+    words = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    config = transformers.BertConfig(
+        vocab_size=len(words), hidden_size=32, num_hidden_layers=1, num_attention_heads=2,
+        intermediate_size=32, max_position_embeddings=64,
+    )  # fmt: skip
+    transformers.BertModel(config).save_pretrained(tmp_path)
+    loaded_original(request(tmp_path), detect(tmp_path))
+    words.add_tokens(["[TAG]"])
+    words.save_pretrained(tmp_path)
+    with pytest.raises(VersionError, match=r"tokens .* have no row .*'\[TAG\]'"):
+        loaded_original(request(tmp_path), detect(tmp_path))
+
+
+def test_every_network_whose_positions_begin_behind_the_padding_id_is_known(
+    libraries: tuple[Any, Any],
+) -> None:
+    _, transformers = libraries
+    called = transformers.models.auto.configuration_auto.CONFIG_MAPPING_NAMES
+    readers = transformers.models.auto.modeling_auto
+    reading = {
+        kind
+        for names in ("SEQUENCE_CLASSIFICATION", "MASKED_LM", "TOKEN_CLASSIFICATION")
+        for kind in getattr(readers, f"MODEL_FOR_{names}_MAPPING_NAMES")
+    }
+    folder = Path(transformers.__file__).parent / "models"
+    found = set()
+    for source in folder.glob("*/modeling_*.py"):
+        text = source.read_text(encoding="utf-8")
+        behind = re.search(
+            r"create_position_ids_from_input_ids\(\s*input_ids, self\.padding_idx", text
+        )
+        if behind is None or "nn.Embedding" not in text:
+            continue
+        found |= {
+            kind
+            for kind in reading & called.keys()
+            if transformers.CONFIG_MAPPING[kind].__module__.split(".")[2] == source.parent.name
+        }
+    of_other_parts = {kind for kind in found if "vision" in kind}
+    assert found - of_other_parts - OFFSET_POSITIONS == set()
+    assert {"roberta", "xlm-roberta", "camembert", "data2vec-text"} <= found
