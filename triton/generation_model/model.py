@@ -65,7 +65,7 @@ class TritonPythonModel:
         self.rules = json.loads(parameters.get(RULES, {}).get("string_value", "{}"))
         self.heartbeat = Heartbeat()
         self.heartbeat.start()
-        self.sequences = Sequences(session("model.onnx"), encoder)
+        self.sequences: Any = Sequences(session("model.onnx"), encoder)
         self.rows = rows
         self.has_encoder = encoder is not None
         self.waiting: deque[Asked] = deque()

@@ -119,11 +119,16 @@ def placed_on(kind: str, number: int) -> str:
 
 def asked_of(request: "pb_utils.InferenceRequest") -> PackedRequest:
     """What a request brings: copies, since its memory is Triton's."""
-    ids, starts, types = (
+    ids, starts, types = _copies(request)
+    return PackedRequest(ids, starts, types, caller=request.get_response_sender())
+
+
+def _copies(request: "pb_utils.InferenceRequest") -> list[Any]:
+    """Ids, starts and types; None of those that it has not."""
+    return [
         None if given is None else np.from_dlpack(given).copy()
         for given in (
             pb_utils.get_input_tensor_by_name(request, name)
             for name in ("input_ids", "row_starts", "token_type_ids")
         )
-    )
-    return PackedRequest(ids, starts, types, caller=request.get_response_sender())
+    ]

@@ -103,7 +103,7 @@ class OnGpu:
             4 * MOST_TOKENS + MOST_ROWS + 1, dtype=torch.int32, device=self._device
         )
         if engine.has_variable_lengths:
-            self._capture(shapes(self._longest) if buckets is None else buckets)
+            self._capture_all(shapes(self._longest) if buckets is None else buckets)
 
     def begin(self, ids: np.ndarray, starts: np.ndarray, types: np.ndarray | None) -> "OnTheWay":
         """Queues copies and a run; waits for neither."""
@@ -151,7 +151,7 @@ class OnGpu:
             f"{free >> 20} of {whole >> 20} MiB free on {torch.cuda.get_device_name(self._device)}"
         )
 
-    def _capture(self, buckets: Iterable[Shape]) -> None:
+    def _capture_all(self, buckets: Iterable[Shape]) -> None:
         """Graphs of all shapes, which share memory."""
         began = time.monotonic()
         torch.cuda.synchronize(self._device)

@@ -15,6 +15,7 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -370,7 +371,7 @@ class Pipeline:
             gone = False
         if not gone:
             return False
-        self._over(asked, lambda: self._replies.drop(asked))
+        self._over(asked, partial(self._replies.drop, asked))
         return True
 
     def _start(self, members: Sequence[PackedRequest]) -> Result | Exception:
@@ -415,9 +416,7 @@ class Pipeline:
         """
         self._alive()
         for asked in self._waiting.give_up():
-            self._over(
-                asked, lambda each=asked: self._replies.fail(each, f"Stub process ends: {reason}")
-            )
+            self._over(asked, partial(self._replies.fail, asked, f"Stub process ends: {reason}"))
         self._end(reason)
 
     def _send(self, members: list[PackedRequest], values: np.ndarray) -> None:
@@ -426,13 +425,13 @@ class Pipeline:
             members, parts(members, values, by_token=self._by_token), strict=True
         ):
             if np.isfinite(part).all():
-                self._over(asked, lambda each=asked, own=part: self._replies.answer(each, own))
+                self._over(asked, partial(self._replies.answer, asked, part))
             else:
                 self._fail(asked, ValueError("the model gives NaN or infinity for it"))
 
     def _fail(self, asked: PackedRequest, error: Exception) -> None:
         reason = f"the memory does not suffice: {error}" if is_full(error) else error
-        self._over(asked, lambda: self._replies.fail(asked, f"engine: {reason}"))
+        self._over(asked, partial(self._replies.fail, asked, f"engine: {reason}"))
 
     def _over(self, asked: PackedRequest, reply: Callable[[], None]) -> None:
         """The one reply that a request gets; Triton may refuse it, if its caller is gone."""

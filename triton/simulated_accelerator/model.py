@@ -47,8 +47,8 @@ class TritonPythonModel:
         self.first_input = config["input"][0]["name"]
         self.outputs = {spec["name"]: int(spec["dims"][-1]) for spec in config["output"]}
         engine = config.get("parameters", {}).get(PARAMETER, {}).get("string_value")
-        self.times = None
-        self.pipeline = None
+        self.times: Any = None  # of what ``accelerator_times.read`` gives
+        self.pipeline: Any = None
         if engine is not None:
             import accelerator_times  # noqa: PLC0415 - only with a table it lies beside this file
 
