@@ -23,11 +23,13 @@ from registry.convert.flavours.hints import read_hints
 from registry.convert.flavours.original import Original, Pooling, PoolingMode
 from registry.convert.flavours.pooling import MODULES, read_pooling, require_transformer_only
 from registry.convert.flavours.sentences import longest_of, prompts_of, transformer_config
+from registry.convert.flavours.unserved import refuse_adapters, refuse_other_inputs
 from registry.convert.forms import FORMS
 
 PICKLES = (".bin", ".pkl", ".pickle", ".pt", ".pth", ".ckpt", ".joblib")
 # Pickles are only here if the operator allowed them: otherwise they are not downloaded.
 _WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
+_ADAPTER = "adapter_model"  # its weights are no model's
 SAFETENSORS = ".safetensors"
 _TOKENISER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "sentencepiece.bpe.model",
                     "spiece.model", "tokenizer.model", "spm.model")  # fmt: skip
@@ -67,11 +69,13 @@ def detect(
         VersionError: it is nothing that can be served, with the reason.
     """
     folders = [folder / candidate for candidate in _MODEL_FOLDERS if (folder / candidate).is_dir()]
-    graph = _graph(folder)
     weights = next((p for p in folders if any(_weights(p))), None)
     sentences = next(
         (p for p in folders if (p / MODULES).is_file() and not is_cross_encoder(p)), None
     )
+    # Weights are the original: a graph beside them may be of others.
+    graph = None if weights is not None or _has_weights(sentences) else _graph(folder)
+    refuse_adapters(folder, has_model=weights is not None or graph is not None)
     if graph is None and weights is None and sentences is None:
         raise VersionError(_unrecognised(folder, refused))
     model_folder = sentences or weights or _config_folder(graph, folders)
@@ -80,6 +84,7 @@ def detect(
         transformer, pooling = read_pooling(sentences)
     if graph is None and not any(_weights(transformer)):
         raise VersionError(_unrecognised(folder, refused))
+    refuse_other_inputs(transformer)
     tokenizer_folder = _tokenizer(folder, transformer, tokenizers)
     if not allow_pickle:
         _refuse_other_weights(model_folder, transformer)
@@ -163,7 +168,13 @@ def _refuse_other_weights(*folders: Path) -> None:
 
 
 def _weights(candidate: Path) -> Iterable[Path]:
-    return (path for pattern in _WEIGHTS for path in candidate.glob(pattern))
+    found = (path for pattern in _WEIGHTS for path in candidate.glob(pattern))
+    return (path for path in found if not path.name.startswith(_ADAPTER))
+
+
+def _has_weights(sentences: Path | None) -> bool:
+    """Whether the transformer of such a model has weights."""
+    return sentences is not None and any(_weights(read_pooling(sentences)[0]))
 
 
 def _graph(folder: Path) -> Path | None:

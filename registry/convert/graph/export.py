@@ -6,6 +6,7 @@ code of the model's own is run unless the operator allows it.
 """
 
 import logging
+import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,13 +22,17 @@ from registry.convert.flavours import marian
 from registry.convert.flavours.config import CONFIG, read_json
 from registry.convert.flavours.original import Original, Reader, Row
 from registry.convert.flavours.sentences import CROSS_ENCODER
+from registry.convert.flavours.unserved import MERGE
 from registry.convert.forms import FORMS, MEAN, SPLADE
 from registry.convert.graph import last_end
+from registry.convert.weights import transformer_folder
 
 log = logging.getLogger(__name__)
 
 OPSET = 17
 _ROWS, _LENGTH = 2, 9  # of the traced example; both stay variable
+_ADAPTERS = re.compile(r"\.(base_layer|lora_\w+|modules_to_save|ia3_l|hada_\w+)\.")
+_UNREAD = ("pooler.",)  # of token vectors, which are pooled by us
 
 
 @dataclass(frozen=True)
@@ -85,24 +90,57 @@ def load(
         form = FORMS[original.task]
         loader = form.encoder_decoder if is_encoder_decoder(original) else form.loader
         kind = getattr(transformers, loader or form.loader)
-        network = kind.from_pretrained(
-            original.folder,
-            local_files_only=True,
-            trust_remote_code=allow_remote_code,
-            **options,
-        )
+        network = _whole(kind, original.folder, {**options, "trust_remote_code": allow_remote_code})
         tokenizer = None
         if not (form.generates and marian.has_files(original.tokenizer)):
             tokenizer = transformers.AutoTokenizer.from_pretrained(
                 original.tokenizer, local_files_only=True, trust_remote_code=allow_remote_code
             )
-    except ExportMissingError:
-        raise
-    except MemoryError:
+    except (ExportMissingError, VersionError, MemoryError):
         raise
     except Exception as error:  # the libraries raise many kinds, all about these files
         raise VersionError(f"transformers can't load the version: {error}") from error
     return Loaded(network.float().eval(), None, tokenizer)
+
+
+def _whole(kind: Any, folder: Path, options: dict[str, Any]) -> Any:  # noqa: ANN401
+    """A network of transformers all of whose weights the files have.
+
+    transformers makes up those that are missing, by chance, and leaves out those that it does not
+    know: the version would answer, and as nobody trained it.
+
+    Raises:
+        VersionError: what is missing, of another size, or an adapter's.
+    """
+    network, found = kind.from_pretrained(
+        folder,
+        local_files_only=True,
+        output_loading_info=True,
+        ignore_mismatched_sizes=True,
+        **options,
+    )
+    if adapters := sorted(each for each in found["unexpected_keys"] if _ADAPTERS.search(each)):
+        raise VersionError(
+            f"the weights are those of a model with an adapter ({adapters[0]}), which would be "
+            f"left out: {MERGE}"
+        )
+    if other := sorted(found["mismatched_keys"]):
+        name, in_files, by_config = other[0]
+        raise VersionError(
+            f"{name} is {_size(in_files)} in the files and {_size(by_config)} by {CONFIG}: save "
+            "the model with the configuration that it was trained with"
+        )
+    unread = () if "For" in kind.__name__ else _UNREAD
+    if missing := sorted(each for each in found["missing_keys"] if not each.startswith(unread)):
+        names = ", ".join(missing[:3]) + (", ..." if len(missing) > 3 else "")
+        raise VersionError(
+            f"the checkpoint lacks weights that {type(network).__name__} answers with: {names}"
+        )
+    return network
+
+
+def _size(shape: Sequence[int]) -> str:
+    return " x ".join(map(str, shape))
 
 
 def is_encoder_decoder(original: Original) -> bool:
@@ -125,6 +163,12 @@ def _load_sentences(
         model_kwargs=options,
     )
     sentences = sentences.float().eval()
+    # The library does not say what was missing: the weights are looked at once more, and let go.
+    _whole(
+        type(sentences.transformers_model),
+        transformer_folder(original),
+        {**options, "trust_remote_code": allow_remote_code},
+    )
     return Loaded(sentences.transformers_model, sentences, sentences.tokenizer)
 
 

@@ -500,3 +500,58 @@ def test_a_graph_of_starts_and_ends_answers_questions(tmp_path: Path, stacked: b
 def test_a_model_for_question_answering_is_detected(tmp_path: Path) -> None:
     folder = hf_folder(tmp_path, architectures=["BertForQuestionAnswering"], id2label={})
     assert detect(folder).task is Task.QUESTION_ANSWERING
+
+
+def test_safetensors_are_the_original_whatever_graphs_lie_beside_them(tmp_path: Path) -> None:
+    hf_folder(tmp_path)
+    (tmp_path / "onnx").mkdir()
+    for name in ("model.onnx", "model_fp16.onnx", "model_quantized.onnx"):
+        (tmp_path / "onnx" / name).write_bytes(b"")
+    assert detect(tmp_path).onnx is None
+    (tmp_path / "onnx" / "model.onnx").unlink()
+    assert detect(tmp_path).onnx is None
+
+
+ADAPTER = {"peft_type": "LORA", "r": 4, "base_model_name_or_path": "team/base"}
+
+
+@pytest.mark.parametrize("place", ["", "adapter", "peft"])
+def test_an_adapter_beside_a_model_is_refused_by_name(tmp_path: Path, place: str) -> None:
+    hf_folder(tmp_path)
+    write_json(tmp_path / place / "adapter_config.json", ADAPTER)
+    (tmp_path / place / "adapter_model.safetensors").write_bytes(b"")
+    with pytest.raises(VersionError, match=r"a LORA adapter beside the model.*merge_and_unload"):
+        detect(tmp_path)
+
+
+def test_an_adapter_without_its_model_is_refused_as_that(tmp_path: Path) -> None:
+    write_json(tmp_path / "adapter_config.json", ADAPTER)
+    (tmp_path / "adapter_model.safetensors").write_bytes(b"")
+    tokenizer().save(str(tmp_path / "tokenizer.json"))
+    with pytest.raises(VersionError, match=r"a LORA adapter of team/base, without that model"):
+        detect(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("config", "says"),
+    [
+        ({"architectures": ["ViTForImageClassification"], "image_size": 224}, "it reads images"),
+        ({"architectures": ["CLIPModel"], "vision_config": {}}, "it reads images"),
+        (
+            {"architectures": ["WhisperForConditionalGeneration"], "num_mel_bins": 80},
+            "it reads sound",
+        ),
+        (
+            {"architectures": ["Wav2Vec2ForSequenceClassification"], "conv_dim": [512]},
+            "it reads sound",
+        ),
+    ],
+)
+def test_what_reads_no_text_is_told_so_and_not_to_bring_a_tokeniser(
+    tmp_path: Path, config: dict[str, Any], says: str
+) -> None:
+    hf_folder(tmp_path, **config)
+    (tmp_path / "tokenizer.json").unlink()
+    write_json(tmp_path / "preprocessor_config.json", {})
+    with pytest.raises(VersionError, match=says):
+        detect(tmp_path)

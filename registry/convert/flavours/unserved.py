@@ -1,0 +1,46 @@
+"""What a version may be that is not served, in words that say what it is and what to do."""
+
+from pathlib import Path
+
+from registry.convert.errors import VersionError
+from registry.convert.flavours.config import CONFIG, read_json
+
+_ADAPTER_CONFIG = "adapter_config.json"  # as peft writes it
+MERGE = "merge it (peft: merge_and_unload) and register what save_pretrained writes then"
+# Fields of configurations that only models of such inputs have.
+_READS = {
+    "images": ("vision_config", "image_size", "num_channels"),
+    "sound": ("audio_config", "num_mel_bins", "conv_dim", "feat_extract_norm"),
+}
+
+
+def refuse_adapters(folder: Path, *, has_model: bool) -> None:
+    """Refuses a version with an adapter, which transformers would leave out without a word.
+
+    Raises:
+        VersionError: what it is.
+    """
+    found = next(iter(sorted(folder.rglob(_ADAPTER_CONFIG))), None)
+    if found is None:
+        return
+    config = read_json(found)
+    kind = str(config.get("peft_type") or "PEFT")
+    base = str(config.get("base_model_name_or_path") or "a model that it does not name")
+    if has_model:
+        raise VersionError(
+            f"there is a {kind} adapter beside the model ({found.relative_to(folder)}), and a "
+            f"model is served without adapters: {MERGE}"
+        )
+    raise VersionError(f"this is a {kind} adapter of {base}, without that model: {MERGE}")
+
+
+def refuse_other_inputs(transformer: Path) -> None:
+    """Refuses a model that reads no text; raises ``VersionError``."""
+    config = read_json(transformer / CONFIG)
+    for what, fields in _READS.items():
+        if any(config.get(name) is not None for name in fields):
+            kind = str(config.get("model_type") or "unknown")
+            raise VersionError(
+                f"it reads {what} (model_type {kind!r}), and only models of texts and of tables "
+                "are served"
+            )

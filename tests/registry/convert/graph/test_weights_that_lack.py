@@ -1,0 +1,88 @@
+"""What becomes of a checkpoint whose weights do not fit its configuration."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tiny_models import tokenizer
+
+from registry.convert.errors import VersionError
+from registry.convert.flavours import detect
+
+pytestmark = pytest.mark.export
+
+SMALL = {
+    "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64,
+    "vocab_size": 200, "max_position_embeddings": 64,
+}  # fmt: skip
+
+
+def saved(folder: Path, kind: str, *, labels: int = 2, **config: Any) -> Path:
+    """A tiny BERT as transformers saves it, with a tokeniser; its config changed afterwards."""
+    import transformers
+
+    network = getattr(transformers, kind)(transformers.BertConfig(**SMALL, num_labels=labels))
+    network.save_pretrained(folder)
+    transformers.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer(), unk_token="[UNK]", pad_token="[PAD]"
+    ).save_pretrained(folder)
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | config))
+    return folder
+
+
+def load(folder: Path) -> object:
+    from registry.convert.graph import export
+
+    return export.load(detect(folder), threads=1, allow_pickle=False, allow_remote_code=False)
+
+
+def renamed(folder: Path, **names: str) -> None:
+    """Weights with a part of their names replaced."""
+    from safetensors.torch import load_file, save_file
+
+    path = folder / "model.safetensors"
+    tensors = load_file(path)
+    for old, new in names.items():
+        tensors = {name.replace(old, new): value for name, value in tensors.items()}
+    save_file(tensors, path, {"format": "pt"})
+
+
+def test_a_whole_checkpoint_is_loaded(tmp_path: Path) -> None:
+    assert load(saved(tmp_path, "BertForSequenceClassification"))
+
+
+def test_an_embedding_needs_no_pooler(tmp_path: Path) -> None:
+    folder = saved(tmp_path, "BertForMaskedLM", architectures=["BertModel"])
+    assert load(folder)
+
+
+def test_a_head_that_the_checkpoint_lacks_is_named(tmp_path: Path) -> None:
+    folder = saved(tmp_path, "BertModel", architectures=["BertForSequenceClassification"])
+    with pytest.raises(VersionError, match=r"lacks weights.*classifier\.(bias|weight)"):
+        load(folder)
+
+
+def test_a_layer_that_is_named_otherwise_is_named(tmp_path: Path) -> None:
+    folder = saved(tmp_path, "BertForSequenceClassification")
+    renamed(folder, query="query_proj")
+    with pytest.raises(VersionError, match=r"lacks weights.*query\.(bias|weight)"):
+        load(folder)
+
+
+def test_a_head_of_other_labels_is_named_with_both_sizes(tmp_path: Path) -> None:
+    names = {str(at): f"label {at}" for at in range(3)}
+    folder = saved(
+        tmp_path, "BertForSequenceClassification", id2label=names,
+        label2id={name: int(at) for at, name in names.items()},
+    )  # fmt: skip
+    with pytest.raises(VersionError, match=r"classifier\.\w+ is .*2.* in the files and .*3"):
+        load(folder)
+
+
+def test_weights_of_an_adapters_layers_are_refused_as_that(tmp_path: Path) -> None:
+    folder = saved(tmp_path, "BertForSequenceClassification")
+    renamed(folder, **{"query.weight": "query.base_layer.weight"})
+    with pytest.raises(VersionError, match=r"adapter.*base_layer.*merge_and_unload"):
+        load(folder)
