@@ -48,7 +48,8 @@ from registry.errors import (
     TritonRefusedError,
     TritonUnavailableError,
 )
-from registry.loading.loader import Loader, LoaderOptions
+from registry.loading.loader import Loader
+from registry.loading.options import LoaderOptions
 from registry.loading.placement import (
     Placement,
     SharedRepository,
