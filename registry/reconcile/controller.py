@@ -163,6 +163,7 @@ class Controller:
             self._heartbeats.alive(reports, now, disconnected=self._reports.disconnected)
         )
         self._count_sick()
+        self._observer.told_damaged(self._held.damaged())
         self._take(endpoints)
         failed = {key for key, word in self._jobs.states.items() if isinstance(word, Failed)}
         for endpoint in endpoints:

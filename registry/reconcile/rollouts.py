@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from contracts.endpoint import ModelEndpoint
-from contracts.loading import Device, DeviceKind, LoaderReport
+from contracts.loading import Device, DeviceKind, FailureCause, LoaderReport
 from contracts.model import DEFAULT_POOL, ModelRef
 from contracts.rollout import RolloutState
 from registry.reconcile.blame import Verdicts, judge
@@ -123,6 +123,16 @@ class HeldPackages:
     def pools(self) -> tuple[str, ...]:
         """Names of the pools that have a Triton now, in order."""
         return tuple(sorted(self._pools))
+
+    def damaged(self) -> frozenset[ModelRef]:
+        """The packages that some loader found damaged in the store."""
+        return frozenset(
+            failure.ref
+            for pool in self._pools.values()
+            for report in pool.loaders
+            for failure in report.failed
+            if failure.cause is FailureCause.DAMAGED
+        )
 
     def of(self, pool: str) -> HeldInPool:
         """What the Tritons of a pool hold; nothing where there are none."""

@@ -493,5 +493,8 @@ class MemoryPackages:
             raise StoreUnavailableError("the store is away")
         return self.held[package]
 
+    def leftovers(self) -> list[str]:
+        return []
+
     def delete(self, package: str) -> None:
         del self.held[package]
