@@ -218,7 +218,9 @@ class Observer:
     ) -> tuple[Version, ...] | None:
         """The model's versions under the endpoint's options; None until they were read."""
         model = endpoint.spec.model
-        if snapshot is None or (model in snapshot.models and model not in snapshot.versions):
+        if snapshot is None or model in snapshot.doubted:
+            return None
+        if model in snapshot.models and model not in snapshot.versions:
             return None
         found = snapshot.versions.get(model, ())
         kept = self._numbered.get(endpoint.name)
