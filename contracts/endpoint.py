@@ -246,6 +246,7 @@ class Candidate(_Part):
     ref: ModelRef | None = None
     options: str = Field("", description="digest of the serving options")
     attempts: int = 0
+    crashes: int = Field(0, description="conversions in a row that ended without a result")
     retry_at: float | None = Field(None, description="unix time, seconds")
     superseded: int = Field(
         0, description="versions before it, one after the other, that a newer one stopped"
@@ -299,6 +300,9 @@ class EndpointStatus(_Part):
         None,
         description="since when nobody asked for the stable version, so that Tritons need not hold "
         "it until somebody does; unix time, seconds",
+    )
+    cordoned: tuple[str, ...] = Field(
+        (), description="loaders whose Tritons are sick, and out of service until they load again"
     )
     loading: tuple[str, ...] = Field(
         (), description="loaders that may bring the candidate in now; none named: all"

@@ -71,14 +71,41 @@ class LoadedModel(BaseModel):
     threads: int = Field(0, ge=0, description="CPU threads of one batch; 0: not told")
 
 
+class FailureCause(StrEnum):
+    """Who or what kept a package from being loaded."""
+
+    UNKNOWN = ""  # releases before this one do not say
+    REFUSED = "refused"  # Triton, in words of its own
+    CRASHED = "crashed"  # Triton ended under it, more often than without it
+    ROOM = "room"  # there is no memory or no disk for it
+    DAMAGED = "damaged"  # the store holds other bytes than were published
+    AWAY = "away"  # Triton, the store, a disk
+
+
+class WitnessAnswer(StrEnum):
+    """Whether a Triton that refused a package loads one that is known to be good, since then."""
+
+    UNTRIED = ""
+    LOADS = "loads"
+    REFUSED = "refused"
+
+
 class LoadFailure(BaseModel):
-    """A package that Triton refused, with Triton's own words."""
+    """A package that a Triton does not hold, and why: facts, no verdict.
+
+    Who is at fault is found from the reports of all Tritons (``registry/reconcile/blame.py``).
+    """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     ref: ModelRef
-    reason: str
-    by_version: bool = Field(description="the version itself is at fault, not the environment")
+    reason: str = Field(description="in Triton's own words, if it was Triton")
+    by_version: bool = Field(
+        description="the words blame the model, and this Triton loads one that is known to be good"
+    )
+    cause: FailureCause = FailureCause.UNKNOWN
+    witness: WitnessAnswer = WitnessAnswer.UNTRIED
+    persists: bool = Field(False, description="it failed several times in a row")
 
 
 class Trouble(BaseModel):
@@ -114,5 +141,8 @@ class LoaderReport(BaseModel):
     )
     wake_address: str = Field(
         "", description="host:port at which gateways have such a model come back; empty: nowhere"
+    )
+    cordoned: bool = Field(
+        False, description="the controller took this Triton out of service: no caller is sent here"
     )
     wake_key: str = Field("", repr=False, description="what they show there, new at each start")

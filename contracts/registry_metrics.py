@@ -27,6 +27,12 @@ ROLLOUT_FAULTS: Final = counter(
 BLOCKED: Final = gauge(
     "registry_blocked_endpoints", "Endpoints whose newest version waits for a retry."
 )
+SICK_TRITONS: Final = gauge(
+    "registry_sick_tritons",
+    "1 for a Triton that refuses what others hold, or what is known to be good, by its loader.",
+    "pool",
+    "loader",
+)
 SOURCE_UP: Final = gauge("registry_source_up", "1 where MLflow answered the last question.")
 SOURCE_ROUND: Final = gauge(
     "registry_source_round_timestamp_seconds",

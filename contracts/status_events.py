@@ -59,13 +59,17 @@ class Served:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """A version turned out bad before its rollout; ``refused`` is the package, if there was one."""
+    """A version turned out bad before its rollout; ``refused`` is the package, if there was one.
+
+    ``expired``: it was tried often enough, and nothing is known bad of it.
+    """
 
     at: float
     version: str
     options: str
     reason: str
     refused: ModelRef | None = None
+    expired: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,19 +261,21 @@ def _served(status: EndpointStatus, event: Served) -> EndpointStatus:
 
 def _rejected(status: EndpointStatus, event: Rejected) -> EndpointStatus:
     routed = {route.ref for route in status.routes}
+    rejection = Rejection(
+        version=event.version,
+        options=event.options,
+        reason=event.reason,
+        at=event.at,
+        expired=event.expired,
+    )
+    phase = rejection.phase
     update = {
         "packages": tuple(ref for ref in status.packages if ref in routed or ref != event.refused),
         "candidate": Candidate(
-            version=event.version,
-            phase=Phase.REJECTED,
-            reason=event.reason,
-            options=event.options,
+            version=event.version, phase=phase, reason=event.reason, options=event.options
         ),
     }
-    line = Transition(at=event.at, version=event.version, phase=Phase.REJECTED, reason=event.reason)
-    rejection = Rejection(
-        version=event.version, options=event.options, reason=event.reason, at=event.at
-    )
+    line = Transition(at=event.at, version=event.version, phase=phase, reason=event.reason)
     return _with_rejection(_with_line(status.model_copy(update=update), line), rejection)
 
 

@@ -38,6 +38,7 @@ class GarbageCollection:
         open_endpoints: opens the endpoints' store anew, one that asks instead of watching: a watch
             goes on with what it last knew, and that is not enough to remove anything by.
         is_converting: whether a conversion runs, or has ended and was not taken note of.
+        foreign: why the store is another release's; empty if it is not.
         wait: sleeps for so many seconds.
     """
 
@@ -48,6 +49,7 @@ class GarbageCollection:
         open_endpoints: Callable[[], EndpointStore],
         is_converting: Callable[[], bool],
         *,
+        foreign: Callable[[], str] = lambda: "",
         wait: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._keep = keep
@@ -55,6 +57,7 @@ class GarbageCollection:
         self._store = _UntilStopped(store, self._stopped)
         self._open_endpoints = open_endpoints
         self._is_converting = is_converting
+        self._foreign = foreign
         self._wait = wait
         self._needless: frozenset[str] = frozenset()  # at the last look
 
@@ -79,7 +82,10 @@ class GarbageCollection:
 
     def _look(self) -> None:
         """Removes what this look and the last one found needless."""
+        if reason := self._foreign():
+            raise _PostponedError(reason)
         found = gc.needless(self._store, self._endpoints(), keep=self._keep)
+        found += self._store.leftovers()
         before, self._needless = self._needless, frozenset(found)
         for package in found:
             if package in before:
@@ -125,6 +131,10 @@ class _UntilStopped:
     def manifest(self, package: str) -> Manifest:
         self._refuse_after_end()
         return self._store.manifest(package)
+
+    def leftovers(self) -> list[str]:
+        self._refuse_after_end()
+        return self._store.leftovers()
 
     def delete(self, package: str) -> None:
         self._refuse_after_end()

@@ -43,7 +43,8 @@ from registry.mlflow.projection import EvidenceOf
 from registry.mlflow.watch import SourceWatch
 from registry.mlflow.webhook import WebhookEntry, WebhookListener
 from registry.mlflow.write_back import WriteBack
-from registry.packages.store import PackageStore, StoreUnavailableError
+from registry.packages.store import PackageStore, StoreError, StoreUnavailableError
+from registry.packages.store_mark import StoreMark, StoreTakenError
 from registry.pyfunc.process import Limits
 from registry.reconcile.controller import Controller, ControllerOptions
 from registry.reconcile.heartbeats import HeartbeatWriter
@@ -95,6 +96,7 @@ def main() -> int:
         endpoints = opening.endpoints(settings.endpoints, environment)
         launcher = _launcher(settings, environment)
         keys = _index_keys(settings)
+        _check_mark(StoreMark(settings.store_url, keys))
         webhook_secrets = _webhook_secrets(settings)
         kafka = KafkaAddress.of(settings.kafka_bootstrap, login=settings.kafka_login)
         # Before the loop: its import takes seconds.
@@ -109,6 +111,7 @@ def main() -> int:
         KafkaLoginError,
         KeyFileError,
         SourceUnavailableError,
+        StoreTakenError,
     ) as error:
         log.error("%s", error)
         return 1
@@ -186,6 +189,7 @@ async def _run(
         store,
         lambda: opening.endpoints(settings.endpoints, environment, watch=False),
         lambda: bool(jobs.states),
+        foreign=StoreMark(settings.store_url, keys).claim,
     )
     statistics.start()
     beside = [
@@ -265,6 +269,21 @@ def _pyfunc_limits(settings: ControllerSettings) -> Limits | None:
     if not settings.pyfunc:
         return None
     return Limits(megabytes=settings.pyfunc_megabytes, closed_off=settings.pyfunc_closed_off)
+
+
+def _check_mark(mark: StoreMark) -> None:
+    """Marks the package store; one that is away is looked at again before anything is removed.
+
+    Raises:
+        StoreTakenError: another release has it.
+    """
+    try:
+        refused = mark.claim()
+    except StoreError as error:
+        log.warning("whose the package store is can't be seen yet: %s", error)
+        return
+    if refused:
+        raise StoreTakenError(refused)
 
 
 def _index_keys(settings: ControllerSettings) -> tuple[bytes, ...]:

@@ -136,6 +136,7 @@ ROLLOUT_BLOCKED: Final = f"{_most(m.ROLLOUT_PHASE, f'{_VERSION}, phase', _HELD)}
 ROLLED_BACK: Final = f"{_rise(m.ROLLOUT_TRANSITIONS, '30m', 'endpoint', _BACK)} > 0"
 ROLLOUT_EXPIRED: Final = f"{_rise(m.ROLLOUT_TRANSITIONS, '30m', 'endpoint', _EXPIRED)} > 0"
 WRITE_BACK_FAILING: Final = f"{_rise(m.WRITE_BACK_FAILURES, '15m')} > 0"
+TRITON_SICK: Final = f"{_most(r.SICK_TRITONS, 'pool, loader')} == 1"
 MLFLOW_AWAY: Final = (  # or the loop that asks it, which says nothing where it hangs
     f"{_most(r.SOURCE_UP)} == 0 or time() - {_most(r.SOURCE_ROUND)} > 300"
 )

@@ -177,6 +177,18 @@ SERVING_ALERTS: Final = (
         board="gateway",
     ),
     Alert(
+        "HeadraceTritonSick",
+        q.TRITON_SICK,
+        "2m",
+        Severity.TICKET,
+        "The Triton of {{ $labels.loader }} refuses what is good",
+        "Other Tritons of its pool hold what it refuses, or it refuses a package that is known to"
+        " be good. No version is blamed for it, and it is out of service while the others suffice."
+        " headrace status says what it refuses, in its own words: see its GPU, its disk and its"
+        " log, and replace the node.",
+        board="gateway",
+    ),
+    Alert(
         "HeadraceEndpointWithoutVersion",
         q.WITHOUT_VERSION,
         "15m",

@@ -20,12 +20,14 @@ class SourceUnavailableError(RegistryError):
 class SourceRefusedError(RegistryError):
     """MLflow answered that it will not do what it was asked; ``status`` is HTTP's, 0 without one.
 
-    Nothing waits for it: what it concerns is tried again now and then.
+    Nothing waits for it: what it concerns is tried again now and then. ``missing``: MLflow itself
+    says, in its own format, that what was asked for does not exist.
     """
 
-    def __init__(self, sentence: str, status: int = 0) -> None:
+    def __init__(self, sentence: str, status: int = 0, *, missing: bool = False) -> None:
         super().__init__(sentence)
         self.status = status
+        self.missing = missing
 
 
 class EndpointConflictError(RegistryError):

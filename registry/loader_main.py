@@ -21,7 +21,8 @@ from contracts.model import ModelRef
 from registry import metrics
 from registry.loading.devices import Devices, Promise
 from registry.loading.idling import Woken
-from registry.loading.loader import Loader, LoaderOptions
+from registry.loading.loader import Loader
+from registry.loading.options import LoaderOptions
 from registry.loading.placement import Placement, SharedRepository, UploadedFiles
 from registry.loading.prober import Prober, ProberPace
 from registry.loading.room import Room

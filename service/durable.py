@@ -12,10 +12,17 @@ def write(path: Path, data: bytes) -> None:
     """Writes beside ``path``, syncs, and renames over it; raises ``OSError``."""
     aside = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
     try:
-        with aside.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+        aside.write_bytes(data)
+        sync(aside)
         aside.replace(path)
     finally:
         aside.unlink(missing_ok=True)
+
+
+def sync(path: Path) -> None:
+    """Waits until a file's bytes, or a folder's names, are on the disk; raises ``OSError``."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -35,7 +35,7 @@ PREFIX = "mlflow-artifacts+"
 SCHEMES = (f"{PREFIX}http", f"{PREFIX}https")
 ROUTE = "api/2.0/mlflow-artifacts/artifacts"
 SILENCE_SECONDS = 30.0  # a server that sends or takes nothing for so long is away
-_REFUSAL_BYTES = 300
+_REFUSAL_BYTES = 4096
 
 Entry = dict[str, Any]
 
@@ -110,14 +110,14 @@ class MlflowArtifactFiles(AbstractFileSystem):
         self, path: str, start: int | None = None, end: int | None = None, **_: object
     ) -> bytes:
         """A file's content, or bytes ``start`` to ``end`` of it."""
-        with self._call("GET", self._file(path)) as reply:
+        with self._begun(path) as reply:
             return replies.read(reply)[start:end]
 
     def get_file(self, rpath: str, lpath: str, *_: object, **__: object) -> None:
         """Copies a file here, in pieces. A download that ends early leaves no file."""
         aside = Path(f"{lpath}.part")
         try:
-            with self._call("GET", self._file(rpath)) as reply, aside.open("wb") as file:
+            with self._begun(rpath) as reply, aside.open("wb") as file:
                 replies.copy(reply, file)
             aside.replace(lpath)
         finally:
@@ -163,11 +163,29 @@ class MlflowArtifactFiles(AbstractFileSystem):
             raise NotImplementedError("files of MLflow's artifact store are opened to be read only")
         return io.BytesIO(self.cat_file(path))
 
+    def _begun(self, path: str) -> HTTPResponse:
+        """The answer with a file; a 404 that is not in MLflow's own format has its list asked.
+
+        Raises:
+            FileNotFoundError: MLflow does not list it.
+            OSError: MLflow can't be asked.
+        """
+        try:
+            return self._call("GET", self._file(path))
+        except _ForeignAnswerError:
+            where = self._strip_protocol(path)
+            if any(entry["name"] == where for entry in self._list(_parent(where))):
+                raise
+            raise FileNotFoundError(self.unstrip_protocol(where)) from None
+
     def _list(self, folder: str) -> list[Entry]:
         query = f"?{urllib.parse.urlencode({'path': folder})}" if folder else ""
         try:
             with self._call("GET", query) as reply:
-                files = json.loads(replies.read(reply)).get("files", [])
+                told = json.loads(replies.read(reply))
+            if not isinstance(told, dict) or (told and "files" not in told):
+                raise ValueError(told)
+            files = told.get("files", [])
         except FileNotFoundError:
             return []
         except ValueError as error:
@@ -196,9 +214,27 @@ class MlflowArtifactFiles(AbstractFileSystem):
             return replies.ask(request, SILENCE_SECONDS, _trust(self._environment))
         except urllib.error.HTTPError as error:
             text = replies.refusal_text(error, _REFUSAL_BYTES)
-            if error.code == HTTPStatus.NOT_FOUND:
+            if error.code == HTTPStatus.NOT_FOUND and _is_own(text):
                 raise FileNotFoundError(url) from error
-            raise OSError(f"MLflow at {self._server} answered {error.code}: {text}") from error
+            if error.code == HTTPStatus.NOT_FOUND:
+                raise _ForeignAnswerError(
+                    f"MLflow at {self._server} does not answer, and something before it says 404"
+                ) from error
+            raise OSError(
+                f"MLflow at {self._server} answered {error.code}: {text[:300]}"
+            ) from error
+
+
+class _ForeignAnswerError(OSError):
+    """A 404 that is not in MLflow's own format: maybe of a proxy without a backend."""
+
+
+def _is_own(text: str) -> bool:
+    try:
+        said = json.loads(text)
+    except ValueError:
+        return False
+    return isinstance(said, dict) and "error_code" in said
 
 
 def _parent(path: str) -> str:

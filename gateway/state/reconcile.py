@@ -83,6 +83,7 @@ class LoadBackoff:
         return self.failing_since is not None and now - self.failing_since >= GRACE_SECONDS
 
 
+CORDONED = "(cordoned)"  # no pool's name
 _PoolPackage = tuple[str, str]  # a pool of Tritons, and a package id
 
 
@@ -556,8 +557,14 @@ def _asleep(endpoints: Iterable[ModelEndpoint]) -> set[tuple[str, str]]:
 
 
 def _pools_of_tritons(reports: Iterable[LoaderReport]) -> dict[str, str]:
-    """The pool of each Triton, by address; where two loaders tell of one, the last that did."""
-    return {report.triton_grpc: report.pool for report in sorted(reports, key=lambda one: one.at)}
+    """The pool of each Triton, by address; where two loaders tell of one, the last that did.
+
+    One that is out of service belongs to none.
+    """
+    return {
+        report.triton_grpc: CORDONED if report.cordoned else report.pool
+        for report in sorted(reports, key=lambda one: one.at)
+    }
 
 
 def _refs(endpoints: Iterable[ModelEndpoint]) -> Iterable[tuple[str, ModelRef]]:

@@ -14,7 +14,17 @@ from typing import Annotated
 import typer
 
 from headrace import invocation
-from headrace.cli import endpoints, gateway, label, migrate, preprocessor, rollout, stack, stats
+from headrace.cli import (
+    endpoints,
+    gateway,
+    label,
+    migrate,
+    packages,
+    preprocessor,
+    rollout,
+    stack,
+    stats,
+)
 from headrace.cli.program import (
     PLUGIN,
     App,
@@ -106,3 +116,4 @@ app.add_typer(label.app, name="label")
 app.add_typer(preprocessor.app, name="preprocessor")
 app.add_typer(migrate.app, name="migrate")
 app.add_typer(gateway.keys, name="keys")
+app.add_typer(packages.app, name="packages")

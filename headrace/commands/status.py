@@ -198,6 +198,7 @@ def _document_of_cluster(namespace: Namespace, endpoint: str | None) -> dict[str
                 "triton_grpc": report.triton_grpc,
                 "pool": report.pool,
                 "ready": report.ready,
+                "cordoned": report.cordoned,
                 "device": _devices((report,))[report.loader],
                 "models": len(report.loaded),
                 "seconds_ago": max(0.0, now - report.at),
@@ -225,7 +226,7 @@ def _shown_of_cluster(
             (
                 f"  {report.loader}",
                 f"gRPC {report.triton_grpc}, {len(report.loaded)} models{_pool(report)}",
-                "ready" if report.ready else "not ready",
+                _readiness(report),
             ),
             sentences(in_words(report.device)),
             style="" if report.ready else "yellow",
@@ -244,6 +245,12 @@ def _shown_of_cluster(
         *(map(_way, _models(reports, chosen)) if details else ()),
         *(Sentence(f"{name}: {sentence}", style="yellow") for name, sentence in warnings),
     )
+
+
+def _readiness(report: LoaderReport) -> str:
+    if report.cordoned:
+        return "out of service"
+    return "ready" if report.ready else "not ready"
 
 
 def _pool(report: LoaderReport) -> str:

@@ -141,6 +141,23 @@ class ConversionIndex:
                 self._sign(options, ref)
         return Package(ref, signature(manifest))
 
+    def forget(self, options: str) -> None:
+        """Removes an entry, so that its version is converted again; harmless if there is none.
+
+        Raises:
+            StoreUnavailableError: the store can't be written.
+        """
+        with reached(_INDEX):
+            for kind in ("json", "mac"):
+                try:
+                    self._files.rm(self._path(options, kind))
+                except FileNotFoundError:
+                    continue
+
+    def prove(self, ref: ModelRef) -> None:
+        """Reads a whole package; raises ``StoreError`` if it is missing, damaged, or away."""
+        self._store.verify(ref.package)
+
     def signature(self, ref: ModelRef) -> Signature:
         """What callers of a package rely on; raises ``StoreError``."""
         return signature(self._store.manifest(ref.package))

@@ -2,8 +2,9 @@
 
 The result is the termination message of the container that converts, which nobody else can write.
 The log is for people: progress, and the last line of one that ended without a result.
-What the version caused by itself, such as needing more memory or time than there is, is its fault.
-What the cluster did, such as taking the node away, is not, and is tried again.
+What the version caused by itself, such as needing more memory than its limit, is its fault. What
+the cluster did, such as taking the node away, is not, and is tried again. An end without a result
+and without such a limit may be either: it blames nobody, and is tried again a few times.
 """
 
 from collections.abc import Iterable, Mapping
@@ -101,18 +102,18 @@ def _ended(status: Object, ended: Object, last_line: str, limits: Limits) -> Fai
             by_version=False,
         )
     if code == 0:  # it writes its result before it ends so
-        return Failed(reason="its conversion ended and left no result", by_version=False)
+        reason_text = "its conversion ended and left no result"
+        return Failed(reason=reason_text, by_version=False, crashed=True)
     how = f"ended with status {code}"
     if code == _SIGKILL:
         how = "was killed, most likely because the machine ran out of memory"
     reason_text = f"its conversion {how}: {last_line or 'it said nothing'}"
-    return Failed(reason=reason_text[:_MOST_REASON], by_version=True)
+    return Failed(reason=reason_text[:_MOST_REASON], by_version=False, crashed=True)
 
 
 def _timed_out(limits: Limits) -> Failed:
-    return Failed(
-        reason=f"its conversion took more than {limits.timeout_seconds:g} s", by_version=True
-    )
+    reason = f"its conversion took more than {limits.timeout_seconds:g} s"
+    return Failed(reason=reason, by_version=False, crashed=True)
 
 
 def _why_pending(status: Object) -> str:

@@ -1,8 +1,8 @@
 """Runs one conversion in a process of its own, and reads the file of its result.
 
 The process gets a scratch folder, a limit of time and of memory, and is killed with everything it
-started when it is over a limit or no longer wanted. An end without a result is the version's own
-fault, with a sentence that says how it ended. It never decides whether to convert.
+started when it is over a limit or no longer wanted. An end without a result is told with a sentence
+that says how it ended, and blames nobody. It never decides whether to convert.
 """
 
 import asyncio
@@ -164,7 +164,7 @@ class SubprocessLauncher:
             reason = f"its conversion needed more than {limit} MB of memory and was ended"
         else:
             reason = f"its conversion took more than {self._options.timeout_seconds:g} s"
-        return Failed(reason=reason, by_version=True)
+        return Failed(reason=reason, by_version=by_memory, crashed=not by_memory)
 
 
 async def _read(process: Process, progress: OnProgress) -> None:
@@ -221,7 +221,7 @@ def _crash(status: int | None, errors: Path) -> Failed:
         log_tail = file.read().decode(errors="replace").strip()
     last = log_tail.splitlines()[-1] if log_tail else "it said nothing"
     log.warning("a conversion %s; the end of its log:\n%s", how, log_tail)
-    return Failed(reason=f"its conversion {how}: {last}"[:500], by_version=True)
+    return Failed(reason=f"its conversion {how}: {last}"[:500], by_version=False, crashed=True)
 
 
 def _environment(base: Mapping[str, str], python_path: tuple[Path, ...]) -> dict[str, str]:

@@ -5,8 +5,8 @@ with a ``ConversionRequest`` as JSON in a file and the path of the file that tak
 process downloads the version, detects its flavour, converts, verifies and publishes where the
 request says. It prints ``Progress`` as one JSON object a line on standard output, and writes one
 ``Published`` or ``Failed`` into the result's file. What it prints is shown and never acted upon: a
-version's code may print too. An end without a result (a crash, an out-of-memory kill) is read by
-the launcher as the version's own fault, deterministically.
+version's code may print too. An end without a result (a crash, a signal) blames nobody: it is tried
+again a few times. A limit that the launcher itself enforces is the version's own fault.
 """
 
 from dataclasses import dataclass
@@ -126,11 +126,15 @@ class Published(_Message):
 
 
 class Failed(_Message):
-    """No package. ``by_version``: the version itself is at fault, trying again would not help."""
+    """No package. ``by_version``: the version itself is at fault, trying again would not help.
+
+    ``crashed``: the conversion ended without a result, as its launcher saw; it is in no file.
+    """
 
     kind: Literal["failed"] = "failed"
     reason: str
     by_version: bool
+    crashed: bool = Field(False, exclude=True)
     needs_export: bool = Field(False, description="torch and transformers are not installed here")
 
 

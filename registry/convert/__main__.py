@@ -52,8 +52,8 @@ def _result(request: ConversionRequest) -> Published | Failed:
         )
     except StoreError as error:
         return Failed(reason=str(error), by_version=False)
-    except MemoryError:
-        return Failed(reason="the version needs more memory than a conversion has", by_version=True)
+    except MemoryError:  # of the machine: the limit of a conversion ends it from outside
+        return sys.exit("the conversion found no more memory")
     except OSError as error:
         # The scratch folder is all that is left to fail here: a full disk, most often.
         return Failed(reason=f"conversion's scratch folder: {error}", by_version=False)

@@ -7,7 +7,6 @@ import time
 import urllib.parse
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -82,9 +81,12 @@ class Tracking:
         """
         what = f"{name} {version}"
         found = self._ask(what, lambda client: client.get_model_version(name, version))
+        self._check_own(what, (found.name, str(found.version)), (name, version))
         location = self._ask(
             what, lambda client: client.get_model_version_download_uri(name, version)
         )
+        if not location and found.source:
+            raise EnvironmentFaultError(f"MLflow does not say where the files of {what} are")
         return Version(
             source=found.source or "",
             artifacts=self._resolve(location or ""),
@@ -100,6 +102,7 @@ class Tracking:
             EnvironmentFaultError: MLflow does not answer.
         """
         run = self._ask(run_id, lambda client: client.get_run(run_id))
+        self._check_own(run_id, run.info.run_id, run_id)
         inputs = run.inputs.dataset_inputs if run.inputs else ()
         return Run(
             artifacts=run.info.artifact_uri or "",
@@ -151,9 +154,10 @@ class Tracking:
             run_id, _, inside = path.partition("/")
             return f"{self.run(run_id).artifacts.rstrip('/')}/{inside}"
         if parts.scheme == "models" and "/" not in path:
-            return str(
-                self._ask(path, lambda client: client.get_logged_model(path)).artifact_location
-            )
+            model = self._ask(path, lambda client: client.get_logged_model(path))
+            if not model.artifact_location:
+                raise EnvironmentFaultError(f"MLflow does not say where the model {path} is")
+            return str(model.artifact_location)
         if not artifacts or parts.scheme == "models":
             raise VersionError(f"the version's source {artifacts!r} leads to no files")
         return artifacts
@@ -163,11 +167,17 @@ class Tracking:
         try:
             return self._server.ask(question)
         except SourceRefusedError as error:
-            if error.status == HTTPStatus.NOT_FOUND:
+            if error.missing:
                 raise VersionError(f"MLflow does not know {what}") from error
             raise EnvironmentFaultError(str(error)) from error
         except SourceUnavailableError as error:
             raise EnvironmentFaultError(str(error)) from error
+
+    @staticmethod
+    def _check_own(what: str, told: object, asked: object) -> None:
+        """Refuses an answer that is about something else: another server may have given it."""
+        if told != asked:
+            raise EnvironmentFaultError(f"what was asked of MLflow about {what} was not answered")
 
     def _check_deadline(self) -> None:
         if time.monotonic() >= self._ends:

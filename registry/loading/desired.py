@@ -10,72 +10,21 @@ from enum import IntEnum
 from pydantic import BaseModel, ConfigDict
 
 from contracts.endpoint import Arm, EndpointStatus, ModelEndpoint, Phase
+from contracts.loading import FailureCause, WitnessAnswer
 from contracts.model import DEFAULT_POOL, ModelRef
 from registry.loading import crashes
 from registry.loading.crashes import CrashCount
+from registry.loading.refusals import is_version_fault
 
 FIRST_RETRY_SECONDS = 1.0
 LAST_RETRY_SECONDS = 60.0
 # How long a Triton that holds other stable packages is unready for one that it fails to load. It
 # may be one that takes the place of a Triton that holds it, so that a store or a disk that is away
-# is waited for; a package that Triton itself refuses will hardly be loaded later.
+# is waited for; a package whose model Triton itself refuses will hardly be loaded later.
 REFUSED_GRACE_SECONDS = 60.0
 AWAY_GRACE_SECONDS = 600.0
 
-# Words in Triton's refusals that speak of the machine, not of the model.
-_ENVIRONMENT = (
-    "No module named",
-    "Unable to create shared memory",
-    "Failed to initialize Python stub",
-    "Stub process",
-    "No space left",
-    "Permission denied",
-    "unable to find backend",
-    "failed to poll from model repository",
-    "Too many open files",
-    "stub process",
-    # Of memory that other models may hold, in the words of ONNX Runtime, CUDA, TensorRT and Python.
-    # A version that is too large for any machine expires, with these words as the reason.
-    "out of memory",
-    "Out of memory",
-    "OutOfMemory",
-    "Failed to allocate memory",
-    "Cannot allocate memory",
-    "bad_alloc",
-    "the memory does not suffice",  # a packed engine's (``triton/packed_model``)
-    # Of a GPU and its driver, in the words of CUDA, its libraries and ours; not among them is
-    # "device-side assert", which a model's own ids bring about.
-    "can't use a GPU",
-    "was promised a GPU and has none",  # a packed engine's (``triton/packed_model``)
-    "no CUDA-capable device",
-    "CUDA driver version is insufficient",
-    "driver/library version mismatch",
-    "No CUDA GPUs are available",
-    "Found no NVIDIA driver",
-    "CUDA driver initialization failed",
-    "CUDA error: initialization error",
-    "CUDA error: unknown error",
-    "no kernel image is available",
-    "unsupported toolchain",
-    "CUDA_ERROR_",
-    "illegal memory access",
-    "illegal address",
-    "misaligned address",
-    "unspecified launch failure",
-    "uncorrectable ECC",
-    "busy or unavailable",
-    "GPU is lost",
-    "invalid device ordinal",
-    "CUDNN_STATUS_",
-    "CUBLAS_STATUS_",
-    "cuDNN error",
-    "GPUs or all GPUs are",  # Triton's: of a configuration for GPUs on a machine without
-    "does not support GPUs",
-    "no Landlock or no seccomp",
-    "can't be started: it took more than",  # a pyfunc, which its conversion could open
-    "and this Triton runs Python",
-    "Request for unknown model",  # of one that it held a moment ago: it stops, or was told to
-)
+PERSISTENT_ATTEMPTS = 3  # in a row, after which a failure is more than a hiccup
 
 
 class Role(IntEnum):
@@ -235,19 +184,33 @@ class Ledger(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a package is not loaded. ``retry_at`` is None where trying again would not help.
+    """Why a package is not loaded. ``retry_at`` is None while trying again would do harm.
 
-    ``since`` is the time of the first failure in a row, unix seconds. ``no_room``: it does not fit
-    beside what Triton holds now.
+    ``since`` is the time of the first failure in a row, unix seconds. ``blames_model``: the words
+    do. ``witness``: whether Triton has loaded what is known to be good since; it is asked at
+    ``witness_at``.
     """
 
     ref: ModelRef
     reason: str
-    by_version: bool
+    cause: FailureCause
+    blames_model: bool
     attempts: int
     since: float
     retry_at: float | None
-    no_room: bool = False
+    witness: WitnessAnswer = WitnessAnswer.UNTRIED
+    witness_asked: int = 0
+    witness_at: float | None = 0.0
+
+    @property
+    def by_version(self) -> bool:
+        """Whether the words blame the model, and this Triton loads one that is known to be good."""
+        return self.blames_model and self.witness is WitnessAnswer.LOADS
+
+    @property
+    def no_room(self) -> bool:
+        """Whether it does not fit beside what Triton holds now."""
+        return self.cause is FailureCause.ROOM
 
 
 def wanted(
@@ -275,29 +238,48 @@ def wanted(
 
 
 def failed(
-    want: Want, reason: str, previous: Failure | None, *, by_version: bool, now: float
+    want: Want,
+    reason: str,
+    previous: Failure | None,
+    *,
+    cause: FailureCause,
+    now: float,
 ) -> Failure:
     """A failure to load, with the time of the next try.
 
-    A version at fault is not tried again while it is on trial, so that there is room to go back. A
-    stable version is, whatever the reason: it worked.
+    A version on trial under which Triton ends is not tried again: it would end once more. A witness
+    that was loaded after an earlier failure of the same kind still counts.
     """
     attempts = previous.attempts + 1 if previous else 1
-    final = by_version and (want.on_trial or want.role is not Role.STABLE)
-    delay = min(LAST_RETRY_SECONDS, FIRST_RETRY_SECONDS * 2.0 ** min(attempts - 1, 16))
+    proven = previous is not None and previous.cause is cause
+    final = cause is FailureCause.CRASHED and (want.on_trial or want.role is not Role.STABLE)
     return Failure(
         want.ref,
         reason,
-        by_version,
+        cause,
+        cause is FailureCause.REFUSED and is_version_fault(reason),
         attempts,
         since=previous.since if previous else now,
-        retry_at=None if final else now + delay,
+        retry_at=None if final else now + _pause(attempts),
+        witness=previous.witness if previous and proven else WitnessAnswer.UNTRIED,
+        witness_asked=previous.witness_asked if previous and proven else 0,
+        witness_at=previous.witness_at if previous and proven else now,
     )
 
 
-def is_version_fault(refusal: str) -> bool:
-    """Whether Triton's words blame the model itself rather than the machine."""
-    return not any(sign in refusal for sign in _ENVIRONMENT)
+def proved(failure: Failure, answer: WitnessAnswer, now: float) -> Failure:
+    """A failure with what its witness did since; one that was not loaded is asked again later.
+
+    An answer that could not be had leaves the last one.
+    """
+    asked = failure.witness_asked + 1
+    known = failure.witness if answer is WitnessAnswer.UNTRIED else answer
+    again = None if known is WitnessAnswer.LOADS else now + _pause(asked)
+    return replace(failure, witness=known, witness_asked=asked, witness_at=again)
+
+
+def _pause(attempts: int) -> float:
+    return min(LAST_RETRY_SECONDS, FIRST_RETRY_SECONDS * 2.0 ** min(attempts - 1, 16))
 
 
 def may_try(failure: Failure | None, now: float) -> bool:
@@ -343,7 +325,7 @@ def _awake(wants: Iterable[Want]) -> list[Want]:
 def _overdue(failure: Failure | None, now: float) -> bool:
     if failure is None:
         return False
-    grace = REFUSED_GRACE_SECONDS if failure.by_version else AWAY_GRACE_SECONDS
+    grace = REFUSED_GRACE_SECONDS if failure.blames_model else AWAY_GRACE_SECONDS
     return now - failure.since >= grace
 
 

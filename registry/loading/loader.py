@@ -9,22 +9,20 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from contracts.ceilings import NO_CEILINGS, Ceilings
 from contracts.endpoint import ModelEndpoint
 from contracts.loading import (
     CostPoint,
     Device,
     DeviceKind,
+    FailureCause,
     LoadedModel,
     LoaderReport,
-    LoadFailure,
     Trouble,
 )
 from contracts.manifest import CONFIG_ONNXRUNTIME, MANIFEST, Manifest
-from contracts.model import DEFAULT_POOL, ModelRef
+from contracts.model import ModelRef
 from registry import metrics
 from registry.errors import (
     BackendMissingError,
@@ -34,60 +32,29 @@ from registry.errors import (
     TritonRefusedError,
     TritonUnavailableError,
 )
-from registry.loading import desired, device_check
-from registry.loading.desired import Failure, Role, Want
+from registry.loading import desired, device_check, refusals
+from registry.loading.desired import Role, Want
 from registry.loading.devices import Devices
+from registry.loading.failures import Failures
 from registry.loading.idling import Demand, Idling, Woken
 from registry.loading.ledger_file import LedgerFile
 from registry.loading.load_stall import LoadStall
+from registry.loading.options import LoaderOptions
 from registry.loading.placement import Placement
 from registry.loading.reporter import Reporter
-from registry.loading.room import WITHOUT_BOUNDS, NoRoomError, Room
+from registry.loading.room import NoRoomError
 from registry.loading.sizing import Sizing
 from registry.loading.triton_client import Running, Triton
 from registry.loading.weighing import Weighing
-from registry.packages.cache import PackageCache
-from registry.packages.triton_config import BACKEND_ONNXRUNTIME, BACKEND_PYTHON
+from registry.loading.witness import Witness
+from registry.packages.cache import PackageBrokenError, PackageCache
+from registry.packages.triton_config import BACKEND_PYTHON
 from registry.stores.endpoints import EndpointStore
 from registry.stores.reports import Reports
 
 log = logging.getLogger(__name__)
 
 _LONGEST_TROUBLE = 300  # characters
-
-
-@dataclass(frozen=True, slots=True)
-class LoaderOptions:
-    """How one loader works. ``backends`` are tried in their order.
-
-    ``auto_instances``: copies of a model on CPUs whose endpoint names no number, 0 to choose them
-    by measurement; on GPUs one each. ``ceilings``: the operator's. ``cores`` and ``memory_bytes``
-    are what Triton may use. ``pool``: the one whose endpoints' versions it holds. ``room``: what
-    its models may take. ``pyfunc``: packages that are Python of their users' own are
-    loaded. ``idle_seconds``: what nobody asks for in that time leaves, where the status says so, 0:
-    nothing does; ``settle_seconds``: after the status says so. ``wake_address`` and ``wake_key``:
-    where gateways ask for it again, and what they show there.
-    """
-
-    name: str
-    triton_grpc: str
-    ledger_file: Path
-    backends: tuple[str, ...] = (BACKEND_ONNXRUNTIME, BACKEND_PYTHON)
-    poll_seconds: float = 0.25
-    heartbeat_seconds: float = 2.0
-    unload_after_seconds: float = 600.0
-    warmup_seconds: float = 1.5
-    auto_instances: int = 0
-    ceilings: Ceilings = NO_CEILINGS
-    cores: int = 1
-    memory_bytes: int = 1 << 40
-    pool: str = DEFAULT_POOL
-    room: Room = WITHOUT_BOUNDS
-    pyfunc: bool = False
-    idle_seconds: float = 0.0
-    settle_seconds: float = 10.0
-    wake_address: str = ""
-    wake_key: str = field(default="", repr=False)
 
 
 class Loader:
@@ -133,7 +100,9 @@ class Loader:
         self._known: tuple[ModelEndpoint, ...] = ()
         self._loaded: dict[str, LoadedModel] = {}
         self._measured: dict[str, LoadedModel] = {}
-        self._failures: dict[str, Failure] = {}
+        self._failures = Failures(now)
+        self._witness = Witness(triton, placement, packages)
+        self._cordoned = False
         self._troubles: dict[ModelRef, str] = {}
         self._weighing = Weighing(options.room, packages.manifest)
         self._devices = devices
@@ -187,6 +156,8 @@ class Loader:
             return "Triton does not answer"
         if fault := self.fault() or self._device_fault():
             return fault
+        if self._cordoned:
+            return "the controller took this Triton out of service: it refuses what others hold"
         if self._complete:
             return ""
         why = "; ".join(map(self._described, self._awaited)) or "no endpoint was read yet"
@@ -272,6 +243,8 @@ class Loader:
             await self._load(want, held.get(want.ref.triton_model))
         elif changed is not None:
             await self._resize(changed, held[changed.ref.triton_model])
+        elif (unproven := self._failures.unproven()) is not None:
+            await self._ask_witness(unproven)
         elif all_read and not await self._let_one_sleep(wants):
             await self._unload_expired()
         await self._report(wants)
@@ -283,6 +256,9 @@ class Loader:
         try:
             found = await asyncio.to_thread(self._endpoints.list)
             self._known = tuple(map(self._options.ceilings.bounded_endpoint, found))
+            me, pool = self._options.name, self._options.pool
+            statuses = [each.status for each in self._known if pool in each.status.pools]
+            self._cordoned = any(me in status.cordoned for status in statuses)
             self._read_once = True
         except OSError as error:
             log.warning("endpoints can't be read, going on with the last ones: %s", error)
@@ -369,9 +345,9 @@ class Loader:
         for want in wants:
             reason = self._book.ledger.crash_reason(want.ref) if want.on_trial else ""
             known = self._failures.get(want.ref.triton_model)
-            recorded = known is not None and known.by_version
+            recorded = known is not None and known.cause is FailureCause.CRASHED
             if reason and not recorded:
-                self._fail(want, reason, by_version=True)
+                self._failures.add(want, reason, FailureCause.CRASHED)
 
     def _learn(self, running: Iterable[Running]) -> None:
         """Whether this Triton runs models on GPUs; it says so of what it holds."""
@@ -386,7 +362,7 @@ class Loader:
             if not want.asleep
             and (want.ref.triton_model not in self._loaded or self._differs(want, held))
         }
-        self._failures = {name: item for name, item in self._failures.items() if name in missing}
+        self._failures.keep(wants, missing)
 
     # What to do
 
@@ -444,13 +420,13 @@ class Loader:
                 self._weighing.grew(name, free_before, await self._gpu_free())
         except TritonUnavailableError as error:
             self._triton_is_away(str(error))
-            self._fail(want, str(error), by_version=False)
+            self._failures.add(want, str(error), FailureCause.AWAY)
             if want.on_trial:
                 self._book.write(self._book.ledger.ended_loading(want.ref))
         except TritonRefusedError as error:
             await self._refused(want, error)
         except (RegistryError, OSError, ValueError) as error:
-            self._fail(want, str(error), by_version=False, no_room=isinstance(error, NoRoomError))
+            self._failures.add(want, str(error), _cause(error))
         else:
             self._record_loaded(want, running, costs)
             seconds = time.monotonic() - started
@@ -476,21 +452,26 @@ class Loader:
         """
         if want.role is Role.STABLE and not want.returns:
             return
+        self._weigh(want.ref, want.instances)
+
+    def _weigh(self, ref: ModelRef, copies_of_it: int | None) -> DeviceKind | None:
+        """Where a package runs beside all that Triton holds; raises as ``_check_room``."""
         copies = {item.ref.triton_model: item.instances for item in self._wanted()}
         backend = self._backend or self._options.backends[0]
-        kind = self._kind(self._packages.manifest(want.ref), backend)
+        kind = self._kind(self._packages.manifest(ref), backend)
         self._weighing.check(
-            want.ref,
-            want.instances,
+            ref,
+            copies_of_it,
             [
                 (model.ref, copies.get(name))
                 for name, model in self._loaded.items()
-                if name != want.ref.triton_model
+                if name != ref.triton_model
             ],
             in_process=self._backend == BACKEND_PYTHON,
             on_gpu=self._on_gpu is True if kind is None else kind is DeviceKind.GPU,
             gpu_free_bytes=None if self._devices is None else self._devices.free_bytes(),
         )
+        return kind
 
     def _kind(self, manifest: Manifest, backend: str) -> DeviceKind | None:
         """Where a package runs; None: Triton decides. Raises ``DeviceUnfitError``."""
@@ -502,8 +483,8 @@ class Loader:
         Triton goes on to say that such a package is ready, and starts no other process for it
         before it is loaded anew.
         """
-        by_version = desired.is_version_fault(str(error))
-        self._fail(want, str(error), by_version=by_version)
+        said = str(error)
+        failure = self._failures.add(want, said, refusals.cause_of(said))
         if isinstance(error, ModelProcessGoneError):
             try:
                 await self._triton.unload(want.ref.triton_model)
@@ -511,13 +492,23 @@ class Loader:
                 self._triton_is_away(str(unavailable))
             except TritonRefusedError as refusal:
                 log.warning("%s can't be unloaded: %s", want.ref.triton_model, refusal)
-        environment = not by_version and not isinstance(error, BackendMissingError)
+        environment = not failure.blames_model and not isinstance(error, BackendMissingError)
         if environment and want.role is Role.STABLE and not want.on_trial and self._answers:
-            self._stall.refused(str(error))
+            self._stall.refused(said)
+        if self._answers and (unproven := self._failures.unproven()) is not None:
+            await self._ask_witness(unproven)
+
+    async def _ask_witness(self, ref: ModelRef) -> None:
+        """Finds out whether Triton, which refused ``ref``, still loads what is known to be good."""
+        stable = [each for each in self.stable() if each != ref]
+        backends = (self._backend,) if self._backend else self._options.backends
+        kind = {True: DeviceKind.GPU, False: DeviceKind.CPU, None: None}[self._on_gpu]
+        answer = await self._witness.ask(stable, lambda each: self._weigh(each, 1), backends, kind)
+        self._failures.proved(ref, answer)
 
     def _record_loaded(self, want: Want, running: Running, costs: tuple[CostPoint, ...]) -> None:
         name = want.ref.triton_model
-        self._failures.pop(name, None)
+        self._failures.drop(name)
         self._gone.discard(name)  # it was told again while the one without a process was unloaded
         self._idling.asked(name)
         self._book.write(self._book.ledger.loaded(want.ref))
@@ -539,11 +530,11 @@ class Loader:
             settled, costs = await self._sizing.settle(want, running, package, manifest, known)
         except TritonUnavailableError as error:
             self._triton_is_away(str(error))
-            self._fail(want, str(error), by_version=False)
+            self._failures.add(want, str(error), FailureCause.AWAY)
         except (RegistryError, OSError, ValueError) as error:
             wished = "" if want.instances is None else f" in place of {want.instances}"
             reason = f"it goes on with {running.copies} copies{wished}: {error}"
-            self._fail(want, reason, by_version=False)
+            self._failures.add(want, reason, _cause(error))
         else:
             self._record_loaded(want, settled, costs)
 
@@ -594,7 +585,7 @@ class Loader:
             self._loaded.pop(name, None)
         finally:
             self._leaving = ""
-        self._try_again_what_did_not_fit()
+        self._failures.retry_what_did_not_fit()
         metrics.LEFT.inc()
         log.info("unloaded %s, which nobody asks for", name)
         return True
@@ -610,29 +601,13 @@ class Loader:
                 memory.pop(name, None)
             self._weighing.forget(name)
             self._idling.forget(name)
-            self._try_again_what_did_not_fit()
+            self._failures.retry_what_did_not_fit()
             self._troubles = {
                 ref: reason for ref, reason in self._troubles.items() if ref.triton_model != name
             }
             log.info("unloaded %s, which no endpoint names any more", name)
 
-    def _try_again_what_did_not_fit(self) -> None:
-        """At once; until then it is reported as before."""
-        now = self._now()
-        self._failures = {
-            name: replace(item, retry_at=now) if item.no_room else item
-            for name, item in self._failures.items()
-        }
-
     # What is reported and kept
-
-    def _fail(self, want: Want, reason: str, *, by_version: bool, no_room: bool = False) -> None:
-        name = want.ref.triton_model
-        previous = self._failures.get(name)
-        failure = desired.failed(want, reason, previous, by_version=by_version, now=self._now())
-        self._failures[name] = replace(failure, no_room=no_room)
-        metrics.LOAD_FAILURES.labels("version" if by_version else "environment").inc()
-        log.warning("%s is not loaded: %s", name, reason)
 
     async def _report(self, wants: tuple[Want, ...]) -> None:
         loaded = tuple(self._loaded.values()) if self._answers else ()
@@ -643,12 +618,10 @@ class Loader:
             pool=self._options.pool,
             device=self._device(),
             at=self._now(),
-            ready=self._answers and not self._awaited and not self._device_fault(),
+            ready=self._answers and not (self._awaited or self._device_fault() or self._cordoned),
             loaded=loaded,
-            failed=tuple(
-                LoadFailure(ref=item.ref, reason=item.reason, by_version=item.by_version)
-                for item in self._failures.values()
-            ),
+            failed=self._failures.reported(),
+            cordoned=self._cordoned,
             troubles=tuple(
                 Trouble(ref=ref, reason=reason)
                 for ref, reason in sorted(self._troubles.items(), key=lambda item: item[0].package)
@@ -680,7 +653,7 @@ class Loader:
         held = self._loaded if self._answers else {}
         missing = desired.missing_stable(wants, held)
         metrics.MISSING_STABLE.set(len(missing))
-        self._awaited = desired.awaited(wants, held, self._failures, self._now())
+        self._awaited = desired.awaited(wants, held, self._failures.all, self._now())
         self._complete |= self._answers and self._read_once and not self._awaited
         given_up = () if self._awaited else missing
         if given_up and given_up != self._missing:
@@ -691,6 +664,13 @@ class Loader:
     def _described(self, ref: ModelRef) -> str:
         failure = self._failures.get(ref.triton_model)
         return f"{ref.triton_model} ({failure.reason})" if failure else ref.triton_model
+
+
+def _cause(error: Exception) -> FailureCause:
+    """Of a failure that Triton did not speak of."""
+    if isinstance(error, NoRoomError):
+        return FailureCause.ROOM
+    return FailureCause.DAMAGED if isinstance(error, PackageBrokenError) else FailureCause.AWAY
 
 
 async def _wait(event: asyncio.Event, seconds: float) -> None:

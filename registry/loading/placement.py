@@ -103,6 +103,14 @@ class Placement(Protocol):
         """
         ...
 
+    def place_witness(self, name: str, backend: str, device: DeviceKind | None) -> Overrides:
+        """Brings the tiny graph that every Triton should load (``witness``).
+
+        Raises:
+            OSError: as ``place``.
+        """
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
@@ -145,6 +153,10 @@ class SharedRepository:
     def place_probe(self, name: str) -> Overrides:
         """Lays it out like a model."""
         return self._lay(name, _probe())
+
+    def place_witness(self, name: str, backend: str, device: DeviceKind | None) -> Overrides:
+        """Lays it out like a model."""
+        return self._lay(name, _witness(backend, device))
 
     def _lay(self, name: str, layout: _Layout) -> Overrides:
         aside = self._folder / f".{name}"
@@ -210,6 +222,11 @@ class UploadedFiles:
         del name
         return _upload_of(_probe())
 
+    def place_witness(self, name: str, backend: str, device: DeviceKind | None) -> Overrides:
+        """Reads its files likewise."""
+        del name
+        return _upload_of(_witness(backend, device))
+
     def resize(
         self,
         name: str,
@@ -250,6 +267,16 @@ def _probe() -> _Layout:
     return _Layout(
         config=triton_config.render_probe(),
         copied={triton_config.MODEL_PY: triton_file("device_probe")},
+    )
+
+
+def _witness(backend: str, device: DeviceKind | None) -> _Layout:
+    python = backend == triton_config.BACKEND_PYTHON
+    text = triton_config.render_witness()[0 if python else 1]
+    return _Layout(
+        config=triton_config.with_split(text, copies=1, threads=1, device=device),
+        linked=(triton_file("witness", MODEL_ONNX),),
+        copied={triton_config.MODEL_PY: triton_file("python_model")} if python else {},
     )
 
 

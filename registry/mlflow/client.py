@@ -44,6 +44,9 @@ _THREADS = 4  # calls that hang hold up no other work of the process
 _MESSAGE_CHARACTERS = 300
 # What a later try may find otherwise.
 _PASSING = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS})
+# That a proxy without a backend answers, and that MLflow answers in its own format only.
+_OF_OTHERS = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.GONE})
+_MISSING = "RESOURCE_DOES_NOT_EXIST"
 _SERVED = "/api/2.0/mlflow-artifacts/artifacts"  # where the server itself serves artifacts
 _DOWNLOAD_TITLE = "#####\n"
 _STATUS = re.compile(r"failed with error code (\d{3})|too many (\d{3}) error responses")
@@ -220,17 +223,26 @@ def _api_fault(uri: str, error: Exception) -> SourceRefusedError | SourceUnavail
     """What an exception of the client means.
 
     The client raises one class for almost everything. What it answers for a status that may pass
-    (408, 429, 5xx) is never a ``RestException``: such statuses end its retries.
+    (408, 429, 5xx) is never a ``RestException``: such statuses end its retries. A 404 that is not
+    in MLflow's own format is the word of whatever stands before it, an ingress without its backend.
     """
     from mlflow.exceptions import MlflowException, RestException  # noqa: PLC0415 - see above
 
     status = _status(error)
+    if status in _OF_OTHERS and not (isinstance(error, RestException) or _is_own(error)):
+        return SourceUnavailableError(
+            f"MLflow at {uri} does not answer, and something before it says {status}: "
+            f"{_message(error)}"
+        )
     if not status and isinstance(error, MlflowException):
         of_code = error.get_http_status_code()
         status = of_code if of_code < 500 else 0  # which it guesses where there is no code
     if isinstance(error, RestException) or (400 <= status < 500 and status not in _PASSING):
         verb = f"answered {status}" if status else "refuses"
-        return SourceRefusedError(f"MLflow at {uri} {verb}: {_message(error)}", status)
+        missing = isinstance(error, RestException) and error.error_code == _MISSING
+        return SourceRefusedError(
+            f"MLflow at {uri} {verb}: {_message(error)}", status, missing=missing
+        )
     if status:
         return SourceUnavailableError(f"MLflow at {uri} answered {status}")
     return SourceUnavailableError(f"MLflow at {uri} does not answer: {_message(error)}")
@@ -250,6 +262,16 @@ def _store_fault(
     if isinstance(error, MlflowException | requests.RequestException) and (asked or _status(error)):
         return _api_fault(uri, error)
     return SourceRefusedError(sentence)
+
+
+def _is_own(error: Exception) -> bool:
+    """Whether an answer is an error in MLflow's own format."""
+    response = _response(error)
+    try:
+        said = None if response is None else response.json()
+    except ValueError:
+        return False
+    return isinstance(said, dict) and "error_code" in said
 
 
 def _status(error: Exception) -> int:

@@ -4,9 +4,8 @@ What it can't reach is ``SourceUnavailableError``, never an empty registry.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
-from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Protocol
 
 from registry.errors import SourceRefusedError, SourceUnavailableError
@@ -52,10 +51,14 @@ class RegisteredVersion:
 
 @dataclass(frozen=True, slots=True)
 class MlflowSnapshot:
-    """MLflow as last seen: all models, and the versions of those that endpoints follow."""
+    """MLflow as last seen: all models, and the versions of those that endpoints follow.
+
+    ``doubted``: models that endpoints follow and only one look has missed so far.
+    """
 
     models: Mapping[str, RegisteredModel] = field(default_factory=dict)
     versions: Mapping[str, tuple[RegisteredVersion, ...]] = field(default_factory=dict)
+    doubted: frozenset[str] = frozenset()
 
     def version(self, model: str, number: str) -> RegisteredVersion | None:
         """One version, if it was seen."""
@@ -67,7 +70,7 @@ class MlflowSnapshot:
         versions = tuple(
             known if item.number == known.number else item for item in self.versions[known.model]
         )
-        return MlflowSnapshot(self.models, {**self.versions, known.model: versions})
+        return replace(self, versions={**self.versions, known.model: versions})
 
 
 class ModelRegistry(Protocol):
@@ -150,7 +153,7 @@ class MlflowRegistry:
         try:
             found = await self._server.ask_in_time(lambda client: client.get_registered_model(name))
         except SourceRefusedError as error:
-            if error.status == HTTPStatus.NOT_FOUND:
+            if error.missing:
                 return None
             raise SourceUnavailableError(str(error)) from error
         return _model(found)
@@ -197,7 +200,7 @@ class MlflowRegistry:
             try:
                 answer = await self._server.ask_in_time(page(token))
             except SourceRefusedError as error:
-                if error.status == HTTPStatus.NOT_FOUND:
+                if error.missing:
                     break
                 raise SourceUnavailableError(str(error)) from error
             found.extend(answer)

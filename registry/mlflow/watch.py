@@ -30,6 +30,10 @@ from registry.mlflow.write_back import WriteBack
 log = logging.getLogger(__name__)
 
 _REREAD_SECONDS = 60.0  # also where nothing seems to have changed
+# A list that lost something is believed at the first look that is so much later and lacks it too.
+SECOND_LOOK_SECONDS = 30.0
+# An empty list after one that was not is hardly MLflow's: longer than its alert takes to fire.
+EMPTY_LIST_SECONDS = 900.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +74,8 @@ class SourceWatch:
         self._readings: dict[str, _Reading] = {}
         self._models: dict[str, RegisteredModel] = {}
         self._list_at = 0.0  # all models, by our clock
+        self._lost: dict[str, float] = {}  # models that lists lack, since when by our clock
+        self._lost_versions: dict[tuple[str, str], float] = {}  # likewise: model and number
         self._answers = True
         self.snapshot: MlflowSnapshot | None = None
 
@@ -167,6 +173,8 @@ class SourceWatch:
             self._prompted, self._asks_at = self._prompted or prompted, -math.inf
             self._told |= told
             raise
+        if now_lost := [self._clock() - since for since in self._lost.values()]:
+            self._look_soon(min(now_lost))
         for name in told & self._readings.keys():
             self._readings[name] = replace(self._readings[name], at=-math.inf)
         followed = sorted(self._followed & models.keys())
@@ -178,7 +186,7 @@ class SourceWatch:
             except SourceUnavailableError as error:
                 failure = failure or error
         versions = {name: reading.versions for name, reading in self._readings.items()}
-        snapshot = MlflowSnapshot(models, versions)
+        snapshot = MlflowSnapshot(models, versions, self._doubted)
         told_of = prompted or self._prompted  # or a webhook that came meanwhile
         if self._webhooks_arrive and not told_of and _has_news(self.snapshot, snapshot):
             log.info("MLflow changed, and no webhook told of it: it is asked often again")
@@ -186,6 +194,12 @@ class SourceWatch:
             metrics.WEBHOOKS_ARRIVE.set(0)
         self._show(snapshot)
         return failure
+
+    def _look_soon(self, lost_for: float) -> None:
+        """Has all models listed again in time for a second look at what a list has just lost."""
+        if lost_for < SECOND_LOOK_SECONDS:
+            soon = self._clock() + SECOND_LOOK_SECONDS
+            self._asks_at, self._list_at = min(self._asks_at, soon), min(self._list_at, soon)
 
     async def _known_models(self, told: Iterable[str]) -> dict[str, RegisteredModel]:
         """All models: listed, or as they were listed and with those that changed since.
@@ -203,17 +217,51 @@ class SourceWatch:
             except SourceRefusedError as error:
                 log.info("all models are listed instead: %s", error)
             else:
-                known = self._models | {model.name: model for model in changed}
+                # Such an answer says nothing of what lists lack.
+                known = {n: it for n, it in self._models.items() if n not in self._lost}
+                known |= {model.name: model for model in changed}
                 for name in told:
                     model = await self._source.model(name)
                     known.pop(name, None)
                     if model is not None:
                         known[name] = model
-                return known
-        models = {model.name: model for model in await self._source.models()}
+                return self._believed(known)
+        models = self._believed({model.name: model for model in await self._source.models()})
         self._list_at = now + self._poll_seconds * (len(models) // PAGE)
         metrics.SOURCE_MODELS.set(len(models))
         return models
+
+    def _believed(self, listed: dict[str, RegisteredModel]) -> dict[str, RegisteredModel]:
+        """The models of a list, and those that it lost and only one look has missed so far.
+
+        Raises:
+            SourceUnavailableError: it is empty, and was not before.
+        """
+        now = self._clock()
+        missing = (self._models.keys() | self._followed) - listed.keys()
+        self._lost = {name: self._lost.get(name, now) for name in missing}
+        gone_for = {name: now - since for name, since in self._lost.items()}
+        if self._models and not listed and min(gone_for.values()) < EMPTY_LIST_SECONDS:
+            raise SourceUnavailableError(
+                f"MLflow lists no models any more, and there were {len(self._models)}: something "
+                "else may have answered"
+            )
+        kept = {
+            name: known
+            for name, known in self._models.items()
+            if name in gone_for and gone_for[name] < SECOND_LOOK_SECONDS
+        }
+        return listed | kept
+
+    @property
+    def _doubted(self) -> frozenset[str]:
+        """Models that endpoints follow, that were never seen, and that only one look has missed."""
+        now = self._clock()
+        return frozenset(
+            name
+            for name, since in self._lost.items()
+            if name not in self._models and now - since < SECOND_LOOK_SECONDS
+        )
 
     async def _read(self, model: RegisteredModel) -> None:
         """Reads a model's versions where they may be others than those that were read last."""
@@ -221,8 +269,34 @@ class SourceWatch:
         as_known = known is not None and known.changed == model.changed
         if known is not None and as_known and self._clock() - known.at < _REREAD_SECONDS:
             return
-        versions = await self._source.versions(model.name)
-        self._readings[model.name] = _Reading(model.changed, self._clock(), versions)
+        listed = await self._source.versions(model.name)
+        versions = self._with_lost(model.name, listed)
+        # One that lost something is asked for again at the next round.
+        at = self._clock() if versions == listed else -math.inf
+        self._readings[model.name] = _Reading(model.changed, at, versions)
+
+    def _with_lost(
+        self, model: str, listed: tuple[RegisteredVersion, ...]
+    ) -> tuple[RegisteredVersion, ...]:
+        """The versions of a list, and those that it lost and only one look has missed so far."""
+        now, numbers = self._clock(), {item.number for item in listed}
+        known = self._readings.get(model)
+        before = () if known is None else known.versions
+        lost = {
+            (model, item.number): self._lost_versions.get((model, item.number), now)
+            for item in before
+            if item.number not in numbers
+        }
+        others = {key: since for key, since in self._lost_versions.items() if key[0] != model}
+        self._lost_versions = others | lost
+        kept = [
+            item
+            for item in before
+            if now - lost.get((model, item.number), -math.inf) < SECOND_LOOK_SECONDS
+        ]
+        if not kept:
+            return listed
+        return tuple(sorted((*listed, *kept), key=lambda item: int(item.number), reverse=True))
 
     def _show(self, snapshot: MlflowSnapshot) -> None:
         if snapshot != self.snapshot:

@@ -21,6 +21,10 @@ class PackageUnavailableError(RegistryError):
     """The package can't be had now: the store is away, or does not hold it."""
 
 
+class PackageBrokenError(PackageUnavailableError):
+    """What the store holds is not what was published: no Triton can load it."""
+
+
 class PackageCache(Protocol):
     """Verified packages on this machine's disk. All calls may block."""
 
@@ -56,6 +60,7 @@ class LocalPackages:
         """The package's folder, proved; from the store if it is not here or was damaged here.
 
         Raises:
+            PackageBrokenError: the store holds other bytes than were published.
             PackageUnavailableError: with the store's reason, or a damaged copy can't be removed.
         """
         folder = self._folder / ref.package
@@ -63,7 +68,7 @@ class LocalPackages:
             self._store.fetch(ref.package, folder)
         except PackageDamagedError as error:
             if not folder.is_dir():
-                raise PackageUnavailableError(str(error)) from error
+                raise PackageBrokenError(str(error)) from error
             log.warning("the local copy is fetched again: %s", error)
             self.forget(ref)
             if folder.is_dir():

@@ -23,6 +23,10 @@ class Packages(Protocol):
         """A package's manifest."""
         ...
 
+    def leftovers(self) -> list[str]:
+        """Names of what publishers and deleters that were killed left behind."""
+        ...
+
     def delete(self, package: str) -> None:
         """Takes a package away."""
         ...

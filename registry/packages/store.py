@@ -1,14 +1,17 @@
 """Keeps packages under any fsspec URL: published whole or not at all, proved on every fetch.
 
-A package exists when its ``manifest.json`` does. On a local disk a package is written aside and
-moved into place; object stores can't move a folder, so there the manifest is written last and
-deleted first. Since a package's name is the digest of its content, two publishers of the same
-package write the same bytes. It never changes a package that exists.
+A package exists when its ``manifest.json`` does. On a local disk a package is written aside,
+synced, and moved into place, and moved aside before it is deleted; object stores can't move a
+folder, so there the manifest is written last and deleted first. Since a package's name is the
+digest of its content, two publishers of the same package write the same bytes. Publishing proves
+what is there already and replaces what is not as it should be, file by file. It never changes a
+byte that is right.
 """
 
 import hashlib
 import re
 import shutil
+import tempfile
 import uuid
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -20,6 +23,7 @@ from pydantic import ValidationError
 
 from contracts.manifest import MANIFEST, Manifest
 from contracts.model import PACKAGE_ID, ModelRef
+from service import durable
 
 _ASIDE = ".aside-"
 _MOST_MANIFEST_BYTES = 64 << 20
@@ -68,10 +72,11 @@ class PackageStore:
     def publish(self, folder: Path, manifest: Manifest) -> ModelRef:
         """Stores the files that the manifest lists, out of ``folder``.
 
-        Harmless to repeat, and while another does the same.
+        Harmless to repeat, and while another does the same. What is there already is read and
+        compared; a file that is missing or damaged is replaced.
 
         Raises:
-            StoreUnavailableError: the store can't be written.
+            StoreUnavailableError: the store can't be written, or does not hold what was written.
             PackageDamagedError: a file in ``folder`` is not what the manifest says.
         """
         ref = manifest.ref()
@@ -79,15 +84,35 @@ class PackageStore:
             if digest(folder / name) != proof.sha256:
                 raise PackageDamagedError(f"{name} changed after its digest was taken")
         with self._reached():
-            if not self._write_only and self._files.exists(self._path(ref.package, MANIFEST)):
+            if self._is_local and self._published_by_move(folder, manifest, ref.package):
                 return ref
-            if isinstance(self._files, LocalFileSystem):
-                self._publish_by_move(folder, manifest, ref.package)
-            else:
-                for name in manifest.files:
+            wrong = [*manifest.files, MANIFEST]
+            if not self._write_only:
+                wrong = list(self._wrong(manifest, ref.package))
+            for name in wrong:  # the manifest is the last
+                if self._is_local:
+                    self._replace(folder, name, manifest, ref.package)
+                elif name == MANIFEST:
+                    self._files.pipe_file(self._path(ref.package, MANIFEST), manifest.canonical())
+                else:
                     self._files.put_file(str(folder / name), self._path(ref.package, name))
-                self._files.pipe_file(self._path(ref.package, MANIFEST), manifest.canonical())
+            if wrong and not self._write_only:
+                self._check_written(folder, manifest, ref.package)
         return ref
+
+    def verify(self, package: str) -> Manifest:
+        """Reads a whole package; returns its manifest if every byte is right.
+
+        Raises:
+            PackageMissingError: there is no such package.
+            PackageDamagedError: a file is missing, or is not what the manifest says.
+            StoreUnavailableError: the store can't be read.
+        """
+        manifest = self.manifest(package)
+        with self._reached():
+            for name in self._wrong(manifest, package):
+                raise PackageDamagedError(f"{name} of package {package} is not what was published")
+        return manifest
 
     def fetch(self, package: str, folder: Path, *, most_bytes: int | None = None) -> Manifest:
         """Copies a package into ``folder``, which appears only when every byte is proved.
@@ -112,7 +137,13 @@ class PackageStore:
         with _made_aside(folder) as aside:
             with self._reached():
                 for name in manifest.files:
-                    self._files.get_file(self._path(package, name), str(aside / name))
+                    try:
+                        self._files.get_file(self._path(package, name), str(aside / name))
+                    except FileNotFoundError as error:
+                        self.manifest(package)  # or it was deleted meanwhile
+                        raise PackageDamagedError(f"{name} of package {package} is missing") from (
+                            error
+                        )
             (aside / MANIFEST).write_bytes(manifest.canonical())
             prove(aside, package)
         return manifest
@@ -146,6 +177,26 @@ class PackageStore:
                 if PACKAGE_ID.fullmatch(name) and self._files.exists(self._path(name, MANIFEST))
             ]
 
+    def leftovers(self) -> list[str]:
+        """Names of what publishers and deleters that were killed left behind, in order.
+
+        Also of what one is busy with now.
+
+        Raises:
+            StoreUnavailableError: the store can't be read.
+        """
+        names = self.names()
+        with self._reached():
+            return [
+                name
+                for name in names
+                if name.startswith(_ASIDE)
+                or (
+                    PACKAGE_ID.fullmatch(name)
+                    and not self._files.exists(self._path(name, MANIFEST))
+                )
+            ]
+
     def names(self) -> list[str]:
         """Names of all that lies in the folder, packages or not, in order.
 
@@ -167,6 +218,9 @@ class PackageStore:
             StoreUnavailableError: the store can't be written.
         """
         with self._reached():
+            if self._is_local:
+                self._delete_by_move(Path(self._path(package)))
+                return
             # The manifest first: what is left over from here on is no package any more.
             for path in (self._path(package, MANIFEST), self._path(package)):
                 try:
@@ -188,21 +242,110 @@ class PackageStore:
 
     def _check_sizes(self, package: str, most_bytes: int) -> None:
         with self._reached():
-            try:
-                listed = self._files.ls(self._path(package), detail=True)
-            except FileNotFoundError as error:
-                raise PackageMissingError(f"{self._url} holds no package {package}") from error
-        sizes = {PurePosixPath(str(item["name"])).name: int(item["size"] or 0) for item in listed}
+            sizes = {name: int(size or 0) for name, size in self._sizes(package).items()}
+        if not sizes:
+            raise PackageMissingError(f"{self._url} holds no package {package}")
         if sizes.get(MANIFEST, 0) > _MOST_MANIFEST_BYTES or sum(sizes.values()) > most_bytes:
             raise PackageDamagedError(
                 f"package {package} has {sum(sizes.values()):,} bytes, which is more than it may"
             )
 
-    def _publish_by_move(self, folder: Path, manifest: Manifest, package: str) -> None:
-        with _made_aside(Path(self._root) / package) as aside:
-            for name in manifest.files:
-                shutil.copyfile(folder / name, aside / name)
-            (aside / MANIFEST).write_bytes(manifest.canonical())
+    @property
+    def _is_local(self) -> bool:
+        return isinstance(self._files, LocalFileSystem)
+
+    def _published_by_move(self, folder: Path, manifest: Manifest, package: str) -> bool:
+        """Moves the whole package into place; false if there is a folder of its name already."""
+        target = Path(self._root) / package
+        if target.exists():
+            return False
+        try:
+            with _made_aside(target, on_disk=True) as aside:
+                for name in manifest.files:
+                    shutil.copyfile(folder / name, aside / name)
+                (aside / MANIFEST).write_bytes(manifest.canonical())
+        except OSError:
+            if not target.is_dir():
+                raise
+            return False  # another was first
+        return True
+
+    def _replace(self, folder: Path, name: str, manifest: Manifest, package: str) -> None:
+        """Puts one file in the place of what is there; readers see the one or the other."""
+        target = Path(self._path(package, name))
+        aside = Path(self._root) / f"{_ASIDE}{uuid.uuid4().hex}"
+        try:
+            if name == MANIFEST:
+                aside.write_bytes(manifest.canonical())
+            else:
+                shutil.copyfile(folder / name, aside)
+            durable.sync(aside)
+            aside.replace(target)
+            durable.sync(target.parent)
+        finally:
+            aside.unlink(missing_ok=True)
+
+    def _delete_by_move(self, target: Path) -> None:
+        """Out of the way first, so that a kill leaves its name free."""
+        aside = target.with_name(f"{_ASIDE}{uuid.uuid4().hex}")
+        try:
+            target.rename(aside)
+        except FileNotFoundError:
+            return
+        durable.sync(target.parent)
+        if aside.is_dir():
+            shutil.rmtree(aside)
+        else:
+            aside.unlink()
+
+    def _wrong(self, manifest: Manifest, package: str) -> Iterator[str]:
+        """Files of a package that the store lacks, or holds otherwise; the manifest is the last.
+
+        Sizes are compared first, so that most damage is found without reading.
+        """
+        sizes = self._sizes(package)
+        for name, proof in manifest.files.items():
+            size = sizes.get(name, -1)
+            if size not in (None, proof.bytes) or self._digest(package, name) != proof.sha256:
+                yield name
+        try:
+            data = self._files.cat_file(self._path(package, MANIFEST))
+        except FileNotFoundError:
+            data = b""
+        if data != manifest.canonical():
+            yield MANIFEST
+
+    def _check_written(self, folder: Path, manifest: Manifest, package: str) -> None:
+        """Whether the store says that it holds what was written."""
+        sizes = self._sizes(package)
+        for name in manifest.files:
+            if sizes.get(name, -1) not in (None, (folder / name).stat().st_size):
+                raise StoreUnavailableError(
+                    f"the package store {self._url} does not hold {name} of package {package} as "
+                    "it was written"
+                )
+
+    def _sizes(self, package: str) -> dict[str, int | None]:
+        """Sizes of the files of a package, if there is any; None if the driver does not say."""
+        path = self._path(package)
+        self._files.invalidate_cache(path)
+        try:
+            listed = self._files.ls(path, detail=True)
+        except (FileNotFoundError, NotADirectoryError):
+            return {}
+        return {PurePosixPath(str(item["name"])).name: item.get("size") for item in listed}
+
+    def _digest(self, package: str, name: str) -> str:
+        """SHA-256 of a file in the store; empty if there is none."""
+        path = self._path(package, name)
+        try:
+            if self._is_local:
+                return digest(Path(path))
+            with tempfile.TemporaryDirectory() as folder:
+                self._files.get_file(path, f"{folder}/{name}")
+                return digest(Path(folder, name))
+        except (FileNotFoundError, IsADirectoryError):
+            return ""
 
     def _path(self, *parts: str) -> str:
         return "/".join((self._root.rstrip("/"), *parts))
@@ -263,18 +406,26 @@ def _parsed(data: bytes, package: str) -> Manifest:
 
 
 @contextmanager
-def _made_aside(target: Path) -> Iterator[Path]:
-    """A new folder beside ``target``, which takes its place once it is complete."""
+def _made_aside(target: Path, *, on_disk: bool = False) -> Iterator[Path]:
+    """A new folder beside ``target``, which takes its place once it is complete.
+
+    ``on_disk``: and synced. A copy that is proved at each use need not be.
+    """
     target.parent.mkdir(parents=True, exist_ok=True)
     aside = target.with_name(f"{_ASIDE}{uuid.uuid4().hex}")
     aside.mkdir()
     try:
         yield aside
+        if on_disk:
+            for path in (*aside.iterdir(), aside):
+                durable.sync(path)
         try:
             aside.rename(target)
         except OSError:
             # Another was first: the same name means the same bytes. Else it is a real failure.
-            if not (target / MANIFEST).is_file():
+            if on_disk or not (target / MANIFEST).is_file():
                 raise
+        if on_disk:
+            durable.sync(target.parent)
     finally:
         shutil.rmtree(aside, ignore_errors=True)

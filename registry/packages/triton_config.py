@@ -221,6 +221,13 @@ def render_probe() -> str:
     return _text(base, backend=BACKEND_PYTHON, filename=MODEL_PY)
 
 
+def render_witness() -> tuple[str, str]:
+    """The configuration of ``triton/witness``, as ``render`` gives it: it returns ids as floats."""
+    ids = TensorSpec(name=INPUT_IDS, datatype=Datatype.INT64, shape=(-1, -1))
+    found = TensorSpec(name="ids", datatype=Datatype.FP32, shape=(-1, -1))
+    return render(inputs=[ids], outputs=[found], max_batch_size=8, threads=1)
+
+
 def generates(text: str) -> bool:
     """Whether it is the configuration of a model that generates; raises ``ParseError``."""
     config = text_format.Parse(text, model_config_pb2.ModelConfig())

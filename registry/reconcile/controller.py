@@ -163,6 +163,8 @@ class Controller:
         self._held.take(
             self._heartbeats.alive(reports, now, disconnected=self._reports.disconnected)
         )
+        self._count_sick()
+        self._observer.told_damaged(self._held.damaged())
         self._take(endpoints)
         failed = {key for key, word in self._jobs.states.items() if isinstance(word, Failed)}
         for endpoint in endpoints:
@@ -174,6 +176,13 @@ class Controller:
         self._project()
         metrics.WAITING.set(self._queue.waiting + len(self._queue.running))
         return self._endpoints.unreadable | self._unattended(self._now())
+
+    def _count_sick(self) -> None:
+        """Counts the Tritons that refuse what is good; one that is well again leaves no series."""
+        metrics.SICK_TRITONS.clear()
+        for pool in self._held.pools:
+            for loader in self._held.of(pool).verdicts.sick:
+                metrics.SICK_TRITONS.labels(pool, loader).set(1)
 
     def _take(self, endpoints: tuple[ModelEndpoint, ...]) -> None:
         """Takes the endpoints that there are now."""

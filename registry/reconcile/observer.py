@@ -4,8 +4,9 @@ It keeps what it saw of the store for a moment, so that a
 pass is cheap, and remembers in the store which conversion made which package. It decides nothing.
 """
 
+import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 
@@ -39,6 +40,7 @@ log = logging.getLogger(__name__)
 _Numbered = tuple[tuple[RegisteredVersion, ...], EndpointSpec, DeviceKind, tuple[Version, ...]]
 _FOUND_FRESH_SECONDS = 60.0  # of an index entry that was there
 _MISSING_FRESH_SECONDS = 2.0  # of one that was not
+_PROVEN_FRESH_SECONDS = 300.0  # of a package that was read whole and is as it should be
 
 
 class Observer:
@@ -61,6 +63,37 @@ class Observer:
         self._known: dict[str, tuple[Package | None, float]] = {}
         self._signatures: dict[str, tuple[Signature | None, float]] = {}
         self._numbered: dict[str, _Numbered] = {}
+        self._broken: set[ModelRef] = set()  # proven damaged, and not published again yet
+        self._proofs: dict[ModelRef, asyncio.Task[bool]] = {}
+        self._proven_at: dict[ModelRef, float] = {}
+
+    def told_damaged(self, refs: Iterable[ModelRef]) -> None:
+        """Takes in which packages loaders say to be damaged; each is read before it is believed.
+
+        What is damaged or missing in the store is forgotten, so that its version is converted
+        again and its package made whole.
+        """
+        for ref in refs:
+            done = self._proofs.get(ref)
+            if done is not None and done.done():
+                del self._proofs[ref]
+                if done.result():
+                    self._broken.add(ref)
+                self._proven_at[ref] = self._now()
+            elif done is None and ref not in self._broken:
+                last = self._proven_at.get(ref)
+                if last is None or self._now() - last >= _PROVEN_FRESH_SECONDS:
+                    self._proofs[ref] = asyncio.create_task(self._is_broken(ref), name="proof")
+
+    async def _is_broken(self, ref: ModelRef) -> bool:
+        try:
+            await asyncio.to_thread(self._index.prove, ref)
+        except (PackageDamagedError, PackageMissingError) as error:
+            log.warning("it is to be converted again: %s", error)
+            return True
+        except StoreError as error:
+            log.warning("whether a package is damaged can't be seen now: %s", error)
+        return False
 
     async def observe(
         self,
@@ -190,7 +223,9 @@ class Observer:
     ) -> tuple[Version, ...] | None:
         """The model's versions under the endpoint's options; None until they were read."""
         model = endpoint.spec.model
-        if snapshot is None or (model in snapshot.models and model not in snapshot.versions):
+        if snapshot is None or model in snapshot.doubted:
+            return None
+        if model in snapshot.models and model not in snapshot.versions:
             return None
         found = snapshot.versions.get(model, ())
         kept = self._numbered.get(endpoint.name)
@@ -215,6 +250,7 @@ class Observer:
             put = partial(self._index.put, options, word.ref)
             package = await self._store_guard.ask(f"put {options}", put)
             self._known[options] = (package, self._now())
+            self._broken.discard(word.ref)
             self._jobs.forget(options)
             return package
         found, at = self._known.get(options, (None, 0.0))
@@ -227,10 +263,16 @@ class Observer:
                     raise
                 return found  # it was there
             self._known[options] = (found, self._now())
+        if found is not None and found.ref in self._broken:
+            await self._store_guard.ask(f"forget {options}", partial(self._index.forget, options))
+            self._known[options] = (None, self._now())
+            return None
         return found
 
     async def _signature(self, ref: ModelRef) -> Signature | None:
         """What callers of a package rely on; None where the store lacks the package."""
+        if ref in self._broken:
+            return None
         known, at = self._signatures.get(ref.package, (None, 0.0))
         if known is None and self._now() - at >= _MISSING_FRESH_SECONDS:
             try:

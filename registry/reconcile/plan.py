@@ -35,6 +35,7 @@ from contracts.status_events import (
 )
 from registry.conversions.messages import Failed, Package, Progress, Signature
 from registry.reconcile import pools
+from registry.reconcile.blame import judge
 
 # The phases that are decided here; all others are a rollout's, or an end.
 _PREPARING = frozenset(
@@ -54,6 +55,7 @@ _MOST_SUPERSEDED = 2  # versions in a row that newer ones may stop before they a
 
 FIRST_RETRY_SECONDS = 5.0
 LAST_RETRY_SECONDS = 300.0
+MOST_CRASHES = 8  # conversions in a row that end without a result: with their pauses, ten minutes
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,11 +343,7 @@ def _converting(
     job = seen.jobs.get(target.options)
     waits = candidate.retry_at is not None and now < candidate.retry_at
     if isinstance(job, Failed) and (job.by_version or not waits):  # else it is on record already
-        return Decision(
-            _rejected(status, target, job.reason, now)
-            if job.by_version
-            else _blocked(status, candidate, job.reason, now)
-        )
+        return Decision(_without_package(status, candidate, target, job, now))
     if isinstance(job, Progress):
         running = _in_phase(candidate, job.phase, job.message, retry_at=None)
         return Decision(_prepared(status, running, now), convert=target)
@@ -358,6 +356,27 @@ def _converting(
         return Decision(_prepared(status, _in_phase(candidate, Phase.WAITING, reason), now))
     begun = _in_phase(candidate, Phase.CONVERTING, retry_at=None)
     return Decision(_prepared(status, begun, now), convert=target)
+
+
+def _without_package(
+    status: EndpointStatus, candidate: Candidate, target: Version, job: Failed, now: float
+) -> EndpointStatus:
+    """After a conversion that failed: rejected by its own word only.
+
+    One that ended without a word is tried again, with growing pauses, and expires in the end.
+    """
+    if job.by_version:
+        return _rejected(status, target, job.reason, now)
+    crashes = candidate.crashes + 1 if job.crashed else 0
+    if crashes < MOST_CRASHES:
+        told = candidate.model_copy(update={"crashes": crashes})
+        return _blocked(status, told, job.reason, now)
+    reason = (
+        f"{crashes} conversions in a row ended without a result, which may be the version or what "
+        f"it runs on; the last one: {job.reason}"
+    )
+    ended = Rejected(now, target.number, target.options, reason, expired=True)
+    return applied(status, ended)
 
 
 def _loading(
@@ -375,19 +394,18 @@ def _loading(
     relied_on = _stable_signature(status, seen, package)
     if relied_on is not None and (broken := relied_on.broken_by(package.signature)):
         return _rejected(status, target, broken, now)
-    failures = _failures(seen.loaders, package.ref)
-    at_fault = next((failure for failure in failures if failure.by_version), None)
-    if at_fault is not None:
-        reason = f"Triton refused it: {at_fault.reason}"
+    verdicts = judge(seen.loaders)
+    if reason := verdicts.at_fault.get(package.ref):
         return _rejected(status, target, reason, now, refused=package.ref)
+    deciding = verdicts.deciding(seen.loaders)
     named = _with_package(status, package)
     may_load = pools.next_loaders(seen.loaders, package.ref, status.loading)
     named = named.model_copy(update={"loading": may_load})
     update = {"ref": package.ref, "attempts": 0, "retry_at": None}
     candidate = candidate.model_copy(update=update)
-    if held_by_all(seen.loaders, package.ref):
+    if held_by_all(deciding, package.ref):
         return _loaded(spec, named, candidate, package, now)
-    if failures:
+    if failures := _failures(deciding, package.ref):
         return _prepared(named, _in_phase(candidate, Phase.BLOCKED, failures[0].reason), now)
     return _prepared(named, _in_phase(candidate, Phase.LOADING, seen.unserved), now)
 
@@ -412,10 +430,8 @@ def _crossing(
     relied_on = _stable_signature(status, seen, package)
     if relied_on is not None and (broken := relied_on.broken_by(package.signature)):
         return _rejected(_staying(status), target, broken, now)
-    failures = _failures(there.loaders, package.ref)
-    at_fault = next((failure for failure in failures if failure.by_version), None)
-    if at_fault is not None:
-        reason = f"Triton refused it: {at_fault.reason}"
+    verdicts = judge(there.loaders)
+    if reason := verdicts.at_fault.get(package.ref):
         return _rejected(_staying(status), target, reason, now, refused=package.ref)
     if package.ref in there.everywhere:
         update = {"pool": there.name, "device": target.device, "packages": (), "asleep": None}
@@ -423,7 +439,7 @@ def _crossing(
         return applied(moved, Served(now, package.ref, package.signature.task))
     candidate = candidate.model_copy(update={"ref": package.ref, "attempts": 0, "retry_at": None})
     stays = f"{status.pool} goes on answering"
-    if failures:
+    if failures := _failures(verdicts.deciding(there.loaders), package.ref):
         reason = f"the pool {there.name} can't load it, and {stays}: {failures[0].reason}"
         return _prepared(status, _in_phase(candidate, Phase.BLOCKED, reason), now)
     reason = f"the pool {there.name} loads it, and {stays}"

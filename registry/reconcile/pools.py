@@ -8,7 +8,7 @@ A package is made for one kind of device. Where the other pool computes on anoth
 version is converted for that first, and it is that package that the other pool loads. Pure.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from contracts.endpoint import EndpointSpec, EndpointStatus
 from contracts.loading import DeviceKind, LoaderReport
@@ -54,11 +54,16 @@ def placed(
         "next_pool": coming,
         "next_packages": instead,
         "unserved": "",
+        "cordoned": _cordoned((pool, coming), held),
     }
     status = status.model_copy(update=update)
     if held.of(pool).loaders:
         return status
     return status.model_copy(update={"unserved": without_tritons(pool, held)})
+
+
+def _cordoned(names: Iterable[str], held: HeldPackages) -> tuple[str, ...]:
+    return tuple(sorted({each for name in names for each in held.of(name).verdicts.cordoned}))
 
 
 def device_of(
@@ -128,7 +133,8 @@ def next_loaders(
 
     At a time no more load it than hold it already: first one alone, then one, two, four. So a
     package that ends its Triton, or fills it, ends one of them, and callers of other versions never
-    wait for all Tritons at once.
+    wait for all Tritons at once. Those that failed to load it hold nobody up: they go on trying at
+    their own pace, and the next one is asked.
 
     Args:
         loaders: of the pool, that gave a sign of life lately.
@@ -136,9 +142,15 @@ def next_loaders(
         before: those that were named before, which go on.
     """
     missing = [each for each in loaders if all(model.ref != ref for model in each.loaded)]
-    told = sorted(missing, key=lambda one: (one.loader not in before, not one.ready, one.loader))
+    failing = [each for each in missing if any(failure.ref == ref for failure in each.failed)]
+    told = sorted(
+        (each for each in missing if each not in failing),
+        key=lambda one: (one.loader not in before, not one.ready, one.loader),
+    )
     at_once = max(1, len(loaders) - len(missing))
-    return () if len(told) <= at_once else tuple(sorted(each.loader for each in told[:at_once]))
+    if len(told) <= at_once:
+        return ()
+    return tuple(sorted(each.loader for each in (*told[:at_once], *failing)))
 
 
 def notes(status: EndpointStatus, held: HeldPackages) -> Iterator[str]:
@@ -146,6 +158,7 @@ def notes(status: EndpointStatus, held: HeldPackages) -> Iterator[str]:
     if status.unserved:
         yield status.unserved
     yield from _troubles(status, held)
+    yield from _sick(status, held)
     if not status.next_pool:
         return
     stays = f"{status.pool} goes on answering"
@@ -219,6 +232,19 @@ def _troubles(status: EndpointStatus, held: HeldPackages) -> Iterator[str]:
                 where.setdefault(said, []).append(report.loader)
     for (version, reason), loaders in sorted(where.items()):
         yield f"version {version} at {', '.join(loaders)}: {reason}"
+
+
+def _sick(status: EndpointStatus, held: HeldPackages) -> Iterator[str]:
+    """Which Tritons refuse what is good."""
+    for pool in status.pools:
+        verdicts = held.of(pool).verdicts
+        for loader, why in sorted(verdicts.sick.items()):
+            if loader in verdicts.cordoned:
+                yield f"Triton {loader} is out of service until it loads again: it {why}"
+            elif loader in verdicts.excused:
+                yield f"Triton {loader} does not decide about versions: it {why}"
+            else:
+                yield f"Triton {loader} is sick, and too few others are well: it {why}"
 
 
 def without_tritons(pool: str, held: HeldPackages) -> str:

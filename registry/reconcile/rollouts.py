@@ -11,16 +11,17 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from contracts.endpoint import ModelEndpoint
-from contracts.loading import Device, DeviceKind, LoaderReport
+from contracts.loading import Device, DeviceKind, FailureCause, LoaderReport
 from contracts.model import DEFAULT_POOL, ModelRef
 from contracts.rollout import RolloutState
+from registry.reconcile.blame import Verdicts, judge
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
     """What a rollout needs to know of the registry and the Tritons.
 
-    ``loaded`` is what ready Tritons hold, ``failures`` why a Triton refused a package for good,
+    ``loaded`` is what ready Tritons hold, ``failures`` which versions are at fault, and why,
     ``target`` the number of the version that the spec wants now; None where that is unknown.
     """
 
@@ -58,16 +59,17 @@ class HeldInPool:
 
     ``loaders`` gave a sign of life lately; ``revision`` is another number with every change that an
     endpoint may go by. Of each ready Triton ``ready`` has what it holds, and what it failed to
-    load. ``everywhere`` is what all ready ones hold; ``failures``: why one refused a package for
-    good. ``idle`` is what every one holds and has not been asked for in a long time, ``busy`` what
-    any holds and was asked for. ``devices``: what they say that they compute on.
+    load, but for those that are sick. ``everywhere`` is what all of these hold; ``verdicts``: who
+    is at fault for what was not loaded. ``idle`` is what every one holds and has not been asked for
+    in a long time, ``busy`` what any holds and was asked for. ``devices``: what they say that they
+    compute on.
     """
 
     revision: int = 0
     loaders: tuple[LoaderReport, ...] = ()
     ready: tuple[tuple[frozenset[ModelRef], frozenset[ModelRef]], ...] = ()
     everywhere: frozenset[ModelRef] = frozenset()
-    failures: Mapping[ModelRef, str] = field(default_factory=dict)
+    verdicts: Verdicts = field(default_factory=Verdicts)
     idle: frozenset[ModelRef] = frozenset()
     busy: frozenset[ModelRef] = frozenset()
     devices: frozenset[DeviceKind] = frozenset()
@@ -92,7 +94,7 @@ class HeldInPool:
             if any(ref in has for has, _ in self.ready)
             and all(ref in has or ref not in failed for has, failed in self.ready)
         }
-        return Surroundings(self.everywhere | awaited, self.failures, target)
+        return Surroundings(self.everywhere | awaited, self.verdicts.at_fault, target)
 
 
 _NONE_HELD = HeldInPool()
@@ -122,6 +124,16 @@ class HeldPackages:
         """Names of the pools that have a Triton now, in order."""
         return tuple(sorted(self._pools))
 
+    def damaged(self) -> frozenset[ModelRef]:
+        """The packages that some loader found damaged in the store."""
+        return frozenset(
+            failure.ref
+            for pool in self._pools.values()
+            for report in pool.loaders
+            for failure in report.failed
+            if failure.cause is FailureCause.DAMAGED
+        )
+
     def of(self, pool: str) -> HeldInPool:
         """What the Tritons of a pool hold; nothing where there are none."""
         return self._pools.get(pool, _NONE_HELD)
@@ -130,18 +142,13 @@ class HeldPackages:
         if _timeless(before.loaders) == _timeless(loaders):
             return replace(before, loaders=loaders)
         self._revision += 1
+        verdicts = judge(loaders)
         ready = tuple(
             (self._sets[id(report.loaded)][1], frozenset(failure.ref for failure in report.failed))
-            for report in loaders
+            for report in verdicts.deciding(loaders)
             if report.ready
         )
         held = [has for has, _ in ready]
-        failures = {
-            failure.ref: f"Triton refused it: {failure.reason}"
-            for report in loaders
-            for failure in report.failed
-            if failure.by_version
-        }
         everywhere = frozenset.intersection(*held) if held else frozenset()
         busy, common = set[ModelRef](), None
         for report in loaders:
@@ -154,7 +161,7 @@ class HeldPackages:
             loaders,
             ready,
             everywhere,
-            failures,
+            verdicts,
             idle=idle_everywhere,
             busy=frozenset(busy),
             devices=frozenset(each.device.kind for each in loaders if each.device is not None),

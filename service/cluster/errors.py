@@ -57,6 +57,8 @@ _BY_STATUS: dict[int, type[ApiRefusedError]] = {
     410: ExpiredError,
     413: TooLargeError,
 }
+_OF_OBJECTS = frozenset({404, 409, 410})
+_NO_SUCH_API = "404 page not found"  # the API server's own, of a path that it does not serve
 # What etcd and its client say of an object; the API server answers with 500.
 _TOO_LARGE = ("request is too large", "message larger than max")
 _AHEAD = "too large resource version"  # with 504, and with words around it that differ
@@ -75,9 +77,15 @@ def of_status(status: int, sentence: str) -> KubernetesError:
 
 
 def of_answer(status: int, what: str, body: str) -> KubernetesError:
-    """The error of an answer, with the server's own words, of a Status object where it sent one."""
+    """The error of an answer, with the server's own words, of a Status object where it sent one.
+
+    That an object is not there, or was written meanwhile, is believed in such words only: a proxy
+    without a backend answers 404 too.
+    """
     try:
         sentence = str(json.loads(body)["message"])
     except (ValueError, KeyError, TypeError):
         sentence = f"{status} {body[:200]}".strip()
+        if status in _OF_OBJECTS and body.strip() != _NO_SUCH_API:
+            return ApiUnavailableError(f"{what}: something before the API server says {sentence}")
     return of_status(status, f"{what}: {sentence}")

@@ -24,7 +24,16 @@ from functools import cached_property
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
-from contracts.loading import CostPoint, Device, LoadedModel, LoaderReport, LoadFailure, Trouble
+from contracts.loading import (
+    CostPoint,
+    Device,
+    FailureCause,
+    LoadedModel,
+    LoaderReport,
+    LoadFailure,
+    Trouble,
+    WitnessAnswer,
+)
 from contracts.model import DEFAULT_POOL, ModelRef
 from service.cluster.collection import Collection, Object, Reader
 from service.cluster.leases import VERSION, written
@@ -57,6 +66,16 @@ class ReportTooLargeError(OSError):
     """A report that no Lease can hold, and that nobody would see cut."""
 
 
+class _Proof(BaseModel):
+    """What else there is of a failure."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    cause: FailureCause = FailureCause.UNKNOWN
+    witness: WitnessAnswer = WitnessAnswer.UNTRIED
+    persists: bool = False
+
+
 class _Details(BaseModel):
     """What else there is of a report.
 
@@ -78,9 +97,20 @@ class _Details(BaseModel):
     wake_address: str = ""
     wake_key: str = ""
     device: Device | None = None
+    cordoned: bool = False
+    proofs: dict[str, _Proof] = {}  # of failures, by package
 
 
-_IN_DETAILS = ("pool", "troubles", "idle", "asleep", "wake_address", "wake_key", "device")
+_IN_DETAILS = (
+    "pool",
+    "troubles",
+    "idle",
+    "asleep",
+    "wake_address",
+    "wake_key",
+    "device",
+    "cordoned",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +183,10 @@ def leases(report: LoaderReport, instance: str, owner: str = "") -> Written:
     parts = _parts(report, owner)
     beside = {name: getattr(report, name) for name in _IN_DETAILS}
     beside["troubles"] = report.troubles[:_MOST_TROUBLES]
+    beside["proofs"] = {
+        failure.ref.package: _Proof.model_validate(failure, from_attributes=True)
+        for failure in report.failed[:_MOST_TROUBLES]
+    }
     details = _Details(of=report.at, instance=instance, parts=tuple(parts), **beside)
     lease = _report_lease(_with_short_reasons(report, MOST_BYTES), details)
     if _size(lease) > MOST_BYTES:
@@ -192,6 +226,7 @@ def _report_lease(report: LoaderReport, details: _Details) -> Object:
         exclude={
             **dict.fromkeys(_IN_DETAILS, True),
             "loaded": {"__all__": set(_BESIDE.values())},
+            "failed": {"__all__": set(_Proof.model_fields)},
         }
     )
     return written(
@@ -256,9 +291,7 @@ def _with_short_reasons(report: LoaderReport, most: int) -> LoaderReport:
     failed = tuple(
         failure
         if len(failure.reason) <= each
-        else LoadFailure(
-            ref=failure.ref, reason=f"{failure.reason[:each]}…", by_version=failure.by_version
-        )
+        else failure.model_copy(update={"reason": f"{failure.reason[:each]}…"})
         for failure in report.failed
     )
     return report.model_copy(update={"failed": failed})
@@ -311,7 +344,14 @@ def read_report(item: Object) -> ReportLease:
     )
     beside_it = details or _Details(of=report.at, instance="")
     told = {name: getattr(beside_it, name) for name in _IN_DETAILS}
-    return ReportLease(report.model_copy(update={"loaded": loaded, **told}), details)
+    failed = tuple(_with_proof(failure, beside_it) for failure in report.failed)
+    update = {"loaded": loaded, "failed": failed, **told}
+    return ReportLease(report.model_copy(update=update), details)
+
+
+def _with_proof(failure: LoadFailure, details: _Details) -> LoadFailure:
+    proof = details.proofs.get(failure.ref.package)
+    return failure if proof is None else failure.model_copy(update=dict(proof))
 
 
 def read_part(item: Object) -> PartLease:

@@ -3,13 +3,16 @@
 import asyncio
 import threading
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
-from registry_fakes import MemoryEndpoints, MemoryPackages, endpoint, manifest
+from registry_fakes import MemoryEndpoints, MemoryPackages, endpoint, manifest, packed
 
 from contracts.endpoint import EndpointStatus
 from contracts.manifest import Manifest
 from controller.garbage_collection import EVERY_SECONDS, FIRST_SECONDS, GarbageCollection
+from registry.packages.store import PackageStore
+from registry.packages.store_mark import StoreMark
 
 VERSIONS = [manifest(str(number)) for number in range(1, 5)]
 
@@ -208,3 +211,49 @@ async def test_when_it_is_cancelled_it_ends_and_removes_no_more(world: World) ->
     world.store.free.set()
     await asyncio.get_running_loop().shutdown_default_executor()
     assert len(world.store.held) == len(VERSIONS)
+
+
+async def test_nothing_is_removed_from_a_store_that_another_release_has(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Two releases with one store, each of which knows its own endpoints only."""
+    url = str(tmp_path / "store")
+    store = PackageStore(url)
+    for version in ("1", "2"):
+        store.publish(tmp_path / version, packed(tmp_path / version, version=version))
+    ours, theirs = StoreMark(url, [b"a" * 32]), StoreMark(url, [b"b" * 32])
+    assert ours.claim() == ""
+    days = Days()
+    collection = GarbageCollection(
+        1,
+        store,
+        lambda: MemoryEndpoints(endpoint()),
+        lambda: False,
+        foreign=theirs.claim,
+        wait=days.wait,
+    )
+    task = asyncio.create_task(collection.run())
+    await days.waits.get()
+    for _ in range(3):
+        await days.end_one()
+    task.cancel()
+    assert len(store.packages()) == 2
+    assert "another release" in caplog.text
+
+
+async def test_what_killed_ones_left_behind_is_removed_after_two_looks(tmp_path: Path) -> None:
+    store = PackageStore(str(tmp_path / "store"))
+    ref = store.publish(tmp_path / "made", packed(tmp_path / "made"))
+    (tmp_path / "store" / ".aside-x").mkdir()
+    days = Days()
+    collection = GarbageCollection(
+        1, store, lambda: MemoryEndpoints(endpoint()), lambda: False, wait=days.wait
+    )
+    task = asyncio.create_task(collection.run())
+    await days.waits.get()
+    await days.end_one()
+    assert store.leftovers()
+    await days.end_one()
+    task.cancel()
+    assert not store.leftovers()
+    assert store.packages() == [ref.package]

@@ -22,7 +22,8 @@ from headrace.stack.triton import TritonFiles, TritonProcess, TritonServer
 from registry.errors import TritonRefusedError
 from registry.loading import warmup
 from registry.loading.devices import PROBE_MODEL, Devices, Promise
-from registry.loading.loader import Loader, LoaderOptions
+from registry.loading.loader import Loader
+from registry.loading.options import LoaderOptions
 from registry.loading.placement import Placement, SharedRepository, UploadedFiles
 from registry.loading.prober import Prober, ProberPace
 from registry.loading.triton_client import GrpcTriton

@@ -26,7 +26,8 @@ from headrace.stack import provision, triton
 from headrace.stack.triton import TritonFiles, TritonProcess, TritonServer
 from registry.convert import package
 from registry.loading.devices import Devices, Promise
-from registry.loading.loader import Loader, LoaderOptions
+from registry.loading.loader import Loader
+from registry.loading.options import LoaderOptions
 from registry.loading.placement import Placement, SharedRepository, UploadedFiles
 from registry.loading.triton_client import GrpcTriton
 from registry.packages import triton_config

@@ -22,7 +22,8 @@ from contracts.loading import WAKE_PATH, LoaderReport
 from contracts.model import ModelRef
 from headrace.stack.triton import TritonProcess
 from registry.loader_main import waking
-from registry.loading.loader import Loader, LoaderOptions
+from registry.loading.loader import Loader
+from registry.loading.options import LoaderOptions
 from registry.loading.placement import UploadedFiles
 from registry.loading.room import WITHOUT_BOUNDS, Need, Room
 from registry.loading.triton_client import GrpcTriton, Overrides

@@ -28,7 +28,7 @@ from tiny_models import VOCABULARY, classifier
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from contracts.endpoint import Arm, EndpointStatus, Precision, Route
-from contracts.loading import LoaderReport
+from contracts.loading import LoaderReport, WitnessAnswer
 from contracts.manifest import MODEL_ONNX, Lineage, Manifest, TokenizerSpec
 from contracts.model import ModelRef
 from contracts.tasks import Task
@@ -48,7 +48,8 @@ from registry.errors import (
     TritonRefusedError,
     TritonUnavailableError,
 )
-from registry.loading.loader import Loader, LoaderOptions
+from registry.loading.loader import Loader
+from registry.loading.options import LoaderOptions
 from registry.loading.placement import (
     Placement,
     SharedRepository,
@@ -415,6 +416,15 @@ async def test_a_models_process_that_stood_still_ends_and_gives_no_wrong_answer(
     with pytest.raises((ModelProcessGoneError, TritonUnavailableError)):
         await harness.client.infer(ref.triton_model, batch(1, 8))
     await harness.close()
+
+
+async def test_where_nothing_else_is_loaded_a_tiny_graph_is_the_witness(
+    harness: TritonHarness,
+) -> None:
+    harness.show(harness.publish("1", graph=b"no graph"))
+    (failure,) = (await harness.settle()).failed
+    assert failure.witness is WitnessAnswer.LOADS
+    assert failure.by_version
 
 
 async def test_a_broken_graph_is_the_versions_fault_and_disturbs_nothing(

@@ -30,7 +30,8 @@ from gateway.state.sources import FolderSource, Sources
 from gateway.telemetry.metrics import Metrics
 from headrace.stack.triton import TritonProcess
 from registry.convert import package
-from registry.loading.loader import Loader, LoaderOptions
+from registry.loading.loader import Loader
+from registry.loading.options import LoaderOptions
 from registry.loading.placement import UploadedFiles
 from registry.loading.splits import Split
 from registry.loading.triton_client import GrpcTriton

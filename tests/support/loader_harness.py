@@ -25,7 +25,8 @@ from contracts.manifest import (
 from contracts.model import ModelRef
 from registry.errors import SourceUnavailableError
 from registry.loading.devices import Devices, Promise
-from registry.loading.loader import Loader, LoaderOptions
+from registry.loading.loader import Loader
+from registry.loading.options import LoaderOptions
 from registry.loading.splits import Split
 from registry.loading.triton_client import Overrides
 from registry.packages.device_proof import DeviceProof
@@ -124,6 +125,11 @@ class NoPlacement:
 
     def place_probe(self, name: str) -> Overrides:
         self.placed.append((name, BACKEND_PYTHON))
+        return {}
+
+    def place_witness(self, name: str, backend: str, device: DeviceKind | None) -> Overrides:
+        self.placed.append((name, backend))
+        self.devices[name] = device
         return {}
 
 

@@ -16,7 +16,8 @@ from gateway.engine.protocol import Prompt, TokenStream, Work
 from gateway.engine.triton import TritonEngine
 from headrace.stack.triton import TritonProcess
 from registry.convert import package
-from registry.loading.loader import Loader, LoaderOptions
+from registry.loading.loader import Loader
+from registry.loading.options import LoaderOptions
 from registry.loading.placement import Placement, SharedRepository
 from registry.loading.triton_client import GrpcTriton
 from registry.packages.cache import LocalPackages

@@ -18,7 +18,13 @@ from contracts.endpoint import (
     ModelEndpoint,
     Precision,
 )
-from contracts.loading import LoadedModel, LoaderReport, LoadFailure
+from contracts.loading import (
+    FailureCause,
+    LoadedModel,
+    LoaderReport,
+    LoadFailure,
+    WitnessAnswer,
+)
 from contracts.manifest import CONFIG_ONNXRUNTIME, Lineage, Manifest, PackageFile, TokenizerSpec
 from contracts.model import ModelRef
 from contracts.rollout import RolloutState
@@ -98,6 +104,25 @@ def report(
     held = tuple(LoadedModel(ref=item) for item in loaded)
     return LoaderReport(
         loader=loader, triton_grpc="t:1", at=at, ready=ready, loaded=held, failed=failed
+    )
+
+
+def refusal(
+    ref: ModelRef,
+    reason: str,
+    *,
+    by_version: bool = True,
+    witness: WitnessAnswer = WitnessAnswer.LOADS,
+    persists: bool = False,
+) -> LoadFailure:
+    """What a loader says of a package that its Triton refused."""
+    return LoadFailure(
+        ref=ref,
+        reason=reason,
+        by_version=by_version,
+        cause=FailureCause.REFUSED,
+        witness=witness,
+        persists=persists,
     )
 
 
@@ -482,6 +507,9 @@ class MemoryPackages:
         if self.away:
             raise StoreUnavailableError("the store is away")
         return self.held[package]
+
+    def leftovers(self) -> list[str]:
+        return []
 
     def delete(self, package: str) -> None:
         del self.held[package]

@@ -406,6 +406,18 @@ async def test_two_endpoints_of_one_package_are_answered_by_their_own_pools_trit
         assert pool_of(world.states[-1], "sentiment") == ("a", set())
 
 
+async def test_a_triton_out_of_service_gets_no_batch_until_it_is_well_again() -> None:
+    endpoint = endpoint_of(ONE.ref)
+    async with world_of(FakePackages(ONE), in_pool(endpoint, "a"), static=False) as world:
+        sick, well = report_in("a", "a:1", ONE.ref), report_in("a", "a:2", ONE.ref)
+        world.reports.say(sick, well)
+        await world.until(lambda state: pool_of(state, "sentiment") == ("a", {"a:1", "a:2"}))
+        world.reports.say(sick.model_copy(update={"cordoned": True}), well)
+        await world.until(lambda state: pool_of(state, "sentiment") == ("a", {"a:2"}))
+        world.reports.say(sick, well)
+        await world.until(lambda state: pool_of(state, "sentiment") == ("a", {"a:1", "a:2"}))
+
+
 async def test_an_endpoint_moves_to_another_pool_and_is_served_all_the_way() -> None:
     endpoint = endpoint_of(ONE.ref)
     async with world_of(FakePackages(ONE), in_pool(endpoint, "a"), static=False) as world:

@@ -41,7 +41,7 @@ def test_a_forged_result_in_the_log_is_not_believed() -> None:
     """A version's code prints that another package is published."""
     log = f"{NOISE}{PUBLISHED.model_dump_json()}\n"
     assert isinstance(state_of(JOB, pod("Running"), log, LIMITS), Progress)
-    assert failed(state_of(JOB, ended(1), log, LIMITS)).by_version
+    assert failed(state_of(JOB, ended(1), log, LIMITS)).crashed
     honest = Failed(reason="a strange graph", by_version=True)
     told = ended(0, message=result_file(honest).decode())
     assert state_of(JOB, told, log, LIMITS) == honest
@@ -92,14 +92,16 @@ def test_too_little_memory_is_the_versions_fault_and_names_the_limit() -> None:
         ),
     ],
 )
-def test_too_much_time_is_the_versions_fault(found: object) -> None:
-    assert failed(found).by_version
+def test_too_much_time_blames_nobody(found: object) -> None:
+    assert failed(found).crashed
+    assert not failed(found).by_version
     assert "1800 s" in failed(found).reason
 
 
-def test_a_crash_is_the_versions_fault_and_keeps_its_last_line() -> None:
+def test_a_crash_blames_nobody_and_keeps_its_last_line() -> None:
     found = failed(state_of(JOB, ended(1), NOISE, LIMITS))
-    assert found.by_version
+    assert found.crashed
+    assert not found.by_version
     assert "status 1: Traceback of something" in found.reason
 
 

@@ -122,20 +122,24 @@ async def test_a_crash_after_the_result_changes_nothing(tmp_path: Path) -> None:
         ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", {}, "SIGSEGV"),
         ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", {}, "out of memory"),
         ("import signal; signal.pause()", {"timeout": 0.5}, "more than 0.5 s"),
-        (
-            "held = bytearray(300 << 20)\nimport signal; signal.pause()",
-            {"memory": 100 << 20},
-            "100 MB",
-        ),
     ],
 )
-async def test_an_end_without_a_result_is_the_versions_fault_in_words(
+async def test_an_end_without_a_result_blames_nobody_and_says_how_it_ended(
     tmp_path: Path, code: str, limits: dict[str, Any], words: str
 ) -> None:
     result, _ = await run(launcher(tmp_path, code, **limits))
     assert isinstance(result, Failed)
-    assert result.by_version
+    assert result.crashed
+    assert not result.by_version
     assert words in result.reason
+
+
+async def test_more_memory_than_its_limit_is_the_versions_fault(tmp_path: Path) -> None:
+    code = "held = bytearray(300 << 20)\nimport signal; signal.pause()"
+    result, _ = await run(launcher(tmp_path, code, memory=100 << 20))
+    assert isinstance(result, Failed)
+    assert result.by_version
+    assert "100 MB" in result.reason
 
 
 async def test_a_conversion_that_is_not_wanted_ends_with_all_its_children(tmp_path: Path) -> None:

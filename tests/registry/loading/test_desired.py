@@ -13,6 +13,7 @@ from contracts.endpoint import (
     Phase,
     Route,
 )
+from contracts.loading import FailureCause, WitnessAnswer
 from contracts.model import ModelRef
 from contracts.rollout import RolloutState
 from registry.loading.desired import (
@@ -22,12 +23,14 @@ from registry.loading.desired import (
     Want,
     awaited,
     failed,
-    is_version_fault,
     may_try,
+    proved,
     wanted,
 )
+from registry.loading.refusals import is_version_fault
 
 A, B = ref("1", "a"), ref("2", "b")
+AWAY = FailureCause.AWAY
 
 
 def test_a_package_that_is_stable_anywhere_counts_as_stable() -> None:
@@ -48,18 +51,38 @@ def test_the_candidate_comes_before_what_is_only_kept() -> None:
     )
 
 
-def test_a_stable_version_is_tried_again_even_when_it_is_blamed() -> None:
-    stable = failed(Want(A, Role.STABLE), "no", None, by_version=True, now=10.0)
-    candidate = failed(Want(A, Role.CANDIDATE), "no", None, by_version=True, now=10.0)
-    assert may_try(stable, 1e6)
-    assert not may_try(candidate, 1e6)
+@pytest.mark.parametrize("role", Role)
+def test_only_a_version_on_trial_under_which_triton_ends_is_not_tried_again(role: Role) -> None:
+    for cause in FailureCause:
+        failure = failed(Want(A, role), "no", None, cause=cause, now=10.0)
+        ends_it_again = cause is FailureCause.CRASHED and role is not Role.STABLE
+        assert may_try(failure, 1e6) is not ends_it_again
+
+
+def test_a_version_is_blamed_by_words_and_a_witness_only() -> None:
+    want, refused = Want(A, Role.CANDIDATE), FailureCause.REFUSED
+    failure = failed(want, "no such operator", None, cause=refused, now=0.0)
+    assert not failure.by_version
+    away = proved(failure, WitnessAnswer.UNTRIED, 1.0)
+    assert not away.by_version
+    assert away.witness_at == 2.0
+    no = proved(away, WitnessAnswer.REFUSED, 2.0)
+    assert not no.by_version
+    assert no.witness_at == 4.0
+    yes = proved(no, WitnessAnswer.LOADS, 4.0)
+    assert yes.by_version
+    again = failed(want, "no such operator", yes, cause=refused, now=5.0)
+    assert again.by_version
+    assert again.witness_at is None
+    other = failed(want, "connection reset", again, cause=FailureCause.AWAY, now=6.0)
+    assert other.witness is WitnessAnswer.UNTRIED
 
 
 @given(st.integers(1, 200))
 def test_waits_grow_to_a_minute_and_no_further(tries: int) -> None:
     failure = None
     for _ in range(tries):
-        failure = failed(Want(A, Role.STABLE), "no", failure, by_version=False, now=0.0)
+        failure = failed(Want(A, Role.STABLE), "no", failure, cause=AWAY, now=0.0)
     assert failure is not None
     assert failure.retry_at == min(60.0, 2.0 ** (tries - 1))
 
@@ -132,9 +155,9 @@ def test_in_a_bake_the_new_version_is_on_trial_and_the_old_one_is_not() -> None:
 
 def test_a_version_at_fault_in_its_bake_leaves_room_for_the_old_one() -> None:
     new, _ = wanted([endpoint(baking())])
-    assert failed(new, "crash", None, by_version=True, now=0.0).retry_at is None
+    assert failed(new, "crash", None, cause=FailureCause.CRASHED, now=0.0).retry_at is None
     proven = Want(B, Role.STABLE)
-    assert failed(proven, "crash", None, by_version=True, now=0.0).retry_at is not None
+    assert failed(proven, "crash", None, cause=FailureCause.CRASHED, now=0.0).retry_at is not None
 
 
 def test_a_ledger_counts_the_ends_under_a_model_until_nobody_wants_it() -> None:
@@ -220,7 +243,7 @@ def test_a_candidate_waits_where_other_loaders_come_first_and_only_while_it_is_b
 
 def test_a_triton_is_ready_with_what_it_holds_and_waits_for_nothing_that_comes_back() -> None:
     back, missing = Want(A, Role.STABLE, returns=True), Want(B, Role.STABLE)
-    long_ago = failed(missing, "no", None, by_version=False, now=0.0)
+    long_ago = failed(missing, "no", None, cause=AWAY, now=0.0)
     now, failures = AWAY_GRACE_SECONDS + 1.0, {B.triton_model: long_ago}
     assert awaited([back], (), {}, now) == ()
     assert awaited([back, missing], (), failures, now) == (B,)  # it holds none at all

@@ -16,7 +16,7 @@ from registry.errors import (
     TritonRefusedError,
     TritonUnavailableError,
 )
-from registry.loading import desired
+from registry.loading import refusals
 from registry.loading.devices import PROBE_MODEL, Devices, Promise
 from registry.loading.triton_client import Overrides
 
@@ -221,7 +221,7 @@ async def test_what_can_not_run_on_the_gpu_is_refused_if_one_was_promised_and_el
 ) -> None:
     with pytest.raises(DeviceUnfitError, match=why) as refusal:
         (await Machine(told).devices(Promise.GPU)).kind_for(package, backend)
-    assert not desired.is_version_fault(str(refusal.value))
+    assert not refusals.is_version_fault(str(refusal.value))
     assert (await Machine(told).devices()).kind_for(package, backend) is DeviceKind.CPU
 
 

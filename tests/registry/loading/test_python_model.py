@@ -11,7 +11,7 @@ import pytest
 from loaded_script import loaded
 from tiny_models import classifier
 
-from registry.loading import desired, devices
+from registry.loading import devices, refusals
 from registry.packages.triton_files import triton_file
 
 
@@ -28,7 +28,7 @@ def model() -> Iterator[ModuleType]:
 
 def test_it_says_what_the_loader_knows_for_the_machines_fault(model: ModuleType) -> None:
     assert model.CANT_USE == devices.CANT_USE
-    assert not desired.is_version_fault(f"TritonModelException: {model.CANT_USE}: why")
+    assert not refusals.is_version_fault(f"TritonModelException: {model.CANT_USE}: why")
 
 
 def test_a_cpu_gets_the_provider_of_cpus(model: ModuleType) -> None:

@@ -67,6 +67,9 @@ class Machine(FakeTriton):
     def place_probe(self, name: str) -> Overrides:
         raise AssertionError(name)
 
+    def place_witness(self, name: str, backend: str, device: DeviceKind | None) -> Overrides:
+        raise AssertionError(name, backend, device)
+
     def sizing(
         self,
         cores: int,

@@ -8,7 +8,7 @@ from registry_fakes import FakeRegistry, MemoryArtifacts
 from registry.errors import SourceUnavailableError
 from registry.mlflow.model_registry import PAGE
 from registry.mlflow.projection import EvidenceOf, Projection, VersionTags
-from registry.mlflow.watch import SourceWatch
+from registry.mlflow.watch import SECOND_LOOK_SECONDS, SourceWatch
 from registry.mlflow.write_back import WriteBack
 
 REJECTED = Projection(tags=(VersionTags("m", "1", {"verdict": "Rejected", "reason": "pickle"}),))
@@ -297,6 +297,10 @@ async def test_of_many_models_a_webhook_has_its_own_model_asked_for_alone(
     del harness.registry.listed["m"]
     harness.watch.announce("m")
     await harness.watch.round()
+    assert "m" in harness.watch.snapshot.models  # until lists lack it twice
+    for _ in range(2):
+        harness.time += SECOND_LOOK_SECONDS
+        await harness.watch.round()
     assert "m" not in harness.watch.snapshot.models
 
 

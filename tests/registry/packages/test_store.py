@@ -178,3 +178,35 @@ def test_whatever_a_driver_raises_is_a_store_that_can_not_be_reached() -> None:
     fsspec.register_implementation("broken", BrokenFiles, clobber=True)
     with pytest.raises(StoreUnavailableError, match="broken://store: no credentials"):
         PackageStore("broken://store").packages()
+
+
+FOREIGN = [
+    (404, "<html>default backend - 404</html>"),
+    (404, {"detail": "Not Found"}),
+    (502, "<html>502</html>"),
+    (200, "<html>welcome</html>"),
+    (200, ""),
+    (200, '{"files": [{"pa'),
+    (200, {"status": "ok"}),
+]
+
+
+@pytest.mark.parametrize("fault", FOREIGN)
+def test_what_stands_before_the_store_never_says_that_a_package_is_gone(
+    tmp_path: Path, fault: tuple[int, object]
+) -> None:
+    fake = FakeMlflow(tmp_path / "artifacts")
+    with serve(fake) as mlflow:
+        store = PackageStore(f"mlflow-artifacts+{mlflow.uri}/headrace/packages")
+        ref = store.publish(tmp_path / "made", packed(tmp_path / "made"))
+        fake.script = lambda _path, _query: fault
+        with pytest.raises(StoreUnavailableError):
+            store.packages()
+        if fault[0] != 200:  # else it is a manifest of other bytes
+            with pytest.raises(StoreUnavailableError):
+                store.manifest(ref.package)
+            with pytest.raises(StoreUnavailableError):
+                store.fetch(ref.package, tmp_path / "fetched")
+        fake.script = lambda _path, _query: None
+        assert store.packages() == [ref.package]
+        store.verify(ref.package)

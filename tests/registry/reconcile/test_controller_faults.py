@@ -5,10 +5,13 @@ from pathlib import Path
 
 import pytest
 from controller_harness import ControllerHarness
-from registry_fakes import MemoryEndpoints, candidate_of, endpoint, ref
+from registry_fakes import MemoryEndpoints, candidate_of, endpoint, ref, refusal, report
 
 from contracts.endpoint import Arm, EndpointSpec, EndpointStatus, ModelEndpoint, Phase, Route
+from contracts.loading import LoadFailure, WitnessAnswer
+from contracts.model import ModelRef
 from contracts.rollout import RolloutState
+from registry import metrics
 from registry.conversions.messages import Failed, Published
 from registry.errors import EndpointConflictError, EndpointUnreadableError
 from registry.reconcile.heartbeats import HeartbeatWriter
@@ -236,3 +239,48 @@ class RefusingRollouts(MemoryEndpoints):
         if state is not None and state.evidence:
             raise self.error
         return super().put(endpoint)
+
+
+SICK = "CUDA failure 214: uncorrectable ECC error encountered ; GPU=0"
+
+
+def say(harness: ControllerHarness, *held: ModelRef, failed: LoadFailure | None = None) -> None:
+    """Three loaders hold these, but for the third, which may fail."""
+    failures = () if failed is None else (failed,)
+    for name in ("t0", "t1", "t2"):
+        mine = name == "t2" and failed is not None
+        loaded = held[:1] if mine else held
+        harness.reports.put(
+            report(*loaded, loader=name, at=harness.time, failed=failures if mine else ())
+        )
+
+
+async def test_a_sick_triton_is_cordoned_and_named_while_versions_go_on(
+    harness: ControllerHarness,
+) -> None:
+    ref = await harness.converted("1")
+    await harness.settle()
+    say(harness, ref)
+    await harness.settle()
+    new = await harness.converted("2")
+    await harness.settle()
+    told = refusal(new, SICK, by_version=False, witness=WitnessAnswer.REFUSED)
+    say(harness, ref, new, failed=told)
+    status = await harness.settle()
+    assert candidate_of(status).phase is Phase.LOADED
+    assert not status.rejected
+    assert status.cordoned == ("t2",)
+    (note,) = status.notes
+    assert "t2 is out of service" in note
+    assert SICK in note
+    assert sick_series() == {("default", "t2")}
+    say(harness, ref, new)
+    status = await harness.settle()
+    assert not status.cordoned
+    assert not status.notes
+    assert not sick_series()
+
+
+def sick_series() -> set[tuple[str, str]]:
+    (metric,) = metrics.SICK_TRITONS.collect()
+    return {(each.labels["pool"], each.labels["loader"]) for each in metric.samples}

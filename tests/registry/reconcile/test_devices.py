@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import pytest
 from controller_harness import ControllerHarness
-from registry_fakes import candidate_of, endpoint, packed, report
+from registry_fakes import candidate_of, endpoint, packed, refusal, report
 from registry_fakes import manifest as made_manifest
 
 from contracts.endpoint import EndpointSpec, EndpointStatus, Phase, Precision
@@ -256,7 +256,7 @@ async def test_a_version_that_gpus_can_not_serve_stays_and_says_why_and_others_f
     if by_triton:
         refused = await devices.finish()
         await devices.settle()
-        failure = LoadFailure(ref=refused, reason="it strays", by_version=True)
+        failure = refusal(refused, "it strays")
         devices.say("gpu", GPU, failed=(failure,))
         why = "Triton refused it: it strays"
     else:

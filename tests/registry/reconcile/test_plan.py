@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from registry_fakes import candidate_of, ref, report
+from registry_fakes import candidate_of, ref, refusal, report
 
 from contracts.endpoint import (
     HISTORY_LIMIT,
@@ -24,7 +24,15 @@ from contracts.loading import LoaderReport, LoadFailure
 from contracts.rollout import Outcome, RolloutSpec, RolloutState, Strategy
 from contracts.tasks import Task
 from registry.conversions.messages import Failed, Package, Progress, Signature
-from registry.reconcile.plan import Decision, Observed, Version, chosen, plan, retry_seconds
+from registry.reconcile.plan import (
+    MOST_CRASHES,
+    Decision,
+    Observed,
+    Version,
+    chosen,
+    plan,
+    retry_seconds,
+)
 
 SPEC = EndpointSpec(model="m")
 DIRECT = EndpointSpec(model="m", rollout=RolloutSpec(strategy=Strategy.DIRECT))
@@ -454,6 +462,35 @@ def test_versions_registered_faster_than_they_are_converted_are_served_now_and_t
     assert converted == {"2", "3", "4"}  # the third one is left to end
 
 
+def test_conversions_that_end_without_a_result_are_tried_again_and_expire_in_the_end() -> None:
+    crash = Failed(reason="killed by SIGKILL", by_version=False, crashed=True)
+    status, now, pauses = EndpointStatus(), 0.0, []
+    while not status.rejected:
+        status = plan(SPEC, status, Observed((ONE,), jobs={ONE.options: crash}), now).status
+        candidate = candidate_of(status)
+        if candidate.retry_at is not None:
+            assert candidate.phase is Phase.BLOCKED
+            pauses.append(candidate.retry_at - now)
+            now = candidate.retry_at
+    assert pauses == sorted(pauses)
+    assert len(pauses) == MOST_CRASHES - 1
+    assert status.rejected[0].expired
+    assert "SIGKILL" in status.rejected[0].reason
+    assert candidate_of(status).phase is Phase.EXPIRED
+    after = plan(SPEC, status, Observed((ONE,), jobs={}), now + 1e6)
+    assert after.convert is None
+
+
+def test_faults_of_the_environment_between_crashes_do_not_count_as_crashes() -> None:
+    crash = Failed(reason="killed", by_version=False, crashed=True)
+    away = Failed(reason="MLflow is away", by_version=False)
+    status, now = EndpointStatus(), 0.0
+    for job in (crash, away) * 2 * MOST_CRASHES:
+        status = plan(SPEC, status, Observed((ONE,), jobs={ONE.options: job}), now).status
+        now = candidate_of(status).retry_at or now
+    assert not status.rejected
+
+
 def test_another_conversion_is_waited_for() -> None:
     decision = plan(SPEC, EndpointStatus(), Observed((ONE,), busy=WAITS), 1.0)
     assert decision.convert is None
@@ -465,11 +502,11 @@ def test_a_candidate_that_triton_refuses_is_rejected_and_leaves_at_once() -> Non
     status = serving()
     status = plan(SPEC, status, loading(status), 1.0).status
     new = package(TWO).ref
-    failure = LoadFailure(ref=new, reason="out of memory", by_version=True)
+    failure = refusal(new, "no such operator")
     after = plan(SPEC, status, loading(status, TWO, report(failed=(failure,))), 2.0).status
     assert after.stable == package(ONE).ref
     assert after.packages == (package(ONE).ref,)
-    assert "out of memory" in after.rejected[0].reason
+    assert "no such operator" in after.rejected[0].reason
 
 
 def test_a_candidate_that_can_not_be_loaded_now_is_blocked_and_goes_on_by_itself() -> None:
@@ -554,9 +591,7 @@ def events(draw: st.DrawFn) -> list[tuple[Observed, float]]:
         refs = [item.ref for item in packages.values()]
         held = draw(st.lists(st.sampled_from(refs), unique=True)) if refs else []
         bad = draw(st.lists(st.sampled_from(refs), unique=True, max_size=1)) if refs else []
-        failures = tuple(
-            LoadFailure(ref=item, reason="no", by_version=draw(st.booleans())) for item in bad
-        )
+        failures = tuple(refusal(item, "no", by_version=draw(st.booleans())) for item in bad)
         reports = draw(st.sampled_from([(), (report(*held, failed=failures),)]))
         fault = draw(st.sampled_from(["", "", "away"]))
         observed = Observed(

@@ -1,6 +1,6 @@
 """What the loaders' reports mean for a rollout."""
 
-from registry_fakes import ref, report
+from registry_fakes import ref, refusal, report
 
 from contracts.loading import LoadFailure
 from registry.reconcile.rollouts import Surroundings, surroundings
@@ -35,7 +35,13 @@ def test_without_a_ready_triton_nothing_is_loaded() -> None:
 
 
 def test_only_a_versions_own_fault_is_a_failure() -> None:
-    own = LoadFailure(ref=NEW, reason="no such operator", by_version=True)
+    own = refusal(NEW, "no such operator")
     passing = LoadFailure(ref=OLD, reason="the store is away", by_version=False)
     seen = surroundings((report(failed=(own, passing)),), "2")
     assert seen.failures == {NEW: "Triton refused it: no such operator"}
+
+
+def test_a_version_that_one_sick_triton_refuses_stays_loaded_for_its_rollout() -> None:
+    sick = refusal(NEW, "uncorrectable ECC error", by_version=False, persists=True)
+    reports = (report(OLD, NEW, loader="a"), report(OLD, loader="b", failed=(sick,)))
+    assert surroundings(reports, "2", {OLD, NEW}) == Surroundings(frozenset({OLD, NEW}), {}, "2")

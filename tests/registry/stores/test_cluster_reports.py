@@ -18,7 +18,14 @@ from pydantic import BaseModel, ConfigDict
 from registry_fakes import ref
 
 from contracts.controller import ControllerBeat
-from contracts.loading import CostPoint, LoadedModel, LoaderReport, LoadFailure
+from contracts.loading import (
+    CostPoint,
+    FailureCause,
+    LoadedModel,
+    LoaderReport,
+    LoadFailure,
+    WitnessAnswer,
+)
 from contracts.model import ModelRef
 from registry.stores.cluster_reports import KubernetesReports, Owner
 from registry.stores.heartbeats import KubernetesHeartbeats
@@ -574,3 +581,22 @@ def test_after_any_writes_losses_and_restarts_a_reader_sees_what_was_put_last(
 
 def owner(item: Object) -> str:
     return str((item["metadata"].get("ownerReferences") or [{"uid": "9"}])[0]["uid"])
+
+
+def test_what_proves_a_failure_arrives_and_earlier_releases_do_not_see_it(fake: Fake) -> None:
+    failure = LoadFailure(
+        ref=ref("2"),
+        reason="no",
+        by_version=False,
+        cause=FailureCause.REFUSED,
+        witness=WitnessAnswer.REFUSED,
+        persists=True,
+    )
+    report = with_models(1).model_copy(update={"failed": (failure,), "cordoned": True})
+    reports = of_pod(fake)
+    reports.put(report)
+    (found,) = reports.list()
+    assert found.failed == (failure,)
+    assert found.cordoned
+    told = old_items(fake)[0]["metadata"]["annotations"][format_.KIND]
+    assert OldReport.model_validate_json(told).failed[0].reason == "no"

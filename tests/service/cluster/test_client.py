@@ -3,6 +3,7 @@
 What reads is the official client or a gateway's own reader: the first tests hold both to the same.
 """
 
+import json
 import socket
 import urllib.parse
 from contextlib import suppress
@@ -11,6 +12,7 @@ import pytest
 from fake_kubernetes import NAMESPACE, Fake
 
 from gateway.state.pod_reader import PodReader
+from service.cluster import errors
 from service.cluster.client import ClusterClient
 from service.cluster.collection import Collection, EventStream, Reader
 from service.cluster.errors import (
@@ -179,3 +181,14 @@ def test_an_object_that_etcd_finds_too_large_is_refused_and_not_only_unanswered(
     fake.refuse(f"GET {LEASES.path}/l", 500, "etcdserver: request is too large")
     with pytest.raises(TooLargeError):
         fake.client().get(LEASES, "l")
+
+
+@pytest.mark.parametrize("status", [404, 409, 410])
+def test_only_the_api_servers_own_words_say_that_an_object_is_gone_or_changed(status: int) -> None:
+    own = json.dumps({"kind": "Status", "message": "not found", "code": status})
+    assert isinstance(errors.of_answer(status, "GET x", own), errors.ApiRefusedError)
+    for body in ("<html>default backend - 404</html>", "", '{"detail": "Not Found"}', "[]"):
+        told = errors.of_answer(status, "GET x", body)
+        assert isinstance(told, errors.ApiUnavailableError)
+    no_such_api = errors.of_answer(404, "GET x", "404 page not found\n")
+    assert isinstance(no_such_api, errors.MissingError)

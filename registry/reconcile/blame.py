@@ -1,0 +1,147 @@
+"""Who is at fault where a Triton did not load a package: the version, or that Triton. Pure.
+
+Loaders report facts: what failed, in whose words, and whether their Triton has loaded a package
+since then that is known to be good (its witness). Only here is a version blamed, and never by the
+word of a Triton whose witness does not load, nor while any Triton holds the version. What some
+Tritons refuse and others hold is the refusing ones' own: they do not decide, and are cordoned while
+the others have all that they held. The design is in ``docs/decisions/0084-blame-by-proof.md``.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from contracts.loading import FailureCause, LoaderReport, LoadFailure, WitnessAnswer
+from contracts.model import ModelRef
+
+# Of failures in which Triton itself said no; all others are of a store, a disk or memory.
+_SPOKEN = frozenset({FailureCause.REFUSED, FailureCause.CRASHED})
+
+
+@dataclass(frozen=True, slots=True)
+class Verdicts:
+    """What the reports of one pool's loaders show.
+
+    ``at_fault``: versions, and why. ``sick``: loaders whose Triton refuses what is good, and why,
+    in sentences that begin after its name. ``excused`` decide nothing meanwhile; ``cordoned`` of
+    them get no callers either.
+    """
+
+    at_fault: Mapping[ModelRef, str] = field(default_factory=dict)
+    sick: Mapping[str, str] = field(default_factory=dict)
+    excused: frozenset[str] = frozenset()
+    cordoned: frozenset[str] = frozenset()
+
+    def deciding(self, loaders: Iterable[LoaderReport]) -> tuple[LoaderReport, ...]:
+        """The loaders that decide whether a version goes on."""
+        return tuple(each for each in loaders if each.loader not in self.excused)
+
+
+_NOTHING_FAILED = Verdicts()
+
+
+def judge(reports: Sequence[LoaderReport]) -> Verdicts:
+    """Who is at fault for what the Tritons of one pool did not load.
+
+    Args:
+        reports: of all loaders of the pool that gave a sign of life lately.
+    """
+    if not any(report.failed for report in reports):
+        return _NOTHING_FAILED
+    holders: dict[ModelRef, set[str]] = {}
+    refusals: dict[ModelRef, dict[str, LoadFailure]] = {}
+    for report in reports:
+        failed = {failure.ref: failure for failure in report.failed}
+        for ref, failure in failed.items():
+            refusals.setdefault(ref, {})[report.loader] = failure
+        for model in report.loaded:
+            if model.ref not in failed:
+                holders.setdefault(model.ref, set()).add(report.loader)
+    unproven = {
+        report.loader
+        for report in reports
+        if any(failure.witness is WitnessAnswer.REFUSED for failure in report.failed)
+    }
+    sound = {report.loader for report in reports} - unproven
+    at_fault = {
+        ref: f"Triton refused it: {reason}"
+        for ref, told in refusals.items()
+        if ref not in holders and (reason := _accusation(told, sound))
+    }
+    sick = _sick(refusals, holders)
+    excused = _excused(reports, sick)
+    return Verdicts(at_fault, sick, frozenset(excused), _cordoned(reports, excused, refusals))
+
+
+def _accusation(told: Mapping[str, LoadFailure], sound: set[str]) -> str:
+    """Why a version that no Triton holds is at fault, if that is proven.
+
+    One Triton is enough if its words blame the model. Of a version under which Triton ends, a
+    second one must say so; in any other words, all whose word counts.
+    """
+    accusers = {
+        loader: failure
+        for loader, failure in told.items()
+        if failure.witness is WitnessAnswer.LOADS and failure.cause in _SPOKEN and loader in sound
+    }
+    if not accusers:
+        return ""
+    for loader in sorted(accusers):
+        if accusers[loader].by_version:
+            return accusers[loader].reason
+    crashed = [each for each in accusers.values() if each.cause is FailureCause.CRASHED]
+    if crashed and len(accusers) >= min(2, len(sound)):
+        return crashed[0].reason
+    return accusers[min(accusers)].reason if accusers.keys() >= sound else ""
+
+
+def _sick(
+    refusals: Mapping[ModelRef, Mapping[str, LoadFailure]], holders: Mapping[ModelRef, set[str]]
+) -> dict[str, str]:
+    """Why a Triton's refusals are its own, by its loader.
+
+    A failure of a store or a disk counts once it goes on while others hold the package.
+    """
+    found: dict[str, str] = {}
+    for ref in sorted(refusals, key=lambda each: each.triton_model):
+        for loader, failure in refusals[ref].items():
+            if failure.witness is WitnessAnswer.REFUSED:
+                found[loader] = (
+                    f"refuses {ref.triton_model}, and a package that is known to be good too: "
+                    f"{failure.reason}"
+                )
+            elif ref in holders and (failure.persists or failure.cause is FailureCause.CRASHED):
+                others = ", ".join(sorted(holders[ref])[:3])
+                found.setdefault(
+                    loader,
+                    f"fails at {ref.triton_model}, which {others} can hold: {failure.reason}",
+                )
+    return found
+
+
+def _excused(reports: Sequence[LoaderReport], sick: Iterable[str]) -> tuple[str, ...]:
+    """The sick that do not decide: at most half of the pool, so that the others can serve it."""
+    return tuple(sorted(sick))[: len(reports) // 2]
+
+
+def _cordoned(
+    reports: Sequence[LoaderReport],
+    excused: tuple[str, ...],
+    refusals: Mapping[ModelRef, Mapping[str, LoadFailure]],
+) -> frozenset[str]:
+    """Those that are taken out of service while ready Tritons hold all that they hold.
+
+    Only for what Triton itself refuses: what is short of memory serves what it has.
+    """
+    ready = [each for each in reports if each.ready and each.loader not in excused]
+    served = {model.ref for report in ready for model in report.loaded}
+    chosen: list[str] = []
+    for report in reports:
+        refuses = any(
+            told[report.loader].cause is FailureCause.REFUSED
+            for told in refusals.values()
+            if report.loader in told
+        )
+        held = {model.ref for model in report.loaded}
+        if report.loader in excused and refuses and held <= served:
+            chosen.append(report.loader)
+    return frozenset(sorted(chosen)[: len(ready)])

@@ -1,0 +1,170 @@
+"""What a store holds after a publisher, a deleter or a collection was killed at any of its steps.
+
+On a local disk also after a cut of power, which loses whatever was not synced.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import partial
+from itertools import count
+from pathlib import Path
+
+import pytest
+from dying_files import DyingFiles, KilledError
+from registry_fakes import packed
+
+from contracts.manifest import MANIFEST
+from registry.packages import gc
+from registry.packages.store import PackageDamagedError, PackageStore
+
+PROGRAM = Path(__file__).parents[2] / "support" / "killed_publisher.py"
+
+
+def killed(root: Path, source: Path, what: str, step: int, cut: str) -> bool:
+    """Runs one operation up to a step; returns whether it came to its end."""
+    arguments = [root, source, what, step, *([cut] if cut else [])]
+    environment = {**os.environ, "PYTHONPATH": str(PROGRAM.parent)}
+    found = subprocess.run(
+        [sys.executable, "-P", PROGRAM, *map(str, arguments)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert found.returncode in (0, 9), found.stderr
+    return "done" in found.stdout
+
+
+def assert_whole(store: PackageStore) -> None:
+    """Whatever counts as a package is one."""
+    for package in store.packages():
+        store.verify(package)
+
+
+def assert_heals(store: PackageStore, source: Path, fetched: Path) -> None:
+    manifest = packed(source)
+    ref = store.publish(source, manifest)
+    assert store.packages().count(ref.package) == 1
+    assert store.fetch(ref.package, fetched) == manifest
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cut", ["", "cut"])
+@pytest.mark.parametrize("what", ["publish", "delete", "collect", "repair"])
+def test_killed_at_any_step_a_local_store_holds_only_whole_packages_and_takes_them_again(
+    tmp_path: Path, what: str, cut: str
+) -> None:
+    source = tmp_path / "source"
+    manifest = packed(source)
+    for step in count(1):
+        root = tmp_path / f"store{step}"
+        store = PackageStore(str(root))
+        if what != "publish":
+            store.publish(source, manifest)
+        if what == "repair":
+            (root / manifest.package_id() / "model.onnx").write_bytes(b"rotten")
+        operation = "publish" if what == "repair" else what
+        done = killed(root, source, operation, step, cut)
+        if what != "repair" or done:
+            assert_whole(store)
+        assert_heals(store, source, tmp_path / f"fetched{step}")
+        shutil.rmtree(root)
+        if done:
+            break
+    assert step > 3
+
+
+def came_to_its_end(act: Callable[[], object], step: int) -> bool:
+    DyingFiles.reset(step)
+    try:
+        act()
+    except KilledError:
+        return False
+    finally:
+        DyingFiles.reset()
+    return True
+
+
+@pytest.mark.parametrize("what", ["publish", "delete", "collect", "repair"])
+def test_killed_at_any_step_an_object_store_holds_only_whole_packages_and_takes_them_again(
+    tmp_path: Path, what: str
+) -> None:
+    source, other = tmp_path / "source", tmp_path / "other"
+    manifest, newer = packed(source), packed(other, b"newer", "2")
+    for step in count(1):
+        store = PackageStore(f"dying://{what}{step}")
+        DyingFiles.reset()
+        if what != "publish":
+            store.publish(source, manifest)
+        if what == "collect":
+            store.publish(other, newer)
+        if what == "repair":
+            DyingFiles().pipe_file(f"{what}{step}/{manifest.package_id()}/model.onnx", b"rotten")
+        act: Callable[[], object] = partial(store.publish, source, manifest)
+        if what == "delete":
+            act = partial(store.delete, manifest.package_id())
+        elif what == "collect":
+            act = partial(gc.collect, store, (), keep=1)
+        done = came_to_its_end(act, step)
+        if what != "repair" or done:
+            assert_whole(store)
+        assert_heals(store, source, tmp_path / f"fetched{step}")
+        if done:
+            break
+    assert step > 1
+
+
+@pytest.mark.parametrize("name", ["model.onnx", "tokenizer.json", MANIFEST])
+@pytest.mark.parametrize("harm", ["lost", "cut short", "changed"])
+@pytest.mark.parametrize("where", ["file", "dying"])
+def test_publishing_mends_what_was_lost_or_damaged(
+    tmp_path: Path, where: str, harm: str, name: str
+) -> None:
+    url = f"dying://mend-{tmp_path.name}" if where == "dying" else str(tmp_path / "store")
+    store, source = PackageStore(url), tmp_path / "source"
+    manifest = packed(source)
+    ref = store.publish(source, manifest)
+    files, root = DyingFiles(), f"mend-{tmp_path.name}"
+    path = f"{ref.package}/{name}"
+    data = manifest.canonical() if name == MANIFEST else (source / name).read_bytes()
+    spoiled = data[:-1] if harm == "cut short" else bytes([data[0] ^ 1]) + data[1:]
+    if where == "dying" and harm == "lost":
+        files.rm(f"{root}/{path}")
+    elif where == "dying":
+        files.pipe_file(f"{root}/{path}", spoiled)
+    elif harm == "lost":
+        (tmp_path / "store" / path).unlink()
+    else:
+        (tmp_path / "store" / path).write_bytes(spoiled)
+    if not (harm == "lost" and name == MANIFEST):
+        with pytest.raises(PackageDamagedError):
+            store.verify(ref.package)
+        with pytest.raises(PackageDamagedError):
+            store.fetch(ref.package, tmp_path / "fetched")
+    assert_heals(store, source, tmp_path / "fetched")
+    assert store.verify(ref.package) == manifest
+
+
+def test_what_is_as_it_should_be_is_not_written_again(tmp_path: Path) -> None:
+    store, source = PackageStore(str(tmp_path / "store")), tmp_path / "source"
+    ref = store.publish(source, packed(source))
+    before = {p: p.stat().st_ino for p in (tmp_path / "store" / ref.package).iterdir()}
+    (tmp_path / "store" / ref.package / MANIFEST).write_bytes(b"")
+    store.publish(source, packed(source))
+    after = {p: p.stat().st_ino for p in (tmp_path / "store" / ref.package).iterdir()}
+    assert {p.name for p in before if before[p] != after[p]} == {MANIFEST}
+
+
+def test_what_killed_ones_left_behind_is_told_and_can_be_deleted(tmp_path: Path) -> None:
+    store, source = PackageStore(str(tmp_path / "store")), tmp_path / "source"
+    ref = store.publish(source, packed(source))
+    (tmp_path / "store" / ref.package / MANIFEST).unlink()
+    (tmp_path / "store" / ".aside-1").mkdir()
+    (tmp_path / "store" / ".aside-2").write_bytes(b"half")
+    assert store.leftovers() == [".aside-1", ".aside-2", ref.package]
+    for name in store.leftovers():
+        store.delete(name)
+    assert store.names() == []

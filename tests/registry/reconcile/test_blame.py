@@ -1,0 +1,180 @@
+"""Who is at fault: a version by proof, or the Triton that refuses what others hold."""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from hypothesis import given
+from hypothesis import strategies as st
+from registry_fakes import ref, report
+
+from contracts.loading import FailureCause, LoaderReport, LoadFailure, WitnessAnswer
+from registry.loading import refusals
+from registry.reconcile import pools
+from registry.reconcile.blame import Verdicts, judge
+
+STABLE, NEW = ref("1", "a"), ref("2", "b")
+ECC = "CUDA failure 214: uncorrectable ECC error encountered ; GPU=0"
+GRAPH = "INVALID_GRAPH : This is an invalid model. Type Error: Type 'x' of input is invalid"
+
+
+def refusal(
+    words: str, witness: WitnessAnswer = WitnessAnswer.LOADS, **fields: object
+) -> LoadFailure:
+    """As a loader tells it."""
+    proven = refusals.is_version_fault(words) and witness is WitnessAnswer.LOADS
+    failure = LoadFailure(
+        ref=NEW, reason=words, by_version=proven, cause=refusals.cause_of(words), witness=witness
+    )
+    return failure.model_copy(update=fields)
+
+
+def refusing(name: str, failure: LoadFailure) -> LoaderReport:
+    return report(STABLE, loader=name, failed=(failure,))
+
+
+def test_one_sick_triton_of_three_blames_nobody_and_is_cordoned() -> None:
+    reports = (
+        report(STABLE, NEW, loader="t0"),
+        report(STABLE, NEW, loader="t1"),
+        refusing("t2", refusal(ECC, WitnessAnswer.REFUSED)),
+    )
+    found = judge(reports)
+    assert not found.at_fault
+    assert found.excused == found.cordoned == {"t2"}
+    assert "ECC" in found.sick["t2"]
+    assert [each.loader for each in found.deciding(reports)] == ["t0", "t1"]
+
+
+def test_words_that_blame_the_model_reject_a_version_that_nobody_holds() -> None:
+    reports = (refusing("t0", refusal(GRAPH)), report(STABLE, loader="t1"))
+    assert "INVALID_GRAPH" in judge(reports).at_fault[NEW]
+
+
+def test_a_version_that_another_triton_holds_is_never_at_fault() -> None:
+    reports = (refusing("t0", refusal(GRAPH)), report(STABLE, NEW, loader="t1"))
+    assert judge(reports) == Verdicts()  # once is no more than a hiccup of that Triton
+    reports = (refusing("t0", refusal(GRAPH, persists=True)), report(STABLE, NEW, loader="t1"))
+    assert judge(reports).cordoned == {"t0"}
+
+
+def test_a_witness_that_was_not_loaded_accuses_nobody() -> None:
+    for witness in (WitnessAnswer.UNTRIED, WitnessAnswer.REFUSED):
+        assert not judge((refusing("t0", refusal(GRAPH, witness)),)).at_fault
+
+
+def test_the_only_triton_rejects_what_it_refuses_in_any_words_if_its_witness_loads() -> None:
+    assert judge((refusing("t0", refusal("[Errno 71] never heard of")),)).at_fault
+
+
+def test_memory_is_no_versions_fault_on_however_many_tritons() -> None:
+    told = refusal("onnx runtime error 6: Failed to allocate memory", persists=True)
+    found = judge((refusing("t0", told), refusing("t1", told)))
+    assert not found.at_fault
+    assert not found.sick
+
+
+def test_a_triton_without_room_is_not_cordoned_and_does_not_hold_the_others_up() -> None:
+    told = refusal("out of memory", persists=True)
+    found = judge((refusing("t0", told), report(STABLE, NEW, loader="t1")))
+    assert found.excused == {"t0"}
+    assert not found.cordoned
+
+
+def test_the_last_that_holds_something_is_never_cordoned() -> None:
+    old = ref("0", "c")
+    sick = report(STABLE, old, loader="t0", failed=(refusal(ECC, WitnessAnswer.REFUSED),))
+    assert not judge((sick, report(STABLE, NEW, loader="t1"))).cordoned
+    assert not judge((sick, report(STABLE, NEW, old, loader="t1", ready=False))).cordoned
+    assert judge((sick, report(STABLE, NEW, old, loader="t1"))).cordoned == {"t0"}
+
+
+def test_a_version_under_which_triton_ends_needs_a_second_that_says_so() -> None:
+    told = refusal("Triton ended 2 times in a row", cause=FailureCause.CRASHED)
+    assert not judge((refusing("t0", told), report(STABLE, loader="t1"))).at_fault
+    assert judge((refusing("t0", told), refusing("t1", told))).at_fault
+    found = judge((refusing("t0", told), report(STABLE, NEW, loader="t1")))
+    assert found.excused == {"t0"}
+    assert not found.cordoned  # it serves stable as before
+
+
+class Health(Enum):
+    """How a Triton is."""
+
+    WELL = "loads what is good, refuses what is bad"
+    SICK = "refuses all, also its witness"
+    SELECTIVE = "refuses what is new, and loads its witness"
+    FULL = "is out of memory"
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Tritons, and what they say of a version in what words."""
+
+    healths: tuple[Health, ...]
+    good: bool
+    words: str
+    sick_words: tuple[str, ...]
+
+    def told(self, place: int) -> tuple[bool, LoadFailure | None]:
+        """Whether one holds the version, and what it says if not."""
+        health = self.healths[place]
+        if health is Health.WELL:
+            return self.good, None if self.good else refusal(self.words, persists=True)
+        if health is Health.FULL:
+            return False, refusal("out of memory", persists=True)
+        if health is Health.SELECTIVE:
+            return False, refusal(ECC, persists=True)
+        return False, refusal(self.sick_words[place], WitnessAnswer.REFUSED, persists=True)
+
+
+@st.composite
+def some_pools(draw: st.DrawFn) -> Pool:
+    number = draw(st.integers(1, 6))
+    alone = [Health.WELL, Health.SICK, Health.FULL]
+    healths = draw(st.tuples(*(st.sampled_from(alone) for _ in range(number))))
+    if Health.WELL in healths:  # else nobody could tell a selective one from a bad version
+        swap = draw(st.sets(st.integers(0, number - 1)))
+        swapped = tuple(
+            Health.SELECTIVE if place in swap and health is Health.SICK else health
+            for place, health in enumerate(healths)
+        )
+        healths = swapped
+    said = st.sampled_from([ECC, GRAPH, "Read-only file system", "whatever"])
+    return Pool(healths, draw(st.booleans()), draw(said), draw(st.tuples(*[said] * number)))
+
+
+@given(some_pools())
+def test_a_good_version_is_never_rejected_and_a_bad_one_is_unless_all_are_sick(
+    pool: Pool,
+) -> None:
+    """As the controller lets them try: some loaders at a time, until nothing changes."""
+    number = len(pool.healths)
+    tried: dict[int, LoaderReport] = {}
+    loading: tuple[str, ...] = ()
+    rejected = False
+    for _ in range(2 * number + 2):
+        reports = tuple(
+            tried.get(place, report(STABLE, loader=f"t{place}")) for place in range(number)
+        )
+        verdicts = judge(reports)
+        rejected = rejected or NEW in verdicts.at_fault
+        assert not (pool.good and rejected)
+        assert len(verdicts.excused) <= number // 2
+        assert verdicts.cordoned <= verdicts.excused <= verdicts.sick.keys()
+        loading = pools.next_loaders(reports, NEW, loading)
+        for place in range(number):
+            if not loading or f"t{place}" in loading:
+                holds, failure = pool.told(place)
+                refs = (STABLE, NEW) if holds else (STABLE,)
+                failed = () if failure is None else (failure,)
+                tried[place] = report(*refs, loader=f"t{place}", failed=failed)
+    well = Health.WELL in pool.healths
+    # One that has no room has not said what it thinks of a version.
+    if (
+        not pool.good
+        and well
+        and (Health.FULL not in pool.healths or refusals.is_version_fault(pool.words))
+    ):
+        assert rejected
+    if pool.good and well:
+        assert any(NEW in {m.ref for m in each.loaded} for each in tried.values())

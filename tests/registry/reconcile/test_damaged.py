@@ -1,0 +1,90 @@
+"""What the store lost or damaged is converted again, once the controller has seen it itself."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from controller_harness import ControllerHarness
+from registry_fakes import candidate_of, report
+
+from contracts.endpoint import Phase
+from contracts.loading import FailureCause, LoadFailure
+from contracts.model import ModelRef
+
+
+@pytest.fixture
+def harness(tmp_path: Path) -> ControllerHarness:
+    return ControllerHarness(tmp_path)
+
+
+def tell(harness: ControllerHarness, broken: ModelRef, *held: ModelRef) -> None:
+    failure = LoadFailure(
+        ref=broken, reason="it is damaged", by_version=False, cause=FailureCause.DAMAGED
+    )
+    harness.reports.put(report(*held, at=harness.time, failed=(failure,)))
+
+
+def spoil(harness: ControllerHarness, ref: ModelRef) -> Path:
+    file = harness.folder / "store" / ref.package / "model.onnx"
+    file.write_bytes(b"rotten")
+    return file
+
+
+async def converted_again(harness: ControllerHarness) -> None:
+    """Passes until the next conversion is asked for."""
+    asked = len(harness.launcher.requests)
+    for _ in range(10):
+        await proofs_end(harness)
+        if len(harness.launcher.requests) > asked:
+            return
+        harness.time += 1.0
+    raise AssertionError("no conversion began")
+
+
+async def proofs_end(harness: ControllerHarness) -> None:
+    """Passes, and waits for what they began to read."""
+    await harness.settle()
+    proofs = [task for task in asyncio.all_tasks() if task.get_name() == "proof"]
+    await asyncio.gather(*proofs)
+    await harness.settle()
+
+
+async def test_a_candidate_whose_package_is_damaged_is_converted_again_and_goes_on(
+    harness: ControllerHarness,
+) -> None:
+    ref = await harness.converted("1")
+    await harness.settle()
+    file = spoil(harness, ref)
+    tell(harness, ref)
+    await converted_again(harness)
+    harness.changed.clear()
+    assert await harness.convert("1") == ref
+    assert file.read_bytes() == b"weights"
+    harness.load(ref)
+    assert (await harness.settle()).stable == ref
+
+
+async def test_a_stable_version_whose_package_is_damaged_is_made_whole_before_all_others(
+    harness: ControllerHarness,
+) -> None:
+    ref = await harness.serve("1")
+    file = spoil(harness, ref)
+    tell(harness, ref)
+    await converted_again(harness)
+    harness.changed.clear()
+    await harness.convert("1")
+    status = await harness.settle()
+    assert file.read_bytes() == b"weights"
+    assert status.stable == ref
+    assert not status.rejected
+
+
+async def test_one_loaders_word_is_not_believed(harness: ControllerHarness) -> None:
+    ref = await harness.converted("1")
+    await harness.settle()
+    tell(harness, ref)
+    for _ in range(3):
+        await proofs_end(harness)
+    status = await harness.settle()
+    assert len(harness.launcher.requests) == 1
+    assert candidate_of(status).phase is Phase.BLOCKED
