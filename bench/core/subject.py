@@ -23,6 +23,7 @@ from bench import corpus, world
 from bench.core.departure import Departure, Way, departure, sink
 from bench.core.parts import Sampler
 from contracts.endpoint import Limits
+from gateway.admission.byte_budget import ByteBudget
 from gateway.admission.controller import AdmissionController
 from gateway.admission.keys import KeyRing
 from gateway.admission.rate_limits import RateLimits
@@ -179,6 +180,7 @@ class Core:
             keys=keys,
             rates=RateLimits(keys.own_limit),
             budget=TokenBudget(_GIGANTIC),
+            held=ByteBudget(settings.bytes_in_flight),
             recorder=self.buffer,
             metrics=metrics,
         )

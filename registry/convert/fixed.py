@@ -14,10 +14,10 @@ from contracts.manifest import DEVICE_PROOF, FixedSpec
 from contracts.tasks import TOKEN_TYPE_IDS
 from preprocess.buckets import row_buckets
 from registry.conversions.messages import ConversionRequest
-from registry.convert import weights
 from registry.convert.errors import VersionError
 from registry.convert.flavours import Original
 from registry.convert.flavours.config import CONFIG, read_json
+from registry.convert.flavours.folders import transformer_folder
 from registry.convert.graph import engine_form, fusing
 from registry.convert.graph.fusing import Fused
 from registry.convert.parity.carried_proof import carried_proof
@@ -40,7 +40,7 @@ def fused(
         return None, given_up
     try:
         row_buckets(request.serving.max_batch_size, built.buckets)
-        made = fusing.fuse(model, read_json(weights.transformer_folder(original) / CONFIG))
+        made = fusing.fuse(model, read_json(transformer_folder(original) / CONFIG))
     except (VersionError, ValueError) as error:
         reason = error.reason if isinstance(error, VersionError) else str(error)
         log.info("the graph stays as it is", extra={"reason": reason})

@@ -21,6 +21,7 @@ from registry.convert.download import Downloaded
 from registry.convert.errors import VersionError
 from registry.convert.flavours import Original
 from registry.convert.flavours.config import Json, read_json, runs_own_code
+from registry.convert.flavours.folders import transformer_folder
 from registry.convert.forms import FORMS
 from registry.convert.parity import packed_engine
 from registry.convert.parity.carried_proof import carried_proof
@@ -157,7 +158,7 @@ def _suitable_config(original: Original) -> Json:
         raise VersionError("it is registered as an ONNX graph, and the packed engine runs PyTorch")
     if FORMS[original.task].joined:
         raise VersionError(f"{original.task} joins several outputs, which only a graph does")
-    folder = weights.transformer_folder(original)
+    folder = transformer_folder(original)
     if file := runs_own_code(folder):
         raise VersionError(f"{file} asks for code of its own, which the packed engine does not run")
     return read_json(folder / MODEL_CONFIG)

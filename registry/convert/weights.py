@@ -18,8 +18,7 @@ from contracts.manifest import MODEL_CONFIG, WEIGHTS, PackedDense
 from registry.convert.errors import VersionError
 from registry.convert.flavours import Original
 from registry.convert.flavours.config import read_json
-from registry.convert.flavours.pooling import read_pooling
-from registry.convert.flavours.sentences import CROSS_ENCODER
+from registry.convert.flavours.folders import transformer_folder
 
 _INDEX = f"{WEIGHTS}.index.json"  # of weights in several files
 _METADATA = "__metadata__"
@@ -36,13 +35,6 @@ class _Shard:
     path: Path
     tensors: Mapping[str, Mapping[str, Any]]
     begin: int
-
-
-def transformer_folder(original: Original) -> Path:
-    """Where the transformer's own configuration and weights are; raises ``VersionError``."""
-    if original.loaded_by not in {"", CROSS_ENCODER}:
-        return read_pooling(original.folder)[0]
-    return original.folder
 
 
 def lay_out(original: Original, folder: Path) -> tuple[PackedDense, ...]:

@@ -43,6 +43,7 @@ class _Reading:
     changed: int  # of the model, as MLflow gave it before the versions were read
     at: float  # by our clock, seconds
     versions: tuple[RegisteredVersion, ...]
+    created: int  # of the model, by MLflow's clock
 
 
 class SourceWatch:
@@ -266,6 +267,9 @@ class SourceWatch:
     async def _read(self, model: RegisteredModel) -> None:
         """Reads a model's versions where they may be others than those that were read last."""
         known = self._readings.get(model.name)
+        if known is not None and known.created != model.created:
+            known = None  # another model under its name: that one's versions are not lost
+            del self._readings[model.name]
         as_known = known is not None and known.changed == model.changed
         if known is not None and as_known and self._clock() - known.at < _REREAD_SECONDS:
             return
@@ -273,7 +277,7 @@ class SourceWatch:
         versions = self._with_lost(model.name, listed)
         # One that lost something is asked for again at the next round.
         at = self._clock() if versions == listed else -math.inf
-        self._readings[model.name] = _Reading(model.changed, at, versions)
+        self._readings[model.name] = _Reading(model.changed, at, versions, model.created)
 
     def _with_lost(
         self, model: str, listed: tuple[RegisteredVersion, ...]

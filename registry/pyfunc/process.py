@@ -24,8 +24,6 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from service.no_telemetry import NO_TELEMETRY
-
 LENGTH = struct.Struct("<I")
 MOST_ANSWER_BYTES = 64 << 20
 _LONGEST_HEADER = 100_000
@@ -417,6 +415,10 @@ def _environment(threads: int) -> dict[str, str]:
         "LANG": "C.UTF-8",
         "PATH": "/usr/bin:/bin",
         "HOME": "/nonexistent",
-        **NO_TELEMETRY,
+        # As of service/no_telemetry.py; this file lies in packages without the rest of the product.
+        "MLFLOW_DISABLE_TELEMETRY": "true",
+        "ORT_DISABLE_TELEMETRY": "1",
+        "HF_HUB_DISABLE_TELEMETRY": "1",
+        "DO_NOT_TRACK": "1",
         **{f"{name}_NUM_THREADS": str(threads) for name in ("OMP", "OPENBLAS", "MKL", "NUMEXPR")},
     }

@@ -15,9 +15,11 @@ def source_note(
 
     Empty, too, if MLflow or the model's versions were never read.
     """
-    if snapshot is None or seen.versions is None:
-        return ""
     stable, model = status.stable, spec.model
+    # One look that missed a model is believed at once if nothing is lost by it.
+    is_new = stable is None and status.candidate is None
+    if snapshot is None or (seen.versions is None and (model in snapshot.models or not is_new)):
+        return ""
     serving = "" if stable is None else f"; version {stable.version} goes on serving"
     if model not in snapshot.models:
         return f"MLflow has no registered model {model}: register it, or change spec.model{serving}"

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -38,6 +39,7 @@ class ControllerHarness:
     def __init__(self, folder: Path, *, auto: bool = False) -> None:
         self.folder = folder
         self.time = 1000.0
+        self.later_seconds = 0.0  # of the clock by which MLflow is asked
         self.registry = FakeRegistry()
         self.endpoints = MemoryEndpoints(*([] if auto else [endpoint()]))
         self.reports = MemoryReports()
@@ -57,7 +59,13 @@ class ControllerHarness:
         self.launcher = ScriptedLauncher()
         self.jobs = ConversionJobs(self.launcher, most=1, changed=self.changed)
         write_back = WriteBack(self.registry, self.artifacts, self.render)
-        self.watch = SourceWatch(self.registry, write_back, poll_seconds=60.0, changed=self.changed)
+        self.watch = SourceWatch(
+            self.registry,
+            write_back,
+            poll_seconds=60.0,
+            changed=self.changed,
+            clock=lambda: time.monotonic() + self.later_seconds,
+        )
         self.controller = Controller(
             self.options,
             endpoints=self.endpoints,

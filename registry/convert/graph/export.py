@@ -20,12 +20,12 @@ from contracts.tasks import ATTENTION_MASK, INPUT_IDS, TOKEN_TYPE_IDS, Task
 from registry.convert.errors import ExportMissingError, VersionError
 from registry.convert.flavours import marian
 from registry.convert.flavours.config import CONFIG, read_json
+from registry.convert.flavours.folders import transformer_folder
 from registry.convert.flavours.original import Original, Reader, Row
 from registry.convert.flavours.sentences import CROSS_ENCODER
 from registry.convert.flavours.unserved import MERGE
 from registry.convert.forms import FORMS, MEAN, SPLADE
 from registry.convert.graph import last_end
-from registry.convert.weights import transformer_folder
 
 log = logging.getLogger(__name__)
 

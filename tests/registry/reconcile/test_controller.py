@@ -16,6 +16,7 @@ from contracts.rollout import Outcome, RolloutSpec, RolloutState, ShadowStep, St
 from registry.conversions.index import ConversionIndex, options_digest
 from registry.conversions.messages import Conditions
 from registry.errors import SourceUnavailableError
+from registry.mlflow.watch import SECOND_LOOK_SECONDS
 from registry.reconcile.rollouts import Surroundings
 
 
@@ -185,6 +186,8 @@ async def test_a_version_that_serves_and_was_deleted_in_mlflow_goes_on_and_says_
     harness.load(await harness.converted("1"))
     await harness.settle()
     harness.registry.delete("m", "1")
+    await harness.settle()
+    harness.later_seconds += SECOND_LOOK_SECONDS
     status = await harness.settle()
     assert status.stable is not None
     (note,) = status.notes
@@ -207,6 +210,8 @@ async def test_a_model_that_was_deleted_and_registered_again_is_followed_from_it
     assert before.version == "2"
     harness.registry.recreate("m")
     harness.registry.register("m", "1", identity="another")
+    await harness.settle()
+    harness.later_seconds += SECOND_LOOK_SECONDS
     status = await harness.settle()
     assert candidate_of(status).version == "1"
     new = await harness.convert("1")
