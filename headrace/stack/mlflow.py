@@ -12,7 +12,6 @@ from functools import partial
 from pathlib import Path
 
 from headrace.stack.own_process import START_SECONDS, OwnProcess, answers
-from service.no_telemetry import NO_TELEMETRY
 
 STOP_SECONDS = 10.0
 
@@ -60,7 +59,7 @@ def environment(server: MlflowServer, base: Mapping[str, str]) -> dict[str, str]
         "_MLFLOW_SERVER_ARTIFACT_DESTINATION": str(server.artifacts),
         "_MLFLOW_SERVER_SERVE_ARTIFACTS": "true",
         "_MLFLOW_SGI_NAME": "uvicorn",
-        **NO_TELEMETRY,
+        "MLFLOW_DISABLE_TELEMETRY": "true",
         # Background jobs judge language models: five more processes that nothing here uses.
         "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
         # Its webhooks must reach a controller on this machine.

@@ -22,7 +22,6 @@ from headrace.stack.state import Home
 from headrace.stack.supervisor import Service
 from service import machine
 from service.key_files import make_key_file
-from service.no_telemetry import NO_TELEMETRY
 
 # What the services and their libraries must not take from the shell that ``up`` runs in.
 # Compiled modules are kept: without them every start takes twice as long.
@@ -56,7 +55,7 @@ def environment(base: Mapping[str, str]) -> dict[str, str]:
         for name, value in base.items()
         if name not in _NOT_INHERITED and not name.startswith(_OURS)
     }
-    return {**kept, **NO_TELEMETRY, **_THREADS}
+    return {**kept, **_THREADS}
 
 
 def plan(settings: StackSettings, home: Home, base: Mapping[str, str]) -> tuple[Service, ...]:

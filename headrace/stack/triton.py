@@ -24,7 +24,6 @@ from headrace.errors import MachineError
 from headrace.stack import install
 from headrace.stack.own_process import START_SECONDS, OwnProcess, answers
 from service import mutual_tls
-from service.no_telemetry import NO_TELEMETRY
 
 GLIBC = (2, 35)
 STOP_SECONDS = 10.0
@@ -270,7 +269,7 @@ def environment(
         ),
         "PYTHONDONTWRITEBYTECODE": "1",
         "OMP_NUM_THREADS": "1",
-        **NO_TELEMETRY,
+        "ORT_DISABLE_TELEMETRY": "1",  # it would write below the home folder and call its maker
     }
 
 

@@ -20,7 +20,6 @@ from registry.conversions.messages import (
 )
 from registry.convert.errors import ConversionError
 from service import logs
-from service.no_telemetry import NO_TELEMETRY
 
 _THREAD_SETTINGS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
@@ -63,7 +62,6 @@ def _prepare_process(threads: int) -> None:
     for name in _THREAD_SETTINGS:
         os.environ[name] = str(threads)
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    os.environ.update(NO_TELEMETRY)
     os.environ["HF_HUB_OFFLINE"] = "1"  # nothing is ever downloaded from a model hub
     logs.configure("conversion", "info")
 

@@ -21,7 +21,6 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, TypeVar
 
 from registry.errors import SourceRefusedError, SourceUnavailableError
-from service.no_telemetry import NO_TELEMETRY
 
 if TYPE_CHECKING:
     import requests
@@ -37,7 +36,7 @@ _SETTINGS = {
     "MLFLOW_HTTP_RESPECT_RETRY_AFTER_HEADER": "false",  # which may lie beyond any deadline
     "MLFLOW_ENABLE_PROXY_MULTIPART_DOWNLOAD": "false",  # files come through the server alone
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
-    **NO_TELEMETRY,
+    "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_CONFIGURE_LOGGING": "false",  # its records go to our log
 }
 _THREADS = 4  # calls that hang hold up no other work of the process

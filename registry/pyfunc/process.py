@@ -415,10 +415,6 @@ def _environment(threads: int) -> dict[str, str]:
         "LANG": "C.UTF-8",
         "PATH": "/usr/bin:/bin",
         "HOME": "/nonexistent",
-        # As of service/no_telemetry.py; this file lies in packages without the rest of the product.
         "MLFLOW_DISABLE_TELEMETRY": "true",
-        "ORT_DISABLE_TELEMETRY": "1",
-        "HF_HUB_DISABLE_TELEMETRY": "1",
-        "DO_NOT_TRACK": "1",
         **{f"{name}_NUM_THREADS": str(threads) for name in ("OMP", "OPENBLAS", "MKL", "NUMEXPR")},
     }

@@ -204,15 +204,6 @@ capabilities:
   value: "1"
 - name: TOKENIZERS_PARALLELISM
   value: "false"
-# No library reports to its maker: the table of service/no_telemetry.py.
-- name: ORT_DISABLE_TELEMETRY
-  value: "1"
-- name: MLFLOW_DISABLE_TELEMETRY
-  value: "true"
-- name: HF_HUB_DISABLE_TELEMETRY
-  value: "1"
-- name: DO_NOT_TRACK
-  value: "1"
 {{- if .Values.trust.configMap }}
 {{- range list "SSL_CERT_FILE" "REQUESTS_CA_BUNDLE" "AWS_CA_BUNDLE" }}
 - name: {{ . }}
