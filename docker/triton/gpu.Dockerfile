@@ -20,7 +20,9 @@ RUN python3 -c 'import sys; assert sys.version_info[:2] == (3, 12), sys.version'
       assert torch.version.cuda and "CUDAExecutionProvider" in onnxruntime.get_available_providers(); \
       from torch.nn.attention.varlen import varlen_attn'
 COPY docker/triton/start /opt/tritonserver/start
-ENV HOME=/tmp OMP_NUM_THREADS=1 ORT_DISABLE_TELEMETRY=1 PATH=/opt/headrace/bin:$PATH
+ENV HOME=/tmp OMP_NUM_THREADS=1 PATH=/opt/headrace/bin:$PATH
+# The list of contracts/telemetry_off.py.
+ENV DO_NOT_TRACK=1 HF_HUB_DISABLE_TELEMETRY=1 MLFLOW_DISABLE_TELEMETRY=true ORT_DISABLE_TELEMETRY=1
 USER 10001:10001
 EXPOSE 8000 8001 8002
 # Instead of NVIDIA's entry point, which prints a banner and asks for nothing that we need.

@@ -27,6 +27,7 @@ from preprocess.tasks import HEADS, SecondText
 
 PLATFORM = "headrace"
 SERVER_NAME = "headrace"
+_PAIR = {"question": TEXT, "context": TEXT_PAIR}
 _TIMEOUT_LIMIT = 600_000_000  # microseconds
 EXTENSIONS = ("binary_tensor_data", "model_configuration")
 
@@ -57,7 +58,7 @@ def element_count(name: str, datatype: str, shape: Sequence[int], view: Endpoint
         InvalidInputError: a shape other than ``[N]`` and ``[N, 1]``.
         TooLargeError: more than the endpoint takes.
     """
-    if name not in (TEXT, TEXT_PAIR):
+    if name not in (TEXT, TEXT_PAIR):  # see ``canonical``
         raise BadRequestError(
             f"inputs: there is no input {name[:80]!r}; send {TEXT}, with {TEXT_PAIR} for pairs."
         )
@@ -68,6 +69,19 @@ def element_count(name: str, datatype: str, shape: Sequence[int], view: Endpoint
         raise InvalidInputError(f"{name}.shape: expected [N] or [N, 1], got {shown}.")
     check_texts(shape[0], view)
     return shape[0]
+
+
+def canonical(names: Sequence[str]) -> list[str]:
+    """The inputs' names as they are here, for requests that were written for other servers.
+
+    A lone input is the text, whatever it is called: ``args`` or ``array_inputs`` at MLServer,
+    ``input-0`` at KServe. ``question`` and ``context`` are MLServer's names of a pair.
+    """
+    if len(names) == 1 and names[0] != TEXT_PAIR:
+        return [TEXT]
+    if sorted(names) == sorted(_PAIR):
+        return [_PAIR[name] for name in names]
+    return list(names)
 
 
 def check_count(name: str, expected: int, found: int) -> None:

@@ -546,8 +546,9 @@ def _query(request: pb.ModelInferRequest, view: EndpointView) -> Query:
             f"got {len(raw)}."
         )
     tensors: list[oip.TextTensor] = []
+    names = oip.canonical([tensor.name for tensor in request.inputs])
     for index, tensor in enumerate(request.inputs):
-        name = tensor.name
+        name = names[index]
         count = oip.element_count(name, tensor.datatype, tensor.shape, view)
         oip.refuse_extensions(_parameters(tensor.parameters), name)
         if raw and tensor.HasField("contents"):

@@ -323,17 +323,18 @@ def _query(parsed: InferRequest, blob: bytes, view: EndpointView) -> Query:
     """The texts of all inputs, each from the JSON or from its part of the bytes after it."""
     tensors: list[oip.TextTensor] = []
     position = 0
-    for tensor in parsed.inputs:
-        count = oip.element_count(tensor.name, tensor.datatype, tensor.shape, view)
-        oip.refuse_extensions(tensor.parameters, tensor.name)
+    names = oip.canonical([tensor.name for tensor in parsed.inputs])
+    for name, tensor in zip(names, parsed.inputs, strict=True):
+        count = oip.element_count(name, tensor.datatype, tensor.shape, view)
+        oip.refuse_extensions(tensor.parameters, name)
         size = tensor.parameters.get("binary_data_size")
         if size is None:
             texts = _json_texts(tensor, count)
         else:
             end = position + _binary_size(tensor, size, len(blob) - position)
-            texts = oip.unpack_texts(tensor.name, blob[position:end], count)
+            texts = oip.unpack_texts(name, blob[position:end], count)
             position = end
-        tensors.append(oip.TextTensor(tensor.name, texts))
+        tensors.append(oip.TextTensor(name, texts))
     if position != len(blob):
         raise InvalidInputError(f"{len(blob) - position} bytes follow the last input's data.")
     return oip.query(tensors, parsed.parameters)

@@ -86,6 +86,8 @@ class Draft:
         self.version: dict[str, str] = {}
         self.task = ""
         self.register = ""
+        self._canaries: list[float] = []
+        self._shadow: float | None = None
         self._changed: list[str] = []
         self._left_out: list[tuple[str, str]] = []
 
@@ -158,15 +160,32 @@ class Draft:
         return int(value)
 
     def took_canary(self, percent: float) -> None:
-        """Takes the share of a canary as the first weight of rollouts."""
-        if not 0 < percent < 100:
+        """Takes the share of a canary; the smallest one becomes the first weight of rollouts."""
+        if 0 < percent < 100:
+            self._canaries.append(percent)
+
+    def took_shadow(self, percent: float) -> None:
+        """Takes the share of requests that is mirrored as the first step of rollouts."""
+        self._shadow = percent
+
+    def _take_steps(self) -> None:
+        """Makes the steps of rollouts of all shares, whatever their order was, and says so."""
+        if self._shadow is None and not self._canaries:
             return
-        further = [weight for weight in _STEPS if weight > percent]
-        self.rollout["steps"] = [{"shadow": 100}, *({"weight": w} for w in (percent, *further))]
-        self.changed(
-            f"The canary's {percent:g} % became the first weight of every rollout. Headrace takes "
-            "each further step by itself when its checks pass, and goes back when one fails."
-        )
+        first = min(self._canaries, default=_STEPS[0])
+        weights = [first, *(weight for weight in _STEPS if weight > first)]
+        shadow = 100 if self._shadow is None else self._shadow
+        self.rollout["steps"] = [{"shadow": shadow}, *({"weight": weight} for weight in weights)]
+        if self._shadow is not None:
+            self.changed(
+                f"The mirror's {shadow:g} % became the shadow step of every rollout, which ends."
+            )
+        if self._canaries:
+            which = "The canary's" if len(self._canaries) == 1 else "The smallest canary's"
+            self.changed(
+                f"{which} {first:g} % became the first weight of every rollout. Headrace takes "
+                "each further step by itself when its checks pass, and goes back when one fails."
+            )
 
     def took_storage(self, where: str, uri: str) -> None:
         """Takes where a model's files lie: what is to be registered in MLflow, and as what."""
@@ -201,6 +220,7 @@ class Draft:
         Raises:
             BadDocumentError: a value is out of an endpoint's bounds.
         """
+        self._take_steps()
         wanted = options.name or name
         is_valid = ENDPOINT_NAME.fullmatch(wanted) is not None
         short = wanted if is_valid else endpoint_name(wanted)

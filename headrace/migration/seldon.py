@@ -225,12 +225,7 @@ def _take_trial(draft: Draft, trial: _Trial, models: Mapping[str, Part]) -> None
             _took_other(draft, f"the candidate {name}", _place(models, name), 100 * weight / whole)
     name, percent = trial.mirror
     if name:
-        draft.rollout["steps"] = [
-            {"shadow": percent or 100},
-            {"weight": 5},
-            {"weight": 25},
-            {"weight": 50},
-        ]
+        draft.took_shadow(percent or 100)
         _took_other(draft, f"the mirror {name}", _place(models, name), -1)
     draft.left_of(trial.document, _REASONS)
 

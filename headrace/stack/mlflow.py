@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from contracts import telemetry_off
 from headrace.stack.own_process import START_SECONDS, OwnProcess, answers
 
 STOP_SECONDS = 10.0
@@ -54,12 +55,12 @@ def environment(server: MlflowServer, base: Mapping[str, str]) -> dict[str, str]
     """
     return {
         **base,
+        **telemetry_off.VARIABLES,
         "_MLFLOW_SERVER_FILE_STORE": f"sqlite:///{server.database}",
         "_MLFLOW_SERVER_ARTIFACT_ROOT": "mlflow-artifacts:/",
         "_MLFLOW_SERVER_ARTIFACT_DESTINATION": str(server.artifacts),
         "_MLFLOW_SERVER_SERVE_ARTIFACTS": "true",
         "_MLFLOW_SGI_NAME": "uvicorn",
-        "MLFLOW_DISABLE_TELEMETRY": "true",
         # Background jobs judge language models: five more processes that nothing here uses.
         "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
         # Its webhooks must reach a controller on this machine.

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from contracts import telemetry_off
 from contracts.loading import CONTROL_KEY
 from headrace.errors import MachineError
 from headrace.stack import install
@@ -263,13 +264,13 @@ def environment(
     libraries = [str(files.libraries), libpython_folder() or "", base.get("LD_LIBRARY_PATH", "")]
     return {
         **base,
+        **telemetry_off.VARIABLES,
         "LD_LIBRARY_PATH": os.pathsep.join(filter(None, libraries)),
         "PATH": os.pathsep.join(
             [str(python or Path(sys.executable).parent), base.get("PATH", os.defpath)]
         ),
         "PYTHONDONTWRITEBYTECODE": "1",
         "OMP_NUM_THREADS": "1",
-        "ORT_DISABLE_TELEMETRY": "1",  # it would write below the home folder and call its maker
     }
 
 

@@ -22,6 +22,7 @@ from time import monotonic
 
 import msgspec
 
+from contracts import telemetry_off
 from preprocess.model_code.archive import ArchiveError, unpack
 from preprocess.model_code.messages import LENGTH, Done, Hello, Task, framed, longest_answer
 
@@ -457,6 +458,7 @@ class _Worker:
 
 
 _ENVIRONMENT = {
+    **telemetry_off.VARIABLES,
     "LANG": "C.UTF-8",
     "PATH": "/usr/bin:/bin",
     # One thread: what they compute is small, and the gateway has few cores.

@@ -36,7 +36,6 @@ _SETTINGS = {
     "MLFLOW_HTTP_RESPECT_RETRY_AFTER_HEADER": "false",  # which may lie beyond any deadline
     "MLFLOW_ENABLE_PROXY_MULTIPART_DOWNLOAD": "false",  # files come through the server alone
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
-    "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_CONFIGURE_LOGGING": "false",  # its records go to our log
 }
 _THREADS = 4  # calls that hang hold up no other work of the process

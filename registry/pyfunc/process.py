@@ -415,6 +415,10 @@ def _environment(threads: int) -> dict[str, str]:
         "LANG": "C.UTF-8",
         "PATH": "/usr/bin:/bin",
         "HOME": "/nonexistent",
+        # contracts/telemetry_off.py, which is not beside this file in a Triton.
+        "DO_NOT_TRACK": "1",
+        "HF_HUB_DISABLE_TELEMETRY": "1",
         "MLFLOW_DISABLE_TELEMETRY": "true",
+        "ORT_DISABLE_TELEMETRY": "1",
         **{f"{name}_NUM_THREADS": str(threads) for name in ("OMP", "OPENBLAS", "MKL", "NUMEXPR")},
     }

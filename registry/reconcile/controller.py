@@ -14,16 +14,15 @@ after the others.
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from operator import is_
 from zlib import crc32
 
 from contracts.ceilings import NO_CEILINGS, Ceilings
-from contracts.endpoint import EndpointSpec, EndpointStatus, Metadata, ModelEndpoint, Phase
+from contracts.endpoint import EndpointStatus, ModelEndpoint, Phase
 from contracts.loading import DeviceKind
-from contracts.model import endpoint_name
 from contracts.rollout import COMMAND_PREFIX
 from registry import metrics
 from registry.conversions.index import ConversionIndex
@@ -35,6 +34,7 @@ from registry.mlflow.projection import alias_refusals, projection
 from registry.mlflow.watch import SourceWatch
 from registry.packages.store import StoreError
 from registry.reconcile import pools, sleep
+from registry.reconcile.auto_endpoints import missing_endpoints, name_notes
 from registry.reconcile.heartbeats import HeartbeatTracker, HeartbeatWriter
 from registry.reconcile.observer import Observer
 from registry.reconcile.plan import Decision, NextPool, Observed, is_crossing, plan
@@ -106,7 +106,7 @@ class Controller:
         self._queue = WorkQueue(options.at_once, max(1, options.at_once // 2))
         self._tasks: dict[asyncio.Task[None], str] = {}
         self._listed: dict[str, ModelEndpoint] = {}
-        self._notes: Mapping[str, str] = {}
+        self._notes: dict[str, tuple[str, ...]] = {}
         self._outcomes: dict[str, _Outcome] = {}
         self._projected: tuple[ModelEndpoint, ...] | None = None
 
@@ -194,7 +194,10 @@ class Controller:
         if listed.keys() != self._listed.keys() or any(
             listed[name] is not known for name, known in self._listed.items()
         ):
-            self._notes = alias_refusals(endpoints, self._options.alias_models)
+            every = alias_refusals(endpoints, self._options.alias_models), name_notes(endpoints)
+            self._notes = {
+                name: tuple(notes[name] for notes in every if notes.get(name)) for name in listed
+            }
         self._listed = listed
 
     def _has_work(self, endpoint: ModelEndpoint, now: float) -> bool:
@@ -237,7 +240,7 @@ class Controller:
             self._revisions(endpoint),
             snapshot.models.get(model) if snapshot else None,
             snapshot.versions.get(model) if snapshot else None,
-            self._notes.get(endpoint.name, ""),
+            self._notes.get(endpoint.name, ()),
         )
 
     def _revisions(self, endpoint: ModelEndpoint) -> tuple[int, ...]:
@@ -378,7 +381,6 @@ class Controller:
         """Observe, plan, write, act; a conflict leaves it for later."""
         now, keep = self._now(), self._options.keep_seconds
         snapshot, held = self._source.snapshot, self._held
-        note = self._notes.get(endpoint.name, "")
         ceilings = self._options.ceilings
         refused = ceilings.over(endpoint.spec)
         place = partial(pools.placed, endpoint.spec, endpoint.status, held, refused=bool(refused))
@@ -404,7 +406,7 @@ class Controller:
         decision = plan(endpoint.spec, placed, seen, now, keep_seconds=keep)
         missing = source_note(endpoint.spec, decision.status, seen, snapshot)
         notes = (
-            *((note,) if note else ()),
+            *self._notes.get(endpoint.name, ()),
             *refused,
             *((missing,) if missing else ()),
             *pools.notes(decision.status, held),
@@ -502,7 +504,7 @@ class _Seen:
     loaders: tuple[int, ...]  # revisions of what their Tritons hold
     model: RegisteredModel | None
     versions: tuple[RegisteredVersion, ...] | None
-    note: str
+    notes: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -528,35 +530,6 @@ def is_urgent(endpoint: ModelEndpoint) -> bool:
     """Whether callers may wait for it: a rollout goes on, or a person asked for something."""
     asked = any(key.startswith(COMMAND_PREFIX) for key in endpoint.metadata.annotations)
     return endpoint.status.rollout is not None or asked
-
-
-def missing_endpoints(
-    models: Iterable[str],
-    endpoints: Iterable[ModelEndpoint],
-    *,
-    taken: frozenset[str] = frozenset(),
-) -> tuple[ModelEndpoint, ...]:
-    """An endpoint with defaults for each model that no endpoint serves.
-
-    Args:
-        models: names of registered models.
-        endpoints: all that exist and can be read.
-        taken: names of endpoints that exist besides.
-
-    Returns:
-        The new endpoints. Of two models whose names give the same endpoint name, the first in
-        order gets it; the other needs an endpoint that someone writes.
-    """
-    existing = tuple(endpoints)
-    served = {endpoint.spec.model for endpoint in existing}
-    names = {endpoint.name for endpoint in existing} | taken
-    made = []
-    for model in sorted(set(models) - served):
-        name = endpoint_name(model)
-        if name not in names:
-            names.add(name)
-            made.append(ModelEndpoint(metadata=Metadata(name=name), spec=EndpointSpec(model=model)))
-    return tuple(made)
 
 
 def with_generation(before: EndpointStatus, after: EndpointStatus) -> EndpointStatus:

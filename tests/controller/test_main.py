@@ -1,16 +1,21 @@
 """The controller's own process, with real conversions: from a registered version to its package."""
 
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from fake_mlflow import FakeMlflow, serve
+from network_calls import addresses, traced
 from registry_fakes import endpoint
 from tiny_models import write_onnx_version
 from waiting import until
 
 from contracts.endpoint import EndpointSpec
+from contracts.model import ModelRef
 from registry.packages.store import PackageStore
 from registry.stores.endpoints import FileEndpointStore
 from service.key_files import read_keys
@@ -18,9 +23,8 @@ from service.key_files import read_keys
 pytestmark = [pytest.mark.real, pytest.mark.timeout(1200)]
 
 
-def test_a_version_gets_through_a_folder_of_its_own_into_the_store_and_the_signed_index(
-    tmp_path: Path,
-) -> None:
+def converted(tmp_path: Path, record: Path | None = None) -> tuple[ModelRef, set[tuple[str, int]]]:
+    """A version's package and the addresses that the controller was given, once it has ended."""
     store, work = tmp_path / "store", tmp_path / "work"
     (tmp_path / "reports").mkdir()
     endpoints = FileEndpointStore(tmp_path / "endpoints")
@@ -37,13 +41,15 @@ def test_a_version_gets_through_a_folder_of_its_own_into_the_store_and_the_signe
             "mlflow-uri": fake.uri,
             "kafka-bootstrap": "127.0.0.1:9",
         }
+        program = [
+            *(sys.executable, "-P", "-m", "controller.main"),
+            *(f"--{name}={value}" for name, value in flags.items()),
+        ]
         process = subprocess.Popen(
-            [
-                *(sys.executable, "-P", "-m", "controller.main"),
-                *(f"--{name}={value}" for name, value in flags.items()),
-            ],
+            traced(program, record) if record else program,
             stderr=log,
             stdout=log,
+            env={**os.environ, "HOME": str(tmp_path / "home")},
         )
         try:
             (ref,) = until(
@@ -55,8 +61,28 @@ def test_a_version_gets_through_a_folder_of_its_own_into_the_store_and_the_signe
         finally:
             process.terminate()
             process.wait(60)
+    port = urlsplit(fake.uri).port
+    assert port is not None
+    return ref, {("127.0.0.1", port), ("127.0.0.1", 9)}
+
+
+def test_a_version_gets_through_a_folder_of_its_own_into_the_store_and_the_signed_index(
+    tmp_path: Path,
+) -> None:
+    store, work = tmp_path / "store", tmp_path / "work"
+    ref, _ = converted(tmp_path)
     assert PackageStore(store.as_uri()).packages() == [ref.package]
     assert not list((store / "staging").iterdir())
     assert sorted(file.suffix for file in (store / "index").iterdir()) == [".json", ".mac"]
     assert len(read_keys(work / "index-keys")) == 1
     assert [each.name for each in work.iterdir()] == ["index-keys"]
+
+
+@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+def test_it_and_its_conversions_talk_to_nobody_but_those_that_they_were_told_of(
+    tmp_path: Path,
+) -> None:
+    record = tmp_path / "calls"
+    _, told = converted(tmp_path, record)
+    assert addresses(record) == told
+    assert not (tmp_path / "home").exists()

@@ -16,6 +16,7 @@ import pytest
 from http_server import Answer, Request, http_server
 from loaded_script import loaded
 
+from contracts import telemetry_off
 from headrace.stack import kafka, mlflow, triton
 from headrace.stack.kafka import KafkaNode
 from headrace.stack.mlflow import MlflowServer
@@ -171,9 +172,20 @@ def test_the_image_for_gpus_is_of_the_release_that_the_documentation_and_release
     assert release in (ROOT / "docs" / "images.md").read_text()
 
 
-@pytest.mark.parametrize("recipe", [GPU_RECIPE, stages()["triton"]])
-def test_no_triton_tells_the_maker_of_onnx_runtime_anything(recipe: str) -> None:
-    assert re.search(r"^ENV .*\bORT_DISABLE_TELEMETRY=1\b", recipe, re.MULTILINE)
+@pytest.mark.parametrize("recipe", [GPU_RECIPE, stages()["python"]])
+def test_no_library_in_an_image_calls_its_maker(recipe: str) -> None:
+    joined = recipe.replace("\\\n", " ")
+    said = {
+        word for line in re.findall(r"^ENV (.*)$", joined, re.MULTILINE) for word in line.split()
+    }
+    assert {f"{name}={value}" for name, value in telemetry_off.VARIABLES.items()} <= said
+
+
+def test_every_image_with_libraries_in_python_is_of_the_stage_that_has_these_variables() -> None:
+    pairs = re.findall(r"^FROM (\S+) AS (\S+)$", DOCKERFILE, re.MULTILINE)
+    base_of = {stage: base for base, stage in pairs}
+    with_python = [name for name in images() if "/opt/headrace" in stages()[name]]
+    assert {base_of[name] for name in with_python} == {"python"}
 
 
 def test_the_context_holds_what_the_wheel_is_made_of() -> None:
@@ -310,7 +322,8 @@ def test_mlflow_is_told_what_the_local_stack_tells_it() -> None:
     block = re.search(r"^ENV (.*?[^\\])$", stages()["mlflow"], re.MULTILINE | re.DOTALL)
     assert block is not None
     told = dict(word.split("=", 1) for word in shlex.split(block[1].replace("\\\n", " ")))
-    assert told == mlflow.environment(MlflowServer(Path("/data")), {})
+    inherited = dict(telemetry_off.VARIABLES)  # of the stage that it is built on
+    assert inherited | told == mlflow.environment(MlflowServer(Path("/data")), {})
     command = re.search(r"^CMD (\[.*\])$", stages()["mlflow"], re.MULTILINE)
     assert command is not None
     local = mlflow.command(MlflowServer(Path("/data"), port=5000, host="0.0.0.0"))

@@ -4,6 +4,7 @@ import asyncio
 import json
 import math
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -14,6 +15,7 @@ import httpx
 import pytest
 from gateway_process import Running, gateway_at, lay_out, put, start
 from gateway_world import endpoint_of, text_of
+from network_calls import addresses
 
 from contracts.endpoint import Limits
 from gateway.calls import CallerHashes
@@ -44,6 +46,20 @@ async def test_it_serves_what_its_home_says_and_ends_when_told(tmp_path: Path) -
         running.process.send_signal(signal.SIGTERM)
         await running.line("gateway has stopped")
         assert await running.process.wait() == 0
+
+
+@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+async def test_it_connects_to_nothing_that_it_was_not_told_of(tmp_path: Path) -> None:
+    lay_out_endpoint(tmp_path / "home")
+    record = tmp_path / "calls"
+    async with gateway_at(tmp_path / "home", record=record) as running:
+        answer = await running.http.post("/endpoints/sentiment", json=BODY)
+        assert answer.status_code == 200
+        running.process.send_signal(signal.SIGTERM)
+        await running.line("gateway has stopped")
+        await running.process.wait()
+    assert record.exists()
+    assert addresses(record) == set()
 
 
 async def test_gateways_of_one_home_share_the_rate_of_a_key(tmp_path: Path) -> None:

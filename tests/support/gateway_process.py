@@ -12,6 +12,7 @@ from pathlib import Path
 
 import httpx
 from gateway_world import manifest_of, tokenizer_json
+from network_calls import traced
 
 from contracts.endpoint import ModelEndpoint
 from contracts.manifest import MANIFEST, TOKENIZER, Manifest
@@ -77,24 +78,25 @@ def put(home: Path, endpoint: ModelEndpoint) -> None:
     part.replace(path)
 
 
-async def start(home: Path, *flags: str) -> Process:
-    """A process that listens on free ports."""
+async def start(home: Path, *flags: str, record: Path | None = None) -> Process:
+    """A process that listens on free ports; what it asks of the network is in ``record``."""
     arguments = [
         "--home", str(home), "--engine", "echo",
         "--http-port", "0", "--grpc-port", "0", "--operations-port", "0",
     ]  # fmt: skip
+    program = [sys.executable, "-P", "-m", "gateway.main", *arguments, *flags]
     return await asyncio.create_subprocess_exec(
-        sys.executable, "-P", "-m", "gateway.main", *arguments, *flags,
+        *(traced(program, record) if record else program),
         stderr=PIPE, env={**os.environ, "HEADRACE_LOG_STYLE": "json"},
     )  # fmt: skip
 
 
 @asynccontextmanager
 async def gateway_at(
-    home: Path, *flags: str, begun: str = "replica serves"
+    home: Path, *flags: str, begun: str = "replica serves", record: Path | None = None
 ) -> AsyncIterator[Running]:
     """A process that serves what is in the home; ``begun`` is a line of its log, waited for."""
-    process = await start(home, *flags)
+    process = await start(home, *flags, record=record)
     async with (
         httpx.AsyncClient(trust_env=False, timeout=60) as http,
         httpx.AsyncClient(trust_env=False, timeout=60) as operations,

@@ -26,9 +26,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+# It reads this when it is loaded, and would call its maker; a Triton of one's own may not say it.
+os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 import onnxruntime as ort
 import triton_python_backend_utils as pb_utils
-from python_model import THREADS, Heartbeat, opened, output, providers, session_options
+from python_model import (
+    THREADS,
+    Heartbeat,
+    opened,
+    output,
+    providers,
+    session_options,
+)
 from token_rules import allowed, forced_last
 
 GOES_ON, STOPPED, AT_LIMIT = 0, 1, 2

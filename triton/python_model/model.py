@@ -20,6 +20,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+# It reads this when it is loaded, and would call its maker; a Triton of one's own may not say it.
+os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 import onnxruntime as ort
 import triton_python_backend_utils as pb_utils
 

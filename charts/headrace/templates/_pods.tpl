@@ -204,6 +204,11 @@ capabilities:
   value: "1"
 - name: TOKENIZERS_PARALLELISM
   value: "false"
+# What keeps libraries from calling their makers, in images of your own too.
+{{- range $name, $value := dict "DO_NOT_TRACK" "1" "HF_HUB_DISABLE_TELEMETRY" "1" "MLFLOW_DISABLE_TELEMETRY" "true" "ORT_DISABLE_TELEMETRY" "1" }}
+- name: {{ $name }}
+  value: {{ $value | quote }}
+{{- end }}
 {{- if .Values.trust.configMap }}
 {{- range list "SSL_CERT_FILE" "REQUESTS_CA_BUNDLE" "AWS_CA_BUNDLE" }}
 - name: {{ . }}

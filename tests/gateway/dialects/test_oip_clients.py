@@ -164,7 +164,7 @@ def test_grpc_refusals_have_their_status(rpc: Any, fronts: Served) -> None:
     assert refusal(model_version="9").status() == "StatusCode.NOT_FOUND"
     assert refusal(inputs=[]).status() == "StatusCode.INVALID_ARGUMENT"
     wrong = text_input(triton_grpc, ["x"], "WORDS")
-    assert "no input 'WORDS'" in str(refusal(inputs=[wrong]))
+    assert "no input 'WORDS'" in str(refusal(inputs=[text_input(triton_grpc, ["x"]), wrong]))
     with fronts.predictor.failing(OverloadedError("Full.", retry_after_seconds=2)):
         assert refusal().status() == "StatusCode.UNAVAILABLE"
     with pytest.raises(InferenceServerException) as streaming:

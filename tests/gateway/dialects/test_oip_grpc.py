@@ -115,10 +115,16 @@ def with_timeout(value: int) -> Any:
     return made
 
 
+def with_unknown_input() -> Any:
+    made = request("a")
+    made.inputs.add().CopyFrom(request("a", name="WORDS").inputs[0])
+    return made
+
+
 BAD = [
     (pb.ModelInferRequest(model_name="sentiment"), "TEXT is missing"),
     (request(), "No text was sent"),
-    (request("a", name="WORDS"), "no input 'WORDS'"),
+    (with_unknown_input(), "no input 'WORDS'"),
     (request("a", datatype="FP32"), "TEXT.datatype"),
     (of_shape(2), "the shape says 2 texts"),
     (of_shape(-1), "expected [N] or [N, 1]"),
@@ -239,7 +245,7 @@ async def test_calls_that_nobody_can_look_at_yet_are_bounded() -> None:
 
 async def test_refusals_of_the_front_are_recorded(stub: Any, fronts: Served) -> None:
     fronts.recorder.refusals.clear()
-    await refusal(stub.ModelInfer(request("a", name="WORDS")))
+    await refusal(stub.ModelInfer(with_unknown_input()))
     unknown = request("a")
     unknown.model_name = "nobody"
     error = await refusal(stub.ModelInfer(unknown))

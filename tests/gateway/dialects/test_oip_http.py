@@ -26,7 +26,7 @@ def without_data(**changes: Any) -> dict[str, Any]:
 BAD: list[tuple[Any, int, str]] = [
     ({}, 400, "inputs"),
     ({"inputs": []}, 400, "inputs"),
-    ({"inputs": [tensor(name="WORDS")]}, 400, "no input 'WORDS'"),
+    ({"inputs": [tensor(), tensor(name="WORDS")]}, 400, "no input 'WORDS'"),
     ({"inputs": [tensor(name="TEXT_PAIR")]}, 422, "TEXT is missing"),
     ({"inputs": [tensor(), tensor()]}, 422, "there twice"),
     ({"inputs": [tensor(datatype="FP32")]}, 400, "TEXT.datatype"),

@@ -121,6 +121,35 @@ def test_a_mirror_is_a_shadow_and_an_alias_is_followed() -> None:
     assert endpoint.spec.version == AliasVersion(alias="champion")
 
 
+BOTH = """\
+kind: Model
+metadata: {name: tone}
+spec: {storageUri: "gs://acme/tone", requirements: [huggingface]}
+---
+kind: Experiment
+metadata: {name: trial}
+spec:
+  default: tone
+  candidates: [%s]
+  mirror: {name: three, percent: 40}
+"""
+CANDIDATES = ("{name: tone, weight: 60}", "{name: two, weight: 30}", "{name: four, weight: 10}")
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0)])
+def test_the_steps_are_those_that_the_sentences_say_whatever_the_order(
+    order: tuple[int, ...],
+) -> None:
+    found = one(BOTH % ", ".join(CANDIDATES[i] for i in order))
+    shadow, *weights = found.endpoint.spec.rollout.steps
+    assert shadow == ShadowStep(shadow=40)
+    assert weights[0] == WeightStep(weight=10)
+    said = [sentence for sentence in found.changed if "first weight" in sentence]
+    assert len(said) == 1
+    assert "10 %" in said[0]
+    assert any("40 %" in sentence and "shadow" in sentence for sentence in found.changed)
+
+
 def test_an_experiment_without_its_model_is_reported() -> None:
     text = CORE_2.replace("default: tone", "default: other")
     assert any("Experiment trial" in where for each in translate(text, "-", Options())

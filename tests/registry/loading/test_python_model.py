@@ -1,5 +1,8 @@
 """``triton/python_model`` on the device that it was promised, or not at all."""
 
+import os
+import shutil
+import subprocess
 import sys
 import warnings
 from collections.abc import Iterator
@@ -12,6 +15,7 @@ from loaded_script import loaded
 from tiny_models import classifier
 
 from registry.loading import devices, refusals
+from registry.packages import token_rules
 from registry.packages.triton_files import triton_file
 
 
@@ -56,3 +60,23 @@ def test_a_session_that_left_cuda_out_is_refused(model: ModuleType, tmp_path: Pa
     refused = pytest.raises(RuntimeError, match="could not start it")
     with refused, warnings.catch_warnings(action="ignore"):  # it says that it has none such
         model.opened(graph, options, left_out)
+
+
+@pytest.mark.real  # starts a process
+@pytest.mark.parametrize("name", ["python_model", "generation_model"])
+def test_onnx_runtime_keeps_no_device_id_below_the_home_folder(name: str, tmp_path: Path) -> None:
+    """Also in a Triton of one's own, whose environment says nothing of it."""
+    graph, home = tmp_path / "model.onnx", tmp_path / "home"
+    graph.write_bytes(classifier().SerializeToString())
+    home.mkdir()
+    modules = tmp_path / "modules"
+    modules.mkdir()
+    (modules / "triton_python_backend_utils.py").write_text("")
+    shutil.copy(triton_file("python_model"), modules / "python_model.py")
+    shutil.copy(token_rules.__file__, modules / "token_rules.py")
+    shutil.copy(triton_file(name), modules / "asked.py")
+    session = f"asked.ort.InferenceSession({str(graph)!r}, providers=asked.providers('CPU', '0'))"
+    environment = {"PATH": os.environ["PATH"], "HOME": str(home), "PYTHONPATH": str(modules)}
+    program = [sys.executable, "-P", "-c", f"import asked; {session}"]
+    subprocess.run(program, check=True, timeout=180, env=environment)
+    assert list(home.rglob("*")) == []

@@ -13,6 +13,7 @@ from fake_pyfunc_worker import WORKER
 from hypothesis import given
 from hypothesis import strategies as st
 
+from contracts import telemetry_off
 from registry.pyfunc.process import (
     Answers,
     Limits,
@@ -217,7 +218,10 @@ def test_its_process_sees_nothing_of_this_ones_environment(
     process = made()
     process.start()
     assert process.pid is not None
-    assert b"a secret" not in Path(f"/proc/{process.pid}/environ").read_bytes()
+    environment = Path(f"/proc/{process.pid}/environ").read_bytes()
+    assert b"a secret" not in environment
+    told = {f"{name}={value}".encode() for name, value in telemetry_off.VARIABLES.items()}
+    assert told <= set(environment.split(b"\0"))
     assert os.getsid(process.pid) == process.pid
 
 

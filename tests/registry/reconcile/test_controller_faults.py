@@ -58,6 +58,26 @@ async def test_an_auto_endpoint_that_is_refused_holds_up_no_other(
     await harness.jobs.close()
 
 
+async def test_of_two_models_with_one_name_both_are_served_and_their_endpoints_say_so(
+    tmp_path: Path,
+) -> None:
+    harness = ControllerHarness(tmp_path, auto=True)
+    harness.start()
+    for model in ("My Model_v1 (EN)", "my-model-v1-en"):
+        harness.registry.register(model, "1")
+        await harness.watch.round()
+        await harness.settle()
+    await harness.settle()
+    by_model = {item.spec.model: item for item in harness.endpoints.list()}
+    first, second = by_model["My Model_v1 (EN)"], by_model["my-model-v1-en"]
+    assert first.name == "my-model-v1-en"
+    assert f"ask {second.name}" in " ".join(first.status.notes)
+    assert "the endpoint my-model-v1-en answers with the model My Model_v1 (EN)" in " ".join(
+        second.status.notes
+    )
+    await harness.jobs.close()
+
+
 async def test_an_endpoint_whose_file_broke_holds_up_no_other(harness: ControllerHarness) -> None:
     broken = EndpointUnreadableError("e.json: not JSON")
     harness.endpoints = refusing = RefusingEndpoints(
