@@ -73,9 +73,12 @@ def detect(
     sentences = next(
         (p for p in folders if (p / MODULES).is_file() and not is_cross_encoder(p)), None
     )
-    # Weights are the original: a graph beside them may be of others.
-    graph = None if weights is not None or _has_weights(sentences) else _graph(folder)
-    refuse_adapters(folder, has_model=weights is not None or graph is not None)
+    # Weights are the original: a graph beside them may be of others. The three heads of a hybrid
+    # embedding are in graphs only.
+    has_weights = weights is not None or _has_weights(sentences)
+    by_graph = not has_weights or Task.HYBRID_EMBEDDING in (task, usual)
+    graph = _graph(folder) if by_graph else None
+    refuse_adapters(folder, has_model=has_weights or graph is not None)
     if graph is None and weights is None and sentences is None:
         raise VersionError(_unrecognised(folder, refused))
     model_folder = sentences or weights or _config_folder(graph, folders)

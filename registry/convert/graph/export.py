@@ -153,8 +153,15 @@ def _load_sentences(
 ) -> Loaded:
     try:
         import sentence_transformers  # noqa: PLC0415
+        import transformers  # noqa: PLC0415
     except ImportError as error:
         raise ExportMissingError("sentence-transformers is not installed") from error
+    # The library does not say what was missing: the weights are looked at before, and let go.
+    _whole(
+        getattr(transformers, FORMS[original.task].loader),
+        transformer_folder(original),
+        {**options, "trust_remote_code": allow_remote_code},
+    )
     sentences = getattr(sentence_transformers, original.loaded_by)(
         str(original.folder),
         device="cpu",
@@ -163,12 +170,6 @@ def _load_sentences(
         model_kwargs=options,
     )
     sentences = sentences.float().eval()
-    # The library does not say what was missing: the weights are looked at once more, and let go.
-    _whole(
-        type(sentences.transformers_model),
-        transformer_folder(original),
-        {**options, "trust_remote_code": allow_remote_code},
-    )
     return Loaded(sentences.transformers_model, sentences, sentences.tokenizer)
 
 

@@ -86,3 +86,28 @@ def test_weights_of_an_adapters_layers_are_refused_as_that(tmp_path: Path) -> No
     renamed(folder, **{"query.weight": "query.base_layer.weight"})
     with pytest.raises(VersionError, match=r"adapter.*base_layer.*merge_and_unload"):
         load(folder)
+
+
+@pytest.mark.parametrize(
+    ("kind", "labels", "says"),
+    [("BertModel", 1, "lacks weights"), ("BertForSequenceClassification", 3, "in the files and")],
+)
+def test_what_a_cross_encoders_checkpoint_lacks_is_named_too(
+    tmp_path: Path, kind: str, labels: int, says: str
+) -> None:
+    folder = saved(
+        tmp_path, kind, labels=labels, architectures=["BertForSequenceClassification"],
+        id2label={"0": "LABEL_0"}, label2id={"LABEL_0": 0},
+        sentence_transformers={"version": "6.0.0", "activation_fn": "torch.nn.Identity"},
+    )  # fmt: skip
+    with pytest.raises(VersionError, match=says):
+        load(folder)
+
+
+def test_two_conversions_of_one_checkpoint_load_the_same_numbers(tmp_path: Path) -> None:
+    import torch
+
+    folder = saved(tmp_path, "BertForSequenceClassification")
+    first, second = (load(folder).network.state_dict() for _ in range(2))  # type: ignore[attr-defined]
+    assert first.keys() == second.keys()
+    assert all(torch.equal(first[name], second[name]) for name in first)
