@@ -25,6 +25,8 @@ LIBRARIES: Mapping[str, int] = {
     "grpc": logging.WARNING,
     "httpcore": logging.WARNING,
     "httpx": logging.WARNING,
+    # Of each pattern that its tool for graphs does not find.
+    "onnxruntime.transformers": logging.ERROR,
     # At warning a line for each request that is no HTTP, or asks for another protocol: as many as
     # strangers like. Each is answered with what is wrong.
     "uvicorn": logging.ERROR,

@@ -23,6 +23,7 @@ _CONTRADICTED = ("contra", "not_entail", "not entail")
 _TEMPLATE = "This example is {}."
 _PLACE = "{}"
 _LABELS, _TEMPLATES = "parameters.candidate_labels", "parameters.hypothesis_template"
+_MOST_TEMPLATE = 64 * 1024  # characters
 _SHOWN = 80  # characters of what is repeated in a refusal
 # Of all sentences of a request together. A model of 512 tokens reads half a million of 64 labels.
 MOST_CHARACTERS = 1024 * 1024
@@ -52,6 +53,10 @@ class ZeroShotClassification(TextClassification):
         if not labels:
             raise ParameterError(_LABELS, "no label was sent, so that there is none to choose")
         template: str = parameters.get("hypothesis_template", _TEMPLATE)
+        if len(template) > _MOST_TEMPLATE:  # to look for the place in more would take long
+            raise ParameterError(
+                _TEMPLATES, f"it has {len(template)} characters; at most {_MOST_TEMPLATE} are taken"
+            )
         if template.count(_PLACE) != 1:
             raise ParameterError(
                 _TEMPLATES,

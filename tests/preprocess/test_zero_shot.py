@@ -176,3 +176,9 @@ def test_records_and_copies_go_by_the_models_own_labels() -> None:
     assert apart.equal == [True, False]
     assert apart.distance[0] == pytest.approx(0)
     assert 0.9 < apart.distance[1] <= 1
+
+
+def test_a_template_that_is_too_long_to_be_looked_through_is_refused() -> None:
+    parameters = {"candidate_labels": ["a"], "hypothesis_template": "x" * 70_000 + "{}"}
+    with pytest.raises(ParameterError, match="70002 characters"):
+        HEADS[Task.ZERO_SHOT_CLASSIFICATION].rows_of_text(parameters)

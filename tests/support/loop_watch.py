@@ -20,7 +20,7 @@ T = TypeVar("T")
 MOST_SECONDS = 0.005  # that a callback may take
 _MOST_TRIES = 5
 # Work that takes about as long on an ordinary core: where it takes longer, so may a callback.
-_UNIT = json.dumps({"texts": ["It is work that every machine does alike."] * 60_000})
+_UNIT = json.dumps({"texts": ["It is work that every machine does alike."] * 90_000})
 
 
 class LoopHeldError(AssertionError):

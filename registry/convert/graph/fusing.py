@@ -52,9 +52,6 @@ def fuse(model: onnx.ModelProto, config: Json) -> Fused:
     copy.CopyFrom(model)
     options = FusionOptions("bert")
     options.enable_embed_layer_norm = False  # its kernel takes int32 ids and its own mask
-    tool = logging.getLogger("onnxruntime.transformers")
-    level = tool.level
-    tool.setLevel(logging.ERROR)  # it tells of each pattern that it does not find
     try:
         fused = optimizer.optimize_by_fusion(
             copy,
@@ -64,8 +61,6 @@ def fuse(model: onnx.ModelProto, config: Json) -> Fused:
         ).model
     except Exception as error:  # the tool raises many kinds
         raise VersionError(f"the graph can't be fused: {error}") from error
-    finally:
-        tool.setLevel(level)
     counts = _contributed(fused) - _contributed(model)
     if not counts:
         raise VersionError("nothing of the graph could be fused")
