@@ -76,7 +76,7 @@ def detect(
     # Weights are the original: a graph beside them may be of others. The three heads of a hybrid
     # embedding are in graphs only.
     has_weights = weights is not None or _has_weights(sentences)
-    by_graph = not has_weights or Task.HYBRID_EMBEDDING in (task, usual)
+    by_graph = not has_weights or any(FORMS[wish].joined for wish in (task, usual) if wish)
     graph = _graph(folder) if by_graph else None
     refuse_adapters(folder, has_model=has_weights or graph is not None)
     if graph is None and weights is None and sentences is None:
