@@ -44,7 +44,7 @@ from gateway.batching.packed_schedule import PackedSchedule
 from gateway.batching.schedule import Schedule
 from gateway.batching.waiting_rows import Batch, Slots, WaitingRows
 from gateway.engine.fleet import Fleet, Flight, Replica
-from gateway.engine.large_answers import INLINE_NUMBERS, beside
+from gateway.engine.large_answers import BATCH_INLINE_NUMBERS, beside
 from gateway.engine.protocol import (
     EngineBusyError,
     EngineMissingModelError,
@@ -444,7 +444,7 @@ class Batcher:
             tensors=model.tensors([row.ids for row in rows], batch.bucket, types),
         )
         output = await replica.engine.infer(work, timeout_seconds)
-        if output.size > INLINE_NUMBERS:
+        if output.size > BATCH_INLINE_NUMBERS:
             return await beside(lambda: model.decode(output, tokens, counts))
         return model.decode(output, tokens, counts)
 
