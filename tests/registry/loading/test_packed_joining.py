@@ -33,9 +33,14 @@ def answer_of(ids: np.ndarray, types: np.ndarray) -> list[float]:
 @dataclass
 class FakeResult:
     compute: Callable[[], np.ndarray]
+    tokens: int
+    took: float
 
     def values(self) -> np.ndarray:
         return self.compute()
+
+    def seconds(self) -> float:
+        return self.took
 
 
 @dataclass
@@ -45,6 +50,7 @@ class FakeRunner:
     Attributes:
         runs: of each run, its rows' tokens.
         most: tokens for which memory suffices.
+        took: seconds of the device, as it says.
     """
 
     gate: threading.Event = field(default_factory=threading.Event)
@@ -53,12 +59,13 @@ class FakeRunner:
     freed: int = 0
     lost: bool = False
     short: bool = False
+    took: float = 0.001
 
     def begin(self, ids: np.ndarray, starts: np.ndarray, types: np.ndarray | None) -> FakeResult:
         self.runs.append(np.diff(starts).tolist())
         if BAD_AT_ONCE in ids:
             raise RuntimeError("the row is bad")
-        return FakeResult(lambda: self._values(ids, starts, types))
+        return FakeResult(lambda: self._values(ids, starts, types), len(ids) + 2, self.took)
 
     def _values(self, ids: np.ndarray, starts: np.ndarray, types: np.ndarray | None) -> np.ndarray:
         assert self.gate.wait(600)  # longer than any test waits
@@ -221,6 +228,41 @@ def test_what_comes_while_two_runs_are_on_the_way_joins_the_third() -> None:
     world.pipeline.close()
     assert world.runner.runs == [[1], [1], [1, 1, 1, 1]]
     assert world.found().keys() == set(range(6))
+
+
+def ran_once(took: float) -> World:
+    """A pipeline that has seen how long a run of one token takes, and whose next run is begun."""
+    world = World(FakeRunner(took=took), FakeReplies())
+    world.pipeline.start()
+    for number in range(2):
+        world.runner.gate.set()
+        until("the runs before are over", 60.0, lambda each=number: len(world.replies.sent) == each)
+        world.runner.gate.clear()
+        world.pipeline.offer(request_of(number, [[1]]))
+        begun = partial(lambda count: len(world.runner.runs) == count, number + 1)
+        until("the run begins", 60.0, begun)
+    return world
+
+
+def test_what_comes_while_a_run_computes_joins_the_next_which_is_chosen_once_it_is_over() -> None:
+    world = ran_once(took=3600.0)
+    for number in range(2, 6):
+        world.pipeline.offer(request_of(number, [[number]]))
+        for _ in range(5):  # other threads have had their turn: a run would have begun
+            World(FakeRunner(), FakeReplies()).run([request_of(0, [[1]])])
+    world.runner.gate.set()
+    until("all are answered", 60.0, lambda: len(world.replies.sent) == 6)
+    world.pipeline.close()
+    assert world.runner.runs == [[1], [1], [1, 1, 1, 1]]
+
+
+def test_a_run_that_is_full_is_chosen_however_long_the_one_before_it_takes() -> None:
+    world = ran_once(took=3600.0)
+    for number in range(2, 2 + LIMITS.run_rows):
+        world.pipeline.offer(request_of(number, [[number]]))
+    until("the full run begins", 60.0, lambda: world.runner.runs[2:] == [[1] * LIMITS.run_rows])
+    world.runner.gate.set()
+    world.pipeline.close()
 
 
 def test_a_full_queue_refuses_in_words_that_gateways_know_until_there_is_room() -> None:
