@@ -1,4 +1,4 @@
-"""When the members of the next run are chosen: late, so that more join, but before the device idles.
+"""When the next run's members are chosen: late, so that more join, and before the device idles.
 
 While a run computes, more messages come, and a run costs about the same up to some thousand tokens.
 So a run that is fixed early is small. Here it is chosen a short lead before the runs before it are
@@ -50,7 +50,7 @@ class Timetable:
         return self._free_at - self._lead if self._runs else float("-inf")
 
     def expected(self, tokens: int) -> float:
-        """Seconds of a run of so many tokens: those of the next smaller size that was seen, or 0."""
+        """Seconds of a run of so many tokens: of the next smaller size that was seen, or 0."""
         wanted = _key(tokens)
         known = [key for key in self._seconds if key <= wanted]
         return self._seconds[max(known)] if known else 0.0

@@ -62,9 +62,7 @@ def test_a_run_that_ends_early_makes_the_next_one_due_earlier() -> None:
     assert found.due() == pytest.approx(5.014 - found.lead)
 
 
-def test_the_lead_grows_if_the_device_idled_while_a_message_waited_and_not_for_one_that_was_late() -> (
-    None
-):
+def test_the_lead_grows_if_the_device_idled_while_a_message_waited_not_for_a_late_one() -> None:
     waited, late = taught(0.01), taught(0.01)
     before = waited.lead
     for found, since in ((waited, 5.001), (late, 5.00999)):
