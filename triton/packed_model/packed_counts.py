@@ -1,4 +1,4 @@
-"""Counts what a packed engine does, and tells Triton once a second, for Triton's ``/metrics``.
+"""Counts what a packed engine does, and tells Triton now and then, for Triton's ``/metrics``.
 
 Each message to Triton's process about a counter takes about as long as a small run's launch, so
 runs add up here first. Names, labels and help are those of ``contracts/triton_metrics.py``: the
@@ -28,7 +28,7 @@ COUNTERS: Mapping[str, str] = {
     REFUSED: "Requests that were refused because too much was held.",
     RETRIED: "Requests that were tried again by themselves, since their run had failed.",
 }
-EVERY_SECONDS = 1.0
+EVERY_SECONDS = 0.25
 
 
 class Counter(Protocol):
@@ -87,7 +87,7 @@ class Exporter(threading.Thread):
         self._stopped = threading.Event()
 
     def run(self) -> None:
-        """Tells it every second, and once more at the end."""
+        """Tells it every ``EVERY_SECONDS``, and once more at the end."""
         try:
             while not self._stopped.wait(EVERY_SECONDS):
                 self._tell()
