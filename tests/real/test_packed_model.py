@@ -78,8 +78,8 @@ def tensors_of(rows: Rows, *, typed: bool) -> list[np.ndarray]:
     return [ids, starts, *([(ids % 2).astype(np.uint8)] if typed else [])]
 
 
-def counted(triton: TorchTriton, metric: Metric, model: str) -> float | None:
-    """What a model has counted, as Prometheus scrapes it; None if it has no such counter."""
+def counted(triton: TorchTriton, metric: Metric, model: str) -> float:
+    """What a model has counted, as Prometheus scrapes it; -1 if it has no such counter."""
     server = triton.server
     text = httpx.get(f"http://{server.host}:{server.metrics_port}/metrics", timeout=60).text
     families = {each.name: each for each in text_string_to_metric_families(text)}
@@ -89,7 +89,7 @@ def counted(triton: TorchTriton, metric: Metric, model: str) -> float | None:
             for sample in families[metric.family].samples
             if sample.labels == {"model": model, "version": "1"}
         ),
-        None,
+        -1.0,
     )
 
 

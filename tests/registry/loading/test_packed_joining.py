@@ -243,7 +243,11 @@ def ran_once(took: float) -> World:
     world.pipeline.start()
     for number in range(2):
         world.runner.gate.set()
-        until("the runs before are over", 60.0, lambda each=number: len(world.replies.sent) == each)
+        until(
+            "the runs before are over",
+            60.0,
+            partial(lambda each: len(world.replies.sent) == each, number),
+        )
         world.runner.gate.clear()
         world.pipeline.offer(request_of(number, [[1]]))
         begun = partial(lambda count: len(world.runner.runs) == count, number + 1)

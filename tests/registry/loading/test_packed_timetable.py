@@ -1,6 +1,7 @@
 """When a packed engine chooses its next run: late, and the device does not idle for it."""
 
 import random
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -11,7 +12,7 @@ timetable = packed("packed_timetable")
 TOKENS = 1000
 
 
-def taught(seconds: float, tokens: int = TOKENS) -> "timetable.Timetable":
+def taught(seconds: float, tokens: int = TOKENS) -> Any:
     """One that has seen runs of so long, and none is on its way."""
     found = timetable.Timetable()
     for _ in range(20):
@@ -73,7 +74,7 @@ def test_the_lead_grows_if_the_device_idled_while_a_message_waited_not_for_a_lat
     assert late.lead == before
 
 
-def saturated(found: "timetable.Timetable", seconds: float, launch: float, noise: float) -> float:
+def saturated(found: Any, seconds: float, launch: float, noise: float) -> float:
     """Share of the time in which the device idles though there are always messages.
 
     Runs take ``seconds``, more or less; from a run's choice to its place on the device it takes
