@@ -13,6 +13,8 @@ def in_words(device: Device | None) -> str:
     ...            free_bytes=138_000_000_000, busy=0.35)
     ... )
     'on one NVIDIA H200, 12 of 150 GB in use, busy 35 % of the time'
+
+    ``useful`` follows where it is known, as in "busy 35 % of the time, 90 % of it with texts".
     """
     if device is None:
         return ""
@@ -23,7 +25,8 @@ def in_words(device: Device | None) -> str:
     number = "one" if device.count <= 1 else str(device.count)
     used = max(0, device.memory_bytes - device.free_bytes) / 1e9
     each = " of each" if device.count > 1 else ""
+    texts = "" if device.useful is None else f", {device.useful:.0%} of it with texts"
     return (
         f"on {number} {device.name}, {used:.0f} of {device.memory_bytes / 1e9:.0f} GB{each} in "
-        f"use, busy {device.busy:.0%} of the time".replace("%", " %")
+        f"use, busy {device.busy:.0%} of the time{texts}".replace("%", " %")
     )

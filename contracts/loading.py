@@ -40,6 +40,13 @@ class Device(BaseModel):
     memory_bytes: int = Field(0, ge=0, description="of one GPU")
     free_bytes: int = Field(0, ge=0, description="of the GPU that has least free")
     busy: float = Field(0.0, ge=0, le=1, description="share of the time in which it computed")
+    useful: float | None = Field(
+        None,
+        ge=0,
+        le=1,
+        description="share of the tokens that packed engines computed which are of texts; null "
+        "while none computes",
+    )
     driver: str = ""
     fault: str = ""
 
