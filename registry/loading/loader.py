@@ -441,7 +441,9 @@ class Loader:
             known = self._measured.get(name)
             running, costs = await self._sizing.settle(want, running, package, manifest, known)
             if running.on_gpu:
-                self._weighing.grew(name, free_before, await self._gpu_free())
+                free = await self._gpu_free()
+                held = None if self._devices is None else self._devices.held_bytes(name)
+                self._weighing.grew(name, free_before, free, held)
         except TritonUnavailableError as error:
             self._triton_is_away(str(error))
             self._fail(want, str(error), by_version=False)
