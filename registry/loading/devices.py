@@ -157,6 +157,12 @@ class Devices:
         device = self._seen.device
         return device.free_bytes if device.kind is DeviceKind.GPU else None
 
+    async def free_now(self) -> int | None:
+        """The same at this moment."""
+        if self.free_bytes() is not None:
+            await self.look(now=True)
+        return self.free_bytes()
+
     def held_bytes(self, name: str) -> int | None:
         """Memory of a GPU that a model holds, by Triton's name; None if nobody knows."""
         return None if self._seen is None else self._seen.held.get(name)

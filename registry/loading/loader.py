@@ -218,14 +218,16 @@ class Loader:
 
     def stable(self) -> tuple[ModelRef, ...]:
         """The stable packages that Triton holds now, but for one that is leaving."""
+        return tuple(want.ref for want in self._staying() if want.role is Role.STABLE)
+
+    def others(self) -> tuple[ModelRef, ...]:
+        """The other packages that Triton holds now and that are wanted."""
+        return tuple(want.ref for want in self._staying() if want.role is not Role.STABLE)
+
+    def _staying(self) -> Iterable[Want]:
         wants = self._wanted() if self._answers else ()
-        return tuple(
-            want.ref
-            for want in wants
-            if want.role is Role.STABLE
-            and want.ref.triton_model in self._loaded
-            and want.ref.triton_model != self._leaving
-        )
+        here = self._loaded.keys() - {self._leaving}
+        return (want for want in wants if want.ref.triton_model in here)
 
     def wake(self, name: str) -> Woken | None:
         """Somebody asks for a model by Triton's name of it. Any thread may call this.
@@ -461,10 +463,7 @@ class Loader:
 
     async def _gpu_free(self) -> int | None:
         """Bytes of a GPU that are free now; None if there is none, or nobody knows."""
-        if self._devices is None or self._devices.free_bytes() is None:
-            return None
-        await self._devices.look(now=True)
-        return self._devices.free_bytes()
+        return None if self._devices is None else await self._devices.free_now()
 
     def _check_room(self, want: Want) -> None:
         """Refuses a package that does not fit, but for a stable one: callers have no other.

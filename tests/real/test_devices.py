@@ -117,16 +117,20 @@ async def test_a_gpu_that_was_promised_and_is_not_there_keeps_the_loader_unready
 
 
 @pytest.mark.parametrize("served", [Promise.AUTO], indirect=True)
-async def test_a_model_whose_process_ended_answers_again_from_another_one(served: Served) -> None:
+@pytest.mark.parametrize("is_stable", [True, False], ids=["stable", "candidate"])
+async def test_a_model_whose_process_ended_answers_again_from_another_one(
+    served: Served, *, is_stable: bool
+) -> None:
     await served.settle()
     before = model_processes(served.triton)
     prober = Prober(
         served.client,
-        served.loader.stable,
+        served.loader.stable if is_stable else tuple,
         served.manifest,
         ProberPace(every_seconds=SECONDS, retry_seconds=0.1),
         gone=served.loader.note_gone,
         refused=served.client.refused,
+        others=tuple if is_stable else served.loader.stable,
     )
     stop = asyncio.Event()
     async with asyncio.timeout(SECONDS), asyncio.TaskGroup() as tasks:
