@@ -1,6 +1,28 @@
-"""Says in words what a Triton computes with, for commands and the page. Pure."""
+"""Says in words what a Triton computes with and how it is, for commands and the page. Pure."""
 
-from contracts.loading import Device, DeviceKind
+from contracts.durations import about
+from contracts.loading import Device, DeviceKind, LoaderReport
+
+_RECENT_SECONDS = 3600.0  # so long it is told that a Triton ended
+
+
+def report_in_words(report: LoaderReport | None, now: float) -> str:
+    """What a Triton computes with, and whether it ended by itself lately; empty if nothing is told.
+
+    >>> report_in_words(
+    ...     LoaderReport(loader="l", triton_grpc="t:1", at=9.0, ended_at=60.0, ready=True,
+    ...                  device=Device()),
+    ...     now=180.0,
+    ... )
+    'on the CPU; it ended by itself 2m ago and was started again'
+    """
+    if report is None:
+        return ""
+    told = [in_words(report.device)]
+    since = now - report.ended_at
+    if report.ended_at and since < _RECENT_SECONDS:
+        told.append(f"it ended by itself {about(since)} ago and was started again")
+    return "; ".join(filter(None, told))
 
 
 def in_words(device: Device | None) -> str:

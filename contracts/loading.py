@@ -107,6 +107,9 @@ class LoaderReport(BaseModel):
     pool: str = Field(DEFAULT_POOL, description="the one that this Triton belongs to")
     device: Device | None = Field(None, description="None while it is not known")
     at: float = Field(description="unix time, seconds")
+    ended_at: float = Field(
+        0.0, description="unix time at which Triton was last found to have ended by itself, or 0"
+    )
     ready: bool = Field(
         description="Triton answers and holds every stable package but those that long fail to load"
     )

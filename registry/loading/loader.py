@@ -644,6 +644,7 @@ class Loader:
             pool=self._options.pool,
             device=self._device(),
             at=self._now(),
+            ended_at=self._book.ended_at,
             ready=self._answers and not self._awaited and not self._device_fault(),
             loaded=loaded,
             failed=tuple(

@@ -101,6 +101,7 @@ async def test_a_machine_without_a_gpu_says_so_and_runs_models_on_its_cpu(served
     async with asyncio.timeout(SECONDS):
         while not (report := await served.settle()).ready:  # noqa: ASYNC110 - the loader's pace
             await asyncio.sleep(0.05)
+    assert report.ended_at > 0
     assert PROBE_MODEL in await served.client.held([PROBE_MODEL])
 
 
