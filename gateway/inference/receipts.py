@@ -13,6 +13,7 @@ import binascii
 import hmac
 import struct
 from collections.abc import Sequence
+from hashlib import sha256
 
 import msgspec
 
@@ -24,6 +25,7 @@ MOST_TEXTS = 1000  # of an answer: about 5 kB in a header, where many proxies al
 MOST_CHARACTERS = 16_384
 _FORMAT = b"\x01"
 _SIGNATURE_BYTES = 16
+_BLOCK_BYTES = 64  # of SHA-256
 _SCORE_STEPS = 65_535
 
 
@@ -52,6 +54,27 @@ _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Receipt)
 
 
+class Signer:
+    """Signs with HMAC-SHA256 (RFC 2104) and one key.
+
+    Both of the key's blocks are hashed once. ``hmac.digest`` hashes them for every message, which
+    takes twice as long as the rest of a receipt's signature.
+    """
+
+    def __init__(self, key: bytes) -> None:
+        short = sha256(key).digest() if len(key) > _BLOCK_BYTES else key
+        block = short.ljust(_BLOCK_BYTES, b"\0")
+        self._inner = sha256(bytes([byte ^ 0x36 for byte in block]))
+        self._outer = sha256(bytes([byte ^ 0x5C for byte in block]))
+
+    def signature(self, message: bytes) -> bytes:
+        """The first 16 bytes of the code."""
+        inner, outer = self._inner.copy(), self._outer.copy()
+        inner.update(message)
+        outer.update(inner.digest())
+        return outer.digest()[:_SIGNATURE_BYTES]
+
+
 class Receipts:
     """Issues and reads receipts.
 
@@ -63,12 +86,13 @@ class Receipts:
     def __init__(self, keys: Sequence[bytes], most_age_seconds: float) -> None:
         if not keys:
             raise ValueError("receipts need at least one key")
-        self._keys = tuple(keys)
+        self._newest = keys[0]
+        self._signers = tuple(map(Signer, keys))
         self._most_age = most_age_seconds
 
     def secret(self, purpose: bytes) -> bytes:
         """Another secret, made of the newest key: the same in all gateways that share it."""
-        return hmac.digest(self._keys[0], b"headrace/" + purpose, "sha256")
+        return hmac.digest(self._newest, b"headrace/" + purpose, "sha256")
 
     def issue(self, event: PredictionEvent) -> str:
         """The receipt of an answered attempt; empty for more than ``MOST_TEXTS`` texts."""
@@ -92,7 +116,7 @@ class Receipts:
             struct.pack(f"<{len(numbers)}H", *numbers),
         )
         payload = _FORMAT + _encoder.encode(receipt)
-        signed = payload + self._sign(self._keys[0], payload)
+        signed = payload + self._signers[0].signature(payload)
         return base64.urlsafe_b64encode(signed).rstrip(b"=").decode()
 
     def read(self, text: str, now: float) -> Receipt:
@@ -126,11 +150,9 @@ class Receipts:
         except (UnicodeEncodeError, binascii.Error):
             raise refusal from None
         payload, signature = signed[:-_SIGNATURE_BYTES], signed[-_SIGNATURE_BYTES:]
-        good = [hmac.compare_digest(self._sign(key, payload), signature) for key in self._keys]
+        good = [
+            hmac.compare_digest(signer.signature(payload), signature) for signer in self._signers
+        ]
         if not any(good):
             raise refusal
         return payload
-
-    @staticmethod
-    def _sign(key: bytes, payload: bytes) -> bytes:
-        return hmac.digest(key, payload, "sha256")[:_SIGNATURE_BYTES]

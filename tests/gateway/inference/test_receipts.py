@@ -1,5 +1,7 @@
 """A receipt says what was answered, and only gateways with the key can make one."""
 
+import hmac
+
 import pytest
 from gateway_world import answered_text, event_of
 from hypothesis import given
@@ -11,6 +13,7 @@ from gateway.errors import BadRequestError, ReceiptExpiredError
 from gateway.inference.receipts import (
     MOST_TEXTS,
     Receipts,
+    Signer,
 )
 
 DAY = 86400.0
@@ -90,3 +93,12 @@ def test_an_old_answer_takes_no_feedback() -> None:
 def test_receipts_without_a_key_are_a_defect() -> None:
     with pytest.raises(ValueError, match="at least one key"):
         Receipts([], DAY)
+
+
+@given(st.binary(min_size=1, max_size=200), st.binary(max_size=300), st.binary(max_size=300))
+def test_a_signature_is_the_beginning_of_hmac_sha256(
+    key: bytes, message: bytes, other: bytes
+) -> None:
+    signer = Signer(key)
+    signer.signature(other)
+    assert signer.signature(message) == hmac.digest(key, message, "sha256")[:16]
