@@ -20,7 +20,6 @@ from bench.figures import Report, table
 from bench.gpu import command as gpu
 from bench.plan import Plan
 from bench.suites import (
-    batching,
     cache,
     endtoend,
     fold,
@@ -34,7 +33,6 @@ SUITES: dict[str, Callable[[Plan], Report]] = {
     "gateway": gateway.run,
     "endtoend": endtoend.run,
     "overload": overload.run,
-    "batching": batching.run,
     "joining": joining.run,
     "cache": cache.run,
     "shadow": shadow.run,

@@ -5,7 +5,7 @@ batch, one bad minute. The former is a constant part of the design effect, whate
 arm; the latter grows with the requests of the window. Both are estimated from the stable arm's
 windows from before the canary began, as sums and the last window alone; they never see a canary.
 Dividing counts by the design effect is a heuristic that simulation supports
-(``docs/rollout-figures.md``), and costs power where it errs. Pure.
+(``docs/simulated.md``), and costs power where it errs. Pure.
 """
 
 from functools import cached_property

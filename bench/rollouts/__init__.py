@@ -1,6 +1,5 @@
-"""Simulated rollouts: what the checks promise, on traffic whose truth is known.
+"""Simulated rollouts: how verdicts of a rollout fall in traffic that is known.
 
-``python -P -m bench.rollouts`` runs every study, by the code that runs in production, and writes
-the figures and the tables of ``docs/rollout-figures.md`` and ``docs/simulations.md``. Seeded: the
-same sizes give the same figures.
+``python -P -m bench.rollouts`` runs every study, by the code that runs in production; what they
+show is in ``docs/simulated.md``. Seeded: the same sizes give the same figures.
 """

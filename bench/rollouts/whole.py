@@ -197,12 +197,10 @@ def of_group(what: str, ended: Sequence[Ended], target: float | None) -> list[Fi
     return [*found, needed(what, "windows to promotion", took, unit="windows")]
 
 
-def harmful(rollouts: int, processes: int = 1, rows: str = "") -> list[Finding]:
-    """How whole rollouts of the harmful versions with ``rows`` in their names end, likewise."""
+def harmful(rollouts: int, processes: int = 1) -> list[Finding]:
+    """How whole rollouts of harmful versions end, by harm and by whether callers differ."""
     found = []
     for number, harm in enumerate(HARMS):
-        if rows not in harm.name:
-            continue
         ended = walks(rollouts // len(HARMS), processes, harm, seed=(7, number))
         spreads = [_world(index).spread for index in range(len(ended))]
         for spread in sorted(set(spreads)):
