@@ -5,7 +5,8 @@ Releases before this one refuse such a report, so that a new field must still be
 (``service/cluster/reports.py``).
 """
 
-from enum import StrEnum
+from enum import Enum, StrEnum
+from http import HTTPStatus
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -17,6 +18,16 @@ CONTROL_KEY = "headrace-key"
 WAKE_PATH = "/wake/"
 # The shortest time after which a model may leave: gateways rely on a loader's word for less.
 LEAST_IDLE_SECONDS = 60.0
+
+
+class WakeAnswer(Enum):
+    """What a loader says of a model that somebody asks for: the status of its answer."""
+
+    HELD = HTTPStatus.OK  # and it stays for another while
+    COMING = HTTPStatus.ACCEPTED
+    LEAVING = HTTPStatus.CONFLICT  # Triton is unloading it: ask again
+    NO_ROOM = HTTPStatus.INSUFFICIENT_STORAGE  # beside what this Triton holds now
+    UNKNOWN = HTTPStatus.NOT_FOUND  # no stable version has this name; or no answer at all
 
 
 class DeviceKind(StrEnum):

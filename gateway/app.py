@@ -57,7 +57,7 @@ from gateway.http.messages import (
     headers_of,
     stream_headers_of,
 )
-from gateway.http.openapi import Described, document, page
+from gateway.http.openapi import RouteDescription, document, page
 from gateway.http.plain_post import PlainPost
 from gateway.http.router import Route, Router
 from gateway.http.server import BODY_TIMEOUT, CLIENT_GONE
@@ -89,7 +89,7 @@ class Application(fastapi.FastAPI):
         self._admission = front.admission
         self._metrics = front.metrics
         self.described = [
-            Described(route.method, route.pattern, route.errors, route.operation)
+            RouteDescription(route.method, route.pattern, route.errors, route.operation)
             for route in routes
             if route.operation is not None
         ]

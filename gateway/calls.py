@@ -19,7 +19,7 @@ from contracts.endpoint import Arm
 from contracts.features import Feature
 from contracts.model import ModelRef
 from contracts.tasks import Task
-from preprocess.encoder import Encoded
+from preprocess.encoder import EncodedTexts
 from preprocess.hooks import State
 from preprocess.model_code.messages import Task as CodeTask
 
@@ -154,7 +154,7 @@ class Answer(msgspec.Struct, frozen=True, eq=False):
     labels: tuple[str, ...] = ()
     multi_label: bool = False
     receipt: str = ""
-    encoded: Encoded | None = None
+    encoded: EncodedTexts | None = None
     parameters: Mapping[str, Any] = msgspec.field(default_factory=dict)
     ranges: NDArray[np.float32] | None = None  # see ``preprocess.tasks.head.Answered``
 

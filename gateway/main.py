@@ -67,7 +67,7 @@ from gateway.state.peers import follow, peer_source
 from gateway.state.reconcile import Reconciler
 from gateway.state.sources import open_sources
 from gateway.state.waking import Waking, ask_loader
-from gateway.telemetry.metrics import Metrics, Read, Reading
+from gateway.telemetry.metrics import Metrics, ObservedMetric, Reading
 from gateway.telemetry.tracing import TracingUnavailableError, open_tracer
 from gateway.tokenising.on_demand import OnDemand
 from gateway.tokenising.process import Spawner
@@ -373,33 +373,33 @@ class Gateway:
         return declared_by(routes.endpoint, [model.manifest for model in routes.models()])
 
     def _readings(self) -> Iterable[Reading]:
-        yield Reading(Read.READY, (), float(self._endpoints.ready))
-        yield Reading(Read.TOKENISERS_OPEN, ("here",), self._here.count)
-        yield Reading(Read.TOKENISER_BYTES, ("here",), self._here.bytes)
-        yield Reading(Read.CONTROLLER_SILENT, (), self._reconciler.silent_seconds)
-        yield Reading(Read.ENDPOINTS_KEPT, (), self._reconciler.kept_seconds)
+        yield Reading(ObservedMetric.READY, (), float(self._endpoints.ready))
+        yield Reading(ObservedMetric.TOKENISERS_OPEN, ("here",), self._here.count)
+        yield Reading(ObservedMetric.TOKENISER_BYTES, ("here",), self._here.bytes)
+        yield Reading(ObservedMetric.CONTROLLER_SILENT, (), self._reconciler.silent_seconds)
+        yield Reading(ObservedMetric.ENDPOINTS_KEPT, (), self._reconciler.kept_seconds)
         for endpoint, withheld in self._reconciler.withheld.items():
-            yield Reading(Read.WITHHELD, (endpoint,), float(withheld))
+            yield Reading(ObservedMetric.WITHHELD, (endpoint,), float(withheld))
         for routes in self._endpoints.serving.table.endpoints.values():
             yield from slo_readings(routes.endpoint)
-        yield Reading(Read.KEY_LINES_BROKEN, (), float(self._keys.broken_lines))
-        yield Reading(Read.PEERS, (), self._rates.gateways)
-        yield Reading(Read.ASLEEP, (), self._waking.asleep)
-        yield Reading(Read.WAITING_FOR_MODELS, (), self._waking.room.callers)
+        yield Reading(ObservedMetric.KEY_LINES_BROKEN, (), float(self._keys.broken_lines))
+        yield Reading(ObservedMetric.PEERS, (), self._rates.gateways)
+        yield Reading(ObservedMetric.ASLEEP, (), self._waking.asleep)
+        yield Reading(ObservedMetric.WAITING_FOR_MODELS, (), self._waking.room.callers)
         for endpoint, tokens in self._pipeline.tokens_in_flight().items():
-            yield Reading(Read.TOKENS_IN_FLIGHT, (endpoint,), tokens)
+            yield Reading(ObservedMetric.TOKENS_IN_FLIGHT, (endpoint,), tokens)
         for endpoint, cache in self._endpoints.caches.items():
-            yield Reading(Read.CACHE_TEXTS, (endpoint, "hit"), cache.hits)
-            yield Reading(Read.CACHE_TEXTS, (endpoint, "joined"), cache.joined)
-            yield Reading(Read.CACHE_TEXTS, (endpoint, "miss"), cache.misses)
-            yield Reading(Read.CACHE_BYTES, (endpoint,), cache.bytes)
+            yield Reading(ObservedMetric.CACHE_TEXTS, (endpoint, "hit"), cache.hits)
+            yield Reading(ObservedMetric.CACHE_TEXTS, (endpoint, "joined"), cache.joined)
+            yield Reading(ObservedMetric.CACHE_TEXTS, (endpoint, "miss"), cache.misses)
+            yield Reading(ObservedMetric.CACHE_BYTES, (endpoint,), cache.bytes)
         queued: Counter[str] = Counter()  # of a package in all pools
         pools = self._reconciler.by_pool()
         for batchers in pools.values():
             for batcher in batchers.values():
                 queued[batcher.model.name] += batcher.queued_rows
         for model, rows in queued.items():
-            yield Reading(Read.QUEUED_ROWS, (model,), rows)
+            yield Reading(ObservedMetric.QUEUED_ROWS, (model,), rows)
         yield from replica_readings(
             (
                 (pool, each.model.name, each.replicas)
@@ -437,24 +437,24 @@ def replica_readings(
                 missed.add(replica.address)
             tokens[replica.address, pool] += replica.tokens
     for model, number in tritons.items():
-        yield Reading(Read.PACKAGE_TRITONS, (model,), number)
+        yield Reading(ObservedMetric.PACKAGE_TRITONS, (model,), number)
     for address, number in served.items():
         if number or address in missed:
-            yield Reading(Read.REPLICA_SERVES, (address,), float(number > 0))
-        yield Reading(Read.TRITON_PACKAGES, (address,), number)
+            yield Reading(ObservedMetric.REPLICA_SERVES, (address,), float(number > 0))
+        yield Reading(ObservedMetric.TRITON_PACKAGES, (address,), number)
     for (address, pool), flying in tokens.items():
-        yield Reading(Read.REPLICA_TOKENS, (address, pool), flying)
+        yield Reading(ObservedMetric.REPLICA_TOKENS, (address, pool), flying)
 
 
 def slo_readings(endpoint: ModelEndpoint) -> Iterable[Reading]:
     """What an endpoint promises, for the alerts."""
     slo = endpoint.spec.slo
     if slo.availability is not None:
-        yield Reading(Read.SLO_AVAILABILITY, (endpoint.name,), slo.availability)
+        yield Reading(ObservedMetric.SLO_AVAILABILITY, (endpoint.name,), slo.availability)
     if slo.latency is not None:
         for le in names_of_edge(slo.latency.threshold):
             share = slo.latency.percentile / 100
-            yield Reading(Read.SLO_LATENCY, (endpoint.name, le), share)
+            yield Reading(ObservedMetric.SLO_LATENCY, (endpoint.name, le), share)
 
 
 def open_codes(settings: Settings, metrics: Metrics) -> ModelCodes | None:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 # Not needed where a worker imports this: tokenisers and all tasks take long to import.
 if TYPE_CHECKING:
-    from preprocess.encoder import Encoded
+    from preprocess.encoder import EncodedTexts
     from preprocess.tasks.head import Head
 
 Values = NDArray[np.float32]
@@ -51,7 +51,7 @@ def is_editable(head: "Head") -> bool:
     return head.rank == 2 or head.by_tokens
 
 
-def form_of(head: "Head", labels: Sequence[str], encoded: "Encoded") -> Form:
+def form_of(head: "Head", labels: Sequence[str], encoded: "EncodedTexts") -> Form:
     """The form of answers.
 
     Args:

@@ -92,7 +92,7 @@ class Windows:
 
 
 @dataclass(frozen=True, slots=True)
-class Encoded:
+class EncodedTexts:
     """Some texts as the model will see them, a column a statistic, a row a text.
 
     Where there are ``windows``, a row is a window of a text instead; only ``ids``, ``type_ids``,
@@ -142,9 +142,9 @@ class Encoded:
             return self.truncated
         return [truncated for *_, truncated in self.windows.statistics]
 
-    def part(self, rows: Sequence[int]) -> "Encoded":
+    def part(self, rows: Sequence[int]) -> "EncodedTexts":
         """Some of the rows, by their places."""
-        return Encoded(
+        return EncodedTexts(
             ids=[self.ids[at] for at in rows],
             type_ids=None if self.type_ids is None else [self.type_ids[at] for at in rows],
             tokens=[self.tokens[at] for at in rows],
@@ -229,7 +229,7 @@ class TextEncoder:
         """The tokeniser itself, to make text of tokens."""
         return self._tokenizer
 
-    def encode(self, texts: Sequence[str], pairs: Sequence[str] | None = None) -> Encoded:
+    def encode(self, texts: Sequence[str], pairs: Sequence[str] | None = None) -> EncodedTexts:
         """The texts' ids and statistics, in their order.
 
         An empty string is a valid text. Where even the special tokens leave a row empty, it holds
@@ -250,7 +250,7 @@ class TextEncoder:
         unk_id = self._spec.unk_id
         ids = [row.ids for row in rows]
         types = [row.type_ids for row in rows if row.type_ids is not None]
-        return Encoded(
+        return EncodedTexts(
             ids=ids,
             type_ids=types or None,
             tokens=[len(row) for row in ids],
@@ -473,7 +473,7 @@ def refuse_surrogates(index: int, text: str, *, pair: bool) -> None:
 
 
 def _seen(read: list[tuple[int, int] | None]) -> tuple[list[int], list[int]] | None:
-    """See ``Encoded.seen``; of texts that are whole, more than they have."""
+    """See ``EncodedTexts.seen``; of texts that are whole, more than they have."""
     if read.count(None) == len(read):
         return None
     seen = [row or (_ALL, _ALL) for row in read]

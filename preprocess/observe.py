@@ -8,12 +8,12 @@ from numpy.typing import NDArray
 
 from contracts.events import TextRecord
 from contracts.tasks import Task
-from preprocess.encoder import Encoded
+from preprocess.encoder import EncodedTexts
 from preprocess.tasks import HEADS
 
 
 def answered(
-    encoded: Encoded, task: Task, values: NDArray[np.float32], labels: tuple[str, ...] = ()
+    encoded: EncodedTexts, task: Task, values: NDArray[np.float32], labels: tuple[str, ...] = ()
 ) -> list[TextRecord]:
     """Records of texts that were answered.
 
@@ -35,6 +35,6 @@ def answered(
     return head.records(encoded, values, labels)
 
 
-def unanswered(encoded: Encoded) -> list[TextRecord]:
+def unanswered(encoded: EncodedTexts) -> list[TextRecord]:
     """Records of texts whose attempt failed: what is known of the texts, and no answer."""
     return [TextRecord(*known) for known in encoded.statistics()]

@@ -27,7 +27,7 @@ from contracts.features import (
     counted,
 )
 from contracts.tensors import Datatype, TensorSpec
-from preprocess.encoder import Encoded
+from preprocess.encoder import EncodedTexts
 from preprocess.errors import InvalidRowError, UnknownPromptError
 
 WORDS_A_NUMBER = 2
@@ -44,7 +44,7 @@ class Encoder(Protocol):
         """Regular expressions of the model's author, which may take long on some texts."""
         ...
 
-    def encode(self, texts: Sequence[str], pairs: Sequence[str] | None = None) -> Encoded:
+    def encode(self, texts: Sequence[str], pairs: Sequence[str] | None = None) -> EncodedTexts:
         """The rows of texts; raises ``PreprocessError``."""
         ...
 
@@ -90,7 +90,7 @@ class TableEncoder:
             (at, feature) for at, feature in enumerate(features) if feature.name in names
         ]
 
-    def encode(self, texts: Sequence[str], pairs: Sequence[str] | None = None) -> Encoded:
+    def encode(self, texts: Sequence[str], pairs: Sequence[str] | None = None) -> EncodedTexts:
         """The rows as words, in their order.
 
         Args:
@@ -104,7 +104,7 @@ class TableEncoder:
             raise InvalidRowError(0, "a row of a table has no second text")
         rows = [self.numbers(index, text) for index, text in enumerate(texts)]
         count = len(rows)
-        return Encoded(
+        return EncodedTexts(
             ids=[list(self._unpack.unpack(self._pack.pack(*row))) for row in rows],
             type_ids=None,
             tokens=[1] * count,

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from preprocess.encoder import Encoded
+from preprocess.encoder import EncodedTexts
 from preprocess.table import Encoder
 
 # Bounds on the unknown words of one event, so that no request delays the event loop. A sample of
@@ -13,7 +13,7 @@ LONGEST_WORD = 40  # characters; the rest of a word is cut off
 
 
 def unknown_words_of(
-    encoder: Encoder, texts: Sequence[str], pairs: Sequence[str] | None, encoded: Encoded
+    encoder: Encoder, texts: Sequence[str], pairs: Sequence[str] | None, encoded: EncodedTexts
 ) -> list[str]:
     """At most ``MOST_WORDS``, each cut to ``LONGEST_WORD``.
 

@@ -13,7 +13,7 @@ from preprocess.encoder import (
     CHARACTERS_A_TOKEN,
     GROWTH,
     MARGIN_TOKENS,
-    Encoded,
+    EncodedTexts,
     Offsets,
     Statistics,
     TextEncoder,
@@ -45,7 +45,7 @@ class WindowEncoder(TextEncoder):
         self.marks_subwords = bool(prefix)
         self._tokens_by_id: dict[int, str] = {}  # those that were asked for
 
-    def encode(self, texts: Sequence[str], pairs: Sequence[str] | None = None) -> Encoded:
+    def encode(self, texts: Sequence[str], pairs: Sequence[str] | None = None) -> EncodedTexts:
         """The texts' rows: one or more of each, in the order of the texts.
 
         Args:
@@ -144,7 +144,7 @@ class ContextEncoder(WindowEncoder):
         """Tokens that a window shares with the one before it, beside so many of a question."""
         return min(MOST_STRIDE, (self._spec.max_tokens - self._pair.size - question) // 4)
 
-    def encode(self, texts: Sequence[str], pairs: Sequence[str] | None = None) -> Encoded:
+    def encode(self, texts: Sequence[str], pairs: Sequence[str] | None = None) -> EncodedTexts:
         """The rows of each question with its context: one or more, in the order of the questions.
 
         Args:
@@ -226,8 +226,8 @@ def _words_seen(text: str, places: Offsets, *, cut: bool) -> int:
 
 def _encoded(
     rows: list[list[int]], types: list[list[int]], unk_id: int | None, windows: Windows
-) -> Encoded:
-    return Encoded(
+) -> EncodedTexts:
+    return EncodedTexts(
         ids=rows,
         type_ids=types or None,
         tokens=[len(row) for row in rows],

@@ -12,7 +12,7 @@ _BROKEN = "\N{REPLACEMENT CHARACTER}"  # what is not a whole character yet
 _BEFORE = 6
 
 
-class Written:
+class Detokeniser:
     """The text after one prompt.
 
     Args:

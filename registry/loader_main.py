@@ -15,12 +15,11 @@ from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 
-from contracts.loading import WAKE_PATH
+from contracts.loading import WAKE_PATH, WakeAnswer
 from contracts.manifest import MANIFEST, Manifest
 from contracts.model import ModelRef
 from registry import metrics
 from registry.loading.devices import Devices, Promise
-from registry.loading.idling import Woken
 from registry.loading.loader import Loader
 from registry.loading.options import LoaderOptions
 from registry.loading.placement import Placement, SharedRepository, UploadedFiles
@@ -166,22 +165,23 @@ def build(
     )
 
 
+_WAKE_SENTENCES = {
+    WakeAnswer.HELD: "held",
+    WakeAnswer.COMING: "coming",
+    WakeAnswer.LEAVING: "leaving",
+    WakeAnswer.NO_ROOM: "no room",
+    WakeAnswer.UNKNOWN: "no stable version has this name",
+}
+
+
 def waking(loader: Loader, key: str) -> pages.Action:
     """What answers gateways that ask for a model, by Triton's name of it."""
-    statuses = {
-        Woken.HELD: HTTPStatus.OK,
-        Woken.COMING: HTTPStatus.ACCEPTED,
-        Woken.LEAVING: HTTPStatus.CONFLICT,
-        Woken.NO_ROOM: HTTPStatus.INSUFFICIENT_STORAGE,
-        None: HTTPStatus.NOT_FOUND,
-    }
 
     def answer(name: str, shown: str) -> tuple[HTTPStatus, str]:
         if not secrets.compare_digest(shown.encode(), key.encode()):
             return HTTPStatus.FORBIDDEN, "another key is in this loader's report"
         woken = loader.wake(name)
-        said = "no stable version has this name" if woken is None else woken.value
-        return statuses[woken], said
+        return woken.value, _WAKE_SENTENCES[woken]
 
     return answer
 

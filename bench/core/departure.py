@@ -79,7 +79,7 @@ class Nowhere:
         """See ``EventSink``."""
 
 
-class _Awaited(KafkaSink):
+class _BlockingKafka(KafkaSink):
     """Kafka, waited for: what its client's thread does is within the turn that is counted."""
 
     def submit(self, sequence: int, message: bytes, key: int | None = None) -> "Future[None]":
@@ -95,7 +95,7 @@ def sink(way: Way, bootstrap: str | None) -> EventSink:
         return Nowhere(compresses=way is Way.COMPRESSED)
     if bootstrap is None:
         raise ValueError("Kafka's address is missing")
-    return _Awaited(KafkaSettings(KafkaAddress((bootstrap,))))
+    return _BlockingKafka(KafkaSettings(KafkaAddress((bootstrap,))))
 
 
 def departure(way: Way, publisher: Publisher, buffer: EventBuffer) -> Departure:

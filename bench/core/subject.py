@@ -97,7 +97,7 @@ class Cost:
     departure_seconds: float
 
 
-class _Finished:
+class _RequestMeter:
     """The metrics of requests, which say when so many were answered."""
 
     def __init__(self, metrics: Metrics) -> None:
@@ -228,7 +228,7 @@ class Subject:
         kafka: str | None = None,
     ) -> None:
         metrics = Metrics()
-        self._finished = _Finished(metrics)
+        self._finished = _RequestMeter(metrics)
         self._engine = _CountingEngine(TritonEngine(triton) if triton else EchoEngine(WIDTH))
         self._core = Core(home, self._engine, sink(way, kafka), metrics, self._finished)
         self._departure = departure(way, self._core.publisher, self._core.buffer)
@@ -273,7 +273,9 @@ class Subject:
 class Callers:
     """Connections to a gateway, each with one request a turn."""
 
-    def __init__(self, port: int, load: Load, finished: _Finished, departure: Departure) -> None:
+    def __init__(
+        self, port: int, load: Load, finished: _RequestMeter, departure: Departure
+    ) -> None:
         self._finished = finished
         self._departure = departure
         self._sockets = [socket.create_connection(("127.0.0.1", port)) for _ in range(load.callers)]

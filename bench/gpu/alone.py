@@ -11,7 +11,7 @@ from bench import corpus
 from bench.gpu.device import Kind
 from bench.gpu.found import Alone
 from bench.gpu.site import Setting
-from bench.peers.model import Prepared
+from bench.peers.model import PreparedModel
 from contracts.manifest import TOKENIZER
 from registry.loading.placement import SharedRepository
 from registry.loading.splits import Split
@@ -25,7 +25,7 @@ _SPARE_SECONDS = 5.0
 
 
 def measure(
-    engine: str, prepared: Prepared, setting: Setting, *, few: bool = False
+    engine: str, prepared: PreparedModel, setting: Setting, *, few: bool = False
 ) -> Iterator[Alone]:
     """Lone rows and rows together, by each mode; ``few``: one large run only."""
     repository = setting.scratch / "alone"

@@ -83,7 +83,7 @@ class _Making:
                 "--no-deps", "--no-config", "--link-mode", "copy", "-r", str(chosen),
             ])  # fmt: skip
 
-    def prepared(self, part: str) -> model.Prepared:
+    def prepared(self, part: str) -> model.PreparedModel:
         """The model of a part, made if it is not in the cache."""
         device = DeviceKind.GPU if part == "packed" else DeviceKind.CPU
         return model.prepare(self.cache, _say, _PRECISIONS[part], device)

@@ -16,7 +16,7 @@ from tritonclient.grpc import service_pb2 as pb
 
 from bench import corpus, grpc_wire, wire
 from bench.gpu.found import Caller
-from bench.peers.model import MODEL, Prepared
+from bench.peers.model import MODEL, PreparedModel
 from bench.peers.subjects import Running
 from contracts.manifest import TOKENIZER, Engine, Manifest
 from contracts.tasks import ATTENTION_MASK, INPUT_IDS, ROW_STARTS
@@ -32,7 +32,11 @@ Ask = Callable[[bytes], object]
 
 
 def measure(
-    engine: str, running: Running, prepared: Prepared, calls: int, body: Callable[[str], object]
+    engine: str,
+    running: Running,
+    prepared: PreparedModel,
+    calls: int,
+    body: Callable[[str], object],
 ) -> Iterator[Caller]:
     """Each way for each number of tokens.
 

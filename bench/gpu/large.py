@@ -11,7 +11,7 @@ import subprocess
 from pathlib import Path
 
 from bench.gpu.site import Setting
-from bench.peers.model import Prepared
+from bench.peers.model import PreparedModel
 from contracts.manifest import CONFIG_PYTHON, MANIFEST, MODEL_CONFIG, WEIGHTS
 from registry.packages import triton_config
 from registry.packages.store import PackageStore
@@ -41,13 +41,13 @@ save_file({name: value.cpu().contiguous() for name, value in model.state_dict().
 """
 
 
-def make(small: Prepared, scratch: Path, setting: Setting) -> Prepared:
+def make(small: PreparedModel, scratch: Path, setting: Setting) -> PreparedModel:
     """The package, in a store of its own below ``scratch``."""
     manifest = small.manifest
     if manifest.packed is None:
         raise ValueError("only a packed package can be made larger")
     sizes = SMALL_SIZES if setting.small else SIZES
-    work, made = scratch / "large-work", Prepared(scratch / "large-made")
+    work, made = scratch / "large-work", PreparedModel(scratch / "large-made")
     kept = (WEIGHTS, MODEL_CONFIG, CONFIG_PYTHON, MANIFEST)
     work.mkdir()
     for name in manifest.files:

@@ -72,7 +72,7 @@ class Setting:
             raise MissingError(f"{len(cores)} cores are too few: this needs two")
         return found
 
-    def prepared(self, name: str) -> model.Prepared:
+    def prepared(self, name: str) -> model.PreparedModel:
         """A model under test, by engine and precision."""
         place = Place.around()
         if place is not None:
@@ -83,7 +83,7 @@ class Setting:
         made_for = DeviceKind.GPU if engine == "packed" else DeviceKind.CPU
         return model.prepare(self.cache, self.say, Precision(precision), made_for)
 
-    def packed(self) -> model.Prepared:
+    def packed(self) -> model.PreparedModel:
         """The packed engine's model for this kind of device."""
         return self.prepared(PACKED_FP16 if self.kind is Kind.GPU else _PACKED_FP32)
 
@@ -93,7 +93,9 @@ class Setting:
             return Path(sys.prefix)
         return _environment(self.cache, self.kind, self.say)
 
-    def site(self, name: str, prepared: model.Prepared, layout: Layout, *, together: bool) -> Site:
+    def site(
+        self, name: str, prepared: model.PreparedModel, layout: Layout, *, together: bool
+    ) -> Site:
         """For a server; ``together``: its Triton gets the gateways' cores too."""
         folder = self.scratch / name
         folder.mkdir(parents=True)

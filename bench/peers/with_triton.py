@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
-from bench.peers.model import MODEL, Prepared
+from bench.peers.model import MODEL, PreparedModel
 from bench.peers.plan import Engine
 from bench.peers.servers.embedder import MOST_ROWS, SECONDS_PER_RUN, SECONDS_PER_TOKEN
 from bench.peers.started import side_by_side, started
@@ -120,7 +120,7 @@ def _tell(store: FileEndpointStore, site: Site, seconds: float) -> None:
     time.sleep(2.5)
 
 
-def _put(store: FileEndpointStore, model: Prepared, timeout_seconds: float) -> None:
+def _put(store: FileEndpointStore, model: PreparedModel, timeout_seconds: float) -> None:
     ref = model.manifest.ref()
     known = store.get(MODEL)
     endpoint = ModelEndpoint(
@@ -171,7 +171,7 @@ def _loader(site: Site, grpc: str) -> Iterator[None]:
         yield
 
 
-def _simulated_report(model: Prepared, grpc: str) -> LoaderReport:
+def _simulated_report(model: PreparedModel, grpc: str) -> LoaderReport:
     costs = tuple(
         CostPoint(
             bucket=bucket,

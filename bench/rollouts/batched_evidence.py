@@ -80,7 +80,7 @@ _State = TypeVar(
 
 
 @dataclass(frozen=True)
-class _Told:
+class _PairCounts:
     """What a window of shadow tells by pairs; nothing in the rollouts that are not in shadow.
 
     Attributes:
@@ -225,10 +225,10 @@ class BatchedEvidence:
             part[elsewhere] = 0.0
         rho_of_tests = self._rho_of_tests()
         rho_of_rows = self._rho(rho_of_tests)
-        of_classes = _Told.of(
+        of_classes = _PairCounts.of(
             Pairs.of(table, ROWS.count - CLASSES), is_paired, self.paired, CLASS_TEST, rho_of_tests
         )
-        of_errors = _Told.of(
+        of_errors = _PairCounts.of(
             Pairs.of_event(failures), tells_errors, self.paired_errors, ERROR_TEST, rho_of_tests
         )
         to_fail, to_pass = (
@@ -558,7 +558,7 @@ def _failed_of_callers(arm: Arm) -> CallersAnswers:
     return CallersAnswers((of.row, of.bucket), np.zeros_like(of.row), errors, requests)
 
 
-def _with_pairs(n_c: Floats, told: _Told, requests: Floats) -> Floats:
+def _with_pairs(n_c: Floats, told: _PairCounts, requests: Floats) -> Floats:
     """The candidate's requests with pairs of errors, by stratum as stable's requests are."""
     counted, of_strata = n_c.copy(), requests[:, ERRORS]
     every = np.maximum(of_strata.sum(axis=1, keepdims=True), 1.0)

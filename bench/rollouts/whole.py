@@ -51,7 +51,7 @@ HARMS = (
 
 
 @dataclass(frozen=True)
-class Ended:
+class RolloutEnd:
     """How one rollout went.
 
     Attributes:
@@ -95,7 +95,9 @@ class Traffic(Protocol):
         ...
 
 
-def walk(worlds: Sequence[World], seed: Sequence[int], harm: Harm | None = None) -> list[Ended]:
+def walk(
+    worlds: Sequence[World], seed: Sequence[int], harm: Harm | None = None
+) -> list[RolloutEnd]:
     """One rollout in each of these worlds, side by side, of identical versions or a harmful one."""
     rng = np.random.default_rng(list(seed))
     return walked(Places.of(list(worlds), rng), len(worlds), rng, harm)
@@ -103,14 +105,14 @@ def walk(worlds: Sequence[World], seed: Sequence[int], harm: Harm | None = None)
 
 def walked(
     traffic: Traffic, rollouts: int, rng: np.random.Generator, harm: Harm | None = None
-) -> list[Ended]:
+) -> list[RolloutEnd]:
     """One rollout in each row of a traffic, which begins with stable's history."""
     evidence = BatchedEvidence.begin(rollouts, RolloutSpec().false_rollback)
     nobody = np.zeros(rollouts)
     for _ in range(HISTORY):
         traffic = traffic.moved(rng)
         evidence = evidence.with_history(traffic.window(nobody, nobody, rng)[1])
-    ended: dict[int, Ended] = {}
+    ended: dict[int, RolloutEnd] = {}
     index = np.arange(rollouts)
     step, began, met = np.zeros(rollouts, dtype=np.int64), nobody, nobody
     at = 0
@@ -145,16 +147,18 @@ def _may_go_on(evidence: BatchedEvidence, step: NDArray[np.int64]) -> NDArray[np
     return np.asarray(passed.all(axis=1))
 
 
-def _ended(step: int, failed: NDArray[np.bool_], began: float, met: float, lasted: int) -> Ended:
+def _ended(
+    step: int, failed: NDArray[np.bool_], began: float, met: float, lasted: int
+) -> RolloutEnd:
     causes = tuple(name for name, is_failing in zip(NAMES, failed, strict=True) if is_failing)
     promoted = float(began) if step == BAKE else np.inf
     where = STEPS[step] if causes or step < BAKE else "settled"
-    return Ended(where, causes, promoted, float(met), lasted)
+    return RolloutEnd(where, causes, promoted, float(met), lasted)
 
 
 def walks(
     rollouts: int, processes: int, harm: Harm | None = None, seed: tuple[int, ...] = (6,)
-) -> list[Ended]:
+) -> list[RolloutEnd]:
     """So many rollouts, spread over the worlds; the same ones with any number of processes."""
     every = [_world(index) for index in range(rollouts)]
     chunks = [every[first : first + CHUNK] for first in range(0, rollouts, CHUNK)]
@@ -185,7 +189,7 @@ def identical(rollouts: int, processes: int = 1) -> list[Finding]:
     return found
 
 
-def of_group(what: str, ended: Sequence[Ended], target: float | None) -> list[Finding]:
+def of_group(what: str, ended: Sequence[RolloutEnd], target: float | None) -> list[Finding]:
     """How rollouts of identical versions ended, of which ``target`` at most may go back."""
     found = [share(what, "back, wrongly", np.array([one.is_back for one in ended]), target)]
     found += [

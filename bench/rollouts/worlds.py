@@ -511,7 +511,7 @@ def _sum(arms: Sequence[Arm]) -> Arm:
     return total
 
 
-def walks(world: World, rollouts: int, seed: Sequence[int]) -> list[whole.Ended]:
+def walks(world: World, rollouts: int, seed: Sequence[int]) -> list[whole.RolloutEnd]:
     """So many rollouts of identical versions in one world."""
     rng = np.random.default_rng(list(seed))
     return whole.walked(Traffic.of(world, rollouts, rng), rollouts, rng)

@@ -108,7 +108,7 @@ async def _run(folder: Path, population: Population, options: argparse.Namespace
         _say("gateways watch")
         await asyncio.sleep(HISTORY_SECONDS)
         roles.control(options.seconds)
-        usage, written = Usage(roles.pids()), _Written(server)
+        usage, written = Usage(roles.pids()), _EtcdWrites(server)
         running = [asyncio.create_task(loader.run()) for loader in loaders]
         counted = asyncio.create_task(_settled(loaders))
         scrapes = await roles.watched()
@@ -178,7 +178,7 @@ def _say(what: str) -> None:
     print(f"{time.strftime('%H:%M:%S')} {what}", file=sys.stderr, flush=True)
 
 
-class _Written:
+class _EtcdWrites:
     """What etcd is sent and stores."""
 
     _NAMES = (

@@ -64,7 +64,7 @@ class _Metadata(msgspec.Struct):
     resourceVersion: str = ""  # noqa: N815 - the API's word
 
 
-class _Named(msgspec.Struct):
+class _Object(msgspec.Struct):
     metadata: _Metadata = msgspec.field(default_factory=_Metadata)
 
 
@@ -79,11 +79,11 @@ class _List(msgspec.Struct):
 
 
 _event = msgspec.json.Decoder(_Event)
-_named = msgspec.json.Decoder(_Named)
+_named = msgspec.json.Decoder(_Object)
 _list = msgspec.json.Decoder(_List)
 
 
-class Topicked:
+class SharedProducer:
     """The producer that all gateways of this process share, in place of one each."""
 
     def __init__(self, bootstrap: str) -> None:
@@ -117,7 +117,7 @@ class Topicked:
 class _Sink:
     """One gateway's ``EventSink``: tells its coroutine when a message is there."""
 
-    def __init__(self, topic: Topicked, acknowledged: Callable[[], object]) -> None:
+    def __init__(self, topic: SharedProducer, acknowledged: Callable[[], object]) -> None:
         self._topic = topic
         self._acknowledged = acknowledged
 
@@ -180,7 +180,7 @@ class Server:
             writer.close()
 
 
-class Seen:
+class EndpointCache:
     """What all gateways know of the objects that any of them was sent."""
 
     def __init__(self) -> None:
@@ -205,7 +205,12 @@ class Gateway:
     """
 
     def __init__(
-        self, number: int, population: Population, seen: Seen, topic: Topicked | None, of: int
+        self,
+        number: int,
+        population: Population,
+        seen: EndpointCache,
+        topic: SharedProducer | None,
+        of: int,
     ) -> None:
         self.back: dict[str, float] = {}
         self.listed_bytes = self.watched_bytes = 0
@@ -367,8 +372,8 @@ class Gateways:
     ) -> None:
         self._account = account
         self._port = port
-        self._topic = Topicked(broker) if broker else None
-        seen = Seen()
+        self._topic = SharedProducer(broker) if broker else None
+        seen = EndpointCache()
         self._gateways = [
             Gateway(each, population, seen, self._topic, number) for each in range(number)
         ]

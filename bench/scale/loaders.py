@@ -27,7 +27,7 @@ class Loader:
     ) -> None:
         self._name = f"triton-{number}"
         reports = opening.reports(flag, environment)
-        self.metered = _Metered(reports)
+        self.metered = _ReportMeter(reports)
         self._reporter = Reporter(reports, self._name, _HEARTBEAT_SECONDS, time.time)
         self._pool = population.pool(number % population.pools * TENANTS // population.pools)
         held = population.packages(self._pool, refs)
@@ -52,7 +52,7 @@ class Loader:
         await self._reporter.run()
 
 
-class _Metered:
+class _ReportMeter:
     """Counts what a loader's reports cost: bytes of the objects that are written."""
 
     def __init__(self, reports: Any) -> None:  # noqa: ANN401 - KubernetesReports

@@ -56,7 +56,7 @@ from gateway.engine.protocol import (
 )
 from gateway.errors import ModelFailedError, no_triton, too_late
 from gateway.packages import ServedModel
-from preprocess.encoder import Encoded
+from preprocess.encoder import EncodedTexts
 from preprocess.errors import EngineOutputError
 
 log = logging.getLogger(__name__)
@@ -194,7 +194,7 @@ class Batcher:
         seen = tokens / (characters + 1)
         self._tokens_a_character += _LENGTH_RATE * (seen - self._tokens_a_character)
 
-    def submit(self, encoded: Encoded, endpoint: str, deadline: float) -> Job:
+    def submit(self, encoded: EncodedTexts, endpoint: str, deadline: float) -> Job:
         """Queues texts. If an instance is idle, they are sent in the event loop's next iteration.
 
         Args:

@@ -20,8 +20,8 @@ from gateway.engine.protocol import (
     EngineMissingModelError,
     EngineTimeoutError,
     EngineUnavailableError,
-    Generated,
     Prompt,
+    TokenChunk,
     TokenStream,
 )
 from gateway.errors import (
@@ -44,7 +44,7 @@ _MORE_SECONDS = 5.0
 
 
 @dataclass(slots=True)
-class Sent:
+class PromptFlight:
     """A prompt on its way: the replica that has it, and the stream of its tokens."""
 
     replica: Replica
@@ -77,9 +77,9 @@ class PromptFlow:
         self._deadline = deadline
         self._expected = expected
         self._silent = silent_seconds
-        self._sent: Sent | None = None
+        self._sent: PromptFlight | None = None
 
-    async def first(self, until: float) -> Generated:
+    async def first(self, until: float) -> TokenChunk:
         """Sends the prompt and gives the first tokens.
 
         Args:
@@ -103,7 +103,7 @@ class PromptFlow:
                 raise
         raise no_triton()
 
-    async def next(self) -> Generated:
+    async def next(self) -> TokenChunk:
         """The next tokens; not to be called after an ending.
 
         Raises:
@@ -141,7 +141,7 @@ class PromptFlow:
             sent.stream.close()
             sent.replica.batch_ended(sent.flight, monotonic())
 
-    def _send(self) -> Sent:
+    def _send(self) -> PromptFlight:
         serving = [replica for replica in self._batcher.replicas if replica.serves]
         if not serving:
             raise no_triton()
@@ -156,10 +156,10 @@ class PromptFlow:
         tokens = len(self._prompt.ids) + self._prompt.most
         left = max(0.0, self._deadline - now) + _MORE_SECONDS
         stream = replica.engine.generate(self._prompt, left)
-        self._sent = Sent(replica, replica.batch_sent(now, self._expected, tokens), stream)
+        self._sent = PromptFlight(replica, replica.batch_sent(now, self._expected, tokens), stream)
         return self._sent
 
-    async def _read(self, sent: Sent, until: float) -> Generated:
+    async def _read(self, sent: PromptFlight, until: float) -> TokenChunk:
         try:
             async with asyncio.timeout_at(until):
                 return await sent.stream.next()

@@ -234,7 +234,7 @@ class HuggingFace:
         return Reply(await self._front.render(request.context, [answer], result), headers=headers)
 
 
-class _Asked(NamedTuple):
+class _Question(NamedTuple):
     """A body as it is read.
 
     Attributes:
@@ -252,7 +252,7 @@ class _Asked(NamedTuple):
     ignored: str
 
 
-def _read(view: EndpointView, encoded: bytes, *, strict: bool) -> _Asked:
+def _read(view: EndpointView, encoded: bytes, *, strict: bool) -> _Question:
     """What is asked; raises ``GatewayError``."""
     body, ignored = _decoded(encoded, view, strict=strict)
     given = _parameters(body)
@@ -271,7 +271,7 @@ def _read(view: EndpointView, encoded: bytes, *, strict: bool) -> _Asked:
     one = isinstance(inputs, str) or (
         isinstance(inputs, Pair) and not isinstance(inputs.context, list)
     )
-    return _Asked(query, bool(compared), one, bool(given.return_all_scores), ignored)
+    return _Question(query, bool(compared), one, bool(given.return_all_scores), ignored)
 
 
 def _decoded(body: bytes, view: EndpointView, *, strict: bool) -> tuple[HuggingFaceRequest, str]:

@@ -38,7 +38,7 @@ from gateway.dialects.front import (
     texts_and_ids,
 )
 from gateway.dialects.parameters import check_form, forms_refused
-from gateway.dialects.reading import MOST_IDS, Sent, decode_counted
+from gateway.dialects.reading import MOST_IDS, TextsOrIdsBody, decode_counted
 from gateway.errors import InvalidInputError, TooLargeError
 from gateway.http.body import BodyReader
 from gateway.http.error_replies import ErrorForm
@@ -201,7 +201,7 @@ class OpenAI:
         context: RequestContext,
         view: EndpointView,
         caller: str | None,
-        sent: Sent[_Requested],
+        sent: TextsOrIdsBody[_Requested],
     ) -> Reply:
         body, texts, ids = sent
         del sent
@@ -224,7 +224,7 @@ class OpenAI:
 
 def _read(
     decoder: msgspec.json.Decoder[_Requested], view: EndpointView, most_bytes: int, encoded: bytes
-) -> Sent[_Requested]:
+) -> TextsOrIdsBody[_Requested]:
     """What was sent, where ``input`` says whether it was ids.
 
     Of a large body millions of ids may be made, which take the event loop long to free: they are
@@ -236,7 +236,7 @@ def _read(
     body = decode_counted(decoder, view, encoded, most_ids=MOST_IDS)
     check(body, view)
     texts, ids = texts_and_ids("input", body.input)
-    sent = Sent(msgspec.structs.replace(body, input="ids" if ids else ""), texts, ids)
+    sent = TextsOrIdsBody(msgspec.structs.replace(body, input="ids" if ids else ""), texts, ids)
     if sent.number > max(_MOST_TEXTS, view.max_texts):
         raise TooLargeError(
             f"The request has {sent.number} texts; at most {_MOST_TEXTS} are taken at once."
@@ -245,7 +245,7 @@ def _read(
         if body.tokenizer == "model":
             check_ids(ids)
         else:
-            return Sent(sent.body, _texts_of_cl100k(ids, most_bytes), [])
+            return TextsOrIdsBody(sent.body, _texts_of_cl100k(ids, most_bytes), [])
     return sent
 
 

@@ -32,7 +32,7 @@ _OF_A_VALUE = 2
 MOST_IDS = 300_000
 
 
-class Sent(NamedTuple, Generic[T]):
+class TextsOrIdsBody(NamedTuple, Generic[T]):
     """A body without its texts, and these, or the token ids of each."""
 
     body: T

@@ -35,7 +35,7 @@ from gateway.dialects.front import (
 )
 from gateway.dialects.huggingface import LabelScore, SparseWeight
 from gateway.dialects.parameters import check_form, forms_refused
-from gateway.dialects.reading import MOST_IDS, Sent, check_texts, decode_counted
+from gateway.dialects.reading import MOST_IDS, TextsOrIdsBody, check_texts, decode_counted
 from gateway.errors import InvalidInputError
 from gateway.http.body import BodyReader
 from gateway.http.error_replies import ErrorForm
@@ -411,7 +411,7 @@ class TextEmbeddingsInference:
 
     async def _read(
         self, request: Request, view: EndpointView, decoder: msgspec.json.Decoder[_Given]
-    ) -> Sent[_Given]:
+    ) -> TextsOrIdsBody[_Given]:
         return await self._front.read(
             request.context, await self._bodies.read(request), partial(_read_given, decoder, view)
         )
@@ -421,7 +421,7 @@ class TextEmbeddingsInference:
         context: RequestContext,
         view: EndpointView,
         caller: str | None,
-        sent: Sent[_Given],
+        sent: TextsOrIdsBody[_Given],
     ) -> Query:
         """The texts of a body; of token ids, the text that they are of."""
         body, texts, ids = sent
@@ -450,9 +450,11 @@ def _read(name: str, handle: Handler, operation: Operation) -> Route:
 
 def _read_given(
     decoder: msgspec.json.Decoder[_Given], view: EndpointView, encoded: bytes
-) -> Sent[_Given]:
+) -> TextsOrIdsBody[_Given]:
     body = decode_counted(decoder, view, encoded, most_ids=MOST_IDS)
-    sent = Sent(msgspec.structs.replace(body, inputs=""), *texts_and_ids("inputs", body.inputs))
+    sent = TextsOrIdsBody(
+        msgspec.structs.replace(body, inputs=""), *texts_and_ids("inputs", body.inputs)
+    )
     check_texts(sent.number, view)
     return sent
 

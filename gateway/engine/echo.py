@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.tasks import ROW_STARTS
-from gateway.engine.protocol import Ending, Generated, Prompt, Work
+from gateway.engine.protocol import Ending, Prompt, TokenChunk, Work
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +72,13 @@ class EchoStream:
         self._prompt = prompt
         self._count = 0
 
-    async def next(self) -> Generated:
+    async def next(self) -> TokenChunk:
         """The next token."""
         await asyncio.sleep(0)
         ids = self._prompt.ids
         token = ids[self._count % len(ids)]
         self._count += 1
-        return Generated([token], Ending.AT_LIMIT if self._count >= self._prompt.most else None)
+        return TokenChunk([token], Ending.AT_LIMIT if self._count >= self._prompt.most else None)
 
     def close(self) -> None:
         """Does nothing."""

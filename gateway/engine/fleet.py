@@ -260,7 +260,7 @@ class Replica:
 
 
 @dataclass(frozen=True, slots=True)
-class _Removed:
+class _RemovedTriton:
     """A Triton that was removed, and its replicas, which may have batches in flight."""
 
     engine: Engine
@@ -285,7 +285,7 @@ class Fleet:
         self._on_serving: dict[tuple[str, str], Callable[[], None]] = {}  # by pool and model
         self._task: asyncio.Task[None] | None = None
         self._probes: set[asyncio.Task[None]] = set()
-        self._removed: list[_Removed] = []
+        self._removed: list[_RemovedTriton] = []
         # When to probe whom. An entry may be out of date; each replica that does not serve and is
         # not being probed has one that is not too late.
         self._due: list[tuple[float, int, Replica]] = []
@@ -327,7 +327,7 @@ class Fleet:
             replicas = tuple(self._replicas.pop(key) for key in keys)
             pool = before.get(address, DEFAULT_POOL)
             self._stopped.update((pool, each.model) for each in replicas if each.serves)
-            self._removed.append(_Removed(self._engines.pop(address), replicas))
+            self._removed.append(_RemovedTriton(self._engines.pop(address), replicas))
         for key in [key for key in self._replicas if before.get(key[0]) != self._pools.get(key[0])]:
             moved = self._replicas.pop(key)  # its batches end, and it gets no more
             if moved.serves:

@@ -68,7 +68,7 @@ class Ending(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Generated:
+class TokenChunk:
     """Tokens that came, at least one; ``ending`` is set with the last."""
 
     tokens: list[int]
@@ -78,7 +78,7 @@ class Generated:
 class TokenStream(Protocol):
     """The tokens of one prompt, as they come."""
 
-    async def next(self) -> Generated:
+    async def next(self) -> TokenChunk:
         """The next tokens; not to be called after an ending.
 
         Raises:

@@ -26,8 +26,8 @@ from gateway.engine.protocol import (
     EngineError,
     EngineModelError,
     EngineUnavailableError,
-    Generated,
     Prompt,
+    TokenChunk,
 )
 from service.mutual_tls import MutualTls
 
@@ -75,7 +75,7 @@ class TritonStream:
         self._error_of = error_of
         self._address = address
 
-    async def next(self) -> Generated:
+    async def next(self) -> TokenChunk:
         """See ``TokenStream`` in ``gateway/engine/protocol.py``."""
         while True:
             try:
@@ -115,7 +115,7 @@ def prompt_request(prompt: Prompt) -> Any:  # noqa: ANN401 - protobuf's messages
     return request
 
 
-def generated(response: Any) -> Generated:  # noqa: ANN401 - as above
+def generated(response: Any) -> TokenChunk:  # noqa: ANN401 - as above
     """The tokens of a response, and whether they are the last.
 
     Raises:
@@ -129,4 +129,4 @@ def generated(response: Any) -> Generated:  # noqa: ANN401 - as above
     tokens, finish = found.get(_TOKENS), found.get("finish")
     if not tokens or not finish:
         raise EngineModelError(f"the answer has no tensors {_TOKENS} and finish")
-    return Generated(tokens, Ending(finish[0]) if finish[0] else None)
+    return TokenChunk(tokens, Ending(finish[0]) if finish[0] else None)

@@ -45,7 +45,7 @@ class Recorder(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class MessageContents:
     """The contents of one message. ``records``: see ``records_of``."""
 
     events: list[Item]
@@ -122,7 +122,7 @@ class EventBuffer:
         if wake:
             self._wake()
 
-    def take(self, *, max_events: int, max_records: int) -> Taken:
+    def take(self, *, max_events: int, max_records: int) -> MessageContents:
         """Takes the oldest events, at least one if any waits, and all refusal counts."""
         events: list[Item] = []
         taken = 0
@@ -134,7 +134,9 @@ class EventBuffer:
                 events.append(self._events.popleft())
                 taken += records
             refusals, self._refusals = self._refusals, {}
-        return Taken(events, taken, [Refusals(*key, count) for key, count in refusals.items()])
+        return MessageContents(
+            events, taken, [Refusals(*key, count) for key, count in refusals.items()]
+        )
 
     def release(self, records: int) -> None:
         """Frees the space of events that were taken and are now acknowledged by Kafka."""

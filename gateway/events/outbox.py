@@ -70,7 +70,7 @@ class Message:
 
 
 @dataclass(slots=True)
-class Published:
+class PublishCounts:
     """What was acknowledged since the start."""
 
     events: int = 0
@@ -126,7 +126,7 @@ class Outbox:
         self._sequence = 0
         self._pending: Message | None = None
         self._carried: list[list[Item]] = []  # each for a message of its own
-        self.published = Published()
+        self.published = PublishCounts()
 
     @property
     def pending(self) -> Message | None:

@@ -13,7 +13,7 @@ from gateway.events.kafka_sink import KafkaSettings, KafkaSink
 from gateway.events.outbox import Declared, Outbox
 from gateway.events.publisher import Publisher
 from gateway.settings import Settings
-from gateway.telemetry.metrics import Read, Reading
+from gateway.telemetry.metrics import ObservedMetric, Reading
 from service.kafka import KafkaAddress, Topic, login_options
 
 _WAKE_EVENTS = 250  # half a message: more events arrive while the thread wakes up
@@ -59,19 +59,19 @@ class EventStream:
             self._outbox.published,
             self._publisher.counts,
         )
-        yield Reading(Read.EVENTS, (), totals.events)
-        yield Reading(Read.EVENTS_WAITING, (), totals.records)
-        yield Reading(Read.EVENTS_PUBLISHED, (), published.events)
-        yield Reading(Read.FEEDBACK, (), totals.feedback)
-        yield Reading(Read.FEEDBACK_PUBLISHED, (), published.feedback)
-        yield Reading(Read.EVENT_MESSAGES, (), published.messages)
-        yield Reading(Read.EVENT_FAILURES, (), counts.unavailable + counts.refused)
-        yield Reading(Read.EVENTS_CONNECTED, (), float(counts.connected))
+        yield Reading(ObservedMetric.EVENTS, (), totals.events)
+        yield Reading(ObservedMetric.EVENTS_WAITING, (), totals.records)
+        yield Reading(ObservedMetric.EVENTS_PUBLISHED, (), published.events)
+        yield Reading(ObservedMetric.FEEDBACK, (), totals.feedback)
+        yield Reading(ObservedMetric.FEEDBACK_PUBLISHED, (), published.feedback)
+        yield Reading(ObservedMetric.EVENT_MESSAGES, (), published.messages)
+        yield Reading(ObservedMetric.EVENT_FAILURES, (), counts.unavailable + counts.refused)
+        yield Reading(ObservedMetric.EVENTS_CONNECTED, (), float(counts.connected))
         dropped = self._buffer.dropped()
-        yield Reading(Read.EVENTS_LOST, (), sum(lost.count for lost in dropped))
+        yield Reading(ObservedMetric.EVENTS_LOST, (), sum(lost.count for lost in dropped))
         for lost in dropped:
             labels = (lost.endpoint, str(lost.status), lost.reason)
-            yield Reading(Read.EVENTS_DROPPED, labels, lost.count)
+            yield Reading(ObservedMetric.EVENTS_DROPPED, labels, lost.count)
 
 
 class NoEvents:

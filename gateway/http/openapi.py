@@ -54,7 +54,7 @@ _REQUEST_ID = {"x-request-id": {"schema": {"type": "string"}, "required": True}}
 _RETRY_AFTER = {"retry-after": {"schema": {"type": "integer"}, "description": "seconds"}}
 
 
-class Described(NamedTuple):
+class RouteDescription(NamedTuple):
     """A route's operation, where it is found and how it writes its errors."""
 
     method: str
@@ -63,7 +63,7 @@ class Described(NamedTuple):
     operation: Operation
 
 
-def document(described: Sequence[Described], *, title: str, version: str) -> Schema:
+def document(described: Sequence[RouteDescription], *, title: str, version: str) -> Schema:
     """The OpenAPI document of these routes, for a gateway of a version."""
     made = get_openapi(
         title=title,
@@ -104,7 +104,7 @@ def _unserved() -> None:
     """A placeholder: the routes made here only describe, and serve nothing."""
 
 
-def _options(described: Described) -> dict[str, Any]:
+def _options(described: RouteDescription) -> dict[str, Any]:
     """What FastAPI is told of a route."""
     operation = described.operation
     headers = _REQUEST_ID | {

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gateway.errors import too_late
-from preprocess.encoder import Encoded
+from preprocess.encoder import EncodedTexts
 
 Values = NDArray[np.float32]
 Key = tuple[str, str, bytes, bytes]
@@ -61,8 +61,8 @@ class AnswerCache:
         self,
         package: str,
         caller: str | None,
-        encoded: Encoded,
-        infer: Callable[[Encoded], Awaitable[Values]],
+        encoded: EncodedTexts,
+        infer: Callable[[EncodedTexts], Awaitable[Values]],
         deadline: float,
         *,
         sizes: Callable[[Sequence[int]], Sequence[int]],
@@ -123,8 +123,8 @@ class AnswerCache:
     async def _infer(
         self,
         keys: Sequence[Key],
-        encoded: Encoded,
-        infer: Callable[[Encoded], Awaitable[Values]],
+        encoded: EncodedTexts,
+        infer: Callable[[EncodedTexts], Awaitable[Values]],
         sizes: Callable[[Sequence[int]], Sequence[int]],
     ) -> Values:
         """Infers rows, keeps their answers, and tells those who wait for them."""
@@ -150,7 +150,7 @@ class AnswerCache:
             key, values = self._entries.popitem(last=False)
             self.bytes -= _size(key, values)
 
-    def _keys(self, package: str, scope: str, encoded: Encoded) -> list[Key]:
+    def _keys(self, package: str, scope: str, encoded: EncodedTexts) -> list[Key]:
         types = encoded.type_ids
         return [
             (package, scope, array("I", ids).tobytes(), b"" if types is None else bytes(types[at]))

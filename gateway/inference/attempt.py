@@ -14,7 +14,7 @@ from gateway.errors import GatewayError
 from gateway.packages import ServedModel
 from gateway.routing.routes import RouteTarget
 from gateway.telemetry.tracing import trace_id
-from preprocess.encoder import Encoded
+from preprocess.encoder import EncodedTexts
 from preprocess.hooks import Observed
 from preprocess.unknown import unknown_words_of
 
@@ -29,7 +29,7 @@ class AnsweredRequest:
 
     call: Call
     model: ServedModel
-    encoded: Encoded
+    encoded: EncodedTexts
     values: NDArray[np.float32] | None  # None: the attempt failed
     tokenise: float  # seconds
     seconds: float  # tokenise + wait + infer
@@ -55,7 +55,7 @@ class Attempt:
 
     call: Call
     target: RouteTarget
-    encoded: Encoded
+    encoded: EncodedTexts
     tokenise: float
     queue: float = 0.0  # seconds from the request's arrival to the pipeline
     job: Job | None = None
@@ -129,7 +129,7 @@ def _observations(attempt: Attempt) -> dict[str, list[float | str]]:
     return {**(answers or {}), **features, **(own or {})}
 
 
-def _beginnings(encoded: Encoded) -> Sequence[Sequence[int]]:
+def _beginnings(encoded: EncodedTexts) -> Sequence[Sequence[int]]:
     """The ids of each text's only or first row: so a long text counts as much as another.
 
     Of rows of tables none: they hold numbers in the place of tokens.
@@ -163,7 +163,7 @@ def topics_of(ids: Sequence[Sequence[int]]) -> bytes:
     return bytes(sorted([token & 0xFF for token in found]))
 
 
-def _unknown_words(call: Call, model: ServedModel, encoded: Encoded) -> list[str]:
+def _unknown_words(call: Call, model: ServedModel, encoded: EncodedTexts) -> list[str]:
     """Some of the words that are unknown to the tokeniser, if the endpoint asks for them.
 
     A tokeniser in a process of its own has looked them up already.

@@ -19,7 +19,7 @@ from gateway.calls import Call
 from gateway.errors import RETRY_AFTER_SECONDS, InvalidInputError, OverloadedError, too_late
 from gateway.packages import ServedModel
 from gateway.tokenising.on_demand import OnDemand
-from preprocess.encoder import Encoded
+from preprocess.encoder import EncodedTexts
 from preprocess.errors import InvalidRowError, InvalidTextError, UnknownPromptError
 from preprocess.expressions import is_panic
 from preprocess.table import Encoder
@@ -35,7 +35,7 @@ _MOST_THREADED_CHARACTERS = 32 * 1024 * 1024  # in the thread or in its queue
 _MOST_OWN_CHARACTERS = 1024 * 1024  # the same, of tokenisers with expressions of their own
 
 
-def encode(encoder: Encoder, call: Call) -> Encoded:
+def encode(encoder: Encoder, call: Call) -> EncodedTexts:
     """A call's texts, with the prompt that it names before each.
 
     Raises:
@@ -118,7 +118,7 @@ class Encoding:
         for thread in (self._long, self._own):
             thread.executor.shutdown(wait=False, cancel_futures=True)
 
-    def encode_inline(self, model: ServedModel, call: Call) -> tuple[Encoded, float] | None:
+    def encode_inline(self, model: ServedModel, call: Call) -> tuple[EncodedTexts, float] | None:
         """Encodes on the event loop. Returns None, and does nothing, where a thread should.
 
         Returns:
@@ -133,7 +133,7 @@ class Encoding:
         start = monotonic()
         return encode(model.encoder, call), monotonic() - start
 
-    async def encode_in_thread(self, model: ServedModel, call: Call) -> tuple[Encoded, float]:
+    async def encode_in_thread(self, model: ServedModel, call: Call) -> tuple[EncodedTexts, float]:
         """Encodes in a thread or process, so that other requests' tasks can run meanwhile.
 
         Returns:
@@ -173,9 +173,9 @@ class Encoding:
             raise RuntimeError(f"nothing opens the tokeniser of {model.name}")
         answer = await self._on_demand.ask(model, question, characters, deadline)
         said = answer.said
-        if isinstance(said, messages.Refused):
+        if isinstance(said, messages.RefusalReply):
             raise InvalidInputError(said.sentence)
-        if isinstance(said, messages.Broken):
+        if isinstance(said, messages.FaultReply):
             raise RuntimeError(f"a tokeniser's process failed at its texts: {said.what}")
         return said
 

@@ -18,7 +18,7 @@ _REMEMBERED = 50_000  # receipts
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class FeedbackOutcome:
     """The outcome of the labels of one request."""
 
     accepted: int
@@ -50,7 +50,7 @@ class FeedbackReceiver:
         labels: Sequence[str | None],
         known: Collection[str],
         now: float,
-    ) -> Taken:
+    ) -> FeedbackOutcome:
         """Records the labels of one answer.
 
         Args:
@@ -94,7 +94,7 @@ class FeedbackReceiver:
         self._labelled[key] = labelled
         if len(self._labelled) > self._remembered:
             self._labelled.popitem(last=False)
-        return Taken(accepted, repeated, len(labels) - accepted - repeated)
+        return FeedbackOutcome(accepted, repeated, len(labels) - accepted - repeated)
 
 
 def _check(

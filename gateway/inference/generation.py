@@ -23,14 +23,14 @@ from contracts.manifest import GenerationSpec
 from gateway.batching.batcher import Batcher
 from gateway.batching.prompts import PromptFlow
 from gateway.calls import Call, Sampling
-from gateway.engine.protocol import Ending, Generated, Prompt
+from gateway.engine.protocol import Ending, Prompt, TokenChunk
 from gateway.errors import CLIENT_GONE_STATUS, GatewayError, forget_frames
 from gateway.inference.attempt import AnsweredRequest, Attempt
 from gateway.inference.pipeline import Begun, Pipeline, fallback_deadline
 from preprocess.observe import answered as answered_records
 from preprocess.tasks.generation import LENGTH, STOP, Finish, values_of
 from preprocess.tasks.head import Values
-from preprocess.written import Written
+from preprocess.written import Detokeniser
 
 _USUAL_RATE = 0.1  # weight of a new text in the moving average of seconds a token
 _TOKEN_SECONDS = 0.01  # before any text was written
@@ -52,11 +52,11 @@ class Progress:
         # A text of an encoder-decoder goes on from no prompt.
         is_apart = spec is not None and spec.start_id is not None
         prompt = () if is_apart else attempt.encoded.ids[0]
-        self._written = Written(model.tokenizer, sampling.stops, prompt)
+        self._written = Detokeniser(model.tokenizer, sampling.stops, prompt)
         self.tokens: list[int] = []
         self.finish: Finish | None = None
 
-    def add(self, part: Generated) -> str:
+    def add(self, part: TokenChunk) -> str:
         """Takes tokens in; returns the text that can be shown now, which may be none."""
         self.tokens += part.tokens
         # The token that ends a text is none of it.
@@ -82,7 +82,7 @@ class Start:
     begun: Begun
     attempt: Attempt
     flow: PromptFlow
-    first: Generated
+    first: TokenChunk
     wait: float
 
 
@@ -103,7 +103,7 @@ class Text:
         self.progress = Progress(attempt, sampling)
         self._generation = generation
         self._flow = start.flow
-        self._pending: Generated | None = start.first
+        self._pending: TokenChunk | None = start.first
         self._first_at = monotonic()
         self._is_over = False
         self.version = attempt.target.model.ref.version

@@ -25,7 +25,7 @@ from gateway.inference.attempt import Attempt
 from gateway.inference.observations import Hooks
 from gateway.packages import ServedModel
 from gateway.routing.routes import EndpointRoutes, RoutingTable
-from gateway.telemetry.metrics import Read, Reading
+from gateway.telemetry.metrics import ObservedMetric, Reading
 from preprocess import edits
 from preprocess.hooks import MOST_VALUES, Observed, State
 from preprocess.model_code.messages import MOST_ADDED, MOST_GROWTH, Answers, Done, Task
@@ -52,7 +52,7 @@ class CodeMetrics(Protocol):
 
 
 @dataclass(slots=True)
-class _Kept:
+class _RunningCode:
     endpoint: str
     model: ServedModel
     process: CodeProcess
@@ -73,7 +73,7 @@ class ModelCodes:
         self._folder = folder
         self._limits = limits
         self._metrics = metrics
-        self._kept: dict[tuple[str, str], _Kept] = {}
+        self._kept: dict[tuple[str, str], _RunningCode] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
     def keep(self, table: RoutingTable) -> None:
@@ -121,9 +121,13 @@ class ModelCodes:
             by_version.setdefault(labels, []).append(kept.process)
         for labels, processes in by_version.items():
             running = min(each.running for each in processes)
-            yield Reading(Read.CODE_RUNNING, labels, float(running))
-            yield Reading(Read.CODE_STARTS, labels, sum(each.starts for each in processes))
-            yield Reading(Read.CODE_WAITING, labels, sum(each.waiting for each in processes))
+            yield Reading(ObservedMetric.CODE_RUNNING, labels, float(running))
+            yield Reading(
+                ObservedMetric.CODE_STARTS, labels, sum(each.starts for each in processes)
+            )
+            yield Reading(
+                ObservedMetric.CODE_WAITING, labels, sum(each.waiting for each in processes)
+            )
 
     async def prepare(self, model: ServedModel, call: Call, deadline: float) -> Call:
         """The call with the texts that the version's ``preprocess`` makes of it.
@@ -200,7 +204,7 @@ class ModelCodes:
                 raise self._failed(call.endpoint, model, str(error)) from error
         return values, self._observed(model, task, call.observed, done)
 
-    def _started(self, endpoint: str, model: ServedModel, archive: bytes) -> _Kept:
+    def _started(self, endpoint: str, model: ServedModel, archive: bytes) -> _RunningCode:
         process = CodeProcess(
             archive,
             self._folder,
@@ -209,7 +213,7 @@ class ModelCodes:
             name=f"{endpoint} {model.name}",
         )
         process.start()
-        return _Kept(endpoint, model, process)
+        return _RunningCode(endpoint, model, process)
 
     def _process(self, endpoint: str, model: ServedModel) -> CodeProcess:
         kept = self._kept.get((endpoint, model.ref.package))

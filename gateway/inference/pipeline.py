@@ -46,7 +46,7 @@ from gateway.inference.serving import ServedEndpoints, Serving
 from gateway.routing.routes import EndpointRoutes, RouteTarget, Shadow
 from gateway.telemetry.metrics import Metrics
 from preprocess.directions import cells_of
-from preprocess.encoder import Encoded
+from preprocess.encoder import EncodedTexts
 from preprocess.observe import answered as answered_records
 from preprocess.observe import unanswered as unanswered_records
 
@@ -324,7 +324,7 @@ class Pipeline:
         return values
 
     async def _infer(
-        self, batcher: Batcher, attempt: Attempt, encoded: Encoded, deadline: float
+        self, batcher: Batcher, attempt: Attempt, encoded: EncodedTexts, deadline: float
     ) -> NDArray[np.float32]:
         job = attempt.job = batcher.submit(encoded, attempt.call.endpoint, deadline)
         try:
@@ -535,7 +535,7 @@ def _usual_seconds(batcher: Batcher, endpoint: str, tokens: Sequence[int]) -> fl
     return batcher.wait_seconds(endpoint) + max(batch, batcher.work_seconds(rows))
 
 
-def _cached_texts(encoded: Encoded, rows: int) -> int:
+def _cached_texts(encoded: EncodedTexts, rows: int) -> int:
     """For how many texts nothing was inferred, where nothing was for so many rows.
 
     Which windows of which texts they were is not told. All, or else not the last one.
@@ -546,7 +546,7 @@ def _cached_texts(encoded: Encoded, rows: int) -> int:
     return texts if rows == len(encoded) else min(rows, texts - 1)
 
 
-def _refuse_truncated(encoded: Encoded, most: int) -> None:
+def _refuse_truncated(encoded: EncodedTexts, most: int) -> None:
     """Refuses texts of more than ``most`` tokens, for a caller who wants none to be cut.
 
     Raises:
@@ -561,7 +561,7 @@ def _refuse_truncated(encoded: Encoded, most: int) -> None:
 
 
 def _refuse_without_room(
-    encoded: Encoded, more: int, most: int, spec: GenerationSpec | None
+    encoded: EncodedTexts, more: int, most: int, spec: GenerationSpec | None
 ) -> None:
     """Refuses a prompt after which there is no room for what should be written.
 

@@ -28,7 +28,7 @@ from gateway.mirroring.kept_pairs import KeptPairs
 from gateway.packages import ServedModel
 from gateway.routing.routes import RouteTarget
 from gateway.telemetry.metrics import Metrics
-from preprocess.encoder import Encoded
+from preprocess.encoder import EncodedTexts
 from preprocess.observe import answered as answered_records
 from preprocess.observe import unanswered as unanswered_records
 from preprocess.tasks.head import Side
@@ -164,7 +164,7 @@ def pair(
     others: NDArray[np.float32],
     seconds: float,
     *,
-    encoded: tuple[Encoded, Encoded] | tuple[None, None] = (None, None),
+    encoded: tuple[EncodedTexts, EncodedTexts] | tuple[None, None] = (None, None),
 ) -> Pairing:
     """How far a shadow's answers are from those that the caller got.
 

@@ -118,7 +118,7 @@ class Drop(StrEnum):
 
 
 @dataclass(slots=True)
-class _Mirrored:
+class _MirrorJob:
     """One mirrored request that waits."""
 
     shadow: Shadow
@@ -152,7 +152,7 @@ class Shadows:
         self._budget = budget
         self._limits = limits = limits or MirrorLimits()
         self._lag = LoopLag()
-        self._waiting: deque[_Mirrored] = deque()
+        self._waiting: deque[_MirrorJob] = deque()
         self._tokens = 0
         self._engines = EngineBuckets(limits.engine_share, limits.burst_seconds)
         self._texts = TokenBucket(
@@ -200,13 +200,13 @@ class Shadows:
         if self._closed or not shadow.takes(answered.call.request_id):
             return
         try:
-            self._take(_Mirrored(shadow, answered, batchers, timeout_seconds, monotonic()))
+            self._take(_MirrorJob(shadow, answered, batchers, timeout_seconds, monotonic()))
         except Exception:
             # The caller's answer must not be lost by a bug here.
             fields = {"request_id": answered.call.request_id}
             log.exception("a bug: a mirrored request was lost", extra=fields)
 
-    def _take(self, mirrored: _Mirrored) -> None:
+    def _take(self, mirrored: _MirrorJob) -> None:
         full = (
             len(self._waiting) >= self._limits.waiting
             or self._tokens + mirrored.tokens > self._limits.waiting_tokens
@@ -239,7 +239,7 @@ class Shadows:
         self._timer = None
         self._pump()
 
-    def _obstacle(self, mirrored: _Mirrored, now: float) -> Drop | None:
+    def _obstacle(self, mirrored: _MirrorJob, now: float) -> Drop | None:
         """The reason for not sending a mirrored request now; None to send it."""
         candidate = mirrored.batchers.get(mirrored.shadow.target.model.ref.package)
         if candidate is None or not candidate.serves:
@@ -256,7 +256,7 @@ class Shadows:
             return Drop.PACED
         return None
 
-    def _send(self, mirrored: _Mirrored) -> None:
+    def _send(self, mirrored: _MirrorJob) -> None:
         package = mirrored.shadow.target.model.ref.package
         batcher = mirrored.batchers[package]
         self._texts.take(len(mirrored.answered.encoded))
@@ -277,7 +277,7 @@ class Shadows:
         if not self._closed:
             self._pump()
 
-    def _pop(self) -> _Mirrored:
+    def _pop(self) -> _MirrorJob:
         mirrored = self._waiting.popleft()
         self._tokens -= mirrored.tokens
         return mirrored
@@ -285,7 +285,7 @@ class Shadows:
     def _drop(self, reason: Drop) -> None:
         self._metrics.shadow_dropped(self._pop().answered.call.endpoint, reason)
 
-    async def _run(self, mirrored: _Mirrored, batcher: Batcher) -> None:
+    async def _run(self, mirrored: _MirrorJob, batcher: Batcher) -> None:
         try:
             await self._mirrored.run(
                 mirrored.answered, mirrored.shadow.target, batcher, mirrored.timeout_seconds

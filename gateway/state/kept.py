@@ -24,7 +24,7 @@ from service import durable
 log = logging.getLogger(__name__)
 
 
-class Kept(BaseModel):
+class SavedState(BaseModel):
     """The content of the file: the last endpoints and reports, their source and their time."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -70,10 +70,10 @@ class Keeper:
         self._lock: IO[bytes] | None = None  # held for as long as this process lives
         self._failing = False
 
-    def read(self) -> Kept | None:
+    def read(self) -> SavedState | None:
         """The content of the file; None if it can't be used. Blocks on the disk."""
         try:
-            kept = Kept.model_validate_json(self._file.read_bytes())
+            kept = SavedState.model_validate_json(self._file.read_bytes())
         except FileNotFoundError:
             return None
         except (OSError, ValidationError) as error:
@@ -116,7 +116,9 @@ class Keeper:
         if self._noted is None:
             return
         endpoints, reports = self._noted
-        kept = Kept(source=self._source, kept_at=self._now(), endpoints=endpoints, reports=reports)
+        kept = SavedState(
+            source=self._source, kept_at=self._now(), endpoints=endpoints, reports=reports
+        )
         try:
             await asyncio.to_thread(self._write, kept)
         except OSError as error:
@@ -127,7 +129,7 @@ class Keeper:
         else:
             self._failing = False
 
-    def _write(self, kept: Kept) -> None:
+    def _write(self, kept: SavedState) -> None:
         self._file.parent.mkdir(parents=True, exist_ok=True)
         if self._locked():
             durable.write(self._file, kept.model_dump_json(by_alias=True).encode())

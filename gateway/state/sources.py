@@ -39,7 +39,7 @@ _KEPT_FILE = "last-told.json"
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen(Generic[M]):
+class _FileState(Generic[M]):
     stamp: Stamp
     value: M | None  # None: never read whole
 
@@ -54,7 +54,7 @@ class FolderSource(Generic[M]):
         self._folder = folder
         self._kind = kind
         self._poll_seconds = poll_seconds
-        self._seen: dict[str, _Seen[M]] = {}
+        self._seen: dict[str, _FileState[M]] = {}
         self._away = False
         self._listed = False  # at least once
 
@@ -93,7 +93,7 @@ class FolderSource(Generic[M]):
                 changed |= self._read(name, stamp, old)
         return changed
 
-    def _read(self, name: str, stamp: Stamp, old: _Seen[M] | None) -> bool:
+    def _read(self, name: str, stamp: Stamp, old: _FileState[M] | None) -> bool:
         last = old.value if old is not None else None
         try:
             value = self._kind.model_validate_json((self._folder / name).read_bytes())
@@ -102,9 +102,9 @@ class FolderSource(Generic[M]):
                 "file can't be read; its last good object stays",
                 extra={"file": name, "reason": str(error)},
             )
-            self._seen[name] = _Seen(stamp, last)
+            self._seen[name] = _FileState(stamp, last)
             return False
-        self._seen[name] = _Seen(stamp, value)
+        self._seen[name] = _FileState(stamp, value)
         return value != last
 
 
@@ -138,7 +138,7 @@ def open_namespace(
     return Namespace(found.client, found.name)
 
 
-class Mirrored(Protocol[T_co]):
+class ObjectMirror(Protocol[T_co]):
     """A mirror of objects in a cluster; ``service.cluster.mirror.Mirror`` is one."""
 
     def listen(self, listener: Callable[[], None]) -> None:
@@ -161,7 +161,7 @@ class Mirrored(Protocol[T_co]):
 class ClusterSource(Generic[T]):
     """The objects of a cluster, as a mirror holds them, for one event loop."""
 
-    def __init__(self, mirror: Mirrored[T]) -> None:
+    def __init__(self, mirror: ObjectMirror[T]) -> None:
         self._mirror = mirror
 
     async def watch(self) -> AsyncGenerator[tuple[T, ...], None]:

@@ -10,11 +10,9 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
-from enum import Enum
-from http import HTTPStatus
 from time import monotonic
 
-from contracts.loading import WAKE_PATH, LoaderReport
+from contracts.loading import WAKE_PATH, LoaderReport, WakeAnswer
 from gateway.admission.waiting_room import WaitingRoom
 from gateway.engine.fleet import Fleet
 from gateway.errors import (
@@ -34,17 +32,7 @@ AWAKE_SECONDS = 20.0
 _RETRY_SECONDS = 5.0  # after which a caller may try again
 
 
-class Told(Enum):
-    """What a loader says of a model."""
-
-    HELD = HTTPStatus.OK
-    COMING = HTTPStatus.ACCEPTED
-    LEAVING = HTTPStatus.CONFLICT
-    NO_ROOM = HTTPStatus.INSUFFICIENT_STORAGE  # on this Triton, for now
-    NOTHING = HTTPStatus.NOT_FOUND  # or any other answer, or none
-
-
-Ask = Callable[[LoaderReport, str], Awaitable[Told]]
+Ask = Callable[[LoaderReport, str], Awaitable[WakeAnswer]]
 
 
 @dataclass(slots=True)
@@ -209,16 +197,16 @@ class Waking:
         """Asks one loader, and goes by what it says of its Triton."""
         told = await self._ask(report, model)
         now = asyncio.get_running_loop().time()
-        (wake.full.add if told is Told.NO_ROOM else wake.full.discard)(report.loader)
-        if told is not Told.HELD:
-            pause = _AGAIN_SECONDS if told is Told.LEAVING else 0.0
+        (wake.full.add if told is WakeAnswer.NO_ROOM else wake.full.discard)(report.loader)
+        if told is not WakeAnswer.HELD:
+            pause = _AGAIN_SECONDS if told is WakeAnswer.LEAVING else 0.0
             self._fleet.doubt(report.triton_grpc, model, now, pause)
         elif self._fleet.trust(report.triton_grpc, model, now):
             wake.served.set()
-        wake.heard = wake.heard or told is not Told.LEAVING
+        wake.heard = wake.heard or told is not WakeAnswer.LEAVING
 
 
-async def ask_loader(report: LoaderReport, model: str) -> Told:
+async def ask_loader(report: LoaderReport, model: str) -> WakeAnswer:
     """Asks a loader for a model over HTTP; what goes wrong is no answer."""
     host, _, port = report.wake_address.rpartition(":")
     try:
@@ -227,10 +215,10 @@ async def ask_loader(report: LoaderReport, model: str) -> Told:
     except (OSError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
         fields = {"loader": report.loader, "model": model, "reason": repr(error)}
         log.warning("a loader can't be asked for a model", extra=fields)
-        return Told.NOTHING
+        return WakeAnswer.UNKNOWN
 
 
-async def _posted(host: str, port: int, report: LoaderReport, model: str) -> Told:
+async def _posted(host: str, port: int, report: LoaderReport, model: str) -> WakeAnswer:
     reader, writer = await asyncio.open_connection(host, port, limit=_MOST_HEAD_BYTES)
     try:
         writer.write(
@@ -242,4 +230,4 @@ async def _posted(host: str, port: int, report: LoaderReport, model: str) -> Tol
     finally:
         writer.close()
     status = int(line.split()[1])
-    return next((word for word in Told if word.value == status), Told.NOTHING)
+    return next((word for word in WakeAnswer if word.value == status), WakeAnswer.UNKNOWN)

@@ -142,12 +142,12 @@ def _of(
 class Reading:
     """A number that another object keeps, read when Prometheus asks."""
 
-    metric: "Read"
+    metric: "ObservedMetric"
     labels: tuple[str, ...]
     value: float
 
 
-class Read(Enum):
+class ObservedMetric(Enum):
     """Counters and gauges that are read from the objects that keep the numbers."""
 
     CODE_RUNNING = m.CODE_RUNNING
@@ -216,7 +216,7 @@ class Metrics:
         self._engine_seconds = Counter(m.ENGINE_SECONDS)
         self._split_batches = Counter(m.SPLIT_BATCHES)
         self._failed_texts = Counter(m.FAILED_TEXTS)
-        self._answered: dict[tuple[str, str, Arm], _Answered] = {}
+        self._answered: dict[tuple[str, str, Arm], _AttemptInstruments] = {}
         self._begun: set[tuple[str, str, Arm]] = set()
         self._sources: list[Source] = []
 
@@ -265,12 +265,12 @@ class Metrics:
         for error in _REFUSALS:
             self._refusals.child((endpoint, _status(int(error.status)), error.code))
 
-    def _answered_children(self, endpoint: str, version: str, arm: Arm) -> "_Answered":
+    def _answered_children(self, endpoint: str, version: str, arm: Arm) -> "_AttemptInstruments":
         self._begin(endpoint, version, arm)
         queue, tokenise, wait, infer, total = (
             self._stage_seconds.child((endpoint, stage.value)) for stage in Stage
         )
-        return _Answered(
+        return _AttemptInstruments(
             attempts=self._attempts.child((endpoint, version, arm.value, _status(HTTPStatus.OK))),
             texts=self._texts.child((endpoint, version)),
             tokens=self._tokens.child((endpoint, version)),
@@ -363,7 +363,9 @@ class Metrics:
             self._failed_texts, self._opening_seconds, self._wake_seconds,
         ):  # fmt: skip
             yield instrument.read(endpoint)
-        found: dict[Read, list[tuple[Labels, float]]] = {metric: [] for metric in Read}
+        found: dict[ObservedMetric, list[tuple[Labels, float]]] = {
+            metric: [] for metric in ObservedMetric
+        }
         for source in self._sources:
             for reading in source():
                 found[reading.metric].append((reading.labels, reading.value))
@@ -372,7 +374,7 @@ class Metrics:
 
 
 @dataclass(frozen=True, slots=True)
-class _Answered:
+class _AttemptInstruments:
     """The instruments of answered attempts of one endpoint, version and arm."""
 
     attempts: CounterChild

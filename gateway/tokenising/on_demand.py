@@ -28,7 +28,7 @@ from gateway.errors import (
     TooLargeError,
 )
 from gateway.packages import PackageError, ServedModel
-from gateway.telemetry.metrics import Read, Reading
+from gateway.telemetry.metrics import ObservedMetric, Reading
 from gateway.tokenising.bound import Bound, State
 from gateway.tokenising.process import Processes, ProcessGoneError, TokeniserProcess
 from preprocess.errors import InvalidTextError
@@ -273,12 +273,12 @@ class OnDemand:
 
     def readings(self) -> Iterable[Reading]:
         """For the metrics."""
-        yield Reading(Read.TOKENISERS_OPEN, ("apart",), len(self._open))
-        yield Reading(Read.TOKENISER_BYTES, ("apart",), self.bytes)
-        yield Reading(Read.TOKENISERS_OPENED, (), self.openings)
-        yield Reading(Read.TOKENISERS_CLOSED, (), self.closings)
-        yield Reading(Read.TOKENISERS_FAILED, (), self.failed)
-        yield Reading(Read.TOKENISER_WAITING, (), self.room.callers)
+        yield Reading(ObservedMetric.TOKENISERS_OPEN, ("apart",), len(self._open))
+        yield Reading(ObservedMetric.TOKENISER_BYTES, ("apart",), self.bytes)
+        yield Reading(ObservedMetric.TOKENISERS_OPENED, (), self.openings)
+        yield Reading(ObservedMetric.TOKENISERS_CLOSED, (), self.closings)
+        yield Reading(ObservedMetric.TOKENISERS_FAILED, (), self.failed)
+        yield Reading(ObservedMetric.TOKENISER_WAITING, (), self.room.callers)
 
     async def close(self) -> None:
         """Ends all processes, whatever they are at; who waits is told."""

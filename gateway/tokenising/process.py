@@ -21,7 +21,7 @@ import msgspec
 
 from gateway.errors import RETRY_AFTER_SECONDS, OverloadedError, too_late
 from gateway.packages import PackageError
-from preprocess.tokeniser_process.messages import LENGTH, Answer, Open, Opened, framed
+from preprocess.tokeniser_process.messages import LENGTH, Answer, Open, OpenReply, framed
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ _ONE_THREAD = {
     "RAYON_NUM_THREADS": "1",
 }
 _answers = msgspec.msgpack.Decoder(Answer)
-_opened = msgspec.msgpack.Decoder(Opened)
+_opened = msgspec.msgpack.Decoder(OpenReply)
 
 
 class ProcessGoneError(Exception):
@@ -191,7 +191,7 @@ class TokeniserProcess:
     """One tokeniser in its process; ``open`` makes it."""
 
     def __init__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, opened: Opened
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, opened: OpenReply
     ) -> None:
         self.bytes = opened.bytes
         self._reader = reader

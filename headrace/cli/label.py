@@ -9,7 +9,7 @@ from headrace.cli.options import HOME, Home, Json, Kafka, names, where
 from headrace.cli.program import App
 
 if TYPE_CHECKING:
-    from headrace.commands.label import Kept
+    from headrace.commands.label import LabelFile
     from headrace.commands.label_rollout import RolloutPairs
 
 app = App(
@@ -104,7 +104,9 @@ def verdict(
     command.verdict(_kept(pairs, answers, home, kafka, topic), margin=margin, as_json=json)
 
 
-def _kept(pairs: str, answers: Path, home: Path, kafka: str | None, topic: str | None) -> "Kept":
+def _kept(
+    pairs: str, answers: Path, home: Path, kafka: str | None, topic: str | None
+) -> "LabelFile":
     """Of a file, if that is what was named: no endpoint's name has a dot or a slash."""
     from headrace.commands import label as command
 

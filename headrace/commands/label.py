@@ -39,7 +39,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True)
-class Kept:
+class LabelFile:
     """Pairs that were compared, and what people said of them.
 
     Attributes:
@@ -69,7 +69,7 @@ class Kept:
         return cls(len(pairs), len(different), different, answers)
 
 
-class Shown(msgspec.Struct, frozen=True):
+class LabelFindings(msgspec.Struct, frozen=True):
     """What the labels show, of all pairs that were compared.
 
     Attributes:
@@ -95,13 +95,13 @@ class Shown(msgspec.Struct, frozen=True):
     margin: float
 
 
-def of_files(pairs: Path, answers: Path) -> Kept:
+def of_files(pairs: Path, answers: Path) -> LabelFile:
     """Of two files; that of labels need not be there yet.
 
     Raises:
         RefusedError: a file can't be read, or two pairs have one id.
     """
-    return Kept.of(_read(pairs, Pair), labels_in(answers) if answers.exists() else [])
+    return LabelFile.of(_read(pairs, Pair), labels_in(answers) if answers.exists() else [])
 
 
 def labels_in(file: Path) -> list[Answer]:
@@ -109,7 +109,7 @@ def labels_in(file: Path) -> list[Answer]:
     return _read(file, Answer)
 
 
-def following(kept: Kept, *, count: int, as_json: bool) -> None:
+def following(kept: LabelFile, *, count: int, as_json: bool) -> None:
     """Shows the next pairs to label, without telling which version said what."""
     known = {answer.id for answer in kept.answers}
     found = [pair for pair in kept.pairs if pair.id not in known][:count]
@@ -129,7 +129,7 @@ def following(kept: Kept, *, count: int, as_json: bool) -> None:
         console.print("All pairs that disagree have a label.")
 
 
-def verdict(kept: Kept, *, margin: float, as_json: bool) -> None:
+def verdict(kept: LabelFile, *, margin: float, as_json: bool) -> None:
     """Shows what the labels say so far; it may be asked at any time, as often as one likes.
 
     Raises:
@@ -156,7 +156,7 @@ def ordered(pairs: Iterable[Pair]) -> list[Pair]:
     return sorted(pairs, key=lambda pair: place(pair.id))
 
 
-def shown(kept: Kept, margin: float) -> Shown:
+def shown(kept: LabelFile, margin: float) -> LabelFindings:
     """What the labels show.
 
     Raises:
@@ -178,7 +178,7 @@ def shown(kept: Kept, margin: float) -> Shown:
     )
     every, disagree = np.array(float(kept.compared)), np.array(float(kept.disagree))
     found = bounds(labels, every, disagree)
-    return Shown(
+    return LabelFindings(
         pairs=kept.compared,
         disagree=kept.disagree,
         labels=labelled,

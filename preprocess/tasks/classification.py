@@ -7,9 +7,9 @@ import numpy as np
 
 from contracts.events import TextRecord
 from contracts.tasks import CLASSES, Task
-from preprocess.encoder import Encoded
+from preprocess.encoder import EncodedTexts
 from preprocess.scores import best, best_labels, by_sigmoid, class_scores, top_k
-from preprocess.tasks.head import Answered, Difference, Head, Output, Side, Values
+from preprocess.tasks.head import AnsweredTexts, Difference, Head, Output, Side, Values
 
 
 class TextClassification(Head):
@@ -25,7 +25,7 @@ class TextClassification(Head):
         return class_scores(output, multi_label=multi_label)
 
     def records(
-        self, encoded: Encoded, values: Values, labels: tuple[str, ...]
+        self, encoded: EncodedTexts, values: Values, labels: tuple[str, ...]
     ) -> list[TextRecord]:
         """The best label and its score, of a multi-label model too."""
         names, scores = best_labels(values, labels)
@@ -56,7 +56,7 @@ class TextClassification(Head):
         """Softmax or sigmoid, whichever the model's scores are made by."""
         return ("sigmoid",) if by_sigmoid(classes, multi_label=multi_label) else ("softmax",)
 
-    def pipeline(self, answer: Answered, parameters: Mapping[str, Any], *, one: bool) -> Any:  # noqa: ANN401
+    def pipeline(self, answer: AnsweredTexts, parameters: Mapping[str, Any], *, one: bool) -> Any:  # noqa: ANN401
         """``{"label", "score"}`` a text; with ``top_k`` (null for all labels) a list, best first.
 
         Of one text without ``top_k`` it is a list of one object, as in ``transformers``.
@@ -73,7 +73,7 @@ class TextClassification(Head):
         ]
         return ranked[0] if one else ranked
 
-    def predictions(self, answer: Answered) -> list[Any]:
+    def predictions(self, answer: AnsweredTexts) -> list[Any]:
         """``{"label", "score", "scores"}``, with ``scores`` by label."""
         labels, scores = best_labels(answer.values, answer.labels)
         return [
@@ -81,7 +81,7 @@ class TextClassification(Head):
             for label, score, row in zip(labels, scores, answer.values.tolist(), strict=True)
         ]
 
-    def outputs(self, answer: Answered) -> dict[str, Output]:
+    def outputs(self, answer: AnsweredTexts) -> dict[str, Output]:
         """The best label, its score, and the scores of all labels."""
         labels, scores = best_labels(answer.values, answer.labels)
         return {"LABEL": labels, "SCORE": np.array(scores, np.float32), "SCORES": answer.values}

@@ -8,10 +8,18 @@ from numpy.typing import NDArray
 
 from contracts.events import TextRecord
 from contracts.tasks import DENSE, Task
-from preprocess.encoder import Encoded
+from preprocess.encoder import EncodedTexts
 from preprocess.errors import MissingRangesError
 from preprocess.scores import norms
-from preprocess.tasks.head import Answered, Described, Difference, Head, Output, Side, Values
+from preprocess.tasks.head import (
+    AnsweredTexts,
+    Difference,
+    Head,
+    ModelDescription,
+    Output,
+    Side,
+    Values,
+)
 from preprocess.vectors import VectorPrecision, quantised, ranges_of, unit
 
 
@@ -25,7 +33,7 @@ class TextEmbedding(Head):
 
     def records(
         self,
-        encoded: Encoded,
+        encoded: EncodedTexts,
         values: Values,
         labels: tuple[str, ...],  # noqa: ARG002 - no labels
     ) -> list[TextRecord]:
@@ -35,7 +43,7 @@ class TextEmbedding(Head):
             for known, norm in zip(encoded.statistics(), norms(values).tolist(), strict=True)
         ]
 
-    def pooled(self, encoded: Encoded, values: Values) -> Values | None:  # noqa: ARG002
+    def pooled(self, encoded: EncodedTexts, values: Values) -> Values | None:  # noqa: ARG002
         """The values themselves."""
         return values
 
@@ -59,7 +67,7 @@ class TextEmbedding(Head):
         """The least and the largest value of each dimension."""
         return ranges_of(values)
 
-    def refusal(self, parameters: Mapping[str, Any], model: Described) -> str:
+    def refusal(self, parameters: Mapping[str, Any], model: ModelDescription) -> str:
         """More dimensions than there are, or bytes without ranges."""
         dimensions, most = parameters.get("dimensions"), model.dimension
         if dimensions is not None and most is not None and dimensions > most:
@@ -69,21 +77,21 @@ class TextEmbedding(Head):
             return f"precision: {_no_ranges(precision)}."
         return ""
 
-    def dense(self, answer: Answered) -> Values:
+    def dense(self, answer: AnsweredTexts) -> Values:
         """See ``Head.dense``."""
         return answer.values
 
-    def pipeline(self, answer: Answered, parameters: Mapping[str, Any], *, one: bool) -> Any:  # noqa: ANN401
+    def pipeline(self, answer: AnsweredTexts, parameters: Mapping[str, Any], *, one: bool) -> Any:  # noqa: ANN401
         """The vector of one text, or a list of vectors, in the form of ``formed``."""
         vectors = formed(answer.values, answer.ranges, parameters).tolist()
         return vectors[0] if one else vectors
 
-    def predictions(self, answer: Answered) -> list[Any]:
+    def predictions(self, answer: AnsweredTexts) -> list[Any]:
         """A vector for each text."""
         vectors: list[list[float]] = self.pipeline(answer, answer.parameters, one=False)
         return list(vectors)
 
-    def outputs(self, answer: Answered) -> dict[str, Output]:
+    def outputs(self, answer: AnsweredTexts) -> dict[str, Output]:
         """The vectors."""
         made = formed(answer.values, answer.ranges, answer.parameters)
         return {"EMBEDDING": made.astype(np.float32, copy=False)}

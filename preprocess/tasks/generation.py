@@ -11,8 +11,8 @@ import numpy as np
 
 from contracts.events import TextRecord
 from contracts.tasks import WRITTEN, Task
-from preprocess.encoder import Encoded
-from preprocess.tasks.head import Answered, Difference, Head, Output, SecondText, Side, Values
+from preprocess.encoder import EncodedTexts
+from preprocess.tasks.head import AnsweredTexts, Difference, Head, Output, SecondText, Side, Values
 
 Finish = Literal["stop", "length"]
 # Why a text ended: a token or a text that ends it, or as many tokens as were asked for.
@@ -34,7 +34,7 @@ class TextGeneration(Head):
 
     def records(
         self,
-        encoded: Encoded,
+        encoded: EncodedTexts,
         values: Values,
         labels: tuple[str, ...],  # noqa: ARG002 - the same for every model
     ) -> list[TextRecord]:
@@ -58,15 +58,15 @@ class TextGeneration(Head):
         labels: list[str] = [] if finish is None else [finish]
         return Difference(np.array([distance]), [distance == 0], labels, np.empty(0))
 
-    def pipeline(self, answer: Answered, parameters: Mapping[str, Any], *, one: bool) -> Any:  # noqa: ANN401
+    def pipeline(self, answer: AnsweredTexts, parameters: Mapping[str, Any], *, one: bool) -> Any:  # noqa: ANN401
         """Not of this task."""
         raise NotImplementedError
 
-    def predictions(self, answer: Answered) -> list[Any]:
+    def predictions(self, answer: AnsweredTexts) -> list[Any]:
         """Not of this task."""
         raise NotImplementedError
 
-    def outputs(self, answer: Answered) -> dict[str, Output]:
+    def outputs(self, answer: AnsweredTexts) -> dict[str, Output]:
         """Not of this task."""
         raise NotImplementedError
 

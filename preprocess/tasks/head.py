@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from contracts.events import TextRecord
 from contracts.tasks import ENGINE_OUTPUT, Task
-from preprocess.encoder import Encoded, TextEncoder
+from preprocess.encoder import EncodedTexts, TextEncoder
 from preprocess.errors import EngineOutputError
 
 Values = NDArray[np.float32]
@@ -34,7 +34,7 @@ class SecondText(Enum):
     REQUIRED = "required"
 
 
-class Answered(Protocol):
+class AnsweredTexts(Protocol):
     """The values of a request's texts, and how the model names its classes."""
 
     @property
@@ -43,7 +43,7 @@ class Answered(Protocol):
         ...
 
     @property
-    def encoded(self) -> Encoded | None:
+    def encoded(self) -> EncodedTexts | None:
         """The rows that the values are of, for heads that need more of texts than their number."""
         ...
 
@@ -68,7 +68,7 @@ class Answered(Protocol):
         ...
 
 
-class Described(Protocol):
+class ModelDescription(Protocol):
     """What is known of a model before it is asked."""
 
     @property
@@ -93,7 +93,7 @@ class Side(NamedTuple):
     values: Values
     labels: tuple[str, ...]
     multi_label: bool = False
-    encoded: Encoded | None = None
+    encoded: EncodedTexts | None = None
 
 
 class Difference(NamedTuple):
@@ -120,7 +120,7 @@ class Head(ABC):
         second_text: whether it reads pairs of texts.
         makes_second_text: whether it makes these itself, so that callers send none.
         parameters: of ``transformers`` pipelines, those that it takes.
-        everywhere: of these, those that every dialect takes, as ``Answered.parameters``.
+        everywhere: of these, those that every dialect takes, as ``AnsweredTexts.parameters``.
         encoder: what makes rows of texts.
         kinds: of values that it gives, for routes that are for one kind: ``contracts.tasks`` names
             them.
@@ -249,7 +249,7 @@ class Head(ABC):
 
     @abstractmethod
     def records(
-        self, encoded: Encoded, values: Values, labels: tuple[str, ...]
+        self, encoded: EncodedTexts, values: Values, labels: tuple[str, ...]
     ) -> list[TextRecord]:
         """What is recorded of each text that was answered.
 
@@ -263,7 +263,7 @@ class Head(ABC):
         """What is counted of answers like a feature of rows, by the manifest's ``answers``."""
         return {}
 
-    def pooled(self, encoded: Encoded, values: Values) -> Values | None:  # noqa: ARG002
+    def pooled(self, encoded: EncodedTexts, values: Values) -> Values | None:  # noqa: ARG002
         """A dense vector of each text, ``[texts, dimension]``; None of tasks without.
 
         The directions of these are watched for drift.
@@ -287,7 +287,7 @@ class Head(ABC):
         """The values of ``function_to_apply`` that it takes, the usual one first."""
         return ()
 
-    def refusal(self, parameters: Mapping[str, Any], model: Described) -> str:  # noqa: ARG002
+    def refusal(self, parameters: Mapping[str, Any], model: ModelDescription) -> str:  # noqa: ARG002
         """Why parameters can't be met by a model: the field, a colon and the reason, or nothing.
 
         Args:
@@ -296,15 +296,15 @@ class Head(ABC):
         """
         return ""
 
-    def dense(self, answer: Answered) -> Values:
+    def dense(self, answer: AnsweredTexts) -> Values:
         """One vector a text, float32 ``[texts, dimension]``: of heads of the kind ``dense``."""
         raise NotImplementedError
 
-    def sparse(self, answer: Answered) -> list[Weights]:
+    def sparse(self, answer: AnsweredTexts) -> list[Weights]:
         """Weights of each text, by index: of heads of the kind ``sparse``."""
         raise NotImplementedError
 
-    def token_vectors(self, answer: Answered) -> list[Values]:
+    def token_vectors(self, answer: AnsweredTexts) -> list[Values]:
         """Of each text float32 ``[tokens, dimension]``: of heads of the kind ``tokens``."""
         raise NotImplementedError
 
@@ -313,7 +313,7 @@ class Head(ABC):
         return None
 
     @abstractmethod
-    def pipeline(self, answer: Answered, parameters: Mapping[str, Any], *, one: bool) -> Any:  # noqa: ANN401
+    def pipeline(self, answer: AnsweredTexts, parameters: Mapping[str, Any], *, one: bool) -> Any:  # noqa: ANN401
         """The result of the task's ``transformers`` pipeline, ready for JSON.
 
         Args:
@@ -323,11 +323,11 @@ class Head(ABC):
         """
 
     @abstractmethod
-    def predictions(self, answer: Answered) -> list[Any]:
+    def predictions(self, answer: AnsweredTexts) -> list[Any]:
         """One prediction of KServe's first protocol for each text, ready for JSON."""
 
     @abstractmethod
-    def outputs(self, answer: Answered) -> dict[str, Output]:
+    def outputs(self, answer: AnsweredTexts) -> dict[str, Output]:
         """The tensors that ``contracts.tasks.PUBLIC_OUTPUTS`` names: texts first, float32."""
 
 

@@ -14,14 +14,14 @@ import numpy as np
 
 from contracts.events import TextRecord
 from contracts.tasks import DENSE, SPARSE, TOKENS, Task
-from preprocess.encoder import Encoded
+from preprocess.encoder import EncodedTexts
 from preprocess.scores import norms
 from preprocess.tasks.embedding import formed
 from preprocess.tasks.head import (
-    Answered,
-    Described,
+    AnsweredTexts,
     Difference,
     Head,
+    ModelDescription,
     Output,
     SecondText,
     Side,
@@ -45,7 +45,7 @@ class HybridEmbedding(Head):
 
     def records(
         self,
-        encoded: Encoded,
+        encoded: EncodedTexts,
         values: Values,
         labels: tuple[str, ...],  # noqa: ARG002 - no labels
     ) -> list[TextRecord]:
@@ -57,7 +57,7 @@ class HybridEmbedding(Head):
             for known, norm, each in zip(encoded.statistics(), lengths, weights, strict=True)
         ]
 
-    def pooled(self, encoded: Encoded, values: Values) -> Values | None:
+    def pooled(self, encoded: EncodedTexts, values: Values) -> Values | None:
         """The dense one of each text."""
         return _dense(encoded, values)
 
@@ -86,7 +86,7 @@ class HybridEmbedding(Head):
         ]
         return Difference(np.clip(np.array(apart), 0, 1), [], [], np.empty(0))
 
-    def refusal(self, parameters: Mapping[str, Any], model: Described) -> str:
+    def refusal(self, parameters: Mapping[str, Any], model: ModelDescription) -> str:
         """More dimensions than there are, bytes, or no kind at all."""
         dimensions, most = parameters.get("dimensions"), model.dimension
         if dimensions is not None and most is not None and dimensions > most:
@@ -98,28 +98,28 @@ class HybridEmbedding(Head):
             return f"kinds: name some of {', '.join(_ALL)}."
         return ""
 
-    def dense(self, answer: Answered) -> Values:
+    def dense(self, answer: AnsweredTexts) -> Values:
         """See ``Head.dense``."""
         return _dense(_encoded(answer.encoded), answer.values)
 
-    def sparse(self, answer: Answered) -> list[Weights]:
+    def sparse(self, answer: AnsweredTexts) -> list[Weights]:
         """See ``Head.sparse``."""
         return _weights(_encoded(answer.encoded), answer.values)
 
-    def token_vectors(self, answer: Answered) -> list[Values]:
+    def token_vectors(self, answer: AnsweredTexts) -> list[Values]:
         """See ``Head.token_vectors``."""
         return _tokens(_encoded(answer.encoded), answer.values)
 
-    def pipeline(self, answer: Answered, parameters: Mapping[str, Any], *, one: bool) -> Any:  # noqa: ANN401
+    def pipeline(self, answer: AnsweredTexts, parameters: Mapping[str, Any], *, one: bool) -> Any:  # noqa: ANN401
         """With ``kinds`` an object of them a text, without the dense vector alone."""
         found = self._shown(answer, parameters)
         return found[0] if one else found
 
-    def predictions(self, answer: Answered) -> list[Any]:
+    def predictions(self, answer: AnsweredTexts) -> list[Any]:
         """The same."""
         return self._shown(answer, answer.parameters)
 
-    def outputs(self, answer: Answered) -> dict[str, Output]:
+    def outputs(self, answer: AnsweredTexts) -> dict[str, Output]:
         """All kinds; token vectors as long as the longest text's, zeros behind the others."""
         tokens = self.token_vectors(answer)
         padded = np.zeros(
@@ -134,7 +134,7 @@ class HybridEmbedding(Head):
             "TOKEN_VECTORS": padded,
         }
 
-    def _shown(self, answer: Answered, parameters: Mapping[str, Any]) -> list[Any]:
+    def _shown(self, answer: AnsweredTexts, parameters: Mapping[str, Any]) -> list[Any]:
         kinds = parameters.get("kinds")
         dense = formed(self.dense(answer), None, parameters).tolist()
         if kinds is None:
@@ -150,23 +150,23 @@ class HybridEmbedding(Head):
         return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
-def _encoded(encoded: Encoded | None) -> Encoded:
+def _encoded(encoded: EncodedTexts | None) -> EncodedTexts:
     if encoded is None:
         raise ValueError("weights and vectors of tokens need their texts")
     return encoded
 
 
-def _firsts(encoded: Encoded) -> list[int]:
+def _firsts(encoded: EncodedTexts) -> list[int]:
     """The place of each text's first token."""
     return [0, *accumulate(encoded.tokens)][:-1]
 
 
-def _dense(encoded: Encoded, values: Values) -> Values:
+def _dense(encoded: EncodedTexts, values: Values) -> Values:
     vectors: Values = values[_firsts(encoded), :-1]
     return vectors
 
 
-def _tokens(encoded: Encoded, values: Values) -> list[Values]:
+def _tokens(encoded: EncodedTexts, values: Values) -> list[Values]:
     """The vectors of all tokens of each text but the first, which is not of any word."""
     return [
         values[first + 1 : first + count, :-1]
@@ -174,7 +174,7 @@ def _tokens(encoded: Encoded, values: Values) -> list[Values]:
     ]
 
 
-def _weights(encoded: Encoded, values: Values) -> list[Weights]:
+def _weights(encoded: EncodedTexts, values: Values) -> list[Weights]:
     """Of each text the largest weight of each token that is in it; special ones have none."""
     found: list[Weights] = []
     for first, ids in zip(_firsts(encoded), encoded.ids, strict=True):

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from contracts.events import TextRecord
 from contracts.tasks import Task
-from preprocess.encoder import Encoded, TextEncoder, Windows
+from preprocess.encoder import EncodedTexts, TextEncoder, Windows
 from preprocess.errors import ParameterError
 from preprocess.tasks.head import (
-    Answered,
+    AnsweredTexts,
     Difference,
     Head,
     Output,
@@ -41,7 +41,7 @@ MOST_ANSWERS = 50
 _TAKEN = ("top_k", "handle_impossible_answer", "max_answer_len", "align_to_words")
 
 
-class Found(NamedTuple):
+class AnswerSpan(NamedTuple):
     """A part of a context, or nothing: then it is empty and lies at 0."""
 
     score: float
@@ -84,7 +84,7 @@ class QuestionAnswering(Head):
 
     def records(
         self,
-        encoded: Encoded,
+        encoded: EncodedTexts,
         values: Values,
         labels: tuple[str, ...],  # noqa: ARG002
     ) -> list[TextRecord]:
@@ -113,7 +113,7 @@ class QuestionAnswering(Head):
             distance.append(0.0 if same else 1 - 2 * shared / max(1, size))
         return Difference(np.array(distance), equal, [], np.empty(0))
 
-    def pipeline(self, answer: Answered, parameters: Mapping[str, Any], *, one: bool) -> Any:  # noqa: ANN401
+    def pipeline(self, answer: AnsweredTexts, parameters: Mapping[str, Any], *, one: bool) -> Any:  # noqa: ANN401
         """``{"score", "start", "end", "answer"}`` a context; a list of it where there are several.
 
         There are several only with ``top_k``.
@@ -125,12 +125,12 @@ class QuestionAnswering(Head):
         shown = [of_text[0] if len(of_text) == 1 else of_text for of_text in found]
         return shown[0] if one else shown
 
-    def predictions(self, answer: Answered) -> list[Any]:
+    def predictions(self, answer: AnsweredTexts) -> list[Any]:
         """A list of answers for each context, best first."""
         found = answers(_encoded(answer), answer.values, **_options(answer.parameters))
         return [[each._asdict() for each in of_text] for of_text in found]
 
-    def outputs(self, answer: Answered) -> dict[str, Output]:
+    def outputs(self, answer: AnsweredTexts) -> dict[str, Output]:
         """The best answer, its score, and all answers as JSON."""
         found = answers(_encoded(answer), answer.values, **_options(answer.parameters))
         best = [of_text[0] if of_text else _NOTHING for of_text in found]
@@ -146,18 +146,18 @@ class QuestionAnswering(Head):
         }
 
 
-_NOTHING = Found(0.0, 0, 0, "")
+_NOTHING = AnswerSpan(0.0, 0, 0, "")
 
 
 def answers(
-    encoded: Encoded,
+    encoded: EncodedTexts,
     values: Values,
     *,
     top_k: int = 1,
     handle_impossible_answer: bool = False,
     max_answer_len: int = _USUAL_TOKENS,
     align_to_words: bool = True,
-) -> list[list[Found]]:
+) -> list[list[AnswerSpan]]:
     """The best answers of each context, best first.
 
     Args:
@@ -172,7 +172,7 @@ def answers(
     windows = encoded.windows
     if windows is None:
         raise ValueError("answers have no places in contexts that were not encoded in windows")
-    found: list[dict[str, Found]] = [{} for _ in windows.texts]
+    found: list[dict[str, AnswerSpan]] = [{} for _ in windows.texts]
     nothing = [1.0] * len(windows.texts)
     # Several spans may be one answer once they are aligned to words.
     kept = 2 * top_k + 10 if align_to_words else top_k
@@ -188,14 +188,14 @@ def answers(
             answer = windows.texts[text][start:stop]
             same = known.get(answer.lower())
             known[answer.lower()] = (
-                Found(score, start, stop, answer)
+                AnswerSpan(score, start, stop, answer)
                 if same is None
                 else same._replace(score=same.score + score)
             )
     every = [list(known.values()) for known in found]
     if handle_impossible_answer:
         for text, null in enumerate(nothing):
-            every[text].append(Found(null, 0, 0, ""))
+            every[text].append(AnswerSpan(null, 0, 0, ""))
     return [sorted(each, key=lambda one: one.score, reverse=True)[:top_k] for each in every]
 
 
@@ -254,13 +254,13 @@ def _place(windows: Windows, row: int, first: int, last: int, *, aligned: bool) 
     return offsets[first][0], offsets[last][1]
 
 
-def _best(encoded: Encoded, values: Values) -> list[Found]:
+def _best(encoded: EncodedTexts, values: Values) -> list[AnswerSpan]:
     """The best answer of each context, or none."""
     found = answers(encoded, values, handle_impossible_answer=True)
     return [of_text[0] for of_text in found]
 
 
-def _class_of(found: Found) -> str:
+def _class_of(found: AnswerSpan) -> str:
     characters = found.end - found.start
     if not characters:
         return NO_ANSWER
@@ -272,7 +272,7 @@ def _options(parameters: Mapping[str, Any]) -> dict[str, Any]:
     return {name: parameters[name] for name in _TAKEN if parameters.get(name) is not None}
 
 
-def _encoded(of: Answered | Side) -> Encoded:
+def _encoded(of: AnsweredTexts | Side) -> EncodedTexts:
     if of.encoded is None:
         raise ValueError("an answer about tokens needs its texts")
     return of.encoded

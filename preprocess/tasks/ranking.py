@@ -12,10 +12,10 @@ import numpy as np
 
 from contracts.events import TextRecord
 from contracts.tasks import RELEVANCE, Task
-from preprocess.encoder import Encoded
+from preprocess.encoder import EncodedTexts
 from preprocess.scores import sigmoid
 from preprocess.tasks.head import (
-    Answered,
+    AnsweredTexts,
     Difference,
     Head,
     Output,
@@ -38,7 +38,7 @@ class TextRanking(Head):
         return sigmoid(values)
 
     def records(
-        self, encoded: Encoded, values: Values, labels: tuple[str, ...]
+        self, encoded: EncodedTexts, values: Values, labels: tuple[str, ...]
     ) -> list[TextRecord]:
         """The probability, under the model's one label."""
         return [
@@ -59,7 +59,7 @@ class TextRanking(Head):
         """The sigmoid, or none for logits."""
         return ("sigmoid", "none")
 
-    def pipeline(self, answer: Answered, parameters: Mapping[str, Any], *, one: bool) -> Any:  # noqa: ANN401
+    def pipeline(self, answer: AnsweredTexts, parameters: Mapping[str, Any], *, one: bool) -> Any:  # noqa: ANN401
         """``{"label", "score"}`` a pair, or a list of it with ``top_k``."""
         raw = parameters.get("function_to_apply") == "none"
         scores = answer.values if raw else sigmoid(answer.values)
@@ -68,14 +68,14 @@ class TextRanking(Head):
             return found
         return found if one else [[each] for each in found]
 
-    def predictions(self, answer: Answered) -> list[Any]:
+    def predictions(self, answer: AnsweredTexts) -> list[Any]:
         """``{"score", "logit"}``."""
         scores, logits = sigmoid(answer.values)[:, 0].tolist(), answer.values[:, 0].tolist()
         return [
             {"score": score, "logit": logit} for score, logit in zip(scores, logits, strict=True)
         ]
 
-    def outputs(self, answer: Answered) -> dict[str, Output]:
+    def outputs(self, answer: AnsweredTexts) -> dict[str, Output]:
         """The probability and the logit."""
         return {"SCORE": sigmoid(answer.values)[:, 0], "LOGIT": answer.values[:, 0]}
 

@@ -11,9 +11,9 @@ import numpy as np
 
 from contracts.events import TextRecord
 from contracts.tasks import SPARSE, Task
-from preprocess.encoder import Encoded
+from preprocess.encoder import EncodedTexts
 from preprocess.scores import norms
-from preprocess.tasks.head import Answered, Difference, Head, Output, Side, Values, Weights
+from preprocess.tasks.head import AnsweredTexts, Difference, Head, Output, Side, Values, Weights
 
 
 class SparseEmbedding(Head):
@@ -27,7 +27,7 @@ class SparseEmbedding(Head):
 
     def records(
         self,
-        encoded: Encoded,
+        encoded: EncodedTexts,
         values: Values,
         labels: tuple[str, ...],  # noqa: ARG002 - no labels
     ) -> list[TextRecord]:
@@ -53,20 +53,20 @@ class SparseEmbedding(Head):
         jaccard = np.divide(shared, every, out=np.ones_like(every), where=every > 0)
         return Difference(1 - jaccard, [], [], np.empty(0))
 
-    def sparse(self, answer: Answered) -> list[Weights]:
+    def sparse(self, answer: AnsweredTexts) -> list[Weights]:
         """See ``Head.sparse``."""
         return weights(answer.values)
 
-    def pipeline(self, answer: Answered, parameters: Mapping[str, Any], *, one: bool) -> Any:  # noqa: ANN401, ARG002
+    def pipeline(self, answer: AnsweredTexts, parameters: Mapping[str, Any], *, one: bool) -> Any:  # noqa: ANN401, ARG002
         """``{"index", "value"}`` of each weight that is not 0, by index; a list of them a text."""
         found = weights(answer.values)
         return found[0] if one else found
 
-    def predictions(self, answer: Answered) -> list[Any]:
+    def predictions(self, answer: AnsweredTexts) -> list[Any]:
         """The same list a text."""
         return list(weights(answer.values))
 
-    def outputs(self, answer: Answered) -> dict[str, Output]:
+    def outputs(self, answer: AnsweredTexts) -> dict[str, Output]:
         """The same as JSON."""
         lists = weights(answer.values)
         return {"SPARSE": [json.dumps(each, separators=(",", ":")) for each in lists]}

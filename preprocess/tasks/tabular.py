@@ -8,10 +8,10 @@ import numpy as np
 from contracts.events import TextRecord
 from contracts.features import PREDICTION
 from contracts.tasks import Task
-from preprocess.encoder import Encoded
+from preprocess.encoder import EncodedTexts
 from preprocess.tasks.classification import TextClassification
 from preprocess.tasks.head import (
-    Answered,
+    AnsweredTexts,
     Difference,
     Head,
     Observed,
@@ -47,7 +47,7 @@ class TabularRegression(Head):
 
     def records(
         self,
-        encoded: Encoded,
+        encoded: EncodedTexts,
         values: Values,  # noqa: ARG002 - ``observed`` has them
         labels: tuple[str, ...],  # noqa: ARG002 - no labels
     ) -> list[TextRecord]:
@@ -70,16 +70,16 @@ class TabularRegression(Head):
         shares = np.divide(np.abs(a - b), larger, out=np.zeros_like(a), where=larger > 0)
         return Difference(np.minimum(shares, 1.0).mean(axis=1), [], [], np.empty(0))
 
-    def pipeline(self, answer: Answered, parameters: Mapping[str, Any], *, one: bool) -> Any:  # noqa: ANN401, ARG002
+    def pipeline(self, answer: AnsweredTexts, parameters: Mapping[str, Any], *, one: bool) -> Any:  # noqa: ANN401, ARG002
         """The numbers."""
         found = self.predictions(answer)
         return found[0] if one else found
 
-    def predictions(self, answer: Answered) -> list[Any]:
+    def predictions(self, answer: AnsweredTexts) -> list[Any]:
         """A number a row; a list where the model gives several."""
         values: list[Any] = answer.values.tolist()
         return [row[0] for row in values] if answer.values.shape[1] == 1 else values
 
-    def outputs(self, answer: Answered) -> dict[str, Output]:
+    def outputs(self, answer: AnsweredTexts) -> dict[str, Output]:
         """The numbers."""
         return {"VALUE": answer.values}

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from contracts.events import NO_ENTITY, TextRecord
 from contracts.tasks import Task
-from preprocess.encoder import Encoded, TextEncoder, Windows
+from preprocess.encoder import EncodedTexts, TextEncoder, Windows
 from preprocess.scores import class_scores
 from preprocess.tasks.head import (
-    Answered,
+    AnsweredTexts,
     Difference,
     Head,
     Output,
@@ -89,7 +89,7 @@ class TokenClassification(Head):
         return tuple(dict.fromkeys((*_tags(labels).names, NO_ENTITY)))
 
     def records(
-        self, encoded: Encoded, values: Values, labels: tuple[str, ...]
+        self, encoded: EncodedTexts, values: Values, labels: tuple[str, ...]
     ) -> list[TextRecord]:
         """The entities by the strategy ``simple``, whatever the caller asked for.
 
@@ -118,7 +118,7 @@ class TokenClassification(Head):
             distance.append(1 - 2 * len(both) / (len(one) + len(other)) if every else 0.0)
         return Difference(np.array(distance), equal, [], np.empty(0))
 
-    def pipeline(self, answer: Answered, parameters: Mapping[str, Any], *, one: bool) -> Any:  # noqa: ANN401
+    def pipeline(self, answer: AnsweredTexts, parameters: Mapping[str, Any], *, one: bool) -> Any:  # noqa: ANN401
         """The entities of each text."""
         strategy = parameters.get("aggregation_strategy", SIMPLE)
         ignored = parameters.get("ignore_labels", _IGNORED)
@@ -130,11 +130,11 @@ class TokenClassification(Head):
         ]
         return found[0] if one else found
 
-    def predictions(self, answer: Answered) -> list[Any]:
+    def predictions(self, answer: AnsweredTexts) -> list[Any]:
         """The entities of each text by the strategy ``simple``."""
         return list(self.pipeline(answer, {}, one=False))
 
-    def outputs(self, answer: Answered) -> dict[str, Output]:
+    def outputs(self, answer: AnsweredTexts) -> dict[str, Output]:
         """The same as JSON."""
         return {
             "ENTITIES": [
@@ -145,7 +145,7 @@ class TokenClassification(Head):
 
 
 def entities(
-    encoded: Encoded,
+    encoded: EncodedTexts,
     values: Values,
     labels: tuple[str, ...],
     *,
@@ -358,7 +358,7 @@ def _spans(side: Side) -> list[set[tuple[int, int, str]]]:
     ]
 
 
-def _encoded(answer: Answered) -> Encoded:
+def _encoded(answer: AnsweredTexts) -> EncodedTexts:
     if answer.encoded is None:
         raise ValueError("an answer about tokens needs its texts")
     return answer.encoded

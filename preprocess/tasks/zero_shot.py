@@ -12,11 +12,11 @@ import numpy as np
 
 from contracts.events import TextRecord
 from contracts.tasks import Task
-from preprocess.encoder import Encoded
+from preprocess.encoder import EncodedTexts
 from preprocess.errors import ParameterError
 from preprocess.scores import best_labels, class_scores, top_k
 from preprocess.tasks.classification import TextClassification
-from preprocess.tasks.head import Answered, Difference, Output, SecondText, Side, Values
+from preprocess.tasks.head import AnsweredTexts, Difference, Output, SecondText, Side, Values
 
 ENTAILED = "entail"  # how the label of entailment begins, in any case
 _CONTRADICTED = ("contra", "not_entail", "not entail")
@@ -93,7 +93,7 @@ class ZeroShotClassification(TextClassification):
         return class_scores(values, multi_label=False)
 
     def records(
-        self, encoded: Encoded, values: Values, labels: tuple[str, ...]
+        self, encoded: EncodedTexts, values: Values, labels: tuple[str, ...]
     ) -> list[TextRecord]:
         """The model's best label of each pair, and its score."""
         return super().records(encoded, self.measured(values), labels)
@@ -110,7 +110,7 @@ class ZeroShotClassification(TextClassification):
         """None."""
         return ()
 
-    def pipeline(self, answer: Answered, parameters: Mapping[str, Any], *, one: bool) -> Any:  # noqa: ANN401, ARG002
+    def pipeline(self, answer: AnsweredTexts, parameters: Mapping[str, Any], *, one: bool) -> Any:  # noqa: ANN401, ARG002
         """``{"label", "score"}`` of each candidate label, best first, as the Hub's clients read it.
 
         The parameters are the answer's.
@@ -121,14 +121,14 @@ class ZeroShotClassification(TextClassification):
         ]
         return found[0] if one else found
 
-    def predictions(self, answer: Answered) -> list[Any]:
+    def predictions(self, answer: AnsweredTexts) -> list[Any]:
         """``{"labels", "scores"}``, best first."""
         return [
             {"labels": [label for label, _ in ranked], "scores": [score for _, score in ranked]}
             for ranked in top_k(_scores(answer), answer.parameters["candidate_labels"])
         ]
 
-    def outputs(self, answer: Answered) -> dict[str, Output]:
+    def outputs(self, answer: AnsweredTexts) -> dict[str, Output]:
         """The best candidate label, its score, and the scores of all in the order they came in."""
         scores = _scores(answer)
         labels, highest = best_labels(scores, answer.parameters["candidate_labels"])
@@ -156,7 +156,7 @@ def _check_sentences(labels: Sequence[str], template: str) -> None:
         )
 
 
-def _scores(answer: Answered) -> Values:
+def _scores(answer: AnsweredTexts) -> Values:
     """Float32 ``[texts, candidate labels]`` probabilities."""
     count = len(answer.parameters["candidate_labels"])
     entailed, contradicted = _columns(answer.labels)

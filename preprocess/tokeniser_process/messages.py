@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from preprocess.encoder import Encoded, Offsets, Statistics, Windows, refuse_surrogates
+from preprocess.encoder import EncodedTexts, Offsets, Statistics, Windows, refuse_surrogates
 from preprocess.tokens import Token
 
 LENGTH = struct.Struct("<I")
@@ -23,7 +23,7 @@ class Open(msgspec.Struct, frozen=True):
     spec: str
 
 
-class Opened(msgspec.Struct, frozen=True):
+class OpenReply(msgspec.Struct, frozen=True):
     """The answer to it. ``error``: why it can't be opened; ``bytes``: of memory of its own."""
 
     pid: int
@@ -72,7 +72,7 @@ class WindowRows(msgspec.Struct, frozen=True):
 
 
 class Rows(msgspec.Struct, frozen=True, tag=True):
-    """An ``Encoded``."""
+    """An ``EncodedTexts``."""
 
     ids: list[list[int]]
     type_ids: list[list[int]] | None
@@ -98,13 +98,13 @@ class Texts(msgspec.Struct, frozen=True, tag=True):
     texts: list[str]
 
 
-class Refused(msgspec.Struct, frozen=True, tag=True):
+class RefusalReply(msgspec.Struct, frozen=True, tag=True):
     """A question that the tokeniser can't answer, in a sentence for the caller."""
 
     sentence: str
 
 
-class Broken(msgspec.Struct, frozen=True, tag=True):
+class FaultReply(msgspec.Struct, frozen=True, tag=True):
     """A mistake of ours, for the log."""
 
     what: str
@@ -113,7 +113,7 @@ class Broken(msgspec.Struct, frozen=True, tag=True):
 class Answer(msgspec.Struct, frozen=True):
     """What came of a question; ``bytes``: of memory of its own, when that was last looked at."""
 
-    said: Rows | TokenLists | Texts | Refused | Broken
+    said: Rows | TokenLists | Texts | RefusalReply | FaultReply
     bytes: int
 
 
@@ -162,7 +162,7 @@ class NoReader:
 _NO_READER = NoReader()
 
 
-def rows_of(encoded: Encoded, unknown: list[str] | None) -> Rows:
+def rows_of(encoded: EncodedTexts, unknown: list[str] | None) -> Rows:
     """What is sent of the rows."""
     windows = encoded.windows
     return Rows(
@@ -189,7 +189,7 @@ def rows_of(encoded: Encoded, unknown: list[str] | None) -> Rows:
     )
 
 
-def encoded_of(rows: Rows, texts: Sequence[str], pairs: Sequence[str] | None) -> Encoded:
+def encoded_of(rows: Rows, texts: Sequence[str], pairs: Sequence[str] | None) -> EncodedTexts:
     """The rows of texts, as they were where they were made.
 
     Args:
@@ -211,7 +211,7 @@ def encoded_of(rows: Rows, texts: Sequence[str], pairs: Sequence[str] | None) ->
             sent.words,
             sent.special_first,
         )
-    return Encoded(
+    return EncodedTexts(
         rows.ids,
         rows.type_ids,
         rows.tokens,

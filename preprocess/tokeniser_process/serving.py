@@ -26,14 +26,14 @@ from preprocess.tasks import HEADS
 from preprocess.tokeniser_process.messages import (
     LENGTH,
     Answer,
-    Broken,
     Encode,
+    FaultReply,
     Open,
-    Opened,
+    OpenReply,
     Question,
     ReadTexts,
     ReadTokens,
-    Refused,
+    RefusalReply,
     Rows,
     Texts,
     TokenLists,
@@ -72,11 +72,11 @@ def serve(
     try:
         encoder = opened(msgspec.msgpack.decode(first, type=Open))
     except (OSError, ValueError, TokenizerFileError) as error:
-        _write(target, Opened(os.getpid(), error=str(error)))
+        _write(target, OpenReply(os.getpid(), error=str(error)))
         return
     own = measure()
     timer(0)
-    _write(target, Opened(os.getpid(), own, encoder.own_expressions))
+    _write(target, OpenReply(os.getpid(), own, encoder.own_expressions))
     looked = -math.inf  # the first question teaches it most
     while (frame := _frame(source)) is not None:
         timer(_MOST_SECONDS)
@@ -97,14 +97,16 @@ def opened(message: Open) -> Encoder:
     return HEADS[Task(message.task)].encoder(content, spec)
 
 
-def answer(encoder: Encoder, question: Question) -> Rows | TokenLists | Texts | Refused | Broken:
+def answer(
+    encoder: Encoder, question: Question
+) -> Rows | TokenLists | Texts | RefusalReply | FaultReply:
     """What comes of one question."""
     try:
         return _answer(encoder, question)
     except (InvalidTextError, UnknownPromptError) as error:
-        return Refused(f"{error}.")
+        return RefusalReply(f"{error}.")
     except BaseException as error:  # noqa: BLE001 - the library's panics derive from nothing else
-        return Refused(GIVES_UP) if is_panic(error) else Broken(repr(error))
+        return RefusalReply(GIVES_UP) if is_panic(error) else FaultReply(repr(error))
 
 
 def _answer(encoder: Encoder, question: Question) -> Rows | TokenLists | Texts:
@@ -154,6 +156,6 @@ def _frame(source: BinaryIO) -> bytes | None:
     return source.read(LENGTH.unpack(length)[0])
 
 
-def _write(target: BinaryIO, message: Opened | Answer) -> None:
+def _write(target: BinaryIO, message: OpenReply | Answer) -> None:
     target.write(framed(message))
     target.flush()

@@ -18,7 +18,7 @@ import traceback
 from contextlib import suppress
 
 from preprocess.model_code.sandbox import hide_from_others
-from preprocess.tokeniser_process.messages import Opened, framed
+from preprocess.tokeniser_process.messages import OpenReply, framed
 from preprocess.tokeniser_process.serving import own_bytes, serve
 
 _MOST_FILES = 1 << 16
@@ -76,7 +76,7 @@ def _serve(connection: socket.socket) -> None:
 
 def _refuse(connection: socket.socket, reason: str) -> None:
     with suppress(OSError):
-        connection.sendall(framed(Opened(os.getpid(), error=reason)))
+        connection.sendall(framed(OpenReply(os.getpid(), error=reason)))
 
 
 if __name__ == "__main__":

@@ -9,22 +9,12 @@ leaves is the status's to say, which speaks for all Tritons of the pool
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
-from enum import Enum
 from typing import Protocol
 
 from registry.loading.desired import Role, Want
 
 _LOOKS = 10  # in the time after which a model is idle
 _LOOK_SECONDS = (0.5, 30.0)  # the least and the most between two of them
-
-
-class Woken(Enum):
-    """What becomes of a model that somebody asks for."""
-
-    HELD = "held"  # and it stays for another while
-    COMING = "coming"
-    LEAVING = "leaving"  # Triton is unloading it: ask again
-    NO_ROOM = "no room"  # beside what Triton holds now; it is tried again
 
 
 class Demand(Protocol):

@@ -20,6 +20,7 @@ from contracts.loading import (
     LoadedModel,
     LoaderReport,
     Trouble,
+    WakeAnswer,
 )
 from contracts.manifest import CONFIG_ONNXRUNTIME, MANIFEST, Manifest
 from contracts.model import ModelRef
@@ -36,7 +37,7 @@ from registry.loading import desired, device_check, refusals
 from registry.loading.desired import Role, Want
 from registry.loading.devices import Devices
 from registry.loading.failures import Failures
-from registry.loading.idling import Demand, Idling, Woken
+from registry.loading.idling import Demand, Idling
 from registry.loading.ledger_file import LedgerFile
 from registry.loading.load_stall import LoadStall
 from registry.loading.options import LoaderOptions
@@ -200,24 +201,24 @@ class Loader:
         here = self._loaded.keys() - {self._leaving}
         return (want for want in wants if want.ref.triton_model in here)
 
-    def wake(self, name: str) -> Woken | None:
+    def wake(self, name: str) -> WakeAnswer:
         """Somebody asks for a model by Triton's name of it. Any thread may call this.
 
         Returns:
-            What becomes of it; None where no endpoint's stable version has this name.
+            What becomes of it.
         """
         if name not in self._stable:
-            return None
+            return WakeAnswer.UNKNOWN
         # Noted before it is looked at, as the one who unloads looks after it has said so.
         self._idling.asked(name)
         if name == self._leaving:
-            return Woken.LEAVING
+            return WakeAnswer.LEAVING
         if name in self._loaded and self._answers:
-            return Woken.HELD
+            return WakeAnswer.HELD
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._news.set)
         failure = self._failures.get(name)
-        return Woken.NO_ROOM if failure is not None and failure.no_room else Woken.COMING
+        return WakeAnswer.NO_ROOM if failure is not None and failure.no_room else WakeAnswer.COMING
 
     async def step(self) -> bool:
         """One pass; returns whether there may be more to do at once."""

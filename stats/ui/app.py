@@ -18,7 +18,7 @@ from contracts.endpoint import ModelEndpoint
 from contracts.loading import LoaderReport
 from stats.evaluation.board import Board
 from stats.ui.shards import Shards
-from stats.ui.view import DEFAULT_SPAN, Asked, Links, view
+from stats.ui.view import DEFAULT_SPAN, Links, ViewRequest, view
 
 _MODULES = (
     "page", "live", "dom", "hover", "words", "charts", "frame", "detail", "tables", "rollout",
@@ -82,14 +82,14 @@ class Documents:
         self._links = links
         self._clock = clock
         self._lock = threading.Lock()  # one at a time: it is all arithmetic
-        self._kept: dict[Asked, tuple[float, bytes]] = {}
+        self._kept: dict[ViewRequest, tuple[float, bytes]] = {}
 
-    def document(self, asked: Asked, *, alone: bool = False) -> bytes:
+    def document(self, asked: ViewRequest, *, alone: bool = False) -> bytes:
         """JSON, at most ``FRESH_SECONDS`` old; ``alone``: without asking other shards."""
         own = self._own(asked)
         return own if alone or self._shards is None else self._shards.merged(asked, own)
 
-    def _own(self, asked: Asked) -> bytes:
+    def _own(self, asked: ViewRequest) -> bytes:
         with self._lock:
             now = self._clock()
             at, known = self._kept.get(asked, (0.0, b""))
@@ -135,7 +135,7 @@ def router(
         span: Annotated[str, Query(max_length=8)] = DEFAULT_SPAN,
         alone: Annotated[bool, Query()] = False,  # noqa: FBT002 - a parameter of the query
     ) -> Response:
-        body = documents.document(Asked(endpoint, span), alone=alone)
+        body = documents.document(ViewRequest(endpoint, span), alone=alone)
         return Response(body, headers=HEADERS, media_type="application/json")
 
     @routes.get("/ui/{name:path}")

@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 
 from stats.evaluation.sharding import MOST_SHARDS, Shard, owner
-from stats.ui.view import Asked
+from stats.ui.view import ViewRequest
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ class Shards:
         """Numbers of all but this one."""
         return [number for number in range(self._shard.of) if number != self._shard.number]
 
-    def merged(self, asked: Asked, own: bytes) -> bytes:
+    def merged(self, asked: ViewRequest, own: bytes) -> bytes:
         """The document for ``asked``, of which this process has made ``own``."""
         answers = dict(self._answers(asked))
         answers[self._shard.number] = json.loads(own)
@@ -76,7 +76,7 @@ class Shards:
                     told[key] = learnt
         return told
 
-    def _answers(self, asked: Asked) -> Iterable[tuple[int, Document]]:
+    def _answers(self, asked: ViewRequest) -> Iterable[tuple[int, Document]]:
         query = {"endpoint": asked.endpoint, "span": asked.span, "alone": "1"}
 
         def answer(number: int) -> tuple[int, Document] | None:

@@ -64,7 +64,7 @@ class Links:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ViewRequest:
     """What the page asks for: an endpoint by name (empty: the first) and one of ``SPANS``."""
 
     endpoint: str = ""
@@ -75,7 +75,7 @@ def view(
     endpoints: Sequence[ModelEndpoint],
     board: Board,
     links: Links,
-    asked: Asked,
+    asked: ViewRequest,
     now: float,
     *,
     reports: Iterable[LoaderReport] = (),

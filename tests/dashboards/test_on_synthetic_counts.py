@@ -27,7 +27,7 @@ from contracts.endpoint import Arm, ModelEndpoint
 from contracts.events import Latency, PredictionEvent
 from controller.metrics import RolloutCollector
 from dashboards.__main__ import GENERATED
-from gateway.telemetry.metrics import Metrics, Read, Reading
+from gateway.telemetry.metrics import Metrics, ObservedMetric, Reading
 from measures.counting import Counting
 from measures.increments import Growth
 from stats.evaluation.exposition import Exposed, Health, families
@@ -124,26 +124,26 @@ class Everything(Collector):
 
     def _readings(self) -> Iterator[Reading]:
         done = float(self._scrapes * 3)
-        yield Reading(Read.READY, (), 1)
-        yield Reading(Read.CONTROLLER_SILENT, (), 4)
-        yield Reading(Read.ENDPOINTS_KEPT, (), 0)
-        yield Reading(Read.SLO_AVAILABILITY, (ENDPOINT,), 0.999)
-        yield Reading(Read.SLO_LATENCY, (ENDPOINT, "0.005"), 0.95)
-        yield Reading(Read.WITHHELD, (ENDPOINT,), 0)
-        yield Reading(Read.TOKENS_IN_FLIGHT, (ENDPOINT,), 64)
-        yield Reading(Read.QUEUED_ROWS, (self._model.name,), 2)
-        yield Reading(Read.REPLICA_SERVES, ("127.0.0.1:8001",), 1)
-        yield Reading(Read.REPLICA_TOKENS, ("127.0.0.1:8001", "default"), 64)
-        yield Reading(Read.TRITON_PACKAGES, ("127.0.0.1:8001",), 1)
-        yield Reading(Read.PACKAGE_TRITONS, (self._model.name,), 1)
-        yield Reading(Read.ASLEEP, (), 1)
-        yield Reading(Read.WAITING_FOR_MODELS, (), 2)
-        yield Reading(Read.EVENTS, (), done)
-        yield Reading(Read.EVENTS_PUBLISHED, (), done)
-        yield Reading(Read.EVENTS_LOST, (), 0)
-        yield Reading(Read.EVENTS_WAITING, (), 3)
-        yield Reading(Read.EVENTS_CONNECTED, (), 1)
-        yield Reading(Read.EVENT_FAILURES, (), 0)
+        yield Reading(ObservedMetric.READY, (), 1)
+        yield Reading(ObservedMetric.CONTROLLER_SILENT, (), 4)
+        yield Reading(ObservedMetric.ENDPOINTS_KEPT, (), 0)
+        yield Reading(ObservedMetric.SLO_AVAILABILITY, (ENDPOINT,), 0.999)
+        yield Reading(ObservedMetric.SLO_LATENCY, (ENDPOINT, "0.005"), 0.95)
+        yield Reading(ObservedMetric.WITHHELD, (ENDPOINT,), 0)
+        yield Reading(ObservedMetric.TOKENS_IN_FLIGHT, (ENDPOINT,), 64)
+        yield Reading(ObservedMetric.QUEUED_ROWS, (self._model.name,), 2)
+        yield Reading(ObservedMetric.REPLICA_SERVES, ("127.0.0.1:8001",), 1)
+        yield Reading(ObservedMetric.REPLICA_TOKENS, ("127.0.0.1:8001", "default"), 64)
+        yield Reading(ObservedMetric.TRITON_PACKAGES, ("127.0.0.1:8001",), 1)
+        yield Reading(ObservedMetric.PACKAGE_TRITONS, (self._model.name,), 1)
+        yield Reading(ObservedMetric.ASLEEP, (), 1)
+        yield Reading(ObservedMetric.WAITING_FOR_MODELS, (), 2)
+        yield Reading(ObservedMetric.EVENTS, (), done)
+        yield Reading(ObservedMetric.EVENTS_PUBLISHED, (), done)
+        yield Reading(ObservedMetric.EVENTS_LOST, (), 0)
+        yield Reading(ObservedMetric.EVENTS_WAITING, (), 3)
+        yield Reading(ObservedMetric.EVENTS_CONNECTED, (), 1)
+        yield Reading(ObservedMetric.EVENT_FAILURES, (), 0)
 
     def _others(self) -> Iterator[Metric]:
         for name, labels in _COUNTERS.items():

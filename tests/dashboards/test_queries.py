@@ -15,7 +15,7 @@ from contracts.metrics import Kind, Metric
 from dashboards import conditions, queries, rules, slo
 from dashboards.__main__ import DASHBOARDS, GENERATED
 from dashboards.queries import Query
-from gateway.telemetry.metrics import _REFUSALS, Metrics, Read
+from gateway.telemetry.metrics import _REFUSALS, Metrics, ObservedMetric
 from registry import metrics as registry_counts
 from stats.evaluation.evaluation import KNOWN_REASONS
 from stats.folding.fold import FoldCounts
@@ -175,7 +175,7 @@ def test_every_aggregation_keeps_the_cluster_and_the_namespace() -> None:
 
 def test_the_gateway_declares_what_it_reads_from_others() -> None:
     wanted = {gateway_metrics.EVENTS_LOST, gateway_metrics.REPLICA_SERVES, gateway_metrics.READY}
-    assert {read.value for read in Read} >= wanted
+    assert {read.value for read in ObservedMetric} >= wanted
     assert {"stable", "control"} <= {arm.value for arm in Arm}
 
 

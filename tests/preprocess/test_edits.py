@@ -12,7 +12,7 @@ from tiny_models import VOCABULARY, asking_tokenizer, tokenizer
 from contracts.manifest import TokenizerSpec
 from contracts.tasks import Task
 from preprocess.edits import EditError, form_of, is_editable, shown, taken
-from preprocess.encoder import Encoded, TextEncoder
+from preprocess.encoder import EncodedTexts, TextEncoder
 from preprocess.tasks import HEADS, Head
 from preprocess.tasks.head import Values
 
@@ -31,12 +31,12 @@ def encoder_of(head: Head) -> TextEncoder:
 ENCODERS = {task: encoder_of(head) for task, head in HEADS.items()}
 
 
-def encoded(head: Head, *texts: str) -> Encoded:
+def encoded(head: Head, *texts: str) -> EncodedTexts:
     pairs = list(texts) if head is QUESTIONS else None
     return ENCODERS[head.task].encode(["soup was"] * len(texts) if pairs else list(texts), pairs)
 
 
-def values_of(head: Head, of: Encoded, width: int = 2) -> Values:
+def values_of(head: Head, of: EncodedTexts, width: int = 2) -> Values:
     rows = sum(head.sizes(of.tokens))
     return np.random.default_rng(7).random((rows, width), np.float32)
 

@@ -9,7 +9,7 @@ from tiny_models import VOCABULARY, WORDS, tokenizer
 
 from contracts.manifest import TokenizerSpec
 from contracts.tasks import Task
-from preprocess.encoder import Encoded, TextEncoder
+from preprocess.encoder import EncodedTexts, TextEncoder
 from preprocess.tasks import HEADS
 from preprocess.tasks.head import Side
 
@@ -28,7 +28,7 @@ texts_of_words = st.lists(
 class Answer:
     """What the head is asked to show."""
 
-    def __init__(self, encoded: Encoded, values: Floats, **parameters: object) -> None:
+    def __init__(self, encoded: EncodedTexts, values: Floats, **parameters: object) -> None:
         self.encoded = encoded
         self.values = values
         self.parameters = parameters
@@ -37,7 +37,7 @@ class Answer:
         self.ranges: Floats | None = None
 
 
-def rows(encoded: Encoded, *, seed: int = 0, width: int = 4) -> Floats:
+def rows(encoded: EncodedTexts, *, seed: int = 0, width: int = 4) -> Floats:
     random = np.random.default_rng(seed)
     made: Floats = random.normal(size=(sum(encoded.tokens), width + 1)).astype(np.float32)
     return made

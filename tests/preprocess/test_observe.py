@@ -5,10 +5,10 @@ import pytest
 
 from contracts.events import TextRecord
 from contracts.tasks import Task
-from preprocess.encoder import Encoded
+from preprocess.encoder import EncodedTexts
 from preprocess.observe import answered, unanswered
 
-TWO = Encoded(
+TWO = EncodedTexts(
     ids=[[2, 7, 3], [2, 1, 8, 3]],
     type_ids=None,
     tokens=[3, 4],

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from contracts.endpoint import Serving
 from contracts.tasks import Task
 from contracts.tensors import TensorSpec
-from preprocess.encoder import Encoded
+from preprocess.encoder import EncodedTexts
 from preprocess.padding import RowPadder
 from preprocess.scores import sigmoid, top_k
 from preprocess.tasks import HEADS
@@ -92,7 +92,7 @@ class Answered:
     values: NDArray[np.float32]
     labels: tuple[str, ...]
     parameters: Mapping[str, Any]
-    encoded: Encoded | None = None
+    encoded: EncodedTexts | None = None
     multi_label: bool = False
     ranges: NDArray[np.float32] | None = None
 

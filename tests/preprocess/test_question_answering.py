@@ -14,7 +14,7 @@ from tiny_models import VOCABULARY, asking_tokenizer
 
 from contracts.manifest import TokenizerSpec
 from contracts.tasks import Task
-from preprocess.encoder import Encoded
+from preprocess.encoder import EncodedTexts
 from preprocess.errors import InvalidTextError, ParameterError
 from preprocess.tasks import HEADS
 from preprocess.tasks.head import Side
@@ -22,7 +22,7 @@ from preprocess.tasks.question_answering import (
     MOST_ANSWERS,
     MOST_TOKENS,
     NO_ANSWER,
-    Found,
+    AnswerSpan,
     answers,
 )
 from preprocess.windows import MOST_WINDOWS, ContextEncoder
@@ -40,14 +40,14 @@ CONTEXT = "the soup was cold and the rain was warm"
 @dataclass(frozen=True)
 class Answer:
     values: NDArray[np.float32]
-    encoded: Encoded
+    encoded: EncodedTexts
     parameters: Mapping[str, Any]
     labels: tuple[str, ...] = ("start", "end")
     multi_label: bool = False
     ranges: NDArray[np.float32] | None = None
 
 
-def logits_of(encoded: Encoded, spans: Mapping[str, float]) -> NDArray[np.float32]:
+def logits_of(encoded: EncodedTexts, spans: Mapping[str, float]) -> NDArray[np.float32]:
     """Logits by which these parts of the contexts are answers, the larger the likelier.
 
     ``""`` is the row's first token.
@@ -220,7 +220,7 @@ def test_copies_are_compared_by_place_and_characters() -> None:
     assert (apart.equal, apart.distance.tolist()) == ([False, False, True], [1.0, 1.0, 0.0])
 
 
-def side(values: NDArray[np.float32], encoded: Encoded) -> Side:
+def side(values: NDArray[np.float32], encoded: EncodedTexts) -> Side:
     return Side(values, ("start", "end"), encoded=encoded)
 
 
@@ -253,4 +253,4 @@ def test_an_answer_shows_as_the_pipeline_shows_it() -> None:
     assert [len(each) for each in HEAD.predictions(answer)] == [2, 2]
     assert several == HEAD.predictions(answer)[0]
     assert HEAD.outputs(answer)["ANSWER"] == ["soup", "soup"]
-    assert Found(**several[0]).answer == "soup"
+    assert AnswerSpan(**several[0]).answer == "soup"

@@ -15,7 +15,7 @@ from tiny_models import VOCABULARY, tokenizer
 
 from contracts.manifest import TokenizerSpec
 from contracts.tasks import ENGINE_OUTPUT, PUBLIC_OUTPUTS, Task
-from preprocess.encoder import Encoded
+from preprocess.encoder import EncodedTexts
 from preprocess.scores import sigmoid
 from preprocess.tasks import HEADS, SecondText
 from preprocess.tasks.generation import FINISHES, values_of
@@ -31,7 +31,7 @@ class Values:
     """An answer of two texts."""
 
     values: NDArray[np.float32]
-    encoded: Encoded | None = None
+    encoded: EncodedTexts | None = None
     labels: tuple[str, ...] = ("contradiction", "entailment")
     multi_label: bool = False
     parameters: Mapping[str, Any] = field(default_factory=lambda: {"candidate_labels": ["yes"]})
@@ -85,7 +85,7 @@ def test_logits_whose_probabilities_are_equal_are_still_ranked() -> None:
 
 
 def test_a_ranking_records_and_compares_probabilities() -> None:
-    encoded = Encoded([[1], [1]], None, [1, 1], [1, 1], [0, 0], [False, False])
+    encoded = EncodedTexts([[1], [1]], None, [1, 1], [1, 1], [0, 0], [False, False])
     values = np.array([[0.0], [np.log(3.0)]], np.float32)
     head = HEADS[Task.TEXT_RANKING]
     records = head.records(encoded, values, ("yes",))
@@ -106,7 +106,7 @@ def test_a_classifier_of_one_label_is_as_far_apart_as_its_probabilities() -> Non
 
 
 def test_a_written_text_records_its_tokens_and_why_it_ended() -> None:
-    encoded = Encoded([[1, 2]], None, [2], [1], [0], [False])
+    encoded = EncodedTexts([[1, 2]], None, [2], [1], [0], [False])
     head = HEADS[Task.TEXT_GENERATION]
     (record,) = head.records(encoded, values_of([7, 8, 9], "stop"), FINISHES)
     assert (record.tokens, record.generated, record.label) == (2, 3, "stop")

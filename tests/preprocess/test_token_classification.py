@@ -16,7 +16,7 @@ from tiny_models import VOCABULARY, tokenizer
 
 from contracts.manifest import TokenizerSpec
 from contracts.tasks import Task
-from preprocess.encoder import Encoded
+from preprocess.encoder import EncodedTexts
 from preprocess.errors import EngineOutputError
 from preprocess.observe import answered
 from preprocess.tasks import HEADS, token_classification
@@ -39,7 +39,7 @@ _texts = st.lists(
 )
 
 
-def scored(encoded: Encoded, sure: float = 0.7) -> NDArray[np.float32]:
+def scored(encoded: EncodedTexts, sure: float = 0.7) -> NDArray[np.float32]:
     """Each token's own label with a score of ``sure``."""
     rows = [ENCODER.token(token) for ids in encoded.ids for token in ids]
     values = np.full((len(rows), len(LABELS)), (1 - sure) / (len(LABELS) - 1), np.float32)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from preprocess.written import Written
+from preprocess.written import Detokeniser
 
 
 def of_bytes() -> Tokenizer:
@@ -30,7 +30,7 @@ def ids(text: str) -> list[int]:
 
 def shown(parts: Sequence[Sequence[int]], stops: Sequence[str] = ()) -> tuple[list[str], bool]:
     """What is shown after each part, and at the end; and whether it was stopped."""
-    written = Written(TOKENIZER, stops)
+    written = Detokeniser(TOKENIZER, stops)
     pieces = [written.add(part) for part in parts]
     return [*pieces, written.end()], written.stopped
 
@@ -95,5 +95,5 @@ def test_what_may_be_the_beginning_of_a_stop_is_held_back_until_that_is_known() 
 
 def test_a_text_begins_as_its_prompt_has_it_begin() -> None:
     words = Tokenizer(models.WordLevel({"the": 0, "film": 1}, unk_token="the"))
-    assert Written(words).add([1]) == "film"
-    assert Written(words, prompt=[0]).add([1]) == " film"
+    assert Detokeniser(words).add([1]) == "film"
+    assert Detokeniser(words, prompt=[0]).add([1]) == " film"

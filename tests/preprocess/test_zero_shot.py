@@ -13,7 +13,7 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
 from contracts.tasks import Task
-from preprocess.encoder import Encoded
+from preprocess.encoder import EncodedTexts
 from preprocess.errors import ParameterError
 from preprocess.tasks import HEADS
 from preprocess.tasks.head import Side
@@ -29,7 +29,7 @@ class Answer:
     values: NDArray[np.float32]
     parameters: Mapping[str, Any]
     labels: tuple[str, ...] = MODEL
-    encoded: Encoded | None = None
+    encoded: EncodedTexts | None = None
     multi_label: bool = False
     ranges: NDArray[np.float32] | None = None
 
@@ -168,7 +168,7 @@ def test_scores_are_probabilities_however_far_apart_logits_are(
 
 def test_records_and_copies_go_by_the_models_own_labels() -> None:
     values = logits((0, 0, 5), (5, 0, 0))
-    encoded = Encoded([[1], [1]], None, [1, 1], [1, 1], [0, 0], [False, False])
+    encoded = EncodedTexts([[1], [1]], None, [1, 1], [1, 1], [0, 0], [False, False])
     records = HEAD.records(encoded, values, MODEL)
     assert [record.label for record in records] == ["entailment", "contradiction"]
     others = logits((0, 0, 5), (0, 5, 0))

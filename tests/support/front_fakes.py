@@ -36,7 +36,7 @@ from gateway.http.body import HttpLimits
 from gateway.inference.feedback import FeedbackReceiver
 from gateway.inference.receipts import Receipts
 from gateway.inference.tokens import MOST_CHARACTERS, refusing
-from preprocess.encoder import Encoded, TextEncoder
+from preprocess.encoder import EncodedTexts, TextEncoder
 from preprocess.tokens import Token, texts_of, tokens_of
 from preprocess.windows import ContextEncoder, WindowEncoder
 
@@ -123,7 +123,7 @@ def sparse(text: str) -> list[float]:
     return [float(text.count(letter)) for letter in "aeioux"]
 
 
-def rows_of_tokens(encoded: Encoded) -> list[list[float]]:
+def rows_of_tokens(encoded: EncodedTexts) -> list[list[float]]:
     """Of each token four numbers and a weight, by its id; the first row is of the whole text."""
     return [
         [float(len(ids) if at == 0 else token), 1.0, 0.0, 2.0, float(token % 3)]
@@ -132,7 +132,7 @@ def rows_of_tokens(encoded: Encoded) -> list[list[float]]:
     ]
 
 
-def tag_scores(encoded: Encoded) -> list[list[float]]:
+def tag_scores(encoded: EncodedTexts) -> list[list[float]]:
     """Soup is food and rain is weather, each token by itself."""
     tags = {"soup": 1, "rain": 3}
     return [
@@ -142,7 +142,7 @@ def tag_scores(encoded: Encoded) -> list[list[float]]:
     ]
 
 
-def span_logits(encoded: Encoded) -> list[list[float]]:
+def span_logits(encoded: EncodedTexts) -> list[list[float]]:
     """Soup is the answer, else rain, else there is none."""
     sure = {"soup": 9.0, "rain": 5.0, "[CLS]": 3.0}
     return [[sure.get(CONTEXTS.token(token), 0.0)] * 2 for ids in encoded.ids for token in ids]
@@ -155,7 +155,7 @@ def ranked(text: str, pair: str) -> list[float]:
 _OF_PAIRS = {Task.TEXT_RANKING: ranked, Task.ZERO_SHOT_CLASSIFICATION: entailment}
 
 
-def model_output(task: Task, call: Call) -> tuple[list[list[float]], Encoded | None]:
+def model_output(task: Task, call: Call) -> tuple[list[list[float]], EncodedTexts | None]:
     """What the model of a task gives, and where its rows are of tokens, these."""
     encoded = None
     pairs = call.pairs or [""] * len(call.texts)

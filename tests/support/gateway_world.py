@@ -43,8 +43,8 @@ from gateway.engine.protocol import (
     EngineMissingModelError,
     EngineTimeoutError,
     EngineUnavailableError,
-    Generated,
     Prompt,
+    TokenChunk,
     Work,
 )
 from gateway.packages import ServedModel, open_package
@@ -336,7 +336,7 @@ class FakeStream:
     count: int = 0
     closed: bool = False
 
-    async def next(self) -> Generated:
+    async def next(self) -> TokenChunk:
         engine, prompt = self.engine, self.prompt
         if not engine.here:
             raise EngineUnavailableError("away")
@@ -351,8 +351,8 @@ class FakeStream:
         token = prompt.ids[self.count % len(prompt.ids)]
         self.count += 1
         if token in prompt.stop_ids:
-            return Generated([token], Ending.STOPPED)
-        return Generated([token], Ending.AT_LIMIT if self.count >= prompt.most else None)
+            return TokenChunk([token], Ending.STOPPED)
+        return TokenChunk([token], Ending.AT_LIMIT if self.count >= prompt.most else None)
 
     def close(self) -> None:
         self.closed = True

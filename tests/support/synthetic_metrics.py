@@ -18,7 +18,7 @@ from contracts.endpoint import Arm
 from contracts.events import StatisticSpec
 from contracts.statistics import Statistic
 from contracts.windows import OwnCounts, WindowAggregate
-from gateway.telemetry.metrics import Metrics, Read, Reading
+from gateway.telemetry.metrics import Metrics, ObservedMetric, Reading
 from measures.counting import Counting
 from measures.increments import Growth
 from stats.evaluation.board import Board
@@ -60,7 +60,9 @@ class SyntheticMetrics(Collector):
             yield counter
 
     def _lost(self) -> Iterator[Reading]:
-        yield Reading(Read.EVENTS_DROPPED, (ENDPOINT, "200", "buffer_full"), float(self._scrapes))
+        yield Reading(
+            ObservedMetric.EVENTS_DROPPED, (ENDPOINT, "200", "buffer_full"), float(self._scrapes)
+        )
 
     def _statistics(self) -> Iterator[Metric]:
         totals = Totals()

@@ -78,7 +78,7 @@ class TritonPythonModel:
         self.sequences: Any = Sequences(session("model.onnx"), encoder)
         self.rows = rows
         self.has_encoder = encoder is not None
-        self.waiting: deque[Asked] = deque()
+        self.waiting: deque[GenerationRequest] = deque()
         self.changed = threading.Condition()
         self.ends = False
         self.thread = threading.Thread(target=self._run_or_end, name="generate", daemon=True)
@@ -151,7 +151,7 @@ class TritonPythonModel:
                 continue
             self._answer([asked])
 
-    def _stepped(self) -> list["Asked"]:
+    def _stepped(self) -> list["GenerationRequest"]:
         """One token more of every row; where that fails, all of them fail."""
         running = list(self.sequences.asked)
         if not running:
@@ -165,7 +165,7 @@ class TritonPythonModel:
             return []
         return running
 
-    def _answer(self, asked: list["Asked"]) -> None:
+    def _answer(self, asked: list["GenerationRequest"]) -> None:
         """Sends the last token of each."""
         self.heartbeat.check()
         for each in asked:
@@ -191,7 +191,7 @@ class TritonPythonModel:
 
 
 @dataclass(eq=False)
-class Asked:
+class GenerationRequest:
     """A request, and what was generated for it so far.
 
     Attributes:
@@ -335,7 +335,7 @@ class Sequences:
         self._has_positions = any(each.name == "position_ids" for each in inputs)
         self._outputs = ["logits", *made]
         self._empty = [np.zeros((1, each.shape[1], 0, each.shape[3]), np.float32) for each in past]
-        self.asked: list[Asked] = []
+        self.asked: list[GenerationRequest] = []
         self.past = Memory([each.name for each in past])
         self.source = Memory([] if encoder is None else encoder.outputs)
 
@@ -345,7 +345,7 @@ class Sequences:
         self.past.clear()
         self.source.clear()
 
-    def join(self, asked: Asked) -> None:
+    def join(self, asked: GenerationRequest) -> None:
         """Reads a prompt, chooses its first token, and adds the row."""
         ids, source = asked.ids, Memory(self.source.names)
         if self._encoder is not None:
@@ -377,7 +377,7 @@ class Sequences:
         for asked, row in zip(self.asked, logits, strict=True):
             asked.take(row)
 
-    def leave(self, gone: list[Asked]) -> None:
+    def leave(self, gone: list[GenerationRequest]) -> None:
         """Removes rows."""
         kept = [place for place, asked in enumerate(self.asked) if asked not in gone]
         if len(kept) == len(self.asked):
@@ -441,7 +441,7 @@ def asked_of(
     context: int,
     *,
     are_apart: bool,
-) -> Asked:
+) -> GenerationRequest:
     """What a request asks for; raises ``ValueError``.
 
     Prompt and text have ``context`` tokens together, and each of them where they ``are_apart``.
@@ -458,7 +458,7 @@ def asked_of(
         for name, usual in (("temperature", 0.0), ("top_p", 1.0), ("seed", 0))
     )
     stops = tensor(request, "stop_ids")
-    return Asked(
+    return GenerationRequest(
         ids=ids,
         most=int(most[0]),
         temperature=temperature,
@@ -481,6 +481,6 @@ def fail(sender: "pb_utils.InferenceResponseSender", reason: str) -> None:
     sender.send(error, flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 
 
-def finish(asked: Asked) -> None:
+def finish(asked: GenerationRequest) -> None:
     """Ends a request that nobody waits for."""
     asked.sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)

@@ -49,7 +49,7 @@ def missing_gpu(number: int) -> str:
 
 
 @dataclass(frozen=True)
-class Computed:
+class CpuRun:
     """A run that is over.
 
     Attributes:
@@ -80,11 +80,11 @@ class OnCpu:
     def __init__(self, engine: PackedEngine) -> None:
         self._engine = engine
 
-    def begin(self, ids: np.ndarray, starts: np.ndarray, types: np.ndarray | None) -> Computed:
+    def begin(self, ids: np.ndarray, starts: np.ndarray, types: np.ndarray | None) -> CpuRun:
         """Computes."""
         began = time.monotonic()
         values = self._engine.run(ids, starts, types)
-        return Computed(values, len(ids), time.monotonic() - began)
+        return CpuRun(values, len(ids), time.monotonic() - began)
 
     def free_memory(self) -> None:
         """Nothing is kept."""

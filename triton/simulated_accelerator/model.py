@@ -93,7 +93,7 @@ class TritonPythonModel:
         )
 
 
-class Pretended:
+class SimulatedRun:
     """A run that is over at a moment."""
 
     def __init__(self, over: float, values: np.ndarray, tokens: int, took: float) -> None:
@@ -121,7 +121,7 @@ class PretendingRunner:
         self._free_at = 0.0
         self._lock = threading.Lock()
 
-    def begin(self, ids: np.ndarray, starts: np.ndarray, types: np.ndarray | None) -> Pretended:
+    def begin(self, ids: np.ndarray, starts: np.ndarray, types: np.ndarray | None) -> SimulatedRun:
         """Starts a run, behind those before it."""
         del types
         with self._lock:
@@ -132,7 +132,7 @@ class PretendingRunner:
         sums = np.add.reduceat(ids, starts[:-1], dtype=np.int64) % MODULUS
         pair = np.stack([ids[starts[:-1]], sums], axis=1).astype(np.float32)
         values = np.resize(pair.T, (self._width, len(pair))).T.copy()
-        return Pretended(over, values, self._times.computed(len(ids)), took)
+        return SimulatedRun(over, values, self._times.computed(len(ids)), took)
 
     def free_memory(self) -> None:
         """Has none."""

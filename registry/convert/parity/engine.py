@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from contracts.manifest import TokenizerSpec
 from contracts.tensors import TensorSpec
 from preprocess.buckets import bucket_of
-from preprocess.encoder import Encoded, TextEncoder
+from preprocess.encoder import EncodedTexts, TextEncoder
 from preprocess.padding import RowPadder, Tensor
 from registry.convert.errors import VersionError
 
@@ -32,7 +32,7 @@ _TOKENS_A_BATCH = 2048
 class Texts:
     """Texts as this version's tokeniser sees them, and what pads them."""
 
-    encoded: Encoded
+    encoded: EncodedTexts
     padder: RowPadder
     buckets: tuple[int, ...]
 

@@ -24,7 +24,7 @@ from gateway.engine.fleet import Fleet
 from gateway.engine.protocol import Work
 from gateway.errors import DeadlineExceededError, ModelFailedError, ModelUnavailableError
 from gateway.packages import ServedModel, open_package
-from preprocess.encoder import Encoded
+from preprocess.encoder import EncodedTexts
 
 LONGEST = 64
 OTHERS = 20_000  # ids of rows but the first, which no other row has
@@ -108,19 +108,19 @@ class Texts:
         count = tokens or 1 + min(LONGEST - 1, int(self._random.expovariate(1 / 6)))
         return [self._number, *(self._random.randrange(OTHERS) for _ in range(count - 1))]
 
-    def call(self, rows: int, tokens: int | None = None) -> Encoded:
+    def call(self, rows: int, tokens: int | None = None) -> EncodedTexts:
         ids = [self.row(tokens) for _ in range(rows)]
         counts = [len(row) for row in ids]
-        return Encoded(ids, None, counts, counts, [0] * rows, [False] * rows)
+        return EncodedTexts(ids, None, counts, counts, [0] * rows, [False] * rows)
 
 
 def submit(
-    batcher: Batcher, encoded: Encoded, *, timeout: float = 60.0, endpoint: str = "e"
+    batcher: Batcher, encoded: EncodedTexts, *, timeout: float = 60.0, endpoint: str = "e"
 ) -> Job:
     return batcher.submit(encoded, endpoint, asyncio.get_running_loop().time() + timeout)
 
 
-def assert_its_own(values: np.ndarray[Any, Any], encoded: Encoded) -> None:
+def assert_its_own(values: np.ndarray[Any, Any], encoded: EncodedTexts) -> None:
     assert values.tolist() == [values_of(np.array(row)) for row in encoded.ids]
 
 

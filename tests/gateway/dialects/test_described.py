@@ -10,7 +10,7 @@ from front_fakes import Behind, client_of, view
 from gateway_world import answered_text, event_of
 
 from contracts.tasks import Task
-from gateway.http.openapi import Described
+from gateway.http.openapi import RouteDescription
 
 BEHIND = Behind()
 BEHIND.predictor.views["splade"] = view("splade", Task.SPARSE_EMBEDDING)
@@ -57,7 +57,7 @@ ANSWERED_HERE = [
 
 
 @pytest.mark.parametrize("described", ANSWERED_HERE)
-async def test_every_example_is_answered(described: Described) -> None:
+async def test_every_example_is_answered(described: RouteDescription) -> None:
     operation = described.operation
     endpoint = ENDPOINTS.get(described.path.rsplit("/", 1)[-1], "sentiment")
     path = described.path.replace("{endpoint}", endpoint).replace("{version}", "2")

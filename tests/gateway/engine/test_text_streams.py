@@ -18,8 +18,8 @@ from gateway.engine.protocol import (
     EngineModelError,
     EngineProcessGoneError,
     EngineUnavailableError,
-    Generated,
     Prompt,
+    TokenChunk,
 )
 from gateway.engine.triton import TritonEngine
 
@@ -81,7 +81,7 @@ async def test_tokens_come_one_by_one_and_say_which_is_the_last() -> None:
     async with served(server) as engine:
         stream = engine.generate(PROMPT, SECONDS)
         parts = [await stream.next() for _ in range(3)]
-        assert parts == [Generated([4]), Generated([5]), Generated([9], Ending.STOPPED)]
+        assert parts == [TokenChunk([4]), TokenChunk([5]), TokenChunk([9], Ending.STOPPED)]
         sent = dict(zip(
             (each.name for each in server.request.inputs),
             server.request.raw_input_contents, strict=True,

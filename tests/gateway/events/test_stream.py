@@ -6,7 +6,7 @@ from contracts.endpoint import Arm
 from contracts.events import Feedback
 from gateway.events.stream import EventStream, NoEvents, open_events
 from gateway.settings import Settings
-from gateway.telemetry.metrics import Read
+from gateway.telemetry.metrics import ObservedMetric
 
 EVENT = event_of()
 
@@ -32,8 +32,12 @@ async def test_a_kafka_that_never_answers_ends_in_counted_losses() -> None:
     events.recorder.feedback(TOLD)
     await events.close(0.1)
     found = {reading.metric: reading.value for reading in events.readings()}
-    assert found[Read.EVENTS] == 1
-    assert found[Read.FEEDBACK] == 1
-    dropped = {(r.labels[1], r.value) for r in events.readings() if r.metric is Read.EVENTS_DROPPED}
+    assert found[ObservedMetric.EVENTS] == 1
+    assert found[ObservedMetric.FEEDBACK] == 1
+    dropped = {
+        (r.labels[1], r.value)
+        for r in events.readings()
+        if r.metric is ObservedMetric.EVENTS_DROPPED
+    }
     assert dropped == {("200", 1), ("202", 1)}
-    assert found[Read.EVENTS_PUBLISHED] == 0
+    assert found[ObservedMetric.EVENTS_PUBLISHED] == 0

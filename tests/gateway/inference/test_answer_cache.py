@@ -16,13 +16,13 @@ from contracts.endpoint import AnswerCache as Asked
 from contracts.endpoint import ModelEndpoint
 from gateway.errors import DeadlineExceededError, ModelFailedError
 from gateway.inference.answer_cache import AnswerCache
-from preprocess.encoder import Encoded
+from preprocess.encoder import EncodedTexts
 
 Values = NDArray[np.float32]
 
 
-def encoded(*texts: tuple[int, ...]) -> Encoded:
-    return Encoded(
+def encoded(*texts: tuple[int, ...]) -> EncodedTexts:
+    return EncodedTexts(
         ids=[list(ids) for ids in texts],
         type_ids=None,
         tokens=[len(ids) for ids in texts],
@@ -32,11 +32,11 @@ def encoded(*texts: tuple[int, ...]) -> Encoded:
     )
 
 
-def answers(texts: Encoded) -> Values:
+def answers(texts: EncodedTexts) -> Values:
     return np.array([[sum(ids), len(ids)] for ids in texts.ids], np.float32)
 
 
-def answers_of_tokens(texts: Encoded) -> Values:
+def answers_of_tokens(texts: EncodedTexts) -> Values:
     return np.array([[token, len(ids)] for ids in texts.ids for token in ids], np.float32)
 
 
@@ -50,7 +50,7 @@ class Model:
     began: asyncio.Event = field(default_factory=asyncio.Event)
     by_token: bool = False
 
-    async def infer(self, texts: Encoded) -> Values:
+    async def infer(self, texts: EncodedTexts) -> Values:
         self.texts += len(texts)
         self.began.set()
         if self.held is not None:
@@ -59,13 +59,13 @@ class Model:
             raise self.error
         return self.answers(texts)
 
-    def answers(self, texts: Encoded) -> Values:
+    def answers(self, texts: EncodedTexts) -> Values:
         return answers_of_tokens(texts) if self.by_token else answers(texts)
 
     async def ask(
         self,
         cache: AnswerCache,
-        texts: Encoded,
+        texts: EncodedTexts,
         *,
         package: str = "p",
         caller: str | None = None,
@@ -128,7 +128,7 @@ async def test_token_types_are_part_of_a_text() -> None:
     cache, model = AnswerCache(10_000, shared=False), Model()
     for types in ([0, 0], [0, 1]):
         text = encoded((1, 2))
-        pair = Encoded(text.ids, [types], text.tokens, text.words, text.unk, text.truncated)
+        pair = EncodedTexts(text.ids, [types], text.tokens, text.words, text.unk, text.truncated)
         await model.ask(cache, pair)
     assert model.texts == 2
 

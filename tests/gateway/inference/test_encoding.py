@@ -12,7 +12,7 @@ from gateway.errors import DeadlineExceededError, InvalidInputError, OverloadedE
 from gateway.inference import encoding
 from gateway.inference.encoding import Encoding
 from gateway.packages import ServedModel
-from preprocess.encoder import Encoded
+from preprocess.encoder import EncodedTexts
 
 
 class PanicException(BaseException):
@@ -33,7 +33,7 @@ class Encoder:
         del name
         return texts
 
-    def encode(self, texts: list[str], pairs: list[str] | None) -> Encoded:
+    def encode(self, texts: list[str], pairs: list[str] | None) -> EncodedTexts:
         del pairs
         self.threads.append(threading.current_thread().name)
         assert self.go_on.wait(60)
@@ -41,7 +41,7 @@ class Encoder:
             raise self.failure
         ids = [[len(text)] for text in texts]
         ones = [1] * len(texts)
-        return Encoded(ids, None, ones, ones, [0] * len(texts), [False] * len(texts))
+        return EncodedTexts(ids, None, ones, ones, [0] * len(texts), [False] * len(texts))
 
 
 def model_of(encoder: Encoder) -> ServedModel:

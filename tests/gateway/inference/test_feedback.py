@@ -7,7 +7,7 @@ from pipeline_world import ONE, TWO, world_of
 from contracts.endpoint import Arm
 from contracts.events import Feedback
 from gateway.errors import InvalidInputError
-from gateway.inference.feedback import FeedbackReceiver, Taken
+from gateway.inference.feedback import FeedbackOutcome, FeedbackReceiver
 from gateway.inference.receipts import Receipt, Receipts
 
 RECEIPTS = Receipts([b"k" * 32], 86400.0)
@@ -37,7 +37,7 @@ def test_each_label_that_is_known_becomes_a_record() -> None:
     receiver, recorder = receiver_of()
     receipt = receipt_of("positive", "negative", "positive")
     taken = receiver.take(receipt, ["positive", None, "negative"], LABELS, now=2000.0)
-    assert taken == Taken(accepted=2, repeated=0, unknown=1)
+    assert taken == FeedbackOutcome(accepted=2, repeated=0, unknown=1)
     assert recorder.told == [
         Feedback(
             2000.0, "r", "sentiment", "7", "ab" * 32, Arm.CANARY, label, truth, 1.0, 5, text, 1000.0
@@ -49,8 +49,8 @@ def test_each_label_that_is_known_becomes_a_record() -> None:
 def test_a_text_is_told_once_and_the_others_still_can_be() -> None:
     receiver, recorder = receiver_of()
     receipt = receipt_of("positive", "negative")
-    assert receiver.take(receipt, ["positive", None], LABELS, 1.0) == Taken(1, 0, 1)
-    assert receiver.take(receipt, ["negative", "negative"], LABELS, 2.0) == Taken(1, 1, 0)
+    assert receiver.take(receipt, ["positive", None], LABELS, 1.0) == FeedbackOutcome(1, 0, 1)
+    assert receiver.take(receipt, ["negative", "negative"], LABELS, 2.0) == FeedbackOutcome(1, 1, 0)
     assert [told.answered for told in recorder.told] == ["positive", "negative"]
 
 

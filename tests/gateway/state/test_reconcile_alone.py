@@ -12,7 +12,7 @@ from reconciler_world import FakePackages, World, report_of, world_of
 from contracts.controller import ControllerBeat
 from contracts.endpoint import ModelEndpoint
 from gateway.inference.serving import Serving
-from gateway.state.kept import Keeper, KeeperPace, Kept
+from gateway.state.kept import Keeper, KeeperPace, SavedState
 
 pytestmark = pytest.mark.slow
 
@@ -49,7 +49,7 @@ async def restarted_alone(folder: Path) -> AsyncIterator[World]:
         yield world
 
 
-async def until_kept(folder: Path, condition: Callable[[Kept], bool]) -> None:
+async def until_kept(folder: Path, condition: Callable[[SavedState], bool]) -> None:
     while (kept := keeper_of(folder).read()) is None or not condition(kept):  # noqa: ASYNC110
         await asyncio.sleep(0.005)  # a file says nothing
 

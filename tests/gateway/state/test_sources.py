@@ -13,7 +13,7 @@ from gateway_world import endpoint_of, model_of
 
 from contracts.endpoint import ModelEndpoint
 from gateway.settings import Settings
-from gateway.state.kept import Kept
+from gateway.state.kept import SavedState
 from gateway.state.sources import (
     ClusterSource,
     FolderSource,
@@ -193,7 +193,7 @@ def test_what_a_gateway_keeps_of_a_cluster_lies_where_older_gateways_kept_it(
     tmp_path: Path,
 ) -> None:
     environment = {"KUBECONFIG": str(write_kubeconfig(tmp_path, "http://127.0.0.1:1"))}
-    kept = Kept(source="kubernetes://models", kept_at=1.0, endpoints=(), reports=())
+    kept = SavedState(source="kubernetes://models", kept_at=1.0, endpoints=(), reports=())
     (tmp_path / "last-told.json").write_text(kept.model_dump_json(by_alias=True))
     folder = str(tmp_path)
     settings = Settings(endpoints="kubernetes://models", package_cache=folder, home=folder)

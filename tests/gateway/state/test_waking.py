@@ -9,11 +9,11 @@ from http import HTTPStatus
 import pytest
 from gateway_world import FakeEngine
 
-from contracts.loading import WAKE_PATH, LoaderReport
+from contracts.loading import WAKE_PATH, LoaderReport, WakeAnswer
 from gateway.admission.waiting_room import WaitingRoom
 from gateway.engine.fleet import Fleet, Replica
 from gateway.errors import ModelUnavailableError, OverloadedError, ShuttingDownError
-from gateway.state.waking import AWAKE_SECONDS, Told, Waking, ask_loader
+from gateway.state.waking import AWAKE_SECONDS, Waking, ask_loader
 from service import pages
 
 MODEL, POOL = "m-v1-abc", "default"
@@ -55,7 +55,7 @@ class World:
 
     room: WaitingRoom | None = None
     engines: dict[str, SleepyEngine] = field(default_factory=dict)
-    words: dict[str, Told] = field(default_factory=dict)
+    words: dict[str, WakeAnswer] = field(default_factory=dict)
     asked: list[tuple[str, str]] = field(default_factory=list)
     wakes: list[bool] = field(default_factory=list)
     now: float | None = None
@@ -72,11 +72,11 @@ class World:
         engine = self.engines[address] = SleepyEngine(news=self.news)
         return engine
 
-    async def _ask(self, report: LoaderReport, model: str) -> Told:
+    async def _ask(self, report: LoaderReport, model: str) -> WakeAnswer:
         self.asked.append((report.loader, model))
         self.on_ask()
         self.news.set()
-        return self.words.get(report.loader, Told.COMING)
+        return self.words.get(report.loader, WakeAnswer.COMING)
 
     def _awakened(self, seconds: float, served: bool) -> None:
         assert seconds >= 0
@@ -131,7 +131,7 @@ async def test_many_callers_are_one_wake_and_go_on_when_one_triton_serves() -> N
 
 async def test_loaders_are_asked_again_until_the_model_is_there() -> None:
     async with world() as found:
-        found.words = dict.fromkeys(("l0", "l1"), Told.NOTHING)  # both are being restarted
+        found.words = dict.fromkeys(("l0", "l1"), WakeAnswer.UNKNOWN)  # both are being restarted
 
         def later() -> None:
             if len(found.asked) > 2:
@@ -145,13 +145,16 @@ async def test_loaders_are_asked_again_until_the_model_is_there() -> None:
 
 @pytest.mark.parametrize(
     ("other", "said"),
-    [(Told.NO_ROOM, "there is no room for it now"), (Told.COMING, "it is coming back")],
+    [
+        (WakeAnswer.NO_ROOM, "there is no room for it now"),
+        (WakeAnswer.COMING, "it is coming back"),
+    ],
 )
 async def test_who_waited_in_vain_is_told_whether_any_triton_has_the_room(
-    other: Told, said: str
+    other: WakeAnswer, said: str
 ) -> None:
     async with world() as found:
-        found.words = {"l0": Told.NO_ROOM, "l1": other}
+        found.words = {"l0": WakeAnswer.NO_ROOM, "l1": other}
         waiting = asyncio.create_task(found.wait())
         await found.until(lambda: len(found.asked) == 4)
         late = asyncio.create_task(found.wait(seconds=0.0))
@@ -166,7 +169,7 @@ async def test_a_triton_that_is_unloading_the_model_is_not_taken_for_one_that_ho
     async with world() as found:
         engine = found.engines[ADDRESSES[0]]
         engine.has_model = True
-        found.words = {"l0": Told.HELD}
+        found.words = {"l0": WakeAnswer.HELD}
         await found.wait()
         assert found.engines[ADDRESSES[0]].probes > 0
         replica = found.fleet.replicas(MODEL, 1, lambda: found.waking.serves(*KEY), POOL)[0]
@@ -175,12 +178,12 @@ async def test_a_triton_that_is_unloading_the_model_is_not_taken_for_one_that_ho
         found.now = asyncio.get_running_loop().time() + AWAKE_SECONDS
         assert found.waking.is_asleep(*KEY)
         found.now = None
-        found.words = {"l0": Told.LEAVING}
+        found.words = {"l0": WakeAnswer.LEAVING}
         engine.has_model = False
         waiting = asyncio.create_task(found.wait())
         await found.until(lambda: len(found.asked) == 4)
         assert not serves(replica)
-        engine.has_model, found.words = True, {"l0": Told.COMING}
+        engine.has_model, found.words = True, {"l0": WakeAnswer.COMING}
         await waiting
         assert serves(replica)
 
@@ -191,7 +194,7 @@ async def test_a_triton_whose_loader_says_that_it_holds_the_model_is_asked_at_on
             engine.has_model = True
         await found.wait()
         probes = [engine.probes for engine in found.engines.values()]
-        found.words = dict.fromkeys(("l0", "l1"), Told.HELD)
+        found.words = dict.fromkeys(("l0", "l1"), WakeAnswer.HELD)
         await found.wait()
         assert [engine.probes for engine in found.engines.values()] == probes
 
@@ -261,15 +264,17 @@ async def test_what_sleeps_is_probed_seldom() -> None:
 @pytest.mark.parametrize(
     ("status", "told"),
     [
-        (HTTPStatus.OK, Told.HELD),
-        (HTTPStatus.ACCEPTED, Told.COMING),
-        (HTTPStatus.CONFLICT, Told.LEAVING),
-        (HTTPStatus.INSUFFICIENT_STORAGE, Told.NO_ROOM),
-        (HTTPStatus.NOT_FOUND, Told.NOTHING),
-        (HTTPStatus.FORBIDDEN, Told.NOTHING),
+        (HTTPStatus.OK, WakeAnswer.HELD),
+        (HTTPStatus.ACCEPTED, WakeAnswer.COMING),
+        (HTTPStatus.CONFLICT, WakeAnswer.LEAVING),
+        (HTTPStatus.INSUFFICIENT_STORAGE, WakeAnswer.NO_ROOM),
+        (HTTPStatus.NOT_FOUND, WakeAnswer.UNKNOWN),
+        (HTTPStatus.FORBIDDEN, WakeAnswer.UNKNOWN),
     ],
 )
-async def test_a_loader_is_asked_over_http_with_its_key(status: HTTPStatus, told: Told) -> None:
+async def test_a_loader_is_asked_over_http_with_its_key(
+    status: HTTPStatus, told: WakeAnswer
+) -> None:
     shown = []
 
     def act(name: str, key: str) -> tuple[HTTPStatus, str]:
@@ -285,4 +290,4 @@ async def test_a_loader_is_asked_over_http_with_its_key(status: HTTPStatus, told
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "nowhere", ":", "127.0.0.1:x"])
 async def test_a_loader_that_is_away_says_nothing(address: str) -> None:
-    assert await ask_loader(report(0, address), MODEL) is Told.NOTHING
+    assert await ask_loader(report(0, address), MODEL) is WakeAnswer.UNKNOWN

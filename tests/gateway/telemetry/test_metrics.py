@@ -13,7 +13,7 @@ from contracts.endpoint import LatencySlo, Slo
 from contracts.events import Latency, PredictionEvent
 from gateway.engine.fleet import Fleet
 from gateway.main import replica_readings, slo_readings
-from gateway.telemetry.metrics import Metrics, Read, Reading
+from gateway.telemetry.metrics import Metrics, ObservedMetric, Reading
 
 
 def attempt(status: int) -> PredictionEvent:
@@ -90,7 +90,7 @@ def test_a_refusal_is_timed_on_its_own() -> None:
 def test_numbers_of_others_are_read_when_asked() -> None:
     metrics = Metrics()
     waiting = [3.0]
-    metrics.read_from(lambda: [Reading(Read.QUEUED_ROWS, ("m",), waiting[0])])
+    metrics.read_from(lambda: [Reading(ObservedMetric.QUEUED_ROWS, ("m",), waiting[0])])
     assert value(metrics, "lane_rows", model="m") == 3
     waiting[0] = 5
     assert value(metrics, "lane_rows", model="m") == 5
@@ -132,9 +132,11 @@ def test_metrics_of_an_endpoint_are_its_own_series_alone() -> None:
         metrics.attempt_finished(answered, 1, 10)
         metrics.refused(endpoint, 503, "overloaded", 0.02)
     metrics.request_finished("openai", 200, 0.004)
-    metrics.read_from(lambda: [Reading(Read.QUEUED_ROWS, ("m",), 3.0)])
+    metrics.read_from(lambda: [Reading(ObservedMetric.QUEUED_ROWS, ("m",), 3.0)])
     metrics.read_from(
-        lambda: [Reading(Read.SLO_AVAILABILITY, (name,), 0.9) for name in ("mine", "others")]
+        lambda: [
+            Reading(ObservedMetric.SLO_AVAILABILITY, (name,), 0.9) for name in ("mine", "others")
+        ]
     )
     told = metrics.of_endpoint("mine").decode()
     families = list(text_string_to_metric_families(told))

@@ -9,9 +9,8 @@ import pytest
 from loader_harness import LoaderHarness, names, status
 from registry_fakes import endpoint, ref
 
-from contracts.loading import LoaderReport
+from contracts.loading import LoaderReport, WakeAnswer
 from registry.errors import TritonRefusedError
-from registry.loading.idling import Woken
 from registry.loading.loader import Loader
 from registry.loading.room import Room
 from registry.stores.endpoints import EndpointStore
@@ -121,10 +120,10 @@ async def test_a_caller_in_the_last_moment_keeps_it(sleepers: Sleepers) -> None:
 async def test_it_comes_back_by_one_load_and_is_not_measured_again(sleepers: Sleepers) -> None:
     before = (await sleepers.serving()).loaded
     await sleepers.left()
-    assert sleepers.loader.wake(NAME) is Woken.COMING
+    assert sleepers.loader.wake(NAME) is WakeAnswer.COMING
     report = await sleepers.after(0.0, asleep=1.0)
     assert report.loaded == before
-    assert sleepers.loader.wake(NAME) is Woken.HELD
+    assert sleepers.loader.wake(NAME) is WakeAnswer.HELD
     assert sleepers.triton.loads() == [NAME, NAME]
     # And stays for as long as it did before, whatever the status says meanwhile.
     report = await sleepers.after(HOUR - 1, asleep=1.0)
@@ -141,10 +140,10 @@ async def test_a_loader_that_was_killed_in_a_wake_lets_it_sleep_until_it_is_aske
     sleepers: Sleepers,
 ) -> None:
     await sleepers.left()
-    assert sleepers.loader.wake(NAME) is Woken.COMING
+    assert sleepers.loader.wake(NAME) is WakeAnswer.COMING
     sleepers.loader = sleepers.new_loader()
     assert (await sleepers.after(0.0, asleep=1.0)).loaded == ()
-    assert sleepers.loader.wake(NAME) is Woken.COMING
+    assert sleepers.loader.wake(NAME) is WakeAnswer.COMING
     assert names(await sleepers.after(0.0, asleep=1.0)) == ["2"]
 
 
@@ -190,7 +189,7 @@ async def test_what_comes_back_and_does_not_fit_ends_no_triton_and_waits_for_roo
 ) -> None:
     sleepers = TwoSleepers(tmp_path)
     assert names(await sleepers.full()) == ["3"]
-    assert sleepers.loader.wake(NAME) is Woken.COMING
+    assert sleepers.loader.wake(NAME) is WakeAnswer.COMING
     report = await sleepers.settle()
     assert names(report) == ["3"]
     assert [failure.reason for failure in report.failed] == [
@@ -198,15 +197,15 @@ async def test_what_comes_back_and_does_not_fit_ends_no_triton_and_waits_for_roo
     ]
     assert report.ready  # for the other one's callers
     assert sleepers.loader.unready() == ""
-    assert sleepers.loader.wake(NAME) is Woken.NO_ROOM
+    assert sleepers.loader.wake(NAME) is WakeAnswer.NO_ROOM
     # The other one leaves while callers still ask for the first.
     sleepers.time += HOUR
     for _ in range(2):
-        assert sleepers.loader.wake(NAME) is Woken.NO_ROOM
+        assert sleepers.loader.wake(NAME) is WakeAnswer.NO_ROOM
         await sleepers.with_asleep(stable=True, other=True)
         sleepers.time += 10.0
     assert names(await sleepers.with_asleep(stable=True, other=True)) == ["2"]
-    assert sleepers.loader.wake(NAME) is Woken.HELD
+    assert sleepers.loader.wake(NAME) is WakeAnswer.HELD
 
 
 async def test_what_nobody_waits_for_any_more_is_not_tried_and_no_failure(tmp_path: Path) -> None:
@@ -217,7 +216,7 @@ async def test_what_nobody_waits_for_any_more_is_not_tried_and_no_failure(tmp_pa
     sleepers.time += HOUR
     sleepers.asked.counts = {OTHER.triton_model: 1}
     assert (await sleepers.with_asleep(stable=True, other=False)).failed == ()
-    assert sleepers.loader.wake(NAME) is Woken.COMING
+    assert sleepers.loader.wake(NAME) is WakeAnswer.COMING
 
 
 async def test_a_restarted_triton_gets_back_what_is_awake_alone(sleepers: Sleepers) -> None:
@@ -243,7 +242,7 @@ async def test_while_triton_is_unloading_it_a_caller_is_told_to_ask_again(
     sleepers.triton.unload = meanwhile  # type: ignore[method-assign]
     await sleepers.after(HOUR, asleep=1.0)
     await sleepers.after(10.0, asleep=1.0)
-    assert told == [Woken.LEAVING]
+    assert told == [WakeAnswer.LEAVING]
     # And it comes back, as somebody asked.
     assert names(await sleepers.after(0.0, asleep=1.0)) == ["2"]
 
@@ -259,7 +258,7 @@ async def test_where_triton_does_not_count_nothing_leaves(sleepers: Sleepers) ->
 
 async def test_it_knows_stable_versions_alone(sleepers: Sleepers) -> None:
     await sleepers.serving()
-    assert sleepers.loader.wake("another") is None
+    assert sleepers.loader.wake("another") is WakeAnswer.UNKNOWN
 
 
 async def test_without_the_setting_a_status_that_says_asleep_unloads_nothing(

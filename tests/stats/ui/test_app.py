@@ -11,7 +11,7 @@ from fastapi.testclient import TestClient
 
 from stats.evaluation.board import Board
 from stats.ui.app import FILES, FRESH_SECONDS, HEADERS, MOST_KEPT, Documents, router
-from stats.ui.view import Asked, Links
+from stats.ui.view import Links, ViewRequest
 
 NOW = 1_795_275_506.0
 
@@ -111,10 +111,10 @@ def test_many_lookers_cost_one_computation_a_second() -> None:
     boards, clock = Boards(), Clock()
     documents = Documents(tuple, boards, Links(), clock)
     for _ in range(5):
-        documents.document(Asked())
+        documents.document(ViewRequest())
     assert boards.asked == 1
     clock.now += FRESH_SECONDS
-    made = documents.document(Asked())
+    made = documents.document(ViewRequest())
     assert boards.asked == 2
     assert msgspec.json.decode(made)["now"] == clock.now
 
@@ -122,9 +122,9 @@ def test_many_lookers_cost_one_computation_a_second() -> None:
 def test_a_clock_set_back_does_not_freeze_the_page() -> None:
     boards, clock = Boards(), Clock()
     documents = Documents(tuple, boards, Links(), clock)
-    documents.document(Asked())
+    documents.document(ViewRequest())
     clock.now -= 3600
-    documents.document(Asked())
+    documents.document(ViewRequest())
     assert boards.asked == 2
 
 
@@ -132,8 +132,8 @@ def test_asking_for_ever_other_endpoints_keeps_a_bounded_number() -> None:
     boards, clock = Boards(), Clock()
     documents = Documents(tuple, boards, Links(), clock)
     for number in range(3 * MOST_KEPT):
-        documents.document(Asked(str(number)))
-    documents.document(Asked(str(3 * MOST_KEPT - 1)))  # is kept
+        documents.document(ViewRequest(str(number)))
+    documents.document(ViewRequest(str(3 * MOST_KEPT - 1)))  # is kept
     assert boards.asked == 3 * MOST_KEPT
-    documents.document(Asked("0"))  # has had to go
+    documents.document(ViewRequest("0"))  # has had to go
     assert boards.asked == 3 * MOST_KEPT + 1

@@ -17,7 +17,7 @@ from measures.counting import Counting, CountingState
 from stats.evaluation.board import Board
 from stats.ui.document import Detail, Tone, View
 from stats.ui.series import MOST_LABELS, MOST_VERSIONS
-from stats.ui.view import SPANS, Asked, Links, run_url, version_url, view
+from stats.ui.view import SPANS, Links, ViewRequest, run_url, version_url, view
 
 NOW = 1_795_275_506.0
 LINKS = Links("http://gateway:8080", "http://mlflow:5000/")
@@ -29,11 +29,11 @@ def world_of(name: str) -> ui_world.World:
     return ui_world.WORLDS[name](NOW)
 
 
-def seen(world: ui_world.World, asked: Asked | None = None, now: float = NOW) -> View:
-    return view(world.endpoints, world.board, LINKS, asked or Asked(), now)
+def seen(world: ui_world.World, asked: ViewRequest | None = None, now: float = NOW) -> View:
+    return view(world.endpoints, world.board, LINKS, asked or ViewRequest(), now)
 
 
-def detail_of(world: ui_world.World, asked: Asked | None = None, now: float = NOW) -> Detail:
+def detail_of(world: ui_world.World, asked: ViewRequest | None = None, now: float = NOW) -> Detail:
     found = seen(world, asked, now).detail
     assert found is not None
     return found
@@ -52,7 +52,7 @@ def test_every_document_is_json_that_reads_back_as_itself(name: str) -> None:
 
 def test_every_series_has_a_value_for_every_column(rolling: ui_world.World) -> None:
     for span in SPANS:
-        detail = detail_of(rolling, Asked(span=span))
+        detail = detail_of(rolling, ViewRequest(span=span))
         count = detail.columns.count
         for one in detail.series:
             for values in (one.rate, one.errors, one.p50, one.p95, one.p99, one.tokens, one.unk):
@@ -153,7 +153,7 @@ def test_drift_that_is_not_calibrated_alarms_nobody() -> None:
     drift = ui_board.drift("3", NOW, factor=factor, calibration=0.3)
     held = replace(world.board.of("sentiment"), drift=(drift,))
     board = replace(world.board, by_endpoint={"sentiment": held})
-    made = view(world.endpoints, board, LINKS, Asked(), NOW)
+    made = view(world.endpoints, board, LINKS, ViewRequest(), NOW)
     assert made.endpoints[0].tone is Tone.QUIET
     assert made.detail is not None
     assert made.detail.drift[0].statistics[3].level == 2
@@ -172,7 +172,7 @@ def test_what_nobody_knows_is_null_and_not_zero() -> None:
 
 def test_kafka_away_is_said(rolling: ui_world.World) -> None:
     away = replace(rolling.board, connected=False)
-    health = view(rolling.endpoints, away, LINKS, Asked(), NOW).health
+    health = view(rolling.endpoints, away, LINKS, ViewRequest(), NOW).health
     assert not health.known
     assert "Kafka does not answer" in health.said
 
@@ -219,7 +219,7 @@ def test_an_endpoint_that_serves_nothing_says_why(
 
 
 def test_an_unknown_endpoint_or_span_falls_back_to_the_first() -> None:
-    made = seen(world_of("quiet"), Asked("gone", "a year"))
+    made = seen(world_of("quiet"), ViewRequest("gone", "a year"))
     assert made.detail is not None
     assert (made.detail.name, made.span) == ("sentiment", "15m")
 
@@ -303,7 +303,7 @@ def test_the_page_says_what_each_triton_computes_with_and_why_it_can_not() -> No
         for name, device in devices.items()
     ]
     world = world_of("untouched")
-    found = view(world.endpoints, world.board, LINKS, Asked(), NOW, reports=reports).engines
+    found = view(world.endpoints, world.board, LINKS, ViewRequest(), NOW, reports=reports).engines
     assert [(each.loader, each.pool, each.well) for each in found] == [
         ("a", "p", False),
         ("b", "p", True),
@@ -321,7 +321,9 @@ def test_the_page_says_that_a_triton_ended_by_itself_and_how_much_of_its_time_is
         loader="a", triton_grpc="t:1", at=NOW, ended_at=NOW - 60.0, ready=True, device=gpu
     )
     world = world_of("untouched")
-    (line,) = view(world.endpoints, world.board, LINKS, Asked(), NOW, reports=[report]).engines
+    (line,) = view(
+        world.endpoints, world.board, LINKS, ViewRequest(), NOW, reports=[report]
+    ).engines
     assert line.said == (
         "on one NVIDIA H200, 12 of 150 GB in use, busy 90 % of the time, 85 % of it with texts; "
         "it ended by itself 1m ago and was started again"

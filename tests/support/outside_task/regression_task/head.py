@@ -7,8 +7,8 @@ import numpy as np
 
 from contracts.events import TextRecord
 from contracts.tasks import Task
-from preprocess.encoder import Encoded
-from preprocess.tasks.head import Answered, Difference, Head, Output, Side, Values
+from preprocess.encoder import EncodedTexts
+from preprocess.tasks.head import AnsweredTexts, Difference, Head, Output, Side, Values
 
 
 class TextRegression(Head):
@@ -17,7 +17,7 @@ class TextRegression(Head):
     task: ClassVar[Task] = Task("text-regression")
 
     def records(
-        self, encoded: Encoded, values: Values, labels: tuple[str, ...]
+        self, encoded: EncodedTexts, values: Values, labels: tuple[str, ...]
     ) -> list[TextRecord]:
         """The size of the grade, in the place of a vector's norm."""
         return [
@@ -30,15 +30,15 @@ class TextRegression(Head):
         apart = np.minimum(np.abs(ours.values - theirs.values)[:, 0], 1.0)
         return Difference(apart, [], [], np.empty(0))
 
-    def pipeline(self, answer: Answered, parameters: Mapping[str, Any], *, one: bool) -> Any:
+    def pipeline(self, answer: AnsweredTexts, parameters: Mapping[str, Any], *, one: bool) -> Any:
         """``{"grade"}`` a text."""
         found = [{"grade": grade} for grade in answer.values[:, 0].tolist()]
         return found[0] if one else found
 
-    def predictions(self, answer: Answered) -> list[Any]:
+    def predictions(self, answer: AnsweredTexts) -> list[Any]:
         """A number a text."""
         return list(answer.values[:, 0].tolist())
 
-    def outputs(self, answer: Answered) -> dict[str, Output]:
+    def outputs(self, answer: AnsweredTexts) -> dict[str, Output]:
         """The grades."""
         return {"GRADE": answer.values[:, 0]}
