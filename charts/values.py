@@ -1,7 +1,7 @@
-"""Makes ``headrace/values.yaml`` and the table of ``docs/values.md`` from ``values.schema.json``.
+"""Makes ``headrace/values.yaml``, and the site's table of values, from ``values.schema.json``.
 
-``python -P charts/values.py`` writes both, ``--check`` fails where they are not current. The schema
-alone is edited: each value is written once, with its type, bounds, default and meaning. It never
+``python -P charts/values.py`` writes the file, ``--check`` fails if it is not current. Only the
+schema is edited: each value is written once, with its type, bounds, default and meaning. It never
 reads a chart's templates.
 """
 
@@ -15,12 +15,10 @@ from typing import Any
 HERE = Path(__file__).parent
 SCHEMA = HERE / "headrace" / "values.schema.json"
 VALUES = HERE / "headrace" / "values.yaml"
-DOCUMENT = HERE.parent / "docs" / "values.md"
-BEGIN, END = "<!-- values: begin -->", "<!-- values: end -->"
 WIDTH = 98
 _HEAD = """\
 # Made from values.schema.json by charts/values.py, which is where a value is added or changed.
-# The same as a table: docs/values.md.
+# The site has the same as a table: Reference, Values of the chart.
 """
 
 Json = Mapping[str, Any]
@@ -115,27 +113,15 @@ def _row(value: Value) -> str:
     return f"| `{name}` | `{value.default}` | {meaning} |".replace("`|", "` |")
 
 
-def document(text: str, schema: Json) -> str:
-    """The document with a new table between its marks."""
-    before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n{table(schema)}{END}{after}"
-
-
 def main(arguments: list[str]) -> int:
-    """Writes both files; with ``--check`` it only says which are not current."""
-    schema = json.loads(SCHEMA.read_text(encoding="utf-8"))
-    made = {
-        VALUES: values_yaml(schema),
-        DOCUMENT: document(DOCUMENT.read_text(encoding="utf-8"), schema),
-    }
-    stale = [file for file, text in made.items() if _read(file) != text]
+    """Writes the file; with ``--check`` it only says whether it is not current."""
+    made = values_yaml(json.loads(SCHEMA.read_text(encoding="utf-8")))
+    if _read(VALUES) == made:
+        return 0
     if "--check" in arguments:
-        for file in stale:
-            sys.stderr.write(f"{file.name} is not current: run python -P charts/values.py\n")
-        return int(bool(stale))
-    for file in stale:
-        file.write_text(made[file], encoding="utf-8")
+        sys.stderr.write(f"{VALUES.name} is not current: run python -P charts/values.py\n")
+        return 1
+    VALUES.write_text(made, encoding="utf-8")
     return 0
 
 

@@ -1,6 +1,6 @@
 """``python -P -m dashboards``: writes ``dashboards/generated``, four dashboards and the rules.
 
-And of them ``docs/panels.md``, and the copies that the chart packs.
+And the copies that the chart packs. ``described`` is the site's page of the panels.
 
 The same code gives the same bytes.
 """
@@ -31,7 +31,6 @@ DASHBOARDS: Mapping[str, Callable[[], Dashboard]] = {
     "gateway.json": gateway,
 }
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "panels.md"
 PACKED = ROOT / "charts" / "headrace" / "files"
 RULES = "rules.yaml"
 CHART_RULES = "rules.chart.yaml"  # with placeholders, for the chart to fill
@@ -53,7 +52,6 @@ def main() -> None:
     made = files()
     _write(made, out or GENERATED)
     if out is None:
-        PAGE.write_text(described(made), encoding="utf-8")
         _write({name: made[name] for name in DASHBOARDS}, PACKED / "dashboards")
         (PACKED / RULES).write_bytes(made[CHART_RULES])
 

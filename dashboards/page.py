@@ -1,7 +1,7 @@
-"""The page that says what each panel answers and what each alert means: ``docs/panels.md``.
+"""The page of the site that says what each panel answers and what each alert means.
 
-Made of the dashboards themselves, so that no panel is missing in it. It adds no sentence about a
-panel that the panel's own tooltip does not have.
+Made of the dashboards themselves, so that no panel is missing in it. What to do about a panel is
+in its tooltip, and never on this page too.
 """
 
 import re
@@ -13,8 +13,9 @@ from dashboards import rules
 _HEAD = """\
 # Panels and alerts, one by one
 
-Made by `python -P -m dashboards` of the dashboards and rules themselves. \
-[Dashboards and alerts](dashboards.md) says how to install them, and has a runbook for each alert.
+[Dashboards and alerts](../dashboards.md) says how to install them, and has a runbook for each \
+alert. \
+Each panel's tooltip also says what to do.
 """
 _ACT = "\n\n**What to do:** "
 
@@ -35,10 +36,10 @@ def _dashboard(document: Mapping[str, Any]) -> Iterator[str]:
     for panel in document["panels"]:
         if panel["type"] == "row":
             yield f"\n### {document['title'].removeprefix('Headrace / ')}: {panel['title']}\n"
-            yield "| panel | what it answers | what to do |\n|---|---|---|"
+            yield "| panel | what it answers |\n|---|---|"
         else:
-            shows, _, act = panel["description"].partition(_ACT)
-            yield f"| {panel['title']} | {_cell(shows)} | {_cell(act)} |"
+            shows = panel["description"].partition(_ACT)[0]
+            yield f"| {panel['title']} | {_cell(shows)} |"
     yield ""
 
 
@@ -46,7 +47,7 @@ def _alerts() -> Iterator[str]:
     yield "## Alerts\n"
     yield "| alert | severity | holds for | says |\n|---|---|---|---|"
     for alert in rules.ALERTS:
-        link = f"[{alert.name}](dashboards.md#{alert.name.lower()})"
+        link = f"[{alert.name}](../dashboards.md#{alert.name.lower()})"
         said = _cell(re.sub(r"\{\{ \$(?:labels\.)?(\w+)[^}]*\}\}", r"*\1*", alert.summary))
         yield f"| {link} | {alert.severity.value} | {alert.wait} | {said} |"
 

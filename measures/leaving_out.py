@@ -9,7 +9,7 @@ requests of the canary that a window's part in them is small.
 Whichever single caller misbehaves, and whatever it does, the evidence without its group is of
 requests that it had no part in, and the least evidence over all groups is at most that. So a wrong
 alarm is no more likely than without the caller. The same holds for one bad window a block
-(docs/decisions/0032-left-out.md).
+(docs/methods.md#left-without-one-group-or-one-window).
 
 The least mixture over all ways to leave out one window a block is computed exactly, window by
 window: a mixture of restarts grows with each of its factors, so that the least one at a window

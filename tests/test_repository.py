@@ -257,3 +257,33 @@ def test_the_readmes_commands_are_those_of_the_program() -> None:
     commands = set(re.findall(r"`headrace ([a-z]+)", (ROOT / "README.md").read_text()))
     assert {"up", "status", "predict", "models", "doctor", "gc", "keys"} <= commands
     assert [command for command in commands if not re.search(rf"\b{command}\b", said)] == []
+
+
+DECISIONS = sorted((ROOT / "docs" / "decisions").glob("0*.md"))
+
+
+@pytest.mark.parametrize("record", DECISIONS, ids=_name)
+def test_a_decision_record_says_whether_it_holds(record: Path) -> None:
+    text = record.read_text(encoding="utf-8")
+    assert re.match(rf"# {record.name[:4]} \S", text)
+    (status,) = re.findall(r"^\*\*Status\.\*\* (.+)$", text, re.MULTILINE)
+    assert re.match(r"Accepted[.;]|Superseded by \[\d{4}\]", status)
+
+
+def test_the_index_of_decisions_tells_where_each_number_is() -> None:
+    page = (ROOT / "docs" / "decisions" / "README.md").read_text(encoding="utf-8")
+    index, moved = page.split("## Numbers that moved")
+    assert re.findall(r"^\| \[(\d{4})\]\((\S+)\)", index, re.MULTILINE) == [
+        (record.name[:4], record.name) for record in DECISIONS
+    ]
+    known = {record.name[:4] for record in DECISIONS} | set(re.findall(r"\b\d{4}\b", moved))
+    newest = int(DECISIONS[-1].name[:4])
+    assert [number for number in range(1, newest + 1) if f"{number:04}" not in known] == []
+
+
+def test_the_decisions_that_code_and_documents_name_exist() -> None:
+    code = [path for folder in PACKAGES for path in ROOT.glob(f"{folder}/**/*.py")]
+    for path in (*code, *TEXTS, ROOT / "pyproject.toml", ROOT / "hatch_build.py"):
+        named = re.findall(r"decisions/(\d{4}[\w-]*)", path.read_text(encoding="utf-8"))
+        here = [name for name in named if not any(each.stem == name for each in DECISIONS)]
+        assert here == [], path

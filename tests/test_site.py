@@ -1,6 +1,7 @@
 """The site: its reference has all that the code has, and its pages are where links say."""
 
 import importlib.util
+import json
 import re
 from pathlib import Path
 from typing import Any, get_args
@@ -86,6 +87,19 @@ def test_every_record_of_an_event_is_on_its_page(made: dict[str, str]) -> None:
     }
     assert "| `request_id` |" in made["events.md"]
     assert "- `RolledBack`" in made["events.md"]
+
+
+def test_every_value_of_the_chart_is_on_its_page(made: dict[str, str]) -> None:
+    schema = json.loads((ROOT / "charts" / "headrace" / "values.schema.json").read_text("utf-8"))
+
+    def leaves(node: dict[str, Any], path: str = "") -> list[str]:
+        inner = node.get("properties", {})
+        below = [leaf for name, each in inner.items() for leaf in leaves(each, f"{path}.{name}")]
+        return below if inner else [path.removeprefix(".")]
+
+    named = leaves(schema)
+    assert len(named) > 200
+    assert [name for name in named if f"| `{name}` |" not in made["values.md"]] == []
 
 
 def test_a_table_of_the_reference_has_as_many_cells_in_each_row(made: dict[str, str]) -> None:

@@ -4,7 +4,9 @@
 in, since each would follow from code that is.
 """
 
+import json
 import re
+import runpy
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
@@ -16,6 +18,7 @@ import typer
 from contracts import events, gateway_metrics, metrics, registry_metrics, triton_metrics
 from contracts.endpoint import ModelEndpoint, Phase
 from contracts.metrics import Metric
+from dashboards.__main__ import described, files
 from headrace import errors
 from headrace.cli import app
 from headrace.cli.program import SHARED_PANEL
@@ -49,6 +52,8 @@ def pages() -> dict[str, str]:
         "metrics.md": metric_families(),
         "events.md": event_records(),
         "versions.md": versions(),
+        "values.md": chart_values(),
+        "panels.md": described(files()),
     }
 
 
@@ -60,6 +65,20 @@ def _cell(text: object) -> str:
 def _table(headings: tuple[str, ...], rows: Sequence[tuple[object, ...]]) -> list[str]:
     lines = [f"| {' | '.join(headings)} |", f"|{'---|' * len(headings)}"]
     return [*lines, *(f"| {' | '.join(_cell(cell) for cell in row)} |" for row in rows), ""]
+
+
+# The chart
+
+
+def chart_values() -> str:
+    """Every value of the chart, with its default and meaning."""
+    chart = runpy.run_path(str(ROOT / "charts" / "values.py"))
+    schema = json.loads(chart["SCHEMA"].read_text(encoding="utf-8"))
+    said = (
+        "A value that is not here, or of another type, is refused by name. "
+        "[Examples](../values-examples.md), [production](../production.md)."
+    )
+    return "\n".join(["# Values of the chart", "", said, "", chart["table"](schema)])
 
 
 # The command line

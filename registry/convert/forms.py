@@ -33,7 +33,7 @@ _PROBABILITIES: Limits = {
     Precision.BF16: {"max_abs_difference": 0.1, "mean_abs_difference": 8e-3},
     Precision.INT8: {"max_abs_difference": 0.25, "mean_abs_difference": 0.02},
 }
-# The share of each text's ten nearest that stay (docs/decisions/0039-nearest-neighbours.md): what
+# The share of each text's ten nearest that stay (docs/methods.md#neighbours-of-vectors): what
 # cosine and differences let through, searches may not.
 _NEIGHBOURS = {
     Precision.FP32: 0.995, Precision.FP16: 0.98, Precision.BF16: 0.95, Precision.INT8: 0.9

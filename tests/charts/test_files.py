@@ -29,7 +29,7 @@ def test_the_chart_packs_the_rules_as_they_are_generated() -> None:
     )
 
 
-def test_values_and_their_table_are_those_of_the_schema() -> None:
+def test_the_values_are_those_of_the_schema() -> None:
     program = [sys.executable, "-P", str(ROOT / "charts" / "values.py"), "--check"]
     done = subprocess.run(program, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, "")

@@ -1,11 +1,11 @@
-"""The architecture page has every status that a caller can get."""
+"""The page of clients has every status that a caller can get."""
 
 import re
 from pathlib import Path
 
 from gateway.errors import CLIENT_GONE_STATUS, GatewayError
 
-PAGE = Path(__file__).parents[2] / "docs" / "architecture.md"
+PAGE = Path(__file__).parents[2] / "docs" / "clients.md"
 ROW = re.compile(r"(\d{3}) `([a-z_]+)`")
 
 
