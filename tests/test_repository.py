@@ -287,3 +287,12 @@ def test_the_decisions_that_code_and_documents_name_exist() -> None:
         named = re.findall(r"decisions/(\d{4}[\w-]*)", path.read_text(encoding="utf-8"))
         here = [name for name in named if not any(each.stem == name for each in DECISIONS)]
         assert here == [], path
+
+
+def test_the_page_of_architecture_is_two_walks_of_ten_files() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    assert len(page.split()) <= 1500
+    for walk in ("## The way of a request", "## The way of a model version"):
+        text = page.split(walk)[1].split("\n## ")[0]
+        steps = re.findall(r"^\d+\. \*\*[\w ]+: `([\w/]+\.py)`", text, re.MULTILINE)
+        assert len(set(steps)) == 10
