@@ -131,9 +131,7 @@ def main() -> int:
         settings, week, references, endpoints, address, shard=shard, shards=shards
     )
     links = Links(settings.gateway_url, settings.mlflow_url)
-    page = router(
-        endpoints, evaluator.board, links, shards=shards, reports=loaders, whole=whole_of
-    )
+    page = router(endpoints, evaluator.board, links, shards=shards, reports=loaders, whole=whole_of)
     app = application(evaluator, page)
     server = uvicorn.Server(
         uvicorn.Config(

@@ -101,7 +101,12 @@ def _progressing(status: EndpointStatus) -> Part:
 
 
 def _condition(kind: str, status: str, reason: str, message: str) -> Part:
-    return {"type": kind, "status": status, "reason": reason, "message": shortened(message, _MOST_MESSAGE)}
+    return {
+        "type": kind,
+        "status": status,
+        "reason": reason,
+        "message": shortened(message, _MOST_MESSAGE),
+    }
 
 
 def _dated(condition: Part, last: Mapping[str, Any] | None, generation: int, now: float) -> Part:

@@ -21,9 +21,7 @@ from service.cluster.client import ClusterClient
 from service.cluster.errors import AccessError
 
 DEFINITIONS = ("apiextensions.k8s.io", "v1", "customresourcedefinitions")
-RECORDS = (
-    Path(__file__).parents[2] / "charts" / "headrace" / "files" / "endpointrecords.crd.yaml"
-)
+RECORDS = Path(__file__).parents[2] / "charts" / "headrace" / "files" / "endpointrecords.crd.yaml"
 ESTABLISHED_SECONDS = 30.0
 CALL_SECONDS = 10.0
 
