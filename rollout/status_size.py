@@ -1,10 +1,10 @@
-"""Keeps a status within what a cluster stores of one object, and ends a rollout that can't be kept.
+"""Keeps a status within what a cluster stores of an object, and ends a rollout that can't be kept.
 
-The whole status lies in a record (``contracts/endpoint_record.py``), and a cluster takes about 1 MiB
-of an object. One that it refuses would leave a canary at its weight, with nobody able to take it
-back. So the oldest and most detailed gives way first: figures of old lines of the history, then the
-last rollout's evidence and plot (its run in MLflow has both), then the plot of the rollout that goes
-on. Its evidence never does, for verdicts follow from it. Pure.
+The whole status lies in a record (``contracts/endpoint_record.py``), and etcd takes 1.5 MB of an
+object. One that it refuses would leave a canary at its weight, with nobody able to take it back. So
+the oldest and most detailed gives way first: figures of old lines of the history, then the last
+rollout's evidence and plot (its run in MLflow has both), then the plot of the rollout that goes on.
+Its evidence never does, for verdicts follow from it. Pure.
 """
 
 from collections.abc import Callable

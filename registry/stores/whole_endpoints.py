@@ -145,9 +145,9 @@ class WholeEndpoints:
         known = self._known.get(summary.name)
         if known is not None and known.summary is summary:
             return known.whole
-        if known is not None and summary.status.record is not None:
-            if known.summary.status.record == summary.status.record:
-                return self._learn(summary, known.whole.status)
+        named = summary.status.record
+        if known is not None and named is not None and known.summary.status.record == named:
+            return self._learn(summary, known.whole.status)
         found = self._read(summary)
         self._known[summary.name] = _Known(summary, found)
         return found

@@ -1,4 +1,4 @@
-"""What all watch stays small whatever a rollout holds, and a record is only taken for what it is."""
+"""What all watch stays small whatever a rollout holds, and no other text is taken for a record."""
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st

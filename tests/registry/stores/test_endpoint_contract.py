@@ -1,4 +1,4 @@
-"""The contract of ``EndpointStore``: files and a cluster pass the same tests, whole or summaries."""
+"""The contract of ``EndpointStore``: files and a cluster pass it, with summaries or whole."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
