@@ -190,7 +190,7 @@ def test_a_rollout_survives_being_stored_at_every_pass() -> None:
     ],
 )
 def test_with_its_evidence_lost_an_equal_version_settles_and_a_bad_one_does_not(
-    windows: int, of_candidate: dict[str, float], outcomes: set[Outcome]
+    windows: int, of_candidate: dict[str, Any], outcomes: set[Outcome | None]
 ) -> None:
     traffic = Traffic(1)
     walk = passed(begun(traffic), traffic, windows)

@@ -1,6 +1,6 @@
 """A status lies in two objects and is one: whatever is killed, lost or written by two at once."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -158,9 +158,8 @@ def test_a_process_that_is_killed_at_any_write_leaves_a_whole_status(
 
 
 @pytest.fixture
-def fake() -> Fake:
-    with ExitStack() as stack:
-        made = stack.enter_context(fake_kubernetes())
+def fake() -> Iterator[Fake]:
+    with fake_kubernetes() as made:
         yield made
 
 
