@@ -1,8 +1,9 @@
 """The endpoint: what a user asks for (spec) and the one object that holds the truth (status).
 
 The controller alone writes a status, and only against the revision that it read. Gateways and
-loaders read it whole and swap it in whole; whoever cannot reach its source goes on with the last
-one. The same models describe the local YAML and the custom resource in Kubernetes.
+loaders follow a summary of it (``contracts/endpoint_record.py``), which they swap in whole; whoever
+cannot reach its source goes on with the last one. The same models describe the local YAML and the
+custom resource in Kubernetes.
 """
 
 from enum import StrEnum
@@ -280,6 +281,13 @@ class Transition(_Part):
     figures: dict[str, float] = {}
 
 
+class RecordRef(_Part):
+    """Which of an endpoint's two records holds its whole status (``contracts.endpoint_record``)."""
+
+    slot: Literal["a", "b"]
+    digest: str = Field(description="of the record's text, which is no part of a record itself")
+
+
 class EndpointStatus(_Part):
     """The truth about an endpoint, written whole."""
 
@@ -325,6 +333,9 @@ class EndpointStatus(_Part):
         0, description="latest tries no version up to this number: too many newer were rejected"
     )
     history: Annotated[tuple[Transition, ...], Field(max_length=HISTORY_LIMIT)] = ()
+    record: RecordRef | None = Field(
+        None, description="holds the whole status, of which this is a summary; null: this is whole"
+    )
     outdated: SkipJsonSchema[bool] = Field(
         False, exclude=True, description="about an earlier spec; told by a cluster, stored nowhere"
     )
@@ -349,11 +360,13 @@ class EndpointStatus(_Part):
 class Metadata(_Part):
     """Name, revision and notes of people.
 
-    ``revision`` is Kubernetes' resourceVersion or the file's counter. ``annotations`` hold the
-    commands that wait (``contracts.rollout.COMMAND_PREFIX``).
+    ``revision`` is Kubernetes' resourceVersion or the file's counter; ``uid`` is Kubernetes' too,
+    and empty for a file. ``annotations`` hold the commands that wait
+    (``contracts.rollout.COMMAND_PREFIX``).
     """
 
     name: str = Field(pattern=f"^{ENDPOINT_NAME.pattern}$")
+    uid: str = ""
     revision: str = ""
     annotations: dict[str, str] = {}
 

@@ -93,7 +93,7 @@ def main() -> int:
     log.info("the controller starts")
     environment = dict(os.environ)
     try:
-        endpoints = opening.endpoints(settings.endpoints, environment)
+        endpoints = opening.whole_endpoints(settings.endpoints, environment)
         launcher = _launcher(settings, environment)
         keys = _index_keys(settings)
         _check_mark(StoreMark(settings.store_url, keys))

@@ -18,6 +18,7 @@ from typing import Protocol
 from pydantic import ValidationError
 
 from contracts.endpoint import EndpointStatus, ModelEndpoint, Phase
+from contracts.endpoint_record import summary
 from contracts.model import ModelRef
 from contracts.profile import ReferenceProfile
 from contracts.rollout import COMMAND_BY_PREFIX, COMMAND_PREFIX, Command, RolloutState
@@ -83,8 +84,12 @@ class JoinedRollouts:
         return without_answered_commands(endpoint.model_copy(update={"status": status}))
 
     def withdrawn(self, endpoint: ModelEndpoint, now: float, reason: str) -> ModelEndpoint:
-        """The endpoint with its rollout ended and all callers with stable, as small as can be."""
+        """The endpoint with its rollout ended and all callers with stable, as small as can be.
+
+        It is a summary of itself, so that no record need be written before it.
+        """
         status = status_size.withdrawn(endpoint.status, now, reason)
+        status = summary(status.model_copy(update={"notes": ()}))
         return endpoint.model_copy(update={"status": status})
 
     def _fitted(self, name: str, status: EndpointStatus, now: float) -> EndpointStatus:
@@ -93,13 +98,13 @@ class JoinedRollouts:
         if found is None:
             bytes_ = status_size.size(status)
             reason = (
-                f"its evidence needs a status of {bytes_} bytes, and {self._most_bytes} are "
+                f"its evidence needs a record of {bytes_} bytes, and {self._most_bytes} are "
                 "stored: compare fewer statistics (spec.rollout.checks.statistics)"
             )
             log.warning("%s: the rollout ends: %s", name, reason)
             return status_size.withdrawn(status, now, reason)
         if found is not status:
-            log.info("%s: older evidence left the status, to keep it storable", name)
+            log.info("%s: older evidence left the record, to keep it storable", name)
         return found
 
     def evidence(self, endpoint: ModelEndpoint, state: RolloutState) -> Mapping[str, bytes]:

@@ -1,7 +1,7 @@
 """All that is known for and against a candidate: one immutable state, folded window by window.
 
 The controller and the simulations of ``bench/rollouts`` fold with it alike, so that what is
-simulated is what runs. It lives as JSON in the rollout's status. Verdicts follow from the windows
+simulated is what runs. It lives as JSON in the endpoint's record. Verdicts follow from the windows
 in their order alone, however they are grouped into calls. No clock, no I/O.
 
 A check that had enough evidence to fail at any window has failed for good. Otherwise it passes if
@@ -350,8 +350,6 @@ class Evidence:
         if data["schema_version"] != SCHEMA_VERSION:
             raise ValueError(f"evidence of schema {data['schema_version']} is not known")
         checks, of_rates = Checks.model_validate(data["checks"]), Rates.of_json(data["rates"])
-        # None of a rollout from before there were these checks.
-        scores, hung_ups = data.get("score_agreement"), data.get("hung_ups")
         return cls(
             checks=checks,
             false_rollback=float(data["false_rollback"]),
@@ -364,13 +362,11 @@ class Evidence:
             outputs=Outputs.of_json(data["outputs"]),
             own=OwnStatistics.of_json(data["own"]),
             agreement=Agreement.of_json(data["agreement"]),
-            score_agreement=(
-                ScoreAgreement.begin() if scores is None else ScoreAgreement.of_json(scores)
-            ),
+            score_agreement=ScoreAgreement.of_json(data["score_agreement"]),
             drifts=Drifts.of_json(data["drifts"]),
-            hung_ups=HungUps.begin() if hung_ups is None else HungUps.of_json(hung_ups),
-            arm_shares=ArmShares.of_json(data.get("arm_shares", {})),
-            is_last_step=bool(data.get("is_last_step", False)),
+            hung_ups=HungUps.of_json(data["hung_ups"]),
+            arm_shares=ArmShares.of_json(data["arm_shares"]),
+            is_last_step=bool(data["is_last_step"]),
         )
 
     def _knowing(self, stable: EvidenceCounts) -> Self:

@@ -35,7 +35,8 @@ def advance(
         commands brought up to date.
     """
     context = ReconcileContext(spec, observed, now, judge)
-    status = commands.answered(_as_the_spec_is_now(status, context), context)
+    status = _with_evidence(_as_the_spec_is_now(status, context), context)
+    status = commands.answered(status, context)
     status = _advanced(status, context)
     if status.rollout is None:
         status = _advanced(_begun(status, context), context)
@@ -59,6 +60,16 @@ def _as_the_spec_is_now(status: EndpointStatus, context: ReconcileContext) -> En
         reason = f"the spec's steps were edited: now {steps.named(now_in)}"
         return status_updates.entered(status, state, step, context, reason=reason)
     return status_updates.with_state(status, state)
+
+
+def _with_evidence(status: EndpointStatus, context: ReconcileContext) -> EndpointStatus:
+    """With a rollout whose evidence is lost at its beginning: none goes on by a part of it."""
+    state = status.rollout
+    if state is None or state.evidence:
+        return status
+    return status_updates.begun_again(
+        status, state, context, reason="its evidence is lost, so that it begins again"
+    )
 
 
 def _begun(status: EndpointStatus, context: ReconcileContext) -> EndpointStatus:

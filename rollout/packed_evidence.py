@@ -1,9 +1,7 @@
-"""How a rollout's evidence lies in an endpoint's status: compressed. Pure.
+"""How a rollout's evidence lies in an endpoint's record: compressed. Pure.
 
-An endpoint's status goes to every gateway that watches it, and five sixths of one that rolls out
-were numbers of this evidence, which the judge alone reads. What people read, checks with their
-figures, lies beside it as it is. A controller from before this form refuses it by its schema
-version: its rollouts hold, and gateways withhold the candidate.
+Five sixths of a record are numbers of this evidence, which the judge alone reads. What people read,
+checks with their figures, lies beside it as it is.
 """
 
 import base64
@@ -12,7 +10,7 @@ import zlib
 from collections.abc import Mapping
 from typing import Any
 
-SCHEMA_VERSION = 2  # 1 is ``rollout/evidence.py``'s own, as it is
+SCHEMA_VERSION = 2  # 1 is ``rollout/evidence.py``'s own, which is in it
 _MOST_BYTES = 16 << 20  # of evidence; some 250 KB at the specification's maximum
 _SCHEMA, _WINDOWS, _PACKED = "schema_version", "history_windows", "zlib"
 
@@ -32,13 +30,13 @@ def packed(evidence: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def unpacked(stored: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What was packed, bit by bit; what was stored before there was this form, as it is.
+    """What was packed, bit by bit.
 
     Raises:
-        ValueError: it is damaged.
+        ValueError: it is damaged, or of another schema version.
     """
     if stored.get(_SCHEMA) != SCHEMA_VERSION:
-        return stored
+        raise ValueError(f"the rollout's evidence is of schema {stored.get(_SCHEMA)!r}")
     reader = zlib.decompressobj()
     try:
         text = reader.decompress(base64.b64decode(stored[_PACKED], validate=True), _MOST_BYTES)

@@ -1,28 +1,29 @@
-"""Keeps a status within what a cluster stores of one object, and ends a rollout that can't be kept.
+"""Keeps a status within what a cluster stores of an object, and ends a rollout that can't be kept.
 
-etcd takes 1.5 MB of an object, Kubernetes' own notes on its fields included. A status that it
-refuses would leave a canary at its weight, with nobody able to take it back. So the oldest and most
-detailed records give way first: figures of old lines of the history, then the last rollout's
-evidence and plot (its run in MLflow has both), then the plot of the rollout that goes on. Its
-evidence never does, for verdicts follow from it. Pure.
+The whole status lies in a record (``contracts/endpoint_record.py``), and etcd takes 1.5 MB of an
+object. One that it refuses would leave a canary at its weight, with nobody able to take it back. So
+the oldest and most detailed gives way first: figures of old lines of the history, then the last
+rollout's evidence and plot (its run in MLflow has both), then the plot of the rollout that goes on.
+Its evidence never does, for verdicts follow from it. Pure.
 """
 
 from collections.abc import Callable
 
 from contracts.endpoint import EndpointStatus
+from contracts.endpoint_record import text_of
 from contracts.rollout import CheckResult, Outcome, RolloutState
 from contracts.status_events import Ended, applied
 from rollout.series import gathered
 from rollout.status_updates import resumed
 
-MOST_BYTES = 512 << 10
+MOST_BYTES = 896 << 10
 _RECENT_LINES = 10  # of the history, that keep their figures longer
 _FEW_POINTS = 60  # of a plot
 
 
 def size(status: EndpointStatus) -> int:
-    """Bytes of a status as it is stored."""
-    return len(status.model_dump_json(by_alias=True).encode())
+    """Bytes of a status as its record holds it."""
+    return len(text_of(status).encode())
 
 
 def fitted(status: EndpointStatus, most: int = MOST_BYTES) -> EndpointStatus | None:

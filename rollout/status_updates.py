@@ -55,6 +55,30 @@ def begun(status: EndpointStatus, waiting: Waiting, context: ReconcileContext) -
     return _in_step(status, state, context, reason=f"compared with version {stable.version}")
 
 
+def begun_again(
+    status: EndpointStatus, state: RolloutState, context: ReconcileContext, *, reason: str
+) -> EndpointStatus:
+    """With a rollout in its first step, or at the beginning of its bake; its deadline stays."""
+    through = max(context.observed.newest_end, state.looked_through)
+    began = max(context.now, through)
+    is_promoted = state.promoted_at is not None
+    state = state.model_copy(
+        update={
+            "step": state.step if is_promoted else 0,
+            "step_began": began,
+            "promoted_at": context.now if is_promoted else None,
+            "traffic": None if is_promoted else arm_traffic.begun(began),
+            "looked_through": through,
+            "checks": (),
+            "series": (),
+        }
+    )
+    state = context.judge.begin(context.spec, state, context.observed.windows or ())
+    if is_promoted:
+        return applied(status, Promoted(context.now, state, reason))
+    return _in_step(status, state, context, reason=reason)
+
+
 def entered(
     status: EndpointStatus,
     state: RolloutState,

@@ -33,7 +33,7 @@ from stats.evaluation.references import StoredReferences
 from stats.evaluation.sharding import Shard
 from stats.evaluation.totals import Most
 from stats.reading import reports
-from stats.reading.endpoints import opened
+from stats.reading.endpoints import opened, whole
 from stats.reading.published import KafkaPublished
 from stats.reading.record_log import KafkaWindowLog
 from stats.ui.app import router
@@ -116,6 +116,7 @@ def main() -> int:
     references = StoredReferences(settings.store_url)
     try:
         endpoints = opened(settings.endpoints, os.environ)
+        whole_of = whole(settings.endpoints, os.environ)
         loaders = reports.opened(settings.reports, os.environ)
         address = KafkaAddress.of(
             settings.kafka_bootstrap,
@@ -130,9 +131,8 @@ def main() -> int:
         settings, week, references, endpoints, address, shard=shard, shards=shards
     )
     links = Links(settings.gateway_url, settings.mlflow_url)
-    app = application(
-        evaluator, router(endpoints, evaluator.board, links, shards=shards, reports=loaders)
-    )
+    page = router(endpoints, evaluator.board, links, shards=shards, reports=loaders, whole=whole_of)
+    app = application(evaluator, page)
     server = uvicorn.Server(
         uvicorn.Config(
             app,

@@ -42,6 +42,7 @@ from registry.reconcile.controller import Controller, ControllerOptions
 from registry.reconcile.heartbeats import HeartbeatWriter
 from registry.stores import opening
 from registry.stores.endpoints import EndpointStore
+from registry.stores.whole_endpoints import WholeEndpoints
 from rollout.gates import failing
 from rollout.judge import Judge
 from service.kafka import KafkaAddress
@@ -101,7 +102,7 @@ class NotingJudge(Judge):
 
 
 class MeteredEndpoints:
-    """An endpoint store that notes what is written."""
+    """A store of summaries that notes what is written: all of it goes to every gateway."""
 
     def __init__(self, store: EndpointStore) -> None:
         self._store = store
@@ -165,7 +166,8 @@ async def run(
     async def render(evidence: EvidenceOf) -> Mapping[str, bytes]:
         return await asyncio.to_thread(rollouts.evidence, evidence.endpoint, evidence.state)
 
-    endpoints = MeteredEndpoints(opening.endpoints(place, os.environ))
+    metered = MeteredEndpoints(opening.endpoints(place, os.environ))
+    endpoints = WholeEndpoints(metered, opening.records(place, os.environ))
     source = SourceWatch(
         registry, WriteBack(registry, registry, render), poll_seconds=1.0, changed=changed
     )
@@ -209,14 +211,14 @@ async def run(
             for name, (_, candidate) in rolling.items()
             if candidate.package in looked
         },
-        "written_at": endpoints.back,
+        "written_at": metered.back,
         # When the window that decides is over, by endpoint.
         "decided_at": {
             name: decided[candidate.package]
             for name, (_, candidate) in rolling.items()
             if candidate.package in decided
         },
-        "unfinished": _unfinished(endpoints, population),
+        "unfinished": _unfinished(metered, population),
         "deciding_windows": max(judge.__dict__["judged"].values(), default=None),
         "first_pass_seconds": ends[0] if ends else None,
         "passes": len(ends),
@@ -226,9 +228,9 @@ async def run(
         "memory_megabytes": most_resident_megabytes(),
         "reconciles_a_second": reconciles["count"] / seconds,
         "reconcile_seconds_mean": reconciles["sum"] / max(1.0, reconciles["count"]),
-        "status_writes": endpoints.writes,
-        "status_bytes_a_second": endpoints.bytes / seconds,
-        "largest_status_bytes": endpoints.largest,
+        "status_writes": metered.writes,
+        "status_bytes_a_second": metered.bytes / seconds,
+        "largest_status_bytes": metered.largest,
         "mlflow_calls_a_second": registry.calls / seconds,
     }
 

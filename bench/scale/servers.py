@@ -24,7 +24,8 @@ import yaml
 from bench.processes import free_port, started
 from headrace.stack.kafka import KafkaNode, KafkaProcess, prepare
 
-DEFINITION = Path(__file__).parents[2] / "charts" / "headrace" / "files" / "modelendpoints.crd.yaml"
+_FILES = Path(__file__).parents[2] / "charts" / "headrace" / "files"
+DEFINITIONS = (_FILES / "modelendpoints.crd.yaml", _FILES / "endpointrecords.crd.yaml")
 HOST = "127.0.0.1"
 _START_SECONDS = 120.0
 _STOP_SECONDS = 20.0
@@ -204,21 +205,25 @@ def _ready(kubeconfig: Path) -> bool:
 
 def _define(kubeconfig: Path, namespace: str) -> None:
     with kubernetes.config.new_client_from_config(str(kubeconfig)) as api:
-        definitions = kubernetes.client.ApiextensionsV1Api(api)
-        body = yaml.safe_load(DEFINITION.read_text(encoding="utf-8"))
-        definitions.create_custom_resource_definition(body)
         kubernetes.client.CoreV1Api(api).create_namespace({"metadata": {"name": namespace}})
-        objects = kubernetes.client.CustomObjectsApi(api)
-        where = (body["spec"]["group"], body["spec"]["versions"][0]["name"], namespace)
+        for file in DEFINITIONS:
+            _define_kind(api, yaml.safe_load(file.read_text(encoding="utf-8")), namespace)
 
-        def established() -> bool:
-            try:
-                objects.list_namespaced_custom_object(*where, body["spec"]["names"]["plural"])
-            except kubernetes.client.ApiException:
-                return False
-            return True
 
-        _until(established, "the definition of ModelEndpoint", None)
+def _define_kind(api: kubernetes.client.ApiClient, body: dict[str, Any], namespace: str) -> None:
+    kubernetes.client.ApiextensionsV1Api(api).create_custom_resource_definition(body)
+    objects = kubernetes.client.CustomObjectsApi(api)
+    spec = body["spec"]
+    where = (spec["group"], spec["versions"][0]["name"], namespace, spec["names"]["plural"])
+
+    def established() -> bool:
+        try:
+            objects.list_namespaced_custom_object(*where)
+        except kubernetes.client.ApiException:
+            return False
+        return True
+
+    _until(established, f"the definition of {spec['names']['kind']}", None)
 
 
 def _answers(url: str) -> bool:

@@ -15,10 +15,12 @@ from registry.stores.cluster_endpoints import KubernetesEndpointStore
 from registry.stores.endpoints import EndpointStore, FileEndpointStore
 from registry.stores.heartbeats import FileHeartbeats, Heartbeats, KubernetesHeartbeats
 from registry.stores.reports import FileReports
+from registry.stores.whole_endpoints import WholeEndpoints
 from service.cluster import access
 from service.cluster.access import SCHEME, Namespace
 from service.cluster.errors import AccessError, ApiUnavailableError
 from service.cluster.reports import ReportMirror
+from service.endpoint_records import ClusterRecords, FileRecords
 
 _FIRST_LIST_SECONDS = 5.0
 
@@ -97,7 +99,8 @@ def of_namespace(namespace: Namespace, *, dry_run: bool = False) -> Site:
         finally:
             mirror.close()
 
-    store_there = KubernetesEndpointStore(client, name, dry_run=dry_run)
+    summaries = KubernetesEndpointStore(client, name, dry_run=dry_run)
+    store_there = WholeEndpoints(summaries, ClusterRecords(client, name), for_people=True)
     return Site(store_there, KubernetesHeartbeats(client, name), reports, client.user)
 
 
@@ -112,9 +115,10 @@ def opened(root: Path) -> Home:
     return home
 
 
-def store(home: Home) -> FileEndpointStore:
+def store(home: Home) -> EndpointStore:
     """The endpoints of the home, for reading and for writing."""
-    return FileEndpointStore(home.endpoints)
+    summaries = FileEndpointStore(home.endpoints)
+    return WholeEndpoints(summaries, FileRecords(home.endpoints), for_people=True)
 
 
 def running(root: Path, instead: str = "") -> StackRecord:

@@ -18,7 +18,8 @@ def endpoint_schema() -> dict[str, Any]:
     whole = ModelEndpoint.model_json_schema(by_alias=True)
     definitions = whole.pop("$defs")
     del whole["properties"]["status"]
-    del definitions["Metadata"]["properties"]["revision"]
+    for stored in ("revision", "uid"):
+        del definitions["Metadata"]["properties"][stored]
     schema = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         **_tidy(whole),

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from contracts.endpoint import Arm, EndpointStatus, Phase
+from contracts.endpoint_record import shortened
 
 Part = dict[str, Any]
 
@@ -24,7 +25,7 @@ _ON_ITS_WAY = frozenset(
         Phase.PROMOTED,
     }
 )
-_MOST_MESSAGE = 1024
+_MOST_MESSAGE = 512  # bytes: gateways are sent it too
 
 
 def shown(status: EndpointStatus) -> Part:
@@ -100,7 +101,12 @@ def _progressing(status: EndpointStatus) -> Part:
 
 
 def _condition(kind: str, status: str, reason: str, message: str) -> Part:
-    return {"type": kind, "status": status, "reason": reason, "message": message[:_MOST_MESSAGE]}
+    return {
+        "type": kind,
+        "status": status,
+        "reason": reason,
+        "message": shortened(message, _MOST_MESSAGE),
+    }
 
 
 def _dated(condition: Part, last: Mapping[str, Any] | None, generation: int, now: float) -> Part:

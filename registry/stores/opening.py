@@ -11,11 +11,13 @@ from registry.stores.cluster_reports import KubernetesReports, Owner
 from registry.stores.endpoints import EndpointStore, FileEndpointStore
 from registry.stores.heartbeats import FileHeartbeats, Heartbeats, KubernetesHeartbeats
 from registry.stores.reports import FileReports, Reports
+from registry.stores.whole_endpoints import WholeEndpoints
 from service.cluster import access
+from service.endpoint_records import ClusterRecords, FileRecords, Records
 
 
 def endpoints(flag: str, environment: Mapping[str, str], *, watch: bool = True) -> EndpointStore:
-    """The endpoints.
+    """The endpoints, each with the summary of its status.
 
     With ``watch``, a cluster's are watched, for whoever asks again and again.
 
@@ -29,6 +31,27 @@ def endpoints(flag: str, environment: Mapping[str, str], *, watch: bool = True) 
     if watch:
         store.start()
     return store
+
+
+def records(flag: str, environment: Mapping[str, str]) -> Records:
+    """The records of these endpoints.
+
+    Raises:
+        AccessError: no API server is known, or how to sign in.
+    """
+    if not access.in_cluster(flag):
+        return FileRecords(_folder(flag))
+    opened = access.opened(flag, environment)
+    return ClusterRecords(opened.client, opened.name)
+
+
+def whole_endpoints(flag: str, environment: Mapping[str, str]) -> WholeEndpoints:
+    """The endpoints with their whole status, watched where they lie in a cluster.
+
+    Raises:
+        AccessError: no API server is known, or how to sign in.
+    """
+    return WholeEndpoints(endpoints(flag, environment), records(flag, environment))
 
 
 def reports(flag: str, environment: Mapping[str, str], *, costs: bool = True) -> Reports:

@@ -30,6 +30,7 @@ def read(item: Object) -> ModelEndpoint:
             "kind": item.get("kind", KIND),
             "metadata": {
                 "name": metadata["name"],
+                "uid": metadata.get("uid", ""),
                 "revision": metadata.get("resourceVersion", ""),  # none where nothing was stored
                 "annotations": metadata.get("annotations") or {},
             },

@@ -58,6 +58,7 @@ FRESH_SECONDS = 1.0
 MOST_KEPT = 32  # documents; each is of one endpoint and span
 
 Endpoints = Callable[[], Sequence[ModelEndpoint]]
+Whole = Callable[[ModelEndpoint], ModelEndpoint]  # gives an endpoint its whole status
 Reports = Callable[[], Sequence[LoaderReport]]
 
 
@@ -73,8 +74,10 @@ class Documents:
         *,
         shards: Shards | None = None,
         reports: Reports = tuple,
+        whole: Whole = lambda endpoint: endpoint,
     ) -> None:
         """Takes where the newest of everything is found, unix seconds, and all shards."""
+        self._whole = whole
         self._shards = shards
         self._reports = reports
         self._endpoints = endpoints
@@ -103,6 +106,7 @@ class Documents:
                     asked,
                     now,
                     reports=self._reports(),
+                    whole=self._whole,
                 )
             )
             if len(self._kept) >= MOST_KEPT:
@@ -119,9 +123,12 @@ def router(
     *,
     shards: Shards | None = None,
     reports: Reports = tuple,
+    whole: Whole = lambda endpoint: endpoint,
 ) -> APIRouter:
     """The routes, to be included in an application."""
-    documents = Documents(endpoints, board, links, clock, shards=shards, reports=reports)
+    documents = Documents(
+        endpoints, board, links, clock, shards=shards, reports=reports, whole=whole
+    )
     files = {name: _file(name) for name in FILES}
     routes = APIRouter(include_in_schema=False)
 

@@ -5,7 +5,7 @@ network.
 """
 
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import quote
 
@@ -79,8 +79,9 @@ def view(
     now: float,
     *,
     reports: Iterable[LoaderReport] = (),
+    whole: Callable[[ModelEndpoint], ModelEndpoint] = lambda endpoint: endpoint,
 ) -> View:
-    """The document."""
+    """The document. ``whole`` gives the endpoint that is looked at its whole status."""
     name = asked.span if asked.span in SPANS else DEFAULT_SPAN
     ordered = sorted(endpoints, key=lambda endpoint: endpoint.name)
     chosen = next((e for e in ordered if e.name == asked.endpoint), ordered[0] if ordered else None)
@@ -93,7 +94,7 @@ def view(
         mlflow_url=links.mlflow_url.rstrip("/"),
         health=health(board, now),
         endpoints=[_summary(endpoint, board, now) for endpoint in ordered],
-        detail=None if chosen is None else _detail(chosen, board, links, SPANS[name], now),
+        detail=None if chosen is None else _detail(whole(chosen), board, links, SPANS[name], now),
         engines=[
             TritonLine(report.loader, report.pool, words, _is_well(report.device))
             for report in sorted(reports, key=lambda report: report.loader)

@@ -60,9 +60,10 @@ def test_without_the_operator_no_object_of_its_is_made() -> None:
     assert {item["kind"] for item in manifests()}.isdisjoint({"ServiceMonitor", "PrometheusRule"})
 
 
-def test_the_crd_is_installed_as_it_is_generated_and_kept() -> None:
-    crd = one(manifests(), "CustomResourceDefinition", "modelendpoints.headrace.dev")
-    generated = yaml.safe_load((CHART / "files" / "modelendpoints.crd.yaml").read_text())
+@pytest.mark.parametrize("kind", ["modelendpoints", "endpointrecords"])
+def test_a_crd_is_installed_as_it_is_in_its_file_and_kept(kind: str) -> None:
+    crd = one(manifests(), "CustomResourceDefinition", f"{kind}.headrace.dev")
+    generated = yaml.safe_load((CHART / "files" / f"{kind}.crd.yaml").read_text())
     assert crd["spec"] == generated["spec"]
     assert crd["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
 

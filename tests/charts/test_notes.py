@@ -58,7 +58,7 @@ def test_every_command_names_a_service_and_a_port_that_are_there(
 def test_they_say_what_an_uninstall_leaves_and_how_to_remove_it(with_notes: Path) -> None:
     said = notes(with_notes, "defaults")
     assert "leaves two things behind" in said
-    assert "kubectl delete crd modelendpoints.headrace.dev" in said
+    assert "kubectl delete crd modelendpoints.headrace.dev endpointrecords.headrace.dev" in said
     assert "kubectl -n space delete pvc -l app.kubernetes.io/instance=demo" in said
     assert "of mlflow.embedded, kafka.embedded (remove" in said
 

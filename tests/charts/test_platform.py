@@ -222,10 +222,23 @@ def test_who_may_edit_a_namespace_may_edit_its_endpoints_but_not_their_status() 
     label = "rbac.authorization.k8s.io/aggregate-to-"
     assert view["metadata"]["labels"][f"{label}view"] == "true"
     assert edit["metadata"]["labels"][f"{label}edit"] == "true"
-    (reads,), (writes,) = view["rules"], edit["rules"]
+    (reads, records), (writes,) = view["rules"], edit["rules"]
     assert set(reads["verbs"]) == {"get", "list", "watch"}
+    assert (records["resources"], records["verbs"]) == (["endpointrecords"], ["get"])
     assert writes["resources"] == ["modelendpoints"]
     assert {"create", "update", "patch", "delete"} <= set(writes["verbs"])
+
+
+def test_the_controller_alone_writes_records_and_gateways_and_loaders_never_read_them() -> None:
+    found = {
+        item["metadata"]["name"].rpartition("-")[2]: verbs
+        for item in manifests()
+        if item["kind"] == "Role"
+        for rule in item["rules"]
+        if "endpointrecords" in rule["resources"]
+        for verbs in [set(rule["verbs"])]
+    }
+    assert found == {"controller": {"get", "create", "update"}, "evaluate": {"get"}}
 
 
 @pytest.mark.parametrize("setting", ["crd.install=false", "rbac.aggregate=false"])

@@ -2,7 +2,7 @@
 
 import pytest
 from cluster_walk import stable, until_answered
-from real_cluster import CRD, ClientPod, Release, until
+from real_cluster import CRD, RECORDS_CRD, ClientPod, Release, until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1500)]
 
@@ -15,13 +15,14 @@ def test_an_uninstall_leaves_the_volumes_and_the_crd_and_says_so(release: Releas
     notes = cluster.helm("get", "notes", release.name)
     said = release.uninstall()
     assert CRD in said
-    assert f"kubectl delete crd {CRD}" in notes
+    assert f"kubectl delete crd {CRD} {RECORDS_CRD}" in notes
     assert f"kubectl -n {cluster.namespace} delete pvc" in notes
     # What an empty namespace has by itself, the pod that calls, and what people made of our CRD.
     others = {"serviceaccount/default", "configmap/kube-root-ca.crt", "pod/client"}
 
     def rest() -> set[str]:
-        left = {name for name in cluster.objects() if not name.startswith("modelendpoint.")}
+        kept = ("modelendpoint.", "endpointrecord.")
+        left = {name for name in cluster.objects() if not name.startswith(kept)}
         return left - others - volumes
 
     until("what the chart made is gone", 120, lambda: not rest())
@@ -30,6 +31,7 @@ def test_an_uninstall_leaves_the_volumes_and_the_crd_and_says_so(release: Releas
     # Kubernetes itself adds the definition's group to those that it serves.
     assert of_ours == {
         f"customresourcedefinition.apiextensions.k8s.io/{CRD}",
+        f"customresourcedefinition.apiextensions.k8s.io/{RECORDS_CRD}",
         "apiservice.apiregistration.k8s.io/v1alpha1.headrace.dev",
     }
 

@@ -1,7 +1,7 @@
 """The joined parts: what the machine is shown, and a whole way of a version in memory."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -33,6 +33,10 @@ from contracts.windows import ON_THE_WAY_SECONDS, EndpointWindow
 from controller.rollouts import JoinedRollouts, PackageProfiles
 from registry.packages.store import PackageStore, StoreUnavailableError
 from registry.reconcile.rollouts import Surroundings
+from registry.stores.endpoints import FileEndpointStore
+from registry.stores.whole_endpoints import WholeEndpoints
+from service.cluster.errors import ApiRefusedError
+from service.endpoint_records import FileRecords
 
 OLD, NEW = ref("1", "a"), ref("2", "b")
 BOTH = Surroundings(frozenset({OLD, NEW}), {}, "2")
@@ -164,6 +168,35 @@ def test_a_status_that_could_not_be_read_back_is_never_handed_on() -> None:
     harness.rollouts = JoinedRollouts(NotFinite(), harness.statistics)
     with pytest.raises(ValidationError):
         harness.rollouts.advance(harness.endpoint, BOTH, harness.now)
+
+
+class NoRecords(FileRecords):
+    """Takes no record, as an API server that refuses them."""
+
+    def write(
+        self, endpoint: ModelEndpoint, slot: str, text: str, confirm: Callable[[], None]
+    ) -> None:
+        raise ApiRefusedError("exceeded quota", 403)
+
+
+def test_a_rollout_whose_record_is_refused_is_ended_without_one(tmp_path: Path) -> None:
+    harness = RolloutHarness()
+    for _ in range(4):
+        harness.step()
+        harness.see("pass")
+    assert harness.status.rollout is not None
+    writes = WholeEndpoints(FileEndpointStore(tmp_path), FileRecords(tmp_path))
+    stored = writes.put(harness.endpoint)
+    refusing = WholeEndpoints(FileEndpointStore(tmp_path), NoRecords(tmp_path))
+    with pytest.raises(ApiRefusedError):
+        refusing.put(stored.model_copy(update={"status": harness.step()}))
+    refusing.put(harness.rollouts.withdrawn(stored, harness.now, "exceeded quota"))
+    found = FileEndpointStore(tmp_path).get("e")
+    assert found is not None
+    assert found.status.record is None
+    assert found.status.routes == (Route.all_callers(OLD),)
+    assert found.status.last_rollout is not None
+    assert found.status.last_rollout.reason == "exceeded quota"
 
 
 def test_evidence_is_a_page_and_the_json_behind_it() -> None:

@@ -226,7 +226,7 @@ def test_a_rollout_from_before_wider_lines_goes_on_and_begins_to_hold_answers_to
     stable = of_callers(0.05)
     shadow = after(begun(past=stable, stage=Stage.SHADOW), [(stable, stable)] * 3)
     old = shadow.next_stage(Stage.CANARY).with_share(0.25).to_json()
-    del old["is_last_step"], old["rates"]["beyond_callers"]
+    del old["rates"]["beyond_callers"]
     for part in ("fails", "passes"):
         del old["outputs"]["test"][part]["passed_beyond_callers"]
     read = Evidence.of_json(old)
@@ -314,12 +314,6 @@ def test_agreement_keeps_its_verdict_after_shadow_and_is_not_waited_for_then() -
     canary = after(shadow.next_stage(Stage.CANARY), [(bad, EvidenceCounts(requests=400))] * 3)
     assert of(canary, "agreement").verdict is Verdict.PASS
     assert not of(canary, "agreement").required
-
-
-def test_evidence_from_before_there_was_score_agreement_is_read() -> None:
-    told = begun().to_json()
-    del told["score_agreement"]
-    assert Evidence.of_json(told).to_json() == begun().to_json()
 
 
 def test_a_ranker_whose_scores_move_fails_score_agreement_and_nothing_else_sees_it() -> None:

@@ -157,15 +157,6 @@ def test_verdicts_do_not_depend_on_how_windows_are_grouped(seed: int, cuts: set[
     assert in_parts == RolloutState.model_validate_json(at_once.model_dump_json())
 
 
-def test_a_rollout_that_was_stored_before_evidence_was_packed_goes_on_alike() -> None:
-    begun = JUDGE.begin(SPEC, state(), history())
-    older = begun.model_copy(update={"evidence": dict(told(begun))})
-    windows = [both(200 + 10 * at, (Arm.SHADOW, Arm.STABLE)) for at in range(5)]
-    assert JUDGE.history_windows(older) == JUDGE.history_windows(begun) == 20
-    assert JUDGE.look(SPEC, older, windows) == JUDGE.look(SPEC, begun, windows)
-    assert JUDGE.next_stage(SPEC, older) == JUDGE.next_stage(SPEC, begun)
-
-
 def test_what_can_not_be_unpacked_is_no_evidence_for_or_against_anybody() -> None:
     begun = JUDGE.begin(SPEC, state(), history())
     cut = begun.evidence["zlib"][:-40]

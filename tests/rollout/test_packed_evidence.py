@@ -27,8 +27,9 @@ def test_what_is_packed_is_unpacked_to_the_last_bit(parts: dict[str, object], wi
 
 
 @pytest.mark.parametrize("stored", [{}, SOME])
-def test_what_was_stored_before_is_left_as_it_is(stored: dict[str, object]) -> None:
-    assert unpacked(stored) is stored
+def test_evidence_of_another_schema_is_refused(stored: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match="evidence is of schema"):
+        unpacked(stored)
 
 
 def test_a_number_that_is_no_json_is_refused() -> None:

@@ -12,6 +12,7 @@ from evidence_windows import aggregate, drawn, window
 from rollout_walk import ONE, TWO, Walk
 
 from contracts.endpoint import Arm, EndpointStatus, Phase, Route
+from contracts.endpoint_record import summary
 from contracts.rollout import Checks, LatencyCheck, Outcome, RolloutSpec, ShadowStep, Verdict
 from contracts.windows import EndpointWindow, WindowAggregate
 from rollout.judge import Judge
@@ -178,3 +179,22 @@ def test_a_rollout_survives_being_stored_at_every_pass() -> None:
         kept.observed = replace(kept.observed, windows=(*(kept.observed.windows or ()), made))
         kept.step(SECONDS)
     assert kept.status == stored.status
+
+
+@pytest.mark.parametrize("windows", [2, 9, 20])
+@pytest.mark.parametrize(
+    ("of_candidate", "outcomes"),
+    [
+        pytest.param({}, {Outcome.SETTLED}, id="equal"),
+        pytest.param({"errors": 0.2}, {Outcome.ROLLED_BACK, Outcome.REVERTED}, id="bad"),
+    ],
+)
+def test_with_its_evidence_lost_an_equal_version_settles_and_a_bad_one_does_not(
+    windows: int, of_candidate: dict[str, Any], outcomes: set[Outcome | None]
+) -> None:
+    traffic = Traffic(1)
+    walk = passed(begun(traffic), traffic, windows)
+    walk.status = summary(walk.status)
+    walk.step()
+    assert walk.state.evidence
+    assert passed(walk, Traffic(2, **of_candidate), 200).last.outcome in outcomes

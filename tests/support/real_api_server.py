@@ -6,10 +6,12 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import kubernetes
 import pytest
+import yaml
 from cluster_guard import take_cluster
 from kubernetes.client import ApiException
 
@@ -19,7 +21,7 @@ from service.cluster.client import ClusterClient
 from service.cluster.errors import AccessError
 
 DEFINITIONS = ("apiextensions.k8s.io", "v1", "customresourcedefinitions")
-DEFINITION = f"{crd.PLURAL}.{crd.GROUP}"
+RECORDS = Path(__file__).parents[2] / "charts" / "headrace" / "files" / "endpointrecords.crd.yaml"
 ESTABLISHED_SECONDS = 30.0
 CALL_SECONDS = 10.0
 
@@ -55,10 +57,15 @@ def real_api_server() -> Iterator[RealApi]:
 
 
 def define(api: Any) -> None:
-    """Gives the cluster the definition as it is now."""
-    wanted = crd.definition()
+    """Gives the cluster the definitions as they are now."""
+    for wanted in (crd.definition(), yaml.safe_load(RECORDS.read_text(encoding="utf-8"))):
+        _define(api, wanted)
+
+
+def _define(api: Any, wanted: dict[str, Any]) -> None:
+    name, plural = wanted["metadata"]["name"], wanted["spec"]["names"]["plural"]
     try:
-        found = api.get_cluster_custom_object(*DEFINITIONS, DEFINITION)
+        found = api.get_cluster_custom_object(*DEFINITIONS, name)
     except ApiException as error:
         if error.status != 404:
             raise
@@ -66,20 +73,20 @@ def define(api: Any) -> None:
     else:
         if found["spec"]["versions"][0]["schema"] != wanted["spec"]["versions"][0]["schema"]:
             changed = {**found, "spec": wanted["spec"]}
-            api.replace_cluster_custom_object(*DEFINITIONS, DEFINITION, changed)
+            api.replace_cluster_custom_object(*DEFINITIONS, name, changed)
     deadline = time.monotonic() + ESTABLISHED_SECONDS
-    while not _is_served(api):
+    while not _is_served(api, name, plural):
         assert time.monotonic() < deadline, "the definition is not served in time"
         time.sleep(0.1)
 
 
-def _is_served(api: Any) -> bool:
-    found = api.get_cluster_custom_object(*DEFINITIONS, DEFINITION)
+def _is_served(api: Any, name: str, plural: str) -> bool:
+    found = api.get_cluster_custom_object(*DEFINITIONS, name)
     conditions = found.get("status", {}).get("conditions") or ()
     established = {each["type"]: each["status"] for each in conditions}.get("Established")
     if established != "True":
         return False
     with suppress(ApiException):
-        api.list_cluster_custom_object(crd.GROUP, crd.VERSION, crd.PLURAL)
+        api.list_cluster_custom_object(crd.GROUP, crd.VERSION, plural)
         return True
     return False

@@ -22,7 +22,7 @@ ROOT = Path(__file__).parent.parent.parent
 CHART = ROOT / "charts" / "headrace"
 SITE_PACKAGES = "/opt/headrace/lib/python3.11/site-packages"
 COMMAND_SECONDS = 60.0
-CRD = "modelendpoints.headrace.dev"
+CRD, RECORDS_CRD = "modelendpoints.headrace.dev", "endpointrecords.headrace.dev"
 # Made anew by Kubernetes itself, or of what has happened.
 PASSING = ("event", "podmetrics", "endpointslice", "endpoints/", "lease", "controllerrevision")
 STATEFUL = ("evaluate", "kafka", "mlflow")

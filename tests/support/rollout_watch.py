@@ -19,6 +19,8 @@ from contracts.endpoint import (
 )
 from contracts.rollout import RolloutState
 from registry.stores.endpoints import FileEndpointStore
+from registry.stores.whole_endpoints import WholeEndpoints
+from service.endpoint_records import FileRecords
 
 LOOK_SECONDS = 0.01
 
@@ -149,7 +151,8 @@ class RolloutWatch:
             self._news.wait_for(lambda: self.stored != before, seconds)
 
     def _run(self) -> None:
-        store = FileEndpointStore(self.folder)
+        summaries = FileEndpointStore(self.folder)
+        store = WholeEndpoints(summaries, FileRecords(self.folder), for_people=True)
         while not self._stop.wait(LOOK_SECONDS):
             try:
                 now = store.get(self.name)

@@ -53,6 +53,22 @@ subjects:
   verbs: [get, list, watch]
 {{- end -}}
 
+{{/* The definition of a kind, with the release's labels. Takes (list ROOT FILE). */}}
+{{- define "headrace.definition" -}}
+{{- $crd := (index . 0).Files.Get (index . 1) | fromYaml }}
+{{- $labels := merge (fromYaml (include "headrace.labels" (list (index . 0) "crd"))) ($crd.metadata.labels | default dict) }}
+{{- $annotations := merge (dict "helm.sh/resource-policy" "keep") ($crd.metadata.annotations | default dict) }}
+{{- $_ := set $crd "metadata" (merge (dict "labels" $labels "annotations" $annotations) $crd.metadata) }}
+{{- toYaml $crd }}
+{{- end -}}
+
+{{/* What lies in an endpoint's records, for whoever shows it. */}}
+{{- define "headrace.readRecords" -}}
+- apiGroups: [headrace.dev]
+  resources: [endpointrecords]
+  verbs: [get]
+{{- end -}}
+
 {{/* Loaders' reports are Leases that their pods own. */}}
 {{- define "headrace.readReports" -}}
 - apiGroups: [coordination.k8s.io]

@@ -137,7 +137,7 @@
 {{- $name := dig "metadata" "annotations" "meta.helm.sh/release-name" "" . -}}
 {{- $of := dig "metadata" "annotations" "meta.helm.sh/release-namespace" "" . -}}
 {{- if and $name (or (ne $name $root.Release.Name) (ne $of $space)) -}}
-{{- fail (printf "\n\nThis cluster's ModelEndpoint definition belongs to the release %q of the namespace %q. Where that release still runs, set crd.install=false: it goes on upgrading the definition. Where it is gone, take the definition over:\n\nkubectl annotate crd modelendpoints.headrace.dev --overwrite meta.helm.sh/release-name=%s meta.helm.sh/release-namespace=%s" $name $of $root.Release.Name $space) -}}
+{{- fail (printf "\n\nThis cluster's ModelEndpoint definition belongs to the release %q of the namespace %q. Where that release still runs, set crd.install=false: it goes on upgrading the definition. Where it is gone, take the definition over:\n\nkubectl annotate crd modelendpoints.headrace.dev endpointrecords.headrace.dev --overwrite meta.helm.sh/release-name=%s meta.helm.sh/release-namespace=%s" $name $of $root.Release.Name $space) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

@@ -1,4 +1,4 @@
-"""The contract of ``EndpointStore``: a folder of files and a cluster pass the same tests."""
+"""The contract of ``EndpointStore``: files and a cluster pass it, with summaries or whole."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -25,9 +25,11 @@ from contracts.rollout import RolloutState
 from registry.errors import EndpointConflictError, EndpointUnreadableError
 from registry.stores.cluster_endpoints import KubernetesEndpointStore
 from registry.stores.endpoints import EndpointStore, FileEndpointStore
+from registry.stores.whole_endpoints import WholeEndpoints
 from service.cluster import endpoints
 from service.cluster.errors import MissingError
 from service.cluster.watch import WatchPace
+from service.endpoint_records import ClusterRecords, FileRecords
 
 PACE = WatchPace(first_pause_seconds=0.01, longest_pause_seconds=0.05)
 
@@ -85,6 +87,30 @@ def in_a_cluster_unwatched(stack: ExitStack, folder: Path) -> World:
     return World(lambda: KubernetesEndpointStore(fake.client(), NAMESPACE), broken)
 
 
+def whole_in_files(stack: ExitStack, folder: Path) -> World:
+    summaries = in_files(stack, folder)
+    return World(
+        lambda: WholeEndpoints(FileEndpointStore(folder), FileRecords(folder)), summaries.break_it
+    )
+
+
+def whole_in_a_cluster(stack: ExitStack, folder: Path) -> World:
+    del folder
+    fake = stack.enter_context(fake_kubernetes())
+
+    def opened() -> WholeEndpoints:
+        summaries = KubernetesEndpointStore(fake.client(), NAMESPACE, pace=PACE)
+        summaries.start()
+        stack.callback(summaries.close)
+        return WholeEndpoints(summaries, ClusterRecords(fake.client(), NAMESPACE))
+
+    def broken(name: str) -> None:
+        item = {"metadata": {"name": name, "generation": 1}, "spec": {"model": 7}}
+        fake.write(endpoints.collection(NAMESPACE).path, item)
+
+    return World(opened, broken)
+
+
 def in_a_real_cluster(stack: ExitStack, folder: Path) -> World:
     from real_api_server import real_api_server
 
@@ -92,11 +118,11 @@ def in_a_real_cluster(stack: ExitStack, folder: Path) -> World:
     api = stack.enter_context(real_api_server())
     collection = endpoints.collection(api.namespace)
 
-    def opened() -> KubernetesEndpointStore:
+    def opened() -> WholeEndpoints:
         store = KubernetesEndpointStore(api.client, api.namespace)
         store.start()
         stack.callback(store.close)
-        return store
+        return WholeEndpoints(store, ClusterRecords(api.client, api.namespace))
 
     def broken(name: str) -> None:
         """As far as a real one can be: what the schema can't say is wrong."""
@@ -120,6 +146,8 @@ REAL = pytest.param(in_a_real_cluster, marks=[pytest.mark.cluster, pytest.mark.w
         pytest.param(in_files, id="files"),
         pytest.param(in_a_cluster, id="cluster"),
         pytest.param(in_a_cluster_unwatched, id="unwatched"),
+        pytest.param(whole_in_files, id="whole files"),
+        pytest.param(whole_in_a_cluster, id="whole cluster"),
         REAL,
     ]
 )
@@ -273,7 +301,13 @@ def test_of_two_who_write_what_they_listed_neither_undoes_the_other(world: World
 
 @pytest.mark.parametrize(
     "world",
-    [pytest.param(in_files, id="files"), pytest.param(in_a_cluster, id="cluster"), REAL],
+    [
+        pytest.param(in_files, id="files"),
+        pytest.param(in_a_cluster, id="cluster"),
+        pytest.param(whole_in_files, id="whole files"),
+        pytest.param(whole_in_a_cluster, id="whole cluster"),
+        REAL,
+    ],
     indirect=True,
 )
 def test_a_broken_one_keeps_its_last_good_state_and_hides_no_other(world: World) -> None:

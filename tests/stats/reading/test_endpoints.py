@@ -3,10 +3,14 @@
 from pathlib import Path
 
 import pytest
-from registry_fakes import endpoint
+from registry_fakes import endpoint, ref
 
-from contracts.endpoint import ModelEndpoint
-from stats.reading.endpoints import EndpointFiles
+from contracts.endpoint import EndpointStatus, ModelEndpoint
+from contracts.endpoint_record import ref_to, summary, text_of
+from contracts.rollout import RolloutState
+from service.cluster.errors import ApiUnavailableError
+from service.endpoint_records import FileRecords
+from stats.reading.endpoints import EndpointFiles, WholeStatus
 
 
 def put(folder: Path, one: ModelEndpoint) -> None:
@@ -52,3 +56,50 @@ def test_a_folder_that_is_away_or_can_not_be_listed_keeps_them_all(
     if listed:
         folder.write_text("what a broken mount may show")
     assert names(files) == ["a"]
+
+
+STATUS = EndpointStatus(
+    rollout=RolloutState(
+        id="r", candidate=ref("2"), stable=ref(), began=0, step_began=0, evidence={"of": "it"}
+    )
+)
+TEXT = text_of(STATUS)
+NAMED = endpoint(summary(STATUS).model_copy(update={"record": ref_to(TEXT, None)}))
+
+
+class CountedRecords(FileRecords):
+    """One record, or an API server that is away; counts how often it is asked."""
+
+    def __init__(self) -> None:
+        self.asked, self.away, self.text = 0, False, TEXT
+
+    def read(self, endpoint: ModelEndpoint, slot: str) -> str | None:
+        self.asked += 1
+        if self.away:
+            raise ApiUnavailableError("it does not answer")
+        return self.text
+
+
+def test_the_whole_status_of_an_endpoint_is_read_once_while_it_stays() -> None:
+    records = CountedRecords()
+    whole = WholeStatus(records)
+    assert whole(NAMED).status == STATUS
+    assert whole(NAMED).status == STATUS
+    assert records.asked == 1
+    again = NAMED.model_copy()
+    assert whole(again).status == STATUS
+    assert records.asked == 2
+
+
+def test_without_its_record_an_endpoint_keeps_its_summary_and_a_page_does_not_wait_again() -> None:
+    records, now = CountedRecords(), 100.0
+    whole = WholeStatus(records, lambda: now)
+    records.away = True
+    assert whole(NAMED) is NAMED
+    assert whole(NAMED) is NAMED
+    assert records.asked == 1
+    now, records.away = now + 10.0, False
+    assert whole(NAMED).status == STATUS
+    records.text = "another"
+    other = NAMED.model_copy()
+    assert whole(other) is other

@@ -9,6 +9,7 @@ import ui_world
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
+from contracts.endpoint import ModelEndpoint
 from stats.evaluation.board import Board
 from stats.ui.app import FILES, FRESH_SECONDS, HEADERS, MOST_KEPT, Documents, router
 from stats.ui.view import Links, ViewRequest
@@ -137,3 +138,22 @@ def test_asking_for_ever_other_endpoints_keeps_a_bounded_number() -> None:
     assert boards.asked == 3 * MOST_KEPT
     documents.document(ViewRequest("0"))  # has had to go
     assert boards.asked == 3 * MOST_KEPT + 1
+
+
+def test_the_endpoint_that_is_looked_at_is_shown_with_its_whole_status() -> None:
+    world = ui_world.untouched(NOW)
+    asked: list[str] = []
+
+    def whole(endpoint: ModelEndpoint) -> ModelEndpoint:
+        asked.append(endpoint.name)
+        notes = ("from the record",)
+        status = endpoint.status.model_copy(update={"notes": notes})
+        return endpoint.model_copy(update={"status": status})
+
+    documents = Documents(
+        lambda: world.endpoints, lambda: world.board, Links(), lambda: NOW, whole=whole
+    )
+    name = max(endpoint.name for endpoint in world.endpoints)
+    found = msgspec.json.decode(documents.document(ViewRequest(name)))
+    assert found["detail"]["notes"] == ["from the record"]
+    assert asked == [name]

@@ -1,0 +1,159 @@
+"""Where the records of endpoints lie: files beside the endpoints, or objects that they own.
+
+What a record is and when it is written is said by ``contracts/endpoint_record.py``. Nothing here
+knows what is in one. The controller alone writes records; whoever shows evidence reads them.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from contracts import endpoint_record
+from contracts.endpoint import ModelEndpoint
+from service import durable
+from service.cluster import records
+from service.cluster.client import ClusterClient
+from service.cluster.errors import ApiUnavailableError, ConflictError, MissingError
+
+# In a folder of endpoints: one of its own, hidden from those who list endpoints.
+FOLDER = ".records"
+_SLOTS = ("a", "b")
+
+
+class Records(Protocol):
+    """The two records of each endpoint, by slot. Threads may share it."""
+
+    def read(self, endpoint: ModelEndpoint, slot: str) -> str | None:
+        """A record's text; None where there is none.
+
+        Raises:
+            OSError: nobody can know it now.
+        """
+        ...
+
+    def write(
+        self, endpoint: ModelEndpoint, slot: str, text: str, confirm: Callable[[], None]
+    ) -> None:
+        """Writes a record over what it was when this process read or wrote it last.
+
+        Args:
+            endpoint: as it was read.
+            slot: the one that its summary does not name.
+            text: the whole record.
+            confirm: raises where the endpoint is no longer as it was read. It is asked once it is
+                known what is written over, where that was not known before.
+
+        Raises:
+            ConflictError: someone else wrote the record.
+            OSError: it can't be written.
+        """
+        ...
+
+    def forget(self, endpoint: str) -> None:
+        """Removes the records of an endpoint that is gone, where nobody else does."""
+        ...
+
+
+class FileRecords:
+    """Files ``<endpoints>/.records/<endpoint>.<slot>.json``; one process at a time writes them."""
+
+    def __init__(self, endpoints: Path) -> None:
+        self._folder = endpoints / FOLDER
+
+    def read(self, endpoint: ModelEndpoint, slot: str) -> str | None:
+        """A record's text; see the Protocol."""
+        try:
+            return self._path(endpoint.name, slot).read_text(encoding="utf-8")
+        except (FileNotFoundError, UnicodeDecodeError):  # damaged is as good as gone
+            return None
+
+    def write(
+        self, endpoint: ModelEndpoint, slot: str, text: str, confirm: Callable[[], None]
+    ) -> None:
+        """Writes a record; see the Protocol."""
+        confirm()
+        # Not the endpoints' folder: one that is away must not come back empty.
+        self._folder.mkdir(exist_ok=True)
+        durable.write(self._path(endpoint.name, slot), text.encode())
+
+    def forget(self, endpoint: str) -> None:
+        """Removes the endpoint's files."""
+        for slot in _SLOTS:
+            self._path(endpoint, slot).unlink(missing_ok=True)
+
+    def _path(self, endpoint: str, slot: str) -> Path:
+        return self._folder / f"{endpoint}.{slot}.json"
+
+
+class ClusterRecords:
+    """Objects in the endpoints' namespace."""
+
+    def __init__(self, client: ClusterClient, namespace: str) -> None:
+        self._client = client
+        self._collection = records.collection(namespace)
+        self._revisions: dict[str, str] = {}  # by name, of what was read or written last
+
+    def read(self, endpoint: ModelEndpoint, slot: str) -> str | None:
+        """A record's text; see the Protocol."""
+        name = records.name(endpoint, slot)
+        try:
+            item = self._client.get(self._collection, name)
+        except MissingError:
+            return None
+        found = item.get("text")
+        return found if isinstance(found, str) else None
+
+    def write(
+        self, endpoint: ModelEndpoint, slot: str, text: str, confirm: Callable[[], None]
+    ) -> None:
+        """Writes a record; see the Protocol."""
+        name = records.name(endpoint, slot)
+        revision = self._revisions.pop(name, None)
+        if revision is None:
+            revision = self._revision(name)
+            # Since then whoever writes this record, to name it in the summary, makes ours a
+            # conflict; and until then nobody has named it.
+            confirm()
+        body = records.written(endpoint, slot, text, revision)
+        try:
+            if revision:
+                item = self._client.replace(self._collection, name, body)
+            else:
+                item = self._client.create(self._collection, body)
+        except MissingError as error:
+            if revision:  # removed since it was written: the next try makes it
+                raise ConflictError(f"the record {name} is gone", error.status) from error
+            raise
+        self._revisions[name] = _revision(item)
+
+    def forget(self, endpoint: str) -> None:
+        """Nothing: Kubernetes removes what a deleted endpoint owned."""
+
+    def _revision(self, name: str) -> str:
+        try:
+            return _revision(self._client.get(self._collection, name))
+        except MissingError:
+            return ""
+
+
+def _revision(item: dict[str, object]) -> str:
+    metadata = item.get("metadata")
+    if not isinstance(metadata, dict) or not metadata.get("resourceVersion"):
+        raise ApiUnavailableError("a record was answered without its resourceVersion")
+    return str(metadata["resourceVersion"])
+
+
+def whole(endpoint: ModelEndpoint, found: Records) -> ModelEndpoint | None:
+    """The endpoint with its whole status; None where the record that it names is not there.
+
+    Raises:
+        OSError: nobody can know it now.
+    """
+    ref = endpoint.status.record
+    if ref is None:
+        return endpoint
+    status = endpoint_record.read(ref, found.read(endpoint, ref.slot))
+    if status is None:
+        return None
+    status = status.model_copy(update={"outdated": endpoint.status.outdated})
+    return endpoint.model_copy(update={"status": status})

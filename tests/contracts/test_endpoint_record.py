@@ -1,0 +1,233 @@
+"""What all watch stays small whatever a rollout holds, and no other text is taken for a record."""
+
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from contracts.endpoint import (
+    Arm,
+    Candidate,
+    EndpointStatus,
+    Phase,
+    RecordRef,
+    Rejection,
+    Route,
+    Transition,
+)
+from contracts.endpoint_record import (
+    SUMMARY_BYTES,
+    read,
+    ref_to,
+    shortened,
+    summary,
+    text_of,
+)
+from contracts.model import ModelRef
+from contracts.rollout import (
+    SERIES_LIMIT,
+    CheckResult,
+    CommandOutcome,
+    Outcome,
+    RolloutState,
+    SeriesPoint,
+    StepTraffic,
+    Verb,
+    Verdict,
+)
+
+NAMES = st.text("abcdefghijklmnopqrstuvwxyz-_ 0123456789", min_size=1, max_size=256)
+SENTENCES = st.one_of(
+    st.text(max_size=100),
+    st.builds(lambda text, times: text * times, st.text(max_size=40), st.integers(0, 60)),
+)
+TIMES = st.floats(1e9, 2e9)
+FIGURES = st.dictionaries(st.sampled_from("abcdefgh"), TIMES, max_size=8)
+CHECKS = st.builds(
+    CheckResult,
+    name=st.text("abcxyz", min_size=1, max_size=63),
+    verdict=st.sampled_from(Verdict),
+    reason=SENTENCES,
+    figures=FIGURES,
+    needs=st.none() | st.integers(0, 10**9),
+)
+POINT = SeriesPoint(
+    start=1.7e9,
+    seconds=30,
+    candidate_requests=10**6,
+    candidate_errors=10**5,
+    candidate_slow=10**5,
+    stable_requests=10**7,
+    stable_errors=10**6,
+    stable_slow=10**6,
+)
+
+
+def ref(name: str, version: str) -> ModelRef:
+    return ModelRef(model=name, version=version, package=version * 64)
+
+
+@st.composite
+def statuses(draw: st.DrawFn) -> EndpointStatus:
+    """Of an endpoint with two rollouts behind it, of any length, with anything said of them."""
+    name = draw(NAMES)
+    old, new = ref(name, "1"), ref(name, "2")
+    state = RolloutState(
+        id="v2-0123456789ab",
+        candidate=new,
+        options="o" * 32,
+        stable=old,
+        step=draw(st.integers(0, 19)),
+        began=draw(TIMES),
+        step_began=draw(TIMES),
+        paused_at=draw(st.none() | TIMES),
+        traffic=draw(st.none() | st.just(StepTraffic(since=1.7e9, groups=2**32 - 1))),
+        looked_through=draw(TIMES),
+        checks=tuple(draw(st.lists(CHECKS, max_size=8))) * draw(st.integers(1, 8)),
+        evidence={"schema_version": 2, "zlib": "x" * draw(st.integers(0, 200_000))},
+        series=(POINT,) * draw(st.integers(0, SERIES_LIMIT)),
+    )
+    ended = state.model_copy(
+        update={"ended_at": 1.7e9, "outcome": Outcome.SETTLED, "reason": draw(SENTENCES)}
+    )
+    lines = st.builds(
+        Transition,
+        at=TIMES,
+        version=st.just("2"),
+        phase=st.sampled_from(Phase),
+        reason=SENTENCES,
+        by=st.text(max_size=60),
+        figures=FIGURES,
+    )
+    rejections = st.builds(
+        Rejection, version=st.just("7"), options=st.just("o" * 32), reason=SENTENCES, at=TIMES
+    )
+    answers = st.builds(
+        CommandOutcome,
+        id=st.text("0123456789abcdef", min_size=8, max_size=8),
+        verb=st.sampled_from(Verb),
+        by=st.text(max_size=60),
+        at=TIMES,
+        accepted=st.booleans(),
+        said=SENTENCES,
+    )
+    return EndpointStatus(
+        generation=draw(st.integers(0, 10**6)),
+        routes=(
+            Route(arm=Arm.STABLE, ref=old, weight=75),
+            Route(arm=Arm.CANARY, ref=new, weight=25),
+        ),
+        packages=(old, new),
+        candidate=Candidate(version="2", phase=Phase.CANARY, ref=new, reason=draw(SENTENCES)),
+        rollout=state,
+        last_rollout=draw(st.none() | st.just(ended)),
+        commands=tuple(draw(st.lists(answers, max_size=4))) * draw(st.integers(1, 5)),
+        notes=tuple(draw(st.lists(SENTENCES, max_size=12))),
+        unserved=draw(SENTENCES),
+        rejected=tuple(draw(st.lists(rejections, max_size=5))) * draw(st.integers(1, 100)),
+        history=tuple(draw(st.lists(lines, max_size=5))) * draw(st.integers(1, 10)),
+    )
+
+
+FOLLOWED = {
+    "generation", "task", "routes", "packages", "pool", "device", "next_pool", "next_packages",
+    "asleep", "cordoned", "loading", "model_created", "rejected_through",
+}  # fmt: skip
+LARGEST = EndpointStatus(
+    routes=(Route.all_callers(ref("m" * 256, "1")),),
+    notes=("\x01" * 1000,) * 12,
+    unserved="€" * 1000,
+    history=(Transition(at=1.7e9, version="2", phase=Phase.CANARY, reason='"' * 4000),) * 50,
+)
+
+
+@settings(max_examples=150)
+@given(statuses())
+@example(LARGEST)
+def test_a_summary_is_small_and_leaves_what_is_followed_as_it_is(status: EndpointStatus) -> None:
+    found = summary(status)
+    assert len(found.model_dump_json(by_alias=True).encode()) <= SUMMARY_BYTES
+    assert found.model_dump(include=FOLLOWED) == status.model_dump(include=FOLLOWED)
+    for state, whole in (
+        (found.rollout, status.rollout),
+        (found.last_rollout, status.last_rollout),
+    ):
+        assert (state is None) == (whole is None)
+        if state is None or whole is None:
+            continue
+        assert (state.evidence, state.series) == ({}, ())
+        own = {"evidence", "series", "checks", "reason"}
+        assert state.model_dump(exclude=own) == whole.model_dump(exclude=own)
+    left = len(status.history) > len(found.history) or len(status.rejected) > len(found.rejected)
+    assert not left or "left out here for room" in found.notes[-1]
+
+
+@settings(max_examples=50)
+@given(statuses())
+def test_a_summary_is_its_own_summary(status: EndpointStatus) -> None:
+    once = summary(status.model_copy(update={"notes": ()}))
+    assert summary(once) == once
+
+
+@settings(max_examples=30)
+@given(statuses())
+def test_a_record_gives_the_whole_status_back_to_the_last_bit(status: EndpointStatus) -> None:
+    text = text_of(status)
+    assert read(ref_to(text, None), text) == status
+
+
+def test_the_newest_lines_stay_and_say_what_they_said() -> None:
+    lines = tuple(
+        Transition(at=at, version=str(at), phase=Phase.REJECTED, reason=f"reason {at}")
+        for at in range(50)
+    )
+    found = summary(EndpointStatus(history=lines))
+    assert found.history == lines[-10:]
+    assert found.notes == (
+        "left out here for room: 40 lines of history (headrace status and rollout show all)",
+    )
+
+
+def test_a_failed_check_stays_where_there_is_no_room_for_all() -> None:
+    passed = CheckResult(name="own", verdict=Verdict.PASS, reason="r" * 250)
+    failed = CheckResult(name="errorRate", verdict=Verdict.FAIL, reason="r" * 250)
+    state = RolloutState(
+        id="x",
+        candidate=ref("m", "2"),
+        stable=ref("m", "1"),
+        began=0,
+        step_began=0,
+        checks=(*(passed,) * 50, failed),
+    )
+    found = summary(EndpointStatus(rollout=state)).rollout
+    assert found is not None
+    assert [check.name for check in found.checks] == ["errorRate"]
+
+
+def test_a_small_status_without_evidence_is_its_own_summary() -> None:
+    status = EndpointStatus(
+        generation=3, history=(Transition(at=1.0, version="1", phase=Phase.SERVING),)
+    )
+    assert summary(status) == status
+
+
+def test_a_record_goes_where_the_one_that_is_named_does_not_lie() -> None:
+    first = ref_to("one", None)
+    second = ref_to("two", first)
+    assert {first.slot, second.slot} == {"a", "b"}
+    assert ref_to("two", second) == second
+    assert ref_to("three", second).slot == first.slot
+
+
+def test_another_text_than_the_named_one_is_no_record() -> None:
+    text = text_of(EndpointStatus(generation=1))
+    ref = ref_to(text, None)
+    for other in (None, "", text[:-1], text_of(EndpointStatus(generation=2))):
+        assert read(ref, other) is None
+    assert read(RecordRef(slot="b", digest=ref.digest), text) == EndpointStatus(generation=1)
+
+
+@given(st.text(), st.integers(3, 100))
+def test_a_sentence_is_cut_to_its_bytes_and_says_so(sentence: str, most: int) -> None:
+    found = shortened(sentence, most)
+    assert found == sentence or (found.endswith("…") and sentence.startswith(found[:-1]))
+    size = len(EndpointStatus(unserved=found).model_dump_json().encode())
+    assert size - len(EndpointStatus().model_dump_json().encode()) <= most
