@@ -313,6 +313,9 @@ class EndpointStatus(_Part):
         description="when MLflow's model of the stable version was registered, as MLflow says: one "
         "that is registered again under its name counts its versions from 1; 0: unknown",
     )
+    moves: str = Field(
+        "", description="MODEL@ALIAS of MLflow that it moves on promotion, and no other endpoint"
+    )
     rollout: RolloutState | None = Field(None, description="the one that goes on, bake included")
     last_rollout: RolloutState | None = Field(None, description="the last one that ended")
     commands: tuple[CommandOutcome, ...] = ()

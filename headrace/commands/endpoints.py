@@ -2,13 +2,19 @@
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 
 import typer
 
-from contracts.endpoint import AliasVersion, EndpointSpec, ModelEndpoint, PinnedVersion
+from contracts.endpoint import (
+    AliasVersion,
+    EndpointSpec,
+    EndpointStatus,
+    ModelEndpoint,
+    PinnedVersion,
+)
 from headrace.commands import home as homes
 from headrace.commands.home import Cluster, Where
 from headrace.commands.layout import Row, Rows, rows, sentences
@@ -26,7 +32,7 @@ from headrace.stack import answers
 from registry.stores.endpoints import EndpointStore
 
 _STANDARD_INPUT = Path("-")
-_ASKED = ("spec.model", "spec.version")
+_ASKED = ("spec.model", "spec.version", "spec.rollout.alias")
 _CONTROLLER_SECONDS, _LOOK_SECONDS = 2.0, 0.1  # its passes come four times a second
 _SUFFIXES = frozenset({".yaml", ".yml", ".json"})
 
@@ -48,6 +54,7 @@ def apply(
     site = homes.site(where)
     store = site.store
     wanted = _wanted(store, files, recursive=recursive)
+    known = {each.name: _status(store, each.name) for each in wanted}
     if dry_run == "server" and isinstance(where, Cluster):
         rehearsed = homes.of_namespace(where.opened(), dry_run=True).store
         applied = [edits.apply(rehearsed, endpoint) for endpoint in wanted]
@@ -64,26 +71,40 @@ def apply(
             for change in each.changes:
                 print_line(f"  {change}")
     if dry_run == "none" and not site.no_controller:
-        _warn(store, [each.name for each in applied if _names_another_version(each)])
+        _warn(store, {each.name: known[each.name] for each in applied if _names_others(each)})
 
 
-def _names_another_version(applied: edits.Applied) -> bool:
-    """Whether the endpoint asks for a model or a version that it did not ask for before."""
+def _names_others(applied: edits.Applied) -> bool:
+    """Whether the endpoint names something in MLflow that it did not name before."""
     asked = any(change.field.startswith(_ASKED) for change in applied.changes)
     return applied.what == "created" or asked
 
 
-def _warn(store: EndpointStore, names: list[str]) -> None:
-    """Shows what the controller notes about endpoints that were written just now."""
-    deadline, heard = time.monotonic() + _CONTROLLER_SECONDS, set[str]()
-    while len(heard) < len(names) and time.monotonic() < deadline:
-        for name in names:
-            found = None if name in heard else edits.stored(store, name)
-            if found is not None and (found.status.notes or found.status.candidate is not None):
-                heard.add(name)
-                for note in found.status.notes:
-                    sys.stderr.write(f"Warning: endpoint {name}: {note}.\n")
-        time.sleep(_LOOK_SECONDS)
+def _warn(store: EndpointStore, known: Mapping[str, EndpointStatus | None]) -> None:
+    """Shows what the controller notes about endpoints that were written just now.
+
+    Args:
+        store: of the endpoints.
+        known: what each one's status was before, which is not about what it asks for now.
+    """
+    deadline, unheard = time.monotonic() + _CONTROLLER_SECONDS, dict(known)
+    while unheard:
+        is_over = time.monotonic() >= deadline
+        for name, before in tuple(unheard.items()):
+            status = _status(store, name)
+            is_old = status in (None, before, EndpointStatus()) or (status and status.outdated)
+            if is_old and not is_over:
+                continue
+            del unheard[name]
+            for note in () if status is None else status.notes:
+                sys.stderr.write(f"Warning: endpoint {name}: {note}.\n")
+        if unheard:
+            time.sleep(_LOOK_SECONDS)
+
+
+def _status(store: EndpointStore, name: str) -> EndpointStatus | None:
+    found = edits.stored(store, name)
+    return None if found is None else found.status
 
 
 def diff(where: Where, files: list[Path], *, recursive: bool, as_json: bool) -> None:

@@ -137,7 +137,8 @@ def alias_refusals(
     """Why an endpoint's alias is not moved, by the endpoint's name; empty where nobody asked.
 
     An alias that the endpoint follows itself would be moved by what it decides. Of two endpoints
-    that would move one alias of one model, the first by name does.
+    that would move one alias of one model, the one that moves it already goes on; of new ones, the
+    first by name does.
 
     Args:
         endpoints: all that there are.
@@ -147,7 +148,7 @@ def alias_refusals(
     """
     refusals: dict[str, str] = {}
     owners: dict[tuple[str, str], str] = {}
-    for endpoint in sorted(endpoints, key=lambda item: item.name):
+    for endpoint in sorted(endpoints, key=lambda item: (not _moves_already(item), item.name)):
         spec = endpoint.spec
         alias = spec.rollout.alias
         if not alias:
@@ -171,6 +172,16 @@ def alias_refusals(
                 f"endpoint {owner} moves it: set spec.rollout.alias to another one, or to null"
             )
     return refusals
+
+
+def alias_moved(endpoint: ModelEndpoint) -> str:
+    """The alias that it is to move, as ``status.moves`` has it; empty if there is none."""
+    spec = endpoint.spec
+    return f"{spec.model}@{spec.rollout.alias}" if spec.rollout.alias else ""
+
+
+def _moves_already(endpoint: ModelEndpoint) -> bool:
+    return endpoint.status.moves == alias_moved(endpoint) != ""
 
 
 def _not_allowed(model: str, alias: str) -> str:

@@ -30,7 +30,7 @@ from registry.conversions.messages import Conditions, ConversionRequest, Failed
 from registry.conversions.running import ConversionJobs
 from registry.errors import EndpointConflictError, RegistryError
 from registry.mlflow.model_registry import RegisteredModel, RegisteredVersion
-from registry.mlflow.projection import alias_refusals, projection
+from registry.mlflow.projection import alias_moved, alias_refusals, projection
 from registry.mlflow.watch import SourceWatch
 from registry.packages.store import StoreError
 from registry.reconcile import pools, sleep
@@ -107,6 +107,7 @@ class Controller:
         self._tasks: dict[asyncio.Task[None], str] = {}
         self._listed: dict[str, ModelEndpoint] = {}
         self._notes: dict[str, tuple[str, ...]] = {}
+        self._moves: dict[str, str] = {}  # the alias that an endpoint moves
         self._outcomes: dict[str, _Outcome] = {}
         self._projected: tuple[ModelEndpoint, ...] | None = None
 
@@ -194,7 +195,13 @@ class Controller:
         if listed.keys() != self._listed.keys() or any(
             listed[name] is not known for name, known in self._listed.items()
         ):
-            every = alias_refusals(endpoints, self._options.alias_models), name_notes(endpoints)
+            refusals = alias_refusals(endpoints, self._options.alias_models)
+            self._moves = {
+                endpoint.name: alias_moved(endpoint)
+                for endpoint in endpoints
+                if endpoint.name not in refusals
+            }
+            every = refusals, name_notes(endpoints)
             self._notes = {
                 name: tuple(notes[name] for notes in every if notes.get(name)) for name in listed
             }
@@ -412,7 +419,9 @@ class Controller:
             *pools.notes(decision.status, held),
             *pools.crossing_notes(endpoint.spec, decision.status, held, crossing, seen.move_fault),
         )
-        status = decision.status.model_copy(update={"notes": notes, "refused": refused})
+        moves = self._moves.get(endpoint.name, "")
+        update = {"notes": notes, "refused": refused, "moves": moves}
+        status = decision.status.model_copy(update=update)
         bounded = ceilings.bounded(endpoint.spec)
         planned = endpoint.model_copy(update={"status": status, "spec": bounded})
         routed = frozenset(route.ref for route in endpoint.status.routes)

@@ -121,6 +121,36 @@ def test_apply_warns_of_what_the_controller_says_is_not_there(
     assert result.stderr == f"Warning: endpoint tone: {note}.\n"
 
 
+@pytest.mark.usefixtures("running")
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [("model: tone-model", "model: other"), ("{deadline", "{alias: served, deadline")],
+)
+def test_apply_warns_by_what_the_controller_says_of_the_change_and_not_by_what_it_said_before(
+    root: Path, store: FileEndpointStore, before: str, after: str
+) -> None:
+    assert run(root, "apply", "-f", "-", text=TONE).exit_code == 0
+    stale, note = "MLflow has no registered model tone-model", "an alias is not moved"
+    made = stored(store)
+    store.put(made.model_copy(update={"status": EndpointStatus(notes=(stale,))}))
+    spec = made.spec
+
+    def controller() -> None:
+        def changed() -> ModelEndpoint | None:
+            found = store.get("tone")
+            return found if found is not None and found.spec != spec else None
+
+        found = until("the endpoint is changed", 10, changed)
+        store.put(found.model_copy(update={"status": EndpointStatus(notes=(note,))}))
+
+    thread = threading.Thread(target=controller)
+    thread.start()
+    result = run(root, "apply", "-f", "-", text=TONE.replace(before, after))
+    thread.join()
+    assert result.exit_code == 0
+    assert result.stderr == f"Warning: endpoint tone: {note}.\n"
+
+
 def test_apply_says_created_then_unchanged_then_what_changed(root: Path, tmp_path: Path) -> None:
     file = tmp_path / "tone.yaml"
     file.write_text(TONE)

@@ -117,6 +117,22 @@ def test_one_of_two_endpoints_moves_an_alias_that_both_want() -> None:
     assert len(projection(both, ALL).aliases) == 1
 
 
+def test_an_endpoint_keeps_the_alias_that_it_moves_whatever_a_second_one_is_called() -> None:
+    first, second = serving(name="b"), serving(name="a")
+    kept = first.status.model_copy(update={"moves": "m@champion"})
+    first = first.model_copy(update={"status": kept})
+    refusals = alias_refusals([second, first], ALL)
+    assert set(refusals) == {"a"}
+    assert "the endpoint b moves it" in refusals["a"]
+
+
+def test_an_alias_of_another_model_that_an_endpoint_moved_before_gives_it_no_right() -> None:
+    first, second = serving(name="b"), serving(name="a")
+    kept = first.status.model_copy(update={"moves": "other@champion"})
+    refusals = alias_refusals([second, first.model_copy(update={"status": kept})], ALL)
+    assert set(refusals) == {"b"}
+
+
 def with_rollouts(current: RolloutState | None, last: RolloutState | None) -> ModelEndpoint:
     one = serving()
     update = {"rollout": current, "last_rollout": last}
