@@ -8,12 +8,14 @@ from pathlib import Path
 
 import typer
 
+from contracts import waiting
 from contracts.endpoint import (
     AliasVersion,
     EndpointSpec,
     EndpointStatus,
     ModelEndpoint,
     PinnedVersion,
+    WaitsFor,
 )
 from headrace.commands import home as homes
 from headrace.commands.home import Cluster, Where
@@ -92,14 +94,28 @@ def _warn(store: EndpointStore, known: Mapping[str, EndpointStatus | None]) -> N
         is_over = time.monotonic() >= deadline
         for name, before in tuple(unheard.items()):
             status = _status(store, name)
-            is_old = status in (None, before, EndpointStatus()) or (status and status.outdated)
-            if is_old and not is_over:
+            if not is_over and (status == before or not _is_told(status)):
                 continue
             del unheard[name]
-            for note in () if status is None else status.notes:
-                sys.stderr.write(f"Warning: endpoint {name}: {note}.\n")
+            for warning in () if status is None else _warnings(name, status):
+                sys.stderr.write(f"Warning: endpoint {name}: {warning}.\n")
         if unheard:
             time.sleep(_LOOK_SECONDS)
+
+
+def _is_told(status: EndpointStatus | None) -> bool:
+    """Whether the controller has said what there is to be said of the endpoint."""
+    if status is None or status.outdated or status == EndpointStatus():
+        return False
+    return WaitsFor.MLFLOW not in {wait.cause for wait in status.waits}
+
+
+def _warnings(name: str, status: EndpointStatus) -> Iterator[str]:
+    """What keeps the endpoint itself from being as it was asked to be."""
+    yield from status.notes
+    for wait in status.waits:
+        if not wait.version and wait.cause is not WaitsFor.CALLER:
+            yield f"{waiting.what(status, wait)}: {waiting.to_do(name, wait)}"
 
 
 def _status(store: EndpointStore, name: str) -> EndpointStatus | None:

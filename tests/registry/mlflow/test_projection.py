@@ -13,6 +13,8 @@ from contracts.endpoint import (
     Phase,
     Route,
     Transition,
+    Wait,
+    WaitsFor,
 )
 from contracts.rollout import Outcome, RolloutSpec, RolloutState
 from registry.mlflow.projection import TAG_CHARACTERS, AliasOf, alias_refusals, projection
@@ -73,6 +75,31 @@ def test_a_version_that_waits_to_be_retried_is_still_blocked() -> None:
     waiting = Candidate(version="2", phase=Phase.WAITING, attempts=1)
     one = one.model_copy(update={"status": one.status.model_copy(update={"candidate": waiting})})
     assert told(one, "2") == ("Blocked", "no space left", "Blocked")
+
+
+def test_a_version_says_for_what_it_waits_since_when_and_what_to_do() -> None:
+    reason = "x" * 9000
+    one = serving(line("1", Phase.SERVING), line("2", Phase.BLOCKED, reason))
+    waits = (
+        Wait(cause=WaitsFor.TRITONS, since=60.0, what="no Triton of the pool gpu"),
+        Wait(cause=WaitsFor.RETRY, since=60.0, version="2"),
+        Wait(cause=WaitsFor.TURN, since=60.0, version="3"),
+    )
+    candidate = Candidate(version="2", phase=Phase.BLOCKED, reason=reason)
+    status = one.status.model_copy(update={"waits": waits, "candidate": candidate})
+    one = one.model_copy(update={"status": status})
+    told = {item.version: item.tags["headrace.e.waits"] for item in projection([one]).tags}
+    assert set(told) == {"1", "2", "3"}
+    since = ", since 1970-01-01 00:01:00 UTC; to do: "
+    assert told["1"].startswith(f"no Triton of the pool gpu{since}start one with its loader")
+    assert len(told["2"]) == TAG_CHARACTERS
+    assert since + "put right what it says" in told["2"]
+    assert told["3"].startswith(f"other conversions have to end first{since}")
+
+
+def test_what_waits_for_nothing_has_no_such_tag() -> None:
+    (tags,) = projection([serving(line("1", Phase.SERVING))]).tags
+    assert tags.tags["headrace.e.waits"] == ""
 
 
 def test_a_reason_is_cut_to_what_mlflow_keeps_so_that_it_is_told_once() -> None:
