@@ -77,7 +77,8 @@ WORDS: Final[Mapping[WaitsFor, Words]] = {
         is_brief=True,
     ),
     WaitsFor.RETRY: Words(
-        "what it needs failed", f"put right what it says: {_ITSELF}, with growing pauses"
+        "what it needs failed",
+        "put that right; it is tried again by itself, with growing pauses",
     ),
     WaitsFor.STORE: Words(
         "the package store can't be read",

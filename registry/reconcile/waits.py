@@ -82,7 +82,8 @@ def _endpoints_own(
 ) -> Iterator[Wait]:
     stable = status.stable
     yield from _lacking(spec, status, seen, snapshot)
-    if seen.stable_gone and not seen.fault and stable is not None and status.candidate is None:
+    remade = status.candidate is not None and status.rollout is None
+    if seen.stable_gone and not seen.fault and stable is not None and not remade:
         yield _wait(
             WaitsFor.LOST_PACKAGE,
             f"the package store lacks the package of version {stable.version}, which serves",

@@ -25,6 +25,8 @@ from contracts.endpoint import (
     Rejection,
     Route,
     Transition,
+    Wait,
+    WaitsFor,
 )
 from contracts.model import ModelRef
 from contracts.rollout import COMMAND_PREFIX, Command, Outcome, RolloutState
@@ -106,11 +108,17 @@ def does(command: Command) -> tuple[bool, str]:
 def test_apply_warns_of_what_the_controller_says_is_not_there(
     root: Path, store: FileEndpointStore
 ) -> None:
-    note = "MLflow has no registered model tone-model: register it, or change spec.model"
+    lacks = "MLflow has no registered model tone-model"
+    waits = (
+        Wait(cause=WaitsFor.MLFLOW, since=1.0),  # at first, which is no reason to warn
+        Wait(cause=WaitsFor.MODEL, since=1.0, what=lacks),
+    )
 
     def controller() -> None:
-        made = until("the endpoint is written", 10, lambda: store.get("tone"))
-        store.put(made.model_copy(update={"status": EndpointStatus(notes=(note,))}))
+        found = until("the endpoint is written", 10, lambda: store.get("tone"))
+        for wait in waits:
+            status = EndpointStatus(waits=(wait,))
+            found = store.put(found.model_copy(update={"status": status}))
 
     thread = threading.Thread(target=controller)
     thread.start()
@@ -118,7 +126,20 @@ def test_apply_warns_of_what_the_controller_says_is_not_there(
     thread.join()
     assert result.exit_code == 0
     assert result.stdout == "endpoint tone created\n"
-    assert result.stderr == f"Warning: endpoint tone: {note}.\n"
+    to_do = "register it, or change spec.model"
+    assert result.stderr == f"Warning: endpoint tone: {lacks}: {to_do}.\n"
+
+
+def test_the_status_as_json_says_what_each_endpoint_waits_for_and_what_to_do(
+    root: Path, store: FileEndpointStore, tone: ModelEndpoint
+) -> None:
+    candidate = Candidate(version="4", phase=Phase.BLOCKED, reason="no space left")
+    waits = (Wait(cause=WaitsFor.RETRY, since=60.0, version="4"),)
+    status = SERVING.model_copy(update={"candidate": candidate, "waits": waits})
+    store.put(tone.model_copy(update={"status": status}))
+    (told,) = json.loads(run(root, "status", "-o", "json").stdout)["waits"]["tone"]
+    assert told.pop("to_do").startswith("put that right")
+    assert told == {"cause": "retry", "since": 60.0, "version": "4", "what": "no space left"}
 
 
 @pytest.mark.usefixtures("running")

@@ -228,7 +228,7 @@ def test_what_is_waited_for_stands_below_with_how_long_and_what_to_do_and_is_tol
     seen = text(Group(endpoint_rows([one.model_copy(update={"status": status})], NOW)), width)
     words = " ".join(seen.split())
     assert f"waits 12m: {lacks}; to do: register it, or change spec.model" in words
-    assert "version 2 waits 1m; to do: put right what it says" in words
+    assert "version 2 waits 1m; to do: put that right" in words
     assert words.count("no space left") == 1
     assert "a note" in words
 

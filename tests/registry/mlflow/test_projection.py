@@ -93,7 +93,7 @@ def test_a_version_says_for_what_it_waits_since_when_and_what_to_do() -> None:
     since = ", since 1970-01-01 00:01:00 UTC; to do: "
     assert told["1"].startswith(f"no Triton of the pool gpu{since}start one with its loader")
     assert len(told["2"]) == TAG_CHARACTERS
-    assert since + "put right what it says" in told["2"]
+    assert since + "put that right" in told["2"]
     assert told["3"].startswith(f"other conversions have to end first{since}")
 
 

@@ -242,7 +242,7 @@ def test_what_is_waited_for_is_one_event_that_says_what_to_do_however_often_it_c
     (told,) = events_of(fake, waits, waits, over, waits)
     assert (told["reason"], told["type"]) == ("Waits", "Normal")
     assert told["message"].startswith(
-        "version 2 waits: no space left, since 1970-01-01 00:01:00 UTC; to do: put right"
+        "version 2 waits: no space left, since 1970-01-01 00:01:00 UTC; to do: put that right"
     )
     other = BLOCKED.model_copy(update={"reason": "the store is away"})
     both = events_of(fake, waits, EndpointStatus(candidate=other, waits=(RETRY,)))
