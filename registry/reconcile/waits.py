@@ -92,7 +92,9 @@ def _endpoints_own(
     if status.unserved and not loads:
         yield _wait(WaitsFor.TRITONS, status.unserved)
     if sick:
-        yield _wait(WaitsFor.SICK_TRITON, "; ".join(sick))
+        more = len(sick) - _MOST_NAMED
+        others = (f"{more} more are sick",) if more > 0 else ()
+        yield _wait(WaitsFor.SICK_TRITON, "; ".join((*sick[:_MOST_NAMED], *others)))
     if stable is not None and spec.pool != status.pool and not seen.refused:
         yield _wait(
             WaitsFor.POOL,

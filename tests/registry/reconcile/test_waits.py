@@ -244,3 +244,8 @@ def test_a_store_that_is_away_is_what_is_waited_for_whatever_was_before() -> Non
     for before in (on_its_way(Phase.LOADING, "old"), on_its_way(Phase.BLOCKED, "it needs 9 GB")):
         (wait,) = found(before, away)
         assert (wait.cause, wait.what) == (WaitsFor.STORE, "the store is away")
+
+
+def test_of_many_sick_tritons_a_few_are_named_and_the_others_counted() -> None:
+    (wait,) = found(SERVING, sick=tuple(f"Triton l{number} is sick" for number in range(200)))
+    assert wait.what.endswith("Triton l2 is sick; 197 more are sick")
