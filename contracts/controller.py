@@ -22,6 +22,7 @@ class ControllerBeat(BaseModel):
     instance: str = Field(description="another one with each start of the controller")
     count: int = Field(ge=1, description="grows by one with each heartbeat of an instance")
     at: float = Field(description="unix time of the controller's clock, seconds")
+    release: str = Field("", description="its mark, by which another's controller is known")
     unattended: tuple[str, ...] = Field(
         (), description="endpoints that the last pass could not reconcile"
     )

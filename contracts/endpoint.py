@@ -238,6 +238,49 @@ class Phase(StrEnum):
     EXPIRED = "Expired"  # its rollout came to no verdict by the deadline
 
 
+class WaitsFor(StrEnum):
+    """What an endpoint, or a version of it, waits for. Sentences are in ``contracts.waiting``."""
+
+    CONTROLLER = "controller"  # which has not looked at the endpoint yet
+    MLFLOW = "mlflow"  # to be read
+    MODEL = "model"  # which MLflow lacks, and so on
+    FIRST_VERSION = "first version"
+    PINNED_VERSION = "pinned version"
+    ALIAS = "alias"
+    VERSION_OF_ALIAS = "version of the alias"
+    LOST_VERSION = "lost version"  # serves, and was removed in MLflow
+    LOST_PACKAGE = "lost package"  # likewise, from the store
+    NEWER_VERSION = "newer version"  # than those that are passed over
+    TURN = "turn"  # of its conversion
+    DEVICE = "device"
+    CONVERSION = "conversion"
+    RETRY = "retry"  # after a fault of what it needs
+    STORE = "store"
+    TRITONS = "tritons"
+    LOADING = "loading"
+    ROOM = "room"  # or whatever Tritons lack to load it
+    SICK_TRITON = "sick triton"
+    CEILING = "ceiling"
+    ROLLOUT = "rollout"
+    CHECKS = "checks"
+    RESUME = "resume"
+    PERSON = "person"  # who decides a rollout that stays in shadow
+    BAKE = "bake"
+    VERDICT = "verdict"  # of a person, on a version that was taken back
+    ANOTHER_TRY = "another try"  # of a version that came to no verdict
+    POOL = "pool"  # that it moves to
+    CALLER = "caller"  # of a version that sleeps
+
+
+class Wait(_Part):
+    """Something that an endpoint or a version waits for."""
+
+    cause: WaitsFor
+    since: float = Field(description="unix time, seconds")
+    version: str = Field("", description="that waits; empty: the endpoint itself")
+    what: str = Field("", description="in words; empty: the candidate's reason, or as usual")
+
+
 class Candidate(_Part):
     """The version that is on its way to stable, and why it is where it is."""
 
@@ -321,10 +364,14 @@ class EndpointStatus(_Part):
         description="when MLflow's model of the stable version was registered, as MLflow says: one "
         "that is registered again under its name counts its versions from 1; 0: unknown",
     )
+    moves: str = Field(
+        "", description="MODEL@ALIAS of MLflow that it moves on promotion, and no other endpoint"
+    )
     rollout: RolloutState | None = Field(None, description="the one that goes on, bake included")
     last_rollout: RolloutState | None = Field(None, description="the last one that ended")
     commands: tuple[CommandOutcome, ...] = ()
     notes: tuple[str, ...] = Field((), description="wishes of the spec that can't be granted")
+    waits: tuple[Wait, ...] = Field((), description="what it waits for, and what its versions do")
     refused: tuple[str, ...] = Field(
         (), description="wishes above the operator's ceilings: no version is taken in meanwhile"
     )

@@ -10,6 +10,7 @@ import os
 import shlex
 import signal
 import sys
+import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -48,9 +49,11 @@ from registry.packages.store_mark import StoreMark, StoreTakenError
 from registry.pyfunc.process import Limits
 from registry.reconcile.controller import Controller, ControllerOptions
 from registry.reconcile.heartbeats import HeartbeatWriter
+from registry.reconcile.release_claim import EndpointsTakenError, ReleaseClaim
 from registry.reconcile.rollouts import Rollouts
 from registry.stores import opening
 from registry.stores.endpoints import EndpointStore
+from registry.stores.heartbeats import Heartbeats
 from rollout.judge import Judge
 from service import flags, logs, pages
 from service.cluster import access
@@ -86,6 +89,15 @@ class _Loops:
         return self.events.fault()
 
 
+@dataclass(frozen=True, slots=True)
+class _Release:
+    """Whose the store and the endpoints are, and where its controller beats."""
+
+    keys: tuple[bytes, ...]
+    heartbeats: Heartbeats
+    claim: ReleaseClaim
+
+
 def main() -> int:
     """Runs until SIGTERM or SIGINT."""
     settings = flags.parse(ControllerSettings, sys.argv[1:], os.environ, program="controller.main")
@@ -97,6 +109,7 @@ def main() -> int:
         launcher = _launcher(settings, environment)
         keys = _index_keys(settings)
         _check_mark(StoreMark(settings.store_url, keys))
+        release = _release(settings, environment, keys)
         webhook_secrets = _webhook_secrets(settings)
         kafka = KafkaAddress.of(settings.kafka_bootstrap, login=settings.kafka_login)
         # Before the loop: its import takes seconds.
@@ -108,6 +121,7 @@ def main() -> int:
     except (
         AccessError,
         BadTemplateError,
+        EndpointsTakenError,
         KafkaLoginError,
         KeyFileError,
         SourceUnavailableError,
@@ -130,7 +144,7 @@ def main() -> int:
                 environment,
                 endpoints,
                 launcher,
-                keys=keys,
+                release=release,
                 mlflow=mlflow,
                 webhook_secrets=webhook_secrets,
                 statistics=statistics,
@@ -149,7 +163,7 @@ async def _run(
     endpoints: EndpointStore,
     launcher: ConversionLauncher,
     *,
-    keys: tuple[bytes, ...],
+    release: _Release,
     mlflow: MlflowServer,
     webhook_secrets: Sequence[str],
     statistics: WindowsReader,
@@ -159,7 +173,7 @@ async def _run(
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_THREADS))
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    store = PackageStore(settings.store_url)
+    store, keys = PackageStore(settings.store_url), release.keys
     rollouts = JoinedRollouts(Judge(PackageProfiles(store)), statistics)
     source = _source(settings, mlflow, rollouts, changed)
     staging = StagingFolders(settings.store_url, keys)
@@ -201,7 +215,7 @@ async def _run(
         entry = WebhookEntry(settings.webhook_url, webhook_secrets[0])
         beside.append(asyncio.create_task(entry.keep(mlflow), name="webhook-entry"))
     try:
-        heartbeat = HeartbeatWriter(opening.heartbeats(settings.endpoints, environment))
+        heartbeat = HeartbeatWriter(release.heartbeats, claim=release.claim, on_taken=stop.set)
         async with _webhook(settings, webhook_secrets, source):
             await controller.run(stop, heartbeat, after_pass=loops.passes.beat)
     finally:
@@ -284,6 +298,21 @@ def _check_mark(mark: StoreMark) -> None:
         return
     if refused:
         raise StoreTakenError(refused)
+
+
+def _release(
+    settings: ControllerSettings, environment: Mapping[str, str], keys: tuple[bytes, ...]
+) -> _Release:
+    """This release, if it may have the endpoints.
+
+    Raises:
+        EndpointsTakenError: another release's controller looks after them.
+    """
+    heartbeats = opening.heartbeats(settings.endpoints, environment)
+    claim = ReleaseClaim(heartbeats, keys, settings.endpoints)
+    if refused := claim.refusal(time.sleep):
+        raise EndpointsTakenError(refused)
+    return _Release(keys, heartbeats, claim)
 
 
 def _index_keys(settings: ControllerSettings) -> tuple[bytes, ...]:

@@ -2,13 +2,21 @@
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 
 import typer
 
-from contracts.endpoint import AliasVersion, EndpointSpec, ModelEndpoint, PinnedVersion
+from contracts import waiting
+from contracts.endpoint import (
+    AliasVersion,
+    EndpointSpec,
+    EndpointStatus,
+    ModelEndpoint,
+    PinnedVersion,
+    WaitsFor,
+)
 from headrace.commands import home as homes
 from headrace.commands.home import Cluster, Where
 from headrace.commands.layout import Row, Rows, rows, sentences
@@ -26,7 +34,7 @@ from headrace.stack import answers
 from registry.stores.endpoints import EndpointStore
 
 _STANDARD_INPUT = Path("-")
-_ASKED = ("spec.model", "spec.version")
+_ASKED = ("spec.model", "spec.version", "spec.rollout.alias")
 _CONTROLLER_SECONDS, _LOOK_SECONDS = 2.0, 0.1  # its passes come four times a second
 _SUFFIXES = frozenset({".yaml", ".yml", ".json"})
 
@@ -48,6 +56,7 @@ def apply(
     site = homes.site(where)
     store = site.store
     wanted = _wanted(store, files, recursive=recursive)
+    known = {each.name: _status(store, each.name) for each in wanted}
     if dry_run == "server" and isinstance(where, Cluster):
         rehearsed = homes.of_namespace(where.opened(), dry_run=True).store
         applied = [edits.apply(rehearsed, endpoint) for endpoint in wanted]
@@ -64,26 +73,54 @@ def apply(
             for change in each.changes:
                 print_line(f"  {change}")
     if dry_run == "none" and not site.no_controller:
-        _warn(store, [each.name for each in applied if _names_another_version(each)])
+        _warn(store, {each.name: known[each.name] for each in applied if _names_others(each)})
 
 
-def _names_another_version(applied: edits.EditOutcome) -> bool:
-    """Whether the endpoint asks for a model or a version that it did not ask for before."""
+def _names_others(applied: edits.EditOutcome) -> bool:
+    """Whether the endpoint names something in MLflow that it did not name before."""
     asked = any(change.field.startswith(_ASKED) for change in applied.changes)
     return applied.what == "created" or asked
 
 
-def _warn(store: EndpointStore, names: list[str]) -> None:
-    """Shows what the controller notes about endpoints that were written just now."""
-    deadline, heard = time.monotonic() + _CONTROLLER_SECONDS, set[str]()
-    while len(heard) < len(names) and time.monotonic() < deadline:
-        for name in names:
-            found = None if name in heard else edits.stored(store, name)
-            if found is not None and (found.status.notes or found.status.candidate is not None):
-                heard.add(name)
-                for note in found.status.notes:
-                    sys.stderr.write(f"Warning: endpoint {name}: {note}.\n")
-        time.sleep(_LOOK_SECONDS)
+def _warn(store: EndpointStore, known: Mapping[str, EndpointStatus | None]) -> None:
+    """Shows what the controller notes about endpoints that were written just now.
+
+    Args:
+        store: of the endpoints.
+        known: what each one's status was before, which is not about what it asks for now.
+    """
+    deadline, unheard = time.monotonic() + _CONTROLLER_SECONDS, dict(known)
+    while unheard:
+        is_over = time.monotonic() >= deadline
+        for name, before in tuple(unheard.items()):
+            status = _status(store, name)
+            if not is_over and (status == before or not _is_told(status)):
+                continue
+            del unheard[name]
+            for warning in () if status is None else _warnings(name, status):
+                sys.stderr.write(f"Warning: endpoint {name}: {warning}.\n")
+        if unheard:
+            time.sleep(_LOOK_SECONDS)
+
+
+def _is_told(status: EndpointStatus | None) -> bool:
+    """Whether the controller has said what there is to be said of the endpoint."""
+    if status is None or status.outdated or status == EndpointStatus():
+        return False
+    return WaitsFor.MLFLOW not in {wait.cause for wait in status.waits}
+
+
+def _warnings(name: str, status: EndpointStatus) -> Iterator[str]:
+    """What keeps the endpoint itself from being as it was asked to be."""
+    yield from status.notes
+    for wait in status.waits:
+        if not wait.version and wait.cause is not WaitsFor.CALLER:
+            yield f"{waiting.what(status, wait)}: {waiting.to_do(name, wait)}"
+
+
+def _status(store: EndpointStore, name: str) -> EndpointStatus | None:
+    found = edits.stored(store, name)
+    return None if found is None else found.status
 
 
 def diff(where: Where, files: list[Path], *, recursive: bool, as_json: bool) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from rich.console import Group
 
+from contracts import waiting
 from contracts.controller import ControllerBeat
 from contracts.device_words import report_in_words
 from contracts.durations import about
@@ -61,6 +62,7 @@ def document(home: Home, endpoint: str | None) -> dict[str, Any]:
         "uncared": {} if record is None else _silence_warnings(home, chosen, time.time()),
         "devices": _devices(_reports(home)),
         "models": _models(_reports(home), chosen),
+        "waits": _waits(chosen),
         "endpoints": [item.model_dump(mode="json", by_alias=True) for item in chosen],
     }
 
@@ -127,6 +129,21 @@ def _models(
         for model in report.loaded
         if model.ref == ref
     ]
+
+
+def _waits(endpoints: Iterable[ModelEndpoint]) -> dict[str, list[dict[str, Any]]]:
+    """What each endpoint and its versions wait for, since when, and what a person can do."""
+    return {
+        endpoint.name: [
+            {
+                **wait.model_dump(mode="json"),
+                "what": waiting.what(endpoint.status, wait),
+                "to_do": waiting.to_do(endpoint.name, wait),
+            }
+            for wait in waiting.waits_of(endpoint)
+        ]
+        for endpoint in endpoints
+    }
 
 
 def _devices(reports: Iterable[LoaderReport]) -> dict[str, Any]:
@@ -208,6 +225,7 @@ def _document_of_cluster(namespace: Namespace, endpoint: str | None) -> dict[str
         **installation.ask(namespace, now).document(),
         "uncared": _warnings(beat, chosen, now),
         "models": _models(reports, chosen),
+        "waits": _waits(chosen),
         "endpoints": [item.model_dump(mode="json", by_alias=True) for item in chosen],
     }
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from rich.console import Group, RenderableType
 
+from contracts import waiting
 from contracts.device_words import report_in_words
 from contracts.durations import about
 from contracts.endpoint import REASONS_LIMIT, EndpointStatus, ModelEndpoint, Phase
@@ -130,10 +131,11 @@ def _endpoint(
     status = endpoint.status
     stable, (at, reason) = status.stable, answers.newest(status)
     brief = in_brief(newest(endpoint), now)
-    below = sentences(brief, reason)
+    waits = tuple(waiting.sentences(endpoint, now, told=f"{at} {reason}"))
+    below = sentences(brief, reason, *waits)
     if details and stable is not None:
         below += sentences(f"version {stable.version} is package {stable.package}")
-    below += _pool(status, reason)
+    below += _pool(status, " ".join((reason, *waits)))
     below += sentences(_asleep(status, now, reports))
     serves = "-" if stable is None else f"version {stable.version}"
     below += _rejected(status, reason, details=details)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from pydantic import ValidationError
 
 from contracts.endpoint import EndpointStatus, ModelEndpoint, Phase
+from contracts.waiting import what
 from headrace.stack.state import Home
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def newest(status: EndpointStatus) -> tuple[str, str]:
     if status.rejected:
         last = status.rejected[-1]
         return f"version {last.version} {last.phase.value}", last.reason
-    return Phase.WAITING.value, ""
+    return Phase.WAITING.value, what(status, status.waits[0]) if status.waits else ""
 
 
 def in_words(status: EndpointStatus) -> str:

@@ -19,9 +19,11 @@ from contracts.endpoint import (
     Transition,
 )
 from contracts.rollout import RolloutSpec, RolloutState
+from contracts.waiting import dated
 
 PREFIX = "headrace"
 TAG_CHARACTERS = 500
+WAITS = "waits"  # the end of the name of a tag that only versions that wait may have
 _USUAL_ALIAS = RolloutSpec().alias
 
 PROMOTED = "Promoted"
@@ -137,7 +139,8 @@ def alias_refusals(
     """Why an endpoint's alias is not moved, by the endpoint's name; empty where nobody asked.
 
     An alias that the endpoint follows itself would be moved by what it decides. Of two endpoints
-    that would move one alias of one model, the first by name does.
+    that would move one alias of one model, the one that moves it already goes on; of new ones, the
+    first by name does.
 
     Args:
         endpoints: all that there are.
@@ -147,7 +150,7 @@ def alias_refusals(
     """
     refusals: dict[str, str] = {}
     owners: dict[tuple[str, str], str] = {}
-    for endpoint in sorted(endpoints, key=lambda item: item.name):
+    for endpoint in sorted(endpoints, key=lambda item: (not _moves_already(item), item.name)):
         spec = endpoint.spec
         alias = spec.rollout.alias
         if not alias:
@@ -173,6 +176,16 @@ def alias_refusals(
     return refusals
 
 
+def alias_moved(endpoint: ModelEndpoint) -> str:
+    """The alias that it is to move, as ``status.moves`` has it; empty if there is none."""
+    spec = endpoint.spec
+    return f"{spec.model}@{spec.rollout.alias}" if spec.rollout.alias else ""
+
+
+def _moves_already(endpoint: ModelEndpoint) -> bool:
+    return endpoint.status.moves == alias_moved(endpoint) != ""
+
+
 def _not_allowed(model: str, alias: str) -> str:
     return (
         f"the alias {alias} of {model} is not moved on promotion, because the operator does not "
@@ -181,15 +194,30 @@ def _not_allowed(model: str, alias: str) -> str:
 
 
 def _tags(endpoint: ModelEndpoint) -> Iterable[VersionTags]:
-    last = {line.version: line for line in endpoint.status.history}
+    status, waits = endpoint.status, _waits(endpoint)
+    last = {line.version: line for line in status.history}
     for version, line in last.items():
-        phase = _phase(endpoint.status, line)
+        phase = _phase(status, line)
         tags = {
             _tag(endpoint, "verdict"): _VERDICTS.get(phase, ""),
             _tag(endpoint, "reason"): line.reason[:TAG_CHARACTERS] if phase in _WITH_REASON else "",
             _tag(endpoint, "phase"): phase.value,
+            _tag(endpoint, WAITS): waits.get(version, ""),
         }
         yield VersionTags(endpoint.spec.model, version, tags)
+    for version in waits.keys() - last.keys():
+        yield VersionTags(endpoint.spec.model, version, {_tag(endpoint, WAITS): waits[version]})
+
+
+def _waits(endpoint: ModelEndpoint) -> Mapping[str, str]:
+    """For what each version waits; what the endpoint itself does is told of the one that serves."""
+    status = endpoint.status
+    told: dict[str, str] = {}
+    for wait in status.waits:
+        version = wait.version or (status.stable.version if status.stable is not None else "")
+        if version and version not in told:
+            told[version] = dated(endpoint.name, status, wait, TAG_CHARACTERS)
+    return told
 
 
 def _phase(status: EndpointStatus, line: Transition) -> Phase:

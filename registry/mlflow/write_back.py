@@ -8,7 +8,7 @@ and tried again after a while; it holds up nothing else. It decides no verdict.
 import logging
 import math
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -20,7 +20,7 @@ from registry.mlflow.model_registry import (
     RegisteredVersion,
     RunArtifacts,
 )
-from registry.mlflow.projection import EvidenceOf, Projection
+from registry.mlflow.projection import WAITS, EvidenceOf, Projection, VersionTags
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ class WriteBack:
         Raises:
             SourceUnavailableError: MLflow went away; the rest is written next time.
         """
-        for item in wanted.tags:
+        for item in (*wanted.tags, *_over(snapshot, wanted)):
             snapshot = await self._tags(snapshot, item.model, item.version, item.tags)
         for alias in wanted.aliases:
             model = snapshot.models.get(alias.model)
@@ -122,3 +122,21 @@ class WriteBack:
         metrics.WRITE_BACK_FAILURES.inc()
         self._retry_at[what] = self._clock() + _RETRY_SECONDS
         return False
+
+
+def _over(snapshot: MlflowSnapshot, wanted: Projection) -> Iterable[VersionTags]:
+    """That versions wait no more which waited, and of which nothing else was ever told."""
+    told: dict[str, dict[str, set[str]]] = {}
+    for item in wanted.tags:
+        for key in item.tags:
+            if key.endswith(f".{WAITS}"):
+                told.setdefault(item.model, {}).setdefault(key, set()).add(item.version)
+    for model, keys in told.items():
+        for version in snapshot.versions.get(model, ()):
+            over = {
+                key: ""
+                for key, versions in keys.items()
+                if version.tags.get(key) and version.number not in versions
+            }
+            if over:
+                yield VersionTags(model, version.number, over)

@@ -24,13 +24,14 @@ from contracts.ceilings import NO_CEILINGS, Ceilings
 from contracts.endpoint import EndpointStatus, ModelEndpoint, Phase
 from contracts.loading import DeviceKind
 from contracts.rollout import COMMAND_PREFIX
+from contracts.waiting import dated, new_waits
 from registry import metrics
 from registry.conversions.index import ConversionIndex
 from registry.conversions.messages import Conditions, ConversionRequest, Failed
 from registry.conversions.running import ConversionJobs
 from registry.errors import EndpointConflictError, RegistryError
 from registry.mlflow.model_registry import RegisteredModel, RegisteredVersion
-from registry.mlflow.projection import alias_refusals, projection
+from registry.mlflow.projection import alias_moved, alias_refusals, projection
 from registry.mlflow.watch import SourceWatch
 from registry.packages.store import StoreError
 from registry.reconcile import pools, sleep
@@ -39,7 +40,7 @@ from registry.reconcile.heartbeats import HeartbeatTracker, HeartbeatWriter
 from registry.reconcile.observer import Observer
 from registry.reconcile.plan import Decision, NextPool, Observed, is_crossing, plan
 from registry.reconcile.rollouts import HeldPackages, Rollouts, Surroundings
-from registry.reconcile.source_note import source_note
+from registry.reconcile.waits import waiting
 from registry.reconcile.work_queue import WorkQueue
 from registry.stores.endpoints import EndpointStore
 from registry.stores.reports import Reports
@@ -49,6 +50,7 @@ log = logging.getLogger(__name__)
 
 _AT_REST = frozenset({Phase.REJECTED, Phase.ROLLED_BACK, Phase.EXPIRED})
 _CREATE_RETRY_SECONDS = 30.0  # an endpoint whose creation was refused
+_MOST_LOGGED = 1000  # characters of what is waited for
 _PATIENCE_SECONDS = 1.0  # that a pass waits for endpoints that take long
 
 
@@ -107,6 +109,7 @@ class Controller:
         self._tasks: dict[asyncio.Task[None], str] = {}
         self._listed: dict[str, ModelEndpoint] = {}
         self._notes: dict[str, tuple[str, ...]] = {}
+        self._moves: dict[str, str] = {}  # the alias that an endpoint moves
         self._outcomes: dict[str, _Outcome] = {}
         self._projected: tuple[ModelEndpoint, ...] | None = None
 
@@ -194,7 +197,13 @@ class Controller:
         if listed.keys() != self._listed.keys() or any(
             listed[name] is not known for name, known in self._listed.items()
         ):
-            every = alias_refusals(endpoints, self._options.alias_models), name_notes(endpoints)
+            refusals = alias_refusals(endpoints, self._options.alias_models)
+            self._moves = {
+                endpoint.name: alias_moved(endpoint)
+                for endpoint in endpoints
+                if endpoint.name not in refusals
+            }
+            every = refusals, name_notes(endpoints)
             self._notes = {
                 name: tuple(notes[name] for notes in every if notes.get(name)) for name in listed
             }
@@ -238,6 +247,7 @@ class Controller:
         return _Seen(
             endpoint,
             self._revisions(endpoint),
+            snapshot is not None,
             snapshot.models.get(model) if snapshot else None,
             snapshot.versions.get(model) if snapshot else None,
             self._notes.get(endpoint.name, ()),
@@ -404,21 +414,25 @@ class Controller:
         )
         options = target.options if target else ""
         decision = plan(endpoint.spec, placed, seen, now, keep_seconds=keep)
-        missing = source_note(endpoint.spec, decision.status, seen, snapshot)
         notes = (
             *self._notes.get(endpoint.name, ()),
             *refused,
-            *((missing,) if missing else ()),
             *pools.notes(decision.status, held),
             *pools.crossing_notes(endpoint.spec, decision.status, held, crossing, seen.move_fault),
         )
-        status = decision.status.model_copy(update={"notes": notes, "refused": refused})
+        moves = self._moves.get(endpoint.name, "")
+        update = {"notes": notes, "refused": refused, "moves": moves}
+        status = decision.status.model_copy(update=update)
         bounded = ceilings.bounded(endpoint.spec)
         planned = endpoint.model_copy(update={"status": status, "spec": bounded})
         routed = frozenset(route.ref for route in endpoint.status.routes)
         around = pool.around(target.number if target else None, routed)
         advanced, holds = await self._advanced(planned, around, now)
         status = sleep.slept(bounded, advanced.status, held, now)
+        sick = tuple(pools.sick_tritons(status, held))
+        known = endpoint.status.waits
+        waits = waiting(bounded, status, seen, snapshot, sick=sick, before=known, now=now)
+        status = status.model_copy(update={"waits": waits})
         following = with_generation(endpoint.status, status)
         written = advanced.model_copy(update={"status": following, "spec": endpoint.spec})
         if written == endpoint:
@@ -502,6 +516,7 @@ class _Seen:
 
     endpoint: ModelEndpoint = field(compare=False)  # the same object, as sources keep them
     loaders: tuple[int, ...]  # revisions of what their Tritons hold
+    is_read: bool  # MLflow was
     model: RegisteredModel | None
     versions: tuple[RegisteredVersion, ...] | None
     notes: tuple[str, ...]
@@ -570,6 +585,8 @@ def _log_transitions(name: str, before: EndpointStatus, after: EndpointStatus) -
                 line.phase.value,
                 extra={"reason": line.reason, "by": line.by},
             )
+    for wait in new_waits(before, after):
+        log.info("%s: %s", name, dated(name, after, wait, _MOST_LOGGED))
 
 
 async def _wake_at(stop: asyncio.Event, changed: asyncio.Event) -> None:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable
 
 from contracts.controller import BEAT_SECONDS, ControllerBeat
 from contracts.loading import LoaderReport
+from registry.reconcile.release_claim import ReleaseClaim
 from registry.stores.heartbeats import Heartbeats
 
 log = logging.getLogger(__name__)
@@ -63,7 +64,10 @@ class HeartbeatTracker:
 
 
 class HeartbeatWriter:
-    """The one writer of the controller's heartbeat."""
+    """The one writer of the controller's heartbeat.
+
+    If another release's is there instead, it writes no more and calls ``on_taken``.
+    """
 
     def __init__(
         self,
@@ -71,8 +75,12 @@ class HeartbeatWriter:
         *,
         every_seconds: float = BEAT_SECONDS,
         now: Callable[[], float] = time.time,
+        claim: ReleaseClaim | None = None,
+        on_taken: Callable[[], None] = lambda: None,
     ) -> None:
         self._store = store
+        self._claim = claim
+        self._on_taken = on_taken
         self._every_seconds = every_seconds
         self._now = now
         self._instance = uuid.uuid4().hex
@@ -87,10 +95,14 @@ class HeartbeatWriter:
         self._passed.set()
 
     async def run(self) -> None:
-        """Writes until it is cancelled: the first time after the first pass."""
+        """Writes until it is cancelled, the first time after the first pass."""
         while True:
             await self._passed.wait()
             self._passed.clear()
+            if self._claim is not None and (taken := await asyncio.to_thread(self._claim.taken)):
+                log.error("%s", taken)
+                self._on_taken()
+                return
             await self._write()
             await asyncio.sleep(self._every_seconds)
 
@@ -100,6 +112,7 @@ class HeartbeatWriter:
             instance=self._instance,
             count=self._count,
             at=self._now(),
+            release="" if self._claim is None else self._claim.mark,
             unattended=self._unattended,
             follows_heartbeats=True,
         )

@@ -155,10 +155,7 @@ def next_loaders(
 
 def notes(status: EndpointStatus, held: HeldPackages) -> Iterator[str]:
     """What people should know of the endpoint's pools, in sentences."""
-    if status.unserved:
-        yield status.unserved
     yield from _troubles(status, held)
-    yield from _sick(status, held)
     if not status.next_pool:
         return
     stays = f"{status.pool} goes on answering"
@@ -234,7 +231,7 @@ def _troubles(status: EndpointStatus, held: HeldPackages) -> Iterator[str]:
         yield f"version {version} at {', '.join(loaders)}: {reason}"
 
 
-def _sick(status: EndpointStatus, held: HeldPackages) -> Iterator[str]:
+def sick_tritons(status: EndpointStatus, held: HeldPackages) -> Iterator[str]:
     """Which Tritons refuse what is good."""
     for pool in status.pools:
         verdicts = held.of(pool).verdicts

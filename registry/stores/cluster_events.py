@@ -1,6 +1,8 @@
-"""Makes a Kubernetes Event of each transition of an endpoint, for ``kubectl describe mep``.
+"""Makes Kubernetes Events of what happens to an endpoint, for ``kubectl describe mep``.
 
-An Event's name follows from its content, so that creating it twice does nothing. One that can't be
+There is one of each transition, and one whenever something else is waited for. An Event's name
+follows from its content, so that creating it twice does nothing, and a fault that comes and goes is
+one Event for as long as the cluster keeps it. One that can't be
 created is named in the log: the endpoint's own history is the record.
 """
 
@@ -10,7 +12,8 @@ import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from contracts.endpoint import EndpointStatus, Phase, Transition
+from contracts.endpoint import EndpointStatus, Phase, Transition, Wait
+from contracts.waiting import dated, kept, new_waits, to_do
 from registry.stores.cluster_shown import moment
 from service.cluster.client import ClusterClient
 from service.cluster.collection import Object
@@ -50,8 +53,8 @@ class Events:
             self._thread.shutdown()
 
     def create(self, item: Object, before: EndpointStatus, after: EndpointStatus) -> None:
-        """Creates those of the transitions that ``after`` has beyond ``before``."""
-        made = [event(item, transition) for transition in new(before, after)]
+        """Creates those of the transitions and waits that ``after`` has beyond ``before``."""
+        made = [*_events(item, before, after)]
         if self._thread is None:
             self._create(made)
         elif made and self._room.acquire(blocking=False):
@@ -86,11 +89,47 @@ def new(before: EndpointStatus, after: EndpointStatus) -> Iterator[Transition]:
     yield from sorted(found, key=lambda line: line.at)
 
 
-def event(item: Object, transition: Transition) -> Object:
-    """The Event of one transition."""
+def _events(item: Object, before: EndpointStatus, after: EndpointStatus) -> Iterator[Object]:
+    """Those of the transitions, and of what is waited for if no transition says it too."""
+    lines, candidate = tuple(new(before, after)), after.candidate
+    said = {
+        line.version
+        for line in lines
+        if candidate is not None
+        and (line.version, line.phase) == (candidate.version, candidate.phase)
+    }
+    waits = {wait.version: wait for wait in after.waits if wait.version in said}
+    yield from (event(item, line, waits.get(line.version)) for line in lines)
+    for wait in new_waits(before, after):
+        if wait.version not in said:
+            yield event_of_wait(item, after, wait)
+
+
+def event(item: Object, transition: Transition, wait: Wait | None = None) -> Object:
+    """The Event of one transition, with what a person can do about what is waited for then."""
+    rest = "" if wait is None else f"; to do: {to_do(item['metadata']['name'], wait)}"
+    made = _event(item, _mark(transition), transition.at)
+    return {
+        **made,
+        "type": "Warning" if transition.phase in _WARNINGS else "Normal",
+        "reason": transition.phase.value,
+        "message": _message(transition)[: _MOST_MESSAGE - len(rest)] + rest,
+    }
+
+
+def event_of_wait(item: Object, status: EndpointStatus, wait: Wait) -> Object:
+    """The Event of something that is waited for, with what a person can do."""
     metadata = item["metadata"]
-    digest = hashlib.sha256(repr(_mark(transition)).encode()).hexdigest()[:16]
-    at = moment(transition.at)
+    who = f"version {wait.version} waits: " if wait.version else "waits: "
+    made = _event(item, (metadata["uid"], *kept(status, wait)), wait.since)
+    words = dated(metadata["name"], status, wait, _MOST_MESSAGE - len(who))
+    return {**made, "type": "Normal", "reason": "Waits", "message": who + words}
+
+
+def _event(item: Object, mark: tuple[object, ...], seconds: float) -> Object:
+    metadata = item["metadata"]
+    digest = hashlib.sha256(repr(mark).encode()).hexdigest()[:16]
+    at = moment(seconds)
     return {
         "apiVersion": "v1",
         "kind": "Event",
@@ -105,9 +144,6 @@ def event(item: Object, transition: Transition) -> Object:
             "namespace": metadata["namespace"],
             "uid": metadata["uid"],
         },
-        "type": "Warning" if transition.phase in _WARNINGS else "Normal",
-        "reason": transition.phase.value,
-        "message": _message(transition),
         "source": {"component": _COMPONENT},
         "firstTimestamp": at,
         "lastTimestamp": at,
@@ -121,7 +157,7 @@ def _message(transition: Transition) -> str:
         text += f": {transition.reason}"
     if transition.by:
         text += f" (by {transition.by})"
-    return text[:_MOST_MESSAGE]
+    return text
 
 
 def _mark(line: Transition) -> tuple[float, str, Phase]:

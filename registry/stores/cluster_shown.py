@@ -9,6 +9,7 @@ from typing import Any
 
 from contracts.endpoint import Arm, EndpointStatus, Phase
 from contracts.endpoint_record import shortened
+from contracts.waiting import what
 
 Part = dict[str, Any]
 
@@ -82,8 +83,9 @@ def _ready(status: EndpointStatus) -> Part:
         return _condition("Ready", "True", "Asleep", said)
     if stable is not None:
         return _condition("Ready", "True", "Serving", f"version {stable.version} is stable")
-    candidate = status.candidate
-    why = candidate.reason if candidate else ""
+    why = what(status, status.waits[0]) if status.waits else ""
+    if status.candidate is not None:
+        why = status.candidate.reason or why
     message = f"no version serves yet: {why}" if why else "no version serves yet"
     return _condition("Ready", "False", _phase(status) or Phase.WAITING.value, message)
 

@@ -12,6 +12,7 @@ from urllib.parse import quote
 from contracts.device_words import report_in_words
 from contracts.endpoint import Arm, EndpointStatus, ModelEndpoint
 from contracts.loading import Device, LoaderReport
+from contracts.waiting import sentences
 from measures.counting import CountingState, clock_time
 from stats.evaluation.board import Board, EndpointBoard, Origin, VersionDrift
 from stats.ui import drifts, rollout_view, series
@@ -199,7 +200,7 @@ def _detail(endpoint: ModelEndpoint, board: Board, links: Links, zoom: Zoom, now
         task="" if status.task is None else status.task.value,
         tone=tone,
         said=said,
-        notes=list(status.notes),
+        notes=[*status.notes, *_own_waits(endpoint, now)],
         columns=over,
         routes=_routes(status),
         versions=_versions(endpoint, known, by_version, links),
@@ -227,6 +228,13 @@ def _detail(endpoint: ModelEndpoint, board: Board, links: Links, zoom: Zoom, now
         ],
         try_it=_try_it(endpoint.name) if status.stable is not None else "",
     )
+
+
+def _own_waits(endpoint: ModelEndpoint, now: float) -> Iterable[str]:
+    """What the endpoint itself waits for; why a version is where it is stands with its rollout."""
+    own = tuple(wait for wait in endpoint.status.waits if not wait.version)
+    status = endpoint.status.model_copy(update={"waits": own})
+    return sentences(endpoint.model_copy(update={"status": status}), now) if own else ()
 
 
 def _try_it(name: str) -> str:

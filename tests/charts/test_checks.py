@@ -88,6 +88,21 @@ class Cluster:
         path = f"/apis/apps/v1/namespaces/{SPACE}/deployments/{name}"
         self.add(path, "Deployment", name, spec={"replicas": replicas})
 
+    def controllers(self, *releases: str) -> None:
+        """The controllers of these releases, in the namespace that is installed into."""
+        names = ("name", "instance", "component", "part-of")
+        items = []
+        for release in releases:
+            values = ("headrace", release, "controller", "headrace")
+            labels = dict(zip((f"app.kubernetes.io/{name}" for name in names), values, strict=True))
+            items.append({"metadata": {"name": f"{release}-headrace-controller", "labels": labels}})
+        self.at[f"/apis/apps/v1/namespaces/{SPACE}/deployments"] = {
+            "kind": "DeploymentList",
+            "apiVersion": "apps/v1",
+            "metadata": {},
+            "items": items,
+        }
+
     def classes(self, **annotations: dict[str, str]) -> None:
         self.at[CLASSES] = {
             "kind": "StorageClassList",
@@ -220,6 +235,27 @@ def test_ones_own_definition_is_no_fault(cluster: Cluster) -> None:
     cluster.definition("demo", SPACE)
     said = cluster.helm("crd.install=true")
     assert said.returncode == 0, said.stderr
+
+
+def test_a_second_release_in_a_namespace_is_refused_whatever_is_said_of_the_definition(
+    cluster: Cluster,
+) -> None:
+    cluster.classes(fast=DEFAULT)
+    cluster.definition("before", SPACE)
+    cluster.controllers("before")
+    for install in ("true", "false"):
+        done = cluster.helm(f"crd.install={install}")
+        assert done.returncode != 0
+        assert f'namespace "{SPACE}" has the release "before" of Headrace' in done.stderr
+        assert "a namespace of its own" in done.stderr
+        assert "before-headrace-controller" in done.stderr
+
+
+def test_an_upgrade_finds_its_own_controller_and_goes_on(cluster: Cluster) -> None:
+    cluster.classes(fast=DEFAULT)
+    cluster.controllers("demo")
+    done = cluster.helm()
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def replicas(text: str) -> dict[str, int | None]:

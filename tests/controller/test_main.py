@@ -1,9 +1,11 @@
 """The controller's own process, with real conversions: from a registered version to its package."""
 
+import itertools
 import os
 import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -14,10 +16,13 @@ from registry_fakes import endpoint
 from tiny_models import write_onnx_version
 from waiting import until
 
+from contracts.controller import ControllerBeat
 from contracts.endpoint import EndpointSpec
 from contracts.model import ModelRef
 from registry.packages.store import PackageStore
+from registry.reconcile.release_claim import ReleaseClaim
 from registry.stores.endpoints import FileEndpointStore
+from registry.stores.heartbeats import FileHeartbeats
 from service.key_files import read_keys
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(1200)]
@@ -86,3 +91,36 @@ def test_it_and_its_conversions_talk_to_nobody_but_those_that_they_were_told_of(
     _, told = converted(tmp_path, record)
     assert addresses(record) == told
     assert not (tmp_path / "home").exists()
+
+
+def test_a_second_releases_controller_does_not_start_beside_the_first_ones(tmp_path: Path) -> None:
+    for name in ("endpoints", "reports"):
+        (tmp_path / name).mkdir()
+    beats, over = FileHeartbeats(tmp_path / "endpoints"), threading.Event()
+    theirs = ReleaseClaim(beats, [b"t" * 32], "here").mark
+
+    def beat() -> None:
+        for count in itertools.count(1):
+            beats.put(ControllerBeat(instance="theirs", count=count, at=0.0, release=theirs))
+            if over.wait(0.1):
+                return
+
+    first = threading.Thread(target=beat)
+    first.start()
+    flags = {
+        "endpoints": tmp_path / "endpoints",
+        "reports": tmp_path / "reports",
+        "store-url": (tmp_path / "store").as_uri(),
+        "work-dir": tmp_path / "work",
+        "mlflow-uri": "http://127.0.0.1:9",
+        "kafka-bootstrap": "127.0.0.1:9",
+    }
+    program = [sys.executable, "-P", "-m", "controller.main"]
+    program += [f"--{name}={value}" for name, value in flags.items()]
+    try:
+        done = subprocess.run(program, capture_output=True, text=True, timeout=300, check=False)
+    finally:
+        over.set()
+        first.join()
+    assert done.returncode == 1
+    assert "looked after by the controller of another release" in done.stderr + done.stdout

@@ -19,11 +19,14 @@ from contracts.loading import LoadedModel, LoaderReport, LoadFailure
 from contracts.model import ModelRef
 from contracts.rollout import COMMAND_PREFIX, Command, RolloutSpec, Strategy, Verb
 from contracts.tasks import Task
+from contracts.waiting import OF_PHASE, to_do, waits_of, what
 from controller.rollouts import JoinedRollouts
 from registry.conversions.messages import Failed, Package, Signature
+from registry.mlflow.model_registry import MlflowSnapshot, RegisteredModel, RegisteredVersion
 from registry.reconcile.controller import with_generation
 from registry.reconcile.plan import Observed, Version, chosen, plan
 from registry.reconcile.rollouts import surroundings
+from registry.reconcile.waits import waiting
 
 SIGNATURE = Signature(task=Task.TEXT_CLASSIFICATION, labels=("no", "yes"))
 ROLLOUT = {
@@ -155,6 +158,18 @@ class Walk(RuleBasedStateMachine):
         self.stored = kept
 
     @invariant()
+    def whatever_waits_says_for_what_and_since_when(self) -> None:
+        status, waits = self.stored.status, waits_of(self.stored)
+        if status.stable is None:
+            assert waits
+        if status.candidate is not None and OF_PHASE[status.candidate.phase] is not None:
+            assert status.candidate.version in {wait.version for wait in waits}
+        for wait in waits:
+            assert what(status, wait)
+            assert to_do(self.stored.name, wait)
+            assert wait.since <= self.now
+
+    @invariant()
     def what_is_stored_is_right(self) -> None:
         assert faults(self.stored.status) == []
 
@@ -167,7 +182,12 @@ class Walk(RuleBasedStateMachine):
         planned = before.model_copy(update={"status": status})
         around = surroundings(reports, target.number if target else None)
         after = self.rollouts.advance(planned, around, self.now)
-        status = with_generation(before.status, after.status)
+        snapshot = self._mlflow(seen) if self.mlflow else None
+        waits = waiting(
+            before.spec, after.status, seen, snapshot, before=before.status.waits, now=self.now
+        )
+        status = after.status.model_copy(update={"waits": waits})
+        status = with_generation(before.status, status)
         after = after.model_copy(update={"status": status})
         text = after.model_dump_json(by_alias=True)
         self.stored = ModelEndpoint.model_validate_json(text)
@@ -207,6 +227,14 @@ class Walk(RuleBasedStateMachine):
             stable=SIGNATURE if self.store else None,
             fault="" if self.store else "the store is away",
         )
+
+    @staticmethod
+    def _mlflow(seen: Observed) -> MlflowSnapshot:
+        versions = tuple(
+            RegisteredVersion("m", version.number, version.number)
+            for version in seen.versions or ()
+        )
+        return MlflowSnapshot({"m": RegisteredModel("m", 1)}, {"m": versions})
 
     def _report(self) -> LoaderReport:
         return LoaderReport(

@@ -25,6 +25,8 @@ from contracts.endpoint import (
     Rejection,
     Route,
     Transition,
+    Wait,
+    WaitsFor,
 )
 from contracts.model import ModelRef
 from contracts.rollout import COMMAND_PREFIX, Command, Outcome, RolloutState
@@ -106,11 +108,17 @@ def does(command: Command) -> tuple[bool, str]:
 def test_apply_warns_of_what_the_controller_says_is_not_there(
     root: Path, store: FileEndpointStore
 ) -> None:
-    note = "MLflow has no registered model tone-model: register it, or change spec.model"
+    lacks = "MLflow has no registered model tone-model"
+    waits = (
+        Wait(cause=WaitsFor.MLFLOW, since=1.0),  # at first, which is no reason to warn
+        Wait(cause=WaitsFor.MODEL, since=1.0, what=lacks),
+    )
 
     def controller() -> None:
-        made = until("the endpoint is written", 10, lambda: store.get("tone"))
-        store.put(made.model_copy(update={"status": EndpointStatus(notes=(note,))}))
+        found = until("the endpoint is written", 10, lambda: store.get("tone"))
+        for wait in waits:
+            status = EndpointStatus(waits=(wait,))
+            found = store.put(found.model_copy(update={"status": status}))
 
     thread = threading.Thread(target=controller)
     thread.start()
@@ -118,6 +126,49 @@ def test_apply_warns_of_what_the_controller_says_is_not_there(
     thread.join()
     assert result.exit_code == 0
     assert result.stdout == "endpoint tone created\n"
+    to_do = "register it, or change spec.model"
+    assert result.stderr == f"Warning: endpoint tone: {lacks}: {to_do}.\n"
+
+
+def test_the_status_as_json_says_what_each_endpoint_waits_for_and_what_to_do(
+    root: Path, store: FileEndpointStore, tone: ModelEndpoint
+) -> None:
+    candidate = Candidate(version="4", phase=Phase.BLOCKED, reason="no space left")
+    waits = (Wait(cause=WaitsFor.RETRY, since=60.0, version="4"),)
+    status = SERVING.model_copy(update={"candidate": candidate, "waits": waits})
+    store.put(tone.model_copy(update={"status": status}))
+    (told,) = json.loads(run(root, "status", "-o", "json").stdout)["waits"]["tone"]
+    assert told.pop("to_do").startswith("put that right")
+    assert told == {"cause": "retry", "since": 60.0, "version": "4", "what": "no space left"}
+
+
+@pytest.mark.usefixtures("running")
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [("model: tone-model", "model: other"), ("{deadline", "{alias: served, deadline")],
+)
+def test_apply_warns_by_what_the_controller_says_of_the_change_and_not_by_what_it_said_before(
+    root: Path, store: FileEndpointStore, before: str, after: str
+) -> None:
+    assert run(root, "apply", "-f", "-", text=TONE).exit_code == 0
+    stale, note = "MLflow has no registered model tone-model", "an alias is not moved"
+    made = stored(store)
+    store.put(made.model_copy(update={"status": EndpointStatus(notes=(stale,))}))
+    spec = made.spec
+
+    def controller() -> None:
+        def changed() -> ModelEndpoint | None:
+            found = store.get("tone")
+            return found if found is not None and found.spec != spec else None
+
+        found = until("the endpoint is changed", 10, changed)
+        store.put(found.model_copy(update={"status": EndpointStatus(notes=(note,))}))
+
+    thread = threading.Thread(target=controller)
+    thread.start()
+    result = run(root, "apply", "-f", "-", text=TONE.replace(before, after))
+    thread.join()
+    assert result.exit_code == 0
     assert result.stderr == f"Warning: endpoint tone: {note}.\n"
 
 

@@ -131,13 +131,14 @@
 {{- fail (printf "\n\n%s names the Secret %q, and the namespace %q has none of that name: make it first (docs/install.md), or mend the value." $value $name $space) -}}
 {{- end -}}
 {{- end -}}
+{{- include "headrace.checkNamespace" . -}}
 {{- end -}}
 {{- if and .Values.crd.install (lookup "v1" "Namespace" "" "kube-system") -}}
 {{- with lookup "apiextensions.k8s.io/v1" "CustomResourceDefinition" "" "modelendpoints.headrace.dev" -}}
 {{- $name := dig "metadata" "annotations" "meta.helm.sh/release-name" "" . -}}
 {{- $of := dig "metadata" "annotations" "meta.helm.sh/release-namespace" "" . -}}
 {{- if and $name (or (ne $name $root.Release.Name) (ne $of $space)) -}}
-{{- fail (printf "\n\nThis cluster's ModelEndpoint definition belongs to the release %q of the namespace %q. Where that release still runs, set crd.install=false: it goes on upgrading the definition. Where it is gone, take the definition over:\n\nkubectl annotate crd modelendpoints.headrace.dev endpointrecords.headrace.dev --overwrite meta.helm.sh/release-name=%s meta.helm.sh/release-namespace=%s" $name $of $root.Release.Name $space) -}}
+{{- fail (printf "\n\nThis cluster's ModelEndpoint definition belongs to the release %q of the namespace %q. If that release still runs, install this one in a namespace of its own and set crd.install=false: it goes on upgrading the definition. If it is gone, take the definition over:\n\nkubectl annotate crd modelendpoints.headrace.dev endpointrecords.headrace.dev --overwrite meta.helm.sh/release-name=%s meta.helm.sh/release-namespace=%s" $name $of $root.Release.Name $space) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
@@ -154,6 +155,19 @@
 {{- else if and $part.class (ne $part.class "-") (not $known) -}}
 {{- fail (printf "\n\n%s.storageClass is %q, and this cluster has no such StorageClass." $part.value $part.class) -}}
 {{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* A namespace has one release: two controllers would judge the same endpoints. */}}
+{{- define "headrace.checkNamespace" -}}
+{{- $root := . -}}
+{{- range $each := (lookup "apps/v1" "Deployment" .Release.Namespace "").items -}}
+{{- $labels := $each.metadata.labels | default dict -}}
+{{- $release := get $labels "app.kubernetes.io/instance" -}}
+{{- $is := and (eq (get $labels "app.kubernetes.io/part-of") "headrace") (eq (get $labels "app.kubernetes.io/component") "controller") -}}
+{{- if and $is (ne $release $root.Release.Name) -}}
+{{- fail (printf "\n\nThe namespace %q has the release %q of Headrace already, and two controllers would judge the same endpoints: install this one in a namespace of its own (helm install --namespace). If that release is gone, delete what it left: kubectl delete deployment --namespace %s %s" $root.Release.Namespace $release $root.Release.Namespace $each.metadata.name) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

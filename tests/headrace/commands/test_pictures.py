@@ -13,7 +13,14 @@ from rich.cells import cell_len
 from rich.console import Console, Group
 from shown_endpoints import HISTORY, NOW, REFUSED, collapsed, sentiment, settled
 
-from contracts.endpoint import Rejection
+from contracts.endpoint import (
+    Candidate,
+    EndpointStatus,
+    Phase,
+    Rejection,
+    Wait,
+    WaitsFor,
+)
 from contracts.loading import Device, DeviceKind, LoaderReport, LoadFailure
 from headrace.commands import rollout_picture, status_picture
 from headrace.commands.status_picture import Running, endpoint_rows
@@ -212,3 +219,29 @@ def test_a_model_that_sleeps_says_how_long_and_one_without_room_why_it_does_not_
     shown = " ".join(text(Group(endpoint_rows((asleep,), NOW, (sleeps, full))), 120).split())
     assert "does not come back: triton-0 says it needs some 800 MB of memory" in shown
     assert "as nobody asked" not in shown
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_what_is_waited_for_stands_below_with_how_long_and_what_to_do_and_is_told_once(
+    width: int,
+) -> None:
+    lacks = "MLflow has no registered model typo"
+    candidate = Candidate(version="2", phase=Phase.BLOCKED, reason="no space left")
+    waits = (
+        Wait(cause=WaitsFor.MODEL, since=NOW - 720, what=lacks),
+        Wait(cause=WaitsFor.RETRY, since=NOW - 60, version="2"),
+    )
+    one = settled()
+    status = EndpointStatus(candidate=candidate, waits=waits, notes=("a note",))
+    seen = text(Group(endpoint_rows([one.model_copy(update={"status": status})], NOW)), width)
+    words = " ".join(seen.split())
+    assert f"waits 12m: {lacks}; to do: register it, or change spec.model" in words
+    assert "version 2 waits 1m; to do: put that right" in words
+    assert words.count("no space left") == 1
+    assert "a note" in words
+
+
+def test_an_endpoint_that_no_controller_has_looked_at_says_so() -> None:
+    fresh = settled().model_copy(update={"status": EndpointStatus()})
+    words = " ".join(text(Group(endpoint_rows([fresh], NOW)), 120).split())
+    assert "waits: the controller has not looked at it yet; to do: see with headrace" in words

@@ -15,6 +15,8 @@ from contracts.endpoint import (
     Phase,
     Rejection,
     Route,
+    Wait,
+    WaitsFor,
 )
 from contracts.model import ModelRef
 from headrace.stack import answers
@@ -39,6 +41,10 @@ def home_with(root: Path, name: str, status: EndpointStatus) -> Home:
 @pytest.mark.parametrize(
     ("status", "said"),
     [
+        (
+            EndpointStatus(waits=(Wait(cause=WaitsFor.MODEL, since=1.0, what="no model typo"),)),
+            "Waiting: no model typo",
+        ),
         (EndpointStatus(), "Waiting"),
         (STABLE, "version 1 Serving"),
         (REJECTED, "version 1 Rejected: it holds a pickle"),

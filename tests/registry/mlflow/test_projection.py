@@ -13,6 +13,8 @@ from contracts.endpoint import (
     Phase,
     Route,
     Transition,
+    Wait,
+    WaitsFor,
 )
 from contracts.rollout import Outcome, RolloutSpec, RolloutState
 from registry.mlflow.projection import TAG_CHARACTERS, AliasOf, alias_refusals, projection
@@ -75,6 +77,31 @@ def test_a_version_that_waits_to_be_retried_is_still_blocked() -> None:
     assert told(one, "2") == ("Blocked", "no space left", "Blocked")
 
 
+def test_a_version_says_for_what_it_waits_since_when_and_what_to_do() -> None:
+    reason = "x" * 9000
+    one = serving(line("1", Phase.SERVING), line("2", Phase.BLOCKED, reason))
+    waits = (
+        Wait(cause=WaitsFor.TRITONS, since=60.0, what="no Triton of the pool gpu"),
+        Wait(cause=WaitsFor.RETRY, since=60.0, version="2"),
+        Wait(cause=WaitsFor.TURN, since=60.0, version="3"),
+    )
+    candidate = Candidate(version="2", phase=Phase.BLOCKED, reason=reason)
+    status = one.status.model_copy(update={"waits": waits, "candidate": candidate})
+    one = one.model_copy(update={"status": status})
+    told = {item.version: item.tags["headrace.e.waits"] for item in projection([one]).tags}
+    assert set(told) == {"1", "2", "3"}
+    since = ", since 1970-01-01 00:01:00 UTC; to do: "
+    assert told["1"].startswith(f"no Triton of the pool gpu{since}start one with its loader")
+    assert len(told["2"]) == TAG_CHARACTERS
+    assert since + "put that right" in told["2"]
+    assert told["3"].startswith(f"other conversions have to end first{since}")
+
+
+def test_what_waits_for_nothing_has_no_such_tag() -> None:
+    (tags,) = projection([serving(line("1", Phase.SERVING))]).tags
+    assert tags.tags["headrace.e.waits"] == ""
+
+
 def test_a_reason_is_cut_to_what_mlflow_keeps_so_that_it_is_told_once() -> None:
     one = serving(line("2", Phase.REJECTED, "x" * 9000))
     assert told(one, "2")[1] == "x" * TAG_CHARACTERS
@@ -115,6 +142,22 @@ def test_one_of_two_endpoints_moves_an_alias_that_both_want() -> None:
     assert set(refusals) == {"b"}
     assert "the endpoint a moves it" in refusals["b"]
     assert len(projection(both, ALL).aliases) == 1
+
+
+def test_an_endpoint_keeps_the_alias_that_it_moves_whatever_a_second_one_is_called() -> None:
+    first, second = serving(name="b"), serving(name="a")
+    kept = first.status.model_copy(update={"moves": "m@champion"})
+    first = first.model_copy(update={"status": kept})
+    refusals = alias_refusals([second, first], ALL)
+    assert set(refusals) == {"a"}
+    assert "the endpoint b moves it" in refusals["a"]
+
+
+def test_an_alias_of_another_model_that_an_endpoint_moved_before_gives_it_no_right() -> None:
+    first, second = serving(name="b"), serving(name="a")
+    kept = first.status.model_copy(update={"moves": "other@champion"})
+    refusals = alias_refusals([second, first.model_copy(update={"status": kept})], ALL)
+    assert set(refusals) == {"b"}
 
 
 def with_rollouts(current: RolloutState | None, last: RolloutState | None) -> ModelEndpoint:

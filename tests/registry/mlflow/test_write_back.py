@@ -83,6 +83,16 @@ async def test_a_new_verdict_takes_the_old_reason_away(harness: WriteBackHarness
     assert harness.tags() == {"a": "1", "b": ""}
 
 
+async def test_a_version_that_waits_no_more_is_not_said_to(harness: WriteBackHarness) -> None:
+    first = VersionTags("m", "1", {"headrace.e.waits": "other conversions", "headrace.e.phase": ""})
+    await harness.write(Projection((first,)))
+    assert harness.tags() == {"headrace.e.waits": "other conversions"}
+    harness.registry.register("m", "2")
+    await harness.write(Projection((VersionTags("m", "2", {"headrace.e.waits": "its turn"}),)))
+    listed = {each.number: each.tags for each in harness.registry.listed["m"]}
+    assert listed == {"1": {"headrace.e.waits": ""}, "2": {"headrace.e.waits": "its turn"}}
+
+
 async def test_nothing_is_told_about_a_version_that_is_gone(harness: WriteBackHarness) -> None:
     gone = VersionTags("m", "7", {"a": "1"}), VersionTags("other", "1", {"a": "1"})
     await harness.write(Projection(tags=gone, aliases=(AliasOf("m", "champion", "7"),)))

@@ -10,7 +10,15 @@ from controller_harness import ControllerHarness
 from registry_fakes import KEYS, candidate_of, endpoint, report
 
 from contracts.ceilings import Ceilings
-from contracts.endpoint import AliasVersion, Arm, EndpointSpec, Phase, PinnedVersion, Route
+from contracts.endpoint import (
+    AliasVersion,
+    Arm,
+    EndpointSpec,
+    Phase,
+    PinnedVersion,
+    Route,
+    WaitsFor,
+)
 from contracts.model import ModelRef
 from contracts.rollout import Outcome, RolloutSpec, RolloutState, ShadowStep, Strategy
 from registry.conversions.index import ConversionIndex, options_digest
@@ -46,6 +54,8 @@ async def test_a_version_at_fault_says_why_in_mlflow_and_is_not_retried(
         "headrace.e.verdict": "Rejected",
         "headrace.e.reason": "model.pkl is a pickle",
         "headrace.e.phase": "Rejected",
+        "headrace.e.waits": "model.pkl is a pickle, since 1970-01-01 00:16:40 UTC; to do: register "
+        "a better version, or have it tried again: headrace rollout retry e 1",
     }
     assert len(harness.launcher.requests) == 1
 
@@ -177,7 +187,7 @@ async def test_an_endpoint_that_names_what_mlflow_lacks_says_so(
     await harness.settle()
     found = harness.endpoints.get("odd")
     assert found is not None
-    assert [each for each in found.status.notes if each.startswith(note)]
+    assert [each for each in found.status.waits if each.what.startswith(note)]
 
 
 async def test_a_version_that_serves_and_was_deleted_in_mlflow_goes_on_and_says_so(
@@ -190,8 +200,31 @@ async def test_a_version_that_serves_and_was_deleted_in_mlflow_goes_on_and_says_
     harness.later_seconds += SECOND_LOOK_SECONDS
     status = await harness.settle()
     assert status.stable is not None
-    (note,) = status.notes
-    assert note.startswith("version 1 serves and is not in MLflow any more: it goes on until")
+    (said,) = [each for each in status.waits if each.cause is WaitsFor.LOST_VERSION]
+    assert said.what == "version 1 serves and is not in MLflow any more"
+
+
+@pytest.mark.parametrize("version", [PinnedVersion(pin="1"), AliasVersion(alias="prod")])
+async def test_what_a_serving_endpoint_names_and_mlflow_lost_is_said_and_what_serves_goes_on(
+    harness: ControllerHarness, version: PinnedVersion | AliasVersion
+) -> None:
+    (stored,) = harness.endpoints.list()
+    harness.registry.aliases = {"m": {"prod": "1"}}
+    spec = EndpointSpec(model="m", version=version)
+    harness.endpoints.put(stored.model_copy(update={"spec": spec}))
+    await harness.serve("1")
+    harness.registry.register("m", "2")
+    harness.registry.delete("m", "1")
+    harness.registry.aliases["m"].pop("prod")
+    await harness.settle()
+    harness.later_seconds += SECOND_LOOK_SECONDS
+    status = await harness.settle()
+    assert status.stable is not None
+    is_pinned = isinstance(version, PinnedVersion)
+    cause = WaitsFor.PINNED_VERSION if is_pinned else WaitsFor.ALIAS
+    (said,) = [each.what for each in status.waits if each.cause is cause]
+    assert ("no version 1" if is_pinned else "no alias prod") in said
+    assert said.endswith("version 1 goes on serving")
 
 
 async def test_a_model_that_was_deleted_and_registered_again_is_followed_from_its_first_version(
@@ -370,6 +403,26 @@ async def test_an_alias_that_the_endpoint_follows_is_never_moved_and_the_status_
     status = await harness.settle()
     assert harness.registry.aliases == {"m": {"champion": "7"}}
     assert "because the endpoint follows it" in status.notes[0]
+
+
+async def test_a_second_endpoint_on_a_model_does_not_take_over_its_alias_and_says_so(
+    harness: ControllerHarness,
+) -> None:
+    await harness.serve("1")
+    assert harness.registry.aliases == {"m": {"champion": "1"}}
+    pinned = EndpointSpec(model="m", version=PinnedVersion(pin="1"))
+    harness.endpoints.put(endpoint(name="before-e", spec=pinned))
+    await harness.settle()
+    second = harness.endpoints.get("before-e")
+    assert second is not None
+    assert "champion of m is not moved on promotion, because the endpoint e" in " ".join(
+        second.status.notes
+    )
+    harness.endpoints.delete("e")
+    await harness.settle()
+    after = harness.endpoints.get("before-e")
+    assert after is not None
+    assert (after.status.moves, after.status.notes) == ("m@champion", ())
 
 
 @pytest.mark.parametrize(("before", "after"), [(1, 2), (None, 2), (2, None), (4, 1)])

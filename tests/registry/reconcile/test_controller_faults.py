@@ -7,7 +7,15 @@ import pytest
 from controller_harness import ControllerHarness
 from registry_fakes import MemoryEndpoints, candidate_of, endpoint, ref, refusal, report
 
-from contracts.endpoint import Arm, EndpointSpec, EndpointStatus, ModelEndpoint, Phase, Route
+from contracts.endpoint import (
+    Arm,
+    EndpointSpec,
+    EndpointStatus,
+    ModelEndpoint,
+    Phase,
+    Route,
+    WaitsFor,
+)
 from contracts.loading import LoadFailure, WitnessAnswer
 from contracts.model import ModelRef
 from contracts.rollout import RolloutState
@@ -290,14 +298,14 @@ async def test_a_sick_triton_is_cordoned_and_named_while_versions_go_on(
     assert candidate_of(status).phase is Phase.LOADED
     assert not status.rejected
     assert status.cordoned == ("t2",)
-    (note,) = status.notes
-    assert "t2 is out of service" in note
-    assert SICK in note
+    (said,) = [each.what for each in status.waits if each.cause is WaitsFor.SICK_TRITON]
+    assert "t2 is out of service" in said
+    assert SICK in said
     assert sick_series() == {("default", "t2")}
     say(harness, ref, new)
     status = await harness.settle()
     assert not status.cordoned
-    assert not status.notes
+    assert WaitsFor.SICK_TRITON not in {each.cause for each in status.waits}
     assert not sick_series()
 
 

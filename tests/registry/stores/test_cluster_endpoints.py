@@ -3,14 +3,26 @@
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fake_kubernetes import NAMESPACE, Fake, fake_kubernetes
 from registry_fakes import endpoint
 from waiting import until
 
-from contracts.endpoint import EndpointSpec, EndpointStatus, ModelEndpoint, Phase, Transition
+from contracts.endpoint import (
+    Candidate,
+    EndpointSpec,
+    EndpointStatus,
+    ModelEndpoint,
+    Phase,
+    Transition,
+    Wait,
+    WaitsFor,
+)
+from contracts.waiting import to_do
 from registry.errors import EndpointConflictError
 from registry.stores import cluster_events
 from registry.stores.cluster_endpoints import KubernetesEndpointStore
@@ -206,6 +218,61 @@ def test_a_transition_is_told_as_an_event_and_a_refused_one_stops_nothing(
     third = store.put(with_status(second, EndpointStatus(history=(LINE, LATER))))
     assert third.status.history == (LINE, LATER)
     until("the log says so", 60, lambda: "events is forbidden" in caplog.text)
+
+
+BLOCKED = Candidate(version="2", phase=Phase.BLOCKED, reason="no space left")
+RETRY = Wait(cause=WaitsFor.RETRY, since=60.0, version="2")
+
+
+def events_of(fake: Fake, *statuses: EndpointStatus) -> list[dict[str, Any]]:
+    """The Events once an endpoint has had these statuses one after the other."""
+    events = cluster_events.Events(fake.client(), NAMESPACE)
+    (item,) = fake.all("modelendpoints")
+    for before, after in pairwise((EndpointStatus(), *statuses)):
+        events.create(item, before, after)
+    return list(fake.all("events"))
+
+
+def test_what_is_waited_for_is_one_event_that_says_what_to_do_however_often_it_comes(
+    fake: Fake, store: KubernetesEndpointStore
+) -> None:
+    store.put(endpoint())
+    waits = EndpointStatus(candidate=BLOCKED, waits=(RETRY,))
+    over = EndpointStatus(generation=1)
+    (told,) = events_of(fake, waits, waits, over, waits)
+    assert (told["reason"], told["type"]) == ("Waits", "Normal")
+    assert told["message"].startswith(
+        "version 2 waits: no space left, since 1970-01-01 00:01:00 UTC; to do: put that right"
+    )
+    other = BLOCKED.model_copy(update={"reason": "the store is away"})
+    both = events_of(fake, waits, EndpointStatus(candidate=other, waits=(RETRY,)))
+    assert len(both) == 2
+
+
+def test_a_queue_that_moves_is_no_news(fake: Fake, store: KubernetesEndpointStore) -> None:
+    store.put(endpoint())
+    turn = (Wait(cause=WaitsFor.TURN, since=60.0, version="2"),)
+    moves = [
+        EndpointStatus(
+            candidate=Candidate(version="2", phase=Phase.WAITING, reason=f"{number} before it"),
+            waits=turn,
+        )
+        for number in range(5, 0, -1)
+    ]
+    (told,) = events_of(fake, *moves)
+    assert "other conversions have to end first" in told["message"]
+
+
+def test_a_transition_that_says_what_is_waited_for_is_its_event_with_what_to_do(
+    fake: Fake, store: KubernetesEndpointStore
+) -> None:
+    store.put(endpoint())
+    line = Transition(at=60.0, version="2", phase=Phase.BLOCKED, reason="no space left " * 200)
+    status = EndpointStatus(candidate=BLOCKED, waits=(RETRY,), history=(line,))
+    (told,) = events_of(fake, status)
+    assert (told["reason"], told["type"]) == ("Blocked", "Warning")
+    assert told["message"].endswith("; to do: " + to_do("e", RETRY))
+    assert len(told["message"]) <= 1024
 
 
 def test_nobody_waits_for_an_event_and_those_that_wait_are_created_before_the_end(

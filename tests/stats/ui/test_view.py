@@ -10,7 +10,7 @@ import ui_world
 from ui_board import Traffic
 from ui_world import HOSTILE
 
-from contracts.endpoint import Arm, Candidate, EndpointStatus, Phase
+from contracts.endpoint import Arm, Candidate, EndpointStatus, Phase, Wait, WaitsFor
 from contracts.loading import Device, DeviceKind, LoaderReport
 from contracts.rollout import Outcome, Verdict
 from measures.counting import Counting, CountingState
@@ -216,6 +216,18 @@ def test_an_endpoint_that_serves_nothing_says_why(
     (shown,) = seen(world).endpoints
     assert shown.tone is tone
     assert words in shown.said
+
+
+def test_what_an_endpoint_waits_for_is_said_with_what_to_do() -> None:
+    waits = (
+        Wait(cause=WaitsFor.MODEL, since=NOW - 60, what="MLflow has no registered model typo"),
+        Wait(cause=WaitsFor.TURN, since=NOW - 60, version="1"),  # stands with its version
+    )
+    status = EndpointStatus(generation=1, waits=waits)
+    world = ui_world.World((ui_world.endpoint("a", status),), Board(connected=True))
+    assert detail_of(world).notes == [
+        "waits 1m: MLflow has no registered model typo; to do: register it, or change spec.model"
+    ]
 
 
 def test_an_unknown_endpoint_or_span_falls_back_to_the_first() -> None:

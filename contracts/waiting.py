@@ -1,0 +1,219 @@
+"""What endpoints and versions wait for, in words: the one owner of these sentences. Pure.
+
+A status records what is waited for, by its cause, and since when (``EndpointStatus.waits``). The
+words are here: what it is, and what a person can do. The command line, ``/ui``, conditions, Events
+and MLflow's tags say the same. It never decides what is waited for.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+from contracts.durations import about
+from contracts.endpoint import EndpointStatus, ModelEndpoint, Phase, Wait, WaitsFor
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """A cause in words; ``{endpoint}`` and ``{version}`` are filled in.
+
+    ``what`` is said if the status has no words of its own. ``is_brief``: the status's own words
+    change often, so that what is kept elsewhere says ``what`` instead.
+    """
+
+    what: str
+    to_do: str
+    is_brief: bool = False
+
+
+_ITSELF = "it goes on by itself"
+_RETRY = "headrace rollout retry {endpoint} {version}"
+
+WORDS: Final[Mapping[WaitsFor, Words]] = {
+    WaitsFor.CONTROLLER: Words(
+        "the controller has not looked at it yet",
+        "see with headrace status whether the controller runs",
+    ),
+    WaitsFor.MLFLOW: Words(
+        "the controller has not read its model's versions in MLflow yet",
+        f"see in the controller's log whether MLflow answers; {_ITSELF}",
+    ),
+    WaitsFor.MODEL: Words(
+        "MLflow has no registered model of its name", "register it, or change spec.model"
+    ),
+    WaitsFor.FIRST_VERSION: Words("MLflow's model has no version", "register one"),
+    WaitsFor.PINNED_VERSION: Words(
+        "MLflow lacks the version that is pinned", "register it, or change the pin"
+    ),
+    WaitsFor.ALIAS: Words("MLflow's model lacks the alias", "set it to a version"),
+    WaitsFor.VERSION_OF_ALIAS: Words(
+        "MLflow lacks the version that the alias names", "set the alias to another version"
+    ),
+    WaitsFor.LOST_VERSION: Words(
+        "the version that serves is not in MLflow any more",
+        "register a newer version, or pin one; what serves goes on until then",
+    ),
+    WaitsFor.LOST_PACKAGE: Words(
+        "the package store lacks the package of the version that serves",
+        "register its version again, or another one, before a Triton has to load it anew",
+    ),
+    WaitsFor.NEWER_VERSION: Words(
+        "so many versions were rejected that those up to this one are not tried any more",
+        "register a newer one, or pin one: headrace rollout pin {endpoint} VERSION",
+    ),
+    WaitsFor.TURN: Words(
+        "other conversions have to end first",
+        f"nothing, {_ITSELF}; the controller's option --conversions lets more run at once",
+        is_brief=True,
+    ),
+    WaitsFor.DEVICE: Words(
+        "no Triton of its pool has said yet what it computes on",
+        f"see in the log of the pool's loaders what keeps Triton from starting; {_ITSELF}",
+    ),
+    WaitsFor.CONVERSION: Words(
+        "its conversion runs",
+        "nothing, it ends by itself or at its time limit; the controller's log says how it goes",
+        is_brief=True,
+    ),
+    WaitsFor.RETRY: Words(
+        "what it needs failed",
+        "put that right; it is tried again by itself, with growing pauses",
+    ),
+    WaitsFor.STORE: Words(
+        "the package store can't be read",
+        f"see that the store answers and its credentials hold; {_ITSELF}",
+    ),
+    WaitsFor.TRITONS: Words(
+        "no Triton of its pool has given a sign of life",
+        "start one with its loader, or change spec.pool",
+    ),
+    WaitsFor.LOADING: Words(
+        "not every Triton of its pool has loaded it",
+        f"nothing, {_ITSELF}; headrace status shows the loaders",
+        is_brief=True,
+    ),
+    WaitsFor.ROOM: Words(
+        "Tritons can't load it",
+        f"give them what they lack, such as memory, or unload others; {_ITSELF}",
+    ),
+    WaitsFor.SICK_TRITON: Words(
+        "a Triton refuses what is good",
+        "see its log and its node, and restart it elsewhere: with its first load it counts again",
+    ),
+    WaitsFor.CEILING: Words(
+        "its spec is above the operator's ceiling",
+        "change the spec, or ask the operator for more",
+    ),
+    WaitsFor.ROLLOUT: Words(
+        "its rollout begins once a ready Triton holds it and the version before",
+        f"nothing, {_ITSELF}; headrace rollout promote {{endpoint}} begins it at once",
+    ),
+    WaitsFor.CHECKS: Words(
+        "its checks have not passed",
+        "see with headrace rollout status {endpoint} what each check lacks; promote or abort "
+        "decides at once",
+    ),
+    WaitsFor.RESUME: Words("its rollout is paused", "headrace rollout resume {endpoint}"),
+    WaitsFor.PERSON: Words(
+        "it stays in shadow until someone decides",
+        "headrace rollout promote {endpoint}, or abort",
+    ),
+    WaitsFor.BAKE: Words(
+        "its bake has not ended",
+        "nothing, it ends by itself; headrace rollout undo {endpoint} goes back",
+    ),
+    WaitsFor.VERDICT: Words(
+        "it was taken back", f"register a better version, or have it tried again: {_RETRY}"
+    ),
+    WaitsFor.ANOTHER_TRY: Words(
+        "it came to no verdict", f"give it what it lacked, and have it tried again: {_RETRY}"
+    ),
+    WaitsFor.POOL: Words(
+        "callers move to another pool once all its Tritons hold what they need",
+        f"nothing, {_ITSELF}; with spec.pool as it was it stays",
+    ),
+    WaitsFor.CALLER: Words(
+        "it sleeps, as nobody asked for it",
+        "nothing, it comes back with the next caller; spec.sleeps: false keeps it loaded",
+    ),
+}
+
+# What a version in a phase waits for if nothing else is known of it; none: it does not wait.
+OF_PHASE: Final[Mapping[Phase, WaitsFor | None]] = {
+    Phase.WAITING: WaitsFor.TURN,
+    Phase.CONVERTING: WaitsFor.CONVERSION,
+    Phase.VERIFYING: WaitsFor.CONVERSION,
+    Phase.PUBLISHING: WaitsFor.CONVERSION,
+    Phase.LOADING: WaitsFor.LOADING,
+    Phase.LOADED: WaitsFor.ROLLOUT,
+    Phase.SHADOW: WaitsFor.CHECKS,
+    Phase.CANARY: WaitsFor.CHECKS,
+    Phase.PROMOTED: WaitsFor.BAKE,
+    Phase.SETTLED: None,
+    Phase.SERVING: None,
+    Phase.BLOCKED: WaitsFor.ROOM,
+    Phase.REJECTED: WaitsFor.VERDICT,
+    Phase.ROLLED_BACK: WaitsFor.VERDICT,
+    Phase.SUPERSEDED: None,
+    Phase.EXPIRED: WaitsFor.ANOTHER_TRY,
+}
+
+
+def waits_of(endpoint: ModelEndpoint) -> tuple[Wait, ...]:
+    """What an endpoint and its versions wait for, also before the controller has seen it."""
+    status = endpoint.status
+    if status == EndpointStatus():
+        return (Wait(cause=WaitsFor.CONTROLLER, since=0.0),)
+    return status.waits
+
+
+def what(status: EndpointStatus, wait: Wait) -> str:
+    """What is waited for, in words."""
+    if wait.what:
+        return wait.what
+    candidate = status.candidate
+    if candidate is not None and candidate.version == wait.version and candidate.reason:
+        return candidate.reason
+    return WORDS[wait.cause].what
+
+
+def to_do(endpoint: str, wait: Wait) -> str:
+    """What a person can do about it."""
+    return WORDS[wait.cause].to_do.format(endpoint=endpoint, version=wait.version)
+
+
+def new_waits(before: EndpointStatus, after: EndpointStatus) -> Iterable[Wait]:
+    """Those that are not what they were, by what is kept of them."""
+    known = {kept(before, wait) for wait in before.waits}
+    return (wait for wait in after.waits if kept(after, wait) not in known)
+
+
+def sentences(endpoint: ModelEndpoint, now: float, *, told: str = "") -> Iterable[str]:
+    """A sentence for each wait: for what, for how long, and what to do.
+
+    What is ``told`` already is not repeated, nor that a version sleeps, which people see apart.
+    """
+    for wait in waits_of(endpoint):
+        if wait.cause is WaitsFor.CALLER:
+            continue
+        said = what(endpoint.status, wait)
+        who = f"version {wait.version} waits" if wait.version else "waits"
+        how_long = f" {about(now - wait.since)}" if wait.since else ""
+        why = "" if said in told else f": {said}"
+        yield f"{who}{how_long}{why}; to do: {to_do(endpoint.name, wait)}"
+
+
+def dated(endpoint: str, status: EndpointStatus, wait: Wait, most: int) -> str:
+    """The sentence with the time at which it began, for places that keep so many characters."""
+    began = datetime.fromtimestamp(wait.since, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    rest = f", since {began}; to do: {to_do(endpoint, wait)}"
+    said = kept(status, wait)[2]
+    room = most - len(rest)
+    return (said if len(said) <= room else f"{said[: room - 3]}...") + rest
+
+
+def kept(status: EndpointStatus, wait: Wait) -> tuple[WaitsFor, str, str]:
+    """Cause, version and words of a wait; they are others only if something happened."""
+    words = WORDS[wait.cause]
+    return wait.cause, wait.version, words.what if words.is_brief else what(status, wait)

@@ -1,0 +1,224 @@
+"""What an endpoint and its versions wait for, by their causes. Pure.
+
+Every state in which something waits has one, else an endpoint with a mistyped model would wait for
+ever and not say for what. The words are those of ``contracts.waiting``, and for what only this pass
+knows (a name, a number) those here.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from contracts.endpoint import (
+    AliasVersion,
+    Candidate,
+    EndpointSpec,
+    EndpointStatus,
+    FollowVersion,
+    Phase,
+    PinnedVersion,
+    Wait,
+    WaitsFor,
+)
+from contracts.rollout import Strategy
+from contracts.status_events import is_passed_over
+from contracts.waiting import OF_PHASE
+from registry.mlflow.model_registry import MlflowSnapshot
+from registry.reconcile.blame import judge
+from registry.reconcile.plan import Observed, version_numbered
+
+_OF_CONVERSION = frozenset({Phase.WAITING, Phase.CONVERTING, Phase.VERIFYING, Phase.PUBLISHING})
+_MOST_NAMED = 3
+
+_UNDATED = 0.0
+
+
+def waiting(
+    spec: EndpointSpec,
+    status: EndpointStatus,
+    seen: Observed,
+    snapshot: MlflowSnapshot | None,
+    *,
+    sick: Sequence[str] = (),
+    before: Iterable[Wait] = (),
+    now: float,
+) -> tuple[Wait, ...]:
+    """All that is waited for, each with since when.
+
+    Args:
+        spec: of the endpoint.
+        status: as everything else has left it.
+        seen: what the pass went by.
+        snapshot: of MLflow; None if it was never read.
+        sick: sentences about Tritons of its pools that refuse what is good.
+        before: what was waited for at the last pass.
+        now: unix time, seconds.
+    """
+    found = [*_endpoints_own(spec, status, seen, snapshot, sick)]
+    if status.candidate is not None:
+        found += _candidates(spec, status, status.candidate, seen)
+    if not found and status.stable is None:
+        found = [_wait(WaitsFor.MLFLOW)]
+    since = {(wait.cause, wait.version): wait.since for wait in before}
+    return tuple(
+        wait.model_copy(update={"since": since.get((wait.cause, wait.version), now)})
+        if wait.since == _UNDATED
+        else wait
+        for wait in found
+    )
+
+
+def _wait(cause: WaitsFor, what: str = "", *, version: str = "", since: float = _UNDATED) -> Wait:
+    return Wait(cause=cause, since=since, version=version, what=what)
+
+
+# Of the endpoint itself
+
+
+def _endpoints_own(
+    spec: EndpointSpec,
+    status: EndpointStatus,
+    seen: Observed,
+    snapshot: MlflowSnapshot | None,
+    sick: Sequence[str],
+) -> Iterator[Wait]:
+    stable = status.stable
+    yield from _lacking(spec, status, seen, snapshot)
+    remade = status.candidate is not None and status.rollout is None
+    if seen.stable_gone and not seen.fault and stable is not None and not remade:
+        yield _wait(
+            WaitsFor.LOST_PACKAGE,
+            f"the package store lacks the package of version {stable.version}, which serves",
+        )
+    loads = status.candidate is not None and status.candidate.phase is Phase.LOADING
+    if status.unserved and not loads:
+        yield _wait(WaitsFor.TRITONS, status.unserved)
+    if sick:
+        more = len(sick) - _MOST_NAMED
+        others = (f"{more} more are sick",) if more > 0 else ()
+        yield _wait(WaitsFor.SICK_TRITON, "; ".join((*sick[:_MOST_NAMED], *others)))
+    if stable is not None and spec.pool != status.pool and not seen.refused:
+        yield _wait(
+            WaitsFor.POOL,
+            f"callers move to the pool {spec.pool} once all its Tritons hold what they need, and "
+            f"{status.pool} goes on answering",
+        )
+    if stable is not None and status.asleep is not None:
+        yield _wait(WaitsFor.CALLER, since=status.asleep)
+
+
+def _lacking(
+    spec: EndpointSpec, status: EndpointStatus, seen: Observed, snapshot: MlflowSnapshot | None
+) -> Iterator[Wait]:
+    """What the endpoint names and MLflow, as it was last read, lacks."""
+    stable, model = status.stable, spec.model
+    # One look that missed a model is believed at once if nothing is lost by it.
+    is_new = stable is None and status.candidate is None
+    if snapshot is None or (seen.versions is None and (model in snapshot.models or not is_new)):
+        return
+    serving = "" if stable is None else f"; version {stable.version} goes on serving"
+    if model not in snapshot.models:
+        yield _wait(WaitsFor.MODEL, f"MLflow has no registered model {model}{serving}")
+    elif (missing := _missing(spec, seen)) is not None:
+        cause, said = missing
+        yield _wait(cause, said + serving)
+    elif not seen.versions and stable is None:
+        yield _wait(WaitsFor.FIRST_VERSION, f"MLflow's model {model} has no version")
+    elif (
+        stable is not None
+        and stable.model == model
+        and version_numbered(seen, stable.version) is None
+    ):
+        yield _wait(
+            WaitsFor.LOST_VERSION,
+            f"version {stable.version} serves and is not in MLflow any more",
+        )
+    elif isinstance(spec.version, FollowVersion) and seen.versions:
+        newest = seen.versions[0].number
+        if status.candidate is None and is_passed_over(status, newest):
+            yield _wait(
+                WaitsFor.NEWER_VERSION,
+                f"version {newest} is not tried, as so many were rejected that those up to "
+                f"version {status.rejected_through} are passed over",
+            )
+
+
+def _missing(spec: EndpointSpec, seen: Observed) -> tuple[WaitsFor, str] | None:
+    """The version that the spec asks for, if MLflow has none such."""
+    match spec.version:
+        case PinnedVersion(pin=number) if version_numbered(seen, number) is None:
+            return WaitsFor.PINNED_VERSION, f"MLflow has no version {number} of {spec.model}"
+        case AliasVersion(alias=alias) if alias not in seen.aliases:
+            return WaitsFor.ALIAS, f"MLflow's model {spec.model} has no alias {alias}"
+        case AliasVersion(alias=alias) if version_numbered(seen, seen.aliases[alias]) is None:
+            number = seen.aliases[alias]
+            said = f"the alias {alias} of {spec.model} names version {number}, which MLflow lacks"
+            return WaitsFor.VERSION_OF_ALIAS, said
+        case _:
+            return None
+
+
+# Of the newest version
+
+
+def _candidates(
+    spec: EndpointSpec, status: EndpointStatus, candidate: Candidate, seen: Observed
+) -> Iterator[Wait]:
+    """Why the newest version is where it is; nothing if it waits for nothing."""
+    phase = candidate.phase
+    if phase is Phase.BLOCKED:
+        cause: WaitsFor | None = _blocking(status, candidate, seen)
+    elif phase in {Phase.SHADOW, Phase.CANARY, Phase.PROMOTED}:
+        cause = _rollouts(spec, status, phase)
+    else:
+        cause = _preparing(status, candidate, seen) or OF_PHASE[phase]
+    said = ""
+    if cause is WaitsFor.STORE:
+        said = seen.fault
+    elif cause is WaitsFor.LOADING and not candidate.reason:
+        said = _unloaded(candidate, seen)
+    if cause is not None:
+        yield _wait(cause, said, version=candidate.version)
+
+
+def _preparing(status: EndpointStatus, candidate: Candidate, seen: Observed) -> WaitsFor | None:
+    """What a version waits for before its rollout, if it is not what its phase says."""
+    phase = candidate.phase
+    if phase is Phase.LOADED:
+        return WaitsFor.BAKE if status.rollout is not None else None
+    if phase is Phase.LOADING:
+        loads = WaitsFor.TRITONS if status.unserved else None
+        return WaitsFor.STORE if seen.fault else loads
+    if phase in _OF_CONVERSION and candidate.attempts:
+        return WaitsFor.RETRY
+    return WaitsFor.DEVICE if phase is Phase.WAITING and seen.unsaid else None
+
+
+def _unloaded(candidate: Candidate, seen: Observed) -> str:
+    """Which Tritons have yet to load the version."""
+    lacking = sorted(
+        report.loader
+        for report in judge(seen.loaders).deciding(seen.loaders)
+        if all(model.ref != candidate.ref for model in report.loaded)
+    )
+    if not lacking:
+        return ""
+    more = f" and {len(lacking) - _MOST_NAMED} more" if len(lacking) > _MOST_NAMED else ""
+    return f"not loaded yet by {', '.join(lacking[:_MOST_NAMED])}{more}"
+
+
+def _blocking(status: EndpointStatus, candidate: Candidate, seen: Observed) -> WaitsFor:
+    if seen.refused:
+        return WaitsFor.CEILING
+    if candidate.retry_at is not None:
+        return WaitsFor.RETRY
+    unknown = status.stable is not None and seen.stable is None and not seen.stable_gone
+    return WaitsFor.STORE if seen.fault or unknown else WaitsFor.ROOM
+
+
+def _rollouts(spec: EndpointSpec, status: EndpointStatus, phase: Phase) -> WaitsFor | None:
+    state = status.rollout
+    if state is not None and state.paused_at is not None:
+        return WaitsFor.RESUME
+    last = state is not None and state.step >= len(spec.rollout.planned) - 1
+    if phase is Phase.SHADOW and spec.rollout.strategy is Strategy.SHADOW and last:
+        return WaitsFor.PERSON
+    return OF_PHASE[phase]
