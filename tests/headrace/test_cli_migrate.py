@@ -41,8 +41,6 @@ def test_scripts_get_what_was_left_out_with_the_document(tmp_path: Path) -> None
     assert told["register"] == "s3://m/tone"
     assert [each["where"] for each in told["left_out"]] == ["spec.predictor.minReplicas"]
     assert done.stderr == ""
-    named = CliRunner().invoke(app, ["migrate", "kserve", "-f", str(file), "-o", "name"])
-    assert named.stdout == "modelendpoint.headrace.dev/tone\n"
 
 
 def test_a_manifest_comes_through_a_pipe() -> None:
