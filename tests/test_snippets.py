@@ -128,8 +128,8 @@ def test_commands_in_documents_are_those_of_the_program() -> None:
     [
         ("headrace status --watch  # a comment", []),
         ("$ .venv/bin/headrace -n models rollout status tone --watch", []),
-        ("helm template a b | headrace migrate tei -f -", []),
-        ("headrace migrate tei -- docker run --gpus all", []),
+        ("helm template a b | headrace migrate kserve -f -", []),
+        ("headrace predict tone -- --gpus all", []),
         ("headrace stauts", ["stauts"]),
         ("headrace status --wach", ["--wach"]),
     ],

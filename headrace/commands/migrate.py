@@ -1,4 +1,4 @@
-"""``headrace migrate``: endpoints on standard output, what could not be carried over beside it."""
+"""``headrace migrate kserve``: endpoints on standard output, what is left out beside them."""
 
 import sys
 from collections.abc import Sequence
@@ -14,12 +14,10 @@ from headrace.endpoints import document
 from headrace.errors import RefusedError
 from headrace.invocation import Form, current
 from headrace.migration import kserve as from_kserve
-from headrace.migration import seldon as from_seldon
-from headrace.migration import tei as from_tei
 from headrace.migration.draft import Options, Translation
-from headrace.program import App
+from headrace.program import App, do_nothing
 
-app = App(help="Translates manifests of other model servers to endpoints.")
+app = App(help="Translates manifests of other model servers to endpoints.", callback=do_nothing)
 
 File = Annotated[Path, typer.Option("--file", "-f", help="YAML; - is standard input.")]
 Name = Annotated[str, typer.Option(help="Name of the endpoint, in place of the manifest's.")]
@@ -34,40 +32,6 @@ def kserve(file: File, name: Name = "", model: Model = "", task: AsTask = "") ->
     """Writes a ModelEndpoint for each InferenceService; what is left out goes to standard error."""
     options = _options(name, model, task)
     _show(from_kserve.translate(text_of(file), source_of(file), options))
-
-
-@app.declare()
-def seldon(file: File, name: Name = "", model: Model = "", task: AsTask = "") -> None:
-    """Writes one for each SeldonDeployment, and each Model of Core 2 with its Experiment."""
-    options = _options(name, model, task)
-    _show(from_seldon.translate(text_of(file), source_of(file), options))
-
-
-@app.declare()
-def tei(
-    words: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[-- COMMAND...]", help="Its command line, as docker run ..."),
-    ] = None,
-    file: Annotated[
-        Path | None,
-        typer.Option("--file", "-f", help="A manifest that runs it; - is standard input."),
-    ] = None,
-    name: Name = "",
-    model: Model = "",
-    task: AsTask = "",
-) -> None:
-    """Writes one for a server of Text Embeddings Inference, by its command or its Deployment."""
-    options = _options(name, model, task)
-    if bool(words) == (file is not None):
-        raise RefusedError(
-            "Give one of both: headrace migrate tei -f deployment.yaml, or headrace migrate tei -- "
-            "docker run ..."
-        )
-    if file is None:
-        _show(from_tei.translate_command(words or [], options))
-    else:
-        _show(from_tei.translate(text_of(file), source_of(file), options))
 
 
 def _options(name: str, model: str, task: str) -> Options:
