@@ -336,7 +336,8 @@ def test_a_package_that_the_command_line_alone_lacks_is_named(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, words: tuple[str, ...]
 ) -> None:
     monkeypatch.setitem(sys.modules, "fsspec", None)
-    for name in ("registry.packages.gc", "registry.packages.store", "registry.packages"):
+    again = ("registry.packages", "registry.packages.gc", "registry.packages.store")
+    for name in (*again, "headrace.commands.packages"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     result = run(*words, "--home", str(tmp_path))
     assert result.exit_code == 3

@@ -431,9 +431,7 @@ def test_wait_sees_what_happens_meanwhile(
         store.put(stored(store).model_copy(update={"status": last}))
 
     invocation.begin(is_plugin=False)
-    rollout.wait(
-        root, "tone", version=None, until="promoted", seconds=60, sleep=settles
-    )
+    rollout.wait(root, "tone", version=None, until="promoted", seconds=60, sleep=settles)
     assert capsys.readouterr().out == "Version 4 Canary.\nVersion 4 Settled: passed.\n"
 
 
