@@ -212,11 +212,10 @@ def _table(endpoints: tuple[ModelEndpoint, ...]) -> Rows | str:
     entries: list[Row] = []
     for endpoint in endpoints:
         spec, (newest, reason) = endpoint.spec, answers.newest(endpoint.status)
-        stable = endpoint.status.stable
-        serves = "-" if stable is None else f"version {stable.version}"
-        cells = (endpoint.name, spec.model, _wanted_version(spec), spec.rollout.strategy.value)
-        entries.append(Row((*cells, serves, newest), sentences(reason)))
-    return rows(("endpoint", "model", "wants", "rollout", "serves", "newest"), entries)
+        strategy = spec.rollout.strategy.value
+        cells = (endpoint.name, spec.model, _wanted_version(spec), strategy, newest)
+        entries.append(Row(cells, sentences(reason)))
+    return rows(("endpoint", "model", "wants", "rollout", "newest"), entries)
 
 
 def _wanted_version(spec: EndpointSpec) -> str:

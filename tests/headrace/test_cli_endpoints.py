@@ -204,7 +204,7 @@ def test_get_prints_in_each_form(root: Path, tone: ModelEndpoint) -> None:
     assert yaml.safe_load(run(root, "get", "tone").output) == json.loads(
         run(root, "get", "tone", "-o", "json").output
     )
-    assert "serves" in run(root, "get", "tone", "-o", "table").output
+    assert "newest" in run(root, "get", "tone", "-o", "table").output
     assert run(root, "get", "tone", "-o", "wide").exit_code == 2
     assert yaml.safe_load(run(root, "rollout", "status", "tone", "-o", "yaml").output) == (
         json.loads(run(root, "rollout", "status", "tone", "-o", "json").output)
