@@ -90,7 +90,7 @@ def apply(
         _warn(store, [each.name for each in applied if _names_another_version(each)])
 
 
-def _names_another_version(applied: edits.Applied) -> bool:
+def _names_another_version(applied: edits.EditOutcome) -> bool:
     """Whether the endpoint asks for a model or a version that it did not ask for before."""
     asked = any(change.field.startswith(_ASKED) for change in applied.changes)
     return applied.what == "created" or asked

@@ -68,7 +68,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True)
-class Kept:
+class LabelFile:
     """Pairs that were compared, and what people said of them.
 
     Attributes:
@@ -98,7 +98,7 @@ class Kept:
         return cls(len(pairs), len(different), different, answers)
 
 
-class Shown(msgspec.Struct, frozen=True):
+class LabelFindings(msgspec.Struct, frozen=True):
     """What the labels show, of all pairs that were compared.
 
     Attributes:
@@ -124,13 +124,13 @@ class Shown(msgspec.Struct, frozen=True):
     margin: float
 
 
-def of_files(pairs: Path, answers: Path) -> Kept:
+def of_files(pairs: Path, answers: Path) -> LabelFile:
     """Of two files; that of labels need not be there yet.
 
     Raises:
         RefusedError: a file can't be read, or two pairs have one id.
     """
-    return Kept.of(_read(pairs, Pair), labels_in(answers) if answers.exists() else [])
+    return LabelFile.of(_read(pairs, Pair), labels_in(answers) if answers.exists() else [])
 
 
 def labels_in(file: Path) -> list[Answer]:
@@ -228,7 +228,7 @@ def verdict(
     console.print(f"{said} that it is not worse by {points}.", highlight=False)
 
 
-def _kept(pairs: str, answers: Path, home: Path, kafka: str | None, topic: str | None) -> Kept:
+def _kept(pairs: str, answers: Path, home: Path, kafka: str | None, topic: str | None) -> LabelFile:
     """Of a file, if that is what was named: no endpoint's name has a dot or a slash."""
     if "." in pairs or "/" in pairs or Path(pairs).is_file():
         return of_files(Path(pairs), answers)
@@ -247,7 +247,7 @@ def ordered(pairs: Iterable[Pair]) -> list[Pair]:
     return sorted(pairs, key=lambda pair: place(pair.id))
 
 
-def shown(kept: Kept, margin: float) -> Shown:
+def shown(kept: LabelFile, margin: float) -> LabelFindings:
     """What the labels show.
 
     Raises:
@@ -269,7 +269,7 @@ def shown(kept: Kept, margin: float) -> Shown:
     )
     every, disagree = np.array(float(kept.compared)), np.array(float(kept.disagree))
     found = bounds(labels, every, disagree)
-    return Shown(
+    return LabelFindings(
         pairs=kept.compared,
         disagree=kept.disagree,
         labels=labelled,

@@ -16,7 +16,7 @@ from contracts.events import UnknownSchemaError
 from contracts.pairs import TOPIC, Compared, Label, Message, decode, encode
 from contracts.rollout import RolloutState
 from headrace import home as homes
-from headrace.commands.label import Answer, Kept, Pair, ordered
+from headrace.commands.label import Answer, LabelFile, Pair, ordered
 from headrace.commands.recount_rollout import rollout_of
 from headrace.endpoints import edits
 from headrace.errors import NotRunningError, RefusedError
@@ -59,7 +59,7 @@ class RolloutPairs:
         self._versions = name, state.stable.version, state.candidate.version
         self._log = log
 
-    def kept(self) -> Kept:
+    def kept(self) -> LabelFile:
         """What is there now.
 
         Raises:
@@ -100,7 +100,7 @@ class RolloutPairs:
             raise NotRunningError(f"The labels can't be written: {error}.") from error
 
 
-def kept_of(messages: Iterable[bytes], versions: tuple[str, str, str]) -> Kept:
+def kept_of(messages: Iterable[bytes], versions: tuple[str, str, str]) -> LabelFile:
     """What messages say of an endpoint, its stable and its candidate; others are passed over."""
     told: dict[str, dict[int, Compared]] = {}
     answers: list[Answer] = []
@@ -118,7 +118,7 @@ def kept_of(messages: Iterable[bytes], versions: tuple[str, str, str]) -> Kept:
         for message in of_gateway.values()
         for pair in message.pairs
     }
-    return Kept(
+    return LabelFile(
         compared=sum(each.compared for each in last),
         disagree=sum(each.disagree for each in last),
         pairs=ordered(pairs.values())[: min((each.kept for each in last), default=0)],

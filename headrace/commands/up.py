@@ -32,7 +32,7 @@ from headrace.options import (
 from headrace.program import App, environment, refuse_cluster
 from headrace.stack import example
 from headrace.stack.settings import Ports, StackSettings
-from headrace.stack.up import Started, Up
+from headrace.stack.up import RunningStack, Up
 
 _EXISTING = "Existing services"
 app = App()
@@ -295,7 +295,7 @@ def run(settings: StackSettings, environment: Mapping[str, str]) -> None:
     steps = Steps(console)
     console.print(f"Headrace, in {escape(str(settings.home))}", highlight=False)
 
-    def announce(started: Started) -> None:
+    def announce(started: RunningStack) -> None:
         steps.quiet()
         for line in invitation(started):
             console.print(line, markup=False, highlight=False, soft_wrap=True)
@@ -305,7 +305,7 @@ def run(settings: StackSettings, environment: Mapping[str, str]) -> None:
     console.print("Stopped.", highlight=False)
 
 
-def invitation(started: Started) -> list[str]:
+def invitation(started: RunningStack) -> list[str]:
     """What a user sees once the stack answers: addresses, and commands that work as printed."""
     settings = started.settings
     lines = [
@@ -354,7 +354,7 @@ def _open_to_others(settings: StackSettings) -> list[str]:
     ]
 
 
-def _tritons(started: Started) -> list[str]:
+def _tritons(started: RunningStack) -> list[str]:
     """Where each listens, and what it computes with."""
     settings = started.settings
     names = [each.name.capitalize() for each in settings.triton_replicas] or ["Triton"]

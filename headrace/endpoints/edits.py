@@ -34,7 +34,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Applied:
+class EditOutcome:
     """What became of one document."""
 
     name: str
@@ -42,7 +42,7 @@ class Applied:
     changes: tuple[Change, ...] = ()
 
 
-def apply(store: EndpointStore, wanted: ModelEndpoint) -> Applied:
+def apply(store: EndpointStore, wanted: ModelEndpoint) -> EditOutcome:
     """Makes the stored endpoint ask what ``wanted`` asks; its status stays.
 
     Annotations of ``wanted`` are added to those that there are.
@@ -58,20 +58,20 @@ def apply(store: EndpointStore, wanted: ModelEndpoint) -> Applied:
             notes = Metadata(name=wanted.name, annotations=wanted.metadata.annotations)
             made = ModelEndpoint(metadata=notes, spec=wanted.spec)
             if _put(store, made):
-                return Applied(wanted.name, "created")
+                return EditOutcome(wanted.name, "created")
             continue
         differing = _changes(found.spec, wanted.spec) + _noted(found, wanted)
         if not differing:
-            return Applied(wanted.name, "unchanged")
+            return EditOutcome(wanted.name, "unchanged")
         notes = found.metadata.model_copy(
             update={"annotations": {**found.metadata.annotations, **wanted.metadata.annotations}}
         )
         if _put(store, found.model_copy(update={"metadata": notes, "spec": wanted.spec})):
-            return Applied(wanted.name, "changed", differing)
+            return EditOutcome(wanted.name, "changed", differing)
     raise RequestFailedError(f"The endpoint {wanted.name} changes too fast. Try again.")
 
 
-def compared(store: EndpointStore, wanted: ModelEndpoint) -> Applied:
+def compared(store: EndpointStore, wanted: ModelEndpoint) -> EditOutcome:
     """What ``apply`` would do now; writes nothing.
 
     Raises:
@@ -79,9 +79,9 @@ def compared(store: EndpointStore, wanted: ModelEndpoint) -> Applied:
     """
     found = stored(store, wanted.name)
     if found is None:
-        return Applied(wanted.name, "created")
+        return EditOutcome(wanted.name, "created")
     differing = _changes(found.spec, wanted.spec) + _noted(found, wanted)
-    return Applied(wanted.name, "changed" if differing else "unchanged", differing)
+    return EditOutcome(wanted.name, "changed" if differing else "unchanged", differing)
 
 
 def edit(

@@ -31,7 +31,7 @@ _CONVERTED_SECONDS = 150.0
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
+class RunningStack:
     """A stack that answers: ``serving`` endpoints do, ``unready`` ones with the reason do not.
 
     ``devices``: what each loader's Triton computes with, as far as it is known by now.
@@ -64,7 +64,7 @@ class Up:
         settings: StackSettings,
         environment: Mapping[str, str],
         view: View,
-        announce: Callable[[Started], None],
+        announce: Callable[[RunningStack], None],
     ) -> None:
         self._settings = settings
         self._environment = environment
@@ -125,7 +125,7 @@ class Up:
                     self._started = True
                     seconds = time.monotonic() - began
                     devices = _devices(settings, home)
-                    self._announce(Started(settings, seconds, serving, unready, devices))
+                    self._announce(RunningStack(settings, seconds, serving, unready, devices))
                     await self._keep(supervisor, home)
                 finally:
                     home.stack_file.unlink(missing_ok=True)

@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from headrace.cli import app
-from headrace.commands.label import Answer, Kept, Pair, Shown, ordered
+from headrace.commands.label import Answer, LabelFile, LabelFindings, Pair, ordered
 from headrace.commands.label import shown as shown_of
 from headrace.errors import RefusedError
 
@@ -16,12 +16,12 @@ PAIRS = [
 ]
 
 
-def shown(pairs: list[Pair], answers: list[Answer], margin: float) -> Shown:
-    return shown_of(Kept.of(pairs, answers), margin)
+def shown(pairs: list[Pair], answers: list[Answer], margin: float) -> LabelFindings:
+    return shown_of(LabelFile.of(pairs, answers), margin)
 
 
 def different(pairs: list[Pair]) -> list[Pair]:
-    return list(Kept.of(pairs, []).pairs)
+    return list(LabelFile.of(pairs, []).pairs)
 
 
 def answered(count: int, *, candidate_right: int = 2) -> list[Answer]:
