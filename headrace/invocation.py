@@ -1,4 +1,4 @@
-"""What may be said anywhere on the line, for every command alike: where it works, how it prints.
+"""What may be said anywhere on the line, for every command: where it works, how it prints.
 
 The command line takes it from before and behind the command's name; the last one counts.
 """
@@ -15,8 +15,6 @@ class Form(StrEnum):
     TABLE = "table"
     JSON = "json"
     YAML = "yaml"
-    WIDE = "wide"  # a table with all details
-    NAME = "name"  # nothing but names, a line each
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +25,7 @@ class Invocation:
         namespace: of a cluster; None: the context's own, or no cluster at all.
         context: of the kubeconfig; None: the current one.
         kubeconfig: the file in place of those that the environment names; None: those.
-        form: None where nobody chose one.
+        form: None if nobody chose one.
         is_plugin: kubectl runs the program, so that no local stack is meant.
     """
 
@@ -43,11 +41,6 @@ class Invocation:
         named = (self.namespace, self.context, self.kubeconfig)
         return self.is_plugin or any(each is not None for each in named)
 
-    @property
-    def is_structured(self) -> bool:
-        """Whether programs read the result."""
-        return self.form in {Form.JSON, Form.YAML, Form.NAME}
-
 
 _current: ContextVar[Invocation] = ContextVar("invocation")
 
@@ -62,20 +55,25 @@ def current() -> Invocation:
     return _current.get(Invocation())
 
 
+def is_structured() -> bool:
+    """Whether programs read the result."""
+    return current().form in {Form.JSON, Form.YAML}
+
+
 def say(
     namespace: str | None = None,
     context: str | None = None,
     kubeconfig: Path | None = None,
     form: Form | None = None,
-) -> Invocation:
-    """Takes what was said now, None for nothing; returns all that holds by now."""
+) -> None:
+    """Takes what was said now, None for nothing."""
     before = current()
-    after = replace(
-        before,
-        namespace=namespace or before.namespace,
-        context=context or before.context,
-        kubeconfig=kubeconfig or before.kubeconfig,
-        form=form or before.form,
+    _current.set(
+        replace(
+            before,
+            namespace=namespace or before.namespace,
+            context=context or before.context,
+            kubeconfig=kubeconfig or before.kubeconfig,
+            form=form or before.form,
+        )
     )
-    _current.set(after)
-    return after

@@ -22,11 +22,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 import yaml
 from page_snippets import ROOT, Snippet, of, snippets, steps
 
-from headrace.cli import app
+from headrace.cli import whole_program
 from headrace.endpoints import document
 
 PAGES = sorted(
@@ -90,7 +89,7 @@ def calls(text: str) -> list[list[str]]:
 
 def unknown(words: list[str]) -> list[str]:
     """What of a call's words is neither a command nor an option of it."""
-    command: Any = typer.main.get_command(app)
+    command: Any = whole_program()
     takes_value = {"--help": False, "-h": False} | options_of(command)
     waiting, left = list(words), []
     while waiting and waiting[0] != "--":
@@ -129,8 +128,8 @@ def test_commands_in_documents_are_those_of_the_program() -> None:
     [
         ("headrace status --watch  # a comment", []),
         ("$ .venv/bin/headrace -n models rollout status tone --watch", []),
-        ("helm template a b | headrace migrate tei -f -", []),
-        ("headrace migrate tei -- docker run --gpus all", []),
+        ("helm template a b | headrace migrate kserve -f -", []),
+        ("headrace predict tone -- --gpus all", []),
         ("headrace stauts", ["stauts"]),
         ("headrace status --wach", ["--wach"]),
     ],

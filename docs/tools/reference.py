@@ -13,15 +13,13 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-import typer
-
 from contracts import events, gateway_metrics, metrics, registry_metrics, triton_metrics
 from contracts.endpoint import ModelEndpoint, Phase
 from contracts.metrics import Metric
 from dashboards.__main__ import described, files
 from headrace import errors
-from headrace.cli import app
-from headrace.cli.program import SHARED_PANEL
+from headrace.cli import whole_program
+from headrace.program import SHARED_PANEL
 from headrace.stack.kafka import KAFKA_VERSION
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -105,7 +103,7 @@ def command_line() -> str:
         ),
         "",
     ]
-    for name, command in commands(typer.main.get_command(app)):
+    for name, command in commands(whole_program()):
         lines += [f"## {name}", "", _usage(name, command), "", _help(command), ""]
         rows: list[tuple[object, ...]] = [
             (_option(parameter), _default(parameter), getattr(parameter, "help", "") or "")

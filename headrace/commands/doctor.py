@@ -7,17 +7,31 @@ from rich.table import Table
 
 from headrace.commands.output import console, print_json
 from headrace.errors import MachineError
-from headrace.stack import doctor
+from headrace.invocation import is_structured
+from headrace.options import CACHE, HOME, Cache, Gateways, Home, Tritons, absolute
+from headrace.program import App, refuse_cluster
+from headrace.stack import doctor as machine
 from headrace.stack.doctor import Verdict
 from headrace.stack.settings import StackSettings
 
 _SIGN = {Verdict.OK: "[green]✓[/]", Verdict.TIGHT: "[yellow]![/]", Verdict.BAD: "[red]✗[/]"}
 
+app = App()
 
-def run(settings: StackSettings, *, as_json: bool) -> None:
-    """Shows the findings."""
-    findings = doctor.findings(doctor.examine(settings), settings)
-    if as_json:
+
+@app.declare()
+def doctor(
+    home: Home = HOME, cache: Cache = CACHE, gateways: Gateways = 1, tritons: Tritons = 1
+) -> None:
+    """Says what of this machine is missing for the local stack."""
+    refuse_cluster(
+        "headrace doctor looks at this machine; in a cluster, helm test says what is wrong."
+    )
+    settings = StackSettings(
+        home=absolute(home), cache=absolute(cache), gateways=gateways, tritons=tritons
+    )
+    findings = machine.findings(machine.examine(settings), settings)
+    if is_structured():
         print_json([asdict(finding) for finding in findings])
     else:
         table = Table.grid(padding=(0, 2))

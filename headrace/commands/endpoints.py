@@ -1,10 +1,12 @@
-"""``headrace apply``, ``diff``, ``get`` and ``delete``: endpoints as people write them in YAML."""
+"""``headrace apply``, ``diff``, ``get``, ``delete``, ``schema``: endpoints as people write them."""
 
 import sys
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
+from enum import StrEnum
 from pathlib import Path
+from typing import Annotated
 
 import typer
 
@@ -17,11 +19,11 @@ from contracts.endpoint import (
     PinnedVersion,
     WaitsFor,
 )
-from headrace.commands import home as homes
-from headrace.commands.home import Cluster, Where
+from headrace import home as homes
 from headrace.commands.layout import Row, Rows, rows, sentences
-from headrace.commands.output import console, print_json, print_line, resource
+from headrace.commands.output import console, print_json, print_line
 from headrace.endpoints import document, edits
+from headrace.endpoints.schema import endpoint_schema
 from headrace.errors import (
     BadDocumentError,
     BrokenHomeError,
@@ -29,7 +31,10 @@ from headrace.errors import (
     RefusedError,
     RequestFailedError,
 )
-from headrace.invocation import Form
+from headrace.home import Cluster
+from headrace.invocation import Form, current, is_structured
+from headrace.options import HOME, Endpoint, Home, names, where
+from headrace.program import App
 from headrace.stack import answers
 from registry.stores.endpoints import EndpointStore
 
@@ -38,41 +43,59 @@ _ASKED = ("spec.model", "spec.version", "spec.rollout.alias")
 _CONTROLLER_SECONDS, _LOOK_SECONDS = 2.0, 0.1  # its passes come four times a second
 _SUFFIXES = frozenset({".yaml", ".yml", ".json"})
 
+app = App()
 
+
+class DryRun(StrEnum):
+    """How to try ``apply`` without writing anything."""
+
+    NONE = "none"
+    CLIENT = "client"  # read and compared here
+    SERVER = "server"  # the API server also checks it, with all its admission
+
+
+File = Annotated[
+    list[Path],
+    typer.Option(
+        "--file", "-f", help="YAML of endpoints, a folder of such files, or - for standard input."
+    ),
+]
+Recursive = Annotated[bool, typer.Option("--recursive", "-R", help="Also the folders in a folder.")]
+
+
+@app.declare()
 def apply(
-    where: Where,
-    files: list[Path],
-    *,
-    recursive: bool = False,
-    dry_run: str = "none",
-    as_json: bool,
+    file: File,
+    recursive: Recursive = False,
+    dry_run: Annotated[
+        DryRun, typer.Option(help="Say what would change; with server, the cluster checks it too.")
+    ] = DryRun.NONE,
+    home: Home = HOME,
 ) -> None:
-    """Reads every file, then writes; a bad document anywhere leaves all endpoints as they are.
-
-    With ``dry_run`` nothing is written: ``client`` compares with what is stored, ``server`` has the
-    API server check it too. A home has no server, so that both are the same there. After a write
-    the controller has a moment to say what the endpoint names and MLflow lacks.
-    """
-    site = homes.site(where)
+    """Makes endpoints, or changes them, to what YAML files say; takes effect without a restart."""
+    # All files are read before the first write: a bad document leaves all endpoints as they are.
+    place = where(home)
+    site = homes.site(place)
     store = site.store
-    wanted = _wanted(store, files, recursive=recursive)
+    wanted = _wanted(store, file, recursive=recursive)
     known = {each.name: _status(store, each.name) for each in wanted}
-    if dry_run == "server" and isinstance(where, Cluster):
-        rehearsed = homes.of_namespace(where.opened(), dry_run=True).store
+    if dry_run is DryRun.SERVER and isinstance(place, Cluster):
+        rehearsed = homes.of_namespace(place.opened(), dry_run=True).store
         applied = [edits.apply(rehearsed, endpoint) for endpoint in wanted]
-    elif dry_run != "none":
+    elif dry_run is not DryRun.NONE:
         applied = [edits.compared(store, endpoint) for endpoint in wanted]
     else:
         applied = [edits.apply(store, endpoint) for endpoint in wanted]
-    said = "" if dry_run == "none" else f" ({dry_run} dry run)"
-    if as_json:
-        print_json([asdict(each) for each in applied], (resource(each.name) for each in applied))
+    said = "" if dry_run is DryRun.NONE else f" ({dry_run} dry run)"
+    if is_structured():
+        print_json([asdict(each) for each in applied])
     else:
         for each in applied:
             print_line(f"endpoint {each.name} {each.what}{said}")
             for change in each.changes:
                 print_line(f"  {change}")
-    if dry_run == "none" and not site.no_controller:
+    # The controller has a moment to say what the endpoint names and MLflow lacks.
+    if dry_run is DryRun.NONE and not site.no_controller:
         _warn(store, {each.name: known[each.name] for each in applied if _names_others(each)})
 
 
@@ -123,19 +146,16 @@ def _status(store: EndpointStore, name: str) -> EndpointStatus | None:
     return None if found is None else found.status
 
 
-def diff(where: Where, files: list[Path], *, recursive: bool, as_json: bool) -> None:
-    """Shows what ``apply`` would change.
-
-    Raises:
-        DifferentError: something.
-    """
-    store = homes.site(where).store
+@app.declare()
+def diff(file: File, recursive: Recursive = False, home: Home = HOME) -> None:
+    """Shows what apply would change; ends with 0 if that is nothing, and with 1 otherwise."""
+    store = homes.site(where(home)).store
     compared = [
-        edits.compared(store, endpoint) for endpoint in _wanted(store, files, recursive=recursive)
+        edits.compared(store, endpoint) for endpoint in _wanted(store, file, recursive=recursive)
     ]
     differing = [each for each in compared if each.what != "unchanged"]
-    if as_json:
-        print_json([asdict(each) for each in differing], (resource(x.name) for x in differing))
+    if is_structured():
+        print_json([asdict(each) for each in differing])
     else:
         for each in differing:
             print_line(f"endpoint {each.name} would be {each.what}")
@@ -197,26 +217,33 @@ def text_of(file: Path) -> str:
         raise RequestFailedError(f"{source_of(file)} can't be read: {error}.") from error
 
 
-def get(where: Where, name: str | None, *, form: Form | None, defaults: bool) -> None:
-    """Shows one endpoint's document, or a line for each; ``form`` None is as people want it."""
-    store = homes.site(where).store
-    found = edits.every(store) if name is None else (edits.existing(store, name),)
-    form = form or (Form.TABLE if name is None else Form.YAML)
-    if form in {Form.JSON, Form.YAML}:
-        documents = [document.as_written(endpoint, defaults=defaults) for endpoint in found]
+@app.declare()
+def get(
+    endpoint: Annotated[
+        str | None, typer.Argument(help="Only this endpoint.", autocompletion=names)
+    ] = None,
+    home: Home = HOME,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Also the fields that are at their default.")
+    ] = False,
+) -> None:
+    """Shows endpoints as they are written: all in a table, one as YAML to edit and apply."""
+    store = homes.site(where(home)).store
+    found = edits.every(store) if endpoint is None else (edits.existing(store, endpoint),)
+    form = current().form or (Form.TABLE if endpoint is None else Form.YAML)
+    if form is Form.TABLE:
+        console.print(_table(found))
+    else:
+        documents = [document.as_written(each, defaults=everything) for each in found]
         if form is Form.JSON:
-            print_json(documents if name is None else documents[0])
+            print_json(documents if endpoint is None else documents[0])
         else:
             sys.stdout.write("---\n".join(map(document.as_yaml, documents)))
-    elif form is Form.NAME:
-        print_json(None, (resource(endpoint.name) for endpoint in found))
-    else:
-        console.print(_table(found, wide=form is Form.WIDE))
     for unread in sorted(store.unreadable):
         sys.stderr.write(f"The endpoint {unread} is left out: what is stored can't be read.\n")
 
 
-def _table(endpoints: tuple[ModelEndpoint, ...], *, wide: bool) -> Rows | str:
+def _table(endpoints: tuple[ModelEndpoint, ...]) -> Rows | str:
     if not endpoints:
         return "No endpoint yet: headrace apply -f endpoint.yaml, or register a model."
     entries: list[Row] = []
@@ -224,14 +251,8 @@ def _table(endpoints: tuple[ModelEndpoint, ...], *, wide: bool) -> Rows | str:
         spec, (newest, reason) = endpoint.spec, answers.newest(endpoint.status)
         strategy = spec.rollout.strategy.value
         cells = (endpoint.name, spec.model, _wanted_version(spec), strategy, newest)
-        entries.append(Row((*cells, *_more(endpoint)) if wide else cells, sentences(reason)))
-    headings = ("endpoint", "model", "wants", "rollout", "newest")
-    return rows((*headings, "serves", "revision") if wide else headings, entries)
-
-
-def _more(endpoint: ModelEndpoint) -> tuple[str, str]:
-    stable = endpoint.status.stable
-    return "-" if stable is None else f"version {stable.version}", endpoint.metadata.revision
+        entries.append(Row(cells, sentences(reason)))
+    return rows(("endpoint", "model", "wants", "rollout", "newest"), entries)
 
 
 def _wanted_version(spec: EndpointSpec) -> str:
@@ -243,29 +264,34 @@ def _wanted_version(spec: EndpointSpec) -> str:
     return spec.version.follow
 
 
-def delete(where: Where, name: str, *, sure: bool, as_json: bool) -> None:
-    """Removes an endpoint after asking, and says what that means for its callers."""
-    site = homes.site(where)
+@app.declare()
+def delete(
+    endpoint: Endpoint,
+    home: Home = HOME,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
+) -> None:
+    """Removes an endpoint: its callers get 404."""
+    site = homes.site(where(home))
     store = site.store
     is_unreadable = False
     try:
-        endpoint = edits.existing(store, name)
-        notes = _consequences(endpoint, edits.every(store), auto_endpoints=site.auto_endpoints)
+        known = edits.existing(store, endpoint)
+        notes = _consequences(known, edits.every(store), auto_endpoints=site.auto_endpoints)
     except BrokenHomeError:
         # An endpoint that can't be read is to be got rid of all the same.
         is_unreadable = True
-        notes = [f"What is stored of the endpoint {name} can't be read; its history is lost."]
-    if not sure:
-        _ask(name, notes)
+        notes = [f"What is stored of the endpoint {endpoint} can't be read; its history is lost."]
+    if not yes:
+        _ask(endpoint, notes)
     try:
-        store.delete(name)
+        store.delete(endpoint)
     except OSError as error:
-        raise BrokenHomeError(f"The endpoint {name} can't be removed: {error}.") from error
-    if as_json:
-        print_json({"deleted": name, "notes": notes, "unreadable": is_unreadable}, [resource(name)])
+        raise BrokenHomeError(f"The endpoint {endpoint} can't be removed: {error}.") from error
+    if is_structured():
+        print_json({"deleted": endpoint, "notes": notes, "unreadable": is_unreadable})
         return
-    print_line(f"endpoint {name} deleted")
-    if sure:
+    print_line(f"endpoint {endpoint} deleted")
+    if yes:
         for line in notes:
             print_line(f"  {line}")
 
@@ -305,3 +331,9 @@ def _ask(name: str, notes: list[str]) -> None:
         raise RefusedError(f"The endpoint {name} was not deleted: say so with --yes.")
     if not typer.confirm(f"Delete the endpoint {name}?", err=True):
         raise RefusedError(f"The endpoint {name} was not deleted.")
+
+
+@app.declare()
+def schema() -> None:
+    """Prints the JSON schema of an endpoint's YAML, for editors."""
+    print_json(endpoint_schema())

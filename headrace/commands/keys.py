@@ -6,7 +6,9 @@ follow when the Secret has been made anew of the file.
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Annotated
 
+import typer
 from pydantic import ValidationError
 
 from gateway.admission import key_file
@@ -14,23 +16,40 @@ from gateway.admission.key_file import Grant, KeyFileError, KeyRecord
 from headrace.commands.layout import Row, rows, sentences
 from headrace.commands.output import console, print_json, print_line, printable
 from headrace.errors import RequestFailedError
+from headrace.invocation import is_structured
+from headrace.options import absolute
+from headrace.program import App
+
+app = App(help="API keys of the gateway.")
+
+KeyFile = Annotated[Path, typer.Option(help="The gateway's key file.")]
+KeyName = Annotated[str, typer.Argument(help="Whose keys.")]
 
 
+@app.declare()
 def create(
-    file: Path,
-    name: str,
-    endpoints: list[str],
-    *,
-    requests_per_second: float | None,
-    days: float | None = None,
-    force_version: bool = False,
-    as_json: bool = False,
+    name: Annotated[str, typer.Argument(help="Whose key it is; appears in metrics and logs.")],
+    file: Annotated[Path, typer.Option(help="The gateway's key file, made if need be.")],
+    endpoint: Annotated[
+        list[str] | None, typer.Option(help="An endpoint that it opens; all, unless given.")
+    ] = None,
+    requests_per_second: Annotated[
+        float | None,
+        typer.Option(help="Most requests a second, of all endpoints and gateways together."),
+    ] = None,
+    days: Annotated[
+        float | None,
+        typer.Option(min=0, help="It expires after so many days; never, unless given."),
+    ] = None,
+    force_version: Annotated[
+        bool, typer.Option("--force-version", help="It may name a version: x-headrace-version.")
+    ] = False,
 ) -> None:
-    """Makes a key that expires after ``days``, stores its hash, and prints the key, this once."""
-    now = _now()
+    """Makes an API key, adds its hash to the key file and prints the key, this once."""
+    file, now = absolute(file), _now()
     try:
         expires = None if days is None else now + timedelta(days=days)
-        grant = Grant(tuple(endpoints), requests_per_second, force_version, expires)
+        grant = Grant(tuple(endpoint or ["*"]), requests_per_second, force_version, expires)
         key, record = key_file.issue(name, grant, created=now)
         key_file.append(file, record)
     except ValidationError as error:
@@ -39,43 +58,51 @@ def create(
         raise RequestFailedError(f"No key was made: {where}: {first['msg']}.") from None
     except (KeyFileError, OSError, OverflowError) as error:
         raise RequestFailedError(f"No key was made: {error}.") from error
-    _show(file, key, record, as_json=as_json)
+    _show(file, key, record)
 
 
-def rotate(file: Path, name: str, *, hours: float, as_json: bool = False) -> None:
-    """Makes another key of the name, and lets those that it has expire after ``hours``."""
-    now = _now()
+@app.declare()
+def rotate(
+    name: KeyName,
+    file: KeyFile,
+    hours: Annotated[float, typer.Option(min=0, help="For which the old keys go on.")] = 24.0,
+) -> None:
+    """Makes another key with the same rights; the old ones expire after some hours."""
+    file, now = absolute(file), _now()
     try:
         until = now + timedelta(hours=hours)
         key, record = key_file.rotate(file, name, now=now, until=until)
     except (KeyFileError, OSError, OverflowError) as error:
         raise RequestFailedError(f"No key was made: {error}.") from error
-    _show(file, key, record, as_json=as_json)
-    if not as_json:
+    _show(file, key, record)
+    if not is_structured():
         print_line(f"Other keys of {name} open until {until.isoformat()}.", style="dim")
 
 
-def revoke(file: Path, name: str, *, as_json: bool = False) -> None:
-    """Takes all keys of the name out of the file."""
+@app.declare()
+def revoke(name: KeyName, file: KeyFile) -> None:
+    """Takes all keys of a name out of the file; gateways that read it refuse them."""
+    file = absolute(file)
     try:
         count = key_file.revoke(file, name)
     except (KeyFileError, OSError) as error:
         raise RequestFailedError(f"Nothing was revoked: {error}.") from error
-    if as_json:
+    if is_structured():
         print_json({"name": name, "revoked": count})
     else:
         print_line(f"{count} of {name} revoked in {file}.")
 
 
-def show(file: Path, *, as_json: bool = False) -> None:
-    """Lists the keys of the file: whose, for which endpoints, until when; never the keys."""
+@app.declare("list")
+def show(file: KeyFile) -> None:
+    """Lists whose keys there are, for which endpoints and until when; never the keys."""
+    file = absolute(file)
     try:
         records, errors = key_file.read(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise RequestFailedError(f"{file} can't be read: {error}.") from error
-    if as_json:
-        names = dict.fromkeys(record.name for record in records)
-        print_json([record.model_dump(mode="json", by_alias=True) for record in records], names)
+    if is_structured():
+        print_json([record.model_dump(mode="json", by_alias=True) for record in records])
     else:
         headings = ("name", "requests/s", "versions", "created", "expires")
         console.print(rows(headings, [_row(record) for record in records]))
@@ -109,8 +136,8 @@ def _now() -> datetime:
     return datetime.now(UTC).replace(microsecond=0)
 
 
-def _show(file: Path, key: str, record: KeyRecord, *, as_json: bool) -> None:
-    if as_json:
+def _show(file: Path, key: str, record: KeyRecord) -> None:
+    if is_structured():
         print_json({"key": key, **record.model_dump(mode="json", by_alias=True)})
         return
     print_line(key)

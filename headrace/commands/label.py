@@ -9,17 +9,46 @@ that has none: whoever picked pairs to label could not move the verdict.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import TYPE_CHECKING, Annotated, Self, TypeVar
 
 import msgspec
 import numpy as np
+import typer
 
 from contracts.pairs import place
 from headrace.commands.output import console, print_json, printable
 from headrace.errors import RefusedError
+from headrace.invocation import is_structured
+from headrace.options import HOME, Home, Kafka, names, where
+from headrace.program import App
 from measures.labelled_pairs import Labels, bounds, is_not_worse
 
+if TYPE_CHECKING:
+    from headrace.commands.label_rollout import RolloutPairs
+
 _Line = TypeVar("_Line")
+
+app = App(
+    help="Label pairs of answers that disagree, and see whether a version is less accurate.",
+)
+
+Pairs = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME|FILE",
+        help="An endpoint, for the pairs of its rollout's shadow; or a file of JSON lines "
+        '{"id", "stable", "candidate", "text"}, with all pairs compared.',
+    ),
+]
+Answers = Annotated[
+    Path,
+    typer.Option(
+        help='Of a file of pairs: JSON lines {"id", "label"}; label null: it can\'t be told.'
+    ),
+]
+Topic = Annotated[
+    str | None, typer.Option(help="Kafka's topic of kept pairs; by default headrace.pairs.")
+]
 
 
 class Pair(msgspec.Struct, frozen=True):
@@ -109,11 +138,20 @@ def labels_in(file: Path) -> list[Answer]:
     return _read(file, Answer)
 
 
-def following(kept: LabelFile, *, count: int, as_json: bool) -> None:
-    """Shows the next pairs to label, without telling which version said what."""
+@app.declare("next")
+def following(
+    pairs: Pairs,
+    answers: Answers = Path("answers.jsonl"),
+    count: Annotated[int, typer.Option(min=1, help="So many.")] = 10,
+    home: Home = HOME,
+    kafka: Kafka = None,
+    topic: Topic = None,
+) -> None:
+    """Shows the next pairs to label, in an order that looks at no answer."""
+    kept = _kept(pairs, answers, home, kafka, topic)
     known = {answer.id for answer in kept.answers}
     found = [pair for pair in kept.pairs if pair.id not in known][:count]
-    if as_json:
+    if is_structured():
         print_json(
             [
                 {"id": one.id, "text": one.text, "answers": sorted((one.stable, one.candidate))}
@@ -129,14 +167,53 @@ def following(kept: LabelFile, *, count: int, as_json: bool) -> None:
         console.print("All pairs that disagree have a label.")
 
 
-def verdict(kept: LabelFile, *, margin: float, as_json: bool) -> None:
-    """Shows what the labels say so far; it may be asked at any time, as often as one likes.
+@app.declare()
+def answer(
+    endpoint: Annotated[
+        str, typer.Argument(metavar="NAME", help="The endpoint.", autocompletion=names)
+    ],
+    pair: Annotated[str | None, typer.Argument(metavar="[ID]", help="The pair.")] = None,
+    label: Annotated[
+        str | None,
+        typer.Argument(metavar="[LABEL]", help="What is right, of all labels there are."),
+    ] = None,
+    unknown: Annotated[
+        bool, typer.Option("--unknown", help="What is right of this pair can't be told.")
+    ] = False,
+    file: Annotated[
+        Path | None,
+        typer.Option(help='JSON lines {"id", "label"} in place of one; null: it can\'t be told.'),
+    ] = None,
+    home: Home = HOME,
+    kafka: Kafka = None,
+    topic: Topic = None,
+) -> None:
+    """Tells what is right, of pairs of an endpoint's rollout; the last answer on a pair counts."""
+    if (file is None) == (pair is None):
+        raise typer.BadParameter("name a pair, or a file of answers", param_hint="[ID]")
+    if file is not None:
+        answers = labels_in(file)
+    else:
+        if pair is None or (label is None) != unknown:
+            raise typer.BadParameter("give a label, or --unknown", param_hint="[LABEL]")
+        answers = [Answer(pair, label)]
+    _of_rollout(endpoint, home, kafka, topic).answer(answers)
 
-    Raises:
-        RefusedError: some pairs are missing.
-    """
-    found = shown(kept, margin)
-    if as_json:
+
+@app.declare()
+def verdict(
+    pairs: Pairs,
+    answers: Answers = Path("answers.jsonl"),
+    margin: Annotated[
+        float, typer.Option(min=0.001, max=0.5, help="Of accuracy: 0.02 is 2 points.")
+    ] = 0.02,
+    home: Home = HOME,
+    kafka: Kafka = None,
+    topic: Topic = None,
+) -> None:
+    """Tells what the labels show so far; ask as often as you like."""
+    found = shown(_kept(pairs, answers, home, kafka, topic), margin)
+    if is_structured():
         print_json(msgspec.to_builtins(found))
         return
     console.print(
@@ -149,6 +226,20 @@ def verdict(kept: LabelFile, *, margin: float, as_json: bool) -> None:
     points = f"{100 * margin:g} points"
     said = "It is shown" if found.not_worse else "It is not shown yet"
     console.print(f"{said} that it is not worse by {points}.", highlight=False)
+
+
+def _kept(pairs: str, answers: Path, home: Path, kafka: str | None, topic: str | None) -> LabelFile:
+    """Of a file, if that is what was named: no endpoint's name has a dot or a slash."""
+    if "." in pairs or "/" in pairs or Path(pairs).is_file():
+        return of_files(Path(pairs), answers)
+    return _of_rollout(pairs, home, kafka, topic).kept()
+
+
+def _of_rollout(name: str, home: Path, kafka: str | None, topic: str | None) -> "RolloutPairs":
+    # It imports Kafka, which pairs of a file do not need, and this file.
+    from headrace.commands import label_rollout  # noqa: PLC0415
+
+    return label_rollout.opened(where(home), kafka, topic, name)
 
 
 def ordered(pairs: Iterable[Pair]) -> list[Pair]:

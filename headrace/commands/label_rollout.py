@@ -15,12 +15,12 @@ import msgspec
 from contracts.events import UnknownSchemaError
 from contracts.pairs import TOPIC, Compared, Label, Message, decode, encode
 from contracts.rollout import RolloutState
-from headrace.commands import home as homes
-from headrace.commands.home import Where
+from headrace import home as homes
 from headrace.commands.label import Answer, LabelFile, Pair, ordered
 from headrace.commands.recount_rollout import rollout_of
 from headrace.endpoints import edits
 from headrace.errors import NotRunningError, RefusedError
+from headrace.home import Where
 from service.kafka import (
     KafkaAddress,
     StreamError,

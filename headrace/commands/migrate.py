@@ -1,46 +1,37 @@
-"""``headrace migrate``: endpoints on standard output, what could not be carried over beside it."""
+"""``headrace migrate kserve``: endpoints on standard output, what is left out beside them."""
 
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from contracts.tasks import Task
-from headrace import invocation
 from headrace.commands.endpoints import source_of, text_of
-from headrace.commands.output import print_json, resource
+from headrace.commands.output import print_json
 from headrace.endpoints import document
 from headrace.errors import RefusedError
-from headrace.invocation import Form
+from headrace.invocation import Form, current
 from headrace.migration import kserve as from_kserve
-from headrace.migration import seldon as from_seldon
-from headrace.migration import tei as from_tei
 from headrace.migration.draft import Options, Translation
+from headrace.program import App, do_nothing
+
+app = App(help="Translates manifests of other model servers to endpoints.", callback=do_nothing)
+
+File = Annotated[Path, typer.Option("--file", "-f", help="YAML; - is standard input.")]
+Name = Annotated[str, typer.Option(help="Name of the endpoint, in place of the manifest's.")]
+Model = Annotated[
+    str, typer.Option(help="Registered model in MLflow; else called as the endpoint.")
+]
+AsTask = Annotated[str, typer.Option("--task", help="The endpoint's task, such as text-ranking.")]
 
 
-def kserve(file: Path, *, name: str, model: str, task: str) -> None:
-    """Translates KServe's InferenceServices."""
+@app.declare()
+def kserve(file: File, name: Name = "", model: Model = "", task: AsTask = "") -> None:
+    """Writes a ModelEndpoint for each InferenceService; what is left out goes to standard error."""
     options = _options(name, model, task)
     _show(from_kserve.translate(text_of(file), source_of(file), options))
-
-
-def seldon(file: Path, *, name: str, model: str, task: str) -> None:
-    """Translates SeldonDeployments, and Models of Seldon Core 2."""
-    options = _options(name, model, task)
-    _show(from_seldon.translate(text_of(file), source_of(file), options))
-
-
-def tei(words: Sequence[str], file: Path | None, *, name: str, model: str, task: str) -> None:
-    """Translates a command line of Text Embeddings Inference, or the manifest that runs it."""
-    options = _options(name, model, task)
-    if bool(words) == (file is not None):
-        raise RefusedError(
-            "Give one of both: headrace migrate tei -f deployment.yaml, or headrace migrate tei -- "
-            "docker run ..."
-        )
-    if file is None:
-        _show(from_tei.translate_command(words, options))
-    else:
-        _show(from_tei.translate(text_of(file), source_of(file), options))
 
 
 def _options(name: str, model: str, task: str) -> Options:
@@ -52,7 +43,7 @@ def _options(name: str, model: str, task: str) -> Options:
 
 def _show(found: Sequence[Translation]) -> None:
     documents = [document.as_written(each.endpoint) for each in found]
-    if invocation.current().form in {Form.JSON, Form.NAME}:
+    if current().form is Form.JSON:
         told = zip(documents, found, strict=True)
         print_json(
             [
@@ -64,8 +55,7 @@ def _show(found: Sequence[Translation]) -> None:
                     "left_out": [{"where": where, "why": why} for where, why in each.left_out],
                 }
                 for written, each in told
-            ],
-            [resource(each.endpoint.name) for each in found],
+            ]
         )
         return
     sys.stdout.write("---\n".join(map(document.as_yaml, documents)))

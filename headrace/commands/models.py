@@ -3,18 +3,27 @@
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Annotated
+
+import httpx
+import typer
 
 from contracts.endpoint import Arm, ModelEndpoint, Phase
-from headrace.commands import home as homes
-from headrace.commands.home import Cluster, Where
+from headrace import home as homes
 from headrace.commands.layout import Row, Rows, rows, sentences
 from headrace.commands.output import console, print_json
 from headrace.endpoints import edits
 from headrace.errors import BrokenHomeError, NotRunningError, RequestFailedError
+from headrace.home import Cluster, Where
+from headrace.invocation import is_structured
+from headrace.options import HOME, Home, absolute, where
+from headrace.program import App, refuse_cluster
 from headrace.stack import answers, state
 from service import json_files
 
 _TIMEOUT_SECONDS = 20.0
+
+app = App()
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +38,20 @@ class VersionLine:
     package: str | None = None
 
 
-def show(where: Where, mlflow_uri: str | None, *, as_json: bool) -> None:
-    """Lists the versions that MLflow holds, newest first."""
-    registered = _registered(mlflow_uri or _mlflow_of(where))
-    lines = join(registered, edits.every(homes.site(where).store))
-    if as_json:
-        print_json([asdict(line) for line in lines], dict.fromkeys(line.model for line in lines))
+@app.declare()
+def models(
+    home: Home = HOME,
+    mlflow_uri: Annotated[
+        str | None,
+        typer.Option(help="URL of MLflow; by default that of the stack that runs on --home."),
+    ] = None,
+) -> None:
+    """Lists registered models, their versions, and what became of each."""
+    place = where(home)
+    registered = _registered(mlflow_uri or _mlflow_of(place))
+    lines = join(registered, edits.every(homes.site(place).store))
+    if is_structured():
+        print_json([asdict(line) for line in lines])
         return
     console.print(_table(lines) if lines else "No model is registered yet.")
 
@@ -110,8 +127,6 @@ def _mlflow_of(where: Where) -> str:
 
 def _registered(mlflow_url: str) -> list[tuple[str, str]]:
     """(model, version) of every registered version, models by name, newest version first."""
-    import httpx  # noqa: PLC0415 - an eighth of a second, for those who ask MLflow
-
     found: list[tuple[str, str]] = []
     url = f"{mlflow_url.rstrip('/')}/api/2.0/mlflow/model-versions/search"
     token: str | None = None
@@ -135,15 +150,26 @@ def _registered(mlflow_url: str) -> list[tuple[str, str]]:
     return sorted(found, key=lambda item: (item[0], -int(item[1])))
 
 
-def collect(root: Path, *, keep: int, as_json: bool) -> None:
-    """Removes all but the newest ``keep`` packages of each model and what endpoints name."""
-    from registry.packages import gc  # noqa: PLC0415 - with stores of all kinds, for this alone
+@app.declare("gc")
+def collect(
+    home: Home = HOME,
+    keep: Annotated[int, typer.Option(min=1, help="Packages to keep of each model.")] = 5,
+) -> None:
+    """Removes old packages, keeping the newest and all that an endpoint names."""
+    refuse_cluster(
+        "headrace gc removes packages of a home; in a cluster the controller does so by itself, as "
+        "packages.keep in the chart's values says."
+    )
+    # Stores of all kinds take a moment to import, which headrace models need not wait for.
+    from registry.packages import gc  # noqa: PLC0415
     from registry.packages.store import StoreUnavailableError  # noqa: PLC0415
 
-    home = homes.opened(root)
-    endpoints = answers.read(home)
+    opened = homes.opened(absolute(home))
+    endpoints = answers.read(opened)
     try:
-        unread = {Path(name).stem for name in json_files.stamps(home.endpoints)} - endpoints.keys()
+        unread = {
+            Path(name).stem for name in json_files.stamps(opened.endpoints)
+        } - endpoints.keys()
     except OSError as error:
         raise BrokenHomeError(
             f"Nothing was removed: the endpoints can't be read ({error})."
@@ -151,13 +177,13 @@ def collect(root: Path, *, keep: int, as_json: bool) -> None:
     if unread:
         names = ", ".join(sorted(unread))
         raise BrokenHomeError(f"Nothing was removed: the endpoint file of {names} can't be read.")
-    record = state.read_record(home)
-    store = (record.package_store if record else "") or home.packages.as_uri()
+    record = state.read_record(opened)
+    store = (record.package_store if record else "") or opened.packages.as_uri()
     try:
         removed = gc.collect(store, endpoints.values(), keep=keep)
     except StoreUnavailableError as error:
         raise RequestFailedError(f"The package store can't be used: {error}.") from error
-    if as_json:
+    if is_structured():
         print_json({"removed": removed})
     else:
         console.print(f"Removed {len(removed)} packages, kept the newest {keep} of each model.")

@@ -4,7 +4,7 @@ import contextlib
 import json
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from rich.console import Console, RenderableType
@@ -20,26 +20,18 @@ PIPED_SECONDS = 5.0  # a picture tells the time that is left: each second anothe
 console = Console()
 
 
-def print_json(value: Any, names: Iterable[str] = ()) -> None:  # noqa: ANN401 - any JSON value
+def print_json(value: Any) -> None:  # noqa: ANN401 - any JSON value
     """Writes one document on standard output, untouched by terminal width or colour.
 
-    JSON, or YAML where ``-o yaml`` asks for that. ``names`` are what ``-o name`` prints of it.
+    JSON, or YAML if ``-o yaml`` asks for that.
     """
-    form = invocation.current().form
-    if form is Form.NAME:
-        sys.stdout.write("".join(f"{name}\n" for name in names))
-    elif form is Form.YAML:
-        from yaml import safe_dump  # noqa: PLC0415 - where it is asked for
+    if invocation.current().form is Form.YAML:
+        from yaml import safe_dump  # noqa: PLC0415 - only if it is asked for
 
         plain = json.loads(json.dumps(value))  # enumerations are text to JSON, and not to YAML
         sys.stdout.write(safe_dump(plain, sort_keys=False, allow_unicode=True, width=100))
     else:
         sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
-
-
-def resource(name: str) -> str:
-    """An endpoint's name as kubectl writes it."""
-    return f"modelendpoint.headrace.dev/{name}"
 
 
 def printable(text: str) -> str:

@@ -4,22 +4,45 @@ It changes nothing: a damaged package that an endpoint needs is converted again 
 """
 
 from pathlib import Path
+from typing import Annotated
 
-from headrace.commands import home as homes
+import typer
+
+from headrace import home as homes
 from headrace.commands.output import console, print_json
 from headrace.errors import RefusedError, RequestFailedError
+from headrace.invocation import is_structured
+from headrace.options import HOME, Home, absolute
+from headrace.program import App, do_nothing, refuse_cluster
 from headrace.stack import state
+from registry.packages.store import (
+    PackageDamagedError,
+    PackageMissingError,
+    PackageStore,
+    StoreUnavailableError,
+)
+
+app = App(help="The store of packages.", callback=do_nothing)
+
+
+@app.declare("verify")
+def verify_store(
+    home: Home = HOME,
+    store: Annotated[
+        str | None,
+        typer.Option(help="URL of the store, as the controller's --store-url has it."),
+    ] = None,
+) -> None:
+    """Reads every package, and says which have lost or damaged files."""
+    refuse_cluster(
+        "headrace packages verify reads the store of a home, or the one that --store names; in a "
+        "cluster name it, with the rights to read it."
+    )
+    verify(absolute(home), store, as_json=is_structured())
 
 
 def verify(root: Path, url: str | None, *, as_json: bool) -> None:
     """Verifies the store under ``url``, or that of the home ``root``."""
-    from registry.packages.store import (  # noqa: PLC0415 - with stores of all kinds, for this alone
-        PackageDamagedError,
-        PackageMissingError,
-        PackageStore,
-        StoreUnavailableError,
-    )
-
     if url is None:
         home = homes.opened(root)
         record = state.read_record(home)

@@ -1,28 +1,33 @@
 """``headrace predict``: one request to the gateway, in the Hugging Face dialect."""
 
-from typing import Any
+from typing import Annotated, Any
 
 import httpx
+import typer
 
-from headrace.commands.home import Where, gateway_url
 from headrace.commands.output import console, print_json, table_of
 from headrace.errors import NotRunningError, RequestFailedError
+from headrace.home import gateway_url
+from headrace.invocation import is_structured
+from headrace.options import HOME, ApiKey, Endpoint, Gateway, Home, where
+from headrace.program import App
 
 _TIMEOUT_SECONDS = 60.0
 _NUMBERS_SHOWN = 4
 
+app = App()
 
-def run(
-    where: Where,
-    endpoint: str,
-    texts: list[str],
-    *,
-    url: str | None,
-    key: str | None,
-    as_json: bool,
+
+@app.declare()
+def predict(
+    endpoint: Endpoint,
+    texts: Annotated[list[str], typer.Argument(help="Texts to classify or embed.")],
+    home: Home = HOME,
+    url: Gateway = None,
+    key: ApiKey = None,
 ) -> None:
-    """Asks for the texts' answers and shows them."""
-    base = gateway_url(where, url)
+    """Sends texts to an endpoint and shows its answers."""
+    base = gateway_url(where(home), url)
     headers = {} if key is None else {"authorization": f"Bearer {key}"}
     try:
         answer = httpx.post(
@@ -40,7 +45,7 @@ def run(
         raise RequestFailedError(f"The gateway at {base} did not answer: {error}.") from error
     if answer.status_code != httpx.codes.OK:
         raise RequestFailedError(_refusal(answer))
-    if as_json:
+    if is_structured():
         print_json(answer.json())
         return
     table = table_of("text", "answer")

@@ -13,13 +13,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
+import typer
 
 from headrace.commands.output import console, print_json, print_line, printable, table_of
 from headrace.errors import RefusedError, RequestFailedError
+from headrace.invocation import is_structured
+from headrace.program import App, do_nothing
 from headrace.replay import texts as replayed
 from preprocess.edits import Form, shown
 from preprocess.hooks import MOST_VALUES, Observed
@@ -30,6 +33,8 @@ from preprocess.model_code.process import CodeLimits, CodeProcess, Failure, Mode
 _SHOWN = 20  # requests, unless JSON is asked for
 _SLOWEST = 0.95
 _TRIES = 3  # of a call that took too long: a busy machine halts any process for a while
+
+app = App(help="Preprocessing and postprocessing of your own.", callback=do_nothing)
 
 
 class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -54,6 +59,35 @@ class Result:
     observed: Observed = field(default_factory=dict)
     seconds: float = 0.0
     error: str = ""
+
+
+@app.declare("test")
+def run_file(
+    code: Annotated[
+        str,
+        typer.Argument(help="Folder with headrace_preprocessor.py, or module:Class."),
+    ],
+    requests: Annotated[
+        Path,
+        typer.Argument(help="File of texts, as for replay, or of requests (.jsonl)."),
+    ],
+    seconds: Annotated[
+        float, typer.Option(min=0.001, help="Longest time of one call, of three tries.")
+    ] = 0.5,
+    megabytes: Annotated[int, typer.Option(min=256, help="Address space of the process.")] = 1024,
+    closed_off: Annotated[
+        bool,
+        typer.Option(help="Refuse to run where the kernel can't close off files and network."),
+    ] = True,
+) -> None:
+    """Runs it on a file of requests, and shows results, observed values and times."""
+    limits = CodeLimits(
+        call_seconds=seconds,
+        memory_bytes=megabytes * 1_000_000,
+        longest_pause_seconds=1.0,
+        closed_off=closed_off,
+    )
+    try_out(code, requests, limits, as_json=is_structured())
 
 
 def try_out(code: str, requests: Path, limits: CodeLimits, *, as_json: bool) -> None:

@@ -1,18 +1,24 @@
 """``headrace recount``: holds windows against raw events, and the exporter against the windows."""
 
 from datetime import UTC, datetime
-from typing import Any
+from typing import Annotated, Any
 
 import httpx
 import msgspec
+import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from headrace.commands.home import Cluster, Where, kafka_of
+from headrace.commands import recount_rollout
 from headrace.commands.output import console, print_json, table_of
 from headrace.errors import NotRunningError, RefusedError
-from headrace.stack.state import Home, read_record
+from headrace.home import Cluster, kafka_of
+from headrace.invocation import is_structured
+from headrace.options import HOME, Home, Kafka, Since, moment, names, where
+from headrace.program import App
+from headrace.stack.state import Home as StackHome
+from headrace.stack.state import read_record
 from measures.recounting import Difference
 from service.kafka import StreamError
 from stats.recounting.counters import CounterRecount, recount_counters_kafka
@@ -20,17 +26,45 @@ from stats.recounting.recount import Asked, Recount, recount_kafka
 
 _SHOWN = 20
 _TIMEOUT_SECONDS = 10.0
+_SETTLED = "15s"  # what is younger may be on its way into the windows
+
+app = App()
 
 
-def run(
-    where: Where, kafka: str | None, exporter: str | None, asked: Asked, *, as_json: bool
+@app.declare()
+def recount(
+    begin: Since = "1h",
+    end: Annotated[
+        str, typer.Option("--to", metavar="TIME", help="And before this; now: all there is.")
+    ] = _SETTLED,
+    endpoint: Annotated[
+        str | None, typer.Option(help="Only this endpoint.", autocompletion=names)
+    ] = None,
+    home: Home = HOME,
+    kafka: Kafka = None,
+    exporter: Annotated[
+        str | None,
+        typer.Option(help="URL of the statistics' exporter; by default that of the same stack."),
+    ] = None,
+    rollout: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Derive the verdict of this endpoint's rollout, or of its last one, in place of"
+            " all that. It takes the time of the rollout.",
+        ),
+    ] = None,
 ) -> None:
-    """Counts again, and shows the result.
-
-    Without a ``kafka`` it is that of the stack that runs on a home, and so with its exporter.
-    """
-    brokers = kafka_of(where, kafka)
-    record = None if kafka or isinstance(where, Cluster) else read_record(Home(where))
+    """Counts raw events again, and shows that the windows and the exporter agree."""
+    place = where(home)
+    if rollout is not None:
+        recount_rollout.derive(place, kafka, rollout)
+        return
+    asked = Asked(moment(begin, "--from"), moment(end, "--to"), endpoint)
+    if asked.begin >= asked.end:
+        raise typer.BadParameter("it must lie before --to", param_hint="--from")
+    brokers = kafka_of(place, kafka)
+    record = None if kafka or isinstance(place, Cluster) else read_record(StackHome(place))
     exporter = exporter or ("" if record is None else record.stats_url)
     progress = Console(stderr=True)
     with progress.status("") as status:
@@ -40,7 +74,7 @@ def run(
             counters = _counters(exporter, brokers) if exporter else None
         except StreamError as error:
             raise NotRunningError(f"Nothing can be counted: {error}.") from error
-    tell(asked, found, counters, as_json=as_json)
+    tell(asked, found, counters, as_json=is_structured())
 
 
 def _counters(exporter: str, brokers: str) -> CounterRecount:
@@ -164,8 +198,8 @@ def _show_counters(found: CounterRecount) -> None:
 
 def _table(written: str, differences: list[tuple[str, Difference]]) -> Table:
     table = table_of("what", written, "counted")
-    for where, what in differences[:_SHOWN]:
-        table.add_row(escape(where), f"{what.written:.17g}", f"{what.counted:.17g}")
+    for place, what in differences[:_SHOWN]:
+        table.add_row(escape(place), f"{what.written:.17g}", f"{what.counted:.17g}")
     more = len(differences) - _SHOWN
     if more > 0:
         table.add_row(f"and {more} more: --json has them all", "", "")

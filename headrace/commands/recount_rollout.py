@@ -8,18 +8,19 @@ from rich.markup import escape
 
 from contracts.endpoint import ModelEndpoint
 from contracts.rollout import RolloutState
-from headrace.commands import home as homes
-from headrace.commands.home import Where
+from headrace import home as homes
 from headrace.commands.output import console, print_json, table_of
 from headrace.endpoints import edits
 from headrace.errors import NotRunningError, RefusedError
+from headrace.home import Where
+from headrace.invocation import is_structured
 from service.kafka import StreamError
 from stats.recounting.verdict import VerdictRecount, recount_verdict_kafka
 
 _NONE = "-"
 
 
-def run(where: Where, kafka: str | None, name: str, *, as_json: bool) -> None:
+def derive(where: Where, kafka: str | None, name: str) -> None:
     """Derives the verdict of the endpoint's rollout, or of its last one, and compares.
 
     Raises:
@@ -36,7 +37,7 @@ def run(where: Where, kafka: str | None, name: str, *, as_json: bool) -> None:
             )
         except StreamError as error:
             raise NotRunningError(f"Nothing can be counted: {error}.") from error
-    tell(name, found, as_json=as_json)
+    tell(name, found, as_json=is_structured())
 
 
 def rollout_of(endpoint: ModelEndpoint) -> RolloutState:

@@ -4,16 +4,21 @@ import asyncio
 import signal
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 
+import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from headrace.commands.home import Where, gateway_url
 from headrace.commands.output import console, print_json
 from headrace.errors import NotRunningError, RequestFailedError
+from headrace.home import gateway_url
+from headrace.invocation import is_structured
+from headrace.options import HOME, ApiKey, Gateway, Home, absolute, names, where
+from headrace.options import duration as read_duration
+from headrace.program import App
 from headrace.replay import texts as files
 from headrace.replay.sender import Plan, Replay
 from headrace.replay.tally import PERCENTILES, Tally
@@ -23,20 +28,67 @@ _REFRESH_SECONDS = 0.5
 _CONNECT_SECONDS = 10.0
 _FAILURES_SHOWN = 5
 
+app = App()
 
-def run(
-    where: Where, url: str | None, file: Path, columns: Columns, plan: Plan, *, as_json: bool
+
+@app.declare()
+def replay(
+    file: Annotated[Path, typer.Argument(help="Texts: .txt, .csv, .tsv or .jsonl, also with .gz.")],
+    endpoint: Annotated[str, typer.Option(help="Name of the endpoint.", autocompletion=names)],
+    rate: Annotated[float, typer.Option(min=0.001, max=100_000, help="Requests a second.")],
+    duration: Annotated[
+        float | None,
+        typer.Option(
+            parser=read_duration, metavar="TIME", help="E.g. 30s or 5m; else until Ctrl-C."
+        ),
+    ] = None,
+    requests: Annotated[int | None, typer.Option(min=1, help="Stop after so many.")] = None,
+    concurrency: Annotated[
+        int, typer.Option(min=1, max=10_000, help="Most requests on their way at once.")
+    ] = 256,
+    callers: Annotated[
+        int, typer.Option(min=0, help="Make up so many callers; 0: callers are not named.")
+    ] = 0,
+    feedback: Annotated[
+        bool, typer.Option("--feedback", help="Tell the true labels to POST /feedback.")
+    ] = False,
+    text_field: Annotated[
+        str | None, typer.Option(help="Column of the text.", rich_help_panel="Columns")
+    ] = None,
+    label_field: Annotated[
+        str | None, typer.Option(help="Column of the true label.", rich_help_panel="Columns")
+    ] = None,
+    key_field: Annotated[
+        str | None,
+        typer.Option(help="Column of the caller, to stick to.", rich_help_panel="Columns"),
+    ] = None,
+    timeout: Annotated[
+        float, typer.Option(parser=read_duration, metavar="TIME", help="Of one request.")
+    ] = 30.0,
+    home: Home = HOME,
+    url: Gateway = None,
+    key: ApiKey = None,
 ) -> None:
-    """Replays until the plan is done or Ctrl-C, then shows the summary.
-
-    ``plan.url`` is filled in here.
-    """
-    texts = files.read(file, columns)
+    """Sends a file's texts to an endpoint at an even pace, again and again, and sums it up."""
+    plan = Plan(
+        url="",
+        endpoint=endpoint,
+        rate=rate,
+        seconds=duration,
+        requests=requests,
+        concurrency=concurrency,
+        callers=callers,
+        feedback=feedback,
+        api_key=key,
+        timeout_seconds=timeout,
+    )
+    file = absolute(file)
+    texts = files.read(file, Columns(text=text_field, label=label_field, key=key_field))
     if plan.feedback and not any(text.label for text in texts):
         raise RequestFailedError(f"{file} has no labels to give feedback with: see --label-field.")
-    tally, seconds = asyncio.run(_run(replace(plan, url=gateway_url(where, url)), texts))
+    tally, seconds = asyncio.run(_run(replace(plan, url=gateway_url(where(home), url)), texts))
     summary = tally.summary(seconds, plan.rate)
-    if as_json:
+    if is_structured():
         print_json(summary)
     else:
         console.print(_picture(summary))

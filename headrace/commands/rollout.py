@@ -8,16 +8,19 @@ import uuid
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import partial
+from pathlib import Path
+from typing import Annotated
 
+import typer
 from rich.console import Group
 
 from contracts.durations import about
 from contracts.endpoint import ModelEndpoint, Phase
 from contracts.rollout import Command, Outcome, Verb
-from headrace.commands import home as homes
+from headrace import home as homes
 from headrace.commands import rollout_picture
-from headrace.commands.home import Site, Where
 from headrace.commands.layout import Sentence
 from headrace.commands.output import (
     REFRESH_SECONDS,
@@ -25,31 +28,74 @@ from headrace.commands.output import (
     display,
     print_json,
     print_line,
-    resource,
 )
 from headrace.commands.rollout_picture import document, picture
 from headrace.endpoints import edits, rollouts
 from headrace.errors import NotPromotedError, RefusedError, TimedOutError, UndeliveredError
+from headrace.home import Site, Where
+from headrace.invocation import is_structured
+from headrace.options import (
+    HOME,
+    Details,
+    Home,
+    Kafka,
+    duration,
+    moment,
+    names,
+    rejected_versions,
+    versions,
+    where,
+)
+from headrace.program import App
 from registry.stores.endpoints import EndpointStore
 from rollout.view import newest
 
 ANSWER_SECONDS = 10.0
 
+app = App(help="A new version's way to all callers, and what people decide of it.")
 
-def show(where: Where, name: str, *, watch: bool, as_json: bool, details: bool = False) -> None:
-    """Shows where the rollout is, once or until Ctrl-C; as JSON, a line for each change.
+Name = Annotated[
+    str, typer.Argument(help="Name of the endpoint.", metavar="ENDPOINT", autocompletion=names)
+]
+Reason = Annotated[str, typer.Option("--reason", help="Why; goes into the history.")]
+By = Annotated[
+    str | None,
+    typer.Option("--by", help="Who decides, beside your user, which the history has in any case."),
+]
+Wait = Annotated[
+    bool, typer.Option(help="Fail where no controller takes it; else leave it for one.")
+]
+Version = Annotated[
+    str | None,
+    typer.Option(
+        "--version", help="Refuse unless it is this version's rollout.", autocompletion=versions
+    ),
+]
 
-    ``details`` adds the sentence and the figures of every check; JSON always has them.
-    """
-    site = homes.site(where)
-    if not as_json:
+
+class Until(StrEnum):
+    """What to wait for."""
+
+    PROMOTED = "promoted"
+    SETTLED = "settled"
+
+
+@app.declare()
+def status(
+    name: Name,
+    home: Home = HOME,
+    watch: Annotated[bool, typer.Option("--watch", help="Keep showing it.")] = False,
+    details: Details = False,
+) -> None:
+    """Shows where the newest version is, with each check and what it waits for."""
+    site = homes.site(where(home))
+    if not is_structured():
         display(lambda: _shown(site, name, details=details), watch=watch)
     elif watch:
         with suppress(KeyboardInterrupt):
             _print_changes(site.store, name)
     else:
-        seen = newest(edits.existing(site.store, name))
-        print_json(document(seen, time.time()), [resource(name)])
+        print_json(document(newest(edits.existing(site.store, name)), time.time()))
 
 
 def _shown(site: Site, name: str, *, details: bool) -> Group:
@@ -73,45 +119,87 @@ def _print_changes(store: EndpointStore, name: str) -> None:
         time.sleep(REFRESH_SECONDS)
 
 
+@app.declare()
+def plan(
+    name: Name,
+    since: Annotated[
+        str, typer.Option("--from", metavar="TIME", help="Traffic since, e.g. 24h (ago).")
+    ] = "24h",
+    home: Home = HOME,
+    kafka: Kafka = None,
+) -> None:
+    """Tells before a rollout which faults it would find, and after how long.
+
+    From the windows of the traffic that the endpoint had, as far as Kafka keeps them, and the
+    endpoint's own settings. It draws traffic like that and lets the tests of a rollout judge it.
+    Requests are taken to come evenly and independently of one another, and a fault to be there from
+    a step's first request on. Hours are medians. Shadow is told for errors alone.
+    """
+    from headrace.commands.rollout_plan import show_plan  # noqa: PLC0415 - with Kafka and SciPy
+
+    show_plan(where(home), kafka, name, moment(since, "--from"))
+
+
+@app.declare("wait")
+def wait_for(
+    name: Name,
+    version: Annotated[
+        str | None,
+        typer.Option(
+            "--version", help="This version; by default the newest one.", autocompletion=versions
+        ),
+    ] = None,
+    until: Annotated[
+        Until, typer.Option("--for", help="Settled: also the end of its bake.")
+    ] = Until.PROMOTED,
+    timeout: Annotated[
+        float, typer.Option(parser=duration, metavar="TIME", help="The longest wait: 30m, 2h.")
+    ] = 3600.0,
+    home: Home = HOME,
+) -> None:
+    """Waits until a version has the callers: ends with 0, 13 (taken back) or 14 (time over)."""
+    wait(where(home), name, version=version, until=until, seconds=timeout)
+
+
 def wait(
-    where: Where,
+    place: Where,
     name: str,
     *,
     version: str | None,
     until: str,
     seconds: float,
-    as_json: bool,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
     """Waits until a version has the callers, and shows each phase on its way.
 
+    For programs only the last state is shown, as ``rollout status`` shows it.
+
     Args:
-        where: the home or the cluster.
+        place: the home or the cluster.
         name: of the endpoint.
         version: by default the newest one.
         until: ``promoted``, or ``settled`` for the end of its bake.
         seconds: the longest wait.
-        as_json: only the last state is shown then, as ``rollout status`` shows it.
         sleep: passes the time between two looks.
 
     Raises:
         NotPromotedError: it ended in another way.
         TimedOutError: the time was over first.
     """
-    store = homes.site(where).store
+    store = homes.site(place).store
     deadline, told = time.monotonic() + seconds, ""
     while True:
         endpoint = edits.existing(store, name)
         now = standing(endpoint, version, until)
-        if now.said != told and not as_json:
+        if now.said != told and not is_structured():
             told = now.said
             print_line(_as_sentence(now.said))
         is_late = time.monotonic() >= deadline
         if now.is_there is not None or is_late:
             break
         sleep(REFRESH_SECONDS)
-    if as_json:
-        print_json(document(newest(endpoint), time.time()), [resource(name)])
+    if is_structured():
+        print_json(document(newest(endpoint), time.time()))
     if now.is_there is False:
         raise NotPromotedError(_as_sentence(f"not promoted: {now.said}"))
     if now.is_there is None:
@@ -166,14 +254,12 @@ def _is_later(version: str, other: str) -> bool:
     return version.isdigit() and other.isdigit() and int(version) > int(other)
 
 
-def history(where: Where, name: str, *, as_json: bool, details: bool = False) -> None:
-    """Shows every transition: when, what, who and why, oldest first.
-
-    ``details`` adds the figures that each rests on; JSON always has them.
-    """
-    endpoint = edits.existing(homes.site(where).store, name)
+@app.declare()
+def history(name: Name, home: Home = HOME, details: Details = False) -> None:
+    """Shows every transition: when, which version, what, who and why."""
+    endpoint = edits.existing(homes.site(where(home)).store, name)
     lines = endpoint.status.history
-    if as_json:
+    if is_structured():
         print_json([line.model_dump(mode="json", by_alias=True) for line in lines])
         return
     refused = tuple(answer for answer in endpoint.status.commands if not answer.accepted)
@@ -188,7 +274,8 @@ class Decision:
     """What a person decided, as the command line has it.
 
     Attributes:
-        verb: a ``Verb``.
+        verb: what they decided.
+        name: of the endpoint.
         version: of the rollout, or to pin or retry.
         reason: for the history.
         stated: who they say they are; the history has who they are.
@@ -196,7 +283,8 @@ class Decision:
         wait: False leaves the decision for a controller that is away.
     """
 
-    verb: str
+    verb: Verb
+    name: str
     version: str | None = None
     reason: str = ""
     stated: str | None = None
@@ -204,15 +292,130 @@ class Decision:
     wait: bool = True
 
 
-def decide(where: Where, name: str, decision: Decision, *, as_json: bool) -> None:
+@app.declare()
+def promote(
+    name: Name,
+    full: Annotated[
+        bool, typer.Option("--full", help="All callers now, whatever steps are left.")
+    ] = False,
+    version: Version = None,
+    reason: Reason = "",
+    by: By = None,
+    wait: Wait = True,
+    home: Home = HOME,
+) -> None:
+    """Sends the new version to its next step, whatever its checks say; behind the last: to all."""
+    _decide(Decision(Verb.PROMOTE, name, version, reason, by, full=full, wait=wait), home)
+
+
+@app.declare()
+def pause(
+    name: Name,
+    version: Version = None,
+    reason: Reason = "",
+    by: By = None,
+    wait: Wait = True,
+    home: Home = HOME,
+) -> None:
+    """Stops at this step, and the deadline with it."""
+    _decide(Decision(Verb.PAUSE, name, version, reason, by, wait=wait), home)
+
+
+@app.declare()
+def resume(
+    name: Name,
+    version: Version = None,
+    reason: Reason = "",
+    by: By = None,
+    wait: Wait = True,
+    home: Home = HOME,
+) -> None:
+    """Goes on after a pause."""
+    _decide(Decision(Verb.RESUME, name, version, reason, by, wait=wait), home)
+
+
+@app.declare()
+def abort(
+    name: Name,
+    version: Version = None,
+    reason: Reason = "",
+    by: By = None,
+    wait: Wait = True,
+    home: Home = HOME,
+) -> None:
+    """Takes the new version away from all callers; it is not tried again."""
+    _decide(Decision(Verb.ABORT, name, version, reason, by, wait=wait), home)
+
+
+@app.declare()
+def undo(
+    name: Name,
+    version: Version = None,
+    reason: Reason = "",
+    by: By = None,
+    wait: Wait = True,
+    home: Home = HOME,
+) -> None:
+    """Goes back to the version before the one that was promoted last."""
+    _decide(Decision(Verb.UNDO, name, version, reason, by, wait=wait), home)
+
+
+@app.declare()
+def retry(
+    name: Name,
+    version: Annotated[
+        str | None,
+        typer.Argument(
+            help="By default the one that was rejected or expired last.",
+            autocompletion=rejected_versions,
+        ),
+    ] = None,
+    reason: Reason = "",
+    by: By = None,
+    wait: Wait = True,
+    home: Home = HOME,
+) -> None:
+    """Lets a version that was rejected, rolled back or expired be tried again."""
+    _decide(Decision(Verb.RETRY, name, version, reason, by, wait=wait), home)
+
+
+@app.declare()
+def pin(
+    name: Name,
+    version: Annotated[
+        str,
+        typer.Argument(help="Number of the version to stay on.", autocompletion=versions),
+    ],
+    reason: Reason = "",
+    by: By = None,
+    wait: Wait = True,
+    home: Home = HOME,
+) -> None:
+    """Stays on one version, whatever is registered."""
+    _decide(Decision(Verb.PIN, name, version, reason, by, wait=wait), home)
+
+
+@app.declare()
+def unpin(
+    name: Name,
+    reason: Reason = "",
+    by: By = None,
+    wait: Wait = True,
+    home: Home = HOME,
+) -> None:
+    """Follows again what was followed before the pin."""
+    _decide(Decision(Verb.UNPIN, name, None, reason, by, wait=wait), home)
+
+
+def _decide(decision: Decision, home: Path) -> None:
     """Notes a person's decision and says what the controller says to it.
 
     Raises:
         RefusedError: the controller refuses it.
         UndeliveredError: no controller took it; it was withdrawn.
     """
-    site = homes.site(where)
-    verb = Verb(decision.verb)
+    site = homes.site(where(home))
+    verb, name = decision.verb, decision.name
     by = site.user() or _login()
     command = Command(
         id=uuid.uuid4().hex,
@@ -234,7 +437,7 @@ def decide(where: Where, name: str, decision: Decision, *, as_json: bool) -> Non
         sentence = _undelivered(verb, seconds, site.no_controller)
     if outcome is not None:
         sentence = outcome.said
-    if as_json:
+    if is_structured():
         document_of = {
             "id": command.id,
             "verb": verb.value,
@@ -243,12 +446,12 @@ def decide(where: Where, name: str, decision: Decision, *, as_json: bool) -> Non
             "accepted": None if outcome is None else outcome.accepted,
             "said": sentence,
         }
-        print_json(document_of, [resource(name)])
+        print_json(document_of)
     if outcome is None and decision.wait:
         raise UndeliveredError(sentence)
     if outcome is not None and not outcome.accepted:
         raise RefusedError(f"{verb.value} was refused: {sentence}.")
-    if not as_json:
+    if not is_structured():
         print_line(_as_sentence(sentence))
 
 

@@ -10,12 +10,13 @@ from rich.console import Group, RenderableType
 from contracts.durations import about
 from contracts.model import ModelRef
 from contracts.windows import EndpointWindow
-from headrace.commands import home as homes
-from headrace.commands.home import Where
+from headrace import home as homes
 from headrace.commands.layout import Sentence
 from headrace.commands.output import console, print_json, table_of
 from headrace.endpoints import edits
 from headrace.errors import NotRunningError, RefusedError
+from headrace.home import Where
+from headrace.invocation import is_structured
 from rollout.forecast import Forecast, forecast
 from service.kafka import StreamError
 from stats.reading.record_log import windows_since
@@ -23,7 +24,7 @@ from stats.reading.record_log import windows_since
 _NEVER = "-"
 
 
-def show(where: Where, kafka: str | None, name: str, begin: float, *, as_json: bool) -> None:
+def show_plan(where: Where, kafka: str | None, name: str, begin: float) -> None:
     """Reads the traffic since ``begin`` (unix seconds) and tells what a rollout would find."""
     endpoint = edits.existing(homes.site(where).store, name)
     stable = endpoint.status.stable
@@ -38,7 +39,7 @@ def show(where: Where, kafka: str | None, name: str, begin: float, *, as_json: b
         raise RefusedError(f"No traffic of version {stable.version} of {name} is known since then.")
     seconds = time.time() - counted[0].start
     told = forecast(endpoint.spec.rollout, stable, counted, seconds)
-    if as_json:
+    if is_structured():
         print_json(document(name, stable, told, seconds))
     else:
         console.print(picture(name, stable, told, seconds))

@@ -1,25 +1,43 @@
 """``headrace stats``: the statistics of users' own that an endpoint declares."""
 
+from enum import StrEnum
 from functools import partial
+from typing import Annotated
+
+import typer
 
 from contracts.rollout import StatisticSpec
-from headrace.commands import home as homes
-from headrace.commands.home import Where
+from headrace import home as homes
 from headrace.commands.layout import Row, rows, sentences
 from headrace.commands.output import console, print_json
 from headrace.endpoints import edits, statistics
+from headrace.invocation import is_structured
+from headrace.options import HOME, Endpoint, Home, Kafka, Since, moment, where
+from headrace.program import App
+
+app = App(help="Statistics of your own, and the words that became UNK.")
+
+Statistic = Annotated[str, typer.Argument(help="Name of the statistic.")]
 
 
-def show(where: Where, name: str, *, as_json: bool) -> None:
-    """Lists them."""
-    found = edits.existing(homes.site(where).store, name).spec.statistics
-    if as_json:
-        print_json([_document(one) for one in found], (one.name for one in found))
-        return
-    if not found:
-        console.print(f"{name} declares no statistics: headrace stats add {name} ...")
-        return
-    console.print(rows(("statistic", "kind"), [_row(one) for one in found]))
+class Kind(StrEnum):
+    """What a statistic is."""
+
+    HISTOGRAM = "histogram"
+    CATEGORY = "category"
+    COUNTER = "counter"
+
+
+@app.declare("list")
+def show(endpoint: Endpoint, home: Home = HOME) -> None:
+    """Lists the statistics that an endpoint declares."""
+    found = edits.existing(homes.site(where(home)).store, endpoint).spec.statistics
+    if is_structured():
+        print_json([_document(one) for one in found])
+    elif not found:
+        console.print(f"{endpoint} declares no statistics: headrace stats add {endpoint} ...")
+    else:
+        console.print(rows(("statistic", "kind"), [_row(one) for one in found]))
 
 
 def _row(one: StatisticSpec) -> Row:
@@ -27,34 +45,55 @@ def _row(one: StatisticSpec) -> Row:
     return Row((one.name, one.kind.value), sentences(", ".join(words)))
 
 
+@app.declare()
 def add(
-    where: Where,
-    endpoint: str,
-    statistic: str,
-    *,
-    kind: str,
-    edges: tuple[float, ...],
-    values: tuple[str, ...],
-    as_json: bool,
+    endpoint: Endpoint,
+    statistic: Statistic,
+    kind: Annotated[Kind, typer.Option(help="What it counts.")],
+    edges: Annotated[str, typer.Option(help="Upper edges of a histogram: 0.1,0.5,1")] = "",
+    values: Annotated[str, typer.Option(help="Values of a category: en,de,other")] = "",
+    home: Home = HOME,
 ) -> None:
-    """Declares one, in place of one of the same name."""
-    spec = statistics.declared(statistic, kind, edges, values)
+    """Declares a statistic, or changes one."""
+    try:
+        numbers = tuple(float(edge) for edge in edges.split(",") if edge.strip())
+    except ValueError:
+        raise typer.BadParameter("edges are numbers: 0.1,0.5,1") from None
+    words = tuple(value.strip() for value in values.split(",") if value.strip())
+    spec = statistics.declared(statistic, kind.value, numbers, words)
     change = partial(statistics.with_statistic, statistic=spec)
-    edits.edit(homes.site(where).store, endpoint, change)
-    if as_json:
+    edits.edit(homes.site(where(home)).store, endpoint, change)
+    if is_structured():
         print_json(_document(spec))
     else:
         console.print(f"{endpoint} declares {spec.name}", highlight=False)
 
 
-def remove(where: Where, endpoint: str, statistic: str, *, as_json: bool) -> None:
-    """Takes one back."""
+@app.declare()
+def remove(endpoint: Endpoint, statistic: Statistic, home: Home = HOME) -> None:
+    """Takes a statistic back."""
     change = partial(statistics.without_statistic, name=statistic)
-    edits.edit(homes.site(where).store, endpoint, change)
-    if as_json:
+    edits.edit(homes.site(where(home)).store, endpoint, change)
+    if is_structured():
         print_json({"removed": statistic})
     else:
         console.print(f"{endpoint} declares {statistic} no more", highlight=False)
+
+
+@app.declare("unk-words")
+def unk_words(
+    endpoint: Endpoint,
+    begin: Since = "1h",
+    top: Annotated[
+        int | None, typer.Option(min=1, max=1000, help="So many words; else as the endpoint says.")
+    ] = None,
+    home: Home = HOME,
+    kafka: Kafka = None,
+) -> None:
+    """Lists the words that became UNK most often, if the endpoint keeps them."""
+    from headrace.commands.unk_words import show_words  # noqa: PLC0415 - with Kafka and numpy
+
+    show_words(where(home), kafka, endpoint, moment(begin, "--from"), top=top)
 
 
 def _document(statistic: StatisticSpec) -> dict[str, object]:

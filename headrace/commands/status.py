@@ -3,8 +3,9 @@
 import os
 import time
 from collections.abc import Iterable
-from typing import Any
+from typing import Annotated, Any
 
+import typer
 from rich.console import Group
 
 from contracts import waiting
@@ -14,39 +15,47 @@ from contracts.durations import about
 from contracts.endpoint import ModelEndpoint
 from contracts.loading import LoaderReport
 from contracts.model import DEFAULT_POOL
-from headrace.commands import home as homes
+from headrace import home as homes
 from headrace.commands import installation
-from headrace.commands.home import Cluster, Site, Where
 from headrace.commands.installation import Lately
 from headrace.commands.layout import Row, Sentence, rows, sentences
-from headrace.commands.output import display, print_json, resource
+from headrace.commands.output import display, print_json
 from headrace.commands.status_picture import Running, endpoint_rows, picture
 from headrace.endpoints import edits, rollouts
 from headrace.errors import BrokenHomeError, RequestFailedError
+from headrace.home import Cluster, Site
+from headrace.invocation import is_structured
+from headrace.options import HOME, Details, names, where
+from headrace.options import Home as HomeFolder
+from headrace.program import App
 from headrace.stack import answers, health, state
 from headrace.stack.state import Home, StackRecord
 from registry.stores.heartbeats import FileHeartbeats
 from registry.stores.reports import FileReports
 from service.cluster.access import Namespace
 
+app = App()
 
-def run(
-    where: Where, endpoint: str | None, *, watch: bool, as_json: bool, details: bool = False
+
+@app.declare()
+def status(
+    endpoint: Annotated[
+        str | None, typer.Argument(help="Only this endpoint.", autocompletion=names)
+    ] = None,
+    home: HomeFolder = HOME,
+    watch: Annotated[bool, typer.Option("--watch", help="Keep showing it.")] = False,
+    details: Details = False,
 ) -> None:
-    """Shows the status once, or until Ctrl-C.
-
-    ``details`` adds packages, how Tritons run them, and why versions were rejected; JSON always has
-    that.
-    """
-    if isinstance(where, Cluster):
-        _run_in_cluster(where, endpoint, watch=watch, as_json=as_json, details=details)
+    """Shows what runs, and where each endpoint's versions are on their way."""
+    place = where(home)
+    if isinstance(place, Cluster):
+        _show_cluster(place, endpoint, watch=watch, details=details)
         return
-    home = homes.opened(where)
-    if as_json:
-        found = document(home, endpoint)
-        print_json(found, (resource(item["metadata"]["name"]) for item in found["endpoints"]))
+    opened = homes.opened(place)
+    if is_structured():
+        print_json(document(opened, endpoint))
     else:
-        display(lambda: _shown(home, endpoint, details=details), watch=watch)
+        display(lambda: _shown(opened, endpoint, details=details), watch=watch)
 
 
 def document(home: Home, endpoint: str | None) -> dict[str, Any]:
@@ -189,16 +198,13 @@ def _alive(pid: int) -> bool:
 # In a cluster
 
 
-def _run_in_cluster(
-    cluster: Cluster, endpoint: str | None, *, watch: bool, as_json: bool, details: bool
-) -> None:
+def _show_cluster(cluster: Cluster, endpoint: str | None, *, watch: bool, details: bool) -> None:
     namespace = cluster.opened()
-    if as_json:
-        found = _document_of_cluster(namespace, endpoint)
-        print_json(found, (resource(item["metadata"]["name"]) for item in found["endpoints"]))
-    else:
-        pods = Lately(namespace)
-        display(lambda: _shown_of_cluster(namespace, pods, endpoint, details=details), watch=watch)
+    if is_structured():
+        print_json(_document_of_cluster(namespace, endpoint))
+        return
+    pods = Lately(namespace)
+    display(lambda: _shown_of_cluster(namespace, pods, endpoint, details=details), watch=watch)
 
 
 def _document_of_cluster(namespace: Namespace, endpoint: str | None) -> dict[str, Any]:

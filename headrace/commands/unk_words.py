@@ -7,20 +7,22 @@ from rich.markup import escape
 from rich.table import Table
 
 from contracts.windows import EndpointWindow, UnkWordCounts
-from headrace.commands import home as homes
-from headrace.commands.home import Where
+from headrace import home as homes
 from headrace.commands.output import console, print_json, printable
 from headrace.endpoints import edits
 from headrace.errors import NotRunningError
+from headrace.home import Where
+from headrace.invocation import is_structured
 from measures.frequent import ranked_words, summed
 from service.kafka import StreamError
 from stats.reading.record_log import windows_since
 
 
-def show(
-    where: Where, kafka: str | None, endpoint: str, begin: float, *, top: int | None, as_json: bool
+def show_words(
+    where: Where, kafka: str | None, endpoint: str, begin: float, *, top: int | None
 ) -> None:
     """Lists them by version."""
+    as_json = is_structured()
     asked = edits.existing(homes.site(where).store, endpoint).spec.unk_words
     try:
         windows = windows_since(homes.kafka_of(where, kafka), endpoint, begin)

@@ -1,1 +1,1 @@
-"""Manifests of other model servers, translated to endpoints: pure, text in and objects out."""
+"""KServe's manifests, translated to endpoints: pure, text in and objects out."""

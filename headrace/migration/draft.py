@@ -1,6 +1,6 @@
 """The endpoint that a translation writes, and what it has to say about it.
 
-The words of other servers for tasks and precisions are translated here, once for all of them.
+KServe's words for tasks and precisions are translated here.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,6 +24,7 @@ _TASKS = {
     "question_answering": "question-answering",
     "zero_shot_classification": "zero-shot-classification",
     "text_embedding": "text-embedding",
+    "embed": "text-embedding",
     "feature_extraction": "text-embedding",
     "sentence_similarity": "text-embedding",
     "text_ranking": "text-ranking",
@@ -86,8 +87,6 @@ class Draft:
         self.version: dict[str, str] = {}
         self.task = ""
         self.register = ""
-        self._canaries: list[float] = []
-        self._shadow: float | None = None
         self._changed: list[str] = []
         self._left_out: list[tuple[str, str]] = []
 
@@ -160,32 +159,15 @@ class Draft:
         return int(value)
 
     def took_canary(self, percent: float) -> None:
-        """Takes the share of a canary; the smallest one becomes the first weight of rollouts."""
-        if 0 < percent < 100:
-            self._canaries.append(percent)
-
-    def took_shadow(self, percent: float) -> None:
-        """Takes the share of requests that is mirrored as the first step of rollouts."""
-        self._shadow = percent
-
-    def _take_steps(self) -> None:
-        """Makes the steps of rollouts of all shares, whatever their order was, and says so."""
-        if self._shadow is None and not self._canaries:
+        """Takes the share of a canary as the first weight of rollouts."""
+        if not 0 < percent < 100:
             return
-        first = min(self._canaries, default=_STEPS[0])
-        weights = [first, *(weight for weight in _STEPS if weight > first)]
-        shadow = 100 if self._shadow is None else self._shadow
-        self.rollout["steps"] = [{"shadow": shadow}, *({"weight": weight} for weight in weights)]
-        if self._shadow is not None:
-            self.changed(
-                f"The mirror's {shadow:g} % became the shadow step of every rollout, which ends."
-            )
-        if self._canaries:
-            which = "The canary's" if len(self._canaries) == 1 else "The smallest canary's"
-            self.changed(
-                f"{which} {first:g} % became the first weight of every rollout. Headrace takes "
-                "each further step by itself when its checks pass, and goes back when one fails."
-            )
+        weights = [percent, *(weight for weight in _STEPS if weight > percent)]
+        self.rollout["steps"] = [{"shadow": 100}, *({"weight": weight} for weight in weights)]
+        self.changed(
+            f"The canary's {percent:g} % became the first weight of every rollout. Headrace takes "
+            "each further step by itself when its checks pass, and goes back when one fails."
+        )
 
     def took_storage(self, where: str, uri: str) -> None:
         """Takes where a model's files lie: what is to be registered in MLflow, and as what."""
@@ -220,7 +202,6 @@ class Draft:
         Raises:
             BadDocumentError: a value is out of an endpoint's bounds.
         """
-        self._take_steps()
         wanted = options.name or name
         is_valid = ENDPOINT_NAME.fullmatch(wanted) is not None
         short = wanted if is_valid else endpoint_name(wanted)
@@ -264,7 +245,7 @@ def checked(
     found: Sequence[Translation],
     others: Sequence[Part],
     source: str,
-    kinds: Sequence[str],
+    kind: str,
     options: Options,
 ) -> list[Translation]:
     """All that was found in a file; what else was in it is reported with the first.
@@ -274,7 +255,7 @@ def checked(
         RefusedError: several were, and a person gave one name for all.
     """
     if not found:
-        raise BadDocumentError(f"{source} holds no {' and no '.join(kinds)}.")
+        raise BadDocumentError(f"{source} holds no {kind}.")
     if len(found) > 1 and options.name:
         raise RefusedError(
             f"{source} holds {len(found)} models: --name is for one. Name them in the file."
@@ -282,7 +263,7 @@ def checked(
     left = tuple(
         (
             f"{other.text('kind') or 'a document'} {other.part('metadata').text('name')}".rstrip(),
-            f"it is no {' and no '.join(kinds)}",
+            f"it is no {kind}",
         )
         for other in others
     )

@@ -81,7 +81,7 @@ def translate(text: str, source: str, options: Options) -> list[Translation]:
         draft, name = _draft(document)
         draft.left_of(document, _REASONS)
         done.append(draft.finished(name, options))
-    return checked(done, others, source, (KIND,), options)
+    return checked(done, others, source, KIND, options)
 
 
 def _draft(document: Part) -> tuple[Draft, str]:

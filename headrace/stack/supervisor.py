@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 import time
+import uuid
 from asyncio.subprocess import DEVNULL, PIPE, STDOUT, Process
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import Protocol
 
 from headrace.errors import ServiceFailedError
-from headrace.stack import logs, orphan_reaper, watchdog
+from headrace.stack import logs, watchdog
 
 Probe = Callable[[], Awaitable[bool]]
 
@@ -101,10 +102,11 @@ class Supervisor:
         self._watchdog: Process | None = None
         self._watchdog_keeper: asyncio.Task[None] | None = None
         self._killing = False
+        self._mark = f"{uuid.uuid4().hex}/"  # what the marks of all services begin with
 
     async def __aenter__(self) -> "Supervisor":
         """Starts the watchdog; no service yet."""
-        orphan_reaper.adopt_orphans(adopt=True)
+        watchdog.adopt_orphans(adopt=True)
         await self._start_watchdog()
         self._watchdog_keeper = asyncio.create_task(self._keep_watchdog(), name="keep-watchdog")
         return self
@@ -119,7 +121,7 @@ class Supervisor:
             if self._watchdog.stdin is not None:
                 self._watchdog.stdin.close()
             await self._watchdog.wait()
-        orphan_reaper.adopt_orphans(adopt=False)
+        watchdog.adopt_orphans(adopt=False)
 
     @property
     def pids(self) -> dict[str, int]:
@@ -229,8 +231,7 @@ class Supervisor:
                 await self._end(service, process, waiter)
         finally:
             _signal_group(process, signal.SIGKILL)  # what the service left behind in its group
-            self._tell_watchdog(f"-{process.pid}")
-            orphan_reaper.end_orphans(service.name)
+            watchdog.end_orphans(f"{self._mark}{service.name}")
         if first and not running.ready.is_set():
             seconds = time.monotonic() - started
             how = (
@@ -267,14 +268,13 @@ class Supervisor:
                     stdin=DEVNULL,
                     stdout=log,
                     stderr=STDOUT,
-                    env=orphan_reaper.marked(service.env, service.name),
+                    env={**service.env, watchdog.MARK: f"{self._mark}{service.name}"},
                     cwd=service.cwd,
                     start_new_session=True,
                 )
         except OSError as error:
             raise ServiceFailedError(f"{service.name} can't be started: {error}.") from error
         running.process = process
-        self._tell_watchdog(f"+{process.pid}")
         return process
 
     async def _until_ready(self, running: _Running, waiter: "asyncio.Task[int]") -> bool:
@@ -314,15 +314,10 @@ class Supervisor:
         await waiter
 
     async def _start_watchdog(self) -> None:
-        """Starts a watchdog that knows from its first moment of every group that there is."""
-        known = set(self.pids.values())
         self._watchdog = await asyncio.create_subprocess_exec(
-            sys.executable, "-I", "-S", watchdog.__file__, *map(str, known),
+            sys.executable, "-I", "-S", watchdog.__file__, self._mark,
             stdin=PIPE, stdout=DEVNULL, stderr=DEVNULL, start_new_session=True,
         )  # fmt: skip
-        now = set(self.pids.values())
-        for line in (*(f"-{pid}" for pid in known - now), *(f"+{pid}" for pid in now - known)):
-            self._tell_watchdog(line)
 
     async def _keep_watchdog(self) -> None:
         """Starts the watchdog again where something ended it: without one a kill leaves orphans."""
@@ -330,12 +325,6 @@ class Supervisor:
             await self._watchdog.wait()
             await asyncio.sleep(FIRST_RETRY_SECONDS)
             await self._start_watchdog()
-
-    def _tell_watchdog(self, line: str) -> None:
-        if self._watchdog is None or self._watchdog.stdin is None:
-            return
-        if not self._watchdog.stdin.is_closing():
-            self._watchdog.stdin.write(f"{line}\n".encode())
 
     def _log(self, service: Service) -> Path:
         return self._logs / f"{service.name}.log"

@@ -22,8 +22,7 @@ from contracts.endpoint import (
 from contracts.loading import LoadedModel, LoaderReport
 from contracts.model import ModelRef
 from headrace import errors
-from headrace.cli import app
-from headrace.commands import models
+from headrace.cli import COMMANDS, app, load_command
 from headrace.stack.settings import StackSettings
 from headrace.stack.state import claimed, write_record
 from headrace.stack.up import record_of
@@ -320,24 +319,30 @@ def test_errors_are_json_where_that_was_asked_for(
     assert error["message"]
 
 
-def test_what_has_no_names_refuses_to_print_them() -> None:
-    result = run("schema", "-o", "name")
-    assert (result.exit_code, "prints no names" in result.stderr) == (2, True)
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_program_knows_the_help_of_a_command_before_it_loads_it(name: str) -> None:
+    command = load_command(name)
+    assert command.name == name or getattr(command, "commands", None)
+    assert command.help.splitlines()[0] == COMMANDS[name][1]
 
 
+def test_a_group_of_one_command_is_a_group() -> None:
+    result = run("packages", "--help")
+    assert (result.exit_code, "verify" in result.output) == (0, True)
+
+
+@pytest.mark.parametrize("words", [("gc",), ("packages", "verify")])
 def test_a_package_that_the_command_line_alone_lacks_is_named(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, words: tuple[str, ...]
 ) -> None:
     monkeypatch.setitem(sys.modules, "fsspec", None)
-    monkeypatch.setattr(models, "collect", needs_fsspec)
-    result = run("gc", "--home", str(tmp_path))
+    again = ("registry.packages", "registry.packages.gc", "registry.packages.store")
+    for name in (*again, "headrace.commands.packages"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    result = run(*words, "--home", str(tmp_path))
     assert result.exit_code == 3
     assert "needs the package fsspec" in result.stderr
     assert "pip install" in result.stderr
-
-
-def needs_fsspec(*_: object, **__: object) -> None:
-    import fsspec  # noqa: F401
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
@@ -380,7 +385,7 @@ def test_versions_are_completed_from_the_home(tmp_path: Path) -> None:
 
 def test_commands_and_forms_are_completed(tmp_path: Path) -> None:
     assert completed(tmp_path, "comp") == ["completion"]
-    assert completed(tmp_path, "get", "-o", "w") == ["wide"]
+    assert completed(tmp_path, "get", "-o", "y") == ["yaml"]
 
 
 def test_the_program_begins_without_what_only_services_need() -> None:

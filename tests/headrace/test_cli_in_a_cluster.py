@@ -32,7 +32,7 @@ from contracts.loading import LoaderReport
 from contracts.model import ModelRef
 from contracts.rollout import COMMAND_BY_PREFIX, COMMAND_PREFIX, Command
 from headrace.cli import app
-from headrace.cli.program import PLUGIN
+from headrace.program import PLUGIN
 from registry.stores.cluster_endpoints import KubernetesEndpointStore
 from registry.stores.cluster_reports import KubernetesReports
 from registry.stores.heartbeats import KubernetesHeartbeats
@@ -191,12 +191,17 @@ def test_the_namespace_may_stand_anywhere(
     assert result.output == "Nothing has happened to tone yet.\n"
 
 
+def names_in(result: Result) -> list[str]:
+    """Names of the endpoints that ``get -o json`` shows."""
+    return [each["metadata"]["name"] for each in json.loads(result.output)]
+
+
 def test_a_namespace_behind_the_command_wins_over_the_environment(
     config: Path, store: KubernetesEndpointStore
 ) -> None:
     store.put(ModelEndpoint(metadata=Metadata(name="tone"), spec=EndpointSpec(model="m")))
-    assert run(config, "get", "-o", "name").output == "modelendpoint.headrace.dev/tone\n"
-    assert run(config, "get", "-n", "other", "-o", "name").output == ""
+    assert names_in(run(config, "get", "-o", "json")) == ["tone"]
+    assert names_in(run(config, "get", "-n", "other", "-o", "json")) == []
 
 
 def test_kubectls_plugin_works_on_the_contexts_namespace(
@@ -207,8 +212,8 @@ def test_kubectls_plugin_works_on_the_contexts_namespace(
     said["contexts"][0]["context"]["namespace"] = NAMESPACE
     config.write_text(json.dumps(said))
     env = {"KUBECONFIG": str(config), "HEADRACE_NAMESPACE": ""}
-    found = CliRunner().invoke(app, ["get", "-o", "name"], env=env, prog_name=PLUGIN)
-    assert found.output == "modelendpoint.headrace.dev/tone\n"
+    found = CliRunner().invoke(app, ["get", "-o", "json"], env=env, prog_name=PLUGIN)
+    assert names_in(found) == ["tone"]
 
 
 def test_a_context_is_chosen_by_its_name(
@@ -219,8 +224,8 @@ def test_a_context_is_chosen_by_its_name(
     said["current-context"] = "elsewhere"
     config.write_text(json.dumps(said))
     assert run(config, "get").exit_code == 9
-    found = run(config, "get", "--context", "fake", "-o", "name")
-    assert found.output == "modelendpoint.headrace.dev/tone\n"
+    found = run(config, "get", "--context", "fake", "-o", "json")
+    assert names_in(found) == ["tone"]
     missing = run(config, "get", "--context", "none")
     assert (missing.exit_code, "it has no context none, but: fake" in missing.stderr) == (9, True)
 
@@ -233,10 +238,10 @@ def test_a_kubeconfig_is_named_by_an_option_and_means_a_cluster(
     said = json.loads(config.read_text())
     said["contexts"][0]["context"]["namespace"] = NAMESPACE
     config.write_text(json.dumps(said))
-    option, command = ("--kubeconfig", str(config)), ("get", "-o", "name")
+    option, command = ("--kubeconfig", str(config)), ("get", "-o", "json")
     words = (*option, *command) if before else (*command, *option)
     found = run(tmp_path / "none", *words, namespace="")
-    assert found.output == "modelendpoint.headrace.dev/tone\n"
+    assert names_in(found) == ["tone"]
     missing = run(config, "get", "--kubeconfig", str(tmp_path / "none"), namespace="")
     assert (missing.exit_code, "there is no such file" in missing.stderr) == (9, True)
 
@@ -334,7 +339,7 @@ def test_who_may_not_list_namespaces_is_offered_those_of_the_contexts(
         (("rollout", "promote", ""), ["tone"]),
         (("rollout", "promo"), ["promote"]),
         (("get", "-n", "other", ""), []),
-        (("get", "-o", "w"), ["wide"]),
+        (("get", "-o", "y"), ["yaml"]),
         (("get", "a file's name"), []),
     ],
 )
@@ -480,7 +485,8 @@ def test_statistics_are_declared_in_a_cluster_too(
 ) -> None:
     store.put(ModelEndpoint(metadata=Metadata(name="tone"), spec=EndpointSpec(model="m")))
     assert run(config, "stats", "add", "tone", "rare", "--kind", "counter").exit_code == 0
-    assert run(config, "stats", "list", "tone", "-o", "name").output == "rare\n"
+    (listed,) = json.loads(run(config, "stats", "list", "tone", "-o", "json").output)
+    assert listed["name"] == "rare"
 
 
 def test_a_dry_run_asks_the_server_and_stores_nothing(

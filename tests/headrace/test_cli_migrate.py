@@ -14,11 +14,6 @@ kind: InferenceService
 metadata: {name: tone}
 spec: {predictor: {minReplicas: 1, model: {modelFormat: {name: onnx}, storageUri: "s3://m/tone"}}}
 """
-MODEL = """\
-kind: Model
-metadata: {name: tone}
-spec: {storageUri: "gs://acme/tone", requirements: [huggingface]}
-"""
 
 
 def test_the_document_goes_to_standard_output_and_the_rest_beside_it(tmp_path: Path) -> None:
@@ -41,31 +36,16 @@ def test_scripts_get_what_was_left_out_with_the_document(tmp_path: Path) -> None
     assert told["register"] == "s3://m/tone"
     assert [each["where"] for each in told["left_out"]] == ["spec.predictor.minReplicas"]
     assert done.stderr == ""
-    named = CliRunner().invoke(app, ["migrate", "kserve", "-f", str(file), "-o", "name"])
-    assert named.stdout == "modelendpoint.headrace.dev/tone\n"
 
 
 def test_a_manifest_comes_through_a_pipe() -> None:
-    done = CliRunner().invoke(app, ["migrate", "seldon", "-f", "-"], input=MODEL)
+    done = CliRunner().invoke(app, ["migrate", "kserve", "-f", "-"], input=SERVICE)
     assert done.exit_code == 0
     assert [each.name for each in document.read(done.stdout, "-")] == ["tone"]
 
 
-def test_a_command_line_is_given_after_two_dashes() -> None:
-    words = ["--", "docker", "run", "-p", "8080:80", "x/text-embeddings-inference:1.8"]
-    done = CliRunner().invoke(
-        app, ["migrate", "tei", "--name", "v", *words, "--model-id", "acme/minilm"]
-    )
-    assert done.exit_code == 0
-    assert [each.name for each in document.read(done.stdout, "-")] == ["v"]
-    assert "Register acme/minilm" in done.stderr
-
-
 def test_what_can_not_be_translated_is_refused_in_a_sentence(tmp_path: Path) -> None:
     runner = CliRunner()
-    both = runner.invoke(app, ["migrate", "tei"])
-    assert both.exit_code == 1
-    assert "Give one of both" in both.stderr
     unknown = runner.invoke(app, ["migrate", "kserve", "-f", "-", "--task", "painting"], input="")
     assert "There is no task painting." in unknown.stderr
     missing = runner.invoke(app, ["migrate", "kserve", "-f", str(tmp_path / "none")])

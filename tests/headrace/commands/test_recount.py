@@ -6,9 +6,9 @@ import typer
 from typer.testing import CliRunner
 
 from headrace.cli import app
-from headrace.cli.options import moment
 from headrace.commands.recount import tell
 from headrace.errors import RefusedError
+from headrace.options import moment
 from measures.recounting import Difference, GatewaySent
 from stats.recounting.counters import CounterRecount
 from stats.recounting.recount import Asked, Recount

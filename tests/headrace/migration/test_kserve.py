@@ -183,6 +183,7 @@ def predictor(**fields: Any) -> str:
     [
         ("token_classification", Task.TOKEN_CLASSIFICATION),
         ("text_embedding", Task.TEXT_EMBEDDING),
+        ("embed", Task.TEXT_EMBEDDING),
         ("text2text_generation", Task.TEXT_GENERATION),
     ],
 )

@@ -1,39 +1,68 @@
 import os
+import select
 import signal
 import subprocess
 import sys
 
-from hypothesis import given
-from hypothesis import strategies as st
-
 from headrace.stack import watchdog
 
+WAITS = "import signal; print(flush=True); signal.pause()"
+# Its child has a session of its own, and would outlive it.
+PARENT = f"""
+import subprocess, sys
+child = subprocess.Popen([sys.executable, "-S", "-c", {WAITS!r}], stdout=subprocess.PIPE,
+                         start_new_session=True)
+child.stdout.readline()
+print(child.pid, flush=True)
+child.wait()
+"""
 
-@given(st.sets(st.integers(2, 9)), st.lists(st.tuples(st.booleans(), st.integers(2, 9))))
-def test_what_is_left_is_what_started_and_did_not_end(
-    first: set[int], events: list[tuple[bool, int]]
-) -> None:
-    lines = [f"{'+' if started else '-'}{group}\n" for started, group in events]
-    last = dict.fromkeys(first, True) | {group: started for started, group in events}
-    left = watchdog.groups_left(map(str, first), lines)
-    assert left == {group for group, started in last.items() if started}
+
+def marked(program: str, mark: str) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [sys.executable, "-S", "-c", program], stdout=subprocess.PIPE, text=True,
+        start_new_session=True, env={"PATH": os.defpath, watchdog.MARK: mark},
+    )  # fmt: skip
 
 
-def test_groups_end_when_the_pipe_closes_and_others_live() -> None:
-    program = [sys.executable, "-c", "import signal; print(flush=True); signal.pause()"]
-    told, other = (
-        subprocess.Popen(program, stdout=subprocess.PIPE, start_new_session=True) for _ in range(2)
-    )
-    with told, other:
-        for process in (told, other):
-            assert process.stdout is not None
-            process.stdout.readline()
-        dog = [sys.executable, "-I", "-S", watchdog.__file__]
+def test_a_stack_ends_when_the_pipe_closes_and_others_live() -> None:
+    with marked(PARENT, "ours/one") as told, marked(WAITS, "theirs/one") as other:
+        assert told.stdout is not None
+        assert other.stdout is not None
+        child = os.pidfd_open(int(told.stdout.readline()))
+        other.stdout.readline()
+        dog = [sys.executable, "-I", "-S", watchdog.__file__, "ours/"]
         with subprocess.Popen(dog, stdin=subprocess.PIPE) as watching:
             assert watching.stdin is not None
-            watching.stdin.write(f"+{told.pid}\n".encode())
             watching.stdin.close()
             assert told.wait(60) == -signal.SIGTERM
             assert watching.wait(60) == 0
+        assert select.select([child], [], [], 60)[0]  # it has ended
+        os.close(child)
         assert other.poll() is None
         os.killpg(other.pid, signal.SIGKILL)
+
+
+def test_orphans_of_one_service_end_and_its_neighbours_live() -> None:
+    with marked(WAITS, "ours/gateway") as orphan, marked(WAITS, "ours/gateway-2") as neighbour:
+        for process in (orphan, neighbour):
+            assert process.stdout is not None
+            process.stdout.readline()
+        watchdog.end_orphans("ours/gateway")
+        assert neighbour.poll() is None
+        assert orphan.poll() is not None
+        neighbour.kill()
+
+
+def test_one_of_a_service_s_group_that_dropped_its_mark_ends_with_it() -> None:
+    stubborn = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); " + WAITS
+    unmarked = PARENT.replace("start_new_session=True", "env={}").replace(
+        repr(WAITS), repr(stubborn)
+    )
+    with marked(unmarked, "ours/one") as told:
+        assert told.stdout is not None
+        child = os.pidfd_open(int(told.stdout.readline()))
+        watchdog.end_stack("ours/")
+        assert told.wait(60) == -signal.SIGTERM
+        assert select.select([child], [], [], 60)[0]
+        os.close(child)

@@ -6,16 +6,18 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from contracts.durations import seconds
+from contracts.endpoint import ModelEndpoint
+from headrace import home as homes
 from headrace import invocation
-from headrace.cli.program import PLUGIN, environment, said_so_far
-
-if TYPE_CHECKING:
-    from contracts.endpoint import ModelEndpoint
-    from headrace.commands.home import Where
+from headrace.endpoints.rollouts import known, rejected
+from headrace.errors import HeadraceError
+from headrace.home import Cluster, Where
+from headrace.program import PLUGIN, environment, said_so_far
 
 HOME = Path("~/.headrace")
 _LONGEST_SECONDS = 365 * 86400.0
@@ -30,20 +32,16 @@ def names(context: typer.Context, incomplete: str) -> list[str]:
 
 def versions(context: typer.Context, incomplete: str) -> list[str]:
     """Versions that the endpoint on the line has considered, newest first, to complete one."""
-    from headrace.endpoints.rollouts import known
-
     return [each for each in _of_endpoint(context, known) if each.startswith(incomplete)]
 
 
 def rejected_versions(context: typer.Context, incomplete: str) -> list[str]:
     """As ``versions``, of those alone that may be tried again."""
-    from headrace.endpoints.rollouts import rejected
-
     return [each for each in _of_endpoint(context, rejected) if each.startswith(incomplete)]
 
 
 def _of_endpoint(
-    context: typer.Context, choose: Callable[["ModelEndpoint"], tuple[str, ...]]
+    context: typer.Context, choose: Callable[[ModelEndpoint], tuple[str, ...]]
 ) -> tuple[str, ...]:
     # Where an option waits for its value, click gives no argument its name.
     name = said_so_far(context).get("name") or next(iter(context.args), None)
@@ -51,18 +49,15 @@ def _of_endpoint(
     return choose(found[0]) if found else ()
 
 
-def _stored(context: typer.Context) -> tuple["ModelEndpoint", ...]:
+def _stored(context: typer.Context) -> tuple[ModelEndpoint, ...]:
     """The endpoints of the place that a line names so far; none where they can't be read."""
-    from headrace.commands import home as homes
-    from headrace.errors import HeadraceError
-
     said = said_so_far(context)
     namespace, kube_context = said.get("namespace"), said.get("kube_context")
     kubeconfig = said.get("kubeconfig")
     is_plugin = context.find_root().info_name == PLUGIN
     where: Where = absolute(Path(said.get("home", HOME)))
     if namespace or kube_context or kubeconfig or is_plugin:
-        where = homes.Cluster(namespace, environment(kubeconfig), kube_context)
+        where = Cluster(namespace, environment(kubeconfig), kube_context)
     try:
         return tuple(homes.site(where).store.list())
     except (HeadraceError, OSError):
@@ -80,7 +75,6 @@ Home = Annotated[
 Cache = Annotated[
     Path, typer.Option(envvar="HEADRACE_CACHE", help="Folder of downloads, shared by all homes.")
 ]
-Json = Annotated[bool, typer.Option("--json", help="The same as -o json.")]
 Details = Annotated[
     bool, typer.Option("--details", "-v", help="Also show what it rests on, with all figures.")
 ]
@@ -98,15 +92,35 @@ Kafka = Annotated[
         help="Kafka's host:port; by default that of the stack that runs on --home.",
     ),
 ]
+Since = Annotated[
+    str, typer.Option("--from", metavar="TIME", help="E.g. 15m (ago), or 2026-03-01T12:00Z.")
+]
 Endpoint = Annotated[str, typer.Argument(help="Name of the endpoint.", autocompletion=names)]
 ApiKey = Annotated[str | None, typer.Option(envvar="HEADRACE_KEY", help="API key, if needed.")]
-Port = Annotated[int, typer.Option(min=1, max=65535, rich_help_panel="Ports")]
+SEVERAL_PANEL = "Several of each"
+_MOST_REPLICAS = 16
+Gateways = Annotated[
+    int,
+    typer.Option(
+        min=1,
+        max=_MOST_REPLICAS,
+        help="How many gateways; further ones take the next ports.",
+        rich_help_panel=SEVERAL_PANEL,
+    ),
+]
+Tritons = Annotated[
+    int,
+    typer.Option(
+        min=1,
+        max=_MOST_REPLICAS,
+        help="How many Tritons, each with a loader; further ones take the next ports.",
+        rich_help_panel=SEVERAL_PANEL,
+    ),
+]
 
 
-def where(home: Path) -> "Where":
+def where(home: Path) -> Where:
     """The cluster that was named anywhere on the line, else the home."""
-    from headrace.commands.home import Cluster
-
     said = invocation.current()
     if not said.in_cluster:
         return absolute(home)
@@ -126,8 +140,6 @@ def duration(text: str | float) -> float:
 
 def _read(text: str | float) -> float:
     """A number of seconds, or a duration as people write it."""
-    from contracts.durations import seconds
-
     with suppress(ValueError):
         return float(text)
     return seconds(str(text))
@@ -158,8 +170,6 @@ def moment(text: str, option: str) -> float:
 
 
 def _written(text: str, option: str) -> float:
-    from contracts.durations import seconds
-
     with suppress(ValueError):  # else it is a date
         return time.time() - seconds(text)
     try:
