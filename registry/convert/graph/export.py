@@ -156,20 +156,23 @@ def _load_sentences(
         import transformers  # noqa: PLC0415
     except ImportError as error:
         raise ExportMissingError("sentence-transformers is not installed") from error
-    # The library does not say what was missing: the weights are looked at before, and let go.
-    _whole(
-        getattr(transformers, FORMS[original.task].loader),
-        transformer_folder(original),
-        {**options, "trust_remote_code": allow_remote_code},
-    )
-    sentences = getattr(sentence_transformers, original.loaded_by)(
-        str(original.folder),
-        device="cpu",
-        local_files_only=True,
-        trust_remote_code=allow_remote_code,
-        model_kwargs=options,
-    )
+    folder = transformer_folder(original)
+    by_itself = {**options, "trust_remote_code": allow_remote_code}
+    try:
+        sentences = getattr(sentence_transformers, original.loaded_by)(
+            str(original.folder),
+            device="cpu",
+            local_files_only=True,
+            trust_remote_code=allow_remote_code,
+            model_kwargs=options,
+        )
+    except (ValueError, RuntimeError):
+        # What does not fit is said better here.
+        _whole(getattr(transformers, FORMS[original.task].loader), folder, by_itself)
+        raise
     sentences = sentences.float().eval()
+    # The library does not say what was missing: the weights are looked at once more, and let go.
+    _whole(type(sentences.transformers_model), folder, by_itself)
     return Loaded(sentences.transformers_model, sentences, sentences.tokenizer)
 
 
