@@ -8,6 +8,7 @@ converts it and asks the engine. It needs torch.
 
 import json
 import random
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ from tried_models import TRIED, Tried, texts, write
 from contracts.endpoint import Precision, Serving
 from contracts.tasks import Task
 from registry.convert import walk
+from registry.convert.errors import ConversionError
 from registry.convert.flavours import detect
 from registry.convert.graph import engine_form
 from registry.convert.parity.engine import Engine
@@ -32,12 +34,29 @@ Values = NDArray[np.float32]
 CLASSIFIER = "ForSequenceClassification"
 # What an answer is compared on: the longest is longer than any of the models.
 ASKED = (
-    *texts()[:5],
-    "",
-    "UPPER lower Ünïcode 漢字 😀",
-    "[NEW] <s> </s> [SEP] [MASK]",
-    "word " * 300,
-)
+    *texts()[:5], "", "UPPER lower Ünïcode 漢字 😀", "[NEW] <s> </s> [SEP] [MASK]", "word " * 300,
+)  # fmt: skip
+
+
+# Words of a library, or of Python, that tell nobody what to do.
+_MISLEADING = re.compile(r"above report|Traceback|KeyError|NoneType|object has no attribute")
+_DIFFERENCE = 2e-4  # in float32
+_HALF_DIFFERENCE = 2e-2  # where the library computes in the half precision of the files
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one checkpoint.
+
+    Attributes:
+        name: ``served``, ``refused``, ``refused by both`` or ``failed``.
+        reason: of the refusal.
+        wrong: what must not be; empty if all is well.
+    """
+
+    name: str
+    reason: str = ""
+    wrong: str = ""
 
 
 class UndefinedError(Exception):
@@ -53,7 +72,7 @@ def suitable() -> list[Tried]:
     ]
 
 
-def by_library(tried: Tried, folder: Path) -> Values:
+def by_library(tried: Tried, folder: Path, asked: Sequence[str] = ASKED) -> Values:
     """Answers by transformers' pipeline or sentence-transformers, float32 ``[texts, n]``.
 
     Raises:
@@ -68,34 +87,37 @@ def by_library(tried: Tried, folder: Path) -> Values:
         if tried.cross_encoder:
             _require_whole("AutoModelForSequenceClassification", folder)
             ranker = sentence_transformers.CrossEncoder(str(folder), **options)
-            pairs = [(text, ASKED[0]) for text in ASKED]
-            return np.asarray(ranker.predict(pairs), np.float32).reshape(len(ASKED), -1)
+            pairs = [(text, ASKED[0]) for text in asked]
+            return np.asarray(ranker.predict(pairs), np.float32).reshape(len(asked), -1)
         if tried.pooling:
-            _require_whole("AutoModel", folder)
-            model = sentence_transformers.SentenceTransformer(str(folder), **options)
-            return np.asarray(model.encode(list(ASKED)), np.float32)
-        return _by_pipeline(folder)
+            of_words = tried.architecture.endswith("ForMaskedLM")
+            named = "SparseEncoder" if of_words else "SentenceTransformer"
+            _require_whole(tried.architecture, folder)
+            model = getattr(sentence_transformers, named)(str(folder), **options)
+            found = [model.encode([text], convert_to_numpy=False)[0] for text in asked]
+            dense = [each.to_dense() if each.is_sparse else each for each in found]
+            return np.stack([each.float().numpy() for each in dense])
+        return _by_pipeline(folder, asked)
     except UndefinedError:
         raise
     except Exception as error:
         raise UndefinedError(f"{type(error).__name__}: {error}") from error
 
 
-def _by_pipeline(folder: Path) -> Values:
+def _by_pipeline(folder: Path, asked: Sequence[str]) -> Values:
     """Scores in the order of the labels."""
     import transformers
 
     model = _require_whole("AutoModelForSequenceClassification", folder)
     reader = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
     ask = transformers.pipeline("text-classification", model=model, tokenizer=reader, top_k=None)
-    longest = model.config.max_position_embeddings
-    longest = min(reader.model_max_length, longest - 2)
+    longest = getattr(model.config, "max_position_embeddings", 512) - 2
+    options = {"truncation": True, "max_length": min(reader.model_max_length, longest)}
     rows = []
-    for text in ASKED:
-        found = {
-            each["label"]: each["score"] for each in ask(text, truncation=True, max_length=longest)
-        }
-        rows.append([found[model.config.id2label[at]] for at in sorted(model.config.id2label)])
+    for text in asked:
+        (found,) = ask([text], **options)
+        scores = {each["label"]: each["score"] for each in found}
+        rows.append([scores[model.config.id2label[at]] for at in sorted(model.config.id2label)])
     return np.asarray(rows, np.float32)
 
 
@@ -129,6 +151,39 @@ def by_headrace(folder: Path, work: Path) -> Values:
     return np.asarray(
         values_of(original.task, outputs, multi_label=original.multi_label), np.float32
     )
+
+
+def judged(tried: Tried, folder: Path, work: Path) -> Outcome:
+    """Asks both, and compares their answers."""
+    asked, library, why = ASKED, None, ""
+    for asked in (ASKED, ASKED[:-1]):  # some libraries fail on a text that is too long
+        try:
+            library = by_library(tried, folder, asked)
+            break
+        except UndefinedError as error:
+            why = str(error)
+    try:
+        ours = by_headrace(folder, work)[: len(asked)]
+    except ConversionError as error:
+        misleads = f"misleads: {error}" if _MISLEADING.search(str(error)) else ""
+        return Outcome(
+            "refused" if library is not None else "refused by both", str(error), misleads
+        )
+    except Exception as error:  # noqa: BLE001 - a conversion must not end by any other
+        return Outcome("failed", wrong=f"failed: {type(error).__name__}: {error}")
+    if library is None:
+        return Outcome("served", wrong=f"served, and its library has no answer: {why}")
+    if ours.shape != library.shape:
+        return Outcome("served", wrong=f"shapes {ours.shape} and {library.shape}")
+    half = any(
+        str(_json(folder, "config.json").get(name)).endswith("float16")
+        for name in ("dtype", "torch_dtype")
+    )
+    least = _HALF_DIFFERENCE if half else _DIFFERENCE
+    if np.allclose(ours, library, atol=least, rtol=least):
+        return Outcome("served")
+    rows = np.abs(ours - library).max(axis=1).round(4).tolist()
+    return Outcome("served", wrong=f"differs by {rows}")
 
 
 # What is changed
@@ -201,6 +256,7 @@ def _half(folder: Path, _: random.Random) -> str:
         tensors.update({name: value.half() for name, value in tensors.items()})
         return "float16"
 
+    _set(folder, "config.json", dtype="float16")
     return _tensors(folder, change)
 
 
@@ -253,7 +309,9 @@ _TOKENISER_FIELDS: dict[str, Sequence[Any]] = {
     "model_input_names": (["input_ids"], ["input_ids", "attention_mask", "token_type_ids"]),
 }
 _PARTS: dict[str, Sequence[Any]] = {
-    "truncation": ({"direction": "Right", "max_length": 8, "strategy": "LongestFirst", "stride": 0},),
+    "truncation": (
+        {"direction": "Right", "max_length": 8, "strategy": "LongestFirst", "stride": 0},
+    ),
     "padding": (
         {
             "strategy": {"Fixed": 20}, "direction": "Right", "pad_to_multiple_of": None,
@@ -261,7 +319,9 @@ _PARTS: dict[str, Sequence[Any]] = {
         },
     ),
     "post_processor": (None,),
-    "normalizer": ({"type": "Lowercase"}, {"type": "NFKC"}, {"type": "Prepend", "prepend": "▁"}, None),
+    "normalizer": (
+        {"type": "Lowercase"}, {"type": "NFKC"}, {"type": "Prepend", "prepend": "▁"}, None,
+    ),
     "pre_tokenizer": ({"type": "Whitespace"}, {"type": "WhitespaceSplit"}, None),
 }  # fmt: skip
 
@@ -348,7 +408,5 @@ CHANGES = [
 def spoiled(tried: Tried, folder: Path, chance: random.Random) -> list[tuple[str, str]]:
     """Writes a checkpoint and changes it once or twice; the changes and what each did."""
     write(tried, folder)
-    done = []
-    for change in chance.sample(CHANGES, chance.choice([1, 1, 2])):
-        done.append((change.name, change.apply(folder, chance)))
-    return done
+    changes = chance.sample(CHANGES, chance.choice([1, 1, 2]))
+    return [(change.name, change.apply(folder, chance)) for change in changes]
