@@ -40,6 +40,13 @@ class Device(BaseModel):
     memory_bytes: int = Field(0, ge=0, description="of one GPU")
     free_bytes: int = Field(0, ge=0, description="of the GPU that has least free")
     busy: float = Field(0.0, ge=0, le=1, description="share of the time in which it computed")
+    useful: float | None = Field(
+        None,
+        ge=0,
+        le=1,
+        description="share of the tokens that packed engines computed which are of texts; null "
+        "while none computes",
+    )
     driver: str = ""
     fault: str = ""
 
@@ -127,6 +134,9 @@ class LoaderReport(BaseModel):
     pool: str = Field(DEFAULT_POOL, description="the one that this Triton belongs to")
     device: Device | None = Field(None, description="None while it is not known")
     at: float = Field(description="unix time, seconds")
+    ended_at: float = Field(
+        0.0, description="unix time at which Triton was last found to have ended by itself, or 0"
+    )
     ready: bool = Field(
         description="Triton answers and holds every stable package but those that long fail to load"
     )

@@ -222,7 +222,7 @@ def _gpu() -> Row:
             unit="percentunit",
             steps=(Step(0.9, YELLOW),),
             top=1,
-            width=8,
+            width=6,
         ),
         lines(
             "GPU memory",
@@ -233,7 +233,7 @@ def _gpu() -> Row:
             unit="percentunit",
             steps=(Step(0.9, RED),),
             top=1,
-            width=8,
+            width=6,
         ),
         lines(
             "GPU power",
@@ -241,6 +241,18 @@ def _gpu() -> Row:
             "Flat at its limit: it is throttled, and latency follows.",
             q.GPU_POWER,
             unit="watt",
-            width=8,
+            width=6,
+        ),
+        lines(
+            "Packed engines: useful work",
+            "Share of time in which a packed engine's device computed its runs, and share of their"
+            " tokens that are texts. Empty where no engine is packed.",
+            "Busy above 90 % with few tokens of texts: runs are small; fewer gateways, or more"
+            " texts a request, fill them better. Busy with texts: add a GPU.",
+            q.PACKED_BUSY,
+            q.PACKED_USEFUL,
+            unit="percentunit",
+            top=1,
+            width=6,
         ),
     )

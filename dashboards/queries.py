@@ -20,6 +20,7 @@ from typing import Final
 from contracts import gateway_metrics as g
 from contracts import metrics as m
 from contracts import registry_metrics as r
+from contracts import triton_metrics as t
 from contracts.metrics import Metric
 from contracts.statistics import Stage, Statistic
 from dashboards import slo
@@ -215,6 +216,17 @@ GPU_MEMORY: Final = Query(
     f"nv_gpu_memory_used_bytes{{{_SCOPE}}} / nv_gpu_memory_total_bytes{{{_SCOPE}}}", _GPUS
 )
 GPU_POWER: Final = Query(f"nv_gpu_power_usage{{{_SCOPE}}}", _GPUS)
+PACKED_BUSY: Final = Query(
+    _over("avg", "model", _rate(t.SECONDS.name, _PACKAGE)), f"{_MODELS}: device computes"
+)
+PACKED_USEFUL: Final = Query(
+    _share(
+        _rate(t.TOKENS.name, _PACKAGE),
+        f"{_rate(t.TOKENS.name, _PACKAGE)} + {_rate(t.PADDING.name, _PACKAGE)}",
+        "model",
+    ),
+    f"{_MODELS}: tokens of texts",
+)
 
 # Drift: texts, answers, and how far they are from the reference
 

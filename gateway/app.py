@@ -62,7 +62,7 @@ from gateway.http.plain_post import PlainPost
 from gateway.http.router import Route, Router
 from gateway.http.server import BODY_TIMEOUT, CLIENT_GONE
 from gateway.inference.feedback import FeedbackReceiver
-from gateway.request_context import RequestContext, new_request_id
+from gateway.request_context import UNCOUNTED_BYTES, RequestContext, new_request_id
 
 log = logging.getLogger(__name__)
 
@@ -208,7 +208,9 @@ class Application(fastapi.FastAPI):
                     reply = await route.handle(request)
             else:
                 reply = await route.handle(request)
-            if isinstance(reply, Reply):
+            if isinstance(reply, Reply) and (
+                context.holding is not None or len(reply.body) > UNCOUNTED_BYTES
+            ):
                 context.hold(len(reply.body))
             return route, reply
         except GatewayError as error:

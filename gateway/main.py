@@ -74,6 +74,7 @@ from gateway.tokenising.process import Spawner
 from preprocess.model_code.process import CodeLimits
 from preprocess.model_code.sandbox import hide_from_others
 from service import flags, logs, machine
+from service.allocator import return_freed_memory
 from service.cluster.errors import AccessError
 from service.kafka import KafkaLoginError
 from service.key_files import KeyFileError, read_keys
@@ -567,6 +568,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     argv = sys.argv[1:] if arguments is None else arguments
     settings = flags.parse(Settings, argv, os.environ, program="gateway.main")
     sys.setswitchinterval(_SWITCH_SECONDS)
+    return_freed_memory(os.environ)
     # The tokenisers' own threads would only compete with the event loop for processor time.
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     os.environ["RAYON_NUM_THREADS"] = "1"

@@ -258,7 +258,7 @@ class TextEncoder:
             unk=[0] * len(ids) if unk_id is None else [row.count(unk_id) for row in ids],
             truncated=[row.truncated for row in rows],
             special=self._special,
-            seen=_seen(rows),
+            seen=_seen([row.seen for row in rows]),
         )
 
     def prompted(self, texts: Sequence[str], name: str | None = None) -> Sequence[str]:
@@ -472,11 +472,11 @@ def refuse_surrogates(index: int, text: str, *, pair: bool) -> None:
         raise InvalidTextError(index, reason, pair=pair) from error
 
 
-def _seen(rows: Sequence[_Row]) -> tuple[list[int], list[int]] | None:
+def _seen(read: list[tuple[int, int] | None]) -> tuple[list[int], list[int]] | None:
     """See ``Encoded.seen``; of texts that are whole, more than they have."""
-    if not [row for row in rows if row.seen is not None]:
+    if read.count(None) == len(read):
         return None
-    seen = [row.seen or (_ALL, _ALL) for row in rows]
+    seen = [row or (_ALL, _ALL) for row in read]
     return [one for one, _ in seen], [other for _, other in seen]
 
 

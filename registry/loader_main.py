@@ -88,6 +88,7 @@ async def _run(settings: LoaderSettings, environment: Mapping[str, str]) -> None
             gone=loader.note_gone,
             executed=probed.executed,
             refused=probed.refused,
+            others=loader.others,
         )
 
         def fault() -> str:

@@ -8,7 +8,7 @@ from typing import Any, get_args
 import pytest
 import yaml
 
-from contracts import gateway_metrics, metrics, registry_metrics
+from contracts import gateway_metrics, metrics, registry_metrics, triton_metrics
 from contracts.metrics import Metric
 from headrace import errors
 
@@ -62,7 +62,7 @@ def test_every_exit_status_is_on_its_page(made: dict[str, str]) -> None:
 def test_every_metric_is_on_its_page_once(made: dict[str, str]) -> None:
     names = {
         value.name
-        for module in (metrics, gateway_metrics, registry_metrics)
+        for module in (metrics, gateway_metrics, registry_metrics, triton_metrics)
         for value in vars(module).values()
         if isinstance(value, Metric)
     }

@@ -14,8 +14,17 @@ H200 = Path(__file__).parent / "h200.json"
 
 def times() -> ModuleType:
     """The module that reads them, which Triton's simulated accelerator uses too."""
-    path = triton_file("python_model").parents[1] / "simulated_accelerator" / "accelerator_times.py"
-    spec = importlib.util.spec_from_file_location("accelerator_times", path)
+    folder = triton_file("python_model").parents[1] / "simulated_accelerator"
+    return _module(folder / "accelerator_times.py")
+
+
+def timetable() -> ModuleType:
+    """The module by which a packed engine chooses when to fix its next run."""
+    return _module(triton_file("packed_model", "packed_timetable.py"))
+
+
+def _module(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
         raise ImportError(f"{path} is missing")
     module = importlib.util.module_from_spec(spec)

@@ -25,6 +25,8 @@ class Round(msgspec.Struct, frozen=True, kw_only=True):
         p99: the worst of the load generators.
         failed: requests that were answered otherwise or not at all.
         gpu_busy: share of the time in which the GPU computed; None if nobody said.
+        useful: share of the time in which a packed engine's device computed texts, its padding
+            left out; None of other engines.
         generators_busy: share of their cores that the load generators took: near 1 they were the
             limit.
     """
@@ -34,6 +36,7 @@ class Round(msgspec.Struct, frozen=True, kw_only=True):
     p99: float
     failed: int = 0
     gpu_busy: float | None = None
+    useful: float | None = None
     generators_busy: float | None = None
 
 

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from bench import corpus, load
+from bench.gpu import useful
 from bench.gpu.device import Busy, Layout
 from bench.gpu.found import Load, Round
 from bench.peers.findings import middle
@@ -73,7 +74,7 @@ class Target:
             )  # fmt: skip
 
         mark = self.busy.mark
-        with ThreadPoolExecutor(count) as pool:
+        with useful.watched(running.metrics) as counted, ThreadPoolExecutor(count) as pool:
             results = list(pool.map(one, range(count)))
         good = [each.of(200) for each in results]
         found = Round(
@@ -82,6 +83,7 @@ class Target:
             p99=max((each.latency.p99 for each in good if each.count), default=math.nan),
             failed=sum(each.offered for each in results) - sum(each.count for each in good),
             gpu_busy=self.busy.since(mark),
+            useful=counted.share(),
             generators_busy=sum(each.processor for each in results) / min(count, len(cores)),
         )
         return Load(

@@ -90,7 +90,7 @@ def _ensemble(part: Part, setting: Setting) -> None:
 
 
 def _large(part: Part, setting: Setting) -> None:
-    """A model of BERT-base's size with random weights: how busy the GPU is."""
+    """A model of BERT-base's size with random weights: how busy the GPU is with texts."""
     prepared = large.make(setting.packed(), setting.scratch, setting)
     most = len(setting.layout().gateways)
     each = [Offer(most, MANY, BASE64), Offer(most, MANY, JSON)]
@@ -189,7 +189,8 @@ def _offer(part: Part, setting: Setting, target: Target, each: Sequence[Offer]) 
             setting.say(
                 f"{target.engine}, {offer.gateways} x {offer.texts} as {offer.form}: "
                 f"{one.texts_per_second:,.0f} texts/s, p50 {one.p50:.1f}, p99 {one.p99:.1f}, "
-                f"failed {one.failed}, GPU busy {one.gpu_busy}, generators {one.generators_busy}"
+                f"failed {one.failed}, GPU busy {one.gpu_busy}, with "
+                f"texts {one.useful}, generators {one.generators_busy}"
             )
 
 

@@ -45,6 +45,7 @@ ENGINES = ("padded", "padded-fused", "packed")  # of the table
 FULL = 0.95  # share of the time in which an engine that is full computes
 LINEAR = Target(0.85, Better.MORE)
 RUNS_ON_THE_WAY = 2  # of the packed model: one computes, one is ready to follow
+LAUNCH_SECONDS = (0.00005, 0.00025)  # from the choice of a run until it can begin
 
 _TRITON = "t"
 
@@ -99,15 +100,18 @@ class Load:
 
 @dataclass(frozen=True)
 class Rule:
-    """When a gateway sends a packed engine another message, while one is on its way.
+    """When a gateway sends a packed engine another message, and when that fixes its next run.
 
     Attributes:
-        ahead: messages on their way at most.
-        message_seconds: engine time that makes another one worth it.
+        ahead: messages of a gateway on their way at most.
+        message_seconds: engine time that makes another one worth it, while one is on its way.
+        late: the engine chooses the next run when the one before it is about to end; else as soon
+            as a message is there.
     """
 
     ahead: int = 2
     message_seconds: float = MESSAGE_SECONDS
+    late: bool = True
 
 
 Planning = tuple[JointCosts, WaitingRows[Question]]
@@ -129,6 +133,7 @@ class Tally:
     messages: int = 0
     runs: int = 0
     computed: float = 0.0  # seconds
+    idle: float = 0.0  # seconds in which the device could have begun a run
     waits: list[float] = field(default_factory=list)
 
 
@@ -154,49 +159,103 @@ class World:
         self.now = until
 
 
-class PackedAccelerator:
-    """Joins whole messages in their order, up to a run's tokens, while the run before computes."""
+@dataclass(eq=False, slots=True)
+class Run:
+    """Messages that are computed together.
 
-    def __init__(self, world: World, times: Any) -> None:  # noqa: ANN401 - a file's class
+    Attributes:
+        members: those.
+        since: when the first of them was there.
+        took: seconds of the device.
+        launch: from its choice until it can begin.
+    """
+
+    members: list[Message]
+    since: float
+    took: float
+    launch: float = 0.0
+
+
+class PackedAccelerator:
+    """Joins whole messages in their order, up to a run's tokens, while the run before computes.
+
+    When it chooses them is for the packed model's own timetable. From then on it takes a time
+    between both ``LAUNCH_SECONDS`` until the run can begin.
+    """
+
+    def __init__(self, world: World, times: Any, rule: "Rule") -> None:  # noqa: ANN401 - a file's
         self._world = world
         self._times = times
-        self._waiting: deque[Message] = deque()
-        self._room = RUNS_ON_THE_WAY
+        self._timetable = accelerators.timetable().Timetable()
+        self._late = rule.late
+        self._waiting: deque[tuple[float, Message]] = deque()
+        self._runs: deque[Run] = deque()
+        self._launching = False
         self._free_at = 0.0
 
     def offer(self, message: Message) -> None:
         """See ``Accelerator``."""
-        self._waiting.append(message)
-        self._begin()
+        self._waiting.append((self._world.now, message))
+        self._look()
 
-    def _begin(self) -> None:
-        while self._room and self._waiting:
-            members = [self._waiting.popleft()]
-            tokens = members[0].flight.tokens
-            while self._waiting:
-                tokens += self._waiting[0].flight.tokens
-                if tokens > self._times.most_tokens:
-                    tokens -= self._waiting[0].flight.tokens
-                    break
-                members.append(self._waiting.popleft())
-            self._room -= 1
-            took = self._times.seconds(tokens)
-            self._free_at = max(self._free_at, self._world.now) + took
-            self._world.tally.runs += 1
-            self._world.tally.computed += took
-            self._world.at(self._free_at, lambda own=members: self._end(own))  # type: ignore[misc]
+    def _look(self, *, has_waited: bool = False) -> None:
+        """Chooses a run if it is time."""
+        if self._launching or len(self._runs) >= RUNS_ON_THE_WAY or not self._waiting:
+            return
+        tokens = sum(message.flight.tokens for _, message in self._waiting)
+        due = self._timetable.due()
+        if self._late and due > self._world.now and tokens < self._times.most_tokens:
+            self._world.at(due, lambda: self._look(has_waited=True))
+            return
+        run = self._choose()
+        self._timetable.choose(
+            sum(message.flight.tokens for message in run.members),
+            self._world.now,
+            has_waited=has_waited,
+        )
+        self._runs.append(run)
+        self._launching = True
+        run.launch = self._world.random.uniform(*LAUNCH_SECONDS)
+        self._world.at(self._world.now + run.launch, lambda: self._launched(run))
 
-    def _end(self, members: list[Message]) -> None:
-        self._room += 1
-        for message in members:
+    def _choose(self) -> Run:
+        since, first = self._waiting.popleft()
+        members, tokens = [first], first.flight.tokens
+        while self._waiting:
+            more = self._waiting[0][1].flight.tokens
+            if tokens + more > self._times.most_tokens:
+                break
+            members.append(self._waiting.popleft()[1])
+            tokens += more
+        return Run(members, since, self._times.seconds(tokens))
+
+    def _launched(self, run: Run) -> None:
+        now, tally = self._world.now, self._world.tally
+        self._launching = False
+        self._timetable.launch()
+        # The device could have begun, had the run been chosen at once.
+        tally.idle += max(0.0, now - max(self._free_at, run.since + run.launch))
+        tally.runs += 1
+        tally.computed += run.took
+        self._free_at = max(self._free_at, now) + run.took
+        self._world.at(self._free_at, self._end)
+        self._look()
+
+    def _end(self) -> None:
+        run = self._runs.popleft()
+        since = self._waiting[0][0] if self._waiting else None
+        now = self._world.now
+        self._timetable.end(now, run.took, was_awaited=True, waits_since=since)
+        for message in run.members:
             message.gateway.answered(message)
-        self._begin()
+        self._look()
 
 
 class PaddedAccelerator:
     """Computes message after message, each for itself."""
 
-    def __init__(self, world: World, times: Any) -> None:  # noqa: ANN401 - a file's class
+    def __init__(self, world: World, times: Any, rule: "Rule") -> None:  # noqa: ANN401 - a file's
+        del rule
         self._world = world
         self._times = times
         self._free_at = 0.0
@@ -355,6 +414,7 @@ RULES = {
     "two, at once": Rule(message_seconds=1e-9),
     "four, at once": Rule(ahead=4, message_seconds=1e-9),
 }
+CHOICES = {"at once": Rule(late=False), "late": HEADRACE}
 
 
 @dataclass(frozen=True)
@@ -367,6 +427,7 @@ class Outcome:
     texts_a_message: float
     messages_a_run: float
     busy: float  # share of the time in which the engine computes
+    idle: float  # share of the time in which it does not, though messages wait
 
 
 def outcome(
@@ -384,7 +445,7 @@ def outcome(
     world = World(seed)
     packed = isinstance(times, module.PackedTimes)
     kind = PackedAccelerator if packed else PaddedAccelerator
-    accelerator: Accelerator = kind(world, times)
+    accelerator: Accelerator = kind(world, times, rule)
     planning = packed_planning if packed else padded_planning
     for _ in range(gateways):
         gateway = Gateway(world, accelerator, planning(times, rule), load, rule.ahead)
@@ -401,6 +462,7 @@ def outcome(
         texts_a_message=tally.texts / tally.messages,
         messages_a_run=tally.messages / tally.runs,
         busy=min(1.0, tally.computed / seconds),
+        idle=tally.idle / seconds,
     )
 
 
@@ -434,6 +496,15 @@ def run(plan: Plan) -> Report:
             ]
             title = f"packed, {gateways} gateways of {callers} callers, {name}: answered"
             report.add(title, "texts/s", [each.per_second for each in rounds])
+    for callers in (128, 16):
+        for gateways in GATEWAYS:
+            for name, rule in CHOICES.items():
+                load = Load(1, known, callers=callers)
+                rounds = [
+                    outcome("packed", gateways, load, plan.seed + at, rule=rule)
+                    for at in range(plan.rounds)
+                ]
+                _tell_choice(report, f"{gateways} gateways of {callers} callers, {name}", rounds)
     for engine in ENGINES:
         rounds = [
             outcome(engine, 1, Load(1, known, callers=1), plan.seed + at)
@@ -441,6 +512,15 @@ def run(plan: Plan) -> Report:
         ]
         report.add(f"{engine}, a lone caller: p50", "ms", [each.p50 for each in rounds])
     return report
+
+
+def _tell_choice(report: Report, name: str, rounds: Sequence[Outcome]) -> None:
+    name = f"next run chosen, {name}"
+    report.add(f"{name}: answered", "texts/s", [each.per_second for each in rounds])
+    report.add(f"{name}: p50", "ms", [each.p50 for each in rounds])
+    report.add(f"{name}: messages", "a run", [each.messages_a_run for each in rounds])
+    report.add(f"{name}: engine does not compute", "share", [1 - each.busy for each in rounds])
+    report.add(f"{name}: ... though messages wait", "share", [each.idle for each in rounds])
 
 
 def _tell(

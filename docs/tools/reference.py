@@ -13,7 +13,7 @@ from typing import Any
 
 import typer
 
-from contracts import events, gateway_metrics, metrics, registry_metrics
+from contracts import events, gateway_metrics, metrics, registry_metrics, triton_metrics
 from contracts.endpoint import ModelEndpoint, Phase
 from contracts.metrics import Metric
 from headrace import errors
@@ -36,6 +36,7 @@ _PARTS = (
     ("Gateways", gateway_metrics),
     ("Controller and loaders", registry_metrics),
     ("Evaluate, fold and the controller's rollouts", metrics),
+    ("Packed engines in Triton", triton_metrics),
 )
 
 

@@ -44,7 +44,7 @@ from gateway.batching.packed_schedule import PackedSchedule
 from gateway.batching.schedule import Schedule
 from gateway.batching.waiting_rows import Batch, Slots, WaitingRows
 from gateway.engine.fleet import Fleet, Flight, Replica
-from gateway.engine.large_answers import INLINE_NUMBERS, beside
+from gateway.engine.large_answers import BATCH_INLINE_NUMBERS, beside
 from gateway.engine.protocol import (
     EngineBusyError,
     EngineMissingModelError,
@@ -78,8 +78,9 @@ _FIRST_PAUSE_SECONDS = 0.002
 _LONGEST_PAUSE_SECONDS = 0.05
 _TOKENS_A_CHARACTER = 0.25  # before any text was seen
 _LENGTH_RATE = 0.05
-# The cost model learns from a batch only if the loop's lag was at most this share of its time.
-_MOST_LAG = 0.25
+# By how many iterations of the event loop the end of a batch is seen late at most: its answer waits
+# for the current one, is read in the next, and wakes its task in the one after that.
+_LATE_ITERATIONS = 3.0
 # Iterations of the event loop for which an instance should have work: the current one ends before
 # the next batch is sent, and the next may take as long.
 _LOOKAHEAD_ITERATIONS = 2.0
@@ -385,8 +386,12 @@ class Batcher:
             replica.pauses = False
             seconds = self._record_end(rows, replica, flight)
             bucket, shaped = batch.shape
-            if self._lag.seconds() < _MOST_LAG * seconds:
-                self.cost.observe(replica.address, bucket, shaped, seconds)
+            late = _LATE_ITERATIONS * max(self._lag.seconds(), self._lag.iteration_seconds)
+            more = late
+            if flight.started == flight.sent:  # with nothing before it, whose end was seen late too
+                more = 0.0
+                seconds -= sent - flight.sent  # until this task began
+            self.cost.observe(replica.address, bucket, shaped, seconds, less=late, more=more)
             self._meter.batch_finished(self.model, len(rows), sum(tokens), bucket * shaped, seconds)
             at = 0
             for count, found in zip(counts, values, strict=True):
@@ -444,7 +449,7 @@ class Batcher:
             tensors=model.tensors([row.ids for row in rows], batch.bucket, types),
         )
         output = await replica.engine.infer(work, timeout_seconds)
-        if output.size > INLINE_NUMBERS:
+        if output.size > BATCH_INLINE_NUMBERS:
             return await beside(lambda: model.decode(output, tokens, counts))
         return model.decode(output, tokens, counts)
 

@@ -279,10 +279,34 @@ class JointCosts(Costs):
             self._model(triton).seed(points)
             self._review()
 
-    def observe(self, triton: str, bucket: int, rows: int, seconds: float) -> None:
-        """Learns from a batch on a Triton; see ``CostModel.observe``."""
+    def observe(
+        self,
+        triton: str,
+        bucket: int,
+        rows: int,
+        seconds: float,
+        *,
+        less: float = 0.0,
+        more: float = 0.0,
+    ) -> None:
+        """Learns from a batch on a Triton, whose time is known within bounds.
+
+        What lies within them is taken for right: a batch that may have cost what was expected
+        teaches nothing. The first one is taken as it was seen.
+
+        Args:
+            triton: its address.
+            bucket: row length in tokens.
+            rows: of the batch.
+            seconds: as they were seen; see ``EngineCosts.observe``.
+            less: it may have taken so much less.
+            more: or so much more.
+        """
         model = self._model(triton)
         first = not model.known
+        if less > 0 and not first:
+            likely = max(model.seconds(bucket, rows), seconds - less)
+            seconds = min(likely, seconds + more)
         model.observe(bucket, rows, seconds)
         self._seen += 1
         if first or self._seen % _REVIEW_EVERY == 0 or self._seen < _REVIEW_EVERY:

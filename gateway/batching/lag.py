@@ -1,9 +1,9 @@
 """Measures the event loop's lag: how late it runs a timer, and so how long an iteration takes.
 
-A batcher uses it twice. An answer may have waited in the socket for a busy loop; then the time of
-its batch says little about what the batch cost. Learning from it would make Triton look slow, and
-the gateway would refuse requests that it could answer. And when batches are sent, each instance
-must get enough work to last until the next iteration of the loop.
+A batcher uses it twice. An answer may have waited in the socket for a busy loop; then its batch
+took less than was seen, by some iterations at most. Learning from all that was seen would make
+Triton look slow, and the gateway would refuse requests that it could answer. And when batches are
+sent, each instance must get enough work to last until the next iteration of the loop.
 """
 
 import asyncio

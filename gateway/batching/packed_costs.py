@@ -93,7 +93,9 @@ class TokenCosts(JointCosts):
 
     def __init__(self, max_rows: int = MOST_ROWS) -> None:
         super().__init__((), max_rows)
-        self._best_tokens = 0  # until it is asked for
+        # Both are read for every row or batch, and computed once they are asked for.
+        self._best_tokens = 0
+        self._token_seconds = 0.0
 
     @property
     def best_tokens(self) -> int:
@@ -115,8 +117,10 @@ class TokenCosts(JointCosts):
 
     def row_seconds(self, bucket: int) -> float:
         """See ``Costs.row_seconds``."""
-        best = self.best_tokens
-        return bucket * self.seconds(best, 1) / best
+        if self._token_seconds == 0:
+            best = self.best_tokens
+            self._token_seconds = self.seconds(best, 1) / best
+        return bucket * self._token_seconds
 
     def _new_model(self) -> EngineCosts:
         return LineModel()
@@ -124,6 +128,7 @@ class TokenCosts(JointCosts):
     def _review(self) -> None:
         super()._review()
         self._best_tokens = 0
+        self._token_seconds = 0.0
 
 
 def _line(points: Sequence[tuple[int, float]]) -> tuple[float, float]:

@@ -54,13 +54,10 @@ class PackedSchedule(WaitingRows[R]):
         max_rows: int = MOST_ROWS,
         message_seconds: float = MESSAGE_SECONDS,
     ) -> None:
-        super().__init__(cost)
+        super().__init__(cost, by_bucket=False)
         self._tokens = cost
         self._max_rows = max_rows
         self._message_seconds = message_seconds
-
-    def _queue_of(self, row: R) -> int:  # noqa: ARG002 - an endpoint has one queue
-        return 0
 
     def take(self, now: float, slots: Slots) -> Batch[R] | float | None:
         """See ``WaitingRows.take``; never a time."""

@@ -11,6 +11,7 @@ from heapq import merge
 from itertools import islice
 from math import ceil, inf
 
+from gateway.batching.cost_model import Costs
 from gateway.batching.waiting_rows import Batch, Flow, Queue, R, Slots, WaitingRows
 
 # How long before an instance becomes idle the next batch is sent: as a share of the engine time of
@@ -26,9 +27,8 @@ _ALL_FROM = 0.5
 class Schedule(WaitingRows[R]):
     """The waiting rows of one package whose rows are padded."""
 
-    def _queue_of(self, row: R) -> int:
-        """Rows of one length bucket."""
-        return row.bucket
+    def __init__(self, cost: Costs) -> None:
+        super().__init__(cost, by_bucket=True)
 
     def take(self, now: float, slots: Slots) -> Batch[R] | float | None:
         """The batch to send now, or the time to ask again, or None to ask at the next change.

@@ -114,10 +114,16 @@ class Flow(Generic[R]):
 
 
 class WaitingRows(ABC, Generic[R]):
-    """The waiting rows of one package."""
+    """The waiting rows of one package.
 
-    def __init__(self, cost: Costs) -> None:
+    Args:
+        cost: of batches.
+        by_bucket: an endpoint has a queue for each length bucket; else one, whose key is 0.
+    """
+
+    def __init__(self, cost: Costs, *, by_bucket: bool) -> None:
         self._cost = cost
+        self._by_bucket = by_bucket
         self._flows: dict[str, Flow[R]] = {}
         self._virtual_time = 0.0
         self._number = 0
@@ -133,11 +139,11 @@ class WaitingRows(ABC, Generic[R]):
             # An endpoint that was idle has not saved up engine time for later.
             flow.virtual_time = max(flow.virtual_time, self._virtual_time)
             flow.backlog = 0.0
+        by_bucket = self._by_bucket
+        queue: Queue[R] | None = None
         for row in rows:
-            key = self._queue_of(row)
-            queue = flow.queues.get(key)
-            if queue is None:
-                queue = flow.queues[key] = Queue(key)
+            if queue is None or (by_bucket and queue.bucket != row.bucket):
+                queue = self._queue(flow, row)
             row.number = self._number
             self._number += 1
             row.cost = self._cost.row_seconds(row.bucket)
@@ -151,7 +157,7 @@ class WaitingRows(ABC, Generic[R]):
         if row.number < 0:
             return
         flow = self._flows[row.endpoint]
-        flow.queues[self._queue_of(row)].remove(row)
+        self._queue(flow, row).remove(row)
         self._count_out(flow, (row,))
 
     def drain(self) -> list[R]:
@@ -189,9 +195,13 @@ class WaitingRows(ABC, Generic[R]):
             slots: what the instances can take.
         """
 
-    @abstractmethod
-    def _queue_of(self, row: R) -> int:
-        """The key of the row's queue among those of its endpoint."""
+    def _queue(self, flow: Flow[R], row: R) -> Queue[R]:
+        """The row's queue among those of its endpoint."""
+        key = row.bucket if self._by_bucket else 0
+        queue = flow.queues.get(key)
+        if queue is None:
+            queue = flow.queues[key] = Queue(key)
+        return queue
 
     def _next_flow(self) -> Flow[R]:
         """The endpoint that has been given least; only if any row waits."""

@@ -4,7 +4,7 @@ A dialect parses the body of a request that has come in to a ``Query``, has ``Fr
 it, and renders the answer.
 """
 
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Annotated, Any, Protocol, TypeVar, cast
@@ -482,8 +482,19 @@ TextOrPair = str | Pair
 Texts = Annotated[list[TextOrPair], msgspec.Meta(min_length=1)]
 
 
-def query_of(field: str, items: Sequence[TextOrPair]) -> Query:
-    """The texts of a body's field; raises ``InvalidInputError``."""
+def query_of(
+    field: str,
+    items: Sequence[TextOrPair],
+    parameters: Mapping[str, Any] | None = None,
+    prompt_name: str | None = None,
+    *,
+    truncate: bool = True,
+) -> Query:
+    """The texts of a body's field, and what goes with them (see ``Query``).
+
+    Raises:
+        InvalidInputError: an item is no whole text, pair or question.
+    """
     texts: list[str] = []
     pairs: list[str] = []
     for index, item in enumerate(items):
@@ -511,7 +522,7 @@ def query_of(field: str, items: Sequence[TextOrPair]) -> Query:
                 pairs.append(item.text_pair)
     if pairs and len(pairs) != len(texts):
         raise InvalidInputError(f"{field}: either every text has a text_pair or none has.")
-    return Query(texts, pairs or None)
+    return Query(texts, pairs or None, truncate, parameters or {}, prompt_name)
 
 
 TokenId = Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]

@@ -25,8 +25,7 @@ The Hub's own clients read the labels of one text from a list within a list. The
 ``x-headrace-ignored``, or refused where the request has ``x-headrace-strict: true``.
 """
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Annotated, Any, Literal, NamedTuple, NotRequired
 
@@ -39,6 +38,7 @@ from gateway.calls import EndpointView, Query
 from gateway.dialects.described import IGNORED, STRICT, prediction_operation
 from gateway.dialects.front import Front, Pair, Texts, answer_headers, query_of, require_kind
 from gateway.dialects.parameters import (
+    NO_PARAMETERS,
     PipelineParameters,
     checked,
     forms_refused,
@@ -261,16 +261,12 @@ def _read(view: EndpointView, encoded: bytes, *, strict: bool) -> _Asked:
     compared = inputs.compared() if isinstance(inputs, Inputs) else []
     if compared:
         _check_comparison(view, parameters)
-        query = Query(compared)
+        items: Sequence[str | Pair] = compared
     else:
-        query = query_of("inputs", inputs if isinstance(inputs, list) else [inputs])
+        items = inputs if isinstance(inputs, list) else [inputs]
+    truncate = given.truncation is not False
+    query = query_of("inputs", items, parameters, given.prompt_name, truncate=truncate)
     check_texts(len(query.texts), view)
-    query = replace(
-        query,
-        truncate=given.truncation is not False,
-        parameters=parameters,
-        prompt_name=given.prompt_name,
-    )
     # A question with a list of contexts has an answer of each.
     one = isinstance(inputs, str) or (
         isinstance(inputs, Pair) and not isinstance(inputs.context, list)
@@ -321,7 +317,7 @@ def _parameters(body: HuggingFaceRequest) -> PipelineParameters:
     Raises:
         InvalidInputError: one is in both places.
     """
-    given = body.parameters or PipelineParameters()
+    given = body.parameters or NO_PARAMETERS
     beside: dict[str, Any] = {}
     if given.return_all_scores and given.top_k is msgspec.UNSET:
         beside["top_k"] = None

@@ -17,7 +17,6 @@ classification, or a number.
 hold the fields of both.
 """
 
-from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any, Literal
 
@@ -236,17 +235,12 @@ def _texts_of(view: EndpointView, body: bytes, *, strict: bool) -> tuple[Query, 
     instances = parsed.inputs if parsed.instances is None else parsed.instances
     if instances is None:
         raise BadRequestError("instances: missing.")
-    query = query_of(field, instances)
+    sent = parsed.parameters
+    parameters = of_any_dialect(sent, view) if sent else None
+    query = query_of(field, instances, parameters, prompt_name_in(sent) if sent else None)
     if len(query.texts) != len(instances):
         raise InvalidInputError(f"{field}: each has one context.")
     check_texts(len(query.texts), view)
-    if not parsed.parameters:
-        return query, ignored
-    query = replace(
-        query,
-        parameters=of_any_dialect(parsed.parameters, view),
-        prompt_name=prompt_name_in(parsed.parameters),
-    )
     return query, ignored
 
 

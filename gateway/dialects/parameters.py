@@ -41,6 +41,7 @@ class PipelineParameters(msgspec.Struct, frozen=True):
     truncation: bool | None = None  # False: texts that are too long are refused, and not cut
 
 
+NO_PARAMETERS = PipelineParameters()
 _UNKNOWN_FIELD = "unknown field"  # in msgspec's message
 _ODD = re.compile(r"[^A-Za-z0-9_-]")  # of names that go into a header
 _LISTED_NAMES = 20
@@ -61,6 +62,9 @@ def checked(parameters: PipelineParameters, view: EndpointView) -> dict[str, Any
     """
     head = HEADS[view.task]
     found: dict[str, Any] = {}
+    if parameters is NO_PARAMETERS:  # as most callers send them
+        check_form(view, found, "parameters.")
+        return found
     for name in parameters.__struct_fields__:
         value = getattr(parameters, name)
         if value is msgspec.UNSET or name in _READ_BEFORE:

@@ -12,8 +12,8 @@ from typing import TypeVar
 T = TypeVar("T")
 
 # Numbers that are looked at where they are, some times over, within a millisecond.
-INLINE_NUMBERS = 256 * 1024
-INLINE_BYTES = 4 * INLINE_NUMBERS
+BATCH_INLINE_NUMBERS = 256 * 1024
+BATCH_INLINE_BYTES = 4 * BATCH_INLINE_NUMBERS
 
 # One, as answers come one after the other. It is started with the first large one.
 _thread = ThreadPoolExecutor(1, thread_name_prefix="large-answers")

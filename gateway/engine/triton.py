@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from tritonclient.grpc import service_pb2
 
 from gateway.engine.channel import ChannelClient
-from gateway.engine.large_answers import INLINE_BYTES, beside
+from gateway.engine.large_answers import BATCH_INLINE_BYTES, beside
 from gateway.engine.protocol import (
     EngineBusyError,
     EngineError,
@@ -92,7 +92,7 @@ class TritonEngine:
             answer = await self._client.call(_INFER, message, timeout_seconds)
         except CallError as error:
             raise engine_error(error.code, error.details, self._address) from error
-        if len(answer) > INLINE_BYTES:
+        if len(answer) > BATCH_INLINE_BYTES:
             return await beside(lambda: self._result(answer, work.output))
         return self._result(answer, work.output)
 

@@ -28,7 +28,7 @@ from gateway.engine.http2 import (
     header,
     request_head,
 )
-from gateway.engine.large_answers import INLINE_BYTES, beside
+from gateway.engine.large_answers import BATCH_INLINE_BYTES, beside
 from service.mutual_tls import MutualTls
 
 _CONNECT_SECONDS = 2.0
@@ -113,7 +113,7 @@ class UnaryClient:
                 # An error's traceback refers to this frame: with ``done`` it would be a circle.
                 del done
             if exchange.reset != REFUSED_STREAM:
-                if sum(map(len, exchange.parts)) > INLINE_BYTES:
+                if sum(map(len, exchange.parts)) > BATCH_INLINE_BYTES:
                     return await beside(partial(_message, exchange))
                 return _message(exchange)
             # To wait on a connection that sends others is no try: each such connection ends some.

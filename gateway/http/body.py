@@ -102,8 +102,10 @@ class BodyReader:
             raise RuntimeError("the body of a caller whom admission has not recognised")
         request.context.body_read = True
         body = await self._read(request, most_bytes)
-        request.context.held_bytes = len(body)
-        request.context.hold(_in_texts(body))
+        context = request.context
+        context.held_bytes = len(body)
+        if len(body) * _WIDEST > UNCOUNTED_BYTES or context.holding is not None:
+            context.hold(_in_texts(body))
         return body
 
     async def _read(self, request: Request, most_bytes: int | None) -> bytes:

@@ -530,7 +530,8 @@ class _BoundedProtocol(HttpToolsProtocol):
         self._idle_since = self.loop.time()
         if self.transport.is_closing():
             return
-        self.flow.resume_reading()
+        if self.flow.read_paused:
+            self.flow.resume_reading()
         if self.pipeline:
             cycle, app = self.pipeline.pop()
             self._start_asgi_task(cycle, app)

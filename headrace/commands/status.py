@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Group
 
 from contracts.controller import ControllerBeat
-from contracts.device_words import in_words
+from contracts.device_words import report_in_words
 from contracts.durations import about
 from contracts.endpoint import ModelEndpoint
 from contracts.loading import LoaderReport
@@ -228,7 +228,7 @@ def _shown_of_cluster(
                 f"gRPC {report.triton_grpc}, {len(report.loaded)} models{_pool(report)}",
                 _readiness(report),
             ),
-            sentences(in_words(report.device)),
+            sentences(report_in_words(report, now)),
             style="" if report.ready else "yellow",
         )
         for report in reports

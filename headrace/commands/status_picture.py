@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from rich.console import Group, RenderableType
 
-from contracts.device_words import in_words
+from contracts.device_words import report_in_words
 from contracts.durations import about
 from contracts.endpoint import REASONS_LIMIT, EndpointStatus, ModelEndpoint, Phase
 from contracts.loading import LoaderReport
@@ -53,7 +53,7 @@ def picture(
     """The status for people; see ``endpoint_rows``."""
     told = tuple(reports)
     drawn = endpoint_rows(endpoints, now, told, details=details)
-    return Group(*_services(running, told), "", drawn)
+    return Group(*_services(running, told, now), "", drawn)
 
 
 def endpoint_rows(
@@ -79,22 +79,25 @@ def _triton(triton: TritonRecord) -> str:
     return f"gRPC {triton.grpc}, " + (f"metrics {where}" if where else "existing") + pool
 
 
-def _triton_row(triton: TritonRecord, reports: tuple[LoaderReport, ...]) -> Row:
-    """Where a Triton listens, and below it what it computes with."""
-    found = next((each.device for each in reports if each.triton_grpc == triton.grpc), None)
+def _triton_row(triton: TritonRecord, reports: tuple[LoaderReport, ...], now: float) -> Row:
+    """Where a Triton listens, and below it what it computes with and whether it ended lately."""
+    report = next((each for each in reports if each.triton_grpc == triton.grpc), None)
+    found = None if report is None else report.device
     style = "yellow" if found is not None and found.fault else ""
     cells = (f"  {triton.name.capitalize()}", _triton(triton))
-    return Row(cells, sentences(in_words(found)), style=style)
+    return Row(cells, sentences(report_in_words(report, now)), style=style)
 
 
-def _services(running: Running, reports: tuple[LoaderReport, ...]) -> Iterable[RenderableType]:
+def _services(
+    running: Running, reports: tuple[LoaderReport, ...], now: float
+) -> Iterable[RenderableType]:
     record = running.record
     if record is None:
         said = "A stack is starting" if running.is_starting else "No stack runs"
         return [Sentence(f"{said} on {running.home}.")]
     lines = [
         *(Row((f"  {each.name}", f"{each.url}, gRPC {each.grpc}")) for each in record.gateways),
-        *(_triton_row(each, reports) for each in record.tritons),
+        *(_triton_row(each, reports, now) for each in record.tritons),
         Row(("  MLflow", record.mlflow_url)),
         Row(("  page", f"{record.stats_url}/ui/")),
     ]

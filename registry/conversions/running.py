@@ -9,6 +9,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from contracts.endpoint import Phase
 from registry import metrics
@@ -18,6 +19,14 @@ from registry.conversions.messages import ConversionRequest, Failed, Progress, P
 log = logging.getLogger(__name__)
 
 State = Progress | Published | Failed
+
+
+class _Running(NamedTuple):
+    """A conversion that runs, with the words for its version."""
+
+    task: "asyncio.Task[None]"
+    version: str
+    tenant: str
 
 
 class ConversionJobs:
@@ -31,9 +40,8 @@ class ConversionJobs:
         self._launcher = launcher
         self._most = most
         self._changed = changed
-        self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._tenants: dict[str, str] = {}  # of those that run
-        self._waiting: dict[str, str] = {}  # tenants of those refused a start, in order of asking
+        self._running: dict[str, _Running] = {}
+        self._waiting: dict[str, None] = {}  # those refused a start, in order of asking
         self._states: dict[str, State] = {}
 
     @property
@@ -44,11 +52,11 @@ class ConversionJobs:
     @property
     def busy(self) -> bool:
         """Whether no more may start now."""
-        return len(self._tasks) >= self._most
+        return len(self._running) >= self._most
 
     def has_room(self, tenant: str) -> bool:
         """Whether another one of a tenant may start now."""
-        of_tenant = sum(1 for each in self._tenants.values() if each == tenant)
+        of_tenant = sum(1 for each in self._running.values() if each.tenant == tenant)
         return not self.busy and of_tenant < (self._most + 1) // 2
 
     def waits_for(self, options: str, tenant: str) -> str:
@@ -59,12 +67,9 @@ class ConversionJobs:
         if options in self._states or self.has_room(tenant):
             self._waiting.pop(options, None)
             return ""
-        self._waiting.setdefault(options, tenant)
-        running = ", ".join(
-            task.get_name().removeprefix("convert ")
-            for other, task in self._tasks.items()
-            if self.busy or self._tenants[other] == tenant
-        )
+        self._waiting.setdefault(options)
+        in_the_way = (each for each in self._running.values() if self.busy or each.tenant == tenant)
+        running = ", ".join(each.version for each in in_the_way)
         before = list(self._waiting).index(options)
         return f"waits for the conversion of {running} to end" + (
             f"; {before} more waiting before it" if before else ""
@@ -75,17 +80,15 @@ class ConversionJobs:
         if options in self._states or not self.has_room(tenant):
             return
         self._waiting.pop(options, None)
-        self._tenants[options] = tenant
-        begun = Progress(phase=Phase.CONVERTING, message="starts")
-        self._states[options] = begun
-        name = f"convert {request.model} version {request.version}"
-        task = asyncio.create_task(self._run(options, request), name=name)
-        self._tasks[options] = task
+        self._states[options] = Progress(phase=Phase.CONVERTING, message="starts")
+        version = f"{request.model} version {request.version}"
+        task = asyncio.create_task(self._run(options, request), name=f"convert {version}")
+        self._running[options] = _Running(task, version, tenant)
         task.add_done_callback(lambda ended: self._end(options, ended))
 
     def forget(self, options: str) -> None:
         """Drops the last message of a conversion that has ended and is on record."""
-        if options not in self._tasks:
+        if options not in self._running:
             self._states.pop(options, None)
 
     def keep_only(self, wanted: Iterable[str]) -> None:
@@ -94,18 +97,19 @@ class ConversionJobs:
         for options in self._waiting.keys() - kept:
             del self._waiting[options]
         for options in self._states.keys() - kept:
-            task = self._tasks.get(options)
-            if task is not None:
-                log.info("%s is not wanted any more", task.get_name())
-                task.cancel()
+            running = self._running.get(options)
+            if running is not None:
+                log.info("the conversion of %s is not wanted any more", running.version)
+                running.task.cancel()
             else:
                 del self._states[options]
 
     async def close(self) -> None:
         """Ends all, and waits until their processes are gone."""
-        for task in self._tasks.values():
+        tasks = [each.task for each in self._running.values()]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _run(self, options: str, request: ConversionRequest) -> None:
         started = time.monotonic()
@@ -130,8 +134,7 @@ class ConversionJobs:
 
     def _end(self, options: str, task: "asyncio.Task[None]") -> None:
         """The task is over: a cancelled one leaves nothing, a broken one its error."""
-        del self._tasks[options]
-        del self._tenants[options]
+        del self._running[options]
         if task.cancelled():
             self._states.pop(options, None)
         elif (error := task.exception()) is not None:

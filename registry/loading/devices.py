@@ -9,7 +9,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
 
@@ -30,6 +30,10 @@ log = logging.getLogger(__name__)
 PROBE_MODEL = "headrace-device-probe"
 EVERY_SECONDS = 10.0
 _REFUSED_TIMES = 6  # as long until the next look at a Triton that refuses the probe
+# Looks in a row that find no GPU where one was seen, or a driver that does not answer, before they
+# are believed, and how soon they follow each other: a driver may fail to answer for a moment.
+_DOUBTED_LOOKS = 3
+_DOUBT_SECONDS = 1.0
 _TOLD_BYTES, _TOLD_BUSY = 100_000_000, 0.05  # steps in which a report tells what always changes
 # How sentences begin that say why a GPU is not used; the models of ``triton/`` begin theirs so too.
 CANT_USE = "this Triton can't use a GPU"
@@ -47,11 +51,14 @@ class Promise(StrEnum):
 class Seen:
     """What the probe said: the device, why it is no GPU, and the CUDA of packages and driver.
 
-    The CUDA of a package is empty if it can use no GPU.
+    The CUDA of a package is empty if it can use no GPU. ``unsure``: there is a driver, and it
+    failed. ``held``: bytes of a GPU's memory by Triton's name of a model, those that are known.
     """
 
     device: Device
     why: str = ""
+    unsure: bool = False
+    held: Mapping[str, int] = field(default_factory=dict)
     cuda: str = ""
     onnxruntime: str = ""
     torch: str = ""
@@ -61,7 +68,9 @@ class Seen:
         """From the probe's object; raises ``ValueError``."""
         fields = {name: value for name, value in told.items() if name != "fault"}
         words = {name: str(told.get(name, "")) for name in ("cuda", "onnxruntime", "torch")}
-        return cls(Device.model_validate(fields), str(told.get("fault", "")), **words)
+        held = {str(name): int(value) for name, value in dict(told.get("held") or {}).items()}
+        why, unsure = str(told.get("fault", "")), bool(told.get("unsure"))
+        return cls(Device.model_validate(fields), why, unsure, held, **words)
 
 
 class ProbedTriton(Protocol):
@@ -113,6 +122,7 @@ class Devices:
         self._due_at: float | None = None  # None: at once
         self._seen: Seen | None = None
         self._failure = ""
+        self._doubts = 0  # looks in a row that are not believed
 
     @property
     def device(self) -> Device | None:
@@ -125,7 +135,8 @@ class Devices:
             return Device(kind=DeviceKind.CPU)
         coarse = {
             "free_bytes": device.free_bytes - device.free_bytes % _TOLD_BYTES,
-            "busy": round(device.busy / _TOLD_BUSY) * _TOLD_BUSY,
+            "busy": _coarse(device.busy),
+            "useful": None if device.useful is None else _coarse(device.useful),
         }
         return device.model_copy(update={**coarse, "fault": fault})
 
@@ -146,11 +157,22 @@ class Devices:
         device = self._seen.device
         return device.free_bytes if device.kind is DeviceKind.GPU else None
 
+    async def free_now(self) -> int | None:
+        """The same at this moment."""
+        if self.free_bytes() is not None:
+            await self.look(now=True)
+        return self.free_bytes()
+
+    def held_bytes(self, name: str) -> int | None:
+        """Memory of a GPU that a model holds, by Triton's name; None if nobody knows."""
+        return None if self._seen is None else self._seen.held.get(name)
+
     async def look(self, *, now: bool = False) -> None:
         """Asks if it is due, or ``now``; the probe is brought to a Triton that lacks it.
 
         A look that fails takes nothing away that was seen: a busy machine answers late, and whether
-        Triton is there at all is found out by others. One that is refused is tried less often.
+        Triton is there at all is found out by others. One that is refused is tried less often. A
+        GPU that is not found any more is looked for twice again before that is believed.
         """
         at = self._clock()
         if not now and self._due_at is not None and at < self._due_at:
@@ -164,7 +186,10 @@ class Devices:
             self._due_at = at + _REFUSED_TIMES * self._every_seconds
             self._note(None, f"the probe of devices fails: {error}")
         else:
-            self._note(seen, seen.why)
+            believed = self._believes(seen)
+            if not believed:
+                self._due_at = at + _DOUBT_SECONDS
+            self._note(seen if believed else None, seen.why)
 
     def away(self) -> None:
         """Triton went away: what it has when it is back has to be asked."""
@@ -203,12 +228,25 @@ class Devices:
         await self._triton.load(PROBE_MODEL, self._place(PROBE_MODEL))
         return await self._triton.ask(PROBE_MODEL)
 
+    def _believes(self, seen: Seen) -> bool:
+        """Whether a look counts: no GPU becomes a CPU because a driver did not answer once."""
+        had = self._seen is not None and self._seen.device.kind is DeviceKind.GPU
+        if seen.device.kind is DeviceKind.GPU or not (had or seen.unsure):
+            self._doubts = 0
+            return True
+        self._doubts += 1
+        return self._doubts >= _DOUBTED_LOOKS
+
     def _note(self, seen: Seen | None, why: str) -> None:
         if why and why != self._failure:
             level = logging.INFO if self._promise is not Promise.GPU else logging.WARNING
             log.log(level, "no GPU: %s", why)
         self._failure = why
         self._seen = seen or self._seen
+
+
+def _coarse(share: float) -> float:
+    return round(share / _TOLD_BUSY) * _TOLD_BUSY
 
 
 def _lack(seen: Seen, manifest: Manifest, backend: str) -> str:

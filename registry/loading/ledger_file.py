@@ -29,6 +29,7 @@ class LedgerFile:
         self._ledger = _read(path)
         self._written_at = now()
         self._watched_at: float | None = None  # the last pass to which Triton answered
+        self.ended_at = 0.0  # unix time at which Triton was last found to have ended by itself
 
     @property
     def ledger(self) -> Ledger:
@@ -52,6 +53,7 @@ class LedgerFile:
         An end of which a load was told already, or while one on trial waits to be loaded, says
         nothing of how often Triton ends without any.
         """
+        self.ended_at = self._now()
         trials = [want.ref for want in wants if want.on_trial]
         under = [ref for ref in trials if ref.triton_model in lost]
         if under or not trials:

@@ -189,14 +189,16 @@ class Loader:
 
     def stable(self) -> tuple[ModelRef, ...]:
         """The stable packages that Triton holds now, but for one that is leaving."""
+        return tuple(want.ref for want in self._staying() if want.role is Role.STABLE)
+
+    def others(self) -> tuple[ModelRef, ...]:
+        """The other packages that Triton holds now and that are wanted."""
+        return tuple(want.ref for want in self._staying() if want.role is not Role.STABLE)
+
+    def _staying(self) -> Iterable[Want]:
         wants = self._wanted() if self._answers else ()
-        return tuple(
-            want.ref
-            for want in wants
-            if want.role is Role.STABLE
-            and want.ref.triton_model in self._loaded
-            and want.ref.triton_model != self._leaving
-        )
+        here = self._loaded.keys() - {self._leaving}
+        return (want for want in wants if want.ref.triton_model in here)
 
     def wake(self, name: str) -> Woken | None:
         """Somebody asks for a model by Triton's name of it. Any thread may call this.
@@ -417,7 +419,9 @@ class Loader:
             known = self._measured.get(name)
             running, costs = await self._sizing.settle(want, running, package, manifest, known)
             if running.on_gpu:
-                self._weighing.grew(name, free_before, await self._gpu_free())
+                free = await self._gpu_free()
+                held = None if self._devices is None else self._devices.held_bytes(name)
+                self._weighing.grew(name, free_before, free, held)
         except TritonUnavailableError as error:
             self._triton_is_away(str(error))
             self._failures.add(want, str(error), FailureCause.AWAY)
@@ -435,10 +439,7 @@ class Loader:
 
     async def _gpu_free(self) -> int | None:
         """Bytes of a GPU that are free now; None if there is none, or nobody knows."""
-        if self._devices is None or self._devices.free_bytes() is None:
-            return None
-        await self._devices.look(now=True)
-        return self._devices.free_bytes()
+        return None if self._devices is None else await self._devices.free_now()
 
     def _check_room(self, want: Want) -> None:
         """Refuses a package that does not fit, but for a stable one: callers have no other.
@@ -618,6 +619,7 @@ class Loader:
             pool=self._options.pool,
             device=self._device(),
             at=self._now(),
+            ended_at=self._book.ended_at,
             ready=self._answers and not (self._awaited or self._device_fault() or self._cordoned),
             loaded=loaded,
             failed=self._failures.reported(),

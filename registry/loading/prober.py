@@ -1,13 +1,13 @@
 """Finds a Triton that hangs: it says that it lives, and answers no inference any more.
 
-One row is run on each stable model every few seconds, as a caller would; a model that keeps
-refusing is named in the log and is no reason to restart the others. One that refuses because its
-process is gone is loaded anew, as Triton starts no other by itself: only if that does not bring it
-back is Triton restarted. No reason is one that is Python of its users' own and
-takes too long: what it does it does to itself. Nor is a Triton that is slow, which runs batches of
-the model between two probes that wait in vain: one that hangs runs none, and a restart would only
-give a busy machine more to do. It only says what it finds: who restarts Triton is the probe's. A
-Triton that holds no stable model is ``load_stall``'s.
+One row is run on each model every few seconds, as a caller would; a model that keeps refusing is
+named in the log and is no reason to restart the others. One that refuses because its process is
+gone is loaded anew, as Triton starts no other by itself: only if that does not bring a stable one
+back is Triton restarted. No reason is one that is not stable, whatever it does, nor one that is
+Python of its users' own and takes too long: what it does it does to itself. Nor is a Triton that is
+slow, which runs batches of the model between two probes that wait in vain: one that hangs runs
+none, and a restart would only give a busy machine more to do. It only says what it finds: who
+restarts Triton is the probe's. A Triton that holds no stable model is ``load_stall``'s.
 """
 
 import asyncio
@@ -57,6 +57,7 @@ class Prober:
         executed: how many batches of a model have been run.
         refused: how many requests each model has failed, by Triton's name of it: where that grows
             it looks at once.
+        others: the other models that it holds, such as candidates: Triton never ends for them.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class Prober:
         gone: Callable[[ModelRef], bool] = lambda _ref: True,
         executed: Callable[[str], Awaitable[int]] | None = None,
         refused: Callable[[], Awaitable[Mapping[str, int]]] | None = None,
+        others: Callable[[], tuple[ModelRef, ...]] = tuple,
     ) -> None:
         self._triton = triton
         self._stable = stable
@@ -79,6 +81,7 @@ class Prober:
         self._gone = gone
         self._executed = executed
         self._refused = refused
+        self._others = others
         self._refused_before: Mapping[str, int] = {}
         self._reloads: dict[str, int] = {}  # of models without a process, in a row
         self._executed_before: dict[str, int] = {}  # of models whose last probe waited in vain
@@ -108,7 +111,7 @@ class Prober:
                 return
 
     async def _refuses_more(self) -> bool:
-        """Whether a stable model has failed requests since the last time this was asked."""
+        """Whether a model has failed requests since the last time this was asked."""
         if self._refused is None:
             return False
         try:
@@ -116,15 +119,17 @@ class Prober:
         except (TritonRefusedError, TritonUnavailableError):
             return False  # the next look finds out
         before, self._refused_before = self._refused_before, counts
-        stable = {ref.triton_model for ref in self._stable()}
-        return any(counts[name] > before.get(name, 0) for name in counts.keys() & stable)
+        known = {ref.triton_model for ref in (*self._stable(), *self._others())}
+        return any(counts[name] > before.get(name, 0) for name in counts.keys() & known)
 
     async def probe(self) -> None:
-        """Asks whether it lives, and runs one row on each stable model."""
+        """Asks whether it lives, and runs one row on each model."""
         try:
             await self._triton.held(())
             for ref in self._stable():
                 await self._probe_model(ref)
+            for ref in self._others():
+                await self._probe_other(ref)
         except TritonUnavailableError as error:
             if self._failures == 0:
                 log.warning("%s", error)
@@ -132,6 +137,14 @@ class Prober:
             self._fault = str(error)
         else:
             self._failures = 0
+
+    async def _probe_other(self, ref: ModelRef) -> None:
+        """Runs one row on a model that is not stable; what is wrong with it is told."""
+        try:
+            await self._probe_model(ref)
+        except TritonUnavailableError as error:  # if Triton is away, the next look finds it
+            log.warning("%s", error)
+            self._told(ref, str(error))
 
     async def _probe_model(self, ref: ModelRef) -> None:
         """Runs one row; a refusal is an answer, as long as there is a process that could answer.
@@ -176,11 +189,11 @@ class Prober:
             TritonUnavailableError: it was asked for so often, and the model still has no process.
         """
         name = ref.triton_model
-        if not self._gone(ref):
-            return
-        reloads = self._reloads[name] = self._reloads.get(name, 0) + 1
-        if reloads > self._pace.reloads_allowed:
+        reloads = self._reloads.get(name, 0)
+        if reloads >= self._pace.reloads_allowed:
             raise TritonUnavailableError(f"{name} has no process any more: {error}")
+        if self._gone(ref):
+            self._reloads[name] = reloads + 1
 
     async def _runs_others(self, name: str) -> bool:
         """Whether batches of a model were run since its last probe that waited in vain."""

@@ -1,14 +1,18 @@
 """Weighs packages for one Triton: what each needs, as long as the loader knows of it.
 
-What a package needs of a GPU is an estimate until it was loaded once, and what the GPU lost from
-then on. The bounds are ``room``'s.
+What a package needs of a GPU is an estimate until it was loaded once. From then on it is what its
+own process holds there after its warm-up; if the driver does not tell that, as in many containers,
+what the GPU lost meanwhile, with whatever others took of it. The bounds are ``room``'s.
 """
 
+import logging
 from collections.abc import Callable, Iterable
 
 from contracts.manifest import CONFIG_ONNXRUNTIME, Manifest
 from contracts.model import ModelRef
 from registry.loading.room import Need, Room
+
+log = logging.getLogger(__name__)
 
 Copies = int | None
 
@@ -56,10 +60,27 @@ class Weighing:
         need = self._need(ref, copies, in_process=in_process)
         self._room.check(need, needs, on_gpu=on_gpu, gpu_free_bytes=gpu_free_bytes)
 
-    def grew(self, name: str, before: int | None, after: int | None) -> None:
-        """Takes in what was free of a GPU before a package was loaded, and after its warm-up."""
-        if before is not None and after is not None and before > after:
+    def grew(
+        self, name: str, before: int | None, after: int | None, held: int | None = None
+    ) -> None:
+        """Takes in what a package takes of a GPU, once it was warmed up.
+
+        Args:
+            name: Triton's name of it.
+            before: bytes that were free before it was loaded; None if nobody knows.
+            after: bytes that are free now.
+            held: bytes that its own process holds.
+        """
+        if held is not None:
+            self._grown[name] = held
+        elif before is not None and after is not None and before > after:
             self._grown[name] = before - after
+            log.info(
+                "%s is weighed as %d MB of a GPU, with what others took meanwhile: the driver "
+                "tells no process",
+                name,
+                (before - after) // 1_000_000,
+            )
 
     def forget(self, name: str) -> None:
         """Of a package that left for good."""

@@ -171,11 +171,7 @@ class PackageStore:
         """
         names = self.names()
         with self._reached():
-            return [
-                name
-                for name in names
-                if PACKAGE_ID.fullmatch(name) and self._files.exists(self._path(name, MANIFEST))
-            ]
+            return [name for name in names if self._has_manifest(name)]
 
     def leftovers(self) -> list[str]:
         """Names of what publishers and deleters that were killed left behind, in order.
@@ -191,10 +187,7 @@ class PackageStore:
                 name
                 for name in names
                 if name.startswith(_ASIDE)
-                or (
-                    PACKAGE_ID.fullmatch(name)
-                    and not self._files.exists(self._path(name, MANIFEST))
-                )
+                or (PACKAGE_ID.fullmatch(name) and not self._has_manifest(name))
             ]
 
     def names(self) -> list[str]:
@@ -249,6 +242,10 @@ class PackageStore:
             raise PackageDamagedError(
                 f"package {package} has {sum(sizes.values()):,} bytes, which is more than it may"
             )
+
+    def _has_manifest(self, name: str) -> bool:
+        """Whether a folder of that name is a package."""
+        return bool(PACKAGE_ID.fullmatch(name)) and self._files.exists(self._path(name, MANIFEST))
 
     @property
     def _is_local(self) -> bool:

@@ -179,9 +179,8 @@ def chosen(spec: EndpointSpec, status: EndpointStatus, seen: Observed) -> Versio
             for item in newer
             if _not_rejected(status, item) and (again or not is_passed_over(status, item.number))
         ]
-        return next((item for item in may_follow if _must_end(status, item)), None) or next(
-            iter(may_follow), None
-        )
+        begun = next((item for item in may_follow if _must_end(status, item)), None)
+        return begun or next(iter(may_follow), None)
     named = _wanted(spec, seen)
     return named if named is not None and _not_rejected(status, named) else None
 

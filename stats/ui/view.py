@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import quote
 
-from contracts.device_words import in_words
+from contracts.device_words import report_in_words
 from contracts.endpoint import Arm, EndpointStatus, ModelEndpoint
-from contracts.loading import LoaderReport
+from contracts.loading import Device, LoaderReport
 from measures.counting import CountingState, clock_time
 from stats.evaluation.board import Board, EndpointBoard, Origin, VersionDrift
 from stats.ui import drifts, rollout_view, series
@@ -95,11 +95,15 @@ def view(
         endpoints=[_summary(endpoint, board, now) for endpoint in ordered],
         detail=None if chosen is None else _detail(chosen, board, links, SPANS[name], now),
         engines=[
-            TritonLine(report.loader, report.pool, words, not report.device.fault)
+            TritonLine(report.loader, report.pool, words, _is_well(report.device))
             for report in sorted(reports, key=lambda report: report.loader)
-            if report.device is not None and (words := in_words(report.device))
+            if (words := report_in_words(report, now))
         ],
     )
+
+
+def _is_well(device: Device | None) -> bool:
+    return device is None or not device.fault
 
 
 def health(board: Board, now: float) -> Health:

@@ -42,7 +42,9 @@ A100 = Gpu("NVIDIA A100-SXM4-80GB", "580.65.06", "81920 MiB", "13.0")
 
 
 def a_load(engine: str, gateways: int, texts: int, form: str, *rates: float) -> Load:
-    rounds = [Round(texts_per_second=rate, p50=1.0, p99=2.0, gpu_busy=0.93) for rate in rates]
+    rounds = [
+        Round(texts_per_second=rate, p50=1.0, p99=2.0, gpu_busy=0.99, useful=0.93) for rate in rates
+    ]
     return Load(engine=engine, gateways=gateways, texts=texts, form=form, rounds=rounds)
 
 

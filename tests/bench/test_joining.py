@@ -3,7 +3,7 @@
 import pytest
 
 from bench import accelerators
-from bench.suites.joining import FULL, GATEWAYS, LINEAR, Load, lengths, outcome
+from bench.suites.joining import CHOICES, FULL, GATEWAYS, LINEAR, Load, lengths, outcome
 
 SECONDS = 0.1
 
@@ -31,6 +31,20 @@ def test_a_packed_engine_that_is_full_is_full_of_large_runs() -> None:
     found = outcome("packed", 8, Load(16, lengths()), 1, SECONDS)
     most = times.most_tokens / times.seconds(times.most_tokens) / 54  # texts a second
     assert found.per_second > 0.9 * most
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("callers", [16, 128])
+def test_a_run_that_is_chosen_late_holds_more_messages_and_the_engine_does_not_idle_for_it(
+    callers: int,
+) -> None:
+    load = Load(1, lengths(), callers=callers)
+    early, late = (
+        outcome("packed", 8, load, 1, SECONDS, rule=CHOICES[name]) for name in ("at once", "late")
+    )
+    assert late.messages_a_run > 1.03 * early.messages_a_run
+    assert late.per_second > 0.98 * early.per_second
+    assert late.idle < 0.01
 
 
 def test_a_lone_text_leaves_at_once_and_alone() -> None:

@@ -4,10 +4,11 @@ import json
 import re
 from collections.abc import Iterable
 
+from packed_files import packed
 from prometheus_client.core import Metric as Family
 from prometheus_client.metrics import MetricWrapperBase
 
-from contracts import gateway_metrics, registry_metrics
+from contracts import gateway_metrics, registry_metrics, triton_metrics
 from contracts import metrics as contract
 from contracts.endpoint import Arm
 from contracts.metrics import Kind, Metric
@@ -68,7 +69,7 @@ def expressions() -> dict[str, str]:
 
 def declared() -> set[Metric]:
     """Every metric of ``contracts``."""
-    modules = (contract, gateway_metrics, registry_metrics)
+    modules = (contract, gateway_metrics, registry_metrics, triton_metrics)
     found = {
         each for module in modules for each in vars(module).values() if isinstance(each, Metric)
     }
@@ -118,6 +119,10 @@ def test_every_process_exposes_what_is_declared_for_it() -> None:
     assert registry == {
         name: text for name, text in of.items() if "_registry_" in name or "_loader_" in name
     }
+    packed_engines = {
+        name.removesuffix("_total"): text for name, text in packed("packed_counts").COUNTERS.items()
+    }
+    assert packed_engines == {name: text for name, text in of.items() if "_packed_" in name}
 
 
 def test_every_label_is_one_that_its_metric_has() -> None:

@@ -145,6 +145,7 @@ class Samples:
     """Of a gateway while it is attacked: memory, and what its event loop waited in each part."""
 
     sizes: list[float] = field(default_factory=list)
+    quiet: list[float] = field(default_factory=list)  # of these, while nobody attacks
     waited: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
 
@@ -157,8 +158,10 @@ async def samples_until(running: Running, earnest: "Earnest", end: float) -> Sam
     """Every second or so."""
     samples = Samples()
     while time.monotonic() < end and running.process.returncode is None:
-        samples.sizes.append(megabytes(running))
         part, began, waited = earnest.part, time.monotonic(), waited_seconds(running)
+        samples.sizes.append(megabytes(running))
+        if part == QUIET:
+            samples.quiet.append(samples.sizes[-1])
         await asyncio.sleep(0.5)
         if running.process.returncode is None and earnest.part == part:
             samples.waited[part] += waited_seconds(running) - waited
@@ -258,6 +261,7 @@ async def test_hostile_callers_with_keys_delay_no_other_caller(tmp_path: Path) -
         "longest_milliseconds": round(1000 * max(map(max, earnest.seconds.values())), 1),
         "restarts": int(not alive),
         "gateway_mib_by_fifth": memory,
+        "gateway_mib_by_fifth_while_quiet": by_fifth(samples.quiet),
         "gateway_mib_most": round(max(samples.sizes), 1),
         "errors_logged": errors[:5],
     }

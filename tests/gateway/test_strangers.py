@@ -110,6 +110,8 @@ async def test_answers_that_nobody_reads_are_dropped_before_they_fill_the_memory
                 connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
                 connection.connect(where)
                 connection.sendall(request)
+                # Its answer is there: requests that wait together would be refused, as they should.
+                await asyncio.to_thread(select.select, [connection], [], [], 30)
                 closed.register(connection, 0)  # tells that it was closed, and nothing else
             async with asyncio.timeout(60):
                 # The system's own buffers take some megabytes of each answer.

@@ -160,3 +160,16 @@ def test_runs_that_overlap_keep_their_answers(half: tuple[Any, Any]) -> None:
     for (ids, starts), answer in zip(asked, found, strict=True):
         wanted = eager.begin(ids, starts, None).values()
         assert np.abs(answer - wanted).max() < SAME
+
+
+def test_a_run_tells_how_long_the_gpu_computed_and_the_tokens_that_filled_it_up(
+    half: tuple[Any, Any],
+) -> None:
+    by_graph, eager = half
+    ids, starts = rows_of([30] * 40)
+    for runner, tokens in ((by_graph, 1536), (eager, 1200)):
+        runs = [runner.begin(ids, starts, None) for _ in range(5)]
+        for each in runs:
+            each.values()
+        assert {each.tokens for each in runs} == {tokens}
+        assert all(each.seconds() > 0 for each in runs)

@@ -102,6 +102,7 @@ async def test_a_machine_without_a_gpu_says_so_and_runs_models_on_its_cpu(served
     async with asyncio.timeout(SECONDS):
         while not (report := await served.settle()).ready:  # noqa: ASYNC110 - the loader's pace
             await asyncio.sleep(0.05)
+    assert report.ended_at > 0
     assert PROBE_MODEL in await served.client.held([PROBE_MODEL])
 
 
@@ -118,16 +119,20 @@ async def test_a_gpu_that_was_promised_and_is_not_there_keeps_the_loader_unready
 
 
 @pytest.mark.parametrize("served", [Promise.AUTO], indirect=True)
-async def test_a_model_whose_process_ended_answers_again_from_another_one(served: Served) -> None:
+@pytest.mark.parametrize("is_stable", [True, False], ids=["stable", "candidate"])
+async def test_a_model_whose_process_ended_answers_again_from_another_one(
+    served: Served, *, is_stable: bool
+) -> None:
     await served.settle()
     before = model_processes(served.triton)
     prober = Prober(
         served.client,
-        served.loader.stable,
+        served.loader.stable if is_stable else tuple,
         served.manifest,
         ProberPace(every_seconds=SECONDS, retry_seconds=0.1),
         gone=served.loader.note_gone,
         refused=served.client.refused,
+        others=tuple if is_stable else served.loader.stable,
     )
     stop = asyncio.Event()
     async with asyncio.timeout(SECONDS), asyncio.TaskGroup() as tasks:

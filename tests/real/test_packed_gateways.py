@@ -48,6 +48,7 @@ async def load(triton: TritonProcess, name: str) -> None:
         "model.py": folder / "simulated_accelerator" / "model.py",
         "accelerator_times.py": folder / "simulated_accelerator" / "accelerator_times.py",
         "packed_joining.py": folder / "packed_model" / "packed_joining.py",
+        "packed_timetable.py": folder / "packed_model" / "packed_timetable.py",
         "accelerator.json": accelerators.H200,
     }
     config = render_packed(task=Task.TEXT_EMBEDDING, width=WIDTH, type_ids=False, threads=1)

@@ -9,17 +9,21 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 import pytest
 from model_processes import model_processes
 from own_ports import own_ports
 from packed_files import beside_each_other, packed
+from prometheus_client.parser import text_string_to_metric_families
 from tiny_encoders import SIZES, VOCABULARY, starts_of, write_encoder, write_told
 from torch_triton import TorchTriton, place
 from tritonclient.grpc import InferenceServerClient, InferInput, InferResult
 from tritonclient.utils import InferenceServerException
 from waiting import until
 
+from contracts import triton_metrics as t
+from contracts.metrics import Metric
 from headrace.stack.triton import TritonFiles, TritonServer
 
 torch = pytest.importorskip("torch")
@@ -74,6 +78,21 @@ def tensors_of(rows: Rows, *, typed: bool) -> list[np.ndarray]:
     return [ids, starts, *([(ids % 2).astype(np.uint8)] if typed else [])]
 
 
+def counted(triton: TorchTriton, metric: Metric, model: str) -> float:
+    """What a model has counted, as Prometheus scrapes it; -1 if it has no such counter."""
+    server = triton.server
+    text = httpx.get(f"http://{server.host}:{server.metrics_port}/metrics", timeout=60).text
+    families = {each.name: each for each in text_string_to_metric_families(text)}
+    return next(
+        (
+            sample.value
+            for sample in families[metric.family].samples
+            if sample.labels == {"model": model, "version": "1"}
+        ),
+        -1.0,
+    )
+
+
 def inputs_of(tensors: Sequence[np.ndarray]) -> list[InferInput]:
     names = ("input_ids", "row_starts", "token_type_ids")
     kinds = ("INT32", "INT32", "UINT8")
@@ -113,6 +132,30 @@ def test_what_can_not_be_run_fails_by_itself(torch_triton: TorchTriton, engine: 
     good = tensors_of([[1, 2, 3]], typed=False)
     answer = client.infer("m", inputs_of(good)).as_numpy("embedding")
     np.testing.assert_allclose(answer, engine.run(*good), atol=1e-5)
+
+
+def test_each_of_two_models_has_its_own_counts_and_goes_on_with_them_when_it_is_loaded_again(
+    torch_triton: TorchTriton, weights: Path
+) -> None:
+    client = client_of(torch_triton)
+    place(torch_triton.server.model_repository, "other", weights, WIDTH)
+    client.load_model("other", client_timeout=LOAD_SECONDS)
+    assert counted(torch_triton, t.TOKENS, "other") == 0
+    before = counted(torch_triton, t.TOKENS, "m")
+    for model, tokens in (("m", 5), ("other", 7), ("other", 2)):
+        client.infer(model, inputs_of(tensors_of([[1] * tokens], typed=False)))
+    until("they are told", 60.0, lambda: counted(torch_triton, t.TOKENS, "m") == before + 5)
+    until("they are told", 60.0, lambda: counted(torch_triton, t.TOKENS, "other") == 9)
+    assert counted(torch_triton, t.MESSAGES, "other") == 2
+    assert counted(torch_triton, t.SECONDS, "other") > 0
+    client.unload_model("other")
+    until("it is unloaded", 60.0, lambda: not client.is_model_ready("other"))
+    client.load_model("other", client_timeout=LOAD_SECONDS)
+    client.infer("other", inputs_of(tensors_of([[1]], typed=False)))
+    until("it goes on", 60.0, lambda: counted(torch_triton, t.TOKENS, "other") == 10)
+    assert counted(torch_triton, t.TOKENS, "m") == before + 5
+    client.unload_model("other")
+    until("its process ends", 60.0, lambda: len(model_processes(torch_triton)) == 1)
 
 
 def test_callers_that_give_up_take_nobody_elses_answer(

@@ -1,5 +1,7 @@
 """A packed package through loader and real Triton, on the CPU: answers, company, its process."""
 
+import asyncio
+import json
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -25,7 +27,7 @@ from contracts.tensors import Datatype, TensorSpec
 from headrace.stack import provision, triton
 from headrace.stack.triton import TritonFiles, TritonProcess, TritonServer
 from registry.convert import package
-from registry.loading.devices import Devices, Promise
+from registry.loading.devices import PROBE_MODEL, Devices, Promise
 from registry.loading.loader import Loader
 from registry.loading.options import LoaderOptions
 from registry.loading.placement import Placement, SharedRepository, UploadedFiles
@@ -162,6 +164,11 @@ async def test_a_packed_package_answers_each_row_as_transformers_does(
     found = await client.outputs(ref.triton_model, packed_batch(rows, None))
     expected = np.array([by_itself(source, row) for row in rows])
     np.testing.assert_allclose(found, expected, atol=1e-5)
+    await client.load(PROBE_MODEL, placement.place_probe(PROBE_MODEL))
+    async with asyncio.timeout(SECONDS):
+        while "useful" not in (told := json.loads(await client.ask(PROBE_MODEL))):
+            await client.outputs(ref.triton_model, packed_batch(rows, None))
+    assert told["useful"] == 1.0  # a CPU's runs are not filled up
     assert "Traceback" not in torch_triton.log.read_text()
 
 

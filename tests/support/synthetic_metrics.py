@@ -1,18 +1,19 @@
 """Metrics that one small stack can't cause, exposed by the code that exposes the real ones.
 
-A GPU, an embedder, declared statistics of one's own, a preprocessor that breaks, models that come
-back after nobody asked for long, and lost events: synthetic counts grow at every scrape, and go
-through ``stats.evaluation.exposition`` and ``gateway.telemetry.metrics``. GPU metrics are Triton's:
-names and labels as its documentation has them.
+A GPU, a packed engine, an embedder, declared statistics of one's own, a preprocessor that breaks,
+models that come back after nobody asked for long, and lost events: synthetic counts grow at every
+scrape, and go through ``stats.evaluation.exposition`` and ``gateway.telemetry.metrics``. GPU
+metrics are Triton's: names and labels as its documentation has them.
 """
 
 import contextlib
 from collections.abc import Iterator
 
 from prometheus_client import CollectorRegistry, start_http_server
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from contracts import triton_metrics
 from contracts.endpoint import Arm
 from contracts.events import StatisticSpec
 from contracts.statistics import Statistic
@@ -53,6 +54,10 @@ class SyntheticMetrics(Collector):
             gauge = GaugeMetricFamily(name, "Triton's.", labels=["gpu_uuid"])
             gauge.add_metric(["GPU-1"], value)
             yield gauge
+        for metric in triton_metrics.PACKED:
+            counter = CounterMetricFamily(metric.family, metric.help, labels=metric.labels)
+            counter.add_metric([f"{ENDPOINT}-1", "1"], float(self._scrapes))
+            yield counter
 
     def _lost(self) -> Iterator[Reading]:
         yield Reading(Read.EVENTS_DROPPED, (ENDPOINT, "200", "buffer_full"), float(self._scrapes))

@@ -6,11 +6,16 @@ be used. It runs no model, and loads nothing but NVML.
 
 The object has ``kind`` (``cpu`` or ``gpu``), ``name``, ``count``, ``memory_bytes``, ``free_bytes``,
 ``busy``, ``driver``, ``cuda`` (the newest that the driver runs), ``fault`` (a sentence: why a GPU
-can't be used), and what the packages beside Python could use a GPU by: ``onnxruntime`` and
-``torch`` (the CUDA that it was built for; empty if it is missing or was built without).
+can't be used), ``unsure`` (there is a driver, and it failed), and what the packages beside Python
+could use a GPU by: ``onnxruntime`` and ``torch`` (the CUDA that it was built for; empty if it is
+missing or was built without). ``held`` is the memory of a GPU that each model's own process holds,
+by Triton's name of the model; models whose processes the driver does not tell are not in it.
+``useful`` is the share of tokens, of those that packed engines computed since the question before,
+that were of texts: Triton's own metrics say it (``packed_model/packed_counts.py``).
 """
 
 import ctypes
+import http.client
 import importlib.util
 import json
 import os
@@ -25,6 +30,11 @@ import triton_python_backend_utils as pb_utils
 LIBRARY = "libnvidia-ml.so.1"
 ANSWER = "device"  # as ``registry/packages/triton_config.py`` has it
 _NAME_BYTES = 96
+_MOST_PROCESSES = 256
+_NOT_TOLD = (1 << 64) - 1  # NVML's word for a value that it can't say
+_PROGRAM = "triton_python_backend_stub"
+_METRICS_SECONDS = 1.0
+_TOKENS, _PADDING = "headrace_packed_tokens_total", "headrace_packed_padding_tokens_total"
 _TAKEN = b"used_dltensor"
 _set_name = ctypes.pythonapi.PyCapsule_SetName
 _set_name.argtypes, _set_name.restype = (ctypes.py_object, ctypes.c_char_p), ctypes.c_int
@@ -33,9 +43,14 @@ _set_name.argtypes, _set_name.restype = (ctypes.py_object, ctypes.c_char_p), cty
 class TritonPythonModel:
     """The one instance."""
 
+    def initialize(self, args: dict[str, str]) -> None:
+        """Finds out where Triton's metrics are."""
+        del args
+        self.useful = Useful(metrics_place(command_line(os.getppid())))
+
     def execute(self, requests: list[Any]) -> list[Any]:
         """Answers each request with what is so now."""
-        answer = json.dumps(device(os.environ) | packages()).encode()
+        answer = json.dumps(device(os.environ) | packages() | self.useful.look()).encode()
         return [pb_utils.InferenceResponse([_output(answer)]) for _ in requests]
 
 
@@ -57,6 +72,17 @@ class Utilisation(ctypes.Structure):
     """``nvmlUtilization_t``, per cent of the last period."""
 
     _fields_ = (("gpu", ctypes.c_uint), ("memory", ctypes.c_uint))
+
+
+class Process(ctypes.Structure):
+    """``nvmlProcessInfo_t``: a process that computes on a GPU."""
+
+    _fields_ = (
+        ("pid", ctypes.c_uint),
+        ("used", ctypes.c_ulonglong),
+        ("instance", ctypes.c_uint),
+        ("part", ctypes.c_uint),
+    )
 
 
 class Nvml:
@@ -113,6 +139,15 @@ class Nvml:
             return 0.0
         return min(1.0, used.gpu / 100)
 
+    def processes(self, gpu: ctypes.c_void_p) -> dict[int, int]:
+        """Bytes that each process holds of one GPU; empty if it can't say so."""
+        count, found = ctypes.c_uint(_MOST_PROCESSES), (Process * _MOST_PROCESSES)()
+        try:
+            self._call("nvmlDeviceGetComputeRunningProcesses_v3", gpu, ctypes.byref(count), found)
+        except (AttributeError, NvmlError):  # an older driver lacks the function
+            return {}
+        return {each.pid: each.used for each in found[: count.value] if each.used != _NOT_TOLD}
+
     def _call(self, name: str, *arguments: object) -> None:
         code = getattr(self._library, name)(*arguments)
         if code:
@@ -121,13 +156,16 @@ class Nvml:
 
 
 def device(
-    environment: Mapping[str, str], opened: Callable[[str], ctypes.CDLL] = ctypes.CDLL
+    environment: Mapping[str, str],
+    opened: Callable[[str], ctypes.CDLL] = ctypes.CDLL,
+    words_of: "Callable[[int], list[str]] | None" = None,
 ) -> dict[str, Any]:
     """What this machine computes with.
 
     Args:
         environment: whose ``CUDA_VISIBLE_DEVICES`` may hide GPUs.
         opened: opens a shared library; raises ``OSError`` if there is none.
+        words_of: the command line of a process; empty if there is none.
     """
     try:
         library = opened(LIBRARY)
@@ -136,16 +174,20 @@ def device(
     try:
         nvml = Nvml(library)
     except NvmlError as error:
-        return {"kind": "cpu", "fault": f"the driver does not answer: {error}"}
+        fault = f"the driver does not answer: {error}"
+        return {"kind": "cpu", "fault": fault, "unsure": True}
     try:
-        return _look_up(nvml, environment.get("CUDA_VISIBLE_DEVICES"))
+        allowed = environment.get("CUDA_VISIBLE_DEVICES")
+        return _look_up(nvml, allowed, words_of or command_line)
     except NvmlError as error:
-        return {"kind": "cpu", "fault": f"the GPU does not answer: {error}"}
+        return {"kind": "cpu", "fault": f"the GPU does not answer: {error}", "unsure": True}
     finally:
         nvml.close()
 
 
-def _look_up(nvml: Nvml, allowed: "str | None") -> dict[str, Any]:
+def _look_up(
+    nvml: Nvml, allowed: "str | None", words_of: Callable[[int], list[str]]
+) -> dict[str, Any]:
     driver = {"driver": nvml.driver(), "cuda": nvml.cuda()}
     gpus = nvml.gpus()
     if not gpus:
@@ -163,6 +205,7 @@ def _look_up(nvml: Nvml, allowed: "str | None") -> dict[str, Any]:
         "memory_bytes": min(each.total for each in memory),
         "free_bytes": min(each.free for each in memory),
         "busy": sum(map(nvml.busy, seen)) / len(seen),
+        "held": held([nvml.processes(gpu) for gpu in seen], words_of),
         **driver,
     }
 
@@ -190,6 +233,111 @@ def visible(names: list[str], allowed: "str | None") -> list[int]:
         else:
             break
     return list(dict.fromkeys(found))
+
+
+def held(by_gpu: list[dict[int, int]], words_of: Callable[[int], list[str]]) -> dict[str, int]:
+    """The bytes of each model on the GPU on which it holds most.
+
+    A process of another container has no command line here, or has another program's.
+    """
+    found: dict[str, int] = {}
+    for processes in by_gpu:
+        here: dict[str, int] = {}
+        for pid, used in processes.items():
+            if name := model_of(words_of(pid)):
+                here[name] = here.get(name, 0) + used
+        found.update((name, max(used, found.get(name, 0))) for name, used in here.items())
+    return found
+
+
+def model_of(words: list[str]) -> str:
+    """Triton's name of the model that such a process runs; empty if it is none.
+
+    >>> model_of(["/b/triton_python_backend_stub", "/models/m-1/1/model.py", "shm"])
+    'm-1'
+    >>> model_of(["python3", "/models/m-1/1/model.py"])
+    ''
+    """
+    if len(words) < 2 or not words[0].endswith(_PROGRAM):
+        return ""
+    parts = Path(words[1]).parts
+    return parts[-3] if len(parts) > 3 else ""
+
+
+def command_line(pid: int) -> list[str]:
+    """Of a process; empty if there is none that may be looked at."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")[:-1]
+    except OSError:
+        return []
+
+
+def metrics_place(words: list[str]) -> "tuple[str, int] | None":
+    """Where a Triton of such a command line has its metrics; None if they are off.
+
+    >>> metrics_place(["tritonserver", "--metrics-port=9002", "--metrics-address=127.0.0.1"])
+    ('127.0.0.1', 9002)
+    >>> metrics_place(["tritonserver", "--metrics-port", "9002", "--http-address", "0.0.0.0"])
+    ('127.0.0.1', 9002)
+    >>> metrics_place(["tritonserver", "--allow-metrics=false"]), metrics_place([])
+    (None, None)
+    """
+    if not words:
+        return None
+    given: dict[str, str] = {}
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        name, equals, value = word.partition("=")
+        given[name] = value if equals else following
+    address = given.get("--metrics-address") or given.get("--http-address") or "127.0.0.1"
+    port = given.get("--metrics-port", "8002")
+    if given.get("--allow-metrics", "true").lower() in {"false", "0"} or not port.isdecimal():
+        return None
+    return "127.0.0.1" if address in {"0.0.0.0", "::"} else address, int(port)
+
+
+class Useful:
+    """The share of packed engines' tokens that are of texts, from one question to the next.
+
+    Args:
+        place: of Triton's metrics; None if it has none.
+    """
+
+    def __init__(self, place: "tuple[str, int] | None") -> None:
+        self._place = place
+        self._before: tuple[float, float] = (0.0, 0.0)
+
+    def look(self) -> dict[str, float]:
+        """``useful``, or nothing if no packed engine has computed, or nobody says so."""
+        try:
+            now = self._read()
+        except (OSError, ValueError, http.client.HTTPException):
+            return {}
+        tokens, padding = (after - before for before, after in zip(self._before, now, strict=True))
+        self._before = now
+        if tokens <= 0 or padding < 0:
+            return {}
+        return {"useful": tokens / (tokens + padding)}
+
+    def _read(self) -> tuple[float, float]:
+        if self._place is None:
+            raise ValueError("no metrics")
+        connection = http.client.HTTPConnection(*self._place, timeout=_METRICS_SECONDS)
+        try:
+            connection.request("GET", "/metrics")
+            text = connection.getresponse().read().decode(errors="replace")
+        finally:
+            connection.close()
+        return total(text, _TOKENS), total(text, _PADDING)
+
+
+def total(text: str, name: str) -> float:
+    r"""The sum of all series of a family, in Prometheus' text format.
+
+    >>> total('# TYPE a counter\na{model="x y"} 2\na{model="z"} 1.5\nab{} 9\n', "a")
+    3.5
+    """
+    lines = (line for line in text.splitlines() if line.startswith((f"{name}{{", f"{name} ")))
+    return sum(float(line.rsplit(" ", 1)[1]) for line in lines)
 
 
 def packages() -> dict[str, str]:

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 import triton_python_backend_utils as pb_utils
+from packed_counts import COUNTERS, Counts, Exporter
 from packed_device import HELD_RUNS, OnCpu, OnGpu, missing_gpu
 from packed_engine import SETTINGS_FILE, PackedEngine
 from packed_joining import Limits, PackedRequest, Pipeline
@@ -44,6 +45,9 @@ class TritonPythonModel:
         if isinstance(runner, OnGpu):
             print(f"{args['model_name']}: {runner.describe()}", file=sys.stderr, flush=True)
         self.heartbeat = Heartbeat()
+        counts = Counts()
+        self.counters = Counters(args["model_name"], args["model_version"])
+        self.exporter = Exporter(counts, self.counters.by_name)
         self.pipeline = Pipeline(
             runner,
             Senders(config["output"][0]["name"]),
@@ -56,9 +60,11 @@ class TritonPythonModel:
                 types=engine.types,
             ),
             by_token=engine.by_token,
+            meter=counts,
             alive=self.heartbeat.check,
         )
         self.heartbeat.start()
+        self.exporter.start()
         self.pipeline.start()
 
     def execute(self, requests: list[Any]) -> None:
@@ -70,7 +76,31 @@ class TritonPythonModel:
     def finalize(self) -> None:
         """Ends the threads. Triton calls this once all requests are answered."""
         self.pipeline.close()
+        self.exporter.stop()
         self.heartbeat.stop()
+
+
+class Counters:
+    """Triton's counters of this model, which begin at 0; none if its metrics are off.
+
+    Args:
+        model: by Triton's name.
+        version: of its folder.
+    """
+
+    def __init__(self, model: str, version: str) -> None:
+        labels = {"model": model, "version": version}
+        self._families: list[Any] = []  # Triton forgets the counters of a family that is freed
+        self.by_name: dict[str, Any] = {}
+        try:
+            for name, words in COUNTERS.items():
+                kind = pb_utils.MetricFamily.COUNTER
+                family = pb_utils.MetricFamily(name=name, description=words, kind=kind)
+                self._families.append(family)
+                self.by_name[name] = family.Metric(labels=labels)
+                self.by_name[name].increment(0)
+        except Exception as error:  # noqa: BLE001 - Triton's errors have no common base
+            print(f"{model}: its counts are not shown: {error}", file=sys.stderr, flush=True)
 
 
 class Senders:

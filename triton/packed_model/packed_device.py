@@ -50,13 +50,25 @@ def missing_gpu(number: int) -> str:
 
 @dataclass(frozen=True)
 class Computed:
-    """A run that is over."""
+    """A run that is over.
+
+    Attributes:
+        array: what was computed.
+        tokens: that were.
+        took: seconds.
+    """
 
     array: np.ndarray
+    tokens: int
+    took: float
 
     def values(self) -> np.ndarray:
         """What was computed."""
         return self.array
+
+    def seconds(self) -> float:
+        """How long that took."""
+        return self.took
 
 
 class OnCpu:
@@ -70,7 +82,9 @@ class OnCpu:
 
     def begin(self, ids: np.ndarray, starts: np.ndarray, types: np.ndarray | None) -> Computed:
         """Computes."""
-        return Computed(self._engine.run(ids, starts, types))
+        began = time.monotonic()
+        values = self._engine.run(ids, starts, types)
+        return Computed(values, len(ids), time.monotonic() - began)
 
     def free_memory(self) -> None:
         """Nothing is kept."""
@@ -122,6 +136,7 @@ class OnGpu:
             with torch.cuda.stream(self._runs):
                 self._runs.wait_event(arrived)
                 inputs.record_stream(self._runs)
+                began = self._runs.record_event(torch.cuda.Event(enable_timing=True))
                 if shape:
                     graph, answers = self._graphs[shape]
                     self._inputs[: len(inputs)].copy_(inputs)
@@ -129,13 +144,14 @@ class OnGpu:
                     answers = answers[:asked].clone()  # the next replay writes over it
                 else:
                     answers = self._engine.forward(inputs, int(starts[-1]), longest)
-                computed = self._runs.record_event()
+                computed = self._runs.record_event(torch.cuda.Event(enable_timing=True))
             with torch.cuda.stream(self._leaving):
                 self._leaving.wait_event(computed)
                 answers.record_stream(self._leaving)
                 back = torch.empty(answers.shape, dtype=answers.dtype, pin_memory=True)
                 back.copy_(answers, non_blocking=True)
-                return OnTheWay(back, self._leaving.record_event(), made)
+                done = self._leaving.record_event()
+                return OnTheWay(back, done, made, int(starts[-1]), (began, computed))
 
     def free_memory(self) -> None:
         """Gives what torch keeps for later back to the GPU; the graphs keep theirs."""
@@ -214,14 +230,30 @@ class OnTheWay:
         back: pinned memory, which the copy writes.
         done: after the copy.
         made: the inputs' pinned memory, which must outlast their copy.
+        tokens: that are computed, those that fill a graph up included.
+        bounds: events before and after the run itself.
     """
 
-    def __init__(self, back: torch.Tensor, done: Any, made: torch.Tensor) -> None:  # noqa: ANN401
+    def __init__(
+        self,
+        back: torch.Tensor,
+        done: Any,  # noqa: ANN401 - torch has no types for its events
+        made: torch.Tensor,
+        tokens: int,
+        bounds: tuple[Any, Any],
+    ) -> None:
         self._back = back
         self._done = done
         self._made = made
+        self._bounds = bounds
+        self.tokens = tokens
 
     def values(self) -> np.ndarray:
         """Waits for the copy."""
         self._done.synchronize()
         return np.asarray(self._back.numpy())
+
+    def seconds(self) -> float:
+        """Of the GPU, by its own clock; without waits for inputs and for the run before."""
+        began, computed = self._bounds
+        return float(began.elapsed_time(computed)) / 1000

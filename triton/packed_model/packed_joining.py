@@ -2,8 +2,9 @@
 
 Requests wait in order of arrival. One thread joins whole requests to a run and starts it; another
 waits for results and answers. Two runs are on the way at most: one computes, and one is ready to
-follow. A run that fails is tried again request by request, so that a failure is the failure of its
-own request alone. It knows neither torch nor Triton: both are passed in.
+follow, whose members are chosen when ``packed_timetable`` says so, or once they fill a run. A run
+that fails is tried again request by request, so that a failure is the failure of its own request
+alone. It knows neither torch nor Triton: both are passed in.
 """
 
 import os
@@ -19,10 +20,13 @@ from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
+from packed_timetable import Timetable
 
 RUNS_ON_THE_WAY = 2
 # To ask Triton whether a caller is gone takes a message to its process and back.
 ASK_SECONDS = 0.05
+# A result that takes no longer was there before it was asked for.
+_AT_ONCE_SECONDS = 0.00002
 # What CUDA and its libraries say once a process can compute nothing more on its GPU.
 _LOST = (
     *("cuda error", "cudaerror", "cuda_error", "cuda driver error"),
@@ -83,9 +87,47 @@ class PackedRequest:
 class Result(Protocol):
     """A run on its way."""
 
+    @property
+    def tokens(self) -> int:
+        """That are computed, those that fill up included."""
+        ...
+
     def values(self) -> np.ndarray:
         """Waits for what was computed; raises what failed."""
         ...
+
+    def seconds(self) -> float:
+        """How long the device computed; once ``values`` are there."""
+        ...
+
+
+class Meter(Protocol):
+    """Counts what the engine did."""
+
+    def ran(self, messages: int, tokens: int, computed: int, seconds: float) -> None:
+        """A run is over: its messages, their tokens, all that were computed, and its time."""
+        ...
+
+    def refused(self) -> None:
+        """A request found too much held."""
+        ...
+
+    def retried(self, messages: int) -> None:
+        """Requests of a run that failed are tried again, each by itself."""
+        ...
+
+
+class NoMeter:
+    """Counts nothing."""
+
+    def ran(self, messages: int, tokens: int, computed: int, seconds: float) -> None:
+        """See ``Meter``."""
+
+    def refused(self) -> None:
+        """See ``Meter``."""
+
+    def retried(self, messages: int) -> None:
+        """See ``Meter``."""
 
 
 class Runner(Protocol):
@@ -195,11 +237,13 @@ def is_lost(error: BaseException) -> bool:
 
 
 class Waiting:
-    """Requests that wait, and the tokens of all that are held; for several threads."""
+    """Requests that wait, the tokens of all that are held, and whose turn it is; for threads."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
+        self._timetable = Timetable()
         self._requests: deque[PackedRequest] = deque()
+        self._tokens = self._rows = 0  # of those
         self._unanswered: dict[PackedRequest, None] = {}  # in order of arrival
         self._held = 0
         self._closed = False
@@ -220,24 +264,48 @@ class Waiting:
             self._held += tokens
             self._unanswered[asked] = None
             self._requests.append(asked)
-            self._changed.notify()
+            self._tokens += tokens
+            self._rows += asked.rows
+            if len(self._requests) == 1 or self._fill_a_run():
+                self._changed.notify()
             return True
 
     def take(self) -> list[PackedRequest]:
-        """Waits for requests; gives as many as one run has room for. None once it is closed."""
+        """Waits until it is time to choose a run; gives its members. None once it is closed."""
         with self._changed:
-            while not (self._requests or self._closed):
-                self._changed.wait()
-            taken: list[PackedRequest] = []
-            tokens = rows = 0
-            while self._requests:
-                tokens += len(self._requests[0].ids)
-                rows += self._requests[0].rows
-                over = tokens > self._limits.run_tokens or rows > self._limits.run_rows
-                if taken and over:
-                    break
-                taken.append(self._requests.popleft())
+            has_waited = False
+            while not self._closed:
+                left = None
+                if self._requests:
+                    left = self._timetable.due() - time.monotonic()
+                    if left <= 0 or self._fill_a_run():
+                        break
+                    has_waited = True
+                self._changed.wait(left)
+            taken = self._choose()
+            if taken:
+                tokens = sum([len(each.ids) for each in taken])
+                self._timetable.choose(tokens, time.monotonic(), has_waited=has_waited)
             return taken
+
+    def launched(self) -> None:
+        """The run that was taken last is on the device, or will follow there by itself."""
+        with self._changed:
+            self._timetable.launch()
+
+    def dropped(self) -> None:
+        """Nobody waits for the run that was taken last: it does not take place."""
+        with self._changed:
+            self._timetable.give_up()
+
+    def ended(self, seconds: float | None, *, was_awaited: bool) -> None:
+        """The first of the runs is over; see ``Timetable.end``."""
+        with self._changed:
+            since = self._requests[0].since if self._requests else None
+            self._timetable.end(
+                time.monotonic(), seconds, was_awaited=was_awaited, waits_since=since
+            )
+            self._changed.notify()
 
     def leave(self, asked: PackedRequest) -> bool:
         """A request is about to be answered; false if it was already."""
@@ -262,6 +330,26 @@ class Waiting:
             self._closed = True
             self._changed.notify_all()
 
+    def _fill_a_run(self) -> bool:
+        limits = self._limits
+        return self._tokens >= limits.run_tokens or self._rows >= limits.run_rows
+
+    def _choose(self) -> list[PackedRequest]:
+        """As many of those that wait as one run has room for."""
+        taken: list[PackedRequest] = []
+        tokens = rows = 0
+        while self._requests:
+            tokens += len(self._requests[0].ids)
+            rows += self._requests[0].rows
+            over = tokens > self._limits.run_tokens or rows > self._limits.run_rows
+            if taken and over:
+                break
+            asked = self._requests.popleft()
+            self._tokens -= len(asked.ids)
+            self._rows -= asked.rows
+            taken.append(asked)
+        return taken
+
 
 def end_process(reason: str) -> None:
     """Ends the process: the loader starts another, on a clean GPU."""
@@ -277,6 +365,7 @@ class Pipeline:
         replies: answers.
         limits: of runs and of what is held.
         by_token: whether there is an answer for each token; else for each row.
+        meter: counts.
         alive: called before requests are run and before they are answered.
         end: ends the process, with the reason.
     """
@@ -288,6 +377,7 @@ class Pipeline:
         limits: Limits,
         *,
         by_token: bool = False,
+        meter: Meter | None = None,
         alive: Callable[[], None] = lambda: None,
         end: Callable[[str], None] = end_process,
     ) -> None:
@@ -295,6 +385,7 @@ class Pipeline:
         self._runner = runner
         self._replies = replies
         self._by_token = by_token
+        self._meter = meter or NoMeter()
         self._alive = alive
         self._end = end
         self._waiting = Waiting(limits)
@@ -320,6 +411,7 @@ class Pipeline:
             self._replies.fail(asked, f"engine: {error}")
             return
         if not self._waiting.offer(asked):
+            self._meter.refused()
             held = self._waiting.held
             # Not after "engine: ", by which gateways know what is the model's own fault.
             self._replies.fail(asked, f"queue is full: {held} tokens are held")
@@ -348,19 +440,30 @@ class Pipeline:
             self._alive()
             members = [each for each in members if not self._is_dropped(each)]
             if members:
-                self._begun.put((members, self._start(members)))
+                begun = self._start(members)
+                self._waiting.launched()
+                self._begun.put((members, begun))
             else:
+                self._waiting.dropped()
                 self._room.release()
 
     def _answer(self) -> None:
         while (begun := self._begun.get()) is not None:
             members, result = begun
-            values = self._finish(result)
+            asked = time.monotonic()
+            values = self._finish(members, result)
+            was_awaited = time.monotonic() - asked > _AT_ONCE_SECONDS
+            if isinstance(values, Exception) or isinstance(result, Exception):
+                took = None
+            else:
+                took = result.seconds()
+            self._waiting.ended(took, was_awaited=was_awaited)
             if isinstance(values, Exception):
                 self._run_apart(members, values)
+                self._room.release()
             else:
+                self._room.release()  # first: the device must not wait until answers are sent
                 self._send(members, values)
-            self._room.release()
 
     def _is_dropped(self, asked: PackedRequest) -> bool:
         if time.monotonic() - asked.since < ASK_SECONDS:
@@ -381,13 +484,18 @@ class Pipeline:
         except Exception as error:  # noqa: BLE001 - torch's errors have no common base
             return error
 
-    def _finish(self, result: Result | Exception) -> np.ndarray | Exception:
+    def _finish(
+        self, members: Sequence[PackedRequest], result: Result | Exception
+    ) -> np.ndarray | Exception:
         if isinstance(result, Exception):
             return result
         try:
-            return result.values()
+            values = result.values()
         except Exception as error:  # noqa: BLE001 - as above
             return error
+        tokens = sum([len(each.ids) for each in members])
+        self._meter.ran(len(members), tokens, result.tokens, result.seconds())
+        return values
 
     def _run_apart(self, members: list[PackedRequest], error: Exception) -> None:
         """After a failure: each request by itself, unless it was by itself."""
@@ -397,8 +505,9 @@ class Pipeline:
         elif len(members) == 1:
             self._fail(members[0], error)
             return
+        self._meter.retried(len(members))
         for asked in members:
-            values = self._finish(self._start([asked]))
+            values = self._finish([asked], self._start([asked]))
             if isinstance(values, Exception):
                 self._end_if_lost(values)
                 self._fail(asked, values)

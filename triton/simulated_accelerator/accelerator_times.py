@@ -31,8 +31,12 @@ class PackedTimes:
 
     def seconds(self, tokens: int) -> float:
         """Of a run of so many tokens."""
+        return _between(self._points, self.computed(tokens))
+
+    def computed(self, tokens: int) -> int:
+        """The tokens of a run of so many, those that fill it up included."""
         at = bisect_left(self._buckets, tokens)
-        return _between(self._points, self._buckets[at] if at < len(self._buckets) else tokens)
+        return self._buckets[at] if at < len(self._buckets) else tokens
 
 
 class PaddedTimes:

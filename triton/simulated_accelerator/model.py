@@ -96,14 +96,20 @@ class TritonPythonModel:
 class Pretended:
     """A run that is over at a moment."""
 
-    def __init__(self, over: float, values: np.ndarray) -> None:
+    def __init__(self, over: float, values: np.ndarray, tokens: int, took: float) -> None:
         self._over = over
         self._values = values
+        self._took = took
+        self.tokens = tokens
 
     def values(self) -> np.ndarray:
         """Waits until then."""
         time.sleep(max(0.0, self._over - time.monotonic()))
         return self._values
+
+    def seconds(self) -> float:
+        """How long a device would have computed."""
+        return self._took
 
 
 class PretendingRunner:
@@ -120,11 +126,13 @@ class PretendingRunner:
         del types
         with self._lock:
             now = time.monotonic()
-            self._free_at = max(self._free_at, now) + self._times.seconds(len(ids))
+            took = self._times.seconds(len(ids))
+            self._free_at = max(self._free_at, now) + took
             over = self._free_at
         sums = np.add.reduceat(ids, starts[:-1], dtype=np.int64) % MODULUS
         pair = np.stack([ids[starts[:-1]], sums], axis=1).astype(np.float32)
-        return Pretended(over, np.resize(pair.T, (self._width, len(pair))).T.copy())
+        values = np.resize(pair.T, (self._width, len(pair))).T.copy()
+        return Pretended(over, values, self._times.computed(len(ids)), took)
 
     def free_memory(self) -> None:
         """Has none."""

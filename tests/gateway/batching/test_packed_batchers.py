@@ -4,6 +4,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,10 +16,12 @@ from joining_triton import JoiningTriton, values_of
 from loop_clocks import SteppedLoop, runs_on
 
 from contracts.loading import CostPoint
-from contracts.tasks import Task
+from contracts.tasks import ROW_STARTS, Task
 from gateway.batching.batcher import Batcher
 from gateway.batching.jobs import Job
+from gateway.batching.lag import LoopLag
 from gateway.engine.fleet import Fleet
+from gateway.engine.protocol import Work
 from gateway.errors import DeadlineExceededError, ModelFailedError, ModelUnavailableError
 from gateway.packages import ServedModel, open_package
 from preprocess.encoder import Encoded
@@ -57,7 +60,10 @@ def packed_model() -> ServedModel:
 
 @asynccontextmanager
 async def gateways(
-    *tritons: JoiningTriton, count: int = 1, meter: Meter | None = None
+    *tritons: JoiningTriton,
+    count: int = 1,
+    meter: Meter | None = None,
+    lag: LoopLag | None = None,
 ) -> AsyncIterator[list[Batcher]]:
     """So many gateways' batchers of one package, whose Tritons serve already."""
     by_address = {f"t{number}:1": triton for number, triton in enumerate(tritons)}
@@ -67,7 +73,7 @@ async def gateways(
     for _ in range(count):
         fleet = Fleet(by_address.__getitem__, ahead=2)
         fleet.set_addresses(by_address)
-        batcher = Batcher(model, fleet, meter or Meter(), clock=loop.time)
+        batcher = Batcher(model, fleet, meter or Meter(), lag, clock=loop.time)
         batcher.connect(fleet.replicas(model.name, 1, batcher.wake))
         for address, triton in by_address.items():
             batcher.cost.seed(address, measured(triton))
@@ -192,6 +198,59 @@ def test_whatever_joins_and_whoever_is_refused_each_row_gets_its_own(
 
     with asyncio.Runner(loop_factory=SteppedLoop) as runner:
         runner.run(check())
+
+
+@dataclass
+class PromptTriton(JoiningTriton):
+    """Its answers arrive after a time, whatever the loop does, as those of a socket."""
+
+    took: float = 0.001
+
+    async def infer(self, work: Work, timeout_seconds: float) -> np.ndarray[Any, Any]:
+        loop = asyncio.get_running_loop()
+        arrived = loop.create_future()
+        loop.call_at(loop.time() + self.took, arrived.set_result, None)
+        await arrived
+        starts = work.tensors[ROW_STARTS]
+        return np.zeros((len(starts) - 1, 2), np.float32)
+
+
+async def learnt(took: float, iteration: float, assumed: float) -> float:
+    """What a gateway takes an engine's batches to cost, once it has sent it some hundred.
+
+    Its loop is never idle: each of its iterations takes up to ``iteration`` seconds.
+    """
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, SteppedLoop)
+    triton, texts, chance = PromptTriton(took=took), Texts(), random.Random(1)
+    lag = LoopLag(loop.time)
+    lag.start()
+
+    async def keep_the_loop_busy() -> None:
+        while True:
+            loop.work(iteration * chance.random())
+            await asyncio.sleep(0)
+
+    async with gateways(triton, lag=lag) as (batcher,):
+        point = CostPoint(bucket=10, batch=1, milliseconds=1000 * assumed)
+        batcher.cost.seed("t0:1", (point,))
+        busy = asyncio.create_task(keep_the_loop_busy())
+        for _ in range(300):
+            await submit(batcher, texts.call(1, tokens=10)).future
+        busy.cancel()
+        lag.close()
+        return batcher.cost.seconds(10, 1)
+
+
+@pytest.mark.parametrize("wrong", [0.1, 10.0])
+@pytest.mark.parametrize("took", [0.0001, 0.0003, 0.001, 0.01, 0.1])
+@pytest.mark.parametrize("iteration", [0.0001, 0.001])
+def test_an_engine_is_learnt_however_long_iterations_of_the_loop_take_beside_it(
+    iteration: float, took: float, wrong: float
+) -> None:
+    with asyncio.Runner(loop_factory=SteppedLoop) as runner:
+        found = runner.run(learnt(took, iteration, wrong * took))
+    assert 0.6 * took <= found <= 1.25 * took + iteration
 
 
 @runs_on(SteppedLoop)

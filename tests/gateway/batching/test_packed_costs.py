@@ -1,9 +1,10 @@
 """Costs by tokens: what was measured is believed, the best batch follows, answers correct it."""
 
+import random
 from math import inf, nan
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contracts.loading import CostPoint
@@ -86,3 +87,44 @@ def test_a_triton_that_is_gone_is_forgotten() -> None:
     found = costs(50.0, 1.0)
     found.keep(())
     assert found.seconds(1000, 1) < 0.01
+
+
+# Of a gateway's loop: how long an iteration takes, and so how late an answer may be seen.
+LAGS = st.floats(0, 0.001)
+
+
+@given(st.floats(0.0001, 0.1), LAGS, st.floats(0.1, 10), st.floats(0.3, 1), st.integers(0, 1 << 16))
+@settings(max_examples=40, deadline=None)
+def test_costs_are_learnt_however_late_answers_are_seen(
+    own: float, lag: float, wrong: float, alone: float, seed: int
+) -> None:
+    """An engine of 0.1 to 100 ms is known to a third, whatever was thought of it before.
+
+    ``alone`` is the share of batches that were sent while none was on its way. The others begin
+    when the one before them is seen to end, which is late too.
+    """
+    chance = random.Random(seed)
+    found = costs(1000 * own * wrong, 0.0)
+    for _ in range(2000):
+        took = own * chance.uniform(0.9, 1.1) + lag * chance.random()
+        more = 0.0
+        if chance.random() > alone:
+            took, more = max(1e-9, took - lag * chance.random()), lag
+        found.observe("t", 1000, 1, took, less=lag, more=more)
+    assert found.seconds(1000, 1) == pytest.approx(own, rel=0.33)
+
+
+@given(st.floats(0.0001, 0.1), LAGS, LAGS, st.floats(0.0001, 0.1))
+def test_what_is_within_its_bounds_teaches_nothing_and_nothing_is_learnt_beyond_them(
+    seconds: float, less: float, more: float, before: float
+) -> None:
+    found = costs(1000 * before, 0.0)
+    known = found.seconds(1000, 1)
+    found.observe("t", 1000, 1, seconds, less=less, more=more)
+    now = found.seconds(1000, 1)
+    least, most = seconds - less, seconds + (more if less else 0.0)
+    if least <= known <= most:
+        assert now == pytest.approx(known, rel=1e-6)
+    else:
+        nearest = least if known < least else most
+        assert min(known, nearest) * 0.999 <= now <= max(known, nearest) * 1.001

@@ -136,6 +136,14 @@ def test_below_each_triton_stands_what_it_computes_with_and_why_it_can_not(width
     assert max(map(cell_len, shown)) <= width
 
 
+def test_a_triton_that_ended_by_itself_is_told_for_an_hour() -> None:
+    report = reported("127.0.0.1:8001", Device())
+    for ended_at, told in ((0.0, False), (NOW - 125.0, True), (NOW - 3601.0, False)):
+        reports = (report.model_copy(update={"ended_at": ended_at}),)
+        shown = text(status_picture.picture(RUNNING, (), NOW, reports), 120)
+        assert ("on the CPU; it ended by itself 2m5s ago and was started again" in shown) is told
+
+
 def test_what_was_lost_is_told_below_what_is_counted() -> None:
     told = CountingHealth("counted", "all traffic is counted", lost="gateways lost 6 events")
     shown = text(status_picture.picture(replace(RUNNING, counting=told), (), NOW), 80)

@@ -2,13 +2,16 @@
 
 import ctypes
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from types import ModuleType
 from typing import Any
 
 import pytest
 from loaded_script import loaded
+from own_ports import own_ports
 
 from registry.loading.devices import Seen
 from registry.packages.triton_files import triton_file
@@ -19,12 +22,19 @@ GIB = 1 << 30
 class FakeNvml:
     """NVML of a machine with some GPUs, each with a UUID, free bytes and a share of busy time.
 
-    ``refuses`` are functions that fail.
+    ``refuses`` are functions that fail. ``processes`` hold bytes, by process id, by GPU; without
+    them the library is one that lacks the function.
     """
 
-    def __init__(self, *gpus: tuple[str, int, int], refuses: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        *gpus: tuple[str, int, int],
+        refuses: tuple[str, ...] = (),
+        processes: Mapping[int, Mapping[int, int]] | None = None,
+    ) -> None:
         self.gpus = gpus
         self.refuses = refuses
+        self.processes = processes
         self.closed = 0
         self.nvmlErrorString = ErrorString()
 
@@ -65,6 +75,16 @@ class FakeNvml:
 
     def _nvmlDeviceGetUtilizationRates(self, handle: Any, used: Any) -> None:  # noqa: N802
         used._obj.gpu = self.gpus[handle.value - 1][2]
+
+    def _nvmlDeviceGetComputeRunningProcesses_v3(  # noqa: N802
+        self, handle: Any, count: Any, found: Any
+    ) -> None:
+        if self.processes is None:
+            raise AttributeError("undefined symbol")
+        here = self.processes.get(handle.value - 1, {})
+        count._obj.value = len(here)
+        for place, (pid, used) in enumerate(here.items()):
+            found[place].pid, found[place].used = pid, used
 
 
 class ErrorString:
@@ -150,6 +170,130 @@ def test_a_machine_whose_gpus_are_all_hidden_is_a_cpu(probe: ModuleType, allowed
     found = seen(probe, FakeNvml(*TWO), CUDA_VISIBLE_DEVICES=allowed)
     assert found.device.kind == "cpu"
     assert "hides every GPU" in found.why
+
+
+def test_a_driver_that_fails_makes_the_answer_unsure_and_none_at_all_does_not(
+    probe: ModuleType,
+) -> None:
+    assert seen(probe, FakeNvml(*TWO, refuses=("nvmlInit_v2",))).unsure
+    assert seen(probe, FakeNvml(*TWO, refuses=("nvmlDeviceGetCount_v2",))).unsure
+    assert not seen(probe, FakeNvml()).unsure
+    assert not seen(probe, FakeNvml(*TWO)).unsure
+
+
+STUB = "/backends/python/triton_python_backend_stub"
+WORDS = {
+    11: [STUB, "/models/m-1/1/model.py", "shm"],
+    12: [STUB, "/models/other-2/1/model.py", "shm"],
+    13: [STUB, "/models/m-1/1/model.py", "shm"],
+    14: ["python3", "train.py"],
+}
+NOT_TOLD = (1 << 64) - 1
+
+
+def test_what_each_model_holds_of_the_gpu_on_which_it_holds_most_is_told(probe: ModuleType) -> None:
+    processes = {0: {11: 5 * GIB, 13: GIB, 14: 40 * GIB, 999: GIB}, 1: {11: GIB, 12: 2 * GIB}}
+    nvml = FakeNvml(*TWO, processes=processes)
+    told = probe.device({}, lambda _: nvml, lambda pid: WORDS.get(pid, []))
+    assert Seen.of(told).held == {"m-1": 6 * GIB, "other-2": 2 * GIB}
+
+
+@pytest.mark.parametrize(
+    "nvml",
+    [
+        FakeNvml(*TWO),
+        FakeNvml(*TWO, processes={}, refuses=("nvmlDeviceGetComputeRunningProcesses_v3",)),
+        FakeNvml(*TWO, processes={0: {11: NOT_TOLD}}),
+    ],
+    ids=["old driver", "not allowed", "not told"],
+)
+def test_where_the_driver_does_not_tell_processes_nothing_is_said_of_them(
+    probe: ModuleType, nvml: FakeNvml
+) -> None:
+    told = probe.device({}, lambda _: nvml, lambda pid: WORDS.get(pid, []))
+    assert Seen.of(told).held == {}
+    assert told["kind"] == "gpu"
+
+
+@pytest.mark.parametrize(
+    ("words", "place"),
+    [
+        (["tritonserver"], ("127.0.0.1", 8002)),
+        (
+            ["tritonserver", "--metrics-port=9002", "--metrics-address=10.0.0.1"],
+            ("10.0.0.1", 9002),
+        ),
+        (
+            ["tritonserver", "--metrics-port", "9002", "--http-address", "0.0.0.0"],
+            ("127.0.0.1", 9002),
+        ),
+        (["tritonserver", "--allow-metrics=false"], None),
+        (["tritonserver", "--metrics-port=none"], None),
+        ([], None),
+    ],
+)
+def test_a_tritons_metrics_are_where_its_command_line_says(
+    probe: ModuleType, words: list[str], place: tuple[str, int] | None
+) -> None:
+    assert probe.metrics_place(words) == place
+
+
+METRICS = """# HELP headrace_packed_tokens_total Tokens.
+# TYPE headrace_packed_tokens_total counter
+headrace_packed_tokens_total{{model="m",version="1"}} {tokens}
+headrace_packed_tokens_total{{model="n",version="1"}} 10
+# TYPE headrace_packed_padding_tokens_total counter
+headrace_packed_padding_tokens_total{{model="m",version="1"}} {padding}
+"""
+
+
+def test_the_share_of_useful_work_is_of_what_was_computed_since_the_question_before(
+    probe: ModuleType, pages_at: Callable[[Callable[[], str]], int]
+) -> None:
+    counts = {"tokens": 80, "padding": 10}
+    useful = probe.Useful(("127.0.0.1", pages_at(lambda: METRICS.format(**counts))))
+    assert useful.look() == {"useful": 0.9}
+    assert useful.look() == {}  # nothing was computed since
+    counts.update(tokens=180, padding=110)
+    assert useful.look() == {"useful": 0.5}
+
+
+def test_a_triton_without_metrics_or_without_packed_engines_tells_no_useful_work(
+    probe: ModuleType, pages_at: Callable[[Callable[[], str]], int]
+) -> None:
+    (port,) = own_ports(1)
+    assert probe.Useful(None).look() == {}
+    assert probe.Useful(("127.0.0.1", port)).look() == {}
+    other = pages_at(lambda: "nv_gpu_utilization 0.5\n")
+    assert probe.Useful(("127.0.0.1", other)).look() == {}
+
+
+@pytest.fixture
+def pages_at() -> Iterator[Callable[[Callable[[], str]], int]]:
+    """Serves a text that is asked for anew each time; gives the port."""
+    servers: list[ThreadingHTTPServer] = []
+
+    def serve(text: Callable[[], str]) -> int:
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                body = text().encode()
+                self.send_response(200 if self.path == "/metrics" else 404)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_: Any) -> None:
+                """Says nothing."""
+
+        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        Thread(target=server.serve_forever, daemon=True).start()
+        servers.append(server)
+        return int(server.server_address[1])
+
+    yield serve
+    for server in servers:
+        server.shutdown()
+        server.server_close()
 
 
 def test_packages_tell_the_cuda_that_they_were_built_for(

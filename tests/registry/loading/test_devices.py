@@ -111,6 +111,75 @@ async def test_a_probe_that_answers_late_takes_nothing_away_and_ends_no_pass() -
     assert devices.kind_for(PADDED, "python") is DeviceKind.GPU
 
 
+HIDDEN = {"kind": "cpu", "fault": "CUDA_VISIBLE_DEVICES= hides every GPU"}
+SILENT = {"kind": "cpu", "fault": "the driver does not answer: nvmlInit_v2", "unsure": True}
+
+
+@pytest.mark.parametrize("told", [CPU, HIDDEN, SILENT])
+async def test_a_gpu_that_was_seen_is_none_only_after_three_looks_in_a_row_without_it(
+    told: dict[str, Any],
+) -> None:
+    machine = Machine(GPU)
+    devices = await machine.devices()
+    kinds = []
+    for says in (told, told, GPU, told, told, told):
+        machine.told = says
+        machine.time += 10.0
+        await devices.look()
+        kinds.append(devices.kind_for(PADDED, "python"))
+    assert kinds == [DeviceKind.GPU] * 5 + [DeviceKind.CPU]
+
+
+async def test_a_gpu_that_is_missed_is_looked_for_again_soon() -> None:
+    machine = Machine(GPU)
+    devices = await machine.devices()
+    machine.told = SILENT
+    for machine.time in (10.0, 11.0, 11.5, 12.0):
+        await devices.look()
+    assert machine.calls.count(f"ask {PROBE_MODEL}") == 1 + 3
+
+
+async def test_a_driver_that_fails_to_answer_once_makes_no_cpu_of_a_machine() -> None:
+    machine = Machine(SILENT)
+    devices = await machine.devices()
+    assert devices.kind_for(PADDED, "python") is None
+    assert devices.device is None
+    machine.time, machine.told = 1.0, GPU
+    await devices.look()
+    assert devices.kind_for(PADDED, "python") is DeviceKind.GPU
+
+
+async def test_a_driver_that_never_answers_makes_a_cpu_of_a_machine() -> None:
+    machine = Machine(SILENT)
+    devices = await machine.devices()
+    for machine.time in (1.0, 2.0):
+        await devices.look()
+    assert devices.kind_for(PADDED, "python") is DeviceKind.CPU
+    machine.time = 3.0
+    await devices.look()
+    assert devices.kind_for(PADDED, "python") is DeviceKind.CPU
+
+
+async def test_a_machine_without_a_driver_is_a_cpu_at_once() -> None:
+    assert (await Machine(CPU).devices()).kind_for(PADDED, "python") is DeviceKind.CPU
+
+
+async def test_what_models_hold_of_a_gpu_is_told_by_name_where_the_driver_says_it() -> None:
+    machine = Machine({**GPU, "held": {"m": 700, "": 30}})
+    devices = await machine.devices()
+    assert (devices.held_bytes("m"), devices.held_bytes("other")) == (700, None)
+    assert (await Machine(GPU).devices()).held_bytes("m") is None
+
+
+async def test_the_share_of_useful_work_is_told_in_steps() -> None:
+    device = (await Machine({**GPU, "useful": 0.934}).devices()).device
+    assert device is not None
+    assert device.useful == pytest.approx(0.95)
+    device = (await Machine(GPU).devices()).device
+    assert device is not None
+    assert device.useful is None
+
+
 async def test_a_triton_that_came_back_is_brought_the_probe_again_at_once() -> None:
     machine = Machine(GPU)
     devices = await machine.devices()

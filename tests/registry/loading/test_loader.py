@@ -274,6 +274,19 @@ async def test_a_disk_that_takes_no_ledger_keeps_a_loader_from_nothing(
     assert (report.at, names(report), report.ready) == (harness.time, ["2"], True)
 
 
+async def test_a_triton_that_ended_by_itself_is_told_with_its_time_and_one_in_order_is_not(
+    harness: LoaderHarness,
+) -> None:
+    assert (await harness.serve(STABLE, stable=STABLE)).ended_at == 0.0
+    harness.loader.leave()
+    harness.loader = harness.new_loader()
+    assert (await harness.restart_triton()).ended_at == 0.0
+    harness.time += 100.0
+    report = await harness.restart_triton()
+    assert report.ended_at == harness.time
+    assert names(report) == ["2"]
+
+
 async def test_a_triton_that_is_started_anew_in_order_blames_nobody(harness: LoaderHarness) -> None:
     await harness.serve(STABLE, CANDIDATE, stable=STABLE)
     for _ in range(3):

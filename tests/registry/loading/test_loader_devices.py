@@ -134,6 +134,40 @@ async def test_what_a_package_took_of_the_gpu_is_known_when_it_comes_again(
     ]
 
 
+async def test_what_others_took_of_the_gpu_meanwhile_is_not_charged_to_a_package(
+    harness: LoaderHarness, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Shared(GrowingTriton):
+        """The driver tells what the package's own process holds; somebody else has the rest."""
+
+        async def ask(self, name: str) -> bytes:
+            assert self.device is not None
+            loaded = self.models & {CANDIDATE.triton_model}
+            self.device = {**self.device, "held": dict.fromkeys(loaded, 1_000_000_000)}
+            return await super().ask(name)
+
+    harness.triton = Shared()
+    on(harness, {**GPU, "free_bytes": 90_000_000_000})
+    await harness.serve(CANDIDATE, stable=None)
+    harness.triton.models.discard(CANDIDATE.triton_model)
+    report = await harness.settle()
+    assert (names(report), report.failed) == (["3"], ())
+    assert "what others took meanwhile" not in caplog.text
+
+
+async def test_where_the_driver_tells_no_process_the_log_says_what_was_weighed(
+    harness: LoaderHarness, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    harness.triton = GrowingTriton()
+    on(harness, {**GPU, "free_bytes": 90_000_000_000})
+    await harness.serve(CANDIDATE, stable=None)
+    assert (
+        f"{CANDIDATE.triton_model} is weighed as 80000 MB of a GPU, with what others took meanwhile"
+        in caplog.text
+    )
+
+
 async def test_a_model_without_a_process_is_loaded_anew_and_blames_nobody(
     harness: LoaderHarness,
 ) -> None:

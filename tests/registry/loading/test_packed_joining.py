@@ -2,6 +2,7 @@
 
 import itertools
 import threading
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,6 +16,7 @@ from tiny_encoders import starts_of
 from waiting import until
 
 joining = packed("packed_joining")
+counting = packed("packed_counts")
 # Ids with which a fake run fails: as it begins, as its values are waited for, in its values.
 BAD_AT_ONCE, BAD_LATER, NOT_A_NUMBER = 90, 91, 92
 VOCABULARY = 100
@@ -22,6 +24,7 @@ LIMITS = joining.Limits(
     run_tokens=20, run_rows=6, held_tokens=10_000, row_tokens=9, vocabulary=VOCABULARY, types=2
 )
 LOST = "CUDA error: an illegal memory access was encountered"
+EXTRA = 2  # tokens that fill a fake run up
 FULL = "CUDA out of memory. Tried to allocate 2.00 GiB"
 
 
@@ -33,9 +36,14 @@ def answer_of(ids: np.ndarray, types: np.ndarray) -> list[float]:
 @dataclass
 class FakeResult:
     compute: Callable[[], np.ndarray]
+    tokens: int
+    took: float
 
     def values(self) -> np.ndarray:
         return self.compute()
+
+    def seconds(self) -> float:
+        return self.took
 
 
 @dataclass
@@ -45,6 +53,7 @@ class FakeRunner:
     Attributes:
         runs: of each run, its rows' tokens.
         most: tokens for which memory suffices.
+        took: seconds of the device, as it says.
     """
 
     gate: threading.Event = field(default_factory=threading.Event)
@@ -53,12 +62,14 @@ class FakeRunner:
     freed: int = 0
     lost: bool = False
     short: bool = False
+    took: float = 0.001
 
     def begin(self, ids: np.ndarray, starts: np.ndarray, types: np.ndarray | None) -> FakeResult:
         self.runs.append(np.diff(starts).tolist())
         if BAD_AT_ONCE in ids:
             raise RuntimeError("the row is bad")
-        return FakeResult(lambda: self._values(ids, starts, types))
+        values = partial(self._values, ids, starts, types)
+        return FakeResult(values, len(ids) + EXTRA, self.took)
 
     def _values(self, ids: np.ndarray, starts: np.ndarray, types: np.ndarray | None) -> np.ndarray:
         assert self.gate.wait(600)  # longer than any test waits
@@ -123,7 +134,10 @@ class World:
         self.runner = runner
         self.replies = replies
         self.ended: list[str] = []
-        self.pipeline = joining.Pipeline(runner, replies, limits, end=self.ended.append)
+        self.counts = counting.Counts()
+        self.pipeline = joining.Pipeline(
+            runner, replies, limits, meter=self.counts, end=self.ended.append
+        )
 
     def run(self, requests: Sequence[object], *, later: int = 0) -> dict[int, object]:
         """All of them, one after the other, until each is answered: what each got.
@@ -223,6 +237,45 @@ def test_what_comes_while_two_runs_are_on_the_way_joins_the_third() -> None:
     assert world.found().keys() == set(range(6))
 
 
+def ran_once(took: float) -> World:
+    """A pipeline that has seen how long a run of one token takes, and whose next run is begun."""
+    world = World(FakeRunner(took=took), FakeReplies())
+    world.pipeline.start()
+    for number in range(2):
+        world.runner.gate.set()
+        until(
+            "the runs before are over",
+            60.0,
+            partial(lambda each: len(world.replies.sent) == each, number),
+        )
+        world.runner.gate.clear()
+        world.pipeline.offer(request_of(number, [[1]]))
+        begun = partial(lambda count: len(world.runner.runs) == count, number + 1)
+        until("the run begins", 60.0, begun)
+    return world
+
+
+def test_what_comes_while_a_run_computes_joins_the_next_which_is_chosen_once_it_is_over() -> None:
+    world = ran_once(took=3600.0)
+    for number in range(2, 6):
+        world.pipeline.offer(request_of(number, [[number]]))
+        for _ in range(5):  # other threads have had their turn: a run would have begun
+            World(FakeRunner(), FakeReplies()).run([request_of(0, [[1]])])
+    world.runner.gate.set()
+    until("all are answered", 60.0, lambda: len(world.replies.sent) == 6)
+    world.pipeline.close()
+    assert world.runner.runs == [[1], [1], [1, 1, 1, 1]]
+
+
+def test_a_run_that_is_full_is_chosen_however_long_the_one_before_it_takes() -> None:
+    world = ran_once(took=3600.0)
+    for number in range(2, 2 + LIMITS.run_rows):
+        world.pipeline.offer(request_of(number, [[number]]))
+    until("the full run begins", 60.0, lambda: world.runner.runs[2:] == [[1] * LIMITS.run_rows])
+    world.runner.gate.set()
+    world.pipeline.close()
+
+
 def test_a_full_queue_refuses_in_words_that_gateways_know_until_there_is_room() -> None:
     limits = joining.Limits(
         run_tokens=4, run_rows=6, held_tokens=4, row_tokens=9, vocabulary=VOCABULARY
@@ -237,6 +290,78 @@ def test_a_full_queue_refuses_in_words_that_gateways_know_until_there_is_room() 
     world.pipeline.offer(request_of(2, [[1, 2, 3, 4, 5, 6, 7, 8]]))  # by itself, however large
     world.pipeline.close()
     assert isinstance(world.found()[2], list)
+
+
+def test_what_ran_was_filled_up_was_refused_and_was_tried_again_is_counted() -> None:
+    limits = joining.Limits(
+        run_tokens=20, run_rows=6, held_tokens=8, row_tokens=9, vocabulary=VOCABULARY
+    )
+    world = World(FakeRunner(), FakeReplies(), limits)
+    world.run(
+        [
+            request_of(0, [[1, 2], [3]]),
+            request_of(1, [[4]]),
+            request_of(2, [[BAD_AT_ONCE]]),
+            request_of(3, [[5, 6]]),
+            request_of(4, [[7, 8, 9]]),
+        ]
+    )
+    # The four that were held fail together; then three of them run, each by itself.
+    assert world.counts.take() == {
+        counting.RUNS: 3,
+        counting.MESSAGES: 3,
+        counting.TOKENS: 6,
+        counting.PADDING: 3 * EXTRA,
+        counting.SECONDS: pytest.approx(3 * world.runner.took),
+        counting.REFUSED: 1,
+        counting.RETRIED: 4,
+    }
+
+
+@settings(max_examples=50, deadline=None)
+@given(plan=st.lists(st.lists(st.integers(1, 9), min_size=1, max_size=5), min_size=1, max_size=20))
+def test_each_token_of_each_request_is_counted_once(plan: list[list[int]]) -> None:
+    world = World(FakeRunner(), FakeReplies())
+    world.run(
+        [request_of(number, [[1] * length for length in each]) for number, each in enumerate(plan)]
+    )
+    counts = world.counts.take()
+    assert counts[counting.TOKENS] == sum(map(sum, plan))
+    assert counts[counting.MESSAGES] == len(plan)
+    assert counts[counting.RUNS] == len(world.runner.runs)
+
+
+class FakeCounter:
+    """One of Triton's."""
+
+    def __init__(self, told: "Counter[str]", name: str) -> None:
+        self._told = told
+        self._name = name
+
+    def increment(self, value: float) -> None:
+        if value < 0:
+            raise RuntimeError("Triton takes no less than 0")
+        self._told[self._name] += value  # type: ignore[assignment]
+
+
+def test_all_that_was_counted_is_told_once_also_what_was_counted_last() -> None:
+    counts, told = counting.Counts(), Counter[str]()
+    counters = {name: FakeCounter(told, name) for name in counting.COUNTERS}
+    exporter = counting.Exporter(counts, counters)
+    counts.ran(2, 10, 16, 0.5)
+    exporter.start()
+    until("it is told", 60.0, lambda: told[counting.RUNS])
+    counts.ran(1, 3, 4, 0.25)
+    counts.refused()
+    exporter.stop()
+    assert told == {
+        counting.RUNS: 2,
+        counting.MESSAGES: 3,
+        counting.TOKENS: 13,
+        counting.PADDING: 7,
+        counting.SECONDS: 0.75,
+        counting.REFUSED: 1,
+    }
 
 
 def test_a_caller_that_gave_up_costs_no_run() -> None:

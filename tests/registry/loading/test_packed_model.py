@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -50,6 +50,32 @@ class Request:
         return self.sender
 
 
+class Family:
+    """Counters that Triton keeps, by name and labels."""
+
+    COUNTER = 0
+    told: ClassVar[dict[tuple[str, str, str], float]] = {}
+    refuses: ClassVar[bool] = False
+
+    def __init__(self, name: str, description: str, kind: int) -> None:
+        if self.refuses:
+            raise RuntimeError("metrics are off")
+        assert description
+        assert kind == self.COUNTER
+        self._name = name
+
+    def Metric(self, labels: dict[str, str]) -> "TritonCounter":  # noqa: N802 - Triton's name
+        return TritonCounter((self._name, labels["model"], labels["version"]))
+
+
+@dataclass
+class TritonCounter:
+    key: tuple[str, str, str]
+
+    def increment(self, value: float) -> None:
+        Family.told[self.key] = Family.told.get(self.key, 0.0) + value
+
+
 class Heartbeat:
     def start(self) -> None: ...
     def stop(self) -> None: ...
@@ -63,6 +89,7 @@ def backend() -> dict[str, ModuleType]:
         get_input_tensor_by_name=lambda request, name: request.tensors.get(name),
         InferenceResponse=Response,
         TritonError=str,
+        MetricFamily=Family,
         TRITONSERVER_RESPONSE_COMPLETE_FINAL=FINAL,
     )
     beside.__dict__.update(
@@ -153,6 +180,37 @@ def test_a_request_that_can_not_be_run_fails_by_itself(model: Any) -> None:
     assert answered(bad).error == f"engine: input_ids must be from 0 to {VOCABULARY - 1}"
     assert answered(unnamed).error == "engine: input_ids and row_starts are needed"
     assert answered(good).error == ""
+
+
+def test_what_it_did_is_in_tritons_counters_of_this_model(module: Any, placed: Path) -> None:
+    Family.told.clear()
+    model = module.TritonPythonModel()
+    model.initialize(arguments(placed))
+    assert set(Family.told.values()) == {0.0}
+    request = request_of([[1, 2], [3]])
+    model.execute([request])
+    answered(request)
+    model.finalize()
+    counted = {name: value for (name, _, _), value in Family.told.items()}
+    assert counted.pop("headrace_packed_device_seconds_total") > 0
+    assert {name: value for name, value in counted.items() if value} == {
+        "headrace_packed_runs_total": 1,
+        "headrace_packed_messages_total": 1,
+        "headrace_packed_tokens_total": 3,
+    }
+    assert {key[1:] for key in Family.told} == {("m", "1")}
+
+
+def test_it_answers_where_tritons_metrics_are_off(
+    module: Any, placed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Family, "refuses", True)
+    model = module.TritonPythonModel()
+    model.initialize(arguments(placed))
+    request = request_of([[1, 2]])
+    model.execute([request])
+    assert answered(request).error == ""
+    model.finalize()
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

@@ -25,6 +25,7 @@ class ProberHarness:
     def __init__(self) -> None:
         self.triton = FakeTriton()
         self.stable: tuple[ModelRef, ...] = (STABLE, OTHER)
+        self.others: tuple[ModelRef, ...] = ()
         self.read: list[str] = []
         self.pyfunc = False
         self.told: dict[ModelRef, str] = {}
@@ -39,6 +40,7 @@ class ProberHarness:
             told=self.told.__setitem__,
             gone=self._note_gone,
             executed=self._executed,
+            others=lambda: self.others,
         )
 
     def _note_gone(self, asked: ModelRef) -> bool:
@@ -144,6 +146,67 @@ async def test_a_model_that_stays_without_a_process_ends_its_triton(harness: Pro
     for _ in range(1 + PACE.failures_allowed):
         await harness.prober.probe()
     assert f"{OTHER.triton_model} has no process" in harness.prober.fault()
+
+
+async def test_a_candidate_whose_process_is_gone_is_to_be_loaded_anew(
+    harness: ProberHarness,
+) -> None:
+    harness.stable, harness.others = (STABLE,), (OTHER,)
+    harness.triton.gone.add(OTHER.triton_model)
+    await harness.prober.probe()
+    assert harness.gone == [OTHER]
+    harness.triton.gone.clear()
+    await harness.prober.probe()
+    assert harness.gone == [OTHER]
+    assert harness.told == {STABLE: "", OTHER: ""}
+
+
+async def test_a_candidate_that_stays_without_a_process_is_told_of_and_ends_no_triton(
+    harness: ProberHarness,
+) -> None:
+    harness.stable, harness.others = (STABLE,), (OTHER,)
+    harness.triton.gone.add(OTHER.triton_model)
+    for _ in range(PACE.reloads_allowed + 5):
+        await harness.prober.probe()
+        assert harness.prober.fault() == ""
+    assert harness.gone == [OTHER] * PACE.reloads_allowed
+    assert "has no process any more" in harness.told[OTHER]
+
+
+async def test_a_candidate_that_hangs_is_told_of_and_ends_no_triton(harness: ProberHarness) -> None:
+    harness.stable, harness.others = (STABLE,), (OTHER,)
+    harness.triton.hangs_on.add(OTHER.triton_model)
+    for _ in range(3):
+        await harness.prober.probe()
+        assert harness.prober.fault() == ""
+    assert "answered no inference" in harness.told[OTHER]
+    assert harness.told[STABLE] == ""
+
+
+async def test_a_candidate_that_fails_more_requests_is_looked_at_at_once(
+    harness: ProberHarness,
+) -> None:
+    failed = {OTHER.triton_model: 3}
+
+    async def refused() -> dict[str, int]:
+        return dict(failed)
+
+    pace = replace(PACE, every_seconds=3600.0)
+    prober = Prober(
+        harness.triton,
+        lambda: (STABLE,),
+        harness.manifest,
+        pace,
+        refused=refused,
+        others=lambda: (OTHER,),
+    )
+    looking = asyncio.create_task(prober.run())
+    for probes in (2, 4):
+        async with asyncio.timeout(60):
+            while len(harness.triton.shapes) < probes:  # noqa: ASYNC110 - counts, and has no event
+                await asyncio.sleep(0.005)
+        failed[OTHER.triton_model] += 1
+    looking.cancel()
 
 
 async def test_a_loader_that_is_busy_with_another_model_has_its_time(

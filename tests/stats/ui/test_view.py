@@ -310,3 +310,19 @@ def test_the_page_says_what_each_triton_computes_with_and_why_it_can_not() -> No
     ]
     assert found[0].said == "this Triton can't use a GPU: it has none"
     assert found[1].said == "on one NVIDIA H200, 12 of 150 GB in use, busy 35 % of the time"
+
+
+def test_the_page_says_that_a_triton_ended_by_itself_and_how_much_of_its_time_is_useful() -> None:
+    gpu = Device(
+        kind=DeviceKind.GPU, name="NVIDIA H200", count=1, busy=0.9, useful=0.85,
+        memory_bytes=150_000_000_000, free_bytes=138_000_000_000,
+    )  # fmt: skip
+    report = LoaderReport(
+        loader="a", triton_grpc="t:1", at=NOW, ended_at=NOW - 60.0, ready=True, device=gpu
+    )
+    world = world_of("untouched")
+    (line,) = view(world.endpoints, world.board, LINKS, Asked(), NOW, reports=[report]).engines
+    assert line.said == (
+        "on one NVIDIA H200, 12 of 150 GB in use, busy 90 % of the time, 85 % of it with texts; "
+        "it ended by itself 1m ago and was started again"
+    )
