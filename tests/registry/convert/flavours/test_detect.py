@@ -298,6 +298,9 @@ def test_a_layer_after_pooling_is_of_torch_alone(tmp_path: Path) -> None:
     with pytest.raises(VersionError, match=r"activation antigravity\.Tanh"):
         detect(tmp_path)
     write_json(layer, {"in_features": 8, "activation_function": "torch.nn.modules.activation.Tanh"})
+    with pytest.raises(VersionError, match=r"2_Dense has no model\.safetensors"):
+        detect(tmp_path)
+    (layer.parent / "model.safetensors").write_bytes(b"")
     assert detect(tmp_path).pooling
 
 
