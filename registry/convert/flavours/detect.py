@@ -87,7 +87,8 @@ def detect(
         transformer, pooling = read_pooling(sentences)
     if graph is None and not any(_weights(transformer)):
         raise VersionError(_unrecognised(folder, refused))
-    refuse_other_inputs(transformer)
+    if graph is None:  # whose inputs say what it reads
+        refuse_other_inputs(transformer)
     tokenizer_folder = _tokenizer(folder, transformer, tokenizers)
     if not allow_pickle:
         _refuse_other_weights(model_folder, transformer)
@@ -206,6 +207,7 @@ def _tokenizer(folder: Path, transformer: Path, others: Iterable[Path]) -> Path:
         for candidate in candidates:
             if (candidate / name).is_file():
                 return candidate.resolve()
+    refuse_other_inputs(transformer)
     raise TokenizerNotFoundError(
         "there is no tokeniser: put tokenizer.json beside the model, or log it with the run "
         "in a folder called tokenizer"

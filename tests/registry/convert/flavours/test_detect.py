@@ -558,3 +558,13 @@ def test_what_reads_no_text_is_told_so_and_not_to_bring_a_tokeniser(
     write_json(tmp_path / "preprocessor_config.json", {})
     with pytest.raises(VersionError, match=says):
         detect(tmp_path)
+
+
+def test_a_graph_that_reads_texts_may_be_one_part_of_a_model_of_images(tmp_path: Path) -> None:
+    hf_folder(tmp_path, architectures=["CLIPModel"], vision_config={"image_size": 224})
+    (tmp_path / "model.safetensors").unlink()
+    onnx.save(token_vectors(), str(tmp_path / "model.onnx"))
+    assert detect(tmp_path).task is Task.TEXT_EMBEDDING
+    (tmp_path / "tokenizer.json").unlink()
+    with pytest.raises(VersionError, match="it reads images"):
+        detect(tmp_path)
