@@ -30,15 +30,18 @@ from registry.convert.texts import EvaluationTexts
 
 Values = NDArray[np.float32]
 Ask = Callable[[str], Any]  # a row of values
+Own = int | None  # a library's longest row; None for one without end
 
 CLASSIFIER = "ForSequenceClassification"
 EMPTY = ""
 # What an answer is compared on: the longest is longer than any of the models.
 ASKED = (
-    *texts()[:5], EMPTY, "UPPER lower Ünïcode 漢字 😀", "[NEW] <s> </s> [SEP] [MASK]", "word " * 300,
+    *texts()[:5], EMPTY, "UPPER lower Ünïcode 漢字 😀",
+    "[NEW] <s> </s> [SEP] [MASK]", "word " * 300,
 )  # fmt: skip
 _DIFFERENCE = 2e-4
 _USUAL_LENGTH = 64  # where Headrace does not say one
+_PLACES = 8  # that some models leave out before the first token's
 # Words of a library, or of Python, that tell nobody what to do.
 _MISLEADING = re.compile(
     r"above report|Traceback|KeyError|NoneType|object has no attribute|unexpected keyword"
@@ -99,10 +102,13 @@ def judged(tried: Tried, folder: Path, work: Path) -> Outcome:
     except Exception as error:  # noqa: BLE001 - a conversion must not end by any other
         return Outcome("failed", wrong=f"failed: {type(error).__name__}: {error}")
     try:
-        rows = by_library(tried, folder, ours.max_tokens)
+        rows, own = by_library(tried, folder, ours.max_tokens)
     except UndefinedError as error:
         return Outcome("served", wrong=f"served, and its library has no answer: {error}")
-    return Outcome("served", wrong=_difference(ours.values, rows))
+    wrong = _difference(ours.values, rows)
+    if own is not None and ours.max_tokens < min(own, Serving().max_tokens) - _PLACES:
+        wrong = wrong or f"rows have {ours.max_tokens} tokens, and its library's {own}"
+    return Outcome("served", wrong=wrong)
 
 
 def _difference(ours: Values, library: Sequence[Values | None]) -> str:
@@ -140,11 +146,11 @@ def by_headrace(folder: Path, work: Path) -> Served:
     return Served(np.asarray(values, np.float32), built.spec.max_tokens)
 
 
-def by_library(tried: Tried, folder: Path, max_tokens: int) -> list[Values | None]:
-    """Answers of transformers' pipeline or of sentence-transformers, a row a text of ``ASKED``.
+def by_library(tried: Tried, folder: Path, max_tokens: int) -> tuple[list[Values | None], Own]:
+    """Answers of transformers' pipeline or of sentence-transformers, and their longest row.
 
-    Rows are cut to ``max_tokens``, and computed in float32 whatever the files are in. The empty
-    text's is None if the library fails on it.
+    There is a row of values a text of ``ASKED``, computed in float32 whatever the files are in.
+    That of the empty text is None if the library fails on it. Tokens are cut to ``max_tokens``.
 
     Raises:
         UndefinedError: it fails on another one, or can't load the checkpoint.
@@ -153,14 +159,14 @@ def by_library(tried: Tried, folder: Path, max_tokens: int) -> list[Values | Non
         config = json.loads((folder / "config.json").read_bytes())
         named = [str(name) for name in config.get("architectures") or ()]
         if tried.cross_encoder:
-            ask = _ranker(folder, max_tokens)
+            ask, own = _ranker(folder, max_tokens)
         elif tried.pooling:
-            ask = _encoder(tried.architecture, folder, max_tokens)
+            ask, own = _encoder(tried.architecture, folder, max_tokens)
         elif not any(name.endswith(CLASSIFIER) for name in named):
-            ask = _encoder("AutoModel", folder, max_tokens)  # it says that it is no classifier
+            ask, own = _encoder("AutoModel", folder, max_tokens)  # it says that it is no classifier
         else:
-            ask = _pipeline(folder, max_tokens)
-        return [_answer(ask, text) for text in ASKED]
+            ask, own = _pipeline(folder, max_tokens)
+        return [_answer(ask, text) for text in ASKED], own
     except UndefinedError:
         raise
     except Exception as error:
@@ -177,19 +183,19 @@ def _answer(ask: Ask, text: str) -> Values | None:
     return row if np.isfinite(row).all() or text != EMPTY else None
 
 
-def _ranker(folder: Path, max_tokens: int) -> Ask:
+def _ranker(folder: Path, max_tokens: int) -> tuple[Ask, Own]:
     import sentence_transformers
     import torch
 
     _require_whole("AutoModelForSequenceClassification", folder)
     ranker = sentence_transformers.CrossEncoder(str(folder), device="cpu", local_files_only=True)
     ranker.float()
-    ranker.max_seq_length = max_tokens
+    own, ranker.max_seq_length = ranker.max_seq_length, max_tokens
     options: dict[str, Any] = {"activation_fn": torch.nn.Identity(), "show_progress_bar": False}
-    return lambda text: ranker.predict([(text, ASKED[0])], **options)
+    return lambda text: ranker.predict([(text, ASKED[0])], **options), own
 
 
-def _encoder(architecture: str, folder: Path, max_tokens: int) -> Ask:
+def _encoder(architecture: str, folder: Path, max_tokens: int) -> tuple[Ask, Own]:
     import sentence_transformers
 
     sparse = architecture.endswith("ForMaskedLM")
@@ -197,16 +203,16 @@ def _encoder(architecture: str, folder: Path, max_tokens: int) -> Ask:
     named = "SparseEncoder" if sparse else "SentenceTransformer"
     model = getattr(sentence_transformers, named)(str(folder), device="cpu", local_files_only=True)
     model.float()
-    model.max_seq_length = max_tokens
+    own, model.max_seq_length = model.max_seq_length, max_tokens
 
     def ask(text: str) -> Any:
         vector = model.encode([text], convert_to_tensor=True, show_progress_bar=False)
         return (vector.to_dense() if vector.is_sparse else vector)[0].numpy()
 
-    return ask
+    return ask, own
 
 
-def _pipeline(folder: Path, max_tokens: int) -> Ask:
+def _pipeline(folder: Path, max_tokens: int) -> tuple[Ask, Own]:
     """Scores in the order of the labels."""
     import transformers
 
@@ -220,7 +226,8 @@ def _pipeline(folder: Path, max_tokens: int) -> Ask:
         scores = {each["label"]: each["score"] for each in found}
         return [scores[name] for name in names]
 
-    return ask
+    longest = getattr(model.config, "max_position_embeddings", None) or reader.model_max_length
+    return ask, min(longest, reader.model_max_length)
 
 
 def _require_whole(loader: str, folder: Path) -> Any:

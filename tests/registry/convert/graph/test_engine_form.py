@@ -97,7 +97,7 @@ def test_normalised_vectors_have_length_one() -> None:
 Tensors = Mapping[str, tuple[str, list[int], bytes]]  # format, shape and numbers, by name
 RNG = np.random.default_rng(0)
 # Numbers that bfloat16 has exactly.
-WEIGHT = RNG.integers(-8, 8, (3, WIDTH)).astype(np.float32) / 4
+WEIGHT: NDArray[np.float32] = (RNG.integers(-8, 8, (3, WIDTH)) / 4).astype(np.float32)
 BIAS = np.array([1, -2, 0.5], np.float32)
 
 
