@@ -45,7 +45,7 @@ _PLACES = 8  # that some models leave out before the first token's
 # Words of a library, or of Python, that tell nobody what to do.
 _MISLEADING = re.compile(
     r"above report|Traceback|KeyError|NoneType|object has no attribute|unexpected keyword"
-    r"|ignore_mismatched_sizes|from_pt|raise an issue"
+    r"|ignore_mismatched_sizes|from_pt|raise an issue|does not answer as the original"
 )
 
 
@@ -106,8 +106,11 @@ def judged(tried: Tried, folder: Path, work: Path) -> Outcome:
     except UndefinedError as error:
         return Outcome("served", wrong=f"served, and its library has no answer: {error}")
     wrong = _difference(ours.values, rows)
-    if own is not None and ours.max_tokens < min(own, Serving().max_tokens) - _PLACES:
-        wrong = wrong or f"rows have {ours.max_tokens} tokens, and its library's {own}"
+    config = json.loads((folder / "config.json").read_bytes())
+    limits = (own, config.get("max_position_embeddings"), Serving().max_tokens)
+    least = min(each for each in limits if each) - _PLACES
+    if ours.max_tokens < least:
+        wrong = wrong or f"rows have {ours.max_tokens} tokens, and could have {least}"
     return Outcome("served", wrong=wrong)
 
 

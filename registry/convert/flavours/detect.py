@@ -22,7 +22,12 @@ from registry.convert.flavours.config import (
 from registry.convert.flavours.hints import read_hints
 from registry.convert.flavours.original import Original, Pooling, PoolingMode
 from registry.convert.flavours.pooling import MODULES, read_pooling, require_transformer_only
-from registry.convert.flavours.sentences import longest_of, prompts_of, transformer_config
+from registry.convert.flavours.sentences import (
+    longest_of,
+    prompts_of,
+    require_class,
+    transformer_config,
+)
 from registry.convert.flavours.unserved import refuse_adapters, refuse_other_inputs
 from registry.convert.forms import FORMS
 
@@ -85,9 +90,8 @@ def detect(
     transformer, pooling = model_folder, None
     if sentences is not None:
         transformer, pooling = read_pooling(sentences)
-    if graph is None and not any(_weights(transformer)):
-        raise VersionError(_unrecognised(folder, refused))
     if graph is None:  # whose inputs say what it reads
+        _require_weights(folder, transformer, refused)
         refuse_other_inputs(transformer)
     tokenizer_folder = _tokenizer(folder, transformer, tokenizers)
     if not allow_pickle:
@@ -106,6 +110,8 @@ def detect(
         require_transformer_only(transformer)
     written = ranks or sentences is not None
     loaded_by = form.sentences_class if written and ranks == form.one_label else ""
+    if sentences is not None and graph is None:
+        require_class(sentences, loaded_by)
     prompts, usual_prompt = prompts_of(model_folder) if written else ({}, None)
     sentence_config = transformer_config(transformer) if written else {}
     return Original(
@@ -174,6 +180,11 @@ def _refuse_other_weights(*folders: Path) -> None:
 def _weights(candidate: Path) -> Iterable[Path]:
     found = (path for pattern in _WEIGHTS for path in candidate.glob(pattern))
     return (path for path in found if not path.name.startswith(_ADAPTER))
+
+
+def _require_weights(folder: Path, transformer: Path, refused: Sequence[str]) -> None:
+    if not any(_weights(transformer)):
+        raise VersionError(_unrecognised(folder, refused))
 
 
 def _has_weights(sentences: Path | None) -> bool:

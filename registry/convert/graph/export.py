@@ -334,6 +334,12 @@ def reader_of(loaded: Loaded, *, max_tokens: int) -> Reader:
     return read
 
 
+def special_tokens_of(loaded: Loaded) -> tuple[str, ...]:
+    """The original's own special and added tokens, whichever file names them."""
+    reader = loaded.tokenizer
+    return tuple(dict.fromkeys([*reader.all_special_tokens, *reader.get_added_vocab()]))
+
+
 def _one(loaded: Loaded, task: Task, tensors: Any) -> NDArray[np.float32]:  # noqa: ANN401
     result = loaded.network(**tensors)
     form = FORMS[task]

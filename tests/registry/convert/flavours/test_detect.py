@@ -162,7 +162,9 @@ def test_pooling_is_what_the_models_own_files_say(
 def test_a_sparse_encoder_is_told_by_its_modules_and_loaded_by_its_own_class(
     tmp_path: Path,
 ) -> None:
-    found = detect(sentences(tmp_path, SPLADE, {"pooling_strategy": "max"}))
+    sentences(tmp_path, SPLADE, {"pooling_strategy": "max"})
+    write_json(tmp_path / "config_sentence_transformers.json", {"model_type": "SparseEncoder"})
+    found = detect(tmp_path)
     assert (found.task, found.pooling) == (Task.SPARSE_EMBEDDING, Pooling((PoolingMode.SPLADE,)))
     assert found.loaded_by == "SparseEncoder"
 
@@ -557,6 +559,16 @@ def test_what_reads_no_text_is_told_so_and_not_to_bring_a_tokeniser(
     (tmp_path / "tokenizer.json").unlink()
     write_json(tmp_path / "preprocessor_config.json", {})
     with pytest.raises(VersionError, match=says):
+        detect(tmp_path)
+
+
+@pytest.mark.parametrize("said", ["SparseEncoder", "CrossEncoder"])
+def test_modules_that_the_class_of_a_model_would_leave_out_are_refused(
+    tmp_path: Path, said: str
+) -> None:
+    sentences(tmp_path, [*MODULES, NORMALIZE], {"pooling_mode": "cls"})
+    write_json(tmp_path / "config_sentence_transformers.json", {"model_type": said})
+    with pytest.raises(VersionError, match=f"{said}.* modules.json"):
         detect(tmp_path)
 
 
