@@ -170,6 +170,11 @@ def _load_sentences(
         # What does not fit is said better here.
         _whole(getattr(transformers, FORMS[original.task].loader), folder, by_itself)
         raise
+    if ATTENTION_MASK not in getattr(sentences.tokenizer, "model_input_names", ()):
+        raise VersionError(
+            "model_input_names in tokenizer_config.json leaves out attention_mask, without which "
+            "its library takes padding for text, so that answers depend on their neighbours"
+        )
     sentences = sentences.float().eval()
     # The library does not say what was missing: the weights are looked at once more, and let go.
     _whole(type(sentences.transformers_model), folder, by_itself)
