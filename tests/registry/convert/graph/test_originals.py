@@ -209,7 +209,7 @@ def test_a_library_that_would_take_padding_for_text_is_refused_as_that(
     folder = tmp_path / "v"
     tried_models.write(tried(architecture), folder)
     changed(folder, "tokenizer_config.json", model_input_names=["input_ids"])
-    with pytest.raises(VersionError, match="model_input_names .* leaves out attention_mask"):
+    with pytest.raises(VersionError, match=r"model_input_names .* leaves out attention_mask"):
         loaded_original(request(tmp_path), detect(folder))
 
 
