@@ -340,9 +340,14 @@ def reader_of(loaded: Loaded, *, max_tokens: int) -> Reader:
 
 
 def special_tokens_of(loaded: Loaded) -> tuple[str, ...]:
-    """The original's own special and added tokens, whichever file names them."""
-    reader = loaded.tokenizer
-    return tuple(dict.fromkeys([*reader.all_special_tokens, *reader.get_added_vocab()]))
+    """The original's own special and added tokens, whichever file names them.
+
+    Without those that the network has no row for: a text that holds one is an error there.
+    """
+    reader, rows = loaded.tokenizer, rows_of(loaded)
+    names = dict.fromkeys([*reader.all_special_tokens, *reader.get_added_vocab()])
+    ids = ((name, reader.convert_tokens_to_ids(name)) for name in names)
+    return tuple(name for name, at in ids if at is not None and (rows is None or at < rows))
 
 
 def _one(loaded: Loaded, task: Task, tensors: Any) -> NDArray[np.float32]:  # noqa: ANN401
