@@ -76,7 +76,8 @@ def require_tokens_of_file(original: Original, built: tokeniser.Tokeniser) -> No
 
     For versions that no library loads as a whole.
     """
-    _require_tokens(original, built, of_file(built.encoder.tokenizer, built.spec.max_tokens), "")
+    read = of_file(built.encoder.tokenizer, built.spec.max_tokens)
+    _require_tokens(original, built, read, "", ())
 
 
 def require_tokens_of_library(
@@ -91,16 +92,24 @@ def require_tokens_of_library(
     from registry.convert.graph import export  # noqa: PLC0415 - as below
 
     read = export.reader_of(loaded, max_tokens=built.spec.max_tokens)
-    _require_tokens(original, built, read, f", as {type(loaded.tokenizer).__name__},")
+    how = f", as {type(loaded.tokenizer).__name__},"
+    _require_tokens(original, built, read, how, export.special_tokens_of(loaded))
 
 
-def _require_tokens(original: Original, built: tokeniser.Tokeniser, read: Reader, how: str) -> None:
+def _require_tokens(
+    original: Original,
+    built: tokeniser.Tokeniser,
+    read: Reader,
+    how: str,
+    special: tuple[str, ...],
+) -> None:
     require_same_tokens(
         built.encoder,
         read,
         max_tokens=built.spec.max_tokens,
         pairs=HEADS[original.task].second_text is not SecondText.NONE,
         original=f"the version's own library{how}",
+        special=special,
     )
 
 

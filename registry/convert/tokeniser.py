@@ -128,6 +128,11 @@ def _read(content: bytes, *, lowercase: bool = False) -> Tokenizer:
         tokenizer = Tokenizer.from_buffer(content)
     except Exception as error:  # the library raises Exception itself
         raise VersionError(f"{TOKENIZER} is not a tokeniser that can be read: {error}") from error
+    if chance := getattr(tokenizer.model, "dropout", None):
+        raise VersionError(
+            f"{TOKENIZER} has a dropout of {chance:.3g}, by which it takes a text apart otherwise "
+            "each time: set it to null"
+        )
     tokenizer.no_padding()
     tokenizer.no_truncation()
     if lowercase:

@@ -53,8 +53,6 @@ def lay_out(original: Original, folder: Path) -> tuple[PackedDense, ...]:
     layers = original.pooling.dense if original.pooling is not None else ()
     dense = []
     for place, layer in enumerate(layers):
-        if not layer.weights.is_file():
-            raise VersionError(f"the weights of a Dense module are not {layer.weights.name}")
         name = f"dense-{place}.safetensors"
         shutil.copyfile(layer.weights, folder / name)
         dense.append(PackedDense(file=name, activation=layer.activation))

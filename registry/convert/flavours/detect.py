@@ -22,7 +22,12 @@ from registry.convert.flavours.config import (
 from registry.convert.flavours.hints import read_hints
 from registry.convert.flavours.original import Original, Pooling, PoolingMode
 from registry.convert.flavours.pooling import MODULES, read_pooling, require_transformer_only
-from registry.convert.flavours.sentences import longest_of, prompts_of, transformer_config
+from registry.convert.flavours.sentences import (
+    longest_of,
+    prompts_of,
+    require_class,
+    transformer_config,
+)
 from registry.convert.flavours.unserved import refuse_adapters, refuse_other_inputs
 from registry.convert.forms import FORMS
 
@@ -85,9 +90,9 @@ def detect(
     transformer, pooling = model_folder, None
     if sentences is not None:
         transformer, pooling = read_pooling(sentences)
-    if graph is None and not any(_weights(transformer)):
-        raise VersionError(_unrecognised(folder, refused))
-    refuse_other_inputs(transformer)
+    if graph is None:  # whose inputs say what it reads
+        _require_weights(folder, transformer, refused)
+        refuse_other_inputs(transformer)
     tokenizer_folder = _tokenizer(folder, transformer, tokenizers)
     if not allow_pickle:
         _refuse_other_weights(model_folder, transformer)
@@ -105,6 +110,8 @@ def detect(
         require_transformer_only(transformer)
     written = ranks or sentences is not None
     loaded_by = form.sentences_class if written and ranks == form.one_label else ""
+    if sentences is not None and graph is None:
+        require_class(sentences, loaded_by)
     prompts, usual_prompt = prompts_of(model_folder) if written else ({}, None)
     sentence_config = transformer_config(transformer) if written else {}
     return Original(
@@ -175,6 +182,11 @@ def _weights(candidate: Path) -> Iterable[Path]:
     return (path for path in found if not path.name.startswith(_ADAPTER))
 
 
+def _require_weights(folder: Path, transformer: Path, refused: Sequence[str]) -> None:
+    if not any(_weights(transformer)):
+        raise VersionError(_unrecognised(folder, refused))
+
+
 def _has_weights(sentences: Path | None) -> bool:
     """Whether the transformer of such a model has weights."""
     return sentences is not None and any(_weights(read_pooling(sentences)[0]))
@@ -206,6 +218,7 @@ def _tokenizer(folder: Path, transformer: Path, others: Iterable[Path]) -> Path:
         for candidate in candidates:
             if (candidate / name).is_file():
                 return candidate.resolve()
+    refuse_other_inputs(transformer)
     raise TokenizerNotFoundError(
         "there is no tokeniser: put tokenizer.json beside the model, or log it with the run "
         "in a folder called tokenizer"

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from contracts.manifest import WEIGHTS
 from registry.convert.errors import VersionError
 from registry.convert.flavours import fields
 from registry.convert.flavours.config import read_json
@@ -134,4 +135,9 @@ def _dense(module_folder: Path) -> Dense:
         raise VersionError(f"the activation {activation} of a Dense module is not supported")
     if int(config.get("in_features") or 0) < 1:
         raise VersionError("the config.json of a Dense module does not say its size")
-    return Dense(module_folder / "model.safetensors", _ACTIVATIONS[name])
+    weights = module_folder / WEIGHTS
+    if not weights.is_file():
+        raise VersionError(
+            f"the Dense module {module_folder.name} has no {WEIGHTS}: save the model as safetensors"
+        )
+    return Dense(weights, _ACTIVATIONS[name])

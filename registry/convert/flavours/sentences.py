@@ -41,6 +41,25 @@ def prompts_of(folder: Path) -> tuple[dict[str, str], str | None]:
     return {name: text or "" for name, text in prompts.items()}, usual
 
 
+def require_class(folder: Path, loaded_by: str) -> None:
+    """Refuses a model whose modules its class would leave out, since another is said to be its own.
+
+    Args:
+        folder: with ``modules.json``.
+        loaded_by: the class that the modules are of.
+
+    Raises:
+        VersionError: what the files say.
+    """
+    said = read_json(folder / SENTENCES_CONFIG).get("model_type") or SENTENCE_TRANSFORMER
+    if said != loaded_by:
+        raise VersionError(
+            f"{SENTENCES_CONFIG} says model_type {said!r}, and the modules in modules.json are "
+            f"those of a {loaded_by}, which its library would leave out: save the model again by "
+            "the class that it was trained with"
+        )
+
+
 def transformer_config(folder: Path) -> Json:
     """What the transformer's module says of texts, by whichever name the library gave the file.
 

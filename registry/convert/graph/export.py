@@ -170,6 +170,11 @@ def _load_sentences(
         # What does not fit is said better here.
         _whole(getattr(transformers, FORMS[original.task].loader), folder, by_itself)
         raise
+    if ATTENTION_MASK not in getattr(sentences.tokenizer, "model_input_names", ()):
+        raise VersionError(
+            "model_input_names in tokenizer_config.json leaves out attention_mask, without which "
+            "its library takes padding for text, so that answers depend on their neighbours"
+        )
     sentences = sentences.float().eval()
     # The library does not say what was missing: the weights are looked at once more, and let go.
     _whole(type(sentences.transformers_model), folder, by_itself)
@@ -332,6 +337,17 @@ def reader_of(loaded: Loaded, *, max_tokens: int) -> Reader:
         return Row(list(found[INPUT_IDS]), list(found[TOKEN_TYPE_IDS]) if typed else None)
 
     return read
+
+
+def special_tokens_of(loaded: Loaded) -> tuple[str, ...]:
+    """The original's own special and added tokens, whichever file names them.
+
+    Without those that the network has no row for: a text that holds one is an error there.
+    """
+    reader, rows = loaded.tokenizer, rows_of(loaded)
+    names = dict.fromkeys([*reader.all_special_tokens, *reader.get_added_vocab()])
+    ids = ((name, reader.convert_tokens_to_ids(name)) for name in names)
+    return tuple(name for name, at in ids if at is not None and (rows is None or at < rows))
 
 
 def _one(loaded: Loaded, task: Task, tensors: Any) -> NDArray[np.float32]:  # noqa: ANN401

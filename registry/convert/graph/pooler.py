@@ -5,6 +5,7 @@ through the attention mask. It never runs a graph.
 """
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,10 @@ from registry.convert.flavours.original import Pooling, PoolingMode
 _PREFIX = "headrace"
 _SMALLEST_OPSET = 13  # ReduceSum takes its axes as an input from here on
 _TINY = 1e-9
+# How each of the format's kinds is read; numpy has no bfloat16.
+_NUMBERS: Mapping[str, type[np.generic]] = {
+    "F64": np.float64, "F32": np.float32, "F16": np.float16, "BF16": np.uint16
+}  # fmt: skip
 
 
 class Pooler:
@@ -111,14 +116,31 @@ class Pooler:
 
 
 def _read_dense(path: Path) -> tuple[NDArray[np.float32], NDArray[np.float32] | None]:
-    """Weight ``[in, out]`` and bias ``[out]`` of a Dense module."""
+    """Weight ``[in, out]`` and bias ``[out]`` of a Dense module.
+
+    Raises:
+        VersionError: the file holds something else, which the library would not load either.
+    """
     try:
         tensors = _read_safetensors(path)
-        weight = tensors["linear.weight"]
-    except (OSError, ValueError, KeyError) as error:
+        weight, bias = tensors.pop("linear.weight"), tensors.pop("linear.bias", None)
+        if tensors:
+            raise ValueError(f"it holds {min(tensors)}, which no such module has")
+        if weight.ndim != 2:
+            raise ValueError(f"linear.weight is {_size(weight)}")
+        if bias is not None and bias.shape != weight.shape[:1]:
+            raise ValueError(f"linear.bias is {_size(bias)}, and linear.weight {_size(weight)}")
+    except KeyError as error:
+        raise VersionError(
+            f"the weights of a Dense module can't be read: there is no {error.args[0]}"
+        ) from error
+    except (OSError, ValueError) as error:
         raise VersionError(f"the weights of a Dense module can't be read: {error}") from error
-    bias = tensors.get("linear.bias")
     return np.ascontiguousarray(weight.T), bias
+
+
+def _size(values: NDArray[np.float32]) -> str:
+    return " x ".join(map(str, values.shape))
 
 
 def _read_safetensors(path: Path) -> dict[str, NDArray[np.float32]]:
@@ -134,10 +156,12 @@ def _read_safetensors(path: Path) -> dict[str, NDArray[np.float32]]:
     for name, entry in header.items():
         if name == "__metadata__":
             continue
-        kind = {"F32": np.float32, "F16": np.float16}.get(entry["dtype"])
+        kind = _NUMBERS.get(entry["dtype"])
         if kind is None:
-            raise ValueError(f"tensor {name} is {entry['dtype']}, not F32 or F16")
+            raise ValueError(f"{name} is {entry['dtype']}, not one of {', '.join(_NUMBERS)}")
         start, end = entry["data_offsets"]
         values = np.frombuffer(data[8 + size + start : 8 + size + end], dtype=kind)
+        if kind is np.uint16:  # the upper half of a float32
+            values = (values.astype(np.uint32) << 16).view(np.float32)
         found[name] = values.reshape(entry["shape"]).astype(np.float32)
     return found

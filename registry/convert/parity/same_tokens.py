@@ -32,7 +32,13 @@ _PIECES = (
 
 
 def require_same_tokens(
-    encoder: TextEncoder, read: Reader, *, max_tokens: int, pairs: bool, original: str
+    encoder: TextEncoder,
+    read: Reader,
+    *,
+    max_tokens: int,
+    pairs: bool,
+    original: str,
+    special: Sequence[str] = (),
 ) -> None:
     """Compares over hostile texts, and pairs of them.
 
@@ -42,11 +48,12 @@ def require_same_tokens(
         max_tokens: of the longest row.
         pairs: whether the model reads pairs as well.
         original: what the other one is, in words.
+        special: the special tokens of the other one: files beside the vocabulary may name further.
 
     Raises:
         VersionError: the first text that differs.
     """
-    texts = hostile_texts(encoder.tokenizer, max_tokens)
+    texts = (*hostile_texts(encoder.tokenizer, max_tokens), *_texts_of(_some_of(special)))
     for text in texts:
         _compare(encoder, read, text, None, original)
     if pairs:
@@ -72,9 +79,13 @@ def _odd_texts() -> list[str]:
 
 def special_texts(tokenizer: Tokenizer) -> tuple[str, ...]:
     """Texts that hold the special tokens of a vocabulary, one or more each."""
+    return _texts_of(special_tokens(tokenizer))
+
+
+def _texts_of(tokens: Sequence[str]) -> tuple[str, ...]:
     return tuple(
         text
-        for token in special_tokens(tokenizer)
+        for token in tokens
         for text in (token, f"a {token} film", f"{token}{token} good", f"soup{token}cold")
     )
 
@@ -82,8 +93,13 @@ def special_texts(tokenizer: Tokenizer) -> tuple[str, ...]:
 def special_tokens(tokenizer: Tokenizer) -> tuple[str, ...]:
     """Some of the tokens that are found in a text before anything else, the first and last ones."""
     added = json.loads(tokenizer.to_str()).get("added_tokens") or ()
-    found = tuple(each["content"] for each in added)
-    return found if len(found) <= _SPECIAL else (*found[: _SPECIAL // 2], *found[-_SPECIAL // 2 :])
+    return _some_of([each["content"] for each in added])
+
+
+def _some_of(tokens: Sequence[str]) -> tuple[str, ...]:
+    if len(tokens) <= _SPECIAL:
+        return tuple(tokens)
+    return (*tokens[: _SPECIAL // 2], *tokens[-_SPECIAL // 2 :])
 
 
 def of_file(tokenizer: Tokenizer, max_tokens: int) -> Reader:

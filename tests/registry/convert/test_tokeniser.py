@@ -46,6 +46,13 @@ def test_a_byte_level_vocabulary_has_no_unknown_token(tmp_path: Path) -> None:
     assert tokeniser.build(original(tmp_path), Serving()).spec.unk_id is None
 
 
+def test_a_vocabulary_that_takes_texts_apart_by_chance_is_refused(tmp_path: Path) -> None:
+    words = Tokenizer(models.BPE({"a": 0, "aa": 1}, [("a", "a")], dropout=0.3))
+    words.save(str(tmp_path / "tokenizer.json"))
+    with pytest.raises(VersionError, match=r"dropout of 0\.3"):
+        tokeniser.build(original(tmp_path), Serving())
+
+
 def test_a_byte_level_vocabulary_with_gaps_counts_its_unknown_token(tmp_path: Path) -> None:
     letters = {letter: place for place, letter in enumerate("abc")}
     words = Tokenizer(models.BPE({**letters, "<unk>": 3}, [], unk_token="<unk>"))

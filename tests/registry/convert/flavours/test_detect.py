@@ -162,7 +162,9 @@ def test_pooling_is_what_the_models_own_files_say(
 def test_a_sparse_encoder_is_told_by_its_modules_and_loaded_by_its_own_class(
     tmp_path: Path,
 ) -> None:
-    found = detect(sentences(tmp_path, SPLADE, {"pooling_strategy": "max"}))
+    sentences(tmp_path, SPLADE, {"pooling_strategy": "max"})
+    write_json(tmp_path / "config_sentence_transformers.json", {"model_type": "SparseEncoder"})
+    found = detect(tmp_path)
     assert (found.task, found.pooling) == (Task.SPARSE_EMBEDDING, Pooling((PoolingMode.SPLADE,)))
     assert found.loaded_by == "SparseEncoder"
 
@@ -298,6 +300,9 @@ def test_a_layer_after_pooling_is_of_torch_alone(tmp_path: Path) -> None:
     with pytest.raises(VersionError, match=r"activation antigravity\.Tanh"):
         detect(tmp_path)
     write_json(layer, {"in_features": 8, "activation_function": "torch.nn.modules.activation.Tanh"})
+    with pytest.raises(VersionError, match=r"2_Dense has no model\.safetensors"):
+        detect(tmp_path)
+    (layer.parent / "model.safetensors").write_bytes(b"")
     assert detect(tmp_path).pooling
 
 
@@ -554,4 +559,24 @@ def test_what_reads_no_text_is_told_so_and_not_to_bring_a_tokeniser(
     (tmp_path / "tokenizer.json").unlink()
     write_json(tmp_path / "preprocessor_config.json", {})
     with pytest.raises(VersionError, match=says):
+        detect(tmp_path)
+
+
+@pytest.mark.parametrize("said", ["SparseEncoder", "CrossEncoder"])
+def test_modules_that_the_class_of_a_model_would_leave_out_are_refused(
+    tmp_path: Path, said: str
+) -> None:
+    sentences(tmp_path, [*MODULES, NORMALIZE], {"pooling_mode": "cls"})
+    write_json(tmp_path / "config_sentence_transformers.json", {"model_type": said})
+    with pytest.raises(VersionError, match=f"{said}.* modules.json"):
+        detect(tmp_path)
+
+
+def test_a_graph_that_reads_texts_may_be_one_part_of_a_model_of_images(tmp_path: Path) -> None:
+    hf_folder(tmp_path, architectures=["CLIPModel"], vision_config={"image_size": 224})
+    (tmp_path / "model.safetensors").unlink()
+    onnx.save(token_vectors(), str(tmp_path / "model.onnx"))
+    assert detect(tmp_path).task is Task.TEXT_EMBEDDING
+    (tmp_path / "tokenizer.json").unlink()
+    with pytest.raises(VersionError, match="it reads images"):
         detect(tmp_path)

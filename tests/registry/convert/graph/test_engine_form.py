@@ -1,3 +1,5 @@
+import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +12,7 @@ from tiny_models import WIDTH, classifier, hybrid, reader, token_vectors
 from contracts.tasks import Task
 from contracts.tensors import Datatype
 from registry.convert.errors import VersionError
-from registry.convert.flavours.original import Pooling, PoolingMode
+from registry.convert.flavours.original import Dense, Pooling, PoolingMode
 from registry.convert.graph import engine_form
 from registry.convert.parity.engine import Engine
 
@@ -90,6 +92,66 @@ def test_normalised_vectors_have_length_one() -> None:
     pooling = Pooling((PoolingMode.MEAN,), normalise=True)
     vectors = run(engine_form.finish(token_vectors(), Task.TEXT_EMBEDDING, pooling))
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
+
+
+Tensors = Mapping[str, tuple[str, list[int], bytes]]  # format, shape and numbers, by name
+RNG = np.random.default_rng(0)
+# Numbers that bfloat16 has exactly.
+WEIGHT: NDArray[np.float32] = (RNG.integers(-8, 8, (3, WIDTH)) / 4).astype(np.float32)
+BIAS = np.array([1, -2, 0.5], np.float32)
+
+
+def as_bfloat16(values: NDArray[np.float32]) -> bytes:
+    return (values.view(np.uint32) >> 16).astype(np.uint16).tobytes()
+
+
+def layer(path: Path, tensors: Tensors) -> Pooling:
+    """The mean, and a Dense module whose weights are in safetensors."""
+    header, data = {}, b""
+    for name, (kind, shape, content) in tensors.items():
+        end = len(data) + len(content)
+        header[name] = {"dtype": kind, "shape": shape, "data_offsets": [len(data), end]}
+        data += content
+    text = json.dumps(header).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + data)
+    return Pooling(dense=(Dense(path, ""),))
+
+
+@pytest.mark.parametrize(
+    ("kind", "weight"),
+    [
+        ("F64", WEIGHT.astype(np.float64).tobytes()),
+        ("F32", WEIGHT.tobytes()),
+        ("F16", WEIGHT.astype(np.float16).tobytes()),
+        ("BF16", as_bfloat16(WEIGHT)),
+    ],
+)
+def test_a_layer_after_pooling_is_the_same_in_numbers_of_any_bits(
+    tmp_path: Path, kind: str, weight: bytes
+) -> None:
+    pooling = layer(
+        tmp_path / "l",
+        {"linear.weight": (kind, [3, WIDTH], weight), "linear.bias": ("F32", [3], BIAS.tobytes())},
+    )
+    vectors = run(engine_form.finish(token_vectors(), Task.TEXT_EMBEDDING, pooling))
+    np.testing.assert_allclose(vectors, by_hand(PoolingMode.MEAN) @ WEIGHT.T + BIAS, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("tensors", "words"),
+    [
+        ({"linear.bias": ("F32", [1], BIAS[:1].tobytes())}, r"linear.bias is 1, and .* 3 x"),
+        ({"residual.weight": ("F32", [3], BIAS.tobytes())}, "it holds residual.weight"),
+        ({"linear.weight": ("F32", [3], BIAS.tobytes())}, "linear.weight is 3"),
+        ({"linear.weight": ("I8", [3], b"abc")}, "linear.weight is I8"),
+    ],
+)
+def test_a_layer_after_pooling_that_its_library_would_not_load_is_refused(
+    tmp_path: Path, tensors: Tensors, words: str
+) -> None:
+    whole: Tensors = {"linear.weight": ("F32", [3, WIDTH], WEIGHT.tobytes()), **tensors}
+    with pytest.raises(VersionError, match=f"Dense module can't be read: .*{words}"):
+        engine_form.finish(token_vectors(), Task.TEXT_EMBEDDING, layer(tmp_path / "l", whole))
 
 
 def test_the_graph_that_was_given_is_left_alone() -> None:

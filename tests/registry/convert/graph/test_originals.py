@@ -194,3 +194,34 @@ def test_every_network_whose_positions_begin_behind_the_padding_id_is_known(
     of_other_parts = {kind for kind in found if "vision" in kind}
     assert found - of_other_parts - OFFSET_POSITIONS == set()
     assert {"roberta", "xlm-roberta", "camembert", "data2vec-text"} <= found
+
+
+def changed(folder: Path, name: str, **fields: Any) -> None:
+    path = folder / name
+    known = json.loads(path.read_text()) if path.is_file() else {}
+    write_json(path, {**known, **fields})
+
+
+@pytest.mark.parametrize("architecture", ["GteModel", "XLMRobertaForSequenceClassification"])
+def test_a_library_that_would_take_padding_for_text_is_refused_as_that(
+    libraries: tuple[Any, Any], tmp_path: Path, architecture: str
+) -> None:
+    folder = tmp_path / "v"
+    tried_models.write(tried(architecture), folder)
+    changed(folder, "tokenizer_config.json", model_input_names=["input_ids"])
+    with pytest.raises(VersionError, match=r"model_input_names .* leaves out attention_mask"):
+        loaded_original(request(tmp_path), detect(folder))
+
+
+def test_a_special_token_that_another_file_names_is_the_one_that_is_served(
+    libraries: tuple[Any, Any], tmp_path: Path
+) -> None:
+    _, transformers = libraries
+    folder = tmp_path / "v"
+    tried_models.write(tried("GteModel"), folder)
+    changed(folder, "special_tokens_map.json", cls_token="[NEW]")
+    _, built, _ = loaded_original(request(tmp_path), detect(folder))
+    library = transformers.AutoTokenizer.from_pretrained(folder)
+    row = library("a [NEW] film")["input_ids"]
+    assert library.convert_tokens_to_ids("[NEW]") in row
+    assert built.encoder.encode(["a [NEW] film"]).ids == [row]

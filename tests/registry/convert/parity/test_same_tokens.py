@@ -54,6 +54,17 @@ def test_a_row_that_is_cut_elsewhere_differs() -> None:
         compare(tokenizer(), of_file(tokenizer(), LONGEST - 1))
 
 
+def test_special_tokens_that_only_the_original_has_are_tried_too() -> None:
+    other = tokenizer()
+    other.add_special_tokens(["[NEW]"])
+    compare(tokenizer(), of_file(other, LONGEST))  # nothing tells of it
+    with pytest.raises(VersionError, match=r"different tokens of '\[NEW\]'"):
+        require_same_tokens(
+            encoder_of(tokenizer()), of_file(other, LONGEST), special=("[SEP]", "[NEW]"),
+            max_tokens=LONGEST, pairs=False, original="The original",
+        )  # fmt: skip
+
+
 def test_token_types_of_pairs_are_compared_too() -> None:
     read = of_file(asking_tokenizer(), LONGEST)
 
