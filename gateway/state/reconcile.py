@@ -446,8 +446,7 @@ class Reconciler:
             if self._waking is not None:
                 self._waking.serves(pool, model.name)
 
-        instances = model.manifest.instances * model.at_once
-        batcher.connect(self._fleet.replicas(model.name, instances, on_change, pool))
+        batcher.connect(self._fleet.replicas(model.name, model.at_once, on_change, pool))
 
     def _follow_reports(self) -> None:
         """Takes over what loaders say of their Tritons, where that or the Tritons changed."""

@@ -101,7 +101,6 @@ class HeartbeatWriter:
             count=self._count,
             at=self._now(),
             unattended=self._unattended,
-            follows_heartbeats=True,
         )
         try:
             await asyncio.to_thread(self._store.put, beat)

@@ -62,13 +62,11 @@ MOST_CRASHES = 8  # conversions in a row that end without a result: with their p
 class Version:
     """A registered version, with the digest of all that decides how it is converted.
 
-    ``earlier`` is the digest that earlier releases gave it; empty where it is the same. ``device``
-    is the kind that it is converted for.
+    ``device`` is the kind that it is converted for.
     """
 
     number: str
     options: str
-    earlier: str = ""
     device: DeviceKind = DeviceKind.CPU
 
 
@@ -240,8 +238,7 @@ def _stable_to_rebuild(status: EndpointStatus, seen: Observed) -> Version | None
 
 
 def _not_rejected(status: EndpointStatus, version: Version) -> bool:
-    options = filter(None, (version.options, version.earlier))
-    return all(rejection_of(status, version.number, item) is None for item in options)
+    return rejection_of(status, version.number, version.options) is None
 
 
 def _is_registered_again(status: EndpointStatus, seen: Observed) -> bool:

@@ -179,7 +179,7 @@ def test_what_counts_as_evidence_counts_for_its_group_of_callers_and_nobodys_for
 
 
 def test_what_callers_tell_counts_for_their_group_up_to_their_cap() -> None:
-    told = [Feedback(105.0, "r", "e", "1", "a" * 64, Arm.STABLE, "x", "y", caller=9)]
+    told = [Feedback(105.0, "r", "e", "1", "a" * 64, Arm.STABLE, "x", "y", 0, 1.0, caller=9)]
     told *= CALLER_CAP + 3
     told += [replace(told[0], truth="x", caller=1), replace(told[0], caller=0)]
     evidence = only(EventBatch("g", 0, [], feedback=told)).evidence

@@ -1,6 +1,5 @@
 """Texts of one request that resemble one another count for less, in an arm of any size."""
 
-import json
 from functools import reduce
 
 import pytest
@@ -91,17 +90,6 @@ def test_what_is_known_of_requests_is_learnt_before_the_canary_alone() -> None:
     shadow = after(begun(STABLE, stage=Stage.SHADOW), FEW)
     assert shadow.rates.texts is not None
     assert float(shadow.rates.texts.texts) == 21 * TEXTS * 100
-
-
-def test_evidence_that_an_older_controller_kept_goes_on() -> None:
-    kept = json.loads(json.dumps(begun(STABLE, stage=Stage.SHADOW).to_json()))
-    del kept["rates"]["texts"]
-    evidence = Evidence.of_json(kept)
-    assert (evidence.rates.within == 1).all()
-    later = after(evidence, FEW, FEW)
-    assert later.rates.within[-2] == pytest.approx(TEXTS, rel=0.01)
-    stored = json.loads(json.dumps(later.to_json()))
-    assert Evidence.of_json(stored).to_json() == stored
 
 
 def test_a_class_that_falls_is_as_alike_in_a_request_as_it_is_where_it_grows() -> None:

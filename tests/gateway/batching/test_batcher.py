@@ -59,7 +59,7 @@ async def batcher_of(
     by_address = {f"t{number}:1": engine for number, engine in enumerate(engines)}
     fleet = Fleet(by_address.__getitem__, ahead=2)
     fleet.set_addresses(by_address)
-    model = model_of(instances=instances, max_batch_size=max_batch_size)
+    model = model_of(max_batch_size=max_batch_size)
     batcher = Batcher(model, fleet, meter or Meter())
     batcher.replicas = fleet.replicas(batcher.model.name, instances, batcher.wake)
     for replica in batcher.replicas:

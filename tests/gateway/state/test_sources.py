@@ -189,7 +189,7 @@ def test_a_flag_says_where_endpoints_and_reports_lie(tmp_path: Path) -> None:
         endpoint_source(inside, {"HOME": str(tmp_path)})
 
 
-def test_what_a_gateway_keeps_of_a_cluster_lies_where_older_gateways_kept_it(
+def test_what_a_gateway_keeps_of_a_cluster_lies_in_its_cache(
     tmp_path: Path,
 ) -> None:
     environment = {"KUBECONFIG": str(write_kubeconfig(tmp_path, "http://127.0.0.1:1"))}
