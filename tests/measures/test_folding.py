@@ -469,7 +469,7 @@ def test_the_thirds_of_a_request_of_three_texts_are_a_request_to_a_millionth() -
         Pairing("1", 0.015, [], [0.5, 0.5]),
         Pairing("1", 0.015, [True, False], [0.0, 1.0], ["a"], [0.5]),
     ],
-    ids=["of an older gateway", "of vectors", "of another number of texts"],
+    ids=["without labels", "of vectors", "of another number of texts"],
 )
 def test_a_shadow_without_its_originals_labels_is_counted_as_before(pairing: Pairing) -> None:
     evidence = only(batch(event(arm=Arm.SHADOW, texts=answers("a", "b"), pairing=pairing))).evidence

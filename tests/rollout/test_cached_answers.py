@@ -61,7 +61,7 @@ def test_a_row_counts_what_was_inferred_and_what_was_kept() -> None:
 
 @pytest.mark.parametrize("kept", [0, 300])
 def test_in_shadow_copies_are_held_against_what_was_inferred(kept: int) -> None:
-    """Where older gateways don't tell the original's answer, so that nothing is paired."""
+    """If no event tells the original's answer, so that nothing is paired."""
     evidence = begun(Stage.SHADOW).with_share(0.0)
     stable = arm(1000, kept)
     copies = replace(stable, cached_labels={}, group_cached_labels={})

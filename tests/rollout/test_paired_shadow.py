@@ -56,7 +56,7 @@ SELECTED = copies((70, 30))
 FAULT = copies((65, 30), gained=5)
 
 
-def of_older_gateways(evidence: EvidenceCounts) -> EvidenceCounts:
+def without_labels(evidence: EvidenceCounts) -> EvidenceCounts:
     return replace(evidence, pair_labels={})
 
 
@@ -86,7 +86,7 @@ def test_what_is_seldom_copied_is_no_change_of_the_candidates() -> None:
 
 
 def test_copies_of_gateways_that_tell_no_labels_are_judged_by_all_requests_as_before() -> None:
-    evidence = after(begun(), *[of_older_gateways(SELECTED)] * 10)
+    evidence = after(begun(), *[without_labels(SELECTED)] * 10)
     assert evidence.verdicts["classShare"] is Verdict.FAIL
     assert of(evidence, "classShare").figures["stable_requests"] == 10_000
     assert evidence.rates.paired is None
@@ -144,7 +144,7 @@ def test_stables_shares_are_learnt_in_shadow_as_before() -> None:
 
 def test_pairs_count_in_shadow_alone() -> None:
     canary = begun().next_stage(Stage.CANARY)
-    told, untold = (after(canary, window) for window in (SELECTED, of_older_gateways(SELECTED)))
+    told, untold = (after(canary, window) for window in (SELECTED, without_labels(SELECTED)))
     assert told.to_json() == untold.to_json()
 
 
