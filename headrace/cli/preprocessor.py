@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from contracts.backoff import Backoff
 from headrace.cli.options import Json
 from headrace.cli.program import App
 
@@ -38,7 +39,7 @@ def try_out(
     limits = CodeLimits(
         call_seconds=seconds,
         memory_bytes=megabytes * 1_000_000,
-        longest_pause_seconds=1.0,
+        pauses=Backoff(0.25, 1.0),
         closed_off=closed_off,
     )
     command.try_out(code, requests, limits, as_json=json)

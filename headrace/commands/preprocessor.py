@@ -155,7 +155,7 @@ async def _tried(
 ) -> tuple[Result, Failure | None]:
     result, failure = Result(request.texts), None
     began = monotonic()
-    longest = limits.start_seconds + limits.call_seconds + limits.longest_pause_seconds
+    longest = limits.start_seconds + limits.call_seconds + limits.pauses.most
     task = Task(
         number=0,
         endpoint="test",

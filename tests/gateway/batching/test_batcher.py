@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from contracts.loading import CostPoint
 from gateway.batching.batcher import Batcher
 from gateway.batching.jobs import Job
-from gateway.engine.fleet import Fleet
+from gateway.engine.fleet import PROBE_PAUSES, Fleet
 from gateway.engine.protocol import (
     EngineModelError,
     EngineProcessGoneError,
@@ -193,7 +193,7 @@ async def test_a_triton_whose_process_is_gone_is_doubted_though_it_says_that_it_
         await asyncio.gather(submit(batcher, text_of(3)).future, submit(batcher, text_of(3)).future)
         first, second = batcher.replicas
         assert (first.serves, second.serves) == (False, True)
-        assert not first.breaker.probe_due(began + first.breaker.longest_pause)
+        assert not first.breaker.probe_due(began + PROBE_PAUSES.most)
 
 
 async def test_a_model_that_one_triton_does_not_hold_is_asked_for_at_another() -> None:

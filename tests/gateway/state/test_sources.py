@@ -11,6 +11,7 @@ import pytest
 from fake_kubernetes import NAMESPACE, Fake, fake_kubernetes, write_kubeconfig
 from gateway_world import endpoint_of, model_of
 
+from contracts.backoff import Backoff
 from contracts.endpoint import ModelEndpoint
 from gateway.settings import Settings
 from gateway.state.kept import Kept
@@ -26,7 +27,7 @@ from service.cluster.errors import AccessError
 from service.cluster.mirror import Mirror
 from service.cluster.watch import WatchPace
 
-PACE = WatchPace(first_pause_seconds=0.01, longest_pause_seconds=0.05)
+PACE = WatchPace(pauses=Backoff(0.01, 0.05))
 COLLECTION = endpoints.collection(NAMESPACE)
 
 Source = FolderSource[ModelEndpoint] | ClusterSource[ModelEndpoint]

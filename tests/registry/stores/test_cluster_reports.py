@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from registry_fakes import ref
 
+from contracts.backoff import Backoff
 from contracts.loading import (
     CostPoint,
     FailureCause,
@@ -303,7 +304,7 @@ def test_leases_of_others_are_not_looked_at(fake: Fake) -> None:
 
 
 def test_an_api_server_that_is_away_disconnects_until_it_is_back(fake: Fake) -> None:
-    pace = WatchPace(first_pause_seconds=0.01, longest_pause_seconds=0.01)
+    pace = WatchPace(pauses=Backoff(0.01, 0.01))
     reports = KubernetesReports(fake.client(), NAMESPACE, pace=pace)
     assert reports.list() == ()
     until_disconnected(reports, False)
