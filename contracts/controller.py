@@ -26,8 +26,3 @@ class ControllerBeat(BaseModel):
     unattended: tuple[str, ...] = Field(
         (), description="endpoints that the last pass could not reconcile"
     )
-    follows_heartbeats: bool = Field(
-        False,
-        description="loaders need not repeat a report that stands: a heartbeat of their own is "
-        "enough. Controllers of earlier releases go by the time in the report",
-    )

@@ -78,11 +78,9 @@ class Pairing(msgspec.Struct, frozen=True, array_like=True, gc=False):
     seconds: float  # tokenise + wait + infer of the answer that the caller got
     equal: list[bool] = []  # of labels, or of each entity that either found; empty for vectors
     distance: list[float] = []  # 0 to 1: total variation of scores, (1 - cosine) / 2, 1 - F1
-    labels: list[str] = []  # that the caller got; empty for vectors, and of older gateways
+    labels: list[str] = []  # that the caller got; empty for vectors
     scores: list[float] = []  # of these labels
-    # HTTP status of the caller's attempt. 0 of gateways that mirror none that failed: then nothing
-    # can be said of errors by pairs, for originals without errors are no sample of all.
-    status: Status = 0
+    status: Status = 0  # HTTP status of the caller's attempt
     norms: list[float] = []  # of the vectors that the caller got; empty of labels
 
 
@@ -128,10 +126,10 @@ class Feedback(msgspec.Struct, frozen=True, array_like=True, gc=False):
     arm: Arm
     answered: str  # label
     truth: str  # label
+    text: int  # which text of the request, from 0
+    answered_at: float  # unix, seconds, of the answer: tells requests of one id apart
     score: float | None = None  # of the answered label
     caller: int = 0
-    text: int = -1  # which text of the request, from 0; -1 of older gateways
-    answered_at: float = 0.0  # unix, seconds, of the answer: tells requests of one id apart
 
 
 # Feedback about one answer goes to one partition, by its request id: there a second telling of it
@@ -188,7 +186,7 @@ class EventBatch(msgspec.Struct, frozen=True):
     # endpoint -> the declarations of what ``observations`` in this message hold, so that a window
     # stays a function of the log.
     statistics: dict[str, list[StatisticSpec]] = {}
-    made: float = 0.0  # unix, seconds, by the gateway's clock; 0 of older gateways
+    made: float = 0.0  # unix, seconds, by the gateway's clock
     # The gateway ended in order: one that falls silent without it was killed, and lost its tail.
     last: bool = False
     schema_version: int = SCHEMA_VERSION

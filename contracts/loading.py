@@ -1,8 +1,6 @@
 """What a Triton really holds, as its loader reports it to the controller.
 
 Readers ignore fields that they don't know: in an upgrade old gateways read new loaders' reports.
-Releases before this one refuse such a report, so that a new field must still be beside it there
-(``service/cluster/reports.py``).
 """
 
 from enum import Enum, StrEnum
@@ -92,7 +90,7 @@ class LoadedModel(BaseModel):
 class FailureCause(StrEnum):
     """Who or what kept a package from being loaded."""
 
-    UNKNOWN = ""  # releases before this one do not say
+    UNKNOWN = ""
     REFUSED = "refused"  # Triton, in words of its own
     CRASHED = "crashed"  # Triton ended under it, more often than without it
     ROOM = "room"  # there is no memory or no disk for it

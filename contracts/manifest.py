@@ -9,14 +9,12 @@ options make the same package.
 import hashlib
 import json
 from enum import StrEnum
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
 from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
-    SerializerFunctionWrapHandler,
-    model_serializer,
 )
 
 from contracts.endpoint import Precision
@@ -51,24 +49,9 @@ class Engine(StrEnum):
 
 
 class _Part(BaseModel):
-    """A part of the manifest.
-
-    Fields of ``later`` are left out while they are empty, or what ``usual`` says: a manifest
-    without them has the bytes, and so the id, that earlier releases gave it, and those can read it.
-    """
+    """A part of the manifest."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-    later: ClassVar[tuple[str, ...]] = ()
-    usual: ClassVar[dict[str, str]] = {}
-
-    @model_serializer(mode="wrap")
-    def _as_before(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        data: dict[str, Any] = handler(self)
-        for name in self.later:
-            empty = not data[name] and data[name] != 0
-            if empty or data[name] == self.usual.get(name):
-                del data[name]
-        return data
 
 
 class PackageFile(_Part):
@@ -84,11 +67,9 @@ class TokenizerSpec(_Part):
     Of a model of tables, whose package has no such file, it says only how long a row is:
     ``max_tokens`` are the 32-bit words of its numbers.
 
-    ``prompts``: what goes before a text, by the names that the model's own files give them. Those
-    of packages that earlier releases made put the usual one into ``tokenizer.json``.
+    ``prompts``: what goes before a text, by the names that the model's own files give them.
     """
 
-    later: ClassVar[tuple[str, ...]] = ("prompts", "default_prompt")
     max_tokens: int = Field(ge=1, description="longest row, special tokens included")
     pad_id: int
     pad_type_id: int = 0
@@ -111,13 +92,6 @@ class VectorRanges(_Part):
 class TokenRules(_Part):
     """What an encoder-decoder's generation config forces and forbids, under its own names there."""
 
-    later: ClassVar[tuple[str, ...]] = (
-        "forced_bos_token_id",
-        "forced_eos_token_id",
-        "bad_words_ids",
-        "no_repeat_ngram_size",
-        "min_new_tokens",
-    )
     forced_bos_token_id: int | None = Field(None, description="the first that is written")
     forced_eos_token_id: int | None = Field(
         None, description="the last of a text that has as many tokens as were asked for"
@@ -137,7 +111,6 @@ class GenerationSpec(_Part):
     Prompt and text have ``max_tokens`` together; of an encoder-decoder, each of them.
     """
 
-    later: ClassVar[tuple[str, ...]] = ("start_id", "rules")
     stop_ids: tuple[int, ...] = Field((), description="tokens that end a text")
     start_id: int | None = Field(
         None, description="of an encoder-decoder: the token before the first that is written"
@@ -155,17 +128,15 @@ class PyfuncSpec(_Part):
     ``example`` is a row that it answers, as the engine takes it: other models are tried with zeros.
     """
 
-    later: ClassVar[tuple[str, ...]] = ("model_bytes", "site_bytes")
     python: str = Field(description="minor version that its packages are for, such as 3.11")
     example: tuple[float, ...]
-    model_bytes: int | None = Field(None, ge=0, description="of the model's files, unpacked")
-    site_bytes: int | None = Field(None, ge=0, description="of its packages' files, unpacked")
+    model_bytes: int = Field(ge=0, description="of the model's files, unpacked")
+    site_bytes: int = Field(ge=0, description="of its packages' files, unpacked")
 
     @property
-    def unpacked_bytes(self) -> int | None:
-        """Of all files that its archive holds; None of what earlier releases made."""
-        known = self.model_bytes, self.site_bytes
-        return None if None in known else sum(each or 0 for each in known)
+    def unpacked_bytes(self) -> int:
+        """Of all files that its archive holds."""
+        return self.model_bytes + self.site_bytes
 
 
 class PackedDense(_Part):
@@ -182,7 +153,6 @@ class PackedSpec(_Part):
     to end. Empty if the answer is what the loaded class itself gives, as logits are.
     """
 
-    later: ClassVar[tuple[str, ...]] = ("modes", "dense", "normalise")
     loader: str = Field(description="class of transformers, such as AutoModel")
     type_ids: bool = Field(description="whether it reads token_type_ids")
     modes: tuple[str, ...] = ()
@@ -204,7 +174,6 @@ class FixedSpec(_Part):
 class Parity(_Part):
     """The engine against the original, over real texts of many lengths."""
 
-    later: ClassVar[tuple[str, ...]] = ("neighbours", "device")
     texts: int
     reference: str = Field(description="what it was compared with: onnx-fp32, transformers, ...")
     max_abs_difference: float
@@ -246,11 +215,6 @@ class Lineage(_Part):
 class Manifest(_Part):
     """All that is known of a package."""
 
-    later: ClassVar[tuple[str, ...]] = (
-        "ranges", "features", "answers", "has_code", "generation", "pyfunc", "engine", "packed",
-        "fixed",
-    )  # fmt: skip
-    usual: ClassVar[dict[str, str]] = {"engine": Engine.PADDED}
     schema_version: Literal[1] = 1
     model: str
     version: str
@@ -262,7 +226,6 @@ class Manifest(_Part):
     engine: Engine = Engine.PADDED
     packed: PackedSpec | None = Field(None, description="of a packed engine")
     fixed: FixedSpec | None = Field(None, description="of a graph that was fused for GPUs")
-    instances: int = Field(1, description="of earlier releases; the endpoint says it now")
     max_batch_size: int
     length_buckets: tuple[int, ...] = Field(description="row lengths, ascending; last = max tokens")
     tokenizer: TokenizerSpec

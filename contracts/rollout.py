@@ -367,7 +367,7 @@ class Command(_Part):
     stated: str = Field("", description="who they say they are, which nobody checks")
 
     def written(self) -> str:
-        """As JSON, without what is at its default: earlier controllers refuse fields not theirs."""
+        """As JSON, without what is at its default."""
         return self.model_dump_json(exclude_defaults=True)
 
 

@@ -37,34 +37,8 @@ CALLER_BUCKETS = 4096  # the same, for what each caller had: among hundreds, few
 CALLER_STRIDE = 512
 CALLER_ENTRIES = 1024
 
-# Of what fold counts. A record says which revision wrote it, and lacks what came later.
-REVISION = 10
-# ``WindowRecord.senders`` and ``feedback_repeated``, and copies that are told by number.
-SENDERS_SINCE = 3
-LATER_COUNTS = {  # fields of ``WindowAggregate``, and since which revision
-    "topics": 4,
-    "feedback_scores": 4,
-    "feedback_right": 4,
-    "feedback_score_sums": 4,
-    "vectors": 8,
-}
-COUNTED_SINCE = {  # fields of ``EvidenceCounts``
-    "pair_labels": 1,
-    "pair_scores": 1,
-    "pair_latency": 1,
-    "label_neighbours": 2,
-    "label_like_neighbours": 2,
-    "cached_labels": 5,
-    "cached_norms": 5,
-    "group_cached_labels": 5,
-    "hung_up": 6,
-    "unnamed": 6,
-    "caller_latency": 7,
-    "pair_statuses": 9,
-    "pair_norms": 9,
-    "caller_requests": 10,
-    "caller_errors": 10,
-}
+# Of what fold counts. A record says which revision wrote it, for later ones to know.
+REVISION = 1
 
 # Bucket -> count, of the edges in contracts.statistics; buckets without a count are left out.
 Sparse = dict[int, int]
@@ -112,9 +86,8 @@ class EvidenceCounts(msgspec.Struct, omit_defaults=True):
     cached_norms: Sparse = {}
     pairs: int = 0  # texts, or entities in them, that were compared, of a shadow
     pairs_equal: int = 0
-    # Of a shadow, texts whose original's label is known (events of older gateways lack it): label
-    # that the caller got -> the shadow's -> millionths of requests, where each of a request's n
-    # texts is 1 / n of it.
+    # Of a shadow, texts whose original's label is known: label that the caller got -> the shadow's
+    # -> millionths of requests, where each of a request's n texts is 1 / n of it.
     pair_labels: dict[str, dict[str, int]] = {}
     # The shadow's score less the original's, from -1 to 1, in buckets of Statistic.SCORE of
     # (1 + difference) / 2.
@@ -195,7 +168,7 @@ class WindowAggregate(msgspec.Struct, omit_defaults=True):
     own: list[OwnCounts] = []
     undeclared: dict[str, int] = {}  # observations of names that nobody declared
     unk_words: UnkWordCounts = msgspec.field(default_factory=UnkWordCounts)
-    evidence: EvidenceCounts = msgspec.field(name="judged", default_factory=EvidenceCounts)
+    evidence: EvidenceCounts = msgspec.field(default_factory=EvidenceCounts)
 
 
 class EndpointWindow(msgspec.Struct):
@@ -204,8 +177,7 @@ class EndpointWindow(msgspec.Struct):
     endpoint: str
     start: int  # unix seconds
     seconds: int
-    # One for each (package, arm); ``cells`` in JSON.
-    aggregates: list[WindowAggregate] = msgspec.field(name="cells", default_factory=list)
+    aggregates: list[WindowAggregate] = []  # one for each (package, arm)
 
 
 class Sender(msgspec.Struct, omit_defaults=True):
@@ -231,14 +203,14 @@ class WindowRecord(msgspec.Struct):
     skipped: int = 0  # messages of an unknown schema, or that were no batches at all
     copies: int = 0  # messages that were in the log before
     mistimed: int = 0  # messages whose events are more than MISTIMED_SECONDS from Kafka's time
-    aggregates: list[WindowAggregate] = msgspec.field(name="cells", default_factory=list)
+    aggregates: list[WindowAggregate] = []
     # endpoint -> status and reason ("503 overloaded") -> count
     refusals: dict[str, dict[str, int]] = {}
     window_seconds: int = WINDOW_SECONDS
-    senders: dict[str, Sender] = {}  # by the name of a gateway's start; since revision 3
-    feedback_repeated: int = 0  # texts whose truth was told before; since revision 3
+    senders: dict[str, Sender] = {}  # by the name of a gateway's start
+    feedback_repeated: int = 0  # texts whose truth was told before
     schema_version: int = SCHEMA_VERSION
-    revision: int = 0  # see ``REVISION``; 0 of records from before there were any
+    revision: int = REVISION
 
 
 _encoder = msgspec.json.Encoder()

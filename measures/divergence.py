@@ -60,7 +60,7 @@ class Shift(State, frozen=True):
         failed: ``[...]``, some look failed.
         passed: ``[...]``, the last look passed.
         passed_beyond_callers: ``[...]``, the last look passed at a distance that is larger by
-            ``Limits.caller_spread``; None of what was stored before that was asked.
+            ``Limits.caller_spread``.
     """
 
     h: Floats
@@ -71,7 +71,7 @@ class Shift(State, frozen=True):
     looks: NDArray[np.int64]
     failed: NDArray[np.bool_]
     passed: NDArray[np.bool_]
-    passed_beyond_callers: NDArray[np.bool_] | None = None
+    passed_beyond_callers: NDArray[np.bool_]
 
     @classmethod
     def begin(cls, classes: int, shape: tuple[int, ...] = ()) -> Self:
@@ -135,13 +135,12 @@ class Shift(State, frozen=True):
             (chndtr(statistic, seen, line) <= limits.beta * spend) & is_enough
             for line in (centre, furthest)
         )
-        before = self.passed if self.passed_beyond_callers is None else self.passed_beyond_callers
         return replace(
             self,
             looks=np.where(due, reached, self.looks),
             failed=self.failed | (due & fails),
             passed=np.where(due, passes, self.passed),
-            passed_beyond_callers=np.where(due, nearly, before),
+            passed_beyond_callers=np.where(due, nearly, self.passed_beyond_callers),
         )
 
     def size(self) -> Floats:

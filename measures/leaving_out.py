@@ -63,10 +63,7 @@ class LeftOut:
 
     @classmethod
     def following(cls, harm: HarmTest) -> Self:
-        """What was found so far counts whole: of a rollout that began before anything was left out.
-
-        A test that is added later begins so as well.
-        """
+        """What was found so far counts whole: a test that is added later begins so."""
         return cls(_kept(np.repeat(harm.log_a[..., None, :, :], _ROWS, axis=-3)))
 
     def joined(self, other: Self, tests: slice) -> Self:

@@ -189,14 +189,10 @@ class OwnPast:
 
     @classmethod
     def of_json(cls, data: Mapping[str, Any]) -> Self:
-        """The state that ``to_json`` told, of one rollout, or that was stored as plain numbers."""
-        parts, told = np.zeros((len(_OF_BUCKETS), CALLER_BUCKETS)), data["buckets"]
-        if isinstance(told, str):
-            counts = np.frombuffer(_unpacked(data["counts"]), "<f4")
-            parts[:, np.frombuffer(_unpacked(told), "<u2")] = counts.reshape(len(parts), -1)
-        else:
-            for bucket, plain in told.items():
-                parts[:, int(bucket)] = np.float32(plain)
+        """The state that ``to_json`` told, of one rollout."""
+        parts = np.zeros((len(_OF_BUCKETS), CALLER_BUCKETS))
+        counts = np.frombuffer(_unpacked(data["counts"]), "<f4")
+        parts[:, np.frombuffer(_unpacked(data["buckets"]), "<u2")] = counts.reshape(len(parts), -1)
         by_chance, requests = (np.float64(data[name]) for name in ("by_chance", "requests"))
         return cls(parts[0], parts[1], parts[2], np.asarray(by_chance), np.asarray(requests))
 

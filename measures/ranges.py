@@ -15,7 +15,6 @@ from contracts.windows import (
     LOOKBACK_MESSAGES,
     MISTIMED_SECONDS,
     RANGE_MESSAGES,
-    REVISION,
     Sender,
     WindowRecord,
 )
@@ -168,7 +167,6 @@ class PartitionFold:
             window_seconds=self._window_seconds,
             senders=opened.senders,
             feedback_repeated=opened.feedback_repeated,
-            revision=REVISION,
         )
 
 
@@ -217,9 +215,6 @@ class Told:
         """
         found = []
         for each in feedback:
-            if each.text < 0:  # an older gateway's: nobody knows which text
-                found.append(each)
-                continue
             text = (each.request_id, each.answered_at, each.text)
             if self._offsets.pop(text, None) is None:
                 found.append(each)

@@ -1,7 +1,4 @@
-"""A range's record counted again from the raw messages, and every number in which two differ.
-
-What an older fold did not count yet is compared in neither.
-"""
+"""A range's record counted again from the raw messages, and every number in which two differ."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -12,11 +9,8 @@ import msgspec
 
 from contracts.events import EventBatch, Feedback, UnknownSchemaError, decode, decoded
 from contracts.windows import (
-    COUNTED_SINCE,
-    LATER_COUNTS,
     LOOKBACK_MESSAGES,
     MISTIMED_SECONDS,
-    SENDERS_SINCE,
     OwnCounts,
     WindowAggregate,
     WindowRecord,
@@ -26,7 +20,15 @@ from measures.own_statistics import declaration_of
 from measures.ranges import feedback_of, sent_by
 from measures.sequences import LARGEST
 
-_COMPARED = ("newest", "events", "through", "skipped", "copies", "mistimed")
+_COMPARED = (
+    "newest",
+    "events",
+    "through",
+    "skipped",
+    "copies",
+    "mistimed",
+    "feedback_repeated",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +109,7 @@ class Duplicates:
         since, first = range_start - LOOKBACK_MESSAGES, []
         for each in feedback_of(message.value):
             text = (each.request_id, each.answered_at, each.text)
-            if each.text < 0 or self._told.get(text, since - 1) < since:
+            if self._told.get(text, since - 1) < since:
                 first.append(each)
             self._told[text] = message.offset
         return first
@@ -275,33 +277,23 @@ def _numbers(record: WindowRecord) -> Iterator[tuple[str, float]]:
     for name in _COMPARED:
         yield name, getattr(record, name)
     yield from nested("refusals", record.refusals)
-    if record.revision >= SENDERS_SINCE:
-        yield "feedback_repeated", record.feedback_repeated
-        for gateway, sender in record.senders.items():
-            yield f"gateway {gateway} messages", len(sender.numbers)
-            yield f"gateway {gateway} numbers", sum(sender.numbers)
-            yield f"gateway {gateway} ended", sender.ended
-            yield from nested(f"gateway {gateway} dropped", sender.dropped)
+    for gateway, sender in record.senders.items():
+        yield f"gateway {gateway} messages", len(sender.numbers)
+        yield f"gateway {gateway} numbers", sum(sender.numbers)
+        yield f"gateway {gateway} ended", sender.ended
+        yield from nested(f"gateway {gateway} dropped", sender.dropped)
     for aggregate in record.aggregates:
-        yield from _of_aggregate(aggregate, record.revision)
+        yield from _of_aggregate(aggregate)
 
 
-def _of_aggregate(aggregate: WindowAggregate, revision: int) -> Iterator[tuple[str, float]]:
+def _of_aggregate(aggregate: WindowAggregate) -> Iterator[tuple[str, float]]:
     of = aggregate
     path = f"{of.endpoint} {of.version} {of.package[:12]} {of.arm.value} {of.start}"
     told = msgspec.structs.asdict(aggregate)
     for name in ("endpoint", "version", "package", "arm", "start", "own", "evidence", "unk_words"):
         del told[name]
-    for name, since in LATER_COUNTS.items():
-        if revision < since:
-            del told[name]
     yield from nested(path, told)
-    judged = {
-        name: counts
-        for name, counts in msgspec.structs.asdict(aggregate.evidence).items()
-        if COUNTED_SINCE.get(name, 0) <= revision
-    }
-    yield from nested(f"{path} judged", judged)
+    yield from nested(f"{path} evidence", msgspec.structs.asdict(aggregate.evidence))
     yield from nested(f"{path} unk_words", msgspec.structs.asdict(aggregate.unk_words))
     for own in aggregate.own:
         yield from own_numbers(path, own)

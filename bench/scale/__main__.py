@@ -158,7 +158,7 @@ async def _loaders(
 ) -> list[Loader]:
     """Loaders that have reported all that endpoints may need."""
     # As an installation has it in which the controller has run before.
-    beat = ControllerBeat(instance="before", count=1, at=time.time(), follows_heartbeats=True)
+    beat = ControllerBeat(instance="before", count=1, at=time.time())
     opening.heartbeats(PLACE, server.outside).put(beat)
     loaders = [Loader(PLACE, server.outside, each, population, refs) for each in range(number)]
     for loader in loaders:

@@ -28,6 +28,7 @@ from collections.abc import Callable, Iterable
 from time import monotonic
 from typing import Protocol
 
+from contracts.backoff import Backoff
 from gateway.batching.cost_model import JointCosts
 from gateway.batching.jobs import (
     Deadlines,
@@ -74,8 +75,7 @@ _SUSPEND_SECONDS = 2.0
 _MOST_FAILED = 16
 _HALVES = 2
 # How long a Triton gets no batch that was too busy for one; doubled each time.
-_FIRST_PAUSE_SECONDS = 0.002
-_LONGEST_PAUSE_SECONDS = 0.05
+_PAUSES = Backoff(0.002, 0.05)
 _TOKENS_A_CHARACTER = 0.25  # before any text was seen
 _LENGTH_RATE = 0.05
 # By how many iterations of the event loop the end of a batch is seen late at most: its answer waits
@@ -483,9 +483,8 @@ class Batcher:
     def _pause(self, replica: Replica) -> None:
         """Sends no batch to a replica that is too busy, until it answers one or a pause is over."""
         replica.pauses = True
-        seconds = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2 ** min(replica.refused, 16))
         replica.refused += 1
-        self._loop.call_later(seconds, self._resume, replica)
+        self._loop.call_later(_PAUSES.after(replica.refused), self._resume, replica)
 
     def _resume(self, replica: Replica) -> None:
         replica.pauses = False

@@ -34,7 +34,7 @@ from gateway.dialects.front import Front, answer_headers, truncated_texts
 from gateway.dialects.grpc_answers import Answers, HangUp, Sending, serialised
 from gateway.dialects.grpc_fields import count_parts
 from gateway.dialects.grpc_messages import MessageReader
-from gateway.dialects.grpc_standard import HEALTH, REFLECTIONS, Reflection, health
+from gateway.dialects.grpc_standard import HEALTH, REFLECTIONS, health, reflect
 from gateway.errors import (
     CLIENT_GONE_STATUS,
     BadRequestError,
@@ -236,7 +236,7 @@ class OpenInferenceGrpc:
         named[f"/{HEALTH}/Check"] = _handler(self.Check, answers)
         for service in REFLECTIONS:
             named[f"/{service}/ServerReflectionInfo"] = grpc.stream_stream_rpc_method_handler(
-                _method(self._reflecting(messages, answers, Reflection(service)))
+                _method(self._reflecting(messages, answers))
             )
         return _Handlers(named)
 
@@ -341,12 +341,10 @@ class OpenInferenceGrpc:
 
         return refuse
 
-    def _reflecting(
-        self, messages: MessageReader, answers: Answers, reflection: Reflection
-    ) -> "_Unread":
+    def _reflecting(self, messages: MessageReader, answers: Answers) -> "_Unread":
         """Answers each message of a stream, to callers that have a key."""
 
-        async def reflect(context: grpc.aio.ServicerContext) -> Message | None:
+        async def handle(context: grpc.aio.ServicerContext) -> Message | None:
             async def answer(call: RequestContext) -> None:
                 self._front.admission.recognise(call)
                 for _ in range(_MOST_REFLECTED):
@@ -355,7 +353,7 @@ class OpenInferenceGrpc:
                     except ClientGoneError:
                         return  # the stream has ended
                     try:
-                        reply = reflection.answer(content)
+                        reply = reflect(content)
                     finally:
                         messages.release(len(content))
                     sending = answers.sending(reply, context)
@@ -364,7 +362,7 @@ class OpenInferenceGrpc:
 
             return await self._answer(context, answer)
 
-        return reflect
+        return handle
 
     def _reading(
         self, messages: MessageReader, kind: type[RequestT], method: "_Reading[RequestT]"

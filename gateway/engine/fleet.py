@@ -15,6 +15,7 @@ from enum import StrEnum
 from heapq import heappop, heappush
 from itertools import count
 
+from contracts.backoff import Backoff
 from contracts.model import DEFAULT_POOL
 from gateway.engine.protocol import Engine
 
@@ -27,6 +28,10 @@ class State(StrEnum):
     HALF_OPEN = "half-open"  # one probe is on its way; batches still don't pass
 
 
+PROBE_PAUSES = Backoff(0.1, 0.5)
+PATIENCE = Backoff(1.0, 8.0)
+
+
 @dataclass(slots=True)
 class Breaker:
     """The circuit breaker of one model on one Triton. Pure, with the time passed in.
@@ -35,15 +40,10 @@ class Breaker:
     for a dead Triton. Only a probe closes it again, never a batch. It starts open with a probe due
     at once, so that a replica serves once Triton has called it ready.
 
-    The pause between probes doubles from ``first_pause`` to ``longest_pause`` (seconds), which
-    bounds how late the return of a Triton is noticed. So does the time that a probe may take, from
-    ``first_patience`` to ``longest_patience``: a Triton that is slow and serves is found.
+    ``PROBE_PAUSES`` are between probes, and bound how late the return of a Triton is noticed. A
+    probe may take the time of ``PATIENCE``: a Triton that is slow and serves is found.
     """
 
-    first_pause: float = 0.1
-    longest_pause: float = 0.5
-    first_patience: float = 1.0
-    longest_patience: float = 8.0
     state: State = State.OPEN
     probe_at: float = 0.0
     failures: int = 0
@@ -56,7 +56,7 @@ class Breaker:
     @property
     def patience(self) -> float:
         """How long a probe sent now may take, seconds."""
-        return min(self.longest_patience, self.first_patience * 2.0 ** min(self.failures, 16))
+        return PATIENCE.after(self.failures + 1)
 
     def probe_due(self, now: float) -> bool:
         """Whether to send a probe now. If true, the caller must report the probe's outcome."""
@@ -82,11 +82,9 @@ class Breaker:
 
         The pause is ``at_least`` so long, for a fault that a probe does not find.
         """
-        pause = min(self.longest_pause, self.first_pause * 2 ** min(self.failures, 16))
-        pause = max(pause, at_least)
         self.failures += 1
         self.state = State.OPEN
-        self.probe_at = now + pause
+        self.probe_at = now + max(PROBE_PAUSES.after(self.failures), at_least)
 
 
 log = logging.getLogger(__name__)
@@ -509,7 +507,7 @@ class Fleet:
             if any(replica.serves for replica in replicas):
                 continue
             for replica in replicas:
-                if replica.breaker.hasten(now + replica.breaker.longest_pause):
+                if replica.breaker.hasten(now + PROBE_PAUSES.most):
                     self._schedule(replica)
 
     def _least_pause(self, replica: Replica) -> float:

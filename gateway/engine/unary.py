@@ -18,6 +18,7 @@ from urllib.parse import unquote_to_bytes
 
 import grpc
 
+from contracts.backoff import Backoff
 from gateway.engine.http2 import (
     CANCEL,
     REFUSED_STREAM,
@@ -38,9 +39,9 @@ _TICK_SECONDS = 5.0
 _QUIET_SECONDS = 30.0
 _PING_SECONDS = 5.0
 _MOST_TRIES = 8  # of a call that the server says it has not looked at
-# Before a third try, doubled for each further: servers refuse what comes before they have counted
-# that others ended.
-_PAUSE_SECONDS = 0.002
+# Before a third try and those that follow: servers refuse what comes before they have counted that
+# others ended.
+_PAUSES = Backoff(0.002, 1.0)
 _PREFIX = 5  # bytes before a message: whether it is compressed, and its length
 _MOST_MILLISECONDS = 99_999_999  # of a gRPC timeout, eight digits
 
@@ -118,7 +119,7 @@ class UnaryClient:
                 return _message(exchange)
             # To wait on a connection that sends others is no try: each such connection ends some.
             tries += bool(exchange.number) or not link.has_sent
-            pause = _PAUSE_SECONDS * 2 ** (tries - 2) if tries > 1 else 0.0
+            pause = _PAUSES.after(tries - 1) if tries > 1 else 0.0
             if tries == _MOST_TRIES or loop.time() + pause >= ends:
                 return _message(exchange)
             if pause:

@@ -19,6 +19,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from contracts.backoff import Backoff
 from contracts.events import Dropped
 from gateway.events.buffer import EventBuffer
 from gateway.events.outbox import Outbox
@@ -66,6 +67,7 @@ class EventSink(Protocol):
 
 
 log = logging.getLogger(__name__)
+_PAUSES = Backoff(0.1, 5.0, jitter=0.5)
 
 
 @dataclass(frozen=True)
@@ -75,15 +77,13 @@ class Pace:
     Attributes:
         flush_seconds: an event waits no longer than this for its message to fill.
         heartbeat_seconds: an idle gateway sends an empty message, with its losses, this often.
-        first_pause_seconds: pause after a first failure; doubles with each further one.
-        longest_pause_seconds: bound of that pause.
+        pauses: after failures in a row.
         acknowledge_seconds: a message without an answer for so long is sent again.
     """
 
     flush_seconds: float = 0.5
     heartbeat_seconds: float = 10.0
-    first_pause_seconds: float = 0.1
-    longest_pause_seconds: float = 5.0
+    pauses: Backoff = _PAUSES
     acknowledge_seconds: float = 20.0
 
 
@@ -222,11 +222,7 @@ class Publisher:
     def _failed(self, error: SinkUnavailableError, now: float) -> float:
         self._delivery = None
         self._outbox.unavailable(maybe_written=error.maybe_written)
-        pause = min(
-            self._pace.longest_pause_seconds,
-            self._pace.first_pause_seconds * 2.0 ** min(self._failures, 30),
-        )
-        pause *= 0.5 + 0.5 * self._jitter()
+        pause = self._pace.pauses.after(self._failures + 1, self._jitter())
         if self.counts.connected or self._failures == 0:
             log.warning("events can't be published, trying again", extra={"reason": str(error)})
         self._failures += 1
@@ -249,7 +245,7 @@ class Publisher:
                 log.exception("a bug: the event publisher failed")
                 self._delivery = None
                 self._outbox.unavailable(maybe_written=True)
-                delay = self._pace.longest_pause_seconds
+                delay = self._pace.pauses.most
             if delay is None:
                 return
             if delay > 0:

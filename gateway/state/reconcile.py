@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from time import monotonic
 
+from contracts.backoff import Backoff
 from contracts.ceilings import NO_CEILINGS, Ceilings
 from contracts.endpoint import ModelEndpoint
 from contracts.loading import LoaderReport
@@ -37,8 +38,7 @@ log = logging.getLogger(__name__)
 
 _TICK_SECONDS = 1.0
 _OPENED_AT_ONCE = 4
-_FIRST_PAUSE_SECONDS = 0.25
-_LONGEST_PAUSE_SECONDS = 10.0
+_PAUSES = Backoff(0.25, 10.0)
 
 # A gateway that can't open a package is not ready for so long, because it may replace one that has
 # the package open, and a store that restarts is back by then. It does not wait longer, because a
@@ -71,8 +71,8 @@ class LoadBackoff:
 
     def put_off(self, now: float) -> float:
         """Counts a failure; returns the seconds until the next try."""
-        pause = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2.0**self.failures)
-        self.failures = min(self.failures + 1, 16)
+        self.failures += 1
+        pause = _PAUSES.after(self.failures)
         self.retry_at = now + pause
         if self.failing_since is None:
             self.failing_since = now
@@ -446,8 +446,7 @@ class Reconciler:
             if self._waking is not None:
                 self._waking.serves(pool, model.name)
 
-        instances = model.manifest.instances * model.at_once
-        batcher.connect(self._fleet.replicas(model.name, instances, on_change, pool))
+        batcher.connect(self._fleet.replicas(model.name, model.at_once, on_change, pool))
 
     def _follow_reports(self) -> None:
         """Takes over what loaders say of their Tritons, where that or the Tritons changed."""

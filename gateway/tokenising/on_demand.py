@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Any, Protocol
 
+from contracts.backoff import Backoff
 from contracts.manifest import TOKENIZER
 from contracts.model import ModelRef
 from gateway.admission.waiting_room import WaitingRoom
@@ -39,8 +40,7 @@ log = logging.getLogger(__name__)
 _AT_ONCE = 2  # that are being opened: it takes a core each
 _MOST_TRIES = 3  # of a call whose tokeniser's process ends by itself
 _MOST_CHARACTERS = 64 * 1024 * 1024  # in all processes or on their way to them
-_FIRST_PAUSE_SECONDS = 0.5
-_LONGEST_PAUSE_SECONDS = 30.0
+_PAUSES = Backoff(1.0, 30.0)
 # Of a tokeniser's file, before it was opened once: what its process takes, as most of them do.
 _ESTIMATE = 8
 _LEAST_BYTES = 8 << 20
@@ -387,7 +387,7 @@ class OnDemand:
     def _note_failure(self, model: ServedModel, key: str, reason: str) -> None:
         before = self._failures.get(key)
         count = 1 if before is None else before.count + 1
-        pause = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2.0 ** min(count, 16))
+        pause = _PAUSES.after(count)
         self._failures[key] = _Failure(reason, monotonic() + pause, count)
         self.failed += 1
         log.warning(

@@ -19,6 +19,7 @@ import msgspec
 import numpy as np
 import typer
 
+from contracts.backoff import Backoff
 from headrace.commands.output import console, print_json, print_line, printable, table_of
 from headrace.errors import RefusedError, RequestFailedError
 from headrace.invocation import is_structured
@@ -84,7 +85,7 @@ def run_file(
     limits = CodeLimits(
         call_seconds=seconds,
         memory_bytes=megabytes * 1_000_000,
-        longest_pause_seconds=1.0,
+        pauses=Backoff(0.25, 1.0),
         closed_off=closed_off,
     )
     try_out(code, requests, limits, as_json=is_structured())
@@ -189,7 +190,7 @@ async def _tried(
 ) -> tuple[Result, Failure | None]:
     result, failure = Result(request.texts), None
     began = monotonic()
-    longest = limits.start_seconds + limits.call_seconds + limits.longest_pause_seconds
+    longest = limits.start_seconds + limits.call_seconds + limits.pauses.most
     task = Task(
         number=0,
         endpoint="test",

@@ -42,7 +42,7 @@ class GatewayRecord(BaseModel):
     name: str
     url: str
     grpc: str
-    operations_url: str = ""  # of a stack that an older version started
+    operations_url: str
 
 
 class TritonRecord(BaseModel):

@@ -19,13 +19,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from contracts.backoff import Backoff
 from headrace.errors import ServiceFailedError
 from headrace.stack import logs, watchdog
 
 Probe = Callable[[], Awaitable[bool]]
 
-FIRST_RETRY_SECONDS = 0.2
-LAST_RETRY_SECONDS = 5.0
+RETRIES = Backoff(0.2, 5.0)  # after deaths in a row
 SETTLED_SECONDS = 30.0  # a process that ran longer has no failures behind it
 _PROBE_EVERY_SECONDS = 0.1
 _STUCK_EVERY_SECONDS = 5.0
@@ -250,7 +250,7 @@ class Supervisor:
     async def _put_off(self, running: _Running, started: float, how: str) -> None:
         """Says how a run ended, and waits before the next one, the longer the more have failed."""
         running.failures = failures_after(running.failures, time.monotonic() - started)
-        retry = retry_seconds(running.failures)
+        retry = RETRIES.after(running.failures)
         self._observer.died(running.service.name, how, retry)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(retry):
@@ -323,16 +323,11 @@ class Supervisor:
         """Starts the watchdog again where something ended it: without one a kill leaves orphans."""
         while self._watchdog is not None:
             await self._watchdog.wait()
-            await asyncio.sleep(FIRST_RETRY_SECONDS)
+            await asyncio.sleep(RETRIES.first)
             await self._start_watchdog()
 
     def _log(self, service: Service) -> Path:
         return self._logs / f"{service.name}.log"
-
-
-def retry_seconds(failures: int) -> float:
-    """The wait before the next start, after ``failures`` (>= 1) deaths in a row; it doubles."""
-    return float(min(LAST_RETRY_SECONDS, FIRST_RETRY_SECONDS * 2.0 ** min(failures - 1, 16)))
 
 
 def failures_after(failures: int, ran_seconds: float) -> int:

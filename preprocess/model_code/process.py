@@ -23,6 +23,7 @@ from time import monotonic
 import msgspec
 
 from contracts import telemetry_off
+from contracts.backoff import Backoff
 from preprocess.model_code.archive import ArchiveError, unpack
 from preprocess.model_code.messages import LENGTH, Done, Hello, Task, framed, longest_answer
 
@@ -30,6 +31,7 @@ log = logging.getLogger(__name__)
 
 _LONGEST_HELLO = 10_000  # bytes
 _ENDING_SECONDS = 5.0  # that a process that has closed its output may take to end
+_PAUSES = Backoff(0.25, 30.0)
 _LAST_WORDS = 2_000  # bytes of what the code prints that are kept
 _DONE, _HELLO = msgspec.msgpack.Decoder(Done), msgspec.msgpack.Decoder(Hello)
 _OUT_OF_MEMORY = "MemoryError"
@@ -65,8 +67,7 @@ class CodeLimits:
         waiting: calls that wait for the worker.
         start_seconds: to start and import.
         steady_seconds: a worker that ran for so long is started anew at once when it fails.
-        first_pause_seconds: before another start of one that did not.
-        longest_pause_seconds: which the pause doubles up to.
+        pauses: before another start of one that did not.
         closed_off: whether it runs only where the kernel closes files and other processes off.
     """
 
@@ -75,8 +76,7 @@ class CodeLimits:
     waiting: int = 64
     start_seconds: float = 30.0
     steady_seconds: float = 10.0
-    first_pause_seconds: float = 0.25
-    longest_pause_seconds: float = 30.0
+    pauses: Backoff = _PAUSES
     closed_off: bool = True
 
 
@@ -280,10 +280,7 @@ class CodeProcess:
         """Waits as long as is due before the next start."""
         steady = ran_seconds >= self._limits.steady_seconds
         self._pauses = 0 if steady else self._pauses + 1
-        pause = 0.0
-        if self._pauses:
-            doubled = self._limits.first_pause_seconds * 2.0 ** min(self._pauses - 1, 16)
-            pause = min(self._limits.longest_pause_seconds, doubled)
+        pause = self._limits.pauses.after(self._pauses) if self._pauses else 0.0
         fields = {"model": self._name, "reason": str(error), "pause_seconds": pause}
         log.warning("a version's code failed and is started anew", extra=fields)
         if pause:

@@ -3,9 +3,9 @@
 The key is a digest of all that decides the outcome: the version, the serving options, what is
 allowed. Entries lie beside the packages, in ``<store>/index/``, where others than the controller
 may be able to write: an entry counts only with a MAC, beside it in ``<options>.mac``, that this
-controller's key makes of it. Entries of earlier releases have none. Such a one counts where an
-endpoint's status, which the controller alone writes, names its package already, and gets its MAC
-then; so does one whose key is lost. Any other entry, and one whose package is gone, counts as none.
+controller's key makes of it. One without a good MAC, whose key was lost, counts if an endpoint's
+status, which the controller alone writes, names its package already, and gets its MAC then. Any
+other entry, and one whose package is gone, counts as none.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ from pathlib import PurePosixPath
 import fsspec
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from contracts.endpoint import EndpointSpec, EngineChoice
+from contracts.endpoint import EndpointSpec
 from contracts.loading import DeviceKind
 from contracts.manifest import Manifest
 from contracts.model import ModelRef
@@ -52,31 +52,24 @@ def options_digest(
     conditions: Conditions,
     *,
     device: DeviceKind = DeviceKind.CPU,
-    instances: int = 1,
 ) -> str:
     """SHA-256 (hex) of all that decides what a conversion makes of a version, or why it fails.
 
     ``device`` is what the Tritons of the endpoint's pool compute on: a version has a package for
-    each kind. ``instances`` and ``cache`` of ``spec.serving`` are not. Earlier releases had
-    ``instances`` in, so that others than 1 give the digest under which they knew a conversion.
+    each kind. ``instances`` and ``cache`` of ``spec.serving`` are not.
     """
-    left_out = {"cache"}
-    if spec.serving.min_neighbours is None:  # which earlier releases did not have
-        left_out.add("min_neighbours")
-    if spec.serving.engine is EngineChoice.AUTO:  # nor this
-        left_out.add("engine")
     parts = [
         REVISION,
         version.model,
         version.number,
         version.identity,
-        {**spec.serving.model_dump(mode="json", exclude=left_out), "instances": instances},
+        spec.serving.model_dump(mode="json", exclude={"cache", "instances"}),
         spec.task,
         conditions.threads,
         conditions.allow_pickle,
         conditions.allow_remote_code,
-        *([sorted(conditions.sources)] if conditions.sources else ()),
-        *([device.value] if device is not DeviceKind.CPU else ()),
+        sorted(conditions.sources),
+        device.value,
     ]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
@@ -180,7 +173,7 @@ class ConversionIndex:
         return Package(ref, found)
 
     def _sign(self, options: str, ref: ModelRef) -> None:
-        """Writes the entry's MAC, in a file of its own: earlier releases know no such field."""
+        """Writes the entry's MAC, in a file of its own."""
         made = mac(self._keys[0], options, ref)
         self._files.pipe_file(self._path(options, "mac"), made.encode())
 

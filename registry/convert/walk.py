@@ -312,7 +312,7 @@ class _Graphs:
             threads=threads,
             encoder=self.encoder,
             start=self.start_id or 0,
-            rules=self.rules.model_dump(),
+            rules=self.rules.model_dump(exclude_defaults=True),
         )
 
 

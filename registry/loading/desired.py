@@ -9,6 +9,7 @@ from enum import IntEnum
 
 from pydantic import BaseModel, ConfigDict
 
+from contracts.backoff import Backoff
 from contracts.endpoint import Arm, EndpointStatus, ModelEndpoint, Phase
 from contracts.loading import FailureCause, WitnessAnswer
 from contracts.model import DEFAULT_POOL, ModelRef
@@ -16,8 +17,7 @@ from registry.loading import crashes
 from registry.loading.crashes import CrashCount
 from registry.loading.refusals import is_version_fault
 
-FIRST_RETRY_SECONDS = 1.0
-LAST_RETRY_SECONDS = 60.0
+RETRIES = Backoff(1.0, 60.0)
 # How long a Triton that holds other stable packages is unready for one that it fails to load. It
 # may be one that takes the place of a Triton that holds it, so that a store or a disk that is away
 # is waited for; a package whose model Triton itself refuses will hardly be loaded later.
@@ -260,7 +260,7 @@ def failed(
         cause is FailureCause.REFUSED and is_version_fault(reason),
         attempts,
         since=previous.since if previous else now,
-        retry_at=None if final else now + _pause(attempts),
+        retry_at=None if final else now + RETRIES.after(attempts),
         witness=previous.witness if previous and proven else WitnessAnswer.UNTRIED,
         witness_asked=previous.witness_asked if previous and proven else 0,
         witness_at=previous.witness_at if previous and proven else now,
@@ -274,12 +274,8 @@ def proved(failure: Failure, answer: WitnessAnswer, now: float) -> Failure:
     """
     asked = failure.witness_asked + 1
     known = failure.witness if answer is WitnessAnswer.UNTRIED else answer
-    again = None if known is WitnessAnswer.LOADS else now + _pause(asked)
+    again = None if known is WitnessAnswer.LOADS else now + RETRIES.after(asked)
     return replace(failure, witness=known, witness_asked=asked, witness_at=again)
-
-
-def _pause(attempts: int) -> float:
-    return min(LAST_RETRY_SECONDS, FIRST_RETRY_SECONDS * 2.0 ** min(attempts - 1, 16))
 
 
 def may_try(failure: Failure | None, now: float) -> bool:

@@ -9,8 +9,9 @@ one is asked for. A Triton that holds anything that is wanted is never ended for
 
 from collections.abc import Callable
 
-FIRST_SECONDS = 120.0  # of refusals alone, before the first restart is asked for
-LAST_SECONDS = 3600.0
+from contracts.backoff import Backoff
+
+STALLS = Backoff(120.0, 3600.0)  # of refusals only, before the next restart is asked for
 LEAST_REFUSALS = 3
 
 
@@ -47,7 +48,7 @@ class LoadStall:
         if self._since is None or self._refusals < LEAST_REFUSALS:
             return ""
         seconds = self._now() - self._since
-        if seconds < min(LAST_SECONDS, FIRST_SECONDS * 2.0 ** min(self._restarts, 16)):
+        if seconds < STALLS.after(self._restarts + 1):
             return ""
         return (
             f"Triton answers, holds nothing that is wanted, and has refused every stable package "

@@ -11,12 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from contracts.endpoint import Precision
-from contracts.manifest import ENCODER_ONNX, MODEL_ONNX, PYFUNC, WEIGHTS, Manifest, PyfuncSpec
+from contracts.manifest import ENCODER_ONNX, MODEL_ONNX, WEIGHTS, Manifest
 from registry.errors import RegistryError
 from registry.loading import splits
 
-# Of an archive of Python packages that is unpacked, as earlier releases made them without its size.
-_GROWTH = 4
 # Of a process that computes on a GPU, beside its weights: CUDA's context with the kernels of its
 # libraries, and what the batches of an encoder take. An estimate, until warm-up shows the real one.
 _GPU_PROCESS_BYTES = 512 * 1024 * 1024
@@ -44,11 +42,9 @@ class Need:
         """
         files = manifest.files
         if manifest.pyfunc is not None:
-            packed = files[PYFUNC].bytes if PYFUNC in files else 0
-            model, unpacked = _unpacked(manifest.pyfunc, packed)
-            own = splits.copy_bytes(0) + model
-            files_bytes = sum(file.bytes for file in files.values())
-            return cls(splits.copy_bytes(0, process=process) + own, files_bytes + unpacked)
+            own = splits.copy_bytes(0) + manifest.pyfunc.model_bytes
+            on_disk = sum(file.bytes for file in files.values()) + manifest.pyfunc.unpacked_bytes
+            return cls(splits.copy_bytes(0, process=process) + own, on_disk)
         names = (MODEL_ONNX, ENCODER_ONNX, WEIGHTS)
         graphs = sum(files[name].bytes for name in names if name in files)
         return cls(
@@ -130,14 +126,6 @@ def _on_gpu(manifest: Manifest) -> int:
     names = (MODEL_ONNX, ENCODER_ONNX)
     graphs = sum(manifest.files[name].bytes for name in names if name in manifest.files)
     return graphs + _GPU_PROCESS_BYTES if graphs else 0
-
-
-def _unpacked(spec: PyfuncSpec, archive_bytes: int) -> tuple[int, int]:
-    """Bytes of a pyfunc's model, and of all its files; estimated of what earlier releases made."""
-    model, together = spec.model_bytes, spec.unpacked_bytes
-    if model is None or together is None:
-        return 0, _GROWTH * archive_bytes
-    return model, together
 
 
 def _size(bytes_: int) -> str:

@@ -195,7 +195,11 @@ def render_generation(
     for name in (ENGINE_OUTPUT[Task.TEXT_GENERATION].name, "finish"):
         base.output.add(name=name, data_type=_DATATYPES[Datatype.INT32], dims=[1])
     base.instance_group.add(kind=model_config_pb2.ModelInstanceGroup.KIND_AUTO, count=1)
-    rules = generation.rules.model_dump_json() if generation.rules != TokenRules() else None
+    rules = (
+        generation.rules.model_dump_json(exclude_defaults=True)
+        if generation.rules != TokenRules()
+        else None
+    )
     values = {
         THREADS: threads,
         CONTEXT: context,

@@ -114,7 +114,6 @@ class HeartbeatWriter:
             at=self._now(),
             release="" if self._claim is None else self._claim.mark,
             unattended=self._unattended,
-            follows_heartbeats=True,
         )
         try:
             await asyncio.to_thread(self._store.put, beat)

@@ -175,38 +175,15 @@ class Observer:
         """With what the store says about this version."""
         if version.options in seen.packages:
             return seen
-        stable = endpoint.status.stable
         this = (endpoint.spec.model, version.number)
         named = tuple(ref for ref in refs_of(endpoint.status) if (ref.model, ref.version) == this)
         try:
             package = await self._package(version.options, named)
-            serves = package is not None and package.ref == stable
-            if version.earlier and not serves:
-                package = await self._adopted(version, stable, package, named)
         except StoreError as error:
             return replace(seen, fault=str(error))
         if package is None:
             return seen
         return replace(seen, packages={**seen.packages, version.options: package})
-
-    async def _adopted(
-        self,
-        version: Version,
-        stable: ModelRef | None,
-        package: Package | None,
-        named: tuple[ModelRef, ...],
-    ) -> Package | None:
-        """The package that an earlier release made of this version, where it is to be kept.
-
-        That is where it serves, or where there is no other: nobody asked for another conversion.
-        """
-        before = await self._package(version.earlier, named)
-        if before is None or (package is not None and before.ref != stable):
-            return package
-        put = partial(self._index.put, version.options, before.ref)
-        adopted = await self._store_guard.ask(f"put {version.options}", put)
-        self._known[version.options] = (adopted, self._now())
-        return adopted
 
     def _with_job(self, seen: Observed, target: Version | None, tenant: str) -> Observed:
         """With what the running conversions say about the target."""
@@ -237,11 +214,8 @@ class Observer:
     def _version(
         self, spec: EndpointSpec, version: RegisteredVersion, device: DeviceKind
     ) -> Version:
-        digest = partial(options_digest, spec, version, self._conditions, device=device)
-        instances = spec.serving.instances or 1
-        known_earlier = instances != 1 and device is DeviceKind.CPU
-        earlier = digest(instances=instances) if known_earlier else ""
-        return Version(version.number, digest(), earlier, device)
+        options = options_digest(spec, version, self._conditions, device=device)
+        return Version(version.number, options, device)
 
     async def _package(self, options: str, named: tuple[ModelRef, ...]) -> Package | None:
         """The package of a version under these options, if it was converted before."""

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
+from contracts.backoff import Backoff
 from contracts.endpoint import (
     AliasVersion,
     Candidate,
@@ -53,8 +54,7 @@ _ENDED = frozenset({Phase.REJECTED, Phase.ROLLED_BACK, Phase.EXPIRED})
 _BEGUN = frozenset({Phase.CONVERTING, Phase.VERIFYING, Phase.PUBLISHING, Phase.LOADING})
 _MOST_SUPERSEDED = 2  # versions in a row that newer ones may stop before they are loaded
 
-FIRST_RETRY_SECONDS = 5.0
-LAST_RETRY_SECONDS = 300.0
+RETRIES = Backoff(5.0, 300.0)  # after faults of the environment in a row
 MOST_CRASHES = 8  # conversions in a row that end without a result: with their pauses, ten minutes
 
 
@@ -62,13 +62,11 @@ MOST_CRASHES = 8  # conversions in a row that end without a result: with their p
 class Version:
     """A registered version, with the digest of all that decides how it is converted.
 
-    ``earlier`` is the digest that earlier releases gave it; empty where it is the same. ``device``
-    is the kind that it is converted for.
+    ``device`` is the kind that it is converted for.
     """
 
     number: str
     options: str
-    earlier: str = ""
     device: DeviceKind = DeviceKind.CPU
 
 
@@ -196,11 +194,6 @@ def is_crossing(status: EndpointStatus, seen: Observed) -> bool:
     return package is None or package.ref != status.stable
 
 
-def retry_seconds(attempts: int) -> float:
-    """The wait after so many faults of the environment in a row: doubles from 5 s to 5 minutes."""
-    return min(LAST_RETRY_SECONDS, FIRST_RETRY_SECONDS * 2.0 ** min(attempts - 1, 16))
-
-
 def version_numbered(seen: Observed, number: str) -> Version | None:
     """The registered version of this number, if there is one."""
     return next((item for item in seen.versions or () if item.number == number), None)
@@ -240,8 +233,7 @@ def _stable_to_rebuild(status: EndpointStatus, seen: Observed) -> Version | None
 
 
 def _not_rejected(status: EndpointStatus, version: Version) -> bool:
-    options = filter(None, (version.options, version.earlier))
-    return all(rejection_of(status, version.number, item) is None for item in options)
+    return rejection_of(status, version.number, version.options) is None
 
 
 def _is_registered_again(status: EndpointStatus, seen: Observed) -> bool:
@@ -525,7 +517,7 @@ def _blocked(
 ) -> EndpointStatus:
     """With a candidate that waits longer after each fault of the environment in a row."""
     attempts = candidate.attempts + 1
-    retry_at = now + retry_seconds(attempts)
+    retry_at = now + RETRIES.after(attempts)
     blocked = _in_phase(candidate, Phase.BLOCKED, reason, attempts=attempts, retry_at=retry_at)
     return _prepared(status, blocked, now)
 

@@ -105,8 +105,7 @@ def _device_in(pool: str, held: HeldPackages, before: DeviceKind) -> DeviceKind:
 def has_yet_to_say(pool: str, held: HeldPackages) -> bool:
     """Whether a pool's Tritons start and none has said what it computes on.
 
-    One that is ready and does not say it computes on CPUs, for all that is known: releases before
-    this one do not say.
+    One that is ready and does not say it computes on CPUs, for all that is known.
     """
     found = held.of(pool)
     return bool(found.loaders) and not found.devices and not found.ready

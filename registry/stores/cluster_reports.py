@@ -7,15 +7,13 @@ conflict. ``service/cluster/reports.py`` says what lies in which.
 
 import logging
 import threading
-import time
 import uuid
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
 from contracts.loading import LoaderReport
 from registry import metrics
-from service.cluster import leases, reports
+from service.cluster import reports
 from service.cluster.client import ClusterClient
 from service.cluster.collection import Object
 from service.cluster.errors import (
@@ -29,8 +27,6 @@ from service.cluster.watch import WatchPace
 log = logging.getLogger(__name__)
 
 _FIRST_LIST_SECONDS = 5.0
-# Below the 15 s after which a controller takes a loader for silent.
-_ASK_SECONDS = 8.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,18 +63,13 @@ class KubernetesReports:
         owner: Owner | None = None,
         pace: WatchPace | None = None,
         costs: bool = True,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client = client
         self._collection = reports.collection(namespace)
-        self._beats = leases.beats(namespace)
         self._mirror = reports.ReportMirror(client, namespace, pace, heartbeats=True, costs=costs)
         self._owner = owner
-        self._clock = clock
         self._instance = uuid.uuid4().hex
         self._parts: dict[str, _Parts] = {}  # by loader
-        self._follows_heartbeats = False  # the controller
-        self._ask_at = 0.0
         self._lock = threading.Lock()  # of the next
         self._watching = False
 
@@ -106,9 +97,8 @@ class KubernetesReports:
         try:
             name = f"{reports.REPORT_PREFIX}{loader}"
             found = reports.read_report(self._client.get(self._collection, name))
-            named = found.details.parts if found.details else ()
             parts = {}
-            for name in named:
+            for name in found.parts:
                 with suppress(MissingError):
                     parts[name] = reports.read_part(self._client.get(self._collection, name))
             self._parts[loader] = _Parts(set(parts))
@@ -138,13 +128,8 @@ class KubernetesReports:
             known.tried.discard(name)
 
     def beat(self, report: LoaderReport) -> None:
-        """Writes a heartbeat, and the report too while a controller goes by the time in it."""
-        if not self._controller_follows_heartbeats():
-            self.put(report)
-        else:
-            self._client.put(
-                self._collection, self._owned(reports.heartbeat(report, self._instance))
-            )
+        """Writes a heartbeat."""
+        self._client.put(self._collection, self._owned(reports.heartbeat(report, self._instance)))
 
     def leave(self, loader: str) -> None:
         """Takes the report away: this loader goes, and the Triton beside it goes as well."""
@@ -153,21 +138,6 @@ class KubernetesReports:
         known = self._parts.pop(loader, _Parts())
         for name in known.stored | known.tried:
             self._remove(name)
-
-    def _controller_follows_heartbeats(self) -> bool:
-        """Whether the controller is of a release that does; asked again and again.
-
-        In an upgrade an old controller reads what new loaders write, and after a rollback too.
-        Without a controller there is nobody who reads heartbeats.
-        """
-        if self._clock() >= self._ask_at:
-            try:
-                beat = leases.read_beat(self._client.get(self._beats, leases.BEAT_NAME))
-                self._follows_heartbeats = beat.follows_heartbeats
-            except (MissingError, ValueError):
-                self._follows_heartbeats = False
-            self._ask_at = self._clock() + _ASK_SECONDS
-        return self._follows_heartbeats
 
     def _owned(self, lease: Object) -> Object:
         if self._owner is None:

@@ -29,7 +29,7 @@ TO_PASS = np.array([0.02, 0.1, 0.25, 0.5, 0.75])
 _LEAST_DIFFERENT = 0.001  # a limit of 1 would need endless evidence
 
 
-class Agreement(State, frozen=True, rename={"correlation": "clumps"}):
+class Agreement(State, frozen=True):
     """Evidence about pairs.
 
     Attributes:

@@ -12,7 +12,6 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.windows import CALLER_BUCKETS
 from measures.correlation import Floats
 from measures.evalue import Tolerance, Window, log_e_value_of_one
 from measures.leaving_out import GROUPS, expected_events
@@ -138,11 +137,10 @@ class ArmGrouped:
     attempts: Floats
 
     @classmethod
-    def of(cls, every: Grouped, callers: CallersAnswers, past: OwnPast | None) -> Self:
+    def of(cls, every: Grouped, callers: CallersAnswers, past: OwnPast) -> Self:
         """With errors by stratum, ``callers`` being those of whom it is told."""
-        strata = np.zeros(CALLER_BUCKETS, dtype=np.intp) if past is None else past.strata
         by_group = replace(callers, length=callers.at[-1] % GROUPS)
-        found = by_group.by_stratum(strata, every.events[..., 0, :], every.requests[..., 0, :])
+        found = by_group.by_stratum(past.strata, every.events[..., 0, :], every.requests[..., 0, :])
         return cls(every, *(np.moveaxis(part, -2, -1) for part in found))
 
 

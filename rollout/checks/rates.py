@@ -8,10 +8,9 @@ The tests of classes share their alpha as one mixture: the mean of their e-value
 while none of them is worse, and is never less than what splitting alpha over them would leave.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from msgspec import structs
@@ -61,11 +60,7 @@ TESTS = {
 IN_ORDER = (ERROR_RATE, LATENCY, QUALITY, CLASS_SHARE)  # of ``rows.compared``
 
 
-class Rates(
-    State,
-    frozen=True,
-    rename={"correlation": "clumps", "harm": "worse", "non_inferiority": "not_worse"},
-):
+class Rates(State, frozen=True):
     """Evidence of all tests of two proportions.
 
     Attributes:
@@ -77,8 +72,7 @@ class Rates(
         harm: evidence to fail.
         non_inferiority: evidence to pass, of this stage.
         beyond_callers: ``[tests]``, log evidence that the candidate is no further than the line to
-            pass and what callers can set the arms apart, of this stage; None of a rollout from
-            before that was asked.
+            pass and what callers can set the arms apart, of this stage.
         sums: events and requests of candidate and stable since the rollout began, ``[4, rows]``.
         windows: how many were compared in this stage.
         failed: names of checks whose evidence was enough to fail at some window.
@@ -86,15 +80,13 @@ class Rates(
         paired: ``[3, rows of classes]``, shadow's pairs so far, those that gained the class and
             those that lost it; None before the first.
         paired_errors: ``[3, 1]``, likewise those in which the shadow alone failed, and stable.
-        left_out: the evidence to fail without some callers and windows, by which it is decided;
-            None in what was stored before there was any.
-        groups: requests of this stage by callers' groups; None likewise.
+        left_out: the evidence to fail without some callers and windows, by which it is decided.
+        groups: requests of this stage by callers' groups.
         feedback: ``[4]``, wrong and all feedback of candidate and stable that waits to be compared;
             None without any.
         texts: of stable's requests before the canary, how much they resemble one another, a class;
             None while the labels are not known.
-        own_past: how slow each of stable's callers was before the canary; None of a rollout from
-            before that was known.
+        own_past: how slow each of stable's callers was before the canary.
         errors_past: likewise, how often each failed.
     """
 
@@ -106,6 +98,11 @@ class Rates(
     harm: HarmTest
     non_inferiority: NonInferiorityTest
     sums: Floats
+    left_out: LeftOut
+    groups: ArmGroups
+    own_past: OwnPast
+    errors_past: OwnPast
+    beyond_callers: Floats
     windows: int = 0
     failed: frozenset[str] = frozenset()
     settled: frozenset[str] = frozenset()
@@ -113,11 +110,6 @@ class Rates(
     paired_errors: Floats | None = None
     texts: RequestTexts | None = None
     feedback: Floats | None = None
-    left_out: LeftOut | None = None
-    groups: ArmGroups | None = None
-    own_past: OwnPast | None = None
-    beyond_callers: Floats | None = None
-    errors_past: OwnPast | None = None
 
     @classmethod
     def begin(cls, labels: tuple[str, ...]) -> Self:
@@ -138,39 +130,6 @@ class Rates(
             own_past=OwnPast.begin(),
             beyond_callers=np.zeros(len(rows.tests)),
             errors_past=OwnPast.begin(),
-        )
-
-    @classmethod
-    def of_json(cls, data: Mapping[str, Any]) -> Self:
-        """The state that ``to_json`` told, or that was stored before callers had strata."""
-        found = super().of_json(data)
-        return found.with_strata()
-
-    def with_strata(self) -> Self:
-        """With rows of all strata of callers, which had no requests where there were no strata."""
-        more = self.rows.count - self.past.shape[-1]
-        if not more:
-            return self
-        of_errors = at.ERRORS.stop - 1  # errors came to strata after latency
-        first, of_latency = at.LATENCY.stop - more, more - of_errors
-
-        def wide(part: Floats) -> Floats:
-            longer = np.insert(part, [first] * of_latency, 0.0, axis=-1)
-            return np.insert(longer, [at.ERRORS.start + 1] * of_errors, 0.0, axis=-1)
-
-        harm, near = self.harm, self.non_inferiority
-        return replace(
-            self,
-            past=wide(self.past),
-            sums=wide(self.sums),
-            harm=replace(harm, e_s=wide(harm.e_s), n_s=wide(harm.n_s)),
-            non_inferiority=replace(
-                near,
-                e_c=wide(near.e_c),
-                n_c=wide(near.n_c),
-                e_s=wide(near.e_s),
-                n_s=wide(near.n_s),
-            ),
         )
 
     def with_labels(self, labels: tuple[str, ...]) -> Self:
@@ -196,8 +155,8 @@ class Rates(
                 *(_longer(part, more) for part in structs.astuple(self.non_inferiority))
             ),
             sums=_longer(self.sums, more),
-            beyond_callers=_longer(self._beyond_callers, more),
-            left_out=self._left_out.joined(
+            beyond_callers=_longer(self.beyond_callers, more),
+            left_out=self.left_out.joined(
                 LeftOut.following(harm), slice(self.harm.log_a.shape[-2], None)
             ),
         )
@@ -273,12 +232,12 @@ class Rates(
         else:
             both = (self._grouped(candidate), self._grouped(stable))
             of_groups = without_groups(log_s, window, both, believed, self.rows)
-            groups = self._groups.after(*(arm.every for arm in both))
+            groups = self.groups.after(*(arm.every for arm in both))
         near = self.non_inferiority.after(
             window, history, lines.pass_, self.rho, tests, within=self.within, paired=to_pass
         )
         wide = Tolerance(lines.pass_.a + spread, lines.pass_.s)
-        beyond_callers = self._beyond_callers + self.non_inferiority.log_s(
+        beyond_callers = self.beyond_callers + self.non_inferiority.log_s(
             window, history, wide, self.rho, tests, within=self.within
         )
         counted = window.n_c.copy()
@@ -306,7 +265,7 @@ class Rates(
             sums=self.sums + seen,
             windows=self.windows + 1,
             feedback=waiting,
-            left_out=self._left_out.after(log_s, of_groups, harm.windows, expected),
+            left_out=self.left_out.after(log_s, of_groups, harm.windows, expected),
             groups=groups,
             beyond_callers=beyond_callers,
         )
@@ -347,7 +306,7 @@ class Rates(
         in_test = np.isin(self.rows.test_of_row, np.arange(len(self.rows.tests))[tests])
         spent = 1 - unspent(self.harm.windows)
         log_a, log_e = self.harm.log_a.copy(), self.non_inferiority.log_e.copy()
-        beyond_callers = self._beyond_callers.copy()
+        beyond_callers = self.beyond_callers.copy()
         log_a[tests] = np.log(spent) if spent else -np.inf
         log_e[tests] = beyond_callers[tests] = 0.0
         n_c, e_c = (
@@ -357,7 +316,7 @@ class Rates(
         return replace(
             self,
             harm=(harm := replace(self.harm, log_a=log_a)),
-            left_out=self._left_out.joined(LeftOut.following(harm), tests),
+            left_out=self.left_out.joined(LeftOut.following(harm), tests),
             non_inferiority=replace(self.non_inferiority, log_e=log_e, n_c=n_c, e_c=e_c),
             failed=self.failed - {name},
             settled=self.settled - {name},
@@ -398,13 +357,13 @@ class Rates(
 
     def passed_beyond_callers(self, name: str) -> bool:
         """Whether it passes at lines that are wider by what callers can set the arms apart."""
-        log_e = self._beyond_callers[TESTS[name]]
+        log_e = self.beyond_callers[TESTS[name]]
         is_enough = bool(len(log_e)) and float(log_e.min()) >= -np.log(BETA)
         return self.requests_in_stage(name) >= LEAST_TO_PASS and is_enough
 
     def lacking(self, *, beyond_callers: bool) -> Floats:
         """``[tests]``: the logarithm by which evidence to pass must grow still."""
-        log_e = self._beyond_callers if beyond_callers else self.non_inferiority.log_e
+        log_e = self.beyond_callers if beyond_callers else self.non_inferiority.log_e
         needed: Floats = np.maximum(-np.log(BETA) - log_e, 0.0)
         return needed
 
@@ -422,10 +381,8 @@ class Rates(
         Of latency, and of errors of callers with a past, it is what is left within strata.
         """
         found = self.callers.spread(self.rows, share)
-        if self.own_past is not None:
-            found[at.LATENCY] = DEVIATIONS * self.own_past.deviation(share)
-        if self.errors_past is not None:
-            found[at.KNOWN_ERRORS] = DEVIATIONS * self.errors_past.deviation(share)
+        found[at.LATENCY] = DEVIATIONS * self.own_past.deviation(share)
+        found[at.KNOWN_ERRORS] = DEVIATIONS * self.errors_past.deviation(share)
         return found
 
     def requests_in_stage(self, name: str) -> float:
@@ -441,7 +398,7 @@ class Rates(
     @property
     def is_alone(self) -> bool:
         """Whether one group of callers is nearly all of an arm, and can't be left out."""
-        return bool(self._groups.is_alone)
+        return bool(self.groups.is_alone)
 
     @property
     def rows(self) -> Rows:
@@ -451,7 +408,7 @@ class Rates(
     @cached_property
     def e_values(self) -> Floats:
         """Of all tests, to fail: finite, and without the callers and windows that say most."""
-        return self._left_out.e_value(self.harm.windows, self._groups.is_alone)
+        return self.left_out.e_value(self.harm.windows, self.groups.is_alone)
 
     @cached_property
     def rho(self) -> Floats:
@@ -486,14 +443,14 @@ class Rates(
             found[at.CLASSES :] = np.resize(effect, self.rows.count - at.CLASSES)
         return found
 
-    def _own_past_after(self, stable: EvidenceCounts) -> OwnPast | None:
-        if self.own_past is None or not stable.caller_latency:
+    def _own_past_after(self, stable: EvidenceCounts) -> OwnPast:
+        if not stable.caller_latency:
             return self.own_past
         slow, timed = np.array(self.slowness.counted(stable), dtype=np.float64)
         return self.own_past.after(self.slowness.of_callers(stable), slow, timed)
 
-    def _errors_past_after(self, stable: EvidenceCounts) -> OwnPast | None:
-        if self.errors_past is None or not stable.caller_requests:
+    def _errors_past_after(self, stable: EvidenceCounts) -> OwnPast:
+        if not stable.caller_requests:
             return self.errors_past
         failed, attempts = (np.array([float(of)]) for of in (stable.errors, stable.requests))
         return self.errors_past.after(at.errors_of_callers(stable), failed, attempts)
@@ -537,20 +494,6 @@ class Rates(
             to_fail[tests] = each.pairs.log_to_fail(of_rows.fail, rho)
             to_pass[tests] = each.pairs.log_to_pass(of_rows.pass_, bet, rho)
         return to_fail, to_pass
-
-    @property
-    def _left_out(self) -> LeftOut:
-        return LeftOut.following(self.harm) if self.left_out is None else self.left_out
-
-    @property
-    def _groups(self) -> ArmGroups:
-        return ArmGroups.begin() if self.groups is None else self.groups
-
-    @property
-    def _beyond_callers(self) -> Floats:
-        return (
-            np.zeros(len(self.rows.tests)) if self.beyond_callers is None else self.beyond_callers
-        )
 
     @property
     def _waiting(self) -> Floats:

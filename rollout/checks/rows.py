@@ -89,13 +89,13 @@ class Rows:
         self,
         evidence: EvidenceCounts,
         slowness: Slowness,
-        past: OwnPast | None = None,
-        errors_past: OwnPast | None = None,
+        past: OwnPast,
+        errors_past: OwnPast,
     ) -> tuple[Floats, Floats]:
         """Events and requests of one arm in one window, a row.
 
         ``past`` is that of callers, by which latency is compared, and ``errors_past`` likewise
-        errors; None: nothing is known of them.
+        errors.
         """
         slow, timed = latency_counts(evidence, slowness, past)
         failed, attempts = error_counts(evidence, errors_past)
@@ -113,11 +113,11 @@ class Rows:
 
 
 def latency_counts(
-    evidence: EvidenceCounts, slowness: Slowness, past: OwnPast | None
+    evidence: EvidenceCounts, slowness: Slowness, past: OwnPast
 ) -> tuple[Sequence[float], Sequence[float]]:
     """Slow attempts and all attempts of a window, by row of latency."""
     slow, timed = slowness.counted(evidence)
-    if past is None or not evidence.caller_latency:
+    if not evidence.caller_latency:
         nothing = [0] * (len(LENGTHS) * (STRATA - 1))
         return [*slow, *nothing], [*timed, *nothing]
     every = np.array([slow, timed], dtype=np.float64)
@@ -126,10 +126,10 @@ def latency_counts(
 
 
 def error_counts(
-    evidence: EvidenceCounts, past: OwnPast | None
+    evidence: EvidenceCounts, past: OwnPast
 ) -> tuple[Sequence[float], Sequence[float]]:
     """Failed attempts and all attempts of a window, by row of errors."""
-    if past is None or not evidence.caller_requests:
+    if not evidence.caller_requests:
         nothing = [0] * (STRATA - 1)
         return [evidence.errors, *nothing], [evidence.requests, *nothing]
     every = np.array([[evidence.errors], [evidence.requests]], dtype=np.float64)
@@ -189,7 +189,7 @@ def neighbours(evidence: EvidenceCounts, labels: Sequence[str]) -> tuple[Floats,
 def paired(evidence: EvidenceCounts, labels: tuple[str, ...]) -> Floats | None:
     """Requests by the original's label and the shadow's, ``[classes, classes]``, others behind.
 
-    None where no event told what the caller got: older gateways do not.
+    None if no event told what the caller got.
     """
     if not labels or not evidence.pair_labels:
         return None
@@ -205,7 +205,7 @@ def paired_errors(evidence: EvidenceCounts) -> Floats | None:
     """Requests by whether the original failed and whether the shadow did, ``[2, 2]``.
 
     A pair of which no version had a part in one attempt (``UNSERVED``) tells nothing. None where no
-    event told how the caller's attempt ended: of older gateways, which mirror none that failed.
+    event told how the caller's attempt ended.
     """
     if not evidence.pair_statuses:
         return None

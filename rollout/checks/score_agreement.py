@@ -19,7 +19,7 @@ _UPPER = EDGES[Statistic.SCORE].upper
 _ROUNDING = 1e-6
 
 
-class ScoreAgreement(Agreement, frozen=True, rename={"correlation": "clumps"}):
+class ScoreAgreement(Agreement, frozen=True):
     """Evidence about pairs of scores; ``different`` are those that are too far apart."""
 
     def after_scores(

@@ -49,7 +49,7 @@ class Groups:
         return cls(nobody, nobody, is_alone=False)
 
 
-class ShiftTest(State, frozen=True, rename={"correlation": "clumps"}):
+class ShiftTest(State, frozen=True):
     """Evidence about one distribution.
 
     Attributes:
@@ -159,7 +159,7 @@ class ShiftTest(State, frozen=True, rename={"correlation": "clumps"}):
 
     @property
     def _failed(self) -> bool:
-        # Without groups, of an older state or where there are none, all requests decide.
+        # Without groups all requests decide.
         return self.has_failed or (self.without is None and bool(self.fails.failed))
 
     @property

@@ -1,17 +1,14 @@
 """How a loader's report lies in a cluster: in Leases that are each written when they change.
 
-* The *report* is one Lease for each loader, with what Triton holds and refused. It is written when
-  that changes. Its annotations are those of earlier releases, whose gateways and controllers go on
-  reading it; they find no cost tables in it.
+* The *report* is one Lease for each loader, with what Triton holds and refused, without cost
+  tables. It is written when that changes.
 * Its *parts* hold the loaded models with their cost tables, compressed, some kilobytes in each. A
   part is named by the digest of what it holds and never changes. The report names its parts, and
   is written after them, so that one watch shows a reader the parts first.
 * The *heartbeat* is a small Lease with a time, for the controller alone. It counts for the report
   of the same start of a loader.
 
-What a report names is bound to the time in it. A loader of an earlier release that takes over the
-Lease writes another time, and so what an earlier writer named means nothing any more. Only
-``ReportMirror`` has a state: the last objects of a watch.
+Only ``ReportMirror`` has a state: the last objects of a watch.
 """
 
 import base64
@@ -26,15 +23,11 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 from contracts.loading import (
     CostPoint,
-    Device,
-    FailureCause,
     LoadedModel,
     LoaderReport,
     LoadFailure,
-    Trouble,
-    WitnessAnswer,
 )
-from contracts.model import DEFAULT_POOL, ModelRef
+from contracts.model import ModelRef
 from service.cluster.collection import Collection, Object, Reader
 from service.cluster.leases import VERSION, written
 from service.cluster.mirror import Mirror
@@ -44,10 +37,6 @@ KIND = "headrace.dev/report"  # a label of the Leases, and the annotation that h
 REPORT, PART, HEARTBEAT = "loader", "part", "heartbeat"  # its values
 REPORT_PREFIX, PART_PREFIX = "headrace-loader-", "headrace-report-part-"
 HEARTBEAT_PREFIX = "headrace-heartbeat-"
-# Beside the report, whose readers of earlier releases refuse it with a field that they don't know.
-INSTANCES, THREADS = "headrace.dev/instances", "headrace.dev/threads"
-DETAILS = "headrace.dev/details"
-_BESIDE = {INSTANCES: "instances", THREADS: "threads"}
 
 LEASE_SECONDS = 15
 PART_BYTES = 16 << 10  # that a part should have at most: a change writes so many anew
@@ -56,7 +45,6 @@ MOST_BYTES = 200 << 10
 _MOST_TROUBLES = 50  # of some hundred characters each
 _LEAST_REASON = 80  # characters of a failure's reason that stay when there are many
 
-_NUMBERS: TypeAdapter[dict[str, int]] = TypeAdapter(dict[str, int])  # by package
 # model, version, package, instances, threads, and bucket, batch and milliseconds of each cost
 _Row = tuple[str, str, str, int, int, list[tuple[int, int, float]]]
 _ROWS: TypeAdapter[list[_Row]] = TypeAdapter(list[_Row])
@@ -64,53 +52,6 @@ _ROWS: TypeAdapter[list[_Row]] = TypeAdapter(list[_Row])
 
 class ReportTooLargeError(OSError):
     """A report that no Lease can hold, and that nobody would see cut."""
-
-
-class _Proof(BaseModel):
-    """What else there is of a failure."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    cause: FailureCause = FailureCause.UNKNOWN
-    witness: WitnessAnswer = WitnessAnswer.UNTRIED
-    persists: bool = False
-
-
-class _Details(BaseModel):
-    """What else there is of a report.
-
-    ``of`` is the time in the report that this belongs to. ``in_parts`` says that the models that
-    are loaded are told by the parts alone, because the report would be too large with them.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    of: float
-    instance: str
-    parts: tuple[str, ...] = ()
-    in_parts: bool = False
-    # What earlier releases don't know.
-    pool: str = DEFAULT_POOL  # their Tritons have one
-    troubles: tuple[Trouble, ...] = ()
-    idle: tuple[str, ...] = ()
-    asleep: dict[str, float] = {}
-    wake_address: str = ""
-    wake_key: str = ""
-    device: Device | None = None
-    cordoned: bool = False
-    proofs: dict[str, _Proof] = {}  # of failures, by package
-
-
-_IN_DETAILS = (
-    "pool",
-    "troubles",
-    "idle",
-    "asleep",
-    "wake_address",
-    "wake_key",
-    "device",
-    "cordoned",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,12 +67,19 @@ class Written:
         return sum(_size(lease) for lease in (self.report, *self.parts.values()))
 
 
-@dataclass(frozen=True, slots=True)
-class ReportLease:
-    """A report as it was read, without what its parts say."""
+class ReportLease(BaseModel):
+    """A report without what its parts say, as a Lease holds it.
+
+    ``in_parts`` says that the models that are loaded are told by the parts alone, because the
+    report would be too large with them.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
 
     report: LoaderReport
-    details: _Details | None
+    instance: str  # of the loader that wrote it
+    parts: tuple[str, ...] = ()
+    in_parts: bool = False
 
 
 @dataclass(frozen=True)
@@ -181,18 +129,19 @@ def leases(report: LoaderReport, instance: str, owner: str = "") -> Written:
         ReportTooLargeError: it has no room, however it is divided.
     """
     parts = _parts(report, owner)
-    beside = {name: getattr(report, name) for name in _IN_DETAILS}
-    beside["troubles"] = report.troubles[:_MOST_TROUBLES]
-    beside["proofs"] = {
-        failure.ref.package: _Proof.model_validate(failure, from_attributes=True)
-        for failure in report.failed[:_MOST_TROUBLES]
-    }
-    details = _Details(of=report.at, instance=instance, parts=tuple(parts), **beside)
-    lease = _report_lease(_with_short_reasons(report, MOST_BYTES), details)
+    bare = report.model_copy(
+        update={
+            "loaded": tuple(model.model_copy(update={"costs": ()}) for model in report.loaded),
+            "failed": _with_short_reasons(report.failed, MOST_BYTES),
+            "troubles": report.troubles[:_MOST_TROUBLES],
+        }
+    )
+    found = ReportLease(report=bare, instance=instance, parts=tuple(parts))
+    lease = _report_lease(found)
     if _size(lease) > MOST_BYTES:
-        details = details.model_copy(update={"in_parts": True})
-        bare = report.model_copy(update={"loaded": ()})
-        lease = _report_lease(_with_short_reasons(bare, MOST_BYTES // 2), details)
+        failed = _with_short_reasons(report.failed, MOST_BYTES // 2)
+        bare = bare.model_copy(update={"loaded": (), "failed": failed})
+        lease = _report_lease(found.model_copy(update={"report": bare, "in_parts": True}))
     for each in (lease, *parts.values()):
         if _size(each) > MOST_BYTES:
             raise ReportTooLargeError(
@@ -215,27 +164,14 @@ def heartbeat(report: LoaderReport, instance: str) -> Object:
     )
 
 
-def _report_lease(report: LoaderReport, details: _Details) -> Object:
-    loaded = report.loaded
-    beside = {
-        annotation: json.dumps({model.ref.package: getattr(model, field) for model in loaded})
-        for annotation, field in _BESIDE.items()
-    }
-    bare = tuple(LoadedModel(ref=model.ref) for model in loaded)
-    text = report.model_copy(update={"loaded": bare}).model_dump_json(
-        exclude={
-            **dict.fromkeys(_IN_DETAILS, True),
-            "loaded": {"__all__": set(_BESIDE.values())},
-            "failed": {"__all__": set(_Proof.model_fields)},
-        }
-    )
+def _report_lease(found: ReportLease) -> Object:
     return written(
-        f"{REPORT_PREFIX}{report.loader}",
+        f"{REPORT_PREFIX}{found.report.loader}",
         {KIND: REPORT},
-        {KIND: text, DETAILS: details.model_dump_json(), **beside},
-        holder=report.loader,
+        {KIND: found.model_dump_json(exclude_defaults=True)},
+        holder=found.report.loader,
         seconds=LEASE_SECONDS,
-        at=report.at,
+        at=found.report.at,
     )
 
 
@@ -283,18 +219,17 @@ def _packed(rows: list[_Row]) -> str:
     return base64.b64encode(zlib.compress(data)).decode()
 
 
-def _with_short_reasons(report: LoaderReport, most: int) -> LoaderReport:
-    """With failures' reasons in ``most`` bytes altogether, if they can be."""
-    if sum(len(failure.reason.encode()) for failure in report.failed) <= most // 2:
-        return report
-    each = max(_LEAST_REASON, most // (8 * len(report.failed)))
-    failed = tuple(
+def _with_short_reasons(failed: tuple[LoadFailure, ...], most: int) -> tuple[LoadFailure, ...]:
+    """With reasons in ``most`` bytes altogether, if they can be."""
+    if sum(len(failure.reason.encode()) for failure in failed) <= most // 2:
+        return failed
+    each = max(_LEAST_REASON, most // (8 * len(failed)))
+    return tuple(
         failure
         if len(failure.reason) <= each
         else failure.model_copy(update={"reason": f"{failure.reason[:each]}…"})
-        for failure in report.failed
+        for failure in failed
     )
-    return report.model_copy(update={"failed": failed})
 
 
 def _size(lease: Object) -> int:
@@ -319,39 +254,11 @@ def read(item: Object) -> Found:
 
 
 def read_report(item: Object) -> ReportLease:
-    """The report that a Lease holds, of this release or an earlier one; raises ``ValueError``."""
-    annotations = _annotations(item)
-    report = LoaderReport.model_validate_json(annotations.get(KIND, ""))
-    if (name := item["metadata"]["name"]) != f"{REPORT_PREFIX}{report.loader}":
-        raise ValueError(f"{name} holds a report of {report.loader}")
-    details = None
-    if text := annotations.get(DETAILS):
-        found = _Details.model_validate_json(text)
-        details = found if found.of == report.at else None
-    beside = {
-        field: _NUMBERS.validate_json(annotations.get(annotation, "{}"))
-        for annotation, field in _BESIDE.items()
-    }
-    loaded = tuple(
-        model.model_copy(
-            update={
-                field: numbers[model.ref.package]
-                for field, numbers in beside.items()
-                if model.ref.package in numbers
-            }
-        )
-        for model in report.loaded
-    )
-    beside_it = details or _Details(of=report.at, instance="")
-    told = {name: getattr(beside_it, name) for name in _IN_DETAILS}
-    failed = tuple(_with_proof(failure, beside_it) for failure in report.failed)
-    update = {"loaded": loaded, "failed": failed, **told}
-    return ReportLease(report.model_copy(update=update), details)
-
-
-def _with_proof(failure: LoadFailure, details: _Details) -> LoadFailure:
-    proof = details.proofs.get(failure.ref.package)
-    return failure if proof is None else failure.model_copy(update=dict(proof))
+    """The report that a Lease holds; raises ``ValueError``."""
+    found = ReportLease.model_validate_json(_annotations(item).get(KIND, ""))
+    if (name := item["metadata"]["name"]) != f"{REPORT_PREFIX}{found.report.loader}":
+        raise ValueError(f"{name} holds a report of {found.report.loader}")
+    return found
 
 
 def read_part(item: Object) -> PartLease:
@@ -411,13 +318,11 @@ def _annotations(item: Object) -> dict[str, str]:
 
 def joined(found: ReportLease, parts: Mapping[str, PartLease]) -> LoaderReport:
     """The whole report. A part that is not there yet leaves its models without costs."""
-    if found.details is None:
-        return found.report
     models: dict[str, LoadedModel] = {}
-    for name in found.details.parts:
+    for name in found.parts:
         if (part := parts.get(name)) is not None:
             models |= part.models
-    if found.details.in_parts:
+    if found.in_parts:
         return found.report.model_copy(update={"loaded": tuple(models.values())})
     loaded = tuple(models.get(model.ref.package, model) for model in found.report.loaded)
     return found.report.model_copy(update={"loaded": loaded})
@@ -479,7 +384,7 @@ class ReportMirror:
         for item in found:
             if isinstance(item, ReportLease):
                 entry = made[item.report.loader] = self._whole(item, parts)
-                reports.append(_alive(entry[2], item.details, beats))
+                reports.append(_alive(entry[2], item.instance, beats))
         self._made = made
         return tuple(reports)
 
@@ -487,9 +392,9 @@ class ReportMirror:
         self, item: ReportLease, parts: Mapping[str, PartLease]
     ) -> tuple[ReportLease, tuple[PartLease | None, ...], LoaderReport]:
         known = self._made.get(item.report.loader)
-        if not self._costs and not (item.details and item.details.in_parts):
+        if not self._costs and not item.in_parts:
             return item, (), item.report
-        of = tuple(parts.get(name) for name in item.details.parts) if item.details else ()
+        of = tuple(parts.get(name) for name in item.parts)
         if known is not None and known[0] is item and _same(known[1], of):
             return known
         return item, of, joined(item, parts)
@@ -500,8 +405,8 @@ def _same(one: Iterable[object], other: Iterable[object]) -> bool:
 
 
 def _alive(
-    report: LoaderReport, details: _Details | None, beats: Mapping[tuple[str, str], float]
+    report: LoaderReport, instance: str, beats: Mapping[tuple[str, str], float]
 ) -> LoaderReport:
     """With the time of its last heartbeat."""
-    at = beats.get((report.loader, details.instance), report.at) if details else report.at
+    at = beats.get((report.loader, instance), report.at)
     return report if at <= report.at else report.model_copy(update={"at": at})

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 
+from contracts.backoff import Backoff
 from service.cluster.collection import Collection, EventStream, Object, Reader
 from service.cluster.errors import (
     ExpiredError,
@@ -25,6 +26,7 @@ from service.cluster.errors import (
 from service.cluster.listing import Listing
 
 log = logging.getLogger(__name__)
+_PAUSES = Backoff(0.25, 10.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +35,7 @@ class WatchPace:
 
     watch_seconds: float = 60.0
     silence_seconds: float = 75.0
-    first_pause_seconds: float = 0.25
-    longest_pause_seconds: float = 10.0
+    pauses: Backoff = _PAUSES
 
 
 class Watch:
@@ -112,10 +113,10 @@ class Watch:
             except Exception:
                 log.exception("a bug: the watch of %s begins again", self._collection.plural)
                 self._listing.begin_again()
-                self._stop.wait(self._pace.longest_pause_seconds)
+                self._stop.wait(self._pace.pauses.most)
             # A server that ends every watch at once must not be asked without pause.
-            if time.monotonic() - began < self._pace.first_pause_seconds:
-                self._stop.wait(self._pace.first_pause_seconds)
+            if time.monotonic() - began < self._pace.pauses.first:
+                self._stop.wait(self._pace.pauses.first)
 
     def _failed(self, error: KubernetesError) -> None:
         """Says so once for each outage, and waits."""
@@ -123,9 +124,8 @@ class Watch:
             return
         if self._failures == 0:
             log.warning("%s can't be watched, the last stay: %s", self._collection.plural, error)
-        grown = self._pace.first_pause_seconds * 2.0 ** min(self._failures, 16)
         self._failures += 1
-        self._stop.wait(min(self._pace.longest_pause_seconds, grown))
+        self._stop.wait(self._pace.pauses.after(self._failures))
 
     def _answered(self) -> None:
         if self._failures:

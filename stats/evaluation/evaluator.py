@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 from prometheus_client.core import Metric as Family
 
+from contracts.backoff import Backoff
 from contracts.endpoint import ModelEndpoint
 from contracts.events import UnknownSchemaError
 from contracts.windows import head
@@ -34,7 +35,7 @@ from stats.reading.record_log import Progress, WindowLog, largest
 log = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.2
-_LONGEST_PAUSE_SECONDS = 5.0
+_PAUSES = Backoff(0.2, 5.0)
 _MARGIN_SECONDS = 120.0  # read again after Kafka was away: clocks differ
 
 
@@ -224,7 +225,7 @@ class Evaluator:
             self._counted.close()
 
     def _run(self) -> None:
-        pause = 0.2
+        failures = 0
         while not self._stop.is_set():
             try:
                 source = self._connect(self._read_from())
@@ -236,10 +237,10 @@ class Evaluator:
                 self._failed(error)
             else:
                 if self._read(source):
-                    pause = 0.2
+                    failures = 0
             self._look()
-            self._stop.wait(pause)
-            pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
+            failures += 1
+            self._stop.wait(_PAUSES.after(failures))
 
     def _read_from(self) -> float:
         """Unix seconds."""

@@ -254,7 +254,7 @@ class Usual:
         }
 
     def restore(self, data: Mapping[str, Any]) -> None:
-        """Goes on from what ``to_json`` told; earlier releases told less of tests.
+        """Goes on from what ``to_json`` told.
 
         Raises:
             KeyError, TypeError, ValueError: it told nothing of the kind, or of another week.
@@ -264,18 +264,13 @@ class Usual:
         statistics = {
             str(name): _read(item, self.week) for name, item in data["statistics"].items()
         }
-        told = {
-            name: [ScoreNull.of_json(each) for each in data[name]]
-            for name in TESTED
-            if data.get(name)
-        }
+        told = {name: [ScoreNull.of_json(each) for each in data[name]] for name in TESTED}
         for name, nulls in told.items():
             if len(nulls) != self.week.kinds:
                 raise ValueError(f"{len(nulls)} nulls of {name} are not one a kind of day")
         past = {
             name: PastDifferences.of_json(data["past_differences"][name])
             for name in self.past_differences
-            if name in data.get("past_differences", {})
         }
         for name, one in past.items():
             known = self.past_differences[name]

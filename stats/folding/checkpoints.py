@@ -1,7 +1,7 @@
 """Where the fold role keeps what it knows of copies: beside offsets, in a consumer group's commits.
 
-The group has no members and is called like that of the fold role, with ``.sequences`` behind. So
-what the fold role itself commits stays as older versions read it. For one thread.
+The group has no members and is called like that of the fold role, with ``.sequences`` behind.
+For one thread.
 """
 
 import logging

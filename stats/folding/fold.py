@@ -14,6 +14,7 @@ from time import monotonic, sleep, time
 
 import msgspec
 
+from contracts.backoff import Backoff
 from contracts.windows import RANGE_MESSAGES, WindowRecord
 from measures.ranges import OutOfOrderError, PartitionFold, range_start, read_from
 from measures.sequences import Sequences
@@ -26,7 +27,7 @@ from stats.reading.stall import STALL_SECONDS, EmptyPolls, Look, Stall, look_on
 log = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.2
-_LONGEST_PAUSE_SECONDS = 3.0
+_PAUSES = Backoff(0.2, 3.0)
 
 
 @dataclass(slots=True)
@@ -287,7 +288,7 @@ def run(
     turned: Callable[[], None] = lambda: None,
 ) -> None:
     """Folds until ``stop``; after any failure it connects anew, after a pause that grows."""
-    pause = 0.2
+    failures = 0
     while not stop.is_set():
         turned()
         try:
@@ -300,10 +301,10 @@ def run(
             _note_failure(counts, error)
         else:
             if _fold(source, sink, pace, counts, stop, turned=turned):
-                pause = 0.2
+                failures = 0
             counts.connected = False
-        stop.wait(pause)
-        pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
+        failures += 1
+        stop.wait(_PAUSES.after(failures))
 
 
 def _fold(

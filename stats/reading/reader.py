@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from contracts.backoff import Backoff
 from contracts.windows import EndpointWindow
 from measures.counting import Counting, CountingState
 from measures.packed_windows import PackedWindows
@@ -20,7 +21,7 @@ from stats.reading.record_log import RecordLog, largest
 log = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.2
-_LONGEST_PAUSE_SECONDS = 5.0
+_PAUSES = Backoff(0.2, 5.0)
 # Between what clocks say: records a little older than what is kept are read too.
 _MARGIN_SECONDS = 60.0
 
@@ -133,7 +134,7 @@ class WindowsReader:
             self._counted.close()
 
     def _read_again_and_again(self) -> None:
-        pause = 0.2
+        failures = 0
         while not self._stop.is_set():
             try:
                 source = self._connect(self._clock() - self._pace.keep_seconds - _MARGIN_SECONDS)
@@ -143,10 +144,10 @@ class WindowsReader:
             else:
                 self._never_folded = False
                 if self._safely_read(source):
-                    pause = 0.2
+                    failures = 0
             self._safely_ask()
-            self._stop.wait(pause)
-            pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
+            failures += 1
+            self._stop.wait(_PAUSES.after(failures))
 
     def _safely_read(self, source: RecordLog) -> bool:
         """Begins with nothing known after a fault of ours, so that rollouts hold and then go on."""

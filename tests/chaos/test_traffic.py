@@ -13,7 +13,9 @@ TEXT = "a good film"
 
 
 def asked(served: Served, dialect: str, endpoint: str = "sentiment", **more: object) -> Reply:
-    gateway = GatewayRecord(name="gateway-2", url=served.url, grpc=served.grpc_address)
+    gateway = GatewayRecord(
+        name="gateway-2", url=served.url, grpc=served.grpc_address, operations_url=""
+    )
     with Traffic([Way(gateway, endpoint, dialect)], [TEXT], callers=1, **more) as load:  # type: ignore[arg-type]
         return load.more(1, 60)[0]
 
@@ -47,7 +49,7 @@ def test_a_refusal_is_told_apart_from_a_gateway_that_is_away(dialect: str) -> No
 
 def test_the_truth_is_told_with_the_receipt_of_an_answer() -> None:
     with serving(Served()) as served:
-        gateway = GatewayRecord(name="gateway", url=served.url, grpc="")
+        gateway = GatewayRecord(name="gateway", url=served.url, grpc="", operations_url="")
         with Traffic([Way(gateway, "sentiment")], [TEXT], 1, truths={TEXT: "positive"}) as load:
             load.more(2, 60)
     assert set(load.feedback) == {400}  # the fake's receipts are none

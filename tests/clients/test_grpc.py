@@ -10,7 +10,7 @@ from google.protobuf import descriptor_pb2
 from proto_text import FILE, text
 from tritonclient.grpc import model_config_pb2, service_pb2
 
-from gateway.dialects.grpc_standard import HEALTH, REFLECTIONS, Reflection, health
+from gateway.dialects.grpc_standard import HEALTH, REFLECTIONS, health, reflect
 from gateway.errors import BadRequestError
 
 pytestmark = pytest.mark.slow  # starts the client's own Python
@@ -71,10 +71,15 @@ def test_a_gateway_that_is_not_ready_serves_nothing(fronts: Served) -> None:
 
 
 @pytest.mark.parametrize("service", REFLECTIONS)
-def test_what_is_not_there_is_said_in_the_stream(service: str) -> None:
-    reflection = Reflection(service)
+def test_what_is_listed_has_a_definition(service: str) -> None:
+    answer = reflect(b"\x22" + bytes([len(service)]) + service.encode())
+    assert service.rpartition(".")[0].encode() in answer
+    assert b"There is no" not in answer
+
+
+def test_what_is_not_there_is_said_in_the_stream() -> None:
     symbol = b"nobody.Nothing"
     for asked in (b"\x22\x0e" + symbol, b"\x1a\x0e" + symbol, b"\x32\x0e" + symbol, b""):
-        assert b"There " in reflection.answer(asked)
+        assert b"There " in reflect(asked)
     with pytest.raises(BadRequestError, match="ServerReflectionRequest"):
-        reflection.answer(b"\xff\xff")
+        reflect(b"\xff\xff")

@@ -1,15 +1,10 @@
 """A package's id is a function of what is in it, and of nothing else."""
 
-import json
-
 from contracts.endpoint import Precision
 from contracts.manifest import (
-    Engine,
     Lineage,
     Manifest,
     PackageFile,
-    PackedSpec,
-    Parity,
     TokenizerSpec,
 )
 from contracts.tasks import Task
@@ -41,34 +36,6 @@ def test_another_file_is_another_package() -> None:
 def test_the_id_survives_storing_and_reading() -> None:
     stored = manifest().canonical()
     assert Manifest.model_validate_json(stored).package_id() == manifest().package_id()
-
-
-def test_a_manifest_of_an_earlier_release_keeps_its_bytes() -> None:
-    parity = Parity(
-        texts=3,
-        reference="onnx-fp32",
-        max_abs_difference=0.0,
-        mean_abs_difference=0.0,
-        batch_max_abs_difference=0.0,
-    )
-    made = manifest().model_copy(update={"parity": parity})
-    stored = json.loads(made.canonical())
-    assert stored["parity"].keys() == {
-        *("texts", "reference", "max_abs_difference", "mean_abs_difference", "equal_labels"),
-        *("min_cosine", "batch_max_abs_difference", "limits", "fallback"),
-    }
-    told = made.model_copy(update={"parity": parity.model_copy(update={"neighbours": 0.0})})
-    assert json.loads(told.canonical())["parity"]["neighbours"] == 0.0
-    assert Manifest.model_validate_json(told.canonical()) == told
-
-
-def test_a_graph_s_manifest_does_not_say_its_engine_as_earlier_releases_did_not() -> None:
-    stored = json.loads(manifest().canonical())
-    assert not stored.keys() & {"engine", "packed"}
-    spec = PackedSpec(loader="AutoModel", type_ids=True)
-    packed = manifest().model_copy(update={"engine": Engine.PACKED, "packed": spec})
-    assert json.loads(packed.canonical())["engine"] == "packed"
-    assert Manifest.model_validate_json(packed.canonical()) == packed
 
 
 def test_the_reference_names_model_version_and_package() -> None:

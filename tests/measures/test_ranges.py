@@ -134,11 +134,6 @@ def test_another_text_and_another_answer_of_the_same_id_have_truths_of_their_own
     assert records[0].feedback_repeated == 0
 
 
-def test_feedback_of_older_gateways_does_not_tell_which_text_and_always_counts() -> None:
-    records = fold_of([told_by("g", 0, "b", text=-1), told_by("h", 0, "b", text=-1)])
-    assert truths(records) == [{"a": {"b": 2}}]
-
-
 @pytest.mark.parametrize(("between", "counted"), [(250, 1), (LOOKBACK_MESSAGES + 64, 2)])
 def test_a_truth_is_remembered_for_the_messages_of_the_look_back(
     between: int, counted: int

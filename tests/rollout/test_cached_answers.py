@@ -5,6 +5,7 @@ from msgspec.structs import replace
 
 from contracts.rollout import Checks, Verdict
 from contracts.windows import EvidenceCounts
+from measures.own_past import OwnPast
 from rollout.checks.rows import Rows
 from rollout.checks.slowness import Slowness
 from rollout.evidence import Evidence, Stage
@@ -51,8 +52,8 @@ def test_answers_of_a_cache_that_differ_are_seen() -> None:
 
 
 def test_a_row_counts_what_was_inferred_and_what_was_kept() -> None:
-    rows, slowness = Rows.of(LABELS), Slowness.begin()
-    kept, inferred = (rows.counts(arm(1000, kept), slowness) for kept in (300, 0))
+    rows, slowness, nothing = Rows.of(LABELS), Slowness.begin(), OwnPast.begin()
+    kept, inferred = (rows.counts(arm(1000, kept), slowness, nothing, nothing) for kept in (300, 0))
     assert kept[0][-3:].tolist() == inferred[0][-3:].tolist() == [600, 400, 0]
     assert kept[1][-3:].tolist() == inferred[1][-3:].tolist() == [1000] * 3
     assert (kept[1][0], inferred[1][0]) == (700, 1000)  # errors are of what was inferred
@@ -60,7 +61,7 @@ def test_a_row_counts_what_was_inferred_and_what_was_kept() -> None:
 
 @pytest.mark.parametrize("kept", [0, 300])
 def test_in_shadow_copies_are_held_against_what_was_inferred(kept: int) -> None:
-    """Where older gateways don't tell the original's answer, so that nothing is paired."""
+    """If no event tells the original's answer, so that nothing is paired."""
     evidence = begun(Stage.SHADOW).with_share(0.0)
     stable = arm(1000, kept)
     copies = replace(stable, cached_labels={}, group_cached_labels={})

@@ -200,40 +200,26 @@ def test_state_of_another_schema_is_refused() -> None:
         Evidence.of_json(begun().to_json() | {"schema_version": 99})
 
 
-def test_a_rollout_that_goes_on_over_an_upgrade_finds_the_names_that_it_was_stored_under() -> None:
+def test_evidence_is_stored_under_these_names() -> None:
     told = begun().to_json()
     assert told["rates"].keys() == {
-        "labels", "slowness", "clumps", "callers", "past", "worse", "not_worse", "sums", "windows",
-        "failed", "settled", "paired", "paired_errors", "texts", "feedback", "left_out", "groups",
-        "own_past", "beyond_callers", "errors_past",
+        "labels", "slowness", "correlation", "callers", "past", "harm", "non_inferiority", "sums",
+        "windows", "failed", "settled", "paired", "paired_errors", "texts", "feedback", "left_out",
+        "groups", "own_past", "beyond_callers", "errors_past",
     }  # fmt: skip
-    assert told["rates"]["worse"].keys() == {"log_a", "windows", "e_s", "n_s"}
-    assert told["rates"]["not_worse"].keys() == {"log_e", "e_c", "n_c", "e_s", "n_s"}
+    assert told["rates"]["harm"].keys() == {"log_a", "windows", "e_s", "n_s"}
+    assert told["rates"]["non_inferiority"].keys() == {"log_e", "e_c", "n_c", "e_s", "n_s"}
     assert told["outputs"].keys() == {"labels", "test", "is_settled"}
     assert told["outputs"]["test"].keys() == {
-        "past", "at", "clumps", "fails", "passes", "without", "has_failed"
+        "past", "at", "correlation", "fails", "passes", "without", "has_failed"
     }  # fmt: skip
     assert told["agreement"].keys() == {
-        "pairs", "different", "log_fail", "log_pass", "clumps", "failed"
+        "pairs", "different", "log_fail", "log_pass", "correlation", "failed"
     }  # fmt: skip
     assert told["score_agreement"].keys() == told["agreement"].keys()
     drifts = {"candidate", "stable", "texts", "looks", "seen", "failed", "passed"}
     assert told["drifts"].keys() == drifts
-    assert told["rates"]["worse"]["log_a"][0][0] is None  # minus infinity has no JSON
-
-
-def test_a_rollout_from_before_wider_lines_goes_on_and_begins_to_hold_answers_to_them() -> None:
-    stable = of_callers(0.05)
-    shadow = after(begun(past=stable, stage=Stage.SHADOW), [(stable, stable)] * 3)
-    old = shadow.next_stage(Stage.CANARY).with_share(0.25).to_json()
-    del old["rates"]["beyond_callers"]
-    for part in ("fails", "passes"):
-        del old["outputs"]["test"][part]["passed_beyond_callers"]
-    read = Evidence.of_json(old)
-    assert not read.is_last_step
-    further = after(read.with_share(0.25, is_last_step=True), [(stable, stable)])
-    assert further.rates.beyond_callers is not None
-    assert (further.rates.beyond_callers > 0).any()
+    assert told["rates"]["harm"]["log_a"][0][0] is None  # minus infinity has no JSON
 
 
 def test_the_order_of_the_arms_matters() -> None:

@@ -57,12 +57,6 @@ def test_what_waits_survives_being_stored_and_ends_with_the_step() -> None:
     assert stored.next_stage(Stage.CANARY).rates.feedback is None
 
 
-def test_evidence_of_older_controllers_has_nothing_that_waits() -> None:
-    older = begun().to_json()
-    del older["rates"]["feedback"]
-    assert Evidence.of_json(older).rates.feedback is None
-
-
 counts = st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(0, 3), st.integers(0, 3))
 
 

@@ -1,7 +1,6 @@
 """A caller that failed often before is compared with callers that did: errors within strata."""
 
 import json
-from dataclasses import replace
 
 import evidence_windows
 import numpy as np
@@ -10,7 +9,6 @@ from evidence_windows import only
 from evidence_windows import result_of as errors
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from msgspec import structs
 
 from contracts.rollout import ErrorRateCheck, Verdict
 from contracts.windows import CALLER_GROUPS, EvidenceCounts, Sparse
@@ -126,19 +124,6 @@ def test_one_group_of_callers_that_begins_to_fail_is_left_out_within_strata() ->
         evidence = evidence.after(counts(mine, failed), stable, 10.0)
     assert errors(evidence).verdict is not Verdict.FAIL
     assert evidence.rates.harm.e_value()[0] > 1e6
-
-
-def test_records_of_an_older_fold_are_judged_as_before() -> None:
-    without = begun(is_told=False)
-    assert without.rates.errors_past is not None
-    assert not without.rates.errors_past.strata.any()
-    before = replace(without, rates=structs.replace(without.rates, errors_past=None))
-    for more in (0.0, 0.4):
-        one, other = (
-            errors(compared(each, 30, more=more, is_told=False)) for each in (without, before)
-        )
-        assert one.verdict is other.verdict
-        assert other.figures.items() <= one.figures.items()
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -2,19 +2,15 @@
 
 import json
 from collections import Counter
-from dataclasses import replace
 
 import evidence_windows
 import numpy as np
-import pytest
 from evidence_windows import only
 from evidence_windows import result_of as latency
-from msgspec import structs
 
 from contracts.rollout import LatencyCheck, Verdict
 from contracts.windows import CALLER_STRIDE, EvidenceCounts
 from measures.own_past import OwnPast
-from rollout.checks import rows
 from rollout.evidence import Evidence, Stage
 
 CHECKS = only(latency=LatencyCheck())
@@ -100,46 +96,6 @@ def test_callers_like_whom_stable_answers_none_are_told() -> None:
     assert result.verdict is Verdict.UNKNOWN
     assert result.figures["of_callers_unlike_any"] == 1
     assert "100.0 % of its answers can't be judged" in result.reason
-
-
-def test_records_of_an_older_fold_are_judged_as_before() -> None:
-    without = begun(is_told=False)
-    assert without.rates.own_past is not None
-    assert not without.rates.own_past.strata.any()
-    before = replace(without, rates=structs.replace(without.rates, own_past=None))
-    one, other = (latency(compared(each, 10, is_told=False)) for each in (without, before))
-    assert one.verdict is other.verdict
-    assert other.figures.items() <= one.figures.items()
-
-
-@pytest.mark.parametrize("has_some", [False, True])
-def test_a_rollout_from_before_there_were_strata_goes_on(has_some: bool) -> None:
-    """They came for latency first, and for errors later."""
-    evidence = compared(begun(is_told=False), 2, is_told=False)
-    stored = json.loads(json.dumps(evidence.to_json()))
-    rates = stored["rates"]
-    later = [*range(rows.ERRORS.start + 1, rows.ERRORS.stop)]
-    del rates["errors_past"]
-    if not has_some:
-        later += range(rows.LATENCY.start + 7, rows.LATENCY.stop)  # behind the lengths
-        del rates["own_past"]
-    for of, names in (
-        (rates, ("past", "sums")),
-        (rates["worse"], ("e_s", "n_s")),
-        (rates["not_worse"], ("e_c", "n_c", "e_s", "n_s")),
-    ):
-        for name in names:
-            for row in of[name] if name in {"past", "sums"} else [of[name]]:
-                assert not any(row[at] for at in later)
-                row[:] = [count for at, count in enumerate(row) if at not in later]
-    again = Evidence.of_json(stored)
-    assert again.rates.errors_past is None
-    assert (again.rates.own_past is not None) == has_some
-    goes_on = (compared(evidence, 10, is_told=False), compared(again, 10, is_told=not has_some))
-    for name, figure in latency(goes_on[1]).figures.items():
-        assert latency(goes_on[0]).figures[name] == figure
-    restored = Evidence.of_json(json.loads(json.dumps(goes_on[1].to_json())))
-    assert restored.verdicts == goes_on[1].verdicts
 
 
 def test_what_is_learnt_is_stored_bit_by_bit() -> None:

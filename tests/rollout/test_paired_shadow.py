@@ -1,6 +1,5 @@
 """In shadow, classes, errors and norms are judged by pairs of attempts at the same requests."""
 
-import json
 from functools import reduce
 
 import pytest
@@ -57,7 +56,7 @@ SELECTED = copies((70, 30))
 FAULT = copies((65, 30), gained=5)
 
 
-def of_older_gateways(evidence: EvidenceCounts) -> EvidenceCounts:
+def without_labels(evidence: EvidenceCounts) -> EvidenceCounts:
     return replace(evidence, pair_labels={})
 
 
@@ -87,7 +86,7 @@ def test_what_is_seldom_copied_is_no_change_of_the_candidates() -> None:
 
 
 def test_copies_of_gateways_that_tell_no_labels_are_judged_by_all_requests_as_before() -> None:
-    evidence = after(begun(), *[of_older_gateways(SELECTED)] * 10)
+    evidence = after(begun(), *[without_labels(SELECTED)] * 10)
     assert evidence.verdicts["classShare"] is Verdict.FAIL
     assert of(evidence, "classShare").figures["stable_requests"] == 10_000
     assert evidence.rates.paired is None
@@ -145,17 +144,8 @@ def test_stables_shares_are_learnt_in_shadow_as_before() -> None:
 
 def test_pairs_count_in_shadow_alone() -> None:
     canary = begun().next_stage(Stage.CANARY)
-    told, untold = (after(canary, window) for window in (SELECTED, of_older_gateways(SELECTED)))
+    told, untold = (after(canary, window) for window in (SELECTED, without_labels(SELECTED)))
     assert told.to_json() == untold.to_json()
-
-
-def test_evidence_that_an_older_controller_kept_goes_on_by_pairs() -> None:
-    kept = json.loads(json.dumps(after(begun(), of_older_gateways(copies((54, 46)))).to_json()))
-    del kept["rates"]["paired"]
-    evidence = after(Evidence.of_json(kept), *[SELECTED] * 10)
-    assert evidence.verdicts["classShare"] is Verdict.PASS
-    stored = json.loads(json.dumps(evidence.to_json()))
-    assert Evidence.of_json(stored).to_json() == stored
 
 
 @pytest.mark.parametrize("label", ["odd", "negative"])
@@ -254,17 +244,6 @@ def test_stables_errors_are_learnt_in_shadow_as_before() -> None:
     assert evidence.rates.past[:, 0].tolist() == [30 * 20, 30 * 1000]
     canary = evidence.next_stage(Stage.CANARY)
     assert after(canary, answered(460, 530, errors=20)).rates.e_values[0] < 10
-
-
-def test_errors_that_an_older_controller_kept_go_on_by_pairs() -> None:
-    kept = json.loads(json.dumps(of_errors(replace(attempts(90), pair_statuses={})).to_json()))
-    del kept["rates"]["paired_errors"]
-    evidence = Evidence.of_json(kept)
-    for _ in range(20):
-        evidence = evidence.after(attempts(90), FAILING, 10.0)
-    assert evidence.verdicts["errorRate"] is Verdict.PASS
-    stored = json.loads(json.dumps(evidence.to_json()))
-    assert Evidence.of_json(stored).to_json() == stored
 
 
 @given(

@@ -1,6 +1,5 @@
 """Texts of one request that resemble one another count for less, in an arm of any size."""
 
-import json
 from functools import reduce
 
 import pytest
@@ -27,7 +26,7 @@ def of_requests(positive: int, negative: int) -> EvidenceCounts:
     )
 
 
-def of_older_fold(evidence: EvidenceCounts) -> EvidenceCounts:
+def of_single_texts(evidence: EvidenceCounts) -> EvidenceCounts:
     return replace(evidence, label_neighbours={}, label_like_neighbours={})
 
 
@@ -56,8 +55,8 @@ def test_requests_of_16_like_texts_count_once_in_a_small_arm_too() -> None:
     assert next(logs) == pytest.approx(next(logs))
 
 
-def test_windows_of_an_older_fold_are_judged_as_if_texts_were_requests() -> None:
-    evidence = after(begun(of_older_fold(STABLE)), *[FEW] * 6)
+def test_windows_without_neighbours_are_judged_as_if_texts_were_requests() -> None:
+    evidence = after(begun(of_single_texts(STABLE)), *[FEW] * 6)
     assert evidence.verdicts["classShare"] is Verdict.FAIL
     assert (evidence.rates.within == 1).all()
 
@@ -65,7 +64,7 @@ def test_windows_of_an_older_fold_are_judged_as_if_texts_were_requests() -> None
 def test_output_shift_looks_by_requests_and_not_by_texts() -> None:
     counted, before = (
         after(begun(history), *[FEW] * 6).outputs.test
-        for history in (STABLE, of_older_fold(STABLE))
+        for history in (STABLE, of_single_texts(STABLE))
     )
     assert counted is not None
     assert before is not None
@@ -76,7 +75,7 @@ def test_a_scatter_that_requests_make_is_not_counted_as_the_windows_too() -> Non
     """Shares of 47 and 53 % in turn scatter less than requests of 16 like texts would."""
     evidence = begun(of_requests(47, 53), of_requests(53, 47))
     assert (evidence.rates.rho[-3:-1] == 0).all()
-    assert (begun(*map(of_older_fold, (of_requests(47, 53), STABLE))).rates.rho[-3:-1] > 0).all()
+    assert (begun(*map(of_single_texts, (of_requests(47, 53), STABLE))).rates.rho[-3:-1] > 0).all()
     test = after(evidence, STABLE).outputs.test
     assert test is not None
     assert float(test.passes.size()) == pytest.approx(50)  # 1 / (1 / 100 + 1 / 100) requests
@@ -91,17 +90,6 @@ def test_what_is_known_of_requests_is_learnt_before_the_canary_alone() -> None:
     shadow = after(begun(STABLE, stage=Stage.SHADOW), FEW)
     assert shadow.rates.texts is not None
     assert float(shadow.rates.texts.texts) == 21 * TEXTS * 100
-
-
-def test_evidence_that_an_older_controller_kept_goes_on() -> None:
-    kept = json.loads(json.dumps(begun(STABLE, stage=Stage.SHADOW).to_json()))
-    del kept["rates"]["texts"]
-    evidence = Evidence.of_json(kept)
-    assert (evidence.rates.within == 1).all()
-    later = after(evidence, FEW, FEW)
-    assert later.rates.within[-2] == pytest.approx(TEXTS, rel=0.01)
-    stored = json.loads(json.dumps(later.to_json()))
-    assert Evidence.of_json(stored).to_json() == stored
 
 
 def test_a_class_that_falls_is_as_alike_in_a_request_as_it_is_where_it_grows() -> None:

@@ -72,7 +72,6 @@ def manifest_of(
     version: str = "1",
     *,
     model: str = "sentiment",
-    instances: int = 1,
     max_batch_size: int = 8,
     buckets: tuple[int, ...] = (4, 8, 16),
     labels: tuple[str, ...] = LABELS,
@@ -96,7 +95,6 @@ def manifest_of(
         labels=labels,
         multi_label=multi_label,
         precision=Precision.FP32,
-        instances=instances,
         max_batch_size=max_batch_size,
         length_buckets=buckets,
         tokenizer=TokenizerSpec(max_tokens=buckets[-1], pad_id=0, unk_id=1, vocabulary=52),
@@ -115,7 +113,6 @@ def manifest_of(
 def model_of(
     version: str = "1",
     *,
-    instances: int = 1,
     max_batch_size: int = 8,
     buckets: tuple[int, ...] = (4, 8, 16),
     code: bytes | None = None,
@@ -125,7 +122,6 @@ def model_of(
     """An opened package."""
     manifest = manifest_of(
         version,
-        instances=instances,
         max_batch_size=max_batch_size,
         buckets=buckets,
         code=code,

@@ -9,6 +9,7 @@ from pathlib import Path
 from front_fakes import FakeKeys
 from gateway_world import FakeEngine, MemoryRecorder, model_of
 
+from contracts.backoff import Backoff
 from contracts.endpoint import ModelEndpoint
 from contracts.events import PredictionEvent
 from contracts.model import DEFAULT_POOL
@@ -34,7 +35,7 @@ from preprocess.model_code.process import CodeLimits
 
 ONE, TWO = model_of("1"), model_of("2")
 # Generous where nothing is meant to fail: tests share their machine.
-CODE_LIMITS = CodeLimits(call_seconds=60.0, start_seconds=240.0, first_pause_seconds=60.0)
+CODE_LIMITS = CodeLimits(call_seconds=60.0, start_seconds=240.0, pauses=Backoff(60.0, 60.0))
 
 
 @dataclass

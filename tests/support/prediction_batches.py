@@ -15,7 +15,7 @@ from contracts.events import (
     StatisticSpec,
     TextRecord,
 )
-from contracts.windows import REVISION, WindowRecord, decode, encode
+from contracts.windows import WindowRecord, decode, encode
 from measures.folding import Fold
 
 LABELS = ("negative", "neutral", "positive")
@@ -62,7 +62,7 @@ def event_of(
     pairing = None
     if arm is Arm.SHADOW and status == 200:
         equal = [rng.random() < 0.9 for text in texts if text.label is not None]
-        labelled = all(text.label is not None for text in texts)  # of vectors and older gateways
+        labelled = all(text.label is not None for text in texts)  # not of vectors
         seconds = rng.random()
         distances = [rng.random() for _ in texts]
         pairing = Pairing(
@@ -72,7 +72,7 @@ def event_of(
             distances,
             [rng.choice(LABELS) for _ in texts] if labelled else [],
             [rng.random() for _ in texts] if labelled else [],
-            200 if seconds < 0.8 else 0,  # of older gateways
+            200,
             [20 * distance for distance in distances] if not equal else [],
         )
     elif arm is Arm.SHADOW and status != 400:  # failed, or stable did
@@ -119,6 +119,8 @@ def feedback_of(rng: random.Random, *, time: float = 1_000_000.0) -> Feedback:
         rng.choice((Arm.STABLE, Arm.CANARY, Arm.FORCED)),
         rng.choice(LABELS),
         rng.choice(LABELS),
+        text=0,
+        answered_at=1.0,
         caller=rng.choice((0, 7)),
     )
 
@@ -173,6 +175,5 @@ def record_of(
         aggregates=fold.aggregates(),
         refusals=fold.refusals,
         window_seconds=seconds,
-        revision=REVISION,
     )
     return decode(encode(record))

@@ -75,7 +75,7 @@ def read_pooling(folder: Path) -> tuple[Path, Pooling]:
 def require_transformer_only(folder: Path) -> None:
     """Refuses a CrossEncoder of more than a network that ends in logits; ``VersionError``."""
     if not (folder / MODULES).is_file():
-        return  # of earlier releases
+        return  # of earlier releases of sentence-transformers
     for module in _modules(folder):
         kind = str(module.get("type", "")).rpartition(".")[-1]
         if kind != "Transformer":

@@ -117,7 +117,7 @@ def convert(
             compared = [row for row in compared if is_taken(row, known.features)]
             report(Phase.VERIFYING, f"asking it twice, and alone, about {len(compared)} rows")
             tried = rows.drawn(version.columns, own.rows, known.categories, _TRIED)
-            made = _proved(original, known.features, compared, tried)
+            made, example = _proved(original, known.features, compared, tried)
             signature = signature_of(original, own, made, stable)
             profile = profile_of(original, own, made)
         except PyfuncError as error:
@@ -132,7 +132,13 @@ def convert(
         sizes = archive.pack(packed, folder / PYFUNC)
     except archive.ArchiveError as error:
         raise VersionError(str(error)) from error
-    made = _with_sizes(made, sizes)
+    spec = PyfuncSpec(
+        python=f"{sys.version_info.major}.{sys.version_info.minor}",
+        example=example,
+        model_bytes=sizes[archive.MODEL],
+        site_bytes=sizes[archive.SITE],
+    )
+    made = replace(made, pyfunc=spec)
     return store.publish(folder, package_of(request, fetched, made, signature, profile))
 
 
@@ -256,10 +262,11 @@ def _proved(
     features: tuple[Feature, ...],
     compared: Sequence[Row],
     tried: Sequence[Row],
-) -> Made:
+) -> tuple[Made, tuple[float, ...]]:
     """Answers the same rows alike; raises ``VersionError``.
 
-    The row that its package names is the first of ``tried``, which are nobody's, that it answers.
+    The row that its package names, the second of what is returned, is the first of ``tried``, which
+    are nobody's, that it answers.
     """
     parity, width = parity_of(original, features, original, compared)
     if broken := broken_limit(parity):
@@ -268,14 +275,7 @@ def _proved(
     if example is None:
         raise VersionError("it answers none of its rows alone")
     numbers = tuple(_numbers(features, [example])[0].tolist())
-    spec = PyfuncSpec(python=f"{sys.version_info.major}.{sys.version_info.minor}", example=numbers)
-    return Made(None, original, features, parity, width, spec)
-
-
-def _with_sizes(made: Made, sizes: Mapping[str, int]) -> Made:
-    """With what the archive unpacks to, by which loaders weigh the package before they fetch it."""
-    told = {"model_bytes": sizes[archive.MODEL], "site_bytes": sizes[archive.SITE]}
-    return replace(made, pyfunc=made.pyfunc and made.pyfunc.model_copy(update=told))
+    return Made(None, original, features, parity, width), numbers
 
 
 def _answers(original: _Opened, row: Row) -> bool:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from contracts.loading import CostPoint
 from gateway.batching.batcher import Batcher
 from gateway.batching.jobs import Job
-from gateway.engine.fleet import Fleet
+from gateway.engine.fleet import PROBE_PAUSES, Fleet
 from gateway.engine.protocol import (
     EngineModelError,
     EngineProcessGoneError,
@@ -59,7 +59,7 @@ async def batcher_of(
     by_address = {f"t{number}:1": engine for number, engine in enumerate(engines)}
     fleet = Fleet(by_address.__getitem__, ahead=2)
     fleet.set_addresses(by_address)
-    model = model_of(instances=instances, max_batch_size=max_batch_size)
+    model = model_of(max_batch_size=max_batch_size)
     batcher = Batcher(model, fleet, meter or Meter())
     batcher.replicas = fleet.replicas(batcher.model.name, instances, batcher.wake)
     for replica in batcher.replicas:
@@ -193,7 +193,7 @@ async def test_a_triton_whose_process_is_gone_is_doubted_though_it_says_that_it_
         await asyncio.gather(submit(batcher, text_of(3)).future, submit(batcher, text_of(3)).future)
         first, second = batcher.replicas
         assert (first.serves, second.serves) == (False, True)
-        assert not first.breaker.probe_due(began + first.breaker.longest_pause)
+        assert not first.breaker.probe_due(began + PROBE_PAUSES.most)
 
 
 async def test_a_model_that_one_triton_does_not_hold_is_asked_for_at_another() -> None:

@@ -10,7 +10,7 @@ from gateway_world import FakeEngine
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.engine.fleet import Breaker, Fleet, Replica, State
+from gateway.engine.fleet import PATIENCE, PROBE_PAUSES, Breaker, Fleet, Replica, State
 
 
 @dataclass
@@ -317,7 +317,7 @@ def test_an_answer_closes_it_and_a_failure_opens_it_at_once() -> None:
     assert (breaker.closed, breaker.probe_due(100.0)) == (True, False)
     breaker.fail(100.0)
     assert (breaker.closed, breaker.probe_due(100.0)) == (False, False)
-    assert breaker.probe_due(100.0 + breaker.first_pause)
+    assert breaker.probe_due(100.0 + PROBE_PAUSES.first)
 
 
 @given(st.integers(min_value=1, max_value=5000))
@@ -325,8 +325,8 @@ def test_the_pause_between_probes_and_their_time_are_bounded(failures: int) -> N
     breaker = Breaker()
     for _ in range(failures):
         breaker.fail(0.0)
-    assert breaker.probe_at <= breaker.longest_pause
-    assert breaker.first_patience < breaker.patience <= breaker.longest_patience
+    assert breaker.probe_at <= PROBE_PAUSES.most
+    assert PATIENCE.first < breaker.patience <= PATIENCE.most
 
 
 def test_a_success_forgets_the_failures() -> None:
@@ -335,9 +335,9 @@ def test_a_success_forgets_the_failures() -> None:
         breaker.fail(0.0)
     breaker.succeed()
     breaker.fail(0.0)
-    assert breaker.probe_at == breaker.first_pause
+    assert breaker.probe_at == PROBE_PAUSES.first
     breaker.succeed()
-    assert breaker.patience == breaker.first_patience
+    assert breaker.patience == PATIENCE.first
 
 
 def test_after_a_fault_that_no_probe_sees_it_waits_longer() -> None:

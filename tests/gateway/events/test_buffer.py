@@ -11,7 +11,7 @@ from contracts.events import Dropped, Feedback, PredictionEvent, Refusals
 from gateway.events.buffer import MAX_COUNTERS, EventBuffer
 
 MakeEvent = Callable[..., PredictionEvent]
-TOLD = Feedback(1.0, "r", "sentiment", "1", "a", Arm.STABLE, "positive", "negative")
+TOLD = Feedback(1.0, "r", "sentiment", "1", "a", Arm.STABLE, "positive", "negative", 0, 1.0)
 
 
 def test_a_full_buffer_drops_and_counts_by_endpoint_and_status(make_event: MakeEvent) -> None:

@@ -13,6 +13,7 @@ from kafka.admin import ConfigResource, ConfigResourceType
 from kafka_topics import read_topic
 from waiting import until
 
+from contracts.backoff import Backoff
 from contracts.events import EventBatch, PredictionEvent, decode, encode
 from gateway.events.buffer import EventBuffer
 from gateway.events.kafka_sink import KafkaSettings, KafkaSink
@@ -25,7 +26,7 @@ pytestmark = pytest.mark.real
 
 MakeEvent = Callable[..., PredictionEvent]
 PATIENCE = 90.0
-QUICK = Pace(flush_seconds=0.05, heartbeat_seconds=0.5, longest_pause_seconds=0.5)
+QUICK = Pace(flush_seconds=0.05, heartbeat_seconds=0.5, pauses=Backoff(0.1, 0.5, jitter=0.5))
 
 
 @pytest.fixture

@@ -86,7 +86,7 @@ def test_feedback_about_one_answer_goes_where_all_gateways_send_it(make_event: M
         buffer, outbox = an_outbox()
         buffer.attempt(make_event())
         for number in range(20):
-            told = Feedback(1.0, f"r-{number}", "e", "1", "p", Arm.STABLE, "a", "b")
+            told = Feedback(1.0, f"r-{number}", "e", "1", "p", Arm.STABLE, "a", "b", 0, 1.0)
             buffer.feedback(told)
         while not outbox.empty:
             message = outbox.message()
@@ -217,7 +217,7 @@ class Account(RuleBasedStateMachine):
         for _ in range(count):
             number = str(self.recorded.total())
             self.recorded[FEEDBACK_STATUS] += 1
-            told = Feedback(0.0, number, "sentiment", "1", "", Arm.STABLE, "a", "b")
+            told = Feedback(0.0, number, "sentiment", "1", "", Arm.STABLE, "a", "b", 0, 1.0)
             self.buffer.feedback(told)
 
     @rule(status=st.sampled_from([429, 503]), count=st.integers(1, 5))

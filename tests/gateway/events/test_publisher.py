@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from memory_sink import MemorySink
 
+from contracts.backoff import Backoff
 from contracts.events import EventBatch, PredictionEvent, TextRecord, decode
 from gateway.events.buffer import EventBuffer
 from gateway.events.outbox import Outbox
@@ -27,8 +28,7 @@ MakeEvent = Callable[..., PredictionEvent]
 PACE = Pace(
     flush_seconds=1.0,
     heartbeat_seconds=10.0,
-    first_pause_seconds=1.0,
-    longest_pause_seconds=8.0,
+    pauses=Backoff(1.0, 8.0, jitter=0.5),
     acknowledge_seconds=20.0,
 )
 OUTCOMES = ("written", "answer lost", "never arrived", "away", "refused", "silent")
@@ -167,7 +167,9 @@ def test_refusals_alone_are_sent_too() -> None:
 def test_closing_sends_what_waits_and_says_farewell(make_event: MakeEvent) -> None:
     sink = ScriptedSink("away", "answer lost")
     bench = Bench(sink)
-    publisher = Publisher(bench.buffer, bench.outbox, sink, pace=Pace(first_pause_seconds=0.001))
+    publisher = Publisher(
+        bench.buffer, bench.outbox, sink, pace=Pace(pauses=Backoff(0.001, 5.0, jitter=0.5))
+    )
     publisher.start()
     for _ in range(12):
         bench.buffer.attempt(make_event())
@@ -209,7 +211,7 @@ def test_a_defect_of_the_sink_does_not_end_the_thread(make_event: MakeEvent) -> 
 
     sink = Telling("defect")
     bench = Bench(sink)
-    pace = Pace(flush_seconds=0.01, longest_pause_seconds=0.01)
+    pace = Pace(flush_seconds=0.01, pauses=Backoff(0.01, 0.01, jitter=0.5))
     publisher = Publisher(bench.buffer, bench.outbox, sink, pace=pace)
     publisher.start()
     bench.buffer.attempt(make_event())

@@ -10,7 +10,7 @@ from gateway.telemetry.metrics import ObservedMetric
 
 EVENT = event_of()
 
-TOLD = Feedback(0.0, "r", "e", "1", "p", Arm.STABLE, "positive", "negative")
+TOLD = Feedback(0.0, "r", "e", "1", "p", Arm.STABLE, "positive", "negative", 0, 1.0)
 
 
 async def test_without_a_kafka_nothing_is_kept() -> None:

@@ -40,7 +40,7 @@ def test_each_label_that_is_known_becomes_a_record() -> None:
     assert taken == FeedbackOutcome(accepted=2, repeated=0, unknown=1)
     assert recorder.told == [
         Feedback(
-            2000.0, "r", "sentiment", "7", "ab" * 32, Arm.CANARY, label, truth, 1.0, 5, text, 1000.0
+            2000.0, "r", "sentiment", "7", "ab" * 32, Arm.CANARY, label, truth, text, 1000.0, 1.0, 5
         )
         for text, label, truth in ((0, "positive", "positive"), (2, "positive", "negative"))
     ]

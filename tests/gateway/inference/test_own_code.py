@@ -13,6 +13,7 @@ from gateway_world import call_of, endpoint_of, loop_turns, model_of, text_of, t
 from own_code import archive_of
 from pipeline_world import CODE_LIMITS, ONE, TWO, World, world_of
 
+from contracts.backoff import Backoff
 from contracts.endpoint import Arm, ModelEndpoint
 from gateway.errors import DeadlineExceededError, ModelFailedError
 from gateway.inference.own_code import ModelCodes
@@ -23,7 +24,7 @@ from preprocess.model_code.process import CodeLimits
 EAGER = MirrorLimits(
     engine_share=1e6, texts_per_second=1e6, most_lag_seconds=60, longest_wait_seconds=60
 )
-QUICK = replace(CODE_LIMITS, first_pause_seconds=0.0)
+QUICK = replace(CODE_LIMITS, pauses=Backoff(0.0, 0.0))
 
 
 def words(count: int) -> str:

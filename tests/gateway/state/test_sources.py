@@ -11,6 +11,7 @@ import pytest
 from fake_kubernetes import NAMESPACE, Fake, fake_kubernetes, write_kubeconfig
 from gateway_world import endpoint_of, model_of
 
+from contracts.backoff import Backoff
 from contracts.endpoint import ModelEndpoint
 from gateway.settings import Settings
 from gateway.state.kept import SavedState
@@ -26,7 +27,7 @@ from service.cluster.errors import AccessError
 from service.cluster.mirror import Mirror
 from service.cluster.watch import WatchPace
 
-PACE = WatchPace(first_pause_seconds=0.01, longest_pause_seconds=0.05)
+PACE = WatchPace(pauses=Backoff(0.01, 0.05))
 COLLECTION = endpoints.collection(NAMESPACE)
 
 Source = FolderSource[ModelEndpoint] | ClusterSource[ModelEndpoint]
@@ -189,7 +190,7 @@ def test_a_flag_says_where_endpoints_and_reports_lie(tmp_path: Path) -> None:
         endpoint_source(inside, {"HOME": str(tmp_path)})
 
 
-def test_what_a_gateway_keeps_of_a_cluster_lies_where_older_gateways_kept_it(
+def test_what_a_gateway_keeps_of_a_cluster_lies_in_its_cache(
     tmp_path: Path,
 ) -> None:
     environment = {"KUBECONFIG": str(write_kubeconfig(tmp_path, "http://127.0.0.1:1"))}

@@ -36,8 +36,12 @@ RECORD = StackRecord(
     mlflow_url="http://127.0.0.1:5000", stats_url="http://127.0.0.1:8300",
     kafka_bootstrap="127.0.0.1:9092", triton_grpc="127.0.0.1:8001",
     gateways=(
-        GatewayRecord(name="gateway", url="http://127.0.0.1:8080", grpc="127.0.0.1:8081"),
-        GatewayRecord(name="gateway-2", url="http://127.0.0.1:8082", grpc="127.0.0.1:8083"),
+        GatewayRecord(
+            name="gateway", url="http://127.0.0.1:8080", grpc="127.0.0.1:8081", operations_url="",
+        ),
+        GatewayRecord(
+            name="gateway-2", url="http://127.0.0.1:8082", grpc="127.0.0.1:8083", operations_url="",
+        ),
     ),
     tritons=(
         TritonRecord(

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from contracts.backoff import Backoff
 from headrace.commands.preprocessor import try_out
 from headrace.errors import RefusedError, RequestFailedError
 from preprocess.model_code.process import CodeLimits
@@ -93,7 +94,7 @@ def test_a_call_that_took_too_long_is_tried_again_and_the_next_request_is_not_bl
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "headrace_preprocessor.py").write_text(HANGING, encoding="utf-8")
-    limits = CodeLimits(call_seconds=1.0, start_seconds=240.0, longest_pause_seconds=0.1)
+    limits = CodeLimits(call_seconds=1.0, start_seconds=240.0, pauses=Backoff(0.1, 0.1))
     asked = requests(tmp_path, "well", "hang", "well again")
     with pytest.raises(RefusedError, match=r"1 of 3 requests failed.*in each of 3 tries"):
         try_out(str(tmp_path), asked, limits, as_json=True)

@@ -50,7 +50,6 @@ def test_nobody_is_asked_where_nothing_runs() -> None:
 def test_what_the_evaluate_role_found_is_told(serve: Serve) -> None:
     found = {"state": "stalled", "since": 5.0, "messages": 7, "said": "traffic is not counted"}
     told = health.ask_counting(serve(200, json.dumps(found)), seconds=60).document()
-    # What was lost is not told by an exporter of an earlier release.
     nothing = {"missing_messages": 0, "lost_events": 0, "silent_gateways": 0, "lost": ""}
     assert told == found | nothing
 

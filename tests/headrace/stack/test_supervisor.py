@@ -15,20 +15,15 @@ from typing import TypeVar
 
 import pytest
 from chaos.processes import descendants
-from hypothesis import given
-from hypothesis import strategies as st
 from loop_clocks import ShiftedLoop, runs_on
 
 from headrace.errors import ServiceFailedError
 from headrace.stack.supervisor import (
-    FIRST_RETRY_SECONDS,
-    LAST_RETRY_SECONDS,
     SETTLED_SECONDS,
     Probe,
     Service,
     Supervisor,
     failures_after,
-    retry_seconds,
 )
 
 pytestmark = pytest.mark.slow
@@ -413,12 +408,6 @@ async def test_a_start_that_is_cancelled_leaves_nothing(tmp_path: Path) -> None:
         await task
     assert set(pids) == {"one", "two"}
     assert not any(alive(pid) for pid in pids.values())
-
-
-@given(st.integers(1, 10_000))
-def test_the_wait_is_bounded_and_never_shrinks(failures: int) -> None:
-    assert FIRST_RETRY_SECONDS <= retry_seconds(failures) <= LAST_RETRY_SECONDS
-    assert retry_seconds(failures) <= retry_seconds(failures + 1)
 
 
 def test_a_process_that_ran_long_begins_again_at_the_first_wait() -> None:

@@ -15,6 +15,7 @@ from gateway_world import loop_turns
 from own_code import archive_of
 
 from contracts import telemetry_off
+from contracts.backoff import Backoff
 from preprocess.edits import Form
 from preprocess.model_code.messages import Answers, Done, Task
 from preprocess.model_code.process import CodeLimits, CodeProcess, Failure, ModelCodeError
@@ -24,10 +25,9 @@ LIMITS = CodeLimits(
     call_seconds=60.0,
     start_seconds=240.0,
     steady_seconds=1e6,
-    first_pause_seconds=300.0,
-    longest_pause_seconds=300.0,
+    pauses=Backoff(300.0, 300.0),
 )
-QUICK = replace(LIMITS, first_pause_seconds=0.0)
+QUICK = replace(LIMITS, pauses=Backoff(0.0, 30.0))
 UPPER = """
     class Preprocessor:
         def preprocess(self, texts, state):

@@ -280,7 +280,7 @@ def pyfunc_of(promoted: Promoted, **changes: Any) -> PackageManifest:
         length_buckets=(4,),
         inputs=(TensorSpec(name="features", datatype=Datatype.FP64, shape=(-1, 2)),),
         outputs=(TensorSpec(name="values", datatype=Datatype.FP32, shape=(-1, 1)),),
-        pyfunc=PyfuncSpec(python="3.11", example=(1.0, 2.0)),
+        pyfunc=PyfuncSpec(python="3.11", example=(1.0, 2.0), model_bytes=1, site_bytes=1),
     )
     return made.model_copy(update=changes)
 
@@ -302,7 +302,10 @@ async def test_a_pyfunc_needs_the_operators_consent(promoted: Promoted, *, allow
     ("changes", "reason"),
     [
         ({"features": ()}, "what a row is"),
-        ({"pyfunc": PyfuncSpec(python="3.11", example=(1.0,))}, "what a row is"),
+        (
+            {"pyfunc": PyfuncSpec(python="3.11", example=(1.0,), model_bytes=1, site_bytes=1)},
+            "what a row is",
+        ),
         ({"has_code": True}, "more than a pyfunc"),
         ({"generation": GenerationSpec()}, "more than a pyfunc"),
     ],

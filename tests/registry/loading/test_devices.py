@@ -36,7 +36,9 @@ CPU = {"kind": "cpu", "fault": "the driver's library is not here", "torch": "13.
 PADDED = manifest()
 INT8 = PADDED.model_copy(update={"precision": Precision.INT8})
 PACKED = PADDED.model_copy(update={"engine": Engine.PACKED})
-PYFUNC = PADDED.model_copy(update={"pyfunc": PyfuncSpec(python="3.11", example=(1.0,))})
+PYFUNC = PADDED.model_copy(
+    update={"pyfunc": PyfuncSpec(python="3.11", example=(1.0,), model_bytes=1, site_bytes=1)}
+)
 
 
 @dataclass

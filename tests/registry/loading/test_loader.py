@@ -45,7 +45,7 @@ async def test_a_named_package_is_placed_loaded_and_measured(harness: LoaderHarn
 async def test_a_pyfunc_is_loaded_only_where_the_operator_lets_it(
     harness: LoaderHarness, *, held: bool
 ) -> None:
-    harness.packages.pyfunc = PyfuncSpec(python="3.11", example=(1.0,))
+    harness.packages.pyfunc = PyfuncSpec(python="3.11", example=(1.0,), model_bytes=1, site_bytes=1)
     if held:  # by a Triton that outlived a loader with the setting on
         harness.triton.models.add(STABLE.triton_model)
     report = await harness.serve(STABLE, stable=STABLE)

@@ -55,7 +55,7 @@ class ProberHarness:
         if asked.version == "9":
             raise PackageUnavailableError("gone")
         made = manifest(asked.version)
-        spec = PyfuncSpec(python="3.11", example=(1.0, 2.0))
+        spec = PyfuncSpec(python="3.11", example=(1.0, 2.0), model_bytes=1, site_bytes=1)
         return made.model_copy(update={"pyfunc": spec, "inputs": ROWS} if self.pyfunc else {})
 
 

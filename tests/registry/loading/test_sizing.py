@@ -141,7 +141,7 @@ async def test_what_was_chosen_for_other_cores_is_chosen_anew(cores: int) -> Non
     assert splits.suits(Split(*_split(await machine.settle(sizing, known=report))), cores)
 
 
-async def test_the_report_of_an_earlier_release_says_nothing_of_threads_and_is_made_anew() -> None:
+async def test_a_report_that_says_nothing_of_threads_is_made_anew() -> None:
     machine = Machine({})
     machine.copies[NAME] = 2
     old = LoadedModel(ref=PACKAGE, instances=2)

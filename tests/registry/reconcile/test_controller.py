@@ -2,12 +2,11 @@
 
 import asyncio
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import pytest
 from controller_harness import ControllerHarness
-from registry_fakes import KEYS, candidate_of, endpoint, report
+from registry_fakes import candidate_of, endpoint, report
 
 from contracts.ceilings import Ceilings
 from contracts.endpoint import (
@@ -21,8 +20,6 @@ from contracts.endpoint import (
 )
 from contracts.model import ModelRef
 from contracts.rollout import Outcome, RolloutSpec, RolloutState, ShadowStep, Strategy
-from registry.conversions.index import ConversionIndex, options_digest
-from registry.conversions.messages import Conditions
 from registry.errors import SourceUnavailableError
 from registry.mlflow.watch import SECOND_LOOK_SECONDS
 from registry.reconcile.rollouts import Surroundings
@@ -447,29 +444,6 @@ async def test_other_copies_during_a_conversion_do_not_begin_it_anew(
     await harness.settle()
     assert len(harness.launcher.requests) == 1
     assert harness.launcher.cancelled == 0
-
-
-@pytest.mark.parametrize("other", [False, True])
-async def test_a_package_that_an_earlier_release_made_for_more_copies_goes_on_serving(
-    harness: ControllerHarness, other: bool
-) -> None:
-    """``other``: the same version was also converted for one copy, before that was changed."""
-    harness.endpoints.ask_for(2)
-    served = await harness.serve("1")
-    spec = harness.endpoints.list()[0].spec
-    version = harness.registry.listed["m"][0]
-    digest = partial(options_digest, spec, version, Conditions())
-    index = ConversionIndex(harness.options.store_url, harness.store, KEYS)
-    index.put(digest(instances=2), served)
-    (harness.folder / "store" / "index" / f"{digest()}.json").unlink()
-    if other:
-        index.put(digest(), harness.publish("1", labels=("no", "maybe")))
-    await harness.restart()
-    assert (await harness.settle()).stable == served
-    harness.endpoints.ask_for(3)
-    status = await harness.settle()
-    assert (status.stable, status.candidate) == (served, None)
-    assert harness.launcher.requests == []
 
 
 async def test_above_a_ceiling_what_serves_goes_on_and_no_further_version_is_taken(

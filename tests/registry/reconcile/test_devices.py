@@ -125,7 +125,7 @@ async def test_a_conversion_waits_for_tritons_that_start_and_have_not_said_what_
     assert [asked.device for asked in devices.launcher.requests] == [GPU]
 
 
-async def test_tritons_of_earlier_releases_which_do_not_say_it_are_taken_for_cpus(
+async def test_ready_tritons_which_do_not_say_it_are_taken_for_cpus(
     devices: DeviceHarness,
 ) -> None:
     devices.say("default", None)

@@ -31,7 +31,6 @@ from registry.reconcile.plan import (
     Version,
     chosen,
     plan,
-    retry_seconds,
 )
 
 SPEC = EndpointSpec(model="m")
@@ -353,7 +352,6 @@ def test_a_fault_of_the_environment_blocks_and_is_retried_with_growing_waits() -
         waits.append(candidate.retry_at - now)
         now = candidate.retry_at
     assert waits == [5, 10, 20, 40]
-    assert retry_seconds(1000) == 300
     assert status.rejected == ()
     assert sum(line.phase is Phase.BLOCKED for line in status.history) == 1
 

@@ -12,6 +12,7 @@ from fake_kubernetes import NAMESPACE, Fake, fake_kubernetes
 from registry_fakes import endpoint
 from waiting import until
 
+from contracts.backoff import Backoff
 from contracts.endpoint import (
     Candidate,
     EndpointSpec,
@@ -31,7 +32,7 @@ from service.cluster.errors import ApiRefusedError, ApiUnavailableError
 from service.cluster.watch import WatchPace
 
 PATH = endpoints.collection(NAMESPACE).path
-PACE = WatchPace(first_pause_seconds=0.01, longest_pause_seconds=0.05)
+PACE = WatchPace(pauses=Backoff(0.01, 0.05))
 EVENTS = f"/api/v1/namespaces/{NAMESPACE}/events"
 LINE = Transition(at=5.0, version="1", phase=Phase.SERVING)
 LATER = Transition(at=6.0, version="2", phase=Phase.REJECTED)

@@ -14,10 +14,9 @@ import pytest
 from fake_kubernetes import NAMESPACE, Fake, fake_kubernetes
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import BaseModel, ConfigDict
 from registry_fakes import ref
 
-from contracts.controller import ControllerBeat
+from contracts.backoff import Backoff
 from contracts.loading import (
     CostPoint,
     FailureCause,
@@ -28,7 +27,6 @@ from contracts.loading import (
 )
 from contracts.model import ModelRef
 from registry.stores.cluster_reports import KubernetesReports, Owner
-from registry.stores.heartbeats import KubernetesHeartbeats
 from service.cluster import reports as format_
 from service.cluster.collection import Collection, Object
 from service.cluster.errors import ApiUnavailableError, ConflictError, MissingError
@@ -82,13 +80,7 @@ def writes(fake: Fake) -> list[str]:
     return made
 
 
-def controller(fake: Fake, *, follows: bool) -> None:
-    beat = ControllerBeat(instance="c", count=1, at=1.0, follows_heartbeats=follows)
-    KubernetesHeartbeats(fake.client(), NAMESPACE).put(beat)
-
-
 def test_a_lease_is_collected_with_its_pod_and_shows_signs_of_life(fake: Fake) -> None:
-    controller(fake, follows=True)
     reports = of_pod(fake)
     reports.put(with_models(1))
     reports.beat(with_models(1, at=2.5))
@@ -154,7 +146,6 @@ def test_a_part_that_another_loader_wrote_first_is_not_believed(fake: Fake) -> N
 
 
 def test_a_heartbeat_under_another_loaders_name_keeps_nobody_alive(fake: Fake) -> None:
-    controller(fake, follows=True)
     reports = of_pod(fake)
     reports.put(with_models(1))
     reports.beat(with_models(1))
@@ -170,7 +161,6 @@ def test_a_heartbeat_under_another_loaders_name_keeps_nobody_alive(fake: Fake) -
 
 
 def test_a_report_that_stands_costs_one_small_lease_at_a_time(fake: Fake) -> None:
-    controller(fake, follows=True)
     reports = of_pod(fake)
     reports.put(with_models(200))
     writes(fake)
@@ -196,96 +186,11 @@ def test_a_change_of_one_model_writes_its_part_and_the_report(fake: Fake) -> Non
     assert writes(fake) == ["POST leases", "PATCH loader", "DELETE report"]
 
 
-class OldRead(BaseModel):
-    """What gateways and controllers before this release read: nothing that they don't know."""
-
-    model_config = ConfigDict(extra="forbid")
-
-
-class OldCost(OldRead):
-    bucket: int
-    batch: int
-    milliseconds: float
-
-
-class OldModel(OldRead):
-    ref: ModelRef
-    costs: tuple[OldCost, ...] = ()
-
-
-class OldFailure(OldRead):
-    ref: ModelRef
-    reason: str
-    by_version: bool
-
-
-class OldReport(OldRead):
-    loader: str
-    triton_grpc: str
-    at: float
-    ready: bool
-    loaded: tuple[OldModel, ...] = ()
-    failed: tuple[OldFailure, ...] = ()
-
-
-def old_items(fake: Fake) -> list[Object]:
-    """What a watch of an earlier release shows."""
+def report_leases(fake: Fake) -> list[Object]:
     collection = Collection(
         "coordination.k8s.io/v1", "leases", NAMESPACE, "headrace.dev/report=loader"
     )
     return fake.client().list(collection)[0]
-
-
-def test_readers_of_earlier_releases_still_read_what_is_loaded(fake: Fake) -> None:
-    report = with_models(200)
-    of_pod(fake).put(report)
-    (found,) = old_items(fake)
-    annotations = found["metadata"]["annotations"]
-    told = OldReport.model_validate_json(annotations[format_.KIND])
-    assert [each.ref for each in told.loaded] == [each.ref for each in report.loaded]
-    numbers = json.loads(annotations[format_.INSTANCES])
-    assert numbers == {each.ref.package: each.instances for each in report.loaded}
-
-
-def test_a_loaders_pool_is_told_where_readers_of_earlier_releases_do_not_look(fake: Fake) -> None:
-    report = with_models(2).model_copy(update={"pool": "gpu"})
-    of_pod(fake).put(report)
-    (item,) = old_items(fake)
-    OldReport.model_validate_json(item["metadata"]["annotations"][format_.KIND])
-    assert format_.read_report(item).report.pool == "gpu"
-    # A loader of an earlier release takes the Lease over, as after a rollback.
-    text = with_models(2, at=80.0).model_dump_json(exclude={"pool"})
-    patch = {"metadata": {"annotations": {format_.KIND: text}}}
-    fake.client().merge(format_.collection(NAMESPACE), "headrace-loader-triton-0", patch)
-    (item,) = old_items(fake)
-    assert format_.read_report(item).report.pool == "default"
-
-
-def test_the_report_of_a_loader_of_an_earlier_release_is_read(fake: Fake) -> None:
-    report = with_models(2)
-    text = report.model_dump_json(exclude={"loaded": {"__all__": {"instances", "threads"}}})
-    instances = json.dumps({each.ref.package: each.instances for each in report.loaded})
-    threads = json.dumps({each.ref.package: each.threads for each in report.loaded})
-    annotations = {
-        format_.KIND: text,
-        format_.INSTANCES: instances,
-        format_.THREADS: threads,
-    }
-    reports = of_pod(fake)
-    reports.put(with_models(5))  # of a newer one, whose Lease it takes over
-    reports.beat(with_models(5, at=70.0))
-    for at in (1.0, 80.0):
-        annotations[format_.KIND] = text.replace('"at":1.5', f'"at":{at}')
-        patch = {"metadata": {"annotations": annotations}}
-        fake.client().merge(format_.collection(NAMESPACE), "headrace-loader-triton-0", patch)
-        assert reports.get(REPORT.loader) == report.model_copy(update={"at": at})
-        until_listed(reports, report.model_copy(update={"at": at}))
-    reports.close()
-
-
-def until_listed(reports: KubernetesReports, *expected: LoaderReport) -> None:
-    while reports.list() != expected:
-        pass
 
 
 def test_fields_that_a_newer_loader_adds_make_its_report_no_less_readable(fake: Fake) -> None:
@@ -293,39 +198,20 @@ def test_fields_that_a_newer_loader_adds_make_its_report_no_less_readable(fake: 
     report = with_models(2)
     failed = (LoadFailure(ref=ref("2"), reason="no", by_version=True),)
     reports.put(report.model_copy(update={"failed": failed}))
-    (found,) = old_items(fake)
+    (found,) = report_leases(fake)
     annotations = found["metadata"]["annotations"]
-    told = json.loads(annotations[format_.KIND])
-    for place in (told, told["failed"][0], *told["loaded"]):
+    stored = json.loads(annotations[format_.KIND])
+    told = stored["report"]
+    for place in (stored, told, told["failed"][0], *told["loaded"]):
         place["of_tomorrow"] = {"a": 1}
-    details = {**json.loads(annotations[format_.DETAILS]), "of_tomorrow": 1}
-    annotations[format_.KIND] = json.dumps(told)
-    annotations[format_.DETAILS] = json.dumps(details)
+    annotations[format_.KIND] = json.dumps(stored)
     fake.write(format_.collection(NAMESPACE).path, found)
     assert reports.get(REPORT.loader) == report.model_copy(update={"failed": failed})
     cost = {"bucket": 1, "batch": 2, "milliseconds": 3.0, "of_tomorrow": 1}
     assert CostPoint.model_validate(cost) == CostPoint(bucket=1, batch=2, milliseconds=3.0)
 
 
-def test_a_controller_of_an_earlier_release_hears_every_heartbeat_until_it_is_gone(
-    fake: Fake,
-) -> None:
-    now = [0.0]
-    reports = of_pod(fake, clock=lambda: now[0])
-    reports.put(with_models(1))
-    for at, follows, heard in ((2.0, False, 2.0), (12.0, True, 2.0), (22.0, False, 22.0)):
-        controller(fake, follows=follows)
-        now[0] = at
-        reports.beat(with_models(1, at=at))
-        (found,) = old_items(fake)
-        assert json.loads(found["metadata"]["annotations"][format_.KIND])["at"] == heard
-        until_listed(reports, with_models(1, at=at))
-    reports.close()
-
-
-def test_models_that_no_lease_of_an_earlier_release_could_hold_are_told_by_parts_alone(
-    fake: Fake,
-) -> None:
+def test_models_that_no_lease_can_hold_are_told_by_parts_alone(fake: Fake) -> None:
     report = with_models(1500)
     reports = of_pod(fake)
     reports.put(report)
@@ -333,8 +219,6 @@ def test_models_that_no_lease_of_an_earlier_release_could_hold_are_told_by_parts
     assert found is not None
     assert sorted(found.loaded, key=lambda each: each.ref.package) == list(report.loaded)
     assert max(annotated(item) for item in fake.all("leases")) <= 256 << 10
-    (old,) = old_items(fake)
-    assert OldReport.model_validate_json(old["metadata"]["annotations"][format_.KIND]).ready
 
 
 def annotated(item: Object) -> int:
@@ -420,7 +304,7 @@ def test_leases_of_others_are_not_looked_at(fake: Fake) -> None:
 
 
 def test_an_api_server_that_is_away_disconnects_until_it_is_back(fake: Fake) -> None:
-    pace = WatchPace(first_pause_seconds=0.01, longest_pause_seconds=0.01)
+    pace = WatchPace(pauses=Backoff(0.01, 0.01))
     reports = KubernetesReports(fake.client(), NAMESPACE, pace=pace)
     assert reports.list() == ()
     until_disconnected(reports, False)
@@ -511,9 +395,7 @@ LOADED = st.lists(
 @settings(deadline=None, max_examples=150)
 @given(
     st.lists(
-        st.tuples(
-            st.sampled_from(["put", "crash", "beat", "restart", "new pod", "old"]), LOADED, LOSSES
-        ),
+        st.tuples(st.sampled_from(["put", "crash", "beat", "restart", "new pod"]), LOADED, LOSSES),
         min_size=1,
         max_size=12,
     ),
@@ -537,26 +419,6 @@ def test_after_any_writes_losses_and_restarts_a_reader_sees_what_was_put_last(
             elif what == "beat" and put is not None:
                 told = put.model_copy(update={"at": told.at})
                 loader.beat(told)
-            elif what == "old":
-                put = None
-                patch = {"metadata": {"name": "headrace-loader-triton-0", "annotations": {}}}
-                patch["metadata"] |= {"labels": {format_.KIND: format_.REPORT}}
-                patch["metadata"]["annotations"] = {
-                    format_.KIND: told.model_dump_json(
-                        exclude={"loaded": {"__all__": {"instances", "threads"}}}
-                    ),
-                    format_.INSTANCES: "{}",
-                    format_.THREADS: "{}",
-                }
-                store.put(format_.collection(NAMESPACE), patch)
-                assert store.seen() == told.model_copy(
-                    update={
-                        "loaded": tuple(
-                            each.model_copy(update={"instances": 0, "threads": 0})
-                            for each in told.loaded
-                        )
-                    }
-                )
         except ApiUnavailableError:
             if what == "put":  # a loader tries again what failed
                 store.losses = []
@@ -583,7 +445,7 @@ def owner(item: Object) -> str:
     return str((item["metadata"].get("ownerReferences") or [{"uid": "9"}])[0]["uid"])
 
 
-def test_what_proves_a_failure_arrives_and_earlier_releases_do_not_see_it(fake: Fake) -> None:
+def test_what_proves_a_failure_arrives(fake: Fake) -> None:
     failure = LoadFailure(
         ref=ref("2"),
         reason="no",
@@ -598,5 +460,3 @@ def test_what_proves_a_failure_arrives_and_earlier_releases_do_not_see_it(fake: 
     (found,) = reports.list()
     assert found.failed == (failure,)
     assert found.cordoned
-    told = old_items(fake)[0]["metadata"]["annotations"][format_.KIND]
-    assert OldReport.model_validate_json(told).failed[0].reason == "no"

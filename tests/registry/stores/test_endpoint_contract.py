@@ -9,6 +9,7 @@ import pytest
 from fake_kubernetes import NAMESPACE, fake_kubernetes
 from registry_fakes import endpoint, ref
 
+from contracts.backoff import Backoff
 from contracts.endpoint import (
     API_VERSION,
     KIND,
@@ -31,7 +32,7 @@ from service.cluster.errors import MissingError
 from service.cluster.watch import WatchPace
 from service.endpoint_records import ClusterRecords, FileRecords
 
-PACE = WatchPace(first_pause_seconds=0.01, longest_pause_seconds=0.05)
+PACE = WatchPace(pauses=Backoff(0.01, 0.05))
 
 
 class World:

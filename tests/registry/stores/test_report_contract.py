@@ -8,12 +8,13 @@ import pytest
 from fake_kubernetes import NAMESPACE, fake_kubernetes
 from registry_fakes import ref
 
+from contracts.backoff import Backoff
 from contracts.loading import CostPoint, LoadedModel, LoaderReport, LoadFailure, Trouble
 from registry.stores.cluster_reports import KubernetesReports, Owner
 from registry.stores.reports import FileReports, Reports
 from service.cluster.watch import WatchPace
 
-PACE = WatchPace(first_pause_seconds=0.01, longest_pause_seconds=0.05)
+PACE = WatchPace(pauses=Backoff(0.01, 0.05))
 
 
 def in_files(stack: ExitStack, folder: Path) -> Reports:

@@ -9,10 +9,11 @@ import pytest
 from fake_kubernetes import NAMESPACE, Fake
 from waiting import until
 
+from contracts.backoff import Backoff
 from service.cluster.collection import Collection, Reader
 from service.cluster.watch import Watch, WatchPace
 
-PACE = WatchPace(first_pause_seconds=0.01, longest_pause_seconds=0.05)
+PACE = WatchPace(pauses=Backoff(0.01, 0.05))
 LEASES = Collection("coordination.k8s.io/v1", "leases", NAMESPACE)
 
 Seen = tuple[tuple[str, int], ...]

@@ -284,17 +284,6 @@ def test_tests_of_one_version_share_the_budget_of_such_tests() -> None:
     assert both == pytest.approx(alone / 2)
 
 
-def test_what_was_learnt_before_topics_and_vectors_were_watched_is_read() -> None:
-    told = usual().to_json()
-    del told["topics"], told["vectors"], told["past_differences"]
-    again = usual()
-    again.restore(told)
-    assert again.past_differences["vectors"].ages.max() == 0
-    assert {name: len(nulls) for name, nulls in again.score_nulls.items()} == dict.fromkeys(
-        ("topics", "vectors"), SETTINGS.week.kinds
-    )
-
-
 @pytest.mark.slow
 def test_a_release_on_a_day_that_differs_begins_with_how_it_differs() -> None:
     shared, traffic = usual(), Texts()
