@@ -59,6 +59,9 @@ lint: .venv/.dev  ## ruff (rules and format) and the import layers
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
 
+size:  ## lines of code and words of documents, and their bounds
+	@.ci/size
+
 types: .venv/.dev  ## strict type checking
 	$(BIN)/mypy $(CODE) $(SCRIPTS)
 
