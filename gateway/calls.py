@@ -156,7 +156,7 @@ class Answer(msgspec.Struct, frozen=True, eq=False):
     receipt: str = ""
     encoded: EncodedTexts | None = None
     parameters: Mapping[str, Any] = msgspec.field(default_factory=dict)
-    ranges: NDArray[np.float32] | None = None  # see ``preprocess.tasks.head.Answered``
+    ranges: NDArray[np.float32] | None = None  # see ``preprocess.tasks.head.AnsweredTexts``
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,8 +164,8 @@ class EndpointView:
     """What the metadata routes say about an endpoint. ``refs`` lists the stable version first.
 
     ``rows``: of a model that writes, the texts that it writes at once. ``prompts`` are names;
-    ``has_ranges``: see ``preprocess.tasks.head.Described``; ``features`` are those of a row of a
-    table; ``unserved`` is why no Triton answers, where the controller says so; ``asleep``: nobody
+    ``has_ranges``: see ``preprocess.tasks.head.ModelDescription``; ``features`` are those of a row
+    of a table; ``unserved`` is why no Triton answers, where the controller says so; ``asleep``: nobody
     has asked for long, so that the first caller may have to wait; ``requests_per_second_per_key``:
     None for no limit.
     """

@@ -89,7 +89,7 @@ def model() -> Iterator[Any]:
 
 
 def asked(model: Any, prompt: list[int], most: int, seed: int | None = None, **further: Any) -> Any:
-    return model.Asked(
+    return model.GenerationRequest(
         ids=np.array(prompt, np.int64),
         most=most,
         temperature=0.0 if seed is None else 1.0,
