@@ -165,7 +165,7 @@ class EndpointView:
 
     ``rows``: of a model that writes, the texts that it writes at once. ``prompts`` are names;
     ``has_ranges``: see ``preprocess.tasks.head.ModelDescription``; ``features`` are those of a row
-    of a table; ``unserved`` is why no Triton answers, where the controller says so; ``asleep``: nobody
+    of a table; ``unserved`` is why no Triton answers, if the controller says so; ``asleep``: nobody
     has asked for long, so that the first caller may have to wait; ``requests_per_second_per_key``:
     None for no limit.
     """
