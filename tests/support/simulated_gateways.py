@@ -1,0 +1,402 @@
+"""One to eight gateways before one accelerator in SIMULATED time: texts a second, waits, messages.
+
+The gateway's schedules, costs and replicas themselves decide; callers, the cores of the gateways,
+the way to Triton and the accelerator are simulated, without a clock, a socket or a tensor. The
+accelerator's times are those of ``h200.json``. Its packed engine joins what all
+gateways have sent, as ``triton/packed_model`` does; its padded engine runs message after message.
+
+What a request costs a gateway's core is taken from the table of parts in ``docs/performance.md``
+(``bench.core``). Not in it: what Triton's and the model's own processes cost for each message, the
+network, and the load generator.
+"""
+
+import random
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from itertools import count
+from typing import Any, Protocol
+
+import h200_times
+
+from bench import corpus
+from contracts.loading import CostPoint
+from gateway.batching.cost_model import JointCosts, batch_sizes
+from gateway.batching.packed_costs import TokenCosts
+from gateway.batching.packed_schedule import MESSAGE_SECONDS, PackedSchedule
+from gateway.batching.schedule import Schedule
+from gateway.batching.waiting_rows import Batch, Row, Slots, WaitingRows
+from gateway.engine.echo import EchoEngine
+from gateway.engine.fleet import Flight, Replica
+from preprocess.buckets import automatic_buckets, bucket_of
+
+GATEWAYS = (1, 2, 4, 8)
+CALLERS = 128  # of each gateway
+MAX_TOKENS = 256
+BUCKETS = automatic_buckets(MAX_TOKENS)
+PADDED_ROWS = 64  # the largest batch of a padded engine
+SECONDS = 0.5  # counted; a fifth as long before it is not
+PAUSE_SECONDS = 0.0002  # between a caller's answer and its next request
+TRANSIT_SECONDS = 0.00025  # from a gateway to the engine, and back again
+TIMEOUT_SECONDS = 60.0
+FULL = 0.95  # share of the time in which an engine that is full computes
+LINEAR = 0.85  # share of the gateways' number that texts a second grow by at least
+RUNS_ON_THE_WAY = 2  # of the packed model: one computes, one is ready to follow
+
+_TRITON = "t"
+
+
+@dataclass(frozen=True)
+class Core:
+    """Seconds of a gateway's core: of the source, by the table of parts in the documents.
+
+    A request of one text costs 128 us with its share of a message, one of sixteen 448; a lone
+    caller's, whose every text is a message, 309 more, most of it for that.
+    """
+
+    request: float = 91e-6
+    text: float = 19e-6
+    message: float = 193e-6
+
+
+class Question(Row):
+    """One text of a caller's request."""
+
+    __slots__ = ("request",)
+
+    request: "Request"
+
+
+@dataclass(eq=False, slots=True)
+class Request:
+    """What a caller waits for."""
+
+    sent: float
+    unanswered: int
+
+
+@dataclass(eq=False, slots=True)
+class Message:
+    """A batch on its way to the engine and back."""
+
+    batch: Batch[Question]
+    gateway: "Gateway"
+    flight: Flight
+
+
+@dataclass(frozen=True)
+class Load:
+    """What callers ask: texts of a request, their tokens, and what they cost a gateway."""
+
+    texts: int
+    lengths: Sequence[int]
+    core: Core = Core()
+    callers: int = CALLERS  # of a gateway
+
+
+@dataclass(frozen=True)
+class Rule:
+    """When a gateway sends a packed engine another message, while one is on its way.
+
+    Attributes:
+        ahead: messages on their way at most.
+        message_seconds: engine time that makes another one worth it.
+    """
+
+    ahead: int = 2
+    message_seconds: float = MESSAGE_SECONDS
+
+
+Planning = tuple[JointCosts, WaitingRows[Question]]
+
+
+class Accelerator(Protocol):
+    """What computes messages."""
+
+    def offer(self, message: Message) -> None:
+        """Takes a message; answers it later by its gateway's ``answered``."""
+        ...
+
+
+@dataclass
+class Tally:
+    """What was counted since it was last cleared."""
+
+    texts: int = 0
+    messages: int = 0
+    runs: int = 0
+    computed: float = 0.0  # seconds
+    waits: list[float] = field(default_factory=list)
+
+
+class World:
+    """The clock, what is due, and what is counted."""
+
+    def __init__(self, seed: int) -> None:
+        self.now = 0.0
+        self.random = random.Random(seed)
+        self.tally = Tally()
+        self._due: list[tuple[float, int, Callable[[], None]]] = []
+        self._numbers = count()
+
+    def at(self, when: float, what: Callable[[], None]) -> None:
+        """Has something happen."""
+        heappush(self._due, (when, next(self._numbers), what))
+
+    def run(self, until: float) -> None:
+        """Lets time pass."""
+        while self._due and self._due[0][0] <= until:
+            self.now, _, what = heappop(self._due)
+            what()
+        self.now = until
+
+
+class PackedAccelerator:
+    """Joins whole messages in their order, up to a run's tokens, while the run before computes."""
+
+    def __init__(self, world: World, times: Any) -> None:
+        self._world = world
+        self._times = times
+        self._waiting: deque[Message] = deque()
+        self._room = RUNS_ON_THE_WAY
+        self._free_at = 0.0
+
+    def offer(self, message: Message) -> None:
+        """See ``Accelerator``."""
+        self._waiting.append(message)
+        self._begin()
+
+    def _begin(self) -> None:
+        while self._room and self._waiting:
+            members = [self._waiting.popleft()]
+            tokens = members[0].flight.tokens
+            while self._waiting:
+                tokens += self._waiting[0].flight.tokens
+                if tokens > self._times.most_tokens:
+                    tokens -= self._waiting[0].flight.tokens
+                    break
+                members.append(self._waiting.popleft())
+            self._room -= 1
+            took = self._times.seconds(tokens)
+            self._free_at = max(self._free_at, self._world.now) + took
+            self._world.tally.runs += 1
+            self._world.tally.computed += took
+            self._world.at(self._free_at, lambda own=members: self._end(own))  # type: ignore[misc]
+
+    def _end(self, members: list[Message]) -> None:
+        self._room += 1
+        for message in members:
+            message.gateway.answered(message)
+        self._begin()
+
+
+class PaddedAccelerator:
+    """Computes message after message, each for itself."""
+
+    def __init__(self, world: World, times: Any) -> None:
+        self._world = world
+        self._times = times
+        self._free_at = 0.0
+
+    def offer(self, message: Message) -> None:
+        """See ``Accelerator``."""
+        length, rows = message.batch.shape
+        took = self._times.seconds(rows, length)
+        self._free_at = max(self._free_at, self._world.now) + took
+        self._world.tally.runs += 1
+        self._world.tally.computed += took
+        self._world.at(self._free_at, lambda: message.gateway.answered(message))
+
+
+class Gateway:
+    """One core that reads requests, tokenises, sends, reads answers and renders them.
+
+    As an event loop does, it takes all that is ready, decides what to send, and looks again.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        engine: Accelerator,
+        planning: "Planning",
+        load: "Load",
+        ahead: int,
+    ) -> None:
+        self._world = world
+        self._engine = engine
+        self._costs, self._schedule = planning
+        self._is_packed = isinstance(self._costs, TokenCosts)
+        self._core = load.core
+        self._texts = load.texts
+        self._lengths = load.lengths
+        self._replica = Replica(EchoEngine(1), _TRITON, "m", 1, ahead)
+        self._ready: deque[Message | Request] = deque()
+        self._works = False
+        self._asleep_until: float | None = None
+
+    def asked(self) -> None:
+        """A caller's request has come."""
+        self._ready.append(Request(self._world.now, self._texts))
+        self._look()
+
+    def answered(self, message: Message) -> None:
+        """The engine has computed a message."""
+        arrives = self._world.now + TRANSIT_SECONDS
+        self._world.at(arrives, lambda: self._arrived(message))
+
+    def _arrived(self, message: Message) -> None:
+        self._ready.append(message)
+        self._look()
+
+    def _look(self) -> None:
+        if not self._works:
+            self._works = True
+            self._world.at(self._world.now, self._iterate)
+
+    def _iterate(self) -> None:
+        ready = list(self._ready)
+        self._ready.clear()
+        now = self._world.now
+        for each in ready:
+            now = self._read(each, now) if isinstance(each, Request) else self._render(each, now)
+        now = self._decide(now)
+        self._world.at(now, self._finish)
+
+    def _finish(self) -> None:
+        self._works = False
+        if self._ready:
+            self._look()
+
+    def _read(self, asked: Request, now: float) -> float:
+        now += (self._core.request + asked.unanswered * self._core.text) / 2
+        rows = []
+        for _ in range(asked.unanswered):
+            tokens = self._world.random.choice(self._lengths)
+            bucket = tokens if self._is_packed else bucket_of(tokens, BUCKETS)
+            row = Question("e", (bucket, tokens), enqueued=now, deadline=now + TIMEOUT_SECONDS)
+            row.request = asked
+            rows.append(row)
+        self._schedule.push(rows)
+        return now
+
+    def _render(self, message: Message, now: float) -> float:
+        took = self._replica.batch_ended(message.flight, now)
+        bucket, rows = message.batch.shape
+        self._costs.observe(_TRITON, bucket, rows, took)
+        now = self._decide(now)
+        tally = self._world.tally
+        tally.texts += len(message.batch.rows)
+        for row in message.batch.rows:
+            now += self._core.text / 2
+            row.request.unanswered -= 1
+            if row.request.unanswered == 0:
+                now += self._core.request / 2
+                tally.waits.append(now - row.request.sent)
+                self._world.at(now + PAUSE_SECONDS, self.asked)
+        return now
+
+    def _decide(self, now: float) -> float:
+        while True:
+            replica = self._replica
+            ahead = replica.spare()
+            free_at, running = replica.next_free() if ahead else (0.0, 0.0)
+            choice = self._schedule.take(now, Slots(replica.idle, ahead, free_at, running))
+            if not isinstance(choice, Batch):
+                break
+            now += self._core.message
+            self._send(choice, now)
+        if choice is not None and choice != self._asleep_until:
+            self._asleep_until = choice
+            self._world.at(max(choice, now), self._look)
+        return now
+
+    def _send(self, batch: Batch[Question], now: float) -> None:
+        bucket, rows = batch.shape
+        expected = self._costs.seconds_on(_TRITON, bucket, rows)
+        message = Message(batch, self, self._replica.batch_sent(now, expected, bucket * rows))
+        self._world.tally.messages += 1
+        self._world.at(now + TRANSIT_SECONDS, lambda: self._engine.offer(message))
+
+
+def packed_planning(times: Any, rule: Rule) -> Planning:
+    """Costs as a loader measures them on a packed engine, and the schedule for one."""
+    costs = TokenCosts()
+    sizes = [16 << step for step in range(11)]
+    costs.seed(_TRITON, tuple(_point(each, 1, times.seconds(each)) for each in sizes))
+    costs.serve({_TRITON: 1})
+    return costs, PackedSchedule(costs, message_seconds=rule.message_seconds)
+
+
+def padded_planning(times: Any, rule: Rule) -> Planning:
+    """The same of a padded engine, which has a rule of its own."""
+    del rule
+    costs = JointCosts(BUCKETS, PADDED_ROWS)
+    shapes = [(bucket, rows) for bucket in BUCKETS for rows in batch_sizes(PADDED_ROWS)]
+    for bucket, rows in shapes:
+        times.seconds(rows, bucket)  # a plan is compiled
+    points = [_point(bucket, rows, times.seconds(rows, bucket)) for bucket, rows in shapes]
+    costs.seed(_TRITON, tuple(points))
+    costs.serve({_TRITON: 1})
+    return costs, Schedule(costs)
+
+
+def _point(bucket: int, rows: int, seconds: float) -> CostPoint:
+    transit = 2 * TRANSIT_SECONDS
+    return CostPoint(bucket=bucket, batch=rows, milliseconds=1000 * (seconds + transit))
+
+
+HEADRACE = Rule()
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of one round."""
+
+    per_second: float  # texts
+    p50: float  # milliseconds from a request's arrival to its answer
+    p99: float
+    texts_a_message: float
+    messages_a_run: float
+    busy: float  # share of the time in which the engine computes
+
+
+def outcome(
+    engine: str,
+    gateways: int,
+    load: Load,
+    seed: int,
+    seconds: float = SECONDS,
+    *,
+    rule: Rule = HEADRACE,
+) -> Outcome:
+    """Of so many gateways before one engine of the table."""
+    module = h200_times.times()
+    times = module.read(h200_times.H200, engine)
+    world = World(seed)
+    packed = isinstance(times, module.PackedTimes)
+    kind = PackedAccelerator if packed else PaddedAccelerator
+    accelerator: Accelerator = kind(world, times)
+    planning = packed_planning if packed else padded_planning
+    for _ in range(gateways):
+        gateway = Gateway(world, accelerator, planning(times, rule), load, rule.ahead)
+        for _ in range(load.callers):
+            world.at(0.01 * world.random.random(), gateway.asked)
+    world.run(seconds / 5)
+    tally = world.tally = Tally()
+    world.run(1.2 * seconds)
+    waits = sorted(tally.waits)
+    return Outcome(
+        per_second=tally.texts / seconds,
+        p50=1000 * waits[len(waits) // 2],
+        p99=1000 * waits[int(0.99 * len(waits))],
+        texts_a_message=tally.texts / tally.messages,
+        messages_a_run=tally.messages / tally.runs,
+        busy=min(1.0, tally.computed / seconds),
+    )
+
+
+def lengths() -> list[int]:
+    """Tokens of the example's texts."""
+    encoded = corpus.tokenizer().encode_batch(corpus.replay())
+    return [min(MAX_TOKENS, len(each.ids)) for each in encoded]
