@@ -39,7 +39,7 @@ def test_what_a_peer_started_ends_with_it_though_it_is_left_behind(tmp_path: Pat
 
 def _has_ended(pid: int) -> bool:
     try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+        return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return True
 

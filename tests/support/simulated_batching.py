@@ -32,22 +32,14 @@ JITTER = 0.05  # of a batch's time, either way
 Cost = Callable[[int, int], float]
 
 
-class Caller(Row):
-    """The text of one caller."""
-
-    __slots__ = ("caller",)
-
-    caller: int
-
-
 class Queue(Protocol):
     """What decides; ``Schedule`` is one."""
 
-    def push(self, rows: Sequence[Caller]) -> None:
+    def push(self, rows: Sequence[Row]) -> None:
         """Queues rows."""
         ...
 
-    def take(self, now: float, slots: Slots) -> Batch[Caller] | float | None:
+    def take(self, now: float, slots: Slots) -> Batch[Row] | float | None:
         """The batch to send now, or when to ask again, or None: at the next change."""
         ...
 
@@ -57,13 +49,13 @@ class InOrder:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._waiting: deque[Caller] = deque()
+        self._waiting: deque[Row] = deque()
 
-    def push(self, rows: Sequence[Caller]) -> None:
+    def push(self, rows: Sequence[Row]) -> None:
         """See ``Queue``."""
         self._waiting.extend(rows)
 
-    def take(self, now: float, slots: Slots) -> Batch[Caller] | float | None:
+    def take(self, now: float, slots: Slots) -> Batch[Row] | float | None:
         """See ``Queue``."""
         del now
         if not self._waiting or not slots.idle:
@@ -154,15 +146,16 @@ class Simulation:
         self._lengths = lengths
         self._random = random.Random(seed)
         self._now = 0.0
-        self._events: list[tuple[float, int, Batch[Caller] | int | None]] = []
+        self._events: list[tuple[float, int, Batch[Row] | int | None]] = []
         self._numbers = count()
         # Of each batch that runs: its end, and its seconds as they were expected and as they are.
         self._running: list[tuple[float, float, float]] = []
-        self._sent: deque[Batch[Caller]] = deque()  # batches that wait for an engine
+        self._callers: dict[Row, int] = {}  # whose each text is
+        self._sent: deque[Batch[Row]] = deque()  # batches that wait for an engine
         for caller in range(callers):
             self._at(0.01 * self._random.random(), caller)
 
-    def batches(self) -> Iterator[tuple[float, Batch[Caller]]]:
+    def batches(self) -> Iterator[tuple[float, Batch[Row]]]:
         """Each batch when it has ended, without an end."""
         while True:
             self._now, _, event = heappop(self._events)
@@ -174,19 +167,19 @@ class Simulation:
                     self._run(self._sent.popleft())
                 yield self._now, event
                 for row in event.rows:
-                    self._at(self._now + PAUSE_SECONDS, row.caller)
+                    self._at(self._now + PAUSE_SECONDS, self._callers.pop(row))
             elif event is not None:
                 self._ask(event)
             self._decide()
 
-    def _at(self, when: float, event: Batch[Caller] | int | None) -> None:
+    def _at(self, when: float, event: Batch[Row] | int | None) -> None:
         heappush(self._events, (when, next(self._numbers), event))
 
     def _ask(self, caller: int) -> None:
         tokens = self._random.choice(self._lengths)
         lengths = (bucket_of(tokens, BUCKETS), tokens)
-        row = Caller("e", lengths, enqueued=self._now, deadline=self._now + TIMEOUT_SECONDS)
-        row.caller = caller
+        row = Row("e", lengths, enqueued=self._now, deadline=self._now + TIMEOUT_SECONDS)
+        self._callers[row] = caller
         self._queue.push((row,))
 
     def _decide(self) -> None:
@@ -207,7 +200,7 @@ class Simulation:
         if choice is not None:
             self._at(max(choice, self._now + 1e-6), None)
 
-    def _run(self, batch: Batch[Caller]) -> None:
+    def _run(self, batch: Batch[Row]) -> None:
         seconds = self._kind.seconds(batch.bucket, len(batch.rows)) * self._slowdown(self._now)
         took = seconds * self._random.uniform(1 - JITTER, 1 + JITTER)
         heappush(self._running, (self._now + took, seconds, took))

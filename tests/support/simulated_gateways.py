@@ -60,14 +60,6 @@ class Core:
     message: float = 193e-6
 
 
-class Question(Row):
-    """One text of a caller's request."""
-
-    __slots__ = ("request",)
-
-    request: "Request"
-
-
 @dataclass(eq=False, slots=True)
 class Request:
     """What a caller waits for."""
@@ -80,7 +72,7 @@ class Request:
 class Message:
     """A batch on its way to the engine and back."""
 
-    batch: Batch[Question]
+    batch: Batch[Row]
     gateway: "Gateway"
     flight: Flight
 
@@ -108,7 +100,7 @@ class Rule:
     message_seconds: float = MESSAGE_SECONDS
 
 
-Planning = tuple[JointCosts, WaitingRows[Question]]
+Planning = tuple[JointCosts, WaitingRows[Row]]
 
 
 class Accelerator(Protocol):
@@ -232,6 +224,7 @@ class Gateway:
         self._lengths = load.lengths
         self._replica = Replica(EchoEngine(1), _TRITON, "m", 1, ahead)
         self._ready: deque[Message | Request] = deque()
+        self._requests: dict[Row, Request] = {}  # whose each text is
         self._works = False
         self._asleep_until: float | None = None
 
@@ -274,8 +267,8 @@ class Gateway:
         for _ in range(asked.unanswered):
             tokens = self._world.random.choice(self._lengths)
             bucket = tokens if self._is_packed else bucket_of(tokens, BUCKETS)
-            row = Question("e", (bucket, tokens), enqueued=now, deadline=now + TIMEOUT_SECONDS)
-            row.request = asked
+            row = Row("e", (bucket, tokens), enqueued=now, deadline=now + TIMEOUT_SECONDS)
+            self._requests[row] = asked
             rows.append(row)
         self._schedule.push(rows)
         return now
@@ -289,10 +282,11 @@ class Gateway:
         tally.texts += len(message.batch.rows)
         for row in message.batch.rows:
             now += self._core.text / 2
-            row.request.unanswered -= 1
-            if row.request.unanswered == 0:
+            asked = self._requests.pop(row)
+            asked.unanswered -= 1
+            if asked.unanswered == 0:
                 now += self._core.request / 2
-                tally.waits.append(now - row.request.sent)
+                tally.waits.append(now - asked.sent)
                 self._world.at(now + PAUSE_SECONDS, self.asked)
         return now
 
@@ -311,7 +305,7 @@ class Gateway:
             self._world.at(max(choice, now), self._look)
         return now
 
-    def _send(self, batch: Batch[Question], now: float) -> None:
+    def _send(self, batch: Batch[Row], now: float) -> None:
         bucket, rows = batch.shape
         expected = self._costs.seconds_on(_TRITON, bucket, rows)
         message = Message(batch, self, self._replica.batch_sent(now, expected, bucket * rows))
