@@ -129,12 +129,12 @@ test-gpu: .venv/.dev .venv/.parts  ## the tests that need a GPU (they skip witho
 # docs/performance.md says how to go on from there ("Measure on your own GPU machine").
 gpu-bundle: .venv/.dev .venv/.parts  ## all that measuring on a GPU machine without a network needs, in pieces under 58 MiB; BUNDLE_FLAGS="--without kafka --python PYTHON3.12"
 	$(MODULE) bench.gpu.bundle $(BUNDLE_FLAGS)
-bench: .venv/.dev .venv/.parts  ## the tables of docs/performance.md; BENCH=SUITE for one suite: core, peers, scale, gpu and those of bench --help
+bench: .venv/.dev .venv/.parts  ## measures; BENCH=core (or none): a request's time by part of the gateway, BENCH=gpu: on a GPU, BENCH=scale: many endpoints
 	.ci/bench $(BENCH)
 
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 simulate: .venv/.dev  ## whole rollouts simulated, in minutes; STUDY=NAME for one, STUDY=--small for a little of each
-	$(ONE_THREAD) $(MODULE) bench.rollouts $(STUDY)
+	PYTHONPATH=tests/support $(ONE_THREAD) $(MODULE) verdicts $(STUDY)
 
 # What is built
 images:  ## builds all images, or IMAGES="gateway stats"; docs/images.md tells of IMAGE_BUILD, IMAGE_TAG and IMAGE_LOAD

@@ -4,8 +4,9 @@ Data files always; and where ``HEADRACE_COMPILE`` is 1 in the environment, the g
 as machine code, which mypyc makes of the same source (``docs/decisions/0038-compiled-modules.md``).
 The source is in such a wheel too: Python takes it wherever the compiled module does not fit.
 
-Nothing is added to an editable install: data folders in site-packages would hide the packages of
-this checkout that have the same names, and compiled modules its source.
+An editable install gets none of it: data folders in site-packages would hide the packages of this
+checkout that have the same names, and compiled modules its source. It gets a way to import
+``bench``, which is in no wheel.
 """
 
 import os
@@ -68,6 +69,10 @@ COMPILED = (
     "preprocess/windows.py",
     "preprocess/words.py",
 )
+# Python runs this line of a .pth file as it starts. The finder is the editable wheel's own.
+WAY_TO_BENCH = (
+    "import editables.redirector as r; r.RedirectingFinder.map_module('bench', {path!r})\n"
+)
 # The latter four for their types: a class on a base of unknown type would be laid out wrong, and
 # the process that uses it would crash. mypy is told to refuse any such class.
 _COMPILER = ["mypy", "setuptools", "msgspec", "numpy", "prometheus-client", "pydantic"]
@@ -88,8 +93,12 @@ class Additions(BuildHookInterface):
         return _COMPILER if _compiles() else []
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Adds the files to a standard wheel, and nothing to an editable one."""
+        """Adds the files to a standard wheel, and ``bench`` to an editable one."""
         if version != "standard":
+            self._work = tempfile.TemporaryDirectory(prefix="headrace-editable-")
+            way = Path(self._work.name) / "way.pth"
+            way.write_text(WAY_TO_BENCH.format(path=str(Path(self.root) / "bench/__init__.py")))
+            build_data["force_include_editable"][str(way)] = "headrace_bench.pth"
             return
         build_data["force_include"].update(FILES)
         if _compiles():
@@ -99,7 +108,7 @@ class Additions(BuildHookInterface):
             build_data["infer_tag"] = True
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
-        """Removes what was compiled, once it is in the wheel."""
+        """Removes what was made for the wheel, once it is in it."""
         del version, build_data, artifact_path
         if (work := getattr(self, "_work", None)) is not None:
             work.cleanup()

@@ -1,5 +1,4 @@
-"""Benchmarks: ``python -P -m bench SUITE`` prints tables and writes JSON.
+"""Benchmarks, of a checkout and in no wheel: ``bench.core`` and ``bench.gpu`` print tables.
 
-``__main__`` runs suites; each suite in ``bench/suites/`` is one question from the performance
-targets. Load comes from a process of its own (``bench.loadgen``). Nothing here asserts a time.
+Load comes from a process of its own (``bench.loadgen``). Nothing here asserts a time.
 """

@@ -1,4 +1,4 @@
-"""Headrace with its hot modules compiled, as the images hold it, for suites that measure it so."""
+"""Headrace with its hot modules compiled, as the images hold it, to be measured so."""
 
 import os
 import subprocess

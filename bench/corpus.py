@@ -1,6 +1,6 @@
 """The texts that load is made of: the example's real reviews, whole or cut to one length.
 
-Suites call this; it reads the committed files and makes nothing up.
+It reads the committed files and makes nothing up.
 """
 
 import json

@@ -1,6 +1,6 @@
 """What load to make and what came of it, and the call that has another process make it.
 
-Suites call ``offer``; ``loadgen.py`` is that other process. Both sides share the two records.
+``offer`` is the call; ``loadgen.py`` is that other process. Both sides share the two records.
 """
 
 import os
@@ -18,10 +18,10 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     """One run of load.
 
     With ``rate`` the load is open: requests are due at fixed times whatever the answers do, and
-    latency counts from the due time, so that a stall is not omitted by those it holds up. With a
-    deadline, a request that finds all connections taken is given up at once (status 0). Without a
-    rate, ``callers`` each send their next request when the last is answered. Over HTTP a body is
-    JSON that is posted to ``path``; over gRPC it is a JSON list of texts for the endpoint ``path``.
+    latency counts from the due time, so that a stall is not omitted by those it holds up. What is
+    given up has status 0. Without a rate, ``callers`` each send their next request when the last
+    is answered. Over HTTP a body is JSON that is posted to ``path``; over gRPC it is a JSON list of
+    texts for the endpoint ``path``.
     """
 
     host: str
@@ -34,7 +34,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     warm_up_seconds: float = 2.0
     seconds: float = 5.0
     timeout_seconds: float = 5.0
-    deadline_seconds: float | None = None  # what is answered later does not count as in time
+    gives_up: bool = False  # open load: a request that finds all connections taken
     connections: int = 1024  # open load: at most so many at once
 
 
@@ -42,11 +42,8 @@ class Latency(msgspec.Struct, frozen=True):
     """Milliseconds."""
 
     p50: float
-    p90: float
     p99: float
-    p999: float
     max: float
-    mean: float
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -63,21 +60,14 @@ class Result(msgspec.Struct, frozen=True):
 
     offered: int
     seconds: float
-    answered: int  # with any status, the warm-up's included
     outcomes: list[Outcome]
-    in_time: int  # answered with 200 within the deadline, or at all where there is none
     send_late_p99_ms: float  # how far the generator itself was behind: small, or it was the limit
     processor: float = 0.0  # share of a core that the generator took: near 1, or it was the limit
 
     def of(self, status: int) -> Outcome:
         """The outcome of one status, empty if there was none."""
-        nothing = Outcome(status, 0, 0.0, Latency(*[float("nan")] * 6))
+        nothing = Outcome(status, 0, 0.0, Latency(*[float("nan")] * 3))
         return next((each for each in self.outcomes if each.status == status), nothing)
-
-    @property
-    def good_per_second(self) -> float:
-        """Requests answered with 200, a second."""
-        return self.of(200).per_second
 
 
 def offer(load: Load, cores: Sequence[int]) -> Result:

@@ -1,6 +1,6 @@
-"""Starts what is measured, each process on its own cores, and ends it.
+"""Starts what is measured, and ends it.
 
-Suites call ``running``. A process ends with its suite, whatever happens.
+A process ends with the block that started it, whatever happens.
 """
 
 import os
@@ -8,18 +8,12 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
-import psutil
 
-from bench.plan import Plan
-from headrace.stack import kafka
-
-_START_SECONDS = 60.0
 _STOP_SECONDS = 20.0
 
 
@@ -51,30 +45,6 @@ def started(
             process.wait()
 
 
-@contextmanager
-def running(
-    command: Sequence[str],
-    cores: Sequence[int],
-    ready_url: str,
-    log: Path,
-    *,
-    start_seconds: float = _START_SECONDS,
-) -> Iterator[int]:
-    """A process on ``cores``, once ``ready_url`` answers 200.
-
-    Gives its process id.
-    """
-    with started(command, log) as process:
-        os.sched_setaffinity(process.pid, cores)  # before it has threads: they inherit it
-        deadline = time.monotonic() + start_seconds
-        while not answers(ready_url):
-            if process.poll() is not None or time.monotonic() > deadline:
-                words = log.read_text(encoding="utf-8", errors="replace")[-2000:]
-                raise RuntimeError(f"{' '.join(command[:4])} did not get ready: {words}")
-            time.sleep(0.05)
-        yield process.pid
-
-
 def answers(url: str) -> bool:
     """Whether a GET of ``url`` gives 200 now."""
     try:
@@ -94,34 +64,3 @@ def free_port() -> int:
 def python(module: str, *arguments: str) -> list[str]:
     """The command that runs one of our modules."""
     return [sys.executable, "-P", "-m", module, *arguments]
-
-
-def pin(pid: int, cores: Sequence[int]) -> None:
-    """Moves a running process with all its threads to ``cores``."""
-    for thread in psutil.Process(pid).threads():
-        try:
-            os.sched_setaffinity(thread.id, cores)
-        except ProcessLookupError:
-            continue  # it has just ended
-
-
-def said_by(command: Sequence[str], cores: Sequence[int], seconds: float) -> bytes:
-    """What a process on ``cores`` prints until it ends; its errors are on our standard error."""
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
-        os.sched_setaffinity(process.pid, cores)
-        said, _ = process.communicate(timeout=seconds)
-    if process.returncode != 0:
-        raise RuntimeError(f"{' '.join(command[:4])} failed; its words are above")
-    return said
-
-
-@contextmanager
-def running_kafka(plan: Plan) -> Iterator[str]:
-    """A Kafka of the suite's own; gives its host:port."""
-    node = kafka.KafkaNode(plan.folder / "kafka", port=free_port(), controller_port=free_port())
-    broker = kafka.KafkaProcess(kafka.prepare(plan.cache), node)
-    try:
-        broker.start()
-        yield broker.bootstrap
-    finally:
-        broker.stop()

@@ -1,14 +1,12 @@
 """A home folder with one endpoint and one package: all that a gateway needs without a Triton.
 
-Suites that measure the gateway alone call ``lay_out``. The package holds the example's tokeniser
-and no model, since the engines of those suites compute nothing.
+The package holds the example's tokeniser and no model, since an echo computes nothing.
 """
 
 from pathlib import Path
 
 from bench import corpus
 from contracts.endpoint import (
-    AnswerCache,
     Arm,
     EndpointSpec,
     EndpointStatus,
@@ -17,7 +15,6 @@ from contracts.endpoint import (
     ModelEndpoint,
     Precision,
     Route,
-    Serving,
 )
 from contracts.manifest import TOKENIZER, Lineage, Manifest, PackageFile, TokenizerSpec
 from contracts.model import ModelRef
@@ -31,39 +28,25 @@ ENDPOINT = "bench"
 PATH = f"/endpoints/{ENDPOINT}"
 _MAX_TOKENS = 512
 _A_DAY = 86400.0  # longer than any run
+_VERSION = "1"
+_TASK = Task.TEXT_CLASSIFICATION
 _LABELS = ("negative", "positive")
 
 
-def lay_out(
-    home: Path,
-    limits: Limits,
-    *,
-    shadow: bool = False,
-    task: Task = Task.TEXT_CLASSIFICATION,
-    cache: AnswerCache | None = None,
-) -> None:
-    """Publishes the package and writes the endpoint that routes everything to it.
-
-    With ``shadow`` there is a version 2 as well, which gets copies of all requests.
-    """
-    one = _publish(home, "1", task)
-    routes = [Route(arm=Arm.STABLE, ref=one, weight=100)]
-    if shadow:
-        routes.append(Route(arm=Arm.SHADOW, ref=_publish(home, "2", task), weight=100))
+def lay_out(home: Path, limits: Limits) -> None:
+    """Publishes the package and writes the endpoint that routes everything to it."""
+    ref = _publish(home)
     endpoint = ModelEndpoint(
         metadata=Metadata(name=ENDPOINT, revision="1"),
         # No controller runs here, and copies are sent all the same.
         spec=EndpointSpec(
-            model=ENDPOINT,
-            limits=limits,
-            rollout=RolloutSpec(controller_timeout=_A_DAY),
-            serving=Serving(cache=cache),
+            model=ENDPOINT, limits=limits, rollout=RolloutSpec(controller_timeout=_A_DAY)
         ),
         status=EndpointStatus(
             generation=1,
-            task=task,
-            routes=tuple(routes),
-            packages=tuple(route.ref for route in routes),
+            task=_TASK,
+            routes=(Route(arm=Arm.STABLE, ref=ref, weight=100),),
+            packages=(ref,),
         ),
     )
     folder = home / "endpoints"
@@ -73,17 +56,15 @@ def lay_out(
     )
 
 
-def _publish(home: Path, version: str, task: Task) -> ModelRef:
+def _publish(home: Path) -> ModelRef:
     """A package that no engine computes."""
     source = corpus.folder() / "model" / "tokenizer.json"
     known = corpus.tokenizer()
-    embeds = task is Task.TEXT_EMBEDDING
     manifest = Manifest(
         model=ENDPOINT,
-        version=version,
-        task=task,
-        labels=() if embeds else _LABELS,
-        dimension=len(_LABELS) if embeds else None,
+        version=_VERSION,
+        task=_TASK,
+        labels=_LABELS,
         precision=Precision.FP32,
         max_batch_size=64,
         length_buckets=automatic_buckets(_MAX_TOKENS),
@@ -99,13 +80,11 @@ def _publish(home: Path, version: str, task: Task) -> ModelRef:
         ),
         outputs=(
             TensorSpec(
-                name=ENGINE_OUTPUT[task].name,
-                datatype=Datatype.FP32,
-                shape=(-1, len(_LABELS)),
+                name=ENGINE_OUTPUT[_TASK].name, datatype=Datatype.FP32, shape=(-1, len(_LABELS))
             ),
         ),
         files={TOKENIZER: PackageFile(sha256=digest(source), bytes=source.stat().st_size)},
-        lineage=Lineage(registered_model=ENDPOINT, version=version),
+        lineage=Lineage(registered_model=ENDPOINT, version=_VERSION),
         created_by="bench",
     )
     store = PackageStore((home / "packages").absolute().as_uri())

@@ -26,7 +26,7 @@ from headrace.invocation import Form
 PLUGIN = "kubectl headrace"
 SHARED_PANEL = "Of every command"
 _OURS = frozenset(
-    {"bench", "contracts", "controller", "gateway", "headrace", "measures", "preprocess"}
+    {"contracts", "controller", "gateway", "headrace", "measures", "preprocess"}
     | {"registry", "rollout", "service", "stats"}
 )
 _USAGE = "usage"

@@ -1,6 +1,6 @@
 """All that is known for and against a candidate: one immutable state, folded window by window.
 
-The controller and the simulations of ``bench/rollouts`` fold with it alike, so that what is
+The controller and the simulations of ``tests/support/verdicts`` fold with it alike, so that what is
 simulated is what runs. It lives as JSON in the endpoint's record. Verdicts follow from the windows
 in their order alone, however they are grouped into calls. No clock, no I/O.
 

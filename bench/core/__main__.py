@@ -6,8 +6,7 @@ modules in that folder first. They take turns every tenth of a second, so that a
 of what else the machine does. Use it before and after a change. With ``--compiled`` it builds
 what the images hold, which needs a C compiler, and measures that beside the source. With ``--python
 INTERPRETER``, of an environment that holds ``locks/dev.txt``, it measures this checkout on that
-Python too, and with ``--compiled`` what that Python compiles. With ``--events`` it measures ways in
-which events may leave (``bench.core.departure``), before a Kafka of its own.
+Python too, and with ``--compiled`` what that Python compiles.
 """
 
 import argparse
@@ -22,17 +21,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean, median, quantiles
+from statistics import median, quantiles
 
 import msgspec
 import uvloop
 
-from bench import compiled, machine, studies
-from bench.core.departure import COMPARED, Way
+from bench import compiled, documents, machine
 from bench.core.parts import PARTS, REST, Sampler
 from bench.core.subject import LOADS, WIDTH, Callers, Subject, warm_up
-from bench.plan import Plan
-from bench.processes import running_kafka
 
 _CHUNKS = 16  # of a round
 _WARM_UP_TURNS = 150
@@ -41,8 +37,7 @@ _WARM_UP_TURNS = 150
 class Chunk(msgspec.Struct):
     """Some turns of one load in one process; seconds are processor time a request.
 
-    ``turns`` has a figure a turn, ``loop`` the mean of the event loop's thread alone, ``departure``
-    the mean of letting events go, which happens in few turns. ``parts`` are
+    ``turns`` has a figure a turn, ``loop`` the mean of the event loop's thread alone. ``parts`` are
     shares of that thread's time; empty where nothing was sampled. ``blocks``: of memory, held by a
     request while its batch is at the engine. ``collections``: of garbage, of the youngest
     generation, for 1,000 requests.
@@ -50,7 +45,6 @@ class Chunk(msgspec.Struct):
 
     turns: list[float]
     loop: float
-    departure: float
     blocks: float
     collections: float
     parts: dict[str, float]
@@ -66,7 +60,6 @@ class Candidate:
     name: str
     folder: Path | None = None
     python: Path = Path(sys.executable)
-    way: Way = Way.COMPRESSED
 
 
 THIS = Candidate("this")
@@ -75,18 +68,9 @@ THIS = Candidate("this")
 class Worker:
     """A process that is measured, and measures itself when it is asked."""
 
-    def __init__(
-        self,
-        candidate: Candidate,
-        *,
-        seconds: float,
-        echo: bool,
-        sampled: bool,
-        kafka: str | None = None,
-    ) -> None:
-        words = ["--worker", "--seconds", str(seconds), "--way", candidate.way]
+    def __init__(self, candidate: Candidate, *, seconds: float, echo: bool, sampled: bool) -> None:
+        words = ["--worker", "--seconds", str(seconds)]
         words += ["--echo"] * echo + ["--sampled"] * sampled
-        words += [] if kafka is None else ["--kafka", kafka]
         environment = dict(os.environ)
         if candidate.folder is not None:
             environment["PYTHONPATH"] = str(candidate.folder.resolve())
@@ -120,7 +104,7 @@ async def _work(options: argparse.Namespace, triton: str | None) -> None:
     """Measures a chunk for each line of standard input, and prints it."""
     seconds, sampled = options.seconds, options.sampled
     with tempfile.TemporaryDirectory(prefix="bench-core-") as home:
-        subject = Subject(Path(home), triton, Way(options.way), options.kafka)
+        subject = Subject(Path(home), triton)
         await subject.start()
         everybody = [subject.callers(load) for load in LOADS]
         await warm_up(everybody, _WARM_UP_TURNS)
@@ -140,14 +124,13 @@ async def _chunk(
     callers: Callers, asked: int, seconds: float, blocks: float, sampler: Sampler | None
 ) -> Chunk:
     turns: list[float] = []
-    spent = loop = departure = 0.0
+    spent = loop = 0.0
     before = gc.get_stats()[0]["collections"]
     while spent < seconds:
         cost = await callers.turn()
         turns.append(cost.seconds / asked)
         spent += cost.seconds
         loop += cost.loop_seconds
-        departure += cost.departure_seconds
     requests = asked * len(turns)
     collections = gc.get_stats()[0]["collections"] - before
     # Turns of their own: the samples' timer makes the kernel count a process's time coarsely.
@@ -156,7 +139,6 @@ async def _chunk(
     return Chunk(
         turns=turns,
         loop=loop / requests,
-        departure=departure / requests,
         blocks=blocks,
         collections=1000 * collections / requests,
         parts={part: taken / whole for part, taken in parts.items()},
@@ -236,7 +218,7 @@ def _by_part(options: argparse.Namespace) -> None:
         options.json.write_text(json.dumps(kept) + "\n", encoding="utf-8")
     if options.document is not None:
         document = options.document.read_text(encoding="utf-8")
-        written = studies.written(document, {"core": made}, "measured")
+        written = documents.written(document, {"core": made}, "measured")
         options.document.write_text(written, encoding="utf-8")
 
 
@@ -247,13 +229,7 @@ def _compare(options: argparse.Namespace, candidates: Sequence[Candidate]) -> No
         with ExitStack() as stack:
             workers = [
                 stack.enter_context(
-                    Worker(
-                        each,
-                        seconds=options.seconds,
-                        echo=options.echo,
-                        sampled=False,
-                        kafka=options.kafka,
-                    )
+                    Worker(each, seconds=options.seconds, echo=options.echo, sampled=False)
                 )
                 for each in candidates
             ]
@@ -273,19 +249,13 @@ def _compare(options: argparse.Namespace, candidates: Sequence[Candidate]) -> No
                 ],
                 n=4,
             )
-            departure = 1e6 * fmean(each[load.name].departure for each in chunks)
             tenth = quantiles(turns, n=10)[0]
             ratio = f"{middle:.3f}, quartiles {low:.3f} to {high:.3f}"
-            print(
-                f"  {candidate.name}: {median(turns):.1f}, {tenth:.1f}; {ratio}; "
-                f"of that to let events go, mean: {departure:.1f}"
-            )
+            print(f"  {candidate.name}: {median(turns):.1f}, {tenth:.1f}; {ratio}")
 
 
 def candidates(
-    beside: Sequence[Path],
-    pythons: Sequence[Path],
-    build: Callable[[Path], Path] | None = None,
+    beside: Sequence[Path], pythons: Sequence[Path], build: Callable[[Path], Path] | None = None
 ) -> list[Candidate]:
     """This checkout, the folders, and this checkout on the other Pythons; with what each compiles.
 
@@ -302,15 +272,6 @@ def candidates(
     return made
 
 
-def _events(options: argparse.Namespace) -> None:
-    """The ways in which events may leave, before a Kafka of their own."""
-    with (
-        tempfile.TemporaryDirectory(prefix="bench-core-") as folder,
-        running_kafka(Plan(Path(folder), options.cache.expanduser())) as options.kafka,
-    ):
-        _compare(options, [Candidate(way, way=way) for way in COMPARED])
-
-
 def main() -> int:
     """Reads the command line, measures, prints, writes."""
     parser = argparse.ArgumentParser(prog="python -P -m bench.core", description=__doc__)
@@ -321,20 +282,13 @@ def main() -> int:
     add("--beside", type=Path, action="append", default=[], help="a checkout or build to compare")
     add("--compiled", action="store_true", help="compare with the compiled modules of the images")
     add("--python", type=Path, action="append", default=[], help="another Python to compare")
-    add("--events", action="store_true", help="compare ways for events to leave")
-    cache = Path(os.environ.get("HEADRACE_CACHE", "~/.cache/headrace"))
-    add("--cache", type=Path, default=cache, help="folder of downloads, for Kafka")
     add("--document", type=Path, help="markdown whose table is written")
     add("--json", type=Path, help="file of all rounds")
     add("--worker", action="store_true", help=argparse.SUPPRESS)
     add("--sampled", action="store_true", help=argparse.SUPPRESS)
-    add("--way", default=Way.COMPRESSED, help=argparse.SUPPRESS)
-    add("--kafka", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
         _worker(options)
-    elif options.events:
-        _events(options)
     elif options.beside or options.python or options.compiled:
         with tempfile.TemporaryDirectory(prefix="bench-core-") as folder:
 

@@ -11,16 +11,17 @@ import gc
 import socket
 import sys
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from time import process_time, thread_time
 
+import lz4.frame
 import numpy as np
 import uvicorn
 from numpy.typing import NDArray
 
 from bench import corpus, world
-from bench.core.departure import Departure, Way, departure, sink
 from bench.core.parts import Sampler
 from contracts.endpoint import Limits
 from gateway.admission.byte_budget import ByteBudget
@@ -89,12 +90,11 @@ class Cost:
     """What one turn cost.
 
     ``seconds`` is processor time of all threads of the process, ``loop_seconds`` that of the event
-    loop's thread, ``departure_seconds`` what of the former was taken to let events go.
+    loop's thread.
     """
 
     seconds: float
     loop_seconds: float
-    departure_seconds: float
 
 
 class _RequestMeter:
@@ -151,6 +151,21 @@ class _CountingEngine:
     async def close(self) -> None:
         """See ``Engine``."""
         await self._engine.close()
+
+
+class Nowhere:
+    """A sink that compresses messages as Kafka's client does, and drops them."""
+
+    def submit(self, sequence: int, message: bytes, key: int | None = None) -> "Future[None]":
+        """See ``EventSink``."""
+        del sequence, key
+        lz4.frame.compress(message)
+        done: Future[None] = Future()
+        done.set_result(None)
+        return done
+
+    def close(self, timeout_seconds: float) -> None:
+        """See ``EventSink``."""
 
 
 class Core:
@@ -216,22 +231,14 @@ class Core:
 class Subject:
     """The gateway under its HTTP server.
 
-    Without a ``triton`` (``host:port``) an echo in the process answers. Events leave by ``way``,
-    which may need the address of a ``kafka``.
+    Without a ``triton`` (``host:port``) an echo in the process answers.
     """
 
-    def __init__(
-        self,
-        home: Path,
-        triton: str | None,
-        way: Way = Way.COMPRESSED,
-        kafka: str | None = None,
-    ) -> None:
+    def __init__(self, home: Path, triton: str | None) -> None:
         metrics = Metrics()
         self._finished = _RequestMeter(metrics)
         self._engine = _CountingEngine(TritonEngine(triton) if triton else EchoEngine(WIDTH))
-        self._core = Core(home, self._engine, sink(way, kafka), metrics, self._finished)
-        self._departure = departure(way, self._core.publisher, self._core.buffer)
+        self._core = Core(home, self._engine, Nowhere(), metrics, self._finished)
         app = self._core.app
         config = uvicorn.Config(app, **uvicorn_options(self._core.limits, app.early_refusals, app))
         self._server = HttpServer(config)
@@ -255,11 +262,11 @@ class Subject:
         if self._serving is not None:
             await self._serving
         await self._core.close()
-        self._departure.close(_STOP_SECONDS)
+        self._core.publisher.close(_STOP_SECONDS)
 
     def callers(self, load: Load) -> "Callers":
         """Callers with connections of their own."""
-        return Callers(self._port, load, self._finished, self._departure)
+        return Callers(self._port, load, self._finished, self._core.publisher)
 
     async def blocks_a_request(self, callers: "Callers", load: Load) -> float:
         """Blocks of memory that a request holds while its batch is at the engine."""
@@ -274,10 +281,10 @@ class Callers:
     """Connections to a gateway, each with one request a turn."""
 
     def __init__(
-        self, port: int, load: Load, finished: _RequestMeter, departure: Departure
+        self, port: int, load: Load, finished: _RequestMeter, publisher: Publisher
     ) -> None:
         self._finished = finished
-        self._departure = departure
+        self._publisher = publisher
         self._sockets = [socket.create_connection(("127.0.0.1", port)) for _ in range(load.callers)]
         for each in self._sockets:
             each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -312,10 +319,8 @@ class Callers:
         began, loop_began = process_time(), thread_time()
         await finished.all_answered.wait()
         await asyncio.sleep(0)  # the loop writes what is ready between two rounds
-        departed = process_time()
-        self._departure.step()
-        ended = process_time()
-        cost = Cost(ended - began, thread_time() - loop_began, ended - departed)
+        self._publisher.step()
+        cost = Cost(process_time() - began, thread_time() - loop_began)
         if sampler is not None:
             sampler.stop()
         for each in self._sockets:

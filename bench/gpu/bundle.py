@@ -56,7 +56,7 @@ _SECONDS = 1800.0
 _RUN = """#!/bin/bash
 # Measures on this machine's GPU: run.sh FOLDER_OF_RESULTS [options]; --help names the options.
 here=$(cd "$(dirname "$0")" && pwd)
-exec "${UNPACKED:-$here/unpacked}/python/bin/python3.12" -P -m bench gpu --results "$@"
+exec "${UNPACKED:-$here/unpacked}/python/bin/python3.12" -P -m bench.gpu --results "$@"
 """
 
 
@@ -201,6 +201,9 @@ def _headrace(making: _Making, packages: Path) -> None:
         ],
         HEADRACE_COMPILE="1" if making.compiled else "0",
     )  # fmt: skip
+    shutil.copytree(  # it is in no wheel
+        ROOT / "bench", packages / "bench", ignore=shutil.ignore_patterns("__pycache__", "results")
+    )
 
 
 def _packages(python: Path) -> Path:

@@ -12,7 +12,7 @@ from statistics import mean
 
 NO_GPU = (
     "This machine has no NVIDIA GPU that nvidia-smi can see, so nothing was measured: run this on "
-    "one that has, or see the same steps on the CPU with `python -P -m bench gpu --device cpu "
+    "one that has, or see the same steps on the CPU with `python -P -m bench.gpu --device cpu "
     "--small`."
 )
 _QUERY = ("name", "driver_version", "memory.total")

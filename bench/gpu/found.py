@@ -50,6 +50,11 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     rounds: list[Round]
 
     @property
+    def key(self) -> tuple[str, int, int, str]:
+        """What was offered to whom."""
+        return self.engine, self.gateways, self.texts, self.form
+
+    @property
     def texts_per_second(self) -> float:
         """The median of the rounds."""
         return median(each.texts_per_second for each in self.rounds)
@@ -120,7 +125,7 @@ class Part(msgspec.Struct, kw_only=True):
     def add(self, load: Load) -> None:
         """Adds rounds of a load."""
         for known in self.loads:
-            if _key(known) == _key(load):
+            if known.key == load.key:
                 known.rounds.extend(load.rounds)
                 return
         self.loads.append(load)
@@ -202,7 +207,3 @@ def read(file: Path) -> Runs:
 def written(value: msgspec.Struct) -> bytes:
     """As JSON for people; NaN is null."""
     return msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n"
-
-
-def _key(load: Load) -> tuple[str, int, int, str]:
-    return load.engine, load.gateways, load.texts, load.form

@@ -9,22 +9,24 @@ import math
 import random
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from statistics import median
+from typing import Literal
 
 from bench import corpus, load
 from bench.gpu import useful
 from bench.gpu.device import Busy, Layout
 from bench.gpu.found import Load, Round
-from bench.peers.findings import middle
+from bench.peers.asking import MANY
 from bench.peers.model import MODEL
-from bench.peers.plan import MANY, PATIENT_SECONDS
-from bench.peers.subjects import Running, oip_rows
-from bench.plan import Plan
+from bench.peers.subjects import PATIENT_SECONDS, Running, oip_rows
 
 CALLERS = {1: 128, MANY: 32}  # of a gateway, by texts a request
 SMALL_CALLERS = {1: 4, MANY: 1}
 JSON, BASE64, BINARY, GRPC = "JSON", "base64", "OIP binary", "gRPC"
 OF_ENSEMBLE = "OIP JSON"
+_WARM_UP_SECONDS = 0.7
+_SEED = 7
 
 
 @dataclass(frozen=True)
@@ -57,21 +59,22 @@ class Target:
     engine: str
     running: Running
     layout: Layout
-    plan: Plan
+    seconds: float
     busy: Busy
 
     def ask(self, offer: Offer, callers: int) -> Load:
         """Offers one load to so many gateways at once; ``callers`` of each."""
-        protocol, path, bodies = _requests(self.running, offer, self.plan.seed)
+        protocol, path, bodies = _requests(self.running, offer)
         running, cores, count = self.running, self.layout.load, offer.gateways
         ports = running.grpc_ports if protocol == "grpc" else running.ports or (running.port,)
 
         def one(number: int) -> load.Result:
-            own = replace(self.plan, rest=cores[number % len(cores)])
-            return own.offer(
-                port=ports[number % len(ports)], path=path, bodies=bodies[number::count],
-                callers=callers, timeout_seconds=PATIENT_SECONDS, protocol=protocol,
+            made = load.Load(
+                host="127.0.0.1", port=ports[number % len(ports)], path=path, protocol=protocol,
+                bodies=bodies[number::count], callers=callers, warm_up_seconds=_WARM_UP_SECONDS,
+                seconds=self.seconds, timeout_seconds=PATIENT_SECONDS,
             )  # fmt: skip
+            return load.offer(made, [cores[number % len(cores)]])
 
         mark = self.busy.mark
         with useful.watched(running.metrics) as counted, ThreadPoolExecutor(count) as pool:
@@ -79,7 +82,7 @@ class Target:
         good = [each.of(200) for each in results]
         found = Round(
             texts_per_second=offer.texts * sum(each.per_second for each in good),
-            p50=middle([each.latency.p50 for each in good]),
+            p50=_middle([each.latency.p50 for each in good if each.count]),
             p99=max((each.latency.p99 for each in good if each.count), default=math.nan),
             failed=sum(each.offered for each in results) - sum(each.count for each in good),
             gpu_busy=self.busy.since(mark),
@@ -91,14 +94,19 @@ class Target:
         )  # fmt: skip
 
 
-def _requests(running: Running, offer: Offer, seed: int) -> tuple[str, str, list[str]]:
+def _middle(values: Sequence[float]) -> float:
+    return median(values) if values else math.nan
+
+
+def _requests(running: Running, offer: Offer) -> tuple[Literal["http", "grpc"], str, list[str]]:
     """Protocol, path and bodies, in an order that the seed makes."""
     replay = corpus.replay()
-    random.Random(seed).shuffle(replay)
+    random.Random(_SEED).shuffle(replay)
     groups = [
         replay[at : at + offer.texts] for at in range(0, len(replay) - offer.texts + 1, offer.texts)
     ]
-    protocol, path = "http", running.path
+    protocol: Literal["http", "grpc"] = "http"
+    path = running.path
     if offer.form == GRPC:
         protocol, path = "grpc", MODEL
     elif offer.form == BASE64:

@@ -16,18 +16,16 @@ from pathlib import Path
 from bench.gpu import device
 from bench.gpu.device import Kind, Layout
 from bench.gpu.unpacked import Place
-from bench.peers import environments, model
-from bench.peers.plan import PATIENT_SECONDS, Engine
+from bench.peers import model
 from bench.peers.subjects import Site
-from bench.plan import Plan
 from contracts.endpoint import Precision
 from contracts.loading import DeviceKind
 from headrace.stack import install, provision
 
 PACKED_FP16, PADDED_FP16 = "packed-fp16", "padded-fp16"
 _PACKED_FP32 = "packed-fp32"  # a CPU has no speed in fp16
-_WARM_UP_SECONDS = 0.7
 _SMALL_SECONDS = 1.0
+_INSTALL_SECONDS = 1800.0
 
 
 class MissingError(Exception):
@@ -58,10 +56,9 @@ class Setting:
         return self.ends - time.monotonic()
 
     @property
-    def plan(self) -> Plan:
-        """For loads."""
-        seconds = _SMALL_SECONDS if self.small else self.seconds
-        return Plan(self.scratch, self.cache, self.rounds, seconds, _WARM_UP_SECONDS)
+    def load_seconds(self) -> float:
+        """Measured time of a load."""
+        return _SMALL_SECONDS if self.small else self.seconds
 
     def layout(self) -> Layout:
         """Cores for as many gateways as the machine allows."""
@@ -104,27 +101,37 @@ class Setting:
             folder=folder,
             cache=self.cache,
             model=prepared,
-            engine=Engine.REAL,
             cores=sorted(every) if together else layout.engine,
-            rest=layout.load,
-            deadline_seconds=PATIENT_SECONDS,
             environment=self.environment(),
-            path=environments.importable(self.scratch / "path"),
+            path=importable(self.scratch / "path"),
             gateways=layout.gateways,
             gpu=self.kind is Kind.GPU,
-            grpc=True,
             events=self.events,
         )
+
+
+def importable(folder: Path) -> Path:
+    """A folder for ``PYTHONPATH`` that holds ``bench`` and nothing else of the repository.
+
+    The root itself would do harm there: its folder ``triton/`` shadows a package of that name.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    link = folder / "bench"
+    if not link.exists():
+        link.symlink_to(Path(__file__).resolve().parents[1])
+    return folder
 
 
 def _environment(cache: Path, kind: Kind, say: Callable[[str], None]) -> Path:
     """One that sees the export environment's torch, and an ONNX Runtime for the device."""
     own = Path(sysconfig.get_path("purelib"))
     if kind is Kind.GPU:
-        of_gpu = environments.ensure("gpu", cache, say)
-        own = next((of_gpu / "lib").glob("python*/site-packages"))
+        lock = install.lock_file("peers-gpu")
+        python = f"py{sys.version_info.major}.{sys.version_info.minor}"
+        own = cache / f"peers-gpu-packages-{install.digest(lock)}-{python}"
+        install.ensure(own, lock, say, timeout_seconds=_INSTALL_SECONDS)
     export = provision.export_environment(cache, say)
-    folder = cache / f"gpu-engine-{kind}-{export.name}"
+    folder = cache / f"gpu-engine-{kind}-{own.name}-{export.name}"
     if not folder.is_dir():
         aside = folder.with_suffix(".aside")
         subprocess.run(

@@ -1,6 +1,6 @@
 """One step of a run on a GPU, in a process of its own: ``python -P -m bench.gpu.steps STEP ...``.
 
-``bench.gpu.command`` starts it and ends it when its time is over. What it finds is written as soon
+``bench.gpu`` starts it and ends it when its time is over. What it finds is written as soon
 as it is there.
 """
 
@@ -21,10 +21,9 @@ from bench.gpu.found import ENSEMBLE, LARGE, PACKED, PADDED, Like, Part
 from bench.gpu.loads import BASE64, JSON, OF_ENSEMBLE, Offer, Target
 from bench.gpu.site import PADDED_FP16, MissingError, Setting
 from bench.gpu.unpacked import Place
-from bench.peers import entrants
+from bench.peers import with_triton
+from bench.peers.asking import MANY, begin, likeness_of
 from bench.peers.model import PreparedModel
-from bench.peers.plan import MANY
-from bench.peers.race import begin, likeness_of
 from headrace.stack import provision
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -147,7 +146,7 @@ def _serve(
     """Starts a server, compares its answers, asks it alone, then by all loads in rounds."""
     layout = setting.layout()
     ensemble = engine == ENSEMBLE
-    peer = entrants.subject(entrants.ENSEMBLE if ensemble else entrants.HEADRACE)
+    peer = with_triton.ENSEMBLE if ensemble else with_triton.HEADRACE
     site = setting.site(part.step, prepared, layout, together=ensemble)
     os.sched_setaffinity(0, layout.load)
     part.notes |= {"cores": {"engine": list(layout.engine), "load": list(layout.load)}}
@@ -170,7 +169,7 @@ def _serve(
             part.callers.append(found)
             part.keep(setting.results)
             setting.say(f"{found.way}, {found.tokens} tokens: {found.p50:.2f} / {found.p99:.2f} ms")
-        _offer(part, setting, Target(engine, running, layout, setting.plan, busy), each)
+        _offer(part, setting, Target(engine, running, layout, setting.load_seconds, busy), each)
         part.notes |= _logs(setting.scratch)
 
 
@@ -179,7 +178,7 @@ def _offer(part: Part, setting: Setting, target: Target, each: Sequence[Offer]) 
     callers = loads.SMALL_CALLERS if setting.small else loads.CALLERS
     for number in range(setting.rounds):
         for offer in each:
-            if setting.left < setting.plan.seconds + _LOAD_SECONDS:
+            if setting.left < setting.load_seconds + _LOAD_SECONDS:
                 part.failed = f"no time left in round {number + 1}"
                 return
             found = target.ask(offer, callers[offer.texts])

@@ -8,7 +8,7 @@ from statistics import median
 
 from bench.gpu import caller, loads
 from bench.gpu.found import ENSEMBLE, LARGE, Caller, Load, Run
-from bench.peers.plan import MANY
+from bench.peers.asking import MANY
 
 _NOTHING = "-"
 _BYTES = (loads.BASE64, loads.BINARY, loads.GRPC)
@@ -108,11 +108,11 @@ def _callers(runs: Sequence[Run]) -> str:
 
 def _loads(runs: Sequence[Run]) -> str:
     """Texts a second of gateways and ensemble."""
-    every = {_key(each): each for run in runs for each in run.loads}
+    every = {each.key: each for run in runs for each in run.loads}
     order = sorted(every, key=lambda key: (key[0], key[2], key[3], key[1]))
 
     def cell(key: tuple[str, int, int, str]) -> Cell:
-        return lambda run: _shown([each for each in run.loads if _key(each) == key])
+        return lambda run: _shown([each for each in run.loads if each.key == key])
 
     rows = [([key[0], str(key[1]), str(key[2]), key[3]], cell(key)) for key in order]
     return _table(["engine", "gateways", "texts a request", "form"], runs, rows)
@@ -208,10 +208,6 @@ def _cosine(run: Run) -> str:
         if each.engine == run.engine:
             return f"{each.mean_cosine:.6f} / {each.least_cosine:.6f}"
     return _NOTHING
-
-
-def _key(load: Load) -> tuple[str, int, int, str]:
-    return load.engine, load.gateways, load.texts, load.form
 
 
 def _shown(found: Sequence[Load]) -> str:

@@ -10,11 +10,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from bench.metrics import Snapshot
+import httpx
+from prometheus_client.parser import text_string_to_metric_families
+
 from contracts.triton_metrics import PADDING, SECONDS, TOKENS
 
 _EVERY_SECONDS = 0.05
 _LEAST_CHANGES = 4
+_CLIENT = httpx.Client(trust_env=False)  # to make one takes longer than to ask
 
 
 class Useful:
@@ -39,20 +42,34 @@ class Useful:
         return computed / took * tokens / (tokens + padding)
 
 
+def counts(page: str) -> tuple[float, float, float]:
+    """Seconds, tokens and padding of all models, out of a page of metrics."""
+    samples = [sample for each in text_string_to_metric_families(page) for sample in each.samples]
+    seconds, tokens, padding = (
+        sum(sample.value for sample in samples if sample.name == each.name)
+        for each in (SECONDS, TOKENS, PADDING)
+    )
+    return seconds, tokens, padding
+
+
+def _page(port: int) -> str:
+    return _CLIENT.get(f"http://127.0.0.1:{port}/metrics").text
+
+
 @contextmanager
-def watched(port: int, snapshot: Callable[[int], Snapshot] = Snapshot.of) -> Iterator[Useful]:
+def watched(port: int, page: Callable[[int], str] = _page) -> Iterator[Useful]:
     """What the packed engines of a Triton do until the block ends.
 
     Args:
         port: of its metrics; 0 if it has none: then nothing is ever seen.
-        snapshot: reads them.
+        page: reads them.
     """
     useful, over = Useful(), threading.Event()
 
     def follow() -> None:
         while not over.wait(_EVERY_SECONDS):
-            now, seen = time.monotonic(), snapshot(port)
-            useful.read(now, *(seen.total(each.name) for each in (SECONDS, TOKENS, PADDING)))
+            now = time.monotonic()
+            useful.read(now, *counts(page(port)))
 
     reader = threading.Thread(target=follow, daemon=True)
     if port:

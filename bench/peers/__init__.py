@@ -1,1 +1,1 @@
-"""``make bench BENCH=peers``: Headrace raced against other servers on one model file."""
+"""Headrace beside other servers on one model, as ``bench.gpu`` measures them."""

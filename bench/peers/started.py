@@ -1,6 +1,8 @@
 """Starts a peer's processes on the core under test and ends every one of them, by its id."""
 
 import os
+import subprocess
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
@@ -8,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-from bench.processes import running
+from bench import processes
 
 _LEAVE_SECONDS = 2.0
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
@@ -41,20 +43,35 @@ def started(
     words = ["env", "-i", "-C", str(folder), *(f"{name}={value}" for name, value in told.items())]
     below: list[psutil.Process] = []
     try:
-        with running(
-            [*words, *command], cores, ready, folder / "log.txt", start_seconds=seconds
-        ) as leader:
+        with processes.started([*words, *command], folder / "log.txt") as leader:
+            os.sched_setaffinity(leader.pid, cores)  # before it has threads: they inherit it
             try:
-                yield leader
+                _wait(leader, command, ready, folder / "log.txt", seconds)
+                yield leader.pid
             finally:
                 with suppress(psutil.NoSuchProcess):
-                    below = psutil.Process(leader).children(recursive=True)
+                    below = psutil.Process(leader.pid).children(recursive=True)
     finally:
         _, left = psutil.wait_procs(below, timeout=_LEAVE_SECONDS)
         for each in left:
             with suppress(psutil.NoSuchProcess):
                 each.kill()
         psutil.wait_procs(left, timeout=_LEAVE_SECONDS)
+
+
+def _wait(
+    process: "subprocess.Popen[bytes]",
+    command: Sequence[str],
+    ready: str,
+    log: Path,
+    seconds: float,
+) -> None:
+    deadline = time.monotonic() + seconds
+    while not processes.answers(ready):
+        if process.poll() is not None or time.monotonic() > deadline:
+            words = log.read_text(encoding="utf-8", errors="replace")[-2000:]
+            raise RuntimeError(f"{' '.join(command[:4])} did not get ready: {words}")
+        time.sleep(0.05)
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from gateway.batching.packed_costs import MOST_ROWS, TokenCosts
 from gateway.batching.waiting_rows import Batch, Flow, R, Slots, WaitingRows
 
 # About what a message costs this process besides what its rows cost. One more is worth it while the
-# engine has work, if it keeps the engine busy for so long (``bench joining`` tries others).
+# engine has work, if it keeps the engine busy for so long (docs/performance.md has others).
 MESSAGE_SECONDS = 0.0003
 # Of a batch, what the endpoints are given in their turns together.
 _TURN = 0.5

@@ -6,12 +6,8 @@ import pytest
 
 from bench import compiled
 from bench.core.__main__ import THIS, Chunk, candidates, table
-from bench.core.departure import DUMPS, HandingOver, Way, sink
 from bench.core.parts import PARTS, REST, part_of
 from bench.core.subject import LOADS, Subject
-from contracts.endpoint import Arm
-from contracts.events import Latency, PredictionEvent
-from gateway.events.buffer import EventBuffer
 
 ROOT = Path(__file__).resolve().parents[2]
 OURS = ("gateway/", "preprocess/", "contracts/")
@@ -47,9 +43,7 @@ def test_a_function_belongs_to_the_part_that_names_it_most_closely(
 
 def test_the_parts_and_other_threads_add_up_to_all() -> None:
     parts = dict.fromkeys(PARTS, 0.9 / len(PARTS)) | {REST: 0.1}
-    chunk = Chunk(
-        turns=[8e-5, 1e-4, 12e-5], loop=8e-5, departure=1e-5, blocks=40, collections=3, parts=parts
-    )
+    chunk = Chunk(turns=[8e-5, 1e-4, 12e-5], loop=8e-5, blocks=40, collections=3, parts=parts)
     lines = table([{load.name: chunk for load in LOADS}]).splitlines()
     figures = {line.split("|")[1].strip(): line.split("|")[2].strip() for line in lines[2:]}
     assert figures["**all**"] == "100.0"
@@ -80,39 +74,6 @@ def test_another_python_runs_this_checkout_and_what_it_compiles_itself() -> None
     assert candidates([], [other])[1:] == [made[3]]
 
 
-def an_event() -> PredictionEvent:
-    return PredictionEvent(
-        "id", 1.0, "bench", "1", "p", Arm.STABLE, 200, True, Latency(0, 0, 0, 0, 0)
-    )
-
-
-@pytest.mark.parametrize("way", [Way.TAKEN, Way.PICKLED, Way.PACKED])
-def test_events_are_handed_over_once_enough_wait_or_they_have_waited_long(way: Way) -> None:
-    now = [0.0]
-    buffer = EventBuffer(capacity_records=10_000, wake_events=250)
-    handing_over = HandingOver(buffer, DUMPS[way], clock=lambda: now[0])
-    for _ in range(499):
-        buffer.attempt(an_event())
-    handing_over.step()
-    assert buffer.waiting_events() == 499
-    buffer.attempt(an_event())
-    handing_over.step()
-    assert buffer.waiting_events() == 0
-    buffer.attempt(an_event())
-    handing_over.step()
-    assert buffer.waiting_events() == 1
-    now[0] = 1.0
-    handing_over.step()
-    assert buffer.waiting_events() == buffer.totals().records == 0
-    handing_over.close(30)
-
-
-def test_a_way_to_kafka_needs_its_address() -> None:
-    with pytest.raises(ValueError, match="Kafka's address"):
-        sink(Way.KAFKA, None)
-    assert sink(Way.MADE, None).submit(1, b"message").done()
-
-
 @pytest.mark.slow
 async def test_the_gateway_answers_its_callers_and_its_time_is_counted(tmp_path: Path) -> None:
     subject = Subject(tmp_path, None)
@@ -121,7 +82,6 @@ async def test_the_gateway_answers_its_callers_and_its_time_is_counted(tmp_path:
     for _ in range(3):
         cost = await callers.turn()
         assert 0 < cost.loop_seconds <= cost.seconds
-        assert 0 <= cost.departure_seconds < cost.seconds
     assert await subject.blocks_a_request(callers, LOADS[-1]) > 0
     callers.close()
     await subject.stop()

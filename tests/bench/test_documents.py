@@ -1,21 +1,26 @@
-"""The tables that people read are those of the committed results."""
+"""Tables go between the markers of a document that name them."""
 
-import json
-from pathlib import Path
+import pytest
 
-import numpy as np
+from bench.documents import NoMarkersError, written
 
-from bench import studies
-from bench.scale import document as scale
+DOCUMENT = """\
+a
+<!-- measured: one -->
+old
+<!-- end -->
+b
+<!-- measured: two -->
+<!-- end -->
+c
+"""
 
-ROOT = Path(__file__).resolve().parents[2]
 
-
-def test_the_table_and_the_picture_of_many_endpoints_are_those_of_the_results() -> None:
-    text = (ROOT / "bench" / "results" / "scale.json").read_text(encoding="utf-8")
-    sizes = json.loads(text)["sizes"]
-    page = (ROOT / "docs" / "scale.md").read_text(encoding="utf-8")
-    assert studies.written(page, {"scale": scale.table(sizes)}, "measured") == page
-    drawn = scale.picture(sizes)
-    points = [np.asarray(axes.lines[0].get_xdata()).size for axes in drawn.axes]
-    assert points == [len(sizes)] * 4
+def test_tables_go_between_their_markers_and_nothing_else_is_touched() -> None:
+    found = written(DOCUMENT, {"two": "| 2 |", "one": "| 1 |"}, "measured")
+    second = "two -->\n<!-- end -->"
+    assert found == DOCUMENT.replace("old", "| 1 |").replace(
+        second, second.replace("\n", "\n| 2 |\n")
+    )
+    with pytest.raises(NoMarkersError, match="measured: three"):
+        written(DOCUMENT, {"three": ""}, "measured")

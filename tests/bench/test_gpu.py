@@ -10,8 +10,9 @@ import pytest
 from registry_fakes import manifest
 from tritonclient.grpc import service_pb2 as pb
 
-from bench import studies
-from bench.gpu import alone, caller, command, device, loads
+from bench import documents
+from bench.gpu import __main__ as command
+from bench.gpu import alone, caller, device, loads
 from bench.gpu.device import Busy, Gpu, Kind, Layout
 from bench.gpu.found import (
     ENSEMBLE,
@@ -288,7 +289,7 @@ def test_tables_of_a_cpu_say_so() -> None:
 
 def test_the_document_shows_the_runs_that_are_kept_and_no_other() -> None:
     document = DOCUMENT.read_text(encoding="utf-8")
-    assert studies.written(document, tables(read(RESULTS).runs), "measured") == document
+    assert documents.written(document, tables(read(RESULTS).runs), "measured") == document
 
 
 # What is sent

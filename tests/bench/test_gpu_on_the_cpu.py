@@ -24,7 +24,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     folder = tmp_path_factory.mktemp("gpu")
     kept = folder / "gpu.json"
     command = [
-        sys.executable, "-P", "-m", "bench", "gpu", "--device", "cpu", "--small", "--steps", *STEPS,
+        sys.executable, "-P", "-m", "bench.gpu", "--device", "cpu", "--small", "--steps", *STEPS,
         "--budget", "5000", "--stretch", "10", "--results", str(folder / "results"),
         "--json", str(kept),
     ]  # fmt: skip

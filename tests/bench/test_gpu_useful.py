@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from waiting import until
 
-from bench.gpu.useful import Useful, watched
-from bench.metrics import Snapshot
+from bench.gpu.useful import Useful, counts, watched
 
 
 @given(st.floats(0.05, 1.0), st.floats(0.0, 0.5), st.integers(4, 20))
@@ -44,16 +43,27 @@ def test_nothing_is_said_of_a_load_that_was_too_short_or_of_an_engine_without_co
 def test_it_is_read_while_a_load_runs() -> None:
     asked = []
 
-    def snapshot(port: int) -> Snapshot:
+    def page(port: int) -> str:
         asked.append(port)
-        return Snapshot(
+        return (
             "# TYPE headrace_packed_tokens_total counter\n"
             f'headrace_packed_tokens_total{{model="m",version="1"}} {100 * len(asked)}\n'
             "# TYPE headrace_packed_device_seconds_total counter\n"
             f'headrace_packed_device_seconds_total{{model="m",version="1"}} {1e-6 * len(asked)}\n'
         )
 
-    with watched(8002, snapshot) as useful:
+    with watched(8002, page) as useful:
         until("it has seen changes", 60.0, lambda: useful.share() is not None)
     assert set(asked) == {8002}
     assert 0 < (useful.share() or 0) < 1
+
+
+def test_the_counts_are_those_of_all_models_together() -> None:
+    page = (
+        "# TYPE headrace_packed_padding_tokens_total counter\n"
+        'headrace_packed_padding_tokens_total{model="m",version="1"} 3\n'
+        'headrace_packed_padding_tokens_total{model="n",version="1"} 4\n'
+        "# TYPE headrace_packed_runs_total counter\n"
+        'headrace_packed_runs_total{model="m",version="1"} 9\n'
+    )
+    assert counts(page) == (0, 0, 7)

@@ -101,7 +101,6 @@ async def test_a_closed_load_keeps_as_many_requests_on_the_way_as_it_has_callers
         result = await generator(load(port)).run()
     assert most == 3
     assert result.of(200).count == result.offered > 0
-    assert result.answered >= result.offered
 
 
 @runs_on(PatientLoop)
@@ -126,7 +125,7 @@ async def test_an_open_load_sends_all_that_is_due_though_no_answer_comes_back() 
 
 
 @runs_on(PatientLoop)
-async def test_with_a_deadline_who_finds_no_connection_gives_up_and_holds_nobody_up() -> None:
+async def test_where_callers_give_up_who_finds_no_connection_gives_up_and_holds_nobody_up() -> None:
     held = asyncio.Event()
 
     async def answer(index: int, body: str) -> int:
@@ -135,7 +134,7 @@ async def test_with_a_deadline_who_finds_no_connection_gives_up_and_holds_nobody
         return 200
 
     async with server(answer) as port:
-        asked = msgspec.structs.replace(load(port, rate=100), connections=2, deadline_seconds=60.0)
+        asked = msgspec.structs.replace(load(port, rate=100), connections=2, gives_up=True)
         running = asyncio.create_task(generator(asked).run())
         asyncio.get_running_loop().call_later(0.25, held.set)
         result = await running

@@ -7,13 +7,13 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
+import h200_times
 import httpx
 import numpy as np
 import pytest
 from gateway_process import Running, gateway_at, lay_out_packages, put
 from gateway_world import WORDS, endpoint_of, manifest_of
 
-from bench import accelerators
 from contracts.endpoint import Limits
 from contracts.loading import CostPoint, LoadedModel, LoaderReport
 from contracts.manifest import Manifest
@@ -49,7 +49,7 @@ async def load(triton: TritonProcess, name: str) -> None:
         "accelerator_times.py": folder / "simulated_accelerator" / "accelerator_times.py",
         "packed_joining.py": folder / "packed_model" / "packed_joining.py",
         "packed_timetable.py": folder / "packed_model" / "packed_timetable.py",
-        "accelerator.json": accelerators.H200,
+        "accelerator.json": h200_times.H200,
     }
     config = render_packed(task=Task.TEXT_EMBEDDING, width=WIDTH, type_ids=False, threads=1)
     config += 'parameters { key: "accelerator" value { string_value: "packed" } }\n'
@@ -61,7 +61,7 @@ async def load(triton: TritonProcess, name: str) -> None:
 
 
 def measured() -> tuple[CostPoint, ...]:
-    times = accelerators.times().read(accelerators.H200, "packed")
+    times = h200_times.times().read(h200_times.H200, "packed")
     return tuple(
         CostPoint(bucket=size, batch=1, milliseconds=0.5 + 1000 * times.seconds(size))
         for size in (64, 1024, 16_384)

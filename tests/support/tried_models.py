@@ -24,7 +24,7 @@ from tokenizers import (
     trainers,
 )
 
-from bench.studies import written
+from bench.documents import written
 from contracts.endpoint import Precision, Serving
 from contracts.manifest import Manifest
 from registry.conversions.messages import ConversionRequest

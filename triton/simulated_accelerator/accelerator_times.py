@@ -1,9 +1,9 @@
 """How long an accelerator computes, by a table of measured times; it computes nothing.
 
-A table is JSON (``bench/accelerators`` has some): engines by name, each ``packed``, with seconds by
-the tokens of a run, or ``padded``, with seconds by rows and row length and a price for a shape that
-comes for the first time. Between measured points times are interpolated, and beyond the last one
-they grow in proportion.
+A table is JSON (``tests/support/h200.json`` is one): engines by name, each ``packed``, with seconds
+by the tokens of a run, or ``padded``, with seconds by rows and row length and a price for a shape
+that comes for the first time. Between measured points times are interpolated, and beyond the last
+one they grow in proportion.
 """
 
 import json

@@ -1,15 +1,16 @@
 """A Triton model that only pretends: it takes as long as an accelerator might compute.
 
-For benchmarks and tests of batching where there is no GPU. It is never part of a package, and its
+For tests of batching where there is no GPU. It is never part of a package, and its
 figures are never mixed with a real engine's.
 
 - Without a table, one execution takes 1 ms + 1.2 us for each padded token of the batch; requests of
   one shape that Triton hands over together are one execution. The answers are zeros.
-- With ``accelerator.json`` beside it (``bench/accelerators``) and the parameter ``accelerator`` in
-  its configuration, an engine of that table. A padded one takes its shapes' times instead. A packed
-  one takes requests as ``packed_model`` does, and joins them by the same ``packed_joining.py``,
-  which then lies beside it. So that an answer that went to another row shows, each row is answered
-  its first token and the sum of its tokens modulo 2**20, again and again in its columns.
+- With ``accelerator.json`` beside it (such as ``tests/support/h200.json``) and the parameter
+  ``accelerator`` in its configuration, an engine of that table. A padded one takes its shapes'
+  times instead. A packed one takes requests as ``packed_model`` does, and joins them by the same
+  ``packed_joining.py``, which then lies beside it. So that an answer that went to another row
+  shows, each row is answered its first token and the sum of its tokens modulo 2**20, again and
+  again in its columns.
 
 Tensors pass through DLPack: see ``python_model/model.py``.
 """

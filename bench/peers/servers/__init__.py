@@ -1,5 +1,1 @@
-"""The peers' own programs, each run by the interpreter of its own environment.
-
-They import nothing of Headrace's but this folder. Every peer gets the same ``Embedder``; how it
-receives, batches and answers is the peer's.
-"""
+"""Models of the ensemble's Triton, run by its own Python. They import nothing but this folder."""

@@ -1,4 +1,4 @@
-"""Texts to vectors by the raceway's one ``model.onnx``: what all peers but Headrace compute with.
+"""Texts to vectors by the padded ``model.onnx``: what the ensemble computes with.
 
 One thread, no spinning, and texts of like length together, as anybody would who knows ONNX Runtime:
 a run takes at most ``ROWS`` rows, padded to its longest. More rows a run gain nothing on a CPU; on
@@ -17,9 +17,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 ROWS = 16
-MOST_ROWS = 64  # of what peers may gather for one call, the same for all
-SECONDS_PER_RUN = 0.001  # of the simulated accelerator: see triton/simulated_accelerator/
-SECONDS_PER_TOKEN = 1.2e-6  # of padded rows
+MOST_ROWS = 64  # of what may be gathered for one call
 PACKAGE = "PEERS_PACKAGE"  # names the folder of the package in the environment
 
 Vectors = NDArray[np.float32]
@@ -62,28 +60,14 @@ class Embedder:
         self._most = MOST_ROWS if gpu else ROWS
         self._names = [each.name for each in self._session.get_inputs()]
 
-    @classmethod
-    def from_environment(cls) -> "Embedder":
-        """The embedder of the package that the environment names."""
-        return cls(Path(os.environ[PACKAGE]))
-
-    def embed(self, texts: Sequence[str]) -> Vectors:
-        """``[texts, width]``, in the order of the texts."""
-        return self.embed_rows(self._rows.ids(texts))
-
     def embed_rows(self, rows: Sequence[Sequence[int]]) -> Vectors:
-        """The same for rows of token ids."""
+        """``[rows, width]`` of rows of token ids, in their order."""
         vectors = np.empty((len(rows), self._rows.width), dtype=np.float32)
         order = sorted(range(len(rows)), key=lambda index: len(rows[index]))
         for start in range(0, len(order), self._most):
             part = order[start : start + self._most]
             vectors[part] = self._run([rows[index] for index in part])
         return vectors
-
-    def embed_all(self, requests: Sequence[Sequence[str]]) -> list[Vectors]:
-        """What several requests' texts are, computed together."""
-        together = self.embed([text for texts in requests for text in texts])
-        return list(np.split(together, np.cumsum([len(texts) for texts in requests])[:-1]))
 
     def _run(self, rows: Sequence[Sequence[int]]) -> Vectors:
         shape = (len(rows), max(map(len, rows)))

@@ -2,29 +2,17 @@
 
 After Triton's pages "Ensemble Models", "Batchers" (dynamic batching in both, no delay, as its
 recommended process begins) and "Ragged Batching": rows of different lengths come to the engine as
-they are, and it pads what it runs together. With ``simulated`` the engine sleeps as long as the
-simulated accelerator would take: 1 ms a run and 1.2 us a padded token.
+they are, and it pads what it runs together.
 """
 
-import json
 import os
-import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import triton_python_backend_utils as pb_utils
 
-from bench.peers.servers.embedder import (
-    MOST_ROWS,
-    PACKAGE,
-    SECONDS_PER_RUN,
-    SECONDS_PER_TOKEN,
-    Embedder,
-    Rows,
-    Vectors,
-)
+from bench.peers.servers.embedder import PACKAGE, Embedder, Rows
 
 ABSENT = -1  # fills a request's shorter rows on their way between the models
 
@@ -51,12 +39,8 @@ class EngineModel:
 
     def initialize(self, args: dict[str, str]) -> None:
         """See Triton's Python backend."""
-        parameters = json.loads(args["model_config"])["parameters"]
-        package = Path(os.environ[PACKAGE])
-        self._width = Rows(package).width
-        simulated = parameters["engine"]["string_value"] == "simulated"
         gpu = args["model_instance_kind"] == "GPU"
-        self._embedder = None if simulated else Embedder(package, gpu=gpu)
+        self._embedder = Embedder(Path(os.environ[PACKAGE]), gpu=gpu)
 
     def execute(self, requests: list[Any]) -> list[Any]:
         """Runs the rows of all requests together."""
@@ -65,17 +49,8 @@ class EngineModel:
         for request in requests:
             rows += [row[row != ABSENT].tolist() for row in _array(request, "IDS")]
             ends.append(len(rows))
-        vectors = self._vectors(rows)
+        vectors = self._embedder.embed_rows(rows)
         return [_response("VECTORS", part) for part in np.split(vectors, ends[:-1])]
-
-    def _vectors(self, rows: Sequence[Sequence[int]]) -> Vectors:
-        if self._embedder is not None:
-            return self._embedder.embed_rows(rows)
-        lengths = sorted(map(len, rows))
-        for start in range(0, len(lengths), MOST_ROWS):
-            part = lengths[start : start + MOST_ROWS]
-            time.sleep(SECONDS_PER_RUN + SECONDS_PER_TOKEN * len(part) * part[-1])
-        return np.zeros((len(rows), self._width), dtype=np.float32)
 
 
 def _array(request: Any, name: str) -> Any:  # noqa: ANN401 - Triton's have no types

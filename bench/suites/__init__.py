@@ -1,1 +1,0 @@
-"""The suites: one question a file, each a function ``run(plan) -> Report``."""

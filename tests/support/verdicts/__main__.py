@@ -1,0 +1,46 @@
+"""``python -P -m verdicts [STUDY ...]``: simulates whole rollouts, and prints tables.
+
+``make simulate`` runs all of it, which takes minutes, ``make simulate STUDY=--small`` a little of
+each. Sizes and seeds are fixed: a machine changes how long it takes, and not what is found.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from verdicts import whole, worlds
+from verdicts.findings import Finding, table
+
+FULL = {"identical": 2016, "harmful": 900, "worlds": 60}
+SMALL = {"identical": 18, "harmful": 90, "worlds": 6}
+
+
+def simulate(name: str, rollouts: int, processes: int) -> list[Finding]:
+    """One study, of so many rollouts (of ``worlds``, in each of them)."""
+    if name == "identical":
+        return whole.identical(rollouts, processes)
+    if name == "harmful":
+        return whole.harmful(rollouts, processes)
+    return worlds.wrongly_back(rollouts)
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Reads the command line, simulates, prints."""
+    parser = argparse.ArgumentParser(prog="python -P -m verdicts", description=__doc__)
+    parser.add_argument("studies", nargs="*", metavar="STUDY", help=", ".join(FULL))
+    parser.add_argument("--small", action="store_true", help="a little of each")
+    parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)))
+    read = parser.parse_args(words)
+    sizes = SMALL if read.small else FULL
+    for name in read.studies:
+        if name not in sizes:
+            parser.error(f"there is no study {name}: choose from {', '.join(sizes)}")
+    for name in read.studies or sizes:
+        made = table(simulate(name, sizes[name], read.processes))
+        print(f"{name}, {sizes[name]} rollouts\n\n{made}\n", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
