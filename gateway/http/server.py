@@ -164,6 +164,7 @@ class _BoundedProtocol(HttpToolsProtocol):
     _held_timer: asyncio.TimerHandle | None = None
     _idle_since = 0.0
     _header_bytes = 0
+    _begun = 0  # requests that the parser has seen
     _headers_read = 0
     _in_headers = False
     _reading = False
@@ -363,6 +364,8 @@ class _BoundedProtocol(HttpToolsProtocol):
 
     def _parse_piece(self, data: bytes) -> None:
         """Feeds the parser, and starts a timer if the request is not complete after that."""
+        # A head counts what came since it began: not the end of the request before it.
+        begun, own = self._begun, 0 if self._reading else 1
         self._feed(data)
         if self._lingering or self.transport.is_closing():
             self._parts.clear()
@@ -370,22 +373,26 @@ class _BoundedProtocol(HttpToolsProtocol):
         if self._parts:
             self._give_body()
         if self._in_headers:
-            self._header_bytes += len(data)
-            if self._headers_read > _MOST_HEADERS:
-                self._refuse_headers()
-            elif self._header_bytes > self.bounds.max_header_bytes:
-                self._refuse(
-                    HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
-                    "headers_too_large",
-                    f"The headers are larger than {self.bounds.max_header_bytes} bytes.",
-                )
-            elif self._deadline is None:
-                self._arm(self.bounds.header_seconds)
+            self._header_bytes += len(data) if self._begun == begun + own else 0
+            self._check_headers()
         elif self._deadline is None:
             if self._reading:
                 self._arm(self.bounds.body_seconds)
             elif self._is_idle() and self.timeout_keep_alive_task is None:
                 self._arm(self.bounds.header_seconds)  # line breaks and nothing else
+
+    def _check_headers(self) -> None:
+        """Bounds a head that is not complete, and its time."""
+        if self._headers_read > _MOST_HEADERS:
+            self._refuse_headers()
+        elif self._header_bytes > self.bounds.max_header_bytes:
+            self._refuse(
+                HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
+                "headers_too_large",
+                f"The headers are larger than {self.bounds.max_header_bytes} bytes.",
+            )
+        elif self._deadline is None:
+            self._arm(self.bounds.header_seconds)
 
     def _feed(self, data: bytes) -> None:
         """Has the parser read; what is malformed is refused."""
@@ -410,6 +417,7 @@ class _BoundedProtocol(HttpToolsProtocol):
         super().on_message_begin()
         self._in_headers = self._reading = True
         self._header_bytes = self._headers_read = 0
+        self._begun += 1
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Keeps a header. Trailers after the body are ignored."""

@@ -310,6 +310,17 @@ def test_a_body_over_the_limit_is_refused_and_its_sender_hears_it(fronts: Served
     assert (announced.status_code, chunked.status_code, after.status_code) == (413, 413, 200)
 
 
+def test_a_body_before_it_is_no_part_of_a_head() -> None:
+    limits = replace(LIMITS, max_header_bytes=500)
+    first = BODY + b" " * 12_000
+    with serving(Served(limits=limits)) as served, connected(served) as connection:
+        connection.sendall(POST + b"content-length: %d\r\n\r\n" % len(first) + first[:4000])
+        connection.sendall(first[4000:] + POST)  # the head of the next one comes in two parts
+        assert read_answer(connection)[0] == 200
+        connection.sendall(b"content-length: %d\r\n\r\n" % len(BODY) + BODY)
+        assert read_answer(connection)[0] == 200
+
+
 def test_an_upgrade_is_not_taken(fronts: Served) -> None:
     with connected(fronts) as connection:
         connection.sendall(
