@@ -56,7 +56,7 @@ class SyntheticMetrics(Collector):
             yield gauge
         for metric in triton_metrics.PACKED:
             counter = CounterMetricFamily(metric.family, metric.help, labels=metric.labels)
-            counter.add_metric([f"{ENDPOINT}-1", "1"], float(self._scrapes))
+            counter.add_metric([f"{ENDPOINT}-0123456789ab", "1"], float(self._scrapes))
             yield counter
 
     def _lost(self) -> Iterator[Reading]:
