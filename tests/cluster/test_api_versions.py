@@ -13,14 +13,14 @@ import kubernetes
 import pytest
 from kubernetes.client import ApiException
 from real_api_server import DEFINITIONS, RealApi, real_api_server
-from real_cluster import until
+from real_cluster import REHEARSAL_GROUP, until
 
 from contracts.endpoint import KIND
 from headrace.crd import definition as crd
 
 pytestmark = [pytest.mark.cluster, pytest.mark.walk]
 
-GROUP = "rehearsal.headrace.dev"
+GROUP = REHEARSAL_GROUP
 NAME = f"{crd.PLURAL}.{GROUP}"
 OLD, NEW = crd.VERSION, "v1beta1"
 SPEC = {"model": "m", "rollout": {"steps": [{"shadow": 50}, {"weight": 5}]}}

@@ -23,6 +23,7 @@ CHART = ROOT / "charts" / "headrace"
 SITE_PACKAGES = "/opt/headrace/lib/python3.11/site-packages"
 COMMAND_SECONDS = 60.0
 CRD, RECORDS_CRD = "modelendpoints.headrace.dev", "endpointrecords.headrace.dev"
+REHEARSAL_GROUP = "rehearsal.headrace.dev"  # of the definition that test_api_versions.py changes
 # Made anew by Kubernetes itself, or of what has happened.
 PASSING = ("event", "podmetrics", "endpointslice", "endpoints/", "lease", "controllerrevision")
 STATEFUL = ("evaluate", "kafka", "mlflow")
