@@ -33,6 +33,7 @@ from gateway.engine.large_answers import BATCH_INLINE_BYTES, beside
 from service.mutual_tls import MutualTls
 
 _CONNECT_SECONDS = 2.0
+_TURN_BYTES = 1 << 20
 _TICK_SECONDS = 5.0
 # Finds a host that is gone without closing its connections. Triton closes a connection with more
 # frequent pings.
@@ -211,6 +212,7 @@ class _Link(asyncio.Protocol):
         self._heard = self._pinged = 0.0
         self._asked = False  # something since the server was heard, answered or given up
         self._timer: asyncio.TimerHandle | None = None
+        self._unbroken = 0  # bytes read since others had the loop, or more
         self.has_sent = False  # a call, at any time
         self.settled: asyncio.Future[None] = self._loop.create_future()
 
@@ -261,6 +263,7 @@ class _Link(asyncio.Protocol):
         if self._transport is None:
             return  # it was given up, and what came before that is still handed over
         self._heard, self._pinged, self._asked = self._loop.time(), 0.0, False
+        self._take_turns(len(data))
         try:
             ended = self._connection.receive(data)
         except Http2Error as error:
@@ -271,6 +274,21 @@ class _Link(asyncio.Protocol):
         if self._connection.settled and not self.settled.done():
             self.settled.set_result(None)
         self._advance()
+
+    def _take_turns(self, size: int) -> None:
+        """Lets others have the loop between two megabytes of a large answer.
+
+        libuv would read on for as long as something is there, 8 MB at a stretch.
+        """
+        self._unbroken += size
+        if self._unbroken >= _TURN_BYTES and self._transport is not None:
+            self._transport.pause_reading()
+            self._loop.call_soon(self._read_on)
+
+    def _read_on(self) -> None:
+        self._unbroken = 0
+        if self._transport is not None:
+            self._transport.resume_reading()
 
     def connection_lost(self, error: Exception | None) -> None:
         """See ``asyncio.Protocol``."""
@@ -361,11 +379,19 @@ def _message(exchange: Exchange) -> bytes:
         number = int(status) if status.isdigit() else -1
         raise CallError(_CODES.get(number, grpc.StatusCode.UNKNOWN), details)
     parts = exchange.parts
+    while len(parts) > 1 and len(parts[0]) < _PREFIX:
+        parts[:2] = [parts[0] + parts[1]]
+    prefix = parts[0][:_PREFIX] if parts else b""
+    length = sum(map(len, parts)) - _PREFIX
+    if len(prefix) < _PREFIX or prefix[0] or int.from_bytes(prefix[1:]) != length:
+        parts.clear()
+        raise CallError(grpc.StatusCode.INTERNAL, "the answer is no message of its length")
+    # The prefix is cut from one part: cutting it from the whole would copy the whole, and hold
+    # Python's lock meanwhile, which a join of a megabyte and more does not.
+    parts[0] = parts[0][_PREFIX:]
     body = parts[0] if len(parts) == 1 else b"".join(parts)
     parts.clear()  # of a large answer, beside the event loop
-    if len(body) < _PREFIX or body[0] or int.from_bytes(body[1:_PREFIX]) != len(body) - _PREFIX:
-        raise CallError(grpc.StatusCode.INTERNAL, "the answer is no message of its length")
-    return body[_PREFIX:]
+    return body
 
 
 def _without_status(exchange: Exchange) -> CallError:

@@ -60,6 +60,9 @@ class Peer(asyncio.Transport):
         self.settled = False
         self.leaves = False
         self.is_open = True
+        self._paused = False
+        self._unheard: list[bytes] = []  # said while the client reads nothing
+        self.pauses = 0  # of the client
 
     @property
     def running(self) -> list[Stream]:
@@ -83,6 +86,15 @@ class Peer(asyncio.Transport):
         self.say(data[:cut])
         self.say(data[cut:])
 
+    def answer_in_pieces(self, stream: Stream, message: bytes, size: int) -> None:
+        """Answers a call with a message of the caller's, whose frames hold ``size`` bytes each."""
+        stream.over = True
+        body = b"\0" + len(message).to_bytes(4, "big") + message
+        self.say(frame(HEADERS, END_HEADERS, stream.number, _ANSWER))
+        for begin in range(0, len(body), size):
+            self.say(frame(DATA, 0, stream.number, body[begin : begin + size]))
+        self.say(frame(HEADERS, END_HEADERS | END_STREAM, stream.number, _TRAILERS))
+
     def reset(self, stream: Stream, code: int) -> None:
         """Ends a call without an answer."""
         stream.over, stream.refused = True, code == REFUSED_STREAM
@@ -103,8 +115,24 @@ class Peer(asyncio.Transport):
 
     def say(self, data: bytes) -> None:
         """Sends bytes to the client, if there is one."""
-        if self.is_open and data:
+        if not self.is_open or not data:
+            return
+        if self._paused:
+            self._unheard.append(data)
+        else:
             self._protocol.data_received(data)
+
+    def pause_reading(self) -> None:
+        """See ``asyncio.Transport``."""
+        self._paused = True
+        self.pauses += 1
+
+    def resume_reading(self) -> None:
+        """See ``asyncio.Transport``."""
+        self._paused = False
+        waiting, self._unheard = self._unheard, []
+        for data in waiting:
+            self.say(data)
 
     def write(self, data: Any) -> None:
         """See ``asyncio.Transport``; reads what the client sends."""

@@ -245,12 +245,12 @@ def test_the_server_gets_room_to_send_more() -> None:
     connection = opened()
     connection.send(Exchange(HEAD, b""))
     connection.take()
-    part = frame(DATA, 0, 1, bytes(1 << 20))
-    for _ in range(65):
+    part = frame(DATA, 0, 1, bytes(1 << 18))
+    for _ in range(257):
         connection.receive(part)
     (update,) = frames(connection.take())
     assert update[:3] == (UPDATE, 0, 0)
-    assert int.from_bytes(update[3], "big") == 65 << 20
+    assert int.from_bytes(update[3], "big") == 257 << 18
 
 
 @pytest.mark.parametrize(

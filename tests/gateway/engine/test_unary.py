@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import random
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, closing, suppress
@@ -259,6 +260,29 @@ def calls_on(loop: PeerLoop, count: int, seconds: float = 60) -> list[asyncio.Ta
     calls = [loop.create_task(client.call(METHOD, b"%d" % n, seconds)) for n in range(count)]
     loop.settle()
     return calls
+
+
+def test_others_have_the_loop_between_two_megabytes_of_an_answer() -> None:
+    message = random.Random(1).randbytes(8 << 20)
+    with closing(PeerLoop()) as loop:
+        (call,) = calls_on(loop, 1)
+        (peer,) = loop.peers
+        peer.answer_in_pieces(peer.running[0], message, 1 << 16)
+        assert loop.run_until_complete(call) == message
+        assert peer.pauses == 8
+        peer.abort()
+        loop.settle()
+
+
+@pytest.mark.parametrize("size", [1, 3, 5, 6])
+def test_an_answer_may_come_in_pieces_shorter_than_its_prefix(size: int) -> None:
+    with closing(PeerLoop()) as loop:
+        (call,) = calls_on(loop, 1)
+        (peer,) = loop.peers
+        peer.answer_in_pieces(peer.running[0], b"four", size)
+        assert loop.run_until_complete(call) == b"four"
+        peer.abort()
+        loop.settle()
 
 
 def test_calls_that_wait_as_the_server_leaves_go_to_its_next_connection() -> None:
