@@ -19,11 +19,11 @@ from contracts.endpoint import (
     PinnedVersion,
     WaitsFor,
 )
+from contracts.endpoint_schema import endpoint_schema
 from headrace import home as homes
 from headrace.commands.layout import Row, Rows, rows, sentences
 from headrace.commands.output import console, print_json, print_line
 from headrace.endpoints import document, edits
-from headrace.endpoints.schema import endpoint_schema
 from headrace.errors import (
     BadDocumentError,
     BrokenHomeError,

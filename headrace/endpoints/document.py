@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from contracts.endpoint import ModelEndpoint
 from contracts.rollout import COMMAND_BY_PREFIX, COMMAND_PREFIX
-from headrace.endpoints.validation_errors import FieldError, validation_errors, whole_numbers
+from contracts.validation_errors import FieldError, validation_errors, whole_numbers
 from headrace.errors import BadDocumentError
 
 _ERRORS_SHOWN = 10

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from contracts.endpoint import EndpointSpec, Metadata, ModelEndpoint
-from headrace.endpoints.validation_errors import shown
+from contracts.validation_errors import shown
 from headrace.errors import BrokenHomeError, RefusedError, RequestFailedError
 from registry.errors import EndpointConflictError, EndpointUnreadableError
 from registry.stores.endpoints import EndpointStore

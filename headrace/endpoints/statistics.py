@@ -6,7 +6,7 @@ from pydantic import ValidationError
 
 from contracts.endpoint import ModelEndpoint
 from contracts.rollout import StatisticSpec
-from headrace.endpoints.validation_errors import dotted
+from contracts.validation_errors import dotted
 from headrace.errors import RefusedError, RequestFailedError
 
 MOST = 50  # as contracts.endpoint has it

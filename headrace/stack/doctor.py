@@ -17,6 +17,7 @@ from headrace.stack.settings import StackSettings
 
 PYTHON_OLDEST = (3, 11)
 PYTHON_NEWEST = (3, 13)  # the newest for which Triton's wheel has a Python backend
+LEAST_DISK_BYTES = 300_000_000  # of a home whose parts are downloaded
 DISK_BYTES = 2_000_000_000  # Triton 0.3 GB, Kafka's jars, logs, packages and some room
 MEMORY_BYTES = 2_500_000_000  # seen in use: all processes together, with the example
 GATEWAY_BYTES = 110_000_000  # seen in use, of each further gateway
@@ -51,6 +52,7 @@ class Machine:
     system: str
     python: tuple[int, int]
     triton_lacks: tuple[str, ...] = ()
+    home_fault: str = ""
     java: bool = True
     uv: bool = True
     disk_free: int | None = None
@@ -67,6 +69,7 @@ def examine(settings: StackSettings) -> Machine:
         system=platform.system(),
         python=sys.version_info[:2],
         triton_lacks=() if settings.triton_grpc else tuple(triton.missing()),
+        home_fault=_home_fault(settings.home),
         java=bool(settings.kafka_bootstrap) or _has_java(),
         uv=bool(settings.triton_grpc) or _has_uv(),
         disk_free=_disk_free(settings.home),
@@ -90,8 +93,9 @@ def findings(machine: Machine, settings: StackSettings) -> list[Finding]:
         _triton(machine, settings),
         _kafka(machine, settings),
         _installer(machine, settings),
+        _home(machine, settings),
         _room("disk", machine.disk_free, DISK_BYTES, f"Free some, or choose another folder with "
-              f"--home (now {settings.home})."),
+              f"--home (now {settings.home}).", least=LEAST_DISK_BYTES),
         _room("memory", machine.memory_free, _memory_bytes(settings), "Close other programs, "
               "or use an existing Kafka, MLflow or Triton (see headrace up --help)."),
         _shared_memory(machine, settings),
@@ -171,14 +175,26 @@ def _installer(machine: Machine, settings: StackSettings) -> Finding:
     )  # fmt: skip
 
 
-def _room(name: str, free: int | None, wanted: int, advice: str) -> Finding:
+def _home(machine: Machine, settings: StackSettings) -> Finding:
+    fault = machine.home_fault
+    if not fault and not settings.kafka_bootstrap and "," in str(settings.home):
+        fault = "has a comma, at which Kafka splits the names of its folders"
+    if not fault:
+        return Finding("home", Verdict.OK, str(settings.home))
+    return Finding(
+        "home", Verdict.BAD, f"{settings.home} {fault}",
+        f"The folder {settings.home} {fault}: choose another with --home.",
+    )  # fmt: skip
+
+
+def _room(name: str, free: int | None, wanted: int, advice: str, *, least: int = 0) -> Finding:
     if free is None:
         return Finding(name, Verdict.OK, "unknown")
     found = f"{free / 1e9:.1f} GB free"
     if free >= wanted:
         return Finding(name, Verdict.OK, found)
     sentence = f"About {wanted / 1e9:.1f} GB of {name} are wanted, {free / 1e9:.1f} GB are free. "
-    return Finding(name, Verdict.TIGHT, found, sentence + advice)
+    return Finding(name, Verdict.TIGHT if free >= least else Verdict.BAD, found, sentence + advice)
 
 
 def _memory_bytes(settings: StackSettings) -> int:
@@ -216,6 +232,22 @@ def _ports(machine: Machine, settings: StackSettings) -> Finding:
     )  # fmt: skip
 
 
+def _home_fault(home: Path) -> str:
+    """What stands in the way of files there; empty if nothing does."""
+    there = _nearest(home)
+    if not there.is_dir():
+        return f"can't be made: {there} is no folder"
+    if not os.access(there, os.W_OK | os.X_OK):
+        return f"can't be written to: {there} belongs to another user or is read-only"
+    return ""
+
+
+def _nearest(path: Path) -> Path:
+    """The path, or the nearest above it that is there and may be seen."""
+    # ``Path.exists`` raises of what another user hides.
+    return next(each for each in (path, *path.parents) if os.path.exists(each))  # noqa: PTH110
+
+
 def _has_java() -> bool:
     try:
         return kafka.find_java().is_file()
@@ -246,10 +278,10 @@ def _runs_on(home: Path) -> bool:
 
 
 def _disk_free(path: Path) -> int | None:
-    for folder in (path, *path.parents):
-        if folder.exists():
-            return shutil.disk_usage(folder).free
-    return None
+    try:
+        return shutil.disk_usage(_nearest(path)).free
+    except OSError:
+        return None
 
 
 def _memory_free(meminfo: Path) -> int | None:

@@ -13,7 +13,7 @@ import socket
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -179,7 +179,19 @@ def server_properties(node: KafkaNode) -> str:
         "log.cleaner.threads": 1,
         "log.cleaner.dedupe.buffer.size": 16 * 1024 * 1024,
     }
-    return "".join(f"{name}={value}\n" for name, value in settings.items())
+    return "".join(f"{name}={_escaped(str(value))}\n" for name, value in settings.items())
+
+
+def _escaped(value: str) -> str:
+    """A value as ``java.util.Properties`` reads it, which takes a byte for a letter of Latin-1."""
+    letters = value.replace("\\", "\\\\").encode("utf-16-be")
+    units = (int.from_bytes(letters[at : at + 2], "big") for at in range(0, len(letters), 2))
+    return "".join(chr(unit) if 0x20 <= unit < 0x7F else f"\\u{unit:04x}" for unit in units)
+
+
+def environment(base: Mapping[str, str]) -> dict[str, str]:
+    """The node's environment: Java reads and writes names of files in the locale's encoding."""
+    return {**base, "LC_ALL": "C.UTF-8"}
 
 
 def lay_out(node: KafkaNode) -> None:
@@ -235,6 +247,7 @@ def format_storage(
             text=True,
             check=True,
             timeout=timeout_seconds,
+            env=environment(os.environ),
         )
     except subprocess.TimeoutExpired as error:
         raise ServiceFailedError(
@@ -290,6 +303,7 @@ class KafkaProcess(OwnProcess):
             server_command(self._files, self.node),
             lambda: answers(self.node),
             within_seconds=timeout_seconds,
+            extended=environment,
         )
 
     def wipe(self) -> None:

@@ -115,7 +115,7 @@ def _kafka(settings: StackSettings, home: Home, env: Mapping[str, str]) -> Servi
     return Service(
         name="kafka",
         argv=tuple(kafka.server_command(files, node)),
-        env=env,
+        env=kafka.environment(env),
         cwd=home.kafka,
         ready=probes.accepts(LOOPBACK, ports.kafka),
         before_start=before_start,

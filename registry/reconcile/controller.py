@@ -159,6 +159,7 @@ class Controller:
             OSError: endpoints or reports can't be read.
         """
         endpoints = await asyncio.to_thread(self._endpoints.list)
+        await asyncio.to_thread(self._endpoints.tell_refused)
         if self._options.auto_endpoints:
             await self._create_missing(endpoints)
         reports = await asyncio.to_thread(self._reports.list)

@@ -18,11 +18,16 @@ from collections.abc import Callable
 from contracts.endpoint import EndpointStatus, ModelEndpoint
 from registry.errors import EndpointConflictError, EndpointUnreadableError
 from registry.stores.cluster_events import Events
-from registry.stores.cluster_shown import conditions, shown
+from registry.stores.cluster_shown import conditions, refused, shown
 from service.cluster import endpoints
 from service.cluster.client import ClusterClient
 from service.cluster.collection import Object
-from service.cluster.errors import ApiUnavailableError, ConflictError, MissingError
+from service.cluster.errors import (
+    ApiUnavailableError,
+    ConflictError,
+    KubernetesError,
+    MissingError,
+)
 from service.cluster.mirror import Mirror
 from service.cluster.watch import WatchPace
 
@@ -92,11 +97,11 @@ class KubernetesEndpointStore:
             item, before = self._before(endpoint)
             if endpoint.status != before.status:
                 item = self._put_status(item, endpoint.status)
-                self._mirror.learn(item)
+                self._learn(item)
                 self._events.create(item, before.status, endpoint.status)
             if _differs_beside_status(endpoint, before):
                 item = self._put_rest(item, endpoint)
-                self._mirror.learn(item)
+                self._learn(item)
         except (ConflictError, MissingError) as error:
             raise EndpointConflictError(f"endpoint {endpoint.name}: {error}") from error
         return endpoints.read(item)
@@ -107,6 +112,30 @@ class KubernetesEndpointStore:
             self._client.delete(self._collection, name)
         except MissingError:
             return
+
+    def tell_refused(self) -> None:
+        """Has each resource that can't be read say why, in its condition ``Accepted``.
+
+        The schema of the definition lets through what the models don't. Nothing else of the
+        status changes: the last good state goes on.
+        """
+        for item, reason in self._mirror.refused():
+            status, metadata = item.get("status") or {}, item["metadata"]
+            before = status.get("conditions") or []
+            generation = int(metadata.get("generation", 0))
+            refusal = refused(reason, before, generation, self._now())
+            if refusal in before:
+                continue
+            others = [each for each in before if each.get("type") != refusal["type"]]
+            changed = {**item, "status": {**status, "conditions": [*others, refusal]}}
+            try:
+                done = self._client.replace_status(self._collection, metadata["name"], changed)
+            except (ConflictError, MissingError):
+                continue  # it was changed or deleted meanwhile; the next pass looks again
+            except KubernetesError as error:
+                log.warning("the ModelEndpoint %s can't say why: %s", metadata["name"], error)
+                continue
+            self._mirror.learn(done)
 
     def _listed_now(self) -> tuple[ModelEndpoint, ...]:
         items, _ = self._client.list(self._collection)
@@ -140,13 +169,18 @@ class KubernetesEndpointStore:
         revision = endpoint.metadata.revision
         if not revision:
             item = self._client.create(self._collection, _new(endpoint), **self._options)
-            self._mirror.learn(item)
+            self._learn(item)
             return item
         item = self._client.get(self._collection, endpoint.name)
         stored = item["metadata"]["resourceVersion"]
         if stored != revision:
             raise ConflictError(f"it is at revision {stored}, not {revision}", 409)
         return item
+
+    def _learn(self, item: Object) -> None:
+        # What a dry run answers is not stored, and of a create it has no revision.
+        if not self._options:
+            self._mirror.learn(item)
 
     def _put_status(self, item: Object, status: EndpointStatus) -> Object:
         before = (item.get("status") or {}).get("conditions") or ()

@@ -51,6 +51,13 @@ def conditions(
     return [_dated(condition, last.get(condition["type"]), generation, now) for condition in made]
 
 
+def refused(reason: str, before: Iterable[Mapping[str, Any]], generation: int, now: float) -> Part:
+    """The condition of an endpoint whose spec can't be read."""
+    last = {condition.get("type"): condition for condition in before}
+    made = _condition("Accepted", "False", "Invalid", reason)
+    return _dated(made, last.get(made["type"]), generation, now)
+
+
 def moment(seconds: float) -> str:
     """A time as Kubernetes writes it in objects."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -62,6 +62,10 @@ class EndpointStore(Protocol):
         """Removes an endpoint; one that is not there is no error."""
         ...
 
+    def tell_refused(self) -> None:
+        """Writes the reason where people look, for each endpoint that can't be read."""
+        ...
+
 
 class FileEndpointStore:
     """One JSON file an endpoint, ``<folder>/<name>.json``; many processes on one machine."""
@@ -115,6 +119,9 @@ class FileEndpointStore:
         """Removes the endpoint's file."""
         with self._locked():
             self._path(name).unlink(missing_ok=True)
+
+    def tell_refused(self) -> None:
+        """Nothing: commands refuse such an endpoint before they write, and ``list`` logs it."""
 
     def _last_good(self, name: str, stamp: Stamp) -> ModelEndpoint | None:
         seen, endpoint = self._read.get(name, (None, None))

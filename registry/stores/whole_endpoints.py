@@ -100,6 +100,10 @@ class WholeEndpoints:
         self._known.pop(name, None)
         self._records.forget(name)
 
+    def tell_refused(self) -> None:
+        """See the Protocol."""
+        self._summaries.tell_refused()
+
     def _at(self, endpoint: ModelEndpoint) -> _Known | None:
         """What is stored, at just the revision that was read; None where none was.
 

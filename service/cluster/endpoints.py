@@ -3,7 +3,10 @@
 Pure.
 """
 
+from pydantic import ValidationError
+
 from contracts.endpoint import API_VERSION, KIND, EndpointStatus, ModelEndpoint
+from contracts.validation_errors import validation_errors
 from service.cluster.collection import Collection, Object
 
 PLURAL = "modelendpoints"
@@ -20,27 +23,29 @@ def read(item: Object) -> ModelEndpoint:
     What the status holds for people alone, such as conditions, is left out.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is none; says each bad field and what may stand there.
     """
     metadata = item["metadata"]
     status = item.get("status") or {}
-    return ModelEndpoint.model_validate(
-        {
-            "apiVersion": item.get("apiVersion", API_VERSION),
-            "kind": item.get("kind", KIND),
-            "metadata": {
-                "name": metadata["name"],
-                "uid": metadata.get("uid", ""),
-                "revision": metadata.get("resourceVersion", ""),  # none where nothing was stored
-                "annotations": metadata.get("annotations") or {},
-            },
-            "spec": item.get("spec") or {},
-            "status": {
-                name: value for name, value in status.items() if name in EndpointStatus.model_fields
-            }
-            | {"outdated": _outdated(item)},
+    document = {
+        "apiVersion": item.get("apiVersion", API_VERSION),
+        "kind": item.get("kind", KIND),
+        "metadata": {
+            "name": metadata["name"],
+            "uid": metadata.get("uid", ""),
+            "revision": metadata.get("resourceVersion", ""),  # none if nothing was stored
+            "annotations": metadata.get("annotations") or {},
+        },
+        "spec": item.get("spec") or {},
+        "status": {
+            name: value for name, value in status.items() if name in EndpointStatus.model_fields
         }
-    )
+        | {"outdated": _outdated(item)},
+    }
+    try:
+        return ModelEndpoint.model_validate(document)
+    except ValidationError as error:
+        raise ValueError("; ".join(map(str, validation_errors(document, error)))) from None
 
 
 def _outdated(item: Object) -> bool:

@@ -35,6 +35,7 @@ class Mirror(Generic[T]):
         self._watch = Watch(reader, collection, self._take, pace)
         self._lock = threading.Lock()  # of what follows
         self._known: dict[str, tuple[Object, T | None]] = {}
+        self._refused: dict[str, str] = {}
         self._listeners: tuple[Callable[[], None], ...] = ()
 
     def start(self) -> None:
@@ -85,24 +86,39 @@ class Mirror(Generic[T]):
         with self._lock:
             return frozenset(name for name, (_, value) in self._known.items() if value is None)
 
+    def refused(self) -> tuple[tuple[Object, str], ...]:
+        """The objects that can't be read as they are now, each with the reason.
+
+        They belong to the mirror, as those of ``item``.
+        """
+        with self._lock:
+            return tuple((self._known[name][0], reason) for name, reason in self._refused.items())
+
     def _take(self, items: tuple[Object, ...]) -> None:
         with self._lock:
-            known = self._known
-        fresh = {item["metadata"]["name"]: (item, self._value(item, known)) for item in items}
+            known, refused = self._known, dict(self._refused)
+        fresh = {
+            item["metadata"]["name"]: (item, self._value(item, known, refused)) for item in items
+        }
         with self._lock:
             self._known = fresh
+            self._refused = {name: refused[name] for name in refused.keys() & fresh.keys()}
             listeners = self._listeners
         for listener in listeners:
             listener()
 
-    def _value(self, item: Object, known: dict[str, tuple[Object, T | None]]) -> T | None:
+    def _value(
+        self, item: Object, known: dict[str, tuple[Object, T | None]], refused: dict[str, str]
+    ) -> T | None:
         name = item["metadata"]["name"]
         before, last = known.get(name, (None, None))
         if before is item:
             return last
+        refused.pop(name, None)
         try:
             return self._read(item)
         except ValueError as error:
+            refused[name] = str(error)
             log.warning(
                 "%s %s can't be read; its last good state stays: %s", self._plural, name, error
             )

@@ -267,7 +267,10 @@ class Handler(BaseHTTPRequestHandler):
         return self.fake.world.logs.get(name, "").encode()
 
     def _rehearsed(self, path: str, query: dict[str, str], body: Object) -> Object | bytes:
-        """As asked, and as it was before where the query asks for a dry run."""
+        """As asked, and as it was before if the query asks for a dry run.
+
+        Such a create is answered without a ``resourceVersion``, as an API server does (1.34).
+        """
         world = self.fake.world
         if path.endswith("/selfsubjectreviews"):
             return {"status": {"userInfo": {"username": world.user}}}
@@ -277,7 +280,10 @@ class Handler(BaseHTTPRequestHandler):
             return self._done(path, query, body)
         before = dict(world.items), list(world.events), world.number
         try:
-            return self._done(path, query, body)
+            done = copy.deepcopy(self._done(path, query, body))
+            if self.command == "POST" and isinstance(done, dict):
+                del done["metadata"]["resourceVersion"]
+            return done
         finally:
             world.items, world.events, world.number = before
 

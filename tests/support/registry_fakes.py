@@ -178,6 +178,9 @@ class MemoryEndpoints:
     def delete(self, name: str) -> None:
         self._stored.pop(name, None)
 
+    def tell_refused(self) -> None:
+        pass  # what is in memory can be read
+
     def ask_for(self, instances: int | None, name: str = "e") -> None:
         """Lets the spec ask for so many copies from now on."""
         stored = self._stored[name]

@@ -1,3 +1,4 @@
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -36,6 +37,8 @@ def test_nothing_is_wrong_with_a_good_machine() -> None:
         (replace(GOOD, python=(3, 10)), "Python", "3.11"),
         (replace(GOOD, python=(3, 14)), "Python", "3.13"),
         (replace(GOOD, triton_lacks=("Install libpython.",)), "Triton", "Install libpython."),
+        (replace(GOOD, home_fault="can't be written to: x"), "home", "--home"),
+        (replace(GOOD, disk_free=4 * 10**7), "disk", "--home"),
         (replace(GOOD, java=False), "Kafka", "--kafka-bootstrap"),
         (replace(GOOD, uv=False), "uv", "headrace[local]"),
         (replace(GOOD, shared_memory_free=1000), "shared memory", "/dev/shm"),
@@ -56,10 +59,31 @@ def test_the_ports_of_the_stack_that_runs_on_this_home_are_no_fault() -> None:
 
 
 def test_little_memory_or_disk_is_said_and_stops_nothing() -> None:
-    machine = replace(GOOD, memory_free=10**9, disk_free=10**8)
+    machine = replace(GOOD, memory_free=10**9, disk_free=10**9)
     tight = {f.name for f in doctor.findings(machine, SETTINGS) if f.verdict is Verdict.TIGHT}
     assert tight == {"memory", "disk"}
     assert not bad(machine)
+
+
+def test_a_home_with_a_comma_is_refused_for_kafka_would_split_it() -> None:
+    settings = replace(SETTINGS, home=Path("/a,b"))
+    assert "comma" in bad(GOOD, settings)["home"]
+    assert not bad(GOOD, replace(settings, kafka_bootstrap="k:1"))
+
+
+def test_a_home_that_can_not_be_is_a_finding_and_no_traceback(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("")
+    settings = StackSettings(home=file / "home", cache=tmp_path)
+    assert doctor.examine(settings).home_fault == f"can't be made: {file} is no folder"
+    assert not doctor.examine(replace(settings, home=tmp_path / "new")).home_fault
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_another_users_home_is_a_finding_and_no_traceback(tmp_path: Path) -> None:
+    (tmp_path / "theirs").mkdir(mode=0)
+    settings = StackSettings(home=tmp_path / "theirs" / "home", cache=tmp_path)
+    assert "another user" in doctor.examine(settings).home_fault
 
 
 def test_sizes_that_can_not_be_told_are_no_fault() -> None:

@@ -5,6 +5,8 @@ import re
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from own_ports import own_ports
 
 from headrace.errors import ServiceFailedError
@@ -37,6 +39,20 @@ def test_a_node_listens_where_it_is_told_and_nowhere_else(tmp_path: Path) -> Non
     assert said["listeners"] == "PLAINTEXT://127.0.0.1:1234,CONTROLLER://127.0.0.1:1235"
     assert said["advertised.listeners"] == "PLAINTEXT://127.0.0.1:1234"
     assert said["log.dirs"] == str(tmp_path / "data")
+
+
+@given(st.text(st.characters(codec="utf-8", exclude_characters="\0/"), min_size=1))
+def test_java_reads_the_folder_that_was_meant(name: str) -> None:
+    text = server_properties(KafkaNode(Path("/home") / name))
+    assert text.isascii()
+    (line,) = (line for line in text.splitlines() if line.startswith("log.dirs="))
+    units = re.sub(
+        r"\\\\|\\u(....)",
+        lambda found: "\\" if found[1] is None else chr(int(found[1], 16)),
+        line.removeprefix("log.dirs="),
+    )
+    meant = units.encode("utf-16-be", "surrogatepass").decode("utf-16-be")
+    assert meant == str(Path("/home") / name / "data")
 
 
 def test_topics_are_never_made_by_accident(tmp_path: Path) -> None:
@@ -128,3 +144,21 @@ def test_data_survives_a_crash_and_is_never_removed_under_a_running_node(
     assert not answers(kafka.node)
     kafka.start()
     assert (kafka.node.data_folder / "meta.properties").read_text() == before
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("name", ["Jürgen Müller 日本語", "back\\slash x=#y", "l" * 200])
+def test_a_kafka_keeps_its_data_in_any_persons_home(
+    kafka_files: KafkaFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    for variable in ("LC_ALL", "LC_CTYPE"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("LANG", "C")
+    port, controller_port = own_ports(2)
+    node = KafkaNode(tmp_path / name, port=port, controller_port=controller_port)
+    started = KafkaProcess(kafka_files, node)
+    started.start()
+    try:
+        assert (node.data_folder / "meta.properties").is_file()
+    finally:
+        started.stop()

@@ -373,3 +373,49 @@ def test_only_what_a_person_said_is_written_of_a_new_spec(
     store.put(endpoint())
     (item,) = fake.all("modelendpoints")
     assert item["spec"] == {"model": "m"}
+
+
+def accepted(fake: Fake) -> dict[str, Any]:
+    """The condition of the only endpoint."""
+    (item,) = fake.all("modelendpoints")
+    found = [each for each in item["status"]["conditions"] if each["type"] == "Accepted"]
+    return dict(*found)
+
+
+def test_what_can_not_be_read_says_why_in_a_condition_and_keeps_its_status(
+    fake: Fake, store: KubernetesEndpointStore
+) -> None:
+    good = store.put(with_status(store.put(endpoint()), EndpointStatus(generation=7)))
+    (item,) = fake.all("modelendpoints")
+    spec = {**item["spec"], "serving": {"lengthBuckets": "auto2"}}
+    changed = {**item, "spec": spec, "metadata": {**item["metadata"], "generation": 2}}
+    fake.write(PATH, changed)
+
+    def is_refused() -> bool:
+        store.tell_refused()
+        return bool(accepted(fake)["status"] == "False")
+
+    until("the condition says so", 10, is_refused)
+    assert accepted(fake)["reason"] == "Invalid"
+    assert accepted(fake)["message"].startswith("spec.serving.lengthBuckets: must ")
+    assert accepted(fake)["observedGeneration"] == 2
+    (told,) = fake.all("modelendpoints")
+    assert told["status"]["generation"] == 7
+    assert store.list() == (good,)
+    before = writes(fake)
+    store.tell_refused()
+    assert writes(fake) == before
+
+    fake.write(PATH, {**told, "spec": item["spec"]})
+    until("it is read again", 10, lambda: store.list()[0].status.outdated)
+    store.put(with_status(store.list()[0], EndpointStatus(generation=7)))
+    assert accepted(fake)["status"] == "True"
+
+
+def test_one_that_never_could_be_read_has_a_condition_too(
+    fake: Fake, store: KubernetesEndpointStore
+) -> None:
+    fake.write(PATH, {"metadata": {"name": "e", "generation": 1}, "spec": {"model": 7}})
+    until("the watch has told", 10, lambda: store.list() == () and store.unreadable == {"e"})
+    store.tell_refused()
+    assert accepted(fake)["message"] == 'spec.model: must be text: write it in quotes, "7"'

@@ -83,6 +83,9 @@ class MortalSummaries:
     def delete(self, name: str) -> None:
         self._store.delete(name)
 
+    def tell_refused(self) -> None:
+        self._store.tell_refused()
+
 
 class MortalRecords:
     """Records of such a process."""

@@ -135,6 +135,10 @@ class MeteredEndpoints:
         """See ``EndpointStore``."""
         self._store.delete(name)
 
+    def tell_refused(self) -> None:
+        """See ``EndpointStore``."""
+        self._store.tell_refused()
+
 
 class NoConversions:
     """A launcher that is never needed."""

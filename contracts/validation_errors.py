@@ -13,7 +13,7 @@ import yaml
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from headrace.endpoints.schema import SchemaNode
+from contracts.endpoint_schema import SchemaNode
 
 Path = tuple[str | int, ...]
 

@@ -9,12 +9,12 @@ import jsonschema_rs
 import yaml
 
 from contracts.endpoint import ModelEndpoint
+from contracts.endpoint_schema import SchemaNode, endpoint_schema
 from contracts.rollout import Checks
 from headrace.endpoints.document import read
-from headrace.endpoints.schema import SchemaNode, endpoint_schema
 from headrace.errors import BadDocumentError
 
-DOCS = Path(__file__).parents[3] / "docs"
+DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "endpoints.md").read_text(encoding="utf-8")
 # Of a table of three columns: field, default, meaning.
 ROW = re.compile(r"^\| `([\w.\[\]]+)` \| (`(.+?)`|needed|see above) \| .+\|$", re.MULTILINE)
