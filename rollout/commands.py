@@ -132,7 +132,8 @@ def _begun(
             f"version {candidate.version} is {candidate.phase.value}, and its rollout begins "
             "once every Triton holds it; to stay on another one, pin that"
         )
-    status = status_updates.begun(status, waiting, context)
+    reason = _reason("begun", command)
+    status = status_updates.begun(status, waiting, context, reason=reason, by=command.by)
     if status.rollout is None:
         raise AssertionError("a rollout that has begun is on")
     return status, status.rollout

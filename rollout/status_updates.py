@@ -36,8 +36,15 @@ def waiting(status: EndpointStatus) -> Waiting | None:
     return Waiting(candidate.ref, candidate.options, stable)
 
 
-def begun(status: EndpointStatus, waiting: Waiting, context: ReconcileContext) -> EndpointStatus:
-    """With a rollout in its first step."""
+def begun(
+    status: EndpointStatus,
+    waiting: Waiting,
+    context: ReconcileContext,
+    *,
+    reason: str = "",
+    by: str = "",
+) -> EndpointStatus:
+    """With a rollout in its first step; ``reason`` and ``by`` if a person had it begin."""
     ref, options, stable = waiting
     name = blake2b(f"{ref.package}:{context.now!r}".encode(), digest_size=6).hexdigest()
     through = context.observed.newest_end
@@ -52,7 +59,8 @@ def begun(status: EndpointStatus, waiting: Waiting, context: ReconcileContext) -
         looked_through=through,
     )
     state = context.judge.begin(context.spec, state, context.observed.windows or ())
-    return _in_step(status, state, context, reason=f"compared with version {stable.version}")
+    reason = reason or f"compared with version {stable.version}"
+    return _in_step(status, state, context, reason=reason, by=by)
 
 
 def begun_again(

@@ -61,8 +61,10 @@ def test_promote_of_the_last_step_gives_all_callers() -> None:
 
 def test_promote_of_one_step_begins_a_rollout_that_waits() -> None:
     walk = Walk().without_statistics().step()
-    assert walk.told(Verb.PROMOTE, full=False).said[0]
+    assert walk.told(Verb.PROMOTE, full=False, reason="it is small").said[0]
     assert (walk.state.step, walk.state.promoted_at) == (0, None)
+    line = walk.status.history[-1]
+    assert (line.by, line.reason) == ("ann", "begun by ann: it is small")
 
 
 def test_promote_works_while_statistics_are_away() -> None:
