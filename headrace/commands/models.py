@@ -11,7 +11,7 @@ import typer
 from contracts.endpoint import Arm, ModelEndpoint, Phase
 from headrace import home as homes
 from headrace.commands.layout import Row, Rows, rows, sentences
-from headrace.commands.output import console, print_json
+from headrace.commands.output import console, print_json, slow
 from headrace.endpoints import edits
 from headrace.errors import BrokenHomeError, NotRunningError, RequestFailedError
 from headrace.home import Cluster, Where
@@ -48,7 +48,9 @@ def models(
 ) -> None:
     """Lists registered models, their versions, and what became of each."""
     place = where(home)
-    registered = _registered(mlflow_uri or _mlflow_of(place))
+    mlflow = mlflow_uri or _mlflow_of(place)
+    with slow(f"MLflow at {mlflow} has {_TIMEOUT_SECONDS:g} s to answer"):
+        registered = _registered(mlflow)
     lines = join(registered, edits.every(homes.site(place).store))
     if is_structured():
         print_json([asdict(line) for line in lines])

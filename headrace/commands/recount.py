@@ -6,12 +6,11 @@ from typing import Annotated, Any
 import httpx
 import msgspec
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from headrace.commands import recount_rollout
-from headrace.commands.output import console, print_json, table_of
+from headrace.commands.output import console, print_json, slow, table_of
 from headrace.errors import NotRunningError, RefusedError
 from headrace.home import Cluster, kafka_of
 from headrace.invocation import is_structured
@@ -66,11 +65,10 @@ def recount(
     brokers = kafka_of(place, kafka)
     record = None if kafka or isinstance(place, Cluster) else read_record(StackHome(place))
     exporter = exporter or ("" if record is None else record.stats_url)
-    progress = Console(stderr=True)
-    with progress.status("") as status:
+    with slow(f"Kafka at {brokers}") as progress:
         try:
-            found = recount_kafka(brokers, asked, progress=status.update)
-            status.update("adding up what the exporter shows")
+            found = recount_kafka(brokers, asked, progress=progress)
+            progress("adding up what the exporter shows")
             counters = _counters(exporter, brokers) if exporter else None
         except StreamError as error:
             raise NotRunningError(f"Nothing can be counted: {error}.") from error

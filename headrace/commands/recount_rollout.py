@@ -3,13 +3,12 @@
 from datetime import UTC, datetime
 from typing import Any
 
-from rich.console import Console
 from rich.markup import escape
 
 from contracts.endpoint import ModelEndpoint
 from contracts.rollout import RolloutState
 from headrace import home as homes
-from headrace.commands.output import console, print_json, table_of
+from headrace.commands.output import console, print_json, slow, table_of
 from headrace.endpoints import edits
 from headrace.errors import NotRunningError, RefusedError
 from headrace.home import Where
@@ -29,12 +28,10 @@ def derive(where: Where, kafka: str | None, name: str) -> None:
     """
     endpoint = edits.existing(homes.site(where).store, name)
     state = rollout_of(endpoint)
-    progress = Console(stderr=True)
-    with progress.status("") as status:
+    brokers = homes.kafka_of(where, kafka)
+    with slow(f"Kafka at {brokers}") as progress:
         try:
-            found = recount_verdict_kafka(
-                homes.kafka_of(where, kafka), endpoint, state, progress=status.update
-            )
+            found = recount_verdict_kafka(brokers, endpoint, state, progress=progress)
         except StreamError as error:
             raise NotRunningError(f"Nothing can be counted: {error}.") from error
     tell(name, found, as_json=is_structured())

@@ -49,6 +49,8 @@ def read(path: Path, columns: Columns = Columns(), *, most: int = MOST_ROWS) -> 
     Raises:
         RequestFailedError: the file can't be read, is of no known format, or lacks a column.
     """
+    if not path.is_file():
+        raise RequestFailedError(f"There is no file {path}.")
     names = [suffix.lower() for suffix in path.suffixes]
     form = next((name for name in reversed(names) if name != ".gz"), "")
     if form not in {".txt", ".csv", ".tsv", ".jsonl"}:

@@ -66,5 +66,5 @@ def test_what_can_not_be_read_is_a_sentence(
 
 
 def test_a_file_that_is_not_there_is_a_sentence(tmp_path: Path) -> None:
-    with pytest.raises(RequestFailedError, match="can't be read"):
-        read(tmp_path / "none.txt")
+    with pytest.raises(RequestFailedError, match="There is no file"):
+        read(tmp_path / "none")
