@@ -137,10 +137,34 @@ def _sentence(path: Path, detail: ErrorDetails) -> str:
 def _unknown(path: Path) -> str:
     node = _schema_node(path[:-1])
     names = () if node is None else node.fields
+    elsewhere = _elsewhere(str(path[-1]), path[:-1])
+    if elsewhere:
+        return f"there is no such field; did you mean {elsewhere}?"
     close = difflib.get_close_matches(str(path[-1]), names, n=1)
     if close:
         return f"there is no such field; {close[0]} is the nearest"
     return f"there is no such field; there are {', '.join(names)}" if names else "no such field"
+
+
+def _elsewhere(name: str, above: Path) -> str:
+    """Where else there is a field of this name: beside or below what it was written in."""
+    for root in (above, above[:1]):
+        node = _schema_node(root)
+        found = [] if node is None else _paths_to(name, node, root)
+        if found:
+            return dotted(min(found, key=len))
+    return ""
+
+
+def _paths_to(name: str, node: SchemaNode, path: Path) -> list[Path]:
+    found: list[Path] = []
+    for field in node.fields:
+        if field == name:
+            found.append((*path, field))
+        below = node.down(field)
+        if below is not None and below.fields:
+            found += _paths_to(name, below, (*path, field))
+    return found
 
 
 def _schema_node(path: Path) -> SchemaNode | None:

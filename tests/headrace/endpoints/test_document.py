@@ -68,6 +68,14 @@ def test_several_documents_are_read_in_their_order() -> None:
             "spec.rollout: weights must grow from step to step.",
         ),
         ("  servng: {}", "spec.servng: there is no such field; serving is the nearest."),
+        (
+            "  maxTokens: 64",
+            "spec.maxTokens: there is no such field; did you mean spec.serving.maxTokens?",
+        ),
+        (
+            "  limits: {precision: int8}",
+            "spec.limits.precision: there is no such field; did you mean spec.serving.precision?",
+        ),
         ("  serving: 5", "spec.serving: must hold fields, not 5."),
         (
             "  version: latest",
