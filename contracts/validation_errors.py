@@ -152,7 +152,8 @@ def _elsewhere(name: str, above: Path) -> str:
         node = _schema_node(root)
         found = [] if node is None else _paths_to(name, node, root)
         if found:
-            return dotted(min(found, key=len))
+            nearest: Path = min(found, key=len)
+            return dotted(nearest)
     return ""
 
 

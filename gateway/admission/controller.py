@@ -120,6 +120,11 @@ class Capacity(Protocol):
         """Whether any Triton serves the version now."""
         ...
 
+    @property
+    def may_return(self) -> bool:
+        """Whether one served it until a moment ago, so that texts wait for it."""
+        ...
+
     def wait_seconds(self, endpoint: str) -> float:
         """Estimated seconds that a new text of an endpoint would wait for an instance."""
         ...
@@ -156,7 +161,8 @@ class Endpoints(Protocol):
     def capacities(self, endpoint: str, key: str, forced_version: str | None) -> Sequence[Capacity]:
         """The versions that may answer a caller: the routed one first, then its fallback.
 
-        A version that no Triton serves now is left out.
+        A version that no Triton serves now is left out. If that is all of them, those are given
+        that may return in a moment.
 
         Raises:
             UnknownEndpointError: no such endpoint.
@@ -442,7 +448,7 @@ class AdmissionController:
         texts, characters = len(call.texts), call.characters()
         for index, version in enumerate(versions):
             try:
-                if version is None or not version.serves:
+                if version is None or not (version.serves or _is_awaited(version, versions)):
                     raise no_triton()
                 tokens = version.likely_tokens(texts, characters)
                 most = limits.max_tokens_in_flight
@@ -580,6 +586,11 @@ class AdmissionController:
             raise ShuttingDownError(
                 "This gateway is shutting down; try again.", retry_after_seconds=RETRY_AFTER_SECONDS
             )
+
+
+def _is_awaited(version: Capacity, versions: Iterable[Capacity | None]) -> bool:
+    """Whether a version that no Triton serves may return in a moment, and no other one answers."""
+    return version.may_return and not any(each is not None and each.serves for each in versions)
 
 
 def _check_wait(wait_seconds: float, work_seconds: float, left_seconds: float) -> None:

@@ -64,6 +64,9 @@ log = logging.getLogger(__name__)
 
 _MOST_TRIES = 3  # of a row; the breaker of a replica that did not answer is open by the next
 _LEAST_TIMEOUT_SECONDS = 0.001
+# After the last Triton stopped serving, texts wait so long for one to come back: a process that was
+# killed is started again in less, and with one that stays away callers are better refused at once.
+RETURN_SECONDS = 5.0
 # A Triton can hang and still say that it is ready. So if another Triton serves the package, a batch
 # is sent there once it has taken this share of the time to its first deadline and many times the
 # expected time. The Triton that hangs is then suspended: the next probe would find it ready.
@@ -155,6 +158,16 @@ class Batcher:
         return False
 
     @property
+    def may_return(self) -> bool:
+        """Whether a Triton served it until a moment ago, so that texts wait for one."""
+        return self._clock() < self._return_end
+
+    @property
+    def _return_end(self) -> float:
+        stopped = max((each.served_until for each in self.replicas), default=-math.inf)
+        return stopped + RETURN_SECONDS
+
+    @property
     def queued_rows(self) -> int:
         """Texts in the queue."""
         return self._schedule.rows
@@ -238,7 +251,7 @@ class Batcher:
             await asyncio.wait(self._tasks)
 
     def _fail_late(self, job: Job) -> None:
-        self.abandon(job, too_late())
+        self.abandon(job, too_late() if self.serves else no_triton())
 
     def _decide_once(self) -> None:
         self._decision_due = False
@@ -247,7 +260,10 @@ class Batcher:
     def _decide(self) -> None:
         """Sends batches as long as the schedule has one to send now, then sets the next timer."""
         if not self.serves:
-            self._fail_waiting()
+            if self.may_return and self._schedule.rows:
+                self._wake_at(self._return_end)
+            else:
+                self._fail_waiting()
             return
         self.cost.serve({each.address: each.instances for each in self.replicas if each.serves})
         now = self._clock()
@@ -259,11 +275,14 @@ class Batcher:
                 self.abandon(row.job, too_late())
             if choice.rows:
                 self._send(choice, now)
+        self._wake_at(choice)
+
+    def _wake_at(self, moment: float | None) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if choice is not None:
-            self._timer = self._loop.call_at(choice, self.wake)
+        if moment is not None:
+            self._timer = self._loop.call_at(moment, self.wake)
 
     def _slots(self) -> Slots:
         """What all replicas that serve can take now, for the schedule."""
@@ -495,12 +514,12 @@ class Batcher:
             self._schedule.push((row,))
 
     def _repeat(self, rows: list[TextRow]) -> None:
-        """Queues texts again, by deadline as before, if a Triton serves and tries are left."""
+        """Queues texts again, by deadline as before, if tries and a Triton are left."""
         for row in rows:
             row.tries += 1
             if row.job.future.done():
                 continue
-            if self.serves and row.tries < _MOST_TRIES:
+            if row.tries < _MOST_TRIES and (self.serves or self.may_return):
                 self._schedule.push((row,))
             else:
                 self.abandon(row.job, no_triton())

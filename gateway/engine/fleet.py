@@ -9,6 +9,7 @@ Triton holds are always checked by a probe. Which replica gets which batch is de
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -142,6 +143,7 @@ class Replica:
         self.failed = 0  # batches in a row that the model failed at
         self.refused = 0  # batches in a row that it was too busy for
         self.pauses = False  # since the last of these; no batch is sent meanwhile
+        self.served_until = -math.inf  # when it stopped serving
         self._instances = instances
         self._ahead = ahead
         self._opened = opened
@@ -157,6 +159,8 @@ class Replica:
     def fail(self, now: float, at_least: float = 0.0) -> None:
         """A probe or a batch had no answer: no batch is sent before a probe has one."""
         served = self.serves
+        if served:
+            self.served_until = now
         self.breaker.fail(now, at_least)
         if self._opened is not None:
             self._opened(self, served)

@@ -116,8 +116,13 @@ class ServedEndpoints:
         routes = serving.table[endpoint]
         targets = routes.target_and_fallback(key, forced_version)
         batchers = serving.batchers_of(routes)
-        found = [batchers.get(target.model.ref.package) for target in targets]
-        return [batcher for batcher in found if batcher is not None and batcher.serves]
+        found = [
+            batcher
+            for target in targets
+            if (batcher := batchers.get(target.model.ref.package)) is not None
+        ]
+        answering = [batcher for batcher in found if batcher.serves]
+        return answering or [batcher for batcher in found if batcher.may_return]
 
     def target(self, endpoint: str, key: str, forced_version: str | None) -> tuple[str, str]:
         """See ``gateway.admission.controller.Endpoints.target``."""

@@ -183,6 +183,7 @@ class IdleVersion:
     """A version that serves and has no queue."""
 
     serves = True
+    may_return = False
 
     def wait_seconds(self, endpoint: str) -> float:
         return 0.0

@@ -47,6 +47,7 @@ class Free:
     """A version that serves and has nothing to do."""
 
     serves = True
+    may_return = False
 
     def wait_seconds(self, endpoint: str) -> float:
         return 0.0

@@ -11,10 +11,11 @@ import pytest
 from gateway_world import WORDS, FakeEngine, logits_of, loop_turns, model_of, text_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from loop_clocks import SteppedLoop, runs_on
 from numpy.typing import NDArray
 
 from contracts.loading import CostPoint
-from gateway.batching.batcher import Batcher
+from gateway.batching.batcher import RETURN_SECONDS, Batcher
 from gateway.batching.jobs import Job
 from gateway.engine.fleet import PROBE_PAUSES, Fleet
 from gateway.engine.protocol import (
@@ -60,7 +61,8 @@ async def batcher_of(
     fleet = Fleet(by_address.__getitem__, ahead=2)
     fleet.set_addresses(by_address)
     model = model_of(max_batch_size=max_batch_size)
-    batcher = Batcher(model, fleet, meter or Meter())
+    clock = asyncio.get_running_loop().time
+    batcher = Batcher(model, fleet, meter or Meter(), clock=clock)
     batcher.replicas = fleet.replicas(batcher.model.name, instances, batcher.wake)
     for replica in batcher.replicas:
         replica.breaker.succeed()
@@ -74,7 +76,8 @@ async def batcher_of(
 
 
 def submit(batcher: Batcher, *texts: str, timeout: float = 60.0, endpoint: str = "e") -> Job:
-    return batcher.submit(batcher.model.encoder.encode(texts), endpoint, monotonic() + timeout)
+    deadline = asyncio.get_running_loop().time() + timeout
+    return batcher.submit(batcher.model.encoder.encode(texts), endpoint, deadline)
 
 
 def expected(batcher: Batcher, *texts: str) -> list[list[float]]:
@@ -149,14 +152,53 @@ async def test_an_abandoned_call_takes_its_texts_along() -> None:
         assert first.future.cancelled()
 
 
-async def test_a_triton_that_goes_away_fails_all_that_waits_at_once() -> None:
+@runs_on(SteppedLoop)
+async def test_what_waits_for_a_triton_that_went_away_is_answered_once_it_is_back() -> None:
+    engine = FakeEngine(held=asyncio.Event())
+    async with batcher_of(engine) as batcher:
+        jobs = [submit(batcher, text_of(3, start)) for start in range(30)]
+        await loop_turns()
+        engine.here = False
+        engine.release()
+        await asyncio.sleep(RETURN_SECONDS - 1)
+        assert not any(job.future.done() for job in jobs)
+        jobs.append(submit(batcher, text_of(3, 30)))  # one that comes meanwhile
+        engine.here = True
+        batcher.replicas[0].breaker.succeed()
+        batcher.wake()
+        values = await asyncio.gather(*(job.future for job in jobs))
+        wanted = expected(batcher, *(text_of(3, start) for start in range(31)))
+        assert [each.tolist()[0] for each in values] == wanted
+
+
+@runs_on(SteppedLoop)
+async def test_a_deadline_that_passes_while_no_triton_serves_is_no_fault_of_the_texts() -> None:
+    engine = FakeEngine(held=asyncio.Event())
+    async with batcher_of(engine) as batcher:
+        job = submit(batcher, text_of(3), timeout=2.0)
+        await loop_turns()
+        engine.here = False
+        engine.release()
+        with pytest.raises(ModelUnavailableError):
+            await job.future
+
+
+@runs_on(SteppedLoop)
+async def test_a_triton_that_stays_away_fails_all_that_waits_and_what_comes_later_at_once() -> None:
     engine = FakeEngine(held=asyncio.Event())
     async with batcher_of(engine) as batcher:
         jobs = [submit(batcher, text_of(3)) for _ in range(30)]
         await loop_turns()
         engine.here = False
         engine.release()
+        loop = asyncio.get_running_loop()
+        began = loop.time()
         ends = await asyncio.gather(*(job.future for job in jobs), return_exceptions=True)
+        assert loop.time() - began == pytest.approx(RETURN_SECONDS, abs=0.1)
+        later = submit(batcher, text_of(3))
+        with pytest.raises(ModelUnavailableError):
+            await later.future
+        assert loop.time() - began == pytest.approx(RETURN_SECONDS, abs=0.1)
         assert all(isinstance(end, ModelUnavailableError) for end in ends)
         assert all(
             end.retry_after_seconds for end in ends if isinstance(end, ModelUnavailableError)
