@@ -16,8 +16,15 @@ from contracts.durations import Duration, written
 from contracts.gateway_metrics import STAGE_SECONDS
 from contracts.loading import DeviceKind
 from contracts.model import DEFAULT_POOL, ENDPOINT_NAME, POOL_NAME, ModelRef
-from contracts.rollout import CommandOutcome, RolloutSpec, RolloutState, StatisticSpec
-from contracts.tasks import Task
+from contracts.rollout import (
+    CommandOutcome,
+    RolloutSpec,
+    RolloutState,
+    StatisticSpec,
+    Strategy,
+    VectorSpace,
+)
+from contracts.tasks import GIVE_VECTORS, Task
 
 API_VERSION: Literal["headrace.dev/v1alpha1"] = "headrace.dev/v1alpha1"
 KIND: Literal["ModelEndpoint"] = "ModelEndpoint"
@@ -436,3 +443,31 @@ class ModelEndpoint(_Part):
     def tenant(self) -> str:
         """Who shares the controller's time with the others: the annotation, or this endpoint."""
         return self.metadata.annotations.get(TENANT) or self.name
+
+    @property
+    def rollout_spec(self) -> RolloutSpec:
+        """How its version is rolled out; see ``rollout_spec`` of this module."""
+        return rollout_spec(self.spec, self.status)
+
+
+def rollout_spec(spec: EndpointSpec, status: EndpointStatus) -> RolloutSpec:
+    """``spec.rollout``, whose canary is a cutover if the version brings another vector space.
+
+    The vectors of two versions can't be compared, so that callers who get one or the other would
+    mix them in an index. One version in another precision has the same space.
+    """
+    asked = spec.rollout
+    if asked.strategy is not Strategy.CANARY or asked.embedding.space is VectorSpace.SAME:
+        return asked
+    if (spec.task or status.task) not in GIVE_VECTORS or not _changes_version(status):
+        return asked
+    return asked.model_copy(update={"strategy": Strategy.CUTOVER})
+
+
+def _changes_version(status: EndpointStatus) -> bool:
+    """Whether the rollout, or the last one, compares two versions and not two packages of one."""
+    state = status.rollout
+    if state is None and status.candidate is not None and status.stable is not None:
+        return status.candidate.version != status.stable.version
+    state = state or status.last_rollout
+    return state is not None and state.candidate.version != state.stable.version

@@ -25,10 +25,16 @@ class _Part(BaseModel):
 
 
 class Strategy(StrEnum):
-    """``canary`` walks the steps, ``shadow`` never promotes by itself, ``direct`` never judges."""
+    """How a version gets to callers.
+
+    ``canary`` walks the steps, ``shadow`` never promotes by itself, ``direct`` never judges.
+    ``cutover`` is judged in shadow, then waits as long as it takes until a person gives it all
+    callers at once: none is ever split between two versions.
+    """
 
     CANARY = "canary"
     SHADOW = "shadow"
+    CUTOVER = "cutover"
     DIRECT = "direct"
 
 
@@ -168,10 +174,27 @@ _STEPS: tuple["Step", ...] = (
 Step = ShadowStep | WeightStep
 
 
+class VectorSpace(StrEnum):
+    """Whether vectors of two versions of a model may be compared with each other."""
+
+    CUTOVER = "cutover"  # they may not: a search must not see both
+    SAME = "same"
+
+
+class EmbeddingSpec(_Part):
+    """How versions of a model that makes vectors are rolled out.
+
+    With ``cutover`` the strategy ``canary`` becomes ``cutover``; with ``same`` it stays.
+    """
+
+    space: VectorSpace = VectorSpace.CUTOVER
+
+
 class RolloutSpec(_Part):
     """How a new version gets to all callers, or does not."""
 
     strategy: Strategy = Strategy.CANARY
+    embedding: EmbeddingSpec = EmbeddingSpec()
     steps: Annotated[tuple[Step, ...], Field(min_length=1, max_length=20)] = _STEPS
     checks: Checks = Checks()
     deadline: Duration = Field(86400.0, description="without a verdict by then it expires", gt=0)
@@ -193,8 +216,8 @@ class RolloutSpec(_Part):
 
     @property
     def planned(self) -> tuple[Step, ...]:
-        """The steps that are walked; under the strategy ``shadow`` those with copies alone."""
-        if self.strategy is not Strategy.SHADOW:
+        """The steps that are walked; without a canary only those with copies."""
+        if self.strategy not in (Strategy.SHADOW, Strategy.CUTOVER):
             return self.steps
         copies = tuple(step for step in self.steps if isinstance(step, ShadowStep))
         return copies or (ShadowStep(shadow=100),)

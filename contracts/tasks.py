@@ -74,6 +74,8 @@ def installed(group: str) -> dict[Task, Any]:
     return {Task(point.name): point.load() for point in points}
 
 
+# Tasks whose answers are kept and compared with later ones.
+GIVE_VECTORS = frozenset({Task.TEXT_EMBEDDING, Task.SPARSE_EMBEDDING, Task.HYBRID_EMBEDDING})
 # Kinds of vectors that a task may give.
 DENSE, SPARSE, TOKENS = "dense", "sparse", "tokens"
 # Another kind of values: a logit for each pair of texts, by which documents are ranked.

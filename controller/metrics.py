@@ -14,6 +14,7 @@ from prometheus_client.registry import Collector
 from contracts import metrics
 from contracts.endpoint import ModelEndpoint, Phase, Transition
 from contracts.rollout import RolloutState, Verdict
+from rollout import gates
 from service.families import Labels, numbers
 
 log = logging.getLogger(__name__)
@@ -148,7 +149,9 @@ def _waiting(endpoints: Iterable[ModelEndpoint]) -> Iterator[Family]:
     found: list[tuple[Labels, RolloutState, float]] = []
     for one in endpoints:
         state = one.status.rollout
-        if state is not None and state.paused_at is None and state.promoted_at is None:
+        if state is None or gates.awaits_cutover(state, one.rollout_spec):
+            continue
+        if state.paused_at is None and state.promoted_at is None:
             deadline = state.began + state.paused_seconds + one.spec.rollout.deadline
             found.append(((one.name, state.candidate.version), state, deadline))
     yield numbers(metrics.ROLLOUT_BEGAN, ((labels, state.began) for labels, state, _ in found))

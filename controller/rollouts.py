@@ -76,7 +76,7 @@ class JoinedRollouts:
             counting=self._statistics.counting(),
             commands=waiting_commands(endpoint.metadata.annotations),
         )
-        spec, before = endpoint.spec.rollout, endpoint.status
+        spec, before = endpoint.rollout_spec, endpoint.status
         status = machine.advance(spec, before, observed, now, self._judge)
         if status != before:
             status = self._fitted(endpoint.name, status, now)

@@ -14,6 +14,7 @@ from contracts.rollout import (
     CommandOutcome,
     Outcome,
     RolloutState,
+    Strategy,
     Verb,
 )
 from contracts.status_events import (
@@ -101,8 +102,9 @@ def _promote(status: EndpointStatus, command: Command, context: ReconcileContext
         return _in_its_step(status, status.rollout or state, command, context)
     reason = _reason("promoted", command)
     status = status_updates.promoted(status, state, context, reason=reason, by=command.by)
+    held_back = "" if context.spec.strategy is Strategy.CUTOVER else " but the hold-back"
     return status, (
-        f"version {state.candidate.version} is promoted: it has all callers but the hold-back, "
+        f"version {state.candidate.version} is promoted: it has all callers{held_back}, "
         "and is watched until the end of its bake"
     )
 

@@ -7,6 +7,7 @@ written only when something happened.
 from contracts.durations import about, written
 from contracts.rollout import (
     CheckResult,
+    RolloutSpec,
     RolloutState,
     ShadowStep,
     Strategy,
@@ -29,10 +30,22 @@ def required(state: RolloutState) -> tuple[CheckResult, ...]:
 
 
 def is_over_deadline(state: RolloutState, context: ReconcileContext) -> bool:
-    """Whether its time is up; the time for which it was paused does not count."""
+    """Whether its time is up; the time for which it was paused does not count.
+
+    Nor is there a deadline for a person who has to move an index before the cutover.
+    """
     if state.paused_at is not None:
         return False
+    if state.looked_through > state.step_began and awaits_cutover(state, context.spec):
+        return False
     return context.now - state.began - state.paused_seconds >= context.spec.deadline
+
+
+def awaits_cutover(state: RolloutState, spec: RolloutSpec) -> bool:
+    """Whether all that a version of another vector space lacks is a person's word."""
+    if spec.strategy is not Strategy.CUTOVER or state.promoted_at is not None:
+        return False
+    return following(spec, state) is None and not open_checks(state)
 
 
 def may_have_callers(state: RolloutState, context: ReconcileContext) -> bool:
@@ -137,7 +150,16 @@ def _by_evidence(state: RolloutState, context: ReconcileContext) -> str:
         return _without_traffic(state, context)
     if waiting := open_checks(state):
         return f"not yet known: {', '.join(check.name for check in waiting)}"
-    return ""
+    return _before_cutover(state, spec)
+
+
+def _before_cutover(state: RolloutState, spec: RolloutSpec) -> str:
+    if not awaits_cutover(state, spec):
+        return ""
+    return (
+        f"passed in shadow; its vectors can't be compared with those of version "
+        f"{state.stable.version}, so that it has no caller before the cutover"
+    )
 
 
 def _without_traffic(state: RolloutState, context: ReconcileContext) -> str:

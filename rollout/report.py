@@ -65,7 +65,7 @@ def document(endpoint: ModelEndpoint, state: RolloutState) -> dict[str, Any]:
         "model": endpoint.spec.model,
         "version": state.candidate.version,
         "compared_with": state.stable.version,
-        "spec": endpoint.spec.rollout.model_dump(mode="json", by_alias=True),
+        "spec": endpoint.rollout_spec.model_dump(mode="json", by_alias=True),
         "rollout": json.loads(state.model_dump_json(by_alias=True)),
         "history": [
             json.loads(line.model_dump_json()) for line in of_rollout(endpoint, state).lines
@@ -133,7 +133,7 @@ def _facts(endpoint: ModelEndpoint, state: RolloutState) -> str:
         facts.append(("took", written(round(max(0.0, state.ended_at - state.began)))))
     if state.paused_seconds:
         facts.append(("paused for", written(round(state.paused_seconds))))
-    steps = ", ".join(map(FULL.step, endpoint.spec.rollout.planned))
+    steps = ", ".join(map(FULL.step, endpoint.rollout_spec.planned))
     candidate = _total(state.series, lambda point: point.candidate_requests)
     stable = _total(state.series, lambda point: point.stable_requests)
     facts += [

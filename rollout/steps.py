@@ -7,7 +7,14 @@ from collections.abc import Set as AbstractSet
 
 from contracts.endpoint import Arm, Phase, Route
 from contracts.model import ModelRef
-from contracts.rollout import RolloutSpec, RolloutState, ShadowStep, Step, WeightStep
+from contracts.rollout import (
+    RolloutSpec,
+    RolloutState,
+    ShadowStep,
+    Step,
+    Strategy,
+    WeightStep,
+)
 
 # Windows of stable's traffic, before any caller gets the candidate, that the checks need to know
 # how correlated it is.
@@ -84,7 +91,7 @@ def routes(
         callers: whether the candidate may have callers at all; false while history is short.
     """
     if state.promoted_at is not None:
-        if state.stable not in loaded:
+        if state.stable not in loaded or spec.strategy is Strategy.CUTOVER:
             return (Route.all_callers(state.candidate),)
         return (
             Route(arm=Arm.STABLE, ref=state.candidate, weight=100 - spec.hold_back),

@@ -22,7 +22,7 @@ from contracts.rollout import (
     Strategy,
 )
 from contracts.status_events import is_own
-from rollout import steps
+from rollout import gates, steps
 
 # A version that came to one of these has ended its way.
 ENDS: Final = frozenset(
@@ -140,7 +140,7 @@ def newest(endpoint: ModelEndpoint, words: Words = BRIEF) -> View:
 
 def of_rollout(endpoint: ModelEndpoint, state: RolloutState, words: Words = BRIEF) -> View:
     """A rollout, as it goes on or as it ended."""
-    spec, candidate = endpoint.spec.rollout, endpoint.status.candidate
+    spec, candidate = endpoint.rollout_spec, endpoint.status.candidate
     version, is_on = state.candidate.version, state.outcome is None
     own = is_own(candidate, state)
     reason = candidate.reason if candidate is not None and own and is_on else state.reason
@@ -155,7 +155,9 @@ def of_rollout(endpoint: ModelEndpoint, state: RolloutState, words: Words = BRIE
         against=state.stable.version,
         checks=state.checks,
         paused_at=state.paused_at,
-        deadline_at=deadline if is_on and state.promoted_at is None else None,
+        deadline_at=deadline
+        if is_on and state.promoted_at is None and not gates.awaits_cutover(state, spec)
+        else None,
         bake_ends_at=None
         if state.promoted_at is None or not is_on
         else state.promoted_at + spec.bake,
@@ -172,7 +174,7 @@ def of_preparation(endpoint: ModelEndpoint, candidate: Candidate, words: Words =
     else:
         at = _furthest(endpoint, candidate.version)
         mark = Mark.NOW if candidate.phase is Phase.BLOCKED else Mark.FAILED
-    spec = endpoint.spec.rollout
+    spec = endpoint.rollout_spec
     direct = stable is None or spec.strategy is Strategy.DIRECT
     names = (*_BEFORE, "serving") if direct else _names(spec, words)
     return _view(

@@ -38,7 +38,7 @@ def show_plan(where: Where, kafka: str | None, name: str, begin: float) -> None:
     if not counted:
         raise RefusedError(f"No traffic of version {stable.version} of {name} is known since then.")
     seconds = time.time() - counted[0].start
-    told = forecast(endpoint.spec.rollout, stable, counted, seconds)
+    told = forecast(endpoint.rollout_spec, stable, counted, seconds)
     if is_structured():
         print_json(document(name, stable, told, seconds))
     else:

@@ -17,6 +17,7 @@ from contracts.endpoint import (
     PinnedVersion,
     Wait,
     WaitsFor,
+    rollout_spec,
 )
 from contracts.rollout import Strategy
 from contracts.status_events import is_passed_over
@@ -24,6 +25,7 @@ from contracts.waiting import OF_PHASE
 from registry.mlflow.model_registry import MlflowSnapshot
 from registry.reconcile.blame import judge
 from registry.reconcile.plan import Observed, version_numbered
+from rollout import gates
 
 _OF_CONVERSION = frozenset({Phase.WAITING, Phase.CONVERTING, Phase.VERIFYING, Phase.PUBLISHING})
 _MOST_NAMED = 3
@@ -218,7 +220,10 @@ def _rollouts(spec: EndpointSpec, status: EndpointStatus, phase: Phase) -> Waits
     state = status.rollout
     if state is not None and state.paused_at is not None:
         return WaitsFor.RESUME
-    last = state is not None and state.step >= len(spec.rollout.planned) - 1
-    if phase is Phase.SHADOW and spec.rollout.strategy is Strategy.SHADOW and last:
+    asked = rollout_spec(spec, status)
+    last = state is not None and state.step >= len(asked.planned) - 1
+    if phase is Phase.SHADOW and asked.strategy is Strategy.SHADOW and last:
+        return WaitsFor.PERSON
+    if state is not None and gates.awaits_cutover(state, asked):
         return WaitsFor.PERSON
     return OF_PHASE[phase]

@@ -131,7 +131,7 @@ def recount_verdict(
     if not lines or lines[0].at > state.began + 1.0:
         missing.append("the history does not hold the beginning of the rollout any more")
         lines = lines or [Transition(at=state.began, version="", phase=Phase.SHADOW, step=0)]
-    replay = _Replay(endpoint.spec.rollout, state, Judge(profiles), counted.windows(), lateness)
+    replay = _Replay(endpoint.rollout_spec, state, Judge(profiles), counted.windows(), lateness)
     return replay.along(lines, counted.events, tuple(missing))
 
 

@@ -6,14 +6,19 @@ from pydantic import ValidationError
 from contracts.endpoint import (
     AliasVersion,
     Arm,
+    Candidate,
     EndpointStatus,
     FollowVersion,
     ModelEndpoint,
+    Phase,
     PinnedVersion,
     Route,
+    rollout_spec,
 )
 from contracts.gateway_metrics import STAGE_SECONDS
 from contracts.model import ModelRef
+from contracts.rollout import RolloutState, Strategy
+from contracts.tasks import Task
 
 
 def parse(spec: dict[str, object]) -> ModelEndpoint:
@@ -97,3 +102,49 @@ def test_availability_is_promised_unless_it_is_taken_back() -> None:
     assert parse({"model": "m"}).spec.slo.availability == 0.999
     assert parse({"model": "m"}).spec.slo.latency is None
     assert parse({"model": "m", "slo": {"availability": None}}).spec.slo.availability is None
+
+
+def ref(version: str, package: str = "a") -> ModelRef:
+    return ModelRef(model="m", version=version, package=package * 64)
+
+
+def on_its_way(old: ModelRef, new: ModelRef, task: Task) -> EndpointStatus:
+    """A candidate that waits for its rollout."""
+    return EndpointStatus(
+        task=task,
+        routes=(Route(arm=Arm.STABLE, ref=old, weight=100),),
+        candidate=Candidate(version=new.version, phase=Phase.LOADED, ref=new),
+    )
+
+
+@pytest.mark.parametrize(
+    ("task", "old", "new", "rollout", "expected"),
+    [
+        (Task.TEXT_EMBEDDING, ref("1"), ref("2"), {}, Strategy.CUTOVER),
+        (Task.SPARSE_EMBEDDING, ref("1"), ref("2"), {}, Strategy.CUTOVER),
+        (Task.HYBRID_EMBEDDING, ref("1"), ref("2"), {}, Strategy.CUTOVER),
+        (Task.TEXT_CLASSIFICATION, ref("1"), ref("2"), {}, Strategy.CANARY),
+        # One version in another precision has the same vectors.
+        (Task.TEXT_EMBEDDING, ref("1"), ref("1", "b"), {}, Strategy.CANARY),
+        (
+            Task.TEXT_EMBEDDING,
+            ref("1"),
+            ref("2"),
+            {"embedding": {"space": "same"}},
+            Strategy.CANARY,
+        ),
+        (Task.TEXT_EMBEDDING, ref("1"), ref("2"), {"strategy": "direct"}, Strategy.DIRECT),
+        (Task.TEXT_EMBEDDING, ref("1"), ref("2"), {"strategy": "shadow"}, Strategy.SHADOW),
+        (Task.TEXT_CLASSIFICATION, ref("1"), ref("2"), {"strategy": "cutover"}, Strategy.CUTOVER),
+    ],
+)
+def test_another_version_of_an_embedding_model_is_cut_over_and_never_split(
+    task: Task, old: ModelRef, new: ModelRef, rollout: dict[str, object], expected: Strategy
+) -> None:
+    endpoint = parse({"model": "m", "rollout": rollout})
+    waiting = endpoint.model_copy(update={"status": on_its_way(old, new, task)})
+    assert waiting.rollout_spec.strategy is expected
+    state = RolloutState(id="r", candidate=new, stable=old, began=1.0, step_began=1.0)
+    for place in ("rollout", "last_rollout"):
+        status = EndpointStatus(task=task).model_copy(update={place: state})
+        assert rollout_spec(endpoint.spec, status).strategy is expected

@@ -209,7 +209,9 @@ class RolloutStateMachine(RuleBasedStateMachine):
 
     @rule(
         walk=st.sampled_from(STEPS),
-        strategy=st.sampled_from([Strategy.CANARY, Strategy.CANARY, Strategy.SHADOW]),
+        strategy=st.sampled_from(
+            [Strategy.CANARY, Strategy.CANARY, Strategy.SHADOW, Strategy.CUTOVER]
+        ),
         minimum=st.sampled_from([0.0, 0.0, 60.0]),
         bake=st.sampled_from([0.0, BAKE]),
     )
@@ -256,6 +258,8 @@ class RolloutStateMachine(RuleBasedStateMachine):
         """Left alone, with what it needs at hand, every rollout ends."""
         self.world.pinned, self.world.registry_away = None, True
         self.world.ask(Verb.RESUME)
+        if self.world.spec.strategy is Strategy.CUTOVER:
+            self.world.ask(Verb.PROMOTE)  # which no time makes up for
         on = self.status.rollout
         self.one_pass()
         self.world.now += DEADLINE
@@ -283,6 +287,8 @@ class RolloutStateMachine(RuleBasedStateMachine):
         for route in after.routes:
             assert route.arm is Arm.STABLE or route.ref in observed.loaded
             assert route.ref in after.packages
+        if self.world.spec.strategy is Strategy.CUTOVER and after.rollout is not None:
+            assert len({route.ref for route in after.routes if route.arm is not Arm.SHADOW}) <= 1
         if after.rollout is not None:
             assert {after.rollout.stable, after.rollout.candidate} <= set(after.packages)
 
