@@ -23,7 +23,7 @@ _ROWS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
     ("a pass, p99, s", "pass_seconds_p99", "{:.2f}".format),
     ("reconciles a second", "reconciles_a_second", "{:.0f}".format),
     ("time of a reconcile, mean, ms", "reconcile_seconds_mean", lambda it: f"{it * 1e3:.0f}"),
-    ("rollouts taken back", "rolled_back", "{:.0f}".format),
+    ("rollouts rolled back", "rolled_back", "{:.0f}".format),
     ("closed window to changed routes, median, s", "rollback_seconds_median", "{:.1f}".format),
     ("closed window to changed routes, p99, s", "rollback_seconds_p99", "{:.1f}".format),
     ("of these, until the judge had found it, p99, s", "looked_seconds_p99", "{:.1f}".format),
