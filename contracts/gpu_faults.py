@@ -180,7 +180,7 @@ def ends_process(words: str) -> bool:
     return row is not None and row.remedy in (Remedy.CORDON, Remedy.RESTART)
 
 
-def needs_repair(words: str) -> bool:
-    """Whether no new process helps, but only somebody who repairs the node."""
+def is_broken(words: str) -> bool:
+    """Whether the GPU itself has to be reset or repaired, so that no new process helps."""
     row = gpu_fault(words)
-    return row is not None and row.remedy is Remedy.CORDON
+    return row is not None and (row.fault_of, row.remedy) == (FaultOf.DEVICE, Remedy.CORDON)

@@ -8,11 +8,12 @@ from hypothesis import strategies as st
 from contracts.gpu_faults import (
     TABLE,
     FaultOf,
+    GpuFault,
     Remedy,
     ends_process,
     gpu_fault,
+    is_broken,
     is_memory,
-    needs_repair,
 )
 
 
@@ -48,13 +49,13 @@ def test_neither_case_nor_what_stands_before_changes_the_verdict(
     assert row.name == name
 
 
-@pytest.mark.parametrize("row", TABLE, ids=lambda row: row.name)
-def test_what_is_done_fits_what_is_at_fault(row: object) -> None:
-    found = next(each for each in TABLE if each is row)
+@pytest.mark.parametrize("found", TABLE, ids=lambda row: row.name)
+def test_what_is_done_fits_what_is_at_fault(found: GpuFault) -> None:
     words = MESSAGES[found.name][0]
     assert is_memory(words) == (found.fault_of is FaultOf.MEMORY)
     assert ends_process(words) == (found.remedy in (Remedy.CORDON, Remedy.RESTART))
-    assert needs_repair(words) == (found.remedy is Remedy.CORDON)
+    broken = found.fault_of is FaultOf.DEVICE and found.remedy is Remedy.CORDON
+    assert is_broken(words) == broken
     # Only a device or its node is repaired, and only memory is waited for.
     assert found.remedy is not Remedy.CORDON or found.fault_of in (
         FaultOf.DEVICE,
