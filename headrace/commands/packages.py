@@ -25,7 +25,7 @@ from registry.packages.store import (
 from registry.packages.store_mark import LIVE_SECONDS, read_facts
 from registry.packages.store_mark import free as free_store
 
-STORE = Annotated[
+Store = Annotated[
     str | None,
     typer.Option(help="URL of the store, as the controller's --store-url has it."),
 ]
@@ -36,7 +36,7 @@ app = App(help="The store of packages.", callback=do_nothing)
 @app.declare("verify")
 def verify_store(
     home: Home = HOME,
-    store: STORE = None,
+    store: Store = None,
 ) -> None:
     """Reads every package, and says which have lost or damaged files."""
     refuse_cluster(
@@ -80,7 +80,7 @@ def verify(root: Path, url: str | None, *, as_json: bool) -> None:
 @app.declare("free")
 def free_of_its_release(
     home: Home = HOME,
-    store: STORE = None,
+    store: Store = None,
     force: Annotated[
         bool, typer.Option("--force", help="Although its release gave a sign of life lately.")
     ] = False,

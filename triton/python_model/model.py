@@ -37,6 +37,7 @@ Batch = tuple[int, dict[str, np.ndarray]]  # position among the requests, arrays
 THREADS = "intra_op_thread_count"
 CANT_USE = "this Triton can't use a GPU"  # as ``registry/loading/devices.py`` has it
 _CUDA = "CUDAExecutionProvider"
+_ENDS = "Stub process ends: "
 
 # DLPack's name for a capsule whose tensor was taken; a capsule holds the pointer alone.
 _TAKEN = b"used_dltensor"
@@ -153,7 +154,7 @@ class Heartbeat(threading.Thread):
             self.check()
             self._beat = time.monotonic()
             if self.lost and self._beat - self._lost_at > BEAT_SECONDS:
-                self._end(self.lost)
+                self._end(self.lost.removeprefix(_ENDS))
 
     def lose(self, error: Exception) -> str:
         """The GPU can't be used any more; returns what requests are told.
@@ -161,7 +162,7 @@ class Heartbeat(threading.Thread):
         Gateways and loaders know these words, which are Triton's: another one is asked.
         """
         self._lost_at = time.monotonic()
-        self.lost = f"Stub process ends: the GPU can't be used any more: {error}"
+        self.lost = f"{_ENDS}the GPU can't be used any more: {error}"
         return self.lost
 
     def stop(self) -> None:

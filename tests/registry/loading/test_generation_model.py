@@ -303,7 +303,7 @@ def test_a_lost_gpu_fails_those_that_wait_too_and_ends_the_process(
     served.heartbeat.start()
     until("the process ends", 30.0, lambda: ended)
     served.heartbeat.stop()
-    assert ended[0] == lost
+    assert f"Stub process ends: {ended[0]}" == lost
 
 
 def test_what_else_fails_is_the_failure_of_its_own_request(model: Any) -> None:
