@@ -1,8 +1,8 @@
 """Renews the release's mark in the package store, as a sign of life, every hour.
 
-Without it the store would look free to another release some day. A store that is away is asked
-again at the next time. One that another release has by now is not written to: the controller ends,
-since the next package that it publishes might be removed by the other one.
+Without it the store would look free to another release some day. A store that is away, also as the
+controller starts, is asked again a minute later. One that another release has by now is not written
+to: the controller ends, since the next package that it publishes might be removed by the other one.
 """
 
 import asyncio
@@ -11,6 +11,8 @@ from collections.abc import Awaitable, Callable
 
 from registry.packages.store import StoreError
 from registry.packages.store_mark import RENEW_SECONDS
+
+RETRY_SECONDS = 60.0
 
 log = logging.getLogger(__name__)
 
@@ -38,13 +40,14 @@ class StoreRenewal:
     async def run(self) -> None:
         """Renews until it is cancelled, or another release has the store."""
         while True:
-            await self._wait(RENEW_SECONDS)
+            pause = RENEW_SECONDS
             try:
                 refused = await asyncio.to_thread(self._claim)
             except StoreError as error:
                 log.warning("the mark of the package store is not renewed: %s", error)
-                continue
+                refused, pause = "", RETRY_SECONDS
             if refused:
                 log.error("%s", refused)
                 self._on_taken()
                 return
+            await self._wait(pause)
