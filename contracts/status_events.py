@@ -116,7 +116,7 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Noted:
-    """Something that changes no phase; without a ``phase`` it is the version's last one."""
+    """Something that is only told; without a ``phase`` it is the version's last one."""
 
     at: float
     version: str
@@ -204,6 +204,18 @@ def is_passed_over(status: EndpointStatus, version: str) -> bool:
     if status.stable is not None and version == status.stable.version:
         return False
     return int(version) <= status.rejected_through
+
+
+def left_last(status: EndpointStatus) -> str:
+    """That the version which was on its way last is not brought in, and why; empty if it is not so.
+
+    It is so until something else happens.
+    """
+    last = status.history[-1] if status.history else None
+    is_over = status.candidate is None and status.rollout is None
+    if last is None or last.phase is not Phase.SUPERSEDED or not is_over:
+        return ""
+    return f"version {last.version} is not brought in: {last.reason}"
 
 
 def is_own(candidate: Candidate | None, state: RolloutState) -> bool:

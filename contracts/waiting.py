@@ -51,7 +51,7 @@ WORDS: Final[Mapping[WaitsFor, Words]] = {
         "MLflow lacks the version that the alias names", "set the alias to another version"
     ),
     WaitsFor.LOST_VERSION: Words(
-        "the version that serves is not in MLflow any more",
+        "a version that gets callers is not in MLflow any more",
         "register a newer version, or pin one; what serves goes on until then",
     ),
     WaitsFor.LOST_PACKAGE: Words(

@@ -9,6 +9,7 @@ import logging
 import os
 import shlex
 import signal
+import socket
 import sys
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -23,13 +24,14 @@ from controller.garbage_collection import GarbageCollection
 from controller.metrics import RolloutCollector
 from controller.rollouts import JoinedRollouts, PackageProfiles
 from controller.settings import ControllerSettings
+from controller.store_renewal import StoreRenewal
 from registry.conversions import job_manifest
 from registry.conversions.export_environment import (
     CommandExportEnvironment,
     ExportEnvironment,
     ExportingLauncher,
 )
-from registry.conversions.index import ConversionIndex
+from registry.conversions.index import KEY_FILE, ConversionIndex
 from registry.conversions.job_launcher import STUCK_SECONDS, JobLauncher, JobOptions
 from registry.conversions.job_manifest import BadTemplateError
 from registry.conversions.launcher import ConversionLauncher, SubprocessLauncher, SubprocessOptions
@@ -108,7 +110,7 @@ def main() -> int:
         endpoints = opening.whole_endpoints(settings.endpoints, environment)
         launcher = _launcher(settings, environment)
         keys = _index_keys(settings)
-        _check_mark(StoreMark(settings.store_url, keys))
+        _check_mark(_store_mark(settings, keys))
         release = _release(settings, environment, keys)
         webhook_secrets = _webhook_secrets(settings)
         kafka = KafkaAddress.of(settings.kafka_bootstrap, login=settings.kafka_login)
@@ -198,17 +200,19 @@ async def _run(
         changed=changed,
         now=SteadyClock(),
     )
+    mark = _store_mark(settings, keys)
     collection = GarbageCollection(
         settings.keep_packages,
         store,
         lambda: opening.endpoints(settings.endpoints, environment, watch=False),
         lambda: bool(jobs.states),
-        foreign=StoreMark(settings.store_url, keys).claim,
+        foreign=mark.claim,
     )
     statistics.start()
     beside = [
         asyncio.create_task(loops.events.run(), name="heartbeat"),
         asyncio.create_task(collection.run(), name="garbage-collection"),
+        asyncio.create_task(StoreRenewal(mark.claim, stop.set).run(), name="store-mark"),
         asyncio.create_task(staging.clean(_outliving_seconds(settings)), name="staging"),
     ]
     if settings.webhook_port and settings.webhook_url:
@@ -285,6 +289,11 @@ def _pyfunc_limits(settings: ControllerSettings) -> Limits | None:
     return Limits(megabytes=settings.pyfunc_megabytes, closed_off=settings.pyfunc_closed_off)
 
 
+def _store_mark(settings: ControllerSettings, keys: Sequence[bytes]) -> StoreMark:
+    owner = f"the controller of {settings.endpoints} on {socket.gethostname()}"
+    return StoreMark(settings.store_url, keys, owner=owner)
+
+
 def _check_mark(mark: StoreMark) -> None:
     """Marks the package store; one that is away is looked at again before anything is removed.
 
@@ -319,7 +328,7 @@ def _index_keys(settings: ControllerSettings) -> tuple[bytes, ...]:
     """The keys that sign the index of conversions; raises ``KeyFileError``."""
     if settings.index_key_file:
         return read_keys(Path(settings.index_key_file))
-    file = settings.work_dir / "index-keys"
+    file = settings.work_dir / KEY_FILE
     try:
         make_key_file(file)
     except OSError as error:

@@ -88,6 +88,7 @@ async def _run(settings: LoaderSettings, environment: Mapping[str, str]) -> None
             executed=probed.executed,
             refused=probed.refused,
             others=loader.others,
+            lost=loader.note_lost,
         )
 
         def fault() -> str:

@@ -22,6 +22,7 @@ def test_a_model_agrees_with_its_types(name: str, tmp_path: Path) -> None:
     folder = ROOT / "triton" / name
     # As Triton finds them: beside each other, the Python model's file under its own name.
     (tmp_path / "python_model.py").symlink_to(ROOT / "triton" / "python_model" / "model.py")
+    (tmp_path / "gpu_faults.py").symlink_to(ROOT / "contracts" / "gpu_faults.py")
     found = subprocess.run(
         [
             *(sys.executable, "-m", "mypy", "--config-file=", "--ignore-missing-imports"),

@@ -4,7 +4,7 @@ Batchers turn these into errors for callers:
 
 EngineError
 ├── EngineUnavailableError   no engine answers at the address, or it is shutting down
-│   └── EngineProcessGoneError  it answers, but the model's process is gone
+│   └── EngineProcessGoneError  it answers, but the model's process or GPU is gone
 ├── EngineMissingModelError  it answers, but does not hold the model
 ├── EngineTimeoutError       no answer within the time given
 ├── EngineBusyError          more batches or prompts wait there than it takes
@@ -100,7 +100,7 @@ class EngineUnavailableError(EngineError):
 
 
 class EngineProcessGoneError(EngineUnavailableError):
-    """The model's process is gone. Probes do not show it: the engine calls the model ready."""
+    """The model's process is gone, or its GPU. Probes do not show it: the model is called ready."""
 
 
 class EngineMissingModelError(EngineError):

@@ -14,6 +14,7 @@ from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 from tritonclient.grpc import service_pb2
 
+from contracts.gpu_faults import ends_process
 from gateway.engine.channel import ChannelClient
 from gateway.engine.large_answers import BATCH_INLINE_BYTES, beside
 from gateway.engine.protocol import (
@@ -168,7 +169,14 @@ def engine_error(code: grpc.StatusCode, details: str, address: str) -> EngineErr
         return EngineMissingModelError(message)
     if code in {status.UNAVAILABLE, status.CANCELLED, status.RESOURCE_EXHAUSTED}:
         return EngineUnavailableError(message)
+    return _kind_of(words)(message)
+
+
+def _kind_of(words: str) -> type[EngineError]:
+    """What Triton's own words mean; they may be of its process's GPU."""
+    if ends_process(words):
+        return EngineProcessGoneError
     for phrases, error in _SAID:
         if any(phrase in words for phrase in phrases):
-            return error(message)
-    return EngineModelError(message)
+            return error
+    return EngineModelError

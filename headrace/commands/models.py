@@ -13,13 +13,14 @@ from headrace import home as homes
 from headrace.commands.layout import Row, Rows, rows, sentences
 from headrace.commands.output import console, print_json, slow
 from headrace.endpoints import edits
-from headrace.errors import BrokenHomeError, NotRunningError, RequestFailedError
+from headrace.errors import BrokenHomeError, NotRunningError, RefusedError, RequestFailedError
 from headrace.home import Cluster, Where
 from headrace.invocation import is_structured
 from headrace.options import HOME, Home, absolute, where
 from headrace.program import App, refuse_cluster
 from headrace.stack import answers, state
 from service import json_files
+from service.key_files import KeyFileError, read_keys
 
 _TIMEOUT_SECONDS = 20.0
 
@@ -163,8 +164,10 @@ def collect(
         "packages.keep in the chart's values says."
     )
     # Stores of all kinds take a moment to import, which headrace models need not wait for.
+    from registry.conversions.index import KEY_FILE  # noqa: PLC0415
     from registry.packages import gc  # noqa: PLC0415
     from registry.packages.store import StoreUnavailableError  # noqa: PLC0415
+    from registry.packages.store_mark import StoreMark  # noqa: PLC0415
 
     opened = homes.opened(absolute(home))
     endpoints = answers.read(opened)
@@ -181,10 +184,15 @@ def collect(
         raise BrokenHomeError(f"Nothing was removed: the endpoint file of {names} can't be read.")
     record = state.read_record(opened)
     store = (record.package_store if record else "") or opened.packages.as_uri()
+    key_file = opened.root / "work" / KEY_FILE  # there is one once a controller has run here
     try:
+        if key_file.exists() and (why := StoreMark(store, read_keys(key_file)).foreign()):
+            raise RefusedError(f"Nothing was removed: {why}.")
         removed = gc.collect(store, endpoints.values(), keep=keep)
     except StoreUnavailableError as error:
         raise RequestFailedError(f"The package store can't be used: {error}.") from error
+    except KeyFileError as error:
+        raise BrokenHomeError(f"Nothing was removed: {error}") from error
     if is_structured():
         print_json({"removed": removed})
     else:

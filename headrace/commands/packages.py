@@ -1,8 +1,9 @@
-"""``headrace packages verify``: reads every package of a store, and says which are not whole.
+"""``headrace packages``: says which packages of a store are not whole, and frees a store.
 
-It changes nothing: a damaged package that an endpoint needs is converted again by the controller.
+It changes no package: a damaged one that an endpoint needs is converted again by the controller.
 """
 
+import time
 from pathlib import Path
 from typing import Annotated
 
@@ -21,6 +22,13 @@ from registry.packages.store import (
     PackageStore,
     StoreUnavailableError,
 )
+from registry.packages.store_mark import LIVE_SECONDS, read_facts
+from registry.packages.store_mark import free as free_store
+
+Store = Annotated[
+    str | None,
+    typer.Option(help="URL of the store, as the controller's --store-url has it."),
+]
 
 app = App(help="The store of packages.", callback=do_nothing)
 
@@ -28,10 +36,7 @@ app = App(help="The store of packages.", callback=do_nothing)
 @app.declare("verify")
 def verify_store(
     home: Home = HOME,
-    store: Annotated[
-        str | None,
-        typer.Option(help="URL of the store, as the controller's --store-url has it."),
-    ] = None,
+    store: Store = None,
 ) -> None:
     """Reads every package, and says which have lost or damaged files."""
     refuse_cluster(
@@ -43,10 +48,7 @@ def verify_store(
 
 def verify(root: Path, url: str | None, *, as_json: bool) -> None:
     """Verifies the store under ``url``, or that of the home ``root``."""
-    if url is None:
-        home = homes.opened(root)
-        record = state.read_record(home)
-        url = (record.package_store if record else "") or home.packages.as_uri()
+    url = url or _url_of(root)
     damaged: dict[str, str] = {}
     try:
         store = PackageStore(url)
@@ -73,3 +75,46 @@ def verify(root: Path, url: str | None, *, as_json: bool) -> None:
             f"{len(damaged)} packages are damaged: register or retry their versions, which makes "
             "them whole."
         )
+
+
+@app.declare("free")
+def free_of_its_release(
+    home: Home = HOME,
+    store: Store = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Although its release gave a sign of life lately.")
+    ] = False,
+) -> None:
+    """Takes away the mark of the release that has a store, so that another can have it."""
+    refuse_cluster(
+        "headrace packages free takes the mark out of the store of a home, or of the one that "
+        "--store names; in a cluster name it, with the rights to write it."
+    )
+    free(absolute(home), store, force=force, now=time.time())
+
+
+def free(root: Path, url: str | None, *, force: bool, now: float) -> None:
+    """Frees the store under ``url``, or that of the home ``root``."""
+    url = url or _url_of(root)
+    try:
+        facts = read_facts(url)
+        if facts is not None and now - facts.seen <= LIVE_SECONDS and not force:
+            raise RefusedError(
+                f"The store {url} has a release that may still run ({facts.told(now)}), and each "
+                "of two would remove the other's packages: stop its controller first, or say "
+                "--force."
+            )
+        free_store(url)
+    except StoreUnavailableError as error:
+        raise RequestFailedError(f"The package store can't be used: {error}.") from error
+    of = "a release of which nothing is known" if facts is None else facts.told(now)
+    if is_structured():
+        print_json({"freed": url, "of": of})
+    else:
+        console.print(f"{url} is free of {of}: the next controller that starts on it has it.")
+
+
+def _url_of(root: Path) -> str:
+    home = homes.opened(root)
+    record = state.read_record(home)
+    return (record.package_store if record else "") or home.packages.as_uri()

@@ -244,6 +244,11 @@ def _of_another(endpoint: ModelEndpoint, version: str, newest_one: str | None) -
         if gone.version == version:
             said = f"version {version} {gone.phase.value}: {gone.reason}"
             return Standing(is_there=False, said=said)
+    lines = (line for line in reversed(endpoint.status.history) if line.version == version)
+    last = next(lines, None)
+    if last is not None and last.phase is Phase.SUPERSEDED:
+        said = f"version {version} {last.phase.value}: {last.reason}"
+        return Standing(is_there=False, said=said)
     if newest_one is not None and _is_later(newest_one, version):
         said = f"version {version} gave way to version {newest_one}"
         return Standing(is_there=False, said=said)

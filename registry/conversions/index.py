@@ -36,6 +36,7 @@ log = logging.getLogger(__name__)
 # Raised by hand when conversion changes so much that versions must be converted again.
 REVISION = 1
 FOLDER = "index"
+KEY_FILE = "index-keys"  # in a controller's work folder, where it is told no other
 _INDEX = "the index of conversions"
 
 

@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import Any, Protocol
 
 from contracts.endpoint import Precision
+from contracts.gpu_faults import is_broken
 from contracts.loading import Device, DeviceKind
 from contracts.manifest import Engine, Manifest
 from registry.errors import (
@@ -52,12 +53,14 @@ class Seen:
     """What the probe said: the device, why it is no GPU, and the CUDA of packages and driver.
 
     The CUDA of a package is empty if it can use no GPU. ``unsure``: there is a driver, and it
-    failed. ``held``: bytes of a GPU's memory by Triton's name of a model, those that are known.
+    failed. ``xids``: what the driver reported since Triton started. ``held``: bytes of a GPU's
+    memory by Triton's name of a model, those that are known.
     """
 
     device: Device
     why: str = ""
     unsure: bool = False
+    xids: tuple[int, ...] = ()
     held: Mapping[str, int] = field(default_factory=dict)
     cuda: str = ""
     onnxruntime: str = ""
@@ -70,7 +73,16 @@ class Seen:
         words = {name: str(told.get(name, "")) for name in ("cuda", "onnxruntime", "torch")}
         held = {str(name): int(value) for name, value in dict(told.get("held") or {}).items()}
         why, unsure = str(told.get("fault", "")), bool(told.get("unsure"))
-        return cls(Device.model_validate(fields), why, unsure, held, **words)
+        xids = tuple(map(int, told.get("xids") or ()))
+        return cls(Device.model_validate(fields), why, unsure, xids, held, **words)
+
+    @property
+    def broken(self) -> str:
+        """Why somebody has to repair the GPU, in the driver's words; empty if nobody has."""
+        said = [f"the driver reported Xid {number}" for number in self.xids]
+        if self.unsure:
+            said.append(self.why)
+        return next(filter(is_broken, said), "")
 
 
 class ProbedTriton(Protocol):
@@ -122,6 +134,7 @@ class Devices:
         self._due_at: float | None = None  # None: at once
         self._seen: Seen | None = None
         self._failure = ""
+        self._lost = ""  # as Triton's own process says of its GPU
         self._doubts = 0  # looks in a row that are not believed
 
     @property
@@ -141,7 +154,11 @@ class Devices:
         return device.model_copy(update={**coarse, "fault": fault})
 
     def fault(self) -> str:
-        """Why the GPU that was promised can't be used; empty if it can, or none was promised."""
+        """Why the GPU can't be used, if one was promised or was there; empty if it can."""
+        if self._promise is Promise.CPU:
+            return ""
+        if said := self._lost or (self._seen.broken if self._seen else ""):
+            return f"this Triton's GPU can't be used any more: {said}"
         if self._promise is not Promise.GPU:
             return ""
         if self._seen is None:
@@ -194,6 +211,12 @@ class Devices:
     def away(self) -> None:
         """Triton went away: what it has when it is back has to be asked."""
         self._due_at = None
+        self._lost = ""
+
+    def lose(self, words: str) -> bool:
+        """Takes what Triton's own process says of its GPU; returns whether that is news."""
+        before, self._lost = self._lost, words
+        return before != words
 
     def kind_for(self, manifest: Manifest, backend: str) -> DeviceKind | None:
         """Where a package runs; None leaves it to Triton, as nobody knows what it has.

@@ -188,6 +188,11 @@ class Loader:
         if reason:
             self._troubles[ref] = reason[:_LONGEST_TROUBLE]
 
+    def note_lost(self, words: str) -> None:
+        """Takes in by what words Triton's own process lost its GPU; empty if it did not."""
+        if self._devices is not None and self._devices.lose(words):
+            self._news.set()
+
     def stable(self) -> tuple[ModelRef, ...]:
         """The stable packages that Triton holds now, but for one that is leaving."""
         return tuple(want.ref for want in self._staying() if want.role is Role.STABLE)

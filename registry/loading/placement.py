@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from contracts import gpu_faults
 from contracts.loading import DeviceKind
 from contracts.manifest import (
     CONFIG_ONNXRUNTIME,
@@ -42,6 +43,7 @@ _PYFUNC_SPEC = "pyfunc.json"  # beside the archive, see ``triton/pyfunc_model``
 _PACKED_SPEC = "packed.json"  # beside the weights, see ``triton/packed_model``
 _SHAPES = "shapes.json"  # beside a graph for GPUs, see ``triton/fixed_model``
 _USUAL = Limits()
+_GPU_FAULTS = {"gpu_faults.py": Path(gpu_faults.__file__)}  # beside every model of our own
 # What Triton's model of a pyfunc imports and starts, under names that begin with ``pyfunc_``.
 _SOURCES = {
     "archive": Path(archive.__file__),
@@ -276,7 +278,9 @@ def _witness(backend: str, device: DeviceKind | None) -> _Layout:
     return _Layout(
         config=triton_config.with_split(text, copies=1, threads=1, device=device),
         linked=(triton_file("witness", MODEL_ONNX),),
-        copied={triton_config.MODEL_PY: triton_file("python_model")} if python else {},
+        copied={triton_config.MODEL_PY: triton_file("python_model"), **_GPU_FAULTS}
+        if python
+        else {},
     )
 
 
@@ -285,26 +289,25 @@ def _scripts(package: Path, backend: str) -> dict[str, Path]:
     if backend != triton_config.BACKEND_PYTHON:
         return {}
     batches = triton_file("python_model")
+    shared = {"python_model.py": batches, **_GPU_FAULTS}
     if (package / WEIGHTS).is_file():
         beside = triton_file("packed_model").parent.glob("*.py")
-        return {"python_model.py": batches, **{file.name: file for file in beside}}
+        return {**shared, **{file.name: file for file in beside}}
     if (package / PYFUNC).is_file():
         return {
+            **shared,
             triton_config.MODEL_PY: triton_file("pyfunc_model"),
-            "python_model.py": batches,
             **{f"pyfunc_{each}.py": _SOURCES[each] for each in _SOURCES},
         }
     if _fixed(package) is not None:
         beside = triton_file("fixed_model").parent.glob("*.py")
-        return {"python_model.py": batches, **{file.name: file for file in beside}}
+        return {**shared, **{file.name: file for file in beside}}
     if not triton_config.generates((package / CONFIG_PYTHON).read_text(encoding="utf-8")):
-        return {triton_config.MODEL_PY: batches}
-    generating = triton_file("generation_model")
-    rules = Path(token_rules.__file__)
+        return {triton_config.MODEL_PY: batches, **_GPU_FAULTS}
     return {
-        triton_config.MODEL_PY: generating,
-        "python_model.py": batches,
-        "token_rules.py": rules,
+        **shared,
+        triton_config.MODEL_PY: triton_file("generation_model"),
+        "token_rules.py": Path(token_rules.__file__),
     }
 
 

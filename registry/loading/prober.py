@@ -3,11 +3,13 @@
 One row is run on each model every few seconds, as a caller would; a model that keeps refusing is
 named in the log and is no reason to restart the others. One that refuses because its process is
 gone is loaded anew, as Triton starts no other by itself: only if that does not bring a stable one
-back is Triton restarted. No reason is one that is not stable, whatever it does, nor one that is
-Python of its users' own and takes too long: what it does it does to itself. Nor is a Triton that is
-slow, which runs batches of the model between two probes that wait in vain: one that hangs runs
-none, and a restart would only give a busy machine more to do. It only says what it finds: who
-restarts Triton is the probe's. A Triton that holds no stable model is ``load_stall``'s.
+back is Triton restarted. So is one whose model says that its process lost its GPU, in words of
+``contracts/gpu_faults.py``; of Triton's own process, Triton is restarted. No reason is one that is
+not stable, whatever it does, nor one that is Python of its users' own and takes too long: what it
+does it does to itself. Nor is a Triton that is slow, which runs batches of the model between two
+probes that wait in vain: one that hangs runs none, and a restart would only give a busy machine
+more to do. It only says what it finds: who restarts Triton is the probe's. A Triton that holds no
+stable model is ``load_stall``'s.
 """
 
 import asyncio
@@ -15,6 +17,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
+from contracts.gpu_faults import ends_process
 from contracts.manifest import Manifest
 from contracts.model import ModelRef
 from registry.errors import (
@@ -43,6 +46,14 @@ class ProberPace:
     reloads_allowed: int = 10
 
 
+class _GpuLostError(TritonUnavailableError):
+    """Triton's own process can't use its GPU any more, in these ``words``."""
+
+    def __init__(self, words: str) -> None:
+        super().__init__(f"the GPU of Triton's process can't be used any more: {words}")
+        self.words = words
+
+
 class Prober:
     """Probes one Triton.
 
@@ -58,6 +69,8 @@ class Prober:
         refused: how many requests each model has failed, by Triton's name of it: where that grows
             it looks at once.
         others: the other models that it holds, such as candidates: Triton never ends for them.
+        lost: is told at each look by what words Triton's own process lost its GPU; none if it did
+            not.
     """
 
     def __init__(
@@ -72,6 +85,7 @@ class Prober:
         executed: Callable[[str], Awaitable[int]] | None = None,
         refused: Callable[[], Awaitable[Mapping[str, int]]] | None = None,
         others: Callable[[], tuple[ModelRef, ...]] = tuple,
+        lost: Callable[[str], None] = lambda _why: None,
     ) -> None:
         self._triton = triton
         self._stable = stable
@@ -82,6 +96,7 @@ class Prober:
         self._executed = executed
         self._refused = refused
         self._others = others
+        self._lost = lost
         self._refused_before: Mapping[str, int] = {}
         self._reloads: dict[str, int] = {}  # of models without a process, in a row
         self._executed_before: dict[str, int] = {}  # of models whose last probe waited in vain
@@ -124,6 +139,7 @@ class Prober:
 
     async def probe(self) -> None:
         """Asks whether it lives, and runs one row on each model."""
+        lost = ""
         try:
             await self._triton.held(())
             for ref in self._stable():
@@ -135,8 +151,10 @@ class Prober:
                 log.warning("%s", error)
             self._failures += 1
             self._fault = str(error)
+            lost = error.words if isinstance(error, _GpuLostError) else ""
         else:
             self._failures = 0
+        self._lost(lost)
 
     async def _probe_other(self, ref: ModelRef) -> None:
         """Runs one row on a model that is not stable; what is wrong with it is told."""
@@ -178,11 +196,16 @@ class Prober:
             self._reload(ref, error)
         except TritonRefusedError as error:
             log.warning("%s refuses an inference: %s", name, error)
-            self._told(ref, str(error).removeprefix(OF_MODEL))
+            said = str(error).removeprefix(OF_MODEL)
+            self._told(ref, said)
+            if ends_process(said) and not own_code:
+                if said == str(error):
+                    raise _GpuLostError(said) from error
+                self._reload(ref, error)
         except (RegistryError, OSError, ValueError) as error:
             log.info("%s can't be examined: %s", name, error)
 
-    def _reload(self, ref: ModelRef, error: ModelProcessGoneError) -> None:
+    def _reload(self, ref: ModelRef, error: TritonRefusedError) -> None:
         """Has a model loaded anew, or gives up; a loader that loads another one comes to it later.
 
         Raises:

@@ -1,9 +1,13 @@
 """What a Triton's refusal speaks of: of the model, of memory, or of something else. Pure.
 
+What GPUs and memory say is in ``contracts/gpu_faults.py``, and goes before a model's words: a node
+of a graph may have any name.
+
 No word excuses: whatever is not in the list of words that blame the model blames nobody, and the
 controller asks other Tritons (``registry/reconcile/blame.py``). Words alone never reject a version.
 """
 
+from contracts.gpu_faults import FaultOf, gpu_fault, is_memory
 from contracts.loading import FailureCause
 
 # Words of Triton, its backends and our own models that speak of the model itself. Only they let one
@@ -32,7 +36,6 @@ _MODEL_WORDS = tuple(
         "no such input",
         "no such output",
         "indices element out of data bounds",
-        "device-side assert",
         # Triton's, of a configuration that is not the graph's
         "unexpected inference input",
         "unexpected inference output",
@@ -58,32 +61,16 @@ _MODEL_WORDS = tuple(
         "rows were answered with",
     )
 )
-# Of memory that other models may hold. No count of Tritons makes such words a version's fault.
-_MEMORY_WORDS = tuple(
-    words.lower()
-    for words in (
-        "out of memory",
-        "OutOfMemory",
-        "Failed to allocate memory",
-        "Cannot allocate memory",
-        "bad_alloc",
-        "ALLOC_FAILED",
-        "the memory does not suffice",
-        "Unable to create shared memory",
-    )
-)
 
 
 def is_version_fault(words: str) -> bool:
     """Whether a refusal is about the model: a shape, an operator, weights, what it answers."""
+    if (fault := gpu_fault(words)) is not None:
+        return fault.fault_of is FaultOf.VERSION
     said = words.lower()
-    return not _speaks_of_memory(said) and any(sign in said for sign in _MODEL_WORDS)
+    return any(sign in said for sign in _MODEL_WORDS)
 
 
 def cause_of(words: str) -> FailureCause:
     """What a refusal of Triton's is about, as the report says it."""
-    return FailureCause.ROOM if _speaks_of_memory(words.lower()) else FailureCause.REFUSED
-
-
-def _speaks_of_memory(said: str) -> bool:
-    return any(sign in said for sign in _MEMORY_WORDS)
+    return FailureCause.ROOM if is_memory(words) else FailureCause.REFUSED

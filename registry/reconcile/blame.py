@@ -4,10 +4,11 @@ Loaders report facts: what failed, in whose words, and whether their Triton has 
 since then that is known to be good (its witness). Only here is a version blamed, and never by the
 word of a Triton whose witness does not load, nor while any Triton holds the version. What some
 Tritons refuse and others hold is the refusing ones' own: they do not decide, and are cordoned while
-the others have all that they held. The design is in ``docs/decisions/0084-blame-by-proof.md``.
+the others have all that they held. So is a Triton that holds packages and whose GPU is lost. The
+design is in ``docs/decisions/0084-blame-by-proof.md``.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from contracts.loading import FailureCause, LoaderReport, LoadFailure, WitnessAnswer
@@ -45,7 +46,12 @@ def judge(reports: Sequence[LoaderReport]) -> Verdicts:
     Args:
         reports: of all loaders of the pool that gave a sign of life lately.
     """
-    if not any(report.failed for report in reports):
+    lost = {
+        report.loader: f"can compute nothing: {report.device.fault}"
+        for report in reports
+        if report.device is not None and report.device.fault and report.loaded
+    }
+    if not lost and not any(report.failed for report in reports):
         return _NOTHING_FAILED
     holders: dict[ModelRef, set[str]] = {}
     refusals: dict[ModelRef, dict[str, LoadFailure]] = {}
@@ -61,15 +67,22 @@ def judge(reports: Sequence[LoaderReport]) -> Verdicts:
         for report in reports
         if any(failure.witness is WitnessAnswer.REFUSED for failure in report.failed)
     }
-    sound = {report.loader for report in reports} - unproven
+    sound = {report.loader for report in reports} - unproven - lost.keys()
     at_fault = {
         ref: f"Triton refused it: {reason}"
         for ref, told in refusals.items()
         if ref not in holders and (reason := _accusation(told, sound))
     }
-    sick = _sick(refusals, holders)
+    sick = _sick(refusals, holders) | lost
     excused = _excused(reports, sick)
-    return Verdicts(at_fault, sick, frozenset(excused), _cordoned(reports, excused, refusals))
+    refusing = {
+        loader
+        for told in refusals.values()
+        for loader, failure in told.items()
+        if failure.cause is FailureCause.REFUSED
+    }
+    cordoned = _cordoned(reports, excused, refusing | lost.keys())
+    return Verdicts(at_fault, sick, frozenset(excused), cordoned)
 
 
 def _accusation(told: Mapping[str, LoadFailure], sound: set[str]) -> str:
@@ -126,22 +139,18 @@ def _excused(reports: Sequence[LoaderReport], sick: Iterable[str]) -> tuple[str,
 def _cordoned(
     reports: Sequence[LoaderReport],
     excused: tuple[str, ...],
-    refusals: Mapping[ModelRef, Mapping[str, LoadFailure]],
+    useless: Collection[str],
 ) -> frozenset[str]:
     """Those that are taken out of service while ready Tritons hold all that they hold.
 
-    Only for what Triton itself refuses: what is short of memory serves what it has.
+    Only ``useless`` ones, whose Triton itself refuses, or has lost its GPU: what is short of memory
+    serves what it has.
     """
     ready = [each for each in reports if each.ready and each.loader not in excused]
     served = {model.ref for report in ready for model in report.loaded}
     chosen: list[str] = []
     for report in reports:
-        refuses = any(
-            told[report.loader].cause is FailureCause.REFUSED
-            for told in refusals.values()
-            if report.loader in told
-        )
         held = {model.ref for model in report.loaded}
-        if report.loader in excused and refuses and held <= served:
+        if report.loader in excused and report.loader in useless and held <= served:
             chosen.append(report.loader)
     return frozenset(sorted(chosen)[: len(ready)])

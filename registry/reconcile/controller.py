@@ -24,6 +24,7 @@ from contracts.ceilings import NO_CEILINGS, Ceilings
 from contracts.endpoint import EndpointStatus, ModelEndpoint, Phase
 from contracts.loading import DeviceKind
 from contracts.rollout import COMMAND_PREFIX
+from contracts.status_events import left_last
 from contracts.waiting import dated, new_waits
 from registry import metrics
 from registry.conversions.index import ConversionIndex
@@ -418,6 +419,7 @@ class Controller:
         notes = (
             *self._notes.get(endpoint.name, ()),
             *refused,
+            *filter(None, [left_last(decision.status)]),
             *pools.notes(decision.status, held),
             *pools.crossing_notes(endpoint.spec, decision.status, held, crossing, seen.move_fault),
         )

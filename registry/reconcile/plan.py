@@ -27,6 +27,7 @@ from contracts.loading import DeviceKind, LoaderReport, LoadFailure
 from contracts.model import ModelRef
 from contracts.rollout import Outcome, Strategy
 from contracts.status_events import (
+    Noted,
     Prepared,
     Rejected,
     Served,
@@ -140,8 +141,9 @@ def plan(
         return Decision(status)
     target = chosen(spec, status, seen)
     if target is None or _settled(status, target, seen):
-        return Decision(_idle(spec, status, seen))
+        return Decision(_idle(spec, _left(spec, status, target, seen, now), seen))
     candidate = _followed(status.candidate, target, seen)
+    status = _left(spec, status, target, seen, now)
     if seen.refused:
         reason = "; ".join(seen.refused)
         return Decision(_prepared(status, _in_phase(candidate, Phase.BLOCKED, reason), now))
@@ -293,6 +295,69 @@ def _followed(candidate: Candidate | None, target: Version, seen: Observed) -> C
     if not known and not seen.fault:
         return new
     return candidate.model_copy(update={"options": target.options})
+
+
+# Which one is left for it
+
+_WHILE = {
+    Phase.WAITING: "it waited for its turn",
+    Phase.CONVERTING: "it was converted",
+    Phase.VERIFYING: "it was verified",
+    Phase.PUBLISHING: "it was published",
+    Phase.LOADING: "Tritons loaded it",
+    Phase.LOADED: "it waited for its rollout",
+    Phase.BLOCKED: "it was blocked",
+}
+
+
+def _left(
+    spec: EndpointSpec, status: EndpointStatus, target: Version | None, seen: Observed, now: float
+) -> EndpointStatus:
+    """With why the version on its way is not on its way any more, if it is not.
+
+    One that goes on under other options begins again, and is not dropped. Nor is the one that
+    serves, of which another package was to be made.
+    """
+    left = status.candidate
+    if left is None or left.phase not in _PREPARING:
+        return status
+    serves = status.stable is not None and status.stable.version == left.version
+    if serves and (
+        target is None or target.number != left.version or _settled(status, target, seen)
+    ):
+        reason = "it serves as before: another package of it is not needed any more"
+        return applied(status, Noted(now, left.version, reason, phase=Phase.SERVING))
+    if target is None or target.number != left.version:
+        reason = (
+            f"{_why_left(spec, left.version, target, seen)}: dropped while {_WHILE[left.phase]}"
+        )
+        return applied(status, Noted(now, left.version, reason, phase=Phase.SUPERSEDED))
+    if target is not seen.move and left.options not in ("", target.options):
+        reason = (
+            f"it is to be converted otherwise, so it begins again; before, {_WHILE[left.phase]}"
+        )
+        return applied(status, Noted(now, left.version, reason, phase=Phase.WAITING))
+    return status
+
+
+def _why_left(spec: EndpointSpec, number: str, target: Version | None, seen: Observed) -> str:
+    """Why a version is not the one that is brought in any more."""
+    if version_numbered(seen, number) is None:
+        why = f"MLflow's model {spec.model} has no version {number} any more"
+    elif target is not None and target is seen.move:
+        why = f"the endpoint moves to another pool, which needs version {target.number} first"
+    elif target is not None and seen.stable_gone:
+        why = f"the store lacks the package of version {target.number}, which serves"
+    elif isinstance(spec.version, PinnedVersion):
+        why = f"the endpoint asks for version {spec.version.pin}"
+    elif isinstance(spec.version, AliasVersion):
+        why = f"the endpoint's alias {spec.version.alias} names another version or none"
+    elif target is None:
+        why = "it is rejected or passed over"
+    else:
+        relation = "is newer" if int(target.number) > int(number) else "is wanted again"
+        why = f"version {target.number} {relation}"
+    return why
 
 
 # What to do with it

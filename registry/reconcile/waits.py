@@ -117,6 +117,10 @@ def _lacking(
     if snapshot is None or (seen.versions is None and (model in snapshot.models or not is_new)):
         return
     serving = "" if stable is None else f"; version {stable.version} goes on serving"
+    tried = status.rollout.candidate.version if status.rollout else ""
+    if tried and version_numbered(seen, tried) is None:
+        said = f"version {tried} is not in MLflow any more, and its rollout goes on"
+        yield _wait(WaitsFor.LOST_VERSION, said, version=tried)
     if model not in snapshot.models:
         yield _wait(WaitsFor.MODEL, f"MLflow has no registered model {model}{serving}")
     elif (missing := _missing(spec, seen)) is not None:

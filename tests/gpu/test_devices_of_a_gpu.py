@@ -12,6 +12,7 @@ import pytest
 from registry_fakes import manifest
 
 from contracts.endpoint import Precision
+from contracts.gpu_faults import is_broken
 from contracts.loading import DeviceKind
 from contracts.manifest import Engine
 from registry.errors import DeviceUnfitError
@@ -62,6 +63,15 @@ def test_the_probe_knows_the_gpu_that_torch_knows(probe: ModuleType) -> None:
     assert torch.cuda.get_device_properties(0).total_memory <= found["memory_bytes"]
     assert 0 <= found["busy"] <= 1
     assert probe.packages()["torch"] == torch.version.cuda
+
+
+def test_the_driver_tells_its_errors_from_now_on_and_has_none_that_needs_repair(
+    probe: ModuleType,
+) -> None:
+    xids = probe.Xids()
+    for _ in range(2):
+        found = xids.look(os.environ)
+        assert [is_broken(f"Xid {number}") for number in found["xids"]].count(True) == 0
 
 
 def test_a_gpu_that_is_hidden_is_none_with_the_reason(probe: ModuleType) -> None:

@@ -26,8 +26,11 @@ from headrace.cli import COMMANDS, app, load_command
 from headrace.stack.settings import StackSettings
 from headrace.stack.state import claimed, write_record
 from headrace.stack.up import record_of
+from registry.conversions.index import KEY_FILE
+from registry.packages.store_mark import StoreMark
 from registry.stores.endpoints import FileEndpointStore
 from registry.stores.reports import FileReports
+from service.key_files import make_key_file, read_keys
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -223,6 +226,28 @@ def test_gc_of_an_empty_store_removes_nothing(tmp_path: Path) -> None:
     assert json.loads(run("gc", "--json", "--home", str(root)).output) == {"removed": []}
 
 
+def test_gc_removes_nothing_from_a_store_that_another_release_has(tmp_path: Path) -> None:
+    root = home_with_an_endpoint(tmp_path / "h")
+    (root / "work").mkdir(exist_ok=True)
+    make_key_file(root / "work" / KEY_FILE)
+    theirs = StoreMark((root / "packages").as_uri(), [b"c" * 32], owner="theirs")
+    assert theirs.claim() == ""
+    result = run("gc", "--home", str(root))
+    assert result.exit_code != 0
+    assert "Nothing was removed" in result.stderr
+    assert "another release of Headrace (theirs" in " ".join(result.stderr.split())
+    assert theirs.foreign() == ""
+
+
+def test_gc_works_on_a_store_of_its_own(tmp_path: Path) -> None:
+    root = home_with_an_endpoint(tmp_path / "h")
+    (root / "work").mkdir(exist_ok=True)
+    make_key_file(root / "work" / KEY_FILE)
+    mine = StoreMark((root / "packages").as_uri(), read_keys(root / "work" / KEY_FILE))
+    assert mine.claim() == ""
+    assert json.loads(run("gc", "--json", "--home", str(root)).output) == {"removed": []}
+
+
 def test_a_new_key_is_shown_once_and_only_its_hash_is_stored(tmp_path: Path) -> None:
     file = tmp_path / "keys.jsonl"
     words = ("keys", "create", "alice", "--file", str(file), "--endpoint", "tone", "--json")
@@ -336,7 +361,8 @@ def test_a_package_that_the_command_line_alone_lacks_is_named(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, words: tuple[str, ...]
 ) -> None:
     monkeypatch.setitem(sys.modules, "fsspec", None)
-    again = ("registry.packages", "registry.packages.gc", "registry.packages.store")
+    modules = ("", ".gc", ".store", ".store_mark")
+    again = tuple(f"registry.packages{name}" for name in modules)
     for name in (*again, "headrace.commands.packages"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     result = run(*words, "--home", str(tmp_path))

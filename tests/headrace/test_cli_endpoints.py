@@ -419,6 +419,9 @@ def ended(outcome: Outcome, reason: str) -> RolloutState:
     )  # fmt: skip
 
 
+DROPPED = Transition(at=1.0, version="7", phase=Phase.SUPERSEDED, reason="it was deleted")
+
+
 @pytest.mark.parametrize(
     ("status", "words", "code", "said"),
     [
@@ -429,6 +432,13 @@ def ended(outcome: Outcome, reason: str) -> RolloutState:
         ({"candidate": Candidate(version="4", phase=Phase.CANARY)}, ("3",), 0, "3 Serving"),
         ({"candidate": Candidate(version="4", phase=Phase.CANARY)}, ("2",), 13, "gave way to"),
         ({}, ("7",), 14, "version 7 is not seen yet"),
+        ({"history": (DROPPED,)}, ("7",), 13, "version 7 Superseded: it was deleted"),
+        (
+            {"history": (DROPPED,), "candidate": Candidate(version="7", phase=Phase.CONVERTING)},
+            ("7",),
+            14,
+            "version 7 Converting",
+        ),
         (
             {"rejected": (Rejection(version="7", options="", at=1.0, reason="no ONNX"),)},
             ("7",),

@@ -10,6 +10,7 @@ import onnx
 import pytest
 from tiny_models import decoder
 
+from contracts import gpu_faults
 from registry.packages import token_rules
 from registry.packages.triton_files import triton_file
 
@@ -76,7 +77,8 @@ def repository(tmp_path: Path) -> Path:
     onnx.save(decoder(), folder / "model.onnx")
     shutil.copy(triton_file("generation_model"), folder / "model.py")
     shutil.copy(triton_file("python_model"), folder / "python_model.py")
-    shutil.copy(Path(token_rules.__file__), folder / "token_rules.py")
+    for beside in (token_rules, gpu_faults):
+        shutil.copy(str(beside.__file__), folder)
     (folder / "triton_python_backend_utils.py").write_text(BACKEND)
     (folder / "asks.py").write_text(ASKS)
     return tmp_path

@@ -14,6 +14,7 @@ import pytest
 from gateway_process import Running, gateway_at, lay_out_packages, put
 from gateway_world import WORDS, endpoint_of, manifest_of
 
+from contracts import gpu_faults
 from contracts.endpoint import Limits
 from contracts.loading import CostPoint, LoadedModel, LoaderReport
 from contracts.manifest import Manifest
@@ -48,6 +49,7 @@ async def load(triton: TritonProcess, name: str) -> None:
         "model.py": folder / "simulated_accelerator" / "model.py",
         "accelerator_times.py": folder / "simulated_accelerator" / "accelerator_times.py",
         "packed_joining.py": folder / "packed_model" / "packed_joining.py",
+        "gpu_faults.py": Path(gpu_faults.__file__),
         "packed_timetable.py": folder / "packed_model" / "packed_timetable.py",
         "accelerator.json": h200_times.H200,
     }

@@ -36,6 +36,7 @@ from contracts.tensors import Datatype, TensorSpec
 from gateway.engine.protocol import (
     EngineError,
     EngineModelError,
+    EngineProcessGoneError,
     EngineUnavailableError,
     Work,
 )
@@ -552,6 +553,60 @@ async def test_a_model_whose_process_was_killed_is_told_from_one_that_refuses(
     for _ in range(2):  # nor does Triton start another by itself
         with pytest.raises(ModelProcessGoneError):
             await harness.client.infer(ref.triton_model, batch(1, 8))
+
+
+# The padded model on a GPU that fails at a row which begins with 7, and from then on.
+LOSES_ITS_GPU = """
+import python_model
+
+class Session:
+    lost = False
+
+    def __init__(self, session):
+        self.session = session
+
+    def run(self, outputs, feed):
+        Session.lost = Session.lost or bool((feed["input_ids"][:, 0] == 7).any())
+        if Session.lost:
+            raise RuntimeError("CUDA failure 214: uncorrectable ECC error encountered ; GPU=0")
+        return self.session.run(outputs, feed)
+
+class TritonPythonModel(python_model.TritonPythonModel):
+    def open(self, folder, options, wanted):
+        return Session(super().open(folder, options, wanted))
+"""
+
+
+async def test_after_a_fault_of_its_gpu_a_model_answers_nobody_until_it_is_loaded_again(
+    triton: TritonProcess, tmp_path: Path
+) -> None:
+    publish(PackageStore((tmp_path / "store").as_uri()), tmp_path / "source", "1")
+    overrides = dict(UploadedFiles().place("m", tmp_path / "source", "python", Split(1, 1)))
+    overrides["file:1/python_model.py"] = overrides["file:1/model.py"]
+    overrides["file:1/model.py"] = LOSES_ITS_GPU.encode()
+    client = GrpcTriton(triton.grpc, call_seconds=CALL_SECONDS, load_seconds=LOAD_SECONDS)
+    engine = TritonEngine(triton.grpc)
+    good = batch(2, 8)
+    good["input_ids"][:, 0] = 5
+    bad = {name: np.full((1, 8), 7, np.int64) for name in good}
+    try:
+        await client.load("m", overrides)
+        before = await engine.infer(Work("m", "logits", good), CALL_SECONDS)
+        with pytest.raises(EngineProcessGoneError, match="uncorrectable ECC"):
+            await engine.infer(Work("m", "logits", bad), CALL_SECONDS)
+        async with asyncio.timeout(LOAD_SECONDS):
+            while "model process ends: the GPU can't" not in triton.log.read_text():
+                with pytest.raises(EngineProcessGoneError):
+                    await engine.infer(Work("m", "logits", good), CALL_SECONDS)
+        with pytest.raises(ModelProcessGoneError):
+            await client.infer("m", good)
+        await client.unload("m")
+        await client.load("m", overrides)
+        after = await engine.infer(Work("m", "logits", good), CALL_SECONDS)
+        assert np.array_equal(before, after)
+    finally:
+        await client.close()
+        await engine.close()
 
 
 async def test_models_whose_processes_are_gone_are_loaded_anew_by_a_loader_that_knew_none_of_them(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import packed_files
 
+from contracts import gpu_faults
 from contracts.tasks import Task
 from headrace.stack.triton import TritonFiles, TritonProcess, TritonServer
 from registry.packages import triton_config
@@ -72,6 +73,7 @@ def place(repository: Path, name: str, weights: Path, width: int) -> None:
     for file in packed_files.FOLDER.glob("*.py"):
         shutil.copyfile(file, version / file.name)
     shutil.copyfile(triton_file("python_model"), version / "python_model.py")
+    shutil.copy(gpu_faults.__file__, version)
     config = triton_config.render_packed(
         task=Task.TEXT_EMBEDDING, width=width, type_ids=True, threads=1
     )

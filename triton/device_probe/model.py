@@ -5,13 +5,14 @@ take memory of the GPU, and imports no torch. Without that library the machine h
 be used. It runs no model, and loads nothing but NVML.
 
 The object has ``kind`` (``cpu`` or ``gpu``), ``name``, ``count``, ``memory_bytes``, ``free_bytes``,
-``busy``, ``driver``, ``cuda`` (the newest that the driver runs), ``fault`` (a sentence: why a GPU
-can't be used), ``unsure`` (there is a driver, and it failed), and what the packages beside Python
-could use a GPU by: ``onnxruntime`` and ``torch`` (the CUDA that it was built for; empty if it is
-missing or was built without). ``held`` is the memory of a GPU that each model's own process holds,
-by Triton's name of the model; models whose processes the driver does not tell are not in it.
-``useful`` is the share of tokens, of those that packed engines computed since the question before,
-that were of texts: Triton's own metrics say it (``packed_model/packed_counts.py``).
+``busy``, ``xids`` (what the driver reported of these GPUs since this started), ``driver``, ``cuda``
+(the newest that the driver runs), ``fault`` (a sentence: why a GPU can't be used), ``unsure``
+(there is a driver, and it failed), and what the packages beside Python could use a GPU by:
+``onnxruntime`` and ``torch`` (the CUDA that it was built for; empty if it is missing or was built
+without). ``held`` is the memory of a GPU that each model's own process holds, by Triton's name of
+the model; models whose processes the driver does not tell are not in it. ``useful`` is the share of
+tokens, of those that packed engines computed since the question before, that were of texts:
+Triton's own metrics say it (``packed_model/packed_counts.py``).
 """
 
 import ctypes
@@ -31,6 +32,8 @@ LIBRARY = "libnvidia-ml.so.1"
 ANSWER = "device"  # as ``registry/packages/triton_config.py`` has it
 _NAME_BYTES = 96
 _MOST_PROCESSES = 256
+_MOST_EVENTS = 64  # of one look
+_XID_EVENT = 0x8  # nvmlEventTypeXidCriticalError
 _NOT_TOLD = (1 << 64) - 1  # NVML's word for a value that it can't say
 _PROGRAM = "triton_python_backend_stub"
 _METRICS_SECONDS = 1.0
@@ -47,10 +50,12 @@ class TritonPythonModel:
         """Finds out where Triton's metrics are."""
         del args
         self.useful = Useful(metrics_place(command_line(os.getppid())))
+        self.xids = Xids()
 
     def execute(self, requests: list[Any]) -> list[Any]:
         """Answers each request with what is so now."""
-        answer = json.dumps(device(os.environ) | packages() | self.useful.look()).encode()
+        found = device(os.environ) | self.xids.look(os.environ) | packages() | self.useful.look()
+        answer = json.dumps(found).encode()
         return [pb_utils.InferenceResponse([_output(answer)]) for _ in requests]
 
 
@@ -85,8 +90,20 @@ class Process(ctypes.Structure):
     )
 
 
+class Event(ctypes.Structure):
+    """``nvmlEventData_t``; of an Xid, ``data`` is its number."""
+
+    _fields_ = (
+        ("gpu", ctypes.c_void_p),
+        ("kind", ctypes.c_ulonglong),
+        ("data", ctypes.c_ulonglong),
+        ("instance", ctypes.c_uint),
+        ("part", ctypes.c_uint),
+    )
+
+
 class Nvml:
-    """The library, opened for one look."""
+    """The library, opened until it is closed."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self._library = library
@@ -148,6 +165,23 @@ class Nvml:
             return {}
         return {each.pid: each.used for each in found[: count.value] if each.used != _NOT_TOLD}
 
+    def registered(self, gpus: "list[ctypes.c_void_p]") -> ctypes.c_void_p:
+        """A set of events that tells the Xids of these GPUs from now on."""
+        events = ctypes.c_void_p()
+        self._call("nvmlEventSetCreate", ctypes.byref(events))
+        for gpu in gpus:
+            self._call("nvmlDeviceRegisterEvents", gpu, ctypes.c_ulonglong(_XID_EVENT), events)
+        return events
+
+    def xid(self, events: ctypes.c_void_p) -> "int | None":
+        """The next Xid that came; None if there is none."""
+        event = Event()
+        try:
+            self._call("nvmlEventSetWait_v2", events, ctypes.byref(event), ctypes.c_uint(0))
+        except (AttributeError, NvmlError):  # nothing came in time
+            return None
+        return int(event.data) if event.kind == _XID_EVENT else None
+
     def _call(self, name: str, *arguments: object) -> None:
         code = getattr(self._library, name)(*arguments)
         if code:
@@ -192,8 +226,7 @@ def _look_up(
     gpus = nvml.gpus()
     if not gpus:
         return {"kind": "cpu", "fault": "the driver has no GPU", **driver}
-    names = [nvml.text("nvmlDeviceGetUUID", gpu) for gpu in gpus]
-    seen = [gpus[index] for index in visible(names, allowed)]
+    seen = _visible_gpus(nvml, gpus, allowed)
     if not seen:
         fault = f"CUDA_VISIBLE_DEVICES={allowed} hides every GPU"
         return {"kind": "cpu", "fault": fault, **driver}
@@ -208,6 +241,13 @@ def _look_up(
         "held": held([nvml.processes(gpu) for gpu in seen], words_of),
         **driver,
     }
+
+
+def _visible_gpus(
+    nvml: Nvml, gpus: "list[ctypes.c_void_p]", allowed: "str | None"
+) -> "list[ctypes.c_void_p]":
+    names = [nvml.text("nvmlDeviceGetUUID", gpu) for gpu in gpus]
+    return [gpus[index] for index in visible(names, allowed)]
 
 
 def visible(names: list[str], allowed: "str | None") -> list[int]:
@@ -293,6 +333,48 @@ def metrics_place(words: list[str]) -> "tuple[str, int] | None":
     if given.get("--allow-metrics", "true").lower() in {"false", "0"} or not port.isdecimal():
         return None
     return "127.0.0.1" if address in {"0.0.0.0", "::"} else address, int(port)
+
+
+class Xids:
+    """What the driver reports of the GPUs that this process may use, from its start.
+
+    The library stays open for it: one that is closed forgets whom it has to tell.
+
+    Args:
+        opened: as ``device`` has it.
+    """
+
+    def __init__(self, opened: Callable[[str], ctypes.CDLL] = ctypes.CDLL) -> None:
+        self._opened = opened
+        self._nvml: Nvml | None = None
+        self._events = ctypes.c_void_p()
+        self._numbers: list[int] = []
+
+    def look(self, environment: Mapping[str, str]) -> dict[str, list[int]]:
+        """``xids``: each number once, in order; nothing if the driver does not tell them."""
+        nvml = self._nvml or self._register(environment.get("CUDA_VISIBLE_DEVICES"))
+        if nvml is None:
+            return {}
+        for _ in range(_MOST_EVENTS):
+            number = nvml.xid(self._events)
+            if number is None:
+                break
+            if number not in self._numbers:
+                self._numbers.append(number)
+        return {"xids": list(self._numbers)}
+
+    def _register(self, allowed: "str | None") -> "Nvml | None":
+        try:
+            nvml = Nvml(self._opened(LIBRARY))
+        except (OSError, NvmlError):
+            return None
+        try:
+            self._events = nvml.registered(_visible_gpus(nvml, nvml.gpus(), allowed))
+        except (AttributeError, NvmlError):  # as a part of a GPU may not
+            nvml.close()
+            return None
+        self._nvml = nvml
+        return nvml
 
 
 class Useful:

@@ -2,11 +2,11 @@
 
 It is decoupled: a request is answered by one response a token. Requests that run at the same time
 are stepped together, a row each. One that comes joins the others at the next step, after its own
-prompt has been read; one that ends leaves. ``model.onnx``, ``python_model.py`` and
-``token_rules.py`` lie beside this file; the latter two are ``triton/python_model/model.py`` and
-``registry/packages/token_rules.py``. Where ``encoder.onnx`` is there too, it reads the prompt, and
-the decoder begins with the configuration's ``start`` and keeps to its ``rules``. It never tokenises
-and never sees a text.
+prompt has been read; one that ends leaves. ``model.onnx``, ``python_model.py``, ``token_rules.py``
+and ``gpu_faults.py`` lie beside this file; the latter three are ``triton/python_model/model.py``,
+``registry/packages/token_rules.py`` and ``contracts/gpu_faults.py``. Where ``encoder.onnx`` is
+there too, it reads the prompt, and the decoder begins with the configuration's ``start`` and keeps
+to its ``rules``. It never tokenises and never sees a text.
 
 A request has ``input_ids`` int64 ``[n]`` and ``max_tokens`` int32 ``[1]``; it may have
 ``temperature`` and ``top_p`` float32 ``[1]``, ``seed`` int64 ``[1]`` and ``stop_ids`` int64
@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import gpu_faults
 import numpy as np
 
 # It reads this when it is loaded, and would call its maker; a Triton of one's own may not say it.
@@ -89,6 +90,9 @@ class TritonPythonModel:
         self.heartbeat.check()
         for request in requests:
             sender = request.get_response_sender()
+            if self.heartbeat.lost:
+                fail(sender, self.heartbeat.lost)
+                continue
             try:
                 asked = asked_of(request, sender, self.context, are_apart=self.has_encoder)
                 asked.rules = self.rules
@@ -147,7 +151,7 @@ class TritonPythonModel:
             try:
                 self.sequences.join(asked)
             except Exception as error:  # noqa: BLE001 - ONNX Runtime's errors have no common base
-                fail(asked.sender, f"engine: {error}")
+                self._fail([asked], error)
                 continue
             self._answer([asked])
 
@@ -159,11 +163,23 @@ class TritonPythonModel:
         try:
             self.sequences.step()
         except Exception as error:  # noqa: BLE001 - as above
-            for asked in running:
-                fail(asked.sender, f"engine: {error}")
             self.sequences.clear()
+            self._fail(running, error)
             return []
         return running
+
+    def _fail(self, failed: list["GenerationRequest"], error: Exception) -> None:
+        """Ends those that failed, and with a GPU that is lost all others too."""
+        reason = f"engine: {error}"
+        if gpu_faults.ends_process(str(error)):
+            reason = self.heartbeat.lose(error)
+            failed = failed + self.sequences.asked
+            self.sequences.clear()
+            with self.changed:
+                failed += self.waiting
+                self.waiting.clear()
+        for asked in failed:
+            fail(asked.sender, reason)
 
     def _answer(self, asked: list["GenerationRequest"]) -> None:
         """Sends the last token of each."""

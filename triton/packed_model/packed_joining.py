@@ -4,7 +4,8 @@ Requests wait in order of arrival. One thread joins whole requests to a run and 
 waits for results and answers. Two runs are on the way at most: one computes, and one is ready to
 follow, whose members are chosen when ``packed_timetable`` says so, or once they fill a run. A run
 that fails is tried again request by request, so that a failure is the failure of its own request
-alone. It knows neither torch nor Triton: both are passed in.
+alone. It knows neither torch nor Triton: both are passed in. ``gpu_faults.py`` beside it says which
+failures are a lost GPU.
 """
 
 import os
@@ -19,6 +20,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
+import gpu_faults
 import numpy as np
 from packed_timetable import Timetable
 
@@ -27,16 +29,6 @@ RUNS_ON_THE_WAY = 2
 ASK_SECONDS = 0.05
 # A result that takes no longer was there before it was asked for.
 _AT_ONCE_SECONDS = 0.00002
-# What CUDA and its libraries say once a process can compute nothing more on its GPU.
-_LOST = (
-    *("cuda error", "cudaerror", "cuda_error", "cuda driver error"),
-    *("status_execution_failed", "status_internal_error", "status_mapping_error"),
-    *("device-side assert", "illegal memory access", "illegal address", "launch failure"),
-    *("misaligned address", "ecc error", "uncorrectable", "fallen off the bus"),
-)
-# In such words too, of what no kernel was started for.
-_REFUSED = ("not_supported", "not supported")
-_FULL = ("out of memory", "alloc_failed")
 
 
 @dataclass(frozen=True)
@@ -224,16 +216,12 @@ def parts(
 
 def is_full(error: BaseException) -> bool:
     """Whether memory did not suffice: less at a time may succeed."""
-    text = str(error).lower()
-    return isinstance(error, MemoryError) or any(words in text for words in _FULL)
+    return isinstance(error, MemoryError) or gpu_faults.is_memory(str(error))
 
 
 def is_lost(error: BaseException) -> bool:
     """Whether the GPU can't be used by this process any more, whatever is asked next."""
-    text = str(error).lower()
-    if is_full(error) or any(words in text for words in _REFUSED):
-        return False
-    return any(words in text for words in _LOST)
+    return not isinstance(error, MemoryError) and gpu_faults.ends_process(str(error))
 
 
 class Waiting:

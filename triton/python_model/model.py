@@ -5,7 +5,8 @@ beside this file. Triton's dynamic batcher hands over requests that may run toge
 those of one shape become one run of the graph. It never pads, tokenises or pools: rows arrive
 padded, and pooling is part of the graph.
 
-A process that stood still for a while ends itself: see ``Heartbeat``.
+A process that stood still for a while ends itself, and so does one that can compute nothing more on
+its GPU, by the words in ``gpu_faults.py`` beside this file: see ``Heartbeat``.
 
 Tensors pass through DLPack only: the stub of Triton 2.51 was built for numpy 1 and, under numpy 2,
 its own conversions silently read zeros and write nothing.
@@ -16,9 +17,11 @@ import json
 import os
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import gpu_faults
 import numpy as np
 
 # It reads this when it is loaded, and would call its maker; a Triton of one's own may not say it.
@@ -34,6 +37,7 @@ Batch = tuple[int, dict[str, np.ndarray]]  # position among the requests, arrays
 THREADS = "intra_op_thread_count"
 CANT_USE = "this Triton can't use a GPU"  # as ``registry/loading/devices.py`` has it
 _CUDA = "CUDAExecutionProvider"
+_ENDS = "Stub process ends: "
 
 # DLPack's name for a capsule whose tensor was taken; a capsule holds the pointer alone.
 _TAKEN = b"used_dltensor"
@@ -61,7 +65,10 @@ class TritonPythonModel:
         return opened(folder / "model.onnx", options, wanted)
 
     def execute(self, requests: list[Any]) -> list[Any]:
-        """Answers every request, in order; a failure is the failure of its own request alone."""
+        """Answers every request, in order; a failure is the failure of its own request alone.
+
+        After a fault of the GPU nothing is run: whatever came back might be wrong.
+        """
         self.heartbeat.check()
         responses: list[Any] = [None] * len(requests)
         for members in same_shape(requests, self.inputs):
@@ -77,12 +84,17 @@ class TritonPythonModel:
 
     def _run(self, members: list[Batch]) -> list[Any]:
         """One run for requests of one shape; where that fails, one run each to find the culprit."""
+        if self.heartbeat.lost:
+            return [_refusal(self.heartbeat.lost) for _ in members]
         try:
             return self._run_joined([arrays for _, arrays in members])
         except Exception as error:  # noqa: BLE001 - ONNX Runtime's errors have no common base
+            if gpu_faults.ends_process(str(error)):
+                self.heartbeat.lose(error)
+                return self._run(members)
             if len(members) > 1:
                 return [response for member in members for response in self._run([member])]
-            return [pb_utils.InferenceResponse(error=pb_utils.TritonError(f"engine: {error}"))]
+            return [_refusal(f"engine: {error}")]
 
     def _run_joined(self, batches: list[dict[str, np.ndarray]]) -> list[Any]:
         feed = {
@@ -102,6 +114,16 @@ class TritonPythonModel:
         ]
 
 
+def _refusal(reason: str) -> "pb_utils.InferenceResponse":
+    return pb_utils.InferenceResponse(error=pb_utils.TritonError(reason))
+
+
+def end_process(reason: str) -> None:
+    """Ends the process at once: the loader has Triton start another."""
+    os.write(2, f"model process ends: {reason}\n".encode())
+    os._exit(1)
+
+
 class Heartbeat(threading.Thread):
     """Ends this process if it stood still: stopped, or without a processor, for too long.
 
@@ -111,10 +133,18 @@ class Heartbeat(threading.Thread):
     and Triton ends by a ``lock_exception``. A process that has ended is safe: Triton refuses what
     comes for it, and the loader loads the model anew. One that stands still while it holds a lock
     that Triton waits for ends Triton after a second, whatever it does later.
+
+    It also ends one whose GPU is lost, a beat after that was said, so that who asked is told.
+
+    Attributes:
+        lost: what every request is told then; empty while the GPU can be used.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, end: Callable[[str], None] = end_process) -> None:
         super().__init__(name="heartbeat", daemon=True)
+        self.lost = ""
+        self._end = end
+        self._lost_at = 0.0
         self._beat = time.monotonic()
         self._stopped = threading.Event()
 
@@ -123,6 +153,17 @@ class Heartbeat(threading.Thread):
         while not self._stopped.wait(BEAT_SECONDS):
             self.check()
             self._beat = time.monotonic()
+            if self.lost and self._beat - self._lost_at > BEAT_SECONDS:
+                self._end(self.lost.removeprefix(_ENDS))
+
+    def lose(self, error: Exception) -> str:
+        """The GPU can't be used any more; returns what requests are told.
+
+        Gateways and loaders know these words, which are Triton's: another one is asked.
+        """
+        self._lost_at = time.monotonic()
+        self.lost = f"{_ENDS}the GPU can't be used any more: {error}"
+        return self.lost
 
     def stop(self) -> None:
         """Ends nothing any more."""
@@ -136,8 +177,7 @@ class Heartbeat(threading.Thread):
         """
         still = time.monotonic() - self._beat
         if still > MOST_STILL_SECONDS and not self._stopped.is_set():
-            os.write(2, f"model process ends: it stood still for {still:.2f} s\n".encode())
-            os._exit(1)
+            self._end(f"it stood still for {still:.2f} s")
 
 
 def output(name: str, array: np.ndarray) -> "pb_utils.Tensor":

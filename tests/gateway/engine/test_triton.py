@@ -10,10 +10,12 @@ import grpc
 import numpy as np
 import pytest
 from certificates import write
+from gpu_messages import OF_ALL
 from numpy.typing import NDArray
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
 
+from contracts import gpu_faults
 from gateway.engine.protocol import (
     EngineError,
     EngineMissingModelError,
@@ -216,6 +218,18 @@ def test_each_status_is_what_it_means(
     error = engine_error(code, details, "here:1")
     assert type(error) is kind
     assert details in str(error)
+
+
+@pytest.mark.parametrize(("name", "words"), OF_ALL)
+def test_words_of_a_lost_gpu_are_of_that_triton_and_no_failure_of_the_model(
+    name: str, words: str
+) -> None:
+    del name
+    lost = gpu_faults.ends_process(words)
+    error = engine_error(Code.INTERNAL, f"onnx runtime error 6: {words}", "here:1")
+    assert type(error) is (EngineProcessGoneError if lost else EngineModelError)
+    # What a model of the Python backend raised may be a stranger's words.
+    assert type(engine_error(Code.INTERNAL, f"engine: {words}", "here:1")) is EngineModelError
 
 
 @EITHER_CLIENT

@@ -2,7 +2,7 @@
 
 import ctypes
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -22,8 +22,9 @@ GIB = 1 << 30
 class FakeNvml:
     """NVML of a machine with some GPUs, each with a UUID, free bytes and a share of busy time.
 
-    ``refuses`` are functions that fail. ``processes`` hold bytes, by process id, by GPU; without
-    them the library is one that lacks the function.
+    ``xids`` are events that come next, each of a GPU and with a number; they are told once, of GPUs
+    that were registered. ``refuses`` are functions that fail. ``processes`` hold bytes, by process
+    id, by GPU; without them the library is one that lacks the function.
     """
 
     def __init__(
@@ -31,10 +32,13 @@ class FakeNvml:
         *gpus: tuple[str, int, int],
         refuses: tuple[str, ...] = (),
         processes: Mapping[int, Mapping[int, int]] | None = None,
+        xids: Sequence[tuple[int, int]] = (),
     ) -> None:
         self.gpus = gpus
         self.refuses = refuses
         self.processes = processes
+        self.xids = list(xids)
+        self.registered: set[int] = set()
         self.closed = 0
         self.nvmlErrorString = ErrorString()
 
@@ -75,6 +79,22 @@ class FakeNvml:
 
     def _nvmlDeviceGetUtilizationRates(self, handle: Any, used: Any) -> None:  # noqa: N802
         used._obj.gpu = self.gpus[handle.value - 1][2]
+
+    def _nvmlEventSetCreate(self, events: Any) -> None:  # noqa: N802
+        events._obj.value = 77
+
+    def _nvmlDeviceRegisterEvents(self, handle: Any, kinds: Any, events: Any) -> None:  # noqa: N802
+        assert (kinds.value, events.value) == (8, 77)  # nvmlEventTypeXidCriticalError
+        self.registered.add(handle.value - 1)
+
+    def _nvmlEventSetWait_v2(self, events: Any, data: Any, milliseconds: Any) -> int:  # noqa: N802
+        assert (events.value, milliseconds.value) == (77, 0)
+        while self.xids:
+            gpu, number = self.xids.pop(0)
+            if gpu in self.registered:
+                data._obj.kind, data._obj.data = 8, number
+                return 0
+        return 10  # NVML_ERROR_TIMEOUT
 
     def _nvmlDeviceGetComputeRunningProcesses_v3(  # noqa: N802
         self, handle: Any, count: Any, found: Any
@@ -313,3 +333,41 @@ def test_packages_tell_the_cuda_that_they_were_built_for(
     assert probe.packages()["onnxruntime"] == "any"
     (tmp_path / "torch" / "version.py").write_text("cuda: Optional[str] = None\n")
     assert probe.packages()["torch"] == ""
+
+
+def test_what_the_driver_reports_of_its_gpus_is_told_from_then_on(probe: ModuleType) -> None:
+    nvml = FakeNvml(*TWO)
+    xids = probe.Xids(lambda _: nvml)
+    assert xids.look({}) == {"xids": []}
+    nvml.xids = [(0, 13), (1, 79)]
+    assert xids.look({}) == {"xids": [13, 79]}
+    nvml.xids = [(0, 13)]
+    assert xids.look({}) == {"xids": [13, 79]}  # each number once
+    assert nvml.closed == 0  # a closed library forgets what it was asked to tell
+
+
+def test_what_is_reported_of_a_gpu_that_is_hidden_is_not_told(probe: ModuleType) -> None:
+    nvml = FakeNvml(*TWO, xids=[(0, 79), (1, 48)])
+    xids = probe.Xids(lambda _: nvml)
+    assert xids.look({"CUDA_VISIBLE_DEVICES": "GPU-b"}) == {"xids": [48]}
+
+
+@pytest.mark.parametrize(
+    "refused", ["nvmlInit_v2", "nvmlEventSetCreate", "nvmlDeviceRegisterEvents"]
+)
+def test_a_driver_that_tells_no_events_is_asked_again_and_fails_nothing(
+    probe: ModuleType, refused: str
+) -> None:
+    nvml = FakeNvml(*TWO, refuses=(refused,), xids=[(0, 79)])
+    xids = probe.Xids(lambda _: nvml)
+    assert xids.look({}) == {}
+    assert nvml.closed == (refused != "nvmlInit_v2")
+    nvml.refuses = ()
+    assert xids.look({}) == {"xids": [79]}
+
+
+def test_without_a_driver_nothing_is_reported(probe: ModuleType) -> None:
+    def missing(_: str) -> ctypes.CDLL:
+        raise OSError("no such file")
+
+    assert probe.Xids(missing).look({}) == {}

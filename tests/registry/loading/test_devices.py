@@ -325,3 +325,51 @@ async def test_a_look_that_fails_once_takes_nothing_away() -> None:
     await devices.look(now=True)
     assert devices.fault() == ""
     assert devices.kind_for(PADDED, "python") is DeviceKind.GPU
+
+
+@pytest.mark.parametrize("promise", [Promise.AUTO, Promise.GPU])
+async def test_a_gpu_of_which_the_driver_says_that_it_needs_repair_is_a_fault(
+    promise: Promise,
+) -> None:
+    machine = Machine({**GPU, "xids": [13, 31, 63, 94]})  # of programs
+    devices = await machine.devices(promise)
+    assert devices.fault() == ""
+    machine.told = {**GPU, "xids": [13, 79]}
+    await devices.look(now=True)
+    assert "the driver reported Xid 79" in devices.fault()
+    assert devices.device is not None
+    assert devices.device.fault == devices.fault()
+    with pytest.raises(DeviceUnfitError, match="Xid 79"):
+        devices.kind_for(PADDED, "python")
+
+
+@pytest.mark.parametrize("promise", [Promise.AUTO, Promise.GPU])
+async def test_a_gpu_that_is_lost_is_a_fault_and_makes_no_cpu_of_the_machine(
+    promise: Promise,
+) -> None:
+    machine = Machine(GPU)
+    devices = await machine.devices(promise)
+    why = "the GPU does not answer: nvmlDeviceGetMemoryInfo: GPU is lost"
+    machine.told = {"kind": "cpu", "fault": why, "unsure": True}
+    for _ in range(3):
+        await devices.look(now=True)
+    assert why in devices.fault()
+    with pytest.raises(DeviceUnfitError, match="GPU is lost"):
+        devices.kind_for(PADDED, "python")
+
+
+async def test_what_tritons_own_process_says_of_its_gpu_counts_until_triton_is_away() -> None:
+    devices = await Machine(GPU).devices()
+    assert devices.lose("CUDA failure 700: an illegal memory access was encountered")
+    assert not devices.lose("CUDA failure 700: an illegal memory access was encountered")
+    assert "illegal memory access" in devices.fault()
+    devices.away()
+    assert devices.fault() == ""
+    assert devices.lose("CUDA failure 214: uncorrectable ECC error encountered")
+    assert devices.lose("")
+    assert devices.fault() == ""
+
+
+async def test_a_triton_told_to_use_cpus_has_no_fault_of_a_gpu() -> None:
+    devices = await Machine({**GPU, "xids": [79]}).devices(Promise.CPU)
+    assert devices.fault() == ""

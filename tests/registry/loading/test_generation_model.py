@@ -2,10 +2,12 @@
 
 import importlib.util
 import sys
+import threading
+from collections import deque
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any, Literal
 
 import numpy as np
@@ -15,6 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_models import VOCABULARY, decoder, encoder_decoder
+from waiting import until
 
 from registry.convert.parity.continuations import Decoder
 from registry.packages import token_rules
@@ -77,7 +80,14 @@ def script(path: Path, module: str) -> ModuleType:
 def model() -> Iterator[Any]:
     """The module, with an empty one in the place of Triton's own."""
     before = set(sys.modules)
-    sys.modules["triton_python_backend_utils"] = ModuleType("triton_python_backend_utils")
+    backend = ModuleType("triton_python_backend_utils")
+    backend.__dict__.update(
+        InferenceResponse=SimpleNamespace,
+        TritonError=str,
+        TRITONSERVER_RESPONSE_COMPLETE_FINAL=1,
+        get_input_tensor_by_name=lambda request, name: request.inputs.get(name),
+    )
+    sys.modules["triton_python_backend_utils"] = backend
     script(triton_file("python_model"), "python_model")
     script(Path(token_rules.__file__), "token_rules")
     yield script(triton_file("generation_model"), "generation_model")
@@ -227,3 +237,84 @@ def test_what_no_row_needs_any_more_leaves_the_cache(model: Any, kind: Kind) -> 
         assert (keys.shape[:3], read) == ((1, 1, 3), [])
     else:
         assert (keys.shape[:3], read[0].shape[:3]) == ((1, 1, 2), (1, 1, 2))
+
+
+class Sender:
+    """Keeps what a request is told."""
+
+    def __init__(self) -> None:
+        self.errors: list[str] = []
+
+    def send(self, response: Any = None, flags: int = 0) -> None:
+        if (error := getattr(response, "error", None)) is not None:
+            assert flags == 1
+            self.errors.append(error)
+
+    def is_cancelled(self) -> bool:
+        return False
+
+
+class FailingSequences:
+    """Rows whose first step, or whose prompt, fails with some words."""
+
+    def __init__(self, words: str, *, at_prompt: bool) -> None:
+        self.words, self.at_prompt = words, at_prompt
+        self.asked: list[Any] = []
+
+    def join(self, asked: Any) -> None:
+        if self.at_prompt:
+            raise RuntimeError(self.words)
+        self.asked.append(asked)
+
+    def step(self) -> None:
+        raise RuntimeError(self.words)
+
+    def clear(self) -> None:
+        self.asked = []
+
+
+@pytest.mark.parametrize("at_prompt", [True, False])
+def test_a_lost_gpu_fails_those_that_wait_too_and_ends_the_process(
+    model: Any, *, at_prompt: bool
+) -> None:
+    words = "CUDA failure 214: uncorrectable ECC error encountered ; GPU=0"
+    ended: list[str] = []
+    served = model.TritonPythonModel()
+    served.heartbeat = sys.modules["python_model"].Heartbeat(ended.append)
+    served.rows, served.context, served.has_encoder, served.rules = 1, 64, False, {}
+    served.changed = threading.Condition()
+    served.waiting = deque()
+    served.sequences = FailingSequences(words, at_prompt=at_prompt)
+    senders = [Sender() for _ in range(4)]
+    inputs = {"input_ids": np.array([1, 2]), "max_tokens": np.array([3], np.int32)}
+    requests = [
+        SimpleNamespace(inputs=inputs, get_response_sender=lambda each=each: each)
+        for each in senders
+    ]
+    served.execute(requests[:3])
+    if not at_prompt:
+        served.sequences.asked.append(served.waiting.popleft())
+        assert served._stepped() == []
+    else:
+        served._take_in()
+    served.execute(requests[3:])
+    lost = f"Stub process ends: the GPU can't be used any more: {words}"
+    assert [sender.errors for sender in senders] == [[lost]] * 4
+    served.heartbeat.start()
+    until("the process ends", 30.0, lambda: ended)
+    served.heartbeat.stop()
+    assert f"Stub process ends: {ended[0]}" == lost
+
+
+def test_what_else_fails_is_the_failure_of_its_own_request(model: Any) -> None:
+    served = model.TritonPythonModel()
+    served.heartbeat = sys.modules["python_model"].Heartbeat([].append)
+    served.changed = threading.Condition()
+    served.waiting = deque(["another"])
+    served.sequences = FailingSequences("shape mismatch", at_prompt=False)
+    sender = Sender()
+    served.sequences.asked.append(SimpleNamespace(sender=sender))
+    assert served._stepped() == []
+    assert sender.errors == ["engine: shape mismatch"]
+    assert served.heartbeat.lost == ""
+    assert list(served.waiting) == ["another"]

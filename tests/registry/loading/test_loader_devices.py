@@ -74,6 +74,25 @@ async def test_a_gpu_that_was_promised_and_is_not_there_leaves_the_loader_unread
     assert harness.triton.loads() == [PROBE_MODEL]
 
 
+async def test_a_gpu_that_is_lost_in_service_takes_its_triton_out_at_once_and_until_it_is_back(
+    harness: LoaderHarness,
+) -> None:
+    on(harness, GPU)
+    report = await harness.serve(STABLE, stable=STABLE)
+    assert report.ready
+    assert harness.loader.unready() == ""
+    harness.loader.note_lost("CUDA failure 214: uncorrectable ECC error encountered")
+    assert "uncorrectable ECC" in harness.loader.unready()
+    report = await harness.settle()
+    assert report.device is not None
+    assert not report.ready
+    assert "uncorrectable ECC" in report.device.fault
+    assert [model.ref for model in report.loaded] == [STABLE]
+    harness.loader.note_lost("")
+    assert harness.loader.unready() == ""
+    assert (await harness.settle()).ready
+
+
 async def test_a_gpu_that_comes_back_is_taken_up(harness: LoaderHarness) -> None:
     on(harness, NO_GPU, Promise.GPU)
     await harness.serve(STABLE, stable=STABLE)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from registry_fakes import manifest
 
+from contracts import gpu_faults
 from contracts.endpoint import Precision
 from contracts.features import Feature, FeatureKind
 from contracts.loading import DeviceKind
@@ -85,7 +86,7 @@ def test_a_model_that_writes_gets_all_that_it_imports_beside_both_graphs(
     (package / ENCODER_ONNX).write_bytes(b"reads")
     SharedRepository(repository).place(NAME, package, "python", Split(1, 1))
     placed = {file.name: file for file in (repository / NAME / "1").iterdir()}
-    scripts = {"model.py", "python_model.py", "token_rules.py"}
+    scripts = {"model.py", "python_model.py", "token_rules.py", "gpu_faults.py"}
     assert placed.keys() == {MODEL_ONNX, ENCODER_ONNX, *scripts}
     # Nothing of Headrace is installed where Triton runs them.
     beside = {"numpy", "onnxruntime", "triton_python_backend_utils"}
@@ -97,7 +98,8 @@ def test_a_model_that_writes_gets_all_that_it_imports_beside_both_graphs(
                 wanted = {(node.module or "").split(".")[0]}
             else:
                 continue
-            assert wanted <= beside | sys.stdlib_module_names | {"python_model", "token_rules"}
+            here = {script.removesuffix(".py") for script in scripts}
+            assert wanted <= beside | sys.stdlib_module_names | here
     parameters = json.loads(
         str(UploadedFiles().place(NAME, package, "python", Split(1, 1))["config"])
     )["parameters"]
@@ -217,7 +219,7 @@ def test_a_packed_engine_gets_its_weights_its_scripts_and_what_it_is_told(
     placed = {path.name: path.read_bytes() for path in folder.iterdir()}
     scripts = {path.name for path in triton_file("packed_model").parent.glob("*.py")}
     files = {WEIGHTS, MODEL_CONFIG, "dense-1.safetensors"}
-    assert placed.keys() == {*files, *scripts, "python_model.py", "packed.json"}
+    assert placed.keys() == {*files, *scripts, "python_model.py", "gpu_faults.py", "packed.json"}
     assert (folder / WEIGHTS).samefile(packed / WEIGHTS)
     assert json.loads(placed["packed.json"]) == {
         "loader": "AutoModel",
@@ -246,7 +248,7 @@ def test_a_fused_graph_gets_what_fills_its_batches_up_and_is_told_its_shapes(
     (package / DEVICE_PROOF).write_text("{}")
     SharedRepository(repository).place(NAME, package, "python", Split(1, 4))
     placed = {path.name: path.read_bytes() for path in (repository / NAME / "1").iterdir()}
-    scripts = {"model.py", "fixed_shapes.py", "python_model.py"}
+    scripts = {"model.py", "fixed_shapes.py", "python_model.py", "gpu_faults.py"}
     assert placed.keys() == {MODEL_ONNX, "shapes.json", *scripts}
     assert placed["model.py"] == triton_file("fixed_model").read_bytes()
     assert json.loads(placed["shapes.json"]) == {
@@ -301,6 +303,20 @@ def test_the_probe_of_devices_is_placed_like_a_model(
     else:
         assert sent["file:1/model.py"] == script
         assert "KIND_CPU" in str(sent["config"])
+
+
+def test_whatever_runs_python_of_ours_has_the_table_of_gpu_faults_beside_it(
+    package: Path, pyfunc: Path
+) -> None:
+    uploaded = UploadedFiles()
+    sent = [
+        uploaded.place_witness("w", "python", None),
+        uploaded.place(NAME, package, "python", Split(1, 1)),
+    ]
+    sent.append(uploaded.place(NAME, pyfunc, "python", Split(1, 1)))
+    table = Path(gpu_faults.__file__).read_bytes()
+    assert [overrides["file:1/gpu_faults.py"] for overrides in sent] == [table] * 3
+    assert "file:1/gpu_faults.py" not in uploaded.place_witness("w", "onnxruntime", None)
 
 
 def test_placing_again_replaces_everything(package: Path, repository: Path) -> None:

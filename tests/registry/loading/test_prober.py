@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
+from gpu_messages import OF_ALL
 from registry_fakes import FakeTriton, manifest, ref
 
+from contracts import gpu_faults
 from contracts.manifest import Manifest, PyfuncSpec
 from contracts.model import ModelRef
 from contracts.tensors import Datatype, TensorSpec
@@ -30,6 +32,7 @@ class ProberHarness:
         self.pyfunc = False
         self.told: dict[ModelRef, str] = {}
         self.gone: list[ModelRef] = []
+        self.lost: list[str] = []
         self.takes_note = True
         self.executed: Iterator[int] = itertools.repeat(7)
         self.prober = Prober(
@@ -41,6 +44,7 @@ class ProberHarness:
             gone=self._note_gone,
             executed=self._executed,
             others=lambda: self.others,
+            lost=self.lost.append,
         )
 
     def _note_gone(self, asked: ModelRef) -> bool:
@@ -270,3 +274,63 @@ async def test_it_looks_again_and_again_until_it_is_cancelled(harness: ProberHar
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
+
+
+ECC = "onnx runtime error 1: CUDA failure 214: uncorrectable ECC error encountered ; GPU=0"
+
+
+async def test_a_triton_whose_own_process_lost_its_gpu_is_ended_at_the_second_look(
+    harness: ProberHarness,
+) -> None:
+    harness.triton.fails[STABLE.triton_model] = TritonRefusedError(ECC)
+    await harness.prober.probe()
+    assert harness.prober.fault() == ""
+    assert harness.told[STABLE] == ECC
+    assert harness.lost == [ECC]
+    await harness.prober.probe()
+    assert ECC in harness.prober.fault()
+    harness.triton.fails.clear()
+    await harness.prober.probe()
+    assert harness.prober.fault() == ""
+    assert harness.lost[-1] == ""
+
+
+async def test_a_model_whose_own_process_lost_its_gpu_is_loaded_anew(
+    harness: ProberHarness,
+) -> None:
+    harness.triton.fails[OTHER.triton_model] = TritonRefusedError(f"engine: {ECC}")
+    await harness.prober.probe()
+    assert harness.gone == [OTHER]
+    assert harness.prober.fault() == ""
+    assert set(harness.lost) == {""}  # Triton's own process says nothing of its GPU
+
+
+@pytest.mark.parametrize(("name", "words"), OF_ALL)
+async def test_only_what_ends_a_process_ends_triton(
+    name: str, words: str, harness: ProberHarness
+) -> None:
+    del name
+    harness.triton.fails[STABLE.triton_model] = TritonRefusedError(words)
+    for _ in range(3):
+        await harness.prober.probe()
+    assert bool(harness.prober.fault()) is gpu_faults.ends_process(words)
+
+
+async def test_words_of_users_own_code_are_no_words_of_a_gpu(harness: ProberHarness) -> None:
+    harness.pyfunc = True
+    harness.triton.fails[STABLE.triton_model] = TritonRefusedError(f"engine: {ECC}")
+    for _ in range(3):
+        await harness.prober.probe()
+    assert harness.prober.fault() == ""
+    assert harness.gone == []
+    assert set(harness.lost) == {""}
+
+
+async def test_a_candidates_words_alone_end_no_triton(harness: ProberHarness) -> None:
+    harness.stable, harness.others = (STABLE,), (OTHER,)
+    harness.triton.fails[OTHER.triton_model] = TritonRefusedError(ECC)
+    for _ in range(3):
+        await harness.prober.probe()
+    assert harness.prober.fault() == ""
+    assert ECC in harness.told[OTHER]
+    assert set(harness.lost) == {""}

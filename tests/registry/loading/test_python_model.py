@@ -7,13 +7,18 @@ import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
+import numpy as np
 import onnxruntime
 import pytest
+from gpu_messages import OF_ALL
 from loaded_script import loaded
 from tiny_models import classifier
+from waiting import until
 
+from contracts import gpu_faults
 from registry.loading import devices, refusals
 from registry.packages import token_rules
 from registry.packages.triton_files import triton_file
@@ -21,9 +26,15 @@ from registry.packages.triton_files import triton_file
 
 @pytest.fixture
 def model() -> Iterator[ModuleType]:
-    """The module, with an empty one in the place of Triton's own."""
+    """The module, with a small one in the place of Triton's own."""
     before = set(sys.modules)
-    sys.modules["triton_python_backend_utils"] = ModuleType("triton_python_backend_utils")
+    backend = ModuleType("triton_python_backend_utils")
+    backend.__dict__.update(
+        InferenceResponse=SimpleNamespace,
+        TritonError=str,
+        get_input_tensor_by_name=lambda request, name: request[name],
+    )
+    sys.modules["triton_python_backend_utils"] = backend
     yield loaded(triton_file("python_model"))
     for name in sys.modules.keys() - before:
         if name in {"triton_python_backend_utils", "python_model_model"}:
@@ -62,6 +73,55 @@ def test_a_session_that_left_cuda_out_is_refused(model: ModuleType, tmp_path: Pa
         model.opened(graph, options, left_out)
 
 
+class FailingSession:
+    """A session that says some words at each run."""
+
+    def __init__(self, words: str) -> None:
+        self.words = words
+        self.runs = 0
+
+    def run(self, _outputs: Any, _feed: Any) -> Any:
+        self.runs += 1
+        raise RuntimeError(self.words)
+
+
+def instance(module: ModuleType, session: FailingSession, ended: list[str]) -> Any:
+    """An instance of the model that runs on ``session``, and notes why its process ends."""
+    made = module.TritonPythonModel()
+    made.inputs, made.outputs, made.session = ["input_ids"], ["logits"], session
+    made.heartbeat = module.Heartbeat(ended.append)
+    return made
+
+
+def requests(*lengths: int) -> list[dict[str, np.ndarray]]:
+    """A request of each length: none of them can be joined."""
+    return [{"input_ids": np.ones((1, length), np.int64)} for length in lengths]
+
+
+@pytest.mark.parametrize(("name", "words"), OF_ALL)
+def test_after_a_fault_of_the_gpu_nobody_is_answered_and_the_process_ends(
+    model: ModuleType, name: str, words: str
+) -> None:
+    del name
+    ended: list[str] = []
+    session = FailingSession(words)
+    served = instance(model, session, ended)
+    said = [response.error for response in served.execute(requests(3, 4))]
+    if not gpu_faults.ends_process(words):
+        assert said == [f"engine: {words}"] * 2
+        assert served.heartbeat.lost == ""
+        return
+    assert said == [f"Stub process ends: the GPU can't be used any more: {words}"] * 2
+    assert session.runs == 1
+    # What comes before it has ended is not run either.
+    assert [response.error for response in served.execute(requests(3))] == said[:1]
+    assert session.runs == 1
+    served.heartbeat.start()
+    until("the process ends", 30.0, lambda: ended)
+    served.heartbeat.stop()
+    assert words in ended[0]
+
+
 @pytest.mark.real  # starts a process
 @pytest.mark.parametrize("name", ["python_model", "generation_model"])
 def test_onnx_runtime_keeps_no_device_id_below_the_home_folder(name: str, tmp_path: Path) -> None:
@@ -73,7 +133,8 @@ def test_onnx_runtime_keeps_no_device_id_below_the_home_folder(name: str, tmp_pa
     modules.mkdir()
     (modules / "triton_python_backend_utils.py").write_text("")
     shutil.copy(triton_file("python_model"), modules / "python_model.py")
-    shutil.copy(token_rules.__file__, modules / "token_rules.py")
+    for beside in (token_rules, gpu_faults):
+        shutil.copy(str(beside.__file__), modules)
     shutil.copy(triton_file(name), modules / "asked.py")
     session = f"asked.ort.InferenceSession({str(graph)!r}, providers=asked.providers('CPU', '0'))"
     environment = {"PATH": os.environ["PATH"], "HOME": str(home), "PYTHONPATH": str(modules)}

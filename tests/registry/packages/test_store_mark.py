@@ -1,38 +1,193 @@
-"""One release has a package store; another is told why it can't have it too."""
+"""One release has a package store; another is told whose it is, since when, and what to do."""
 
+import uuid
+from collections.abc import Iterator
 from pathlib import Path
 
+import fsspec
 import pytest
+from fake_mlflow import FakeMlflow, serve
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from real_object_store import BUCKET
 
 from registry.packages.store import PackageStore, StoreUnavailableError
-from registry.packages.store_mark import FILE, StoreMark
+from registry.packages.store_mark import (
+    FACTS,
+    FILE,
+    RENEW_SECONDS,
+    STALE_SECONDS,
+    StoreMark,
+    free,
+    read_facts,
+)
 
 OURS, NEWER, THEIRS = b"a" * 32, b"b" * 32, b"c" * 32
+HOUR, DAY = 3600.0, 86400.0
 
 
-@pytest.fixture(params=["file", "memory"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return str(tmp_path / "store") if request.param == "file" else f"memory://{tmp_path.name}"
+class Clock:
+    """A time that a test sets."""
+
+    def __init__(self) -> None:
+        self.time = 1_790_000_000.0
+
+    def __call__(self) -> float:
+        return self.time
 
 
-def test_the_first_release_has_the_store_and_the_second_is_refused_in_words(url: str) -> None:
-    assert StoreMark(url, [OURS]).claim() == ""
-    assert StoreMark(url, [OURS]).claim() == ""
-    refused = StoreMark(url, [THEIRS]).claim()
+@pytest.fixture(params=["file", "memory", "mlflow", pytest.param("s3", marks=pytest.mark.real)])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    if request.param == "file":
+        yield str(tmp_path / "store")
+    elif request.param == "memory":
+        yield f"memory://marks-{uuid.uuid4().hex}"
+    elif request.param == "s3":
+        request.getfixturevalue("object_store")
+        yield f"s3://{BUCKET}/{uuid.uuid4().hex}"
+    else:
+        with serve(FakeMlflow(tmp_path / "artifacts")) as mlflow:
+            yield f"mlflow-artifacts+{mlflow.uri}/headrace/packages"
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def mark(url: str, clock: Clock, *keys: bytes, owner: str = "") -> StoreMark:
+    return StoreMark(url, keys, owner=owner, now=clock)
+
+
+def test_the_first_release_has_the_store_and_the_second_is_told_whose_it_is(
+    url: str, clock: Clock
+) -> None:
+    ours = mark(url, clock, OURS, owner="the controller of team-a")
+    assert ours.claim() == ""
+    assert ours.claim() == ""
+    clock.time += DAY
+    refused = mark(url, clock, THEIRS, owner="the controller of team-b").claim()
     assert "another release" in refused
+    assert "the controller of team-a" in refused
+    assert "since 2026-09-21 14:13:20 UTC" in refused
+    assert "1d" in refused  # since its last sign of life
+    assert f"headrace packages free --store {url}" in refused
     assert FILE in refused
-    assert StoreMark(url, [OURS]).claim() == ""
-    assert PackageStore(url).packages() == []
+    assert mark(url, clock, OURS).claim() == ""
+    assert PackageStore(url).packages() == PackageStore(url).leftovers() == []
 
 
-def test_a_release_keeps_its_store_when_its_key_is_rotated(url: str) -> None:
-    StoreMark(url, [OURS]).claim()
-    assert StoreMark(url, [NEWER, OURS]).claim() == ""
-    assert StoreMark(url, [NEWER]).claim() == ""
-    assert StoreMark(url, [OURS]).claim() != ""
+def test_a_release_keeps_its_store_when_its_key_is_rotated(url: str, clock: Clock) -> None:
+    mark(url, clock, OURS).claim()
+    assert mark(url, clock, NEWER, OURS).claim() == ""
+    assert mark(url, clock, NEWER).claim() == ""
+    assert mark(url, clock, OURS).claim() != ""
+
+
+def test_a_release_keeps_its_date_and_says_who_it_is_now(url: str, clock: Clock) -> None:
+    mark(url, clock, OURS, owner="before").claim()
+    began = clock.time
+    clock.time += 40 * DAY
+    mark(url, clock, NEWER, OURS, owner="after").claim()
+    facts = read_facts(url)
+    assert facts is not None
+    assert (facts.owner, facts.since, facts.seen) == ("after", began, clock.time)
+
+
+def test_a_store_of_a_release_that_long_gave_no_sign_of_life_is_taken_over(
+    url: str, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    mark(url, clock, OURS, owner="the controller of team-a").claim()
+    clock.time += STALE_SECONDS - 1.0
+    assert mark(url, clock, THEIRS).claim() != ""
+    clock.time += 2.0
+    assert mark(url, clock, THEIRS).claim() == ""
+    assert "the controller of team-a" in caplog.text
+    assert mark(url, clock, OURS).claim() != ""  # it came back, and has to have another
+
+
+def test_a_mark_of_which_nothing_is_known_is_never_taken_over_by_its_age(
+    url: str, clock: Clock
+) -> None:
+    """As an earlier release left it, or one that ended between two writes."""
+    mark(url, clock, OURS).claim()
+    files, root = fsspec.core.url_to_fs(url)
+    for damage in (None, b"{", b'{"mark": "of another", "seen": 1.0}'):
+        path = f"{root}/{FACTS}"
+        if damage is None:
+            files.rm_file(path)
+        else:
+            files.pipe_file(path, damage)
+        clock.time += 2 * STALE_SECONDS
+        assert read_facts(url) is None
+        refused = mark(url, clock, THEIRS).claim()
+        assert "another release of Headrace, and each" in refused
+    assert mark(url, clock, OURS, owner="here").claim() == ""
+    facts = read_facts(url)
+    assert facts is not None
+    assert facts.owner == "here"
+
+
+def test_a_store_that_was_freed_is_the_next_ones(url: str, clock: Clock) -> None:
+    mark(url, clock, OURS).claim()
+    free(url)
+    assert read_facts(url) is None
+    free(url)
+    assert mark(url, clock, THEIRS).claim() == ""
+    assert mark(url, clock, OURS).claim() != ""
 
 
 def test_a_store_that_is_away_is_nobodys(tmp_path: Path) -> None:
     (tmp_path / "store").write_bytes(b"no folder")
     with pytest.raises(StoreUnavailableError):
         StoreMark(str(tmp_path / "store"), [OURS]).claim()
+    with pytest.raises(StoreUnavailableError):
+        free("gopher://store")
+
+
+@settings(max_examples=60)
+@given(
+    st.sampled_from(["file", "memory"]),
+    st.lists(
+        st.tuples(
+            st.sampled_from([0, 1, 2]),
+            st.sampled_from(["claim", "claim", "claim", "free", "stop"]),
+            st.sampled_from([0.0, RENEW_SECONDS, DAY, STALE_SECONDS + 1.0]),
+        ),
+        max_size=25,
+    ),
+)
+def test_no_two_releases_that_give_signs_of_life_have_one_store(
+    tmp_path_factory: pytest.TempPathFactory, kind: str, steps: list[tuple[int, str, float]]
+) -> None:
+    """Each that runs renews its mark, and ends once another has the store."""
+    name = uuid.uuid4().hex
+    folder = tmp_path_factory.mktemp("marks") / name
+    url, clock = str(folder) if kind == "file" else f"memory://{name}", Clock()
+    keys = [OURS, NEWER, THEIRS]
+    running: set[int] = set()
+
+    def renew() -> None:
+        for each in sorted(running):
+            if mark(url, clock, keys[each]).claim():
+                running.discard(each)
+
+    for who, what, seconds in steps:
+        for _ in range(int(seconds // RENEW_SECONDS) if running else 0):
+            clock.time += RENEW_SECONDS
+            renew()
+        clock.time += seconds if not running else seconds % RENEW_SECONDS
+        if what == "stop":
+            running.discard(who)
+        elif what == "free":
+            free(url)
+        else:
+            others = running - {who}
+            freed = read_facts(url) is None
+            if mark(url, clock, keys[who]).claim() == "":
+                assert not others or freed  # only a command takes it from one that lives
+                running.add(who)
+            else:
+                running.discard(who)
+            renew()
+        assert len(running) <= 1

@@ -7,7 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from registry_fakes import ref, report
 
-from contracts.loading import FailureCause, LoaderReport, LoadFailure, WitnessAnswer
+from contracts.loading import (
+    Device,
+    DeviceKind,
+    FailureCause,
+    LoaderReport,
+    LoadFailure,
+    WitnessAnswer,
+)
 from registry.loading import refusals
 from registry.reconcile import pools
 from registry.reconcile.blame import Verdicts, judge
@@ -95,6 +102,34 @@ def test_a_version_under_which_triton_ends_needs_a_second_that_says_so() -> None
     found = judge((refusing("t0", told), report(STABLE, NEW, loader="t1")))
     assert found.excused == {"t0"}
     assert not found.cordoned  # it serves stable as before
+
+
+LOST = Device(kind=DeviceKind.GPU, fault="this Triton's GPU can't be used any more: Xid 79")
+
+
+def test_a_triton_whose_gpu_is_lost_is_cordoned_though_it_refuses_no_load() -> None:
+    sick = report(STABLE, NEW, loader="t0", ready=False).model_copy(update={"device": LOST})
+    found = judge((sick, report(STABLE, NEW, loader="t1")))
+    assert found.cordoned == found.excused == {"t0"}
+    assert "Xid 79" in found.sick["t0"]
+    assert not found.at_fault
+
+
+def test_the_only_triton_whose_gpu_is_lost_is_named_and_goes_on() -> None:
+    sick = report(STABLE, loader="t0", ready=False).model_copy(update={"device": LOST})
+    found = judge((sick,))
+    assert found.sick.keys() == {"t0"}
+    assert not found.cordoned
+
+
+def test_a_triton_whose_gpu_is_lost_accuses_nobody() -> None:
+    sick = refusing("t0", refusal(GRAPH)).model_copy(update={"device": LOST})
+    assert not judge((sick, report(STABLE, loader="t1"))).at_fault
+
+
+def test_a_triton_that_holds_nothing_yet_is_not_sick_for_want_of_its_gpu() -> None:
+    starting = report(loader="t0", ready=False).model_copy(update={"device": LOST})
+    assert judge((starting, report(STABLE, loader="t1"))) == Verdicts()
 
 
 class Health(Enum):

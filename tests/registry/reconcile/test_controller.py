@@ -23,6 +23,7 @@ from contracts.rollout import Outcome, RolloutSpec, RolloutState, ShadowStep, St
 from registry.errors import SourceUnavailableError
 from registry.mlflow.watch import SECOND_LOOK_SECONDS
 from registry.reconcile.rollouts import Surroundings
+from registry.stores import cluster_events
 
 
 async def test_a_registered_version_is_converted_loaded_and_served(
@@ -199,6 +200,32 @@ async def test_a_version_that_serves_and_was_deleted_in_mlflow_goes_on_and_says_
     assert status.stable is not None
     (said,) = [each for each in status.waits if each.cause is WaitsFor.LOST_VERSION]
     assert said.what == "version 1 serves and is not in MLflow any more"
+
+
+@pytest.mark.parametrize("serves", [True, False])
+async def test_a_version_that_mlflow_lost_while_it_was_converted_is_told_of_everywhere(
+    harness: ControllerHarness, caplog: pytest.LogCaptureFixture, *, serves: bool
+) -> None:
+    caplog.set_level("INFO")
+    if serves:
+        await harness.serve("1")
+    harness.registry.register("m", "2")
+    before = await harness.settle()
+    assert candidate_of(before).phase is Phase.CONVERTING
+    harness.registry.delete("m", "2")
+    await harness.settle()
+    harness.later_seconds += SECOND_LOOK_SECONDS
+    status = await harness.settle()
+    assert status.candidate is None
+    why = "MLflow's model m has no version 2 any more: dropped while it was converted"
+    assert (status.history[-1].version, status.history[-1].reason) == ("2", why)
+    assert f"version 2 is not brought in: {why}" in status.notes
+    assert [line.reason for line in cluster_events.new(before, status)] == [why]
+    assert why in {getattr(record, "reason", "") for record in caplog.records}
+    harness.registry.register("m", "3")
+    status = await harness.settle()
+    assert candidate_of(status).version == "3"
+    assert not any("version 2" in note for note in status.notes)
 
 
 @pytest.mark.parametrize("version", [PinnedVersion(pin="1"), AliasVersion(alias="prod")])

@@ -20,7 +20,7 @@ from contracts.endpoint import (
     Rejection,
     Route,
 )
-from contracts.loading import LoaderReport, LoadFailure
+from contracts.loading import DeviceKind, LoaderReport, LoadFailure
 from contracts.rollout import Outcome, RolloutSpec, RolloutState, Strategy
 from contracts.tasks import Task
 from registry.conversions.messages import Failed, Package, Progress, Signature
@@ -447,6 +447,109 @@ def test_a_first_version_that_has_not_begun_or_can_not_go_on_gives_way_to_a_newe
     assert plan(SPEC, begun, Observed((TWO,)), 2.0).convert == TWO  # the first was deleted
 
 
+def on_its_way(phase: Phase) -> tuple[EndpointStatus, Observed]:
+    """An endpoint that serves version 1, and version 2 in this phase before its rollout."""
+    status = serving()
+    seen = Observed((TWO, ONE), packages=packaged(ONE), stable=CLASSIFIER)
+    if phase is Phase.WAITING:
+        seen = replace(seen, busy=WAITS)
+    elif phase is Phase.BLOCKED:
+        seen = replace(seen, jobs={TWO.options: AWAY})
+    elif phase in (Phase.VERIFYING, Phase.PUBLISHING):
+        seen = replace(seen, jobs={TWO.options: Progress(phase=phase, message="")})
+    elif phase in (Phase.LOADING, Phase.LOADED):
+        held = [package(ONE).ref, *([package(TWO).ref] if phase is Phase.LOADED else [])]
+        seen = loading(status, TWO, report(*held))
+    status = plan(SPEC, status, seen, 1.0).status
+    assert candidate_of(status).phase is phase
+    return status, seen
+
+
+ON_THE_WAY = [
+    *(Phase.WAITING, Phase.CONVERTING, Phase.VERIFYING, Phase.PUBLISHING),
+    *(Phase.LOADING, Phase.LOADED, Phase.BLOCKED),
+]
+PINNED = SPEC.model_copy(update={"version": PinnedVersion(pin="1")})
+PINNED_TO_NONE = SPEC.model_copy(update={"version": PinnedVersion(pin="9")})
+FOLLOWS_NONE = SPEC.model_copy(update={"version": AliasVersion(alias="gone")})
+MOVED = Version("1", "options-1-gpu", DeviceKind.GPU)
+OTHERWISE = Version("2", "options-2-otherwise")
+
+
+@pytest.mark.parametrize("phase", ON_THE_WAY)
+@pytest.mark.parametrize(
+    ("spec", "change", "why"),
+    [
+        pytest.param(SPEC, {"versions": (ONE,)}, "MLflow's model m has no version 2", id="deleted"),
+        pytest.param(SPEC, {"versions": ()}, "MLflow's model m has no version 2", id="model"),
+        pytest.param(SPEC, {"versions": (THREE, TWO, ONE)}, "version 3 is newer", id="newer"),
+        pytest.param(PINNED, {}, "the endpoint asks for version 1", id="pinned"),
+        pytest.param(PINNED_TO_NONE, {}, "the endpoint asks for version 9", id="pinned to none"),
+        pytest.param(FOLLOWS_NONE, {}, "the endpoint's alias gone names", id="no alias"),
+        pytest.param(SPEC, {"move": MOVED}, "the endpoint moves to another pool", id="moved"),
+        pytest.param(
+            SPEC, {"stable_gone": True, "packages": {}}, "package of version 1, which serves",
+            id="rebuilt",
+        ),
+    ],
+)  # fmt: skip
+def test_a_version_that_leaves_before_its_rollout_says_why(
+    phase: Phase, spec: EndpointSpec, change: dict[str, Any], why: str
+) -> None:
+    status, seen = on_its_way(phase)
+    if "packages" in change and phase in (Phase.LOADING, Phase.LOADED):
+        change = {**change, "packages": packaged(TWO)}
+    after = plan(spec, status, replace(seen, **change), 7.0).status
+    assert after.candidate is None or after.candidate.version != "2"
+    (line,) = [each for each in after.history if each.version == "2" and each.at == 7.0]
+    assert line.phase is Phase.SUPERSEDED
+    assert why in line.reason
+    assert "while" in line.reason
+    again = plan(spec, after, replace(seen, **change), 8.0).status
+    assert [each for each in again.history if each.version == "2"][-1] == line  # said once
+
+
+@pytest.mark.parametrize("phase", ON_THE_WAY)
+def test_a_version_that_begins_again_under_other_options_says_so_and_is_not_dropped(
+    phase: Phase,
+) -> None:
+    status, seen = on_its_way(phase)
+    after = plan(SPEC, status, replace(seen, versions=(OTHERWISE, ONE), busy=WAITS), 7.0).status
+    assert candidate_of(after).options == OTHERWISE.options
+    (line,) = [each for each in after.history if each.at == 7.0]
+    assert (line.version, line.phase) == ("2", Phase.WAITING)
+    assert "is to be converted otherwise" in line.reason
+
+
+def test_the_serving_version_that_need_not_be_made_anew_is_said_to_serve_as_before() -> None:
+    stable = serving()
+    moves = Observed((ONE,), packages=packaged(ONE), stable=CLASSIFIER, move=MOVED)
+    rebuilds = Observed((ONE,), stable=CLASSIFIER, stable_gone=True)
+    for seen in (moves, rebuilds):
+        on_the_way = plan(SPEC, stable, seen, 2.0).status
+        assert candidate_of(on_the_way).version == "1"
+        after = plan(SPEC, on_the_way, replace(moves, move=None), 7.0).status
+        assert after.candidate is None
+        line = after.history[-1]
+        assert (line.version, line.phase, line.at) == ("1", Phase.SERVING, 7.0)
+        assert "serves as before" in line.reason
+        assert plan(PINNED_TO_NONE, on_the_way, moves, 7.0).status.history[-1].phase is not (
+            Phase.SUPERSEDED
+        )
+
+
+def test_a_first_version_that_is_deleted_on_its_way_says_so() -> None:
+    status = plan(SPEC, EndpointStatus(), Observed((ONE,)), 1.0).status
+    decision = plan(SPEC, status, Observed(()), 2.0)
+    assert decision.convert is None
+    assert decision.status.candidate is None
+    line = decision.status.history[-1]
+    assert (line.version, line.phase) == ("1", Phase.SUPERSEDED)
+    assert (
+        line.reason == "MLflow's model m has no version 1 any more: dropped while it was converted"
+    )
+
+
 def test_versions_registered_faster_than_they_are_converted_are_served_now_and_then() -> None:
     status, converted = serving(), set[str]()
     versions: tuple[Version, ...] = (ONE,)
@@ -628,6 +731,13 @@ def test_whatever_happens_the_invariants_hold(
             assert len(status.routes) == 1
         if before.stable is not None and spec == SPEC:
             assert status.stable == before.stable
+        left = before.candidate
+        if left is not None and left.phase in ON_THE_WAY and left != status.candidate:
+            now_on_its_way = status.candidate
+            if now_on_its_way is None or now_on_its_way.version != left.version:
+                said = [each for each in status.history if each.version == left.version][-1]
+                assert said.at == now
+                assert said.phase is Phase.SERVING or said.reason
         if decision.convert is not None:
             assert (decision.convert.number, decision.convert.options) not in rejected
         rejected |= {(item.version, item.options) for item in status.rejected}

@@ -249,3 +249,14 @@ def test_a_store_that_is_away_is_what_is_waited_for_whatever_was_before() -> Non
 def test_of_many_sick_tritons_a_few_are_named_and_the_others_counted() -> None:
     (wait,) = found(SERVING, sick=tuple(f"Triton l{number} is sick" for number in range(200)))
     assert wait.what.endswith("Triton l2 is sick; 197 more are sick")
+
+
+def test_a_version_that_mlflow_lost_in_its_rollout_is_said_to_go_on() -> None:
+    status = with_rollout(Phase.CANARY)
+    assert status.rollout is not None
+    number = status.rollout.candidate.version
+    serving = replace(SEEN, versions=(Version("1", "o1"),))
+    (said,) = [each for each in found(status, serving) if each.cause is WaitsFor.LOST_VERSION]
+    assert said.version == number
+    assert said.what == f"version {number} is not in MLflow any more, and its rollout goes on"
+    assert WaitsFor.LOST_VERSION not in {each.cause for each in found(status)}
