@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.endpoint import Arm
+from contracts.endpoint import Arm, Guardrail
 from contracts.features import Feature
 from contracts.model import ModelRef
 from contracts.tasks import Task
@@ -189,6 +189,7 @@ class EndpointView:
     unserved: str = ""
     asleep: bool = False
     requests_per_second_per_key: float | None = None
+    guardrail: Guardrail | None = None
 
 
 class Predictor(Protocol):

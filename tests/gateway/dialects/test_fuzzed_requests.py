@@ -104,6 +104,8 @@ def valid_request(chance: random.Random) -> Valid:
             Valid(False, "/endpoints/reranker/rerank", {"query": text, "texts": texts}),
             Valid(False, "/endpoints/tags", {"inputs": [soup, text]}),
             Valid(False, "/v1/models/tags:predict", {"instances": [soup]}),
+            Valid(False, "/endpoints/tags/beta/litellm_basic_guardrail_api", {"texts": [soup]}),
+            Valid(False, "/endpoints/sentiment/api/v1/text/contents", {"contents": texts}),
             Valid(False, "/endpoints/answers", {"inputs": question}),
             Valid(False, "/v1/models/answers:predict", {"instances": [question]}),
             Valid(False, "/endpoints/weights/embed_sparse", {"inputs": texts}),
