@@ -374,9 +374,9 @@ WORST = [
         many('{"texts":["a"],"images":[', '""', "]}"),
     ),
     WorstBody(
-        "guardrail: a long text that is masked",
-        _HF.format("tags") + "/beta/litellm_basic_guardrail_api",
-        long('{"texts":["soup ' + EMOJI, "x", '"]}'),
+        "guardrail: a long text",
+        _HF.format("sentiment") + "/beta/litellm_basic_guardrail_api",
+        long('{"texts":["' + EMOJI, "x", '"]}'),
     ),
     WorstBody(
         "detectors: texts",
