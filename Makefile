@@ -77,7 +77,7 @@ unit: .venv/.dev  ## the tests that need no other process
 test: unit  ## all tests but the soak
 	@$(MAKE) --no-print-directory -j 2 --output-sync=target real export
 
-clients: .venv/.dev .venv/.clients  ## the tests with clients that people have: LangChain, LlamaIndex, Haystack, Cohere
+clients: .venv/.dev .venv/.clients  ## the tests with clients that people have: LangChain, LlamaIndex, Haystack, Cohere, LiteLLM
 	$(BIN)/pytest tests/clients $(PYTEST_FLAGS)
 
 # hatch_build.py says which modules are compiled, and how. The tests fail where Python loads the source

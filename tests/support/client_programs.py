@@ -15,6 +15,7 @@ _OFFLINE = {
     "HAYSTACK_TELEMETRY_ENABLED": "False",
     "HF_HUB_OFFLINE": "1",
     "LANGSMITH_TRACING": "false",
+    "LITELLM_LOCAL_MODEL_COST_MAP": "True",
 }
 
 Client = Callable[..., Any]

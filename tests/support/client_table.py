@@ -106,6 +106,14 @@ ROWS = (
         "tests/clients/test_cohere.py",
     ),
     Row(
+        "LiteLLM's generic guardrail API",
+        "litellm",
+        _OWN,
+        '`api_base: URL/endpoints/NAME`',
+        "`/endpoints/NAME/beta/litellm_basic_guardrail_api`",
+        "tests/clients/test_litellm.py",
+    ),
+    Row(
         "gRPC's own health and reflection",
         "grpcio-reflection",
         _OWN,
