@@ -27,29 +27,38 @@ def fronts() -> Iterator[Served]:
         yield served
 
 
-def told(client: Client, *asked: tuple[str, list[str], dict[str, Any]]) -> list[dict[str, Any]]:
-    names = ("endpoint", "texts", "params")
+def told(client: Client, *asked: tuple[Any, ...]) -> list[dict[str, Any]]:
+    """What becomes of the texts of each: an endpoint, texts, LiteLLM's settings, images if any."""
+    names = ("endpoint", "texts", "params", "images")
     found: list[dict[str, Any]] = client(
-        "use_litellm", json.dumps([dict(zip(names, one, strict=True)) for one in asked])
+        "use_litellm", json.dumps([dict(zip(names, one, strict=False)) for one in asked])
     )
     return found
 
 
 def test_texts_go_on_are_masked_or_blocked_and_without_a_key_fail(client: Client) -> None:
     fine, bad = ["a rainy day", "rain"], ["a rainy day", "good good"]
-    passed, blocked, masked, stranger, unfit = told(
+    strict, image = (
+        {**KEY, "headers": {"x-headrace-strict": "true"}},
+        ["data:image/png;base64,AA=="],
+    )
+    passed, blocked, masked, stranger, unfit, seen, unseen = told(
         client,
         ("sentiment", fine, KEY),
         ("sentiment", bad, KEY),
         ("tags", ["the soup", "rain"], KEY),
         ("sentiment", fine, OPEN),
         ("reranker", fine, {**KEY, **OPEN}),
+        ("sentiment", [], KEY, image),
+        ("sentiment", fine, strict, image),
     )
     assert passed == {"texts": fine}
     assert blocked == {"blocked": "Blocked by sentiment: text 1 has the label positive."}
     assert masked == {"texts": ["the [FOOD]", "rain"]}
     assert "401" in stranger["failed"]
     assert "422" in unfit["failed"]
+    assert seen == {"texts": []}
+    assert "400" in unseen["failed"]
 
 
 def test_without_room_texts_go_on_only_where_it_is_told_to_fail_open(

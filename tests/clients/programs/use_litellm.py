@@ -22,12 +22,14 @@ async def told(one: dict[str, object]) -> object:
     made = initialize_guardrail(params, {"guardrail_name": "headrace"})
     messages = [{"role": "user", "content": text} for text in one["texts"]]
     inputs = {"texts": one["texts"], "structured_messages": messages, "model": "gpt"}
+    if "images" in one:
+        inputs["images"] = one["images"]
     data = {"metadata": {"user_api_key_alias": "ada", "headers": {"host": "proxy"}}}
     try:
         kept = await made.apply_guardrail(inputs, data, "request")
     except GuardrailRaisedException as blocked:
         return {"blocked": blocked.message}
-    except Exception as error:  # what LiteLLM makes of all others, when it fails closed
+    except Exception as error:  # noqa: BLE001 - what LiteLLM makes of all others, if it fails closed
         return {"failed": str(error)}
     return {"texts": kept["texts"]}
 
