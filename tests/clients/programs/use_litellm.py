@@ -3,6 +3,7 @@
 import asyncio
 import json
 import sys
+from typing import Any
 
 from litellm.exceptions import GuardrailRaisedException
 from litellm.proxy.guardrails.guardrail_hooks.generic_guardrail_api import initialize_guardrail
@@ -11,7 +12,7 @@ from litellm.types.guardrails import LitellmParams
 url, asked = sys.argv[1], json.loads(sys.argv[2])
 
 
-async def told(one: dict[str, object]) -> object:
+async def told(one: dict[str, Any]) -> object:
     """The texts that go on, or why none does."""
     params = LitellmParams(
         guardrail="generic_guardrail_api",
