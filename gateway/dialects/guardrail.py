@@ -75,16 +75,17 @@ class Detection(TypedDict):
 
 
 class _Checked(NamedTuple):
-    """The texts of a request, by which rules they are checked, and what was not read."""
+    """What is asked, by which rules, and what the answer is to have of the texts.
 
-    texts: list[str]
+    ``texts`` are whole if entities are looked for in them, else their beginnings.
+    """
+
+    query: Query
     rules: Guardrail
+    texts: list[str]
+    lengths: list[int]
     ignored: str = ""
     threshold: float | None = None
-
-    def query(self, *, truncate: bool) -> Query:
-        """Its own list: that of the query is cut to what the model reads."""
-        return Query(list(self.texts), truncate=truncate)
 
 
 _LITELLM = "/endpoints/{endpoint}/beta/litellm_basic_guardrail_api"
@@ -137,8 +138,7 @@ class Guardrails:
         if not checked.texts:  # of an image or a tool call alone
             nothing: GuardrailAnswer = {"action": "NONE"}
             return Reply(encode(nothing), headers=headers)
-        query = checked.query(truncate=True)
-        answer = await self._front.predict(request.context, view, caller, query)
+        answer = await self._front.predict(request.context, view, caller, checked.query)
         renderer = partial(_verdict, view, answer, checked)
         made = await self._front.render(request.context, [answer], renderer)
         return Reply(made, headers=[*answer_headers(answer), *headers])
@@ -149,8 +149,7 @@ class Guardrails:
         checked = await self._front.read(
             request.context, await self._bodies.read(request), partial(_read_contents, view)
         )
-        query = checked.query(truncate=checked.rules.long_texts == "cut")
-        answer = await self._front.predict(request.context, view, caller, query)
+        answer = await self._front.predict(request.context, view, caller, checked.query)
         renderer = partial(_detections, answer, checked)
         made = await self._front.render(request.context, [answer], renderer)
         return Reply(made, headers=answer_headers(answer))
@@ -161,18 +160,22 @@ def _read(view: EndpointView, encoded: bytes, *, strict: bool) -> _Checked:
     ignored = [name for name in _NOT_READ if getattr(sent, name)]
     if strict and ignored:
         raise BadRequestError(f"{ignored[0]}: a guardrail reads texts only.")
-    return _checked(view, sent.texts or [])._replace(ignored=",".join(ignored))
+    return _checked(view, sent.texts or [], truncate=True)._replace(ignored=",".join(ignored))
 
 
 def _read_contents(view: EndpointView, encoded: bytes) -> _Checked:
     sent = decode_counted(_contents_decoder, view, encoded)
     given = sent.detector_params or DetectorParameters()
-    return _checked(view, sent.contents)._replace(threshold=given.threshold)
+    return _checked(view, sent.contents, truncate=None)._replace(threshold=given.threshold)
 
 
-def _checked(view: EndpointView, texts: list[str]) -> _Checked:
-    """Raises ``GatewayError``: the endpoint has no guardrail, or the request too many texts."""
-    require_kind(view, MARKED, "endpoint", "a guardrail needs")
+def _checked(view: EndpointView, texts: list[str], *, truncate: bool | None) -> _Checked:
+    """What is asked; without ``truncate`` the endpoint says whether long texts are cut.
+
+    Raises:
+        GatewayError: the endpoint has no guardrail, or the request too many texts.
+    """
+    head = require_kind(view, MARKED, "endpoint", "a guardrail needs")
     if view.guardrail is None:
         raise InvalidInputError(
             f"endpoint: {view.name} has no spec.guardrail, which names labels and thresholds."
@@ -180,7 +183,11 @@ def _checked(view: EndpointView, texts: list[str]) -> _Checked:
     if view.refs:
         _check_labels(view.guardrail, view.task, view.labels)
     check_texts(len(texts), view)
-    return _Checked(texts, view.guardrail)
+    if truncate is None:
+        truncate = view.guardrail.long_texts == "cut"
+    kept = list(texts) if head.by_tokens else [text[:_SHOWN_CHARACTERS] for text in texts]
+    query = Query(texts, truncate=truncate, kept=head.by_tokens)
+    return _Checked(query, view.guardrail, kept, list(map(len, texts)))
 
 
 def _check_labels(rules: Guardrail, task: Task, labels: tuple[str, ...]) -> None:
@@ -231,15 +238,16 @@ def _masked(text: str, marks: Sequence[Mark]) -> str:
 
 def _detections(answer: Answer, checked: _Checked) -> list[list[Detection]]:
     least = checked.threshold
+    found = zip(checked.texts, checked.lengths, _marks(answer, checked.rules), strict=True)
     return [
-        [_detection(text, mark) for mark in each if least is None or mark.score >= least]
-        for text, each in zip(checked.texts, _marks(answer, checked.rules), strict=True)
+        [_detection(text, length, mark) for mark in each if least is None or mark.score >= least]
+        for text, length, each in found
     ]
 
 
-def _detection(text: str, mark: Mark) -> Detection:
+def _detection(text: str, length: int, mark: Mark) -> Detection:
     start = mark.start or 0
-    end = len(text) if mark.end is None else mark.end
+    end = length if mark.end is None else mark.end
     return {
         "start": start,
         "end": end,
