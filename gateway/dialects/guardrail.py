@@ -192,7 +192,7 @@ def _checked(view: EndpointView, texts: list[str], *, truncate: bool | None) -> 
 
 def _check_labels(rules: Guardrail, task: Task, labels: tuple[str, ...]) -> None:
     """A label that the model does not have would never be found, and every text pass."""
-    if unknown := rules.unknown(HEADS[task].classes(labels)):
+    if unknown := rules.unknown(HEADS[task].markable(labels)):
         raise InvalidInputError(f"spec.guardrail.labels: {unknown}.")
 
 
@@ -212,7 +212,7 @@ def _verdict(view: EndpointView, answer: Answer, checked: _Checked) -> Guardrail
     ]
     if checked.rules.long_texts == "block":
         found += [
-            f"text {at} is longer than the {view.max_tokens} tokens that are read"
+            f"text {at} is longer than the model reads"
             for at, cut in enumerate(answer.truncated)
             if cut
         ]

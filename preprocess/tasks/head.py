@@ -317,12 +317,16 @@ class Head(ABC):
         """Of each text float32 ``[tokens, dimension]``: of heads of the kind ``tokens``."""
         raise NotImplementedError
 
+    def markable(self, labels: tuple[str, ...]) -> tuple[str, ...]:
+        """The labels that ``marks`` may find, of a model with these labels."""
+        return self.classes(labels)
+
     def marks(self, answer: AnsweredTexts, thresholds: Mapping[str, float]) -> list[list[Mark]]:
         """What each text has of these labels: of heads of the kind ``MARKED``.
 
         Args:
             answer: the values of all texts.
-            thresholds: of labels among ``classes``, the least score of each.
+            thresholds: of labels among ``markable``, the least score of each.
         """
         raise NotImplementedError
 

@@ -120,6 +120,10 @@ class TokenClassification(Head):
             distance.append(1 - 2 * len(both) / (len(one) + len(other)) if every else 0.0)
         return Difference(np.array(distance), equal, [], np.empty(0))
 
+    def markable(self, labels: tuple[str, ...]) -> tuple[str, ...]:
+        """The types of entities."""
+        return tuple(name for name in self.classes(labels) if name != NO_ENTITY)
+
     def marks(self, answer: AnsweredTexts, thresholds: Mapping[str, float]) -> list[list[Mark]]:
         """The entities by the strategy ``simple``, in the order of their places."""
         found = entities(_encoded(answer), answer.values, answer.labels)

@@ -82,7 +82,7 @@ async def test_entities_are_replaced_and_all_texts_come_back_in_order() -> None:
 async def test_what_is_not_read_whole_is_not_said_to_be_clean(task: Task) -> None:
     blocked = (await checked([FINE, LONG], guard(task))).json()
     assert blocked["action"] == "BLOCKED"
-    assert "text 1 is longer than the 128 tokens that are read" in blocked["blocked_reason"]
+    assert "text 1 is longer than the model reads" in blocked["blocked_reason"]
     cut = await checked([FINE, LONG], guard(task, long_texts="cut"))
     assert cut.json() == {"action": "NONE"}
     assert cut.headers["x-headrace-truncated"] == "1"
@@ -156,6 +156,7 @@ REFUSED = [
     (view("guard", Task.TEXT_EMBEDDING), "a guardrail needs an endpoint of text-classification"),
     (guard(labels={"toxic": 0.5}), "no label toxic; it has negative, neutral, positive"),
     (guard(Task.TOKEN_CLASSIFICATION, labels={"B-FOOD": 0.5}), "no label B-FOOD; it has"),
+    (guard(Task.TOKEN_CLASSIFICATION, labels={"O": 0.5}), "no label O; it has FOOD, WEATHER"),
 ]
 
 
