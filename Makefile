@@ -45,7 +45,7 @@ setup: .venv/.dev  ## installs what checks and tests need
 	@.ci/environment parts && touch $@
 
 # Clients of the gateway, MkDocs and tools of a release: each in an environment of its own.
-.venv/.clients .venv/.docs .venv/.release: .venv/.%: .venv/.uv locks/%.txt
+.venv/.clients .venv/.nemo .venv/.docs .venv/.release: .venv/.%: .venv/.uv locks/%.txt
 	@.ci/environment $* && touch $@
 
 # Checks and tests
@@ -77,7 +77,7 @@ unit: .venv/.dev  ## the tests that need no other process
 test: unit  ## all tests but the soak
 	@$(MAKE) --no-print-directory -j 2 --output-sync=target real export
 
-clients: .venv/.dev .venv/.clients  ## the tests with clients that people have: LangChain, LlamaIndex, Haystack, Cohere
+clients: .venv/.dev .venv/.clients .venv/.nemo  ## the tests with clients that people have: LangChain, LlamaIndex, Haystack, Cohere, LiteLLM, NeMo Guardrails
 	$(BIN)/pytest tests/clients $(PYTEST_FLAGS)
 
 # hatch_build.py says which modules are compiled, and how. The tests fail where Python loads the source

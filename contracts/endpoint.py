@@ -6,6 +6,7 @@ cannot reach its source goes on with the last one. The same models describe the 
 custom resource in Kubernetes.
 """
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Annotated, Literal
 
@@ -31,6 +32,7 @@ KIND: Literal["ModelEndpoint"] = "ModelEndpoint"
 TENANT: Literal["headrace.dev/tenant"] = "headrace.dev/tenant"  # an annotation
 HISTORY_LIMIT = 50
 REASONS_LIMIT = 20  # rejections that keep their reason, the newest
+_SHOWN_LABELS = 20  # in a sentence
 REJECTIONS_LIMIT = 500  # records of rejections: some 70 kB
 
 
@@ -141,6 +143,32 @@ class UnkWords(_Part):
     top: int = Field(20, ge=1, le=100, description="words that are shown")
 
 
+class Guardrail(_Part):
+    """What guardrail clients are told of a text: which of these labels it has.
+
+    A change takes effect at once, and makes no new package.
+    """
+
+    labels: dict[str, Annotated[float, Field(gt=0, le=1)]] = Field(
+        min_length=1, max_length=200, description="scores by label from which on a text has it"
+    )
+    long_texts: Literal["block", "cut"] = Field(
+        "block",
+        alias="longTexts",
+        description="block: a text that is longer than the model reads is blocked; "
+        "cut: what is beyond is not checked",
+    )
+
+    def unknown(self, known: Sequence[str]) -> str:
+        """Which labels no version gives, and which there are; empty if all are known."""
+        missing = [label for label in self.labels if label not in known]
+        if not missing:
+            return ""
+        there = f"it has {', '.join(known[:_SHOWN_LABELS])}" if known else "it has none"
+        more = " and others" if len(known) > _SHOWN_LABELS else ""
+        return f"the model has no label {', '.join(missing[:_SHOWN_LABELS])}; {there}{more}"
+
+
 def _counted(threshold: float) -> float:
     """As it is, if the gateways' histogram has an edge there, so that nothing is interpolated."""
     if threshold not in STAGE_SECONDS.buckets:
@@ -192,6 +220,9 @@ class EndpointSpec(_Part):
     statistics: Annotated[tuple[StatisticSpec, ...], Field(max_length=50)] = ()
     unk_words: UnkWords = Field(
         UnkWords(), alias="unkWords", description="which words became UNK; off: it is text"
+    )
+    guardrail: Guardrail | None = Field(
+        None, description="what clients of guardrails are told; null: they are refused"
     )
 
 
@@ -354,6 +385,7 @@ class EndpointStatus(_Part):
         (), description="what next_pool loads in place of packages: the same for its own devices"
     )
     unserved: str = Field("", description="why no Triton of the pool can answer")
+    unguarded: str = Field("", description="why the spec's guardrail refuses all callers")
     asleep: float | None = Field(
         None,
         description="since when nobody asked for the stable version, so that Tritons need not hold "

@@ -157,6 +157,7 @@ def _sentences(status: EndpointStatus, most: int, notes: int) -> dict[str, objec
     return {
         "candidate": candidate,
         "unserved": shortened(status.unserved, most),
+        "unguarded": shortened(status.unguarded, most),
         "notes": tuple(shortened(note, most) for note in status.notes[:notes]),
         "refused": tuple(shortened(note, most) for note in status.refused[:notes]),
     }

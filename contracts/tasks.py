@@ -81,6 +81,7 @@ DENSE, SPARSE, TOKENS = "dense", "sparse", "tokens"
 # Another kind of values: a logit for each pair of texts, by which documents are ranked.
 RELEVANCE = "relevance"
 CLASSES = "classes of texts"
+MARKED = "labels that a text has, by a threshold of each"
 WRITTEN = "written text"
 
 # What the engine's graph takes, all [batch, length]. A graph may lack token_type_ids.

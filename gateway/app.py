@@ -30,6 +30,7 @@ from gateway.admission.work_time import UNMEASURED_BYTES, measured
 from gateway.dialects.completions import Completions
 from gateway.dialects.feedback import FeedbackRoute
 from gateway.dialects.front import Front
+from gateway.dialects.guardrail import Guardrails
 from gateway.dialects.huggingface import HuggingFace
 from gateway.dialects.kserve_v1 import KServeV1
 from gateway.dialects.oip_http import OpenInferenceHttp
@@ -301,6 +302,7 @@ def create_app(
         OpenAI(front, bodies),
         Completions(front, bodies),
         Rerank(front, bodies),
+        Guardrails(front, bodies),
         TextEmbeddingsInference(front, bodies),
         FeedbackRoute(front, bodies, feedback),
         Listing(front),

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.endpoint import Arm
+from contracts.endpoint import Arm, Guardrail
 from contracts.features import Feature
 from contracts.model import ModelRef
 from contracts.tasks import Task
@@ -32,6 +32,7 @@ class Query:
     ``truncate``: texts that are longer than the model takes are cut; otherwise the call is refused.
     ``parameters``: what the caller has set of those that the task's head takes.
     ``are_rows``: ``texts`` are rows of a table, each the JSON of an object or an array.
+    ``kept``: the dialect keeps them for its answer, so that all their memory counts until then.
     """
 
     texts: list[str]
@@ -40,6 +41,7 @@ class Query:
     parameters: Mapping[str, Any] = field(default_factory=dict)
     prompt_name: str | None = None
     are_rows: bool = False
+    kept: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +169,7 @@ class EndpointView:
     ``has_ranges``: see ``preprocess.tasks.head.ModelDescription``; ``features`` are those of a row
     of a table; ``unserved`` is why no Triton answers, if the controller says so; ``asleep``: nobody
     has asked for long, so that the first caller may have to wait; ``requests_per_second_per_key``:
-    None for no limit.
+    None for no limit; ``guardrail``: None for clients of guardrails to be refused.
     """
 
     name: str
@@ -189,6 +191,7 @@ class EndpointView:
     unserved: str = ""
     asleep: bool = False
     requests_per_second_per_key: float | None = None
+    guardrail: Guardrail | None = None
 
 
 class Predictor(Protocol):

@@ -196,7 +196,7 @@ class Front:
             if texts is not query.texts:
                 query.texts.clear()  # what is not read of them is to be forgotten
         call = self._call(context, view, caller, query, texts, pairs=pairs, part=part)
-        if is_long:
+        if is_long and not query.kept:
             call = msgspec.structs.replace(call, hold=context.hold)
         context.handed_over = True
         answer = await self.pipeline.predict(call)

@@ -202,7 +202,7 @@ def _read(view: EndpointView, encoded: bytes) -> tuple[Query, list[str] | None, 
     """The pairs, the documents if the answer is to have them, and how many it is to have."""
     body = decode_counted(_decoder, view, encoded)
     documents = [each if isinstance(each, str) else each.text for each in body.documents]
-    query = _query(view, "model", body.query, documents)
+    query = _query(view, "model", body.query, documents, kept=bool(body.return_documents))
     # A list of its own: that of the query is cut to what the model reads.
     return query, list(documents) if body.return_documents else None, body.top_n
 
@@ -210,7 +210,9 @@ def _read(view: EndpointView, encoded: bytes) -> tuple[Query, list[str] | None, 
 def _read_tei(view: EndpointView, encoded: bytes) -> tuple[Query, list[str] | None, bool]:
     """The pairs, the texts if the answer is to have them, and whether scores are to be raw."""
     body = decode_counted(_tei_decoder, view, encoded)
-    query = _query(view, "endpoint", body.query, body.texts, truncate=body.truncate)
+    query = _query(
+        view, "endpoint", body.query, body.texts, truncate=body.truncate, kept=body.return_text
+    )
     return query, list(body.texts) if body.return_text else None, body.raw_scores
 
 
@@ -231,13 +233,14 @@ def _query(
     documents: list[str],
     *,
     truncate: bool | None = None,
+    kept: bool = False,
 ) -> Query:
     """A pair of the query with each document."""
     require_kind(view, RELEVANCE, place, "reranking needs")
     if not query.strip():
         raise InvalidInputError("query: it is empty, so that nothing can answer it.")
     check_texts(len(documents), view)
-    return Query([query] * len(documents), documents, truncate=truncate is not False)
+    return Query([query] * len(documents), documents, truncate=truncate is not False, kept=kept)
 
 
 def _results(answer: Answer, documents: list[str] | None, top_n: int | None) -> list[RerankResult]:

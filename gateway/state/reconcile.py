@@ -599,6 +599,7 @@ def _view(routes: EndpointRoutes) -> EndpointView:
             ready=False,
             unserved=status.unserved,
             requests_per_second_per_key=limits.requests_per_second_per_key,
+            guardrail=endpoint.spec.guardrail,
         )
     manifest = stable.model.manifest
     others = {target.model.ref for target in routes.targets} | {
@@ -625,6 +626,7 @@ def _view(routes: EndpointRoutes) -> EndpointView:
         unserved=status.unserved,
         asleep=status.asleep is not None,
         requests_per_second_per_key=limits.requests_per_second_per_key,
+        guardrail=endpoint.spec.guardrail,
     )
 
 

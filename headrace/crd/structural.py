@@ -23,6 +23,8 @@ _KEPT = (
     "maxLength",
     "minItems",
     "maxItems",
+    "minProperties",
+    "maxProperties",
     "pattern",
 )
 

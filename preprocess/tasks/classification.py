@@ -6,10 +6,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from contracts.events import TextRecord
-from contracts.tasks import CLASSES, Task
+from contracts.tasks import CLASSES, MARKED, Task
 from preprocess.encoder import EncodedTexts
 from preprocess.scores import best, best_labels, by_sigmoid, class_scores, top_k
-from preprocess.tasks.head import AnsweredTexts, Difference, Head, Output, Side, Values
+from preprocess.tasks.head import AnsweredTexts, Difference, Head, Mark, Output, Side, Values
 
 
 class TextClassification(Head):
@@ -18,7 +18,7 @@ class TextClassification(Head):
     task: ClassVar[Task] = Task.TEXT_CLASSIFICATION
     parameters: ClassVar[frozenset[str]] = frozenset({"top_k", "function_to_apply"})
     probabilities: ClassVar[bool] = True
-    kinds: ClassVar[frozenset[str]] = frozenset({CLASSES})
+    kinds: ClassVar[frozenset[str]] = frozenset({CLASSES, MARKED})
     hub_nests: ClassVar[bool] = True
 
     def _values(self, output: Values, *, multi_label: bool) -> Values:
@@ -55,6 +55,18 @@ class TextClassification(Head):
     def functions(self, classes: int, *, multi_label: bool) -> tuple[str, ...]:
         """Softmax or sigmoid, whichever the model's scores are made by."""
         return ("sigmoid",) if by_sigmoid(classes, multi_label=multi_label) else ("softmax",)
+
+    def marks(self, answer: AnsweredTexts, thresholds: Mapping[str, float]) -> list[list[Mark]]:
+        """The labels whose probability is at least their threshold, of the whole text."""
+        columns = [answer.labels.index(label) for label in thresholds]
+        scores = answer.values[:, columns]
+        # Both as float32: 0.7 of a model is a little less than the 0.7 of Python.
+        reached = scores >= np.array(list(thresholds.values()), np.float32)
+        names = list(thresholds)
+        found: list[list[Mark]] = [[] for _ in scores]
+        for text, column in np.argwhere(reached).tolist():
+            found[text].append(Mark(names[column], float(scores[text, column])))
+        return found
 
     def pipeline(self, answer: AnsweredTexts, parameters: Mapping[str, Any], *, one: bool) -> Any:  # noqa: ANN401
         """``{"label", "score"}`` a text; with ``top_k`` (null for all labels) a list, best first.

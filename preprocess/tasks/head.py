@@ -112,6 +112,15 @@ class Difference(NamedTuple):
     scores: NDArray[np.floating]
 
 
+class Mark(NamedTuple):
+    """A label that a text has, and where: ``start`` and ``end`` are None for the whole text."""
+
+    label: str
+    score: float
+    start: int | None = None  # character
+    end: int | None = None  # behind the last one
+
+
 class Head(ABC):
     """One task.
 
@@ -306,6 +315,19 @@ class Head(ABC):
 
     def token_vectors(self, answer: AnsweredTexts) -> list[Values]:
         """Of each text float32 ``[tokens, dimension]``: of heads of the kind ``tokens``."""
+        raise NotImplementedError
+
+    def markable(self, labels: tuple[str, ...]) -> tuple[str, ...]:
+        """The labels that ``marks`` may find, of a model with these labels."""
+        return self.classes(labels)
+
+    def marks(self, answer: AnsweredTexts, thresholds: Mapping[str, float]) -> list[list[Mark]]:
+        """What each text has of these labels: of heads of the kind ``MARKED``.
+
+        Args:
+            answer: the values of all texts.
+            thresholds: of labels among ``markable``, the least score of each.
+        """
         raise NotImplementedError
 
     def ranges(self, values: Values) -> Values | None:  # noqa: ARG002 - of heads

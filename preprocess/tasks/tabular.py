@@ -7,7 +7,7 @@ import numpy as np
 
 from contracts.events import TextRecord
 from contracts.features import PREDICTION
-from contracts.tasks import Task
+from contracts.tasks import CLASSES, Task
 from preprocess.encoder import EncodedTexts
 from preprocess.tasks.classification import TextClassification
 from preprocess.tasks.head import (
@@ -28,6 +28,7 @@ class TabularClassification(TextClassification):
     task: ClassVar[Task] = Task.TABULAR_CLASSIFICATION
     second_text: ClassVar[SecondText] = SecondText.NONE
     parameters: ClassVar[frozenset[str]] = frozenset()
+    kinds: ClassVar[frozenset[str]] = frozenset({CLASSES})
     reads_rows: ClassVar[bool] = True
 
     def _values(self, output: Values, *, multi_label: bool) -> Values:  # noqa: ARG002

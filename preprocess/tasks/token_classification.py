@@ -15,13 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.events import NO_ENTITY, TextRecord
-from contracts.tasks import Task
+from contracts.tasks import MARKED, Task
 from preprocess.encoder import EncodedTexts, TextEncoder, Windows
 from preprocess.scores import class_scores
 from preprocess.tasks.head import (
     AnsweredTexts,
     Difference,
     Head,
+    Mark,
     Output,
     SecondText,
     Side,
@@ -74,6 +75,7 @@ class TokenClassification(Head):
     second_text: ClassVar[SecondText] = SecondText.NONE
     parameters: ClassVar[frozenset[str]] = frozenset({"aggregation_strategy", "ignore_labels"})
     encoder: ClassVar[type[TextEncoder]] = WindowEncoder
+    kinds: ClassVar[frozenset[str]] = frozenset({MARKED})
     probabilities: ClassVar[bool] = True
     by_tokens: ClassVar[bool] = True
 
@@ -117,6 +119,22 @@ class TokenClassification(Head):
             equal += [span in both for span in sorted(every)] if every else [True]
             distance.append(1 - 2 * len(both) / (len(one) + len(other)) if every else 0.0)
         return Difference(np.array(distance), equal, [], np.empty(0))
+
+    def markable(self, labels: tuple[str, ...]) -> tuple[str, ...]:
+        """The types of entities."""
+        return tuple(name for name in self.classes(labels) if name != NO_ENTITY)
+
+    def marks(self, answer: AnsweredTexts, thresholds: Mapping[str, float]) -> list[list[Mark]]:
+        """The entities by the strategy ``simple``, in the order of their places."""
+        found = entities(_encoded(answer), answer.values, answer.labels)
+        return [
+            [
+                Mark(entity.label, entity.score, entity.start, entity.end)
+                for entity in sorted(each, key=lambda one: one.start)
+                if entity.score >= np.float32(thresholds.get(entity.label, np.inf))
+            ]
+            for each in found
+        ]
 
     def pipeline(self, answer: AnsweredTexts, parameters: Mapping[str, Any], *, one: bool) -> Any:  # noqa: ANN401
         """The entities of each text."""

@@ -25,7 +25,9 @@ from contracts.endpoint import EndpointStatus, ModelEndpoint, Phase
 from contracts.loading import DeviceKind
 from contracts.rollout import COMMAND_PREFIX
 from contracts.status_events import left_last
+from contracts.tasks import MARKED
 from contracts.waiting import dated, new_waits
+from preprocess.tasks import HEADS
 from registry import metrics
 from registry.conversions.index import ConversionIndex
 from registry.conversions.messages import Conditions, ConversionRequest, Failed
@@ -416,16 +418,18 @@ class Controller:
         )
         options = target.options if target else ""
         decision = plan(endpoint.spec, placed, seen, now, keep_seconds=keep)
+        unguarded = _unguarded(endpoint, seen)
         notes = (
             *self._notes.get(endpoint.name, ()),
+            *([unguarded] if unguarded else ()),
             *refused,
             *filter(None, [left_last(decision.status)]),
             *pools.notes(decision.status, held),
             *pools.crossing_notes(endpoint.spec, decision.status, held, crossing, seen.move_fault),
         )
         moves = self._moves.get(endpoint.name, "")
-        update = {"notes": notes, "refused": refused, "moves": moves}
-        status = decision.status.model_copy(update=update)
+        said = {"notes": notes, "refused": refused, "unguarded": unguarded, "moves": moves}
+        status = decision.status.model_copy(update=said)
         bounded = ceilings.bounded(endpoint.spec)
         planned = endpoint.model_copy(update={"status": status, "spec": bounded})
         routed = frozenset(route.ref for route in endpoint.status.routes)
@@ -564,6 +568,20 @@ def _followed(status: EndpointStatus) -> tuple[object, ...]:
     salt = status.rollout.id if status.rollout else ""
     held = status.packages, status.next_packages
     return status.routes, held, status.pools, status.loading, salt
+
+
+def _unguarded(endpoint: ModelEndpoint, seen: Observed) -> str:
+    """Why gateways refuse all callers of the guardrail: as far as stable's labels are known."""
+    wanted, stable = endpoint.spec.guardrail, seen.stable
+    if wanted is None or endpoint.status.stable is None:
+        return ""
+    if stable is None:
+        return endpoint.status.unguarded
+    head = HEADS[stable.task]
+    if MARKED not in head.kinds:
+        return f"spec.guardrail: {stable.task} finds no labels in texts"
+    why = wanted.unknown(head.markable(stable.labels))
+    return f"spec.guardrail.labels: {why}" if why else ""
 
 
 def _noted(status: EndpointStatus, note: str) -> EndpointStatus:

@@ -47,7 +47,9 @@ def conditions(
 ) -> list[Part]:
     """The conditions, with the time of each one's last change."""
     last = {condition.get("type"): condition for condition in before}
-    made = (_ready(status), _progressing(status), _accepted(status))
+    made = [_ready(status), _progressing(status), _accepted(status)]
+    if status.unguarded:
+        made.append(_condition("Guarded", "False", "UnknownLabel", status.unguarded))
     return [_dated(condition, last.get(condition["type"]), generation, now) for condition in made]
 
 

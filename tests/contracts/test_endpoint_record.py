@@ -122,6 +122,7 @@ def statuses(draw: st.DrawFn) -> EndpointStatus:
         commands=tuple(draw(st.lists(answers, max_size=4))) * draw(st.integers(1, 5)),
         notes=tuple(draw(st.lists(SENTENCES, max_size=12))),
         unserved=draw(SENTENCES),
+        unguarded=draw(SENTENCES),
         rejected=tuple(draw(st.lists(rejections, max_size=5))) * draw(st.integers(1, 100)),
         history=tuple(draw(st.lists(lines, max_size=5))) * draw(st.integers(1, 10)),
     )
@@ -135,6 +136,7 @@ LARGEST = EndpointStatus(
     routes=(Route.all_callers(ref("m" * 256, "1")),),
     notes=("\x01" * 1000,) * 12,
     unserved="€" * 1000,
+    unguarded="€" * 1000,
     history=(Transition(at=1.7e9, version="2", phase=Phase.CANARY, reason='"' * 4000),) * 50,
 )
 

@@ -126,3 +126,30 @@ def test_written_texts_are_apart_from_the_first_token_that_differs(
         assert apart.distance.tolist() == [distance]
         assert apart.equal == [distance == 0]
     assert apart.labels == ["stop"]
+
+
+@given(
+    scores=hnp.arrays(
+        np.float32, st.tuples(st.integers(1, 5), st.just(3)), elements=st.floats(0, 1, width=32)
+    ),
+    thresholds=st.dictionaries(
+        st.sampled_from(["a", "b", "c"]), st.floats(2**-7, 1, width=32), min_size=1
+    ),
+)
+def test_a_text_has_each_label_whose_score_reaches_its_own_threshold(
+    scores: NDArray[np.float32], thresholds: dict[str, float]
+) -> None:
+    answer = Values(scores, labels=("a", "b", "c"))
+    marks = HEADS[Task.TEXT_CLASSIFICATION].marks(answer, thresholds)
+    found = [{mark.label: mark.score for mark in each} for each in marks]
+    rows = [dict(zip("abc", row, strict=True)) for row in scores.tolist()]
+    assert found == [
+        {label: score for label, score in row.items() if score >= thresholds.get(label, 2)}
+        for row in rows
+    ]
+
+
+def test_a_threshold_is_compared_as_the_float32_that_a_score_is() -> None:
+    answer = Values(np.array([[0.7], [0.6999]], np.float32), labels=("a",))
+    marks = HEADS[Task.TEXT_CLASSIFICATION].marks(answer, {"a": 0.7})
+    assert [len(each) for each in marks] == [1, 0]

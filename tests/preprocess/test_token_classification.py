@@ -3,6 +3,8 @@
 That they are those of ``transformers``' pipeline is held by ``test_parity_with_transformers.py``.
 """
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
@@ -37,6 +39,18 @@ _texts = st.lists(
     min_size=1,
     max_size=4,
 )
+
+
+@dataclass(frozen=True)
+class Found:
+    """An answer of this task."""
+
+    values: NDArray[np.float32]
+    encoded: EncodedTexts
+    labels: tuple[str, ...] = LABELS
+    multi_label: bool = False
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    ranges: NDArray[np.float32] | None = None
 
 
 def scored(encoded: EncodedTexts, sure: float = 0.7) -> NDArray[np.float32]:
@@ -175,3 +189,17 @@ def test_the_output_of_a_packed_engine_is_cut_at_the_end_of_each_row() -> None:
     for broken in (output[None], output[:, :2], np.where(output == 0, np.nan, output)):
         with pytest.raises(EngineOutputError):
             HEAD.values(broken.astype(np.float32), width=3, packed=True)
+
+
+@given(_texts)
+def test_marks_are_the_named_entities_in_the_order_of_their_places(texts: list[str]) -> None:
+    encoded = ENCODER.encode(texts)
+    answer = Found(scored(encoded), encoded)
+    marks = HEAD.marks(answer, {"FOOD": 0.7})
+    for each, entity in zip(marks, found(*texts), strict=True):
+        assert [(mark.label, mark.start, mark.end) for mark in each] == sorted(
+            ((e.label, e.start, e.end) for e in entity if e.label == "FOOD"),
+            key=lambda one: one[1],
+        )
+        assert all((one.end or 0) <= (other.start or 0) for one, other in pairwise(each))
+    assert HEAD.marks(answer, {"FOOD": 0.71, "WEATHER": 0.71}) == [[] for _ in texts]

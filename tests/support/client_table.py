@@ -10,7 +10,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = ROOT / "docs" / "clients.md"
 _BEGIN, _END = "<!-- clients -->\n", "<!-- end -->\n"
-_DEV, _OWN = "locks/dev.txt", "locks/clients.txt"
+_DEV, _OWN, _NEMO = "locks/dev.txt", "locks/clients.txt", "locks/nemo.txt"
 
 
 class Row(NamedTuple):
@@ -104,6 +104,22 @@ ROWS = (
         '`ClientV2(base_url="URL")`',
         "`/v1/rerank`, `/v2/rerank`",
         "tests/clients/test_cohere.py",
+    ),
+    Row(
+        "LiteLLM's generic guardrail API",
+        "litellm",
+        _OWN,
+        "`api_base: URL/endpoints/NAME`",
+        "`/endpoints/NAME/beta/litellm_basic_guardrail_api`",
+        "tests/clients/test_litellm.py",
+    ),
+    Row(
+        "NeMo Guardrails: `hf_classifier`",
+        "nemoguardrails",
+        _NEMO,
+        "`engine: fms`, `base_url: URL/endpoints/NAME`",
+        "`/endpoints/NAME/api/v1/text/contents`",
+        "tests/clients/test_nemo.py",
     ),
     Row(
         "gRPC's own health and reflection",

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 from gateway_world import MemoryRecorder
 from tiny_models import VOCABULARY, asking_tokenizer, tokenizer
 
-from contracts.endpoint import Arm
+from contracts.endpoint import Arm, Guardrail
 from contracts.manifest import TokenizerSpec
 from contracts.model import ModelRef
 from contracts.tasks import Task
@@ -93,6 +93,13 @@ def view(name: str, task: Task, versions: tuple[str, ...] = ("3", "2")) -> Endpo
         prompts=tuple(PROMPTS) if embeds else (),
         has_ranges=embeds,
     )
+
+
+def guard(task: Task = Task.TEXT_CLASSIFICATION, name: str = "guard", **rules: Any) -> EndpointView:
+    """An endpoint whose clients of guardrails are told what is positive, or food."""
+    label = "FOOD" if task is Task.TOKEN_CLASSIFICATION else "positive"
+    rules = {"labels": {label: 0.5}, **rules}
+    return replace(view(name, task), guardrail=Guardrail(**rules))
 
 
 def scores(text: str, pair: str = "") -> list[float]:
@@ -211,9 +218,9 @@ class FakePredictor:
 
     @classmethod
     def with_endpoints(cls) -> "FakePredictor":
-        """A classifier called sentiment, an embedder called minilm, a cross-encoder: reranker."""
+        """A classifier that guards: sentiment, an embedder: minilm, a cross-encoder: reranker."""
         endpoints = (
-            view("sentiment", Task.TEXT_CLASSIFICATION),
+            guard(name="sentiment"),
             view("minilm", Task.TEXT_EMBEDDING),
             view("reranker", Task.TEXT_RANKING),
         )

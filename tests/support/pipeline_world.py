@@ -165,6 +165,7 @@ def _view(endpoint: ModelEndpoint, opened: dict[str, ServedModel]) -> EndpointVi
         ready=True,
         rows=manifest.max_batch_size,
         prompts=tuple(manifest.tokenizer.prompts),
+        guardrail=endpoint.spec.guardrail,
         has_ranges=manifest.ranges is not None,
         features=manifest.features,
         requests_per_second_per_key=limits.requests_per_second_per_key,

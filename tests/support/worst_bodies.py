@@ -9,7 +9,7 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from front_fakes import FakePredictor, view
+from front_fakes import FakePredictor, guard, view
 
 from contracts.features import Feature, FeatureKind
 from contracts.tasks import Task
@@ -43,7 +43,7 @@ def endpoints() -> FakePredictor:
     """What all of them are for."""
     predictor = FakePredictor.with_endpoints()
     predictor.views["topics"] = view("topics", Task.ZERO_SHOT_CLASSIFICATION)
-    predictor.views["tags"] = view("tags", Task.TOKEN_CLASSIFICATION)
+    predictor.views["tags"] = guard(Task.TOKEN_CLASSIFICATION, "tags")
     predictor.views["answers"] = view("answers", Task.QUESTION_ANSWERING)
     predictor.views["weights"] = view("weights", Task.SPARSE_EMBEDDING)
     predictor.views["tokens"] = view("tokens", Task.HYBRID_EMBEDDING)
@@ -362,6 +362,26 @@ WORST = [
         "tei: a long text to rerank that comes back",
         _TEI.format("reranker") + "rerank",
         long('{"query":"a","return_text":true,"texts":["', "\\n", '"]}'),
+    ),
+    WorstBody(
+        "guardrail: texts",
+        _HF.format("sentiment") + "/beta/litellm_basic_guardrail_api",
+        many('{"texts":[', '"a"', "]}"),
+    ),
+    WorstBody(
+        "guardrail: images",
+        _HF.format("sentiment") + "/beta/litellm_basic_guardrail_api",
+        many('{"texts":["a"],"images":[', '""', "]}"),
+    ),
+    WorstBody(
+        "guardrail: a long text",
+        _HF.format("sentiment") + "/beta/litellm_basic_guardrail_api",
+        long('{"texts":["' + EMOJI, "x", '"]}'),
+    ),
+    WorstBody(
+        "detectors: texts",
+        _HF.format("sentiment") + "/api/v1/text/contents",
+        many('{"contents":[', '"a"', "]}"),
     ),
     WorstBody(
         "completions: stops",

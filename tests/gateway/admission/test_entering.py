@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import grpc
 import httpx
 import pytest
-from front_fakes import FakePredictor, front_of, view
+from front_fakes import FakePredictor, front_of, guard, view
 from loop_clocks import PatientLoop, runs_on
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
@@ -73,6 +73,13 @@ class Fronts:
     async def tei(self, endpoint: str) -> int:
         return await self.post(f"/endpoints/{endpoint}-vectors/embed", {"inputs": TEXTS})
 
+    async def litellm(self, endpoint: str) -> int:
+        path = f"/endpoints/{endpoint}/beta/litellm_basic_guardrail_api"
+        return await self.post(path, {"texts": TEXTS})
+
+    async def detectors(self, endpoint: str) -> int:
+        return await self.post(f"/endpoints/{endpoint}/api/v1/text/contents", {"contents": TEXTS})
+
     async def oip_grpc(self, endpoint: str, version: str = "") -> int:
         request = pb.ModelInferRequest(model_name=endpoint, model_version=version)
         tensor = request.inputs.add(name="TEXT", datatype="BYTES", shape=[len(TEXTS)])
@@ -86,14 +93,17 @@ class Fronts:
 
 
 Ask = Callable[[Fronts, str], Coroutine[None, None, int]]
-HTTP = [Fronts.huggingface, Fronts.kserve, Fronts.oip_http, Fronts.embeddings, Fronts.tei]
+HTTP = [
+    Fronts.huggingface, Fronts.kserve, Fronts.oip_http, Fronts.embeddings, Fronts.tei,
+    Fronts.litellm, Fronts.detectors,
+]  # fmt: skip
 DIALECTS = [*HTTP, Fronts.oip_grpc]
 
 
 @asynccontextmanager
 async def fronts_with(seconds: float) -> AsyncIterator[Fronts]:
     """Fronts whose requests keep the processor for so long each."""
-    views = [view(name, Task.TEXT_CLASSIFICATION) for name in CLASSIFIERS]
+    views = [guard(name=name) for name in CLASSIFIERS]
     views += [view(name, Task.TEXT_EMBEDDING) for name in EMBEDDERS]
     predictor = BusyPredictor({one.name: one for one in views}, seconds=seconds)
     front = front_of(predictor, scheduler=RequestScheduler(loop().time))

@@ -14,6 +14,8 @@ from tritonclient.grpc import service_pb2_grpc
 
 TEXTS = ["a good film", "", "naïve 🎬", "\x00", "good " * 300]
 
+_CHECK = "/endpoints/sentiment/beta/litellm_basic_guardrail_api"
+
 
 def grpc_outputs(fronts: Served, endpoint: str, name: str) -> np.ndarray:
     tensor = triton_grpc.InferInput("TEXT", [len(TEXTS)], "BYTES")
@@ -36,6 +38,9 @@ def test_all_dialects_agree_on_scores(http: httpx.Client, fronts: Served) -> Non
             "/endpoints/sentiment", json={"inputs": TEXTS, "parameters": {"top_k": None}}
         ).json()
         kserve = http.post("/v1/models/sentiment:predict", json={"instances": TEXTS}).json()
+        contents = {"contents": TEXTS}
+        detected = http.post("/endpoints/sentiment/api/v1/text/contents", json=contents).json()
+        checks = [http.post(_CHECK, json={"texts": [text]}).json()["action"] for text in TEXTS]
     by_oip = next(one for one in oip["outputs"] if one["name"] == "SCORES")
     reference = np.array(by_oip["data"]).reshape(by_oip["shape"])
     by_label = [{one["label"]: one["score"] for one in row} for row in hf]
@@ -43,6 +48,11 @@ def test_all_dialects_agree_on_scores(http: httpx.Client, fronts: Served) -> Non
     scores = [[row["scores"][label] for label in LABELS] for row in kserve["predictions"]]
     np.testing.assert_array_equal(scores, reference)
     np.testing.assert_array_equal(grpc_outputs(fronts, "sentiment", "SCORES"), reference)
+    positive = reference[:, LABELS.index("positive")]
+    assert [[one["score"] for one in each] for each in detected] == [
+        [score] if score >= 0.5 else [] for score in positive
+    ]
+    assert checks == ["BLOCKED" if score >= 0.5 else "NONE" for score in positive]
 
 
 def test_all_dialects_agree_on_vectors(http: httpx.Client, fronts: Served) -> None:
@@ -76,6 +86,8 @@ def test_every_dialect_says_which_version_answered_and_gives_a_receipt(
         "/v1/embeddings": {"model": "minilm", "input": "a"},
         "/endpoints/minilm/embed": {"inputs": "a"},
         "/v2/models/sentiment/infer": {"inputs": [tensor]},
+        "/endpoints/sentiment/api/v1/text/contents": {"contents": ["a"]},
+        _CHECK: {"texts": ["a"]},
     }
     with http:
         said = [http.post(path, json=body, headers=headers).headers for path, body in asked.items()]

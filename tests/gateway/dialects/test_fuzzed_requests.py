@@ -29,6 +29,7 @@ from soak_record import record
 from tritonclient.grpc import service_pb2 as pb
 from worst_bodies import GRPC, WORST, WorstBody, endpoints
 
+from contracts.endpoint import Guardrail
 from contracts.tasks import Task
 from contracts.tensors import Datatype, TensorSpec
 from gateway.app import create_app
@@ -45,6 +46,7 @@ ODD: list[Any] = [
 ]  # fmt: skip
 # What differs from answer to answer of one request.
 VARYING = {"created", "id", "system_fingerprint"}
+LITELLM, DETECTORS = "/beta/litellm_basic_guardrail_api", "/api/v1/text/contents"
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,8 @@ def valid_request(chance: random.Random) -> Valid:
             Valid(True, "/v1/models/sentiment:predict", {"instances": texts}),
             Valid(True, "/v2/models/sentiment/infer", {"inputs": [tensor("TEXT", texts)]}),
             Valid(True, "/endpoints/sentiment/predict", {"inputs": text}),
+            Valid(True, "/endpoints/sentiment" + LITELLM, {"texts": texts}),
+            Valid(True, "/endpoints/sentiment" + DETECTORS, {"contents": texts}),
             Valid(True, "/endpoints/minilm", {"inputs": texts}),
             Valid(True, "/v1/embeddings", {"model": "minilm", "input": texts}),
             Valid(True, "/endpoints/minilm/embed", {"inputs": texts, "normalize": False}),
@@ -104,6 +108,8 @@ def valid_request(chance: random.Random) -> Valid:
             Valid(False, "/endpoints/reranker/rerank", {"query": text, "texts": texts}),
             Valid(False, "/endpoints/tags", {"inputs": [soup, text]}),
             Valid(False, "/v1/models/tags:predict", {"instances": [soup]}),
+            Valid(False, "/endpoints/tags" + LITELLM, {"texts": [soup]}),
+            Valid(False, "/endpoints/tags" + DETECTORS, {"contents": [soup]}),
             Valid(False, "/endpoints/answers", {"inputs": question}),
             Valid(False, "/v1/models/answers:predict", {"instances": [question]}),
             Valid(False, "/endpoints/weights/embed_sparse", {"inputs": texts}),
@@ -209,9 +215,13 @@ async def both_applications() -> AsyncIterator[tuple[httpx.AsyncClient, httpx.As
     writer = writer_of("9", rows=AT_ONCE)
     more = (embedder(), zero_shot(), writer)
     names = ("minilm", "topics", "writer")
-    async with world_of(endpoint_of(ONE.ref), more=more) as world:
+    guarded = endpoint_of(ONE.ref)
+    rules = Guardrail(labels={"positive": 0.5}, long_texts="cut")
+    spec = guarded.spec.model_copy(update={"guardrail": rules})
+    guarded = guarded.model_copy(update={"spec": spec})
+    async with world_of(guarded, more=more) as world:
         others = [endpoint_of(m.ref, name=n) for m, n in zip(more, names, strict=True)]
-        world.serve(endpoint_of(ONE.ref), *others)
+        world.serve(guarded, *others)
         generation = Generation(world.pipeline)
         metrics = FakeMetrics(keep=False)
         front = Front(

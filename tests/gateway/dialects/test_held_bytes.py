@@ -70,6 +70,45 @@ async def test_texts_count_for_their_endpoint_while_they_wait_and_for_nobody_aft
     assert held.held == 0
 
 
+class CuttingPredictor(SeenPredictor):
+    """Has read what it needs of the texts: they need not be kept for it."""
+
+    async def predict(self, call: Call) -> Answer:
+        if call.hold is not None:
+            call.hold(0)
+        return await super().predict(call)
+
+
+# What is answered needs the texts as they were sent, or does not.
+ANSWERED_WITH = [
+    ("/endpoints/tags/beta/litellm_basic_guardrail_api", {"texts": [_TEXT]}, True),
+    ("/endpoints/tags/api/v1/text/contents", {"contents": [_TEXT]}, True),
+    ("/endpoints/sentiment/beta/litellm_basic_guardrail_api", {"texts": [_TEXT]}, False),
+    ("/endpoints/sentiment/api/v1/text/contents", {"contents": [_TEXT]}, False),
+    ("/endpoints/reranker/rerank", {"query": "a", "texts": [_TEXT], "return_text": True}, True),
+    ("/endpoints/reranker/rerank", {"query": "a", "texts": [_TEXT]}, False),
+    (
+        "/v1/rerank",
+        {"model": "reranker", "query": "a", "documents": [_TEXT], "return_documents": True},
+        True,
+    ),
+]
+
+
+@pytest.mark.parametrize(("path", "body", "with_texts"), ANSWERED_WITH)
+async def test_texts_that_the_answer_needs_count_until_it_is_there(
+    path: str, body: dict[str, object], with_texts: bool
+) -> None:
+    held, seen = ByteBudget(10**8), list[int]()
+    predictor = CuttingPredictor(endpoints().views)
+    predictor.look = lambda: seen.append(held.held)
+    subject = Asking(Behind(predictor, FakeKeys(None), held=held))
+    one = WorstBody("kept", path, lambda _: json.dumps(body).encode())
+    assert await subject.ask(one, one.make(0)) == "200"
+    assert seen[0] >= len(_TEXT) if with_texts else seen[0] == 0
+    assert held.held == 0
+
+
 @pytest.mark.parametrize("one", [HTTP, NAMED, GRPC], ids=lambda one: one.name)
 async def test_a_request_without_room_is_told_to_come_back_and_the_room_comes_back(
     one: WorstBody,

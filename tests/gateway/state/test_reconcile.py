@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from reconciler_world import FakePackages, report_of, world_of
 
 from contracts.ceilings import Ceilings
-from contracts.endpoint import ModelEndpoint
+from contracts.endpoint import Guardrail, ModelEndpoint
 from contracts.loading import CostPoint, LoaderReport
 from contracts.model import DEFAULT_POOL, ModelRef
 from gateway.batching.batcher import Batcher
@@ -81,6 +81,23 @@ async def test_an_endpoint_is_served_with_what_it_promises() -> None:
         assert view.refs == (ONE.ref,)
         assert view.labels == ("negative", "positive")
         assert (view.max_tokens, view.rows) == (16, ONE.manifest.max_batch_size)
+
+
+async def test_an_endpoint_is_seen_with_its_guardrail_and_a_new_one_at_once() -> None:
+    endpoint = endpoint_of(ONE.ref)
+
+    def guarded(threshold: float) -> ModelEndpoint:
+        rules = Guardrail(labels={"negative": threshold})
+        spec = endpoint.spec.model_copy(update={"guardrail": rules})
+        return endpoint.model_copy(update={"spec": spec})
+
+    async with world_of(FakePackages(ONE), guarded(0.5)) as world:
+        state = await world.until_stable(ONE)
+        assert state.views["sentiment"].guardrail == guarded(0.5).spec.guardrail
+        world.endpoints.say(guarded(0.9))
+        await world.until(
+            lambda state: state.views["sentiment"].guardrail == guarded(0.9).spec.guardrail
+        )
 
 
 async def test_an_endpoint_without_a_version_is_known_and_empty() -> None:

@@ -67,6 +67,10 @@ def test_several_documents_are_read_in_their_order() -> None:
             "  rollout: {steps: [{weight: 50}, {weight: 5}]}",
             "spec.rollout: weights must grow from step to step.",
         ),
+        (
+            "  guardrail: {labels: {toxic: 2}}",
+            "spec.guardrail.labels.toxic: must be less than or equal to 1, not 2.",
+        ),
         ("  servng: {}", "spec.servng: there is no such field; serving is the nearest."),
         (
             "  maxTokens: 64",

@@ -13,6 +13,7 @@ from contracts.endpoint import (
     AliasVersion,
     Arm,
     EndpointSpec,
+    Guardrail,
     Phase,
     PinnedVersion,
     Route,
@@ -499,6 +500,28 @@ async def test_above_a_ceiling_what_serves_goes_on_and_no_further_version_is_tak
     status = await harness.settle()
     assert status.candidate is not None
     assert status.candidate.phase is Phase.LOADING
+
+
+@pytest.mark.parametrize(
+    ("label", "why"),
+    [
+        ("toxic", "spec.guardrail.labels: the model has no label toxic; it has no, yes"),
+        ("yes", ""),
+    ],
+)
+async def test_a_guardrail_whose_labels_the_stable_version_lacks_is_told_and_stops_nothing(
+    harness: ControllerHarness, label: str, why: str
+) -> None:
+    stable = await harness.serve("1")
+    stored = harness.endpoints.list()[0]
+    rules = Guardrail(labels={label: 0.5})
+    spec = stored.spec.model_copy(update={"guardrail": rules})
+    harness.endpoints.put(stored.model_copy(update={"spec": spec}))
+    status = await harness.settle()
+    assert (status.unguarded, status.notes) == (why, (why,) if why else ())
+    assert status.stable == stable
+    harness.endpoints.put(harness.endpoints.list()[0].model_copy(update={"spec": stored.spec}))
+    assert (await harness.settle()).unguarded == ""
 
 
 async def test_a_rollout_that_goes_on_is_led_within_the_ceilings(tmp_path: Path) -> None:

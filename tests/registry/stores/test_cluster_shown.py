@@ -102,3 +102,12 @@ def test_an_endpoint_above_a_ceiling_is_not_accepted_and_says_why() -> None:
     assert (refused["status"], refused["reason"]) == ("False", "AboveCeiling")
     assert refused["message"] == "instances is 9; timeout is 3"
     assert by_kind(above, [])["Ready"]["status"] == "True"
+
+
+def test_a_guardrail_that_fits_no_label_is_a_condition_and_one_that_does_is_none() -> None:
+    assert "Guarded" not in by_kind(SERVING, [])
+    wrong = SERVING.model_copy(update={"unguarded": "the model has no label toxic"})
+    told = by_kind(wrong, [])["Guarded"]
+    assert (told["status"], told["reason"]) == ("False", "UnknownLabel")
+    assert told["message"] == "the model has no label toxic"
+    assert by_kind(wrong, [])["Accepted"]["status"] == "True"
