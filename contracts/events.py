@@ -160,7 +160,7 @@ class Refusals(msgspec.Struct, frozen=True, array_like=True):
     count: Count
 
 
-class Dropped(msgspec.Struct, frozen=True, array_like=True):
+class EventLosses(msgspec.Struct, frozen=True, array_like=True):
     """What this gateway lost since it started, attempts and refusals: never a silent loss.
 
     ``answered`` of the ``count`` were what their caller got; the rest were attempts that another
@@ -181,7 +181,7 @@ class EventBatch(msgspec.Struct, frozen=True):
     sequence: int  # 0, 1, 2, ... of this gateway
     events: list[PredictionEvent] = []
     refusals: list[Refusals] = []
-    dropped: list[Dropped] = []
+    dropped: list[EventLosses] = []
     feedback: list[Feedback] = []
     # endpoint -> the declarations of what ``observations`` in this message hold, so that a window
     # stays a function of the log.
@@ -200,12 +200,12 @@ _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(EventBatch)
 
 
-class _Versioned(msgspec.Struct):
+class _BatchSchema(msgspec.Struct):
     schema_version: int
 
 
 _Decoded = TypeVar("_Decoded")
-_version_decoder = msgspec.json.Decoder(_Versioned)
+_version_decoder = msgspec.json.Decoder(_BatchSchema)
 
 
 def encode(batch: EventBatch) -> bytes:

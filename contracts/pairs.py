@@ -37,7 +37,7 @@ class Pair(msgspec.Struct, frozen=True, array_like=True, gc=False):
     second: str | None = None
 
 
-class Compared(msgspec.Struct, frozen=True, tag="compared"):
+class ShadowComparison(msgspec.Struct, frozen=True, tag="compared"):
     """What a gateway has compared in one rollout's shadow, since it started.
 
     Attributes:
@@ -78,14 +78,14 @@ class Label(msgspec.Struct, frozen=True, tag="label"):
     schema_version: int = SCHEMA_VERSION
 
 
-class _Versioned(msgspec.Struct):
+class _MessageSchema(msgspec.Struct):
     schema_version: int
 
 
-Message = Compared | Label
+Message = ShadowComparison | Label
 _encoder = msgspec.json.Encoder()
 _decoder: msgspec.json.Decoder[Message] = msgspec.json.Decoder(Message)
-_version_decoder = msgspec.json.Decoder(_Versioned)
+_version_decoder = msgspec.json.Decoder(_MessageSchema)
 
 
 def encode(message: Message) -> bytes:

@@ -41,7 +41,7 @@ from contracts.tasks import Task
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class CandidateUpdate:
     """A version is somewhere on its way to ``Loaded``, or blocked there."""
 
     at: float
@@ -49,7 +49,7 @@ class Prepared:
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class DirectRelease:
     """A package got all callers without a rollout; the one before it stays loaded for now."""
 
     at: float
@@ -58,7 +58,7 @@ class Served:
 
 
 @dataclass(frozen=True, slots=True)
-class Rejected:
+class VersionRejection:
     """A version turned out bad before its rollout; ``refused`` is the package, if there was one.
 
     ``expired``: it was tried often enough, and nothing is known bad of it.
@@ -85,7 +85,7 @@ class StepEntered:
 
 
 @dataclass(frozen=True, slots=True)
-class Promoted:
+class Promotion:
     """The version of a rollout became stable, and is watched in its bake."""
 
     at: float
@@ -96,7 +96,7 @@ class Promoted:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class RolloutEnding:
     """A rollout is over; ``state`` may be that of one that settled earlier and is undone now.
 
     Attributes:
@@ -115,7 +115,7 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True)
-class Noted:
+class HistoryNote:
     """Something that changes no phase; without a ``phase`` it is the version's last one."""
 
     at: float
@@ -137,14 +137,22 @@ class RetryAllowed:
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class CommandAnswer:
     """A command was done or refused."""
 
     outcome: CommandOutcome
 
 
 Event = (
-    Prepared | Served | Rejected | StepEntered | Promoted | Ended | Noted | RetryAllowed | Answered
+    CandidateUpdate
+    | DirectRelease
+    | VersionRejection
+    | StepEntered
+    | Promotion
+    | RolloutEnding
+    | HistoryNote
+    | RetryAllowed
+    | CommandAnswer
 )
 
 _ENDS = {
@@ -159,23 +167,23 @@ _ENDS = {
 def applied(status: EndpointStatus, event: Event) -> EndpointStatus:
     """The status after an event; equal where it says nothing new."""
     match event:
-        case Prepared():
+        case CandidateUpdate():
             status = _prepared(status, event)
-        case Served():
+        case DirectRelease():
             status = _served(status, event)
-        case Rejected():
+        case VersionRejection():
             status = _rejected(status, event)
         case StepEntered():
             status = _entered(status, event)
-        case Promoted():
+        case Promotion():
             status = _promoted(status, event)
-        case Ended():
+        case RolloutEnding():
             status = _ended(status, event)
-        case Noted():
+        case HistoryNote():
             status = _noted(status, event)
         case RetryAllowed():
             status = _retry_allowed(status, event)
-        case Answered():
+        case CommandAnswer():
             status = _answered(status, event.outcome)
         case _:
             assert_never(event)
@@ -231,7 +239,7 @@ def shown(
 # One event a function
 
 
-def _prepared(status: EndpointStatus, event: Prepared) -> EndpointStatus:
+def _prepared(status: EndpointStatus, event: CandidateUpdate) -> EndpointStatus:
     candidate = event.candidate
     line = Transition(
         at=event.at, version=candidate.version, phase=candidate.phase, reason=candidate.reason
@@ -248,7 +256,7 @@ def _prepared(status: EndpointStatus, event: Prepared) -> EndpointStatus:
     return status if is_known or candidate.phase in silent else _with_line(status, line)
 
 
-def _served(status: EndpointStatus, event: Served) -> EndpointStatus:
+def _served(status: EndpointStatus, event: DirectRelease) -> EndpointStatus:
     update = {
         "routes": (Route.all_callers(event.ref),),
         "packages": _first(event.ref, status.packages),
@@ -259,7 +267,7 @@ def _served(status: EndpointStatus, event: Served) -> EndpointStatus:
     return _with_line(status.model_copy(update=update), line)
 
 
-def _rejected(status: EndpointStatus, event: Rejected) -> EndpointStatus:
+def _rejected(status: EndpointStatus, event: VersionRejection) -> EndpointStatus:
     routed = {route.ref for route in status.routes}
     rejection = Rejection(
         version=event.version,
@@ -294,7 +302,7 @@ def _entered(status: EndpointStatus, event: StepEntered) -> EndpointStatus:
     return shown(status, state, event.phase)
 
 
-def _promoted(status: EndpointStatus, event: Promoted) -> EndpointStatus:
+def _promoted(status: EndpointStatus, event: Promotion) -> EndpointStatus:
     state = event.state
     line = Transition(
         at=event.at,
@@ -309,7 +317,7 @@ def _promoted(status: EndpointStatus, event: Promoted) -> EndpointStatus:
     return shown(_with_line(status.model_copy(update=update), line), state, Phase.PROMOTED)
 
 
-def _ended(status: EndpointStatus, event: Ended) -> EndpointStatus:
+def _ended(status: EndpointStatus, event: RolloutEnding) -> EndpointStatus:
     outcome, reason = event.outcome, event.reason
     state = event.state.model_copy(
         update={"ended_at": event.at, "outcome": outcome, "reason": reason}
@@ -349,7 +357,7 @@ def _ended(status: EndpointStatus, event: Ended) -> EndpointStatus:
     return _with_rejection(status, rejection)
 
 
-def _noted(status: EndpointStatus, event: Noted) -> EndpointStatus:
+def _noted(status: EndpointStatus, event: HistoryNote) -> EndpointStatus:
     line = Transition(
         at=event.at,
         version=event.version,

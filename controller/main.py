@@ -62,7 +62,7 @@ from service.kafka import KafkaAddress, KafkaLoginError
 from service.key_files import KeyFileError, make_key_file, read_keys
 from service.loop_heartbeat import LoopHeartbeat
 from service.steady_clock import SteadyClock
-from stats.reading.published import KafkaPublished
+from stats.reading.published import KafkaEventLogEnds
 from stats.reading.reader import WindowsReader
 from stats.reading.record_log import KafkaRecordLog
 
@@ -135,7 +135,7 @@ def main() -> int:
         pages.serve(settings.metrics_host, settings.metrics_port, {"/livez": loops.fault})
     statistics = WindowsReader(
         lambda since: KafkaRecordLog(kafka, since, settings.windows_topic),
-        KafkaPublished(kafka, settings.predictions_topic),
+        KafkaEventLogEnds(kafka, settings.predictions_topic),
     )
     try:
         asyncio.run(

@@ -38,7 +38,7 @@ class CountingState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Counting:
+class CountingStatus:
     """The state at one instant.
 
     Attributes:
@@ -190,10 +190,10 @@ class CountingWatch:
         if topic_id == self._topic_id and partition in self._partitions:
             self._partitions[partition].fold(end, through, now)
 
-    def look(self, now: float) -> Counting:
+    def look(self, now: float) -> CountingStatus:
         """What is known now, unix seconds."""
         if now - self._told_at > self._delay_seconds:
-            return Counting(CountingState.UNKNOWN, self._told_at)
+            return CountingStatus(CountingState.UNKNOWN, self._told_at)
         messages = sum(max(0, one.end - one.counted) for one in self._partitions.values())
         late = [
             (since, one)
@@ -204,10 +204,10 @@ class CountingWatch:
             since = min(self._counted_through(seen, one) for seen, one in late)
             stuck = any(now - one.grew_at > self._delay_seconds for _, one in late)
             state = CountingState.STALLED if stuck else CountingState.BEHIND
-            return Counting(state, since, messages)
+            return CountingStatus(state, since, messages)
         if now - self._grew_at > self._idle_seconds:
-            return Counting(CountingState.SILENT, self._grew_at, messages)
-        return Counting(CountingState.COUNTED, 0.0, messages)
+            return CountingStatus(CountingState.SILENT, self._grew_at, messages)
+        return CountingStatus(CountingState.COUNTED, 0.0, messages)
 
     @staticmethod
     def _counted_through(seen: float, one: _Partition) -> float:

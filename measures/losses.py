@@ -45,7 +45,7 @@ class _Gateway:
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
+class MessageLosses:
     """What is known to be lost since the counting began.
 
     Attributes:
@@ -93,7 +93,7 @@ class Losses:
         """What was taken so far is the past: the counts begin at 0 here."""
         self._missing, self._dropped = 0, {}
 
-    def settle(self, known_through: float) -> Lost:
+    def settle(self, known_through: float) -> MessageLosses:
         """Looks for gaps among the numbers that must all be there by now.
 
         A message is sent when the one before it is acknowledged. So once every partition has been
@@ -111,7 +111,7 @@ class Losses:
         for name in sorted(self._gateways, key=self._heard)[:-MOST_GATEWAYS]:
             del self._gateways[name]
         dropped = {endpoint: dict(reasons) for endpoint, reasons in self._dropped.items()}
-        return Lost(self._missing, dropped, silent)
+        return MessageLosses(self._missing, dropped, silent)
 
     def _take(self, gateway: _Gateway, sender: Sender, record: WindowRecord) -> None:
         largest = max(sender.numbers)

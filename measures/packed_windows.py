@@ -21,7 +21,7 @@ _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(list[WindowAggregate])
 
 
-class _Ended(NamedTuple):
+class _EndedRange(NamedTuple):
     """A range whose counts are in the windows; times in unix seconds."""
 
     end: int
@@ -33,7 +33,7 @@ class PackedWindows:
 
     def __init__(self) -> None:
         self._growing = Windows()
-        self._ended: dict[RangeKey, _Ended] = {}
+        self._ended: dict[RangeKey, _EndedRange] = {}
         self._packed: dict[str, dict[WindowKey, bytes]] = {}
         self._watermark = Watermark()
         self._sums: dict[str, dict[WindowKey, EndpointWindow]] = {}
@@ -53,7 +53,7 @@ class PackedWindows:
                 return False
         else:
             changed |= self._growing.drop(key)
-            self._ended[key] = _Ended(record.end, max(record.through, record.newest))
+            self._ended[key] = _EndedRange(record.end, max(record.through, record.newest))
             for (endpoint, window), aggregates in added.items():
                 self._add(endpoint, window, aggregates)
         for endpoint, window in changed:

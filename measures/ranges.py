@@ -80,7 +80,7 @@ class PartitionFold:
         self._first = first
         self._began = False
         self._known = known or Sequences()
-        self._told = Told()
+        self._told = SeenFeedback()
         self._open: _OpenRange | None = None
         self._checkpoint = Checkpoint(first, self._known.encoded())
 
@@ -184,7 +184,7 @@ class _OpenRange:
         self.feedback_repeated = 0
         self.fold = Fold(window_seconds)
 
-    def add(self, message: bytes, offset: int, time: float, told: "Told") -> None:
+    def add(self, message: bytes, offset: int, time: float, told: "SeenFeedback") -> None:
         try:
             batch: EventBatch = decode(message)
         except (UnknownSchemaError, msgspec.DecodeError):
@@ -201,7 +201,7 @@ class _OpenRange:
                 self.mistimed += 1
 
 
-class Told:
+class SeenFeedback:
     """Which texts have a truth, by the feedback of the last messages of a partition."""
 
     def __init__(self) -> None:

@@ -150,7 +150,7 @@ class GatewaySent:
     ended: bool
 
 
-class Sent:
+class SentMessages:
     """Who sent what within a time, over all partitions.
 
     Numbers rise with Kafka's time. So all numbers between the first and the last of the time are
@@ -197,7 +197,7 @@ def recounted(
     record: WindowRecord,
     messages: Iterable[RawMessage],
     copies: Duplicates | None = None,
-    sent: Sent | None = None,
+    sent: SentMessages | None = None,
 ) -> WindowRecord:
     """The record that the range's messages make.
 

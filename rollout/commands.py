@@ -17,8 +17,8 @@ from contracts.rollout import (
     Verb,
 )
 from contracts.status_events import (
-    Answered,
-    Noted,
+    CommandAnswer,
+    HistoryNote,
     RetryAllowed,
     applied,
     is_passed_over,
@@ -54,7 +54,7 @@ def answered(status: EndpointStatus, context: ReconcileContext) -> EndpointStatu
             accepted=accepted,
             said=answer,
         )
-        status = applied(status, Answered(outcome))
+        status = applied(status, CommandAnswer(outcome))
     return status
 
 
@@ -281,7 +281,7 @@ def _noted(
 ) -> EndpointStatus:
     """With a line of history that changes no phase."""
     step = status.rollout.step if status.rollout else None
-    return applied(status, Noted(context.now, version, reason, by=command.by, step=step))
+    return applied(status, HistoryNote(context.now, version, reason, by=command.by, step=step))
 
 
 def _noted_on_endpoint(

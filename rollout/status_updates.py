@@ -11,7 +11,14 @@ from typing import NamedTuple
 from contracts.endpoint import EndpointStatus, Phase, Route
 from contracts.model import ModelRef
 from contracts.rollout import Outcome, RolloutState
-from contracts.status_events import Ended, Noted, Promoted, StepEntered, applied, is_own
+from contracts.status_events import (
+    HistoryNote,
+    Promotion,
+    RolloutEnding,
+    StepEntered,
+    applied,
+    is_own,
+)
 from rollout import arm_traffic, gates, steps
 from rollout.context import ReconcileContext
 
@@ -75,7 +82,7 @@ def begun_again(
     )
     state = context.judge.begin(context.spec, state, context.observed.windows or ())
     if is_promoted:
-        return applied(status, Promoted(context.now, state, reason))
+        return applied(status, Promotion(context.now, state, reason))
     return _in_step(status, state, context, reason=reason)
 
 
@@ -118,7 +125,7 @@ def promoted(
         }
     )
     state = context.judge.next_stage(context.spec, state)
-    return applied(status, Promoted(context.now, state, reason, by=by, figures=figures))
+    return applied(status, Promotion(context.now, state, reason, by=by, figures=figures))
 
 
 def ended(
@@ -142,7 +149,7 @@ def ended(
         by: who decided; empty for Headrace itself.
         reject: not to try the version again, unless a person asks for it.
     """
-    event = Ended(
+    event = RolloutEnding(
         context.now,
         resumed(state, context.now),
         outcome,
@@ -252,7 +259,7 @@ def _fallback_noted(
     else:
         return status
     shown_as = steps.phase(steps.current(context.spec, state))
-    note = Noted(context.now, version, reason, step=state.step, phase=shown_as)
+    note = HistoryNote(context.now, version, reason, step=state.step, phase=shown_as)
     return applied(status, note)
 
 

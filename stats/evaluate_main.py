@@ -31,10 +31,10 @@ from stats.evaluation.evaluation import Evaluation, Pace
 from stats.evaluation.evaluator import EvaluatePace, Evaluator
 from stats.evaluation.references import StoredReferences
 from stats.evaluation.sharding import Shard
-from stats.evaluation.totals import Most
+from stats.evaluation.totals import SeriesLimits
 from stats.reading import reports
 from stats.reading.endpoints import opened, whole
-from stats.reading.published import KafkaPublished
+from stats.reading.published import KafkaEventLogEnds
 from stats.reading.record_log import KafkaWindowLog
 from stats.ui.app import router
 from stats.ui.shards import Shards
@@ -204,11 +204,11 @@ def _evaluator(
     # Of endpoints that were another shard's until now. What lies here is what was learnt here last.
     learnt = {**(shards.learnt() if shards is not None else {}), **kept}
     pace = Pace(lateness_seconds=settings.lateness_seconds, keep_seconds=settings.keep_seconds)
-    most = Most(settings.most_arms, settings.most_versions)
+    most = SeriesLimits(settings.most_arms, settings.most_versions)
     return Evaluator(
         Evaluation(references, drift, pace, learnt, most=most),
         lambda since: KafkaWindowLog(address, since, settings.windows_topic),
-        KafkaPublished(address, settings.predictions_topic),
+        KafkaEventLogEnds(address, settings.predictions_topic),
         endpoints,
         calibrations,
         false_alarm_seconds=drift.false_alarm_seconds,

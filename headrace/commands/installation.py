@@ -72,7 +72,7 @@ class Installation(msgspec.Struct, frozen=True):
         )
 
 
-class Lately:
+class CachedInstallation:
     """Asks a namespace's pods at most every ten seconds, however often it is looked at."""
 
     def __init__(self, namespace: Namespace) -> None:

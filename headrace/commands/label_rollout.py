@@ -13,7 +13,7 @@ from typing import Protocol
 import msgspec
 
 from contracts.events import UnknownSchemaError
-from contracts.pairs import TOPIC, Compared, Label, Message, decode, encode
+from contracts.pairs import TOPIC, Label, Message, ShadowComparison, decode, encode
 from contracts.rollout import RolloutState
 from headrace import home as homes
 from headrace.commands.label import Answer, LabelFile, Pair, ordered
@@ -102,7 +102,7 @@ class RolloutPairs:
 
 def kept_of(messages: Iterable[bytes], versions: tuple[str, str, str]) -> LabelFile:
     """What messages say of an endpoint, its stable and its candidate; others are passed over."""
-    told: dict[str, dict[int, Compared]] = {}
+    told: dict[str, dict[int, ShadowComparison]] = {}
     answers: list[Answer] = []
     for message in map(_decoded, messages):
         if message is None or (message.endpoint, message.stable, message.candidate) != versions:

@@ -22,7 +22,7 @@ from headrace.stack.state import read_record
 from measures.recounting import Difference
 from service.kafka import StreamError
 from stats.recounting.counters import CounterRecount, recount_counters_kafka
-from stats.recounting.recount import Asked, Recount, recount_kafka
+from stats.recounting.recount import Recount, RecountScope, recount_kafka
 
 _SHOWN = 20
 _TIMEOUT_SECONDS = 10.0
@@ -60,7 +60,7 @@ def recount(
     if rollout is not None:
         recount_rollout.derive(place, kafka, rollout)
         return
-    asked = Asked(moment(begin, "--from"), moment(end, "--to"), endpoint)
+    asked = RecountScope(moment(begin, "--from"), moment(end, "--to"), endpoint)
     if asked.begin >= asked.end:
         raise typer.BadParameter("it must lie before --to", param_hint="--from")
     brokers = kafka_of(place, kafka)
@@ -95,7 +95,7 @@ def _counters(exporter: str, brokers: str) -> CounterRecount:
 
 
 def tell(
-    asked: Asked, found: Recount, counters: CounterRecount | None = None, *, as_json: bool
+    asked: RecountScope, found: Recount, counters: CounterRecount | None = None, *, as_json: bool
 ) -> None:
     """Shows what was found."""
     if as_json:
@@ -222,7 +222,9 @@ def _exported(found: CounterRecount | None) -> dict[str, Any] | None:
     }
 
 
-def _document(asked: Asked, found: Recount, counters: CounterRecount | None) -> dict[str, Any]:
+def _document(
+    asked: RecountScope, found: Recount, counters: CounterRecount | None
+) -> dict[str, Any]:
     return {
         "from": asked.begin,
         "to": asked.end,

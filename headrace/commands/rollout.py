@@ -73,7 +73,7 @@ Version = Annotated[
 ]
 
 
-class Until(StrEnum):
+class WaitGoal(StrEnum):
     """What to wait for."""
 
     PROMOTED = "promoted"
@@ -150,8 +150,8 @@ def wait_for(
         ),
     ] = None,
     until: Annotated[
-        Until, typer.Option("--for", help="Settled: also the end of its bake.")
-    ] = Until.PROMOTED,
+        WaitGoal, typer.Option("--for", help="Settled: also the end of its bake.")
+    ] = WaitGoal.PROMOTED,
     timeout: Annotated[
         float, typer.Option(parser=duration, metavar="TIME", help="The longest wait: 30m, 2h.")
     ] = 3600.0,
@@ -207,7 +207,7 @@ def wait(
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class VersionStanding:
     """Where a version is: there, lost for good (``is_there`` False), or on its way (None)."""
 
     is_there: bool | None
@@ -221,33 +221,33 @@ _LOST = frozenset(
 )
 
 
-def standing(endpoint: ModelEndpoint, version: str | None, until: str) -> Standing:
+def standing(endpoint: ModelEndpoint, version: str | None, until: str) -> VersionStanding:
     """Where a version of an endpoint stands, the newest one unless it is named."""
     seen = newest(endpoint)
     if version is not None and seen.version != version:
         return _of_another(endpoint, version, seen.version)
     if seen.version is None:
-        return Standing(None, "no version yet")
+        return VersionStanding(None, "no version yet")
     said = f"version {seen.version} {seen.phase}" + (f": {seen.reason}" if seen.reason else "")
     if seen.phase in _LOST:
-        return Standing(False, said)
+        return VersionStanding(False, said)
     is_there = seen.phase in _THERE or (until == "promoted" and seen.phase == Phase.PROMOTED.value)
-    return Standing(True if is_there else None, said)
+    return VersionStanding(True if is_there else None, said)
 
 
-def _of_another(endpoint: ModelEndpoint, version: str, newest_one: str | None) -> Standing:
+def _of_another(endpoint: ModelEndpoint, version: str, newest_one: str | None) -> VersionStanding:
     """Where a version stands that is not the newest one."""
     stable = endpoint.status.stable
     if stable is not None and stable.version == version:
-        return Standing(is_there=True, said=f"version {version} Serving")
+        return VersionStanding(is_there=True, said=f"version {version} Serving")
     for gone in endpoint.status.rejected:
         if gone.version == version:
             said = f"version {version} {gone.phase.value}: {gone.reason}"
-            return Standing(is_there=False, said=said)
+            return VersionStanding(is_there=False, said=said)
     if newest_one is not None and _is_later(newest_one, version):
         said = f"version {version} gave way to version {newest_one}"
-        return Standing(is_there=False, said=said)
-    return Standing(is_there=None, said=f"version {version} is not seen yet")
+        return VersionStanding(is_there=False, said=said)
+    return VersionStanding(is_there=None, said=f"version {version} is not seen yet")
 
 
 def _is_later(version: str, other: str) -> bool:

@@ -17,7 +17,7 @@ from contracts.loading import LoaderReport
 from contracts.model import DEFAULT_POOL
 from headrace import home as homes
 from headrace.commands import installation
-from headrace.commands.installation import Lately
+from headrace.commands.installation import CachedInstallation
 from headrace.commands.layout import Row, Sentence, rows, sentences
 from headrace.commands.output import display, print_json
 from headrace.commands.status_picture import Running, endpoint_rows, picture
@@ -203,7 +203,7 @@ def _show_cluster(cluster: Cluster, endpoint: str | None, *, watch: bool, detail
     if is_structured():
         print_json(_document_of_cluster(namespace, endpoint))
         return
-    pods = Lately(namespace)
+    pods = CachedInstallation(namespace)
     display(lambda: _shown_of_cluster(namespace, pods, endpoint, details=details), watch=watch)
 
 
@@ -237,7 +237,7 @@ def _document_of_cluster(namespace: Namespace, endpoint: str | None) -> dict[str
 
 
 def _shown_of_cluster(
-    namespace: Namespace, lately: Lately, endpoint: str | None, *, details: bool
+    namespace: Namespace, lately: CachedInstallation, endpoint: str | None, *, details: bool
 ) -> Group:
     site = homes.of_namespace(namespace)
     chosen, now, beat = _chosen_of(site, endpoint), time.time(), site.beats.get()

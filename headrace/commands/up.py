@@ -32,7 +32,7 @@ from headrace.options import (
 from headrace.program import App, environment, refuse_cluster
 from headrace.stack import example
 from headrace.stack.settings import Ports, StackSettings
-from headrace.stack.up import RunningStack, Up
+from headrace.stack.up import RunningStack, StackRun
 
 _EXISTING = "Existing services"
 app = App()
@@ -156,7 +156,7 @@ Ceiling = Annotated[
 Port = Annotated[int, typer.Option(min=1, max=65535, rich_help_panel="Ports")]
 
 
-class Computing(StrEnum):
+class ComputeDevice(StrEnum):
     """What Tritons compute with."""
 
     AUTO = "auto"
@@ -165,7 +165,7 @@ class Computing(StrEnum):
 
 
 DeviceFlag = Annotated[
-    Computing,
+    ComputeDevice,
     typer.Option(
         "--device",
         help="What Triton computes with. gpu: it is not ready, and says why, if it can't use one; "
@@ -213,7 +213,7 @@ def up(
     tokeniser_megabytes: TokeniserMegabytes = 0,
     tokeniser_share_ahead: TokeniserShareAhead = 0.75,
     ceiling: Ceiling = None,
-    device: DeviceFlag = Computing.AUTO,
+    device: DeviceFlag = ComputeDevice.AUTO,
 ) -> None:
     """Starts the whole stack on this machine and runs it until Ctrl-C."""
     refuse_cluster(
@@ -301,7 +301,7 @@ def run(settings: StackSettings, environment: Mapping[str, str]) -> None:
             console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     with steps.live():
-        asyncio.run(Up(settings, environment, steps, announce).run())
+        asyncio.run(StackRun(settings, environment, steps, announce).run())
     console.print("Stopped.", highlight=False)
 
 

@@ -56,7 +56,7 @@ class View(Observer, Protocol):
         ...
 
 
-class Up:
+class StackRun:
     """One run of the local stack. ``announce`` is called once, when everything answers."""
 
     def __init__(

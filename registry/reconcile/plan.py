@@ -27,9 +27,9 @@ from contracts.loading import DeviceKind, LoaderReport, LoadFailure
 from contracts.model import ModelRef
 from contracts.rollout import Outcome, Strategy
 from contracts.status_events import (
-    Prepared,
-    Rejected,
-    Served,
+    CandidateUpdate,
+    DirectRelease,
+    VersionRejection,
     applied,
     is_passed_over,
     rejection_of,
@@ -366,7 +366,7 @@ def _without_package(
         f"{crashes} conversions in a row ended without a result, which may be the version or what "
         f"it runs on; the last one: {job.reason}"
     )
-    ended = Rejected(now, target.number, target.options, reason, expired=True)
+    ended = VersionRejection(now, target.number, target.options, reason, expired=True)
     return applied(status, ended)
 
 
@@ -427,7 +427,7 @@ def _crossing(
     if package.ref in there.everywhere:
         update = {"pool": there.name, "device": target.device, "packages": (), "asleep": None}
         moved = _staying(status).model_copy(update=update)
-        return applied(moved, Served(now, package.ref, package.signature.task))
+        return applied(moved, DirectRelease(now, package.ref, package.signature.task))
     candidate = candidate.model_copy(update={"ref": package.ref, "attempts": 0, "retry_at": None})
     stays = f"{status.pool} goes on answering"
     if failures := _failures(verdicts.deciding(there.loaders), package.ref):
@@ -474,7 +474,7 @@ def _loaded(
     """
     at_once = status.stable is None or spec.rollout.strategy is Strategy.DIRECT
     if at_once and status.rollout is None:
-        return applied(status, Served(now, package.ref, package.signature.task))
+        return applied(status, DirectRelease(now, package.ref, package.signature.task))
     baking = status.rollout
     reason = f"waits for the end of version {baking.candidate.version}'s bake" if baking else ""
     return _prepared(status, _in_phase(candidate, Phase.LOADED, reason), now)
@@ -498,7 +498,7 @@ def _with_package(status: EndpointStatus, package: Package) -> EndpointStatus:
 
 
 def _prepared(status: EndpointStatus, candidate: Candidate, now: float) -> EndpointStatus:
-    return applied(status, Prepared(now, candidate))
+    return applied(status, CandidateUpdate(now, candidate))
 
 
 def _rejected(
@@ -509,7 +509,9 @@ def _rejected(
     *,
     refused: ModelRef | None = None,
 ) -> EndpointStatus:
-    return applied(status, Rejected(now, target.number, target.options, reason, refused=refused))
+    return applied(
+        status, VersionRejection(now, target.number, target.options, reason, refused=refused)
+    )
 
 
 def _blocked(

@@ -185,7 +185,7 @@ def _check_signed_in(
     )
 
 
-class _Collected(logging.Handler):
+class _ErrorCollector(logging.Handler):
     """Keeps what is logged as an error."""
 
     def __init__(self) -> None:
@@ -199,7 +199,7 @@ class _Collected(logging.Handler):
 @contextmanager
 def _collected_errors() -> Iterator[list[str]]:
     """What the official client says of a program that fails, which it only logs."""
-    root, handler = logging.getLogger(), _Collected()
+    root, handler = logging.getLogger(), _ErrorCollector()
     root.addHandler(handler)
     try:
         yield handler.said

@@ -171,7 +171,7 @@ class ClusterClient:
 
     def watch(
         self, collection: Collection, revision: str, *, seconds: int, silence_seconds: float
-    ) -> "Watching":
+    ) -> "ClientWatch":
         """Begins a watch; see ``Reader``."""
         with self.asking(f"watch {collection.path}"):
             response = self._custom.list_namespaced_custom_object(
@@ -186,7 +186,7 @@ class ClusterClient:
             )
             if response.connection.sock is not None:  # else each silence ends it: a proxy's doing
                 response.connection.sock.settimeout(silence_seconds)
-        return Watching(self, collection, response)
+        return ClientWatch(self, collection, response)
 
     @contextmanager
     def asking(self, what: str) -> Iterator[None]:
@@ -227,7 +227,7 @@ class ClusterClient:
             return data
 
 
-class Watching:
+class ClientWatch:
     """A watch that has begun; see ``EventStream``."""
 
     def __init__(

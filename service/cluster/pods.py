@@ -87,7 +87,7 @@ def page(
     try:
         socket = forward.socket(port)
         socket.settimeout(seconds)
-        connection = _Over(socket, seconds)
+        connection = _ForwardedConnection(socket, seconds)
         connection.request("GET", path, headers={"connection": "close"})
         answer = connection.getresponse()
         return answer.status, answer.read().decode(errors="replace")
@@ -116,7 +116,7 @@ def _silence_forwarding() -> None:
     threading.excepthook = hook
 
 
-class _Over(http.client.HTTPConnection):
+class _ForwardedConnection(http.client.HTTPConnection):
     """A connection that somebody else has made."""
 
     def __init__(self, made: Any, seconds: float) -> None:  # noqa: ANN401 - socket-like

@@ -55,7 +55,7 @@ class ReportTooLargeError(OSError):
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class ReportLeases:
     """All Leases of a report but its heartbeat: ``parts`` by name, to be written first."""
 
     report: Object
@@ -116,7 +116,7 @@ def collection(namespace: str, *, heartbeats: bool = False) -> Collection:
 # Writing
 
 
-def leases(report: LoaderReport, instance: str, owner: str = "") -> Written:
+def leases(report: LoaderReport, instance: str, owner: str = "") -> ReportLeases:
     """The Leases of a report.
 
     Args:
@@ -149,7 +149,7 @@ def leases(report: LoaderReport, instance: str, owner: str = "") -> Written:
                 f"{len(report.failed)} failures: its {_size(each)} bytes are more than the "
                 f"{MOST_BYTES} that fit into a Lease; give its models to more than one Triton"
             )
-    return Written(lease, parts)
+    return ReportLeases(lease, parts)
 
 
 def heartbeat(report: LoaderReport, instance: str) -> Object:

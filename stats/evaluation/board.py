@@ -14,7 +14,7 @@ import msgspec
 
 from contracts.endpoint import Arm
 from contracts.windows import WindowAggregate
-from measures.counting import Counting
+from measures.counting import CountingStatus
 from measures.monitoring import ALARMS
 from measures.trust import Trust
 
@@ -276,7 +276,7 @@ class Board:
     since: float = 0.0
     through: float = 0.0
     connected: bool = False
-    counting: Counting = field(default_factory=Counting)
+    counting: CountingStatus = field(default_factory=CountingStatus)
     by_endpoint: Mapping[str, EndpointBoard] = field(default_factory=dict)
 
     def endpoints(self) -> tuple[str, ...]:

@@ -47,7 +47,7 @@ class CalibrationFile:
         self._path = path
 
     def load(self) -> Mapping[str, Any]:
-        """See ``Learnt``."""
+        """See ``LearntStatistic``."""
         try:
             found = json.loads(self._path.read_bytes())
             if found["schema_version"] != SCHEMA_VERSION:
@@ -63,7 +63,7 @@ class CalibrationFile:
             return {}
 
     def save(self, calibrations: Mapping[str, Any]) -> None:
-        """See ``Learnt``."""
+        """See ``LearntStatistic``."""
         document = {"schema_version": SCHEMA_VERSION, "versions": dict(calibrations)}
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)

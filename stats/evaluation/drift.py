@@ -33,7 +33,7 @@ from stats.evaluation.drift_counts import (
     reference_counts,
     tested_of,
 )
-from stats.evaluation.usual import Usual, UsualWatch
+from stats.evaluation.usual import UsualTraffic, UsualWatch
 
 DAY_SECONDS = 86_400.0
 MOST_POINTS = 1440
@@ -69,9 +69,9 @@ class DriftSettings:
         """Of one of the questions that share the endpoint's budget."""
         return QUESTIONS * self.false_alarm_seconds
 
-    def usual(self) -> Usual:
+    def usual(self) -> UsualTraffic:
         """What is usual, of which nothing is learnt yet."""
-        return Usual(
+        return UsualTraffic(
             self.week,
             day_seconds=self.calibration_seconds,
             window_texts=self.window_texts,
@@ -80,7 +80,7 @@ class DriftSettings:
 
 
 @dataclass(slots=True)
-class _Watched:
+class _StatisticWatch:
     """One statistic."""
 
     layout: Layout
@@ -121,8 +121,8 @@ class DriftWatch:
         settings: DriftSettings,
         labels: Sequence[str] = (),
         *,
-        usual: Usual | None = None,
-        answers: Usual | None = None,
+        usual: UsualTraffic | None = None,
+        answers: UsualTraffic | None = None,
         words: Sequence[str] = (),
         features: Sequence[Feature] = (),
     ) -> None:
@@ -148,7 +148,7 @@ class DriftWatch:
         self._settings = settings
         self._texts = 0
         self._pending: _Pending | None = None
-        self._watched: dict[str, _Watched] = {}
+        self._watched: dict[str, _StatisticWatch] = {}
         self._usual = UsualWatch(usual or settings.usual(), answers or settings.usual(), words)
         for name, layout in layouts_of(profile).items():
             counts = None if profile is None else reference_counts(profile, name, layout)
@@ -238,11 +238,11 @@ class DriftWatch:
 
     def _watch(self, name: str, layout: Layout, reference: Floats | None) -> None:
         empty = np.zeros(len(layout.names))
-        one = self._watched[name] = _Watched(layout, reference, empty)
+        one = self._watched[name] = _StatisticWatch(layout, reference, empty)
         if reference is not None:
             self._begin(one)
 
-    def _begin(self, one: _Watched) -> None:
+    def _begin(self, one: _StatisticWatch) -> None:
         if one.reference is not None and one.reference.sum() > 0:
             bins = Bins.of(one.reference, self._settings.window_texts)
             one.monitors = Monitors.begin(bins)
@@ -250,7 +250,7 @@ class DriftWatch:
     def _known_layouts(self) -> Mapping[str, Layout]:
         return {name: one.layout for name, one in self._watched.items()}
 
-    def _compared(self) -> list[_Watched]:
+    def _compared(self) -> list[_StatisticWatch]:
         return [
             one
             for one in self._watched.values()
@@ -281,7 +281,7 @@ class DriftWatch:
                 self._look(one, one.monitors.after(counts), alpha, seconds)
         self._usual.end_of(self.through, seconds, pending.counts)
 
-    def _learn(self, one: _Watched, counts: Floats, seconds: float) -> None:
+    def _learn(self, one: _StatisticWatch, counts: Floats, seconds: float) -> None:
         """Makes a reference of the first day, for want of one."""
         if self.through > self.learning_from:
             one.learnt = one.learnt + counts
@@ -290,7 +290,7 @@ class DriftWatch:
             one.reference = one.learnt
             self._begin(one)
 
-    def _look(self, one: _Watched, monitors: Monitors, alpha: float, seconds: float) -> None:
+    def _look(self, one: _StatisticWatch, monitors: Monitors, alpha: float, seconds: float) -> None:
         one.monitors = monitors
         degrees = monitors.bins.degrees
         found, psi = monitors.chi_square(), monitors.psi()
@@ -305,7 +305,9 @@ class DriftWatch:
         if self.through > self.learning_from:
             self._calibrate(one, found, seconds, quiet=best.ratio <= 1)
 
-    def _calibrate(self, one: _Watched, found: Floats, seconds: float, *, quiet: bool) -> None:
+    def _calibrate(
+        self, one: _StatisticWatch, found: Floats, seconds: float, *, quiet: bool
+    ) -> None:
         """In the first day from everything; then for some days more, while nothing drifts."""
         seen, day = one.calibration.seconds.item(), self._settings.calibration_seconds
         if seen < day:
@@ -336,7 +338,7 @@ def _monitors(
     return tuple(Monitor(*row) for row in rows)
 
 
-def _drift_of(name: str, one: _Watched) -> StatisticDrift:
+def _drift_of(name: str, one: _StatisticWatch) -> StatisticDrift:
     if one.monitors is None or not one.shown:
         return StatisticDrift(name, (), 0)
     bins = one.monitors.bins
@@ -358,14 +360,14 @@ def _bin_names(layout: Layout, bins: Bins) -> Iterator[str]:
         yield layout.bin_name(members)
 
 
-def _restored(item: Mapping[str, Any], known: _Watched | None) -> _Watched:
+def _restored(item: Mapping[str, Any], known: _StatisticWatch | None) -> _StatisticWatch:
     layout = Layout(tuple(str(one) for one in item["buckets"]), ordered=bool(item["ordered"]))
     if known is not None and known.layout != layout:
         raise ValueError(f"{layout.names} are other buckets than {known.layout.names}")
     reference = None if known is None else known.reference
     if reference is None and item["reference"] is not None:
         reference = _vector(item["reference"], layout)
-    return _Watched(
+    return _StatisticWatch(
         layout=layout,
         reference=reference,
         learnt=_vector(item["learnt"], layout),

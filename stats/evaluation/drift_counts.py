@@ -62,7 +62,7 @@ class Layout:
 
 
 @dataclass(frozen=True)
-class Tested:
+class ClassifierInput:
     """What the classifier test watches, and nothing else does.
 
     Attributes:
@@ -86,7 +86,7 @@ class Tested:
         return shares if self.features is None else self.times * (shares @ self.features)
 
 
-def _sides() -> Tested:
+def _sides() -> ClassifierInput:
     """Sides of planes, of counts by cell.
 
     A linear classifier finds more by 48 sides than by 256 cells (``docs/decisions``, 0066).
@@ -99,7 +99,9 @@ def _sides() -> Tested:
             features[cell, 2 * (first + bit) + (cell >> bit & 1)] = 1
     names = tuple(f"plane {plane}, {side}" for plane in range(planes) for side in _SIDES)
     layout = Layout(tuple(f"cell {at}" for at in range(cells)), ordered=False)
-    return Tested(layout, names, features, VECTOR_PARTITIONS, _TODAY_OF_VECTORS, knows_days=True)
+    return ClassifierInput(
+        layout, names, features, VECTOR_PARTITIONS, _TODAY_OF_VECTORS, knows_days=True
+    )
 
 
 # Fifty windows, as of other statistics. With the 143 of tokens, what is expected of today lags by
@@ -107,8 +109,8 @@ def _sides() -> Tested:
 _TODAY_OF_VECTORS = 0.02
 _SIDES = ("below", "above")
 _BUCKETS = tuple(f"bucket {at}" for at in range(TOPIC_BUCKETS))
-TESTED: Mapping[str, Tested] = {
-    TOPICS: Tested(Layout(_BUCKETS, ordered=False), _BUCKETS),
+TESTED: Mapping[str, ClassifierInput] = {
+    TOPICS: ClassifierInput(Layout(_BUCKETS, ordered=False), _BUCKETS),
     VECTORS: _sides(),
 }
 _EDGED: Mapping[str, Layout] = {

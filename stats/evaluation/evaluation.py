@@ -14,13 +14,13 @@ from contracts.endpoint import Arm, ModelEndpoint
 from contracts.metrics import OTHER
 from contracts.windows import WindowRecord
 from measures.increments import Growth, Ledger
-from measures.losses import Losses, Lost
+from measures.losses import Losses, MessageLosses
 from stats.evaluation.board import MINUTES_SECONDS, Board, EndpointBoard, Origin, VersionDrift
 from stats.evaluation.drift import DriftSettings, DriftWatch
-from stats.evaluation.history import Closed, History, Slot
+from stats.evaluation.history import ClosedWindow, History, Slot
 from stats.evaluation.references import References
-from stats.evaluation.totals import ArmKey, Most, Totals
-from stats.evaluation.usual import Usual, preprocessing_of
+from stats.evaluation.totals import ArmKey, SeriesLimits, Totals
+from stats.evaluation.usual import UsualTraffic, preprocessing_of
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ class Evaluation:
         pace: Pace,
         calibrations: Mapping[str, Any] | None = None,
         *,
-        most: Most = Most(),  # noqa: B008 - it is frozen
+        most: SeriesLimits = SeriesLimits(),  # noqa: B008 - it is frozen
     ) -> None:
         """Begins with nothing.
 
@@ -85,18 +85,18 @@ class Evaluation:
         self.totals = Totals(most, pace.keep_seconds)
         self._most = most
         self.since = 0.0
-        self.lost = Lost()
+        self.lost = MessageLosses()
         self._losses = Losses()
         self._references = references
         self._drift = drift
         self._pace = pace
         told = dict(calibrations or {})
         self._usual_told = {key: told.pop(key) for key in [*told] if key.startswith(_USUAL)}
-        self._usual: dict[str, Usual] = {}  # used last, last
+        self._usual: dict[str, UsualTraffic] = {}  # used last, last
         self._calibrations = told
         self._ledger = Ledger()
         self._history = History()
-        self._waiting: list[Closed] = []  # for a reference
+        self._waiting: list[ClosedWindow] = []  # for a reference
         self._watches: dict[_Watch, DriftWatch] = {}
         self._packages: dict[_Watch, float] = {}  # when it was last routed to or counted
         self._endpoints: dict[str, float] = {}  # when it was last there
@@ -176,7 +176,7 @@ class Evaluation:
                 self.totals.declare(key, labels, now)
                 self._packages[endpoint.name, route.ref.version, route.ref.package] = now
 
-    def _watch(self, closed: list[Closed], now: float) -> None:
+    def _watch(self, closed: list[ClosedWindow], now: float) -> None:
         """Shows each window to the drift watch of its version, once its reference is known."""
         waiting, self._waiting = [*self._waiting, *closed], []
         for found in waiting:
@@ -191,7 +191,7 @@ class Evaluation:
             else:
                 self.totals.overflowed("versions", 1)
 
-    def _may_wait(self, found: Closed, now: float) -> bool:
+    def _may_wait(self, found: ClosedWindow, now: float) -> bool:
         """Whether its version will be watched once its reference is known."""
         return (
             len(self._watches) < self._most.versions
@@ -224,7 +224,7 @@ class Evaluation:
             self._watches[key] = watch
         return watch
 
-    def _usual_of(self, endpoint: str, kind: str, digest: str) -> Usual:
+    def _usual_of(self, endpoint: str, kind: str, digest: str) -> UsualTraffic:
         """What is usual of an endpoint's texts or answers; begun where nothing is known of it."""
         key = f"{_USUAL}{endpoint}/{kind}/{digest}"
         usual = self._usual.pop(key, None)

@@ -21,15 +21,15 @@ from contracts.backoff import Backoff
 from contracts.endpoint import ModelEndpoint
 from contracts.events import UnknownSchemaError
 from contracts.windows import head
-from measures.counting import Counting, CountingState
-from measures.losses import Lost
+from measures.counting import CountingState, CountingStatus
+from measures.losses import MessageLosses
 from service.kafka import StreamError, TopicMissingError
 from stats.evaluation.board import Board
 from stats.evaluation.calibration_store import CalibrationStore
 from stats.evaluation.evaluation import Evaluation
-from stats.evaluation.exposition import Exposed, Health, families
+from stats.evaluation.exposition import ExpositionSnapshot, Health, families
 from stats.evaluation.sharding import Shard
-from stats.reading.published import Counted, Published
+from stats.reading.published import EventCountCheck, EventLogEnds
 from stats.reading.record_log import Progress, WindowLog, largest
 
 log = logging.getLogger(__name__)
@@ -75,7 +75,7 @@ class Evaluator:
         self,
         evaluation: Evaluation,
         connect: Callable[[float], WindowLog],
-        published: Published,
+        published: EventLogEnds,
         endpoints: Callable[[], Sequence[ModelEndpoint]],
         calibrations: CalibrationStore,
         *,
@@ -105,7 +105,7 @@ class Evaluator:
         self._shard = shard
         self._pace = pace or EvaluatePace()
         self._clock = clock
-        self._counted = Counted(published, clock())  # the reading thread's alone
+        self._counted = EventCountCheck(published, clock())  # the reading thread's alone
         self._lock = threading.Lock()  # of the evaluation, the marks and the health
         self._marks = _Marks()
         self._health = Health()
@@ -141,7 +141,7 @@ class Evaluator:
         """All metrics as they are now."""
         with self._lock:
             now = self._clock()
-            exposed = Exposed(
+            exposed = ExpositionSnapshot(
                 totals=self._evaluation.totals,
                 arms=self._evaluation.arms(now),
                 refusals=self._evaluation.refusals(now),
@@ -193,14 +193,14 @@ class Evaluator:
         """Whether the past was read, so that what is shown is whole."""
         return self._evaluation.since > 0
 
-    def counting(self) -> Counting:
+    def counting(self) -> CountingStatus:
         """Whether traffic is counted now; not known where the reading itself has stood still."""
         board = self._board
         if self._clock() - board.at > self._pace.answer_seconds:
-            return Counting(CountingState.UNKNOWN, board.at)
+            return CountingStatus(CountingState.UNKNOWN, board.at)
         return board.counting
 
-    def lost(self) -> Lost:
+    def lost(self) -> MessageLosses:
         """What gateways sent and is not in the log, since the counters began."""
         with self._lock:
             return self._evaluation.lost
@@ -315,7 +315,7 @@ class Evaluator:
         endpoints = [each for each in self._endpoints() if self._shard.owns(each.name)]
         self._counted.ask(now)
         connected = now - self._answered_at <= self._pace.answer_seconds
-        counting = self._counted.state(now) if self.ready() else Counting()
+        counting = self._counted.state(now) if self.ready() else CountingStatus()
         with self._lock:
             board = self._evaluation.look(endpoints, now, connected=connected)
         self._board = replace(board, counting=counting)

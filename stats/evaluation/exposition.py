@@ -14,9 +14,9 @@ from contracts import metrics
 from contracts.endpoint import Arm
 from contracts.statistics import EDGES, LATENCY_EDGES, Stage, Statistic
 from contracts.windows import MICRO, OwnCounts, Sparse
-from measures.counting import Counting, CountingState
+from measures.counting import CountingState, CountingStatus
 from measures.histograms import dense
-from measures.losses import Lost
+from measures.losses import MessageLosses
 from measures.trust import Trust
 from service.families import Labels, histograms, numbers
 from stats.evaluation.board import Board, EndpointBoard, StatisticDrift, VersionDrift
@@ -51,7 +51,7 @@ class Health:
 
 
 @dataclass(frozen=True, slots=True)
-class Exposed:
+class ExpositionSnapshot:
     """One instant.
 
     Attributes:
@@ -71,13 +71,13 @@ class Exposed:
     refusals: Mapping[str, Mapping[str, int]]
     board: Board
     health: Health
-    counting: Counting
+    counting: CountingStatus
     false_alarm_seconds: float
-    lost: Lost = field(default_factory=Lost)
+    lost: MessageLosses = field(default_factory=MessageLosses)
     shard: Shard = field(default_factory=Shard)
 
 
-def families(now: Exposed) -> Iterator[Family]:
+def families(now: ExpositionSnapshot) -> Iterator[Family]:
     """Every family of ``contracts.metrics.EVALUATE``, each once."""
     arms = {key: now.totals.arms[key] for key in sorted(now.arms) if key in now.totals.arms}
     return chain(_traffic(arms), _own(arms), _totals(now), _board(now), _health(now))
@@ -230,7 +230,7 @@ def _newest_declarations(own: Iterable[OwnCounts]) -> Iterable[OwnCounts]:
     return {counts.spec.name: counts for counts in own}.values()
 
 
-def _totals(now: Exposed) -> Iterator[Family]:
+def _totals(now: ExpositionSnapshot) -> Iterator[Family]:
     totals = now.totals
     yield numbers(metrics.REFUSALS, _refusals(now.refusals))
     first = now.shard.is_first
@@ -253,7 +253,7 @@ def _totals(now: Exposed) -> Iterator[Family]:
     yield numbers(metrics.EVALUATE_LIMIT_USED, (((what,), share) for what, share in used.items()))
 
 
-def _reported(lost: Lost) -> _Numbers:
+def _reported(lost: MessageLosses) -> _Numbers:
     summed: dict[tuple[str, str], int] = {}
     for place, (endpoint, reasons) in enumerate(sorted(lost.dropped.items())):
         for reason, count in reasons.items():
@@ -269,7 +269,7 @@ def _refusals(refusals: Mapping[str, Mapping[str, int]]) -> _Numbers:
             yield (endpoint, status, reason), count
 
 
-def _board(now: Exposed) -> Iterator[Family]:
+def _board(now: ExpositionSnapshot) -> Iterator[Family]:
     board = now.board
     endpoints = [board.by_endpoint[name] for name in board.endpoints()]
     # Two packages of one version would make series of the same labels: the one seen last counts.
@@ -377,7 +377,7 @@ def _origins(endpoints: Iterable[EndpointBoard]) -> _Numbers:
             ), 1  # fmt: skip
 
 
-def _counting(now: Exposed) -> Iterator[Family]:
+def _counting(now: ExpositionSnapshot) -> Iterator[Family]:
     counting = now.counting
     states = [((state.value,), float(state is counting.state)) for state in CountingState]
     through = [((), counting.since or now.board.at)]
@@ -387,7 +387,7 @@ def _counting(now: Exposed) -> Iterator[Family]:
     yield numbers(metrics.COUNTED_THROUGH, through if first else [])
 
 
-def _health(now: Exposed) -> Iterator[Family]:
+def _health(now: ExpositionSnapshot) -> Iterator[Family]:
     board, health = now.board, now.health
     yield numbers(metrics.EVALUATE_CONNECTED, [((), float(board.connected))])
     yield numbers(metrics.EVALUATE_LAG, [] if health.lag is None else [((), health.lag)])

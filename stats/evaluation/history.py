@@ -39,7 +39,7 @@ class Slot(NamedTuple):
     arm: Arm
 
 
-class Closed(NamedTuple):
+class ClosedWindow(NamedTuple):
     """A window that nothing more is expected of."""
 
     slot: Slot
@@ -68,7 +68,7 @@ class _Answers:
 
 
 @dataclass(slots=True)
-class _Kept:
+class _ArmHistory:
     windows: dict[int, Window] = field(default_factory=dict)
     minutes: dict[int, Window] = field(default_factory=dict)
     answers: defaultdict[int, _Answers] = field(default_factory=lambda: defaultdict(_Answers))
@@ -78,7 +78,7 @@ class History:
     """All arms' windows."""
 
     def __init__(self) -> None:
-        self._kept: dict[Slot, _Kept] = {}
+        self._kept: dict[Slot, _ArmHistory] = {}
         self._closed = 0.0  # up to which windows were closed
 
     def add(self, aggregate: WindowAggregate, seconds: int, now: float) -> bool:
@@ -96,7 +96,7 @@ class History:
         if kept is None:
             if len(self._kept) >= MOST_SLOTS:
                 return False
-            kept = self._kept[slot] = _Kept()
+            kept = self._kept[slot] = _ArmHistory()
         _count(kept.windows, aggregate, aggregate.start, seconds)
         minute = aggregate.start - aggregate.start % MINUTE_SECONDS
         # Words that became UNK stay with the last hour: their sums have no bound of their own. So
@@ -108,10 +108,10 @@ class History:
         _answer(kept.answers[minute], aggregate)
         return True
 
-    def close(self, until: float) -> list[Closed]:
+    def close(self, until: float) -> list[ClosedWindow]:
         """The windows that end by then and were not closed before, oldest first."""
         found = [
-            Closed(slot, window)
+            ClosedWindow(slot, window)
             for slot, kept in self._kept.items()
             for window in kept.windows.values()
             if self._closed < window.start + window.seconds <= until

@@ -27,7 +27,7 @@ KNOWN_STATUSES = ("200", "400", "499", "500", "502", "503", "504")
 
 
 @dataclass(frozen=True, slots=True)
-class Most:
+class SeriesLimits:
     """How many of each a process tells apart.
 
     Attributes:
@@ -97,7 +97,9 @@ class Totals:
         overflow: which bound -> how much it summed under ``other``, or left out.
     """
 
-    def __init__(self, most: Most = Most(), keep_seconds: float = KEEP_SECONDS) -> None:
+    def __init__(
+        self, most: SeriesLimits = SeriesLimits(), keep_seconds: float = KEEP_SECONDS
+    ) -> None:
         self.most = most
         self.keep_seconds = keep_seconds
         self.arms: dict[ArmKey, ArmTotals] = {}

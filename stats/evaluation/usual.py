@@ -1,9 +1,10 @@
 """Drift against what an endpoint usually gets at this time of the week, whatever version answers.
 
-``Usual`` is what was learnt: a rhythm of each statistic and how far windows lie from it without
-drift. It belongs to an endpoint and to what makes numbers of its texts (the package's tokeniser),
-so that a release which leaves that as it was goes on with it; what a model answers belongs to the
-package. ``UsualWatch`` compares one version's windows with it. Pure; it keeps nothing on disk.
+``UsualTraffic`` is what was learnt: a rhythm of each statistic and how far windows lie from it
+without drift. It belongs to an endpoint and to what makes numbers of its texts (the package's
+tokeniser), so that a release which leaves that as it was goes on with it; what a model answers
+belongs to the package. ``UsualWatch`` compares one version's windows with it. Pure; it keeps
+nothing on disk.
 
 A quarter-hour is learnt two hours after it ended, and left out where something was found since it
 began: what drifts must not become usual at once. What lasts for a week is usual from then on.
@@ -65,7 +66,7 @@ def is_of_texts(statistic: str) -> bool:
     return statistic not in _OF_ANSWERS
 
 
-class When(NamedTuple):
+class DriftWindow(NamedTuple):
     """A drift window: its quarter-hours, end and length, and the chance that a test may take."""
 
     mix: Mapping[int, float]
@@ -80,7 +81,7 @@ class When(NamedTuple):
 
 
 @dataclass(slots=True)
-class Learnt:
+class LearntStatistic:
     """What is usual of one statistic.
 
     Attributes:
@@ -130,7 +131,7 @@ class Learnt:
         return begin - self.found_since >= _ACCEPTED_SECONDS
 
 
-class Usual:
+class UsualTraffic:
     """What is usual for one endpoint's texts, or for one package's answers.
 
     Attributes:
@@ -155,7 +156,7 @@ class Usual:
         self.through = 0.0
         self.calibrated_through = 0.0
         self.calibrating_from = 0.0  # earlier windows were learnt from before this process
-        self.statistics: dict[str, Learnt] = {}
+        self.statistics: dict[str, LearntStatistic] = {}
         self.score_nulls = {name: [ScoreNull.begin()] * week.kinds for name in TESTED}
         self.past_differences = {
             name: PastDifferences.begin(len(what.names))
@@ -166,16 +167,16 @@ class Usual:
         self.tests_today: dict[str, ClassifierTest] = {}
         self._window_texts = window_texts
 
-    def of(self, name: str, layout: Layout) -> Learnt | None:
+    def of(self, name: str, layout: Layout) -> LearntStatistic | None:
         """A statistic's; None where its buckets are others now, or there are too many."""
         one = self.statistics.get(name)
         if one is None and len(self.statistics) < MOST_STATISTICS:
-            one = Learnt(layout, Rhythm(self.week.slots, len(layout.names)))
+            one = LearntStatistic(layout, Rhythm(self.week.slots, len(layout.names)))
             one.calibrations = [Calibration.begin() for _ in range(self.week.kinds)]
             self.statistics[name] = one
         return one if one is not None and one.layout == layout else None
 
-    def count(self, one: Learnt, start: float, seconds: float, counts: Sparse) -> None:
+    def count(self, one: LearntStatistic, start: float, seconds: float, counts: Sparse) -> None:
         """Adds what came in a closed window; what was learnt before is not learnt again."""
         begin = int(start // SLOT_SECONDS) * SLOT_SECONDS
         if begin < self.through:
@@ -200,7 +201,9 @@ class Usual:
                 one.group, one.floor = tuple(bins.group.tolist()), bins.floor
         self.through = due
 
-    def calibrate(self, one: Learnt, found: Floats, when: When, *, quiet: bool) -> None:
+    def calibrate(
+        self, one: LearntStatistic, found: Floats, when: DriftWindow, *, quiet: bool
+    ) -> None:
         """From a day of windows, and then from such after which a hundred more were quiet."""
         if when.end <= self.calibrating_from:
             return
@@ -215,7 +218,9 @@ class Usual:
             if len(one.unlearnt) > _QUIET_WINDOWS:
                 self._calibrate(one, *one.unlearnt.popleft())
 
-    def learn_scores(self, name: str, test: ClassifierTest, when: When, *, quiet: bool) -> None:
+    def learn_scores(
+        self, name: str, test: ClassifierTest, when: DriftWindow, *, quiet: bool
+    ) -> None:
         """The same of a classifier test's scores, and of how days differ: of the last weeks."""
         if when.end <= self.calibrating_from or not quiet:
             return
@@ -234,7 +239,7 @@ class Usual:
         return _LEARNING_DAYS * self.day_seconds
 
     @staticmethod
-    def _calibrate(one: Learnt, kind: int, found: Floats, seconds: float) -> None:
+    def _calibrate(one: LearntStatistic, kind: int, found: Floats, seconds: float) -> None:
         one.calibrations[kind] = one.calibrations[kind].after(found, seconds)
 
     def to_json(self) -> dict[str, Any]:
@@ -283,7 +288,7 @@ class Usual:
         self.statistics = statistics
 
 
-def _plain(one: Learnt) -> dict[str, Any]:
+def _plain(one: LearntStatistic) -> dict[str, Any]:
     known = np.flatnonzero(one.rhythm.days)
     return {
         "buckets": list(one.layout.names),
@@ -301,7 +306,7 @@ def _plain(one: Learnt) -> dict[str, Any]:
     }
 
 
-def _read(item: Mapping[str, Any], week: Week) -> Learnt:
+def _read(item: Mapping[str, Any], week: Week) -> LearntStatistic:
     layout = Layout(tuple(str(name) for name in item["buckets"]), ordered=bool(item["ordered"]))
     rhythm = Rhythm(week.slots, len(layout.names))
     for slot, days in item["days"].items():
@@ -314,7 +319,7 @@ def _read(item: Mapping[str, Any], week: Week) -> Learnt:
     calibrations = [Calibration.of_json(each) for each in item["calibrations"]]
     if len(calibrations) != week.kinds:
         raise ValueError(f"{len(calibrations)} calibrations are not one a kind of day")
-    return Learnt(
+    return LearntStatistic(
         layout,
         rhythm,
         seconds=float(item["seconds"]),
@@ -327,7 +332,7 @@ def _read(item: Mapping[str, Any], week: Week) -> Learnt:
 
 
 @dataclass(slots=True)
-class _Compared:
+class _StatisticComparison:
     """One statistic of one version."""
 
     monitors: WeekMonitors
@@ -336,10 +341,10 @@ class _Compared:
     level: Literal[0, 1, 2] = 0
 
 
-_Known = tuple[Usual, Learnt, Bins]
+_Known = tuple[UsualTraffic, LearntStatistic, Bins]
 
 
-class _Tested:
+class _VersionTest:
     """What the classifier test tells of one version's windows: their tokens, or their vectors."""
 
     def __init__(self, name: str, words: Sequence[str] = ()) -> None:
@@ -352,7 +357,7 @@ class _Tested:
         self._points: deque[DriftPoint] = deque(maxlen=_MOST_POINTS)
         self._shown: Monitor | None = None
 
-    def look(self, usual: Usual, counts: Sparse, when: When, share: float) -> None:
+    def look(self, usual: UsualTraffic, counts: Sparse, when: DriftWindow, share: float) -> None:
         """Looks at a drift window, of which enough must be known.
 
         Args:
@@ -417,7 +422,9 @@ class _Tested:
 class UsualWatch:
     """Compares one version's drift windows with what is usual; learns from them as well."""
 
-    def __init__(self, texts: Usual, answers: Usual, words: Sequence[str] = ()) -> None:
+    def __init__(
+        self, texts: UsualTraffic, answers: UsualTraffic, words: Sequence[str] = ()
+    ) -> None:
         """Begins without windows.
 
         Args:
@@ -427,8 +434,8 @@ class UsualWatch:
         """
         self._texts = texts
         self._answers = answers
-        self._compared: dict[str, _Compared] = {}
-        self._tested = {TOPICS: _Tested(TOPICS, words), VECTORS: _Tested(VECTORS)}
+        self._compared: dict[str, _StatisticComparison] = {}
+        self._tested = {TOPICS: _VersionTest(TOPICS, words), VECTORS: _VersionTest(VECTORS)}
         self._mix: dict[int, float] = {}
         self._learning = True  # the last window lay where too little is known
 
@@ -456,7 +463,7 @@ class UsualWatch:
             if one is not None and bins is not None and bins.degrees > 0:
                 ready[name] = usual, one, bins
         alpha = spend(seconds, self._texts.seconds_per_alarm, len(ready)).item()
-        when = When(mix, end, seconds, float(alpha))
+        when = DriftWindow(mix, end, seconds, float(alpha))
         for name, known in ready.items():
             _, one, _ = known
             window = dense(counts[name], len(one.layout.names)).astype(np.float64)
@@ -479,16 +486,16 @@ class UsualWatch:
         """Whether the last window came at a time of the week of which too little is known."""
         return self._learning
 
-    def _usual(self, name: str) -> Usual:
+    def _usual(self, name: str) -> UsualTraffic:
         return self._texts if is_of_texts(name) else self._answers
 
-    def _look(self, name: str, known: _Known, window: Floats, when: When) -> None:
+    def _look(self, name: str, known: _Known, window: Floats, when: DriftWindow) -> None:
         usual, one, bins = known
         texts_a_day = one.rhythm.texts_a_day()
         compared = self._compared.get(name)
         if compared is None or compared.monitors.bins.count != bins.count:
             begun = WeekMonitors.begin(bins, usual.week.slots).of_day(one.today)
-            compared = self._compared[name] = _Compared(begun)
+            compared = self._compared[name] = _StatisticComparison(begun)
         compared.monitors = compared.monitors.after(window, *one.rhythm.expected(when.mix, bins))
         one.today = compared.monitors
         found = compared.monitors.chi_square(texts_a_day)

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 from contracts.backoff import Backoff
 from contracts.windows import EndpointWindow
-from measures.counting import Counting, CountingState
+from measures.counting import CountingState, CountingStatus
 from measures.packed_windows import PackedWindows
 from service.kafka import StreamError, TopicMissingError
-from stats.reading.published import Counted, Published
+from stats.reading.published import EventCountCheck, EventLogEnds
 from stats.reading.record_log import RecordLog, largest
 
 log = logging.getLogger(__name__)
@@ -54,7 +54,7 @@ class WindowsReader:
     def __init__(
         self,
         connect: Connect,
-        published: Published,
+        published: EventLogEnds,
         *,
         pace: ReaderPace | None = None,
         clock: Callable[[], float] = time.time,
@@ -68,12 +68,15 @@ class WindowsReader:
         self._connect = connect
         self._clock = clock
         self._between = between
-        self._counted = Counted(published, clock())  # the reading thread's alone
+        self._counted = EventCountCheck(published, clock())  # the reading thread's alone
         self._lock = threading.Lock()  # of the next two
         self._windows = PackedWindows()
         self._known_at: float | None = None  # when all that Kafka had was read
         self._through = 0.0  # up to when all is folded, unix seconds; set whole
-        self._counting = (clock(), Counting())  # what was known of counting, and when; set whole
+        self._counting = (
+            clock(),
+            CountingStatus(),
+        )  # what was known of counting, and when; set whole
         self._never_folded = False  # there is no topic of window records; the reading thread's
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="windows-reader", daemon=True)
@@ -120,11 +123,11 @@ class WindowsReader:
         """
         return min(self._clock(), self._through) - lateness_seconds
 
-    def counting(self) -> Counting:
+    def counting(self) -> CountingStatus:
         """Whether traffic is counted now; not known where the reading itself has stood still."""
         at, counting = self._counting
         if self._clock() - at > self._pace.answer_seconds:
-            return Counting(CountingState.UNKNOWN, at)
+            return CountingStatus(CountingState.UNKNOWN, at)
         return counting
 
     def _run(self) -> None:
@@ -197,7 +200,7 @@ class WindowsReader:
         with self._lock:
             known = self._known_at is not None
         known = known or self._never_folded
-        counting = self._counted.state(now) if known else Counting()
+        counting = self._counted.state(now) if known else CountingStatus()
         self._counting = (now, counting)
 
     def _take(self, messages: Sequence[bytes]) -> None:

@@ -19,7 +19,7 @@ from measures.recounting import (
     Duplicates,
     GatewaySent,
     RawMessage,
-    Sent,
+    SentMessages,
     differences,
     numbers,
     recounted,
@@ -30,7 +30,7 @@ from stats.recounting.raw_log import KafkaRawLog, RawLog
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RecountScope:
     """What is to be counted again.
 
     Attributes:
@@ -75,7 +75,7 @@ class Recount:
         return not self.differences
 
 
-def recount(records: Windows, raw: RawLog, asked: Asked) -> Recount:
+def recount(records: Windows, raw: RawLog, asked: RecountScope) -> Recount:
     """Counts again every range that has a window or a message of the time.
 
     A range is found by its messages too, for a record that lost its aggregates has no window.
@@ -104,7 +104,7 @@ def recount(records: Windows, raw: RawLog, asked: Asked) -> Recount:
         else:
             wanted.setdefault(record.partition, []).append(record)
     found.unfolded = sum(missing.values())
-    sent = Sent(asked.begin, asked.end)
+    sent = SentMessages(asked.begin, asked.end)
     for partition, ranges in sorted(wanted.items()):
         for record, counted in _pairs(ranges, raw, partition, sent):
             found.ranges += 1
@@ -119,7 +119,7 @@ def recount(records: Windows, raw: RawLog, asked: Asked) -> Recount:
     return found
 
 
-def _has_window(record: WindowRecord, asked: Asked) -> bool:
+def _has_window(record: WindowRecord, asked: RecountScope) -> bool:
     return any(asked.begin <= aggregate.start < asked.end for aggregate in record.aggregates)
 
 
@@ -135,7 +135,7 @@ def _only(record: WindowRecord, endpoint: str | None) -> WindowRecord:
 
 
 def _pairs(
-    ranges: list[WindowRecord], raw: RawLog, partition: int, sent: Sent
+    ranges: list[WindowRecord], raw: RawLog, partition: int, sent: SentMessages
 ) -> Iterator[tuple[WindowRecord, WindowRecord]]:
     """Each written record with its recount, all in one reading of the partition."""
     first = read_from(ranges[0].start)
@@ -159,7 +159,7 @@ def _pairs(
 
 def recount_kafka(
     bootstrap: str,
-    asked: Asked,
+    asked: RecountScope,
     *,
     predictions: str = PREDICTIONS,
     windows: str = WINDOWS,

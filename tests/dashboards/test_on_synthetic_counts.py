@@ -28,9 +28,9 @@ from contracts.events import Latency, PredictionEvent
 from controller.metrics import RolloutCollector
 from dashboards.__main__ import GENERATED
 from gateway.telemetry.metrics import Metrics, ObservedMetric, Reading
-from measures.counting import Counting
+from measures.counting import CountingStatus
 from measures.increments import Growth
-from stats.evaluation.exposition import Exposed, Health, families
+from stats.evaluation.exposition import ExpositionSnapshot, Health, families
 from stats.evaluation.totals import Totals
 from stats.folding.fold import FoldCounts
 from stats.folding.metrics import FoldCollector
@@ -115,7 +115,9 @@ class Everything(Collector):
         health = Health(lag=2)
         arms, refusals = self._totals.arms.keys(), self._totals.refusals
         yield from families(
-            Exposed(self._totals, arms, refusals, self._now.board, health, Counting(), 2_592_000.0)
+            ExpositionSnapshot(
+                self._totals, arms, refusals, self._now.board, health, CountingStatus(), 2_592_000.0
+            )
         )
 
     def _endpoints(self) -> Sequence[ModelEndpoint]:

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from measures.counting import Counting, CountingState, CountingWatch
+from measures.counting import CountingState, CountingStatus, CountingWatch
 
 START = 1_000_000.0
 TOPIC = "t"
@@ -15,7 +15,7 @@ def watch() -> CountingWatch:
 
 def test_nothing_is_known_where_kafka_does_not_answer() -> None:
     looked = watch().look(START + 16)
-    assert looked == Counting(CountingState.UNKNOWN, START)
+    assert looked == CountingStatus(CountingState.UNKNOWN, START)
     assert "Kafka has not told since 1970-01-12 13:46:40 UTC" in looked.sentence()
 
 
@@ -27,7 +27,7 @@ def test_one_of_two_partitions_that_nobody_reads_is_a_standstill_since_it_began(
         seen.folded(TOPIC, 0, 10 + second, now, now)
         seen.folded(TOPIC, 1, min(10 + second, 30), min(now, START + 20), now)
     looked = seen.look(START + 59)
-    assert looked == Counting(CountingState.STALLED, START + 21, 39)
+    assert looked == CountingStatus(CountingState.STALLED, START + 21, 39)
     assert looked.holds
     assert "traffic since 1970-01-12 13:47:01 UTC is not counted" in looked.sentence()
 
@@ -37,7 +37,7 @@ def test_a_standstill_from_before_the_first_look_is_dated_by_the_last_counted_me
     seen.folded(TOPIC, 0, 40, START - 3600, START)  # read again at the start
     for second in range(20):
         seen.published(TOPIC, {0: 500}, START + second)
-    assert seen.look(START + 19) == Counting(CountingState.STALLED, START - 3600, 460)
+    assert seen.look(START + 19) == CountingStatus(CountingState.STALLED, START - 3600, 460)
 
 
 def test_workers_that_catch_up_are_behind_and_not_at_a_standstill() -> None:
@@ -54,7 +54,7 @@ def test_a_log_that_does_not_grow_is_no_gateway_at_work() -> None:
     for second in range(0, 80, 2):
         seen.published(TOPIC, {0: 7}, START + second)
         seen.folded(TOPIC, 0, 7, START, START + second)
-    assert seen.look(START + 78) == Counting(CountingState.SILENT, START, 0)
+    assert seen.look(START + 78) == CountingStatus(CountingState.SILENT, START, 0)
 
 
 def test_no_topic_at_all_is_no_gateway_at_work() -> None:
@@ -71,7 +71,7 @@ def test_old_messages_of_which_no_record_is_kept_are_not_a_standstill_but_new_on
     assert seen.look(START + 18).state is CountingState.COUNTED
     for second in range(20, 40, 2):
         seen.published(TOPIC, {0: 501}, START + second)
-    assert seen.look(START + 38) == Counting(CountingState.STALLED, START + 20, 1)
+    assert seen.look(START + 38) == CountingStatus(CountingState.STALLED, START + 20, 1)
 
 
 def test_a_topic_made_anew_is_another_log() -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from prediction_batches import batch_of
 
 from contracts.endpoint import Arm
-from contracts.events import Dropped, EventBatch, Feedback, encode
+from contracts.events import EventBatch, EventLosses, Feedback, encode
 from contracts.windows import LOOKBACK_MESSAGES, RANGE_MESSAGES, Sender, WindowRecord
 from contracts.windows import decode as decode_record
 from contracts.windows import encode as encode_record
@@ -182,8 +182,11 @@ def test_truths_count_the_same_for_a_new_owner_and_in_a_recount(
 
 
 def test_a_record_tells_who_sent_which_messages_and_what_they_lost() -> None:
-    lost = [Dropped("sentiment", 200, "buffer_full", 3), Dropped("sentiment", 503, "too_large", 1)]
-    more = [Dropped("sentiment", 200, "buffer_full", 5)]
+    lost = [
+        EventLosses("sentiment", 200, "buffer_full", 3),
+        EventLosses("sentiment", 503, "too_large", 1),
+    ]
+    more = [EventLosses("sentiment", 200, "buffer_full", 5)]
     log = [
         EventBatch("g", 4, dropped=lost),
         EventBatch("h", 0),

@@ -17,7 +17,7 @@ from headrace.commands.unk_words import by_version
 from headrace.stack.kafka import KafkaProcess
 from measures.merging import merged
 from stats.reading.record_log import windows_since
-from stats.recounting.recount import Asked, recount_kafka
+from stats.recounting.recount import RecountScope, recount_kafka
 
 pytestmark = pytest.mark.real
 
@@ -102,7 +102,7 @@ async def test_what_users_observe_and_which_words_were_unknown_can_be_read(
     assert words.counts == {"corona": 3, "http": 3, "chat": 1, "a": 1, "bug": 1}
     found = recount_kafka(
         kafka.bootstrap,
-        Asked(began - 60, time.time() + 60, ENDPOINT),
+        RecountScope(began - 60, time.time() + 60, ENDPOINT),
         predictions=topics.predictions,
         windows=topics.windows,
     )

@@ -24,7 +24,7 @@ from measures.ranges import PartitionFold
 from service.kafka import KafkaAddress, KafkaAwayError, TopicMissingError
 from stats.errors import LogReplacedError
 from stats.reading.record_log import KafkaRecordLog, largest
-from stats.recounting.recount import Asked, Recount, recount_kafka
+from stats.recounting.recount import Recount, RecountScope, recount_kafka
 
 WINDOW_SECONDS = 2
 FIRST_TIME = 1e6
@@ -177,7 +177,7 @@ class Topics:
 
     def recount(self) -> Recount:
         """As ``headrace recount`` counts."""
-        asked = Asked(0.0, time.time() + 1)
+        asked = RecountScope(0.0, time.time() + 1)
         return recount_kafka(
             self.bootstrap, asked, predictions=self.predictions, windows=self.windows
         )

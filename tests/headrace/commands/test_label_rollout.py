@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 from contracts.endpoint import EndpointSpec, EndpointStatus, Metadata, ModelEndpoint
 from contracts.model import ModelRef
-from contracts.pairs import Compared, encode, place
 from contracts.pairs import Pair as Written
+from contracts.pairs import ShadowComparison, encode, place
 from contracts.rollout import RolloutState
 from gateway.events.kafka_sink import KafkaSettings, KafkaSink
 from gateway.mirroring.pair_stream import PairStream, pairs_topic
@@ -56,7 +56,7 @@ class MemoryPairLog:
 def told(gateway: str, *ids: str, sequence: int = 0, compared: int = 100, kept: int = 500) -> bytes:
     pairs = [Written(each, "good", "bad", f"text of {each}") for each in ids]
     return encode(
-        Compared(gateway, sequence, *VERSIONS, compared, len(ids) + sequence, kept, pairs)
+        ShadowComparison(gateway, sequence, *VERSIONS, compared, len(ids) + sequence, kept, pairs)
     )
 
 
@@ -80,7 +80,7 @@ def test_pairs_behind_the_bound_of_a_gateway_are_not_handed_out() -> None:
 
 
 def test_other_rollouts_and_what_nobody_understands_are_passed_over() -> None:
-    other = encode(Compared("g", 0, "tone", "1", "3", 7, 0))
+    other = encode(ShadowComparison("g", 0, "tone", "1", "3", 7, 0))
     kept = of(told("g1", "a"), other, b"what?", b'{"schema_version":9}')[0].kept()
     assert kept.compared == 100
 

@@ -11,9 +11,9 @@ from headrace.errors import RefusedError
 from headrace.options import moment
 from measures.recounting import Difference, GatewaySent
 from stats.recounting.counters import CounterRecount
-from stats.recounting.recount import Asked, Recount
+from stats.recounting.recount import Recount, RecountScope
 
-ASKED = Asked(100.0, 200.0)
+ASKED = RecountScope(100.0, 200.0)
 WRONG = (3, 64, Difference("tone 1 stable 100 answered", 7, 5))
 
 

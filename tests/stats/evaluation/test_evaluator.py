@@ -19,7 +19,7 @@ from stats.evaluation.calibration_store import NoCalibrationStore
 from stats.evaluation.drift import DriftSettings
 from stats.evaluation.evaluation import Evaluation, Pace
 from stats.evaluation.evaluator import EvaluatePace, Evaluator
-from stats.evaluation.references import Known
+from stats.evaluation.references import StoredPackage
 from stats.reading.published import Ends
 from stats.reading.record_log import Progress
 
@@ -38,8 +38,8 @@ def record(count: int, *, start: int = 0, end: int = 1) -> bytes:
 
 
 class Nothing:
-    def of(self, package: str) -> Known | None:
-        return Known(None)
+    def of(self, package: str) -> StoredPackage | None:
+        return StoredPackage(None)
 
 
 @dataclass

@@ -16,11 +16,11 @@ from contracts import metrics
 from contracts.endpoint import Arm
 from contracts.statistics import EDGES, LATENCY_EDGES, Stage, Statistic
 from contracts.windows import MICRO, WindowAggregate
-from measures.counting import Counting, CountingState
+from measures.counting import CountingState, CountingStatus
 from measures.folding import Fold
 from measures.histograms import dense
 from measures.increments import Growth
-from measures.losses import Lost
+from measures.losses import MessageLosses
 from stats.evaluation.board import (
     Accuracy,
     Board,
@@ -31,7 +31,7 @@ from stats.evaluation.board import (
     StatisticDrift,
     VersionDrift,
 )
-from stats.evaluation.exposition import Exposed, Health, coarse, families
+from stats.evaluation.exposition import ExpositionSnapshot, Health, coarse, families
 from stats.evaluation.totals import MOST_ENDPOINTS, ArmKey, Totals
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
@@ -45,20 +45,20 @@ class Given(Collector):
         return self.found
 
 
-def exposed(totals: Totals | None = None, board: Board | None = None) -> Exposed:
+def exposed(totals: Totals | None = None, board: Board | None = None) -> ExpositionSnapshot:
     held = totals or Totals()
-    return Exposed(
+    return ExpositionSnapshot(
         totals=held,
         arms=tuple(held.arms),
         refusals=held.refusals,
         board=board or Board(),
         health=Health(lag=3, records=7),
-        counting=Counting(CountingState.STALLED, 1_000_000.0, 12),
+        counting=CountingStatus(CountingState.STALLED, 1_000_000.0, 12),
         false_alarm_seconds=86_400.0,
     )
 
 
-def read(now: Exposed) -> Samples:
+def read(now: ExpositionSnapshot) -> Samples:
     """Every series; two of the same labels are an error."""
     return samples_of(families(now))
 
@@ -99,7 +99,16 @@ def test_every_declared_family_is_told_once_with_its_kind_and_labels() -> None:
 
 def test_losses_are_told_by_endpoint_and_reason_within_their_bound() -> None:
     dropped = {f"endpoint-{n:03}": {"buffer_full": 1} for n in range(MOST_ENDPOINTS + 5)}
-    now = Exposed(Totals(), (), {}, Board(), Health(), Counting(), 1.0, lost=Lost(7, dropped, 2))
+    now = ExpositionSnapshot(
+        Totals(),
+        (),
+        {},
+        Board(),
+        Health(),
+        CountingStatus(),
+        1.0,
+        lost=MessageLosses(7, dropped, 2),
+    )
     samples = read(now)
     assert value(samples, metrics.MESSAGES_MISSING.name) == 7
     assert value(samples, metrics.GATEWAYS_SILENT.name) == 2
@@ -190,7 +199,7 @@ def test_a_declared_arm_starts_at_zero_in_every_family_of_a_classifier() -> None
 
 def test_arms_that_are_not_shown_have_no_series() -> None:
     totals = counted()
-    hidden = Exposed(totals, (), {}, Board(), Health(), Counting(), 1.0)
+    hidden = ExpositionSnapshot(totals, (), {}, Board(), Health(), CountingStatus(), 1.0)
     assert not [key for key in read(hidden) if ("arm", "stable") in key[1]]
 
 

@@ -12,7 +12,7 @@ from measures.folding import Fold
 from measures.merging import merged
 from measures.trust import Trust
 from stats.evaluation.board import MINUTES_SECONDS, WINDOWS_SECONDS, Accuracy
-from stats.evaluation.history import MOST_SLOTS, Closed, History, slot_of
+from stats.evaluation.history import MOST_SLOTS, ClosedWindow, History, slot_of
 
 NOW = 1_000_100.0
 
@@ -23,7 +23,7 @@ def aggregate_of(
     return WindowAggregate("e", version, "p", arm, start, statuses={200: texts}, texts=texts)
 
 
-def texts_of(closed: list[Closed]) -> list[tuple[int, int]]:
+def texts_of(closed: list[ClosedWindow]) -> list[tuple[int, int]]:
     return [(found.window.start, found.window.aggregate().texts) for found in closed]
 
 

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from contracts import metrics
 from contracts.endpoint import Arm
 from contracts.windows import WindowAggregate, WindowRecord
-from measures.counting import Counting
+from measures.counting import CountingStatus
 from measures.increments import Ledger
 from stats.evaluation.board import Board
-from stats.evaluation.exposition import Exposed, Health, families
+from stats.evaluation.exposition import ExpositionSnapshot, Health, families
 from stats.evaluation.sharding import MOST_SHARDS, Shard, owner
 from stats.evaluation.totals import Totals
 
@@ -84,8 +84,8 @@ def told(records: list[WindowRecord], shard: Shard) -> Told:
         growth = ledger.take(part)
         assert growth is not None
         totals.add(growth, 0.0)
-    now = Exposed(
-        totals, tuple(totals.arms), totals.refusals, Board(), Health(), Counting(), 1.0,
+    now = ExpositionSnapshot(
+        totals, tuple(totals.arms), totals.refusals, Board(), Health(), CountingStatus(), 1.0,
         shard=shard,
     )  # fmt: skip
     return {

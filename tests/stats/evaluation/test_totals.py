@@ -11,7 +11,7 @@ from contracts.windows import OwnCounts, WindowAggregate
 from measures.increments import Growth, growth
 from measures.merging import add, merged
 from stats.evaluation import totals
-from stats.evaluation.totals import KNOWN_STATUSES, ArmKey, Most, Totals
+from stats.evaluation.totals import KNOWN_STATUSES, ArmKey, SeriesLimits, Totals
 
 
 def growth_of(
@@ -82,15 +82,15 @@ def test_labels_past_the_bound_are_summed_under_other_and_counted() -> None:
 
 def test_arms_past_the_bound_are_counted_and_not_held() -> None:
     counted = Totals()
-    for number in range(totals.Most().arms + 5):
+    for number in range(totals.SeriesLimits().arms + 5):
         aggregate = WindowAggregate("e", str(number), "p", Arm.STABLE, 0, statuses={200: 2})
         counted.add(growth_of(aggregate), 1.0)
-    assert len(counted.arms) == totals.Most().arms
+    assert len(counted.arms) == totals.SeriesLimits().arms
     assert counted.overflow["arms"] == 10
 
 
 def test_an_arm_that_is_gone_makes_room_for_a_new_one() -> None:
-    counted = Totals(Most(arms=2), keep_seconds=600.0)
+    counted = Totals(SeriesLimits(arms=2), keep_seconds=600.0)
     for number in range(50):  # versions of one endpoint, one after the other
         at = 1000.0 * number
         counted.declare(ArmKey("e", "0", Arm.CONTROL), (), at)
@@ -102,7 +102,7 @@ def test_an_arm_that_is_gone_makes_room_for_a_new_one() -> None:
 
 
 def test_an_arm_that_is_still_shown_makes_no_room() -> None:
-    counted = Totals(Most(arms=1), keep_seconds=600.0)
+    counted = Totals(SeriesLimits(arms=1), keep_seconds=600.0)
     for version, at in (("1", 0.0), ("2", 600.0)):
         aggregate = WindowAggregate("e", version, "p", Arm.STABLE, 0, statuses={200: 2})
         counted.add(growth_of(aggregate), at)
@@ -111,7 +111,7 @@ def test_an_arm_that_is_still_shown_makes_no_room() -> None:
 
 
 def test_a_deleted_endpoint_makes_room_for_another_ones_refusals() -> None:
-    counted = Totals(Most(arms=2), keep_seconds=600.0)
+    counted = Totals(SeriesLimits(arms=2), keep_seconds=600.0)
     for number in range(50):
         counted.declare_endpoint("stays", ("503 overloaded",), 1000.0 * number)
         refused = {f"e{number}": {"503 overloaded": 1}}
@@ -121,7 +121,7 @@ def test_a_deleted_endpoint_makes_room_for_another_ones_refusals() -> None:
 
 
 def test_every_endpoint_of_a_shard_has_refusals_of_its_own() -> None:
-    counted = Totals(Most(arms=256))
+    counted = Totals(SeriesLimits(arms=256))
     for number in range(128):  # of 1,000 endpoints on 8 shards
         counted.declare_endpoint(f"e{number}", ("503 overloaded",), 1.0)
     counted.add(growth_of(refusals={"e127": {"503 overloaded": 1}}), 1.0)

@@ -12,7 +12,7 @@ from contracts.windows import WindowAggregate
 from measures.rhythm import Week
 from stats.evaluation.board import StatisticDrift
 from stats.evaluation.drift import DriftSettings, DriftWatch
-from stats.evaluation.usual import Usual, preprocessing_of
+from stats.evaluation.usual import UsualTraffic, preprocessing_of
 
 SETTINGS = DriftSettings(window_seconds=900, window_texts=1000)
 MONDAY = 4 * 86_400
@@ -46,11 +46,13 @@ class Texts:
         return found
 
 
-def usual() -> Usual:
+def usual() -> UsualTraffic:
     return SETTINGS.usual()
 
 
-def watch(texts: Usual, version: str = "1", answers: Usual | None = None) -> DriftWatch:
+def watch(
+    texts: UsualTraffic, version: str = "1", answers: UsualTraffic | None = None
+) -> DriftWatch:
     labels = ("bad", "good")
     return DriftWatch(version, version * 64, None, SETTINGS, labels, usual=texts, answers=answers)
 

@@ -17,7 +17,7 @@ from headrace.stack.kafka import KafkaProcess
 from service.kafka import KafkaAddress, KafkaAwayError, Topic, TopicMissingError
 from stats.errors import LogReplacedError, RecordTooLargeError, StalledError
 from stats.folding.record_sink import KafkaRecordSink
-from stats.reading.published import KafkaPublished
+from stats.reading.published import KafkaEventLogEnds
 from stats.reading.reader import ReaderPace, WindowsReader
 from stats.reading.record_log import KafkaRecordLog
 
@@ -155,7 +155,7 @@ def test_the_reader_knows_the_windows_and_knows_when_it_can_not_know(
     hasty = KafkaAddress((kafka.bootstrap,), request_seconds=2.0)
     reader = WindowsReader(
         lambda since: KafkaRecordLog(hasty, since, topic.name),
-        KafkaPublished(hasty),
+        KafkaEventLogEnds(hasty),
         pace=PACE,
     )
 

@@ -13,7 +13,7 @@ from ui_world import HOSTILE
 from contracts.endpoint import Arm, Candidate, EndpointStatus, Phase, Wait, WaitsFor
 from contracts.loading import Device, DeviceKind, LoaderReport
 from contracts.rollout import Outcome, Verdict
-from measures.counting import Counting, CountingState
+from measures.counting import CountingState, CountingStatus
 from stats.evaluation.board import Board
 from stats.ui.document import Detail, Tone, View
 from stats.ui.series import MOST_LABELS, MOST_VERSIONS
@@ -283,7 +283,7 @@ def test_traffic_that_stopped_falls_to_zero_after_a_minute() -> None:
 @pytest.mark.parametrize("state", [CountingState.STALLED, CountingState.BEHIND])
 def test_traffic_that_is_not_counted_is_never_shown_as_none(state: CountingState) -> None:
     world = world_of("quiet")
-    uncounted = replace(world.board, counting=Counting(state, since=NOW, messages=9))
+    uncounted = replace(world.board, counting=CountingStatus(state, since=NOW, messages=9))
     made = seen(replace(world, board=uncounted), now=NOW + 120)
     assert made.detail is not None
     assert made.detail.series[0].rate[-2] is None
