@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from contracts.endpoint import AnswerCache, EndpointSpec, ModelEndpoint, UnkWords
+from contracts.endpoint import AnswerCacheOptions, EndpointSpec, ModelEndpoint, UnkWords
 from contracts.model import DEFAULT_POOL, POOL_NAME
-from contracts.rollout import RolloutSpec, ShadowStep, StatisticSpec
+from contracts.rollout import CustomStatistic, RolloutSpec, ShadowStep
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ def _cache(spec: EndpointSpec, most: float) -> EndpointSpec:
     asked = spec.serving.cache
     if asked is None or most < 1:
         return _serving(spec, cache=None)
-    return _serving(spec, cache=AnswerCache(megabytes=int(most), shared=asked.shared))
+    return _serving(spec, cache=AnswerCacheOptions(megabytes=int(most), shared=asked.shared))
 
 
 def _listed(spec: EndpointSpec) -> int:
@@ -96,7 +96,7 @@ def _unk_words(spec: EndpointSpec, most: float) -> EndpointSpec:
     return spec.model_copy(update={"unk_words": words})
 
 
-def _buckets_of(statistic: StatisticSpec) -> int:
+def _buckets_of(statistic: CustomStatistic) -> int:
     return len(statistic.edges) + len(statistic.values)
 
 

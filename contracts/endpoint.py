@@ -16,7 +16,7 @@ from contracts.durations import Duration, written
 from contracts.gateway_metrics import STAGE_SECONDS
 from contracts.loading import DeviceKind
 from contracts.model import DEFAULT_POOL, ENDPOINT_NAME, POOL_NAME, ModelRef
-from contracts.rollout import CommandOutcome, RolloutSpec, RolloutState, StatisticSpec
+from contracts.rollout import CommandOutcome, CustomStatistic, RolloutSpec, RolloutState
 from contracts.tasks import Task
 
 API_VERSION: Literal["headrace.dev/v1alpha1"] = "headrace.dev/v1alpha1"
@@ -27,7 +27,7 @@ REASONS_LIMIT = 20  # rejections that keep their reason, the newest
 REJECTIONS_LIMIT = 500  # records of rejections: some 70 kB
 
 
-class _Part(BaseModel):
+class _EndpointModel(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
 
@@ -57,25 +57,25 @@ class EngineChoice(StrEnum):
     PACKED = "packed"
 
 
-class FollowVersion(_Part):
+class FollowVersion(_EndpointModel):
     """Follow the newest version of the registered model."""
 
     follow: Literal["latest"] = "latest"
 
 
-class AliasVersion(_Part):
+class AliasVersion(_EndpointModel):
     """Follow the version that an MLflow alias names."""
 
     alias: str
 
 
-class PinnedVersion(_Part):
+class PinnedVersion(_EndpointModel):
     """Stay on one version."""
 
     pin: str
 
 
-class AnswerCache(_Part):
+class AnswerCacheOptions(_EndpointModel):
     """Keeps answers in each gateway's memory, for texts that come again. Off unless it is given."""
 
     megabytes: int = Field(ge=1, le=65536, description="of each gateway's memory")
@@ -84,7 +84,7 @@ class AnswerCache(_Part):
     )
 
 
-class Serving(_Part):
+class ServingOptions(_EndpointModel):
     """How a version is converted and served.
 
     A change makes a new package, but of ``instances`` and ``cache``, which change no answer.
@@ -101,7 +101,7 @@ class Serving(_Part):
     max_batch_size: int = Field(64, ge=1, le=1024, alias="maxBatchSize")
     max_tokens: int = Field(512, ge=8, le=32768, alias="maxTokens", description="tokens a text")
     length_buckets: Literal["auto"] | tuple[int, ...] = Field("auto", alias="lengthBuckets")
-    cache: AnswerCache | None = Field(None, description="of answers; left out: none")
+    cache: AnswerCacheOptions | None = Field(None, description="of answers; left out: none")
     min_neighbours: float | None = Field(
         None,
         ge=0,
@@ -110,12 +110,12 @@ class Serving(_Part):
         description="share of each text's ten nearest that vectors below fp32 must keep",
     )
 
-    def of_package(self) -> "Serving":
+    def of_package(self) -> "ServingOptions":
         """What decides what a package is, the rest at its default."""
         return self.model_copy(update={"instances": None, "cache": None})
 
 
-class Limits(_Part):
+class EndpointLimits(_EndpointModel):
     """What one endpoint accepts before it refuses."""
 
     max_tokens_in_flight: int = Field(65536, ge=1, alias="maxTokensInFlight")
@@ -124,7 +124,7 @@ class Limits(_Part):
     timeout_seconds: float = Field(2.0, gt=0, le=600, alias="timeoutSeconds")
 
 
-class UnkWords(_Part):
+class UnkWords(_EndpointModel):
     """The list of the words that became UNK. Off by default, for it holds pieces of callers' texts.
 
     Such words are kept in Kafka for as long as events and windows are.
@@ -147,14 +147,14 @@ Threshold = Annotated[
 ]
 
 
-class LatencySlo(_Part):
+class LatencySlo(_EndpointModel):
     """So many percent of the answers come within a time."""
 
     percentile: float = Field(95, ge=75, le=99.99, description="percent of answers")
     threshold: Threshold = Field(description="that come within this time")
 
 
-class Slo(_Part):
+class Slo(_EndpointModel):
     """What callers were promised, over 30 days. Alerts are about how fast that is used up."""
 
     availability: float | None = Field(
@@ -163,7 +163,7 @@ class Slo(_Part):
     latency: LatencySlo | None = Field(None, description="null: no promise")
 
 
-class EndpointSpec(_Part):
+class EndpointSpec(_EndpointModel):
     """What a user asks for; all but the model has a default."""
 
     model: str = Field(min_length=1, description="MLflow registered model")
@@ -178,11 +178,11 @@ class EndpointSpec(_Part):
         True,
         description="leaves its Tritons when nobody asks, where the operator has models do so",
     )
-    serving: Serving = Serving()
+    serving: ServingOptions = ServingOptions()
     rollout: RolloutSpec = RolloutSpec()
-    limits: Limits = Limits()
+    limits: EndpointLimits = EndpointLimits()
     slo: Slo = Field(Slo(), description="what alerts hold the endpoint to")
-    statistics: Annotated[tuple[StatisticSpec, ...], Field(max_length=50)] = ()
+    statistics: Annotated[tuple[CustomStatistic, ...], Field(max_length=50)] = ()
     unk_words: UnkWords = Field(
         UnkWords(), alias="unkWords", description="which words became UNK; off: it is text"
     )
@@ -201,7 +201,7 @@ class Arm(StrEnum):
 CANDIDATES = (Arm.CANARY, Arm.SHADOW)  # arms of a version that is not promoted yet
 
 
-class Route(_Part):
+class Route(_EndpointModel):
     """One arm of the routing table; the weights of stable, canary and control sum to 100.
 
     A shadow's weight stands apart: percent of requests that are copied to it.
@@ -272,7 +272,7 @@ class WaitsFor(StrEnum):
     CALLER = "caller"  # of a version that sleeps
 
 
-class Wait(_Part):
+class Wait(_EndpointModel):
     """Something that an endpoint or a version waits for."""
 
     cause: WaitsFor
@@ -281,7 +281,7 @@ class Wait(_Part):
     what: str = Field("", description="in words; empty: the candidate's reason, or as usual")
 
 
-class Candidate(_Part):
+class Candidate(_EndpointModel):
     """The version that is on its way to stable, and why it is where it is."""
 
     version: str
@@ -297,7 +297,7 @@ class Candidate(_Part):
     )
 
 
-class Rejection(_Part):
+class Rejection(_EndpointModel):
     """A version that will not be tried again, unless a person asks for it."""
 
     version: str
@@ -312,7 +312,7 @@ class Rejection(_Part):
         return Phase.EXPIRED if self.expired else Phase.REJECTED
 
 
-class Transition(_Part):
+class Transition(_EndpointModel):
     """One line of the endpoint's history."""
 
     at: float = Field(description="unix time, seconds")
@@ -324,14 +324,14 @@ class Transition(_Part):
     figures: dict[str, float] = {}
 
 
-class RecordRef(_Part):
+class RecordRef(_EndpointModel):
     """Which of an endpoint's two records holds its whole status (``contracts.endpoint_record``)."""
 
     slot: Literal["a", "b"]
     digest: str = Field(description="of the record's text, which is no part of a record itself")
 
 
-class EndpointStatus(_Part):
+class EndpointStatus(_EndpointModel):
     """The truth about an endpoint, written whole."""
 
     generation: int = Field(0, description="grows by one with every change of routes or packages")
@@ -404,7 +404,7 @@ class EndpointStatus(_Part):
         return (*(route.ref for route in self.routes), *self.packages)
 
 
-class Metadata(_Part):
+class Metadata(_EndpointModel):
     """Name, revision and notes of people.
 
     ``revision`` is Kubernetes' resourceVersion or the file's counter; ``uid`` is Kubernetes' too,
@@ -418,7 +418,7 @@ class Metadata(_Part):
     annotations: dict[str, str] = {}
 
 
-class ModelEndpoint(_Part):
+class ModelEndpoint(_EndpointModel):
     """The whole object, as stored."""
 
     api_version: Literal["headrace.dev/v1alpha1"] = Field(API_VERSION, alias="apiVersion")

@@ -16,7 +16,7 @@ from typing import Final
 from contracts.statistics import EDGES, LATENCY_EDGES, Statistic
 
 
-class Kind(StrEnum):
+class MetricKind(StrEnum):
     """What Prometheus knows."""
 
     COUNTER = "counter"
@@ -38,7 +38,7 @@ class Metric:
     """
 
     name: str
-    kind: Kind
+    kind: MetricKind
     help: str
     labels: tuple[str, ...] = ()
     buckets: tuple[float, ...] = ()
@@ -75,19 +75,19 @@ LATENCY_BUCKETS: Final = LATENCY_EDGES.upper[::5]
 
 def counter(name: str, help_text: str, *labels: str) -> Metric:
     """A counter, by its name without ``headrace_`` and ``_total``."""
-    return Metric(f"headrace_{name}_total", Kind.COUNTER, help_text, labels)
+    return Metric(f"headrace_{name}_total", MetricKind.COUNTER, help_text, labels)
 
 
 def gauge(name: str, help_text: str, *labels: str) -> Metric:
     """A gauge, by its name without ``headrace_``."""
-    return Metric(f"headrace_{name}", Kind.GAUGE, help_text, labels)
+    return Metric(f"headrace_{name}", MetricKind.GAUGE, help_text, labels)
 
 
 def histogram(
     name: str, help_text: str, labels: tuple[str, ...], buckets: tuple[float, ...]
 ) -> Metric:
     """A histogram, by its name without ``headrace_``."""
-    return Metric(f"headrace_{name}", Kind.HISTOGRAM, help_text, labels, buckets)
+    return Metric(f"headrace_{name}", MetricKind.HISTOGRAM, help_text, labels, buckets)
 
 
 # Traffic, by the evaluate role: what the merged windows gained since the process started.

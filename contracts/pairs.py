@@ -27,7 +27,7 @@ LONGEST_TEXT = 8192  # characters; the rest of a text is cut off
 Name = Annotated[str, msgspec.Meta(max_length=512)]
 
 
-class Pair(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class Disagreement(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One text that both versions labelled differently. ``second`` is read together with it."""
 
     id: Name
@@ -60,7 +60,7 @@ class ShadowComparison(msgspec.Struct, frozen=True, tag="compared"):
     compared: Count
     disagree: Count
     kept: Count = KEPT
-    pairs: list[Pair] = []
+    pairs: list[Disagreement] = []
     schema_version: int = SCHEMA_VERSION
 
 

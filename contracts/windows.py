@@ -149,7 +149,8 @@ class WindowAggregate(msgspec.Struct, omit_defaults=True):
     truncated: int = 0
     histograms: dict[str, Sparse] = {}  # by contracts.statistics.Statistic
     sums: dict[str, int] = {}  # of the same, in millionths
-    # By contracts.statistics.Stage, buckets of LATENCY_EDGES; of the stages that were reached.
+    # By contracts.statistics.LatencyStage, buckets of LATENCY_EDGES; of the stages that were
+    # reached.
     latency: dict[str, Sparse] = {}
     latency_sums: dict[str, int] = {}  # microseconds
     labels: dict[str, int] = {}

@@ -93,7 +93,7 @@ RELEASE_LOGS: Final = (
 )
 
 
-class Row:
+class PanelRow:
     """A headline of a dashboard, and the panels below it, from left to right."""
 
     def __init__(self, title: str, *panels: Builder[model.Panel]) -> None:
@@ -107,7 +107,7 @@ def dashboard(
     description: str,
     *,
     variables: Sequence[Variable],
-    rows: Sequence[Row],
+    rows: Sequence[PanelRow],
     logs: str = RELEASE_LOGS,
 ) -> builders.Dashboard:
     """A dashboard with what all have in common; ``logs`` selects those of Loki to lead to."""

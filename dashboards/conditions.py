@@ -11,7 +11,7 @@ from contracts import gateway_metrics as g
 from contracts import metrics as m
 from contracts import registry_metrics as r
 from contracts.metrics import Metric
-from contracts.statistics import Stage
+from contracts.statistics import LatencyStage
 from dashboards import slo
 from dashboards.thresholds import selector
 
@@ -36,7 +36,7 @@ def _rise(metric: Metric, window: str, labels: str = "", where: str = "") -> str
 
 _CALLERS = 'arm=~"stable|control"'
 _FAILED = f'{_CALLERS},status=~"5.."'
-_TOTAL = f'stage="{Stage.TOTAL}"'
+_TOTAL = f'stage="{LatencyStage.TOTAL}"'
 _OVERLOAD = 'status=~"429|503"'
 _ALL_ASKED = selector("", f'__name__=~"{g.REFUSALS.name}|{g.ATTEMPTS.name}",arm!="shadow"')
 

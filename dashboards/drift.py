@@ -9,12 +9,22 @@ from dashboards.board import (
     PLACE,
     PLACE_COLUMNS,
     VERSION,
-    Row,
+    PanelRow,
     Variable,
     dashboard,
     versions,
 )
-from dashboards.panels import GREEN, RED, YELLOW, Step, buckets, lines, number, rows, states
+from dashboards.panels import (
+    GREEN,
+    RED,
+    YELLOW,
+    ColourThreshold,
+    buckets,
+    lines,
+    number,
+    rows,
+    states,
+)
 
 LAMBDA = Variable("lambda", "Memory (lambda)", q.LAMBDAS)
 LABEL = Variable("label", "Predicted label", q.PREDICTED)
@@ -34,8 +44,8 @@ def drift() -> Dashboard:
     )
 
 
-def _distance() -> Row:
-    return Row(
+def _distance() -> PanelRow:
+    return PanelRow(
         "Drift per statistic",
         number(
             "Alarms now",
@@ -43,7 +53,7 @@ def _distance() -> Row:
             " 0.2 PSI, and calibrated.",
             "Find the statistic on the right, then its own panel below.",
             q.ALARMS_NOW,
-            steps=(Step(1, RED),),
+            steps=(ColourThreshold(1, RED),),
         ),
         number(
             "Calibrated",
@@ -53,7 +63,7 @@ def _distance() -> Row:
             q.CALIBRATION,
             unit="percentunit",
             base=YELLOW,
-            steps=(Step(1, GREEN),),
+            steps=(ColourThreshold(1, GREEN),),
         ),
         number(
             "Time of the week known",
@@ -62,7 +72,7 @@ def _distance() -> Row:
             "0 is usual in the first days, and at the first weekend.",
             q.TIME_KNOWN,
             base=YELLOW,
-            steps=(Step(1, GREEN),),
+            steps=(ColourThreshold(1, GREEN),),
         ),
         number(
             "Reference texts",
@@ -71,7 +81,7 @@ def _distance() -> Row:
             " texts with the run.",
             q.REFERENCE_TEXTS,
             base=YELLOW,
-            steps=(Step(1000, GREEN),),
+            steps=(ColourThreshold(1000, GREEN),),
         ),
         rows(
             "What is the reference",
@@ -100,7 +110,7 @@ def _distance() -> Row:
             " 0.1 warns, 0.2 alarms, if it is significant too.",
             "Large PSI with significance below 1 is small samples: wait.",
             q.DRIFT_PSI,
-            steps=(Step(0.1, YELLOW), Step(0.2, RED)),
+            steps=(ColourThreshold(0.1, YELLOW), ColourThreshold(0.2, RED)),
         ),
         lines(
             "Significance over its threshold",
@@ -108,14 +118,14 @@ def _distance() -> Row:
             " is no chance.",
             "Significant with small PSI is a change too small to matter.",
             q.DRIFT_SIGNIFICANCE,
-            steps=(Step(1, RED),),
+            steps=(ColourThreshold(1, RED),),
         ),
         versions(),
     )
 
 
-def _texts() -> Row:
-    return Row(
+def _texts() -> PanelRow:
+    return PanelRow(
         "Vocabulary",
         lines(
             "UNK tokens a text",
@@ -157,8 +167,8 @@ def _texts() -> Row:
     )
 
 
-def _lengths() -> Row:
-    return Row(
+def _lengths() -> PanelRow:
+    return PanelRow(
         "Lengths",
         lines(
             "Tokens a text",
@@ -180,7 +190,7 @@ def _lengths() -> Row:
             " the model allows.",
             q.TRUNCATED_SHARE,
             unit="percentunit",
-            steps=(Step(0.05, YELLOW), Step(0.2, RED)),
+            steps=(ColourThreshold(0.05, YELLOW), ColourThreshold(0.2, RED)),
         ),
         lines(
             "Words a text", "Mean words of a text.", "Compare with tokens a text.", q.WORDS_A_TEXT
@@ -188,8 +198,8 @@ def _lengths() -> Row:
     )
 
 
-def _answers() -> Row:
-    return Row(
+def _answers() -> PanelRow:
+    return PanelRow(
         "Answers",
         lines(
             "Share of each label",
@@ -238,9 +248,9 @@ def _answers() -> Row:
     )
 
 
-def _own() -> Row:
+def _own() -> PanelRow:
     declared = " Empty where the endpoint declares none."
-    return Row(
+    return PanelRow(
         "Own statistics",
         buckets(
             "Histogram $own",

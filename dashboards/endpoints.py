@@ -3,8 +3,8 @@
 from grafana_foundation_sdk.builders.dashboard import Dashboard
 
 from dashboards import queries as q
-from dashboards.board import ARM, ENDPOINT, PACKAGE, PLACE, VERSION, Row, dashboard, versions
-from dashboards.panels import GREEN, RED, YELLOW, Step, buckets, lines, number
+from dashboards.board import ARM, ENDPOINT, PACKAGE, PLACE, VERSION, PanelRow, dashboard, versions
+from dashboards.panels import GREEN, RED, YELLOW, ColourThreshold, buckets, lines, number
 
 
 def endpoints() -> Dashboard:
@@ -19,9 +19,9 @@ def endpoints() -> Dashboard:
     )
 
 
-def _level() -> Row:
+def _level() -> PanelRow:
     never = " Empty where spec.slo promises none."
-    return Row(
+    return PanelRow(
         "Service level",
         number(
             "Error budget left",
@@ -32,7 +32,7 @@ def _level() -> Row:
             q.ERROR_BUDGET,
             unit="percentunit",
             base=RED,
-            steps=(Step(0, YELLOW), Step(0.25, GREEN)),
+            steps=(ColourThreshold(0, YELLOW), ColourThreshold(0.25, GREEN)),
         ).height(8),
         lines(
             "Errors: how fast the budget goes",
@@ -42,7 +42,7 @@ def _level() -> Row:
             " Attempts by status and Refusals.",
             q.ERROR_BURN_1H,
             q.ERROR_BURN_1D,
-            steps=(Step(6, YELLOW), Step(14.4, RED)),
+            steps=(ColourThreshold(6, YELLOW), ColourThreshold(14.4, RED)),
             width=8,
         ),
         number(
@@ -52,7 +52,7 @@ def _level() -> Row:
             q.LATENCY_BUDGET,
             unit="percentunit",
             base=RED,
-            steps=(Step(0, YELLOW), Step(0.25, GREEN)),
+            steps=(ColourThreshold(0, YELLOW), ColourThreshold(0.25, GREEN)),
         ).height(8),
         lines(
             "Latency: how fast the budget goes",
@@ -61,14 +61,14 @@ def _level() -> Row:
             "Lines at 6 and 14.4, where HeadraceLatencyFast pages. See Where the time goes.",
             q.LATENCY_BURN_1H,
             q.LATENCY_BURN_1D,
-            steps=(Step(6, YELLOW), Step(14.4, RED)),
+            steps=(ColourThreshold(6, YELLOW), ColourThreshold(14.4, RED)),
             width=8,
         ),
     )
 
 
-def _traffic() -> Row:
-    return Row(
+def _traffic() -> PanelRow:
+    return PanelRow(
         "Traffic and errors",
         number(
             "Answered a second",
@@ -127,8 +127,8 @@ def _traffic() -> Row:
     )
 
 
-def _latency() -> Row:
-    return Row(
+def _latency() -> PanelRow:
+    return PanelRow(
         "Latency",
         buckets(
             "Time of attempts",
@@ -148,7 +148,7 @@ def _latency() -> Row:
             q.LATENCY_P95,
             q.LATENCY_P99,
             unit="s",
-            steps=(Step(0.5, RED),),
+            steps=(ColourThreshold(0.5, RED),),
         ),
         lines(
             "Where the time goes",
@@ -164,8 +164,8 @@ def _latency() -> Row:
     )
 
 
-def _batching() -> Row:
-    return Row(
+def _batching() -> PanelRow:
+    return PanelRow(
         "Batches and engines",
         lines(
             "Rows a batch",
@@ -181,7 +181,7 @@ def _batching() -> Row:
             "Above 30 % for long: set serving.lengthBuckets to the lengths that callers send.",
             q.PADDING_SHARE,
             unit="percentunit",
-            steps=(Step(0.3, YELLOW), Step(0.5, RED)),
+            steps=(ColourThreshold(0.3, YELLOW), ColourThreshold(0.5, RED)),
             top=1,
             width=8,
         ),
@@ -210,9 +210,9 @@ def _batching() -> Row:
     )
 
 
-def _gpu() -> Row:
+def _gpu() -> PanelRow:
     never = " Empty where Triton has no GPU."
-    return Row(
+    return PanelRow(
         "GPU",
         lines(
             "GPU busy",
@@ -220,7 +220,7 @@ def _gpu() -> Row:
             "Above 90 % while callers wait: add a GPU.",
             q.GPU_BUSY,
             unit="percentunit",
-            steps=(Step(0.9, YELLOW),),
+            steps=(ColourThreshold(0.9, YELLOW),),
             top=1,
             width=6,
         ),
@@ -231,7 +231,7 @@ def _gpu() -> Row:
             " or unload what is pinned.",
             q.GPU_MEMORY,
             unit="percentunit",
-            steps=(Step(0.9, RED),),
+            steps=(ColourThreshold(0.9, RED),),
             top=1,
             width=6,
         ),

@@ -15,7 +15,7 @@ Prometheus a hundredth of a rate over days. ``sum_over_time(...) * 60`` counts r
 from typing import Final
 
 from contracts import gateway_metrics as g
-from contracts.statistics import Stage
+from contracts.statistics import LatencyStage
 from dashboards.thresholds import selector
 
 KEYS: Final = "cluster, namespace, endpoint"
@@ -32,7 +32,7 @@ AVAILABILITY: Final = "endpoint:headrace_slo_availability:objective"
 LATENCY: Final = "endpoint:headrace_slo_latency:objective"
 
 _ON = f"on ({KEYS})"
-_TOTAL = f'stage="{Stage.TOTAL}"'
+_TOTAL = f'stage="{LatencyStage.TOTAL}"'
 _PROMISED = selector(g.SLO_LATENCY.name)
 
 

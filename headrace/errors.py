@@ -24,7 +24,7 @@ class MachineError(HeadraceError):
     code = "machine"
 
 
-class PortTakenError(HeadraceError):
+class ServicePortTakenError(HeadraceError):
     """Another program listens on a port that a service needs."""
 
     exit_status = 4

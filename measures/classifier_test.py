@@ -28,7 +28,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from measures.correlation import Floats
 from measures.histograms import stability_index
-from measures.state import State
+from measures.state import SequentialState
 
 MEMORIES = (0.2, 0.05)  # of the classifiers: weight of the last window
 _BETS = (0.25, 0.5, 1.0)
@@ -45,7 +45,7 @@ _LEAST_FRESH = 100.0  # windows, before scores are standardised
 _WIDER = 1.1  # standard deviation of scores, in bets, over what was seen
 
 
-class ScoreNull(State, frozen=True):
+class ScoreNull(SequentialState, frozen=True):
     """What classifiers' scores did without a change.
 
     Attributes:
@@ -94,7 +94,7 @@ class ScoreNull(State, frozen=True):
         return found
 
 
-class PastDifferences(State, frozen=True):
+class PastDifferences(SequentialState, frozen=True):
     """How traffic differed from what was expected, for an hour or so, without a change.
 
     What days do and chance does not: of a classifier's score it tells the standard deviation
@@ -156,7 +156,7 @@ class PastDifferences(State, frozen=True):
         return found
 
 
-class ClassifierTest(State, frozen=True):
+class ClassifierTest(SequentialState, frozen=True):
     """The classifiers and the evidence of some streams.
 
     Attributes:

@@ -14,7 +14,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from measures.state import State
+from measures.state import SequentialState
 
 Floats = NDArray[np.float64]
 
@@ -39,7 +39,7 @@ def design_effect(n: Floats, rho: Floats | float, within: Floats | float = 1.0) 
     return effect
 
 
-class RequestTexts(State, frozen=True):
+class RequestTexts(SequentialState, frozen=True):
     """How much the texts of one request resemble one another, as sums over stable's windows.
 
     A text's neighbours are the other texts of its request.
@@ -124,7 +124,7 @@ class RequestTexts(State, frozen=True):
         return found
 
 
-class IntraclassCorrelation(State, frozen=True):
+class IntraclassCorrelation(SequentialState, frozen=True):
     """Sums over stable's windows, each ``[events]``.
 
     Attributes:

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from contracts.windows import OwnCounts, WindowAggregate
-from measures.merging import Windows
+from measures.merging import MergedWindows
 from measures.recounting import nested, own_numbers
 
 Numbers = Counter[str]  # where -> count
@@ -25,7 +25,7 @@ _SAME = (
 _NOT_COUNTS = {"endpoint", "version", "arm", "touched"}
 
 
-def gained(before: Windows, after: Windows) -> Numbers:
+def gained(before: MergedWindows, after: MergedWindows) -> Numbers:
     """What the windows hold beyond those before, by where the exporter says it."""
     found = _of_windows(after)
     found.subtract(_of_windows(before))
@@ -53,7 +53,7 @@ def exposed(counters: Mapping[str, Any]) -> Numbers:
     return found
 
 
-def _of_windows(windows: Windows) -> Numbers:
+def _of_windows(windows: MergedWindows) -> Numbers:
     found: Numbers = Counter()
     for record in windows.records():
         found["skipped"] += record.skipped

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import chndtr
 
 from measures.correlation import Floats, design_effect
-from measures.state import State
+from measures.state import SequentialState
 
 FIRST_LOOK = 50  # the canary's requests, at least; and at least so many a class:
 FIRST_LOOK_PER_CLASS = 10
@@ -28,7 +28,7 @@ _LN_2 = float(np.log(2.0))
 
 
 @dataclass(frozen=True)
-class Limits:
+class ShiftLimits:
     """What is asked of a shift.
 
     Attributes:
@@ -45,7 +45,7 @@ class Limits:
     caller_spread: Floats | float = 0.0
 
 
-class Shift(State, frozen=True):
+class Shift(SequentialState, frozen=True):
     """Both arms' distributions so far, and what the looks said.
 
     The evidence to fail goes on through the stages; the evidence to pass is a second ``Shift``,
@@ -60,7 +60,7 @@ class Shift(State, frozen=True):
         failed: ``[...]``, some look failed.
         passed: ``[...]``, the last look passed.
         passed_beyond_callers: ``[...]``, the last look passed at a distance that is larger by
-            ``Limits.caller_spread``.
+            ``ShiftLimits.caller_spread``.
     """
 
     h: Floats
@@ -84,7 +84,7 @@ class Shift(State, frozen=True):
         self,
         canary: Floats,
         stable: Floats,
-        limits: Limits,
+        limits: ShiftLimits,
         rho: Floats | float = 0.0,
         within: Floats | float = 1.0,
     ) -> Self:
@@ -112,7 +112,7 @@ class Shift(State, frozen=True):
         )
         return summed.looked(limits)
 
-    def looked(self, limits: Limits) -> Self:
+    def looked(self, limits: ShiftLimits) -> Self:
         """With a look at what is known, where one is due."""
         first = max(FIRST_LOOK, FIRST_LOOK_PER_CLASS * self.p.shape[-1])
         grown = np.log(np.maximum(self.n_c, first) / first) / np.log(GROWTH)

@@ -37,7 +37,7 @@ class Tolerance:
 
 
 @dataclass(frozen=True)
-class Window:
+class WindowCounts:
     """Counts of one window: ``e`` events of ``n`` requests, canary and stable.
 
     The last axis holds rows: one a test, or one a stratum where a test is made of several.
@@ -54,7 +54,7 @@ class Window:
 
 
 def log_e_value(
-    window: Window,
+    window: WindowCounts,
     theta_c: Floats,
     theta_s: Floats,
     line: Tolerance,
@@ -80,7 +80,7 @@ def log_e_value(
 
 
 def log_ratio(
-    window: Window,
+    window: WindowCounts,
     theta_c: Floats,
     theta_s: Floats,
     line: Tolerance,

@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 
 from contracts.endpoint import Arm
 from contracts.events import EventBatch, Feedback, Pairing, PredictionEvent, TextRecord
-from contracts.statistics import EDGES, LATENCY_EDGES, Stage, Statistic
+from contracts.statistics import EDGES, LATENCY_EDGES, LatencyStage, Statistic
 from contracts.windows import (
     CALLER_BUCKETS,
     CALLER_CAP,
@@ -37,7 +37,7 @@ _SCORE_UPPER: Final = EDGES[Statistic.SCORE].upper
 _NORM_UPPER: Final = EDGES[Statistic.VECTOR_NORM].upper
 _LATENCY_UPPER: Final = LATENCY_EDGES.upper
 _TO_INFINITY: Final = len(_LATENCY_UPPER)
-_STAGES: Final = tuple(stage.value for stage in Stage)  # in the order of events.Latency
+_STAGES: Final = tuple(stage.value for stage in LatencyStage)  # in the order of events.Latency
 _LATEST: Final = 1e12  # keeps a window's start finite, whatever is in a message
 
 _HUNG_UP: Final = 499

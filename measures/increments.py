@@ -44,17 +44,17 @@ class Growth:
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
+class _KnownRange:
     end: int
     seen: float  # largest time in it, unix seconds
     record: WindowRecord | None  # None: complete, or too old to grow
 
 
-class Ledger:
+class RangeLedger:
     """Which ranges are known, and how far each had grown."""
 
     def __init__(self) -> None:
-        self._held: dict[_Key, _Held] = {}
+        self._held: dict[_Key, _KnownRange] = {}
         self._watermark = Watermark()
         self._newest: dict[tuple[str, int], int] = {}  # topic id, partition -> last range's start
         self._horizon = 0.0
@@ -71,7 +71,7 @@ class Ledger:
             return None  # folded again after it was forgotten: nobody knows what is new in it
         self._newest[log] = max(newest, record.start)
         complete = record.end - record.start >= RANGE_MESSAGES
-        self._held[key] = _Held(record.end, seen, None if complete else record)
+        self._held[key] = _KnownRange(record.end, seen, None if complete else record)
         self._watermark.take(record.topic_id, record.partition, record.through)
         return growth(None if held is None else held.record, record)
 

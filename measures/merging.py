@@ -95,7 +95,7 @@ def add_own(
     return left
 
 
-class Windows:
+class MergedWindows:
     """The newest record of every range, and the windows that they add up to.
 
     Windows that did not change are not added up again: what is handed out is shared, and is only

@@ -4,8 +4,8 @@ Leading axes are independent streams. A window alone (weight 1) sees large shift
 weights see small ones, for they remember many windows.
 
 A statistic's own traffic shows how it varies without drift (hour of day, similar texts):
-``Calibration`` fits a gamma distribution to the chi-square values of that traffic. It can only
-raise the threshold, never lower it. One false-alarm budget is spent over time, statistics and
+``ChiSquareCalibration`` fits a gamma distribution to the chi-square values of that traffic. It can
+only raise the threshold, never lower it. One false-alarm budget is spent over time, statistics and
 weights. Pure; it raises no alarm itself.
 
 Sources: shared formulas of docs/statistics.md; Lowry et al., A multivariate exponentially weighted
@@ -23,7 +23,7 @@ from scipy.special import chdtri, gammainccinv, ndtri, stdtrit
 
 from measures.correlation import Floats
 from measures.histograms import LEAST, chi_square, stability_index, starts
-from measures.state import State
+from measures.state import SequentialState
 
 WEIGHTS: Final = (1.0, 0.2, 0.05, 0.01)
 WARNS, ALARMS = 0.1, 0.2  # PSI beyond what equal samples would show
@@ -184,7 +184,7 @@ def lifted(shares: Floats, floor: float) -> Floats:
     return np.concatenate([1 - last, last], axis=-1)
 
 
-class Calibration(State, frozen=True):
+class ChiSquareCalibration(SequentialState, frozen=True):
     """What chi-square did on the endpoint's own traffic, without drift as far as anyone knows.
 
     Attributes:
@@ -256,7 +256,7 @@ class Calibration(State, frozen=True):
 
     @classmethod
     def of_json(cls, data: Mapping[str, Any]) -> Self:
-        """As ``State.of_json``; other sums than one a weight raise ``ValueError`` too."""
+        """As ``SequentialState.of_json``; other sums than one a weight raise ``ValueError`` too."""
         found = super().of_json(data)
         if found.total.shape[-1:] != (len(WEIGHTS),) or found.squares.shape != found.total.shape:
             raise ValueError(f"{found.total.shape} is not one sum a weight")

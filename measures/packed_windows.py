@@ -1,11 +1,11 @@
 """Windows of many endpoints in little memory: ranges that have ended are added up as they come.
 
-``Windows`` keeps the record of every range, because one that grows is replaced by the next. A range
-that has ended never grows any more: its counts go into the sum of each window, which is kept
+``MergedWindows`` keeps the record of every range, because one that grows is replaced by the next. A
+range that has ended never grows any more: its counts go into the sum of each window, which is kept
 packed, and of the record only its end stays, by which a repeat is known. So what is kept grows with
 endpoints and windows, and not with gateways, partitions and messages.
 
-The windows are the same as those of ``Windows``. Pure; for one thread at a time.
+The windows are the same as those of ``MergedWindows``. Pure; for one thread at a time.
 """
 
 import zlib
@@ -14,7 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from contracts.windows import RANGE_MESSAGES, EndpointWindow, WindowAggregate, WindowRecord
-from measures.merging import RangeKey, WindowKey, Windows, by_slot, by_window
+from measures.merging import MergedWindows, RangeKey, WindowKey, by_slot, by_window
 from measures.watermark import Watermark
 
 _encoder = msgspec.msgpack.Encoder()
@@ -29,10 +29,10 @@ class _EndedRange(NamedTuple):
 
 
 class PackedWindows:
-    """As ``Windows``, for a reader that needs the windows alone."""
+    """As ``MergedWindows``, for a reader that needs the windows alone."""
 
     def __init__(self) -> None:
-        self._growing = Windows()
+        self._growing = MergedWindows()
         self._ended: dict[RangeKey, _EndedRange] = {}
         self._packed: dict[str, dict[WindowKey, bytes]] = {}
         self._watermark = Watermark()
@@ -86,7 +86,7 @@ class PackedWindows:
     def closed(
         self, endpoint: str, *, after: float, now: float, lateness_seconds: float
     ) -> tuple[EndpointWindow, ...]:
-        """The endpoint's windows that are not expected to grow any more, as ``Windows.closed``."""
+        """The endpoint's windows that will not grow any more, as ``MergedWindows.closed``."""
         self._asked.add(endpoint)
         until = min(now, self._watermark.known()) - lateness_seconds
         growing = {(each.start, each.seconds): each for each in self._growing.all(endpoint)}

@@ -24,10 +24,10 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from measures.correlation import Floats
-from measures.evalue import Tolerance, Window, log_e_value, log_ratio
-from measures.state import State
+from measures.evalue import Tolerance, WindowCounts, log_e_value, log_ratio
+from measures.state import SequentialState
 
-__all__ = ["HarmTest", "History", "NonInferiorityTest", "Tests", "Tolerance", "Window"]
+__all__ = ["HarmTest", "NonInferiorityTest", "StableHistory", "Tests", "Tolerance", "WindowCounts"]
 
 ODDS_RATIOS = (1.5, 2.0, 4.0, 10.0)
 DIFFERENCES = (0.01, 0.05, 0.2)
@@ -41,7 +41,7 @@ Tests = NDArray[np.intp] | None
 
 
 @dataclass(frozen=True)
-class History:
+class StableHistory:
     """Stable's past: ``events`` of ``requests``, before the canary began."""
 
     events: Floats
@@ -53,7 +53,7 @@ class History:
         return n0 * self.events / np.maximum(self.requests, 1.0), n0
 
 
-class HarmTest(State, frozen=True):
+class HarmTest(SequentialState, frozen=True):
     """Evidence that the canary is worse than ``a + s p_s``; goes on through all stages.
 
     Against the null that ``p_c <= a + s p_s`` in every window, wherever the rates move.
@@ -79,8 +79,8 @@ class HarmTest(State, frozen=True):
 
     def after(
         self,
-        window: Window,
-        past: History,
+        window: WindowCounts,
+        past: StableHistory,
         line: Tolerance,
         rho: Floats | float = 0.0,
         tests: Tests = None,
@@ -103,13 +103,13 @@ class HarmTest(State, frozen=True):
         log_s = log_evidence(window, self.theta_s(past), line, rho, tests, within=within) + paired
         return self.grown(log_s, window)
 
-    def theta_s(self, past: History) -> Floats:
+    def theta_s(self, past: StableHistory) -> Floats:
         """``[..., rows]``: stable's rate as it is believed before the next window."""
         e0, n0 = past.prior()
         theta: Floats = (self.e_s + e0 + 0.5) / (self.n_s + n0 + 1.0)
         return theta
 
-    def grown(self, log_s: Floats, window: Window) -> Self:
+    def grown(self, log_s: Floats, window: WindowCounts) -> Self:
         """With the log e-values of one more window, ``[..., tests, ALTERNATIVES]``."""
         t = self.windows + 1
         return replace(
@@ -127,7 +127,7 @@ class HarmTest(State, frozen=True):
         return e
 
 
-class NonInferiorityTest(State, frozen=True):
+class NonInferiorityTest(SequentialState, frozen=True):
     """Evidence that the canary is not worse than ``a' + s' p_s``; begun anew at each stage.
 
     Against the null that ``p_c >= a' + s' p_s`` in every window. The alternative is that both arms
@@ -154,8 +154,8 @@ class NonInferiorityTest(State, frozen=True):
 
     def after(
         self,
-        window: Window,
-        past: History,
+        window: WindowCounts,
+        past: StableHistory,
         line: Tolerance,
         rho: Floats | float = 0.0,
         tests: Tests = None,
@@ -179,8 +179,8 @@ class NonInferiorityTest(State, frozen=True):
 
     def log_s(
         self,
-        window: Window,
-        past: History,
+        window: WindowCounts,
+        past: StableHistory,
         line: Tolerance,
         rho: Floats | float = 0.0,
         tests: Tests = None,
@@ -215,7 +215,7 @@ class NonInferiorityTest(State, frozen=True):
 
 
 def log_evidence(
-    window: Window,
+    window: WindowCounts,
     theta_s: Floats,
     line: Tolerance,
     rho: Floats | float = 0.0,

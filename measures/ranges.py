@@ -19,7 +19,7 @@ from contracts.windows import (
     WindowRecord,
 )
 from measures.folding import Fold
-from measures.sequences import LARGEST, Checkpoint, Sequences
+from measures.sequences import LARGEST, Checkpoint, GatewaySequences
 
 _Text = tuple[str, float, int]  # request id, time of the answer, which text of it
 
@@ -61,7 +61,7 @@ class PartitionFold:
         *,
         first: int,
         window_seconds: int,
-        known: Sequences | None = None,
+        known: GatewaySequences | None = None,
     ) -> None:
         """Begins at ``first``, the start of a range; what comes before it is only remembered.
 
@@ -79,7 +79,7 @@ class PartitionFold:
         self._window_seconds = window_seconds
         self._first = first
         self._began = False
-        self._known = known or Sequences()
+        self._known = known or GatewaySequences()
         self._told = SeenFeedback()
         self._open: _OpenRange | None = None
         self._checkpoint = Checkpoint(first, self._known.encoded())

@@ -41,7 +41,7 @@ class RawMessage:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class CountDifference:
     """A number that is not what the raw events say. What is absent is 0."""
 
     where: str  # "sentiment 1 stable 1700000000 statuses 500"
@@ -254,15 +254,17 @@ def _empty(record: WindowRecord) -> WindowRecord:
     )
 
 
-def differences(written: WindowRecord, counted: WindowRecord) -> tuple[Difference, ...]:
+def differences(written: WindowRecord, counted: WindowRecord) -> tuple[CountDifference, ...]:
     """Every number in which two records of one range differ, sorted by where it stands."""
     return differing(dict(_numbers(written)), dict(_numbers(counted)))
 
 
-def differing(written: Mapping[str, float], counted: Mapping[str, float]) -> tuple[Difference, ...]:
+def differing(
+    written: Mapping[str, float], counted: Mapping[str, float]
+) -> tuple[CountDifference, ...]:
     """Every number in which the two differ, sorted by where it stands; what is absent is 0."""
     return tuple(
-        Difference(where, written.get(where, 0), counted.get(where, 0))
+        CountDifference(where, written.get(where, 0), counted.get(where, 0))
         for where in sorted(written.keys() | counted.keys())
         if written.get(where, 0) != counted.get(where, 0)
     )

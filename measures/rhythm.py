@@ -22,7 +22,7 @@ from scipy.special import chdtri
 
 from measures.correlation import Floats
 from measures.histograms import chi_square, stability_index
-from measures.monitoring import WEIGHTS, Bins, Calibration, lifted
+from measures.monitoring import WEIGHTS, Bins, ChiSquareCalibration, lifted
 
 SLOT_SECONDS = 900
 SLOTS_A_DAY = 96
@@ -85,7 +85,7 @@ def kind_of(mix: Mix) -> int:
 
 
 def sure(
-    calibration: Calibration, alpha: ArrayLike, degrees: int, day_seconds: float
+    calibration: ChiSquareCalibration, alpha: ArrayLike, degrees: int, day_seconds: float
 ) -> tuple[Floats, NDArray[np.bool_]]:
     """Thresholds of ``WeekMonitors``, and of which weights they are calibrated.
 

@@ -26,10 +26,10 @@ class Checkpoint:
     """What was known at the start of a range: of all messages before ``offset``."""
 
     offset: int
-    sequences: str  # of ``Sequences.encoded``
+    sequences: str  # of ``GatewaySequences.encoded``
 
 
-class Sequences:
+class GatewaySequences:
     """What is known of one partition, up to some offset. A function of the log before it."""
 
     def __init__(self) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-class State(msgspec.Struct, frozen=True, dict=True):
+class SequentialState(msgspec.Struct, frozen=True, dict=True):
     """What a test knows; a change makes a new one (``msgspec.structs.replace``)."""
 
     def to_json(self) -> dict[str, Any]:

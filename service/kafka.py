@@ -104,7 +104,7 @@ class Topic:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class ConsumerGroup:
     """A consumer group as its coordinator describes it.
 
     Attributes:
@@ -270,22 +270,22 @@ class Topics:
             )
         return {part.partition: (first[part].offset, end[part].offset) for part in parts}
 
-    def group(self, name: str, topic: str) -> Group:
+    def group(self, name: str, topic: str) -> ConsumerGroup:
         """A consumer group, as its coordinator says now; an answer of "not now" is its state."""
         try:
             with kafka_errors():
                 told = self._admin.describe_groups([name])[name]
         except KafkaAwayError as error:
             if isinstance(error.__cause__, RetriableError):
-                return Group(str(error))
+                return ConsumerGroup(str(error))
             raise
         if told["error"]:
-            return Group(str(told["error"]))
+            return ConsumerGroup(str(told["error"]))
         members = {
             str(member["member_id"]): _given(member["member_assignment"], topic)
             for member in told["members"]
         }
-        return Group(str(told["group_state"]), members)
+        return ConsumerGroup(str(told["group_state"]), members)
 
     def close(self) -> None:
         """Ends the connection."""

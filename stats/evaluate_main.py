@@ -27,7 +27,7 @@ from service.kafka import KafkaAddress, KafkaLoginError
 from stats.evaluation.app import application
 from stats.evaluation.calibration_store import CalibrationFile, CalibrationStore, NoCalibrationStore
 from stats.evaluation.drift import DriftSettings
-from stats.evaluation.evaluation import Evaluation, Pace
+from stats.evaluation.evaluation import Evaluation, WindowTiming
 from stats.evaluation.evaluator import EvaluatePace, Evaluator
 from stats.evaluation.references import StoredReferences
 from stats.evaluation.sharding import Shard
@@ -203,7 +203,9 @@ def _evaluator(
     kept = calibrations.load()
     # Of endpoints that were another shard's until now. What lies here is what was learnt here last.
     learnt = {**(shards.learnt() if shards is not None else {}), **kept}
-    pace = Pace(lateness_seconds=settings.lateness_seconds, keep_seconds=settings.keep_seconds)
+    pace = WindowTiming(
+        lateness_seconds=settings.lateness_seconds, keep_seconds=settings.keep_seconds
+    )
     most = SeriesLimits(settings.most_arms, settings.most_versions)
     return Evaluator(
         Evaluation(references, drift, pace, learnt, most=most),

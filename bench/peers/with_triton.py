@@ -26,9 +26,9 @@ from bench.peers.subjects import (
 from bench.processes import answers, free_port, python
 from contracts.endpoint import (
     Arm,
+    EndpointLimits,
     EndpointSpec,
     EndpointStatus,
-    Limits,
     Metadata,
     ModelEndpoint,
     Route,
@@ -110,7 +110,9 @@ def _put(store: FileEndpointStore, model: PreparedModel) -> None:
         metadata=Metadata(name=MODEL),
         spec=EndpointSpec(
             model=MODEL,
-            limits=Limits(max_tokens_in_flight=_MOST_TOKENS, timeout_seconds=PATIENT_SECONDS),
+            limits=EndpointLimits(
+                max_tokens_in_flight=_MOST_TOKENS, timeout_seconds=PATIENT_SECONDS
+            ),
             rollout=RolloutSpec(controller_timeout=_LONG),
         ),
         status=EndpointStatus(

@@ -20,7 +20,7 @@ from contracts.endpoint import (
     WaitsFor,
 )
 from headrace import home as homes
-from headrace.commands.layout import Row, Rows, rows, sentences
+from headrace.commands.layout import TableRow, TableRows, rows, sentences
 from headrace.commands.output import console, print_json, print_line
 from headrace.endpoints import document, edits
 from headrace.endpoints.schema import endpoint_schema
@@ -32,7 +32,7 @@ from headrace.errors import (
     RequestFailedError,
 )
 from headrace.home import Cluster
-from headrace.invocation import Form, current, is_structured
+from headrace.invocation import OutputFormat, current, is_structured
 from headrace.options import HOME, Endpoint, Home, names, where
 from headrace.program import App
 from headrace.stack import answers
@@ -230,12 +230,12 @@ def get(
     """Shows endpoints as they are written: all in a table, one as YAML to edit and apply."""
     store = homes.site(where(home)).store
     found = edits.every(store) if endpoint is None else (edits.existing(store, endpoint),)
-    form = current().form or (Form.TABLE if endpoint is None else Form.YAML)
-    if form is Form.TABLE:
+    form = current().form or (OutputFormat.TABLE if endpoint is None else OutputFormat.YAML)
+    if form is OutputFormat.TABLE:
         console.print(_table(found))
     else:
         documents = [document.as_written(each, defaults=everything) for each in found]
-        if form is Form.JSON:
+        if form is OutputFormat.JSON:
             print_json(documents if endpoint is None else documents[0])
         else:
             sys.stdout.write("---\n".join(map(document.as_yaml, documents)))
@@ -243,15 +243,15 @@ def get(
         sys.stderr.write(f"The endpoint {unread} is left out: what is stored can't be read.\n")
 
 
-def _table(endpoints: tuple[ModelEndpoint, ...]) -> Rows | str:
+def _table(endpoints: tuple[ModelEndpoint, ...]) -> TableRows | str:
     if not endpoints:
         return "No endpoint yet: headrace apply -f endpoint.yaml, or register a model."
-    entries: list[Row] = []
+    entries: list[TableRow] = []
     for endpoint in endpoints:
         spec, (newest, reason) = endpoint.spec, answers.newest(endpoint.status)
         strategy = spec.rollout.strategy.value
         cells = (endpoint.name, spec.model, _wanted_version(spec), strategy, newest)
-        entries.append(Row(cells, sentences(reason)))
+        entries.append(TableRow(cells, sentences(reason)))
     return rows(("endpoint", "model", "wants", "rollout", "newest"), entries)
 
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import msgspec
 
-from headrace.commands.layout import Row, Sentence, rows
+from headrace.commands.layout import Sentence, TableRow, rows
 from headrace.stack import health
 from service.cluster import pods
-from service.cluster.access import Namespace
+from service.cluster.access import ClusterNamespace
 from service.cluster.errors import ApiRefusedError
 from service.cluster.pods import Pod
 
@@ -55,7 +55,7 @@ class Installation(msgspec.Struct, frozen=True):
     def drawn(self) -> Any:  # noqa: ANN401 - what rich draws
         """A row for each pod with which something is wrong, and a sentence."""
         found = [
-            Row((f"  {pod.name}", pod.component, self.said[pod.name]), style="yellow")
+            TableRow((f"  {pod.name}", pod.component, self.said[pod.name]), style="yellow")
             for pod in self.pods
             if pod.name in self.said
         ]
@@ -75,7 +75,7 @@ class Installation(msgspec.Struct, frozen=True):
 class CachedInstallation:
     """Asks a namespace's pods at most every ten seconds, however often it is looked at."""
 
-    def __init__(self, namespace: Namespace) -> None:
+    def __init__(self, namespace: ClusterNamespace) -> None:
         self._namespace = namespace
         self._found: tuple[float, Installation] | None = None
 
@@ -86,7 +86,7 @@ class CachedInstallation:
         return self._found[1]
 
 
-def ask(namespace: Namespace, now: float) -> Installation:
+def ask(namespace: ClusterNamespace, now: float) -> Installation:
     """The pods of a namespace; raises ``ApiUnavailableError`` and ``AccessError``."""
     try:
         found = pods.of_installation(namespace.client, namespace.name, now)
@@ -111,7 +111,7 @@ def ask(namespace: Namespace, now: float) -> Installation:
     return Installation(found, said, unread)
 
 
-def _asked(namespace: Namespace, pod: str) -> str | None:
+def _asked(namespace: ClusterNamespace, pod: str) -> str | None:
     """What a gateway says is wrong; None where the account may not ask."""
     try:
         status, text = pods.page(

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from gateway.admission import key_file
 from gateway.admission.key_file import Grant, KeyFileError, KeyRecord
-from headrace.commands.layout import Row, rows, sentences
+from headrace.commands.layout import TableRow, rows, sentences
 from headrace.commands.output import console, print_json, print_line, printable
 from headrace.errors import RequestFailedError
 from headrace.invocation import is_structured
@@ -112,7 +112,7 @@ def show(file: KeyFile) -> None:
         )
 
 
-def _row(record: KeyRecord) -> Row:
+def _row(record: KeyRecord) -> TableRow:
     limit = record.requests_per_second
     expires = _moment(record.expires)
     if record.expires is not None and record.expires <= _now():
@@ -125,7 +125,7 @@ def _row(record: KeyRecord) -> Row:
         expires,
     )
     opens = "all endpoints" if record.endpoints == ("*",) else ", ".join(record.endpoints)
-    return Row(cells, sentences(f"opens {printable(opens)}"))
+    return TableRow(cells, sentences(f"opens {printable(opens)}"))
 
 
 def _moment(moment: datetime | None) -> str:

@@ -51,7 +51,7 @@ Topic = Annotated[
 ]
 
 
-class Pair(msgspec.Struct, frozen=True):
+class ComparedPair(msgspec.Struct, frozen=True):
     """One text and both versions' answers to it. Of a request of several texts: one of them."""
 
     id: str
@@ -60,7 +60,7 @@ class Pair(msgspec.Struct, frozen=True):
     text: str = ""
 
 
-class Answer(msgspec.Struct, frozen=True):
+class PairLabel(msgspec.Struct, frozen=True):
     """What a person says of a pair: the right label, null where it can't be told."""
 
     id: str
@@ -81,12 +81,12 @@ class LabelFile:
 
     compared: int
     disagree: int
-    pairs: Sequence[Pair]
-    answers: Sequence[Answer]
+    pairs: Sequence[ComparedPair]
+    answers: Sequence[PairLabel]
     gaps: int = 0
 
     @classmethod
-    def of(cls, pairs: Sequence[Pair], answers: Sequence[Answer]) -> Self:
+    def of(cls, pairs: Sequence[ComparedPair], answers: Sequence[PairLabel]) -> Self:
         """Of all pairs that were compared.
 
         Raises:
@@ -130,12 +130,12 @@ def of_files(pairs: Path, answers: Path) -> LabelFile:
     Raises:
         RefusedError: a file can't be read, or two pairs have one id.
     """
-    return LabelFile.of(_read(pairs, Pair), labels_in(answers) if answers.exists() else [])
+    return LabelFile.of(_read(pairs, ComparedPair), labels_in(answers) if answers.exists() else [])
 
 
-def labels_in(file: Path) -> list[Answer]:
+def labels_in(file: Path) -> list[PairLabel]:
     """The labels of a file; raises ``RefusedError`` where it can't be read."""
-    return _read(file, Answer)
+    return _read(file, PairLabel)
 
 
 @app.declare("next")
@@ -196,7 +196,7 @@ def answer(
     else:
         if pair is None or (label is None) != unknown:
             raise typer.BadParameter("give a label, or --unknown", param_hint="[LABEL]")
-        answers = [Answer(pair, label)]
+        answers = [PairLabel(pair, label)]
     _of_rollout(endpoint, home, kafka, topic).answer(answers)
 
 
@@ -242,7 +242,7 @@ def _of_rollout(name: str, home: Path, kafka: str | None, topic: str | None) -> 
     return label_rollout.opened(where(home), kafka, topic, name)
 
 
-def ordered(pairs: Iterable[Pair]) -> list[Pair]:
+def ordered(pairs: Iterable[ComparedPair]) -> list[ComparedPair]:
     """Pairs in the order in which they are to be labelled."""
     return sorted(pairs, key=lambda pair: place(pair.id))
 

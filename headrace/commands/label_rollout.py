@@ -16,7 +16,7 @@ from contracts.events import UnknownSchemaError
 from contracts.pairs import TOPIC, Label, Message, ShadowComparison, decode, encode
 from contracts.rollout import RolloutState
 from headrace import home as homes
-from headrace.commands.label import Answer, LabelFile, Pair, ordered
+from headrace.commands.label import ComparedPair, LabelFile, PairLabel, ordered
 from headrace.commands.recount_rollout import rollout_of
 from headrace.endpoints import edits
 from headrace.errors import NotRunningError, RefusedError
@@ -82,7 +82,7 @@ class RolloutPairs:
             )
         return found
 
-    def answer(self, answers: Sequence[Answer]) -> None:
+    def answer(self, answers: Sequence[PairLabel]) -> None:
         """Writes what a person says of pairs.
 
         Raises:
@@ -103,17 +103,17 @@ class RolloutPairs:
 def kept_of(messages: Iterable[bytes], versions: tuple[str, str, str]) -> LabelFile:
     """What messages say of an endpoint, its stable and its candidate; others are passed over."""
     told: dict[str, dict[int, ShadowComparison]] = {}
-    answers: list[Answer] = []
+    answers: list[PairLabel] = []
     for message in map(_decoded, messages):
         if message is None or (message.endpoint, message.stable, message.candidate) != versions:
             continue
         if isinstance(message, Label):
-            answers.append(Answer(message.id, message.label))
+            answers.append(PairLabel(message.id, message.label))
         else:
             told.setdefault(message.gateway, {})[message.sequence] = message
     last = [of_gateway[max(of_gateway)] for of_gateway in told.values()]
     pairs = {
-        pair.id: Pair(pair.id, pair.stable, pair.candidate, _text(pair.text, pair.second))
+        pair.id: ComparedPair(pair.id, pair.stable, pair.candidate, _text(pair.text, pair.second))
         for of_gateway in told.values()
         for message in of_gateway.values()
         for pair in message.pairs

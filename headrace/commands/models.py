@@ -10,7 +10,7 @@ import typer
 
 from contracts.endpoint import Arm, ModelEndpoint, Phase
 from headrace import home as homes
-from headrace.commands.layout import Row, Rows, rows, sentences
+from headrace.commands.layout import TableRow, TableRows, rows, sentences
 from headrace.commands.output import console, print_json
 from headrace.endpoints import edits
 from headrace.errors import BrokenHomeError, NotRunningError, RequestFailedError
@@ -56,11 +56,11 @@ def models(
     console.print(_table(lines) if lines else "No model is registered yet.")
 
 
-def _table(lines: Iterable[VersionLine]) -> Rows:
+def _table(lines: Iterable[VersionLine]) -> TableRows:
     return rows(
         ("model", "version", "endpoint", "package", "state"),
         [
-            Row(
+            TableRow(
                 (
                     line.model,
                     line.version,

@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.table import Table
 
 from headrace import invocation
-from headrace.invocation import Form
+from headrace.invocation import OutputFormat
 
 REFRESH_SECONDS = 0.5
 PIPED_SECONDS = 5.0  # a picture tells the time that is left: each second another one
@@ -25,7 +25,7 @@ def print_json(value: Any) -> None:  # noqa: ANN401 - any JSON value
 
     JSON, or YAML if ``-o yaml`` asks for that.
     """
-    if invocation.current().form is Form.YAML:
+    if invocation.current().form is OutputFormat.YAML:
         from yaml import safe_dump  # noqa: PLC0415 - only if it is asked for
 
         plain = json.loads(json.dumps(value))  # enumerations are text to JSON, and not to YAML

@@ -38,7 +38,7 @@ _TRIES = 3  # of a call that took too long: a busy machine halts any process for
 app = App(help="Preprocessing and postprocessing of your own.", callback=do_nothing)
 
 
-class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class PreprocessorRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One request of a ``.jsonl`` file. ``answers`` are the model's, for ``postprocess``.
 
     Each is ``{label: number}`` or a list of numbers.
@@ -50,7 +50,7 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @dataclass(slots=True)
-class Result:
+class PreprocessorResult:
     """What came of one request. ``seconds`` are of both calls, where there were two."""
 
     texts: list[str]
@@ -137,16 +137,16 @@ def _archive(code: str) -> bytes:
         raise RequestFailedError(f"{code} can't be packed: {error}.") from error
 
 
-def _requests(path: Path) -> Iterator[Request]:
+def _requests(path: Path) -> Iterator[PreprocessorRequest]:
     if path.suffix.lower() != ".jsonl":
         for each in replayed.read(path):
-            yield Request([each.text])
+            yield PreprocessorRequest([each.text])
         return
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise RequestFailedError(f"{path} can't be read: {error}.") from error
-    decoder = msgspec.json.Decoder(Request | str)
+    decoder = msgspec.json.Decoder(PreprocessorRequest | str)
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
@@ -154,10 +154,12 @@ def _requests(path: Path) -> Iterator[Request]:
             request = decoder.decode(line)
         except msgspec.MsgspecError as error:
             raise RequestFailedError(f"{path}, line {number}: {error}.") from error
-        yield Request([request]) if isinstance(request, str) else request
+        yield PreprocessorRequest([request]) if isinstance(request, str) else request
 
 
-async def _run(archive: bytes, asked: Sequence[Request], limits: CodeLimits) -> list[Result]:
+async def _run(
+    archive: bytes, asked: Sequence[PreprocessorRequest], limits: CodeLimits
+) -> list[PreprocessorResult]:
     with tempfile.TemporaryDirectory() as folder:
         process = CodeProcess(archive, Path(folder), limits, lambda _: None, name="test")
         process.start()
@@ -173,8 +175,8 @@ async def _run(archive: bytes, asked: Sequence[Request], limits: CodeLimits) -> 
 
 
 async def _answered(
-    process: CodeProcess, request: Request, limits: CodeLimits, tries: int
-) -> tuple[Result, Failure | None]:
+    process: CodeProcess, request: PreprocessorRequest, limits: CodeLimits, tries: int
+) -> tuple[PreprocessorResult, Failure | None]:
     result, failure = await _tried(process, request, limits)
     for _ in range(1, tries):
         if failure is not Failure.TIMEOUT:
@@ -186,9 +188,9 @@ async def _answered(
 
 
 async def _tried(
-    process: CodeProcess, request: Request, limits: CodeLimits
-) -> tuple[Result, Failure | None]:
-    result, failure = Result(request.texts), None
+    process: CodeProcess, request: PreprocessorRequest, limits: CodeLimits
+) -> tuple[PreprocessorResult, Failure | None]:
+    result, failure = PreprocessorResult(request.texts), None
     began = monotonic()
     longest = limits.start_seconds + limits.call_seconds + limits.pauses.most
     task = Task(
@@ -244,7 +246,7 @@ def _values(answers: Sequence[dict[str, float] | list[float]]) -> tuple[Form, An
     return Form(len(rows), labels, probabilities=False), values
 
 
-def _show(results: Sequence[Result]) -> None:
+def _show(results: Sequence[PreprocessorResult]) -> None:
     for result in results[:_SHOWN]:
         for at, text in enumerate(result.texts):
             print_line(printable(text))
@@ -272,7 +274,7 @@ def _show(results: Sequence[Result]) -> None:
     )
 
 
-def _summary(results: Sequence[Result]) -> dict[str, Any]:
+def _summary(results: Sequence[PreprocessorResult]) -> dict[str, Any]:
     times = sorted(1000 * result.seconds for result in results) or [0.0]
     observed: dict[str, list[float | str]] = {}
     for result in results:

@@ -19,7 +19,7 @@ from headrace.options import HOME, Home, Kafka, Since, moment, names, where
 from headrace.program import App
 from headrace.stack.state import Home as StackHome
 from headrace.stack.state import read_record
-from measures.recounting import Difference
+from measures.recounting import CountDifference
 from service.kafka import StreamError
 from stats.recounting.counters import CounterRecount, recount_counters_kafka
 from stats.recounting.recount import Recount, RecountScope, recount_kafka
@@ -196,7 +196,7 @@ def _show_counters(found: CounterRecount) -> None:
         console.print(_table("shown", [(what.where, what) for what in found.differences]))
 
 
-def _table(written: str, differences: list[tuple[str, Difference]]) -> Table:
+def _table(written: str, differences: list[tuple[str, CountDifference]]) -> Table:
     table = table_of("what", written, "counted")
     for place, what in differences[:_SHOWN]:
         table.add_row(escape(place), f"{what.written:.17g}", f"{what.counted:.17g}")

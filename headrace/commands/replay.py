@@ -96,7 +96,7 @@ def replay(
         raise RequestFailedError(f"No request was answered: {next(iter(tally.failures))}")
 
 
-async def _run(plan: Plan, texts: tuple[files.Text, ...]) -> tuple[Tally, float]:
+async def _run(plan: Plan, texts: tuple[files.ReplayText, ...]) -> tuple[Tally, float]:
     await _reach(plan.url)
     replay, stop = Replay(plan, texts), asyncio.Event()
     loop = asyncio.get_running_loop()

@@ -32,7 +32,7 @@ from headrace.commands.output import (
 from headrace.commands.rollout_picture import document, picture
 from headrace.endpoints import edits, rollouts
 from headrace.errors import NotPromotedError, RefusedError, TimedOutError, UndeliveredError
-from headrace.home import Site, Where
+from headrace.home import EndpointSite, Where
 from headrace.invocation import is_structured
 from headrace.options import (
     HOME,
@@ -98,7 +98,7 @@ def status(
         print_json(document(newest(edits.existing(site.store, name)), time.time()))
 
 
-def _shown(site: Site, name: str, *, details: bool) -> Group:
+def _shown(site: EndpointSite, name: str, *, details: bool) -> Group:
     endpoint, now = edits.existing(site.store, name), time.time()
     drawn = picture(newest(endpoint), now, details=details)
     sentence = "No stack runs on this home: nothing moves until headrace up."
@@ -270,7 +270,7 @@ def history(name: Name, home: Home = HOME, details: Details = False) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class RolloutDecision:
     """What a person decided, as the command line has it.
 
     Attributes:
@@ -305,7 +305,7 @@ def promote(
     home: Home = HOME,
 ) -> None:
     """Sends the new version to its next step, whatever its checks say; behind the last: to all."""
-    _decide(Decision(Verb.PROMOTE, name, version, reason, by, full=full, wait=wait), home)
+    _decide(RolloutDecision(Verb.PROMOTE, name, version, reason, by, full=full, wait=wait), home)
 
 
 @app.declare()
@@ -318,7 +318,7 @@ def pause(
     home: Home = HOME,
 ) -> None:
     """Stops at this step, and the deadline with it."""
-    _decide(Decision(Verb.PAUSE, name, version, reason, by, wait=wait), home)
+    _decide(RolloutDecision(Verb.PAUSE, name, version, reason, by, wait=wait), home)
 
 
 @app.declare()
@@ -331,7 +331,7 @@ def resume(
     home: Home = HOME,
 ) -> None:
     """Goes on after a pause."""
-    _decide(Decision(Verb.RESUME, name, version, reason, by, wait=wait), home)
+    _decide(RolloutDecision(Verb.RESUME, name, version, reason, by, wait=wait), home)
 
 
 @app.declare()
@@ -344,7 +344,7 @@ def abort(
     home: Home = HOME,
 ) -> None:
     """Takes the new version away from all callers; it is not tried again."""
-    _decide(Decision(Verb.ABORT, name, version, reason, by, wait=wait), home)
+    _decide(RolloutDecision(Verb.ABORT, name, version, reason, by, wait=wait), home)
 
 
 @app.declare()
@@ -357,7 +357,7 @@ def undo(
     home: Home = HOME,
 ) -> None:
     """Goes back to the version before the one that was promoted last."""
-    _decide(Decision(Verb.UNDO, name, version, reason, by, wait=wait), home)
+    _decide(RolloutDecision(Verb.UNDO, name, version, reason, by, wait=wait), home)
 
 
 @app.declare()
@@ -376,7 +376,7 @@ def retry(
     home: Home = HOME,
 ) -> None:
     """Lets a version that was rejected, rolled back or expired be tried again."""
-    _decide(Decision(Verb.RETRY, name, version, reason, by, wait=wait), home)
+    _decide(RolloutDecision(Verb.RETRY, name, version, reason, by, wait=wait), home)
 
 
 @app.declare()
@@ -392,7 +392,7 @@ def pin(
     home: Home = HOME,
 ) -> None:
     """Stays on one version, whatever is registered."""
-    _decide(Decision(Verb.PIN, name, version, reason, by, wait=wait), home)
+    _decide(RolloutDecision(Verb.PIN, name, version, reason, by, wait=wait), home)
 
 
 @app.declare()
@@ -404,10 +404,10 @@ def unpin(
     home: Home = HOME,
 ) -> None:
     """Follows again what was followed before the pin."""
-    _decide(Decision(Verb.UNPIN, name, None, reason, by, wait=wait), home)
+    _decide(RolloutDecision(Verb.UNPIN, name, None, reason, by, wait=wait), home)
 
 
-def _decide(decision: Decision, home: Path) -> None:
+def _decide(decision: RolloutDecision, home: Path) -> None:
     """Notes a person's decision and says what the controller says to it.
 
     Raises:

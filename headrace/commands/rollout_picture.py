@@ -11,7 +11,7 @@ from rich.text import Text
 from contracts.durations import about
 from contracts.endpoint import Phase, Transition
 from contracts.rollout import CheckResult, CommandOutcome, Verdict
-from headrace.commands.layout import GLUE, Pieces, Row, Sentence, rows, sentences
+from headrace.commands.layout import GLUE, Pieces, Sentence, TableRow, rows, sentences
 from rollout.plots import number
 from rollout.view import Mark, Stage, View
 
@@ -133,13 +133,13 @@ def _arms(seen: View) -> Sentence:
     return Sentence(f"weights: {', '.join(told)}", rest=2)
 
 
-def _check(check: CheckResult, told: str, *, details: bool) -> Row:
+def _check(check: CheckResult, told: str, *, details: bool) -> TableRow:
     is_plain = check.verdict is Verdict.PASS or f"{check.name}: {check.reason}" in told
     below = sentences(check.reason) if details or not is_plain else ()
     if details:
         below += _check_figures(dict(check.figures))
     said = _VERDICT[check.verdict] + _role(check)
-    return Row((check.name, said), below, _VERDICT_STYLE[check.verdict])
+    return TableRow((check.name, said), below, _VERDICT_STYLE[check.verdict])
 
 
 def _role(check: CheckResult) -> str:
@@ -166,21 +166,21 @@ def history(
     return Group(*parts)
 
 
-def _transition(line: Transition, *, details: bool) -> Row:
+def _transition(line: Transition, *, details: bool) -> TableRow:
     figures = dict(line.figures)
     percent = figures.pop(_PERCENT, None)
     what = line.phase.value if percent is None else f"{line.phase.value} {percent:g} %"
     below = sentences(line.reason)
     if details:
         below += _check_figures(figures)
-    return Row(
+    return TableRow(
         (_time(line.at), line.version, what + _by(line.by)), below, _PHASE_STYLE.get(line.phase, "")
     )
 
 
-def _refusal(line: CommandOutcome) -> Row:
+def _refusal(line: CommandOutcome) -> TableRow:
     what = f"{line.verb.value} was refused{_by(line.by)}"
-    return Row((_time(line.at), "", what), sentences(line.said), "yellow")
+    return TableRow((_time(line.at), "", what), sentences(line.said), "yellow")
 
 
 def _by(who: str) -> str:

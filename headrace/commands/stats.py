@@ -1,14 +1,13 @@
 """``headrace stats``: the statistics of users' own that an endpoint declares."""
 
-from enum import StrEnum
 from functools import partial
 from typing import Annotated
 
 import typer
 
-from contracts.rollout import StatisticSpec
+from contracts.rollout import CustomStatistic, StatisticKind
 from headrace import home as homes
-from headrace.commands.layout import Row, rows, sentences
+from headrace.commands.layout import TableRow, rows, sentences
 from headrace.commands.output import console, print_json
 from headrace.endpoints import edits, statistics
 from headrace.invocation import is_structured
@@ -18,14 +17,6 @@ from headrace.program import App
 app = App(help="Statistics of your own, and the words that became UNK.")
 
 Statistic = Annotated[str, typer.Argument(help="Name of the statistic.")]
-
-
-class Kind(StrEnum):
-    """What a statistic is."""
-
-    HISTOGRAM = "histogram"
-    CATEGORY = "category"
-    COUNTER = "counter"
 
 
 @app.declare("list")
@@ -40,16 +31,16 @@ def show(endpoint: Endpoint, home: Home = HOME) -> None:
         console.print(rows(("statistic", "kind"), [_row(one) for one in found]))
 
 
-def _row(one: StatisticSpec) -> Row:
+def _row(one: CustomStatistic) -> TableRow:
     words = [*(f"{edge:g}" for edge in one.edges), *one.values]
-    return Row((one.name, one.kind.value), sentences(", ".join(words)))
+    return TableRow((one.name, one.kind.value), sentences(", ".join(words)))
 
 
 @app.declare()
 def add(
     endpoint: Endpoint,
     statistic: Statistic,
-    kind: Annotated[Kind, typer.Option(help="What it counts.")],
+    kind: Annotated[StatisticKind, typer.Option(help="What it counts.")],
     edges: Annotated[str, typer.Option(help="Upper edges of a histogram: 0.1,0.5,1")] = "",
     values: Annotated[str, typer.Option(help="Values of a category: en,de,other")] = "",
     home: Home = HOME,
@@ -96,5 +87,5 @@ def unk_words(
     show_words(where(home), kafka, endpoint, moment(begin, "--from"), top=top)
 
 
-def _document(statistic: StatisticSpec) -> dict[str, object]:
+def _document(statistic: CustomStatistic) -> dict[str, object]:
     return statistic.model_dump(mode="json", by_alias=True, exclude_defaults=True)

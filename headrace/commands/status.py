@@ -18,12 +18,12 @@ from contracts.model import DEFAULT_POOL
 from headrace import home as homes
 from headrace.commands import installation
 from headrace.commands.installation import CachedInstallation
-from headrace.commands.layout import Row, Sentence, rows, sentences
+from headrace.commands.layout import Sentence, TableRow, rows, sentences
 from headrace.commands.output import display, print_json
-from headrace.commands.status_picture import Running, endpoint_rows, picture
+from headrace.commands.status_picture import StackStatus, endpoint_rows, picture
 from headrace.endpoints import edits, rollouts
 from headrace.errors import BrokenHomeError, RequestFailedError
-from headrace.home import Cluster, Site
+from headrace.home import Cluster, EndpointSite
 from headrace.invocation import is_structured
 from headrace.options import HOME, Details, names, where
 from headrace.options import Home as HomeFolder
@@ -32,7 +32,7 @@ from headrace.stack import answers, health, state
 from headrace.stack.state import Home, StackRecord
 from registry.stores.heartbeats import FileHeartbeats
 from registry.stores.reports import FileReports
-from service.cluster.access import Namespace
+from service.cluster.access import ClusterNamespace
 
 app = App()
 
@@ -95,7 +95,7 @@ def _chosen(home: Home, endpoint: str | None) -> list[ModelEndpoint]:
 def _shown(home: Home, endpoint: str | None, *, details: bool) -> Group:
     record = state.read_record(home)
     pids = {} if record is None else record.services
-    running = Running(
+    running = StackStatus(
         home=str(home.root),
         is_starting=record is None and state.is_locked(home),
         record=record,
@@ -207,7 +207,7 @@ def _show_cluster(cluster: Cluster, endpoint: str | None, *, watch: bool, detail
     display(lambda: _shown_of_cluster(namespace, pods, endpoint, details=details), watch=watch)
 
 
-def _document_of_cluster(namespace: Namespace, endpoint: str | None) -> dict[str, Any]:
+def _document_of_cluster(namespace: ClusterNamespace, endpoint: str | None) -> dict[str, Any]:
     """The status as JSON: what the controller, the loaders and pods said, and the endpoints."""
     site = homes.of_namespace(namespace)
     chosen, now, beat = _chosen_of(site, endpoint), time.time(), site.beats.get()
@@ -237,7 +237,7 @@ def _document_of_cluster(namespace: Namespace, endpoint: str | None) -> dict[str
 
 
 def _shown_of_cluster(
-    namespace: Namespace, lately: CachedInstallation, endpoint: str | None, *, details: bool
+    namespace: ClusterNamespace, lately: CachedInstallation, endpoint: str | None, *, details: bool
 ) -> Group:
     site = homes.of_namespace(namespace)
     chosen, now, beat = _chosen_of(site, endpoint), time.time(), site.beats.get()
@@ -246,7 +246,7 @@ def _shown_of_cluster(
     if beat is not None:
         heard = f"The controller gave a sign of life {about(max(0.0, now - beat.at))} ago."
     loaders = [
-        Row(
+        TableRow(
             (
                 f"  {report.loader}",
                 f"gRPC {report.triton_grpc}, {len(report.loaded)} models{_pool(report)}",
@@ -281,13 +281,13 @@ def _pool(report: LoaderReport) -> str:
     return "" if report.pool == DEFAULT_POOL else f", pool {report.pool}"
 
 
-def _chosen_of(site: Site, endpoint: str | None) -> tuple[ModelEndpoint, ...]:
+def _chosen_of(site: EndpointSite, endpoint: str | None) -> tuple[ModelEndpoint, ...]:
     if endpoint is None:
         return edits.every(site.store)
     return (edits.existing(site.store, endpoint),)
 
 
-def _reports_of(site: Site) -> tuple[LoaderReport, ...]:
+def _reports_of(site: EndpointSite) -> tuple[LoaderReport, ...]:
     try:
         return site.reports()
     except (OSError, ValueError) as error:

@@ -52,7 +52,7 @@ _ADDITIONS: dict[str, Schema] = {
             ),
         )
     },
-    "StatisticSpec": {
+    "CustomStatistic": {
         "x-kubernetes-validations": _rules(
             (
                 "(self.kind == 'histogram') == (has(self.edges) && self.edges.size() > 0)",

@@ -5,7 +5,7 @@ import math
 from pydantic import ValidationError
 
 from contracts.endpoint import ModelEndpoint
-from contracts.rollout import StatisticSpec
+from contracts.rollout import CustomStatistic
 from headrace.endpoints.validation_errors import dotted
 from headrace.errors import RefusedError, RequestFailedError
 
@@ -14,7 +14,7 @@ MOST = 50  # as contracts.endpoint has it
 
 def declared(
     name: str, kind: str, edges: tuple[float, ...], values: tuple[str, ...]
-) -> StatisticSpec:
+) -> CustomStatistic:
     """A declaration; raises ``RequestFailedError``."""
     if not all(map(math.isfinite, edges)):  # JSON knows no other numbers
         raise RequestFailedError(
@@ -22,7 +22,7 @@ def declared(
             "by itself."
         )
     try:
-        return StatisticSpec.model_validate(
+        return CustomStatistic.model_validate(
             {"name": name, "kind": kind, "edges": edges, "values": values}
         )
     except ValidationError as error:
@@ -32,7 +32,7 @@ def declared(
         raise RequestFailedError(f"No statistic was added: {where}: {said}.") from None
 
 
-def with_statistic(endpoint: ModelEndpoint, statistic: StatisticSpec) -> ModelEndpoint:
+def with_statistic(endpoint: ModelEndpoint, statistic: CustomStatistic) -> ModelEndpoint:
     """The endpoint with one more statistic, or with that of the same name replaced.
 
     Raises:
@@ -66,6 +66,6 @@ def without_statistic(endpoint: ModelEndpoint, name: str) -> ModelEndpoint:
     return _with(endpoint, kept)
 
 
-def _with(endpoint: ModelEndpoint, statistics: tuple[StatisticSpec, ...]) -> ModelEndpoint:
+def _with(endpoint: ModelEndpoint, statistics: tuple[CustomStatistic, ...]) -> ModelEndpoint:
     spec = endpoint.spec.model_copy(update={"statistics": statistics})
     return endpoint.model_copy(update={"spec": spec})

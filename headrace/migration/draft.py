@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from contracts.endpoint import API_VERSION, KIND, ModelEndpoint
 from contracts.model import ENDPOINT_NAME, endpoint_name
 from headrace.errors import BadDocumentError, RefusedError
-from headrace.migration.source import ObjectHead, Part
+from headrace.migration.source import ManifestMapping, ObjectHead
 
 _TASKS = {
     "sequence_classification": "text-classification",
@@ -98,7 +98,7 @@ class Draft:
         """Says that something was not carried over."""
         self._left_out.append((where, why))
 
-    def left_of(self, part: Part, reasons: Mapping[str, str]) -> None:
+    def left_of(self, part: ManifestMapping, reasons: Mapping[str, str]) -> None:
         """Reports what nobody took of a part; ``reasons`` are by the field's own name."""
         for path in part.left():
             name = path.rpartition(".")[2].partition("[")[0]
@@ -243,7 +243,7 @@ def _out_of_bounds(source: str, error: ValidationError) -> str:
 
 def checked(
     found: Sequence[Translation],
-    others: Sequence[Part],
+    others: Sequence[ManifestMapping],
     source: str,
     kind: str,
     options: Options,

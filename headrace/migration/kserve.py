@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from headrace.errors import RefusedError
 from headrace.migration.draft import PODS, SCALING, Draft, Options, Translation, checked
-from headrace.migration.source import ObjectHead, Part, documents, flags
+from headrace.migration.source import ManifestMapping, ObjectHead, documents, flags
 
 KIND = "InferenceService"
 _SERVED = frozenset({"huggingface", "sklearn", "xgboost", "lightgbm", "mlflow", "onnx", "triton"})
@@ -72,8 +72,8 @@ def translate(text: str, source: str, options: Options) -> list[Translation]:
         BadDocumentError: there is none, or one can't be read.
         RefusedError: Headrace can't serve such a model.
     """
-    found: list[Part] = []
-    others: list[Part] = []
+    found: list[ManifestMapping] = []
+    others: list[ManifestMapping] = []
     for document in documents(text, source):
         (found if document.take("kind") == KIND else others).append(document)
     done = []
@@ -84,7 +84,7 @@ def translate(text: str, source: str, options: Options) -> list[Translation]:
     return checked(done, others, source, KIND, options)
 
 
-def _draft(document: Part) -> tuple[Draft, str]:
+def _draft(document: ManifestMapping) -> tuple[Draft, str]:
     head = ObjectHead(document)
     draft = Draft(f"{KIND} {head.name}")
     draft.took_head(head)
@@ -100,7 +100,7 @@ def _draft(document: Part) -> tuple[Draft, str]:
     return draft, head.name
 
 
-def _take_model(draft: Draft, predictor: Part) -> None:
+def _take_model(draft: Draft, predictor: ManifestMapping) -> None:
     """Takes the model of a predictor, in whichever of its three forms it is written."""
     if "model" in predictor:
         model = predictor.part("model")
@@ -127,7 +127,7 @@ def _take_model(draft: Draft, predictor: Part) -> None:
     _take_arguments(draft, model.at("args"), flags([*model.texts("command"), *model.texts("args")]))
 
 
-def _take_storage(draft: Draft, model: Part) -> None:
+def _take_storage(draft: Draft, model: ManifestMapping) -> None:
     draft.took_storage(model.at("storageUri"), model.text("storageUri"))
     storage = model.part("storage")
     path = storage.text("path")
@@ -138,7 +138,7 @@ def _take_storage(draft: Draft, model: Part) -> None:
         draft.left_out(storage.at("key"), "the chart's packages.existingSecret reads the store")
 
 
-def _server_of_hugging_face(draft: Draft, predictor: Part) -> Part:
+def _server_of_hugging_face(draft: Draft, predictor: ManifestMapping) -> ManifestMapping:
     containers = predictor.parts("containers")
     for container in containers:
         if "huggingfaceserver" in container.text("image"):

@@ -23,7 +23,7 @@ _DOMAINS_OF_TOOLS = re.compile(
 )
 
 
-class Part:
+class ManifestMapping:
     """A mapping of a manifest, whose fields are taken one by one.
 
     Attributes:
@@ -34,7 +34,7 @@ class Part:
         self.path = path
         self._value = value
         self._taken: set[str] = set()
-        self._parts: dict[str, Part] = {}
+        self._parts: dict[str, ManifestMapping] = {}
 
     def __contains__(self, name: str) -> bool:
         return self._value.get(name) is not None
@@ -76,7 +76,7 @@ class Part:
         except ValueError:
             raise BadDocumentError(f"{self.at(name)}: must be a number.") from None
 
-    def part(self, name: str) -> "Part":
+    def part(self, name: str) -> "ManifestMapping":
         """A field that is a mapping; an empty one where it is missing.
 
         Raises:
@@ -84,12 +84,12 @@ class Part:
         """
         value = self.take(name)
         if value is None:
-            return Part({}, self.at(name))
+            return ManifestMapping({}, self.at(name))
         if not isinstance(value, Mapping):
             raise BadDocumentError(f"{self.at(name)}: must be a mapping.")
         return self._child(value, self.at(name))
 
-    def parts(self, name: str) -> list["Part"]:
+    def parts(self, name: str) -> list["ManifestMapping"]:
         """A field that is a list of mappings; none where it is missing.
 
         Raises:
@@ -132,11 +132,11 @@ class Part:
                 found.append(self.at(str(name)))
         return found
 
-    def _child(self, value: Mapping[str, Any], path: str) -> "Part":
-        return self._parts.setdefault(path, Part(value, path))
+    def _child(self, value: Mapping[str, Any], path: str) -> "ManifestMapping":
+        return self._parts.setdefault(path, ManifestMapping(value, path))
 
 
-def documents(text: str, source: str) -> list[Part]:
+def documents(text: str, source: str) -> list[ManifestMapping]:
     """The documents of a YAML text, each a mapping; the items of a ``List`` are documents too.
 
     Raises:
@@ -155,7 +155,7 @@ def documents(text: str, source: str) -> list[Part]:
         raise BadDocumentError(f"{source} holds no document.")
     if not all(isinstance(each, Mapping) for each in whole):
         raise BadDocumentError(f"{source}: a manifest begins with apiVersion, kind and metadata.")
-    return [Part(each) for each in whole]
+    return [ManifestMapping(each) for each in whole]
 
 
 def _is_list(document: Mapping[str, Any]) -> bool:
@@ -171,7 +171,7 @@ class ObjectHead:
         annotations: those that people wrote. Those of tools are dropped.
     """
 
-    def __init__(self, document: Part) -> None:
+    def __init__(self, document: ManifestMapping) -> None:
         document.take("apiVersion")
         document.take("kind")
         document.take("status")

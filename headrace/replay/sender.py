@@ -18,7 +18,7 @@ from urllib.parse import quote
 import httpx
 
 from headrace.replay.tally import Tally
-from headrace.replay.texts import Text
+from headrace.replay.texts import ReplayText
 
 LATEST_SECONDS = 1.0
 DRAIN_SECONDS = 10.0
@@ -54,7 +54,7 @@ class Plan:
 class Replay:
     """One replay; ``tally`` can be looked at while it runs."""
 
-    def __init__(self, plan: Plan, texts: Sequence[Text]) -> None:
+    def __init__(self, plan: Plan, texts: Sequence[ReplayText]) -> None:
         self.tally = Tally()
         self.began = 0.0  # of the event loop's clock
         self._plan = plan
@@ -132,7 +132,7 @@ class Replay:
             await asyncio.wait(self._on_their_way, timeout=DRAIN_SECONDS)
         self.tally.unfinished = len(self._on_their_way)
 
-    async def _one(self, text: Text, due: float) -> None:
+    async def _one(self, text: ReplayText, due: float) -> None:
         tally = self.tally
         path = f"/endpoints/{quote(self._plan.endpoint, safe='')}"
         try:
@@ -183,7 +183,7 @@ class Replay:
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise NoAnswerError(str(error) or type(error).__name__) from error
 
-    def _key(self, text: Text) -> dict[str, str]:
+    def _key(self, text: ReplayText) -> dict[str, str]:
         if text.key is not None:
             # What is no word of a header is written as in a URL.
             return {"x-headrace-key": quote(text.key, safe="@:+,;=!*()")}

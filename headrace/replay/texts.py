@@ -26,7 +26,7 @@ Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class ReplayText:
     """One text to send; ``label`` is the truth about it, ``key`` whom to stick to."""
 
     text: str
@@ -43,7 +43,9 @@ class Columns:
     key: str | None = None
 
 
-def read(path: Path, columns: Columns = Columns(), *, most: int = MOST_ROWS) -> tuple[Text, ...]:
+def read(
+    path: Path, columns: Columns = Columns(), *, most: int = MOST_ROWS
+) -> tuple[ReplayText, ...]:
     """The file's texts in their order, at most the first ``most``; empty ones are left out.
 
     Raises:
@@ -55,7 +57,7 @@ def read(path: Path, columns: Columns = Columns(), *, most: int = MOST_ROWS) -> 
         raise RequestFailedError(
             f"{path}: texts are read from .txt, .csv, .tsv and .jsonl files, also with .gz."
         )
-    found: list[Text] = []
+    found: list[ReplayText] = []
     try:
         with _opened(path) as file:
             for text in _texts(_rows(form, file), columns, path):
@@ -94,7 +96,7 @@ def _rows(form: str, file: IO[str]) -> Iterator[Row]:
             yield value if isinstance(value, dict) else {"text": value}
 
 
-def _texts(rows: Iterable[Row], columns: Columns, path: Path) -> Iterator[Text]:
+def _texts(rows: Iterable[Row], columns: Columns, path: Path) -> Iterator[ReplayText]:
     field = columns.text
     for row in rows:
         if field is None:
@@ -109,7 +111,7 @@ def _texts(rows: Iterable[Row], columns: Columns, path: Path) -> Iterator[Text]:
         if not isinstance(text, str):
             raise RequestFailedError(f"{path}: the column {field} holds {text!r}, not a text.")
         if text.strip():
-            yield Text(
+            yield ReplayText(
                 text=text,
                 label=_word(_optional(row, columns.label, _LABEL_FIELD, "--label-field", path)),
                 key=_word(_optional(row, columns.key, None, "--key-field", path)),

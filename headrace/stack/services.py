@@ -91,7 +91,7 @@ def plan(settings: StackSettings, home: Home, base: Mapping[str, str]) -> tuple[
 
 
 def _mlflow(settings: StackSettings, home: Home, env: Mapping[str, str]) -> Service:
-    server = mlflow.MlflowServer(home.mlflow, settings.ports.mlflow, settings.listen)
+    server = mlflow.LocalMlflowServer(home.mlflow, settings.ports.mlflow, settings.listen)
     mlflow.lay_out(server)
     return Service(
         name="mlflow",

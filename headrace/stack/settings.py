@@ -9,7 +9,7 @@ from pathlib import Path
 
 from contracts.ceilings import NO_CEILINGS, Ceilings
 from contracts.model import DEFAULT_POOL
-from headrace.errors import PortTakenError
+from headrace.errors import ServicePortTakenError
 
 LOOPBACK = "127.0.0.1"
 EVERYWHERE = "0.0.0.0"  # every address of this machine
@@ -69,7 +69,7 @@ class Ports:
             first = found[_first_of(name)]
             port = next((each for each in range(first, _LAST_PORT + 1) if each not in given), None)
             if port is None:
-                raise PortTakenError(
+                raise ServicePortTakenError(
                     f"No port is left above {first} for {name.replace('_', ' ')}: choose a lower "
                     f"port with {self.flag(name)} PORT."
                 )

@@ -55,7 +55,7 @@ class Service:
     stuck_every_seconds: float = _STUCK_EVERY_SECONDS
 
 
-class Observer(Protocol):
+class StartObserver(Protocol):
     """Whoever shows what the supervisor does."""
 
     def starting(self, service: str) -> None:
@@ -80,7 +80,7 @@ class Observer(Protocol):
 
 
 @dataclass(slots=True)
-class _Running:
+class _RunningService:
     service: Service
     ready: asyncio.Event = field(default_factory=asyncio.Event)
     ended: asyncio.Event = field(default_factory=asyncio.Event)
@@ -92,9 +92,9 @@ class _Running:
 class Supervisor:
     """Owns the processes of one stack; use as an async context manager, which stops them all."""
 
-    def __init__(self, services: tuple[Service, ...], logs: Path, observer: Observer) -> None:
+    def __init__(self, services: tuple[Service, ...], logs: Path, observer: StartObserver) -> None:
         """``logs``: folder, one file a service."""
-        self._running = {service.name: _Running(service) for service in services}
+        self._running = {service.name: _RunningService(service) for service in services}
         self._logs = logs
         self._observer = observer
         self._tasks: list[asyncio.Task[None]] = []
@@ -190,7 +190,7 @@ class Supervisor:
             if running.process is not None and running.process.returncode is None:
                 _signal_group(running.process, signal.SIGKILL)
 
-    async def _supervise(self, running: _Running) -> None:
+    async def _supervise(self, running: _RunningService) -> None:
         """The life of one service, from first start to its end."""
         try:
             while not running.stop.is_set():
@@ -198,7 +198,7 @@ class Supervisor:
         finally:
             running.ended.set()
 
-    async def _run_once(self, running: _Running) -> None:
+    async def _run_once(self, running: _RunningService) -> None:
         service = running.service
         started = time.monotonic()
         first = not running.ready.is_set()
@@ -247,7 +247,7 @@ class Supervisor:
         how = "it was stuck, and was ended" if stuck else _how_it_ended(process)
         await self._put_off(running, started, how)
 
-    async def _put_off(self, running: _Running, started: float, how: str) -> None:
+    async def _put_off(self, running: _RunningService, started: float, how: str) -> None:
         """Says how a run ended, and waits before the next one, the longer the more have failed."""
         running.failures = failures_after(running.failures, time.monotonic() - started)
         retry = RETRIES.after(running.failures)
@@ -256,7 +256,7 @@ class Supervisor:
             async with asyncio.timeout(retry):
                 await running.stop.wait()
 
-    async def _spawn(self, running: _Running) -> Process:
+    async def _spawn(self, running: _RunningService) -> Process:
         """Starts the process; raises ``ServiceFailedError``, whose cause is what went wrong."""
         service = running.service
         try:
@@ -277,7 +277,7 @@ class Supervisor:
         running.process = process
         return process
 
-    async def _until_ready(self, running: _Running, waiter: "asyncio.Task[int]") -> bool:
+    async def _until_ready(self, running: _RunningService, waiter: "asyncio.Task[int]") -> bool:
         """Whether the service became ready; False when it ended, was stopped, or took too long.
 
         A restarted service has no time limit: what it waits for may be away.
@@ -298,7 +298,7 @@ class Supervisor:
             await _either(_done(waiter), running.stop.wait(), asyncio.sleep(_PROBE_EVERY_SECONDS))
         return False
 
-    async def _wait_for_users(self, running: _Running) -> None:
+    async def _wait_for_users(self, running: _RunningService) -> None:
         """Waits until whoever uses this service has ended."""
         name = running.service.name
         for other in self._running.values():

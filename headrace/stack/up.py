@@ -20,7 +20,7 @@ from headrace.errors import DownloadError, HeadraceError, StoppedError
 from headrace.stack import answers, doctor, example, ports, provision, services, state
 from headrace.stack.settings import LOOPBACK, StackSettings
 from headrace.stack.state import GatewayRecord, Home, StackRecord, TritonRecord
-from headrace.stack.supervisor import Observer, Supervisor
+from headrace.stack.supervisor import StartObserver, Supervisor
 from registry.stores.reports import FileReports
 
 _RECORD_SECONDS = 0.2
@@ -44,7 +44,7 @@ class RunningStack:
     devices: tuple[Device | None, ...] = ()
 
 
-class View(Observer, Protocol):
+class StartView(StartObserver, Protocol):
     """What a start-up shows; ``headrace.commands.steps`` draws it."""
 
     def step(self, name: str, done: str = "") -> AbstractContextManager[None]:
@@ -63,7 +63,7 @@ class StackRun:
         self,
         settings: StackSettings,
         environment: Mapping[str, str],
-        view: View,
+        view: StartView,
         announce: Callable[[RunningStack], None],
     ) -> None:
         self._settings = settings

@@ -24,7 +24,7 @@ from contracts.statistics import EDGES, Statistic
 from contracts.windows import Sparse, WindowAggregate
 from measures.correlation import Floats
 from measures.histograms import LEAST, add_counts, dense, merged, stability_index, starts
-from measures.state import State
+from measures.state import SequentialState
 from rollout.checks import words
 from rollout.checks.rates import BETA
 
@@ -54,7 +54,7 @@ class ArmAggregates:
     stable_profile: ReferenceProfile | None = None
 
 
-class Look(State, frozen=True, array_like=True):
+class Look(SequentialState, frozen=True, array_like=True):
     """What the last look saw, of the statistic with the largest excess for its error."""
 
     statistic: str
@@ -63,7 +63,7 @@ class Look(State, frozen=True, array_like=True):
     error: float
 
 
-class Drifts(State, frozen=True):
+class Drifts(SequentialState, frozen=True):
     """Counts of both arms since the rollout began, by statistic, and what the looks said."""
 
     candidate: dict[str, Sparse] = msgspec.field(default_factory=dict)

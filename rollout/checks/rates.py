@@ -16,7 +16,7 @@ import numpy as np
 from msgspec import structs
 from msgspec.structs import replace
 
-from contracts.rollout import Checks, Line
+from contracts.rollout import Checks, ToleranceLine
 from contracts.windows import EvidenceCounts
 from measures.correlation import Floats, IntraclassCorrelation, RequestTexts
 from measures.leaving_out import GROUPS, LeftOut
@@ -25,13 +25,13 @@ from measures.pairs import MOST, MOST_OF_RARE, Pairs, bet_to_pass
 from measures.proportions import (
     ALTERNATIVES,
     HarmTest,
-    History,
     NonInferiorityTest,
+    StableHistory,
     Tolerance,
-    Window,
+    WindowCounts,
     unspent,
 )
-from measures.state import State
+from measures.state import SequentialState
 from rollout.checks import rows as at
 from rollout.checks.callers import DEVIATIONS, MOST_CALLER_SPREAD, Callers, Grouped
 from rollout.checks.left_out import (
@@ -60,7 +60,7 @@ TESTS = {
 IN_ORDER = (ERROR_RATE, LATENCY, QUALITY, CLASS_SHARE)  # of ``rows.compared``
 
 
-class Rates(State, frozen=True):
+class Rates(SequentialState, frozen=True):
     """Evidence of all tests of two proportions.
 
     Attributes:
@@ -219,7 +219,11 @@ class Rates(State, frozen=True):
             for counts, block in zip((e_c, n_c, e_s, n_s), compared, strict=True):
                 counts[at.QUALITY] = block
         to_fail, to_pass = self._by_pairs(told, lines)
-        window, history, tests = Window(e_c, n_c, e_s, n_s), History(*self.past), self.rows.tests
+        window, history, tests = (
+            WindowCounts(e_c, n_c, e_s, n_s),
+            StableHistory(*self.past),
+            self.rows.tests,
+        )
         spread = self.spread(share)
         fail = Tolerance(lines.fail.a + spread, lines.fail.s)
         believed = Believed(self.harm.theta_s(history), fail, self.rho, self.within)
@@ -246,7 +250,7 @@ class Rates(State, frozen=True):
             counted[each.of_test] = each.spread(seen[3, each.of_test])
             seen[:, each.of_test] = 0.0
             seen[:, each.rows] = each.pairs.arms
-        expected = believed.expected(Window(e_c, counted, e_s, n_s), self.rows)
+        expected = believed.expected(WindowCounts(e_c, counted, e_s, n_s), self.rows)
         after = replace(
             self,
             slowness=self.slowness.after(stable),
@@ -345,7 +349,7 @@ class Rates(State, frozen=True):
             and self.evidence_to_pass(name) * BETA >= 1.0
         )
 
-    def is_hidden_by_callers(self, name: str, line: Line, share: float) -> bool:
+    def is_hidden_by_callers(self, name: str, line: ToleranceLine, share: float) -> bool:
         """Whether a version like stable may not pass, for other callers are in the other arm.
 
         Args:

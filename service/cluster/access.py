@@ -20,7 +20,7 @@ ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
 @dataclass(frozen=True, slots=True)
-class Namespace:
+class ClusterNamespace:
     """A namespace of a cluster."""
 
     client: ClusterClient
@@ -37,14 +37,16 @@ def named(flag: str) -> str:
     return flag.removeprefix(SCHEME).strip("/")
 
 
-def opened(flag: str, environment: Mapping[str, str], *, context: str | None = None) -> Namespace:
+def opened(
+    flag: str, environment: Mapping[str, str], *, context: str | None = None
+) -> ClusterNamespace:
     """The namespace that a flag names; without a name, this process's own.
 
     Raises:
         AccessError: no API server is known, or how to sign in.
     """
     client = connected(environment, context=context)
-    return Namespace(client, named(flag) or client.namespace)
+    return ClusterNamespace(client, named(flag) or client.namespace)
 
 
 def in_pod(environment: Mapping[str, str]) -> bool:

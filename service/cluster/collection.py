@@ -41,7 +41,7 @@ class Collection:
         return f"{self.path}/{name}/{part}" if part else f"{self.path}/{name}"
 
 
-class EventStream(Protocol):
+class WatchStream(Protocol):
     """A watch that has begun."""
 
     def events(self) -> Generator[tuple[str, Object], None, None]:
@@ -80,7 +80,7 @@ class Reader(Protocol):
 
     def watch(
         self, collection: Collection, revision: str, *, seconds: int, silence_seconds: float
-    ) -> EventStream:
+    ) -> WatchStream:
         """Begins a watch with bookmarks; raises as ``list``.
 
         Args:

@@ -47,7 +47,7 @@ class ExpiredError(ApiRefusedError):
     """The revision asked for is too old to be known (410): all must be listed anew."""
 
 
-class TooLargeError(ApiRefusedError):
+class ObjectTooLargeError(ApiRefusedError):
     """The object is larger than what is stored of one."""
 
 
@@ -55,7 +55,7 @@ _BY_STATUS: dict[int, type[ApiRefusedError]] = {
     404: MissingError,
     409: ConflictError,
     410: ExpiredError,
-    413: TooLargeError,
+    413: ObjectTooLargeError,
 }
 _OF_OBJECTS = frozenset({404, 409, 410})
 _NO_SUCH_API = "404 page not found"  # the API server's own, of a path that it does not serve
@@ -68,7 +68,7 @@ _NOT_NOW = frozenset({429, 500, 502, 503, 504})
 def of_status(status: int, sentence: str) -> KubernetesError:
     """The error that an HTTP status stands for, or the server's words where it says more."""
     if any(words in sentence for words in _TOO_LARGE):
-        return TooLargeError(sentence, status)
+        return ObjectTooLargeError(sentence, status)
     if status in _NOT_NOW and _AHEAD in sentence.lower():
         return RevisionAheadError(sentence)
     if status in _NOT_NOW:

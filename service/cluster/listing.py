@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from service.cluster.collection import Object
 
 
-class Listing:
+class ObjectListing:
     """Objects by name. ``revision`` is where a watch goes on; empty: list first."""
 
     def __init__(self) -> None:

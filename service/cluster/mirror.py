@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-class Mirror(Generic[T]):
+class CollectionMirror(Generic[T]):
     """What a collection holds, read.
 
     ``read`` raises ValueError for what is no such object.

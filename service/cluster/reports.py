@@ -30,7 +30,7 @@ from contracts.loading import (
 from contracts.model import ModelRef
 from service.cluster.collection import Collection, Object, Reader
 from service.cluster.leases import VERSION, written
-from service.cluster.mirror import Mirror
+from service.cluster.mirror import CollectionMirror
 from service.cluster.watch import WatchPace
 
 KIND = "headrace.dev/report"  # a label of the Leases, and the annotation that holds a report
@@ -345,7 +345,9 @@ class ReportMirror:
         costs: bool = True,
     ) -> None:
         found = collection(namespace, heartbeats=heartbeats)
-        self._mirror: Mirror[Found] = Mirror(reader, found, read if costs else _read_packed, pace)
+        self._mirror: CollectionMirror[Found] = CollectionMirror(
+            reader, found, read if costs else _read_packed, pace
+        )
         self._costs = costs
         # by loader: what a report was made of, and the report
         self._made: dict[str, tuple[ReportLease, tuple[PartLease | None, ...], LoaderReport]] = {}

@@ -16,14 +16,14 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from contracts.backoff import Backoff
-from service.cluster.collection import Collection, EventStream, Object, Reader
+from service.cluster.collection import Collection, Object, Reader, WatchStream
 from service.cluster.errors import (
     ExpiredError,
     KubernetesError,
     RevisionAheadError,
     UnreadableEventError,
 )
-from service.cluster.listing import Listing
+from service.cluster.listing import ObjectListing
 
 log = logging.getLogger(__name__)
 _PAUSES = Backoff(0.25, 10.0)
@@ -57,12 +57,12 @@ class Watch:
         self._changed = changed
         self._pace = pace or WatchPace()
         self._lock = threading.RLock()  # of the listing, and of the order in which changes are told
-        self._listing = Listing()
+        self._listing = ObjectListing()
         self._at_least = "0"  # the revision of the next list; empty: the newest
         self._listed = threading.Event()
         self._stop = threading.Event()
         self._untold = True
-        self._stream: EventStream | None = None
+        self._stream: WatchStream | None = None
         self._failures = 0
         self._thread = threading.Thread(
             target=self._run, name=f"watch {collection.plural}", daemon=True

@@ -159,7 +159,7 @@ class StatisticDrift:
 
 
 @dataclass(frozen=True, slots=True)
-class Reference:
+class DriftReference:
     """What a version is compared with.
 
     Attributes:
@@ -190,7 +190,7 @@ class VersionDrift:
 
     version: str
     package: str
-    reference: Reference
+    reference: DriftReference
     calibration: float
     at: float
     texts: int

@@ -21,12 +21,20 @@ from contracts.profile import ReferenceProfile
 from contracts.windows import Sparse, WindowAggregate
 from measures.correlation import Floats
 from measures.histograms import add_counts, dense
-from measures.monitoring import QUESTIONS, WEIGHTS, Bins, Calibration, Monitors, levels, spend
+from measures.monitoring import (
+    QUESTIONS,
+    WEIGHTS,
+    Bins,
+    ChiSquareCalibration,
+    Monitors,
+    levels,
+    spend,
+)
 from measures.rhythm import Week
-from stats.evaluation.board import DriftPoint, Monitor, Reference, StatisticDrift, VersionDrift
+from stats.evaluation.board import DriftPoint, DriftReference, Monitor, StatisticDrift, VersionDrift
 from stats.evaluation.drift_counts import (
     TESTED,
-    Layout,
+    BucketLayout,
     counts_of,
     features_of,
     layouts_of,
@@ -83,12 +91,12 @@ class DriftSettings:
 class _StatisticWatch:
     """One statistic."""
 
-    layout: Layout
+    layout: BucketLayout
     reference: Floats | None  # counts; None: still being learnt
     learnt: Floats
     learnt_seconds: float = 0.0
     monitors: Monitors | None = None
-    calibration: Calibration = field(default_factory=Calibration.begin)
+    calibration: ChiSquareCalibration = field(default_factory=ChiSquareCalibration.begin)
     unlearnt: deque[tuple[Floats, float]] = field(default_factory=deque)
     points: deque[DriftPoint] = field(default_factory=lambda: deque(maxlen=MOST_POINTS))
     shown: tuple[Monitor, ...] = ()
@@ -236,7 +244,7 @@ class DriftWatch:
         self._watched |= restored
         self.learning_from = through
 
-    def _watch(self, name: str, layout: Layout, reference: Floats | None) -> None:
+    def _watch(self, name: str, layout: BucketLayout, reference: Floats | None) -> None:
         empty = np.zeros(len(layout.names))
         one = self._watched[name] = _StatisticWatch(layout, reference, empty)
         if reference is not None:
@@ -247,7 +255,7 @@ class DriftWatch:
             bins = Bins.of(one.reference, self._settings.window_texts)
             one.monitors = Monitors.begin(bins)
 
-    def _known_layouts(self) -> Mapping[str, Layout]:
+    def _known_layouts(self) -> Mapping[str, BucketLayout]:
         return {name: one.layout for name, one in self._watched.items()}
 
     def _compared(self) -> list[_StatisticWatch]:
@@ -319,14 +327,14 @@ class DriftWatch:
             if len(one.unlearnt) > _QUIET_WINDOWS:
                 one.calibration = one.calibration.after(*one.unlearnt.popleft())
 
-    def _reference(self) -> Reference:
+    def _reference(self) -> DriftReference:
         profile = self._profile
         if profile is not None and profile.texts > 0:
-            return Reference("profile", profile.texts, profile.source)
+            return DriftReference("profile", profile.texts, profile.source)
         learnt = max((int(one.learnt.sum()) for one in self._watched.values()), default=0)
         if self._compared():
-            return Reference("traffic", learnt, "the first day of its own traffic")
-        return Reference("none", learnt, "its own traffic becomes the reference after a day")
+            return DriftReference("traffic", learnt, "the first day of its own traffic")
+        return DriftReference("none", learnt, "its own traffic becomes the reference after a day")
 
 
 def _monitors(
@@ -354,14 +362,14 @@ def _drift_of(name: str, one: _StatisticWatch) -> StatisticDrift:
     )
 
 
-def _bin_names(layout: Layout, bins: Bins) -> Iterator[str]:
+def _bin_names(layout: BucketLayout, bins: Bins) -> Iterator[str]:
     for number in range(bins.count):
         members = np.flatnonzero(bins.group == number).tolist()
         yield layout.bin_name(members)
 
 
 def _restored(item: Mapping[str, Any], known: _StatisticWatch | None) -> _StatisticWatch:
-    layout = Layout(tuple(str(one) for one in item["buckets"]), ordered=bool(item["ordered"]))
+    layout = BucketLayout(tuple(str(one) for one in item["buckets"]), ordered=bool(item["ordered"]))
     if known is not None and known.layout != layout:
         raise ValueError(f"{layout.names} are other buckets than {known.layout.names}")
     reference = None if known is None else known.reference
@@ -372,11 +380,11 @@ def _restored(item: Mapping[str, Any], known: _StatisticWatch | None) -> _Statis
         reference=reference,
         learnt=_vector(item["learnt"], layout),
         learnt_seconds=float(item["learnt_seconds"]),
-        calibration=Calibration.of_json(item["calibration"]),
+        calibration=ChiSquareCalibration.of_json(item["calibration"]),
     )
 
 
-def _vector(counts: Any, layout: Layout) -> Floats:  # noqa: ANN401 - out of a JSON file
+def _vector(counts: Any, layout: BucketLayout) -> Floats:  # noqa: ANN401 - out of a JSON file
     found = np.array(counts, dtype=np.float64)
     if found.shape != (len(layout.names),):
         raise ValueError(f"{found.shape} are not counts of {len(layout.names)} buckets")

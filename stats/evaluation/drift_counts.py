@@ -32,7 +32,7 @@ _LABEL_LIMIT = 50  # of a version without a profile
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class BucketLayout:
     """The buckets of a statistic.
 
     Attributes:
@@ -44,7 +44,7 @@ class Layout:
     ordered: bool
 
     @classmethod
-    def of_edges(cls, upper: Sequence[float]) -> "Layout":
+    def of_edges(cls, upper: Sequence[float]) -> "BucketLayout":
         """Of a histogram."""
         return cls((*(f"{edge:g}" for edge in upper), "inf"), ordered=True)
 
@@ -74,7 +74,7 @@ class ClassifierInput:
         knows_days: whether nothing is bet on what days differed by before.
     """
 
-    layout: Layout
+    layout: BucketLayout
     names: tuple[str, ...]
     features: Floats | None = None
     times: int = 1
@@ -98,7 +98,7 @@ def _sides() -> ClassifierInput:
         for bit in range(VECTOR_PLANES):
             features[cell, 2 * (first + bit) + (cell >> bit & 1)] = 1
     names = tuple(f"plane {plane}, {side}" for plane in range(planes) for side in _SIDES)
-    layout = Layout(tuple(f"cell {at}" for at in range(cells)), ordered=False)
+    layout = BucketLayout(tuple(f"cell {at}" for at in range(cells)), ordered=False)
     return ClassifierInput(
         layout, names, features, VECTOR_PARTITIONS, _TODAY_OF_VECTORS, knows_days=True
     )
@@ -110,16 +110,16 @@ _TODAY_OF_VECTORS = 0.02
 _SIDES = ("below", "above")
 _BUCKETS = tuple(f"bucket {at}" for at in range(TOPIC_BUCKETS))
 TESTED: Mapping[str, ClassifierInput] = {
-    TOPICS: ClassifierInput(Layout(_BUCKETS, ordered=False), _BUCKETS),
+    TOPICS: ClassifierInput(BucketLayout(_BUCKETS, ordered=False), _BUCKETS),
     VECTORS: _sides(),
 }
-_EDGED: Mapping[str, Layout] = {
-    statistic.value: Layout.of_edges(edges.upper) for statistic, edges in EDGES.items()
+_EDGED: Mapping[str, BucketLayout] = {
+    statistic.value: BucketLayout.of_edges(edges.upper) for statistic, edges in EDGES.items()
 }
-_TRUNCATED = Layout(("whole", "truncated"), ordered=False)
+_TRUNCATED = BucketLayout(("whole", "truncated"), ordered=False)
 
 
-def layouts_of(profile: ReferenceProfile | None) -> dict[str, Layout]:
+def layouts_of(profile: ReferenceProfile | None) -> dict[str, BucketLayout]:
     """What can be watched from the start: what the profile knows, or nothing without one."""
     if profile is None or profile.texts == 0:
         return {}
@@ -130,7 +130,7 @@ def layouts_of(profile: ReferenceProfile | None) -> dict[str, Layout]:
     return found
 
 
-def reference_counts(profile: ReferenceProfile, name: str, layout: Layout) -> Floats:
+def reference_counts(profile: ReferenceProfile, name: str, layout: BucketLayout) -> Floats:
     """``[buckets]`` of the profile."""
     if name == TRUNCATED:
         return np.array([profile.texts - profile.truncated, profile.truncated], dtype=np.float64)
@@ -141,7 +141,7 @@ def reference_counts(profile: ReferenceProfile, name: str, layout: Layout) -> Fl
     return np.array(profile.histograms[Statistic(name)], dtype=np.float64)
 
 
-def features_of(features: Iterable[Feature]) -> dict[str, tuple[Layout, Floats]]:
+def features_of(features: Iterable[Feature]) -> dict[str, tuple[BucketLayout, Floats]]:
     """Buckets and reference counts of features and answers, by what they are watched as.
 
     Of those whose counts its own rows tell; the others are compared with the first day.
@@ -157,10 +157,10 @@ def features_of(features: Iterable[Feature]) -> dict[str, tuple[Layout, Floats]]
 
 def counts_of(
     aggregate: WindowAggregate,
-    known: Mapping[str, Layout],
+    known: Mapping[str, BucketLayout],
     profile: ReferenceProfile | None,
     labels: Sequence[str] = (),
-) -> Iterator[tuple[str, Layout, Sparse]]:
+) -> Iterator[tuple[str, BucketLayout, Sparse]]:
     """Every watched statistic of a window: name, buckets, counts.
 
     Args:
@@ -194,7 +194,7 @@ def tested_of(aggregate: WindowAggregate) -> Iterator[tuple[str, Sparse]]:
         yield VECTORS, aggregate.vectors
 
 
-def _by_place(counts: Mapping[str, int], layout: Layout) -> Sparse:
+def _by_place(counts: Mapping[str, int], layout: BucketLayout) -> Sparse:
     """Counts of labels by their bucket; what has none joins the last one, the others."""
     places = {label: at for at, label in enumerate(layout.names[:-1])}
     found: Sparse = {}
@@ -204,11 +204,13 @@ def _by_place(counts: Mapping[str, int], layout: Layout) -> Sparse:
     return found
 
 
-def _labels(labels: Iterable[str]) -> Layout:
-    return Layout((*sorted(labels)[:_LABEL_LIMIT], OTHERS), ordered=False)
+def _labels(labels: Iterable[str]) -> BucketLayout:
+    return BucketLayout((*sorted(labels)[:_LABEL_LIMIT], OTHERS), ordered=False)
 
 
-def _own(own: OwnCounts, known: Mapping[str, Layout]) -> Iterator[tuple[str, Layout, Sparse]]:
+def _own(
+    own: OwnCounts, known: Mapping[str, BucketLayout]
+) -> Iterator[tuple[str, BucketLayout, Sparse]]:
     """A counter has no distribution; a declaration that was changed is not watched on."""
     name, layout = _own_name(own.spec.name), _own_layout(own.spec)
     if layout is None or known.get(name, layout) != layout:
@@ -227,9 +229,9 @@ def _own_name(statistic: str) -> str:
     return f"own:{statistic}"
 
 
-def _own_layout(spec: StatisticSpec) -> Layout | None:
+def _own_layout(spec: StatisticSpec) -> BucketLayout | None:
     if spec.kind == "histogram":
-        return Layout.of_edges(spec.edges)
+        return BucketLayout.of_edges(spec.edges)
     if spec.kind == "category":
-        return Layout(tuple(spec.values), ordered=False)
+        return BucketLayout(tuple(spec.values), ordered=False)
     return None

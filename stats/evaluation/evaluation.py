@@ -13,13 +13,13 @@ from typing import Any
 from contracts.endpoint import Arm, ModelEndpoint
 from contracts.metrics import OTHER
 from contracts.windows import WindowRecord
-from measures.increments import Growth, Ledger
+from measures.increments import Growth, RangeLedger
 from measures.losses import Losses, MessageLosses
 from stats.evaluation.board import MINUTES_SECONDS, Board, EndpointBoard, Origin, VersionDrift
 from stats.evaluation.drift import DriftSettings, DriftWatch
 from stats.evaluation.history import ClosedWindow, History, Slot
 from stats.evaluation.references import References
-from stats.evaluation.totals import ArmKey, SeriesLimits, Totals
+from stats.evaluation.totals import ArmKey, SeriesLimits, TrafficTotals
 from stats.evaluation.usual import UsualTraffic, preprocessing_of
 
 log = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ _USUAL = "usual:"  # before the keys of what is usual, among those of versions
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class WindowTiming:
     """When windows are closed, and for how long series are kept.
 
     Attributes:
@@ -68,7 +68,7 @@ class Evaluation:
         self,
         references: References,
         drift: DriftSettings,
-        pace: Pace,
+        pace: WindowTiming,
         calibrations: Mapping[str, Any] | None = None,
         *,
         most: SeriesLimits = SeriesLimits(),  # noqa: B008 - it is frozen
@@ -82,7 +82,7 @@ class Evaluation:
             calibrations: what ``to_json`` told of an earlier process.
             most: how many arms and versions are told apart.
         """
-        self.totals = Totals(most, pace.keep_seconds)
+        self.totals = TrafficTotals(most, pace.keep_seconds)
         self._most = most
         self.since = 0.0
         self.lost = MessageLosses()
@@ -94,7 +94,7 @@ class Evaluation:
         self._usual_told = {key: told.pop(key) for key in [*told] if key.startswith(_USUAL)}
         self._usual: dict[str, UsualTraffic] = {}  # used last, last
         self._calibrations = told
-        self._ledger = Ledger()
+        self._ledger = RangeLedger()
         self._history = History()
         self._waiting: list[ClosedWindow] = []  # for a reference
         self._watches: dict[_Watch, DriftWatch] = {}

@@ -27,10 +27,10 @@ from service.kafka import StreamError, TopicMissingError
 from stats.evaluation.board import Board
 from stats.evaluation.calibration_store import CalibrationStore
 from stats.evaluation.evaluation import Evaluation
-from stats.evaluation.exposition import ExpositionSnapshot, Health, families
+from stats.evaluation.exposition import ExpositionSnapshot, RoleHealth, families
 from stats.evaluation.sharding import Shard
 from stats.reading.published import EventCountCheck, EventLogEnds
-from stats.reading.record_log import Progress, WindowLog, largest
+from stats.reading.record_log import ReadProgress, WindowLog, largest
 
 log = logging.getLogger(__name__)
 
@@ -108,7 +108,7 @@ class Evaluator:
         self._counted = EventCountCheck(published, clock())  # the reading thread's alone
         self._lock = threading.Lock()  # of the evaluation, the marks and the health
         self._marks = _Marks()
-        self._health = Health()
+        self._health = RoleHealth()
         self._board = Board()
         self._answered_at = 0.0  # Kafka, unix seconds
         self._away = False
@@ -232,7 +232,7 @@ class Evaluator:
             except TopicMissingError:
                 # Nothing was ever folded: whatever comes is new, and is counted.
                 self._answered(self._clock())
-                self._begin(Progress())
+                self._begin(ReadProgress())
             except StreamError as error:
                 self._failed(error)
             else:
@@ -269,7 +269,7 @@ class Evaluator:
             source.close()
         return had_all
 
-    def _take(self, messages: Sequence[bytes], progress: Progress) -> None:
+    def _take(self, messages: Sequence[bytes], progress: ReadProgress) -> None:
         records = largest(messages)
         self._counted.take(records, self._clock())
         with self._lock:
@@ -285,7 +285,7 @@ class Evaluator:
                 skipped=self._health.skipped + sum(not _is_record(one) for one in messages),
             )
 
-    def _begin(self, progress: Progress) -> None:
+    def _begin(self, progress: ReadProgress) -> None:
         with self._lock:
             if not self._evaluation.since:
                 self._evaluation.begin(self._clock())

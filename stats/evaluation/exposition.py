@@ -12,7 +12,7 @@ from prometheus_client.core import Metric as Family
 
 from contracts import metrics
 from contracts.endpoint import Arm
-from contracts.statistics import EDGES, LATENCY_EDGES, Stage, Statistic
+from contracts.statistics import EDGES, LATENCY_EDGES, LatencyStage, Statistic
 from contracts.windows import MICRO, OwnCounts, Sparse
 from measures.counting import CountingState, CountingStatus
 from measures.histograms import dense
@@ -25,7 +25,7 @@ from stats.evaluation.totals import (
     MOST_ENDPOINTS,
     ArmKey,
     ArmTotals,
-    Totals,
+    TrafficTotals,
 )
 
 _Numbers = Iterator[tuple[Labels, float]]
@@ -34,7 +34,7 @@ _COARSE = 5  # edges of LATENCY_EDGES in a bucket that is told
 
 
 @dataclass(frozen=True, slots=True)
-class Health:
+class RoleHealth:
     """How the role itself is.
 
     Attributes:
@@ -66,11 +66,11 @@ class ExpositionSnapshot:
         shard: which endpoints these are of. What is of no single one, the first shard tells.
     """
 
-    totals: Totals
+    totals: TrafficTotals
     arms: Collection[ArmKey]
     refusals: Mapping[str, Mapping[str, int]]
     board: Board
-    health: Health
+    health: RoleHealth
     counting: CountingStatus
     false_alarm_seconds: float
     lost: MessageLosses = field(default_factory=MessageLosses)
@@ -156,7 +156,7 @@ def _scores(arms: Mapping[ArmKey, ArmTotals]) -> _Histograms:
 
 def _latency(arms: Mapping[ArmKey, ArmTotals]) -> _Histograms:
     for key, arm in arms.items():
-        for stage in Stage:
+        for stage in LatencyStage:
             counts = coarse(_spread(arm.latency.get(stage, {}), len(LATENCY_EDGES.upper)))
             total = arm.latency_sums.get(stage, 0) / MICRO
             yield (*_slot(key), stage.value), metrics.LATENCY_BUCKETS, counts, total

@@ -79,7 +79,7 @@ class ArmTotals:
     touched: float = 0.0  # when it last grew or was declared, unix seconds
 
 
-class Totals:
+class TrafficTotals:
     """All counters.
 
     An arm or an endpoint that is gone is kept until another one needs its place: a process that

@@ -25,10 +25,10 @@ from contracts.windows import Sparse
 from measures.classifier_test import MEMORIES, ClassifierTest, PastDifferences, ScoreNull
 from measures.correlation import Floats
 from measures.histograms import dense
-from measures.monitoring import ALARMS, WEIGHTS, Bins, Calibration, levels, spend
+from measures.monitoring import ALARMS, WEIGHTS, Bins, ChiSquareCalibration, levels, spend
 from measures.rhythm import SLOT_SECONDS, Rhythm, Week, WeekMonitors, grouped, kind_of, sure
 from stats.evaluation.board import DriftPoint, Monitor, StatisticDrift
-from stats.evaluation.drift_counts import LABELS, TESTED, TOPICS, VECTORS, Layout
+from stats.evaluation.drift_counts import LABELS, TESTED, TOPICS, VECTORS, BucketLayout
 
 PREFIX = "week:"  # of the statistics' names
 WARNS = 0.005  # PSI from which a significant difference from the usual is told
@@ -100,12 +100,12 @@ class LearntStatistic:
             own. It is not stored, since the windows of a day are read again.
     """
 
-    layout: Layout
+    layout: BucketLayout
     rhythm: Rhythm
     seconds: float = 0.0
     group: tuple[int, ...] | None = None
     floor: float = 0.0
-    calibrations: list[Calibration] = field(default_factory=list)
+    calibrations: list[ChiSquareCalibration] = field(default_factory=list)
     waiting: dict[int, tuple[Floats, float]] = field(default_factory=dict)
     unlearnt: deque[tuple[int, Floats, float]] = field(default_factory=deque)
     found_at: float = 0.0
@@ -167,12 +167,12 @@ class UsualTraffic:
         self.tests_today: dict[str, ClassifierTest] = {}
         self._window_texts = window_texts
 
-    def of(self, name: str, layout: Layout) -> LearntStatistic | None:
+    def of(self, name: str, layout: BucketLayout) -> LearntStatistic | None:
         """A statistic's; None where its buckets are others now, or there are too many."""
         one = self.statistics.get(name)
         if one is None and len(self.statistics) < MOST_STATISTICS:
             one = LearntStatistic(layout, Rhythm(self.week.slots, len(layout.names)))
-            one.calibrations = [Calibration.begin() for _ in range(self.week.kinds)]
+            one.calibrations = [ChiSquareCalibration.begin() for _ in range(self.week.kinds)]
             self.statistics[name] = one
         return one if one is not None and one.layout == layout else None
 
@@ -307,7 +307,9 @@ def _plain(one: LearntStatistic) -> dict[str, Any]:
 
 
 def _read(item: Mapping[str, Any], week: Week) -> LearntStatistic:
-    layout = Layout(tuple(str(name) for name in item["buckets"]), ordered=bool(item["ordered"]))
+    layout = BucketLayout(
+        tuple(str(name) for name in item["buckets"]), ordered=bool(item["ordered"])
+    )
     rhythm = Rhythm(week.slots, len(layout.names))
     for slot, days in item["days"].items():
         rhythm.days[int(slot)] = float(days)
@@ -316,7 +318,7 @@ def _read(item: Mapping[str, Any], week: Week) -> LearntStatistic:
     if group is not None and len(group) != len(layout.names):
         raise ValueError(f"{len(group)} buckets are in bins, of {len(layout.names)}")
     found_at, found_since = item["found"]
-    calibrations = [Calibration.of_json(each) for each in item["calibrations"]]
+    calibrations = [ChiSquareCalibration.of_json(each) for each in item["calibrations"]]
     if len(calibrations) != week.kinds:
         raise ValueError(f"{len(calibrations)} calibrations are not one a kind of day")
     return LearntStatistic(
@@ -439,7 +441,9 @@ class UsualWatch:
         self._mix: dict[int, float] = {}
         self._learning = True  # the last window lay where too little is known
 
-    def see(self, start: float, seconds: float, name: str, layout: Layout, counts: Sparse) -> None:
+    def see(
+        self, start: float, seconds: float, name: str, layout: BucketLayout, counts: Sparse
+    ) -> None:
         """One statistic of a closed window."""
         usual = self._usual(name)
         one = usual.of(name, layout)

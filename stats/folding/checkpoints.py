@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from kafka import OffsetAndMetadata, TopicPartition
 from kafka.errors import GroupAuthorizationFailedError, TopicAuthorizationFailedError
 
-from measures.sequences import Checkpoint, Sequences
+from measures.sequences import Checkpoint, GatewaySequences
 from service.kafka import KafkaAddress, KafkaAwayError, close, consumer, kafka_errors
 
 log = logging.getLogger(__name__)
@@ -96,7 +96,7 @@ class KafkaCheckpoints:
 
 def _is_readable(sequences: str) -> bool:
     try:
-        Sequences.decoded(sequences)
+        GatewaySequences.decoded(sequences)
     except ValueError:
         return False
     return True

@@ -49,7 +49,7 @@ _NOT_A_MEMBER = (
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class LogMessage:
     """One message of the log. ``time`` as Kafka keeps it, unix seconds."""
 
     partition: int
@@ -98,7 +98,7 @@ class Membership:
 class PredictionLog(Protocol):
     """What the fold role reads. All methods raise ``StreamError``."""
 
-    def poll(self, seconds: float) -> Sequence[Message] | Assignment:
+    def poll(self, seconds: float) -> Sequence[LogMessage] | Assignment:
         """Messages in the order of each partition, none within ``seconds``, or a new assignment."""
 
     def seek(self, partition: int, offset: int) -> None:
@@ -172,7 +172,7 @@ class KafkaPredictionLog:
         self._known_assignments = 0
         self._consumer.subscribe([self._topic], listener=self._rebalances)
 
-    def poll(self, seconds: float) -> Sequence[Message] | Assignment:
+    def poll(self, seconds: float) -> Sequence[LogMessage] | Assignment:
         """See ``PredictionLog``."""
         with kafka_errors():
             polled = self._consumer.poll(timeout_ms=int(seconds * 1000))
@@ -181,7 +181,7 @@ class KafkaPredictionLog:
             self._known_assignments = self._rebalances.assignments
             return self._assignment()
         return [
-            Message(part.partition, record.offset, record.timestamp / 1000, record.value or b"")
+            LogMessage(part.partition, record.offset, record.timestamp / 1000, record.value or b"")
             for part, records in polled.items()
             for record in records
         ]

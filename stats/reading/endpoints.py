@@ -13,7 +13,7 @@ from pathlib import Path
 from contracts.endpoint import ModelEndpoint
 from service import endpoint_records
 from service.cluster import access, endpoints
-from service.cluster.mirror import Mirror
+from service.cluster.mirror import CollectionMirror
 from service.endpoint_records import ClusterRecords, FileRecords, Records
 from stats.reading.object_files import ObjectFiles
 
@@ -31,7 +31,7 @@ def opened(flag: str, environment: Mapping[str, str]) -> Callable[[], tuple[Mode
     if not access.in_cluster(flag):
         return EndpointFiles(Path(flag).expanduser().absolute())
     found = access.opened(flag, environment)
-    mirror = Mirror(found.client, endpoints.collection(found.name), endpoints.read)
+    mirror = CollectionMirror(found.client, endpoints.collection(found.name), endpoints.read)
     mirror.start()
     return mirror.values
 

@@ -15,10 +15,10 @@ from kafka import TopicPartition
 
 from contracts.events import UnknownSchemaError
 from contracts.windows import TOPIC, EndpointWindow, WindowRecord, decode, head
-from measures.merging import Windows
+from measures.merging import MergedWindows
 from service.kafka import KafkaAddress, KafkaAwayError, Topics, close, consumer, kafka_errors
 from stats.errors import LogReplacedError
-from stats.reading.stall import STALL_SECONDS, Look, Stall, look_on
+from stats.reading.stall import STALL_SECONDS, ReadingSnapshot, Stall, look_on
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ LAST_RECORDS = 1000  # of a partition, however old they are
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class ReadProgress:
     """How far a topic was read.
 
     Attributes:
@@ -61,7 +61,7 @@ class RecordLog(Protocol):
 class WindowLog(RecordLog, Protocol):
     """``RecordLog``, and how far it got."""
 
-    def progress(self) -> Progress:
+    def progress(self) -> ReadProgress:
         """Up to the last poll; asks nobody. Raises ``StreamError``."""
 
 
@@ -145,7 +145,7 @@ class KafkaRecordLog:
         self, ends: Mapping[TopicPartition, int], positions: Mapping[TopicPartition, int]
     ) -> None:
         """Raises ``StalledError`` where records wait, and for long none was read."""
-        look = Look(
+        look = ReadingSnapshot(
             {part.partition: end for part, end in ends.items()},
             {part.partition: position for part, position in positions.items()},
         )
@@ -170,11 +170,11 @@ class KafkaWindowLog(KafkaRecordLog):
     A range that was begun days ago may grow on: only who knows its last record knows what is new.
     """
 
-    def progress(self) -> Progress:
+    def progress(self) -> ReadProgress:
         """See ``WindowLog``."""
         positions = self._positions()
         lag = sum(max(0, self._ends.get(part, at) - at) for part, at in positions.items())
-        return Progress(
+        return ReadProgress(
             self._described[0], {part.partition: at for part, at in positions.items()}, lag
         )
 
@@ -216,9 +216,9 @@ def _note(error: Exception) -> None:
     log.warning("a window record was left out", extra={"reason": str(error)})
 
 
-def written(source: RecordLog) -> Windows:
+def written(source: RecordLog) -> MergedWindows:
     """All window records of a log, up to its present end; raises ``StreamError``."""
-    windows = Windows()
+    windows = MergedWindows()
     while True:
         for record in largest(source.poll(_POLL_SECONDS)):
             windows.put(record)

@@ -8,7 +8,7 @@ whatever the cause. Pure functions of values; times are seconds of one clock, an
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from service.kafka import Group
+from service.kafka import ConsumerGroup
 from stats.errors import StalledError
 
 STALL_SECONDS = 15.0
@@ -16,7 +16,7 @@ _STABLE = "Stable"
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class ReadingSnapshot:
     """One look at how far reading is.
 
     Attributes:
@@ -32,7 +32,7 @@ class Look:
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class ReadingWait:
     """Something that waits: the group's fault, or messages of a partition behind its position.
 
     ``moving``: some of the partition's messages were read since the look before.
@@ -48,11 +48,11 @@ class Wait:
 class Stall:
     """What waits at present. Nothing, at the beginning of a connection."""
 
-    partitions: Mapping[int, Wait] = field(default_factory=dict)
-    group: Wait | None = None
+    partitions: Mapping[int, ReadingWait] = field(default_factory=dict)
+    group: ReadingWait | None = None
 
     @property
-    def longest(self) -> Wait | None:
+    def longest(self) -> ReadingWait | None:
         """What has waited longest."""
         waits = [*self.partitions.values(), *([self.group] if self.group else [])]
         return min(waits, key=lambda wait: wait.since, default=None)
@@ -75,7 +75,7 @@ class Stall:
 
 
 def membership_fault(
-    group: Group, member: str, held: Collection[int], topic: Collection[int]
+    group: ConsumerGroup, member: str, held: Collection[int], topic: Collection[int]
 ) -> str:
     """What is wrong with a member's place in its consumer group; empty where nothing is."""
     if member not in group.members:
@@ -89,7 +89,7 @@ def membership_fault(
     return f"the group gave {_named(unowned)} to nobody" if unowned else ""
 
 
-def look_on(before: Stall, look: Look, now: float) -> Stall:
+def look_on(before: Stall, look: ReadingSnapshot, now: float) -> Stall:
     """What waits after another look.
 
     A partition waits while messages lie behind its position and the position stays the same; any
@@ -104,10 +104,10 @@ def look_on(before: Stall, look: Look, now: float) -> Stall:
         moving = wait is not None and wait.position != position
         since = now if wait is None or moving else wait.since
         why = f"{end - position} messages of partition {partition} wait, and none was read"
-        partitions[partition] = Wait(since, why, position, moving)
+        partitions[partition] = ReadingWait(since, why, position, moving)
     group = None
     if look.fault:
-        group = Wait(before.group.since if before.group else now, look.fault)
+        group = ReadingWait(before.group.since if before.group else now, look.fault)
     return Stall(partitions, group)
 
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from contracts.windows import TOPIC
 from measures.counters import exposed, gained
-from measures.merging import Windows
-from measures.recounting import Difference, differing
+from measures.merging import MergedWindows
+from measures.recounting import CountDifference, differing
 from service.kafka import KafkaAddress
 from stats.reading.record_log import largest
 from stats.recounting.raw_log import KafkaRawLog, RawLog
@@ -34,7 +34,7 @@ class CounterRecount:
     numbers: int = 0
     why_not: str = ""
     overflow: dict[str, int] = field(default_factory=dict)
-    differences: tuple[Difference, ...] = ()
+    differences: tuple[CountDifference, ...] = ()
 
 
 def recount_counters(counters: Mapping[str, Any], log: RawLog) -> CounterRecount:
@@ -59,7 +59,7 @@ def recount_counters(counters: Mapping[str, Any], log: RawLog) -> CounterRecount
         found.why_not = "Kafka has deleted records that came after the counters began"
     if found.why_not:
         return found
-    before, after = Windows(), Windows()
+    before, after = MergedWindows(), MergedWindows()
     for partition, end in read.items():
         number, start = int(partition), began.get(partition, 0)
         for message in log.messages(number, beginnings[number], end):

@@ -12,10 +12,10 @@ import msgspec
 from contracts.events import TOPIC as PREDICTIONS
 from contracts.windows import TOPIC as WINDOWS
 from contracts.windows import WindowRecord
-from measures.merging import Windows
+from measures.merging import MergedWindows
 from measures.ranges import read_from
 from measures.recounting import (
-    Difference,
+    CountDifference,
     Duplicates,
     GatewaySent,
     RawMessage,
@@ -66,7 +66,7 @@ class Recount:
     gone: int = 0
     other_topic: int = 0
     unfolded: int = 0
-    differences: list[tuple[int, int, Difference]] = field(default_factory=list)
+    differences: list[tuple[int, int, CountDifference]] = field(default_factory=list)
     gateways: tuple[GatewaySent, ...] = ()
 
     @property
@@ -75,7 +75,7 @@ class Recount:
         return not self.differences
 
 
-def recount(records: Windows, raw: RawLog, asked: RecountScope) -> Recount:
+def recount(records: MergedWindows, raw: RawLog, asked: RecountScope) -> Recount:
     """Counts again every range that has a window or a message of the time.
 
     A range is found by its messages too, for a record that lost its aggregates has no window.

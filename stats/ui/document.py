@@ -26,7 +26,7 @@ class Tone(StrEnum):
     IDLE = "idle"  # nothing serves, or nobody asks
 
 
-class Health(msgspec.Struct, frozen=True):
+class HealthView(msgspec.Struct, frozen=True):
     """Whether what is shown can be trusted.
 
     Attributes:
@@ -40,7 +40,7 @@ class Health(msgspec.Struct, frozen=True):
     said: str = ""
 
 
-class Route(msgspec.Struct, frozen=True):
+class RouteView(msgspec.Struct, frozen=True):
     """Who gets what: percent of callers or, for a shadow, of copied requests."""
 
     arm: str
@@ -62,13 +62,13 @@ class Summary(msgspec.Struct, frozen=True):
     model: str
     tone: Tone
     said: str
-    routes: list[Route]
+    routes: list[RouteView]
     rate: float | None
     errors: float | None
     spark: Values
 
 
-class Version(msgspec.Struct, frozen=True):
+class VersionView(msgspec.Struct, frozen=True):
     """A version that is loaded, was judged, or had traffic.
 
     Attributes:
@@ -84,7 +84,7 @@ class Version(msgspec.Struct, frozen=True):
 
     version: str
     package: str
-    arms: list[Route]
+    arms: list[RouteView]
     phase: str
     since: float | None
     reason: str
@@ -96,7 +96,7 @@ class Version(msgspec.Struct, frozen=True):
     level: int | None
 
 
-class Series(msgspec.Struct, frozen=True):
+class SeriesView(msgspec.Struct, frozen=True):
     """One version in one arm over time, and over the whole span.
 
     Attributes:
@@ -153,14 +153,14 @@ class Heatmap(msgspec.Struct, frozen=True):
     names: list[str] = []
 
 
-class Rates(msgspec.Struct, frozen=True):
+class CounterRates(msgspec.Struct, frozen=True):
     """A counter of the users' own over time, of all versions: ``[columns]`` a second."""
 
     name: str
     values: Values
 
 
-class UnkWords(msgspec.Struct, frozen=True):
+class UnkWordsView(msgspec.Struct, frozen=True):
     """The words that became UNK, the most frequent first, over the span.
 
     Attributes:
@@ -175,7 +175,7 @@ class UnkWords(msgspec.Struct, frozen=True):
     words: list[tuple[str, int]]
 
 
-class Monitor(msgspec.Struct, frozen=True):
+class MonitorView(msgspec.Struct, frozen=True):
     """A statistic under one exponential weight; 1 is the last window alone.
 
     Attributes:
@@ -188,7 +188,7 @@ class Monitor(msgspec.Struct, frozen=True):
     psi: float
 
 
-class Statistic(msgspec.Struct, frozen=True):
+class StatisticView(msgspec.Struct, frozen=True):
     """One statistic of a version against its reference.
 
     Attributes:
@@ -208,7 +208,7 @@ class Statistic(msgspec.Struct, frozen=True):
     level: int
     alarm: bool
     calibrated: bool
-    monitors: list[Monitor]
+    monitors: list[MonitorView]
     bins: list[str]
     reference: list[float]
     now: list[float]
@@ -236,11 +236,11 @@ class Drift(msgspec.Struct, frozen=True):
     calibration: float
     at: float | None
     texts: int
-    statistics: list[Statistic]
+    statistics: list[StatisticView]
     learns_time: bool
 
 
-class Accuracy(msgspec.Struct, frozen=True):
+class AccuracyView(msgspec.Struct, frozen=True):
     """Accuracy of one arm over the last hour, estimated from scores and measured by feedback."""
 
     version: str
@@ -284,7 +284,7 @@ class HistoryLine(msgspec.Struct, frozen=True):
     percent: float | None
 
 
-class Step(msgspec.Struct, frozen=True):
+class StepView(msgspec.Struct, frozen=True):
     """From ``at`` on the candidate had ``percent``: of callers, or of copies where ``shadow``."""
 
     at: float
@@ -326,7 +326,7 @@ class Rollout(msgspec.Struct, frozen=True):
     deadline: float | None
     paused: float | None
     stages: list[Stage]
-    steps: list[Step]
+    steps: list[StepView]
     checks: list[Check]
     points: Points
     moments: list[HistoryLine]
@@ -353,16 +353,16 @@ class Detail(msgspec.Struct, frozen=True):
     said: str
     notes: list[str]
     columns: Span
-    routes: list[Route]
-    versions: list[Version]
-    series: list[Series]
+    routes: list[RouteView]
+    versions: list[VersionView]
+    series: list[SeriesView]
     labels: dict[str, dict[str, Values]]
     heatmaps: list[Heatmap]
-    counters: list[Rates]
+    counters: list[CounterRates]
     unfit: dict[str, int]
-    unk_words: list[UnkWords]
+    unk_words: list[UnkWordsView]
     drift: list[Drift]
-    accuracy: list[Accuracy]
+    accuracy: list[AccuracyView]
     refusals: dict[str, int]
     counted_since: float
     rollout: Rollout | None
@@ -380,7 +380,7 @@ class TritonLine(msgspec.Struct, frozen=True):
     well: bool
 
 
-class View(msgspec.Struct, frozen=True):
+class StatisticsDocument(msgspec.Struct, frozen=True):
     """The document.
 
     Attributes:
@@ -396,7 +396,7 @@ class View(msgspec.Struct, frozen=True):
     spans: list[str]
     gateway_url: str
     mlflow_url: str
-    health: Health
+    health: HealthView
     endpoints: list[Summary]
     detail: Detail | None
     engines: list[TritonLine] = []

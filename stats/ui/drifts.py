@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from stats.evaluation import board
 from stats.ui.columns import Span, rounded
-from stats.ui.document import Accuracy, Drift, Monitor, Statistic, Values
+from stats.ui.document import AccuracyView, Drift, MonitorView, StatisticView, Values
 
 MOST_STATISTICS = 60  # of a version; those of users come last in the order of names
 
@@ -29,8 +29,8 @@ def of(found: board.VersionDrift, over: Span) -> Drift:
     )
 
 
-def _statistic(found: board.StatisticDrift, over: Span) -> Statistic:
-    return Statistic(
+def _statistic(found: board.StatisticDrift, over: Span) -> StatisticView:
+    return StatisticView(
         statistic=found.statistic,
         ratio=rounded(found.ratio),
         psi=rounded(found.psi),
@@ -38,7 +38,7 @@ def _statistic(found: board.StatisticDrift, over: Span) -> Statistic:
         alarm=found.alarm,
         calibrated=found.calibrated,
         monitors=[
-            Monitor(monitor.weight, rounded(monitor.ratio), rounded(monitor.psi))
+            MonitorView(monitor.weight, rounded(monitor.ratio), rounded(monitor.psi))
             for monitor in found.monitors
         ],
         bins=list(found.bins),
@@ -59,9 +59,9 @@ def _largest(points: Iterable[tuple[float, float]], over: Span) -> Values:
     return values
 
 
-def accuracy(found: board.Accuracy) -> Accuracy:
+def accuracy(found: board.Accuracy) -> AccuracyView:
     """One arm's accuracy."""
-    return Accuracy(
+    return AccuracyView(
         version=found.version,
         arm=found.arm.value,
         estimated=None if found.estimated is None else rounded(found.estimated),

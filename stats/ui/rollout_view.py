@@ -76,18 +76,18 @@ def history_line(line: Transition) -> HistoryLine:
     return HistoryLine(line.at, line.version, line.phase.value, line.reason, line.by, percent)
 
 
-def _steps(lines: Iterable[Transition], state: RolloutState) -> list[document.Step]:
+def _steps(lines: Iterable[Transition], state: RolloutState) -> list[document.StepView]:
     """What the candidate had, from when on; the end of the rollout is the last step."""
     taken = [
-        document.Step(line.at, line.figures.get("percent", 0.0), line.phase is Phase.SHADOW)
+        document.StepView(line.at, line.figures.get("percent", 0.0), line.phase is Phase.SHADOW)
         for line in lines
         if line.phase in _WITH_STEP and "percent" in line.figures
     ]
     if state.promoted_at is not None:
-        taken.append(document.Step(state.promoted_at, 100.0, shadow=False))
+        taken.append(document.StepView(state.promoted_at, 100.0, shadow=False))
     if state.ended_at is not None:
         kept = 100.0 if state.outcome is Outcome.SETTLED else 0.0
-        taken.append(document.Step(state.ended_at, kept, shadow=False))
+        taken.append(document.StepView(state.ended_at, kept, shadow=False))
     return taken
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from contracts.statistics import EDGES, LATENCY_EDGES, Stage, Statistic
+from contracts.statistics import EDGES, LATENCY_EDGES, LatencyStage, Statistic
 from contracts.windows import MICRO
 from measures import frequent
 from stats.ui.columns import (
@@ -22,7 +22,7 @@ from stats.ui.columns import (
     shares,
     total,
 )
-from stats.ui.document import Heatmap, Rates, Series, UnkWords, Values
+from stats.ui.document import CounterRates, Heatmap, SeriesView, UnkWordsView, Values
 from stats.ui.tables import Declaration, Slot, Table, mean_milliseconds
 
 MOST_LABELS = 8  # of a version, the most frequent
@@ -38,10 +38,10 @@ _TEXTS = (
 )
 
 
-def of(slot: Slot, table: Table, over: Span, until: float, *, routed: bool) -> Series:
+def of(slot: Slot, table: Table, over: Span, until: float, *, routed: bool) -> SeriesView:
     """One version in one arm."""
     version, arm = slot
-    latency = table.latency.get(Stage.TOTAL)
+    latency = table.latency.get(LatencyStage.TOTAL)
     upper = LATENCY_EDGES.upper
 
     def quantile(share: float) -> Values:
@@ -49,7 +49,7 @@ def of(slot: Slot, table: Table, over: Span, until: float, *, routed: bool) -> S
 
     tokens = table.histograms.get(Statistic.TOKENS)
     counted = _texts_in(table, Statistic.TOKENS)
-    return Series(
+    return SeriesView(
         version=version,
         arm=arm.value,
         rate=per_second(table.requests, over, until, ongoing=routed),
@@ -64,7 +64,7 @@ def of(slot: Slot, table: Table, over: Span, until: float, *, routed: bool) -> S
         ),
         truncated=shares(table.truncated, table.texts),
         totals=_totals(table),
-        stages={stage.value: mean_milliseconds(table, stage) for stage in Stage},
+        stages={stage.value: mean_milliseconds(table, stage) for stage in LatencyStage},
     )
 
 
@@ -89,7 +89,7 @@ def _ratios(part: Counts | None, whole: Counts | None, columns: int) -> Values:
 def _totals(table: Table) -> dict[str, float | None]:
     requests, texts = int(table.requests.sum()), int(table.texts.sum())
     tokens = total(table.sums, _TOKENS)
-    latency = table.latency.get(Stage.TOTAL)
+    latency = table.latency.get(LatencyStage.TOTAL)
     per_word = int(_texts_in(table, Statistic.TOKENS_PER_WORD).sum())
 
     def quantile(share: float) -> float | None:
@@ -138,7 +138,7 @@ def _frequent(table: Table) -> list[str]:
 def heatmaps(called: Table, by_version: Mapping[str, Table]) -> list[Heatmap]:
     """Latency of all callers, statistics of all their texts, and each version's outputs."""
     found: list[Heatmap] = []
-    latency = called.latency.get(Stage.TOTAL)
+    latency = called.latency.get(LatencyStage.TOTAL)
     if latency is not None:
         grid, upper = coarse(latency, LATENCY_EDGES.upper, LATENCY_EVERY)
         found.append(_trimmed("latency", "latency", "Latency", "", "s", grid, upper))
@@ -180,10 +180,10 @@ def _own(called: Table) -> list[Heatmap]:
     return found
 
 
-def counters(called: Table, over: Span, until: float) -> list[Rates]:
+def counters(called: Table, over: Span, until: float) -> list[CounterRates]:
     """Counters of the users' own."""
     return [
-        Rates(
+        CounterRates(
             declared.name,
             [
                 None if rate is None else rounded(rate / MICRO)
@@ -207,13 +207,13 @@ def unfit(called: Table) -> dict[str, int]:
     return dict(ordered[:MOST_OWN])
 
 
-def unk_words(version: str, table: Table) -> UnkWords | None:
+def unk_words(version: str, table: Table) -> UnkWordsView | None:
     """The words that became UNK; None where none were listed."""
     if not table.unk_words:
         return None
     total = frequent.summed(table.unk_words)
     words = frequent.ranked_words(total.counts)[:MOST_WORDS]
-    return UnkWords(version, total.seen, total.below, words)
+    return UnkWordsView(version, total.seen, total.below, words)
 
 
 def _outputs(version: str, table: Table) -> list[Heatmap]:

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from contracts.endpoint import Arm
-from contracts.statistics import EDGES, LATENCY_EDGES, Stage, Statistic
+from contracts.statistics import EDGES, LATENCY_EDGES, LatencyStage, Statistic
 from contracts.windows import Sparse, UnkWordCounts, WindowAggregate
 from stats.evaluation import board
 from stats.ui.columns import Counts, Span, rounded, total
@@ -228,7 +228,7 @@ def added(parts: Iterable[Table], columns: int) -> Table:
     return total
 
 
-def mean_milliseconds(table: Table, stage: Stage) -> float | None:
+def mean_milliseconds(table: Table, stage: LatencyStage) -> float | None:
     """The mean latency of a stage over all columns."""
     grid = table.latency.get(stage)
     count = 0 if grid is None else int(grid.sum())

@@ -19,12 +19,12 @@ from stats.ui import drifts, rollout_view, series
 from stats.ui.columns import per_second, rounded, span
 from stats.ui.document import (
     Detail,
-    Health,
-    Route,
+    HealthView,
+    RouteView,
+    StatisticsDocument,
     Summary,
     TritonLine,
-    Version,
-    View,
+    VersionView,
 )
 from stats.ui.endpoint_health import endpoint_health
 from stats.ui.tables import Slot, Table, added, attempts, tables
@@ -81,12 +81,12 @@ def view(
     *,
     reports: Iterable[LoaderReport] = (),
     whole: Callable[[ModelEndpoint], ModelEndpoint] = lambda endpoint: endpoint,
-) -> View:
+) -> StatisticsDocument:
     """The document. ``whole`` gives the endpoint that is looked at its whole status."""
     name = asked.span if asked.span in SPANS else DEFAULT_SPAN
     ordered = sorted(endpoints, key=lambda endpoint: endpoint.name)
     chosen = next((e for e in ordered if e.name == asked.endpoint), ordered[0] if ordered else None)
-    return View(
+    return StatisticsDocument(
         now=now,
         refresh_seconds=SPANS[name].refresh_seconds,
         span=name,
@@ -108,21 +108,21 @@ def _is_well(device: Device | None) -> bool:
     return device is None or not device.fault
 
 
-def health(board: Board, now: float) -> Health:
+def health(board: Board, now: float) -> HealthView:
     """Whether the statistics can be trusted now."""
     through = board.through or None
     if not board.connected:
         said = "Kafka does not answer, so statistics stand still. The gateways go on serving."
-        return Health(known=False, through=through, said=said)
+        return HealthView(known=False, through=through, said=said)
     if board.counting.holds and board.counting.since:
         said = f"{board.counting.sentence()[:1].upper()}{board.counting.sentence()[1:]}."
-        return Health(known=False, through=through, said=said)
+        return HealthView(known=False, through=through, said=said)
     if board.at and now - board.at > STILL_SECONDS:
         said = f"Statistics have stood still since {clock_time(board.at)}: nothing reads them."
-        return Health(known=False, through=through, said=said)
+        return HealthView(known=False, through=through, said=said)
     if through is None:
-        return Health(known=True, through=None, said="No prediction has been counted yet.")
-    return Health(known=True, through=through)
+        return HealthView(known=True, through=None, said="No prediction has been counted yet.")
+    return HealthView(known=True, through=through)
 
 
 def counted_until(board: Board, now: float) -> float:
@@ -174,8 +174,8 @@ def _summary(endpoint: ModelEndpoint, board: Board, now: float) -> Summary:
     )
 
 
-def _routes(status: EndpointStatus) -> list[Route]:
-    return [Route(route.arm.value, route.ref.version, route.weight) for route in status.routes]
+def _routes(status: EndpointStatus) -> list[RouteView]:
+    return [RouteView(route.arm.value, route.ref.version, route.weight) for route in status.routes]
 
 
 def _routed(endpoint: ModelEndpoint, board: Board) -> list[VersionDrift]:
@@ -279,7 +279,7 @@ def _versions(
     known: EndpointBoard,
     counted: Mapping[str, Table],
     links: Links,
-) -> list[Version]:
+) -> list[VersionView]:
     packages = _packages(endpoint.status)
     named = packages.keys() | counted.keys() | {line.version for line in endpoint.status.history}
     return [
@@ -306,12 +306,12 @@ def _version(  # noqa: PLR0917 - what is known of a version lies in as many plac
     table: Table | None,
     links: Links,
     known: EndpointBoard,
-) -> Version:
+) -> VersionView:
     lines = [line for line in endpoint.status.history if line.version == version]
     last = lines[-1] if lines else None
     origin = _origin(known.origins, version, package)
     drift = [item for item in known.drift if item.version == version]
-    return Version(
+    return VersionView(
         version=version,
         package=package,
         arms=[route for route in _routes(endpoint.status) if route.version == version],

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.events import UnknownSchemaError
-from contracts.pairs import Label, Message, Pair, ShadowComparison, decode, encode, place
+from contracts.pairs import Disagreement, Label, Message, ShadowComparison, decode, encode, place
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
-PAIRS = st.builds(Pair, NAMES, NAMES, NAMES, NAMES, st.none() | NAMES)
+PAIRS = st.builds(Disagreement, NAMES, NAMES, NAMES, NAMES, st.none() | NAMES)
 COUNTS = st.integers(0, 2**53)
 
 

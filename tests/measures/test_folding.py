@@ -25,7 +25,7 @@ from contracts.events import (
     StatisticSpec,
     TextRecord,
 )
-from contracts.statistics import EDGES, LATENCY_EDGES, Stage, Statistic
+from contracts.statistics import EDGES, LATENCY_EDGES, LatencyStage, Statistic
 from contracts.windows import (
     CALLER_BUCKETS,
     CALLER_CAP,
@@ -156,7 +156,7 @@ def test_refusals_are_kept_by_status_and_reason() -> None:
 
 def test_latency_of_a_stage_that_was_not_reached_is_not_counted() -> None:
     aggregate = only(batch(event(latency=Latency(0.001, 0.002, 0.0, 0.0, 0.003), status=503)))
-    assert set(aggregate.latency) == {Stage.QUEUE, Stage.TOKENISE, Stage.TOTAL}
+    assert set(aggregate.latency) == {LatencyStage.QUEUE, LatencyStage.TOKENISE, LatencyStage.TOTAL}
     assert aggregate.latency_sums == {"queue": 1000, "tokenise": 2000, "total": 3000}
 
 

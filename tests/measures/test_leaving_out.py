@@ -21,9 +21,9 @@ from measures.leaving_out import (
 from measures.proportions import (
     ALTERNATIVES,
     HarmTest,
-    History,
+    StableHistory,
     Tolerance,
-    Window,
+    WindowCounts,
     restart_weight,
     unspent,
 )
@@ -103,8 +103,8 @@ def test_what_is_left_is_at_most_what_any_group_leaves(of_groups: list[list[floa
 
 def test_a_rollout_that_began_before_keeps_its_evidence_and_new_tests_get_their_weights() -> None:
     harm = HarmTest.begin((2,))
-    seen = Window(*(np.array([float(x)] * 2) for x in (9, 100, 10, 1000)))
-    harm = harm.after(seen, History(np.zeros(2), np.zeros(2)), Tolerance(0.0, 1.0))
+    seen = WindowCounts(*(np.array([float(x)] * 2) for x in (9, 100, 10, 1000)))
+    harm = harm.after(seen, StableHistory(np.zeros(2), np.zeros(2)), Tolerance(0.0, 1.0))
     left = LeftOut.following(harm)
     assert left.e_value(1, NOT_ALONE) == pytest.approx(harm.e_value(), rel=1e-5)
     more = LeftOut(np.zeros((2 + GROUPS, TESTS, ALTERNATIVES)))

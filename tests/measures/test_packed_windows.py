@@ -10,7 +10,7 @@ from prediction_batches import batches_of, record_of
 
 from contracts.endpoint import Arm
 from contracts.windows import RANGE_MESSAGES, EndpointWindow, WindowAggregate, WindowRecord
-from measures.merging import Windows
+from measures.merging import MergedWindows
 from measures.packed_windows import PackedWindows
 
 
@@ -28,7 +28,7 @@ def ranges(seed: int, number: int) -> list[WindowRecord]:
     return found
 
 
-def closed(windows: Windows | PackedWindows, endpoint: str) -> tuple[EndpointWindow, ...]:
+def closed(windows: MergedWindows | PackedWindows, endpoint: str) -> tuple[EndpointWindow, ...]:
     found = copy.deepcopy(windows.closed(endpoint, after=0.0, now=1e12, lateness_seconds=-1e12))
     for window in found:
         for aggregate in window.aggregates:
@@ -45,7 +45,7 @@ def test_any_order_and_repetition_gives_the_windows_of_all_records(
     records = ranges(seed, number)
     again = data.draw(st.lists(st.sampled_from(records), max_size=6))
     asks = data.draw(st.sets(st.integers(0, len(records)), max_size=3))
-    plain, packed = Windows(), PackedWindows()
+    plain, packed = MergedWindows(), PackedWindows()
     for place, record in enumerate(data.draw(st.permutations([*records, *again]))):
         plain.put(record)
         packed.put(record)

@@ -14,7 +14,7 @@ from contracts.windows import decode as decode_record
 from contracts.windows import encode as encode_record
 from measures.ranges import OutOfOrderError, PartitionFold, range_start, read_from
 from measures.recounting import RawMessage, differences, recounted
-from measures.sequences import Sequences
+from measures.sequences import GatewaySequences
 
 
 def log_of(seed: int, messages: int, *, copies: float = 0.1) -> list[bytes]:
@@ -101,7 +101,7 @@ def test_a_new_owner_knows_by_the_checkpoint_what_it_has_not_read() -> None:
     kept = before.checkpoint
     assert kept.offset == range_start(600)
     after = PartitionFold(
-        "t", 3, first=kept.offset, window_seconds=10, known=Sequences.decoded(kept.sequences)
+        "t", 3, first=kept.offset, window_seconds=10, known=GatewaySequences.decoded(kept.sequences)
     )
     for offset in range(kept.offset, len(log)):
         after.take(offset, 1e6 + offset, log[offset])
@@ -168,7 +168,7 @@ def test_truths_count_the_same_for_a_new_owner_and_in_a_recount(
     before = PartitionFold("t", 3, first=0, window_seconds=10)
     for offset in range(first):
         before.take(offset, 1e6 + offset, log[offset])
-    known = Sequences.decoded(before.checkpoint.sequences)
+    known = GatewaySequences.decoded(before.checkpoint.sequences)
     after = PartitionFold("t", 3, first=first, window_seconds=10, known=known)
     again: list[WindowRecord] = []
     for offset in range(read_from(first), length):

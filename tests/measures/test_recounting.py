@@ -10,7 +10,7 @@ from contracts.events import encode
 from contracts.windows import EvidenceCounts, WindowRecord, decode
 from contracts.windows import encode as encode_record
 from measures.ranges import PartitionFold
-from measures.recounting import Difference, RawMessage, differences, numbers, recounted
+from measures.recounting import CountDifference, RawMessage, differences, numbers, recounted
 
 
 def folded(messages: list[RawMessage]) -> list[WindowRecord]:
@@ -54,9 +54,9 @@ def test_wrong_missing_and_invented_numbers_are_found(log: list[RawMessage]) -> 
     aggregate.statuses[418] = 7
     record.refusals["ghost"] = {"503 x": 1}
     found = differences(record, recounted(record, log))
-    assert Difference(f"{path} texts", texts + 2, texts) in found
-    assert Difference(f"{path} statuses 418", 7, 0) in found
-    assert Difference("refusals ghost 503 x", 1, 0) in found
+    assert CountDifference(f"{path} texts", texts + 2, texts) in found
+    assert CountDifference(f"{path} statuses 418", 7, 0) in found
+    assert CountDifference("refusals ghost 503 x", 1, 0) in found
     assert f"{path} evidence requests" in {what.where for what in found}
     assert len(found) == 4
 
@@ -69,7 +69,7 @@ def test_a_message_that_was_not_folded_is_found(log: list[RawMessage]) -> None:
     record = fold.growing()
     assert record is not None
     found = {what.where: what for what in differences(record, recounted(record, log))}
-    assert found["events"] == Difference("events", 49 * 3, 50 * 3)
+    assert found["events"] == CountDifference("events", 49 * 3, 50 * 3)
 
 
 def test_a_record_of_no_messages_at_all_differs_in_everything(log: list[RawMessage]) -> None:

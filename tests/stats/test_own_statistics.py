@@ -11,7 +11,7 @@ from gateway_process import Running, gateway_at, lay_out, put
 from gateway_world import endpoint_of
 
 from contracts.endpoint import ModelEndpoint, UnkWords
-from contracts.rollout import StatisticKind, StatisticSpec
+from contracts.rollout import CustomStatistic, StatisticKind
 from contracts.windows import WindowAggregate
 from headrace.commands.unk_words import by_version
 from headrace.stack.kafka import KafkaProcess
@@ -49,9 +49,9 @@ def install(folder: Path) -> None:
 
 def asking(endpoint: ModelEndpoint) -> ModelEndpoint:
     declared = (
-        StatisticSpec(name="length", kind=StatisticKind.HISTOGRAM, edges=(4.0, 16.0)),
-        StatisticSpec(name="language", kind=StatisticKind.CATEGORY, values=("en", "de")),
-        StatisticSpec(name="links", kind=StatisticKind.COUNTER),
+        CustomStatistic(name="length", kind=StatisticKind.HISTOGRAM, edges=(4.0, 16.0)),
+        CustomStatistic(name="language", kind=StatisticKind.CATEGORY, values=("en", "de")),
+        CustomStatistic(name="links", kind=StatisticKind.COUNTER),
     )
     changes = {"statistics": declared, "unk_words": UnkWords(enabled=True)}
     spec = endpoint.spec.model_copy(update=changes)

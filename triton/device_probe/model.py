@@ -46,7 +46,7 @@ class TritonPythonModel:
     def initialize(self, args: dict[str, str]) -> None:
         """Finds out where Triton's metrics are."""
         del args
-        self.useful = Useful(metrics_place(command_line(os.getppid())))
+        self.useful = UsefulTokens(metrics_place(command_line(os.getppid())))
 
     def execute(self, requests: list[Any]) -> list[Any]:
         """Answers each request with what is so now."""
@@ -58,7 +58,7 @@ class NvmlError(Exception):
     """NVML refused, in its own words."""
 
 
-class Memory(ctypes.Structure):
+class NvmlMemory(ctypes.Structure):
     """``nvmlMemory_t``, bytes."""
 
     _fields_ = (
@@ -124,9 +124,9 @@ class Nvml:
         self._call(name, gpu, text, _NAME_BYTES)
         return text.value.decode(errors="replace")
 
-    def memory(self, gpu: ctypes.c_void_p) -> Memory:
+    def memory(self, gpu: ctypes.c_void_p) -> NvmlMemory:
         """Of one GPU."""
-        memory = Memory()
+        memory = NvmlMemory()
         self._call("nvmlDeviceGetMemoryInfo", gpu, ctypes.byref(memory))
         return memory
 
@@ -295,7 +295,7 @@ def metrics_place(words: list[str]) -> "tuple[str, int] | None":
     return "127.0.0.1" if address in {"0.0.0.0", "::"} else address, int(port)
 
 
-class Useful:
+class UsefulTokens:
     """The share of packed engines' tokens that are of texts, from one question to the next.
 
     Args:

@@ -71,11 +71,11 @@ class TritonPythonModel:
         encoder = None
         if START in parameters:
             start = int(parameters[START]["string_value"])
-            encoder = Encoder(session("encoder.onnx"), start)
+            encoder = PromptEncoder(session("encoder.onnx"), start)
         self.rules = json.loads(parameters.get(RULES, {}).get("string_value", "{}"))
         self.heartbeat = Heartbeat()
         self.heartbeat.start()
-        self.sequences: Any = Sequences(session("model.onnx"), encoder)
+        self.sequences: Any = SequenceBatch(session("model.onnx"), encoder)
         self.rows = rows
         self.has_encoder = encoder is not None
         self.waiting: deque[GenerationRequest] = deque()
@@ -245,7 +245,7 @@ class GenerationRequest:
         return bool(self.sender.is_cancelled())
 
 
-class Memory:
+class KeyValueCache:
     """Tensors ``[rows, heads, length, width]`` of rows that have read different numbers of tokens.
 
     What a row needs lies at the right end; what lies left of it is not looked at.
@@ -297,7 +297,7 @@ class Memory:
         return np.arange(width) >= width - more - lengths
 
 
-class Encoder:
+class PromptEncoder:
     """What reads the prompts of an encoder-decoder.
 
     Attributes:
@@ -317,7 +317,7 @@ class Encoder:
         return list(self._session.run(self.outputs, feed))
 
 
-class Sequences:
+class SequenceBatch:
     """The rows that are stepped together, with what the decoder remembers of them.
 
     Attributes:
@@ -326,7 +326,7 @@ class Sequences:
         source: what the encoder has read of each row; of no tensors without one.
     """
 
-    def __init__(self, session: ort.InferenceSession, encoder: Encoder | None = None) -> None:
+    def __init__(self, session: ort.InferenceSession, encoder: PromptEncoder | None = None) -> None:
         self._session = session
         self._encoder = encoder
         inputs = session.get_inputs()
@@ -336,8 +336,8 @@ class Sequences:
         self._outputs = ["logits", *made]
         self._empty = [np.zeros((1, each.shape[1], 0, each.shape[3]), np.float32) for each in past]
         self.asked: list[GenerationRequest] = []
-        self.past = Memory([each.name for each in past])
-        self.source = Memory([] if encoder is None else encoder.outputs)
+        self.past = KeyValueCache([each.name for each in past])
+        self.source = KeyValueCache([] if encoder is None else encoder.outputs)
 
     def clear(self) -> None:
         """Forgets all rows."""
@@ -347,7 +347,7 @@ class Sequences:
 
     def join(self, asked: GenerationRequest) -> None:
         """Reads a prompt, chooses its first token, and adds the row."""
-        ids, source = asked.ids, Memory(self.source.names)
+        ids, source = asked.ids, KeyValueCache(self.source.names)
         if self._encoder is not None:
             source.add(self._encoder.read(asked.ids), len(asked.ids))
             ids = np.array([self._encoder.start])
@@ -393,7 +393,7 @@ class Sequences:
         mask: np.ndarray,
         positions: np.ndarray,
         past: list[np.ndarray],
-        source: Memory,
+        source: KeyValueCache,
     ) -> list[np.ndarray]:
         feed = {
             "input_ids": ids.astype(np.int64),

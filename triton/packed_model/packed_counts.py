@@ -31,7 +31,7 @@ COUNTERS: Mapping[str, str] = {
 EVERY_SECONDS = 0.25
 
 
-class Counter(Protocol):
+class MetricCounter(Protocol):
     """One of Triton's."""
 
     def increment(self, value: float) -> None:
@@ -80,7 +80,7 @@ class Exporter(threading.Thread):
         counters: by name; with none of them nothing is told.
     """
 
-    def __init__(self, counts: Counts, counters: Mapping[str, Counter]) -> None:
+    def __init__(self, counts: Counts, counters: Mapping[str, MetricCounter]) -> None:
         super().__init__(name="counts", daemon=True)
         self._counts = counts
         self._counters = counters

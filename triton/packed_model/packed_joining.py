@@ -40,7 +40,7 @@ _FULL = ("out of memory", "alloc_failed")
 
 
 @dataclass(frozen=True)
-class Limits:
+class RunLimits:
     """What is held and run at most.
 
     Attributes:
@@ -84,7 +84,7 @@ class PackedRequest:
         return len(self.starts) - 1
 
 
-class Result(Protocol):
+class RunResult(Protocol):
     """A run on its way."""
 
     @property
@@ -133,7 +133,7 @@ class NoMeter:
 class Runner(Protocol):
     """What computes."""
 
-    def begin(self, ids: np.ndarray, starts: np.ndarray, types: np.ndarray | None) -> Result:
+    def begin(self, ids: np.ndarray, starts: np.ndarray, types: np.ndarray | None) -> RunResult:
         """Starts a run; may wait until it is over."""
         ...
 
@@ -162,7 +162,7 @@ class Replies(Protocol):
         ...
 
 
-def check_request(asked: PackedRequest, limits: Limits) -> PackedRequest:
+def check_request(asked: PackedRequest, limits: RunLimits) -> PackedRequest:
     """The request, if it can be run; raises ``ValueError`` with what is wrong with it.
 
     An id that is out of range would end the process on a GPU, and every request with it.
@@ -236,10 +236,10 @@ def is_lost(error: BaseException) -> bool:
     return any(words in text for words in _LOST)
 
 
-class Waiting:
+class PackedQueue:
     """Requests that wait, the tokens of all that are held, and whose turn it is; for threads."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: RunLimits) -> None:
         self._limits = limits
         self._timetable = Timetable()
         self._requests: deque[PackedRequest] = deque()
@@ -357,7 +357,7 @@ def end_process(reason: str) -> None:
     os._exit(1)
 
 
-class Pipeline:
+class RunPipeline:
     """Two threads: one that joins and starts runs, one that answers.
 
     Args:
@@ -374,7 +374,7 @@ class Pipeline:
         self,
         runner: Runner,
         replies: Replies,
-        limits: Limits,
+        limits: RunLimits,
         *,
         by_token: bool = False,
         meter: Meter | None = None,
@@ -388,10 +388,10 @@ class Pipeline:
         self._meter = meter or NoMeter()
         self._alive = alive
         self._end = end
-        self._waiting = Waiting(limits)
+        self._waiting = PackedQueue(limits)
         self._room = threading.Semaphore(RUNS_ON_THE_WAY)
         self._starting = threading.Lock()  # a second try starts runs too, beside the joining thread
-        self._begun: queue.SimpleQueue[tuple[list[PackedRequest], Result | Exception] | None]
+        self._begun: queue.SimpleQueue[tuple[list[PackedRequest], RunResult | Exception] | None]
         self._begun = queue.SimpleQueue()
         self._threads = [
             threading.Thread(target=self._guard, args=(loop,), name=name, daemon=True)
@@ -477,7 +477,7 @@ class Pipeline:
         self._over(asked, partial(self._replies.drop, asked))
         return True
 
-    def _start(self, members: Sequence[PackedRequest]) -> Result | Exception:
+    def _start(self, members: Sequence[PackedRequest]) -> RunResult | Exception:
         try:
             with self._starting:
                 return self._runner.begin(*join_rows(members))
@@ -485,7 +485,7 @@ class Pipeline:
             return error
 
     def _finish(
-        self, members: Sequence[PackedRequest], result: Result | Exception
+        self, members: Sequence[PackedRequest], result: RunResult | Exception
     ) -> np.ndarray | Exception:
         if isinstance(result, Exception):
             return result

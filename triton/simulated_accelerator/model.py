@@ -139,7 +139,7 @@ class PretendingRunner:
         """Has none."""
 
 
-class Senders:
+class SimulatedReplies:
     """Answers requests by Triton's response senders; see ``packed_joining.Replies``."""
 
     def __init__(self, name: str) -> None:
@@ -173,9 +173,9 @@ def packed(times: Any, name: str, width: int) -> Any:  # noqa: ANN401
         name: of the output.
         width: its columns.
     """
-    from packed_joining import Limits, Pipeline  # noqa: PLC0415 - see ``initialize``
+    from packed_joining import RunLimits, RunPipeline  # noqa: PLC0415 - see ``initialize``
 
-    limits = Limits(
+    limits = RunLimits(
         run_tokens=times.most_tokens,
         run_rows=MOST_ROWS,
         held_tokens=HELD_RUNS * times.most_tokens,
@@ -183,7 +183,7 @@ def packed(times: Any, name: str, width: int) -> Any:  # noqa: ANN401
         vocabulary=NO_LIMIT,
         types=2,
     )
-    return Pipeline(PretendingRunner(times, width), Senders(name), limits)
+    return RunPipeline(PretendingRunner(times, width), SimulatedReplies(name), limits)
 
 
 def asked_of(request: "pb_utils.InferenceRequest") -> Any:  # noqa: ANN401

@@ -11,13 +11,13 @@ from typer.testing import CliRunner
 
 from contracts.endpoint import EndpointSpec, EndpointStatus, Metadata, ModelEndpoint
 from contracts.model import ModelRef
-from contracts.pairs import Pair as Written
+from contracts.pairs import Disagreement as Written
 from contracts.pairs import ShadowComparison, encode, place
 from contracts.rollout import RolloutState
 from gateway.events.kafka_sink import KafkaSettings, KafkaSink
 from gateway.mirroring.pair_stream import PairStream, pairs_topic
 from headrace.cli import app
-from headrace.commands.label import Answer, shown
+from headrace.commands.label import PairLabel, shown
 from headrace.commands.label_rollout import KafkaPairLog, PairLog, RolloutPairs
 from headrace.errors import NotRunningError, RefusedError
 from headrace.stack.kafka import KafkaProcess
@@ -87,8 +87,8 @@ def test_other_rollouts_and_what_nobody_understands_are_passed_over() -> None:
 
 def test_labels_go_to_the_topic_and_the_last_one_of_a_pair_counts() -> None:
     pairs, log = of(told("g1", "a", "b"))
-    pairs.answer([Answer("a", "good"), Answer("b", None)])
-    pairs.answer([Answer("a", "bad")])
+    pairs.answer([PairLabel("a", "good"), PairLabel("b", None)])
+    pairs.answer([PairLabel("a", "bad")])
     found = shown(pairs.kept(), 0.02)
     assert (found.labels, found.candidate_right, found.stable_right) == (2, 1, 0)
     assert len(log.written) == 4
@@ -97,7 +97,7 @@ def test_labels_go_to_the_topic_and_the_last_one_of_a_pair_counts() -> None:
 def test_a_label_of_no_pair_is_refused_and_not_written() -> None:
     pairs, log = of(told("g1", "a"))
     with pytest.raises(RefusedError, match="no pair x"):
-        pairs.answer([Answer("a", "good"), Answer("x", "good")])
+        pairs.answer([PairLabel("a", "good"), PairLabel("x", "good")])
     assert len(log.written) == 1
 
 

@@ -23,7 +23,7 @@ from contracts.endpoint import (
 )
 from contracts.loading import Device, DeviceKind, LoaderReport, LoadFailure
 from headrace.commands import rollout_picture, status_picture
-from headrace.commands.status_picture import Running, endpoint_rows
+from headrace.commands.status_picture import StackStatus, endpoint_rows
 from headrace.stack.health import CountingHealth
 from headrace.stack.state import GatewayRecord, StackRecord, TritonRecord
 from rollout.view import newest
@@ -62,7 +62,7 @@ ALIVE = frozenset({"kafka", "triton", "gateway", "fold", "gateway-2"})
 TOLD = CountingHealth(
     "stalled", "traffic since 2026-11-20 09:00:10 UTC is not counted: the fold role reads nothing"
 )
-RUNNING = Running(
+RUNNING = StackStatus(
     "/home/anna/.headrace",
     is_starting=False,
     record=RECORD,
@@ -117,7 +117,7 @@ def test_a_home_without_a_stack_says_so_and_shows_its_endpoints() -> None:
         (False, "No stack runs on /h."),
         (True, "A stack is starting on /h."),
     ):
-        running = Running("/h", is_starting=is_starting, record=None, alive=frozenset())
+        running = StackStatus("/h", is_starting=is_starting, record=None, alive=frozenset())
         shown = text(status_picture.picture(running, ENDPOINTS, NOW), 80)
         assert shown.startswith(f"{said}\n")
         assert "version 10 Canary" in shown

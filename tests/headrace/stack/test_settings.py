@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.errors import PortTakenError
+from headrace.errors import ServicePortTakenError
 from headrace.stack.settings import Ports, StackSettings
 
 SETTINGS = StackSettings(home=Path("/h"), cache=Path("/c"))
@@ -73,7 +73,7 @@ def test_an_existing_triton_stands_for_all_and_takes_no_port_of_ours() -> None:
 
 def test_no_port_above_the_first_replicas_is_a_sentence() -> None:
     settings = replace(SETTINGS, ports=Ports(gateway_http=65_535), gateways=2)
-    with pytest.raises(PortTakenError, match="--port-gateway-http"):
+    with pytest.raises(ServicePortTakenError, match="--port-gateway-http"):
         settings.needed_ports()
 
 

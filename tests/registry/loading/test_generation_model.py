@@ -49,9 +49,9 @@ KINDS: tuple[Kind, ...] = ("decoder", "encoder-decoder", "counting")
 
 def sequences_of(model: Any, kind: Kind) -> Any:
     if kind == "decoder":
-        return model.Sequences(SESSION)
+        return model.SequenceBatch(SESSION)
     writer = COUNTER if kind == "counting" else WRITER
-    return model.Sequences(writer, model.Encoder(READER, START))
+    return model.SequenceBatch(writer, model.PromptEncoder(READER, START))
 
 
 def alone(kind: Kind, rules: dict[str, Any] | None = None) -> Decoder:

@@ -14,15 +14,15 @@ from fake_kubernetes import NAMESPACE, Fake
 from gateway.state.pod_reader import PodReader
 from service.cluster import errors
 from service.cluster.client import ClusterClient
-from service.cluster.collection import Collection, EventStream, Reader
+from service.cluster.collection import Collection, Reader, WatchStream
 from service.cluster.errors import (
     ApiRefusedError,
     ApiUnavailableError,
     ConflictError,
     ExpiredError,
     MissingError,
+    ObjectTooLargeError,
     RevisionAheadError,
-    TooLargeError,
     UnreadableEventError,
 )
 
@@ -114,7 +114,7 @@ def test_a_server_that_says_nothing_is_asked_once_and_given_up(name: str) -> Non
             server.accept()
 
 
-def watch(reader: Reader, revision: str = "1", *, silence_seconds: float = 60) -> EventStream:
+def watch(reader: Reader, revision: str = "1", *, silence_seconds: float = 60) -> WatchStream:
     return reader.watch(LEASES, revision, seconds=60, silence_seconds=silence_seconds)
 
 
@@ -179,7 +179,7 @@ def test_an_object_that_etcd_finds_too_large_is_refused_and_not_only_unanswered(
     fake: Fake,
 ) -> None:
     fake.refuse(f"GET {LEASES.path}/l", 500, "etcdserver: request is too large")
-    with pytest.raises(TooLargeError):
+    with pytest.raises(ObjectTooLargeError):
         fake.client().get(LEASES, "l")
 
 

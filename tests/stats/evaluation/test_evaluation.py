@@ -12,9 +12,9 @@ from contracts.manifest import TOKENIZER, DataSet, Lineage, Manifest, PackageFil
 from contracts.profile import ReferenceProfile
 from contracts.statistics import EDGES, Statistic
 from contracts.windows import RANGE_MESSAGES, WindowAggregate, WindowRecord
-from measures.merging import Windows
+from measures.merging import MergedWindows
 from stats.evaluation.drift import DriftSettings
-from stats.evaluation.evaluation import Evaluation, Pace
+from stats.evaluation.evaluation import Evaluation, WindowTiming
 from stats.evaluation.references import StoredPackage
 from stats.evaluation.totals import ArmKey, SeriesLimits
 
@@ -51,7 +51,7 @@ class Shelf:
 
 
 def evaluation(shelf: Shelf | None = None) -> Evaluation:
-    return Evaluation(shelf or Shelf(), DRIFT, Pace(keep_seconds=600))
+    return Evaluation(shelf or Shelf(), DRIFT, WindowTiming(keep_seconds=600))
 
 
 def record(
@@ -83,7 +83,7 @@ ON = routed(Route(arm=Arm.STABLE, ref=STABLE, weight=100))
 @settings(max_examples=10, deadline=None)
 @given(seed=st.integers(0, 10**6))
 def test_the_board_holds_the_merged_windows(seed: int) -> None:
-    one, windows = evaluation(), Windows()
+    one, windows = evaluation(), MergedWindows()
     for number in range(3):
         batches = batches_of(seed + number, 3, events=4)
         first = number * RANGE_MESSAGES
@@ -203,7 +203,7 @@ def test_what_drift_learnt_outlives_the_process() -> None:
     told = [record([aggregate(1_000_000 + 10 * n, 200)], start=64 * n) for n in range(5)]
     one.take(told, NOW)
     one.look([ON], NOW, connected=True)
-    after = Evaluation(shelf, DRIFT, Pace(), one.to_json())
+    after = Evaluation(shelf, DRIFT, WindowTiming(), one.to_json())
     after.begin(NOW)
     after.take(told, NOW)
     after.look([ON], NOW, connected=True)
@@ -236,14 +236,14 @@ def test_versions_of_one_tokeniser_share_what_is_usual_of_texts_and_not_of_answe
     one.take([later], NOW + 60)
     one.look([ON], NOW + 60, connected=True)
     assert len([key for key in one.to_json() if "/texts/" in key]) == 2
-    again = Evaluation(shelf, DRIFT, Pace(), one.to_json())
+    again = Evaluation(shelf, DRIFT, WindowTiming(), one.to_json())
     assert again.to_json() == one.to_json()
 
 
 def test_what_can_not_be_used_of_what_was_learnt_is_learnt_again() -> None:
     shelf = Shelf(**{STABLE.package: StoredPackage(manifest_of())})
     broken = {"/".join(("e", "1", STABLE.package)): {"through": "x", "statistics": {}}}
-    one = Evaluation(shelf, DRIFT, Pace(), broken)
+    one = Evaluation(shelf, DRIFT, WindowTiming(), broken)
     one.begin(NOW)
     one.take([record([aggregate(1_000_000, 200)])], NOW)
     assert one.look([ON], NOW, connected=True).drift("e", "1") is not None

@@ -17,11 +17,11 @@ from service.kafka import KafkaAwayError, StreamError, TopicMissingError
 from stats.errors import StalledError
 from stats.evaluation.calibration_store import NoCalibrationStore
 from stats.evaluation.drift import DriftSettings
-from stats.evaluation.evaluation import Evaluation, Pace
+from stats.evaluation.evaluation import Evaluation, WindowTiming
 from stats.evaluation.evaluator import EvaluatePace, Evaluator
 from stats.evaluation.references import StoredPackage
 from stats.reading.published import Ends
-from stats.reading.record_log import Progress
+from stats.reading.record_log import ReadProgress
 
 NOW = 1_000_100.0
 ON = endpoint(EndpointStatus(routes=(Route(arm=Arm.STABLE, ref=ref("1", "a"), weight=100),)))
@@ -69,8 +69,8 @@ class FakeLog:
             raise StalledError("records wait, and none was read")
         return True
 
-    def progress(self) -> Progress:
-        return Progress(self.topic_id, {0: self.at}, lag=0)
+    def progress(self) -> ReadProgress:
+        return ReadProgress(self.topic_id, {0: self.at}, lag=0)
 
     def close(self) -> None:
         self.closed = True
@@ -108,7 +108,7 @@ class World:
 
     def evaluator(self) -> Evaluator:
         return Evaluator(
-            Evaluation(Nothing(), DriftSettings(), Pace()),
+            Evaluation(Nothing(), DriftSettings(), WindowTiming()),
             self.connect,
             self.published,
             lambda: [ON],

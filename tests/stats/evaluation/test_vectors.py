@@ -15,8 +15,8 @@ from measures.counting import CountingStatus
 from measures.losses import MessageLosses
 from preprocess.directions import cells_of
 from stats.evaluation.drift import DriftSettings
-from stats.evaluation.evaluation import Evaluation, Pace
-from stats.evaluation.exposition import ExpositionSnapshot, Health, families
+from stats.evaluation.evaluation import Evaluation, WindowTiming
+from stats.evaluation.exposition import ExpositionSnapshot, RoleHealth, families
 from stats.evaluation.references import StoredPackage
 
 STEP = 900  # seconds of a window; few, so that days are quick
@@ -84,7 +84,7 @@ def levels(
             arms=one.arms(now),
             refusals={},
             board=board,
-            health=Health(),
+            health=RoleHealth(),
             counting=CountingStatus(),
             false_alarm_seconds=86_400.0,
             lost=MessageLosses(),
@@ -99,7 +99,7 @@ def levels(
 
 @pytest.mark.slow
 def test_vectors_that_change_are_told_to_prometheus_and_a_rhythm_of_the_day_is_not() -> None:
-    one = Evaluation(Shelf(), DRIFT, Pace())
+    one = Evaluation(Shelf(), DRIFT, WindowTiming())
     day = 86_400 // STEP
     quiet = [found.get("vectors", 0) for found in levels(one, 0.0, first=0, windows=3 * day)]
     assert max(quiet) == 0

@@ -22,10 +22,10 @@ from measures.own_past import CallersAnswers, OwnPast
 from measures.pairs import MOST, MOST_OF_RARE, Pairs, bet_to_pass
 from measures.proportions import (
     HarmTest,
-    History,
     NonInferiorityTest,
+    StableHistory,
     Tolerance,
-    Window,
+    WindowCounts,
 )
 from rollout.checks import slowness
 from rollout.checks.callers import DEVIATIONS, MOST_CALLER_SPREAD, Callers, Grouped
@@ -239,8 +239,8 @@ class BatchedEvidence:
                 (of_errors.to_pass, of_classes.to_pass),
             )
         )
-        window = Window(e_c, n_c, e_s, n_s)
-        history = History(self.past[:, 0], self.past[:, 1])
+        window = WindowCounts(e_c, n_c, e_s, n_s)
+        history = StableHistory(self.past[:, 0], self.past[:, 1])
         asked = replace(limits(DISTANCE, self.alpha), caller_spread=self.callers.distance(share))
         one, other = _classes(candidate), _classes(stable)
         alike = np.where(is_paired, 1.0, self.texts.shared)
@@ -514,7 +514,7 @@ def _without(classes: Floats, arm: Grouped, shadow: Yes) -> Floats:
 
 def _without_groups(
     log_s: Floats,
-    window: Window,
+    window: WindowCounts,
     arms: tuple[ArmGrouped, ArmGrouped],
     believed: Believed,
     shadow: Yes,
