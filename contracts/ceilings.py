@@ -42,26 +42,26 @@ class Ceiling:
 # CEL
 
 
-def _there(*path: str) -> str:
+def _is_given(*path: str) -> str:
     """Whether every part of a path below ``object.spec`` is given."""
     parts = [".".join(path[:end]) for end in range(1, len(path) + 1)]
     return " && ".join(f"has(object.spec.{part})" for part in parts)
 
 
 def _number(*path: str, default: float = 0.0) -> str:
-    return f"({_there(*path)} ? double(object.spec.{'.'.join(path)}) : {default!r})"
+    return f"({_is_given(*path)} ? double(object.spec.{'.'.join(path)}) : {default!r})"
 
 
 def _length(*path: str) -> str:
     """Of a list; 0 of what is none, such as ``auto``."""
     at = f"object.spec.{'.'.join(path)}"
-    return f"({_there(*path)} && type({at}) == list ? double(size({at})) : 0.0)"
+    return f"({_is_given(*path)} && type({at}) == list ? double(size({at})) : 0.0)"
 
 
-def _largest(*path: str, of: str) -> str:
+def _find_largest(*path: str, of: str) -> str:
     """The greatest of the numbers that ``of`` makes of a list's items."""
     at = f"object.spec.{'.'.join(path)}"
-    return f"({_there(*path)} ? {at}.map(item, {of}) + [0.0] : [0.0]).max()"
+    return f"({_is_given(*path)} ? {at}.map(item, {of}) + [0.0] : [0.0]).max()"
 
 
 # Specs
@@ -87,7 +87,7 @@ def _cache(spec: EndpointSpec, most: float) -> EndpointSpec:
     return _serving(spec, cache=AnswerCacheOptions(megabytes=int(most), shared=asked.shared))
 
 
-def _listed(spec: EndpointSpec) -> int:
+def _count_listed_words(spec: EndpointSpec) -> int:
     return spec.unk_words.top if spec.unk_words.enabled else 0
 
 
@@ -100,7 +100,7 @@ def _buckets_of(statistic: CustomStatistic) -> int:
     return len(statistic.edges) + len(statistic.values)
 
 
-def _narrow(spec: EndpointSpec, most: float) -> EndpointSpec:
+def _drop_wide_statistics(spec: EndpointSpec, most: float) -> EndpointSpec:
     kept = tuple(each for each in spec.statistics if _buckets_of(each) <= most)
     return spec.model_copy(update={"statistics": kept})
 
@@ -111,7 +111,7 @@ def _shadow(spec: EndpointSpec) -> float:
     )
 
 
-def _shadowed(spec: EndpointSpec, most: float) -> EndpointSpec:
+def _limit_shadow(spec: EndpointSpec, most: float) -> EndpointSpec:
     steps = tuple(
         ShadowStep(shadow=min(each.shadow, most)) if isinstance(each, ShadowStep) else each
         for each in spec.rollout.steps
@@ -200,8 +200,8 @@ CEILINGS: tuple[Ceiling, ...] = (
         "the most edges or values of one of spec.statistics",
         1,
         lambda spec: max(map(_buckets_of, spec.statistics), default=0),
-        _narrow,
-        _largest(
+        _drop_wide_statistics,
+        _find_largest(
             "statistics",
             of="(has(item.edges) ? double(size(item.edges)) : 0.0)"
             " + (has(item.values) ? double(size(item.values)) : 0.0)",
@@ -211,9 +211,9 @@ CEILINGS: tuple[Ceiling, ...] = (
         "unkWords",
         "spec.unkWords.top",
         0,
-        _listed,
+        _count_listed_words,
         _unk_words,
-        f"({_there('unkWords', 'enabled')} && object.spec.unkWords.enabled"
+        f"({_is_given('unkWords', 'enabled')} && object.spec.unkWords.enabled"
         f" ? {_number('unkWords', 'top', default=float(_USUAL.unk_words.top))} : 0.0)",
     ),
     Ceiling(
@@ -221,10 +221,10 @@ CEILINGS: tuple[Ceiling, ...] = (
         "the largest share of a shadow in spec.rollout.steps",
         1,
         _shadow,
-        _shadowed,
+        _limit_shadow,
         # Left out, the steps begin with a shadow.
-        f"({_there('rollout', 'steps')} ? "
-        + _largest("rollout", "steps", of="has(item.shadow) ? double(item.shadow) : 0.0")
+        f"({_is_given('rollout', 'steps')} ? "
+        + _find_largest("rollout", "steps", of="has(item.shadow) ? double(item.shadow) : 0.0")
         + f" : {float(_shadow(_USUAL))!r})",
     ),
 )
@@ -289,7 +289,7 @@ class Ceilings:
     def _set(self) -> tuple[tuple[Ceiling, float], ...]:
         return tuple((each, self.most[each.name]) for each in CEILINGS if each.name in self.most)
 
-    def over(self, spec: EndpointSpec) -> tuple[str, ...]:
+    def list_excesses(self, spec: EndpointSpec) -> tuple[str, ...]:
         """A sentence for each wish above its ceiling, with field, wish and ceiling."""
         wishes = ((each, each.wish(spec), most) for each, most in self._set)
         over = tuple(each.sentence(wish, most) for each, wish, most in wishes if wish > most)
@@ -298,7 +298,7 @@ class Ceilings:
         names = ", ".join(self.pools)
         return (*over, f"spec.pool is {spec.pool}, and the operator allows {names} alone")
 
-    def bounded(self, spec: EndpointSpec) -> EndpointSpec:
+    def bound(self, spec: EndpointSpec) -> EndpointSpec:
         """The spec with every wish at its ceiling or below; the same one where none is above.
 
         In place of a pool that is not allowed it has the first one that is.
@@ -311,8 +311,8 @@ class Ceilings:
         return spec
 
     def bounded_endpoint(self, endpoint: ModelEndpoint) -> ModelEndpoint:
-        """The endpoint with ``bounded`` applied to its spec."""
-        spec = self.bounded(endpoint.spec)
+        """The endpoint with ``bound`` applied to its spec."""
+        spec = self.bound(endpoint.spec)
         return endpoint if spec is endpoint.spec else endpoint.model_copy(update={"spec": spec})
 
     @property

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
 from pydantic.json_schema import SkipJsonSchema
 
-from contracts.durations import Duration, written
+from contracts.durations import Duration, format_duration
 from contracts.gateway_metrics import STAGE_SECONDS
 from contracts.loading import DeviceKind
 from contracts.model import DEFAULT_POOL, ENDPOINT_NAME, POOL_NAME, ModelRef
@@ -134,16 +134,16 @@ class UnkWords(_EndpointModel):
     top: int = Field(20, ge=1, le=100, description="words that are shown")
 
 
-def _counted(threshold: float) -> float:
+def _check_edge(threshold: float) -> float:
     """As it is, if the gateways' histogram has an edge there, so that nothing is interpolated."""
     if threshold not in STAGE_SECONDS.buckets:
         raise ValueError(f"must be one of {', '.join(_THRESHOLDS)}, at which gateways count")
     return threshold
 
 
-_THRESHOLDS = [written(edge) for edge in STAGE_SECONDS.buckets if edge * 1000 % 1 == 0]
+_THRESHOLDS = [format_duration(edge) for edge in STAGE_SECONDS.buckets if edge * 1000 % 1 == 0]
 Threshold = Annotated[
-    Duration, AfterValidator(_counted), WithJsonSchema({"type": "string", "enum": _THRESHOLDS})
+    Duration, AfterValidator(_check_edge), WithJsonSchema({"type": "string", "enum": _THRESHOLDS})
 ]
 
 

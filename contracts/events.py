@@ -230,8 +230,8 @@ def decode(message: bytes) -> EventBatch:
         UnknownSchemaError: another schema version.
         msgspec.DecodeError: not such a message at all.
     """
-    check_schema(decoded(_version_decoder, message).schema_version, SCHEMA_VERSION)
-    return decoded(_decoder, message)
+    check_schema(decode_with(_version_decoder, message).schema_version, SCHEMA_VERSION)
+    return decode_with(_decoder, message)
 
 
 def check_schema(found: int, known: int) -> None:
@@ -244,7 +244,7 @@ def check_schema(found: int, known: int) -> None:
         raise UnknownSchemaError(f"schema version {found} is not known, only {known}")
 
 
-def decoded(decoder: msgspec.json.Decoder[_Decoded], message: bytes) -> _Decoded:
+def decode_with(decoder: msgspec.json.Decoder[_Decoded], message: bytes) -> _Decoded:
     """What a decoder makes of a message; ``msgspec.DecodeError`` is all that it raises."""
     try:
         return decoder.decode(message)

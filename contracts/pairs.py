@@ -17,7 +17,7 @@ from typing import Annotated
 
 import msgspec
 
-from contracts.events import Count, check_schema, decoded
+from contracts.events import Count, check_schema, decode_with
 
 TOPIC = "headrace.pairs"
 SCHEMA_VERSION = 1
@@ -100,8 +100,8 @@ def decode(message: bytes) -> Message:
         UnknownSchemaError: another schema version.
         msgspec.DecodeError: not such a message at all.
     """
-    check_schema(decoded(_version_decoder, message).schema_version, SCHEMA_VERSION)
-    return decoded(_decoder, message)
+    check_schema(decode_with(_version_decoder, message).schema_version, SCHEMA_VERSION)
+    return decode_with(_decoder, message)
 
 
 def place(pair_id: str) -> tuple[int, str]:

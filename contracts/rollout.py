@@ -366,7 +366,7 @@ class Command(_RolloutModel):
     full: bool = Field(True, description="of promote: all callers at once, not the next step")
     stated: str = Field("", description="who they say they are, which nobody checks")
 
-    def written(self) -> str:
+    def to_text(self) -> str:
         """As JSON, without what is at its default."""
         return self.model_dump_json(exclude_defaults=True)
 

@@ -1,7 +1,7 @@
 """What happens to an endpoint, and what its status says then: the one writer of its records.
 
 Records are the history, the rejections and the answers to commands. Registry and rollout say what
-happened, as an event; ``applied`` makes the next status of it. Nobody else writes a record. It
+happened, as an event; ``apply`` makes the next status of it. Nobody else writes a record. It
 never decides what happens, and has no clock.
 
 After any sequence of events:
@@ -164,27 +164,27 @@ _ENDS = {
 }
 
 
-def applied(status: EndpointStatus, event: Event) -> EndpointStatus:
+def apply(status: EndpointStatus, event: Event) -> EndpointStatus:
     """The status after an event; equal where it says nothing new."""
     match event:
         case CandidateUpdate():
-            status = _prepared(status, event)
+            status = _apply_update(status, event)
         case DirectRelease():
-            status = _served(status, event)
+            status = _apply_release(status, event)
         case VersionRejection():
-            status = _rejected(status, event)
+            status = _apply_rejection(status, event)
         case StepEntered():
-            status = _entered(status, event)
+            status = _apply_step(status, event)
         case Promotion():
-            status = _promoted(status, event)
+            status = _apply_promotion(status, event)
         case RolloutEnding():
-            status = _ended(status, event)
+            status = _apply_ending(status, event)
         case HistoryNote():
-            status = _noted(status, event)
+            status = _apply_note(status, event)
         case RetryAllowed():
             status = _retry_allowed(status, event)
         case CommandAnswer():
-            status = _answered(status, event.outcome)
+            status = _apply_answer(status, event.outcome)
         case _:
             assert_never(event)
     return status
@@ -219,7 +219,7 @@ def is_own(candidate: Candidate | None, state: RolloutState) -> bool:
     return candidate is not None and candidate.ref == state.candidate
 
 
-def shown(
+def show_on_its_way(
     status: EndpointStatus, state: RolloutState, phase: Phase, reason: str = ""
 ) -> EndpointStatus:
     """With the rollout's version shown as on its way, unless a newer one is by now."""
@@ -239,7 +239,7 @@ def shown(
 # One event a function
 
 
-def _prepared(status: EndpointStatus, event: CandidateUpdate) -> EndpointStatus:
+def _apply_update(status: EndpointStatus, event: CandidateUpdate) -> EndpointStatus:
     candidate = event.candidate
     line = Transition(
         at=event.at, version=candidate.version, phase=candidate.phase, reason=candidate.reason
@@ -256,10 +256,10 @@ def _prepared(status: EndpointStatus, event: CandidateUpdate) -> EndpointStatus:
     return status if is_known or candidate.phase in silent else _with_line(status, line)
 
 
-def _served(status: EndpointStatus, event: DirectRelease) -> EndpointStatus:
+def _apply_release(status: EndpointStatus, event: DirectRelease) -> EndpointStatus:
     update = {
         "routes": (Route.all_callers(event.ref),),
-        "packages": _first(event.ref, status.packages),
+        "packages": _put_first(event.ref, status.packages),
         "candidate": None,
         "task": event.task,
     }
@@ -267,7 +267,7 @@ def _served(status: EndpointStatus, event: DirectRelease) -> EndpointStatus:
     return _with_line(status.model_copy(update=update), line)
 
 
-def _rejected(status: EndpointStatus, event: VersionRejection) -> EndpointStatus:
+def _apply_rejection(status: EndpointStatus, event: VersionRejection) -> EndpointStatus:
     routed = {route.ref for route in status.routes}
     rejection = Rejection(
         version=event.version,
@@ -287,7 +287,7 @@ def _rejected(status: EndpointStatus, event: VersionRejection) -> EndpointStatus
     return _with_rejection(_with_line(status.model_copy(update=update), line), rejection)
 
 
-def _entered(status: EndpointStatus, event: StepEntered) -> EndpointStatus:
+def _apply_step(status: EndpointStatus, event: StepEntered) -> EndpointStatus:
     state = event.state
     line = Transition(
         at=event.at,
@@ -299,10 +299,10 @@ def _entered(status: EndpointStatus, event: StepEntered) -> EndpointStatus:
         figures=dict(event.figures),
     )
     status = _with_line(status.model_copy(update={"rollout": state}), line)
-    return shown(status, state, event.phase)
+    return show_on_its_way(status, state, event.phase)
 
 
-def _promoted(status: EndpointStatus, event: Promotion) -> EndpointStatus:
+def _apply_promotion(status: EndpointStatus, event: Promotion) -> EndpointStatus:
     state = event.state
     line = Transition(
         at=event.at,
@@ -313,11 +313,13 @@ def _promoted(status: EndpointStatus, event: Promotion) -> EndpointStatus:
         step=state.step,
         figures=dict(event.figures),
     )
-    update = {"packages": _first(state.candidate, status.packages), "rollout": state}
-    return shown(_with_line(status.model_copy(update=update), line), state, Phase.PROMOTED)
+    update = {"packages": _put_first(state.candidate, status.packages), "rollout": state}
+    return show_on_its_way(
+        _with_line(status.model_copy(update=update), line), state, Phase.PROMOTED
+    )
 
 
-def _ended(status: EndpointStatus, event: RolloutEnding) -> EndpointStatus:
+def _apply_ending(status: EndpointStatus, event: RolloutEnding) -> EndpointStatus:
     outcome, reason = event.outcome, event.reason
     state = event.state.model_copy(
         update={"ended_at": event.at, "outcome": outcome, "reason": reason}
@@ -336,7 +338,7 @@ def _ended(status: EndpointStatus, event: RolloutEnding) -> EndpointStatus:
     )
     update = {
         "routes": (Route.all_callers(winner),),
-        "packages": _first(winner, kept),
+        "packages": _put_first(winner, kept),
         "rollout": None,
         "last_rollout": state,
     }
@@ -344,7 +346,7 @@ def _ended(status: EndpointStatus, event: RolloutEnding) -> EndpointStatus:
     if outcome in (Outcome.SETTLED, Outcome.SUPERSEDED):
         own = is_own(status.candidate, state)
         return status.model_copy(update={"candidate": None}) if own else status
-    status = shown(status, state, _ENDS[outcome], reason)
+    status = show_on_its_way(status, state, _ENDS[outcome], reason)
     if not event.reject:
         return status
     rejection = Rejection(
@@ -357,7 +359,7 @@ def _ended(status: EndpointStatus, event: RolloutEnding) -> EndpointStatus:
     return _with_rejection(status, rejection)
 
 
-def _noted(status: EndpointStatus, event: HistoryNote) -> EndpointStatus:
+def _apply_note(status: EndpointStatus, event: HistoryNote) -> EndpointStatus:
     line = Transition(
         at=event.at,
         version=event.version,
@@ -385,7 +387,7 @@ def _retry_allowed(status: EndpointStatus, event: RetryAllowed) -> EndpointStatu
     return _with_line(status.model_copy(update=update), line)
 
 
-def _answered(status: EndpointStatus, outcome: CommandOutcome) -> EndpointStatus:
+def _apply_answer(status: EndpointStatus, outcome: CommandOutcome) -> EndpointStatus:
     if any(known.id == outcome.id for known in status.commands):
         return status
     commands = (*status.commands, outcome)[-COMMANDS_LIMIT:]
@@ -416,7 +418,9 @@ def _last_phase(status: EndpointStatus, version: str) -> Phase:
 def _with_rejection(status: EndpointStatus, rejection: Rejection) -> EndpointStatus:
     """With one more rejection, which takes the place of an earlier one under the same options."""
     same = rejection_of(status, rejection.version, rejection.options)
-    kept, through = _bounded(status, [item for item in status.rejected if item is not same])
+    kept, through = _bound_rejections(
+        status, [item for item in status.rejected if item is not same]
+    )
     long_ago = len(kept) + 1 - REASONS_LIMIT
     short = [
         item.model_copy(update={"reason": ""}) if place < long_ago and item.reason else item
@@ -426,7 +430,9 @@ def _with_rejection(status: EndpointStatus, rejection: Rejection) -> EndpointSta
     return status.model_copy(update=update)
 
 
-def _bounded(status: EndpointStatus, rejected: list[Rejection]) -> tuple[list[Rejection], int]:
+def _bound_rejections(
+    status: EndpointStatus, rejected: list[Rejection]
+) -> tuple[list[Rejection], int]:
     """The records that have room beside one more, and up to which number none is tried again.
 
     Those that ``latest`` can't come back to go first, the longest ago first; then the oldest
@@ -453,5 +459,5 @@ def _least_stable(status: EndpointStatus) -> int:
     return min((int(ref.version) for ref in refs if ref is not None), default=0)
 
 
-def _first(ref: ModelRef, packages: tuple[ModelRef, ...]) -> tuple[ModelRef, ...]:
+def _put_first(ref: ModelRef, packages: tuple[ModelRef, ...]) -> tuple[ModelRef, ...]:
     return (ref, *(item for item in packages if item != ref))

@@ -56,7 +56,7 @@ class TaskTensors:
     public: tuple[TensorSpec, ...]
 
 
-def installed(group: str) -> dict[Task, Any]:
+def load_installed(group: str) -> dict[Task, Any]:
     """What installed packages add to a table, by task.
 
     Raises:
@@ -179,7 +179,7 @@ _TENSORS: dict[Task, TaskTensors] = {
         TensorSpec(name="tokens", datatype=Datatype.INT32, shape=(-1, 1)),
         (),  # nobody writes over that protocol
     ),
-    **installed(TENSORS_GROUP),
+    **load_installed(TENSORS_GROUP),
 }
 
 ENGINE_OUTPUT: Mapping[Task, TensorSpec] = MappingProxyType(

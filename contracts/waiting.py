@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from contracts.durations import about
+from contracts.durations import humanise
 from contracts.endpoint import EndpointStatus, ModelEndpoint, Phase, Wait, WaitsFor
 
 
@@ -168,7 +168,7 @@ def waits_of(endpoint: ModelEndpoint) -> tuple[Wait, ...]:
     return status.waits
 
 
-def what(status: EndpointStatus, wait: Wait) -> str:
+def describe_wait(status: EndpointStatus, wait: Wait) -> str:
     """What is waited for, in words."""
     if wait.what:
         return wait.what
@@ -185,8 +185,8 @@ def to_do(endpoint: str, wait: Wait) -> str:
 
 def new_waits(before: EndpointStatus, after: EndpointStatus) -> Iterable[Wait]:
     """Those that are not what they were, by what is kept of them."""
-    known = {kept(before, wait) for wait in before.waits}
-    return (wait for wait in after.waits if kept(after, wait) not in known)
+    known = {identify_wait(before, wait) for wait in before.waits}
+    return (wait for wait in after.waits if identify_wait(after, wait) not in known)
 
 
 def sentences(endpoint: ModelEndpoint, now: float, *, told: str = "") -> Iterable[str]:
@@ -197,23 +197,23 @@ def sentences(endpoint: ModelEndpoint, now: float, *, told: str = "") -> Iterabl
     for wait in waits_of(endpoint):
         if wait.cause is WaitsFor.CALLER:
             continue
-        said = what(endpoint.status, wait)
+        said = describe_wait(endpoint.status, wait)
         who = f"version {wait.version} waits" if wait.version else "waits"
-        how_long = f" {about(now - wait.since)}" if wait.since else ""
+        how_long = f" {humanise(now - wait.since)}" if wait.since else ""
         why = "" if said in told else f": {said}"
         yield f"{who}{how_long}{why}; to do: {to_do(endpoint.name, wait)}"
 
 
-def dated(endpoint: str, status: EndpointStatus, wait: Wait, most: int) -> str:
+def describe_with_time(endpoint: str, status: EndpointStatus, wait: Wait, most: int) -> str:
     """The sentence with the time at which it began, for places that keep so many characters."""
     began = datetime.fromtimestamp(wait.since, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     rest = f", since {began}; to do: {to_do(endpoint, wait)}"
-    said = kept(status, wait)[2]
+    said = identify_wait(status, wait)[2]
     room = most - len(rest)
     return (said if len(said) <= room else f"{said[: room - 3]}...") + rest
 
 
-def kept(status: EndpointStatus, wait: Wait) -> tuple[WaitsFor, str, str]:
+def identify_wait(status: EndpointStatus, wait: Wait) -> tuple[WaitsFor, str, str]:
     """Cause, version and words of a wait; they are others only if something happened."""
     words = WORDS[wait.cause]
-    return wait.cause, wait.version, words.what if words.is_brief else what(status, wait)
+    return wait.cause, wait.version, words.what if words.is_brief else describe_wait(status, wait)

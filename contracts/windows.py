@@ -13,7 +13,7 @@ All counts are integers, sums included, so that adding in any order gives the sa
 import msgspec
 
 from contracts.endpoint import Arm
-from contracts.events import StatisticSpec, check_schema, decoded
+from contracts.events import StatisticSpec, check_schema, decode_with
 
 TOPIC = "headrace.windows"
 SCHEMA_VERSION = 1
@@ -243,7 +243,7 @@ def encode(record: WindowRecord) -> bytes:
 
 def head(message: bytes) -> RangeHead:
     """The range of a record, many times faster than the record; raises as ``decode``."""
-    found = decoded(_head_decoder, message)
+    found = decode_with(_head_decoder, message)
     check_schema(found.schema_version, SCHEMA_VERSION)
     return found
 
@@ -256,4 +256,4 @@ def decode(message: bytes) -> WindowRecord:
         msgspec.DecodeError: not such a message at all.
     """
     head(message)
-    return decoded(_decoder, message)
+    return decode_with(_decoder, message)

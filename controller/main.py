@@ -368,7 +368,7 @@ def _outliving_seconds(settings: ControllerSettings) -> float:
 def _jobs(settings: ControllerSettings, environment: Mapping[str, str]) -> JobLauncher:
     if not access.in_cluster(settings.endpoints):
         raise BadTemplateError("conversions are Jobs only where the endpoints lie in a cluster")
-    opened = access.opened(settings.endpoints, environment)
+    opened = access.open_namespace(settings.endpoints, environment)
     file = Path(settings.conversion_job_template)
     try:
         template = job_manifest.template(file.read_text(encoding="utf-8"))

@@ -111,7 +111,7 @@ def dashboard(
     logs: str = RELEASE_LOGS,
 ) -> builders.Dashboard:
     """A dashboard with what all have in common; ``logs`` selects those of Loki to lead to."""
-    made = _begun(uid, title, description, variables, logs)
+    made = _begin_dashboard(uid, title, description, variables, logs)
     for row in rows:
         made = made.with_row(builders.Row(row.title))
         for panel in row.panels:
@@ -156,7 +156,7 @@ def versions() -> table.Panel:
     )
 
 
-def _begun(
+def _begin_dashboard(
     uid: str, title: str, description: str, variables: Sequence[Variable], logs: str
 ) -> builders.Dashboard:
     started = (

@@ -22,16 +22,16 @@ LATENCY_RECORD: Final = "endpoint:headrace_gateway_stage_seconds_total:p95_rate5
 REFUSED_RECORD: Final = "endpoint:headrace_gateway_refusals:ratio_rate5m"
 
 
-def _over(operator: str, labels: str, expr: str) -> str:
+def _aggregate(operator: str, labels: str, expr: str) -> str:
     return f"{operator} by ({f'{RELEASE}, {labels}' if labels else RELEASE}) ({expr})"
 
 
 def _most(metric: Metric, labels: str = "", where: str = "") -> str:
-    return _over("max", labels, selector(metric.name, where))
+    return _aggregate("max", labels, selector(metric.name, where))
 
 
 def _rise(metric: Metric, window: str, labels: str = "", where: str = "") -> str:
-    return _over("sum", labels, f"increase({selector(metric.name, where)}[{window}])")
+    return _aggregate("sum", labels, f"increase({selector(metric.name, where)}[{window}])")
 
 
 _CALLERS = 'arm=~"stable|control"'
@@ -42,29 +42,29 @@ _ALL_ASKED = selector("", f'__name__=~"{g.REFUSALS.name}|{g.ATTEMPTS.name}",arm!
 
 # Recorded
 
-_TOTALS = _over("sum", "endpoint, le", f"rate({selector(g.STAGE_SECONDS.bucket, _TOTAL)}[5m])")
+_TOTALS = _aggregate("sum", "endpoint, le", f"rate({selector(g.STAGE_SECONDS.bucket, _TOTAL)}[5m])")
 STABLE_ERROR_SHARE: Final = (
-    _over("sum", "endpoint", f"rate({selector(g.ATTEMPTS.name, _FAILED)}[5m])")
+    _aggregate("sum", "endpoint", f"rate({selector(g.ATTEMPTS.name, _FAILED)}[5m])")
     + " / "
-    + _over("sum", "endpoint", f"rate({selector(g.ATTEMPTS.name, _CALLERS)}[5m])")
+    + _aggregate("sum", "endpoint", f"rate({selector(g.ATTEMPTS.name, _CALLERS)}[5m])")
 )
 ANSWER_SECONDS_P95: Final = f"histogram_quantile(0.95, {_TOTALS})"
 # Of all that asked; a canary's second attempt is not asked for.
 REFUSED_SHARE: Final = (
-    _over("sum", "endpoint", f"rate({selector(g.REFUSALS.name, _OVERLOAD)}[5m])")
+    _aggregate("sum", "endpoint", f"rate({selector(g.REFUSALS.name, _OVERLOAD)}[5m])")
     + " / "
-    + _over("sum", "endpoint", f"rate({_ALL_ASKED}[5m])")
+    + _aggregate("sum", "endpoint", f"rate({_ALL_ASKED}[5m])")
 )
 
 # Serving
 
 SLOW: Final = (
     f"{selector(LATENCY_RECORD)} > @slowSeconds@ unless on ({slo.KEYS}) {selector(slo.LATENCY)}"
-    f" and on ({slo.KEYS}) {slo.counted(slo.REQUESTS, '1h')} >= @minimumRequests@"
+    f" and on ({slo.KEYS}) {slo.count_requests(slo.REQUESTS, '1h')} >= @minimumRequests@"
 )
 REFUSING: Final = (
     f"{selector(REFUSED_RECORD)} > @refusedShare@ and on ({slo.KEYS}) "
-    f"{_over('sum', 'endpoint', f'increase({_ALL_ASKED}[1h])')} >= @minimumRequests@"
+    f"{_aggregate('sum', 'endpoint', f'increase({_ALL_ASKED}[1h])')} >= @minimumRequests@"
 )
 GATEWAY_AWAY: Final = f"absent({selector(g.READY.name)} == 1)"
 ENDPOINTS_KEPT: Final = f"{_most(g.ENDPOINTS_KEPT, 'instance')} > 0"
@@ -77,8 +77,8 @@ TRITON_AWAY: Final = (
 _HPA = 'horizontalpodautoscaler=~".*(gateway|triton|fold)"'
 _KUBE_HPA = "kube_horizontalpodautoscaler"
 SCALED_OUT: Final = " and ".join(
-    f"{_over('max', 'horizontalpodautoscaler', selector(f'{_KUBE_HPA}_{one}', _HPA))} {compared} "
-    f"{_over('max', 'horizontalpodautoscaler', selector(f'{_KUBE_HPA}_{other}', _HPA))}"
+    f"{_aggregate('max', 'horizontalpodautoscaler', selector(f'{_KUBE_HPA}_{one}', _HPA))}"
+    f" {compared} {_aggregate('max', 'horizontalpodautoscaler', selector(f'{_KUBE_HPA}_{other}', _HPA))}"
     for one, compared, other in (
         ("status_current_replicas", ">=", "spec_max_replicas"),
         ("spec_max_replicas", ">", "spec_min_replicas"),
@@ -90,7 +90,7 @@ SCALED_OUT: Final = " and ".join(
 _STATISTIC = "endpoint, version, statistic"
 CALIBRATED_ALARM: Final = (
     f"{_most(m.DRIFT_ALARM, _STATISTIC)} == 1 and "
-    f"{_over('min', _STATISTIC, selector(m.DRIFT_CALIBRATED.name))} == 1"
+    f"{_aggregate('min', _STATISTIC, selector(m.DRIFT_CALIBRATED.name))} == 1"
 )
 _OF_TIME = 'statistic=~"week:.+|topics|vectors"'
 UNUSUAL_TEXTS: Final = f"{_most(m.DRIFT_LEVEL, _STATISTIC, _OF_TIME)} >= 1"
@@ -99,17 +99,17 @@ EVENTS_DELETED: Final = " or ".join(
     f"{_rise(metric, '1h')} > 0"
     for metric in (m.FOLD_MISSING, m.FOLD_OVERSIZED, m.MESSAGES_MISSING)
 )
-FOLD_LAGGING: Final = f"{_over('sum', '', _most(m.FOLD_LAG, 'partition'))} > @foldLagMessages@"
+FOLD_LAGGING: Final = f"{_aggregate('sum', '', _most(m.FOLD_LAG, 'partition'))} > @foldLagMessages@"
 _LATE, _SILENT = 'state=~"stalled|behind"', 'state="silent"'
 NOT_COUNTED: Final = (  # whoever publishes: gateways tell it every ten seconds, traffic or not
-    f"time() - {_over('min', '', selector(m.COUNTED_THROUGH.name))} > @uncountedSeconds@"
+    f"time() - {_aggregate('min', '', selector(m.COUNTED_THROUGH.name))} > @uncountedSeconds@"
     f" and on ({RELEASE}) {_most(m.COUNTING_STATE, where=_LATE)} == 1"
 )
 NOTHING_PUBLISHED: Final = f"{_most(m.COUNTING_STATE, where=_SILENT)} == 1"
 FOLD_AWAY: Final = f"absent({selector(m.FOLD_CONNECTED.name)} == 1)"
 _EVALUATING = f"{selector(m.EVALUATE_CONNECTED.name)} == 1"
 EVALUATE_AWAY: Final = (
-    f"absent({_EVALUATING}) or {_over('count', '', _EVALUATING)} < {_most(m.EVALUATE_SHARDS)}"
+    f"absent({_EVALUATING}) or {_aggregate('count', '', _EVALUATING)} < {_most(m.EVALUATE_SHARDS)}"
 )
 EVALUATE_FULL: Final = f"{_rise(m.EVALUATE_OVERFLOW, '1h', 'what')} > 0"
 EVALUATE_NEARLY_FULL: Final = f"{_most(m.EVALUATE_LIMIT_USED, 'what')} > 0.8"  # of any shard
@@ -120,7 +120,8 @@ _VERSION = "endpoint, version"
 WITHOUT_VERSION: Final = f"{_most(m.ENDPOINT_STABLE, 'endpoint')} == 0"
 _BEFORE_LOADED = 'phase=~"Waiting|Converting|Verifying|Publishing|Loading"'
 CONVERSION_STUCK: Final = (
-    _over("sum", _VERSION, _most(m.ROLLOUT_PHASE, f"{_VERSION}, phase", _BEFORE_LOADED)) + " == 1"
+    _aggregate("sum", _VERSION, _most(m.ROLLOUT_PHASE, f"{_VERSION}, phase", _BEFORE_LOADED))
+    + " == 1"
 )
 _DEADLINE, _BEGAN = _most(m.ROLLOUT_DEADLINE, _VERSION), _most(m.ROLLOUT_BEGAN, _VERSION)
 DEADLINE_NEAR: Final = f"({_DEADLINE} - time()) / ({_DEADLINE} - {_BEGAN}) < @deadlineShareLeft@"
@@ -128,8 +129,8 @@ _UNJUDGED = f"time() - {_most(m.ROLLOUT_JUDGED, _VERSION)}"
 _REQUESTS = selector(m.ROLLOUT_REQUESTS.name)
 EVIDENCE_STILL: Final = (  # nothing is counted at all, or the candidate gets no requests
     f"{_UNJUDGED} > @evidenceSeconds@ or {_UNJUDGED} and "
-    f"{_over('max', _VERSION, f'changes({_REQUESTS}[@evidenceSeconds@s])')} == 0 and "
-    f"{_over('max', _VERSION, f'{_REQUESTS} offset @evidenceSeconds@s')} >= 0"
+    f"{_aggregate('max', _VERSION, f'changes({_REQUESTS}[@evidenceSeconds@s])')} == 0 and "
+    f"{_aggregate('max', _VERSION, f'{_REQUESTS} offset @evidenceSeconds@s')} >= 0"
 )
 _HELD, _BACK, _EXPIRED = 'phase=~"Blocked|Rejected"', 'phase="RolledBack"', 'phase="Expired"'
 ROLLOUT_BLOCKED: Final = f"{_most(m.ROLLOUT_PHASE, f'{_VERSION}, phase', _HELD)} == 1"

@@ -40,7 +40,7 @@ def drift() -> Dashboard:
         "Whether the texts changed since a version was evaluated, which of their properties did,"
         " and what that did to the answers.",
         variables=(*PLACE, ENDPOINT, VERSION, ARM, LAMBDA, LABEL, OWN),
-        rows=(_distance(), _texts(), _lengths(), _answers(), _own()),
+        rows=(_distance(), _texts(), _lengths(), _answers(), _own_statistics_row()),
     )
 
 
@@ -248,7 +248,7 @@ def _answers() -> PanelRow:
     )
 
 
-def _own() -> PanelRow:
+def _own_statistics_row() -> PanelRow:
     declared = " Empty where the endpoint declares none."
     return PanelRow(
         "Own statistics",

@@ -15,7 +15,7 @@ def endpoints() -> Dashboard:
         "Traffic, errors and latency of each endpoint, version and arm, from exact counts; and the"
         " batches and engines behind them.",
         variables=(*PLACE, ENDPOINT, VERSION, ARM, PACKAGE),
-        rows=(_level(), _traffic(), _latency(), _batching(), _gpu()),
+        rows=(_level(), _traffic(), _latency(), _batching_row(), _gpu()),
     )
 
 
@@ -164,7 +164,7 @@ def _latency() -> PanelRow:
     )
 
 
-def _batching() -> PanelRow:
+def _batching_row() -> PanelRow:
     return PanelRow(
         "Batches and engines",
         lines(

@@ -146,7 +146,7 @@ def number(
     return (
         panel.unit(unit)
         .thresholds(_thresholds(steps, base))
-        .reduce_options(_last())
+        .reduce_options(_reduce_to_last())
         .graph_mode(units.BigValueGraphMode.NONE)
         .color_mode(units.BigValueColorMode.VALUE)
         .text_mode(units.BigValueTextMode.AUTO)
@@ -193,7 +193,7 @@ def bars(title: str, shows: str, act: str, query: PanelQuery, *, width: int = 12
         panel.unit("short")
         .min(0)
         .thresholds(_thresholds((), BLUE))
-        .reduce_options(_last())
+        .reduce_options(_reduce_to_last())
         .display_mode(units.BarGaugeDisplayMode.BASIC)
         .orientation(units.VizOrientation.HORIZONTAL)
     )
@@ -279,5 +279,5 @@ def _thresholds(steps: Sequence[ColourThreshold], base: str) -> dashboard.Thresh
     )
 
 
-def _last() -> common.ReduceDataOptions:
+def _reduce_to_last() -> common.ReduceDataOptions:
     return common.ReduceDataOptions().calcs(["lastNotNull"]).values(values=False)

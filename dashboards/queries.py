@@ -76,26 +76,26 @@ def _rate(name: str, where: str = _SCOPE) -> str:
     return f"rate({name}{{{where}}}[{RANGE}])"
 
 
-def _over(operator: str, labels: str, inner: str) -> str:
+def _aggregate(operator: str, labels: str, inner: str) -> str:
     """Aggregated over all but these labels, and the release's."""
     kept = f"cluster, namespace, {labels}" if labels else "cluster, namespace"
     return f"{operator} by ({kept}) ({inner})"
 
 
-def _by(labels: str, inner: str) -> str:
-    return _over("sum", labels, inner)
+def _sum_by(labels: str, inner: str) -> str:
+    return _aggregate("sum", labels, inner)
 
 
 def _most(labels: str, metric: Metric, where: str = _SCOPE) -> str:
-    return _over("max", labels, f"{metric.name}{{{where}}}")
+    return _aggregate("max", labels, f"{metric.name}{{{where}}}")
 
 
-def _least(labels: str, metric: Metric, where: str = _SCOPE) -> str:
-    return _over("min", labels, f"{metric.name}{{{where}}}")
+def _find_least(labels: str, metric: Metric, where: str = _SCOPE) -> str:
+    return _aggregate("min", labels, f"{metric.name}{{{where}}}")
 
 
 def _share(part: str, whole: str, labels: str) -> str:
-    return f"{_by(labels, part)} / {_by(labels, whole)}"
+    return f"{_sum_by(labels, part)} / {_sum_by(labels, whole)}"
 
 
 def _share_of(metric: Metric, part: str, where: str, labels: str) -> str:
@@ -114,13 +114,13 @@ def _buckets(bucket: str, where: str) -> PanelQuery:
 
 
 def _quantile(q: float, bucket: str, where: str, labels: str, legend: str) -> PanelQuery:
-    inner = _by(f"{labels}, le", _rate(bucket, where))
+    inner = _sum_by(f"{labels}, le", _rate(bucket, where))
     return PanelQuery(f"histogram_quantile({q:g}, {inner})", legend)
 
 
 def _triton_seconds(name: str) -> PanelQuery:
     of, batches = _rate(name, _PACKAGE), _rate("nv_inference_request_success", _PACKAGE)
-    return PanelQuery(f"{_by('model', of)} / 1e6 / {_by('model', batches)}", _MODELS)
+    return PanelQuery(f"{_sum_by('model', of)} / 1e6 / {_sum_by('model', batches)}", _MODELS)
 
 
 def _now(expr: str, legend: str = "") -> PanelQuery:
@@ -174,17 +174,17 @@ VERSIONS: Final = _rows(
 
 # Endpoints: exact counts, from the merged windows
 
-REQUESTS: Final = PanelQuery(_by("endpoint, version, arm", _rate(m.ANSWERED.name, _OF)), _LINES)
-REQUESTS_NOW: Final = _now(_by("endpoint", _rate(m.ANSWERED.name, _OF)), _ENDPOINTS)
-TEXTS: Final = PanelQuery(_by("endpoint, version, arm", _rate(m.TEXTS.name, _OF)), _LINES)
+REQUESTS: Final = PanelQuery(_sum_by("endpoint, version, arm", _rate(m.ANSWERED.name, _OF)), _LINES)
+REQUESTS_NOW: Final = _now(_sum_by("endpoint", _rate(m.ANSWERED.name, _OF)), _ENDPOINTS)
+TEXTS: Final = PanelQuery(_sum_by("endpoint, version, arm", _rate(m.TEXTS.name, _OF)), _LINES)
 ATTEMPTS_BY_STATUS: Final = PanelQuery(
-    _by("endpoint, status", _rate(m.ATTEMPTS.name, _OF)), f"{_ENDPOINTS} {{{{status}}}}"
+    _sum_by("endpoint, status", _rate(m.ATTEMPTS.name, _OF)), f"{_ENDPOINTS} {{{{status}}}}"
 )
 ERROR_SHARE: Final = PanelQuery(
     _share_of(m.ATTEMPTS, 'status=~"5.."', _OF, "endpoint, version, arm"), _LINES
 )
 REFUSALS: Final = PanelQuery(
-    _by("endpoint, status, reason", _rate(m.REFUSALS.name, _ENDPOINT)),
+    _sum_by("endpoint, status, reason", _rate(m.REFUSALS.name, _ENDPOINT)),
     f"{_ENDPOINTS} {{{{status}}}} {{{{reason}}}}",
 )
 _TOTAL = f'{_OF},stage="{LatencyStage.TOTAL}"'
@@ -209,7 +209,7 @@ ROWS_A_BATCH: Final = PanelQuery(
 PADDING_SHARE: Final = PanelQuery(
     _share_of(g.BATCH_TOKENS, 'kind="padding"', _PACKAGE, "model"), _MODELS
 )
-ENGINE_BUSY: Final = PanelQuery(_by("model", _rate(g.ENGINE_SECONDS.name, _PACKAGE)), _MODELS)
+ENGINE_BUSY: Final = PanelQuery(_sum_by("model", _rate(g.ENGINE_SECONDS.name, _PACKAGE)), _MODELS)
 TRITON_QUEUE: Final = _triton_seconds("nv_inference_queue_duration_us")
 TRITON_COMPUTE: Final = _triton_seconds("nv_inference_compute_infer_duration_us")
 _GPUS = f"{_POD} {{{{gpu_uuid}}}}"
@@ -219,7 +219,7 @@ GPU_MEMORY: Final = PanelQuery(
 )
 GPU_POWER: Final = PanelQuery(f"nv_gpu_power_usage{{{_SCOPE}}}", _GPUS)
 PACKED_BUSY: Final = PanelQuery(
-    _over("avg", "model", _rate(t.SECONDS.name, _PACKAGE)), f"{_MODELS}: device computes"
+    _aggregate("avg", "model", _rate(t.SECONDS.name, _PACKAGE)), f"{_MODELS}: device computes"
 )
 PACKED_USEFUL: Final = PanelQuery(
     _share(
@@ -232,15 +232,17 @@ PACKED_USEFUL: Final = PanelQuery(
 
 # Drift: texts, answers, and how far they are from the reference
 
-ALARMS_NOW: Final = _now(_by("endpoint", f"{m.DRIFT_ALARM.name}{{{_VERSIONS}}}"), _ENDPOINTS)
-CALIBRATION: Final = _now(_least("endpoint, version", m.DRIFT_CALIBRATION, _VERSIONS), _VERSION)
+ALARMS_NOW: Final = _now(_sum_by("endpoint", f"{m.DRIFT_ALARM.name}{{{_VERSIONS}}}"), _ENDPOINTS)
+CALIBRATION: Final = _now(
+    _find_least("endpoint, version", m.DRIFT_CALIBRATION, _VERSIONS), _VERSION
+)
 REFERENCES: Final = _rows(
-    _over("max", "endpoint, version, kind", f"{m.DRIFT_REFERENCE.name}{{{_VERSIONS}}} == 1")
+    _aggregate("max", "endpoint, version, kind", f"{m.DRIFT_REFERENCE.name}{{{_VERSIONS}}} == 1")
 )
 REFERENCE_TEXTS: Final = _now(
     _most("endpoint, version", m.DRIFT_REFERENCE_TEXTS, _VERSIONS), _VERSION
 )
-TIME_KNOWN: Final = _now(_least("endpoint, version", m.DRIFT_TIME_KNOWN, _VERSIONS), _VERSION)
+TIME_KNOWN: Final = _now(_find_least("endpoint, version", m.DRIFT_TIME_KNOWN, _VERSIONS), _VERSION)
 DRIFT_LEVEL: Final = PanelQuery(
     _most("endpoint, version, statistic", m.DRIFT_LEVEL, _VERSIONS), f"{_VERSION} {{{{statistic}}}}"
 )
@@ -277,9 +279,9 @@ TRUNCATED_SHARE: Final = PanelQuery(
     _share(_rate(m.TRUNCATED.name, _OF), _rate(m.TEXTS.name, _OF), "endpoint, version, arm"), _LINES
 )
 LABEL_SHARE: Final = PanelQuery(
-    f"{_by('endpoint, version, arm, label', _rate(m.LABELS.name, _OF))} "
+    f"{_sum_by('endpoint, version, arm, label', _rate(m.LABELS.name, _OF))} "
     "/ ignoring (label) group_left "
-    f"{_by('endpoint, version, arm', _rate(m.LABELS.name, _OF))}",
+    f"{_sum_by('endpoint, version, arm', _rate(m.LABELS.name, _OF))}",
     f"{{{{label}}}} {_LINES}",
 )
 SCORE_HEATMAP: Final = _buckets(m.SCORES.bucket, f'{_OF},label=~"$label"')
@@ -299,18 +301,19 @@ FEEDBACK_TEXTS: Final = PanelQuery(
 )
 OWN_HEATMAP: Final = _buckets(m.OWN_HISTOGRAM.bucket, f'{_OF},statistic=~"$own"')
 OWN_CATEGORIES: Final = PanelQuery(
-    _by("endpoint, statistic, value", _rate(m.OWN_CATEGORY.name, _OF)),
+    _sum_by("endpoint, statistic, value", _rate(m.OWN_CATEGORY.name, _OF)),
     f"{_ENDPOINTS} {{{{statistic}}}} {{{{value}}}}",
 )
 OWN_COUNTERS: Final = PanelQuery(
-    _by("endpoint, statistic", _rate(m.OWN_COUNTER.name, _OF)), f"{_ENDPOINTS} {{{{statistic}}}}"
+    _sum_by("endpoint, statistic", _rate(m.OWN_COUNTER.name, _OF)),
+    f"{_ENDPOINTS} {{{{statistic}}}}",
 )
 OWN_UNFIT: Final = PanelQuery(
-    _by("endpoint, statistic", _rate(m.OWN_UNFIT.name, _OF)),
+    _sum_by("endpoint, statistic", _rate(m.OWN_UNFIT.name, _OF)),
     f"unfit {_ENDPOINTS} {{{{statistic}}}}",
 )
 OWN_UNDECLARED: Final = PanelQuery(
-    _by("endpoint", _rate(m.OWN_UNDECLARED.name, _OF)), f"undeclared {_ENDPOINTS}"
+    _sum_by("endpoint", _rate(m.OWN_UNDECLARED.name, _OF)), f"undeclared {_ENDPOINTS}"
 )
 
 # Rollout: both arms side by side
@@ -324,15 +327,17 @@ PHASE_NOW: Final = _rows(_most("endpoint, version, phase", m.ROLLOUT_PHASE, _END
 STEP: Final = PanelQuery(_most("endpoint, version", m.ROLLOUT_STEP, _VERSIONS), _VERSION)
 PAUSED: Final = PanelQuery(_most("endpoint, version", m.ROLLOUT_PAUSED, _VERSIONS), _VERSION)
 VERDICTS: Final = PanelQuery(
-    _least("endpoint, version, check", m.CHECK_VERDICT, _VERSIONS), f"{_VERSION} {{{{check}}}}"
+    _find_least("endpoint, version, check", m.CHECK_VERDICT, _VERSIONS), f"{_VERSION} {{{{check}}}}"
 )
 TRANSITIONS: Final = PanelQuery(
-    _by("endpoint, phase", f"increase({m.ROLLOUT_TRANSITIONS.name}{{{_ENDPOINT}}}[$__range])")
+    _sum_by("endpoint, phase", f"increase({m.ROLLOUT_TRANSITIONS.name}{{{_ENDPOINT}}}[$__range])")
     + " > 0",
     f"{_ENDPOINTS} {{{{phase}}}}",
     PanelFormat.NOW,
 )
-ARM_REQUESTS: Final = PanelQuery(_by("endpoint, version, arm", _rate(m.ATTEMPTS.name, _OF)), _LINES)
+ARM_REQUESTS: Final = PanelQuery(
+    _sum_by("endpoint, version, arm", _rate(m.ATTEMPTS.name, _OF)), _LINES
+)
 ARM_ERRORS: Final = PanelQuery(
     _share_of(m.ATTEMPTS, 'status=~"5.."', _OF, "endpoint, version, arm"), _LINES
 )
@@ -346,40 +351,40 @@ SHADOW_AGREEMENT: Final = PanelQuery(
 )
 SHADOW_DISTANCE: Final = _buckets(m.PAIR_DISTANCE.bucket, _VERSIONS)
 SHADOW_COPIES: Final = PanelQuery(
-    _by("endpoint, outcome", _rate(g.SHADOWS.name, _ENDPOINT)), f"{_ENDPOINTS} {{{{outcome}}}}"
+    _sum_by("endpoint, outcome", _rate(g.SHADOWS.name, _ENDPOINT)), f"{_ENDPOINTS} {{{{outcome}}}}"
 )
 SECOND_ATTEMPTS: Final = PanelQuery(
-    _by("endpoint, version, arm", _rate(m.REPEATED.name, _OF)), _LINES
+    _sum_by("endpoint, version, arm", _rate(m.REPEATED.name, _OF)), _LINES
 )
 CONVERSIONS: Final = PanelQuery(
-    _by("outcome", f"increase({r.CONVERSIONS.name}{{{_SCOPE}}}[$__range])"),
+    _sum_by("outcome", f"increase({r.CONVERSIONS.name}{{{_SCOPE}}}[$__range])"),
     f"{_RELEASE} {{{{outcome}}}}",
     PanelFormat.NOW,
 )
 LOAD_SECONDS: Final = PanelQuery(
-    _by("", f"increase({r.LOAD_SECONDS.sum}{{{_SCOPE}}}[$__range])")
+    _sum_by("", f"increase({r.LOAD_SECONDS.sum}{{{_SCOPE}}}[$__range])")
     + " / "
-    + _by("", f"increase({r.LOAD_SECONDS.count}{{{_SCOPE}}}[$__range])"),
+    + _sum_by("", f"increase({r.LOAD_SECONDS.count}{{{_SCOPE}}}[$__range])"),
     f"{_RELEASE} load",
     PanelFormat.NOW,
 )
 
 # Gateway
 
-READY: Final = _now(_by("", f"{g.READY.name}{{{_PODS}}}"), f"{_RELEASE} ready")
+READY: Final = _now(_sum_by("", f"{g.READY.name}{{{_PODS}}}"), f"{_RELEASE} ready")
 _REQUESTS_OF_PODS = _rate(g.REQUESTS.name, _PODS)
 ANSWERS: Final = PanelQuery(
-    _by("dialect, status", _REQUESTS_OF_PODS), f"{_RELEASE} {{{{dialect}}}} {{{{status}}}}"
+    _sum_by("dialect, status", _REQUESTS_OF_PODS), f"{_RELEASE} {{{{dialect}}}} {{{{status}}}}"
 )
 ANSWER_HEATMAP: Final = _buckets(g.REQUEST_SECONDS.bucket, _PODS)
 ADMITTED_TOKENS: Final = PanelQuery(
-    _by("endpoint", f"{g.TOKENS_IN_FLIGHT.name}{{{_ENDPOINT}}}"), _ENDPOINTS
+    _sum_by("endpoint", f"{g.TOKENS_IN_FLIGHT.name}{{{_ENDPOINT}}}"), _ENDPOINTS
 )
 G_REFUSED: Final = PanelQuery(
-    _by("endpoint, reason", _rate(g.REFUSALS.name, _ENDPOINT)), f"{_ENDPOINTS} {{{{reason}}}}"
+    _sum_by("endpoint, reason", _rate(g.REFUSALS.name, _ENDPOINT)), f"{_ENDPOINTS} {{{{reason}}}}"
 )
 REFUSAL_P99: Final = _quantile(0.99, g.REFUSAL_SECONDS.bucket, _ENDPOINT, "endpoint", _ENDPOINTS)
-QUEUED_ROWS: Final = PanelQuery(_by("model", f"{g.QUEUED_ROWS.name}{{{_SCOPE}}}"), _MODELS)
+QUEUED_ROWS: Final = PanelQuery(_sum_by("model", f"{g.QUEUED_ROWS.name}{{{_SCOPE}}}"), _MODELS)
 WAIT_P95: Final = _quantile(
     0.95, g.STAGE_SECONDS.bucket, f'{_ENDPOINT},stage="{LatencyStage.WAIT}"', "endpoint", _ENDPOINTS
 )
@@ -387,38 +392,40 @@ ALL_ROWS_A_BATCH: Final = PanelQuery(
     _share(_rate(g.BATCH_ROWS.name), _rate(g.BATCHES.name), "model"), _MODELS
 )
 TOKENS_BY_KIND: Final = PanelQuery(
-    _by("kind", _rate(g.BATCH_TOKENS.name)), f"{_RELEASE} {{{{kind}}}}"
+    _sum_by("kind", _rate(g.BATCH_TOKENS.name)), f"{_RELEASE} {{{{kind}}}}"
 )
 ALL_PADDING: Final = PanelQuery(
     _share_of(g.BATCH_TOKENS, 'kind="padding"', _SCOPE, "model"), _MODELS
 )
-SERVING: Final = PanelQuery(_least("triton", g.REPLICA_SERVES), f"{_RELEASE} {{{{triton}}}}")
-TRITONS_OF_PACKAGE: Final = PanelQuery(_least("model", g.PACKAGE_TRITONS), _MODELS)
+SERVING: Final = PanelQuery(_find_least("triton", g.REPLICA_SERVES), f"{_RELEASE} {{{{triton}}}}")
+TRITONS_OF_PACKAGE: Final = PanelQuery(_find_least("model", g.PACKAGE_TRITONS), _MODELS)
 PACKAGES_ASLEEP: Final = PanelQuery(_most("", g.ASLEEP), f"{_RELEASE} asleep")
 WAITING_FOR_MODELS: Final = PanelQuery(
-    _by("", f"{g.WAITING_FOR_MODELS.name}{{{_SCOPE}}}"), f"{_RELEASE} callers that wait"
+    _sum_by("", f"{g.WAITING_FOR_MODELS.name}{{{_SCOPE}}}"), f"{_RELEASE} callers that wait"
 )
 WAKE_P95: Final = _quantile(
     0.95, g.WAKE_SECONDS.bucket, _SCOPE, "outcome", f"{_RELEASE} {{{{outcome}}}}"
 )
 TRITON_TOKENS: Final = PanelQuery(
-    _by("triton", f"{g.REPLICA_TOKENS.name}{{{_SCOPE}}}"), f"{_RELEASE} {{{{triton}}}}"
+    _sum_by("triton", f"{g.REPLICA_TOKENS.name}{{{_SCOPE}}}"), f"{_RELEASE} {{{{triton}}}}"
 )
-EVENTS_MADE: Final = PanelQuery(_by("", _rate(g.EVENTS.name)), f"{_RELEASE} made")
-EVENTS_SENT: Final = PanelQuery(_by("", _rate(g.EVENTS_PUBLISHED.name)), f"{_RELEASE} acknowledged")
-EVENTS_LOST: Final = PanelQuery(_by("", _rate(g.EVENTS_LOST.name)), f"{_RELEASE} lost")
+EVENTS_MADE: Final = PanelQuery(_sum_by("", _rate(g.EVENTS.name)), f"{_RELEASE} made")
+EVENTS_SENT: Final = PanelQuery(
+    _sum_by("", _rate(g.EVENTS_PUBLISHED.name)), f"{_RELEASE} acknowledged"
+)
+EVENTS_LOST: Final = PanelQuery(_sum_by("", _rate(g.EVENTS_LOST.name)), f"{_RELEASE} lost")
 EVENTS_WAITING: Final = PanelQuery(
-    _by("", f"{g.EVENTS_WAITING.name}{{{_SCOPE}}}"), f"{_RELEASE} waiting"
+    _sum_by("", f"{g.EVENTS_WAITING.name}{{{_SCOPE}}}"), f"{_RELEASE} waiting"
 )
 LOST_BY_REASON: Final = _rows(
-    _by("endpoint, status, reason", f"{g.EVENTS_DROPPED.name}{{{_SCOPE}}}")
+    _sum_by("endpoint, status, reason", f"{g.EVENTS_DROPPED.name}{{{_SCOPE}}}")
 )
-EVENTS_CONNECTED: Final = _now(_least("", g.EVENTS_CONNECTED), f"{_RELEASE} Kafka")
+EVENTS_CONNECTED: Final = _now(_find_least("", g.EVENTS_CONNECTED), f"{_RELEASE} Kafka")
 KAFKA_FAILURES: Final = PanelQuery(
-    _by("", _rate(g.EVENT_FAILURES.name)), f"{_RELEASE} failed tries"
+    _sum_by("", _rate(g.EVENT_FAILURES.name)), f"{_RELEASE} failed tries"
 )
 HOOK_FAILURES: Final = PanelQuery(
-    _by("endpoint, reason", _rate(g.PREPROCESSOR_FAILURES.name, _ENDPOINT)),
+    _sum_by("endpoint, reason", _rate(g.PREPROCESSOR_FAILURES.name, _ENDPOINT)),
     f"{_ENDPOINTS} {{{{reason}}}}",
 )
 # By pod: what differs between gateways
@@ -428,7 +435,7 @@ GATEWAY_CPU: Final = PanelQuery(
     f"and on (cluster, namespace, job, instance) {g.READY.name}",
     _POD,
 )
-REQUESTS_OF_POD: Final = PanelQuery(_by(_OF_POD, _REQUESTS_OF_PODS), _POD)
+REQUESTS_OF_POD: Final = PanelQuery(_sum_by(_OF_POD, _REQUESTS_OF_PODS), _POD)
 ERRORS_OF_POD: Final = PanelQuery(_share_of(g.REQUESTS, 'status=~"5.."', _PODS, _OF_POD), _POD)
 LATENCY_OF_POD: Final = replace(
     _quantile(
@@ -443,9 +450,11 @@ LATENCY_OF_POD: Final = replace(
 FOLD_LAG: Final = PanelQuery(
     _most("partition", m.FOLD_LAG), f"{_RELEASE} partition {{{{partition}}}}"
 )
-FOLD_EVENTS: Final = PanelQuery(_by("", _rate(m.FOLD_EVENTS.name)), f"{_RELEASE} folded")
+FOLD_EVENTS: Final = PanelQuery(_sum_by("", _rate(m.FOLD_EVENTS.name)), f"{_RELEASE} folded")
 EVALUATE_LAG: Final = PanelQuery(_most("", m.EVALUATE_LAG), f"{_RELEASE} records")
-EVALUATE_AGE: Final = PanelQuery(f"time() - {_least('', m.EVALUATE_THROUGH)}", f"{_RELEASE} behind")
+EVALUATE_AGE: Final = PanelQuery(
+    f"time() - {_find_least('', m.EVALUATE_THROUGH)}", f"{_RELEASE} behind"
+)
 
 # Service levels, of what rules.py records; they hold without the evaluate role
 
@@ -476,5 +485,6 @@ LATENCY_BUDGET: Final = _budget(slo.SLOW, slo.ANSWERS, slo.LATENCY)
 
 # Lines on every panel: a version entered a phase
 ROLLOUT_EVENTS: Final = (
-    _by("endpoint, phase", f"increase({m.ROLLOUT_TRANSITIONS.name}{{{_ENDPOINT}}}[2m])") + " > 0"
+    _sum_by("endpoint, phase", f"increase({m.ROLLOUT_TRANSITIONS.name}{{{_ENDPOINT}}}[2m])")
+    + " > 0"
 )

@@ -39,7 +39,7 @@ def rollout() -> Dashboard:
         "How a new version gets to all callers: its weight and phase, what the checks say, and the"
         " version beside the one that it is compared with.",
         variables=(*ROUTED_PLACE, ROUTED_ENDPOINT, VERSION, ARM),
-        rows=(_course(), _arms(), _shadow(), _before()),
+        rows=(_course(), _arms(), _shadow(), _before_row()),
     )
 
 
@@ -204,7 +204,7 @@ def _shadow() -> PanelRow:
     )
 
 
-def _before() -> PanelRow:
+def _before_row() -> PanelRow:
     return PanelRow(
         "Before the rollout",
         bars(

@@ -36,11 +36,11 @@ class Cluster:
     environment: Mapping[str, str]
     context: str | None = None
 
-    def opened(self) -> ClusterNamespace:
+    def open(self) -> ClusterNamespace:
         """The namespace with a client of its API server; raises ``NotRunningError``."""
         flag = f"{SCHEME}{self.namespace or ''}"
         try:
-            return access.opened(flag, self.environment, context=self.context)
+            return access.open_namespace(flag, self.environment, context=self.context)
         except AccessError as error:
             raise NotRunningError(f"The cluster can't be reached: {error}.") from error
 
@@ -73,8 +73,8 @@ class EndpointSite:
 def site(where: Where) -> EndpointSite:
     """The endpoints of a home, whether its stack runs or not, or of a cluster."""
     if isinstance(where, Cluster):
-        return of_namespace(where.opened())
-    home = opened(where)
+        return of_namespace(where.open())
+    home = open_home(where)
     record = state.read_record(home)
     return EndpointSite(
         store(home),
@@ -104,7 +104,7 @@ def of_namespace(namespace: ClusterNamespace, *, dry_run: bool = False) -> Endpo
     return EndpointSite(store_there, KubernetesHeartbeats(client, name), reports, client.user)
 
 
-def opened(root: Path) -> Home:
+def open_home(root: Path) -> Home:
     """The home, whether its stack runs or not."""
     home = Home(root)
     if not home.marker.exists():

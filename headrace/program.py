@@ -36,7 +36,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 errors = Console(stderr=True)
 
 
-def _missing(package: str) -> str:
+def _say_missing(package: str) -> str:
     return (
         f"This command needs the package {package.split('.', 1)[0]}, which the command line alone "
         "does not bring: pip install 'headrace[local]'."
@@ -63,7 +63,7 @@ def namespaces(context: typer.Context, incomplete: str) -> list[str]:
     said = said_so_far(context)
     found = environment(said.get("kubeconfig"))
     try:
-        names = access.connected(found, context=said.get("kube_context")).namespaces()
+        names = access.connect(found, context=said.get("kube_context")).namespaces()
     except AccessError:
         return []
     except KubernetesError:
@@ -218,7 +218,7 @@ class SentenceGroup(SharedOptionsGroup):
         except ModuleNotFoundError as error:
             if error.name is None or error.name.split(".", 1)[0] in _OURS:
                 raise
-            self._end(MachineError.code, _missing(error.name), MachineError.exit_status)
+            self._end(MachineError.code, _say_missing(error.name), MachineError.exit_status)
 
     def _end(self, code: str, message: str, status: int) -> NoReturn:
         if self._wants_json:

@@ -82,7 +82,7 @@ class ScoreNull(SequentialState, frozen=True):
         found: NDArray[np.bool_] = (self.seconds >= seconds) & (self.windows >= _LEAST_FRESH)
         return found
 
-    def standardised(self, scores: Floats) -> Floats:
+    def standardise(self, scores: Floats) -> Floats:
         """``[..., memories]``; a mean below 0 is not believed."""
         mean = self.total / np.maximum(self.windows, 1.0)[..., None]
         return (scores - np.maximum(mean, 0.0)) / (_WIDER * np.sqrt(self.variance()))
@@ -235,7 +235,7 @@ class ClassifierTest(SequentialState, frozen=True):
             towards = self.learnt / np.maximum(length, 1e-9)[..., None]
             beyond = scores - _BETWEEN * past.deviation(towards, null.variance())
             ready &= past.ready()
-        bets = np.minimum(null.standardised(beyond), _LARGEST_SCORE)[..., None]
+        bets = np.minimum(null.standardise(beyond), _LARGEST_SCORE)[..., None]
         gain = np.exp(_BET * bets - _BET**2 / 2)
         ready = ready[..., None, None] & (length > 0)[..., None]
         evidence = np.where(ready, np.minimum((self.evidence + part) * gain, _LARGEST), 0.0)
@@ -258,7 +258,7 @@ class ClassifierTest(SequentialState, frozen=True):
             return self
         return replace(self, today=other.today, today_w=other.today_w)
 
-    def found(self) -> Floats:
+    def evidence_ratio(self) -> Floats:
         """``[...]``: from 1 on, what comes has changed."""
         told: Floats = self.evidence.mean(axis=(-2, -1))
         return told

@@ -77,7 +77,7 @@ class RequestTexts(SequentialState, frozen=True):
         p, most = self._shares()
         variance = p * (1 - p) * np.maximum(self.texts, 1.0)[..., None]
         effect = 1.0 + self._excess(p) / np.where(variance > 0, variance, 1.0)
-        known = self._known(np.minimum(self.events, self.texts[..., None] - self.events), most)
+        known = self._is_known(np.minimum(self.events, self.texts[..., None] - self.events), most)
         found: Floats = np.where(known & (variance > 0), np.clip(effect, 1.0, most), most)
         return found
 
@@ -89,19 +89,19 @@ class RequestTexts(SequentialState, frozen=True):
         over = np.where(seen, self._excess(p) / np.where(seen, p, 1.0), 0.0).sum(axis=-1)
         degrees = np.maximum(seen.sum(axis=-1) - 1, 1) * np.maximum(self.texts, 1.0)
         most = most[..., 0]
-        known = self._known(self.texts, most) & (seen.sum(axis=-1) > 1)
+        known = self._is_known(self.texts, most) & (seen.sum(axis=-1) > 1)
         found: Floats = np.where(known, np.clip(1.0 + over / degrees, 1.0, most), most)
         return found
 
     @cached_property
     def effect(self) -> Floats:
         """``each`` with ``CAUTION``: what evidence is divided by."""
-        return self._careful(self.each, self._shares()[1])
+        return self._add_caution(self.each, self._shares()[1])
 
     @cached_property
     def shared_effect(self) -> Floats:
         """``shared`` with ``CAUTION``."""
-        return self._careful(self.shared, self._shares()[1][..., 0])
+        return self._add_caution(self.shared, self._shares()[1][..., 0])
 
     def _shares(self) -> tuple[Floats, Floats]:
         """Of each class, and what is divided by where all texts of a request are alike."""
@@ -115,11 +115,11 @@ class RequestTexts(SequentialState, frozen=True):
         return excess
 
     @staticmethod
-    def _known(events: Floats, most: Floats) -> NDArray[np.bool_]:
+    def _is_known(events: Floats, most: Floats) -> NDArray[np.bool_]:
         return np.asarray(events >= ENOUGH_EVENTS * most)
 
     @staticmethod
-    def _careful(effect: Floats, most: Floats) -> Floats:
+    def _add_caution(effect: Floats, most: Floats) -> Floats:
         found: Floats = np.minimum(1.0 + CAUTION * (effect - 1.0), most)
         return found
 
@@ -172,14 +172,14 @@ class IntraclassCorrelation(SequentialState, frozen=True):
 
         At least ``ASSUMED`` of events that were too rare to show how they clump, or had no others.
         """
-        return self.beyond(1.0)
+        return self.subtract(1.0)
 
-    def beyond(self, within: Floats | float) -> Floats:
+    def subtract(self, within: Floats | float) -> Floats:
         """``each``, less what texts of one request make by themselves (``RequestTexts.each``)."""
         p = self.events / np.maximum(self.requests, 1.0)
         variance = p * (1 - p)
         x = self.squares / np.maximum(self.windows - 1, 1.0) / np.where(variance > 0, variance, 1.0)
-        rho = np.where(variance > 0, self._of(x, within), 0.0)
+        rho = np.where(variance > 0, self._estimate(x, within), 0.0)
         rare = np.minimum(self.events, self.requests - self.events) < ENOUGH_EVENTS
         rho = np.where(rare, np.maximum(rho, ASSUMED), rho)
         return np.where(self.windows >= ENOUGH_WINDOWS, rho, ASSUMED)
@@ -199,14 +199,14 @@ class IntraclassCorrelation(SequentialState, frozen=True):
             return ASSUMED
         squares = (self.squares[seen] / p[seen]).sum() / (seen.sum() - 1)
         x = squares / np.maximum(self.windows - 1, 1.0)
-        return float(self._of(x, within).max())
+        return float(self._estimate(x, within).max())
 
-    def _of(self, x: Floats, within: Floats | float) -> Floats:
+    def _estimate(self, x: Floats, within: Floats | float) -> Floats:
         mean = self.requests / np.maximum(self.windows, 1.0)
         rho: Floats = CAUTION * np.maximum(0.0, (x - within) / np.maximum(mean - 1.0, 1.0))
         return np.minimum(rho, 1.0)
 
-    def widened(self, count: int) -> Self:
+    def widen(self, count: int) -> Self:
         """With so many more events at the end, of which nothing is known."""
         return type(self)(*(np.append(part, np.zeros(count)) for part in self._parts()))
 

@@ -25,14 +25,14 @@ _SAME = (
 _NOT_COUNTS = {"endpoint", "version", "arm", "touched"}
 
 
-def gained(before: MergedWindows, after: MergedWindows) -> Numbers:
+def count_gains(before: MergedWindows, after: MergedWindows) -> Numbers:
     """What the windows hold beyond those before, by where the exporter says it."""
     found = _of_windows(after)
     found.subtract(_of_windows(before))
     return found
 
 
-def exposed(counters: Mapping[str, Any]) -> Numbers:
+def read_document(counters: Mapping[str, Any]) -> Numbers:
     """The numbers of the exporter's document of its counters.
 
     Raises:

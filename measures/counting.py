@@ -98,7 +98,7 @@ class _Partition:
     first_end: int = 0  # when it was first seen
     marks: deque[tuple[float, int]] = field(default_factory=deque)
 
-    def published(self, end: int, now: float) -> bool:
+    def take_end(self, end: int, now: float) -> bool:
         """Takes the end; whether it is a new one."""
         if end <= self.end:
             return False
@@ -151,7 +151,7 @@ class CountingWatch:
         self._partitions: dict[int, _Partition] = {}
         self._folded: dict[str, dict[int, tuple[int, float]]] = {}  # topic id -> partition
 
-    def published(self, topic_id: str, ends: Mapping[int, int], now: float) -> None:
+    def take_ends(self, topic_id: str, ends: Mapping[int, int], now: float) -> None:
         """Takes the ends of the log as the broker says them now.
 
         Args:
@@ -169,10 +169,12 @@ class CountingWatch:
                 folded = self._folded.get(topic_id, {}).get(number)
                 if folded is not None:
                     partition.fold(*folded, now)
-            if partition.published(end, now):
+            if partition.take_end(end, now):
                 self._grew_at = now
 
-    def folded(self, topic_id: str, partition: int, end: int, through: float, now: float) -> None:
+    def take_record(
+        self, topic_id: str, partition: int, end: int, through: float, now: float
+    ) -> None:
         """Takes that a window record covers a partition up to an offset.
 
         Args:

@@ -110,9 +110,9 @@ class Shift(SequentialState, frozen=True):
             spread=self.spread + weight**2 * variance,
             n_c=self.n_c + np.where(n_s > 0, n_c, 0.0),
         )
-        return summed.looked(limits)
+        return summed.look(limits)
 
-    def looked(self, limits: ShiftLimits) -> Self:
+    def look(self, limits: ShiftLimits) -> Self:
         """With a look at what is known, where one is due."""
         first = max(FIRST_LOOK, FIRST_LOOK_PER_CLASS * self.p.shape[-1])
         grown = np.log(np.maximum(self.n_c, first) / first) / np.log(GROWTH)
@@ -170,10 +170,12 @@ def jensen_shannon(p: ArrayLike, q: ArrayLike) -> Floats:
     """Jensen-Shannon divergence in nats, 0 to ln 2, of shares ``[..., classes]``."""
     one, other = np.asarray(p, dtype=np.float64), np.asarray(q, dtype=np.float64)
     middle = (one + other) / 2
-    total: Floats = (_relative(one, middle) + _relative(other, middle)).sum(axis=-1) / 2
+    total: Floats = (_relative_entropy(one, middle) + _relative_entropy(other, middle)).sum(
+        axis=-1
+    ) / 2
     return np.maximum(total, 0.0)  # rounding can leave a little less than nothing
 
 
-def _relative(p: Floats, m: Floats) -> Floats:
+def _relative_entropy(p: Floats, m: Floats) -> Floats:
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(p > 0, p * np.log(p / m), 0.0)

@@ -72,13 +72,13 @@ class Fold:
     def add(self, batch: EventBatch) -> None:
         """Counts one message."""
         for event in batch.events:
-            opened = self._of(event)
+            opened = self._find_aggregate(event)
             opened.attempt(event)
             if event.observations:
                 declared = batch.statistics.get(event.endpoint, ())
                 opened.own.observe(event.observations, declared)
         for told in batch.feedback:
-            self._of(told).feedback(told)
+            self._find_aggregate(told).feedback(told)
         for refusal in batch.refusals:
             counts = self.refusals.setdefault(refusal.endpoint, {})
             _count(counts, f"{refusal.status} {refusal.reason}", refusal.count)
@@ -86,9 +86,9 @@ class Fold:
 
     def aggregates(self) -> list[WindowAggregate]:
         """All aggregates. They grow with the next message: encode or copy them before it."""
-        return [opened.whole() for opened in self._open.values()]
+        return [opened.complete() for opened in self._open.values()]
 
-    def _of(self, what: PredictionEvent | Feedback) -> "_OpenAggregate":
+    def _find_aggregate(self, what: PredictionEvent | Feedback) -> "_OpenAggregate":
         time = min(max(what.time, 0.0), _LATEST)
         self.newest = max(self.newest, time)
         start = int(time // self._seconds) * self._seconds
@@ -131,7 +131,7 @@ class _OpenAggregate:
         self._buckets_timed = CALLER_BUCKETS  # and whose latency is
         self._entries = 0  # of ``caller_latency``
 
-    def whole(self) -> WindowAggregate:
+    def complete(self) -> WindowAggregate:
         aggregate = self._aggregate
         for counts, waiting in (
             (aggregate.topics, self._topics),
@@ -172,12 +172,12 @@ class _OpenAggregate:
         is_kept = event.cached > 0 and event.cached == len(event.texts)
         if event.status == _HUNG_UP:
             if not is_kept:
-                aggregate.evidence.hung_up += not _capped(self._hung_up, event.caller)
+                aggregate.evidence.hung_up += not _is_over_cap(self._hung_up, event.caller)
             return
-        is_within = not _capped(self._answered, event.caller)
+        is_within = not _is_over_cap(self._answered, event.caller)
         if is_kept and is_within:
             _count_kept(aggregate.evidence, event, 1)
-        if is_kept or _capped(self._callers, event.caller):
+        if is_kept or _is_over_cap(self._callers, event.caller):
             return
         if not is_within:  # it counts below, and kept answers have taken its place
             _count_kept(aggregate.evidence, event, -1)
@@ -236,7 +236,7 @@ class _OpenAggregate:
             _count(aggregate.feedback_score_sums, bucket, micro(told.score))
             if told.answered == told.truth:
                 _count(aggregate.feedback_right, bucket)
-        if told.arm is Arm.FORCED or _capped(self._told, told.caller):
+        if told.arm is Arm.FORCED or _is_over_cap(self._told, told.caller):
             return
         evidence = aggregate.evidence
         evidence.feedback += 1
@@ -422,7 +422,7 @@ def _count_group(evidence: EvidenceCounts, event: PredictionEvent, group: int) -
             _count(evidence.group_labels.setdefault(label, {}), group)
 
 
-def _capped(callers: dict[int, int], caller: int) -> bool:
+def _is_over_cap(callers: dict[int, int], caller: int) -> bool:
     """Whether this caller has had its share; counts it where it has not."""
     if caller == 0:
         return False

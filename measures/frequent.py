@@ -45,7 +45,7 @@ def ranked_words(counts: Mapping[str, int]) -> list[tuple[str, int]]:
     )
 
 
-def summed(sketches: Iterable[UnkWordCounts]) -> UnkWordCounts:
+def sum_sketches(sketches: Iterable[UnkWordCounts]) -> UnkWordCounts:
     """The sum of sketches; its words are all of theirs."""
     total = UnkWordCounts()
     for sketch in sketches:

@@ -66,7 +66,7 @@ def starts(reference: ArrayLike, least: float) -> Starts:
     return np.array(found, dtype=np.intp)
 
 
-def merged(counts: ArrayLike, at: Starts) -> Floats:
+def merge_bins(counts: ArrayLike, at: Starts) -> Floats:
     """Counts ``[..., bins]`` by merged bin, ``[..., merged bins]``."""
     return np.add.reduceat(np.asarray(counts, dtype=np.float64), at, axis=-1)
 

@@ -89,8 +89,8 @@ class RangeLedger:
         self._watermark.forget_before(time)
 
     def known_through(self) -> float:
-        """The time up to which every partition has been folded: see ``Watermark.known``."""
-        return self._watermark.known()
+        """The time up to which every partition has been folded: see ``Watermark.known_until``."""
+        return self._watermark.known_until()
 
     def __len__(self) -> int:
         return len(self._held)
@@ -108,7 +108,7 @@ def growth(old: WindowRecord | None, new: WindowRecord) -> Growth:
     return Growth(
         window_seconds=new.window_seconds,
         aggregates=tuple(aggregate for aggregate in gained if aggregate is not None),
-        refusals=_less(new.refusals, {} if old is None else old.refusals),
+        refusals=_subtract(new.refusals, {} if old is None else old.refusals),
         events=new.events - (0 if old is None else old.events),
         skipped=new.skipped - (0 if old is None else old.skipped),
         copies=new.copies - (0 if old is None else old.copies),
@@ -141,7 +141,7 @@ def _fill(gained: msgspec.Struct, new: msgspec.Struct, old: msgspec.Struct) -> b
         if isinstance(now, int):
             setattr(gained, name, now - then)
         elif isinstance(now, dict):
-            setattr(gained, name, _less(now, then))
+            setattr(gained, name, _subtract(now, then))
         elif isinstance(now, list):
             setattr(gained, name, _own_growth(now, then))
         else:
@@ -149,7 +149,7 @@ def _fill(gained: msgspec.Struct, new: msgspec.Struct, old: msgspec.Struct) -> b
     return any_more
 
 
-def _less(now: Mapping[Any, Any], then: Mapping[Any, Any]) -> dict[Any, Any]:
+def _subtract(now: Mapping[Any, Any], then: Mapping[Any, Any]) -> dict[Any, Any]:
     """``now - then`` at any depth of mappings, without what is 0."""
     found: dict[Any, Any] = {}
     for key in now.keys() | then.keys():
@@ -157,7 +157,7 @@ def _less(now: Mapping[Any, Any], then: Mapping[Any, Any]) -> dict[Any, Any]:
         if one == other:
             continue
         if isinstance(one if one is not None else other, Mapping):
-            found[key] = _less(one or {}, other or {})
+            found[key] = _subtract(one or {}, other or {})
         else:
             found[key] = (one or 0) - (other or 0)
     return found
@@ -174,7 +174,7 @@ def _own_growth(now: list[OwnCounts], then: list[OwnCounts]) -> list[OwnCounts]:
         if old is None:
             gained = own
         else:
-            gained.counts = _less(own.counts, old.counts)
+            gained.counts = _subtract(own.counts, old.counts)
             gained.sum_micro = own.sum_micro - old.sum_micro
             gained.unfit = own.unfit - old.unfit
         found.append(gained)

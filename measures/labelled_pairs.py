@@ -44,7 +44,7 @@ class Labels:
         total: Floats = self.candidate + self.stable + self.neither
         return total
 
-    def exchanged(self) -> "Labels":
+    def exchange(self) -> "Labels":
         """With the versions' parts exchanged."""
         return Labels(self.stable, self.candidate, self.neither)
 
@@ -133,7 +133,7 @@ def bounds(labels: Labels, pairs: Floats, disagree: Floats, alpha: float = 0.05)
     """
     least, most = disagreement(pairs, disagree, alpha / 5)
     worse = _least_margin(labels, 0.4 * alpha)
-    better = _least_margin(labels.exchanged(), 0.4 * alpha)
+    better = _least_margin(labels.exchange(), 0.4 * alpha)
     return Bounds(
         -worse * np.where(worse > 0, most, least), better * np.where(better > 0, most, least)
     )

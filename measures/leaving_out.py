@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from contracts.windows import CALLER_GROUPS
 from measures.correlation import Floats
-from measures.proportions import ALTERNATIVES, HarmTest, Tests, restart_weight, unspent
+from measures.proportions import ALTERNATIVES, HarmTest, Tests, restart_weight, weigh_unspent
 
 GROUPS = CALLER_GROUPS  # each is left out by itself
 BLOCK = 30  # windows, at least, of which one may be left out
@@ -64,9 +64,9 @@ class LeftOut:
     @classmethod
     def following(cls, harm: HarmTest) -> Self:
         """What was found so far counts whole: a test that is added later begins so."""
-        return cls(_kept(np.repeat(harm.log_a[..., None, :, :], _ROWS, axis=-3)))
+        return cls(_round_to_stored(np.repeat(harm.log_a[..., None, :, :], _ROWS, axis=-3)))
 
-    def joined(self, other: Self, tests: slice) -> Self:
+    def join(self, other: Self, tests: slice) -> Self:
         """With these tests of another one, which may have more tests at its end."""
         log_a = np.array(other.log_a)
         is_own = np.ones(log_a.shape[-2], dtype=np.bool_)
@@ -101,7 +101,7 @@ class LeftOut:
         log_a[..., _LEAST, :STALLING, :] = np.minimum(
             log_a[..., _LEAST, :STALLING, :], before[..., _NONE, :STALLING, :]
         )
-        return type(self)(_kept(log_a), _kept(block))
+        return type(self)(_round_to_stored(log_a), _round_to_stored(block))
 
     def e_value(self, windows: int, is_alone: NDArray[np.bool_]) -> Floats:
         """``[..., tests]``: the least evidence after so many windows, to hold against 1/alpha.
@@ -113,7 +113,7 @@ class LeftOut:
         by_groups = of_each[..., GROUPS_FROM:, :].min(axis=-2, initial=np.inf)
         nobody = np.asarray(is_alone)[..., None]
         least: Floats = np.where(nobody, by_windows, np.minimum(by_windows, by_groups))
-        return least + unspent(windows)
+        return least + weigh_unspent(windows)
 
     def to_json(self) -> list[str]:
         """Its numbers in single precision, as base64."""
@@ -140,5 +140,5 @@ def expected_events(n_c: Floats, theta_s: Floats, tests: Tests = None) -> Floats
     return expected if tests is None else np.add.reduceat(expected, tests, axis=-1)
 
 
-def _kept(log_a: Floats) -> Floats:
+def _round_to_stored(log_a: Floats) -> Floats:
     return log_a.astype(np.float32).astype(np.float64)

@@ -156,29 +156,29 @@ class Monitors:
 
     def chi_square(self) -> Floats:
         """``[..., weights]``: Pearson's statistic, about chi-square without drift."""
-        q, r, m = self._compared()
+        q, r, m = self._compare()
         found: Floats = chi_square(q, r, np.maximum(m, 1e-9), self.bins.texts[..., None])
         return np.where(m > 0, found, 0.0)
 
     def psi(self) -> Floats:
         """``[..., weights]``: PSI beyond what equal samples would show, at least 0."""
-        q, r, m = self._compared()
+        q, r, m = self._compare()
         n = np.broadcast_to(self.bins.texts[..., None], m.shape)
         held = np.maximum(m, 1e-9)
         index = stability_index(q * held[..., None], r * n[..., None])
         expected = self.bins.degrees * (1 / held + 1 / n)
         return np.where(m > 0, np.maximum(0.0, index - expected), 0.0)
 
-    def _compared(self) -> tuple[Floats, Floats, Floats]:
+    def _compare(self) -> tuple[Floats, Floats, Floats]:
         """Shares seen, shares of the reference, and the texts seen; the floor in both."""
         q, r = self.shares(), self.bins.shares[..., None, :]
         if self.bins.floor:
-            q = lifted(q, self.bins.floor)
-            r = lifted(r, self.bins.floor)
+            q = lift(q, self.bins.floor)
+            r = lift(r, self.bins.floor)
         return q, np.broadcast_to(r, q.shape), self.texts()
 
 
-def lifted(shares: Floats, floor: float) -> Floats:
+def lift(shares: Floats, floor: float) -> Floats:
     """``[..., 2]`` shares, the last one at least ``floor``."""
     last = np.maximum(shares[..., -1:], floor)
     return np.concatenate([1 - last, last], axis=-1)

@@ -80,15 +80,15 @@ class PackedWindows:
         self._asked_before, self._asked = self._asked, set()
 
     def known_through(self) -> float:
-        """The time up to which every partition has been folded: see ``Watermark.known``."""
-        return self._watermark.known()
+        """The time up to which every partition has been folded: see ``Watermark.known_until``."""
+        return self._watermark.known_until()
 
-    def closed(
+    def list_closed(
         self, endpoint: str, *, after: float, now: float, lateness_seconds: float
     ) -> tuple[EndpointWindow, ...]:
-        """The endpoint's windows that will not grow any more, as ``MergedWindows.closed``."""
+        """The endpoint's windows that will not grow any more, as ``MergedWindows.list_closed``."""
         self._asked.add(endpoint)
-        until = min(now, self._watermark.known()) - lateness_seconds
+        until = min(now, self._watermark.known_until()) - lateness_seconds
         growing = {(each.start, each.seconds): each for each in self._growing.all(endpoint)}
         packed = self._packed.get(endpoint, {})
         return tuple(
@@ -102,15 +102,15 @@ class PackedWindows:
     ) -> EndpointWindow:
         sums = self._sums.setdefault(endpoint, {})
         if window not in sums:
-            parts = [self._unpacked(endpoint, window), growing.aggregates if growing else []]
+            parts = [self._unpack(endpoint, window), growing.aggregates if growing else []]
             sums[window] = EndpointWindow(endpoint, *window, by_slot(parts))
         return sums[window]
 
     def _add(self, endpoint: str, window: WindowKey, more: list[WindowAggregate]) -> None:
-        total = by_slot([self._unpacked(endpoint, window), more])
+        total = by_slot([self._unpack(endpoint, window), more])
         packed = zlib.compress(_encoder.encode(total), 1)
         self._packed.setdefault(endpoint, {})[window] = packed
 
-    def _unpacked(self, endpoint: str, window: WindowKey) -> list[WindowAggregate]:
+    def _unpack(self, endpoint: str, window: WindowKey) -> list[WindowAggregate]:
         packed = self._packed.get(endpoint, {}).get(window)
         return [] if packed is None else _decoder.decode(zlib.decompress(packed))

@@ -80,7 +80,7 @@ class Pairs:
             [self.both + self.gained, self.count, self.both + self.lost, self.count], axis=-2
         )
 
-    def added(self, before: Floats | None) -> Floats:
+    def add(self, before: Floats | None) -> Floats:
         """``[..., 3, rows]``: all pairs so far, those that gained the event, those that lost it."""
         now = np.stack([self.count, self.gained, self.lost], axis=-2)
         return now if before is None else before + now
@@ -109,7 +109,7 @@ def bet_to_pass(before: Floats | None, line: Tolerance, most: float = MOST) -> F
     """``[..., rows]``: how much to bet that the candidate is not worse.
 
     Args:
-        before: the pairs of the windows before, as ``Pairs.added`` gives them.
+        before: the pairs of the windows before, as ``Pairs.add`` gives them.
         line: the tolerance, ``[rows]``.
         most: of the largest bet.
     """

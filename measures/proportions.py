@@ -101,7 +101,7 @@ class HarmTest(SequentialState, frozen=True):
                 (``measures.pairs``), in the tests whose rows have none of the canary's requests.
         """
         log_s = log_evidence(window, self.theta_s(past), line, rho, tests, within=within) + paired
-        return self.grown(log_s, window)
+        return self.grow(log_s, window)
 
     def theta_s(self, past: StableHistory) -> Floats:
         """``[..., rows]``: stable's rate as it is believed before the next window."""
@@ -109,7 +109,7 @@ class HarmTest(SequentialState, frozen=True):
         theta: Floats = (self.e_s + e0 + 0.5) / (self.n_s + n0 + 1.0)
         return theta
 
-    def grown(self, log_s: Floats, window: WindowCounts) -> Self:
+    def grow(self, log_s: Floats, window: WindowCounts) -> Self:
         """With the log e-values of one more window, ``[..., tests, ALTERNATIVES]``."""
         t = self.windows + 1
         return replace(
@@ -123,7 +123,7 @@ class HarmTest(SequentialState, frozen=True):
     def e_value(self) -> Floats:
         """``[..., tests]``: at least 1/alpha is evidence at level alpha, whenever one looks."""
         with np.errstate(over="ignore"):  # infinite evidence is evidence
-            e: Floats = np.exp(self.log_a).mean(axis=-1) + unspent(self.windows)
+            e: Floats = np.exp(self.log_a).mean(axis=-1) + weigh_unspent(self.windows)
         return e
 
 
@@ -230,10 +230,10 @@ def log_evidence(
     """
     theta_s = theta_s[..., None]
     log_s = log_e_value(
-        window.wide(),
+        window.add_axis(),
         alternatives(theta_s),
         theta_s,
-        line.wide(),
+        line.add_axis(),
         np.asarray(rho)[..., None],
         within=np.asarray(within)[..., None],
     )
@@ -257,9 +257,9 @@ def restart_weight(t: int) -> float:
     A fault that begins at window ``t`` costs ``log 1 / weight`` more evidence than one that was
     there from the start: 7.9 at window 100, 10.2 at 2,000 and 12.2 at 8,640, the last of a day.
     """
-    return unspent(t - 1) - unspent(t)
+    return weigh_unspent(t - 1) - weigh_unspent(t)
 
 
-def unspent(t: int) -> float:
+def weigh_unspent(t: int) -> float:
     """Weight of the starts after window ``t``: 1 before the first, and never 0."""
     return 1.0 if t == 0 else 0.5 / (1 + math.log1p(t / HORIZON))

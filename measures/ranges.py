@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from contracts.events import EventBatch, Feedback, UnknownSchemaError, decode, decoded
+from contracts.events import EventBatch, Feedback, UnknownSchemaError, decode, decode_with
 from contracts.windows import (
     LOOKBACK_MESSAGES,
     MISTIMED_SECONDS,
@@ -82,7 +82,7 @@ class PartitionFold:
         self._known = known or GatewaySequences()
         self._told = SeenFeedback()
         self._open: _OpenRange | None = None
-        self._checkpoint = Checkpoint(first, self._known.encoded())
+        self._checkpoint = Checkpoint(first, self._known.encode())
 
     def take(self, offset: int, time: float, message: bytes) -> list[WindowRecord]:
         """Folds one message; returns the records of ranges that are complete by it, mostly none.
@@ -122,7 +122,7 @@ class PartitionFold:
     def checkpoint(self) -> Checkpoint:
         """What was known at the start of the range that ``next`` lies in."""
         if self._open is None:
-            return Checkpoint(self.next, self._known.encoded())
+            return Checkpoint(self.next, self._known.encode())
         return self._checkpoint
 
     def growing(self) -> WindowRecord | None:
@@ -142,7 +142,7 @@ class PartitionFold:
 
     def _enter(self, offset: int) -> "_OpenRange":
         start = range_start(offset)
-        self._checkpoint = Checkpoint(start, self._known.encoded())
+        self._checkpoint = Checkpoint(start, self._known.encode())
         self._told.forget_before(read_from(start))
         return _OpenRange(start, self._window_seconds)
 
@@ -240,7 +240,7 @@ _feedback = msgspec.json.Decoder(_Feedback)
 def feedback_of(message: bytes) -> list[Feedback]:
     """The feedback in a message; none in what is no batch."""
     try:
-        return decoded(_feedback, message).feedback
+        return decode_with(_feedback, message).feedback
     except msgspec.DecodeError:
         return []
 
@@ -261,6 +261,6 @@ def sent_by(senders: dict[str, Sender], batch: EventBatch) -> None:
 def _sender_of(message: bytes) -> _Sender | None:
     """Who sent it and which it was; None of what is no batch."""
     try:
-        return decoded(_sender, message)
+        return decode_with(_sender, message)
     except msgspec.DecodeError:
         return None

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from contracts.events import EventBatch, Feedback, UnknownSchemaError, decode, decoded
+from contracts.events import EventBatch, Feedback, UnknownSchemaError, decode, decode_with
 from contracts.windows import (
     LOOKBACK_MESSAGES,
     MISTIMED_SECONDS,
@@ -120,7 +120,7 @@ class Duplicates:
 
 def _head_of(message: RawMessage) -> _Head | None:
     try:
-        head = decoded(_head, message.value)
+        head = decode_with(_head, message.value)
     except msgspec.DecodeError:
         return None
     return head if 0 <= head.sequence <= LARGEST else None
@@ -171,29 +171,29 @@ class SentMessages:
 
     def gateways(self) -> tuple[GatewaySent, ...]:
         """All of them, sorted by name."""
-        return tuple(_sent(name, messages) for name, messages in sorted(self._sent.items()))
+        return tuple(_summarise(name, messages) for name, messages in sorted(self._sent.items()))
 
 
-def _sent(name: str, messages: Mapping[int, tuple[float, EventBatch]]) -> GatewaySent:
+def _summarise(name: str, messages: Mapping[int, tuple[float, EventBatch]]) -> GatewaySent:
     first, last = min(messages), max(messages)
     heard, newest = messages[last]
-    before = {} if first == 0 else _dropped(messages[first][1])
+    before = {} if first == 0 else _count_dropped(messages[first][1])
     dropped: dict[str, dict[str, int]] = {}
-    for (endpoint, reason), count in _dropped(newest).items():
+    for (endpoint, reason), count in _count_dropped(newest).items():
         if more := count - before.get((endpoint, reason), 0):
             dropped.setdefault(endpoint, {})[reason] = more
     missing = tuple(number for number in range(first, last) if number not in messages)
     return GatewaySent(name, first, last, missing, dropped, heard, newest.last)
 
 
-def _dropped(batch: EventBatch) -> Counter[tuple[str, str]]:
+def _count_dropped(batch: EventBatch) -> Counter[tuple[str, str]]:
     found: Counter[tuple[str, str]] = Counter()
     for lost in batch.dropped:
         found[lost.endpoint, lost.reason] += lost.count
     return found
 
 
-def recounted(
+def recount_record(
     record: WindowRecord,
     messages: Iterable[RawMessage],
     copies: Duplicates | None = None,
@@ -208,7 +208,7 @@ def recounted(
         copies: what is known of messages before these.
         sent: is told of every message that counts.
     """
-    copies, fold, found = copies or Duplicates(), Fold(record.window_seconds), _empty(record)
+    copies, fold, found = copies or Duplicates(), Fold(record.window_seconds), _empty_record(record)
     for message in messages:
         if message.offset >= record.end:
             break
@@ -238,7 +238,7 @@ def recounted(
     return found
 
 
-def _empty(record: WindowRecord) -> WindowRecord:
+def _empty_record(record: WindowRecord) -> WindowRecord:
     return msgspec.structs.replace(
         record,
         newest=0.0,

@@ -16,7 +16,7 @@ from contracts.status_events import (
     Promotion,
     RolloutEnding,
     StepEntered,
-    applied,
+    apply,
     is_own,
 )
 from rollout import arm_traffic, gates, steps
@@ -82,7 +82,7 @@ def begun_again(
     )
     state = context.judge.begin(context.spec, state, context.observed.windows or ())
     if is_promoted:
-        return applied(status, Promotion(context.now, state, reason))
+        return apply(status, Promotion(context.now, state, reason))
     return _in_step(status, state, context, reason=reason)
 
 
@@ -125,7 +125,7 @@ def promoted(
         }
     )
     state = context.judge.next_stage(context.spec, state)
-    return applied(status, Promotion(context.now, state, reason, by=by, figures=figures))
+    return apply(status, Promotion(context.now, state, reason, by=by, figures=figures))
 
 
 def ended(
@@ -158,7 +158,7 @@ def ended(
         refused=context.observed.failures.keys(),
         reject=reject,
     )
-    return applied(status, event)
+    return apply(status, event)
 
 
 def paused(state: RolloutState, now: float) -> RolloutState:
@@ -235,7 +235,7 @@ def _in_step(
     step = steps.current(context.spec, state)
     figures = {"percent": steps.percent(step), **(figures or {})}
     event = StepEntered(context.now, state, steps.phase(step), reason, by=by, figures=figures)
-    return applied(status, event)
+    return apply(status, event)
 
 
 def _fallback_noted(
@@ -260,7 +260,7 @@ def _fallback_noted(
         return status
     shown_as = steps.phase(steps.current(context.spec, state))
     note = HistoryNote(context.now, version, reason, step=state.step, phase=shown_as)
-    return applied(status, note)
+    return apply(status, note)
 
 
 def _is_back_from(status: EndpointStatus, state: RolloutState, back: str) -> bool:

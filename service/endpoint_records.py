@@ -114,7 +114,7 @@ class ClusterRecords:
             # Since then whoever writes this record, to name it in the summary, makes ours a
             # conflict; and until then nobody has named it.
             confirm()
-        body = records.written(endpoint, slot, text, revision)
+        body = records.build_record(endpoint, slot, text, revision)
         try:
             if revision:
                 item = self._client.replace(self._collection, name, body)
@@ -143,7 +143,7 @@ def _revision(item: dict[str, object]) -> str:
     return str(metadata["resourceVersion"])
 
 
-def whole(endpoint: ModelEndpoint, found: Records) -> ModelEndpoint | None:
+def join_record(endpoint: ModelEndpoint, found: Records) -> ModelEndpoint | None:
     """The endpoint with its whole status; None where the record that it names is not there.
 
     Raises:

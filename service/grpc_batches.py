@@ -91,7 +91,7 @@ class _Completion:
             self._outcome.set_exception(failure)
 
 
-def _begun(
+def _begin_batch(
     begin: _Begin,
     call: Any,  # noqa: ANN401
     operations: tuple[Any, ...],
@@ -105,7 +105,7 @@ def freeing(begin: _Begin) -> _Begin:
     """The library's ``execute_batch``, made to free each batch that the core is done with."""
 
     async def execute_batch(call: Any, operations: tuple[Any, ...], loop: Any) -> None:  # noqa: ANN401
-        outcome = _begun(begin, call, operations, loop)
+        outcome = _begin_batch(begin, call, operations, loop)
         try:
             await outcome
         finally:

@@ -133,7 +133,7 @@ def sentence(error: BaseException) -> str:
 
 def consumer(address: KafkaAddress, **options: object) -> KafkaConsumer:
     """A consumer without automatic commits; raises ``KafkaAwayError``."""
-    return _connected(
+    return _connect(
         KafkaConsumer,
         address,
         enable_auto_commit=False,
@@ -160,7 +160,7 @@ def producer(
     Raises:
         KafkaAwayError: Kafka can't be reached.
     """
-    return _connected(
+    return _connect(
         KafkaProducer,
         address,
         acks="all",
@@ -211,7 +211,7 @@ class Topics:
 
     def __init__(self, address: KafkaAddress) -> None:
         self._request_ms = address.request_ms
-        self._admin = _connected(KafkaAdminClient, address)
+        self._admin = _connect(KafkaAdminClient, address)
 
     def ensure(self, topic: Topic) -> None:
         """Makes the topic where it is missing, with retention by time, never compacted.
@@ -282,7 +282,7 @@ class Topics:
         if told["error"]:
             return ConsumerGroup(str(told["error"]))
         members = {
-            str(member["member_id"]): _given(member["member_assignment"], topic)
+            str(member["member_id"]): _parse_assignment(member["member_assignment"], topic)
             for member in told["members"]
         }
         return ConsumerGroup(str(told["group_state"]), members)
@@ -292,7 +292,7 @@ class Topics:
         close(self._admin)
 
 
-def _given(assignment: Mapping[str, Any] | bytes | None, topic: str) -> frozenset[int]:
+def _parse_assignment(assignment: Mapping[str, Any] | bytes | None, topic: str) -> frozenset[int]:
     """The partitions of a topic in a member's assignment, which has none before the first."""
     if not isinstance(assignment, Mapping):
         return frozenset()
@@ -304,7 +304,7 @@ def _given(assignment: Mapping[str, Any] | bytes | None, topic: str) -> frozense
     )
 
 
-def _connected(kind: Callable[..., _Client], address: KafkaAddress, **options: object) -> _Client:
+def _connect(kind: Callable[..., _Client], address: KafkaAddress, **options: object) -> _Client:
     _probe(address)
     opened: list[KafkaNetClient] = []
 
@@ -358,7 +358,7 @@ def login_options(folder: str) -> dict[str, object]:
     secured = any((home / name).exists() for name in (_AUTHORITY, _CERTIFICATE))
     protocol = _read(home, "protocol") or _protocol(sasl=bool(username), tls=secured)
     if protocol not in PROTOCOLS:
-        raise _unknown(home / "protocol", PROTOCOLS)
+        raise _build_unknown_error(home / "protocol", PROTOCOLS)
     found: dict[str, object] = {"security_protocol": protocol}
     if protocol.startswith("SASL"):
         found |= _sasl(home, username)
@@ -377,7 +377,7 @@ def _sasl(home: Path, username: str) -> dict[str, object]:
     password = _read(home, "password")
     mechanism = _read(home, "mechanism") or "SCRAM-SHA-512"
     if mechanism not in MECHANISMS:
-        raise _unknown(home / "mechanism", MECHANISMS)
+        raise _build_unknown_error(home / "mechanism", MECHANISMS)
     if not username or not password:
         raise KafkaLoginError(
             f"--kafka-login: SASL needs the files username and password in {home}"
@@ -413,5 +413,5 @@ def _read(home: Path, name: str) -> str:
         raise KafkaLoginError(f"--kafka-login: {home / name} can't be read: {kind}") from error
 
 
-def _unknown(file: Path, known: tuple[str, ...]) -> KafkaLoginError:
+def _build_unknown_error(file: Path, known: tuple[str, ...]) -> KafkaLoginError:
     return KafkaLoginError(f"--kafka-login: {file} is none of {', '.join(known)}")

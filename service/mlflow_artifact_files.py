@@ -110,14 +110,14 @@ class MlflowArtifactFiles(AbstractFileSystem):
         self, path: str, start: int | None = None, end: int | None = None, **_: object
     ) -> bytes:
         """A file's content, or bytes ``start`` to ``end`` of it."""
-        with self._begun(path) as reply:
+        with self._begin_download(path) as reply:
             return replies.read(reply)[start:end]
 
     def get_file(self, rpath: str, lpath: str, *_: object, **__: object) -> None:
         """Copies a file here, in pieces. A download that ends early leaves no file."""
         aside = Path(f"{lpath}.part")
         try:
-            with self._begun(rpath) as reply, aside.open("wb") as file:
+            with self._begin_download(rpath) as reply, aside.open("wb") as file:
                 replies.copy(reply, file)
             aside.replace(lpath)
         finally:
@@ -163,7 +163,7 @@ class MlflowArtifactFiles(AbstractFileSystem):
             raise NotImplementedError("files of MLflow's artifact store are opened to be read only")
         return io.BytesIO(self.cat_file(path))
 
-    def _begun(self, path: str) -> HTTPResponse:
+    def _begin_download(self, path: str) -> HTTPResponse:
         """The answer with a file; a 404 that is not in MLflow's own format has its list asked.
 
         Raises:

@@ -79,7 +79,7 @@ class Pages(ThreadingMixIn, TCPServer):
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)
 
-    def asked(self, request: socket.socket) -> bool:
+    def note_request(self, request: socket.socket) -> bool:
         """Notes that a connection has sent its request; False where it has lost its place."""
         with self._lock:
             if request not in self._open:
@@ -129,7 +129,7 @@ class _Handler(BaseRequestHandler):
         server = cast("Pages", self.server)
         head = self._head()
         words = head.partition(b"\r\n")[0].split()
-        if len(words) != 3 or not server.asked(self.request):
+        if len(words) != 3 or not server.note_request(self.request):
             return
         method, path = words[0], words[1].partition(b"?")[0].decode("latin-1")
         action = next((each for each in server.actions if path.startswith(each)), None)

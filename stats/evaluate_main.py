@@ -33,7 +33,7 @@ from stats.evaluation.references import StoredReferences
 from stats.evaluation.sharding import Shard
 from stats.evaluation.totals import SeriesLimits
 from stats.reading import reports
-from stats.reading.endpoints import opened, whole
+from stats.reading.endpoints import open_endpoints, open_whole_status
 from stats.reading.published import KafkaEventLogEnds
 from stats.reading.record_log import KafkaWindowLog
 from stats.ui.app import router
@@ -115,9 +115,9 @@ def main() -> int:
     logs.configure("stats", settings.log_level)
     references = StoredReferences(settings.store_url)
     try:
-        endpoints = opened(settings.endpoints, os.environ)
-        whole_of = whole(settings.endpoints, os.environ)
-        loaders = reports.opened(settings.reports, os.environ)
+        endpoints = open_endpoints(settings.endpoints, os.environ)
+        whole_of = open_whole_status(settings.endpoints, os.environ)
+        loaders = reports.open_reports(settings.reports, os.environ)
         address = KafkaAddress.of(
             settings.kafka_bootstrap,
             login=settings.kafka_login,
@@ -160,7 +160,7 @@ def main() -> int:
         evaluator.close()
         references.close()
     log.info("the evaluate role ends")
-    return 0 if server.started and not evaluator.broken() else 1
+    return 0 if server.started and not evaluator.is_broken() else 1
 
 
 def week_of(zone: str, days_apart: str) -> Week:
@@ -202,7 +202,7 @@ def _evaluator(
         calibrations = CalibrationFile(Path(settings.state_dir) / _CALIBRATIONS)
     kept = calibrations.load()
     # Of endpoints that were another shard's until now. What lies here is what was learnt here last.
-    learnt = {**(shards.learnt() if shards is not None else {}), **kept}
+    learnt = {**(shards.read_learnt() if shards is not None else {}), **kept}
     pace = WindowTiming(
         lateness_seconds=settings.lateness_seconds, keep_seconds=settings.keep_seconds
     )

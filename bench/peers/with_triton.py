@@ -234,7 +234,7 @@ def _triton(
         repository, http_port=free_port(), grpc_port=free_port(), metrics_port=free_port()
     )
     url = f"http://127.0.0.1:{server.http_port}/v2"
-    triton.clean(server)
+    triton.remove_leftovers(server)
     told = triton.environment(files, {**(variables or {}), **_device(site)})
     kept = {**told, "PATH": f"{site.environment / 'bin'}:{told['PATH']}"}
     try:
@@ -251,7 +251,7 @@ def _triton(
                     raise RuntimeError(f"Triton did not load {each.name}: {words[-2000:]}")
             yield server
     finally:
-        triton.clean(server)
+        triton.remove_leftovers(server)
 
 
 def _device(site: Site) -> dict[str, str]:

@@ -128,7 +128,7 @@ def peer_source(settings: Settings, environment: Mapping[str, str], own_name: st
     flag = settings.peers
     if not access.in_cluster(flag):
         return HeartbeatFolder(settings.peers_folder, own_name)
-    name, _, service = access.named(flag).partition("/")
+    name, _, service = access.namespace_of(flag).partition("/")
     if not service:
         raise AccessError(f"--peers={flag} names no Service: kubernetes://NAMESPACE/SERVICE")
     found = open_namespace(access.SCHEME + name, environment)

@@ -133,8 +133,8 @@ def open_namespace(
     """
     if access.in_pod(environment):
         reader = pod_reader.connected(environment, account=account)
-        return Namespace(reader, access.named(flag) or access.own_namespace(account))
-    found = access.opened(flag, environment)
+        return Namespace(reader, access.namespace_of(flag) or access.own_namespace(account))
+    found = access.open_namespace(flag, environment)
     return Namespace(found.client, found.name)
 
 

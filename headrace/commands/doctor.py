@@ -8,7 +8,7 @@ from rich.table import Table
 from headrace.commands.output import console, print_json
 from headrace.errors import MachineError
 from headrace.invocation import is_structured
-from headrace.options import CACHE, HOME, Cache, Gateways, Home, Tritons, absolute
+from headrace.options import CACHE, HOME, Cache, Gateways, Home, Tritons, make_absolute
 from headrace.program import App, refuse_cluster
 from headrace.stack import doctor as machine
 from headrace.stack.doctor import FindingLevel
@@ -32,7 +32,7 @@ def doctor(
         "headrace doctor looks at this machine; in a cluster, helm test says what is wrong."
     )
     settings = StackSettings(
-        home=absolute(home), cache=absolute(cache), gateways=gateways, tritons=tritons
+        home=make_absolute(home), cache=make_absolute(cache), gateways=gateways, tritons=tritons
     )
     findings = machine.findings(machine.examine(settings), settings)
     if is_structured():

@@ -52,7 +52,7 @@ class Installation(msgspec.Struct, frozen=True):
             "unread": self.unread,
         }
 
-    def drawn(self) -> Any:  # noqa: ANN401 - what rich draws
+    def draw(self) -> Any:  # noqa: ANN401 - what rich draws
         """A row for each pod with which something is wrong, and a sentence."""
         found = [
             TableRow((f"  {pod.name}", pod.component, self.said[pod.name]), style="yellow")
@@ -100,7 +100,7 @@ def ask(namespace: ClusterNamespace, now: float) -> Installation:
         return Installation(found, said)
     with ThreadPoolExecutor(min(_AT_ONCE, len(gateways)), thread_name_prefix="pods") as threads:
         answers = dict(
-            zip(gateways, threads.map(partial(_asked, namespace), gateways), strict=True)
+            zip(gateways, threads.map(partial(_ask_gateway, namespace), gateways), strict=True)
         )
     unread = ""
     for name, answer in answers.items():
@@ -111,7 +111,7 @@ def ask(namespace: ClusterNamespace, now: float) -> Installation:
     return Installation(found, said, unread)
 
 
-def _asked(namespace: ClusterNamespace, pod: str) -> str | None:
+def _ask_gateway(namespace: ClusterNamespace, pod: str) -> str | None:
     """What a gateway says is wrong; None where the account may not ask."""
     try:
         status, text = pods.page(

@@ -14,10 +14,10 @@ from pydantic import ValidationError
 from gateway.admission import key_file
 from gateway.admission.key_file import Grant, KeyFileError, KeyRecord
 from headrace.commands.layout import TableRow, rows, sentences
-from headrace.commands.output import console, print_json, print_line, printable
+from headrace.commands.output import console, print_json, print_line, strip_controls
 from headrace.errors import RequestFailedError
 from headrace.invocation import is_structured
-from headrace.options import absolute
+from headrace.options import make_absolute
 from headrace.program import App
 
 app = App(help="API keys of the gateway.")
@@ -46,7 +46,7 @@ def create(
     ] = False,
 ) -> None:
     """Makes an API key, adds its hash to the key file and prints the key, this once."""
-    file, now = absolute(file), _now()
+    file, now = make_absolute(file), _now()
     try:
         expires = None if days is None else now + timedelta(days=days)
         grant = Grant(tuple(endpoint or ["*"]), requests_per_second, force_version, expires)
@@ -68,7 +68,7 @@ def rotate(
     hours: Annotated[float, typer.Option(min=0, help="For which the old keys go on.")] = 24.0,
 ) -> None:
     """Makes another key with the same rights; the old ones expire after some hours."""
-    file, now = absolute(file), _now()
+    file, now = make_absolute(file), _now()
     try:
         until = now + timedelta(hours=hours)
         key, record = key_file.rotate(file, name, now=now, until=until)
@@ -82,7 +82,7 @@ def rotate(
 @app.declare()
 def revoke(name: KeyName, file: KeyFile) -> None:
     """Takes all keys of a name out of the file; gateways that read it refuse them."""
-    file = absolute(file)
+    file = make_absolute(file)
     try:
         count = key_file.revoke(file, name)
     except (KeyFileError, OSError) as error:
@@ -96,7 +96,7 @@ def revoke(name: KeyName, file: KeyFile) -> None:
 @app.declare("list")
 def show(file: KeyFile) -> None:
     """Lists whose keys there are, for which endpoints and until when; never the keys."""
-    file = absolute(file)
+    file = make_absolute(file)
     try:
         records, errors = key_file.read(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -118,14 +118,14 @@ def _row(record: KeyRecord) -> TableRow:
     if record.expires is not None and record.expires <= _now():
         expires += " (over)"
     cells = (
-        printable(record.name),
+        strip_controls(record.name),
         "-" if limit is None else f"{limit:g}",
         "any" if record.force_version else "-",
         _moment(record.created),
         expires,
     )
     opens = "all endpoints" if record.endpoints == ("*",) else ", ".join(record.endpoints)
-    return TableRow(cells, sentences(f"opens {printable(opens)}"))
+    return TableRow(cells, sentences(f"opens {strip_controls(opens)}"))
 
 
 def _moment(moment: datetime | None) -> str:

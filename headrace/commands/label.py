@@ -16,10 +16,10 @@ import numpy as np
 import typer
 
 from contracts.pairs import place
-from headrace.commands.output import console, print_json, printable
+from headrace.commands.output import console, print_json, strip_controls
 from headrace.errors import RefusedError
 from headrace.invocation import is_structured
-from headrace.options import HOME, Home, Kafka, names, where
+from headrace.options import HOME, Home, Kafka, find_place, names
 from headrace.program import App
 from measures.labelled_pairs import Labels, bounds, is_not_worse
 
@@ -94,7 +94,7 @@ class LabelFile:
         """
         if len({pair.id for pair in pairs}) < len(pairs):
             raise RefusedError("Pairs need an id each: some have the same one.")
-        different = ordered(pair for pair in pairs if pair.stable != pair.candidate)
+        different = order_pairs(pair for pair in pairs if pair.stable != pair.candidate)
         return cls(len(pairs), len(different), different, answers)
 
 
@@ -148,7 +148,7 @@ def following(
     topic: Topic = None,
 ) -> None:
     """Shows the next pairs to label, in an order that looks at no answer."""
-    kept = _kept(pairs, answers, home, kafka, topic)
+    kept = _load_labels(pairs, answers, home, kafka, topic)
     known = {answer.id for answer in kept.answers}
     found = [pair for pair in kept.pairs if pair.id not in known][:count]
     if is_structured():
@@ -162,7 +162,7 @@ def following(
     for one in found:
         said = " or ".join(sorted((one.stable, one.candidate)))
         lines = [f"{one.id}: {said}", *(f"  {line}" for line in one.text.splitlines())]
-        console.print("\n".join(map(printable, lines)), markup=False, highlight=False)
+        console.print("\n".join(map(strip_controls, lines)), markup=False, highlight=False)
     if not found:
         console.print("All pairs that disagree have a label.")
 
@@ -212,7 +212,7 @@ def verdict(
     topic: Topic = None,
 ) -> None:
     """Tells what the labels show so far; ask as often as you like."""
-    found = shown(_kept(pairs, answers, home, kafka, topic), margin)
+    found = judge_labels(_load_labels(pairs, answers, home, kafka, topic), margin)
     if is_structured():
         print_json(msgspec.to_builtins(found))
         return
@@ -228,26 +228,28 @@ def verdict(
     console.print(f"{said} that it is not worse by {points}.", highlight=False)
 
 
-def _kept(pairs: str, answers: Path, home: Path, kafka: str | None, topic: str | None) -> LabelFile:
+def _load_labels(
+    pairs: str, answers: Path, home: Path, kafka: str | None, topic: str | None
+) -> LabelFile:
     """Of a file, if that is what was named: no endpoint's name has a dot or a slash."""
     if "." in pairs or "/" in pairs or Path(pairs).is_file():
         return of_files(Path(pairs), answers)
-    return _of_rollout(pairs, home, kafka, topic).kept()
+    return _of_rollout(pairs, home, kafka, topic).read()
 
 
 def _of_rollout(name: str, home: Path, kafka: str | None, topic: str | None) -> "RolloutPairs":
     # It imports Kafka, which pairs of a file do not need, and this file.
     from headrace.commands import label_rollout  # noqa: PLC0415
 
-    return label_rollout.opened(where(home), kafka, topic, name)
+    return label_rollout.open_pairs(find_place(home), kafka, topic, name)
 
 
-def ordered(pairs: Iterable[ComparedPair]) -> list[ComparedPair]:
+def order_pairs(pairs: Iterable[ComparedPair]) -> list[ComparedPair]:
     """Pairs in the order in which they are to be labelled."""
     return sorted(pairs, key=lambda pair: place(pair.id))
 
 
-def shown(kept: LabelFile, margin: float) -> LabelFindings:
+def judge_labels(kept: LabelFile, margin: float) -> LabelFindings:
     """What the labels show.
 
     Raises:

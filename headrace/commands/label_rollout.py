@@ -16,7 +16,7 @@ from contracts.events import UnknownSchemaError
 from contracts.pairs import TOPIC, Label, Message, ShadowComparison, decode, encode
 from contracts.rollout import RolloutState
 from headrace import home as homes
-from headrace.commands.label import ComparedPair, LabelFile, PairLabel, ordered
+from headrace.commands.label import ComparedPair, LabelFile, PairLabel, order_pairs
 from headrace.commands.recount_rollout import rollout_of
 from headrace.endpoints import edits
 from headrace.errors import NotRunningError, RefusedError
@@ -59,7 +59,7 @@ class RolloutPairs:
         self._versions = name, state.stable.version, state.candidate.version
         self._log = log
 
-    def kept(self) -> LabelFile:
+    def read(self) -> LabelFile:
         """What is there now.
 
         Raises:
@@ -89,7 +89,7 @@ class RolloutPairs:
             RefusedError: there is no such pair.
             NotRunningError: Kafka is away.
         """
-        known = {pair.id for pair in self.kept().pairs}
+        known = {pair.id for pair in self.read().pairs}
         for answer in answers:
             if answer.id not in known:
                 raise RefusedError(f"{self._name} has no pair {answer.id} to label.")
@@ -104,7 +104,7 @@ def kept_of(messages: Iterable[bytes], versions: tuple[str, str, str]) -> LabelF
     """What messages say of an endpoint, its stable and its candidate; others are passed over."""
     told: dict[str, dict[int, ShadowComparison]] = {}
     answers: list[PairLabel] = []
-    for message in map(_decoded, messages):
+    for message in map(_decode, messages):
         if message is None or (message.endpoint, message.stable, message.candidate) != versions:
             continue
         if isinstance(message, Label):
@@ -121,13 +121,13 @@ def kept_of(messages: Iterable[bytes], versions: tuple[str, str, str]) -> LabelF
     return LabelFile(
         compared=sum(each.compared for each in last),
         disagree=sum(each.disagree for each in last),
-        pairs=ordered(pairs.values())[: min((each.kept for each in last), default=0)],
+        pairs=order_pairs(pairs.values())[: min((each.kept for each in last), default=0)],
         answers=answers,
         gaps=sum(len(each) <= max(each) for each in told.values()),
     )
 
 
-def _decoded(message: bytes) -> Message | None:
+def _decode(message: bytes) -> Message | None:
     """None for what another version of Headrace wrote."""
     try:
         return decode(message)
@@ -167,13 +167,13 @@ class KafkaPairLog:
             close(client)
 
 
-def opened(where: Where, kafka: str | None, topic: str | None, name: str) -> RolloutPairs:
+def open_pairs(where: Where, kafka: str | None, topic: str | None, name: str) -> RolloutPairs:
     """The pairs of an endpoint's rollout.
 
     Raises:
         NotRunningError: nobody knows where Kafka is.
         RefusedError: there was no rollout.
     """
-    state = rollout_of(edits.existing(homes.site(where).store, name))
+    state = rollout_of(edits.find_existing(homes.site(where).store, name))
     log = KafkaPairLog(KafkaAddress.of(homes.kafka_of(where, kafka)), topic or TOPIC)
     return RolloutPairs(name, state, log)

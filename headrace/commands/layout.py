@@ -22,7 +22,7 @@ _WITHIN_A_FIGURE = re.compile(
 _SPACE = re.compile(r"[ \t\r\n]+")
 
 
-def wrapped(text: str, width: int, *, first: int = 0, rest: int = 0) -> list[str]:
+def wrap(text: str, width: int, *, first: int = 0, rest: int = 0) -> list[str]:
     """The lines of a text.
 
     Args:
@@ -72,7 +72,7 @@ class Sentence:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """See rich's protocol for what can be printed."""
         rest = self.indent if self.rest is None else self.rest
-        for line in wrapped(self.text, options.max_width, first=self.indent, rest=rest):
+        for line in wrap(self.text, options.max_width, first=self.indent, rest=rest):
             yield Text(line, style=self.style, no_wrap=True)
 
 
@@ -147,14 +147,14 @@ def _widths(table: Sequence[TableRow], width: int) -> list[int]:
     """
     whole = sorted(table, key=lambda row: sum(map(cell_len, row.cells[:-1])))
     apart: list[TableRow] = []
-    while len(whole) > 1 and not _fit(_widest(whole, apart), width):
+    while len(whole) > 1 and not _fit(_find_widths(whole, apart), width):
         row = whole.pop()
-        if _fit(_widest(whole[:1], [*apart, row]), width):
+        if _fit(_find_widths(whole[:1], [*apart, row]), width):
             apart.append(row)
-    return _widest(whole, apart)
+    return _find_widths(whole, apart)
 
 
-def _widest(whole: Sequence[TableRow], apart: Sequence[TableRow]) -> list[int]:
+def _find_widths(whole: Sequence[TableRow], apart: Sequence[TableRow]) -> list[int]:
     """The width of each column; of the rows ``apart`` without their first cell."""
     rows = [*(row.cells for row in whole), *(("", *row.cells[1:]) for row in apart)]
     columns = max((len(cells) for cells in rows), default=0)
@@ -177,11 +177,11 @@ def _set(entry: TableRow, widths: Sequence[int], width: int, *, is_heading: bool
     first, *others = entry.cells
     line = _line(TableRow(("", *others), style=entry.style), widths, is_heading=is_heading)
     if others and line.cell_len <= width:
-        for text in wrapped(first, width, rest=_SENTENCE_INDENT):
+        for text in wrap(first, width, rest=_SENTENCE_INDENT):
             yield Text(text, no_wrap=True)
         yield line
         return
-    for text in wrapped(_GAP.join(entry.cells), width, rest=_SENTENCE_INDENT):
+    for text in wrap(_GAP.join(entry.cells), width, rest=_SENTENCE_INDENT):
         yield Text(text, no_wrap=True)
 
 

@@ -16,7 +16,7 @@ from headrace.endpoints import edits
 from headrace.errors import BrokenHomeError, NotRunningError, RequestFailedError
 from headrace.home import Cluster, Where
 from headrace.invocation import is_structured
-from headrace.options import HOME, Home, absolute, where
+from headrace.options import HOME, Home, find_place, make_absolute
 from headrace.program import App, refuse_cluster
 from headrace.stack import answers, state
 from service import json_files
@@ -47,9 +47,9 @@ def models(
     ] = None,
 ) -> None:
     """Lists registered models, their versions, and what became of each."""
-    place = where(home)
-    registered = _registered(mlflow_uri or _mlflow_of(place))
-    lines = join(registered, edits.every(homes.site(place).store))
+    place = find_place(home)
+    registered = _list_registered(mlflow_uri or _mlflow_of(place))
+    lines = join(registered, edits.list_all(homes.site(place).store))
     if is_structured():
         print_json([asdict(line) for line in lines])
         return
@@ -125,7 +125,7 @@ def _mlflow_of(where: Where) -> str:
     return homes.running(where, ", or name an MLflow with --mlflow-uri").mlflow_url
 
 
-def _registered(mlflow_url: str) -> list[tuple[str, str]]:
+def _list_registered(mlflow_url: str) -> list[tuple[str, str]]:
     """(model, version) of every registered version, models by name, newest version first."""
     found: list[tuple[str, str]] = []
     url = f"{mlflow_url.rstrip('/')}/api/2.0/mlflow/model-versions/search"
@@ -164,7 +164,7 @@ def collect(
     from registry.packages import gc  # noqa: PLC0415
     from registry.packages.store import StoreUnavailableError  # noqa: PLC0415
 
-    opened = homes.opened(absolute(home))
+    opened = homes.open_home(make_absolute(home))
     endpoints = answers.read(opened)
     try:
         unread = {

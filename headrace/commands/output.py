@@ -34,7 +34,7 @@ def print_json(value: Any) -> None:  # noqa: ANN401 - any JSON value
         sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
-def printable(text: str) -> str:
+def strip_controls(text: str) -> str:
     """A stranger's line without what could steer a terminal."""
     return "".join(sign if sign.isprintable() else f"\\u{ord(sign):04x}" for sign in text)
 

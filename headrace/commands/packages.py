@@ -12,7 +12,7 @@ from headrace import home as homes
 from headrace.commands.output import console, print_json
 from headrace.errors import RefusedError, RequestFailedError
 from headrace.invocation import is_structured
-from headrace.options import HOME, Home, absolute
+from headrace.options import HOME, Home, make_absolute
 from headrace.program import App, do_nothing, refuse_cluster
 from headrace.stack import state
 from registry.packages.store import (
@@ -38,13 +38,13 @@ def verify_store(
         "headrace packages verify reads the store of a home, or the one that --store names; in a "
         "cluster name it, with the rights to read it."
     )
-    verify(absolute(home), store, as_json=is_structured())
+    verify(make_absolute(home), store, as_json=is_structured())
 
 
 def verify(root: Path, url: str | None, *, as_json: bool) -> None:
     """Verifies the store under ``url``, or that of the home ``root``."""
     if url is None:
-        home = homes.opened(root)
+        home = homes.open_home(root)
         record = state.read_record(home)
         url = (record.package_store if record else "") or home.packages.as_uri()
     damaged: dict[str, str] = {}

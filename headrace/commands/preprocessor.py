@@ -20,7 +20,7 @@ import numpy as np
 import typer
 
 from contracts.backoff import Backoff
-from headrace.commands.output import console, print_json, print_line, printable, table_of
+from headrace.commands.output import console, print_json, print_line, strip_controls, table_of
 from headrace.errors import RefusedError, RequestFailedError
 from headrace.invocation import is_structured
 from headrace.program import App, do_nothing
@@ -166,7 +166,7 @@ async def _run(
         try:
             results, tries = [], _TRIES
             for request in asked:
-                result, failure = await _answered(process, request, limits, tries)
+                result, failure = await _answer(process, request, limits, tries)
                 results.append(result)
                 tries = 1 if failure is Failure.TIMEOUT else tries  # it was the code
             return results
@@ -174,20 +174,20 @@ async def _run(
             await process.close()
 
 
-async def _answered(
+async def _answer(
     process: CodeProcess, request: PreprocessorRequest, limits: CodeLimits, tries: int
 ) -> tuple[PreprocessorResult, Failure | None]:
-    result, failure = await _tried(process, request, limits)
+    result, failure = await _try_once(process, request, limits)
     for _ in range(1, tries):
         if failure is not Failure.TIMEOUT:
             return result, failure
-        result, failure = await _tried(process, request, limits)
+        result, failure = await _try_once(process, request, limits)
     if tries > 1 and failure is Failure.TIMEOUT:
         result.error += f" So it was in each of {tries} tries."
     return result, failure
 
 
-async def _tried(
+async def _try_once(
     process: CodeProcess, request: PreprocessorRequest, limits: CodeLimits
 ) -> tuple[PreprocessorResult, Failure | None]:
     result, failure = PreprocessorResult(request.texts), None
@@ -249,9 +249,9 @@ def _values(answers: Sequence[dict[str, float] | list[float]]) -> tuple[Form, An
 def _show(results: Sequence[PreprocessorResult]) -> None:
     for result in results[:_SHOWN]:
         for at, text in enumerate(result.texts):
-            print_line(printable(text))
+            print_line(strip_controls(text))
             if result.made is not None and result.made[at] != text:
-                print_line(f"  becomes   {printable(result.made[at])}")
+                print_line(f"  becomes   {strip_controls(result.made[at])}")
             if result.answers is not None:
                 print_line(f"  answered  {json.dumps(result.answers[at], ensure_ascii=False)}")
         if result.observed:
@@ -264,7 +264,7 @@ def _show(results: Sequence[PreprocessorResult]) -> None:
     summary = _summary(results)
     table = table_of("statistic", "values", "what was observed")
     for name, told in summary["observed"].items():
-        table.add_row(printable(name), str(told.pop("values")), json.dumps(told))
+        table.add_row(strip_controls(name), str(told.pop("values")), json.dumps(told))
     if summary["observed"]:
         console.print(table)
     times = summary["milliseconds"]
@@ -287,11 +287,11 @@ def _summary(results: Sequence[PreprocessorResult]) -> dict[str, Any]:
             "p95": times[min(len(times) - 1, int(_SLOWEST * len(times)))],
             "longest": times[-1],
         },
-        "observed": {name: _told(values) for name, values in sorted(observed.items())},
+        "observed": {name: _summarise(values) for name, values in sorted(observed.items())},
     }
 
 
-def _told(values: Sequence[float | str]) -> dict[str, Any]:
+def _summarise(values: Sequence[float | str]) -> dict[str, Any]:
     words = Counter(value for value in values if isinstance(value, str))
     numbers = sorted(value for value in values if not isinstance(value, str))
     told: dict[str, Any] = {"values": len(values)}

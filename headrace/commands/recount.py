@@ -15,7 +15,7 @@ from headrace.commands.output import console, print_json, table_of
 from headrace.errors import NotRunningError, RefusedError
 from headrace.home import Cluster, kafka_of
 from headrace.invocation import is_structured
-from headrace.options import HOME, Home, Kafka, Since, moment, names, where
+from headrace.options import HOME, Home, Kafka, Since, find_place, moment, names
 from headrace.program import App
 from headrace.stack.state import Home as StackHome
 from headrace.stack.state import read_record
@@ -56,7 +56,7 @@ def recount(
     ] = None,
 ) -> None:
     """Counts raw events again, and shows that the windows and the exporter agree."""
-    place = where(home)
+    place = find_place(home)
     if rollout is not None:
         recount_rollout.derive(place, kafka, rollout)
         return
@@ -206,7 +206,7 @@ def _table(written: str, differences: list[tuple[str, CountDifference]]) -> Tabl
     return table
 
 
-def _exported(found: CounterRecount | None) -> dict[str, Any] | None:
+def _counter_document(found: CounterRecount | None) -> dict[str, Any] | None:
     if found is None:
         return None
     return {
@@ -258,5 +258,5 @@ def _document(
             }
             for each in found.gateways
         ],
-        "exporter": _exported(counters),
+        "exporter": _counter_document(counters),
     }

@@ -27,7 +27,7 @@ def derive(where: Where, kafka: str | None, name: str) -> None:
         NotRunningError: Kafka is away, or nobody knows where it is.
         RefusedError: there was no rollout, or see ``tell``.
     """
-    endpoint = edits.existing(homes.site(where).store, name)
+    endpoint = edits.find_existing(homes.site(where).store, name)
     state = rollout_of(endpoint)
     progress = Console(stderr=True)
     with progress.status("") as status:

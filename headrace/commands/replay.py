@@ -16,7 +16,7 @@ from headrace.commands.output import console, print_json
 from headrace.errors import NotRunningError, RequestFailedError
 from headrace.home import gateway_url
 from headrace.invocation import is_structured
-from headrace.options import HOME, ApiKey, Gateway, Home, absolute, names, where
+from headrace.options import HOME, ApiKey, Gateway, Home, find_place, make_absolute, names
 from headrace.options import duration as read_duration
 from headrace.program import App
 from headrace.replay import texts as files
@@ -82,11 +82,11 @@ def replay(
         api_key=key,
         timeout_seconds=timeout,
     )
-    file = absolute(file)
+    file = make_absolute(file)
     texts = files.read(file, Columns(text=text_field, label=label_field, key=key_field))
     if plan.feedback and not any(text.label for text in texts):
         raise RequestFailedError(f"{file} has no labels to give feedback with: see --label-field.")
-    tally, seconds = asyncio.run(_run(replace(plan, url=gateway_url(where(home), url)), texts))
+    tally, seconds = asyncio.run(_run(replace(plan, url=gateway_url(find_place(home), url)), texts))
     summary = tally.summary(seconds, plan.rate)
     if is_structured():
         print_json(summary)

@@ -16,7 +16,7 @@ from typing import Annotated
 import typer
 from rich.console import Group
 
-from contracts.durations import about
+from contracts.durations import humanise
 from contracts.endpoint import ModelEndpoint, Phase
 from contracts.rollout import Command, Outcome, Verb
 from headrace import home as homes
@@ -40,11 +40,11 @@ from headrace.options import (
     Home,
     Kafka,
     duration,
+    find_place,
     moment,
     names,
     rejected_versions,
     versions,
-    where,
 )
 from headrace.program import App
 from registry.stores.endpoints import EndpointStore
@@ -88,18 +88,18 @@ def status(
     details: Details = False,
 ) -> None:
     """Shows where the newest version is, with each check and what it waits for."""
-    site = homes.site(where(home))
+    site = homes.site(find_place(home))
     if not is_structured():
-        display(lambda: _shown(site, name, details=details), watch=watch)
+        display(lambda: _draw_rollout(site, name, details=details), watch=watch)
     elif watch:
         with suppress(KeyboardInterrupt):
             _print_changes(site.store, name)
     else:
-        print_json(document(newest(edits.existing(site.store, name)), time.time()))
+        print_json(document(newest(edits.find_existing(site.store, name)), time.time()))
 
 
-def _shown(site: EndpointSite, name: str, *, details: bool) -> Group:
-    endpoint, now = edits.existing(site.store, name), time.time()
+def _draw_rollout(site: EndpointSite, name: str, *, details: bool) -> Group:
+    endpoint, now = edits.find_existing(site.store, name), time.time()
     drawn = picture(newest(endpoint), now, details=details)
     sentence = "No stack runs on this home: nothing moves until headrace up."
     if not site.no_controller:
@@ -110,7 +110,7 @@ def _shown(site: EndpointSite, name: str, *, details: bool) -> Group:
 def _print_changes(store: EndpointStore, name: str) -> None:
     told = None
     while True:
-        endpoint = edits.existing(store, name)
+        endpoint = edits.find_existing(store, name)
         if endpoint.metadata.revision != told:
             told = endpoint.metadata.revision
             line = json.dumps(document(newest(endpoint), time.time()), ensure_ascii=False)
@@ -137,7 +137,7 @@ def plan(
     """
     from headrace.commands.rollout_plan import show_plan  # noqa: PLC0415 - with Kafka and SciPy
 
-    show_plan(where(home), kafka, name, moment(since, "--from"))
+    show_plan(find_place(home), kafka, name, moment(since, "--from"))
 
 
 @app.declare("wait")
@@ -158,7 +158,7 @@ def wait_for(
     home: Home = HOME,
 ) -> None:
     """Waits until a version has the callers: ends with 0, 13 (taken back) or 14 (time over)."""
-    wait(where(home), name, version=version, until=until, seconds=timeout)
+    wait(find_place(home), name, version=version, until=until, seconds=timeout)
 
 
 def wait(
@@ -189,7 +189,7 @@ def wait(
     store = homes.site(place).store
     deadline, told = time.monotonic() + seconds, ""
     while True:
-        endpoint = edits.existing(store, name)
+        endpoint = edits.find_existing(store, name)
         now = standing(endpoint, version, until)
         if now.said != told and not is_structured():
             told = now.said
@@ -203,7 +203,7 @@ def wait(
     if now.is_there is False:
         raise NotPromotedError(_as_sentence(f"not promoted: {now.said}"))
     if now.is_there is None:
-        raise TimedOutError(_as_sentence(f"{about(seconds)} are over: {now.said}"))
+        raise TimedOutError(_as_sentence(f"{humanise(seconds)} are over: {now.said}"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +257,7 @@ def _is_later(version: str, other: str) -> bool:
 @app.declare()
 def history(name: Name, home: Home = HOME, details: Details = False) -> None:
     """Shows every transition: when, which version, what, who and why."""
-    endpoint = edits.existing(homes.site(where(home)).store, name)
+    endpoint = edits.find_existing(homes.site(find_place(home)).store, name)
     lines = endpoint.status.history
     if is_structured():
         print_json([line.model_dump(mode="json", by_alias=True) for line in lines])
@@ -414,7 +414,7 @@ def _decide(decision: RolloutDecision, home: Path) -> None:
         RefusedError: the controller refuses it.
         UndeliveredError: no controller took it; it was withdrawn.
     """
-    site = homes.site(where(home))
+    site = homes.site(find_place(home))
     verb, name = decision.verb, decision.name
     by = site.user() or _login()
     command = Command(
@@ -428,13 +428,13 @@ def _decide(decision: RolloutDecision, home: Path) -> None:
         stated="" if decision.stated in {None, by} else decision.stated or "",
     )
     before = rollouts.ask(site.store, name, command, _change(verb, decision.version))
-    outcome, sentence = None, _left(verb, name)
+    outcome, sentence = None, _say_noted(verb, name)
     if decision.wait:
         # Without a stack there is nobody to wait for.
         seconds = 0.0 if site.no_controller else ANSWER_SECONDS
         outcome = rollouts.answer(site.store, name, command, within_seconds=seconds)
         outcome = outcome or rollouts.withdraw(site.store, name, command, before)
-        sentence = _undelivered(verb, seconds, site.no_controller)
+        sentence = _say_undelivered(verb, seconds, site.no_controller)
     if outcome is not None:
         sentence = outcome.said
     if is_structured():
@@ -458,17 +458,17 @@ def _decide(decision: RolloutDecision, home: Path) -> None:
 def _change(verb: Verb, version: str | None) -> Callable[[ModelEndpoint], ModelEndpoint]:
     """What a verb changes in the spec."""
     if verb is Verb.PIN:
-        return partial(rollouts.pinned, version=version or "")
+        return partial(rollouts.pin_version, version=version or "")
     if verb is Verb.UNPIN:
-        return rollouts.unpinned
+        return rollouts.unpin_version
     return lambda endpoint: endpoint
 
 
-def _left(verb: Verb, name: str) -> str:
+def _say_noted(verb: Verb, name: str) -> str:
     return f"{verb.value} is noted on {name}. See headrace rollout status {name}."
 
 
-def _undelivered(verb: Verb, seconds: float, no_controller: str) -> str:
+def _say_undelivered(verb: Verb, seconds: float, no_controller: str) -> str:
     why = no_controller or f"the controller did not answer within {seconds:.0f} s"
     return (
         f"{verb.value} was not delivered, and nothing is decided: {why}. With --no-wait it is "

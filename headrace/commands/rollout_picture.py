@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from contracts.durations import about
+from contracts.durations import humanise
 from contracts.endpoint import Phase, Transition
 from contracts.rollout import CheckResult, CommandOutcome, Verdict
 from headrace.commands.layout import GLUE, Pieces, Sentence, TableRow, rows, sentences
@@ -75,8 +75,8 @@ def in_brief(seen: View, now: float) -> str:
 
 def _time_left(seen: View, now: float) -> list[str]:
     deadline, bake = seen.deadline_seconds(now), seen.bake_seconds(now)
-    told = [] if deadline is None else [f"{about(deadline)} to the deadline"]
-    return told if bake is None else [*told, f"{about(bake)} of its bake left"]
+    told = [] if deadline is None else [f"{humanise(deadline)} to the deadline"]
+    return told if bake is None else [*told, f"{humanise(bake)} of its bake left"]
 
 
 def picture(seen: View, now: float, *, details: bool = False) -> Group:
@@ -174,16 +174,18 @@ def _transition(line: Transition, *, details: bool) -> TableRow:
     if details:
         below += _check_figures(figures)
     return TableRow(
-        (_time(line.at), line.version, what + _by(line.by)), below, _PHASE_STYLE.get(line.phase, "")
+        (_time(line.at), line.version, what + _say_who(line.by)),
+        below,
+        _PHASE_STYLE.get(line.phase, ""),
     )
 
 
 def _refusal(line: CommandOutcome) -> TableRow:
-    what = f"{line.verb.value} was refused{_by(line.by)}"
+    what = f"{line.verb.value} was refused{_say_who(line.by)}"
     return TableRow((_time(line.at), "", what), sentences(line.said), "yellow")
 
 
-def _by(who: str) -> str:
+def _say_who(who: str) -> str:
     return f", by {who}" if who else ""
 
 

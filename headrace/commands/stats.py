@@ -11,7 +11,7 @@ from headrace.commands.layout import TableRow, rows, sentences
 from headrace.commands.output import console, print_json
 from headrace.endpoints import edits, statistics
 from headrace.invocation import is_structured
-from headrace.options import HOME, Endpoint, Home, Kafka, Since, moment, where
+from headrace.options import HOME, Endpoint, Home, Kafka, Since, find_place, moment
 from headrace.program import App
 
 app = App(help="Statistics of your own, and the words that became UNK.")
@@ -22,7 +22,7 @@ Statistic = Annotated[str, typer.Argument(help="Name of the statistic.")]
 @app.declare("list")
 def show(endpoint: Endpoint, home: Home = HOME) -> None:
     """Lists the statistics that an endpoint declares."""
-    found = edits.existing(homes.site(where(home)).store, endpoint).spec.statistics
+    found = edits.find_existing(homes.site(find_place(home)).store, endpoint).spec.statistics
     if is_structured():
         print_json([_document(one) for one in found])
     elif not found:
@@ -51,9 +51,9 @@ def add(
     except ValueError:
         raise typer.BadParameter("edges are numbers: 0.1,0.5,1") from None
     words = tuple(value.strip() for value in values.split(",") if value.strip())
-    spec = statistics.declared(statistic, kind.value, numbers, words)
+    spec = statistics.build_declaration(statistic, kind.value, numbers, words)
     change = partial(statistics.with_statistic, statistic=spec)
-    edits.edit(homes.site(where(home)).store, endpoint, change)
+    edits.edit(homes.site(find_place(home)).store, endpoint, change)
     if is_structured():
         print_json(_document(spec))
     else:
@@ -64,7 +64,7 @@ def add(
 def remove(endpoint: Endpoint, statistic: Statistic, home: Home = HOME) -> None:
     """Takes a statistic back."""
     change = partial(statistics.without_statistic, name=statistic)
-    edits.edit(homes.site(where(home)).store, endpoint, change)
+    edits.edit(homes.site(find_place(home)).store, endpoint, change)
     if is_structured():
         print_json({"removed": statistic})
     else:
@@ -84,7 +84,7 @@ def unk_words(
     """Lists the words that became UNK most often, if the endpoint keeps them."""
     from headrace.commands.unk_words import show_words  # noqa: PLC0415 - with Kafka and numpy
 
-    show_words(where(home), kafka, endpoint, moment(begin, "--from"), top=top)
+    show_words(find_place(home), kafka, endpoint, moment(begin, "--from"), top=top)
 
 
 def _document(statistic: CustomStatistic) -> dict[str, object]:

@@ -7,7 +7,7 @@ from rich.console import Group, RenderableType
 
 from contracts import waiting
 from contracts.device_words import report_in_words
-from contracts.durations import about
+from contracts.durations import humanise
 from contracts.endpoint import REASONS_LIMIT, EndpointStatus, ModelEndpoint, Phase
 from contracts.loading import LoaderReport
 from contracts.model import DEFAULT_POOL
@@ -132,20 +132,20 @@ def _endpoint(
     endpoint: ModelEndpoint, now: float, reports: tuple[LoaderReport, ...], *, details: bool
 ) -> TableRow:
     status = endpoint.status
-    stable, (at, reason) = status.stable, answers.newest(status)
+    stable, (at, reason) = status.stable, answers.describe_newest(status)
     brief = in_brief(newest(endpoint), now)
     waits = tuple(waiting.sentences(endpoint, now, told=f"{at} {reason}"))
     below = sentences(brief, reason, *waits)
     if details and stable is not None:
         below += sentences(f"version {stable.version} is package {stable.package}")
     below += _pool(status, " ".join((reason, *waits)))
-    below += sentences(_asleep(status, now, reports))
+    below += sentences(_describe_sleep(status, now, reports))
     serves = "-" if stable is None else f"version {stable.version}"
-    below += _rejected(status, reason, details=details)
+    below += _list_rejected(status, reason, details=details)
     return TableRow((endpoint.name, serves, at), below, _style(status))
 
 
-def _asleep(status: EndpointStatus, now: float, reports: tuple[LoaderReport, ...]) -> str:
+def _describe_sleep(status: EndpointStatus, now: float, reports: tuple[LoaderReport, ...]) -> str:
     """That nobody has asked, and how long the next caller will wait; empty where it is awake.
 
     Where a caller waits and a Triton can't take it back, why not.
@@ -160,8 +160,8 @@ def _asleep(status: EndpointStatus, now: float, reports: tuple[LoaderReport, ...
     took = max((report.asleep.get(stable.package, 0.0) for report in reports), default=0.0)
     within = f" in about {took:.0f} s" if took else ""
     return (
-        f"asleep for {about(max(0.0, now - status.asleep))}, as nobody asked: it comes back with "
-        f"the next caller{within}"
+        f"asleep for {humanise(max(0.0, now - status.asleep))}, as nobody asked: it comes back "
+        f"with the next caller{within}"
     )
 
 
@@ -175,7 +175,7 @@ def _pool(status: EndpointStatus, told: str) -> tuple[Sentence, ...]:
     return sentences(where, *(note for note in status.notes if note not in told))
 
 
-def _rejected(status: EndpointStatus, told: str, *, details: bool) -> tuple[Sentence, ...]:
+def _list_rejected(status: EndpointStatus, told: str, *, details: bool) -> tuple[Sentence, ...]:
     """Which versions were rejected, with details why; ``told`` is a reason that stands above."""
     newest = status.rejected[-REASONS_LIMIT:]
     others = len(status.rejected) - len(newest)

@@ -27,7 +27,7 @@ from headrace.options import (
     Gateways,
     Home,
     Tritons,
-    absolute,
+    make_absolute,
 )
 from headrace.program import App, environment, refuse_cluster
 from headrace.stack import example
@@ -245,8 +245,8 @@ def up(
         raise typer.BadParameter("there are fewer Tritons than pools", param_hint="--pool")
 
     settings = StackSettings(
-        home=absolute(home),
-        cache=absolute(cache),
+        home=make_absolute(home),
+        cache=make_absolute(cache),
         ports=Ports(
             gateway_http=port_gateway_http,
             gateway_grpc=port_gateway_grpc,
@@ -263,13 +263,13 @@ def up(
             gateway_operations=port_gateway_operations,
         ),
         listen=listen,
-        parts=None if parts is None else absolute(parts),
+        parts=None if parts is None else make_absolute(parts),
         kafka_bootstrap=kafka_bootstrap,
         mlflow_uri=mlflow_uri,
         mlflow_sources=tuple(mlflow_source or ()),
         triton_grpc=triton_grpc,
         package_store=package_store,
-        keys_file=None if keys_file is None else absolute(keys_file),
+        keys_file=None if keys_file is None else make_absolute(keys_file),
         example=example,
         auto_endpoints=auto_endpoints,
         window_seconds=window_seconds,
@@ -384,14 +384,14 @@ def second_version(settings: StackSettings) -> list[str]:
         f"  {shlex.join(register)}",
         "It is compared with the first one on traffic, and gets callers step by step. To see that",
         "in minutes, loosen its checks, send traffic and watch; or give it all callers at once:",
-        *(f"  {_ours(settings, words)}" for words in (looser, replay, status, promote)),
+        *(f"  {_own_command(settings, words)}" for words in (looser, replay, status, promote)),
     ]
 
 
-def _ours(settings: StackSettings, words: list[str]) -> str:
+def _own_command(settings: StackSettings, words: list[str]) -> str:
     """A command of ours on this stack, for any shell."""
     program = (
         "headrace" if shutil.which("headrace") else str(Path(sys.executable).with_name("headrace"))
     )
-    home = [] if settings.home == absolute(HOME) else ["--home", str(settings.home)]
+    home = [] if settings.home == make_absolute(HOME) else ["--home", str(settings.home)]
     return shlex.join([program, *words, *home])

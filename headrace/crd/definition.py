@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from contracts.durations import PATTERN, written
+from contracts.durations import PATTERN, format_duration
 from contracts.endpoint import API_VERSION, KIND, EndpointSpec, EndpointStatus
 from headrace.crd.structural import Schema, Structural
 
@@ -142,7 +142,7 @@ def definition() -> Schema:
                     "name": VERSION,
                     "served": True,
                     "storage": True,
-                    "schema": {"openAPIV3Schema": _whole()},
+                    "schema": {"openAPIV3Schema": _build_schema()},
                     "subresources": {"status": {}},
                     "additionalPrinterColumns": [
                         {"name": name, "type": kind, "jsonPath": path, "priority": priority}
@@ -160,7 +160,7 @@ def as_yaml() -> str:
     return _HEADER + text
 
 
-def _whole() -> Schema:
+def _build_schema() -> Schema:
     return {
         "type": "object",
         "description": "Serves the versions of one model that is registered in MLflow.",
@@ -216,7 +216,7 @@ def _with_durations_as_written(node: Schema) -> Schema:
     for name, item in node.get("properties", {}).items():
         made[name] = item
         if item.get("pattern") == PATTERN:
-            default = written(item["default"])
+            default = format_duration(item["default"])
             made[name] = {**item, "default": default, "maxLength": _LONGEST_DURATION}
     return {**node, "properties": made} if made else node
 

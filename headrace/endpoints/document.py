@@ -67,10 +67,10 @@ def _endpoint(document: object, where: str) -> ModelEndpoint:
     try:
         endpoint = ModelEndpoint.model_validate(given)
     except ValidationError as error:
-        raise _refused(where, validation_errors(given, error)) from None
+        raise _build_refusal(where, validation_errors(given, error)) from None
     found = _further_errors(given, endpoint)
     if found:
-        raise _refused(where, found)
+        raise _build_refusal(where, found)
     return endpoint
 
 
@@ -104,7 +104,7 @@ def _further_errors(given: dict[Any, Any], endpoint: ModelEndpoint) -> tuple[Fie
     return tuple(found)
 
 
-def _refused(where: str, found: tuple[FieldError, ...]) -> BadDocumentError:
+def _build_refusal(where: str, found: tuple[FieldError, ...]) -> BadDocumentError:
     lines = [f"  {item}." for item in found[:_ERRORS_SHOWN]]
     if len(found) > _ERRORS_SHOWN:
         lines.append(f"  and {len(found) - _ERRORS_SHOWN} more.")

@@ -6,7 +6,7 @@ in ``contracts/`` and leaves out what only Headrace writes. Pure.
 
 from typing import Any
 
-from contracts.durations import PATTERN, written
+from contracts.durations import PATTERN, format_duration
 from contracts.endpoint import ModelEndpoint
 
 TITLE = "Headrace ModelEndpoint"
@@ -94,7 +94,7 @@ def _tidy(node: Any) -> Any:  # noqa: ANN401 - any part of a schema
         # The pattern binds strings alone, the minimum numbers alone.
         kept["type"] = ["string", "number"]
         if isinstance(kept.get("default"), float):
-            kept["default"] = written(kept["default"])
+            kept["default"] = format_duration(kept["default"])
     return kept
 
 

@@ -6,13 +6,13 @@ from pydantic import ValidationError
 
 from contracts.endpoint import ModelEndpoint
 from contracts.rollout import CustomStatistic
-from headrace.endpoints.validation_errors import dotted
+from headrace.endpoints.validation_errors import join_path
 from headrace.errors import RefusedError, RequestFailedError
 
 MOST = 50  # as contracts.endpoint has it
 
 
-def declared(
+def build_declaration(
     name: str, kind: str, edges: tuple[float, ...], values: tuple[str, ...]
 ) -> CustomStatistic:
     """A declaration; raises ``RequestFailedError``."""
@@ -27,7 +27,7 @@ def declared(
         )
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        where = dotted(first["loc"]) if first["loc"] else name
+        where = join_path(first["loc"]) if first["loc"] else name
         said = first["msg"].removeprefix("Value error, ")
         raise RequestFailedError(f"No statistic was added: {where}: {said}.") from None
 
@@ -47,7 +47,7 @@ def with_statistic(endpoint: ModelEndpoint, statistic: CustomStatistic) -> Model
         )
     else:
         kept = (*others, statistic)
-    return _with(endpoint, tuple(kept))
+    return _set_statistics(endpoint, tuple(kept))
 
 
 def without_statistic(endpoint: ModelEndpoint, name: str) -> ModelEndpoint:
@@ -63,9 +63,11 @@ def without_statistic(endpoint: ModelEndpoint, name: str) -> ModelEndpoint:
             f"A check of the rollout rests on {name}: take it out of "
             "spec.rollout.checks.statistics first (headrace get, headrace apply)."
         )
-    return _with(endpoint, kept)
+    return _set_statistics(endpoint, kept)
 
 
-def _with(endpoint: ModelEndpoint, statistics: tuple[CustomStatistic, ...]) -> ModelEndpoint:
+def _set_statistics(
+    endpoint: ModelEndpoint, statistics: tuple[CustomStatistic, ...]
+) -> ModelEndpoint:
     spec = endpoint.spec.model_copy(update={"statistics": statistics})
     return endpoint.model_copy(update={"spec": spec})

@@ -42,7 +42,7 @@ class ManifestMapping:
     def __iter__(self) -> Iterator[str]:
         return iter([str(name) for name in self._value])
 
-    def at(self, name: str) -> str:
+    def path_of(self, name: str) -> str:
         """The path of a field of this mapping."""
         return f"{self.path}.{name}" if self.path else name
 
@@ -59,7 +59,7 @@ class ManifestMapping:
         """
         value = self.take(name)
         if isinstance(value, Mapping | list):
-            raise BadDocumentError(f"{self.at(name)}: must be text.")
+            raise BadDocumentError(f"{self.path_of(name)}: must be text.")
         if isinstance(value, bool):
             return str(value).lower()
         return "" if value is None else str(value)
@@ -74,7 +74,7 @@ class ManifestMapping:
         try:
             return float(value) if value else None
         except ValueError:
-            raise BadDocumentError(f"{self.at(name)}: must be a number.") from None
+            raise BadDocumentError(f"{self.path_of(name)}: must be a number.") from None
 
     def part(self, name: str) -> "ManifestMapping":
         """A field that is a mapping; an empty one where it is missing.
@@ -84,10 +84,10 @@ class ManifestMapping:
         """
         value = self.take(name)
         if value is None:
-            return ManifestMapping({}, self.at(name))
+            return ManifestMapping({}, self.path_of(name))
         if not isinstance(value, Mapping):
-            raise BadDocumentError(f"{self.at(name)}: must be a mapping.")
-        return self._child(value, self.at(name))
+            raise BadDocumentError(f"{self.path_of(name)}: must be a mapping.")
+        return self._child(value, self.path_of(name))
 
     def parts(self, name: str) -> list["ManifestMapping"]:
         """A field that is a list of mappings; none where it is missing.
@@ -99,9 +99,10 @@ class ManifestMapping:
         if value is None:
             return []
         if not isinstance(value, list) or not all(isinstance(each, Mapping) for each in value):
-            raise BadDocumentError(f"{self.at(name)}: must be a list of mappings.")
+            raise BadDocumentError(f"{self.path_of(name)}: must be a list of mappings.")
         return [
-            self._child(each, f"{self.at(name)}[{number}]") for number, each in enumerate(value)
+            self._child(each, f"{self.path_of(name)}[{number}]")
+            for number, each in enumerate(value)
         ]
 
     def texts(self, name: str) -> list[str]:
@@ -114,7 +115,7 @@ class ManifestMapping:
         if value is None:
             return []
         if not isinstance(value, list) or any(isinstance(each, Mapping | list) for each in value):
-            raise BadDocumentError(f"{self.at(name)}: must be a list of texts.")
+            raise BadDocumentError(f"{self.path_of(name)}: must be a list of texts.")
         return [str(each) for each in value]
 
     def left(self) -> list[str]:
@@ -125,11 +126,12 @@ class ManifestMapping:
                 found += [
                     path
                     for part in self._parts.values()
-                    if part.path == self.at(name) or part.path.startswith(f"{self.at(name)}[")
+                    if part.path == self.path_of(name)
+                    or part.path.startswith(f"{self.path_of(name)}[")
                     for path in part.left()
                 ]
             else:
-                found.append(self.at(str(name)))
+                found.append(self.path_of(str(name)))
         return found
 
     def _child(self, value: Mapping[str, Any], path: str) -> "ManifestMapping":

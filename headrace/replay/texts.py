@@ -59,7 +59,7 @@ def read(
         )
     found: list[ReplayText] = []
     try:
-        with _opened(path) as file:
+        with _open(path) as file:
             for text in _texts(_rows(form, file), columns, path):
                 found.append(text)
                 if len(found) >= most:
@@ -74,7 +74,7 @@ def read(
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[IO[str]]:
+def _open(path: Path) -> Iterator[IO[str]]:
     with path.open("rb") as raw:
         data = gzip.GzipFile(fileobj=raw) if path.suffix.lower() == ".gz" else raw
         # A text is to the next \n, whatever else it holds; csv looks at line ends by itself.
@@ -113,12 +113,14 @@ def _texts(rows: Iterable[Row], columns: Columns, path: Path) -> Iterator[Replay
         if text.strip():
             yield ReplayText(
                 text=text,
-                label=_word(_optional(row, columns.label, _LABEL_FIELD, "--label-field", path)),
-                key=_word(_optional(row, columns.key, None, "--key-field", path)),
+                label=_word(
+                    _find_optional(row, columns.label, _LABEL_FIELD, "--label-field", path)
+                ),
+                key=_word(_find_optional(row, columns.key, None, "--key-field", path)),
             )
 
 
-def _optional(row: Row, named: str | None, usual: str | None, flag: str, path: Path) -> object:
+def _find_optional(row: Row, named: str | None, usual: str | None, flag: str, path: Path) -> object:
     if named is not None:
         return _field(row, named, flag, path)
     return None if usual is None else row.get(usual)

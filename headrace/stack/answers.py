@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from pydantic import ValidationError
 
 from contracts.endpoint import EndpointStatus, ModelEndpoint, Phase
-from contracts.waiting import what
+from contracts.waiting import describe_wait
 from headrace.stack.state import Home
 
 if TYPE_CHECKING:
@@ -33,12 +33,12 @@ def read(home: Home) -> dict[str, ModelEndpoint]:
     return found
 
 
-def served(home: Home) -> set[str]:
+def list_served(home: Home) -> set[str]:
     """Names of the endpoints that have a version to answer with."""
     return {name for name, endpoint in read(home).items() if endpoint.status.stable is not None}
 
 
-def newest(status: EndpointStatus) -> tuple[str, str]:
+def describe_newest(status: EndpointStatus) -> tuple[str, str]:
     """Where an endpoint's newest version is on its way, in a few words, and why."""
     candidate = status.candidate
     if candidate is not None:
@@ -48,12 +48,12 @@ def newest(status: EndpointStatus) -> tuple[str, str]:
     if status.rejected:
         last = status.rejected[-1]
         return f"version {last.version} {last.phase.value}", last.reason
-    return Phase.WAITING.value, what(status, status.waits[0]) if status.waits else ""
+    return Phase.WAITING.value, describe_wait(status, status.waits[0]) if status.waits else ""
 
 
 def in_words(status: EndpointStatus) -> str:
     """Where an endpoint's newest version is on its way, with the reason."""
-    where, why = newest(status)
+    where, why = describe_newest(status)
     return f"{where}: {why}" if why else where
 
 

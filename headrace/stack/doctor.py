@@ -76,7 +76,7 @@ def examine(settings: StackSettings) -> Machine:
         taken=tuple(
             (name, port)
             for name, port in settings.needed_ports().items()
-            if not _free(port, settings.listens_on(name))
+            if not _is_free(port, settings.listens_on(name))
         ),
         own_stack=_runs_on(settings.home),
     )
@@ -235,7 +235,7 @@ def _has_uv() -> bool:
     return True
 
 
-def _free(port: int, host: str) -> bool:
+def _is_free(port: int, host: str) -> bool:
     try:
         return ports.is_free(port, host)
     except OSError:

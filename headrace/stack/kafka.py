@@ -216,7 +216,7 @@ def server_command(files: KafkaFiles, node: KafkaNode) -> list[str]:
     return [*_java(files, node), "kafka.Kafka", str(node.properties_file)]
 
 
-def clean(node: KafkaNode) -> None:
+def remove_leftovers(node: KafkaNode) -> None:
     """Removes what a killed node had unpacked; call before each start."""
     shutil.rmtree(node.scratch_folder, ignore_errors=True)
     node.scratch_folder.mkdir(parents=True, exist_ok=True)
@@ -283,7 +283,7 @@ class KafkaProcess(OwnProcess):
         if answers(self.node):
             raise ServiceFailedError(f"something else listens at {self.bootstrap} already")
         lay_out(self.node)
-        clean(self.node)
+        remove_leftovers(self.node)
         format_storage(self._files, self.node)
         self._run(
             "Kafka",

@@ -46,7 +46,7 @@ class Ports:
         """The command line's flag that changes port ``name``, also that of a further replica."""
         return f"--port-{_first_of(name).replace('_', '-')}"
 
-    def named(self) -> dict[str, int]:
+    def by_name(self) -> dict[str, int]:
         """Every port by its field's name."""
         return {item.name: getattr(self, item.name) for item in fields(self)}
 
@@ -60,10 +60,10 @@ class Ports:
         Raises:
             PortTakenError: there is no port left above the first one's.
         """
-        found = self.named()
-        wanted = [numbered(name, n) for n in range(2, gateways + 1) for name in _GATEWAY_PORTS]
+        found = self.by_name()
+        wanted = [number_name(name, n) for n in range(2, gateways + 1) for name in _GATEWAY_PORTS]
         loaded = (*_TRITON_PORTS, "loader_metrics")
-        wanted += [numbered(name, n) for n in range(2, tritons + 1) for name in loaded]
+        wanted += [number_name(name, n) for n in range(2, tritons + 1) for name in loaded]
         given = set(found.values())
         for name in wanted:
             first = found[_first_of(name)]
@@ -145,7 +145,7 @@ class LoaderReplica:
         return f"http://{LOOPBACK}:{self.metrics_port}/metrics"
 
 
-def numbered(name: str, number: int, by: str = "_") -> str:
+def number_name(name: str, number: int, by: str = "_") -> str:
     """The name of a replica: the first one's is plain, so that adding one renames nothing."""
     return name if number == 1 else f"{name}{by}{number}"
 
@@ -236,10 +236,10 @@ class StackSettings:
         ports = self._ports()
         return tuple(
             GatewayReplica(
-                name=numbered("gateway", number, "-"),
-                http_port=ports[numbered("gateway_http", number)],
-                grpc_port=ports[numbered("gateway_grpc", number)],
-                operations_port=ports[numbered("gateway_operations", number)],
+                name=number_name("gateway", number, "-"),
+                http_port=ports[number_name("gateway_http", number)],
+                grpc_port=ports[number_name("gateway_grpc", number)],
+                operations_port=ports[number_name("gateway_operations", number)],
                 host=self.host,
             )
             for number in range(1, self.gateways + 1)
@@ -253,10 +253,10 @@ class StackSettings:
         ports = self._ports()
         return tuple(
             TritonReplica(
-                name=numbered("triton", number, "-"),
-                http_port=ports[numbered("triton_http", number)],
-                grpc_port=ports[numbered("triton_grpc", number)],
-                metrics_port=ports[numbered("triton_metrics", number)],
+                name=number_name("triton", number, "-"),
+                http_port=ports[number_name("triton_http", number)],
+                grpc_port=ports[number_name("triton_grpc", number)],
+                metrics_port=ports[number_name("triton_metrics", number)],
             )
             for number in range(1, self.tritons + 1)
         )
@@ -270,9 +270,9 @@ class StackSettings:
         ports = self._ports()
         return tuple(
             LoaderReplica(
-                name=numbered("loader", number, "-"),
-                report=numbered(LOADER, number, "-"),
-                metrics_port=ports[numbered("loader_metrics", number)],
+                name=number_name("loader", number, "-"),
+                report=number_name(LOADER, number, "-"),
+                metrics_port=ports[number_name("loader_metrics", number)],
                 triton_grpc=triton.grpc,
                 triton=triton,
                 pool=self.pools[number - 1] if number <= len(self.pools) else DEFAULT_POOL,

@@ -162,7 +162,7 @@ class Home:
 
 
 @contextlib.contextmanager
-def claimed(root: Path) -> Iterator[Home]:
+def claim_home(root: Path) -> Iterator[Home]:
     """Makes the home folder or checks the one that is there, and holds it for this process.
 
     The kernel lets go of the lock however the process ends.
@@ -175,7 +175,7 @@ def claimed(root: Path) -> Iterator[Home]:
     try:
         _refuse_foreign(home)
         root.mkdir(parents=True, exist_ok=True)
-        with _locked(home):
+        with _lock(home):
             if not home.marker.exists():
                 durable.write(home.marker, json.dumps({"layout": LAYOUT}).encode() + b"\n")
             _check(home)
@@ -189,7 +189,7 @@ def claimed(root: Path) -> Iterator[Home]:
 
 
 @contextlib.contextmanager
-def _locked(home: Home) -> Iterator[None]:
+def _lock(home: Home) -> Iterator[None]:
     descriptor = os.open(home.lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         try:

@@ -218,7 +218,9 @@ class Supervisor:
             if await self._until_ready(running, waiter):
                 self._observer.ready(service.name, time.monotonic() - started)
                 running.ready.set()
-                await _either(_done(waiter), running.stop.wait(), _until_stuck(service))
+                await _wait_for_either(
+                    _wait_for(waiter), running.stop.wait(), _until_stuck(service)
+                )
                 stuck = not waiter.done()
             if running.stop.is_set():
                 await self._wait_for_users(running)
@@ -295,7 +297,9 @@ class Supervisor:
                 said = now
                 last = logs.tail(self._log(service)).rpartition("\n")[2]
                 self._observer.waiting(service.name, now - began, last)
-            await _either(_done(waiter), running.stop.wait(), asyncio.sleep(_PROBE_EVERY_SECONDS))
+            await _wait_for_either(
+                _wait_for(waiter), running.stop.wait(), asyncio.sleep(_PROBE_EVERY_SECONDS)
+            )
         return False
 
     async def _wait_for_users(self, running: _RunningService) -> None:
@@ -359,11 +363,11 @@ async def _until_stuck(service: Service) -> None:
         times = times + 1 if service.stuck is not None and await service.stuck() else 0
 
 
-async def _done(task: "asyncio.Task[int]") -> None:
+async def _wait_for(task: "asyncio.Task[int]") -> None:
     await asyncio.wait([task])
 
 
-async def _either(*waits: Awaitable[object]) -> None:
+async def _wait_for_either(*waits: Awaitable[object]) -> None:
     """Waits until one of them is done, and cancels the others."""
     tasks = [asyncio.ensure_future(wait) for wait in waits]
     try:

@@ -274,7 +274,7 @@ def environment(
     }
 
 
-def clean(server: TritonServer) -> None:
+def remove_leftovers(server: TritonServer) -> None:
     """Removes the shared memory that a killed server left; call before each start."""
     server.model_repository.mkdir(parents=True, exist_ok=True)
     for region in SHARED_MEMORY.glob(f"{server.shared_memory_prefix}*"):
@@ -304,7 +304,7 @@ class TritonProcess(OwnProcess):
 
     def start(self, *, timeout_seconds: float = START_SECONDS) -> None:
         """Starts the server and waits until it is ready; raises ``ServiceFailedError``."""
-        clean(self.server)
+        remove_leftovers(self.server)
         self._run(
             "Triton",
             command(self._files, self.server),

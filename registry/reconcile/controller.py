@@ -24,7 +24,7 @@ from contracts.ceilings import NO_CEILINGS, Ceilings
 from contracts.endpoint import EndpointStatus, ModelEndpoint, Phase
 from contracts.loading import DeviceKind
 from contracts.rollout import COMMAND_PREFIX
-from contracts.waiting import dated, new_waits
+from contracts.waiting import describe_with_time, new_waits
 from registry import metrics
 from registry.conversions.index import ConversionIndex
 from registry.conversions.messages import Conditions, ConversionRequest, Failed
@@ -392,7 +392,7 @@ class Controller:
         now, keep = self._now(), self._options.keep_seconds
         snapshot, held = self._source.snapshot, self._held
         ceilings = self._options.ceilings
-        refused = ceilings.over(endpoint.spec)
+        refused = ceilings.list_excesses(endpoint.spec)
         place = partial(pools.placed, endpoint.spec, endpoint.status, held, refused=bool(refused))
         device, crossing = self._devices(endpoint, refused=bool(refused))
         seen, target = await self._observer.observe(endpoint, snapshot, device, crossing)
@@ -423,7 +423,7 @@ class Controller:
         moves = self._moves.get(endpoint.name, "")
         update = {"notes": notes, "refused": refused, "moves": moves}
         status = decision.status.model_copy(update=update)
-        bounded = ceilings.bounded(endpoint.spec)
+        bounded = ceilings.bound(endpoint.spec)
         planned = endpoint.model_copy(update={"status": status, "spec": bounded})
         routed = frozenset(route.ref for route in endpoint.status.routes)
         around = pool.around(target.number if target else None, routed)
@@ -586,7 +586,7 @@ def _log_transitions(name: str, before: EndpointStatus, after: EndpointStatus) -
                 extra={"reason": line.reason, "by": line.by},
             )
     for wait in new_waits(before, after):
-        log.info("%s: %s", name, dated(name, after, wait, _MOST_LOGGED))
+        log.info("%s: %s", name, describe_with_time(name, after, wait, _MOST_LOGGED))
 
 
 async def _wake_at(stop: asyncio.Event, changed: asyncio.Event) -> None:

@@ -30,7 +30,7 @@ from contracts.status_events import (
     CandidateUpdate,
     DirectRelease,
     VersionRejection,
-    applied,
+    apply,
     is_passed_over,
     rejection_of,
 )
@@ -367,7 +367,7 @@ def _without_package(
         f"it runs on; the last one: {job.reason}"
     )
     ended = VersionRejection(now, target.number, target.options, reason, expired=True)
-    return applied(status, ended)
+    return apply(status, ended)
 
 
 def _loading(
@@ -427,7 +427,7 @@ def _crossing(
     if package.ref in there.everywhere:
         update = {"pool": there.name, "device": target.device, "packages": (), "asleep": None}
         moved = _staying(status).model_copy(update=update)
-        return applied(moved, DirectRelease(now, package.ref, package.signature.task))
+        return apply(moved, DirectRelease(now, package.ref, package.signature.task))
     candidate = candidate.model_copy(update={"ref": package.ref, "attempts": 0, "retry_at": None})
     stays = f"{status.pool} goes on answering"
     if failures := _failures(verdicts.deciding(there.loaders), package.ref):
@@ -474,7 +474,7 @@ def _loaded(
     """
     at_once = status.stable is None or spec.rollout.strategy is Strategy.DIRECT
     if at_once and status.rollout is None:
-        return applied(status, DirectRelease(now, package.ref, package.signature.task))
+        return apply(status, DirectRelease(now, package.ref, package.signature.task))
     baking = status.rollout
     reason = f"waits for the end of version {baking.candidate.version}'s bake" if baking else ""
     return _prepared(status, _in_phase(candidate, Phase.LOADED, reason), now)
@@ -498,7 +498,7 @@ def _with_package(status: EndpointStatus, package: Package) -> EndpointStatus:
 
 
 def _prepared(status: EndpointStatus, candidate: Candidate, now: float) -> EndpointStatus:
-    return applied(status, CandidateUpdate(now, candidate))
+    return apply(status, CandidateUpdate(now, candidate))
 
 
 def _rejected(
@@ -509,7 +509,7 @@ def _rejected(
     *,
     refused: ModelRef | None = None,
 ) -> EndpointStatus:
-    return applied(
+    return apply(
         status, VersionRejection(now, target.number, target.options, reason, refused=refused)
     )
 

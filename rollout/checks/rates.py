@@ -29,7 +29,7 @@ from measures.proportions import (
     StableHistory,
     Tolerance,
     WindowCounts,
-    unspent,
+    weigh_unspent,
 )
 from measures.state import SequentialState
 from rollout.checks import rows as at
@@ -136,7 +136,7 @@ class Rates(SequentialState, frozen=True):
         """With the rows of classes, which were not known before."""
         more = Rows.of(labels).count - self.rows.count
         # As if they had been there, without evidence: the weights of the starts so far.
-        spent = 1 - unspent(self.harm.windows)
+        spent = 1 - weigh_unspent(self.harm.windows)
         log_a = np.full((more, self.harm.log_a.shape[-1]), np.log(spent) if spent else -np.inf)
         harm = replace(
             self.harm,
@@ -147,7 +147,7 @@ class Rates(SequentialState, frozen=True):
         return replace(
             self,
             labels=labels,
-            correlation=self.correlation.widened(more),
+            correlation=self.correlation.widen(more),
             callers=self.callers.with_labels(len(labels)),
             past=_longer(self.past, more),
             harm=harm,
@@ -156,7 +156,7 @@ class Rates(SequentialState, frozen=True):
             ),
             sums=_longer(self.sums, more),
             beyond_callers=_longer(self.beyond_callers, more),
-            left_out=self.left_out.joined(
+            left_out=self.left_out.join(
                 LeftOut.following(harm), slice(self.harm.log_a.shape[-2], None)
             ),
         )
@@ -230,7 +230,7 @@ class Rates(SequentialState, frozen=True):
         log_s = believed.log_s(window, self.rows) + to_fail
         if stage is Stage.BAKE:
             log_s = also_against_past(log_s, window, history, believed)
-        harm = self.harm.grown(log_s, window)
+        harm = self.harm.grow(log_s, window)
         if stage is Stage.SHADOW:
             of_groups, groups = np.repeat(log_s[None], GROUPS, axis=0), self.groups
         else:
@@ -308,7 +308,7 @@ class Rates(SequentialState, frozen=True):
         """With a check begun anew, whose tolerance was changed."""
         tests = TESTS[name]
         in_test = np.isin(self.rows.test_of_row, np.arange(len(self.rows.tests))[tests])
-        spent = 1 - unspent(self.harm.windows)
+        spent = 1 - weigh_unspent(self.harm.windows)
         log_a, log_e = self.harm.log_a.copy(), self.non_inferiority.log_e.copy()
         beyond_callers = self.beyond_callers.copy()
         log_a[tests] = np.log(spent) if spent else -np.inf
@@ -320,7 +320,7 @@ class Rates(SequentialState, frozen=True):
         return replace(
             self,
             harm=(harm := replace(self.harm, log_a=log_a)),
-            left_out=self.left_out.joined(LeftOut.following(harm), tests),
+            left_out=self.left_out.join(LeftOut.following(harm), tests),
             non_inferiority=replace(self.non_inferiority, log_e=log_e, n_c=n_c, e_c=e_c),
             failed=self.failed - {name},
             settled=self.settled - {name},
@@ -433,7 +433,7 @@ class Rates(SequentialState, frozen=True):
     def rho_of_tests(self) -> Floats:
         """Intra-window correlation, ``[tests]``, beyond what texts of one request make."""
         alike = self._of_classes(None if self.texts is None else self.texts.each)
-        return self.correlation.beyond(alike[self.rows.tests])
+        return self.correlation.subtract(alike[self.rows.tests])
 
     @cached_property
     def within(self) -> Floats:
@@ -538,7 +538,7 @@ class _Told:
 def _added(told: tuple[_Told, ...], test: int, before: Floats | None) -> Floats | None:
     """All pairs of one kind so far, with this window's."""
     of_test = next((each for each in told if each.test == test), None)
-    return before if of_test is None else of_test.pairs.added(before)
+    return before if of_test is None else of_test.pairs.add(before)
 
 
 def in_blocks(counts: Floats, waiting: Floats) -> tuple[Floats, Floats]:

@@ -16,7 +16,7 @@ from scipy.special import chndtr
 from contracts.rollout import CheckResult, Verdict
 from measures.correlation import Floats, IntraclassCorrelation, RequestTexts
 from measures.divergence import FIRST_LOOK, FIRST_LOOK_PER_CLASS, GROWTH, Shift, ShiftLimits
-from measures.histograms import Starts, merged, starts
+from measures.histograms import Starts, merge_bins, starts
 from measures.leaving_out import GROUPS
 from measures.state import SequentialState
 from rollout.checks import words
@@ -93,7 +93,7 @@ class ShiftTest(SequentialState, frozen=True):
         if self.at is None:
             return self._learning(stable, ENOUGH)
         return replace(
-            self, correlation=_correlation_after(self.correlation, merged(stable, self.at))
+            self, correlation=_correlation_after(self.correlation, merge_bins(stable, self.at))
         )
 
     def after(
@@ -118,7 +118,7 @@ class ShiftTest(SequentialState, frozen=True):
             return known.after(
                 candidate, stable, limits, texts, groups, before_canary=before_canary
             )
-        one, other = merged(candidate, self.at), merged(stable, self.at)
+        one, other = merge_bins(candidate, self.at), merge_bins(stable, self.at)
         alike, within = (1.0, 1.0) if texts is None else (texts.shared, texts.shared_effect)
         rho = self.correlation.shared_beyond(float(alike))
         fails = self.fails.after(one, other, limits, rho, within)

@@ -36,7 +36,7 @@ class Collection:
         """Where they are listed, watched and created."""
         return f"/apis/{self.version}/namespaces/{self.namespace}/{self.plural}"
 
-    def one(self, name: str, part: str = "") -> str:
+    def path_of(self, name: str, part: str = "") -> str:
         """Where one object is, or a part of it such as ``status``."""
         return f"{self.path}/{name}/{part}" if part else f"{self.path}/{name}"
 

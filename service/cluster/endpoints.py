@@ -38,12 +38,12 @@ def read(item: Object) -> ModelEndpoint:
             "status": {
                 name: value for name, value in status.items() if name in EndpointStatus.model_fields
             }
-            | {"outdated": _outdated(item)},
+            | {"outdated": _is_outdated(item)},
         }
     )
 
 
-def _outdated(item: Object) -> bool:
+def _is_outdated(item: Object) -> bool:
     """Whether the conditions are about an earlier spec, so that nobody can wait for them."""
     generation = item["metadata"].get("generation", 0)
     conditions = (item.get("status") or {}).get("conditions") or ()

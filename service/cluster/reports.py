@@ -29,7 +29,7 @@ from contracts.loading import (
 )
 from contracts.model import ModelRef
 from service.cluster.collection import Collection, Object, Reader
-from service.cluster.leases import VERSION, written
+from service.cluster.leases import VERSION, build_lease
 from service.cluster.mirror import CollectionMirror
 from service.cluster.watch import WatchPace
 
@@ -92,7 +92,7 @@ class PartLease:
     @cached_property
     def models(self) -> Mapping[str, LoadedModel]:
         """Loaded models by package; raises ``ValueError``."""
-        return _unpacked(self.text)
+        return _unpack(self.text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +154,7 @@ def leases(report: LoaderReport, instance: str, owner: str = "") -> ReportLeases
 
 def heartbeat(report: LoaderReport, instance: str) -> Object:
     """The Lease that says that a loader lives, at the time of the report."""
-    return written(
+    return build_lease(
         f"{HEARTBEAT_PREFIX}{report.loader}",
         {KIND: HEARTBEAT},
         {KIND: json.dumps({"instance": instance, "at": report.at})},
@@ -165,7 +165,7 @@ def heartbeat(report: LoaderReport, instance: str) -> Object:
 
 
 def _report_lease(found: ReportLease) -> Object:
-    return written(
+    return build_lease(
         f"{REPORT_PREFIX}{found.report.loader}",
         {KIND: REPORT},
         {KIND: found.model_dump_json(exclude_defaults=True)},
@@ -183,7 +183,7 @@ def _parts(report: LoaderReport, owner: str) -> dict[str, Object]:
         divided: dict[int, list[_Row]] = {}
         for row in rows:
             divided.setdefault(zlib.crc32(row[2].encode()) % number, []).append(row)
-        texts = [_packed(divided[place]) for place in sorted(divided)]
+        texts = [_pack(divided[place]) for place in sorted(divided)]
         if all(len(text) <= PART_BYTES for text in texts) or number >= len(rows):
             break
         number *= 2
@@ -192,7 +192,7 @@ def _parts(report: LoaderReport, owner: str) -> dict[str, Object]:
 
 def _part_lease(report: LoaderReport, text: str, owner: str) -> tuple[str, Object]:
     name = _part_name(owner, report.loader, text)
-    lease = written(
+    lease = build_lease(
         name,
         {KIND: PART},
         {KIND: text},
@@ -214,7 +214,7 @@ def _row(model: LoadedModel) -> _Row:
     return ref.model, ref.version, ref.package, model.instances, model.threads, costs
 
 
-def _packed(rows: list[_Row]) -> str:
+def _pack(rows: list[_Row]) -> str:
     data = json.dumps(sorted(rows), separators=(",", ":")).encode()
     return base64.b64encode(zlib.compress(data)).decode()
 
@@ -284,7 +284,7 @@ def _packed_part(item: Object) -> PartLease:
     return PartLease(name, text)
 
 
-def _unpacked(text: str) -> dict[str, LoadedModel]:
+def _unpack(text: str) -> dict[str, LoadedModel]:
     try:
         data = zlib.decompress(base64.b64decode(text))
     except zlib.error as error:
@@ -316,7 +316,7 @@ def _annotations(item: Object) -> dict[str, str]:
     return item["metadata"].get("annotations") or {}
 
 
-def joined(found: ReportLease, parts: Mapping[str, PartLease]) -> LoaderReport:
+def join_parts(found: ReportLease, parts: Mapping[str, PartLease]) -> LoaderReport:
     """The whole report. A part that is not there yet leaves its models without costs."""
     models: dict[str, LoadedModel] = {}
     for name in found.parts:
@@ -385,28 +385,28 @@ class ReportMirror:
         made, reports = {}, []
         for item in found:
             if isinstance(item, ReportLease):
-                entry = made[item.report.loader] = self._whole(item, parts)
-                reports.append(_alive(entry[2], item.instance, beats))
+                entry = made[item.report.loader] = self._join(item, parts)
+                reports.append(_with_heartbeat(entry[2], item.instance, beats))
         self._made = made
         return tuple(reports)
 
-    def _whole(
+    def _join(
         self, item: ReportLease, parts: Mapping[str, PartLease]
     ) -> tuple[ReportLease, tuple[PartLease | None, ...], LoaderReport]:
         known = self._made.get(item.report.loader)
         if not self._costs and not item.in_parts:
             return item, (), item.report
         of = tuple(parts.get(name) for name in item.parts)
-        if known is not None and known[0] is item and _same(known[1], of):
+        if known is not None and known[0] is item and _are_same(known[1], of):
             return known
-        return item, of, joined(item, parts)
+        return item, of, join_parts(item, parts)
 
 
-def _same(one: Iterable[object], other: Iterable[object]) -> bool:
+def _are_same(one: Iterable[object], other: Iterable[object]) -> bool:
     return [id(item) for item in one] == [id(item) for item in other]
 
 
-def _alive(
+def _with_heartbeat(
     report: LoaderReport, instance: str, beats: Mapping[tuple[str, str], float]
 ) -> LoaderReport:
     """With the time of its last heartbeat."""

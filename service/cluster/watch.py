@@ -108,7 +108,7 @@ class Watch:
             except KubernetesError as error:
                 if isinstance(error, UnreadableEventError | RevisionAheadError):
                     self._listing.begin_again()  # rather than with half of it, or never
-                self._failed(error)
+                self._note_failure(error)
                 continue
             except Exception:
                 log.exception("a bug: the watch of %s begins again", self._collection.plural)
@@ -118,7 +118,7 @@ class Watch:
             if time.monotonic() - began < self._pace.pauses.first:
                 self._stop.wait(self._pace.pauses.first)
 
-    def _failed(self, error: KubernetesError) -> None:
+    def _note_failure(self, error: KubernetesError) -> None:
         """Says so once for each outage, and waits."""
         if self._stop.is_set():
             return
@@ -127,7 +127,7 @@ class Watch:
         self._failures += 1
         self._stop.wait(self._pace.pauses.after(self._failures))
 
-    def _answered(self) -> None:
+    def _note_answer(self) -> None:
         if self._failures:
             log.info("%s are watched again", self._collection.plural)
         self._failures = 0
@@ -138,7 +138,7 @@ class Watch:
         except (RevisionAheadError, ExpiredError):
             self._at_least = ""  # etcd came back from a backup, for one
             raise
-        self._answered()
+        self._note_answer()
         self._at_least = revision
         with self._lock:
             changed = self._listing.replace(items, revision)
@@ -158,7 +158,7 @@ class Watch:
             self._stream = stream
             if self._stop.is_set():
                 stream.close()
-        self._answered()
+        self._note_answer()
         with closing(stream.events()) as events:
             for kind, item in events:
                 self._take(kind, item)

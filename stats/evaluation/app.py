@@ -41,7 +41,7 @@ class EvaluationSource(Protocol):
         """Whether all that gateways published is in the windows."""
         ...
 
-    def lost(self) -> MessageLosses:
+    def losses(self) -> MessageLosses:
         """What gateways sent and is not in the log."""
         ...
 
@@ -82,7 +82,7 @@ def application(evaluated: EvaluationSource, *routers: APIRouter) -> FastAPI:
 
     @app.get("/counting.json")
     def counting() -> Response:
-        found, lost = evaluated.counting(), evaluated.lost()
+        found, lost = evaluated.counting(), evaluated.losses()
         return JSONResponse(
             {
                 "state": found.state.value,

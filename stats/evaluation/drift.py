@@ -77,7 +77,7 @@ class DriftSettings:
         """Of one of the questions that share the endpoint's budget."""
         return QUESTIONS * self.false_alarm_seconds
 
-    def usual(self) -> UsualTraffic:
+    def begin_usual(self) -> UsualTraffic:
         """What is usual, of which nothing is learnt yet."""
         return UsualTraffic(
             self.week,
@@ -157,7 +157,9 @@ class DriftWatch:
         self._texts = 0
         self._pending: _Pending | None = None
         self._watched: dict[str, _StatisticWatch] = {}
-        self._usual = UsualWatch(usual or settings.usual(), answers or settings.usual(), words)
+        self._usual = UsualWatch(
+            usual or settings.begin_usual(), answers or settings.begin_usual(), words
+        )
         for name, layout in layouts_of(profile).items():
             counts = None if profile is None else reference_counts(profile, name, layout)
             self._watch(name, layout, counts)
@@ -196,7 +198,7 @@ class DriftWatch:
 
     def result(self) -> VersionDrift:
         """What is known now."""
-        seen = max((one.calibration.seconds.item() for one in self._compared()), default=0.0)
+        seen = max((one.calibration.seconds.item() for one in self._list_compared()), default=0.0)
         return VersionDrift(
             version=self._version,
             package=self._package,
@@ -235,7 +237,7 @@ class DriftWatch:
             KeyError, TypeError, ValueError: it told nothing of the kind.
         """
         restored = {
-            str(name): _restored(item, self._watched.get(name))
+            str(name): _restore_watch(item, self._watched.get(name))
             for name, item in data["statistics"].items()
         }
         through = float(data["through"])
@@ -258,7 +260,7 @@ class DriftWatch:
     def _known_layouts(self) -> Mapping[str, BucketLayout]:
         return {name: one.layout for name, one in self._watched.items()}
 
-    def _compared(self) -> list[_StatisticWatch]:
+    def _list_compared(self) -> list[_StatisticWatch]:
         return [
             one
             for one in self._watched.values()
@@ -277,7 +279,7 @@ class DriftWatch:
         seconds = float(pending.end - pending.begin)
         self.through, self._texts = float(pending.end), pending.texts
         alpha = float(
-            spend(seconds, self._settings.seconds_per_alarm, len(self._compared())).item()
+            spend(seconds, self._settings.seconds_per_alarm, len(self._list_compared())).item()
         )
         for name, one in self._watched.items():
             counts = dense(pending.counts.get(name, {}), len(one.layout.names)).astype(float)
@@ -332,7 +334,7 @@ class DriftWatch:
         if profile is not None and profile.texts > 0:
             return DriftReference("profile", profile.texts, profile.source)
         learnt = max((int(one.learnt.sum()) for one in self._watched.values()), default=0)
-        if self._compared():
+        if self._list_compared():
             return DriftReference("traffic", learnt, "the first day of its own traffic")
         return DriftReference("none", learnt, "its own traffic becomes the reference after a day")
 
@@ -368,7 +370,7 @@ def _bin_names(layout: BucketLayout, bins: Bins) -> Iterator[str]:
         yield layout.bin_name(members)
 
 
-def _restored(item: Mapping[str, Any], known: _StatisticWatch | None) -> _StatisticWatch:
+def _restore_watch(item: Mapping[str, Any], known: _StatisticWatch | None) -> _StatisticWatch:
     layout = BucketLayout(tuple(str(one) for one in item["buckets"]), ordered=bool(item["ordered"]))
     if known is not None and known.layout != layout:
         raise ValueError(f"{layout.names} are other buckets than {known.layout.names}")

@@ -81,7 +81,7 @@ class ClassifierInput:
     today: float = TODAY
     knows_days: bool = False
 
-    def shown(self, shares: Floats) -> Floats:
+    def to_shares(self, shares: Floats) -> Floats:
         """``[names]`` of shares ``[buckets]``."""
         return shares if self.features is None else self.times * (shares @ self.features)
 
@@ -183,7 +183,7 @@ def counts_of(
         layout = known.get(LABELS) or _labels(labels or tuple(aggregate.labels))
         yield LABELS, layout, _by_place(aggregate.labels, layout)
     for own in aggregate.own:
-        yield from _own(own, known)
+        yield from _count_own(own, known)
 
 
 def tested_of(aggregate: WindowAggregate) -> Iterator[tuple[str, Sparse]]:
@@ -208,7 +208,7 @@ def _labels(labels: Iterable[str]) -> BucketLayout:
     return BucketLayout((*sorted(labels)[:_LABEL_LIMIT], OTHERS), ordered=False)
 
 
-def _own(
+def _count_own(
     own: OwnCounts, known: Mapping[str, BucketLayout]
 ) -> Iterator[tuple[str, BucketLayout, Sparse]]:
     """A counter has no distribution; a declaration that was changed is not watched on."""

@@ -162,7 +162,7 @@ class Evaluation:
         for aggregate in growth.aggregates:
             kept = self._history.add(aggregate, growth.window_seconds, now)
             if not kept and self.since:
-                self.totals.overflowed("windows", sum(aggregate.statuses.values()))
+                self.totals.note_overflow("windows", sum(aggregate.statuses.values()))
 
     def _see_routes(self, endpoints: Sequence[ModelEndpoint], now: float) -> None:
         for endpoint in endpoints:
@@ -189,7 +189,7 @@ class Evaluation:
             elif self._may_wait(found, now):
                 self._waiting.append(found)
             else:
-                self.totals.overflowed("versions", 1)
+                self.totals.note_overflow("versions", 1)
 
     def _may_wait(self, found: ClosedWindow, now: float) -> bool:
         """Whether its version will be watched once its reference is known."""
@@ -230,7 +230,7 @@ class Evaluation:
         usual = self._usual.pop(key, None)
         told = self._usual_told.pop(key, None)
         if usual is None:
-            usual = self._drift.usual()
+            usual = self._drift.begin_usual()
             try:
                 if told is not None:
                     usual.restore(told)
@@ -275,15 +275,15 @@ class Evaluation:
         boards: dict[str, EndpointBoard] = {}
         parts: dict[str, dict[str, list[Any]]] = {}
         for series in self._history.series():
-            parts.setdefault(series.endpoint, _empty())["series"].append(series)
+            parts.setdefault(series.endpoint, _empty_document())["series"].append(series)
         for (endpoint, _, _), watch in sorted(self._watches.items()):
             drift: VersionDrift = watch.result()
-            parts.setdefault(endpoint, _empty())["drift"].append(drift)
+            parts.setdefault(endpoint, _empty_document())["drift"].append(drift)
         for slot, accuracy in self._history.accuracy(now):
-            parts.setdefault(slot.endpoint, _empty())["accuracy"].append(accuracy)
+            parts.setdefault(slot.endpoint, _empty_document())["accuracy"].append(accuracy)
         for endpoint, version, package in sorted(self._packages):
             origin = self._origin(version, package)
-            parts.setdefault(endpoint, _empty())["origins"].append(origin)
+            parts.setdefault(endpoint, _empty_document())["origins"].append(origin)
         for name, found in parts.items():
             boards[name] = EndpointBoard(
                 name,
@@ -310,7 +310,7 @@ class Evaluation:
         )
 
 
-def _empty() -> dict[str, list[Any]]:
+def _empty_document() -> dict[str, list[Any]]:
     return {"series": [], "drift": [], "accuracy": [], "origins": []}
 
 

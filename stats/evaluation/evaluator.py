@@ -117,7 +117,7 @@ class Evaluator:
         self._save_at = clock() + self._pace.save_seconds
         self._stop = threading.Event()
         self._broken = False
-        self._thread = threading.Thread(target=self._live, name="evaluate", daemon=True)
+        self._thread = threading.Thread(target=self._run_guarded, name="evaluate", daemon=True)
         self._on_fault: Callable[[], None] = lambda: None
 
     def start(self, on_fault: Callable[[], None]) -> None:
@@ -200,7 +200,7 @@ class Evaluator:
             return CountingStatus(CountingState.UNKNOWN, board.at)
         return board.counting
 
-    def lost(self) -> MessageLosses:
+    def losses(self) -> MessageLosses:
         """What gateways sent and is not in the log, since the counters began."""
         with self._lock:
             return self._evaluation.lost
@@ -210,11 +210,11 @@ class Evaluator:
         at = self._board.at
         return max(0.0, self._clock() - at) if at else 0.0
 
-    def broken(self) -> bool:
+    def is_broken(self) -> bool:
         """Whether a fault of ours ended the reading."""
         return self._broken
 
-    def _live(self) -> None:
+    def _run_guarded(self) -> None:
         try:
             self._run()
         except Exception:
@@ -231,10 +231,10 @@ class Evaluator:
                 source = self._connect(self._read_from())
             except TopicMissingError:
                 # Nothing was ever folded: whatever comes is new, and is counted.
-                self._answered(self._clock())
+                self._note_answer(self._clock())
                 self._begin(ReadProgress())
             except StreamError as error:
-                self._failed(error)
+                self._note_failure(error)
             else:
                 if self._read(source):
                     failures = 0
@@ -257,14 +257,14 @@ class Evaluator:
                 now = self._clock()
                 if now >= check_at:
                     check_at = now + self._pace.check_seconds
-                    whole = source.whole()
-                    self._answered(now)
+                    whole = source.is_whole()
+                    self._note_answer(now)
                     if whole:
                         had_all, self._whole_at = True, now
                         self._begin(source.progress())
                 self._look()
         except StreamError as error:
-            self._failed(error)
+            self._note_failure(error)
         finally:
             source.close()
         return had_all
@@ -293,13 +293,13 @@ class Evaluator:
                 self._marks.began = dict(progress.positions)
                 log.info("the counters begin", extra={"offsets": self._marks.began})
 
-    def _answered(self, now: float) -> None:
+    def _note_answer(self, now: float) -> None:
         self._answered_at = now
         if self._away:
             log.info("window records can be read again")
         self._away = False
 
-    def _failed(self, error: StreamError) -> None:
+    def _note_failure(self, error: StreamError) -> None:
         with self._lock:
             self._health = replace(self._health, failures=self._health.failures + 1)
         if not self._away:  # once, not at every try

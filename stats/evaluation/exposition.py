@@ -80,17 +80,17 @@ class ExpositionSnapshot:
 def families(now: ExpositionSnapshot) -> Iterator[Family]:
     """Every family of ``contracts.metrics.EVALUATE``, each once."""
     arms = {key: now.totals.arms[key] for key in sorted(now.arms) if key in now.totals.arms}
-    return chain(_traffic(arms), _own(arms), _totals(now), _board(now), _health(now))
+    return chain(_traffic(arms), _own_families(arms), _totals(now), _board(now), _health(now))
 
 
 def _traffic(arms: Mapping[ArmKey, ArmTotals]) -> Iterator[Family]:
-    by_status = _keyed(arms, lambda arm: arm.statuses)
+    by_status = _count_by_key(arms, lambda arm: arm.statuses)
     yield numbers(metrics.ATTEMPTS, by_status)
     for metric, count in _COUNTS:
         yield numbers(metric, (((*_slot(key),), count(arm)) for key, arm in arms.items()))
-    yield numbers(metrics.LABELS, _keyed(arms, lambda arm: arm.labels))
+    yield numbers(metrics.LABELS, _count_by_key(arms, lambda arm: arm.labels))
     yield numbers(
-        metrics.FEEDBACK, _keyed(arms, lambda arm: {"right": arm.right, "wrong": arm.wrong})
+        metrics.FEEDBACK, _count_by_key(arms, lambda arm: {"right": arm.right, "wrong": arm.wrong})
     )
     yield numbers(metrics.PAIRS, _pairs(arms))
     for statistic, metric in metrics.TEXT_HISTOGRAMS.items():
@@ -112,7 +112,7 @@ def _slot(key: ArmKey) -> tuple[str, str, str]:
     return key.endpoint, key.version, key.arm.value
 
 
-def _keyed(
+def _count_by_key(
     arms: Mapping[ArmKey, ArmTotals], counts: Callable[[ArmTotals], Mapping[str, int]]
 ) -> _Numbers:
     for key, arm in arms.items():
@@ -157,7 +157,7 @@ def _scores(arms: Mapping[ArmKey, ArmTotals]) -> _Histograms:
 def _latency(arms: Mapping[ArmKey, ArmTotals]) -> _Histograms:
     for key, arm in arms.items():
         for stage in LatencyStage:
-            counts = coarse(_spread(arm.latency.get(stage, {}), len(LATENCY_EDGES.upper)))
+            counts = coarsen(_spread(arm.latency.get(stage, {}), len(LATENCY_EDGES.upper)))
             total = arm.latency_sums.get(stage, 0) / MICRO
             yield (*_slot(key), stage.value), metrics.LATENCY_BUCKETS, counts, total
 
@@ -176,7 +176,7 @@ def _spread(counts: Sparse, edges: int) -> list[int]:
     return spread
 
 
-def coarse(counts: Sequence[int]) -> list[int]:
+def coarsen(counts: Sequence[int]) -> list[int]:
     """Counts of ``LATENCY_EDGES`` by the edges of ``LATENCY_BUCKETS``: exact, only fewer."""
     edges = len(metrics.LATENCY_BUCKETS)
     found = [counts[0]]
@@ -185,7 +185,7 @@ def coarse(counts: Sequence[int]) -> list[int]:
     return [*found, sum(counts) - sum(found)]
 
 
-def _own(arms: Mapping[ArmKey, ArmTotals]) -> Iterator[Family]:
+def _own_families(arms: Mapping[ArmKey, ArmTotals]) -> Iterator[Family]:
     held = [
         (*_slot(key), own) for key, arm in arms.items() for own in _newest_declarations(arm.own)
     ]
@@ -242,7 +242,7 @@ def _totals(now: ExpositionSnapshot) -> Iterator[Family]:
         (metrics.GATEWAYS_SILENT, now.lost.silent),
     ):
         yield numbers(metric, [((), count)] if first else [])
-    yield numbers(metrics.EVENTS_REPORTED_LOST, _reported(now.lost) if first else [])
+    yield numbers(metrics.EVENTS_REPORTED_LOST, _sum_reported(now.lost) if first else [])
     yield numbers(metrics.EVALUATE_OVERFLOW, (((what,), n) for what, n in totals.overflow.items()))
     versions = sum(len(endpoint.drift) for endpoint in now.board.by_endpoint.values())
     used = {
@@ -253,7 +253,7 @@ def _totals(now: ExpositionSnapshot) -> Iterator[Family]:
     yield numbers(metrics.EVALUATE_LIMIT_USED, (((what,), share) for what, share in used.items()))
 
 
-def _reported(lost: MessageLosses) -> _Numbers:
+def _sum_reported(lost: MessageLosses) -> _Numbers:
     summed: dict[tuple[str, str], int] = {}
     for place, (endpoint, reasons) in enumerate(sorted(lost.dropped.items())):
         for reason, count in reasons.items():
@@ -377,7 +377,7 @@ def _origins(endpoints: Iterable[EndpointBoard]) -> _Numbers:
             ), 1  # fmt: skip
 
 
-def _counting(now: ExpositionSnapshot) -> Iterator[Family]:
+def _counting_families(now: ExpositionSnapshot) -> Iterator[Family]:
     counting = now.counting
     states = [((state.value,), float(state is counting.state)) for state in CountingState]
     through = [((), counting.since or now.board.at)]
@@ -394,7 +394,7 @@ def _health(now: ExpositionSnapshot) -> Iterator[Family]:
     yield numbers(metrics.EVALUATE_SINCE, [((), board.since)])
     yield numbers(metrics.EVALUATE_THROUGH, [((), board.through)])
     yield numbers(metrics.EVALUATE_SHARDS, [((), now.shard.of)])
-    yield from _counting(now)
+    yield from _counting_families(now)
     yield numbers(metrics.EVALUATE_RECORDS, [((), health.records)])
     yield numbers(metrics.EVALUATE_SKIPPED, [((), health.skipped)])
     yield numbers(metrics.EVALUATE_FAILURES, [((), health.failures)])

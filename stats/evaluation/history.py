@@ -15,7 +15,7 @@ import msgspec
 from contracts.endpoint import Arm
 from contracts.statistics import Statistic
 from contracts.windows import MICRO, UnkWordCounts, WindowAggregate
-from measures.merging import add, merged
+from measures.merging import add, merge
 from measures.trust import ScoredFeedback, Trust, interval
 from stats.evaluation.board import (
     MINUTE_SECONDS,
@@ -133,7 +133,7 @@ class History:
         """Every arm's closed windows, sorted by slot."""
         for slot in sorted(self._kept):
             kept = self._kept[slot]
-            yield Series(*slot, self._shown(kept.windows), self._shown(kept.minutes))
+            yield Series(*slot, self._list_shown(kept.windows), self._list_shown(kept.minutes))
 
     def accuracy(self, now: float) -> Iterator[tuple[Slot, Accuracy]]:
         """Every arm's accuracy over the last hour, where anything is known of it."""
@@ -149,7 +149,7 @@ class History:
             if total.scores or total.feedback:
                 yield slot, _accuracy(slot, total, day)
 
-    def _shown(self, windows: dict[int, Window]) -> tuple[Window, ...]:
+    def _list_shown(self, windows: dict[int, Window]) -> tuple[Window, ...]:
         return tuple(
             windows[start]
             for start in sorted(windows)
@@ -164,7 +164,7 @@ def _count(
     if held is None:
         total = aggregate
         if start != aggregate.start:
-            total = merged([aggregate])
+            total = merge([aggregate])
             total.start = start
     else:
         total = held.aggregate()

@@ -123,7 +123,7 @@ class TrafficTotals:
             else:
                 self._aggregate(arm, aggregate)
         for endpoint, counts in growth.refusals.items():
-            self._refused(endpoint, counts, now)
+            self._count_refused(endpoint, counts, now)
 
     def declare(self, key: ArmKey, labels: Iterable[str], now: float) -> None:
         """An arm that is routed to: it is shown, its labels at 0 until they are counted."""
@@ -137,9 +137,9 @@ class TrafficTotals:
 
     def declare_endpoint(self, endpoint: str, reasons: Iterable[str], now: float) -> None:
         """An endpoint that exists: its refusals are at 0 until they are counted."""
-        self._refused(endpoint, dict.fromkeys(reasons, 0), now)
+        self._count_refused(endpoint, dict.fromkeys(reasons, 0), now)
 
-    def overflowed(self, what: str, amount: int) -> None:
+    def note_overflow(self, what: str, amount: int) -> None:
         """Counts what another part had no room for."""
         self.overflow[what] += amount
 
@@ -186,14 +186,14 @@ class TrafficTotals:
         add_counts(arm.statuses, {str(status): n for status, n in aggregate.statuses.items()})
         for name in _ADDED:
             add_counts(getattr(arm, name), getattr(aggregate, name))
-        self.overflow["statuses"] += _bound(arm.statuses, MOST_STATUSES)
-        self.overflow["labels"] += _bound(arm.labels, MOST_LABELS)
+        self.overflow["statuses"] += _sum_rest(arm.statuses, MOST_STATUSES)
+        self.overflow["labels"] += _sum_rest(arm.labels, MOST_LABELS)
         _bound_sparse(arm.label_scores, MOST_LABELS)
-        _bound(arm.label_score_sums, MOST_LABELS)
+        _sum_rest(arm.label_score_sums, MOST_LABELS)
         for own in add_own(arm.own, aggregate.own, MOST_OWN):
             self.overflow["own"] += sum(own.counts.values()) + own.unfit
 
-    def _refused(self, endpoint: str, counts: Mapping[str, int], now: float) -> None:
+    def _count_refused(self, endpoint: str, counts: Mapping[str, int], now: float) -> None:
         known, most = endpoint in self._refused_at, self.most.endpoints
         if not known and len(self._refused_at) >= most and not self._forget_endpoint(now):
             self.overflow["endpoints"] += sum(counts.values())
@@ -202,7 +202,7 @@ class TrafficTotals:
             self._refused_at[endpoint] = now
         held = self.refusals.setdefault(endpoint, {})
         add_counts(held, counts)
-        self.overflow["reasons"] += _bound(held, MOST_REASONS)
+        self.overflow["reasons"] += _sum_rest(held, MOST_REASONS)
 
 
 # Of an arm and of an aggregate alike.
@@ -213,7 +213,7 @@ _ADDED = (
 BOUNDS = ("arms", "statuses", "labels", "own", "endpoints", "reasons", "windows", "versions")
 
 
-def _bound(counts: dict[str, int], most: int) -> int:
+def _sum_rest(counts: dict[str, int], most: int) -> int:
     """Sums what came last under ``other``, where there are more keys; returns how much."""
     summed = 0
     for key in [key for key in counts if key != OTHER][most:]:

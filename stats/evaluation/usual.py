@@ -26,7 +26,15 @@ from measures.classifier_test import MEMORIES, ClassifierTest, PastDifferences, 
 from measures.correlation import Floats
 from measures.histograms import dense
 from measures.monitoring import ALARMS, WEIGHTS, Bins, ChiSquareCalibration, levels, spend
-from measures.rhythm import SLOT_SECONDS, Rhythm, Week, WeekMonitors, grouped, kind_of, sure
+from measures.rhythm import (
+    SLOT_SECONDS,
+    Rhythm,
+    Week,
+    WeekMonitors,
+    find_thresholds,
+    group_bins,
+    kind_of,
+)
 from stats.evaluation.board import DriftPoint, Monitor, StatisticDrift
 from stats.evaluation.drift_counts import LABELS, TESTED, TOPICS, VECTORS, BucketLayout
 
@@ -116,9 +124,9 @@ class LearntStatistic:
         """What is compared; None while a first day is learnt."""
         if self.group is None:
             return None
-        return grouped(np.array(self.group, dtype=np.intp), self.rhythm.totals, self.floor)
+        return group_bins(np.array(self.group, dtype=np.intp), self.rhythm.totals, self.floor)
 
-    def found(self, at: float) -> None:
+    def note_finding(self, at: float) -> None:
         """Takes that a window that ended then was significant."""
         if at - self.found_at > _QUIET_SECONDS:
             self.found_since = at
@@ -249,7 +257,7 @@ class UsualTraffic:
             "calibrated_through": self.calibrated_through,
             "zone": str(self.week.zone),
             "apart": list(self.week.apart),
-            "statistics": {name: _plain(one) for name, one in self.statistics.items()},
+            "statistics": {name: _to_plain(one) for name, one in self.statistics.items()},
             **{
                 name: [null.to_json() for null in nulls] for name, nulls in self.score_nulls.items()
             },
@@ -288,7 +296,7 @@ class UsualTraffic:
         self.statistics = statistics
 
 
-def _plain(one: LearntStatistic) -> dict[str, Any]:
+def _to_plain(one: LearntStatistic) -> dict[str, Any]:
     known = np.flatnonzero(one.rhythm.days)
     return {
         "buckets": list(one.layout.names),
@@ -369,7 +377,7 @@ class _VersionTest:
             share: of the budget of such tests.
         """
         one = usual.statistics.get(self._name)
-        if one is None or one.group is None or not counts or not one.rhythm.covered(when.mix):
+        if one is None or one.group is None or not counts or not one.rhythm.covers(when.mix):
             return
         null = usual.score_nulls[self._name][when.kind]
         past = usual.past_differences.get(self._name)
@@ -389,12 +397,12 @@ class _VersionTest:
             today=self._what.today,
         )
         usual.tests_today[self._name] = self._test
-        found, psi = float(self._test.found()), float(self._test.psi())
+        found, psi = float(self._test.evidence_ratio()), float(self._test.psi())
         ready = bool(null.ready(usual.day_seconds)) and (past is None or bool(past.ready()))
         self._shown = Monitor(MEMORIES[0], psi, found, 1.0, ready)
         self._points.append(DriftPoint(when.end, psi, found))
         if found >= 1:
-            one.found(when.end)
+            one.note_finding(when.end)
         usual.learn_scores(self._name, self._test, when, quiet=found < 1)
 
     def result(self) -> Iterator[StatisticDrift]:
@@ -410,8 +418,8 @@ class _VersionTest:
             monitors=(self._shown,),
             level=level,
             bins=tuple(self._bin_name(feature) for feature in told),
-            reference=tuple(self._what.shown(self._test.usual)[told].tolist()),
-            now=tuple(self._what.shown(self._test.seen)[told].tolist()),
+            reference=tuple(self._what.to_shares(self._test.usual)[told].tolist()),
+            now=tuple(self._what.to_shares(self._test.seen)[told].tolist()),
             history=tuple(self._points),
         )
 
@@ -445,7 +453,7 @@ class UsualWatch:
         self, start: float, seconds: float, name: str, layout: BucketLayout, counts: Sparse
     ) -> None:
         """One statistic of a closed window."""
-        usual = self._usual(name)
+        usual = self._find_usual(name)
         one = usual.of(name, layout)
         if one is not None:
             usual.count(one, start, seconds, counts)
@@ -461,7 +469,7 @@ class UsualWatch:
         self._learning = True
         ready: dict[str, _Known] = {}
         for name in counts.keys() - TESTED.keys():
-            usual = self._usual(name)
+            usual = self._find_usual(name)
             one = usual.statistics.get(name)
             bins = None if one is None else one.bins()
             if one is not None and bins is not None and bins.degrees > 0:
@@ -471,13 +479,13 @@ class UsualWatch:
         for name, known in ready.items():
             _, one, _ = known
             window = dense(counts[name], len(one.layout.names)).astype(np.float64)
-            if window.sum() > 0 and one.rhythm.covered(mix):
+            if window.sum() > 0 and one.rhythm.covers(mix):
                 self._learning = False
                 self._look(name, known, window, when)
         # Their budget is shared by those that there are: an embedding has both.
-        share = 1 / max(1, sum(name in self._usual(name).statistics for name in TESTED))
+        share = 1 / max(1, sum(name in self._find_usual(name).statistics for name in TESTED))
         for name, tested in self._tested.items():
-            tested.look(self._usual(name), counts.get(name, {}), when, share)
+            tested.look(self._find_usual(name), counts.get(name, {}), when, share)
         for usual in (self._texts, self._answers):
             usual.learn(end)
 
@@ -490,7 +498,7 @@ class UsualWatch:
         """Whether the last window came at a time of the week of which too little is known."""
         return self._learning
 
-    def _usual(self, name: str) -> UsualTraffic:
+    def _find_usual(self, name: str) -> UsualTraffic:
         return self._texts if is_of_texts(name) else self._answers
 
     def _look(self, name: str, known: _Known, window: Floats, when: DriftWindow) -> None:
@@ -500,12 +508,12 @@ class UsualWatch:
         if compared is None or compared.monitors.bins.count != bins.count:
             begun = WeekMonitors.begin(bins, usual.week.slots).of_day(one.today)
             compared = self._compared[name] = _StatisticComparison(begun)
-        compared.monitors = compared.monitors.after(window, *one.rhythm.expected(when.mix, bins))
+        compared.monitors = compared.monitors.after(window, *one.rhythm.expect(when.mix, bins))
         one.today = compared.monitors
         found = compared.monitors.chi_square(texts_a_day)
         psi = compared.monitors.psi(texts_a_day)
         calibration = one.calibrations[when.kind]
-        threshold, ready = sure(calibration, when.alpha, bins.degrees, usual.day_seconds)
+        threshold, ready = find_thresholds(calibration, when.alpha, bins.degrees, usual.day_seconds)
         ratio = np.where(ready, found / threshold, 0.0)
         level = int(levels(ratio, psi, WARNS))
         compared.level = 2 if level == 2 else 1 if level == 1 else 0
@@ -516,12 +524,12 @@ class UsualWatch:
         compared.points.append(DriftPoint(when.end, best.psi, best.ratio))
         significant = bool((ratio > 1).any())
         if significant:
-            one.found(when.end)
+            one.note_finding(when.end)
         usual.calibrate(one, found, when, quiet=not significant)
 
     def _drift_of(self, name: str) -> StatisticDrift:
         compared = self._compared[name]
-        layout = self._usual(name).statistics[name].layout
+        layout = self._find_usual(name).statistics[name].layout
         bins = compared.monitors.bins
         best = max(range(len(WEIGHTS)), key=lambda at: compared.shown[at].ratio)
         return StatisticDrift(
@@ -532,7 +540,7 @@ class UsualWatch:
                 layout.bin_name(np.flatnonzero(bins.group == at).tolist())
                 for at in range(bins.count)
             ),
-            reference=tuple(compared.monitors.expected()[best].tolist()),
+            reference=tuple(compared.monitors.expect()[best].tolist()),
             now=tuple(compared.monitors.shares()[best].tolist()),
             history=tuple(compared.points),
         )

@@ -51,7 +51,7 @@ class KafkaCheckpoints:
                         part, metadata=True, timeout_ms=self._request_ms
                     )
             except KafkaAwayError as error:
-                self._refused(error)
+                self._note_refusal(error)
                 return {}
             name, _, sequences = ("", "", "") if told is None else told.metadata.partition(" ")
             if name == topic_id and _is_readable(sequences):
@@ -77,14 +77,14 @@ class KafkaCheckpoints:
             with kafka_errors():
                 self._consumer.commit(wanted, timeout_ms=self._request_ms)
         except KafkaAwayError as error:
-            self._refused(error)
+            self._note_refusal(error)
         self._saved |= new
 
     def close(self) -> None:
         """Ends the connection."""
         close(self._consumer)
 
-    def _refused(self, error: KafkaAwayError) -> None:
+    def _note_refusal(self, error: KafkaAwayError) -> None:
         if not isinstance(error.__cause__, _NOT_ALLOWED):
             raise error
         self._is_allowed = False
@@ -96,7 +96,7 @@ class KafkaCheckpoints:
 
 def _is_readable(sequences: str) -> bool:
     try:
-        GatewaySequences.decoded(sequences)
+        GatewaySequences.decode(sequences)
     except ValueError:
         return False
     return True

@@ -277,7 +277,7 @@ def known_before(first: int, offsets: Offsets) -> tuple[int, GatewaySequences]:
     kept = offsets.checkpoint
     if offsets.committed is None or kept is None or kept.offset > first:
         return read_from(first), GatewaySequences()
-    return min(kept.offset, read_from(first)), GatewaySequences.decoded(kept.sequences)
+    return min(kept.offset, read_from(first)), GatewaySequences.decode(kept.sequences)
 
 
 def run(

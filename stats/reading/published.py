@@ -109,7 +109,9 @@ class EventCountCheck:
     def take(self, records: Iterable[WindowRecord], now: float) -> None:
         """Takes records as they are read; ``now`` in unix seconds."""
         for record in records:
-            self._watch.folded(record.topic_id, record.partition, record.end, record.through, now)
+            self._watch.take_record(
+                record.topic_id, record.partition, record.end, record.through, now
+            )
 
     def ask(self, now: float) -> None:
         """Asks Kafka for the ends, where it is time to."""
@@ -120,7 +122,7 @@ class EventCountCheck:
             told = self._published.ends()
         except StreamError:
             return  # the state says since when nobody answers
-        self._watch.published(told.topic_id, told.ends, now)
+        self._watch.take_ends(told.topic_id, told.ends, now)
 
     def state(self, now: float) -> CountingStatus:
         """What is known now. A change between good and bad is logged."""

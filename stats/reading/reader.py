@@ -113,7 +113,9 @@ class WindowsReader:
             if self._known_at is None or now - self._known_at > self._pace.answer_seconds:
                 return None
             oldest = max(after, now - self._pace.keep_seconds)
-            return self._windows.closed(endpoint, after=oldest, now=now, lateness_seconds=lateness)
+            return self._windows.list_closed(
+                endpoint, after=oldest, now=now, lateness_seconds=lateness
+            )
 
     def closed_through(self, lateness_seconds: float) -> float:
         """The latest end of windows that are closed, unix seconds; waits for nothing.
@@ -173,9 +175,9 @@ class WindowsReader:
                 now = self._clock()
                 if now >= check_at or (messages and not had_all):
                     check_at = now + self._pace.check_seconds
-                    if source.whole():
+                    if source.is_whole():
                         had_all = True
-                        self._known(now)
+                        self._note_known(now)
                     self._ask(now)
         except StreamError as error:
             log.warning("window records can't be read", extra={"reason": str(error)})
@@ -183,7 +185,7 @@ class WindowsReader:
             source.close()
         return had_all
 
-    def _known(self, now: float) -> None:
+    def _note_known(self, now: float) -> None:
         with self._lock:
             self._known_at = now
             self._windows.forget_before(now - self._pace.keep_seconds - _MARGIN_SECONDS)

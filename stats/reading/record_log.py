@@ -48,7 +48,7 @@ class RecordLog(Protocol):
     def poll(self, seconds: float) -> Sequence[bytes]:
         """The next messages, none within ``seconds``. Kafka being away is none too: see below."""
 
-    def whole(self) -> bool:
+    def is_whole(self) -> bool:
         """Asks Kafka how much there is; raises if nobody answers, or if what waits is not read.
 
         True if all was polled that there was at the question before this one, or that there is now.
@@ -113,7 +113,7 @@ class KafkaRecordLog:
             polled = self._consumer.poll(timeout_ms=int(seconds * 1000))
         return [record.value or b"" for records in polled.values() for record in records]
 
-    def whole(self) -> bool:
+    def is_whole(self) -> bool:
         """See ``RecordLog``; a topic that was made anew, or has new partitions, is another log."""
         if self._topics.describe(self._topic) != self._described:
             raise LogReplacedError(f"topic {self._topic} is not what it was")
@@ -216,13 +216,13 @@ def _note(error: Exception) -> None:
     log.warning("a window record was left out", extra={"reason": str(error)})
 
 
-def written(source: RecordLog) -> MergedWindows:
+def read_windows(source: RecordLog) -> MergedWindows:
     """All window records of a log, up to its present end; raises ``StreamError``."""
     windows = MergedWindows()
     while True:
         for record in largest(source.poll(_POLL_SECONDS)):
             windows.put(record)
-        if source.whole():
+        if source.is_whole():
             return windows
 
 
@@ -239,6 +239,6 @@ def windows_since(
     """
     log = KafkaRecordLog(KafkaAddress.of(bootstrap), begin, topic)
     try:
-        return written(log).all(endpoint)
+        return read_windows(log).all(endpoint)
     finally:
         log.close()

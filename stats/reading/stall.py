@@ -84,9 +84,11 @@ def membership_fault(
         return f"the group is {group.state}"
     given = group.members[member]
     if given != frozenset(held):
-        return f"the group gave this worker {_named(given)}, and it reads {_named(held)}"
+        return (
+            f"the group gave this worker {_join_numbers(given)}, and it reads {_join_numbers(held)}"
+        )
     unowned = frozenset(topic).difference(*group.members.values())
-    return f"the group gave {_named(unowned)} to nobody" if unowned else ""
+    return f"the group gave {_join_numbers(unowned)} to nobody" if unowned else ""
 
 
 def look_on(before: Stall, look: ReadingSnapshot, now: float) -> Stall:
@@ -130,6 +132,6 @@ class EmptyPolls:
         return self._count >= self._in_a_row
 
 
-def _named(partitions: Collection[int]) -> str:
+def _join_numbers(partitions: Collection[int]) -> str:
     numbers = ", ".join(map(str, sorted(partitions)))
     return f"partitions {numbers}" if numbers else "no partition"

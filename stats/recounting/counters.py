@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from contracts.windows import TOPIC
-from measures.counters import exposed, gained
+from measures.counters import count_gains, read_document
 from measures.merging import MergedWindows
 from measures.recounting import CountDifference, differing
 from service.kafka import KafkaAddress
@@ -67,7 +67,7 @@ def recount_counters(counters: Mapping[str, Any], log: RawLog) -> CounterRecount
                 after.put(record)
                 if message.offset < start:
                     before.put(record)
-    shown, counted = exposed(counters), gained(before, after)
+    shown, counted = read_document(counters), count_gains(before, after)
     bounds = counters["overflow"] | {"forgotten": counters.get("forgotten", 0)}
     found.overflow = {what: amount for what, amount in bounds.items() if amount}
     found.numbers = len(shown.keys() | counted.keys())

@@ -22,10 +22,10 @@ from measures.recounting import (
     SentMessages,
     differences,
     numbers,
-    recounted,
+    recount_record,
 )
 from service.kafka import KafkaAddress
-from stats.reading.record_log import KafkaRecordLog, written
+from stats.reading.record_log import KafkaRecordLog, read_windows
 from stats.recounting.raw_log import KafkaRawLog, RawLog
 
 
@@ -109,7 +109,10 @@ def recount(records: MergedWindows, raw: RawLog, asked: RecountScope) -> Recount
         for record, counted in _pairs(ranges, raw, partition, sent):
             found.ranges += 1
             found.events += counted.events
-            written, again = _only(record, asked.endpoint), _only(counted, asked.endpoint)
+            written, again = (
+                _keep_endpoint(record, asked.endpoint),
+                _keep_endpoint(counted, asked.endpoint),
+            )
             found.numbers += numbers(again)
             found.differences += [
                 (partition, record.start, what) for what in differences(written, again)
@@ -123,7 +126,7 @@ def _has_window(record: WindowRecord, asked: RecountScope) -> bool:
     return any(asked.begin <= aggregate.start < asked.end for aggregate in record.aggregates)
 
 
-def _only(record: WindowRecord, endpoint: str | None) -> WindowRecord:
+def _keep_endpoint(record: WindowRecord, endpoint: str | None) -> WindowRecord:
     """The record with what it says of one endpoint alone."""
     if endpoint is None:
         return record
@@ -154,7 +157,7 @@ def _pairs(
             coming = next(messages, None)
 
     for record in ranges:
-        yield record, recounted(record, until(record.end), copies, sent)
+        yield record, recount_record(record, until(record.end), copies, sent)
 
 
 def recount_kafka(
@@ -182,7 +185,7 @@ def recount_kafka(
     # A record is written after the events in it.
     records_log = KafkaRecordLog(address, asked.begin, windows)
     try:
-        records = written(records_log)
+        records = read_windows(records_log)
     finally:
         records_log.close()
     raw = KafkaRawLog(address, predictions)

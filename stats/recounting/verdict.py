@@ -132,7 +132,7 @@ def recount_verdict(
         missing.append("the history does not hold the beginning of the rollout any more")
         lines = lines or [Transition(at=state.began, version="", phase=Phase.SHADOW, step=0)]
     replay = _Replay(endpoint.spec.rollout, state, Judge(profiles), counted.windows(), lateness)
-    return replay.along(lines, counted.events, tuple(missing))
+    return replay.walk(lines, counted.events, tuple(missing))
 
 
 def _read(
@@ -185,7 +185,7 @@ class _Replay:
         self._history: list[EndpointWindow] = []
         self._failed_at: float | None = None
 
-    def along(
+    def walk(
         self, lines: Sequence[Transition], events: int, missing: tuple[str, ...]
     ) -> VerdictRecount:
         """With the steps of these lines."""
@@ -210,7 +210,7 @@ class _Replay:
             following = lines[place + 1] if place + 1 < len(lines) else None
             state, windows = self._step(state, following)
             reason = recorded.reason if following is None else following.reason
-            found.append(_told(self._spec, state, line, windows, reason))
+            found.append(_build_step(self._spec, state, line, windows, reason))
             if following is not None:
                 is_bake = following.phase is Phase.PROMOTED
                 update = {
@@ -224,7 +224,7 @@ class _Replay:
             outcome="" if recorded.outcome is None else recorded.outcome.value,
             events=events,
             steps=tuple(found),
-            checks=_compared(recorded.checks, state.checks, self._spec),
+            checks=_compare(recorded.checks, state.checks, self._spec),
             failed_at=self._failed_at,
             looked_through=recorded.looked_through,
             missing=missing,
@@ -267,7 +267,7 @@ class _Replay:
         return self._judge.look(self._spec, state, [window])
 
 
-def _told(
+def _build_step(
     spec: RolloutSpec, state: RolloutState, line: Transition, windows: int, reason: str
 ) -> StepRecount:
     wanted = [each for each in state.checks if each.gate and each.required]
@@ -281,7 +281,7 @@ def _told(
     )
 
 
-def _compared(
+def _compare(
     recorded: Iterable[CheckResult], derived: Iterable[CheckResult], spec: RolloutSpec
 ) -> tuple[CheckPair, ...]:
     own = {each.name for each in spec.checks.statistics}

@@ -89,10 +89,10 @@ class Documents:
 
     def document(self, asked: ViewRequest, *, alone: bool = False) -> bytes:
         """JSON, at most ``FRESH_SECONDS`` old; ``alone``: without asking other shards."""
-        own = self._own(asked)
-        return own if alone or self._shards is None else self._shards.merged(asked, own)
+        own = self._build_own(asked)
+        return own if alone or self._shards is None else self._shards.merge(asked, own)
 
-    def _own(self, asked: ViewRequest) -> bytes:
+    def _build_own(self, asked: ViewRequest) -> bytes:
         with self._lock:
             now = self._clock()
             at, known = self._kept.get(asked, (0.0, b""))

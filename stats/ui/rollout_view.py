@@ -10,7 +10,7 @@ from contracts.rollout import LOST, Outcome, RolloutState, SeriesPoint
 from rollout import view
 from rollout.series import gathered
 from stats.ui import document
-from stats.ui.columns import rounded
+from stats.ui.columns import round_value
 from stats.ui.document import Check, HistoryLine, Points, Preparing, Rollout, Tone
 
 _WITH_STEP = frozenset({Phase.SHADOW, Phase.CANARY})
@@ -94,8 +94,8 @@ def _steps(lines: Iterable[Transition], state: RolloutState) -> list[document.St
 def _points(series: Sequence[SeriesPoint]) -> Points:
     return Points(
         at=[p.start for p in series],
-        candidate_rate=[rounded(p.candidate_requests / max(1.0, p.seconds)) for p in series],
-        stable_rate=[rounded(p.stable_requests / max(1.0, p.seconds)) for p in series],
+        candidate_rate=[round_value(p.candidate_requests / max(1.0, p.seconds)) for p in series],
+        stable_rate=[round_value(p.stable_requests / max(1.0, p.seconds)) for p in series],
         candidate_errors=[_share(p.candidate_errors, p.candidate_requests) for p in series],
         stable_errors=[_share(p.stable_errors, p.stable_requests) for p in series],
         candidate_slow=[_share(p.candidate_slow, p.candidate_requests) for p in series],
@@ -104,4 +104,4 @@ def _points(series: Sequence[SeriesPoint]) -> Points:
 
 
 def _share(part: int, whole: int) -> float | None:
-    return rounded(part / whole) if whole else None
+    return round_value(part / whole) if whole else None

@@ -44,7 +44,7 @@ class Shards:
         """Numbers of all but this one."""
         return [number for number in range(self._shard.of) if number != self._shard.number]
 
-    def merged(self, asked: ViewRequest, own: bytes) -> bytes:
+    def merge(self, asked: ViewRequest, own: bytes) -> bytes:
         """The document for ``asked``, of which this process has made ``own``."""
         answers = dict(self._answers(asked))
         answers[self._shard.number] = json.loads(own)
@@ -60,7 +60,7 @@ class Shards:
         ]
         return json.dumps(document).encode()
 
-    def learnt(self) -> Document:
+    def read_learnt(self) -> Document:
         """What the others have learnt of drift for endpoints that are this shard's."""
         told: Document = {}
         for number in self.others:

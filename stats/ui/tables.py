@@ -14,7 +14,7 @@ from contracts.endpoint import Arm
 from contracts.statistics import EDGES, LATENCY_EDGES, LatencyStage, Statistic
 from contracts.windows import Sparse, UnkWordCounts, WindowAggregate
 from stats.evaluation import board
-from stats.ui.columns import Counts, Span, rounded, total
+from stats.ui.columns import Counts, Span, round_value, sum_columns
 
 Slot = tuple[str, Arm]  # version, arm
 
@@ -174,7 +174,7 @@ def _spread(grid: Counts, column: int, buckets: Sparse) -> None:
 def tables(found: Iterable[board.Series], over: Span) -> dict[Slot, Table]:
     """The counts of each version and arm that were seen, windows outside the span left out."""
     slots: dict[Slot, Table] = {}
-    for series, window, column in _placed(found, over):
+    for series, window, column in _place_windows(found, over):
         slot = (series.version, series.arm)
         if slot not in slots:
             slots[slot] = Table(over.count)
@@ -194,14 +194,14 @@ _brief_decoder = msgspec.msgpack.Decoder(_StatusCounts)
 def attempts(found: Iterable[board.Series], over: Span) -> tuple[Counts, Counts]:
     """``[columns]`` attempts, and those of status 500 and above, of all series given."""
     every, failed = np.zeros((2, over.count), dtype=np.int64)
-    for _, window, column in _placed(found, over):
+    for _, window, column in _place_windows(found, over):
         for status, count in _brief_decoder.decode(window.packed).statuses.items():
             every[column] += count
             failed[column] += count if status >= 500 else 0
     return every, failed
 
 
-def _placed(
+def _place_windows(
     found: Iterable[board.Series], over: Span
 ) -> Iterator[tuple[board.Series, board.Window, int]]:
     """The windows within the span, each with its series and its column."""
@@ -220,7 +220,7 @@ def _windows(series: board.Series, over: Span) -> Iterable[board.Window]:
     return (*series.minutes, *(window for window in series.windows if window.start >= after))
 
 
-def added(parts: Iterable[Table], columns: int) -> Table:
+def add_tables(parts: Iterable[Table], columns: int) -> Table:
     """The sum of tables, none included."""
     total = Table(columns)
     for part in parts:
@@ -232,4 +232,4 @@ def mean_milliseconds(table: Table, stage: LatencyStage) -> float | None:
     """The mean latency of a stage over all columns."""
     grid = table.latency.get(stage)
     count = 0 if grid is None else int(grid.sum())
-    return rounded(total(table.latency_sums, stage) / 1000 / count) if count else None
+    return round_value(sum_columns(table.latency_sums, stage) / 1000 / count) if count else None

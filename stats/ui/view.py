@@ -16,7 +16,7 @@ from contracts.waiting import sentences
 from measures.counting import CountingState, clock_time
 from stats.evaluation.board import Board, EndpointBoard, Origin, VersionDrift
 from stats.ui import drifts, rollout_view, series
-from stats.ui.columns import per_second, rounded, span
+from stats.ui.columns import per_second, round_value, span
 from stats.ui.document import (
     Detail,
     HealthView,
@@ -27,7 +27,7 @@ from stats.ui.document import (
     VersionView,
 )
 from stats.ui.endpoint_health import endpoint_health
-from stats.ui.tables import Slot, Table, added, attempts, tables
+from stats.ui.tables import Slot, Table, add_tables, attempts, tables
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,15 +161,15 @@ def _summary(endpoint: ModelEndpoint, board: Board, now: float) -> Summary:
     requests = int(every[latest].sum())
     # Long after the last window nobody can tell how many there are now.
     known = board.through and (_all_is_counted(board) or now - until < IDLE_SECONDS)
-    tone, said = endpoint_health(endpoint.status, _routed(endpoint, board))
+    tone, said = endpoint_health(endpoint.status, _list_routed(endpoint, board))
     return Summary(
         name=endpoint.name,
         model=endpoint.spec.model,
         tone=tone,
         said=said,
         routes=_routes(endpoint.status),
-        rate=rounded(requests / (RATE_COLUMNS * over.seconds)) if known else None,
-        errors=rounded(int(failed[latest].sum()) / requests) if requests else None,
+        rate=round_value(requests / (RATE_COLUMNS * over.seconds)) if known else None,
+        errors=round_value(int(failed[latest].sum()) / requests) if requests else None,
         spark=per_second(every, over, until),
     )
 
@@ -178,7 +178,7 @@ def _routes(status: EndpointStatus) -> list[RouteView]:
     return [RouteView(route.arm.value, route.ref.version, route.weight) for route in status.routes]
 
 
-def _routed(endpoint: ModelEndpoint, board: Board) -> list[VersionDrift]:
+def _list_routed(endpoint: ModelEndpoint, board: Board) -> list[VersionDrift]:
     """Drift of the packages that get requests now."""
     packages = {route.ref.package for route in endpoint.status.routes}
     return [found for found in board.of(endpoint.name).drift if found.package in packages]
@@ -189,10 +189,10 @@ def _routed(endpoint: ModelEndpoint, board: Board) -> list[VersionDrift]:
 
 def _detail(endpoint: ModelEndpoint, board: Board, links: Links, zoom: Zoom, now: float) -> Detail:
     status, known = endpoint.status, board.of(endpoint.name)
-    over = span(now, max(zoom.column_seconds, _longest(known)), zoom.columns)
+    over = span(now, max(zoom.column_seconds, _find_longest(known)), zoom.columns)
     found = tables(known.series, over)
-    by_version, called = _by_version(found, over.count), _called(found, over.count)
-    tone, said = endpoint_health(status, _routed(endpoint, board))
+    by_version, called = _by_version(found, over.count), _sum_called(found, over.count)
+    tone, said = endpoint_health(status, _list_routed(endpoint, board))
     routed = {(route.ref.version, route.arm) for route in status.routes}
     return Detail(
         name=endpoint.name,
@@ -205,7 +205,9 @@ def _detail(endpoint: ModelEndpoint, board: Board, links: Links, zoom: Zoom, now
         routes=_routes(status),
         versions=_versions(endpoint, known, by_version, links),
         series=[
-            series.of(slot, found[slot], over, counted_until(board, now), routed=slot in routed)
+            series.build_series(
+                slot, found[slot], over, counted_until(board, now), routed=slot in routed
+            )
             for slot in sorted(found, key=_order)
         ],
         labels={version: series.labels(table) for version, table in by_version.items()},
@@ -217,7 +219,7 @@ def _detail(endpoint: ModelEndpoint, board: Board, links: Links, zoom: Zoom, now
             for version, table in by_version.items()
             if (words := series.unk_words(version, table)) is not None
         ],
-        drift=[drifts.of(item, over) for item in known.drift],
+        drift=[drifts.build_drift(item, over) for item in known.drift],
         accuracy=[drifts.accuracy(item) for item in known.accuracy],
         refusals=dict(known.refusals),
         counted_since=board.since,
@@ -241,25 +243,25 @@ def _try_it(name: str) -> str:
     return f"headrace replay examples/sentiment/texts/replay.txt --endpoint {shlex.quote(name)}"
 
 
-def _longest(known: EndpointBoard) -> int:
+def _find_longest(known: EndpointBoard) -> int:
     """A stack may count in windows that are longer than the columns asked for."""
     return max((one.windows[-1].seconds for one in known.series if one.windows), default=1)
 
 
-def _called(found: Mapping[Slot, Table], columns: int) -> Table:
+def _sum_called(found: Mapping[Slot, Table], columns: int) -> Table:
     """What callers met: all arms but shadow."""
-    return added((t for (_, arm), t in found.items() if arm is not Arm.SHADOW), columns)
+    return add_tables((t for (_, arm), t in found.items() if arm is not Arm.SHADOW), columns)
 
 
 def _by_version(found: Mapping[Slot, Table], columns: int) -> dict[str, Table]:
     """All arms of each version, newest first."""
     return {
-        version: added((t for (other, _), t in found.items() if other == version), columns)
-        for version in sorted({version for version, _ in found}, key=_newest)
+        version: add_tables((t for (other, _), t in found.items() if other == version), columns)
+        for version in sorted({version for version, _ in found}, key=_sort_key)
     }
 
 
-def _newest(version: str) -> tuple[int, str]:
+def _sort_key(version: str) -> tuple[int, str]:
     """Sorts the newest first where versions are numbers, as MLflow's are."""
     return (-int(version), "") if version.isdecimal() else (1, version)
 
@@ -268,7 +270,7 @@ _ARMS = (Arm.STABLE, Arm.CANARY, Arm.CONTROL, Arm.SHADOW, Arm.FORCED)
 
 
 def _order(slot: Slot) -> tuple[int, tuple[int, str]]:
-    return _ARMS.index(slot[1]), _newest(slot[0])
+    return _ARMS.index(slot[1]), _sort_key(slot[0])
 
 
 # Versions
@@ -284,7 +286,7 @@ def _versions(
     named = packages.keys() | counted.keys() | {line.version for line in endpoint.status.history}
     return [
         _version(endpoint, version, packages.get(version, ""), counted.get(version), links, known)
-        for version in sorted(named, key=_newest)[:MOST_VERSIONS]
+        for version in sorted(named, key=_sort_key)[:MOST_VERSIONS]
     ]
 
 

@@ -80,7 +80,7 @@ def lease(loader: str) -> dict[str, Any]:
 
 def beat() -> dict[str, Any]:
     """The controller's, as a loader would forge it."""
-    return leases.written(leases.BEAT_NAME, {}, {}, holder=OURS, seconds=15, at=1.0)
+    return leases.build_lease(leases.BEAT_NAME, {}, {}, holder=OURS, seconds=15, at=1.0)
 
 
 def test_a_loader_writes_its_own_reports_alone(namespace: str) -> None:

@@ -136,17 +136,17 @@ CHOSEN = st.fixed_dictionaries({}, optional={each.name: numbers(each) for each i
 def test_a_bounded_spec_is_a_spec_and_above_no_ceiling(
     spec: EndpointSpec, ceilings: Ceilings
 ) -> None:
-    bounded = ceilings.bounded(spec)
-    assert ceilings.over(bounded) == ()
+    bounded = ceilings.bound(spec)
+    assert ceilings.list_excesses(bounded) == ()
     written = bounded.model_dump(mode="json", by_alias=True)
     assert EndpointSpec.model_validate(written) == bounded
-    assert (bounded is spec) == (not ceilings.over(spec))
+    assert (bounded is spec) == (not ceilings.list_excesses(spec))
 
 
 @given(SPECS)
 def test_without_ceilings_everything_may_be_asked_for(spec: EndpointSpec) -> None:
-    assert NO_CEILINGS.over(spec) == ()
-    assert NO_CEILINGS.bounded(spec) is spec
+    assert NO_CEILINGS.list_excesses(spec) == ()
+    assert NO_CEILINGS.bound(spec) is spec
 
 
 # What the cluster's API server evaluates; ``max`` is Kubernetes' own.
@@ -176,7 +176,7 @@ def test_the_sentence_names_field_wish_and_ceiling() -> None:
         model="m", serving=ServingOptions(instances=9), limits=EndpointLimits(timeout_seconds=2.5)
     )
     ceilings = Ceilings({"instances": 4, "timeoutSeconds": 2})
-    assert ceilings.over(spec) == (
+    assert ceilings.list_excesses(spec) == (
         "spec.serving.instances is 9, above the operator's ceiling of 4",
         "spec.limits.timeoutSeconds is 2.5, above the operator's ceiling of 2",
     )
@@ -217,10 +217,12 @@ def test_pools_that_an_operator_allows_are_a_flag_a_sentence_and_an_expression()
     ceilings = Ceilings.read("instances=4,pools=cpu|gpu")
     assert (ceilings.pools, str(ceilings)) == (("cpu", "gpu"), "instances=4,pools=cpu|gpu")
     plain, gpu = EndpointSpec(model="m"), EndpointSpec(model="m", pool="gpu")
-    assert ceilings.over(gpu) == ()
-    assert ceilings.bounded(gpu) is gpu
-    assert ceilings.over(plain) == ("spec.pool is default, and the operator allows cpu, gpu alone",)
-    assert ceilings.bounded(plain).pool == "cpu"
+    assert ceilings.list_excesses(gpu) == ()
+    assert ceilings.bound(gpu) is gpu
+    assert ceilings.list_excesses(plain) == (
+        "spec.pool is default, and the operator allows cpu, gpu alone",
+    )
+    assert ceilings.bound(plain).pool == "cpu"
     program = ENVIRONMENT.program(ENVIRONMENT.compile(POOL_CEL))
     for spec in (plain, gpu):
         written = spec.model_dump(mode="json", by_alias=True, exclude_defaults=True)

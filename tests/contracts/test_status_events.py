@@ -37,7 +37,7 @@ from contracts.status_events import (
     RolloutEnding,
     StepEntered,
     VersionRejection,
-    applied,
+    apply,
     is_passed_over,
     rejection_of,
 )
@@ -60,7 +60,7 @@ def rejection(number: int, reason: str = "why", at: float = 0.0) -> VersionRejec
 
 def rejecting(status: EndpointStatus, *numbers: int, reason: str = "why") -> EndpointStatus:
     for number in numbers:
-        status = applied(status, rejection(number, reason))
+        status = apply(status, rejection(number, reason))
     return status
 
 
@@ -125,7 +125,7 @@ def test_the_newest_rejections_keep_their_reasons() -> None:
 def test_a_version_is_rejected_once_under_the_same_options_and_once_under_others() -> None:
     status = rejecting(stable_at(1), 7, 8, 7)
     assert [item.version for item in status.rejected] == ["8", "7"]
-    status = applied(status, VersionRejection(9.0, "7", "other", "why"))
+    status = apply(status, VersionRejection(9.0, "7", "other", "why"))
     assert [item.version for item in status.rejected] == ["8", "7", "7"]
 
 
@@ -159,7 +159,7 @@ def test_what_was_passed_over_does_not_hide_the_stable_version() -> None:
 
 def test_a_retried_version_is_not_rejected_any_more_and_others_stay() -> None:
     status = rejecting(stable_at(1), *range(2, 40))
-    assert forgotten(applied(status, retry(7)), *range(2, 40)) == [7]
+    assert forgotten(apply(status, retry(7)), *range(2, 40)) == [7]
 
 
 def test_a_version_that_was_just_rejected_is_on_record_even_where_there_is_no_room() -> None:
@@ -185,7 +185,7 @@ def preparing(
 def after(*events: Event) -> EndpointStatus:
     status = stable_at(1)
     for event in events:
-        status = applied(status, event)
+        status = apply(status, event)
     return status
 
 
@@ -227,9 +227,9 @@ def test_preparation_is_noted_where_it_is_news() -> None:
 
 def test_a_version_that_is_tried_again_is_noted_again() -> None:
     status = after(preparing(Phase.LOADING), rejection(2, at=2.0))
-    status = applied(status, retry(2))
+    status = apply(status, retry(2))
     assert status.candidate is None
-    status = applied(status, preparing(Phase.LOADING, at=4.0))
+    status = apply(status, preparing(Phase.LOADING, at=4.0))
     phases = [Phase.LOADING, Phase.REJECTED, Phase.WAITING, Phase.LOADING]
     assert told(status) == [("2", phase) for phase in phases]
 
@@ -247,7 +247,7 @@ def test_a_version_that_expired_is_on_record_as_that_and_not_as_a_bad_one() -> N
     status = after(RolloutEnding(5.0, rollout(2), Outcome.EXPIRED, "no verdict within 24h"))
     assert [item.phase for item in status.rejected] == [Phase.EXPIRED]
     assert told(status)[-1] == ("2", Phase.EXPIRED)
-    assert told(applied(status, retry(2)))[-1] == ("2", Phase.WAITING)
+    assert told(apply(status, retry(2)))[-1] == ("2", Phase.WAITING)
     rolled_back = after(RolloutEnding(5.0, rollout(2), Outcome.ROLLED_BACK, "errors"))
     assert [item.phase for item in rolled_back.rejected] == [Phase.REJECTED]
 
@@ -272,8 +272,8 @@ class Remembered:
         event = self._event(kind, number, second, at)
         if event is None:
             return
-        self.status = applied(self.status, event)
-        assert applied(self.status, event) == self.status or not isinstance(
+        self.status = apply(self.status, event)
+        assert apply(self.status, event) == self.status or not isinstance(
             event, CandidateUpdate | CommandAnswer | HistoryNote
         )
         if isinstance(event, RetryAllowed):

@@ -36,7 +36,7 @@ from contracts.windows import (
     WindowAggregate,
 )
 from measures.folding import Fold, length_bucket
-from measures.observation import histogram, observed
+from measures.observation import histogram, observe
 
 
 def folded(*batches: EventBatch, seconds: int = 10) -> list[WindowAggregate]:
@@ -101,7 +101,7 @@ def test_every_count_is_that_of_a_naive_count(seed: int, messages: int) -> None:
         assert aggregate.labels == Counter(label for label, _ in told)
         assert aggregate.topics == Counter(bucket for e in mine for bucket in e.topics)
         assert aggregate.vectors == Counter(cell for e in mine for cell in e.vectors)
-        for statistic, values in observed(texts).items():
+        for statistic, values in observe(texts).items():
             dense = histogram(EDGES[statistic], values)
             counts = aggregate.histograms.get(statistic, {})
             assert counts == {bucket: n for bucket, n in enumerate(dense) if n}

@@ -9,7 +9,7 @@ from prediction_batches import batches_of, record_of
 
 from contracts.windows import RANGE_MESSAGES, WindowAggregate, WindowRecord, encode
 from measures.increments import Growth, RangeLedger
-from measures.merging import MergedWindows, add, merged
+from measures.merging import MergedWindows, add, merge
 from measures.recounting import differences
 
 
@@ -44,7 +44,7 @@ def sums_of(growths: Iterable[Growth]) -> WindowRecord:
             if key in aggregates:
                 add(aggregates[key], aggregate)
             else:
-                aggregates[key] = merged([aggregate])
+                aggregates[key] = merge([aggregate])
         total.events += growth.events
         total.skipped += growth.skipped
         for endpoint, counts in growth.refusals.items():

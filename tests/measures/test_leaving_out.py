@@ -25,7 +25,7 @@ from measures.proportions import (
     Tolerance,
     WindowCounts,
     restart_weight,
-    unspent,
+    weigh_unspent,
 )
 
 TESTS = 3  # the last one does not stall
@@ -52,7 +52,7 @@ def mixture(values: list[float], left_out: tuple[int, ...] = ()) -> float:
     for at, value in enumerate(values):
         found += restart_weight(at + 1)
         found *= 1.0 if at in left_out else float(np.exp(value))
-    return found + unspent(len(values))
+    return found + weigh_unspent(len(values))
 
 
 logs = st.floats(-3, 3)
@@ -108,10 +108,10 @@ def test_a_rollout_that_began_before_keeps_its_evidence_and_new_tests_get_their_
     left = LeftOut.following(harm)
     assert left.e_value(1, NOT_ALONE) == pytest.approx(harm.e_value(), rel=1e-5)
     more = LeftOut(np.zeros((2 + GROUPS, TESTS, ALTERNATIVES)))
-    joined = left.joined(more, slice(2, None))
+    joined = left.join(more, slice(2, None))
     assert (joined.log_a[:, :2] == left.log_a).all()
     assert (joined.log_a[:, 2:] == 0).all()
-    again = joined.joined(LeftOut(more.log_a + 1), slice(0, 1))
+    again = joined.join(LeftOut(more.log_a + 1), slice(0, 1))
     assert (again.log_a[:, 0] == 1).all()
     assert (again.log_a[:, 1] == left.log_a[:, 1]).all()
 

@@ -126,7 +126,7 @@ class Partitions:
                 self.losses.take(record)
                 self._watermark.take("t", partition, record.through)
             self._waiting[partition] = self._waiting[partition][-1:]
-        return self.losses.settle(self._watermark.known()).messages
+        return self.losses.settle(self._watermark.known_until()).messages
 
 
 @pytest.mark.slow

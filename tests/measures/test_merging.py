@@ -17,7 +17,7 @@ from contracts.windows import (
     decode,
     encode,
 )
-from measures.merging import MergedWindows, merged
+from measures.merging import MergedWindows, merge
 
 
 def windows_of(*records: WindowRecord) -> MergedWindows:
@@ -105,9 +105,9 @@ def test_reading_and_merging_change_no_record() -> None:
 def test_aggregates_of_different_keys_do_not_add() -> None:
     one = WindowAggregate("a", "1", "p", Arm.STABLE, 10)
     with pytest.raises(ValueError, match="different keys"):
-        merged([one, WindowAggregate("a", "1", "p", Arm.CANARY, 10)])
+        merge([one, WindowAggregate("a", "1", "p", Arm.CANARY, 10)])
     with pytest.raises(ValueError, match="no aggregates"):
-        merged([])
+        merge([])
 
 
 def test_windows_of_two_lengths_stay_apart() -> None:
@@ -132,7 +132,7 @@ def record_at(
 def closed(
     windows: MergedWindows, *, now: float, lateness: float = 5.0, after: float = 0.0
 ) -> list[int]:
-    found = windows.closed("e", after=after, now=now, lateness_seconds=lateness)
+    found = windows.list_closed("e", after=after, now=now, lateness_seconds=lateness)
     return [window.start for window in found]
 
 

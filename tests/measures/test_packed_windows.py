@@ -29,7 +29,9 @@ def ranges(seed: int, number: int) -> list[WindowRecord]:
 
 
 def closed(windows: MergedWindows | PackedWindows, endpoint: str) -> tuple[EndpointWindow, ...]:
-    found = copy.deepcopy(windows.closed(endpoint, after=0.0, now=1e12, lateness_seconds=-1e12))
+    found = copy.deepcopy(
+        windows.list_closed(endpoint, after=0.0, now=1e12, lateness_seconds=-1e12)
+    )
     for window in found:
         for aggregate in window.aggregates:
             aggregate.own.sort(key=lambda own: own.spec.name)
@@ -91,10 +93,10 @@ def test_a_window_that_did_not_change_is_not_unpacked_again() -> None:
     windows.put(record(0, 100))
     windows.put(record(64, 110))
     ask = {"after": 0.0, "now": 1e12, "lateness_seconds": -1e12}
-    before = windows.closed("e", **ask)
+    before = windows.list_closed("e", **ask)
     windows.put(record(128, 110))
-    after = windows.closed("e", **ask)
+    after = windows.list_closed("e", **ask)
     assert after[0] is before[0]
     assert after[1] is not before[1]
     windows.forget_before(0.0)
-    assert windows.closed("e", **ask)[1] is after[1]
+    assert windows.list_closed("e", **ask)[1] is after[1]

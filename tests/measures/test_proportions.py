@@ -75,7 +75,7 @@ def test_no_start_is_without_weight_and_later_ones_have_less() -> None:
 def test_weights_of_starts_add_to_one_at_any_time() -> None:
     for t in (0, 1, 2, 500, 1000, 1001, 5000):
         spent = sum(proportions.restart_weight(i) for i in range(1, t + 1))
-        assert spent + proportions.unspent(t) == pytest.approx(1)
+        assert spent + proportions.weigh_unspent(t) == pytest.approx(1)
 
 
 @given(windows(), windows(), st.floats(0, 0.05))

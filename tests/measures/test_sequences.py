@@ -14,7 +14,7 @@ from contracts.windows import RANGE_MESSAGES, WindowRecord
 from contracts.windows import decode as decode_record
 from contracts.windows import encode as encode_record
 from measures.ranges import PartitionFold, range_start
-from measures.recounting import Duplicates, RawMessage, recounted
+from measures.recounting import Duplicates, RawMessage, recount_record
 from measures.sequences import GATEWAYS_KEPT, GatewaySequences
 
 # What a broker takes beside an offset, unless it was set up otherwise (offset.metadata.max.bytes).
@@ -32,10 +32,10 @@ def test_what_is_known_can_be_written_down() -> None:
     known = GatewaySequences()
     for number in range(GATEWAYS_KEPT + 50):
         known.is_copy(f"gateway-{number}", 2**32 - 1 - number)
-    text = known.encoded()
+    text = known.encode()
     assert len(text) < METADATA_BYTES - 100
-    again = GatewaySequences.decoded(text)
-    assert again.encoded() == text
+    again = GatewaySequences.decode(text)
+    assert again.encode() == text
     assert again.is_copy(f"gateway-{GATEWAYS_KEPT}", 5)
     assert not again.is_copy("gateway-0", 5)  # others were heard since
 
@@ -51,7 +51,7 @@ def test_a_gateway_that_is_heard_stays_known_whoever_comes() -> None:
 @pytest.mark.parametrize("text", ["x", "AAAA", "é"])
 def test_what_is_no_such_text_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="no sequences"):
-        GatewaySequences.decoded(text)
+        GatewaySequences.decode(text)
 
 
 @pytest.mark.parametrize("number", [-1, 2**32, 2**80])
@@ -130,7 +130,7 @@ def folded(log: list[list[bytes]], rng: random.Random) -> Iterator[WindowRecord]
                 kept = fold.checkpoint
                 first = range_start(fold.next)
                 assert kept.offset == first
-                known = GatewaySequences.decoded(kept.sequences)
+                known = GatewaySequences.decode(kept.sequences)
                 fold = PartitionFold("t", partition, first=first, window_seconds=10, known=known)
                 for again in range(first, offset + 1):
                     fold.take(again, 1e6 + again, messages[again])
@@ -172,7 +172,7 @@ def test_what_is_counted_is_the_set_of_distinct_messages(
         for record in records:
             if record.partition == partition:
                 inside = raw[record.start : record.end]
-                assert recounted(record, inside, copies).senders == record.senders
+                assert recount_record(record, inside, copies).senders == record.senders
 
 
 def test_a_recount_looks_as_far_back_as_a_message_was_made() -> None:
@@ -187,6 +187,6 @@ def test_a_recount_looks_as_far_back_as_a_message_was_made() -> None:
 
     messages = [RawMessage(64 + n, 5001.0 + n, one) for n, one in enumerate([*soon, late])]
     record = WindowRecord("t", 0, 64, 128, 0.0, 0)
-    again = recounted(record, messages, Duplicates(earlier, since=5001.0))
+    again = recount_record(record, messages, Duplicates(earlier, since=5001.0))
     assert again.copies == 1
     assert asked == [700.0]

@@ -15,7 +15,7 @@ from contracts.rollout import CustomStatistic, StatisticKind
 from contracts.windows import WindowAggregate
 from headrace.commands.unk_words import by_version
 from headrace.stack.kafka import KafkaProcess
-from measures.merging import merged
+from measures.merging import merge
 from stats.reading.record_log import windows_since
 from stats.recounting.recount import RecountScope, recount_kafka
 
@@ -89,7 +89,7 @@ async def test_what_users_observe_and_which_words_were_unknown_can_be_read(
     finally:
         workers.end()
 
-    aggregate = merged(aggregates_of(topics))
+    aggregate = merge(aggregates_of(topics))
     own = {counts.spec.name: counts for counts in aggregate.own}
     assert own["length"].counts == {"0": 1, "2": 2, "1": 1}
     assert own["language"].counts == {"en": 3}

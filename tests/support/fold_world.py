@@ -137,7 +137,7 @@ class Topics:
             while True:
                 for record in largest(self._log.poll(0.1)):
                     self._windows.put(record)
-                if self._log.whole():
+                if self._log.is_whole():
                     return self._windows
         except TopicMissingError:
             return MergedWindows()

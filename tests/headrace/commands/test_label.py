@@ -7,8 +7,8 @@ import pytest
 from typer.testing import CliRunner
 
 from headrace.cli import app
-from headrace.commands.label import ComparedPair, LabelFile, LabelFindings, PairLabel, ordered
-from headrace.commands.label import shown as shown_of
+from headrace.commands.label import ComparedPair, LabelFile, LabelFindings, PairLabel, order_pairs
+from headrace.commands.label import judge_labels as shown_of
 from headrace.errors import RefusedError
 
 PAIRS = [
@@ -57,7 +57,7 @@ def test_labels_count_up_to_the_first_pair_that_has_none() -> None:
 
 def test_order_does_not_depend_on_answers_or_on_the_file() -> None:
     other = [ComparedPair(pair.id, pair.candidate, pair.stable) for pair in reversed(PAIRS)]
-    assert [pair.id for pair in ordered(other)] == [pair.id for pair in ordered(PAIRS)]
+    assert [pair.id for pair in order_pairs(other)] == [pair.id for pair in order_pairs(PAIRS)]
 
 
 def test_two_pairs_of_one_id_are_refused() -> None:

@@ -3,7 +3,7 @@
 import pytest
 from rich.console import Console
 
-from contracts.durations import about
+from contracts.durations import humanise
 from contracts.endpoint import (
     Arm,
     Candidate,
@@ -101,4 +101,4 @@ def test_an_endpoint_without_any_version_is_no_error() -> None:
     ],
 )
 def test_a_duration_is_told_in_its_two_largest_units(seconds: float, text: str) -> None:
-    assert about(seconds) == text
+    assert humanise(seconds) == text

@@ -32,7 +32,7 @@ def _walk(part: ManifestMapping, tree: dict[str, Any], choices: Any, used: set[s
         step = choices(st.integers(0, 2))
         if step == 0:
             part.take(name)
-            used.update(_leaves(value, part.at(name)))
+            used.update(_leaves(value, part.path_of(name)))
         elif step == 1 and isinstance(value, dict):
             _walk(part.part(name), value, choices, used)
         elif step == 1 and isinstance(value, list):

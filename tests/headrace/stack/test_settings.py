@@ -10,7 +10,7 @@ SETTINGS = StackSettings(home=Path("/h"), cache=Path("/c"))
 
 
 def test_all_ports_are_needed_when_everything_is_embedded() -> None:
-    assert SETTINGS.needed_ports() == Ports().named()
+    assert SETTINGS.needed_ports() == Ports().by_name()
 
 
 def test_an_existing_service_needs_no_port_of_ours_and_its_address_is_used() -> None:
@@ -55,7 +55,7 @@ def test_no_two_parts_are_given_the_same_port(gateways: int, tritons: int) -> No
         needed = replace(SETTINGS, ports=ports, gateways=gateways, tritons=tritons).needed_ports()
         assert len(needed) == 13 + 3 * (gateways - 1) + 4 * (tritons - 1)
         assert len(set(needed.values())) == len(needed)
-        assert needed.items() >= ports.named().items()
+        assert needed.items() >= ports.by_name().items()
 
 
 def test_more_gateways_move_no_triton_and_no_gateway() -> None:

@@ -33,7 +33,7 @@ PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 def test_a_collection_knows_its_paths() -> None:
     path = "/apis/coordination.k8s.io/v1/namespaces/models/leases"
     assert LEASES.path == path
-    assert LEASES.one("l", "status") == f"{path}/l/status"
+    assert LEASES.path_of("l", "status") == f"{path}/l/status"
 
 
 STATUSES = pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_an_answer_that_is_no_object_is_no_answer(fake: Fake) -> None:
 
 
 def test_a_refusal_names_what_was_asked(fake: Fake) -> None:
-    fake.refuse(f"GET {LEASES.one('l')}", 403)
+    fake.refuse(f"GET {LEASES.path_of('l')}", 403)
     fake.refuse(f"GET {PODS}", 403)
     client = fake.client()
     with pytest.raises(ApiRefusedError, match=r"GET .*/leases/l: no"):

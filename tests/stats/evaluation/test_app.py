@@ -37,7 +37,7 @@ class Evaluated:
     def counting(self) -> CountingStatus:
         return self.now_counting
 
-    def lost(self) -> MessageLosses:
+    def losses(self) -> MessageLosses:
         return MessageLosses(2, {"a": {"buffer_full": 3}}, 1)
 
     def stood_still_seconds(self) -> float:

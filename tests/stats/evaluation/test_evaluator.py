@@ -64,7 +64,7 @@ class FakeLog:
         self.at += len(given)
         return given
 
-    def whole(self) -> bool:
+    def is_whole(self) -> bool:
         if self.stalled:
             raise StalledError("records wait, and none was read")
         return True
@@ -252,10 +252,10 @@ def test_a_fault_of_ours_ends_the_role_and_is_told(
     world = World([log])
     evaluator = start(world)
     log.turns()
-    assert not evaluator.broken()
+    assert not evaluator.is_broken()
     log.error = ArithmeticError("nothing that the role knows how to survive")
     assert world.broken.wait(timeout=10)
-    assert evaluator.broken()
+    assert evaluator.is_broken()
     assert log.closed
     assert "the evaluate role broke" in caplog.text
 

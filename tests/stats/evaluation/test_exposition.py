@@ -31,7 +31,7 @@ from stats.evaluation.board import (
     StatisticDrift,
     VersionDrift,
 )
-from stats.evaluation.exposition import ExpositionSnapshot, RoleHealth, coarse, families
+from stats.evaluation.exposition import ExpositionSnapshot, RoleHealth, coarsen, families
 from stats.evaluation.totals import MOST_ENDPOINTS, ArmKey, TrafficTotals
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
@@ -158,7 +158,7 @@ def test_coarse_buckets_of_latency_count_exactly_what_lies_below_their_edge(
     counts: dict[int, int],
 ) -> None:
     fine = dense(counts, len(LATENCY_EDGES.upper) + 1).tolist()
-    found = coarse(fine)
+    found = coarsen(fine)
     assert len(found) == len(metrics.LATENCY_BUCKETS) + 1
     assert sum(found) == sum(fine)
     for number, edge in enumerate(metrics.LATENCY_BUCKETS):

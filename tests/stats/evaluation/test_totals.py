@@ -9,7 +9,7 @@ from contracts.events import StatisticSpec
 from contracts.metrics import OTHER
 from contracts.windows import OwnCounts, WindowAggregate
 from measures.increments import Growth, growth
-from measures.merging import add, merged
+from measures.merging import add, merge
 from stats.evaluation import totals
 from stats.evaluation.totals import KNOWN_STATUSES, ArmKey, SeriesLimits, TrafficTotals
 
@@ -41,7 +41,7 @@ def test_increments_add_up_to_the_aggregates_of_the_newest_record(
         if key in wanted:
             add(wanted[key], aggregate)
         else:
-            wanted[key] = merged([aggregate])
+            wanted[key] = merge([aggregate])
     assert counted.arms.keys() == wanted.keys()
     for key, aggregate in wanted.items():
         arm = counted.arms[key]

@@ -47,7 +47,7 @@ class Texts:
 
 
 def usual() -> UsualTraffic:
-    return SETTINGS.usual()
+    return SETTINGS.begin_usual()
 
 
 def watch(
@@ -163,7 +163,7 @@ def test_what_was_learnt_outlives_the_process_and_is_not_learnt_twice() -> None:
 
 def test_what_was_learnt_of_another_week_is_refused() -> None:
     told = usual().to_json()
-    other = DriftSettings(week=Week(apart=(4, 5))).usual()
+    other = DriftSettings(week=Week(apart=(4, 5))).begin_usual()
     with pytest.raises(ValueError, match="days apart"):
         other.restore(told)
     with pytest.raises(KeyError):

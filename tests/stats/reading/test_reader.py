@@ -55,7 +55,7 @@ class FakeLog:
         messages, self.messages = self.messages, []
         return messages
 
-    def whole(self) -> bool:
+    def is_whole(self) -> bool:
         self.asked.release()
         if self.stalled:
             raise StalledError("records wait, and none was read")

@@ -55,7 +55,7 @@ def read_all(log: KafkaRecordLog) -> list[bytes]:
     messages: list[bytes] = []
     while True:
         messages += log.poll(0.2)
-        if log.whole():
+        if log.is_whole():
             return messages
 
 
@@ -107,14 +107,14 @@ def test_no_topic_is_told_apart_from_no_kafka(address: KafkaAddress) -> None:
 def ask_on(log: KafkaRecordLog) -> NoReturn:
     """Asks again and again, and never polls."""
     while True:
-        log.whole()
+        log.is_whole()
 
 
 def test_records_that_wait_and_are_never_read_end_the_connection(
     address: KafkaAddress, topic: Topic, sink: KafkaRecordSink
 ) -> None:
     log = KafkaRecordLog(address, 0.0, topic.name, stall_seconds=0.5)
-    assert log.whole()
+    assert log.is_whole()
     sink.write([record(64 * n, partition=n) for n in range(3)])
     with pytest.raises(StalledError, match="wait, and none was read"):
         ask_on(log)
@@ -131,7 +131,7 @@ def test_a_topic_made_anew_is_noticed(
     admin.close()
     KafkaRecordSink(address, topic).close()
     with pytest.raises(LogReplacedError):
-        log.whole()
+        log.is_whole()
     log.close()
 
 

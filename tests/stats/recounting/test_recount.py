@@ -12,7 +12,7 @@ from contracts.events import EventBatch, EventLosses
 from contracts.windows import encode
 from measures.recounting import RawMessage
 from stats.folding.fold import FoldCounts, Folder, FoldPace
-from stats.reading.record_log import written
+from stats.reading.record_log import read_windows
 from stats.recounting.recount import RecountScope, recount
 
 pytestmark = pytest.mark.slow
@@ -160,7 +160,7 @@ class OneByOne:
     def poll(self, seconds: float) -> list[bytes]:
         return [self.messages.pop(0)] if self.messages else []
 
-    def whole(self) -> bool:
+    def is_whole(self) -> bool:
         return not self.messages
 
     def close(self) -> None:
@@ -169,4 +169,4 @@ class OneByOne:
 
 def test_written_records_are_read_to_their_end(kafka: MemoryKafka) -> None:
     messages = [encode(record) for record in kafka.written]
-    assert written(OneByOne(messages)).records() == kafka.merged().records()
+    assert read_windows(OneByOne(messages)).records() == kafka.merged().records()

@@ -127,7 +127,7 @@ class World:
         observed = Observation(
             loaded=frozenset({ONE, TWO}),
             target="2",
-            windows=self._windows.closed(
+            windows=self._windows.list_closed(
                 "sentiment", after=0.0, now=self.now, lateness_seconds=LATENESS
             ),
         )

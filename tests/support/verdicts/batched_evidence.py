@@ -108,7 +108,7 @@ class _PairCounts:
             np.where(wide, pairs.log_to_fail(of_rows.fail, rho), 0.0),
             np.where(told[:, None], to_pass, 0.0),
             np.where(wide, pairs.arms, 0.0),
-            np.where(wide, pairs.added(before), before),
+            np.where(wide, pairs.add(before), before),
         )
 
 
@@ -282,7 +282,7 @@ class BatchedEvidence:
                 shadow, lambda: _answers_after(self.answers, stable), self.answers
             ),
             texts=_after_where(shadow, lambda: _texts_after(self.texts, stable), self.texts),
-            harm=self.harm.grown(log_s, window),
+            harm=self.harm.grow(log_s, window),
             left_out=self.left_out.after(log_s, of_groups, self.harm.windows + 1, expected),
             groups=_after_where(
                 ~shadow, lambda: self.groups.after(*(arm.every for arm in both)), self.groups
@@ -436,7 +436,7 @@ class BatchedEvidence:
         return (cumulated < ranks[..., None]).sum(axis=-1), totals >= slowness.ENOUGH
 
     def _rho_of_tests(self) -> Floats:
-        return self.correlation.beyond(_of_classes(self.texts.each)[:, ROWS.tests])
+        return self.correlation.subtract(_of_classes(self.texts.each)[:, ROWS.tests])
 
     def _rho(self, of_tests: Floats) -> Floats:
         of_row = ROWS.test_of_row
