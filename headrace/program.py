@@ -91,7 +91,7 @@ def environment(kubeconfig: Path | None = None) -> dict[str, str]:
     return {**os.environ, **named}
 
 
-def _shared(
+def _take_shared_options(
     namespace: Annotated[
         str | None,
         typer.Option(
@@ -142,7 +142,7 @@ def _shared(
 
 
 _carrier = typer.Typer(add_completion=False)
-_carrier.command()(_shared)
+_carrier.command()(_take_shared_options)
 
 
 class SharedOptionsCommand(TyperCommand):

@@ -108,7 +108,7 @@ class Losses:
             not gateway.ended and SILENT_SECONDS < known_through - gateway.heard <= SHOWN_SECONDS
             for gateway in self._gateways.values()
         )
-        for name in sorted(self._gateways, key=self._heard)[:-MOST_GATEWAYS]:
+        for name in sorted(self._gateways, key=self._find_heard)[:-MOST_GATEWAYS]:
             del self._gateways[name]
         dropped = {endpoint: dict(reasons) for endpoint, reasons in self._dropped.items()}
         return MessageLosses(self._missing, dropped, silent)
@@ -129,7 +129,7 @@ class Losses:
             gateway.settled, gateway.ahead = gateway.newest, set()
             gateway.waiting, gateway.ripe = {}, {}
 
-    def _heard(self, name: str) -> float:
+    def _find_heard(self, name: str) -> float:
         return self._gateways[name].heard
 
     def _drop(

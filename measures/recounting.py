@@ -278,12 +278,12 @@ def numbers(record: WindowRecord) -> int:
 def _numbers(record: WindowRecord) -> Iterator[tuple[str, float]]:
     for name in _COMPARED:
         yield name, getattr(record, name)
-    yield from nested("refusals", record.refusals)
+    yield from flatten("refusals", record.refusals)
     for gateway, sender in record.senders.items():
         yield f"gateway {gateway} messages", len(sender.numbers)
         yield f"gateway {gateway} numbers", sum(sender.numbers)
         yield f"gateway {gateway} ended", sender.ended
-        yield from nested(f"gateway {gateway} dropped", sender.dropped)
+        yield from flatten(f"gateway {gateway} dropped", sender.dropped)
     for aggregate in record.aggregates:
         yield from _of_aggregate(aggregate)
 
@@ -294,9 +294,9 @@ def _of_aggregate(aggregate: WindowAggregate) -> Iterator[tuple[str, float]]:
     told = msgspec.structs.asdict(aggregate)
     for name in ("endpoint", "version", "package", "arm", "start", "own", "evidence", "unk_words"):
         del told[name]
-    yield from nested(path, told)
-    yield from nested(f"{path} evidence", msgspec.structs.asdict(aggregate.evidence))
-    yield from nested(f"{path} unk_words", msgspec.structs.asdict(aggregate.unk_words))
+    yield from flatten(path, told)
+    yield from flatten(f"{path} evidence", msgspec.structs.asdict(aggregate.evidence))
+    yield from flatten(f"{path} unk_words", msgspec.structs.asdict(aggregate.unk_words))
     for own in aggregate.own:
         yield from own_numbers(path, own)
 
@@ -306,13 +306,13 @@ def own_numbers(path: str, own: OwnCounts) -> Iterator[tuple[str, float]]:
     name = f"{path} own {own.spec.name} {declaration_of(own.spec)[1:]}"
     yield f"{name} sum_micro", own.sum_micro
     yield f"{name} unfit", own.unfit
-    yield from nested(name, own.counts)
+    yield from flatten(name, own.counts)
 
 
-def nested(path: str, value: Any) -> Iterator[tuple[str, float]]:  # noqa: ANN401 - nested counts
+def flatten(path: str, value: Any) -> Iterator[tuple[str, float]]:  # noqa: ANN401 - nested counts
     """Counts at any depth of mappings, by their keys from the outermost on."""
     if isinstance(value, Mapping):
         for key, inner in value.items():
-            yield from nested(f"{path} {key}", inner)
+            yield from flatten(f"{path} {key}", inner)
     else:
         yield path, value

@@ -101,12 +101,12 @@ async def _run(plan: Plan, texts: tuple[files.ReplayText, ...]) -> tuple[Tally, 
     replay, stop = Replay(plan, texts), asyncio.Event()
     loop = asyncio.get_running_loop()
 
-    def interrupted() -> None:
+    def interrupt() -> None:
         # The first Ctrl-C ends the sending; a second one ends the program, as usual.
         loop.remove_signal_handler(signal.SIGINT)
         stop.set()
 
-    loop.add_signal_handler(signal.SIGINT, interrupted)
+    loop.add_signal_handler(signal.SIGINT, interrupt)
     loop.add_signal_handler(signal.SIGTERM, stop.set)
     watching = asyncio.create_task(_watch(replay, plan))
     try:

@@ -296,7 +296,7 @@ def run(settings: StackSettings, environment: Mapping[str, str]) -> None:
     console.print(f"Headrace, in {escape(str(settings.home))}", highlight=False)
 
     def announce(started: RunningStack) -> None:
-        steps.quiet()
+        steps.clear()
         for line in invitation(started):
             console.print(line, markup=False, highlight=False, soft_wrap=True)
 

@@ -59,7 +59,7 @@ def ask(
     """
     before: list[ModelEndpoint] = []
 
-    def noted(stored: ModelEndpoint) -> ModelEndpoint:
+    def note(stored: ModelEndpoint) -> ModelEndpoint:
         before[:] = [stored]
         changed = change(stored)
         notes = changed.metadata.annotations
@@ -74,7 +74,7 @@ def ask(
         metadata = changed.metadata.model_copy(update={"annotations": {**notes, **added}})
         return changed.model_copy(update={"metadata": metadata})
 
-    edits.edit(store, name, noted)
+    edits.edit(store, name, note)
     return before[0]
 
 
@@ -86,7 +86,7 @@ def withdraw(
     Args:
         store: of the endpoint.
         name: of the endpoint.
-        command: as ``ask`` noted it.
+        command: as ``ask`` note it.
         before: what ``ask`` returned.
 
     Returns:

@@ -100,7 +100,7 @@ class Draft:
 
     def left_of(self, part: ManifestMapping, reasons: Mapping[str, str]) -> None:
         """Reports what nobody took of a part; ``reasons`` are by the field's own name."""
-        for path in part.left():
+        for path in part.list_left():
             name = path.rpartition(".")[2].partition("[")[0]
             if path.startswith("metadata.annotations."):
                 self.left_out(path, "an annotation of another tool")

@@ -118,7 +118,7 @@ class ManifestMapping:
             raise BadDocumentError(f"{self.path_of(name)}: must be a list of texts.")
         return [str(each) for each in value]
 
-    def left(self) -> list[str]:
+    def list_left(self) -> list[str]:
         """The paths of fields that nobody took, here and below, in the document's order."""
         found = []
         for name in self._value:
@@ -128,7 +128,7 @@ class ManifestMapping:
                     for part in self._parts.values()
                     if part.path == self.path_of(name)
                     or part.path.startswith(f"{self.path_of(name)}[")
-                    for path in part.left()
+                    for path in part.list_left()
                 ]
             else:
                 found.append(self.path_of(str(name)))

@@ -58,23 +58,23 @@ class Service:
 class StartObserver(Protocol):
     """Whoever shows what the supervisor does."""
 
-    def starting(self, service: str) -> None:
+    def note_start(self, service: str) -> None:
         """A service is started for the first time."""
         ...
 
-    def waiting(self, service: str, seconds: float, said: str) -> None:
+    def note_wait(self, service: str, seconds: float, said: str) -> None:
         """A service lives and is not ready, so long after its start; ``said``: its log's end."""
         ...
 
-    def ready(self, service: str, seconds: float) -> None:
+    def note_ready(self, service: str, seconds: float) -> None:
         """A service answers, so long after its start; also after a restart."""
         ...
 
-    def died(self, service: str, how: str, retry_seconds: float) -> None:
+    def note_death(self, service: str, how: str, retry_seconds: float) -> None:
         """A service ended by itself and will be started again."""
         ...
 
-    def stopped(self, service: str, seconds: float) -> None:
+    def note_stop(self, service: str, seconds: float) -> None:
         """A service has ended as asked."""
         ...
 
@@ -203,7 +203,7 @@ class Supervisor:
         started = time.monotonic()
         first = not running.ready.is_set()
         if first:
-            self._observer.starting(service.name)
+            self._observer.note_start(service.name)
         try:
             process = await self._spawn(running)
         except ServiceFailedError as error:
@@ -216,7 +216,7 @@ class Supervisor:
         try:
             waiter = asyncio.create_task(process.wait())
             if await self._until_ready(running, waiter):
-                self._observer.ready(service.name, time.monotonic() - started)
+                self._observer.note_ready(service.name, time.monotonic() - started)
                 running.ready.set()
                 await _wait_for_either(
                     _wait_for(waiter), running.stop.wait(), _until_stuck(service)
@@ -226,7 +226,7 @@ class Supervisor:
                 await self._wait_for_users(running)
                 began = time.monotonic()
                 await self._end(service, process, waiter)
-                self._observer.stopped(service.name, time.monotonic() - began)
+                self._observer.note_stop(service.name, time.monotonic() - began)
                 return
             late = not waiter.done()
             if late:
@@ -253,7 +253,7 @@ class Supervisor:
         """Says how a run ended, and waits before the next one, the longer the more have failed."""
         running.failures = failures_after(running.failures, time.monotonic() - started)
         retry = RETRIES.after(running.failures)
-        self._observer.died(running.service.name, how, retry)
+        self._observer.note_death(running.service.name, how, retry)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(retry):
                 await running.stop.wait()
@@ -296,7 +296,7 @@ class Supervisor:
             if now - said > service.say_every_seconds:
                 said = now
                 last = logs.tail(self._log(service)).rpartition("\n")[2]
-                self._observer.waiting(service.name, now - began, last)
+                self._observer.note_wait(service.name, now - began, last)
             await _wait_for_either(
                 _wait_for(waiter), running.stop.wait(), asyncio.sleep(_PROBE_EVERY_SECONDS)
             )

@@ -205,7 +205,7 @@ def _look_up(
         "memory_bytes": min(each.total for each in memory),
         "free_bytes": min(each.free for each in memory),
         "busy": sum(map(nvml.busy, seen)) / len(seen),
-        "held": held([nvml.processes(gpu) for gpu in seen], words_of),
+        "held": sum_held([nvml.processes(gpu) for gpu in seen], words_of),
         **driver,
     }
 
@@ -235,7 +235,7 @@ def visible(names: list[str], allowed: "str | None") -> list[int]:
     return list(dict.fromkeys(found))
 
 
-def held(by_gpu: list[dict[int, int]], words_of: Callable[[int], list[str]]) -> dict[str, int]:
+def sum_held(by_gpu: list[dict[int, int]], words_of: Callable[[int], list[str]]) -> dict[str, int]:
     """The bytes of each model on the GPU on which it holds most.
 
     A process of another container has no command line here, or has another program's.
@@ -357,14 +357,14 @@ def _onnxruntime(folder: "Path | None") -> str:
     """Of the provider for CUDA: its version, or ``any`` if it does not tell it."""
     if folder is None or not (folder / "capi" / "libonnxruntime_providers_cuda.so").is_file():
         return ""
-    return _told(folder / "capi" / "build_and_package_info.py", "cuda_version") or "any"
+    return _read_version(folder / "capi" / "build_and_package_info.py", "cuda_version") or "any"
 
 
 def _torch(folder: "Path | None") -> str:
-    return "" if folder is None else _told(folder / "version.py", "cuda")
+    return "" if folder is None else _read_version(folder / "version.py", "cuda")
 
 
-def _told(file: Path, name: str) -> str:
+def _read_version(file: Path, name: str) -> str:
     """A version in a Python file that a build wrote, without running it."""
     try:
         text = file.read_text(encoding="utf-8")

@@ -34,7 +34,7 @@ import triton_python_backend_utils as pb_utils
 from python_model import (
     THREADS,
     Heartbeat,
-    opened,
+    open_session,
     output,
     providers,
     session_options,
@@ -66,7 +66,7 @@ class TritonPythonModel:
         device = providers(args["model_instance_kind"], args["model_instance_device_id"])
 
         def session(name: str) -> ort.InferenceSession:
-            return opened(folder / name, session_options(threads), device)
+            return open_session(folder / name, session_options(threads), device)
 
         encoder = None
         if START in parameters:
@@ -131,7 +131,7 @@ class TritonPythonModel:
                 if self.ends:
                     return
             self._take_in()
-            self._answer(self._stepped())
+            self._answer(self._step())
             self._let_go()
 
     def _take_in(self) -> None:
@@ -151,7 +151,7 @@ class TritonPythonModel:
                 continue
             self._answer([asked])
 
-    def _stepped(self) -> list["GenerationRequest"]:
+    def _step(self) -> list["GenerationRequest"]:
         """One token more of every row; where that fails, all of them fail."""
         running = list(self.sequences.asked)
         if not running:
@@ -225,7 +225,7 @@ class GenerationRequest:
     def take(self, logits: np.ndarray) -> None:
         """Chooses the next token."""
         logits = allowed(logits, self.rules, self.tokens, self.stops)
-        token = chosen(logits, self.temperature, self.top_p, self.random)
+        token = choose_token(logits, self.temperature, self.top_p, self.random)
         last = forced_last(self.rules, self.tokens, self.most)
         if last is not None:
             self.is_cut, token = token not in self.stops, last
@@ -414,7 +414,7 @@ def at_right(cache: np.ndarray, length: int) -> np.ndarray:
     return cache if more <= 0 else np.pad(cache, ((0, 0), (0, 0), (more, 0), (0, 0)))
 
 
-def chosen(
+def choose_token(
     logits: np.ndarray, temperature: float, top_p: float, random: np.random.Generator
 ) -> int:
     """The most likely token at temperature 0, else one by chance.

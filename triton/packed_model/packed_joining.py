@@ -104,15 +104,15 @@ class RunResult(Protocol):
 class Meter(Protocol):
     """Counts what the engine did."""
 
-    def ran(self, messages: int, tokens: int, computed: int, seconds: float) -> None:
+    def note_run(self, messages: int, tokens: int, computed: int, seconds: float) -> None:
         """A run is over: its messages, their tokens, all that were computed, and its time."""
         ...
 
-    def refused(self) -> None:
+    def note_refusal(self) -> None:
         """A request found too much held."""
         ...
 
-    def retried(self, messages: int) -> None:
+    def note_retry(self, messages: int) -> None:
         """Requests of a run that failed are tried again, each by itself."""
         ...
 
@@ -120,13 +120,13 @@ class Meter(Protocol):
 class NoMeter:
     """Counts nothing."""
 
-    def ran(self, messages: int, tokens: int, computed: int, seconds: float) -> None:
+    def note_run(self, messages: int, tokens: int, computed: int, seconds: float) -> None:
         """See ``Meter``."""
 
-    def refused(self) -> None:
+    def note_refusal(self) -> None:
         """See ``Meter``."""
 
-    def retried(self, messages: int) -> None:
+    def note_retry(self, messages: int) -> None:
         """See ``Meter``."""
 
 
@@ -288,17 +288,17 @@ class PackedQueue:
                 self._timetable.choose(tokens, time.monotonic(), has_waited=has_waited)
             return taken
 
-    def launched(self) -> None:
+    def note_launch(self) -> None:
         """The run that was taken last is on the device, or will follow there by itself."""
         with self._changed:
             self._timetable.launch()
 
-    def dropped(self) -> None:
+    def note_drop(self) -> None:
         """Nobody waits for the run that was taken last: it does not take place."""
         with self._changed:
             self._timetable.give_up()
 
-    def ended(self, seconds: float | None, *, was_awaited: bool) -> None:
+    def note_end(self, seconds: float | None, *, was_awaited: bool) -> None:
         """The first of the runs is over; see ``Timetable.end``."""
         with self._changed:
             since = self._requests[0].since if self._requests else None
@@ -411,7 +411,7 @@ class RunPipeline:
             self._replies.fail(asked, f"engine: {error}")
             return
         if not self._waiting.offer(asked):
-            self._meter.refused()
+            self._meter.note_refusal()
             held = self._waiting.held
             # Not after "engine: ", by which gateways know what is the model's own fault.
             self._replies.fail(asked, f"queue is full: {held} tokens are held")
@@ -441,10 +441,10 @@ class RunPipeline:
             members = [each for each in members if not self._is_dropped(each)]
             if members:
                 begun = self._start(members)
-                self._waiting.launched()
+                self._waiting.note_launch()
                 self._begun.put((members, begun))
             else:
-                self._waiting.dropped()
+                self._waiting.note_drop()
                 self._room.release()
 
     def _answer(self) -> None:
@@ -457,7 +457,7 @@ class RunPipeline:
                 took = None
             else:
                 took = result.seconds()
-            self._waiting.ended(took, was_awaited=was_awaited)
+            self._waiting.note_end(took, was_awaited=was_awaited)
             if isinstance(values, Exception):
                 self._run_apart(members, values)
                 self._room.release()
@@ -494,7 +494,7 @@ class RunPipeline:
         except Exception as error:  # noqa: BLE001 - as above
             return error
         tokens = sum([len(each.ids) for each in members])
-        self._meter.ran(len(members), tokens, result.tokens, result.seconds())
+        self._meter.note_run(len(members), tokens, result.tokens, result.seconds())
         return values
 
     def _run_apart(self, members: list[PackedRequest], error: Exception) -> None:
@@ -505,7 +505,7 @@ class RunPipeline:
         elif len(members) == 1:
             self._fail(members[0], error)
             return
-        self._meter.retried(len(members))
+        self._meter.note_retry(len(members))
         for asked in members:
             values = self._finish([asked], self._start([asked]))
             if isinstance(values, Exception):

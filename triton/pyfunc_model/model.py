@@ -86,7 +86,7 @@ class TritonPythonModel:
         self.process.close()
 
     def _response(self, request: "pb_utils.InferenceRequest") -> "pb_utils.InferenceResponse":
-        if request.request_id() == PROBE and (why := self._noted()):
+        if request.request_id() == PROBE and (why := self._read_why_ended()):
             return pb_utils.InferenceResponse(error=pb_utils.TritonError(f"engine: {why}"))
         rows = np.from_dlpack(pb_utils.get_input_tensor_by_name(request, self.input))
         try:
@@ -102,7 +102,7 @@ class TritonPythonModel:
             aside.write_text(json.dumps({"at": time.time(), "why": why}), encoding="utf-8")
             aside.replace(self.ended)
 
-    def _noted(self) -> str:
+    def _read_why_ended(self) -> str:
         """Why the process of a copy ended last, if that was lately."""
         try:
             found = json.loads(self.ended.read_text(encoding="utf-8"))

@@ -58,7 +58,7 @@ class TritonPythonModel:
 
     def open(self, folder: Path, options: ort.SessionOptions, wanted: list[Any]) -> Any:  # noqa: ANN401
         """What runs batches, as a session does; another model may run them otherwise."""
-        return opened(folder / "model.onnx", options, wanted)
+        return open_session(folder / "model.onnx", options, wanted)
 
     def execute(self, requests: list[Any]) -> list[Any]:
         """Answers every request, in order; a failure is the failure of its own request alone."""
@@ -190,7 +190,9 @@ def providers(kind: str, device_id: str) -> list[Any]:
     return [(_CUDA, {"device_id": int(device_id)}), "CPUExecutionProvider"]
 
 
-def opened(graph: Path, options: ort.SessionOptions, wanted: list[Any]) -> ort.InferenceSession:
+def open_session(
+    graph: Path, options: ort.SessionOptions, wanted: list[Any]
+) -> ort.InferenceSession:
     """A session on the device that was asked for.
 
     Raises:

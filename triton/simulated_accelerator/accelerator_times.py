@@ -31,9 +31,9 @@ class PackedTimes:
 
     def seconds(self, tokens: int) -> float:
         """Of a run of so many tokens."""
-        return _between(self._points, self.computed(tokens))
+        return _between(self._points, self.fill_up(tokens))
 
-    def computed(self, tokens: int) -> int:
+    def fill_up(self, tokens: int) -> int:
         """The tokens of a run of so many, those that fill it up included."""
         at = bisect_left(self._buckets, tokens)
         return self._buckets[at] if at < len(self._buckets) else tokens

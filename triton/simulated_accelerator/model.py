@@ -57,7 +57,7 @@ class TritonPythonModel:
             self.times = accelerator_times.read(folder / TABLE, engine)
             if isinstance(self.times, accelerator_times.PackedTimes):
                 ((name, width),) = self.outputs.items()
-                self.pipeline = packed(self.times, name, max(width, 1))
+                self.pipeline = build_pipeline(self.times, name, max(width, 1))
                 self.pipeline.start()
 
     def execute(self, requests: list[Any]) -> list[Any] | None:
@@ -133,7 +133,7 @@ class PretendingRunner:
         sums = np.add.reduceat(ids, starts[:-1], dtype=np.int64) % MODULUS
         pair = np.stack([ids[starts[:-1]], sums], axis=1).astype(np.float32)
         values = np.resize(pair.T, (self._width, len(pair))).T.copy()
-        return SimulatedRun(over, values, self._times.computed(len(ids)), took)
+        return SimulatedRun(over, values, self._times.fill_up(len(ids)), took)
 
     def free_memory(self) -> None:
         """Has none."""
@@ -165,7 +165,7 @@ class SimulatedReplies:
         asked.caller.send(response, flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 
 
-def packed(times: Any, name: str, width: int) -> Any:  # noqa: ANN401
+def build_pipeline(times: Any, name: str, width: int) -> Any:  # noqa: ANN401
     """What joins requests, has them run and answers them.
 
     Args:

@@ -56,7 +56,7 @@ def test_every_leaf_is_either_taken_or_reported_once(tree: dict[str, Any], data:
     for leaf in everything:
         reported = [
             path
-            for path in part.left()
+            for path in part.list_left()
             if leaf == path or leaf.startswith((f"{path}.", f"{path}["))
         ]
         assert len(reported) == (leaf not in used)

@@ -348,11 +348,11 @@ def test_all_that_was_counted_is_told_once_also_what_was_counted_last() -> None:
     counts, told = counting.Counts(), Counter[str]()
     counters = {name: FakeCounter(told, name) for name in counting.COUNTERS}
     exporter = counting.Exporter(counts, counters)
-    counts.ran(2, 10, 16, 0.5)
+    counts.note_run(2, 10, 16, 0.5)
     exporter.start()
     until("it is told", 60.0, lambda: told[counting.RUNS])
-    counts.ran(1, 3, 4, 0.25)
-    counts.refused()
+    counts.note_run(1, 3, 4, 0.25)
+    counts.note_refusal()
     exporter.stop()
     assert told == {
         counting.RUNS: 2,
