@@ -21,8 +21,8 @@ class Ceiling:
     Attributes:
         name: of the operator's value, ``ceilings.NAME``.
         what: is bounded, as it begins a sentence.
-        least: that an operator may set; 0 where an endpoint can do without.
-        wish: what a spec asks for; 0 where it asks for nothing.
+        least: that an operator may set; 0 if an endpoint can do without.
+        wish: what a spec asks for; 0 if it asks for nothing.
         lowered: the spec with no more than this of it.
         cel: ``wish`` as an expression of CEL over ``object``, a double.
     """
@@ -296,10 +296,10 @@ class Ceilings:
         if self.pools is None or spec.pool in self.pools:
             return over
         names = ", ".join(self.pools)
-        return (*over, f"spec.pool is {spec.pool}, and the operator allows {names} alone")
+        return (*over, f"spec.pool is {spec.pool}, and the operator allows only {names}")
 
     def bound(self, spec: EndpointSpec) -> EndpointSpec:
-        """The spec with every wish at its ceiling or below; the same one where none is above.
+        """The spec with every wish at its ceiling or below; the same one if none is above.
 
         In place of a pool that is not allowed it has the first one that is.
         """
@@ -317,7 +317,7 @@ class Ceilings:
 
     @property
     def instances(self) -> int | None:
-        """Most copies of a model, also where an endpoint names no number."""
+        """Most copies of a model, also if an endpoint names no number."""
         most = self.most.get("instances")
         return None if most is None else int(most)
 

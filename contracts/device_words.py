@@ -3,7 +3,7 @@
 from contracts.durations import humanise
 from contracts.loading import Device, DeviceKind, LoaderReport
 
-_RECENT_SECONDS = 3600.0  # so long it is told that a Triton ended
+_RECENT_SECONDS = 3600.0  # for so long the page tells that a Triton ended
 
 
 def report_in_words(report: LoaderReport | None, now: float) -> str:
@@ -36,7 +36,7 @@ def in_words(device: Device | None) -> str:
     ... )
     'on one NVIDIA H200, 12 of 150 GB in use, busy 35 % of the time'
 
-    ``useful`` follows where it is known, as in "busy 35 % of the time, 90 % of it with texts".
+    ``useful`` follows if it is known, as in "busy 35 % of the time, 90 % of it with texts".
     """
     if device is None:
         return ""

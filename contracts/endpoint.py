@@ -1,9 +1,9 @@
 """The endpoint: what a user asks for (spec) and the one object that holds the truth (status).
 
-The controller alone writes a status, and only against the revision that it read. Gateways and
-loaders follow a summary of it (``contracts/endpoint_record.py``), which they swap in whole; whoever
-cannot reach its source goes on with the last one. The same models describe the local YAML and the
-custom resource in Kubernetes.
+Only the controller writes a status, and only against the revision that it read. Gateways and
+loaders follow a summary of it (``contracts/endpoint_record.py``), which they swap in whole; a
+program that cannot reach its source goes on with the last one. The same models describe the local
+YAML and the custom resource in Kubernetes.
 """
 
 from enum import StrEnum
@@ -168,15 +168,15 @@ class EndpointSpec(_EndpointModel):
 
     model: str = Field(min_length=1, description="MLflow registered model")
     version: FollowVersion | AliasVersion | PinnedVersion = FollowVersion()
-    task: Task | None = Field(None, description="from the model's own config where it can be told")
+    task: Task | None = Field(None, description="from the model's own config if it says so")
     pool: str = Field(
         DEFAULT_POOL,
         pattern=f"^{POOL_NAME.pattern}$",
-        description="of Tritons, which alone hold its versions and answer",
+        description="of Tritons; only these hold its versions and answer",
     )
     sleeps: bool = Field(
         True,
-        description="leaves its Tritons when nobody asks, where the operator has models do so",
+        description="leaves its Tritons when idle, if the operator unloads idle models",
     )
     serving: ServingOptions = ServingOptions()
     rollout: RolloutSpec = RolloutSpec()
@@ -249,7 +249,7 @@ class WaitsFor(StrEnum):
     ALIAS = "alias"
     VERSION_OF_ALIAS = "version of the alias"
     LOST_VERSION = "lost version"  # serves, and was removed in MLflow
-    LOST_PACKAGE = "lost package"  # likewise, from the store
+    LOST_PACKAGE = "lost package"  # also from the store
     NEWER_VERSION = "newer version"  # than those that are passed over
     TURN = "turn"  # of its conversion
     DEVICE = "device"
@@ -266,7 +266,7 @@ class WaitsFor(StrEnum):
     RESUME = "resume"
     PERSON = "person"  # who decides a rollout that stays in shadow
     BAKE = "bake"
-    VERDICT = "verdict"  # of a person, on a version that was taken back
+    VERDICT = "verdict"  # of a person, on a version that was rolled back
     ANOTHER_TRY = "another try"  # of a version that came to no verdict
     POOL = "pool"  # that it moves to
     CALLER = "caller"  # of a version that sleeps
@@ -349,7 +349,7 @@ class EndpointStatus(_EndpointModel):
     unserved: str = Field("", description="why no Triton of the pool can answer")
     asleep: float | None = Field(
         None,
-        description="since when nobody asked for the stable version, so that Tritons need not hold "
+        description="since when the stable version is idle, so that Tritons need not hold "
         "it until somebody does; unix time, seconds",
     )
     cordoned: tuple[str, ...] = Field(

@@ -24,14 +24,14 @@ from contracts.rollout import CheckResult, CommandOutcome, RolloutState, Verdict
 SUMMARY_BYTES: Final = 5 << 10  # with conditions, a status in a cluster stays under 8 kB
 
 _SENTENCE_BYTES = 300  # of a line of history, a check, a rejection, an answer, a note
-_SHORT_BYTES = 120  # of one where there is little room
+_SHORT_BYTES = 120  # of one if there is little room
 _LINES, _REJECTIONS, _ANSWERS, _NOTES = 10, 20, 5, 10  # at most
-_OPEN_CHECKS = 8  # shown where there is no room for all
+_OPEN_CHECKS = 8  # shown if there is no room for all
 _MORE = "…"
 
 
 def summary(status: EndpointStatus) -> EndpointStatus:
-    """What many follow of a status; the status itself, where that is small and has no evidence."""
+    """What many follow of a status; the status itself if that is small and has no evidence."""
     found = _without_figures(status)
     for cut in (_bound_status, *_CUTS):
         found = cut(found)
@@ -56,14 +56,14 @@ def ref_to(text: str, before: RecordRef | None) -> RecordRef:
 
 
 def read(ref: RecordRef, text: str | None) -> EndpointStatus | None:
-    """The whole status of a record's text; None where it is not the text that ``ref`` names."""
+    """The whole status of a record's text; None if it is not the text that ``ref`` names."""
     if text is None or ref_to(text, ref) != ref:
         return None
     return EndpointStatus.model_validate_json(text)
 
 
 def shorten(sentence: str, most: int) -> str:
-    """A sentence in at most so many bytes of JSON; one that was cut says so at its end."""
+    """A sentence in at most ``most`` bytes of JSON; one that was cut says so at its end."""
     if _size_of_text(sentence) <= most:
         return sentence
     room, kept = most - _size_of_text(_MORE), 0

@@ -3,7 +3,7 @@
 A message is JSON. It carries the gateway's instance and a sequence number without holes, so that
 even a killed gateway's loss shows as a gap; it has no key and mixes endpoints. Exactly one event of
 an answered request is marked ``answered``. The text itself is never in it, and of its words only
-those that became UNK, where an endpoint asks for them.
+those that became UNK, if an endpoint asks for them.
 """
 
 from typing import Annotated, Literal, TypeVar
@@ -22,12 +22,13 @@ Status = Annotated[int, msgspec.Meta(ge=0, le=999)]
 
 NO_ENTITY = "O"  # as in the tags of such models: outside of any
 TOPIC_BUCKETS = 256
-# Of directions of vectors: planes that make a partition, whose cells have numbers of so many bits.
+# Of directions of vectors: planes that make a partition, whose cells have numbers of this many
+# bits.
 VECTOR_PARTITIONS = 4
 VECTOR_PLANES = 6
 
 # gc=False: these hold no cycles, and tens of thousands of them may wait in a gateway's buffer,
-# where each collection of garbage would look at every one.
+# when each collection of garbage would look at every one.
 
 
 class TextRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -100,7 +101,7 @@ class PredictionEvent(msgspec.Struct, frozen=True, omit_defaults=True, gc=False)
     trace_id: str = ""
     # Users' own statistics: name -> observed values.
     observations: dict[str, list[float | str]] = {}
-    # Whose request it was: a hash of whom to stick to, 0 where nobody was named. Caps the weight
+    # Whose request it was: a hash of whom to stick to, 0 if nobody was named. Caps the weight
     # of one caller in the evidence; says nothing about who it is.
     caller: int = 0
     repeated: bool = False  # a second attempt, after a candidate's failed: no evidence on its arm

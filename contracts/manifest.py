@@ -2,7 +2,7 @@
 
 A package is a folder ``<store>/<package id>/`` with ``manifest.json`` and the files it lists. The
 id is the SHA-256 of the manifest's canonical bytes, and the manifest holds the SHA-256 of every
-file, so that whoever knows the id can prove every byte. No clock enters it: the same inputs and
+file, so that the id is enough to prove every byte. No clock enters it: the same inputs and
 options make the same package.
 """
 
@@ -28,7 +28,7 @@ MANIFEST = "manifest.json"
 MODEL_ONNX = "model.onnx"
 ENCODER_ONNX = "encoder.onnx"  # of an encoder-decoder, whose decoder is ``MODEL_ONNX``
 TOKENIZER = "tokenizer.json"
-CODE = "code.zip"  # that the version brings for gateways, where there is any
+CODE = "code.zip"  # that the version brings for gateways, if there is any
 PYFUNC = "pyfunc.zip"  # in place of a graph: Python of the users' own, with its packages
 WEIGHTS = "model.safetensors"  # of a packed engine, in place of a graph
 MODEL_CONFIG = "config.json"  # of a packed engine: transformers' own
@@ -100,7 +100,7 @@ class TokenRules(_ManifestModel):
         (), description="sequences that are never written, in order"
     )
     no_repeat_ngram_size: int | None = Field(
-        None, ge=1, description="sequences of so many tokens are written once"
+        None, ge=1, description="sequences of this many tokens are written once"
     )
     min_new_tokens: int | None = Field(None, ge=1, description="before a text may end")
 
@@ -118,7 +118,7 @@ class GenerationSpec(_ManifestModel):
     rules: TokenRules = TokenRules()
 
     def room(self, max_tokens: int, prompt: int) -> int:
-        """Tokens that may be written after a prompt of so many; not above 0 for one too long."""
+        """Tokens that may be written after such a prompt; not above 0 if it is too long."""
         return max_tokens - prompt if self.start_id is None else max_tokens
 
 
@@ -179,14 +179,14 @@ class Parity(_ManifestModel):
     max_abs_difference: float
     mean_abs_difference: float
     equal_labels: float | None = Field(
-        None, description="share, for classifiers; of whole texts, where they are generated"
+        None, description="share, for classifiers; of whole texts if they are generated"
     )
     min_cosine: float | None = Field(None, description="of any vector to the original's")
     neighbours: float | None = Field(
         None, description="share of each text's ten nearest that the original has, mean"
     )
     batch_max_abs_difference: float = Field(
-        description="a text alone against the same text among others, in every bucket"
+        description="a text by itself against the same text among others, in every bucket"
     )
     limits: dict[str, float] = Field({}, description="what each figure was held to")
     fallback: str = Field("", description="why something faster was given up, if it was")

@@ -173,7 +173,7 @@ OWN_UNDECLARED: Final = counter(
 # Drift, by the evaluate role. Statistics are those of contracts.statistics, ``truncated``,
 # ``labels``, and ``own:NAME``; with ``week:`` before it, against what the endpoint usually gets at
 # this time of the week; ``topics`` and ``vectors`` are against that too. Lambda 1 is the last
-# window alone, and 0.01 about the last hundred.
+# window only, and 0.01 about the last hundred.
 DRIFT: Final = (ENDPOINT, VERSION, "statistic")
 DRIFT_PSI: Final = gauge(
     "drift_psi",
@@ -228,7 +228,7 @@ DRIFT_FALSE_ALARM_SECONDS: Final = gauge(
 # Accuracy over the last hour, by the evaluate role
 ACCURACY_ESTIMATED: Final = gauge(
     "accuracy_estimated_ratio",
-    "Mean score of the predicted labels, where the feedback of the last day does not contradict the"
+    "Mean score of the predicted labels, if the feedback of the last day does not contradict the"
     " scores; no series elsewhere.",
     *SLOT,
 )
@@ -285,7 +285,7 @@ EVALUATE_RECORDS: Final = counter("evaluate_records", "Window records taken.")
 EVALUATE_SKIPPED: Final = counter(
     "evaluate_skipped_records", "Window records that are none, or of an unknown schema."
 )
-EVALUATE_FAILURES: Final = counter("evaluate_failures", "Times that reading began anew.")
+EVALUATE_FAILURES: Final = counter("evaluate_failures", "Times that reading began again.")
 EVALUATE_OVERFLOW: Final = counter(
     "evaluate_overflow",
     "Amounts counted under the label value other, or not at all, for a bound was reached.",
@@ -369,7 +369,7 @@ ROLLOUT_STEP: Final = gauge(
 )
 ROLLOUT_PAUSED: Final = gauge("rollout_paused", "1 while a person holds it.", ENDPOINT, VERSION)
 ENDPOINT_STABLE: Final = gauge(
-    "endpoint_has_stable", "1 where a version answers by default, 0 where there is none.", ENDPOINT
+    "endpoint_has_stable", "1 if a version answers by default, 0 if there is none.", ENDPOINT
 )
 # Of a rollout that waits for a verdict: neither paused nor promoted.
 ROLLOUT_BEGAN: Final = gauge(
@@ -472,5 +472,5 @@ FOLD_MISTIMED: Final = counter(
     "fold_mistimed", "Messages of a gateway whose clock is off, or that waited long for Kafka."
 )
 FOLD_RECORDS: Final = counter("fold_records", "Window records written.")
-FOLD_FAILURES: Final = counter("fold_failures", "Times that folding had to begin anew.")
+FOLD_FAILURES: Final = counter("fold_failures", "Times that folding had to begin again.")
 FOLD_ASSIGNMENTS: Final = counter("fold_assignments", "Times that partitions were assigned.")

@@ -5,7 +5,7 @@ kept. Gateways write what they compared in a rollout's shadow, people what they 
 is JSON and says by its ``type`` which of both it is.
 
 Of each mirrored request one text is compared, drawn by lot. A pair that disagrees gets an id drawn
-by lot, and its place in the order of labelling follows from the id alone (``place``). Each gateway
+by lot, and its place in the order of labelling follows from the id only (``place``). Each gateway
 keeps the pairs that come first in that order, up to a bound, and writes them. So whatever is among
 the first ``kept`` of all gateways together, each of which keeps as many, is on the topic. They are
 a uniform sample of all pairs that disagree. How many were compared, and how many of them disagree,
@@ -48,7 +48,7 @@ class ShadowComparison(msgspec.Struct, frozen=True, tag="compared"):
         candidate: version that answered copies.
         compared: texts, one a request, so far.
         disagree: of these.
-        kept: so many pairs the gateway keeps; those that come first are all on the topic.
+        kept: number of pairs that the gateway keeps; those that come first are all on the topic.
         pairs: that disagree, and have come among the first since the last message.
     """
 
@@ -65,7 +65,7 @@ class ShadowComparison(msgspec.Struct, frozen=True, tag="compared"):
 
 
 class Label(msgspec.Struct, frozen=True, tag="label"):
-    """What a person says of a pair: the right label, null where it can't be told.
+    """What a person says of a pair: the right label, null if it can't be told.
 
     Of several labels of one pair the last counts.
     """

@@ -1,7 +1,7 @@
 """A rollout: what a user asks of it (spec), and everything that is known of one (state).
 
 The state is part of the endpoint's status, so that a controller killed at any instant goes on from
-what it reads there. ``rollout/`` alone makes and changes it; gateways read the routes that follow
+what it reads there. Only ``rollout/`` makes and changes it; gateways read the routes that follow
 from it, people read its checks.
 """
 
@@ -180,11 +180,11 @@ class RolloutSpec(_RolloutModel):
     controller_timeout: Duration = Field(
         300.0,
         alias="controllerTimeout",
-        description="without a sign of the controller for so long, a candidate gets no callers",
+        description="if the controller is silent for this long, a candidate gets no callers",
         gt=0,
     )
     minimum_step: Duration = Field(
-        0.0, alias="minimumStep", description="a step lasts at least so long"
+        0.0, alias="minimumStep", description="a step lasts at least this long"
     )
     false_rollback: float = Field(
         0.05, gt=0, lt=0.5, alias="falseRollback", description="chance for an equal version"
@@ -193,14 +193,14 @@ class RolloutSpec(_RolloutModel):
 
     @property
     def planned(self) -> tuple[Step, ...]:
-        """The steps that are walked; under the strategy ``shadow`` those with copies alone."""
+        """The steps that are walked; under the strategy ``shadow`` only those with copies."""
         if self.strategy is not Strategy.SHADOW:
             return self.steps
         copies = tuple(step for step in self.steps if isinstance(step, ShadowStep))
         return copies or (ShadowStep(shadow=100),)
 
     def step_at(self, number: int) -> Step:
-        """The planned step of that number; the last one where there are fewer by now."""
+        """The planned step of that number; the last one if there are fewer by now."""
         return self.planned[min(number, len(self.planned) - 1)]
 
     @model_validator(mode="after")
@@ -274,7 +274,7 @@ class Outcome(StrEnum):
     EXPIRED = "Expired"  # the deadline came before a verdict, which says nothing of the version
 
 
-LOST: Final = frozenset({Outcome.ROLLED_BACK, Outcome.REVERTED})  # the candidate was taken back
+LOST: Final = frozenset({Outcome.ROLLED_BACK, Outcome.REVERTED})  # the candidate was rolled back
 
 
 class SeriesPoint(_RolloutModel):
@@ -295,7 +295,7 @@ class SeriesPoint(_RolloutModel):
 
 
 class StepTraffic(_RolloutModel):
-    """What requests a step has had since it began: counts alone, so that no rule sees an answer."""
+    """What requests a step has had since it began: only counts, so that no rule sees an answer."""
 
     candidate: int = Field(0, description="requests that came to the candidate's arm")
     since: float = Field(description="stable's are counted from then on, unix time, seconds")
@@ -318,7 +318,7 @@ class RolloutState(_RolloutModel):
     paused_seconds: float = 0.0
     promoted_at: float | None = Field(None, description="the bake began")
     traffic: StepTraffic | None = Field(
-        None, description="of this step; null where it was not counted from the step's beginning"
+        None, description="of this step; null if it was not counted from the step's beginning"
     )
     looked_through: float = Field(0.0, description="event time up to which windows are judged")
     checks: tuple[CheckResult, ...] = ()

@@ -7,9 +7,9 @@ never decides what happens, and has no clock.
 After any sequence of events:
 
 * ``history`` holds at most ``HISTORY_LIMIT`` lines, and no line that repeats the one before it
-  about the same version. Preparation is reported in every pass, and is written where it is news.
+  about the same version. Preparation is reported in every pass, and is written if it is news.
 * A version is rejected once under the same options. A rejection of a version newer than stable is
-  never forgotten, else the version would be tried again for ever; a person's retry alone takes it
+  never forgotten, else the version would be tried again for ever; only a person's retry takes it
   back. What bounds the room: only the newest rejections keep their reasons, and beyond
   ``REJECTIONS_LIMIT`` records the oldest versions are told by one number,
   ``status.rejected_through``, up to which ``latest`` tries nothing any more.
@@ -165,7 +165,7 @@ _ENDS = {
 
 
 def apply(status: EndpointStatus, event: Event) -> EndpointStatus:
-    """The status after an event; equal where it says nothing new."""
+    """The status after an event; equal if it says nothing new."""
     match event:
         case CandidateUpdate():
             status = _apply_update(status, event)
@@ -229,7 +229,7 @@ def show_on_its_way(
         version=state.candidate.version,
         phase=phase,
         reason=reason,
-        # One that was taken back need not stay loaded.
+        # One that was rolled back need not stay loaded.
         ref=None if phase in (Phase.ROLLED_BACK, Phase.EXPIRED) else state.candidate,
         options=state.options,
     )
@@ -376,7 +376,7 @@ def _retry_allowed(status: EndpointStatus, event: RetryAllowed) -> EndpointStatu
         "rejected": tuple(item for item in status.rejected if item.version != event.version)
     }
     if status.candidate is not None and status.candidate.version == event.version:
-        update["candidate"] = None  # it begins anew
+        update["candidate"] = None  # it begins again
     line = Transition(
         at=event.at,
         version=event.version,
@@ -453,7 +453,7 @@ def _bound_rejections(
 
 
 def _least_stable(status: EndpointStatus) -> int:
-    """The oldest version that is stable or that an undo may make so; 0 where there is none."""
+    """The oldest version that is stable or that an undo may make so; 0 if there is none."""
     refs = [status.stable]
     refs += [state.stable for state in (status.rollout, status.last_rollout) if state is not None]
     return min((int(ref.version) for ref in refs if ref is not None), default=0)

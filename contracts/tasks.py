@@ -60,7 +60,7 @@ def load_installed(group: str) -> dict[Task, Any]:
     """What installed packages add to a table, by task.
 
     Raises:
-        ValueError: a task is in this group alone, or not in it.
+        ValueError: a task is in this group only, or not in it.
         Exception: whatever importing a package raises: nothing starts without a part that was
             installed on purpose.
     """

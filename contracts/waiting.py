@@ -56,10 +56,10 @@ WORDS: Final[Mapping[WaitsFor, WaitWording]] = {
     ),
     WaitsFor.LOST_PACKAGE: WaitWording(
         "the package store lacks the package of the version that serves",
-        "register its version again, or another one, before a Triton has to load it anew",
+        "register its version again, or another one, before a Triton has to load it again",
     ),
     WaitsFor.NEWER_VERSION: WaitWording(
-        "so many versions were rejected that those up to this one are not tried any more",
+        "too many versions were rejected: those up to this one are not tried any more",
         "register a newer one, or pin one: headrace rollout pin {endpoint} VERSION",
     ),
     WaitsFor.TURN: WaitWording(
@@ -124,7 +124,7 @@ WORDS: Final[Mapping[WaitsFor, WaitWording]] = {
         "nothing, it ends by itself; headrace rollout undo {endpoint} goes back",
     ),
     WaitsFor.VERDICT: WaitWording(
-        "it was taken back", f"register a better version, or have it tried again: {_RETRY}"
+        "it was rolled back", f"register a better version, or have it tried again: {_RETRY}"
     ),
     WaitsFor.ANOTHER_TRY: WaitWording(
         "it came to no verdict", f"give it what it lacked, and have it tried again: {_RETRY}"
@@ -134,7 +134,7 @@ WORDS: Final[Mapping[WaitsFor, WaitWording]] = {
         f"nothing, {_ITSELF}; with spec.pool as it was it stays",
     ),
     WaitsFor.CALLER: WaitWording(
-        "it sleeps, as nobody asked for it",
+        "it sleeps because it was idle",
         "nothing, it comes back with the next caller; spec.sleeps: false keeps it loaded",
     ),
 }
@@ -205,7 +205,7 @@ def sentences(endpoint: ModelEndpoint, now: float, *, told: str = "") -> Iterabl
 
 
 def describe_with_time(endpoint: str, status: EndpointStatus, wait: Wait, most: int) -> str:
-    """The sentence with the time at which it began, for places that keep so many characters."""
+    """The sentence with the time at which it began, for places that keep ``most`` characters."""
     began = datetime.fromtimestamp(wait.since, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     rest = f", since {began}; to do: {to_do(endpoint, wait)}"
     said = identify_wait(status, wait)[2]

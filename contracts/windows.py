@@ -65,12 +65,12 @@ class EvidenceCounts(msgspec.Struct, omit_defaults=True):
     latency: dict[int, Sparse] = {}
     # The part of it that is of callers with a name: length bucket -> their hash modulo
     # CALLER_BUCKETS, times CALLER_STRIDE, plus the bucket of LATENCY_EDGES -> count. In a range
-    # with more than CALLER_ENTRIES of these, of the lower half of the buckets of callers alone, or
+    # with more than CALLER_ENTRIES of these, only of the lower half of the buckets of callers, or
     # of a quarter, and so on: who is told does not depend on how long the answers took.
     caller_latency: dict[int, Sparse] = {}
     # Of callers with a name, their hash modulo CALLER_BUCKETS -> attempts, and those of them with
     # status 500 and above. With more callers than CALLER_ENTRIES, of the lower half of the buckets
-    # alone, and so on, likewise.
+    # only, and so on.
     caller_requests: Sparse = {}
     caller_errors: Sparse = {}
     labels: dict[str, int] = {}  # of answered texts, or of the entities in them
@@ -80,7 +80,7 @@ class EvidenceCounts(msgspec.Struct, omit_defaults=True):
     label_like_neighbours: dict[str, int] = {}
     norms: Sparse = {}  # of answered texts, buckets of Statistic.VECTOR_NORM
     # What requests of whose texts none was inferred add to ``labels`` and ``norms``, under one cap
-    # with the others: below 0 where they come before others of their caller, which are then beyond
+    # with the others: below 0 if they come before others of their caller, which are then beyond
     # the cap.
     cached_labels: dict[str, int] = {}
     cached_norms: Sparse = {}

@@ -80,7 +80,7 @@ def files() -> dict[str, bytes]:
 def _dashboard(builder: Dashboard) -> bytes:
     built = builder.build()
     for number, panel in enumerate(built.panels or (), start=1):
-        panel.id_val = number  # Grafana would number them anew at each import
+        panel.id_val = number  # Grafana would number them again at each import
     whole = json.loads(JSONEncoder().encode(built))
     whole["annotations"] = {"list": [ROLLOUTS]}
     for panel in whole["panels"]:

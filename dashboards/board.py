@@ -1,7 +1,7 @@
 """What all four dashboards have in common: variables, links, rollouts' lines, versions' table.
 
 Every dashboard reads the data source that its variable names, so that an import asks for nothing.
-A link leads to the logs of what is chosen, in Grafana's Explore, where there is a Loki.
+A link leads to the logs of what is chosen, in Grafana's Explore, if there is a Loki.
 """
 
 import json
@@ -119,7 +119,7 @@ def dashboard(
     return made
 
 
-# Of every table; empty where Prometheus has no such labels.
+# Of every table; empty if Prometheus has no such labels.
 PLACE_COLUMNS: Final = {"cluster": "Cluster", "namespace": "Namespace"}
 
 

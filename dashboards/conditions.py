@@ -76,9 +76,14 @@ TRITON_AWAY: Final = (
 # Of kube-state-metrics; keda-hpa-NAME is KEDA's.
 _HPA = 'horizontalpodautoscaler=~".*(gateway|triton|fold)"'
 _KUBE_HPA = "kube_horizontalpodautoscaler"
+
+
+def _most_of_hpa(name: str) -> str:
+    return _aggregate("max", "horizontalpodautoscaler", selector(f"{_KUBE_HPA}_{name}", _HPA))
+
+
 SCALED_OUT: Final = " and ".join(
-    f"{_aggregate('max', 'horizontalpodautoscaler', selector(f'{_KUBE_HPA}_{one}', _HPA))}"
-    f" {compared} {_aggregate('max', 'horizontalpodautoscaler', selector(f'{_KUBE_HPA}_{other}', _HPA))}"
+    f"{_most_of_hpa(one)} {compared} {_most_of_hpa(other)}"
     for one, compared, other in (
         ("status_current_replicas", ">=", "spec_max_replicas"),
         ("spec_max_replicas", ">", "spec_min_replicas"),
@@ -101,7 +106,7 @@ EVENTS_DELETED: Final = " or ".join(
 )
 FOLD_LAGGING: Final = f"{_aggregate('sum', '', _most(m.FOLD_LAG, 'partition'))} > @foldLagMessages@"
 _LATE, _SILENT = 'state=~"stalled|behind"', 'state="silent"'
-NOT_COUNTED: Final = (  # whoever publishes: gateways tell it every ten seconds, traffic or not
+NOT_COUNTED: Final = (  # for any publisher: gateways tell it every ten seconds, traffic or not
     f"time() - {_aggregate('min', '', selector(m.COUNTED_THROUGH.name))} > @uncountedSeconds@"
     f" and on ({RELEASE}) {_most(m.COUNTING_STATE, where=_LATE)} == 1"
 )
@@ -138,7 +143,7 @@ ROLLED_BACK: Final = f"{_rise(m.ROLLOUT_TRANSITIONS, '30m', 'endpoint', _BACK)} 
 ROLLOUT_EXPIRED: Final = f"{_rise(m.ROLLOUT_TRANSITIONS, '30m', 'endpoint', _EXPIRED)} > 0"
 WRITE_BACK_FAILING: Final = f"{_rise(m.WRITE_BACK_FAILURES, '15m')} > 0"
 TRITON_SICK: Final = f"{_most(r.SICK_TRITONS, 'pool, loader')} == 1"
-MLFLOW_AWAY: Final = (  # or the loop that asks it, which says nothing where it hangs
+MLFLOW_AWAY: Final = (  # or the loop that asks it, which says nothing if it hangs
     f"{_most(r.SOURCE_UP)} == 0 or time() - {_most(r.SOURCE_ROUND)} > 300"
 )
 CONTROLLER_AWAY: Final = f"absent(rate({selector(r.PASSES.name)}[5m]) > 0)"

@@ -98,7 +98,7 @@ def _distance() -> PanelRow:
             "Each statistic over time: quiet; moved (significant, PSI above 0.1, of week:"
             " statistics above 0.005); far (above 0.2)."
             " Far alarms as soon as it is calibrated, and not before.",
-            "One statistic alone: look at it below. Many at once: another kind of text arrived;"
+            "Only one statistic: look at it below. Many at once: another kind of text arrived;"
             " ask who began to call.",
             q.DRIFT_LEVEL,
             names=LEVELS,
@@ -132,7 +132,7 @@ def _texts() -> PanelRow:
             "Mean tokens of a text that the vocabulary lacks. Byte-level tokenisers never have"
             " any: read tokens a word there.",
             "A rise means another language, emoji, or broken encoding. The endpoint's list of"
-            " unknown words, where it is switched on, says which.",
+            " unknown words, if it is switched on, says which.",
             q.UNK_A_TEXT,
             width=8,
         ),
@@ -204,7 +204,7 @@ def _answers() -> PanelRow:
         lines(
             "Share of each label",
             "Predicted labels, each as a share of its version's and arm's.",
-            "A share that moves with the texts is the world; one that moves on a canary alone is"
+            "A share that moves with the texts is the world; one that moves only on a canary is"
             " the version.",
             q.LABEL_SHARE,
             unit="percentunit",
@@ -249,7 +249,7 @@ def _answers() -> PanelRow:
 
 
 def _own_statistics_row() -> PanelRow:
-    declared = " Empty where the endpoint declares none."
+    declared = " Empty if the endpoint declares none."
     return PanelRow(
         "Own statistics",
         buckets(

@@ -20,7 +20,7 @@ def endpoints() -> Dashboard:
 
 
 def _level() -> PanelRow:
-    never = " Empty where spec.slo promises none."
+    never = " Empty if spec.slo promises none."
     return PanelRow(
         "Service level",
         number(
@@ -211,7 +211,7 @@ def _batching_row() -> PanelRow:
 
 
 def _gpu() -> PanelRow:
-    never = " Empty where Triton has no GPU."
+    never = " Empty if Triton has no GPU."
     return PanelRow(
         "GPU",
         lines(
@@ -246,7 +246,7 @@ def _gpu() -> PanelRow:
         lines(
             "Packed engines: useful work",
             "Share of time in which a packed engine's device computed its runs, and share of their"
-            " tokens that are texts. Empty where no engine is packed.",
+            " tokens that are texts. Empty if no engine is packed.",
             "Busy above 90 % with few tokens of texts: runs are small; fewer gateways, or more"
             " texts a request, fill them better. Busy with texts: add a GPU.",
             q.PACKED_BUSY,

@@ -158,7 +158,7 @@ def _batches() -> PanelRow:
         ),
         lines(
             "Packages asleep",
-            "Packages that left their Tritons because nobody asked,"
+            "Packages that left their Tritons because they were idle,"
             " and callers that wait for one to come back.",
             "Callers that wait for long: a load fails or Tritons are busy; see the loaders' logs.",
             q.PACKAGES_ASLEEP,
@@ -193,7 +193,7 @@ def _pods() -> PanelRow:
         lines(
             "Errors of each pod",
             "Share of each gateway's answers that were 5xx, refusals among them.",
-            "One alone: choose it above and read its logs; all: see Triton serves.",
+            "Only one: choose it above and read its logs; all: see Triton serves.",
             q.ERRORS_OF_POD,
             unit="percentunit",
             width=6,
@@ -201,8 +201,8 @@ def _pods() -> PanelRow:
         lines(
             "Slowest answers of each pod",
             "95th percentile of the time of answered attempts, each gateway. Points are requests"
-            " that were traced, where Prometheus keeps exemplars.",
-            "One alone: its node is busy, or it lacks CPU. A point leads to its trace.",
+            " that were traced, if Prometheus keeps exemplars.",
+            "Only one: its node is busy, or it lacks CPU. A point leads to its trace.",
             q.LATENCY_OF_POD,
             unit="s",
             width=6,

@@ -6,11 +6,11 @@ written here. Nothing here knows of Grafana but its variables: ``$cluster``, ``$
 ``$endpoint``, ``$version``, ``$arm``, ``$package``, ``$pod`` and ``$__rate_interval``.
 
 Every aggregation keeps the labels ``cluster`` and ``namespace``, so that endpoints of one name in
-two releases are two lines; only a heatmap has no room for them. Where Prometheus has no such
+two releases are two lines; only a heatmap has no room for them. If Prometheus has no such
 labels, All matches that too.
 
-No expression hides an absence with ``or vector(0)``: where a thing is counted at all, its counter
-starts at 0; where it isn't, an empty panel is the truth.
+No expression hides an absence with ``or vector(0)``: if a thing is counted at all, its counter
+starts at 0; if it isn't, an empty panel is the truth.
 """
 
 from dataclasses import dataclass, replace

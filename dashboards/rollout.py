@@ -123,7 +123,7 @@ def _arms() -> PanelRow:
         lines(
             "Errors",
             "Share of attempts that ended 5xx, each arm.",
-            "Compare the arms, not the line alone: an outage of Triton is in both.",
+            "Compare the arms, not only the line: an outage of Triton is in both.",
             q.ARM_ERRORS,
             unit="percentunit",
             width=8,

@@ -1,7 +1,7 @@
 """Service levels: what is recorded of each endpoint, and how fast its promise is used up.
 
 Multiwindow, multi-burn-rate alerts as in Google's Site Reliability Workbook, chapter 5: an alert
-begins where a long window has used up so much of the 30 days' budget that it matters, and ends soon
+begins when a long window has used up so much of the 30 days' budget that it matters, and ends soon
 after, for it asks for a short window as well. The promise is ``spec.slo``, which gateways expose
 beside their counters: everything here holds while Kafka, the controller and MLflow are away.
 

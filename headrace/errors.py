@@ -105,7 +105,7 @@ class UndeliveredError(HeadraceError):
 
 
 class NotPromotedError(HeadraceError):
-    """The version that was waited for was taken back, rejected, superseded, or expired."""
+    """The version that was waited for was rolled back, rejected, superseded, or expired."""
 
     exit_status = 13
     code = "not_promoted"

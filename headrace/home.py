@@ -50,15 +50,15 @@ Where = Path | Cluster
 
 @dataclass(frozen=True, slots=True)
 class EndpointSite:
-    """Endpoints, and what is known of whoever brings them into service.
+    """Endpoints, and what is known of the controller that brings them into service.
 
     Attributes:
         store: for reading and for writing.
         beats: where the controller's sign of life lies.
         reports: gives the loaders' reports; raises ``OSError``.
-        user: gives the name under which the API server knows whoever asks; empty on a home, and
-            where the API server does not say.
-        no_controller: why nothing moves there now; empty where a controller may run.
+        user: gives the name under which the API server knows this user; empty on a home, and
+            if the API server does not say.
+        no_controller: why nothing moves there now; empty if a controller may run.
         auto_endpoints: whether models without an endpoint are given one.
     """
 

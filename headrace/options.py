@@ -25,7 +25,7 @@ CACHE = Path("~/.cache/headrace")
 
 
 def names(context: typer.Context, incomplete: str) -> list[str]:
-    """Names of endpoints, to complete one; none where they can't be known."""
+    """Names of endpoints, to complete one; none if they can't be known."""
     found = _list_stored(context)
     return [endpoint.name for endpoint in found if endpoint.name.startswith(incomplete)]
 
@@ -36,14 +36,14 @@ def versions(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def rejected_versions(context: typer.Context, incomplete: str) -> list[str]:
-    """As ``versions``, of those alone that may be tried again."""
+    """As ``versions``, only of those that may be tried again."""
     return [each for each in _of_endpoint(context, list_rejected) if each.startswith(incomplete)]
 
 
 def _of_endpoint(
     context: typer.Context, choose: Callable[[ModelEndpoint], tuple[str, ...]]
 ) -> tuple[str, ...]:
-    # Where an option waits for its value, click gives no argument its name.
+    # If an option waits for its value, click gives no argument its name.
     name = said_so_far(context).get("name") or next(iter(context.args), None)
     found = (
         [endpoint for endpoint in _list_stored(context) if endpoint.name == name] if name else []
@@ -52,7 +52,7 @@ def _of_endpoint(
 
 
 def _list_stored(context: typer.Context) -> tuple[ModelEndpoint, ...]:
-    """The endpoints of the place that a line names so far; none where they can't be read."""
+    """The endpoints of the place that a line names so far; none if they can't be read."""
     said = said_so_far(context)
     namespace, kube_context = said.get("namespace"), said.get("kube_context")
     kubeconfig = said.get("kubeconfig")

@@ -56,7 +56,7 @@ def contexts(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def namespaces(context: typer.Context, incomplete: str) -> list[str]:
-    """Names of the cluster's namespaces; where it won't list them, those of the contexts."""
+    """Names of the cluster's namespaces; if it won't list them, those of the contexts."""
     from service.cluster import access
     from service.cluster.errors import AccessError, KubernetesError
 
@@ -83,7 +83,7 @@ def said_so_far(context: typer.Context) -> dict[str, Any]:
 
 
 def environment(kubeconfig: Path | None = None) -> dict[str, str]:
-    """The environment of this process, which the command line reads here alone.
+    """The environment of this process, which the command line reads only here.
 
     ``kubeconfig`` is put in place of the files that it names.
     """

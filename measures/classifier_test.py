@@ -11,7 +11,7 @@ reaches 1 after the stated time at the soonest, on average, if scores have at mo
 normal's exponential moments. That is an assumption about traffic, and is held by simulation only.
 
 As in ``measures.rhythm``, how today differed from the usual over the last hour or two is expected
-as well: it is what begins that is found. That lags where the difference itself moves, by as much
+as well: it is what begins that is found. That lags if the difference itself moves, by as much
 for hours, and bets on hours of a small score grow. So ``PastDifferences`` tells how far the traffic
 of earlier days was from what was expected, in the direction in which a classifier looks, and only
 what exceeds it is bet on. Leading axes are independent streams. Pure.
@@ -67,7 +67,7 @@ class ScoreNull(SequentialState, frozen=True):
         return cls(np.zeros(shape), np.zeros(shape), wide, wide)
 
     def after(self, scores: Floats, seconds: ArrayLike, *, learn: ArrayLike = True) -> Self:
-        """With one more window's ``[..., memories]`` of scores, where ``learn`` says so."""
+        """With one more window's ``[..., memories]`` of scores, if ``learn`` says so."""
         more = np.asarray(learn, dtype=np.float64)
         found = more[..., None] * scores
         return type(self)(
@@ -78,7 +78,7 @@ class ScoreNull(SequentialState, frozen=True):
         )
 
     def ready(self, seconds: float) -> NDArray[np.bool_]:
-        """``[...]``: whether so long was seen."""
+        """``[...]``: whether this much time was seen."""
         found: NDArray[np.bool_] = (self.seconds >= seconds) & (self.windows >= _LEAST_FRESH)
         return found
 
@@ -102,8 +102,8 @@ class PastDifferences(SequentialState, frozen=True):
 
     Attributes:
         kept: ``[..., PAST, features]``, what the slowest classifier was, the newest one first; 0
-            where none was yet.
-        ages: ``[..., PAST]``, windows since each was kept, from 1 on; 0 where none was yet.
+            if none was yet.
+        ages: ``[..., PAST]``, windows since each was kept, from 1 on; 0 if none was yet.
         waited: ``[...]`` seconds of traffic since the newest one.
     """
 
@@ -119,7 +119,7 @@ class PastDifferences(SequentialState, frozen=True):
     def after(
         self, learnt: Floats, seconds: ArrayLike, day_seconds: float, *, learn: ArrayLike = True
     ) -> Self:
-        """With one more window, after which classifiers are ``learnt``; kept at times alone."""
+        """With one more window, after which classifiers are ``learnt``; kept only at times."""
         ages = self.ages + (self.ages > 0)
         waited = self.waited + np.where(learn, seconds, 0.0)
         due = np.asarray(learn, dtype=np.bool_) & (waited >= day_seconds / _PAST_A_DAY)
@@ -183,7 +183,7 @@ class ClassifierTest(SequentialState, frozen=True):
     def begin(
         cls, buckets: int, shape: tuple[int, ...] = (), *, features: int | None = None
     ) -> Self:
-        """Nothing seen yet; as many features as buckets where it is not said."""
+        """Nothing seen yet; as many features as buckets if it is not said."""
         wide, zero = np.zeros((*shape, buckets)), np.zeros(shape)
         return cls(
             today=wide,
@@ -217,7 +217,7 @@ class ClassifierTest(SequentialState, frozen=True):
             part: of the time to a false alarm that the window takes.
             day_seconds: of traffic that must have been seen before any bet.
             features: ``[buckets, features]``, what is summed up for each; None: the buckets.
-            past: how days differed, on which nothing is bet; None where that is not asked.
+            past: how days differed, on which nothing is bet; None if that is not asked.
             today: weight of a window in how today differs.
         """
         counted = np.maximum(counts.sum(axis=-1), 1.0)

@@ -3,9 +3,9 @@
 Texts of one request are not independent, and neither are requests of one window: one caller's
 batch, one bad minute. The former is a constant part of the design effect, whatever the size of an
 arm; the latter grows with the requests of the window. Both are estimated from the stable arm's
-windows from before the canary began, as sums and the last window alone; they never see a canary.
+windows from before the canary began, as sums and the last window only; they never see a canary.
 Dividing counts by the design effect is a heuristic that simulation supports
-(``docs/simulated.md``), and costs power where it errs. Pure.
+(``docs/simulated.md``), and costs power if it errs. Pure.
 """
 
 from functools import cached_property
@@ -26,7 +26,7 @@ ASSUMED = 0.01
 
 
 def design_effect(n: Floats, rho: Floats | float, within: Floats | float = 1.0) -> Floats:
-    """``within + (n - 1) rho``, at least 1: so many of a window count as one.
+    """``within + (n - 1) rho``, at least 1: this many of a window count as one.
 
     Args:
         n: of the window.
@@ -104,7 +104,7 @@ class RequestTexts(SequentialState, frozen=True):
         return self._add_caution(self.shared, self._shares()[1][..., 0])
 
     def _shares(self) -> tuple[Floats, Floats]:
-        """Of each class, and what is divided by where all texts of a request are alike."""
+        """Of each class, and what is divided by if all texts of a request are alike."""
         n = np.maximum(self.texts, 1.0)[..., None]
         return self.events / n, 1.0 + self.neighbours.sum(axis=-1, keepdims=True) / n
 
@@ -146,7 +146,7 @@ class IntraclassCorrelation(SequentialState, frozen=True):
 
     @classmethod
     def begin(cls, count: int) -> Self:
-        """Nothing known yet of so many events."""
+        """Nothing known yet of this number of events."""
         zero = np.zeros(count)
         return cls(zero, zero, zero, zero, zero, zero)
 
@@ -168,7 +168,7 @@ class IntraclassCorrelation(SequentialState, frozen=True):
 
     @cached_property
     def each(self) -> Floats:
-        """Rho of each event by itself; ``ASSUMED`` where too little is known.
+        """Rho of each event by itself; ``ASSUMED`` if too little is known.
 
         At least ``ASSUMED`` of events that were too rare to show how they clump, or had no others.
         """
@@ -207,7 +207,7 @@ class IntraclassCorrelation(SequentialState, frozen=True):
         return np.minimum(rho, 1.0)
 
     def widen(self, count: int) -> Self:
-        """With so many more events at the end, of which nothing is known."""
+        """With this number of events more at the end, of which nothing is known."""
         return type(self)(*(np.append(part, np.zeros(count)) for part in self._parts()))
 
     def _parts(self) -> tuple[Floats, ...]:

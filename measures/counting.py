@@ -15,7 +15,7 @@ from enum import StrEnum
 DELAY_SECONDS = 15.0
 """A message that waits longer than this is not counted in time."""
 IDLE_SECONDS = 60.0
-"""Without a new message for so long, no gateway publishes: six heartbeats."""
+"""Without a new message for this time, no gateway publishes: six heartbeats."""
 _MOST_MARKS = 512  # of a partition
 _MOST_TOPICS = 8  # that were replaced by one of the same name
 
@@ -121,7 +121,7 @@ class _Partition:
         return self.first_end if self.folded is None else self.folded
 
     def waits_since(self) -> float | None:
-        """When the oldest message that is not counted was seen; None where there is none."""
+        """When the oldest message that is not counted was seen; None if there is none."""
         while self.marks and self.marks[0][1] <= self.counted:
             self.marks.popleft()
         return self.marks[0][0] if self.marks else None
@@ -132,8 +132,8 @@ class CountingWatch:
 
     Args:
         began: when looking began, unix seconds.
-        delay_seconds: a message may wait so long.
-        idle_seconds: the log may stay as it is for so long.
+        delay_seconds: how long a message may wait.
+        idle_seconds: how long the log may stay as it is.
     """
 
     def __init__(
@@ -156,7 +156,7 @@ class CountingWatch:
 
         Args:
             topic_id: another id is another log, of which nothing is known yet.
-            ends: partition -> offset behind its last message; empty where there is no such topic.
+            ends: partition -> offset behind its last message; empty if there is no such topic.
             now: unix seconds.
         """
         if topic_id != self._topic_id:

@@ -49,7 +49,7 @@ class Shift(SequentialState, frozen=True):
     """Both arms' distributions so far, and what the looks said.
 
     The evidence to fail goes on through the stages; the evidence to pass is a second ``Shift``,
-    begun anew at each stage.
+    begun again at each stage.
 
     Attributes:
         h: ``[...]``, sum of the windows' weights ``n_c n_s / (n_c + n_s)``.
@@ -75,7 +75,7 @@ class Shift(SequentialState, frozen=True):
 
     @classmethod
     def begin(cls, classes: int, shape: tuple[int, ...] = ()) -> Self:
-        """Nothing seen yet, of so many classes."""
+        """Nothing seen yet, of this number of classes."""
         zero, wide = np.zeros(shape), np.zeros((*shape, classes))
         no = np.zeros(shape, dtype=np.bool_)
         return cls(zero, wide, wide, zero, zero, np.zeros(shape, dtype=np.int64), no, no, no)
@@ -88,7 +88,7 @@ class Shift(SequentialState, frozen=True):
         rho: Floats | float = 0.0,
         within: Floats | float = 1.0,
     ) -> Self:
-        """With one more window, and a look where one is due.
+        """With one more window, and a look if one is due.
 
         Args:
             canary: ``[..., classes]`` counts; a window in which an arm has none tells nothing.
@@ -113,7 +113,7 @@ class Shift(SequentialState, frozen=True):
         return summed.look(limits)
 
     def look(self, limits: ShiftLimits) -> Self:
-        """With a look at what is known, where one is due."""
+        """With a look at what is known, if one is due."""
         first = max(FIRST_LOOK, FIRST_LOOK_PER_CLASS * self.p.shape[-1])
         grown = np.log(np.maximum(self.n_c, first) / first) / np.log(GROWTH)
         reached = np.where(self.n_c < first, 0, np.floor(grown + 1e-9) + 1).astype(np.int64)

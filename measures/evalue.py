@@ -40,7 +40,7 @@ class Tolerance:
 class WindowCounts:
     """Counts of one window: ``e`` events of ``n`` requests, canary and stable.
 
-    The last axis holds rows: one a test, or one a stratum where a test is made of several.
+    The last axis holds rows: one a test, or one a stratum if a test is made of several.
     """
 
     e_c: Floats
@@ -62,12 +62,12 @@ def log_e_value(
     *,
     within: Floats | float = 1.0,
 ) -> Floats:
-    """The log of S, of one window; 0 where the alternative lies on the null's side of the line.
+    """The log of S, of one window; 0 if the alternative lies on the null's side of the line.
 
     Args:
         window: the counts.
         theta_c: the canary's rate under the alternative, chosen before the window was seen.
-        theta_s: stable's, likewise.
+        theta_s: the same of stable.
         line: the tolerance; the null is either side of it.
         rho: intra-window correlation; each arm's log-likelihood is divided by its design effect.
         within: the part of the design effect that texts of one request make.
@@ -101,7 +101,7 @@ def log_e_value_of_one(
 ) -> Floats:
     """The log of an e-value that one arm's rate is at most ``most``, which was known before.
 
-    0 where the alternative ``theta``, chosen before the window was seen, is not above it.
+    0 if the alternative ``theta``, chosen before the window was seen, is not above it.
     """
     ratio = _log_likelihood_ratio(events, requests, theta, most)
     return np.where(theta > most, ratio / design_effect(requests, rho), 0.0)

@@ -1,8 +1,8 @@
 """Prediction events into aggregates: exact counts of each (endpoint, package, arm, window).
 
-What it counts depends on nothing but the messages of a range in their order, so that whoever folds
-a range again gets the same numbers. Pure, and the hottest code of ``stats``: no numpy an event, no
-clock, no I/O. It never keeps an event, a request id or a text.
+What it counts depends on nothing but the messages of a range in their order, so that every process
+that folds a range again gets the same numbers. Pure, and the hottest code of ``stats``: no numpy an
+event, no clock, no I/O. It never keeps an event, a request id or a text.
 """
 
 from bisect import bisect_left
@@ -126,7 +126,7 @@ class _OpenAggregate:
         self._hung_up: dict[int, int] = {}  # the same of those that hung up
         self._told: dict[int, int] = {}  # the same of feedback
         self._topics = bytearray()  # that are not counted yet
-        self._vectors = bytearray()  # likewise
+        self._vectors = bytearray()  # the same of vectors
         self._buckets = CALLER_BUCKETS  # of callers, whose attempts are told
         self._buckets_timed = CALLER_BUCKETS  # and whose latency is
         self._entries = 0  # of ``caller_latency``
@@ -363,7 +363,7 @@ def _count_neighbours(evidence: EvidenceCounts, texts: Sequence[TextRecord]) -> 
 
 
 def _count_pairs(evidence: EvidenceCounts, event: PredictionEvent, pairing: Pairing) -> None:
-    """What a shadow answered beside what the caller got, where the event tells both."""
+    """What a shadow answered beside what the caller got, if the event tells both."""
     if pairing.status:
         _count(evidence.pair_statuses.setdefault(pairing.status, {}), event.status)
     if pairing.norms and len(pairing.norms) == len(event.texts):
@@ -423,7 +423,7 @@ def _count_group(evidence: EvidenceCounts, event: PredictionEvent, group: int) -
 
 
 def _is_over_cap(callers: dict[int, int], caller: int) -> bool:
-    """Whether this caller has had its share; counts it where it has not."""
+    """Whether this caller has had its share; counts it if it has not."""
     if caller == 0:
         return False
     seen = callers.get(caller, 0)

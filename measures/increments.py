@@ -60,7 +60,7 @@ class RangeLedger:
         self._horizon = 0.0
 
     def take(self, record: WindowRecord) -> Growth | None:
-        """What the record adds; None where a record of at least its end is known, or was."""
+        """What the record adds; None if a record of at least its end is known, or was."""
         key = (record.topic_id, record.partition, record.start)
         held = self._held.get(key)
         if held is not None and (held.end >= record.end or held.record is None):
@@ -117,7 +117,7 @@ def growth(old: WindowRecord | None, new: WindowRecord) -> Growth:
 
 
 def aggregate_growth(old: WindowAggregate | None, new: WindowAggregate) -> WindowAggregate | None:
-    """What an aggregate gained; None where that is nothing. ``new`` itself where there was none."""
+    """What an aggregate gained; None if that is nothing. ``new`` itself if there was none."""
     if old is None:
         return new
     gained = WindowAggregate(new.endpoint, new.version, new.package, new.arm, new.start)

@@ -2,8 +2,8 @@
 
 Callers stick to an arm, and what one of them begins looks like a fault of the version that answers
 it. A stall of a few seconds looks like one as well. So evidence counts only as far as it is left
-when the callers of any one group are left out of it, and as it is left, in tests where a stall
-shows, when any one window of each block is. A block has ``BLOCK`` windows at least, and so many
+when the callers of any one group are left out of it, and as it is left, in tests in which a stall
+shows, when any one window of each block is. A block has ``BLOCK`` windows at least, and as many
 requests of the canary that a window's part in them is small.
 
 Whichever single caller misbehaves, and whatever it does, the evidence without its group is of
@@ -32,8 +32,8 @@ from measures.proportions import ALTERNATIVES, HarmTest, Tests, restart_weight, 
 GROUPS = CALLER_GROUPS  # each is left out by itself
 BLOCK = 30  # windows, at least, of which one may be left out
 BLOCK_EVENTS = 50.0  # of the canary, at least, that are to be expected in a block at stable's rate
-LEAST_RATE = 0.005  # taken for stable's, where it is less
-STALLING = 2  # so many tests, the first ones, are those in which a stall shows
+LEAST_RATE = 0.005  # taken for stable's, if it is less
+STALLING = 2  # number of tests, the first ones, in which a stall shows
 _LEAST, _NONE = 0, 1  # rows of evidence, before those without a group
 GROUPS_FROM = 2
 _ROWS = GROUPS_FROM + GROUPS
@@ -58,7 +58,7 @@ class LeftOut:
 
     @classmethod
     def begin(cls, tests: int, shape: tuple[int, ...] = (), groups: int = GROUPS) -> Self:
-        """No evidence yet, of so many tests."""
+        """No evidence yet, of this number of tests."""
         return cls(np.full((*shape, GROUPS_FROM + groups, tests, ALTERNATIVES), -np.inf))
 
     @classmethod
@@ -104,9 +104,9 @@ class LeftOut:
         return type(self)(_round_to_stored(log_a), _round_to_stored(block))
 
     def e_value(self, windows: int, is_alone: NDArray[np.bool_]) -> Floats:
-        """``[..., tests]``: the least evidence after so many windows, to hold against 1/alpha.
+        """``[..., tests]``: the least evidence after ``windows`` windows, to hold against 1/alpha.
 
-        ``is_alone``, ``[...]``: where no callers are left out, for one group is all of an arm.
+        ``is_alone``, ``[...]``: whether no callers are left out, since one group is all of an arm.
         """
         of_each = np.exp(np.minimum(self.log_a, _MOST)).mean(axis=-1)
         by_windows = of_each[..., _LEAST, :]

@@ -14,7 +14,7 @@ from contracts.windows import Sender, WindowRecord
 # For a partition that was just added, and of which no record has come yet.
 GRACE_SECONDS = 30.0
 SILENT_SECONDS = 60.0  # without a message, six heartbeats
-SHOWN_SECONDS = 3600.0  # for so long after its last message a silent gateway is told
+SHOWN_SECONDS = 3600.0  # after its last message, how long a silent gateway is reported
 MOST_GATEWAYS = 2000  # starts; beyond, those that were heard longest ago are forgotten
 MOST_AHEAD = 100_000  # numbers of a gateway while a partition lags; beyond, its gaps are not told
 
@@ -64,7 +64,7 @@ class MessageLosses:
         return sum(sum(reasons.values()) for reasons in self.dropped.values())
 
     def sentence(self) -> str:
-        """What was lost, for people; empty where nothing was."""
+        """What was lost, for people; empty if nothing was."""
         said = []
         if self.messages:
             said.append(f"{self.messages} messages of events are missing in Kafka")

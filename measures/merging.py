@@ -45,7 +45,7 @@ def merge(aggregates: Iterable[WindowAggregate]) -> WindowAggregate:
 
 
 def _copy(aggregate: WindowAggregate) -> WindowAggregate:
-    """All of it anew: ``copy.deepcopy`` takes twenty times as long, and each record needs many."""
+    """A deep copy: ``copy.deepcopy`` takes twenty times as long, and each record needs many."""
     copied: WindowAggregate = _decoder.decode(_encoder.encode(aggregate))
     return copied
 
@@ -112,7 +112,7 @@ class MergedWindows:
         ] = defaultdict(dict)
 
     def put(self, record: WindowRecord) -> bool:
-        """Takes a record, which must not change any more; false where a larger end is held."""
+        """Takes a record, which must not change any more; false if a larger end is held."""
         key = (record.topic_id, record.partition, record.start)
         held = self._records.get(key)
         if held is not None and held.end >= record.end:

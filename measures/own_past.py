@@ -1,13 +1,13 @@
 """Strata of callers by their own past: how often each had an event under stable, before the canary.
 
-An event is a slow answer, or a failed one. Callers stick to an arm. Where some are slow whatever
+An event is a slow answer, or a failed one. Callers stick to an arm. If some are slow whatever
 version answers them (far away, on a slow line, with long batches), or fail more often, the arms'
 shares of events differ for as long as a step lasts, by who is in them. So a caller is compared with
 those callers of the other arm that had about as many before: a stratum holds the callers whose
 ratio of events to those that were to be expected, at all callers' share in the same windows and
 lengths, was about the same. This is post-stratification by the outcome's own past.
 
-A caller's stratum follows from stable's windows before the canary alone, in both arms. So the
+A caller's stratum follows from stable's windows before the canary only, in both arms. So the
 e-value of a window is one still: strata are known before the window, as lengths are.
 
 Within a stratum callers still differ somewhat. By how much is learnt as well, from each window by
@@ -84,7 +84,7 @@ class CallersAnswers:
         Args:
             strata: ``[..., CALLER_BUCKETS]``.
             events: ``[..., lengths]``, those of anybody.
-            requests: likewise, all answers.
+            requests: the same of all answers.
 
         Returns:
             Both as ``[..., STRATA, lengths]``; nobody's are in the unknown stratum.
@@ -104,9 +104,9 @@ class OwnPast:
 
     Attributes:
         events: ``[..., CALLER_BUCKETS]``, of each bucket of callers.
-        expected: likewise, how many were to be expected at all callers' share in the same windows
+        expected: how many were to be expected, by bucket, at all callers' share in the same windows
             and lengths.
-        above: likewise, events above the share of the bucket's stratum in them.
+        above: by bucket, events above the share of the bucket's stratum in them.
         by_chance: ``[...]``, the sum of squares of ``above`` that is to be expected of strata of
             callers all alike.
         requests: ``[...]``, all answers, nobody's included.
@@ -135,7 +135,7 @@ class OwnPast:
         Args:
             callers: the answers of those with a name.
             events: ``[..., lengths]``, those of anybody.
-            requests: likewise, all answers.
+            requests: the same of all answers.
         """
         of = callers.sum_to((*self.events.shape, events.shape[-1]))
         lead = of.at[:-1]
@@ -168,7 +168,7 @@ class OwnPast:
     def deviation(self, share: Floats | float) -> Floats:
         """``[...]``: standard deviation of what callers, within strata, set arms' shares apart by.
 
-        ``share``, ``[...]``, is that of the callers in one of the arms; 0 or 1 where both arms
+        ``share``, ``[...]``, is that of the callers in one of the arms; 0 or 1 if both arms
         answer the same callers: then nothing is apart.
         """
         both = np.asarray(share * (1.0 - share))

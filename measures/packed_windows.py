@@ -29,7 +29,7 @@ class _EndedRange(NamedTuple):
 
 
 class PackedWindows:
-    """As ``MergedWindows``, for a reader that needs the windows alone."""
+    """As ``MergedWindows``, for a reader that needs only the windows."""
 
     def __init__(self) -> None:
         self._growing = MergedWindows()
@@ -42,7 +42,7 @@ class PackedWindows:
         self._asked_before: set[str] = set()
 
     def put(self, record: WindowRecord) -> bool:
-        """Takes a record, which must not change any more; false where a larger end is held."""
+        """Takes a record, which must not change any more; false if a larger end is held."""
         key = (record.topic_id, record.partition, record.start)
         if key in self._ended:
             return False
@@ -62,7 +62,7 @@ class PackedWindows:
         return True
 
     def forget_before(self, time: float) -> None:
-        """Drops the windows that are older, unix seconds, and sums for which nobody asks."""
+        """Drops the windows that are older, unix seconds, and sums that are not used."""
         for endpoint, windows in list(self._packed.items()):
             for window in [window for window in windows if sum(window) < time]:
                 del windows[window]

@@ -2,7 +2,7 @@
 
 Each pair says whether the event is in the candidate's answer (``c``), in stable's (``s``), in both
 or in neither. What is tested is the mean of ``y = c - s_line * s`` against the line's ``a``; pairs
-without the event in one answer alone hardly scatter it. Evidence is the wealth of a bet: the
+without the event in only one answer hardly scatter it. Evidence is the wealth of a bet: the
 product of ``1 + bet (y - a)`` is an e-value while no pair is expected beyond the line, for any bet
 that was fixed before the pair was seen, however long one looks.
 
@@ -27,7 +27,7 @@ from measures.evalue import Tolerance
 # Bets to fail, as shares of the largest one: small ones find small faults among many changes.
 # As many as a test of two proportions has alternatives: evidence goes on in them after shadow.
 BETS = np.array([0.02, 0.05, 0.1, 0.2, 0.4, 0.7, 0.95])
-MOST = 0.5  # of the largest bet to pass, as the source advises: more loses where answers change
+MOST = 0.5  # of the largest bet to pass, as the source advises: more loses if answers change
 MOST_OF_RARE = 0.75  # the same of events that few pairs have: what is lost by a large bet is rare
 _PRIOR_PAIRS = 50.0  # before any pair is seen, half as many changes are believed as a line allows
 
@@ -37,8 +37,8 @@ class Pairs:
     """Weights of pairs by where the event is: ``[..., rows]`` each."""
 
     both: Floats
-    gained: Floats  # in the candidate's answer alone
-    lost: Floats  # in stable's alone
+    gained: Floats  # only in the candidate's answer
+    lost: Floats  # only in stable's
     neither: Floats
 
     @classmethod

@@ -35,7 +35,7 @@ ALTERNATIVES = len(ODDS_RATIOS) + len(DIFFERENCES)
 HORIZON = 1000  # windows, 2.8 hours; weights of later beginnings fall with their number
 PRIOR = 500.0  # requests that the past counts for, at most
 
-# First row of each test, growing from 0, where a test has several rows (strata): evidence of the
+# First row of each test, growing from 0, if a test has several rows (strata): evidence of the
 # strata of one window multiplies. None: every row is a test.
 Tests = NDArray[np.intp] | None
 
@@ -94,8 +94,8 @@ class HarmTest(SequentialState, frozen=True):
             window: counts ``[..., rows]``; a row in which an arm has no requests changes nothing.
             past: stable's, before the canary began; the same at each call.
             line: the tolerance, which broadcasts against the rows.
-            rho: intra-window correlation, likewise.
-            tests: where a test has several rows; the same at each call.
+            rho: intra-window correlation, in the same shape.
+            tests: if a test has several rows; the same at each call.
             within: the part of the design effect that texts of one request make, as ``rho``.
             paired: ``[..., tests, ALTERNATIVES]``, log e-values of this window's pairs
                 (``measures.pairs``), in the tests whose rows have none of the canary's requests.
@@ -128,7 +128,7 @@ class HarmTest(SequentialState, frozen=True):
 
 
 class NonInferiorityTest(SequentialState, frozen=True):
-    """Evidence that the canary is not worse than ``a' + s' p_s``; begun anew at each stage.
+    """Evidence that the canary is not worse than ``a' + s' p_s``; begun again at each stage.
 
     Against the null that ``p_c >= a' + s' p_s`` in every window. The alternative is that both arms
     have one rate, learnt from both arms' past windows. No restarts.

@@ -1,6 +1,6 @@
 """The messages of one partition into records of its ranges.
 
-It takes every message in the order of the log. A record is a function of the log alone: of the
+It takes every message in the order of the log. A record is a function of the log only: of the
 messages in its range; of the numbers of those before it, which tell a copy of a message from the
 first one; and of the feedback in the ``LOOKBACK_MESSAGES`` before it, for a truth that is told
 again counts once. Pure; it never asks what offset comes next, and never keeps a message.
@@ -188,7 +188,7 @@ class _OpenRange:
         try:
             batch: EventBatch = decode(message)
         except (UnknownSchemaError, msgspec.DecodeError):
-            self.skipped += 1  # told to people by whoever writes the record
+            self.skipped += 1  # told to people by the program that writes the record
         else:
             if batch.feedback:
                 new = told.new(batch.feedback, offset)

@@ -56,12 +56,12 @@ class _Head(msgspec.Struct):
 
 
 _head = msgspec.json.Decoder(_Head)
-# A message that reached Kafka so long after it was made may be a copy of one from before.
+# A message that reached Kafka this long after it was made may be a copy of one from before.
 _DELAY_SECONDS = 5.0
 
 
 class Duplicates:
-    """Which messages of a partition are copies, and which feedback, by the raw messages alone.
+    """Which messages of a partition are copies, and which feedback, only by the raw messages.
 
     It knows nothing of what the fold role kept. A message that was made long before it was written
     may have been written before too, so the messages since it was made are read as well.
@@ -136,7 +136,7 @@ class GatewaySent:
         last: its last one.
         missing: numbers between the two that are not in the log.
         dropped: endpoint -> reason -> what it lost between the two, as it says itself; since its
-            start, where the first number is 0.
+            start, if the first number is 0.
         heard: Kafka's time of its last message, unix seconds.
         ended: it said that this was its last message.
     """

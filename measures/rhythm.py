@@ -45,8 +45,8 @@ class Week:
 
     Attributes:
         zone: of the clock that people who send texts live by.
-        apart: days of the week that have a rhythm of their own, each alone; Monday is 0. All other
-            days share one.
+        apart: days of the week that have a rhythm of their own, each by itself; Monday is 0. All
+            other days share one.
     """
 
     zone: tzinfo = UTC
@@ -170,7 +170,7 @@ class WeekMonitors:
 
     Days differ from one another, and slowly. So weights with a short memory expect what is usual
     and how today differed from it so far (about the last fifty windows): they tell what begins.
-    Weights with a long memory expect what is usual alone: they tell what stays.
+    Weights with a long memory expect only what is usual: they tell what stays.
 
     Attributes:
         bins: what is compared; its own shares are not used.
@@ -244,7 +244,7 @@ class WeekMonitors:
         )
 
     def of_day(self, other: Self | None) -> Self:
-        """With what another one saw of how today differs, where it has the same bins."""
+        """With what another one saw of how today differs, if it has the same bins."""
         if other is None or other.today.shape != self.today.shape:
             return self
         return replace(self, today=other.today, today_w=other.today_w, today_v=other.today_v)

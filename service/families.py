@@ -89,7 +89,7 @@ class HistogramFamily(_Rows):
 
     Attributes:
         rows: see ``histograms``.
-        exemplars: likewise.
+        exemplars: of exemplars, in the same way.
     """
 
     def __init__(

@@ -3,11 +3,11 @@
 Each call that may wait has a deadline of ``KafkaAddress``. Whatever kafka-python raises in
 ``kafka_errors`` leaves as ``KafkaAwayError``. A client is made from a ``KafkaAddress`` and ended by
 ``close``, which never raises. A missing topic is made when asked to, and one that exists is left as
-it is. Members of kafka-python that are not public are used here alone.
+it is. Members of kafka-python that are not public are used only here.
 
 A folder signs in, with a file for each thing, as Secrets are mounted: ``username`` and ``password``
-for SASL, ``mechanism`` (``SCRAM-SHA-512`` where it is missing), ``ca.crt`` for TLS under a private
-authority, ``tls.crt`` and ``tls.key`` for a certificate of the client, and ``protocol`` where
+for SASL, ``mechanism`` (``SCRAM-SHA-512`` if it is missing), ``ca.crt`` for TLS under a private
+authority, ``tls.crt`` and ``tls.key`` for a certificate of the client, and ``protocol`` if
 Kafka's name of it does not follow from these. What is in a file is never put into a message.
 """
 
@@ -39,7 +39,7 @@ class KafkaLoginError(Exception):
 
 
 class StreamError(Exception):
-    """Base of all that can go wrong with a topic: connect anew, and go on from what is safe."""
+    """Base of all that can go wrong with a topic: connect again, and go on from what is safe."""
 
 
 class KafkaAwayError(StreamError):
@@ -89,7 +89,7 @@ class KafkaAddress:
 
 @dataclass(frozen=True)
 class Topic:
-    """How a topic is made where it is missing; one that exists is left as it is.
+    """How a topic is made if it is missing; one that exists is left as it is.
 
     ``max_message_bytes`` is of a message as it is stored, and ``segment_hours`` how long messages
     go into one segment, which is deleted as a whole; None leaves them to the broker.
@@ -181,7 +181,7 @@ def close(
     """Ends a client, and gives up what it has under way; never raises, commits nothing."""
     try:
         if isinstance(client, KafkaProducer):
-            # close() alone waits for a message under way, and leaves the thread running when it
+            # Only close() waits for a message under way, and leaves the thread running when it
             # gives up waiting: so what is under way is ended first. That is no public method.
             client._sender.force_close()  # noqa: SLF001
             client.close(timeout_seconds)
@@ -199,7 +199,7 @@ def keep_rejoining(client: KafkaConsumer) -> None:
 
     To be called at each revocation, from the client's own thread. A rebalance that the client
     begins for a change of the topic's partitions is over for it as soon as it has sent its
-    SyncGroup: where a poll gives up before the answer, no later poll takes the answer up, and the
+    SyncGroup: if a poll gives up before the answer, no later poll takes the answer up, and the
     member leaves the group without a word. Asked to rejoin, it goes on until it has taken up the
     answer. ``docs/decisions/0025-kafka-group-membership.md`` has the whole story.
     """
@@ -214,7 +214,7 @@ class Topics:
         self._admin = _connect(KafkaAdminClient, address)
 
     def ensure(self, topic: Topic) -> None:
-        """Makes the topic where it is missing, with retention by time, never compacted.
+        """Makes the topic if it is missing, with retention by time, never compacted.
 
         Compaction would keep the newest record of a window's range, and a late writer's is not the
         one with the largest end. Time is the broker's: it refuses messages of a clock that is an
@@ -344,7 +344,7 @@ def _probe(address: KafkaAddress) -> None:
 
 
 def login_options(folder: str) -> dict[str, object]:
-    """Options that sign in, for kafka-python's clients; none where ``folder`` is empty.
+    """Options that sign in, for kafka-python's clients; none if ``folder`` is empty.
 
     Raises:
         KafkaLoginError: the folder or a file in it is missing, or says what Kafka does not know.
@@ -403,7 +403,7 @@ def _tls(home: Path) -> dict[str, object]:
 
 
 def _read(home: Path, name: str) -> str:
-    """A file's content without the line's end; empty where there is no such file."""
+    """A file's content without the line's end; empty if there is no such file."""
     try:
         return (home / name).read_text(encoding="utf-8").strip("\r\n")
     except FileNotFoundError:

@@ -1,7 +1,7 @@
 """MLflow's artifact store as a file system of fsspec: ``mlflow-artifacts+http://HOST:PORT/FOLDER``.
 
 The package store of an installation that has no object store and no shared disk. fsspec opens it by
-the entry point in ``pyproject.toml``; the package store and its readers know it by its URL alone.
+the entry point in ``pyproject.toml``; the package store and its readers know it only by its URL.
 Each call is one or two questions to MLflow's own artifact routes, so that MLflow's proxy decides
 where the bytes lie. As in object stores a folder is there while something is in it. It keeps no
 connection, caches nothing, and repeats nothing: its callers do.
@@ -34,7 +34,7 @@ from service import replies
 PREFIX = "mlflow-artifacts+"
 SCHEMES = (f"{PREFIX}http", f"{PREFIX}https")
 ROUTE = "api/2.0/mlflow-artifacts/artifacts"
-SILENCE_SECONDS = 30.0  # a server that sends or takes nothing for so long is away
+SILENCE_SECONDS = 30.0  # a server that sends or takes nothing for this long is away
 _REFUSAL_BYTES = 4096
 
 Entry = dict[str, Any]

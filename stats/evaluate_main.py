@@ -70,7 +70,7 @@ class EvaluateSettings:
     host: str = option("127.0.0.1", "Address to listen on.")
     port: int = option(9300, "Port of /metrics and /ui.")
     state_dir: str = option(
-        "", "Folder that keeps drift's calibration; empty: it is calibrated anew after each start."
+        "", "Folder that keeps drift's calibration; empty: it is calibrated again after each start."
     )
     gateway_url: str = option("", "Where browsers reach the gateway, for the page.")
     mlflow_url: str = option("", "Where browsers reach MLflow, for the page.")
@@ -81,9 +81,9 @@ class EvaluateSettings:
     )
     most_arms: int = option(256, "Arms of endpoints of this process that have series.")
     most_versions: int = option(64, "Versions that it watches for drift.")
-    history_hours: float = option(24.0, "Records of so long ago are read at the start.")
-    lateness_seconds: float = option(5.0, "A window is closed so long after its end.")
-    keep_seconds: float = option(600.0, "Series of an arm that is gone end after so long.")
+    history_hours: float = option(24.0, "Age of the oldest records that are read at the start.")
+    lateness_seconds: float = option(5.0, "Time after its end at which a window is closed.")
+    keep_seconds: float = option(600.0, "Time after which series of an arm that is gone end.")
     drift_window_seconds: float = option(60.0, "Least length of a window that drift looks at.")
     drift_window_texts: int = option(1000, "Least texts in such a window.")
     false_alarm_days: float = option(

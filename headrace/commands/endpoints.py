@@ -306,7 +306,7 @@ def _consequences(
     if status.stable is not None:
         lines.append(
             f"Callers of {endpoint.name} get 404 from then on; version {status.stable.version} "
-            "is unloaded where nothing else needs it."
+            "is unloaded if nothing else needs it."
         )
     if status.rollout is not None:
         lines.append(f"The rollout of version {status.rollout.candidate.version} ends unjudged.")

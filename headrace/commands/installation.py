@@ -30,7 +30,7 @@ class Installation(msgspec.Struct, frozen=True):
     Attributes:
         pods: all that should run.
         said: what is wrong, by a pod's name; those that are well are left out.
-        unread: what could not be asked, as a sentence; empty where all could.
+        unread: what could not be asked, as a sentence; empty if all could.
     """
 
     pods: tuple[Pod, ...] = ()
@@ -112,7 +112,7 @@ def ask(namespace: ClusterNamespace, now: float) -> Installation:
 
 
 def _ask_gateway(namespace: ClusterNamespace, pod: str) -> str | None:
-    """What a gateway says is wrong; None where the account may not ask."""
+    """What a gateway says is wrong; None if the account may not ask."""
     try:
         status, text = pods.page(
             namespace.client, namespace.name, pod, OPERATIONS_PORT, "/readyz", seconds=_PAGE_SECONDS

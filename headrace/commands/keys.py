@@ -1,7 +1,7 @@
 """``headrace keys``: makes, lists, rotates and revokes API keys for the gateway.
 
 They change a file. Gateways that read it follow within a second; those that get it from a Secret
-follow when the Secret has been made anew of the file.
+follow when the Secret has been made again from the file.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -39,7 +39,7 @@ def create(
     ] = None,
     days: Annotated[
         float | None,
-        typer.Option(min=0, help="It expires after so many days; never, unless given."),
+        typer.Option(min=0, help="Days until it expires; by default never."),
     ] = None,
     force_version: Annotated[
         bool, typer.Option("--force-version", help="It may name a version: x-headrace-version.")
@@ -65,7 +65,7 @@ def create(
 def rotate(
     name: KeyName,
     file: KeyFile,
-    hours: Annotated[float, typer.Option(min=0, help="For which the old keys go on.")] = 24.0,
+    hours: Annotated[float, typer.Option(min=0, help="How long the old keys stay valid.")] = 24.0,
 ) -> None:
     """Makes another key with the same rights; the old ones expire after some hours."""
     file, now = make_absolute(file), _now()

@@ -1,9 +1,9 @@
 """``headrace label``: which pairs of answers to label, and what their labels show.
 
-Pairs come in a file, all that were compared and not those that disagree alone, and then nothing is
+Pairs come in a file, all that were compared and not only those that disagree, and then nothing is
 sent anywhere; or they were kept in a rollout's shadow (``label_rollout.py``). They are handed out
 in an order of their ids (``contracts.pairs``), and labels count in that order up to the first pair
-that has none: whoever picked pairs to label could not move the verdict.
+that has none: a person who picked pairs to label could not move the verdict.
 """
 
 from collections.abc import Iterable, Sequence
@@ -61,7 +61,7 @@ class ComparedPair(msgspec.Struct, frozen=True):
 
 
 class PairLabel(msgspec.Struct, frozen=True):
-    """What a person says of a pair: the right label, null where it can't be told."""
+    """What a person says of a pair: the right label, null if it can't be told."""
 
     id: str
     label: str | None
@@ -134,7 +134,7 @@ def of_files(pairs: Path, answers: Path) -> LabelFile:
 
 
 def labels_in(file: Path) -> list[PairLabel]:
-    """The labels of a file; raises ``RefusedError`` where it can't be read."""
+    """The labels of a file; raises ``RefusedError`` if it can't be read."""
     return _read(file, PairLabel)
 
 
@@ -142,7 +142,7 @@ def labels_in(file: Path) -> list[PairLabel]:
 def following(
     pairs: Pairs,
     answers: Answers = Path("answers.jsonl"),
-    count: Annotated[int, typer.Option(min=1, help="So many.")] = 10,
+    count: Annotated[int, typer.Option(min=1, help="Number of pairs to show.")] = 10,
     home: Home = HOME,
     kafka: Kafka = None,
     topic: Topic = None,
@@ -175,10 +175,10 @@ def answer(
     pair: Annotated[str | None, typer.Argument(metavar="[ID]", help="The pair.")] = None,
     label: Annotated[
         str | None,
-        typer.Argument(metavar="[LABEL]", help="What is right, of all labels there are."),
+        typer.Argument(metavar="[LABEL]", help="The right label, one of all there are."),
     ] = None,
     unknown: Annotated[
-        bool, typer.Option("--unknown", help="What is right of this pair can't be told.")
+        bool, typer.Option("--unknown", help="The right label of this pair can't be told.")
     ] = False,
     file: Annotated[
         Path | None,
@@ -257,7 +257,7 @@ def judge_labels(kept: LabelFile, margin: float) -> LabelFindings:
     """
     if kept.gaps:
         raise RefusedError(
-            "Some pairs of this rollout are gone, for their time is over or Kafka lost them: what "
+            "Some pairs of this rollout are gone: their time is over or Kafka lost them. What "
             "is left shows nothing for certain. The pairs of the next rollout will."
         )
     told = {answer.id: answer.label for answer in kept.answers}

@@ -1,6 +1,6 @@
 """``headrace label`` of an endpoint: pairs that gateways kept in a rollout's shadow, and labels.
 
-Both lie on one topic of Kafka (``contracts.pairs``), which exists only where an operator lets texts
+Both lie on one topic of Kafka (``contracts.pairs``), which exists only if an operator lets texts
 be kept. Labels are written to the same topic, so that several people can label, and go with the
 pairs when their time is over. What labels show is computed as for a file (``label.py``).
 """

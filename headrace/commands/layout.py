@@ -116,7 +116,7 @@ def sentences(*texts: str, style: str = "") -> tuple[Sentence, ...]:
 
 
 def rows(headings: Sequence[str], entries: Sequence[TableRow]) -> "TableRows":
-    """Rows whose cells stand below each other; without headings where ``headings`` is empty."""
+    """Rows whose cells stand below each other; without headings if ``headings`` is empty."""
     return TableRows(TableRow(tuple(headings)) if headings else None, tuple(entries))
 
 

@@ -45,7 +45,7 @@ def print_line(text: str, style: str = "") -> None:
 
 
 def table_of(*headings: str) -> Table:
-    """An empty table without lines, whose cells go on below where they are too wide."""
+    """An empty table without lines, whose cells go on below if they are too wide."""
     table = Table(box=None, pad_edge=False)
     for heading in headings:
         table.add_column(heading, overflow="fold")

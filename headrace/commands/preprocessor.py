@@ -1,6 +1,6 @@
 """``headrace preprocessor test``: runs users' own code on a file of requests, as a gateway would.
 
-In a worker process with a gateway's limits, whoever's code it is: what hangs, crashes or eats
+In a worker process with a gateway's limits, for any code: what hangs, crashes or eats
 memory there is told here. No stack is needed, and no model: answers to change come from the file.
 """
 
@@ -51,7 +51,7 @@ class PreprocessorRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
 
 @dataclass(slots=True)
 class PreprocessorResult:
-    """What came of one request. ``seconds`` are of both calls, where there were two."""
+    """What came of one request. ``seconds`` are of both calls, if there were two."""
 
     texts: list[str]
     made: list[str] | None = None
@@ -78,7 +78,7 @@ def run_file(
     megabytes: Annotated[int, typer.Option(min=256, help="Address space of the process.")] = 1024,
     closed_off: Annotated[
         bool,
-        typer.Option(help="Refuse to run where the kernel can't close off files and network."),
+        typer.Option(help="Refuse to run if the kernel can't close off files and network."),
     ] = True,
 ) -> None:
     """Runs it on a file of requests, and shows results, observed values and times."""
@@ -203,7 +203,7 @@ async def _try_once(
     )
     try:
         if not process.running:
-            # One that a request before has ended is started anew, and is no failure of this one.
+            # One that a request before has ended is started again, and is no failure of this one.
             wait = process.restarted if process.starts else process.started
             await wait(monotonic() + longest)
             began = monotonic()

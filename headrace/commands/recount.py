@@ -35,7 +35,8 @@ app = App()
 def recount(
     begin: Since = "1h",
     end: Annotated[
-        str, typer.Option("--to", metavar="TIME", help="And before this; now: all there is.")
+        str,
+        typer.Option("--to", metavar="TIME", help="Traffic before this time; now: all there is."),
     ] = _SETTLED,
     endpoint: Annotated[
         str | None, typer.Option(help="Only this endpoint.", autocompletion=names)

@@ -42,12 +42,14 @@ def replay(
             parser=read_duration, metavar="TIME", help="E.g. 30s or 5m; else until Ctrl-C."
         ),
     ] = None,
-    requests: Annotated[int | None, typer.Option(min=1, help="Stop after so many.")] = None,
+    requests: Annotated[
+        int | None, typer.Option(min=1, help="Stop after this number of requests.")
+    ] = None,
     concurrency: Annotated[
         int, typer.Option(min=1, max=10_000, help="Most requests on their way at once.")
     ] = 256,
     callers: Annotated[
-        int, typer.Option(min=0, help="Make up so many callers; 0: callers are not named.")
+        int, typer.Option(min=0, help="Number of callers to make up; 0: callers are not named.")
     ] = 0,
     feedback: Annotated[
         bool, typer.Option("--feedback", help="Tell the true labels to POST /feedback.")
@@ -118,7 +120,7 @@ async def _run(plan: Plan, texts: tuple[files.ReplayText, ...]) -> tuple[Tally, 
 
 
 async def _reach(url: str) -> None:
-    """Raises NotRunningError where nobody listens: better now than as thousands of failures."""
+    """Raises NotRunningError if nobody listens: better now than as thousands of failures."""
     parts = urlsplit(url)
     port = parts.port or (443 if parts.scheme == "https" else 80)
     try:
@@ -132,7 +134,7 @@ async def _reach(url: str) -> None:
 
 
 async def _watch(replay: Replay, plan: Plan) -> None:
-    """Shows how it goes until it is cancelled; nothing where no terminal is."""
+    """Shows how it goes until it is cancelled; nothing without a terminal."""
     bar = Progress(
         TimeElapsedColumn(),
         BarColumn(bar_width=24),

@@ -62,9 +62,7 @@ By = Annotated[
     str | None,
     typer.Option("--by", help="Who decides, beside your user, which the history has in any case."),
 ]
-Wait = Annotated[
-    bool, typer.Option(help="Fail where no controller takes it; else leave it for one.")
-]
+Wait = Annotated[bool, typer.Option(help="Fail if no controller takes it; else leave it for one.")]
 Version = Annotated[
     str | None,
     typer.Option(
@@ -133,7 +131,7 @@ def plan(
     From the windows of the traffic that the endpoint had, as far as Kafka keeps them, and the
     endpoint's own settings. It draws traffic like that and lets the tests of a rollout judge it.
     Requests are taken to come evenly and independently of one another, and a fault to be there from
-    a step's first request on. Hours are medians. Shadow is told for errors alone.
+    a step's first request on. Hours are medians. Shadow is told only for errors.
     """
     from headrace.commands.rollout_plan import show_plan  # noqa: PLC0415 - with Kafka and SciPy
 
@@ -157,7 +155,7 @@ def wait_for(
     ] = 3600.0,
     home: Home = HOME,
 ) -> None:
-    """Waits until a version has the callers: ends with 0, 13 (taken back) or 14 (time over)."""
+    """Waits until a version has the callers: ends with 0, 13 (rolled back) or 14 (time over)."""
     wait(find_place(home), name, version=version, until=until, seconds=timeout)
 
 

@@ -59,7 +59,7 @@ def document(seen: View, now: float) -> dict[str, Any]:
 
 
 def in_brief(seen: View, now: float) -> str:
-    """The rollout in a few words, for a table; empty where none is on."""
+    """The rollout in a few words, for a table; empty if none is on."""
     deadline, bake = seen.deadline_seconds(now), seen.bake_seconds(now)
     if deadline is None and bake is None:
         return ""
@@ -91,7 +91,7 @@ def picture(seen: View, now: float, *, details: bool = False) -> Group:
     if seen.arms:
         parts.append(_arms(seen))
     if seen.bake_ends_at is not None:
-        parts.append(Sentence("In its bake no check need pass; one that fails takes it back."))
+        parts.append(Sentence("In its bake no check has to pass; one that fails rolls it back."))
     if seen.checks:
         parts += [
             "",

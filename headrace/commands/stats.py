@@ -62,7 +62,7 @@ def add(
 
 @app.declare()
 def remove(endpoint: Endpoint, statistic: Statistic, home: Home = HOME) -> None:
-    """Takes a statistic back."""
+    """Removes a statistic."""
     change = partial(statistics.without_statistic, name=statistic)
     edits.edit(homes.site(find_place(home)).store, endpoint, change)
     if is_structured():
@@ -76,7 +76,8 @@ def unk_words(
     endpoint: Endpoint,
     begin: Since = "1h",
     top: Annotated[
-        int | None, typer.Option(min=1, max=1000, help="So many words; else as the endpoint says.")
+        int | None,
+        typer.Option(min=1, max=1000, help="Number of words; by default what the endpoint says."),
     ] = None,
     home: Home = HOME,
     kafka: Kafka = None,

@@ -174,7 +174,7 @@ def _way(model: dict[str, Any]) -> Sentence:
 
 
 def _silence_warnings(home: Home, endpoints: list[ModelEndpoint], now: float) -> dict[str, str]:
-    """A sentence for each endpoint whose candidate nobody could take back now."""
+    """A sentence for each endpoint whose candidate could not be rolled back now."""
     return _warnings(FileHeartbeats(home.endpoints).get(), endpoints, now)
 
 

@@ -31,7 +31,7 @@ class StackStatus:
     """What is known of a home's stack.
 
     ``alive`` names the services that have a process; ``unwell`` says of some what is wrong with
-    them; ``counting`` is what the traffic's statistics were found to do, None where nobody was
+    them; ``counting`` is what the traffic's statistics were found to do, None if nobody was
     asked.
     """
 
@@ -146,9 +146,9 @@ def _endpoint(
 
 
 def _describe_sleep(status: EndpointStatus, now: float, reports: tuple[LoaderReport, ...]) -> str:
-    """That nobody has asked, and how long the next caller will wait; empty where it is awake.
+    """That a model is idle, and how long the next caller will wait; empty if it is awake.
 
-    Where a caller waits and a Triton can't take it back, why not.
+    If a caller waits and a Triton can't load it again, why not.
     """
     stable = status.stable
     if status.asleep is None or stable is None:

@@ -91,7 +91,7 @@ StartWithin = Annotated[
     typer.Option(
         min=1,
         metavar="SECONDS",
-        help="Wait so long for a part that lives and is not ready, and for MLflow's answers.",
+        help="How long to wait for a running part to become ready, and for MLflow's answers.",
     ),
 ]
 Example = Annotated[bool, typer.Option(help="Register the example model when MLflow has no model.")]
@@ -105,7 +105,7 @@ PairTextsHours = Annotated[
     float,
     typer.Option(
         min=0,
-        help="Keep texts that two versions label differently in Kafka for so long, to label them.",
+        help="How long Kafka keeps texts that two versions label differently, to label them.",
     ),
 ]
 ModelCode = Annotated[
@@ -133,7 +133,7 @@ TokeniserMegabytes = Annotated[
     int,
     typer.Option(
         min=0,
-        help="Memory of a gateway's tokenisers; the longest unasked are closed for others; 0: half "
+        help="Memory of a gateway's tokenisers; the least recently used are closed; 0: half "
         "of the machine's.",
     ),
 ]
@@ -343,7 +343,7 @@ def invitation(started: RunningStack) -> list[str]:
 
 
 def _open_to_others(settings: StackSettings) -> list[str]:
-    """What whoever listens on more than loopback should know."""
+    """What a user who listens on more than loopback should know."""
     if IPv4Address(settings.listen).is_loopback:
         return []
     who = "Gateways ask callers for a key" if settings.keys_file else "Nobody is asked for a key"

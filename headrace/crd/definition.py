@@ -37,7 +37,7 @@ _EACH_CHECK_DECLARED = (
     "self.statistics.exists(declared, declared.name == check.name))"
 )
 
-# What the models' own validators say, where a schema alone can't. Every list that a rule walks has
+# What the models' own validators say, if a schema by itself can't. Every list that a rule walks has
 # a greatest length in the models: the API server refuses rules whose cost it can't bound.
 _ADDITIONS: dict[str, Schema] = {
     "RolloutSpec": {
@@ -195,7 +195,7 @@ def _spec() -> Schema:
 def _status() -> Schema:
     schema = EndpointStatus.model_json_schema(by_alias=True)
     made = Structural(schema.pop("$defs"), defaults=False).of(schema)
-    # The controller alone writes it, and whole. Else Kubernetes' notes on fields name each one that
+    # Only the controller writes it, and whole. Else Kubernetes' notes on fields name each one that
     # is in it, in every object that gateways watch.
     made["x-kubernetes-map-type"] = "atomic"
     made["properties"] |= {

@@ -34,8 +34,8 @@ class UnstructuralError(ValueError):
 class Structural:
     """Translates the nodes of one JSON schema.
 
-    ``additions`` are further keywords for the definitions named. Without ``defaults``, whoever
-    reads fills them in.
+    ``additions`` are further keywords for the definitions named. Without ``defaults``, the program
+    that reads fills them in.
     """
 
     def __init__(

@@ -38,7 +38,7 @@ class _Loader(yaml.SafeLoader):
 def read(text: str, source: str) -> tuple[ModelEndpoint, ...]:
     """The endpoints of a YAML text, all of them right.
 
-    A ``status`` in a document is left aside: Headrace alone writes it.
+    A ``status`` in a document is left aside: only Headrace writes it.
 
     Raises:
         BadDocumentError: the text is no YAML, or a document is no endpoint; says which and where.
@@ -80,7 +80,7 @@ def _further_errors(given: dict[Any, Any], endpoint: ModelEndpoint) -> tuple[Fie
         FieldError((name,), "is needed") for name in ("apiVersion", "kind") if name not in given
     ]
     found += [
-        FieldError(("metadata", "annotations", key), "is written by headrace rollout alone")
+        FieldError(("metadata", "annotations", key), "is written only by headrace rollout")
         for key in endpoint.metadata.annotations
         if key.startswith((COMMAND_PREFIX, COMMAND_BY_PREFIX))
     ]

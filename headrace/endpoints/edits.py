@@ -118,7 +118,7 @@ def list_all(store: EndpointStore) -> tuple[ModelEndpoint, ...]:
 
 
 def find_stored(store: EndpointStore, name: str) -> ModelEndpoint | None:
-    """An endpoint, or None where there is none; raises ``BrokenHomeError``."""
+    """An endpoint, or None if there is none; raises ``BrokenHomeError``."""
     try:
         return store.get(name)
     except EndpointUnreadableError as error:

@@ -2,7 +2,7 @@
 
 A command is an annotation of the endpoint; the controller answers in the status and takes the
 annotation away. Whether a command makes sense is the controller's to say: it is refused here only
-where there is no room for it. What an endpoint followed before a pin is kept in an annotation too,
+if there is no room for it. What an endpoint followed before a pin is kept in an annotation too,
 for the spec has no room for it.
 """
 
@@ -81,7 +81,7 @@ def ask(
 def withdraw(
     store: EndpointStore, name: str, command: Command, before: ModelEndpoint
 ) -> CommandOutcome | None:
-    """Takes a command back that nobody answered, and what a pin changed in the spec with it.
+    """Withdraws a command that was not answered, and what a pin changed in the spec with it.
 
     Args:
         store: of the endpoint.
@@ -90,7 +90,7 @@ def withdraw(
         before: what ``ask`` returned.
 
     Returns:
-        The answer, where one has come by now: then nothing is taken back.
+        The answer, if one has come by now: then nothing is withdrawn.
 
     Raises:
         RequestFailedError: the endpoint was removed meanwhile.
@@ -208,7 +208,7 @@ def _set_version(
 
 
 def silence_warning(endpoint: ModelEndpoint, beat: ControllerBeat | None, now: float) -> str:
-    """What is to be said where nobody could take a candidate back; else empty."""
+    """What is to be said if a candidate could not be rolled back; else empty."""
     if beat is None or not has_candidate(endpoint):
         return ""
     silent, timeout = max(0.0, now - beat.at), controller_timeout_seconds(endpoint)

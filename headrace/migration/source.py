@@ -47,12 +47,12 @@ class ManifestMapping:
         return f"{self.path}.{name}" if self.path else name
 
     def take(self, name: str) -> object:
-        """The value of a field, which then counts as used; None where it is missing."""
+        """The value of a field, which then counts as used; None if it is missing."""
         self._taken.add(name)
         return self._value.get(name)
 
     def text(self, name: str) -> str:
-        """A field as text; empty where it is missing.
+        """A field as text; empty if it is missing.
 
         Raises:
             BadDocumentError: it is a mapping or a list.
@@ -65,7 +65,7 @@ class ManifestMapping:
         return "" if value is None else str(value)
 
     def number(self, name: str) -> float | None:
-        """A field as a number; None where it is missing.
+        """A field as a number; None if it is missing.
 
         Raises:
             BadDocumentError: it is no number.
@@ -77,7 +77,7 @@ class ManifestMapping:
             raise BadDocumentError(f"{self.path_of(name)}: must be a number.") from None
 
     def part(self, name: str) -> "ManifestMapping":
-        """A field that is a mapping; an empty one where it is missing.
+        """A field that is a mapping; an empty one if it is missing.
 
         Raises:
             BadDocumentError: it is something else.
@@ -90,7 +90,7 @@ class ManifestMapping:
         return self._child(value, self.path_of(name))
 
     def parts(self, name: str) -> list["ManifestMapping"]:
-        """A field that is a list of mappings; none where it is missing.
+        """A field that is a list of mappings; none if it is missing.
 
         Raises:
             BadDocumentError: it is something else.
@@ -168,8 +168,8 @@ class ObjectHead:
     """What every object of Kubernetes begins with.
 
     Attributes:
-        name: ``metadata.name``; empty where it is missing.
-        namespace: ``metadata.namespace``; empty where it is missing.
+        name: ``metadata.name``; empty if it is missing.
+        namespace: ``metadata.namespace``; empty if it is missing.
         annotations: those that people wrote. Those of tools are dropped.
     """
 
@@ -202,8 +202,8 @@ def _is_of_a_tool(key: str) -> bool:
 def flags(words: Sequence[str]) -> dict[str, str]:
     """The flags of a command line, without their dashes and with ``_`` for ``-``.
 
-    ``--name value``, ``--name=value`` and ``--name`` alone are read; the last has the value "true".
-    ``-p`` is read like ``--p``. Words that belong to no flag are left out.
+    ``--name value``, ``--name=value`` and a bare ``--name`` are read; the last has the value
+    "true". ``-p`` is read like ``--p``. Words that belong to no flag are left out.
 
     >>> flags(["--model-id", "a/b", "--auto-truncate", "--dtype=float16"])
     {'model_id': 'a/b', 'auto_truncate': 'true', 'dtype': 'float16'}

@@ -59,8 +59,8 @@ class Replay:
         self.began = 0.0  # of the event loop's clock
         self._plan = plan
         self._texts = texts
-        self._fault: asyncio.Future[None]  # of a request, where the program is wrong
-        # The transport alone, for the whole client takes more than twice its time.
+        self._fault: asyncio.Future[None]  # of a request, if the program is wrong
+        # Only the transport, for the whole client takes more than twice its time.
         self._server = plan.url.rstrip("/")
         self._headers = {} if plan.api_key is None else {"authorization": f"Bearer {plan.api_key}"}
         self._transport = httpx.AsyncHTTPTransport(
@@ -200,7 +200,7 @@ def _sentence(answer: httpx.Response) -> str:
 
 
 def _label(answer: httpx.Response) -> str | None:
-    """The label of an answer to one text, None where it has none."""
+    """The label of an answer to one text, None if it has none."""
     try:
         first = answer.json()[0]
         label = first["label"]

@@ -134,5 +134,5 @@ def _field(row: Row, name: str, flag: str, path: Path) -> object:
 
 
 def _word(value: object) -> str | None:
-    """A label or key as text; nothing where the cell is empty."""
+    """A label or key as text; nothing if the cell is empty."""
     return None if value is None or value == "" else str(value)

@@ -105,7 +105,7 @@ def _can_not_serve(endpoint: ModelEndpoint | None) -> bool:
 
 
 async def _answers(client: "httpx.AsyncClient", gateway: str, name: str) -> bool:
-    """Whether a prediction is answered; asks for one only where the gateway says that it can.
+    """Whether a prediction is answered; asks for one only if the gateway says that it can.
 
     What it refused would stand among the endpoint's refusals, before its first caller came.
     """

@@ -36,7 +36,7 @@ class FindingLevel(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at; ``advice`` says what to do, empty where all is well."""
+    """One thing that was looked at; ``advice`` says what to do, empty if all is well."""
 
     name: str
     verdict: FindingLevel
@@ -46,7 +46,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What was seen of a machine. Sizes in bytes; None where it can't be told."""
+    """What was seen of a machine. Sizes in bytes; None if it can't be told."""
 
     system: str
     python: tuple[int, int]

@@ -27,7 +27,7 @@ COORDINATES = f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}+org.slf4j:slf4j-simp
 STOP_SECONDS = 15.0
 
 # Prints the jars as JSON on its last line. Run in a process of its own, because jgo reads JAVA_HOME
-# and looks for Javas all over the machine where it is not set.
+# and looks for Javas all over the machine if it is not set.
 _RESOLVE = """
 import json, os, pathlib, sys
 os.environ["JAVA_HOME"] = sys.argv[3]
@@ -73,7 +73,7 @@ class KafkaNode:
 
     @property
     def scratch_folder(self) -> Path:
-        """Where Java unpacks the native libraries of its jars, anew at each start."""
+        """Where Java unpacks the native libraries of its jars, again at each start."""
         return self.folder / "scratch"
 
 

@@ -48,7 +48,7 @@ _THREADS = {
 def environment(base: Mapping[str, str]) -> dict[str, str]:
     """What every process of the stack inherits from the user's environment.
 
-    Services are set by their flags alone, so that none of our own variables reaches them.
+    Services are set only by their flags, so that none of our own variables reaches them.
     """
     kept = {
         name: value

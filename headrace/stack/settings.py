@@ -54,7 +54,7 @@ class Ports:
         """Every port by name, with those of further replicas (``gateway_http_2``).
 
         A further replica takes the next ports above the first one's that no other part of the
-        stack is given. This depends on these settings alone, so that a replica has the same ports
+        stack is given. This depends only on these settings, so that a replica has the same ports
         at every start.
 
         Raises:
@@ -129,7 +129,7 @@ class LoaderReplica:
     """The loader beside one Triton.
 
     ``name`` is that of its process, its log and its folder, ``report`` that of its report.
-    ``triton`` is the embedded one of ``pool``, None where it loads into an existing one.
+    ``triton`` is the embedded one of ``pool``, None if it loads into an existing one.
     """
 
     name: str
@@ -168,10 +168,10 @@ class StackSettings:
     Gateways, MLflow and the page listen on ``listen``, an IPv4 address, and all else on loopback.
     With a ``keys_file`` the gateway asks callers for a key. With ``auto_endpoints`` a registered
     model that has no endpoint gets one with defaults. Statistics are kept in windows of
-    ``window_seconds`` of event time. There are so many ``gateways`` and embedded ``tritons``, each
+    ``window_seconds`` of event time. There are ``gateways`` gateways and embedded ``tritons``, each
     Triton with a loader. Texts to label are kept in Kafka for ``pair_texts_hours``, 0 for none.
     ``model_code``: the code that versions bring is run; ``pyfunc``: so are versions that are Python
-    of their users' own. Models that nobody asks for in ``idle_seconds`` leave their Tritons,
+    of their users' own. Models that are idle for ``idle_seconds`` leave their Tritons,
     0: they stay. No endpoint gets more than ``ceilings``. All tokenisers of a gateway take
     ``tokeniser_megabytes``, 0 for half of the memory, and ``tokeniser_share_ahead`` of that those
     that it opens at its start.
@@ -247,7 +247,7 @@ class StackSettings:
 
     @property
     def triton_replicas(self) -> tuple[TritonReplica, ...]:
-        """Every embedded Triton; none where an existing one is used."""
+        """Every embedded Triton; none if an existing one is used."""
         if self.triton_grpc is not None:
             return ()
         ports = self._ports()

@@ -65,8 +65,8 @@ class StackRecord(BaseModel):
     """What runs, for the other commands: written by ``up``, removed when it ends.
 
     ``gateway_url``, ``gateway_grpc`` and ``triton_grpc`` are the first replica's; ``gateways`` and
-    ``tritons`` are all of them. ``package_store`` is empty where packages lie in the home.
-    ``pages``: by service, the URL that answers 200 where it is well, and else why it is not.
+    ``tritons`` are all of them. ``package_store`` is empty if packages lie in the home.
+    ``pages``: by service, the URL that answers 200 if it is well, and else why it is not.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -249,7 +249,7 @@ def forget_other_loaders(home: Home, loaders: Collection[str]) -> None:
 
 
 def read_record(home: Home) -> StackRecord | None:
-    """The running stack, or None where none runs on this home."""
+    """The running stack, or None if none runs on this home."""
     if not is_locked(home):
         return None
     try:

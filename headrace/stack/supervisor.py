@@ -38,7 +38,7 @@ class Service:
 
     ``uses`` are stopped only after it has ended, so that it can finish what it has in hand. ``env``
     is its whole environment. ``stuck`` tells of one that was ready that it does nothing any more:
-    it is ended and started anew.
+    it is ended and started again.
     """
 
     name: str
@@ -56,18 +56,18 @@ class Service:
 
 
 class StartObserver(Protocol):
-    """Whoever shows what the supervisor does."""
+    """Shows what the supervisor does."""
 
     def note_start(self, service: str) -> None:
         """A service is started for the first time."""
         ...
 
     def note_wait(self, service: str, seconds: float, said: str) -> None:
-        """A service lives and is not ready, so long after its start; ``said``: its log's end."""
+        """A service is not ready ``seconds`` after its start; ``said``: the end of its log."""
         ...
 
     def note_ready(self, service: str, seconds: float) -> None:
-        """A service answers, so long after its start; also after a restart."""
+        """A service answers ``seconds`` after its start; also after a restart."""
         ...
 
     def note_death(self, service: str, how: str, retry_seconds: float) -> None:
@@ -303,7 +303,7 @@ class Supervisor:
         return False
 
     async def _wait_for_users(self, running: _RunningService) -> None:
-        """Waits until whoever uses this service has ended."""
+        """Waits until the services that use this one have ended."""
         name = running.service.name
         for other in self._running.values():
             if name in other.service.uses:
@@ -324,7 +324,7 @@ class Supervisor:
         )  # fmt: skip
 
     async def _keep_watchdog(self) -> None:
-        """Starts the watchdog again where something ended it: without one a kill leaves orphans."""
+        """Starts the watchdog again if something ended it: without one a kill leaves orphans."""
         while self._watchdog is not None:
             await self._watchdog.wait()
             await asyncio.sleep(RETRIES.first)

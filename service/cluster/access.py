@@ -63,7 +63,7 @@ def own_namespace(account: Path = ACCOUNT) -> str:
 
 
 def not_mounted(account: Path, error: Exception) -> AccessError:
-    """What to say where the service account can't be used."""
+    """What to say if the service account can't be used."""
     return AccessError(
         f"no service account is mounted at {account} (automountServiceAccountToken): {error}"
     )
@@ -177,7 +177,7 @@ def _check_signed_in(
     user: Any,  # noqa: ANN401 - ConfigNode
     said: list[str],
 ) -> None:
-    """The official client goes on as nobody where a user's program gave no credentials."""
+    """The official client goes on as nobody if a user's program gave no credentials."""
     if configuration.api_key or configuration.cert_file:
         return
     program = user["user"]["exec"].safe_get("command")

@@ -4,7 +4,7 @@ The official client signs in, keeps connections, and knows the API's paths; obje
 server gives them. Its typed APIs would check and rewrite what is sent: they refuse a field of a Job
 that is newer than they are, and take the microseconds from a Lease's time, without which an API
 server refuses it. So kinds of API groups go through ``CustomObjectsApi``, and answers are not made
-into models. Nothing is retried here: whoever calls knows what a second try may do.
+into models. Nothing is retried here: the caller knows what a second try may do.
 """
 
 import json
@@ -86,7 +86,7 @@ class ClusterClient:
         return _object(data, method.__name__)
 
     def user(self) -> str:
-        """The name under which the API server knows this process; empty where it does not say.
+        """The name under which the API server knows this process; empty if it does not say.
 
         Raises:
             ApiUnavailableError: no answer in time.
@@ -125,7 +125,7 @@ class ClusterClient:
         return self._call_on(collection, "PUT", method, name=name, body=body, **options)
 
     def replace_status(self, collection: Collection, name: str, body: Object) -> Object:
-        """Writes the status alone, of the resourceVersion that ``body`` says."""
+        """Writes only the status, of the resourceVersion that ``body`` says."""
         method = self._custom.replace_namespaced_custom_object_status
         return self._call_on(collection, "PUT status of", method, name=name, body=body)
 

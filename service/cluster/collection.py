@@ -10,8 +10,9 @@ from typing import Any, Protocol
 
 Object = dict[str, Any]
 
-# A list may take so many times as long as an answer about one object: of 1,000 endpoints it is
-# megabytes, and all gateways may ask for it at once. Asking again would make the server begin anew.
+# A list may take this many times as long as an answer about one object: of 1,000 endpoints it is
+# megabytes, and all gateways may ask for it at once. Asking again would make the server begin
+# again.
 LIST_PATIENCE = 6
 
 
@@ -55,7 +56,7 @@ class WatchStream(Protocol):
         ...
 
     def close(self) -> None:
-        """Ends the watch for whoever reads it. May be called from any thread, and twice."""
+        """Ends the watch for its reader. May be called from any thread, and twice."""
         ...
 
 
@@ -87,6 +88,6 @@ class Reader(Protocol):
             collection: what to watch.
             revision: events after it are told.
             seconds: time after which the server ends the watch.
-            silence_seconds: without a byte for so long the stream breaks.
+            silence_seconds: without a byte for this time the stream breaks.
         """
         ...

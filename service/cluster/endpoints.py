@@ -17,7 +17,7 @@ def collection(namespace: str) -> Collection:
 def read(item: Object) -> ModelEndpoint:
     """The endpoint that a resource holds; its revision is the resource's version.
 
-    What the status holds for people alone, such as conditions, is left out.
+    What the status holds only for people, such as conditions, is left out.
 
     Raises:
         ValueError: it is none.
@@ -31,7 +31,7 @@ def read(item: Object) -> ModelEndpoint:
             "metadata": {
                 "name": metadata["name"],
                 "uid": metadata.get("uid", ""),
-                "revision": metadata.get("resourceVersion", ""),  # none where nothing was stored
+                "revision": metadata.get("resourceVersion", ""),  # none if nothing was stored
                 "annotations": metadata.get("annotations") or {},
             },
             "spec": item.get("spec") or {},

@@ -42,7 +42,7 @@ class ObjectListing:
 
         Args:
             kind: ADDED, MODIFIED, DELETED or BOOKMARK.
-            item: the object; of a bookmark its revision alone.
+            item: the object; of a bookmark only its revision.
         """
         self.revision = _revision(item)
         if kind == "BOOKMARK":

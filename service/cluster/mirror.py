@@ -46,7 +46,7 @@ class CollectionMirror(Generic[T]):
         self._watch.close()
 
     def wait(self, seconds: float) -> bool:
-        """Whether the collection was listed once, waiting for it so long."""
+        """Whether the collection was listed once, waiting for it at most ``seconds``."""
         return self._watch.wait(seconds)
 
     def listen(self, listener: Callable[[], None]) -> None:
@@ -64,9 +64,9 @@ class CollectionMirror(Generic[T]):
             return tuple(value for _, value in self._known.values() if value is not None)
 
     def item(self, name: str, revision: str) -> Object | None:
-        """The object itself as the API server gave it, where it is known at just this revision.
+        """The object itself as the API server gave it, if it is known at just this revision.
 
-        It belongs to the mirror: whoever changes anything makes a copy.
+        It belongs to the mirror: a caller that changes anything makes a copy.
         """
         with self._lock:
             item, _ = self._known.get(name, (None, None))

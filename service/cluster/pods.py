@@ -79,7 +79,7 @@ def page(
                 _request_timeout=seconds,
             )
     except ApiUnavailableError as error:
-        # The client of WebSockets has its refusals in words alone.
+        # The client of WebSockets has its refusals only in words.
         if refused := re.search(r"Handshake status (4\d\d)", str(error)):
             status = int(refused[1])
             raise errors.of_status(status, f"port-forward {pod}: {status}") from error
@@ -104,7 +104,7 @@ def page(
 def _silence_forwarding() -> None:
     """Keeps the official client's forwarding threads from writing to a terminal how they end.
 
-    Each ends by an error where the other side closes first; what matters of it is raised by the
+    Each ends by an error if the other side closes first; what matters of it is raised by the
     socket that is read here.
     """
     usual = threading.excepthook
@@ -153,7 +153,7 @@ def _read(item: Mapping[str, Any], now: float) -> Pod | None:
 
 
 def _of_container(container: Mapping[str, Any], now: float) -> str:
-    """What is wrong with a container, or was lately; empty where nothing is."""
+    """What is wrong with a container, or was lately; empty if nothing is."""
     name = container.get("name", "")
     state, last = container.get("state") or {}, container.get("lastState") or {}
     words = []

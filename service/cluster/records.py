@@ -22,7 +22,7 @@ def name(endpoint: ModelEndpoint, slot: str) -> str:
 
 
 def build_record(endpoint: ModelEndpoint, slot: str, text: str, revision: str) -> Object:
-    """A record, to be written over that of a revision; to be made where that is empty."""
+    """A record, to be written over that of a revision; to be made if that is empty."""
     owner = {
         "apiVersion": endpoint.api_version,
         "kind": KIND,

@@ -5,7 +5,7 @@
 * Its *parts* hold the loaded models with their cost tables, compressed, some kilobytes in each. A
   part is named by the digest of what it holds and never changes. The report names its parts, and
   is written after them, so that one watch shows a reader the parts first.
-* The *heartbeat* is a small Lease with a time, for the controller alone. It counts for the report
+* The *heartbeat* is a small Lease with a time, only for the controller. It counts for the report
   of the same start of a loader.
 
 Only ``ReportMirror`` has a state: the last objects of a watch.
@@ -39,7 +39,7 @@ REPORT_PREFIX, PART_PREFIX = "headrace-loader-", "headrace-report-part-"
 HEARTBEAT_PREFIX = "headrace-heartbeat-"
 
 LEASE_SECONDS = 15
-PART_BYTES = 16 << 10  # that a part should have at most: a change writes so many anew
+PART_BYTES = 16 << 10  # that a part should have at most: a change writes these again
 # An API server takes 256 KiB of annotations in all.
 MOST_BYTES = 200 << 10
 _MOST_TROUBLES = 50  # of some hundred characters each
@@ -70,7 +70,7 @@ class ReportLeases:
 class ReportLease(BaseModel):
     """A report without what its parts say, as a Lease holds it.
 
-    ``in_parts`` says that the models that are loaded are told by the parts alone, because the
+    ``in_parts`` says that the models that are loaded are told only by the parts, because the
     report would be too large with them.
     """
 
@@ -122,8 +122,8 @@ def leases(report: LoaderReport, instance: str, owner: str = "") -> ReportLeases
     Args:
         report: the whole report.
         instance: another one with each start of a loader.
-        owner: whoever the Leases are collected with. Parts of two owners differ, so that none goes
-            with the other's.
+        owner: the object that the Leases are collected with. Parts of two owners differ, so that
+            none goes with the other's.
 
     Raises:
         ReportTooLargeError: it has no room, however it is divided.
@@ -243,7 +243,7 @@ def read(item: Object) -> Found:
     """What a Lease holds of a report; raises ``ValueError``.
 
     What says that it is of another loader than the Lease's name does is refused: an API server
-    with the chart's policy lets a loader write Leases of its own name alone.
+    with the chart's policy lets a loader write only Leases of its own name.
     """
     kind = (item["metadata"].get("labels") or {}).get(KIND)
     if kind == PART:
@@ -332,7 +332,7 @@ class ReportMirror:
     """The reports of a namespace, kept current; what did not change is the same object.
 
     Without ``costs`` parts are not unpacked, which is most of the memory of many reports, unless a
-    report's models are told by its parts alone.
+    report's models are told only by its parts.
     """
 
     def __init__(
@@ -361,7 +361,7 @@ class ReportMirror:
         self._mirror.close()
 
     def wait(self, seconds: float) -> bool:
-        """Whether the reports were listed once, waiting for it so long."""
+        """Whether the reports were listed once, waiting for it at most ``seconds``."""
         return self._mirror.wait(seconds)
 
     @property

@@ -5,7 +5,7 @@ what was seen before: a server that can't tell how new its cache is reads a list
 etcd, object by object, and a hundred gateways that start at once would have it do so a hundred
 times. While the API server is away the copy stays as it is, and the thread asks
 again with growing pauses; a revision that has become too old (410) only
-means to list anew. It writes nothing.
+means to list again. It writes nothing.
 """
 
 import logging
@@ -82,7 +82,7 @@ class Watch:
             self._thread.join()
 
     def wait(self, seconds: float) -> bool:
-        """Whether the collection was listed once, waiting for it so long."""
+        """Whether the collection was listed once, waiting for it at most ``seconds``."""
         return self._listed.wait(seconds)
 
     @property

@@ -51,9 +51,9 @@ class EvaluationSource(Protocol):
 
 
 STILL_SECONDS = 30.0
-"""Without a look at Kafka for so long, what is shown is old."""
+"""Without a look at Kafka for this time, what is shown is old."""
 DEAD_SECONDS = 120.0
-"""And for so long, the process will not go on by itself: every call of it has a deadline."""
+"""And for this time, the process will not go on by itself: every call of it has a deadline."""
 
 
 def application(evaluated: EvaluationSource, *routers: APIRouter) -> FastAPI:

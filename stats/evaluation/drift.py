@@ -46,7 +46,7 @@ from stats.evaluation.usual import UsualTraffic, UsualWatch
 DAY_SECONDS = 86_400.0
 MOST_POINTS = 1440
 MOST_STATISTICS = 64  # of a version
-# The null goes on being learnt for so many days, from windows after which so many others were
+# The null goes on being learnt for this many days, from windows after which this many others were
 # quiet: what drifts slowly is not significant at first, and must not be taken for usual.
 _LEARNING_DAYS = 7
 _QUIET_WINDOWS = 100
@@ -141,9 +141,9 @@ class DriftWatch:
             package: digest of its package.
             profile: of its evaluation texts.
             settings: how drift is judged.
-            labels: of the model, where there is no profile.
+            labels: of the model, if there is no profile.
             usual: what is usual of the endpoint's texts; it is learnt from this version's as well.
-            answers: likewise of this package's answers.
+            answers: the same of this package's answers.
             words: examples of what each bucket of tokens stands for.
             features: of rows of a table and of its answers, with the counts of its own rows.
         """
@@ -190,7 +190,7 @@ class DriftWatch:
             self._usual.see(aggregate.start, seconds, name, TESTED[name].layout, counts)
 
     def flush(self, through: float) -> None:
-        """Ends the drift window that is complete, where nothing that belongs to it may come."""
+        """Ends the drift window that is complete, if nothing that belongs to it may come."""
         pending = self._pending
         if pending is not None and through >= pending.end and self._is_enough(pending):
             self._pending = None

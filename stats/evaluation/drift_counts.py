@@ -69,7 +69,7 @@ class ClassifierInput:
         layout: its buckets.
         names: of what the classifier reads.
         features: ``[buckets, names]``, what is summed up for each; None: the buckets.
-        times: how often a text is counted, where what it reads is shown as a share of texts.
+        times: how often a text is counted, if what it reads is shown as a share of texts.
         today: weight of a window in how today differs from the usual.
         knows_days: whether nothing is bet on what days differed by before.
     """
@@ -167,7 +167,7 @@ def counts_of(
         aggregate: of the window.
         known: what is watched so far, whose buckets stay as they are.
         profile: of the version; what it leaves out is not watched, for it means nothing there.
-        labels: of the model, where there is no profile.
+        labels: of the model, if there is no profile.
     """
     bare = profile is None or profile.texts == 0
     for name, counts in aggregate.histograms.items():

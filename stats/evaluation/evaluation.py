@@ -45,9 +45,10 @@ class WindowTiming:
     """When windows are closed, and for how long series are kept.
 
     Attributes:
-        lateness_seconds: a window is closed so long after its end, once all partitions are folded.
-        longest_wait_seconds: and at the latest after so long, whatever the partitions say.
-        keep_seconds: series of an arm that is gone from its endpoint end after so long.
+        lateness_seconds: time from a window's end until it is closed, once all partitions are
+            folded.
+        longest_wait_seconds: and the longest such time, whatever the partitions say.
+        keep_seconds: after this time series of an arm that is gone from its endpoint end.
     """
 
     lateness_seconds: float = 5.0
@@ -225,7 +226,7 @@ class Evaluation:
         return watch
 
     def _usual_of(self, endpoint: str, kind: str, digest: str) -> UsualTraffic:
-        """What is usual of an endpoint's texts or answers; begun where nothing is known of it."""
+        """What is usual of an endpoint's texts or answers; begun if nothing is known of it."""
         key = f"{_USUAL}{endpoint}/{kind}/{digest}"
         usual = self._usual.pop(key, None)
         told = self._usual_told.pop(key, None)
@@ -236,7 +237,7 @@ class Evaluation:
                     usual.restore(told)
             except (KeyError, TypeError, ValueError, IndexError) as error:
                 log.warning(
-                    "what was usual can't be used; it is learnt anew",
+                    "what was usual can't be used; it is learnt again",
                     extra={"endpoint": endpoint, "of": kind, "reason": str(error)},
                 )
         self._usual[key] = usual
@@ -254,7 +255,7 @@ class Evaluation:
             watch.restore(told)
         except (KeyError, TypeError, ValueError) as error:
             log.warning(
-                "the drift calibration can't be used; the version is calibrated anew",
+                "the drift calibration can't be used; the version is calibrated again",
                 extra={"endpoint": key[0], "version": key[1], "reason": str(error)},
             )
 

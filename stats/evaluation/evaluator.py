@@ -44,10 +44,10 @@ class EvaluatePace:
     """How often what is done, in seconds.
 
     Attributes:
-        history_seconds: records of so long ago are read at the start.
+        history_seconds: records of this age and younger are read at the start.
         look_seconds: between two looks at windows and drift.
         check_seconds: between two questions to Kafka whether there is more.
-        answer_seconds: without an answer of Kafka for so long, it counts as away.
+        answer_seconds: without an answer of Kafka for this time, it counts as away.
         save_seconds: between two times that the calibration of drift is saved.
     """
 
@@ -64,7 +64,7 @@ class _Marks:
 
     instance: str = field(default_factory=lambda: uuid.uuid4().hex)
     topic_id: str = ""
-    began: Mapping[int, int] | None = None  # None: not yet, or the topic was made anew since
+    began: Mapping[int, int] | None = None  # None: not yet, or the topic was made again since
     read: Mapping[int, int] = field(default_factory=dict)
 
 
@@ -89,7 +89,7 @@ class Evaluator:
         Args:
             evaluation: belongs to this object from now on.
             connect: opens the log of records from a time onwards; raises ``StreamError``.
-            published: whoever knows how much there is to be counted; this object closes it.
+            published: knows how much there is to be counted; this object closes it.
             endpoints: as stored now.
             calibrations: where the calibration of drift is kept.
             false_alarm_seconds: expected time between false alarms, to be told.
@@ -105,7 +105,7 @@ class Evaluator:
         self._shard = shard
         self._pace = pace or EvaluatePace()
         self._clock = clock
-        self._counted = EventCountCheck(published, clock())  # the reading thread's alone
+        self._counted = EventCountCheck(published, clock())  # only the reading thread's
         self._lock = threading.Lock()  # of the evaluation, the marks and the health
         self._marks = _Marks()
         self._health = RoleHealth()
@@ -159,7 +159,7 @@ class Evaluator:
 
         They are what the largest record of each range before the offsets ``read`` adds to the
         largest before ``began``, but for the ``forgotten`` arms and endpoints that made room for
-        others. ``began`` is null while nothing was counted, or where the topic was made anew since.
+        others. ``began`` is null while nothing was counted, or if the topic was made again since.
         """
         with self._lock:
             marks, totals = self._marks, self._evaluation.totals
@@ -194,7 +194,7 @@ class Evaluator:
         return self._evaluation.since > 0
 
     def counting(self) -> CountingStatus:
-        """Whether traffic is counted now; not known where the reading itself has stood still."""
+        """Whether traffic is counted now; not known if the reading itself has stood still."""
         board = self._board
         if self._clock() - board.at > self._pace.answer_seconds:
             return CountingStatus(CountingState.UNKNOWN, board.at)
@@ -307,7 +307,7 @@ class Evaluator:
         self._away = True
 
     def _look(self) -> None:
-        """Closes windows and looks at drift, where it is time to."""
+        """Closes windows and looks at drift, if it is time to."""
         now = self._clock()
         if now < self._look_at:
             return

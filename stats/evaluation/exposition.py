@@ -41,7 +41,7 @@ class RoleHealth:
         lag: window records in Kafka that are not read; None while nobody knows.
         records: window records taken.
         skipped: those that were none.
-        failures: times that reading began anew.
+        failures: times that reading began again.
     """
 
     lag: int | None = None
@@ -57,7 +57,7 @@ class ExpositionSnapshot:
     Attributes:
         totals: the counters.
         arms: those of ``totals`` that are shown; others were gone from their endpoint too long.
-        refusals: likewise, endpoint -> status and reason -> count.
+        refusals: those that are shown: endpoint -> status and reason -> count.
         board: everything else about traffic.
         health: of the role itself.
         counting: whether all that gateways published is in the windows.
@@ -127,7 +127,7 @@ def _pairs(arms: Mapping[ArmKey, ArmTotals]) -> _Numbers:
             yield (key.endpoint, key.version, "differing"), arm.pairs_differing
 
 
-# Sparse vectors alone have these, and generated text.
+# Only sparse vectors have these, and generated text.
 _OF_SOME = (Statistic.NON_ZEROS, Statistic.GENERATED_TOKENS)
 
 

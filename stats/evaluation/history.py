@@ -100,7 +100,7 @@ class History:
         _count(kept.windows, aggregate, aggregate.start, seconds)
         minute = aggregate.start - aggregate.start % MINUTE_SECONDS
         # Words that became UNK stay with the last hour: their sums have no bound of their own. So
-        # do buckets of tokens and of vectors, which drift alone looks at, window by window.
+        # do buckets of tokens and of vectors, which only drift looks at, window by window.
         wordless = msgspec.structs.replace(
             aggregate, unk_words=UnkWordCounts(), topics={}, vectors={}
         )
@@ -136,7 +136,7 @@ class History:
             yield Series(*slot, self._list_shown(kept.windows), self._list_shown(kept.minutes))
 
     def accuracy(self, now: float) -> Iterator[tuple[Slot, Accuracy]]:
-        """Every arm's accuracy over the last hour, where anything is known of it."""
+        """Every arm's accuracy over the last hour, if anything is known of it."""
         for slot in sorted(self._kept):
             total, day = _Answers(), ScoredFeedback()
             for start, answers in self._kept[slot].answers.items():

@@ -33,7 +33,7 @@ _MOST = 1000  # packages that are remembered; the one that was not asked for lon
 class StoredPackage:
     """What the store says of a package; ``manifest`` None: it has no such package (any more).
 
-    ``words`` are examples of what each of ``TOPIC_BUCKETS`` stands for, where the tokeniser tells.
+    ``words`` are examples of what each of ``TOPIC_BUCKETS`` stands for, if the tokeniser tells.
     """
 
     manifest: Manifest | None
@@ -115,7 +115,7 @@ class StoredReferences:
             return set(self._known)
 
     def _read(self, package: str) -> StoredPackage | None:
-        """What the store says; None where it can't be asked now."""
+        """What the store says; None if it can't be asked now."""
         try:
             found = manifest(self._url, package)
             return StoredPackage(found, self._words(package, found))
@@ -131,9 +131,9 @@ class StoredReferences:
             return None
 
     def _words(self, package: str, known: Manifest) -> tuple[str, ...]:
-        """Examples of what buckets stand for; none where the tokeniser can't be read.
+        """Examples of what buckets stand for; none if the tokeniser can't be read.
 
-        They are for people alone: without them, buckets are told by number.
+        They are only for people: without them, buckets are told by number.
         """
         file = known.files.get(TOKENIZER)
         if file is None or file.bytes > _LARGEST_TOKENISER:

@@ -1,6 +1,6 @@
 """What Prometheus' counters stand at: sums since the process started, within bounds.
 
-The sums are those of the merged windows; where a label has more values than its bound, the ones
+The sums are those of the merged windows; if a label has more values than its bound, the ones
 that came last are summed under ``other``, and how much that was is counted. Pure; the clock is
 passed in.
 """
@@ -87,7 +87,7 @@ class TrafficTotals:
 
     Attributes:
         most: how many are told apart.
-        keep_seconds: for so long an arm or an endpoint that is gone keeps its place.
+        keep_seconds: for this time an arm or an endpoint that is gone keeps its place.
         arms: by endpoint, version and arm; packages of one version together.
         refusals: endpoint -> status and reason ("503 overloaded") -> count.
         forgotten: arms and endpoints that made room.
@@ -214,7 +214,7 @@ BOUNDS = ("arms", "statuses", "labels", "own", "endpoints", "reasons", "windows"
 
 
 def _sum_rest(counts: dict[str, int], most: int) -> int:
-    """Sums what came last under ``other``, where there are more keys; returns how much."""
+    """Sums what came last under ``other``, if there are more keys; returns how much."""
     summed = 0
     for key in [key for key in counts if key != OTHER][most:]:
         summed += counts.pop(key)

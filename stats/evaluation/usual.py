@@ -6,7 +6,7 @@ tokeniser), so that a release which leaves that as it was goes on with it; what 
 belongs to the package. ``UsualWatch`` compares one version's windows with it. Pure; it keeps
 nothing on disk.
 
-A quarter-hour is learnt two hours after it ended, and left out where something was found since it
+A quarter-hour is learnt two hours after it ended, and left out if something was found since it
 began: what drifts must not become usual at once. What lasts for a week is usual from then on.
 """
 
@@ -43,7 +43,7 @@ WARNS = 0.005  # PSI from which a significant difference from the usual is told
 MOST_STATISTICS = 32
 _MOST_POINTS = 1440
 _HOLD_SECONDS = 7200.0
-_QUIET_SECONDS = 86_400.0  # without a find for so long, the next one begins another drift
+_QUIET_SECONDS = 86_400.0  # without a find for this time, the next one begins another drift
 _ACCEPTED_SECONDS = 7 * 86_400.0
 _LEARNING_DAYS = 28
 _QUIET_WINDOWS = 100
@@ -62,7 +62,7 @@ _OF_ANSWERS = {
 
 
 def preprocessing_of(manifest: Manifest | None, package: str) -> str:
-    """Digest of what makes numbers of texts; the package's own where it is not known."""
+    """Digest of what makes numbers of texts; the package's own if it is not known."""
     if manifest is None or TOKENIZER not in manifest.files:
         return package
     parts = manifest.files[TOKENIZER].sha256 + manifest.tokenizer.model_dump_json()
@@ -176,7 +176,7 @@ class UsualTraffic:
         self._window_texts = window_texts
 
     def of(self, name: str, layout: BucketLayout) -> LearntStatistic | None:
-        """A statistic's; None where its buckets are others now, or there are too many."""
+        """A statistic's; None if its buckets are others now, or there are too many."""
         one = self.statistics.get(name)
         if one is None and len(self.statistics) < MOST_STATISTICS:
             one = LearntStatistic(layout, Rhythm(self.week.slots, len(layout.names)))

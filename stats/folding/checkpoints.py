@@ -22,7 +22,7 @@ _NOT_ALLOWED = (GroupAuthorizationFailedError, TopicAuthorizationFailedError)
 class KafkaCheckpoints:
     """The checkpoints of one topic.
 
-    Where the broker does not let this role use the group, there are none, and copies are told by
+    If the broker does not let this role use the group, there are none, and copies are told by
     the messages of ``LOOKBACK_MESSAGES`` before a range after each change of a partition's owner.
     """
 

@@ -73,8 +73,8 @@ class FoldPace:
         window_seconds: of event time, in one window.
         write_seconds: a growing record is written this often.
         look_seconds: the broker is asked this often how far we are behind.
-        stall_seconds: messages that wait for so long without any being read, or a group that
-            does not hold us for so long, mean a new connection.
+        stall_seconds: messages that wait for this time without any being read, or a group that
+            does not hold us for this time, mean a new connection.
     """
 
     window_seconds: int
@@ -84,7 +84,7 @@ class FoldPace:
 
 
 class Folder:
-    """Folds what one connection to Kafka gives; on any error a new one begins anew."""
+    """Folds what one connection to Kafka gives; on any error a new one begins again."""
 
     def __init__(
         self,
@@ -287,7 +287,7 @@ def run(
     stop: threading.Event,
     turned: Callable[[], None] = lambda: None,
 ) -> None:
-    """Folds until ``stop``; after any failure it connects anew, after a pause that grows."""
+    """Folds until ``stop``; after any failure it connects again, after a pause that grows."""
     failures = 0
     while not stop.is_set():
         turned()
@@ -335,4 +335,4 @@ def _fold(
 
 def _note_failure(counts: FoldCounts, error: Exception) -> None:
     counts.failures += 1
-    log.warning("folding begins anew", extra={"reason": str(error), "kind": type(error).__name__})
+    log.warning("folding begins again", extra={"reason": str(error), "kind": type(error).__name__})

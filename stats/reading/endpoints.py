@@ -1,7 +1,7 @@
 """The endpoints as they are stored now, in a folder or in a cluster. It never writes.
 
-All of them are followed with the summaries of their statuses. The whole status of one, for whoever
-shows it, is read when it is asked for.
+All of them are followed with the summaries of their statuses. The whole status of one, for code
+that shows it, is read when it is asked for.
 """
 
 import logging

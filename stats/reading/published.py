@@ -36,7 +36,7 @@ class Ends:
     """The ends of the log.
 
     Attributes:
-        topic_id: of the events' topic; empty where there is no topic yet.
+        topic_id: of the events' topic; empty if there is no topic yet.
         ends: partition -> offset behind its last message.
     """
 
@@ -45,10 +45,10 @@ class Ends:
 
 
 class EventLogEnds(Protocol):
-    """Whoever knows how much was published; used by one thread."""
+    """Knows how much was published; used by one thread."""
 
     def ends(self) -> Ends:
-        """The ends now; raises ``StreamError`` where nobody answers."""
+        """The ends now; raises ``StreamError`` if nobody answers."""
         ...
 
     def close(self) -> None:
@@ -57,7 +57,7 @@ class EventLogEnds(Protocol):
 
 
 class KafkaEventLogEnds:
-    """The real one. It connects at the first question, and anew after each failure."""
+    """The real one. It connects at the first question, and again after each failure."""
 
     def __init__(self, address: KafkaAddress, topic: str = TOPIC) -> None:
         self._address = address
@@ -114,7 +114,7 @@ class EventCountCheck:
             )
 
     def ask(self, now: float) -> None:
-        """Asks Kafka for the ends, where it is time to."""
+        """Asks Kafka for the ends, if it is time to."""
         if now < self._ask_at:
             return
         self._ask_at = now + ASK_SECONDS

@@ -38,7 +38,7 @@ class ReaderPace:
         lateness_seconds: a window is closed this long after its end; above it lie a request's own
             time and the half second that its event waits in a gateway.
         keep_seconds: windows older than this are forgotten.
-        answer_seconds: without an answer of Kafka for so long, nothing is known.
+        answer_seconds: without an answer of Kafka for this time, nothing is known.
         check_seconds: Kafka is asked this often whether there is more.
     """
 
@@ -62,13 +62,14 @@ class WindowsReader:
     ) -> None:
         """Takes its parts; connects in its own thread, as often as it must.
 
-        ``between`` is called between two records that are taken, and lets whoever asks go first.
+        ``between`` is called between two records that are taken, and lets other threads that ask go
+        first.
         """
         self._pace = pace or ReaderPace()
         self._connect = connect
         self._clock = clock
         self._between = between
-        self._counted = EventCountCheck(published, clock())  # the reading thread's alone
+        self._counted = EventCountCheck(published, clock())  # only the reading thread's
         self._lock = threading.Lock()  # of the next two
         self._windows = PackedWindows()
         self._known_at: float | None = None  # when all that Kafka had was read
@@ -126,7 +127,7 @@ class WindowsReader:
         return min(self._clock(), self._through) - lateness_seconds
 
     def counting(self) -> CountingStatus:
-        """Whether traffic is counted now; not known where the reading itself has stood still."""
+        """Whether traffic is counted now; not known if the reading itself has stood still."""
         at, counting = self._counting
         if self._clock() - at > self._pace.answer_seconds:
             return CountingStatus(CountingState.UNKNOWN, at)
@@ -159,7 +160,7 @@ class WindowsReader:
         try:
             return self._read(source)
         except Exception:
-            log.exception("reading window records broke; it begins anew")
+            log.exception("reading window records broke; it begins again")
             with self._lock:
                 self._windows, self._known_at = PackedWindows(), None
             return False
@@ -212,6 +213,6 @@ class WindowsReader:
             with self._lock:
                 self._windows.put(record)
                 self._through = self._windows.known_through()
-            # The lock goes to whoever comes first, and this thread would: reconciles of all
+            # The lock goes to the thread that comes first, and this thread would: reconciles of all
             # endpoints would wait until Kafka has no more.
             self._between()

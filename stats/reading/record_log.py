@@ -1,7 +1,7 @@
 """The topic of window records, read whole by one reader without a consumer group.
 
 For one thread. It commits nothing and writes nothing. Records that wait and are not read end the
-connection: whoever reads begins a new one.
+connection: the reader begins a new one.
 """
 
 import logging
@@ -114,7 +114,7 @@ class KafkaRecordLog:
         return [record.value or b"" for records in polled.values() for record in records]
 
     def is_whole(self) -> bool:
-        """See ``RecordLog``; a topic that was made anew, or has new partitions, is another log."""
+        """See ``RecordLog``; a topic that was made again, or has new partitions, is another log."""
         if self._topics.describe(self._topic) != self._described:
             raise LogReplacedError(f"topic {self._topic} is not what it was")
         with kafka_errors():
@@ -144,7 +144,7 @@ class KafkaRecordLog:
     def _note(
         self, ends: Mapping[TopicPartition, int], positions: Mapping[TopicPartition, int]
     ) -> None:
-        """Raises ``StalledError`` where records wait, and for long none was read."""
+        """Raises ``StalledError`` if records wait, and for long none was read."""
         look = ReadingSnapshot(
             {part.partition: end for part, end in ends.items()},
             {part.partition: position for part, position in positions.items()},

@@ -23,7 +23,7 @@ class ReadingSnapshot:
         ends: partition -> offset behind its last message, as the broker said just now; of all that
             are to be read here.
         positions: partition -> offset of the next message to read.
-        fault: what is wrong with our place in the group; empty where nothing is.
+        fault: what is wrong with our place in the group; empty if nothing is.
     """
 
     ends: Mapping[int, int]
@@ -77,7 +77,7 @@ class Stall:
 def membership_fault(
     group: ConsumerGroup, member: str, held: Collection[int], topic: Collection[int]
 ) -> str:
-    """What is wrong with a member's place in its consumer group; empty where nothing is."""
+    """What is wrong with a member's place in its consumer group; empty if nothing is."""
     if member not in group.members:
         return f"the group does not hold this worker as a member (its state: {group.state})"
     if group.state != _STABLE:
@@ -117,8 +117,8 @@ class EmptyPolls:
     """Tells a loop to pause that is given nothing, again and again, without having waited for it.
 
     Args:
-        wait_seconds: for how long a poll is to wait where there is nothing.
-        in_a_row: so many empty ones that waited less than half of it are an accident.
+        wait_seconds: for how long a poll is to wait if there is nothing.
+        in_a_row: this many empty ones that waited less than half of it are an accident.
     """
 
     def __init__(self, wait_seconds: float, in_a_row: int = 5) -> None:
@@ -127,7 +127,7 @@ class EmptyPolls:
         self._count = 0
 
     def spins(self, took_seconds: float, *, empty: bool) -> bool:
-        """Whether to pause, after a poll that took so long."""
+        """Whether to pause, after a poll that took this long."""
         self._count = self._count + 1 if empty and took_seconds < self._least else 0
         return self._count >= self._in_a_row
 

@@ -24,7 +24,7 @@ class CounterRecount:
     Attributes:
         since: when the counters began at 0, unix seconds.
         numbers: numbers that were compared.
-        why_not: why nothing could be compared; empty where it could.
+        why_not: why nothing could be compared; empty if it could.
         overflow: bounds of labels that were reached: what is beyond them is summed, so that single
             numbers differ; under ``forgotten``, how many arms and endpoints made room for others.
         differences: what differs; ``written`` is what the exporter shows.
@@ -52,7 +52,7 @@ def recount_counters(counters: Mapping[str, Any], log: RawLog) -> CounterRecount
     began, read = counters["began"], counters["read"]
     beginnings = log.beginnings()
     if began is None:
-        found.why_not = "the counters have not begun, or the topic was made anew since"
+        found.why_not = "the counters have not begun, or the topic was made again since"
     elif counters["topic_id"] not in {"", log.topic_id}:
         found.why_not = "the counters are of a topic that was deleted since"
     elif any(beginnings[int(partition)] > offset for partition, offset in began.items()):

@@ -177,7 +177,7 @@ def _is_answer(event: PredictionEvent) -> bool:
 def _count_cached(
     attempts: list[PredictionEvent], evidence: list[PredictionEvent]
 ) -> dict[str, Any]:
-    """What answers of the cache change, where a caller's first answers count of either kind."""
+    """What answers of the cache change, if a caller's first answers count of either kind."""
     first = list(_within_cap(event for event in attempts if _is_answer(event)))
     labels: Counter[str] = Counter()
     norms: Counter[int] = Counter()
@@ -268,7 +268,7 @@ def _by_caller(named: list[PredictionEvent]) -> dict[int, dict[int, int]]:
 
 
 def _attempts_by_caller(named: list[PredictionEvent]) -> dict[str, Counter[int]]:
-    """Attempts by bucket of callers, likewise, and those of them that failed."""
+    """Attempts by bucket of callers, in the same way, and those of them that failed."""
     every = [(event.caller % CALLER_BUCKETS, event.status > 499) for event in named]
     buckets = CALLER_BUCKETS
     while len({bucket for bucket, _ in every}) > CALLER_ENTRIES:

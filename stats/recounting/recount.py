@@ -56,7 +56,7 @@ class Recount:
         other_topic: ranges of a topic of the same name that was deleted since.
         unfolded: messages of the time that are in no record (yet).
         differences: (partition, start of the range, what differs).
-        gateways: what each start of a gateway sent in the time; empty where not all of it could be
+        gateways: what each start of a gateway sent in the time; empty if not all of it could be
             counted, for then nobody knows which numbers are missing.
     """
 
@@ -127,7 +127,7 @@ def _has_window(record: WindowRecord, asked: RecountScope) -> bool:
 
 
 def _keep_endpoint(record: WindowRecord, endpoint: str | None) -> WindowRecord:
-    """The record with what it says of one endpoint alone."""
+    """The record with only what it says of one endpoint."""
     if endpoint is None:
         return record
     return msgspec.structs.replace(

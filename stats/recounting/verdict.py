@@ -2,7 +2,7 @@
 
 The evidence is counted by ``stats.recounting.evidence``, which shares no counting with the fold
 role. What is shared is the statistics: ``rollout.judge`` and ``rollout.checks``, which get the
-windows one after the other as they did in the controller. Steps are not decided anew: when each
+windows one after the other as they did in the controller. Steps are not decided again: when each
 began is taken from the recorded history. Pure but for ``recount_verdict_kafka``, which reads Kafka
 without a group and changes nothing.
 
@@ -27,7 +27,7 @@ from stats.recounting.evidence import RawEvidence
 from stats.recounting.raw_log import KafkaRawLog, RawLog
 
 HISTORY_SECONDS = 3600.0  # of stable's past, that the controller's reader keeps
-_LATE_SECONDS = 600.0  # behind the end, messages are read for so long
+_LATE_SECONDS = 600.0  # behind the end, messages are read for this time
 _REQUESTS = "candidate_requests"
 _ENTERED = {Phase.SHADOW, Phase.CANARY, Phase.PROMOTED}
 
@@ -52,7 +52,7 @@ class StepRecount:
         began: unix seconds, as recorded.
         windows: that were judged in it.
         passed: whether all checks that had to pass did at its end, derived again. Steps may end
-            without: by a person, or where no caller fell into the arm.
+            without: by a person, or if no caller fell into the arm.
         reason: why the next step began, or the rollout ended, as recorded.
     """
 
@@ -74,9 +74,9 @@ class VerdictRecount:
         steps: in their order.
         checks: at the end of what was judged.
         failed_at: end of the first window after which a gating check failed, unix seconds; None
-            where none did.
+            if none did.
         looked_through: up to where the controller had looked, unix seconds.
-        missing: why something could not be derived; empty where all could.
+        missing: why something could not be derived; empty if all could.
     """
 
     version: str
@@ -306,7 +306,7 @@ def _requests(figures: Mapping[str, float]) -> dict[str, float]:
 
 
 def _has_judged(checks: Iterable[CheckResult], asked: Mapping[str, float]) -> bool:
-    """Whether every check has had so many requests."""
+    """Whether every check has had this number of requests."""
     had = {each.name: each.figures.get(_REQUESTS, 0.0) for each in checks}
     return all(had.get(name, 0.0) >= requests for name, requests in asked.items())
 

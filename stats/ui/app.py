@@ -63,7 +63,7 @@ Reports = Callable[[], Sequence[LoaderReport]]
 
 
 class Documents:
-    """The document as bytes, computed at most once a second for whoever asks for the same."""
+    """The document as bytes, computed at most once a second for all that ask for the same."""
 
     def __init__(
         self,

@@ -54,7 +54,7 @@ def per_second(
     """``[columns]`` counts as a rate.
 
     None before the first count, behind what is known, and, unless it is ``ongoing``, behind the
-    last count: an arm that has come or gone is not one that nobody asks.
+    last count: an arm that has come or gone is not idle.
     """
     used = np.flatnonzero(counts)
     first = int(used[0]) if used.size else over.count
@@ -68,7 +68,7 @@ def per_second(
 
 
 def shares(part: Counts, whole: Counts) -> list[float | None]:
-    """``[columns]`` shares, None where there is no whole."""
+    """``[columns]`` shares, None if there is no whole."""
     return [
         round_value(int(some) / int(all_)) if all_ else None
         for some, all_ in zip(part, whole, strict=True)
@@ -86,7 +86,7 @@ def means(sums: Counts | None, counts: Counts) -> list[float | None]:
 
 
 def quantiles(grid: Counts | None, share: float, upper: Sequence[float]) -> list[float | None]:
-    """``[columns]`` upper edges of the buckets that hold a quantile; None where nothing is counted.
+    """``[columns]`` upper edges of the buckets that hold a quantile; None if nothing is counted.
 
     In the bucket to infinity it is the last edge: the true value is larger.
 
@@ -117,7 +117,7 @@ def coarsen(grid: Counts, upper: Sequence[float], every: int) -> tuple[Counts, l
 
 
 def sum_columns(table: Mapping[str, Counts], key: str) -> int:
-    """The sum over all columns, 0 where nothing is counted."""
+    """The sum over all columns, 0 if nothing is counted."""
     counts = table.get(key)
     return 0 if counts is None else int(counts.sum())
 

@@ -13,7 +13,7 @@ from stats.ui.columns import Span
 
 SCHEMA_VERSION = 1
 
-Values = list[float | None]  # one a column; null where nothing was counted
+Values = list[float | None]  # one a column; null if nothing was counted
 
 
 class Tone(StrEnum):
@@ -23,7 +23,7 @@ class Tone(StrEnum):
     BUSY = "busy"  # a rollout or a first version is on its way
     WARN = "warn"
     BAD = "bad"
-    IDLE = "idle"  # nothing serves, or nobody asks
+    IDLE = "idle"  # nothing serves, or there are no requests
 
 
 class HealthView(msgspec.Struct, frozen=True):
@@ -32,7 +32,7 @@ class HealthView(msgspec.Struct, frozen=True):
     Attributes:
         known: statistics are being read.
         through: event time up to which they are known; null before the first record.
-        said: a sentence for people where something is amiss; else empty.
+        said: a sentence for people if something is amiss; else empty.
     """
 
     known: bool
@@ -53,7 +53,7 @@ class Summary(msgspec.Struct, frozen=True):
 
     Attributes:
         said: its state in a few words.
-        rate: attempts a second of callers over the last minute, null where not known.
+        rate: attempts a second of callers over the last minute, null if not known.
         errors: share of them that failed.
         spark: ``[columns]`` attempts of callers a second, over the span.
     """
@@ -72,14 +72,14 @@ class VersionView(msgspec.Struct, frozen=True):
     """A version that is loaded, was judged, or had traffic.
 
     Attributes:
-        arms: its arms and percent now; empty where it gets nothing.
+        arms: its arms and percent now; empty if it gets nothing.
         phase: the last that the history says of it.
-        since: when that was; null where the history does not reach back.
+        since: when that was; null if the history does not reach back.
         requests: attempts over the span, all arms.
-        run_url: its MLflow run; empty where the run is not known.
+        run_url: its MLflow run; empty if the run is not known.
         version_url: its page in MLflow's registry.
         data_sets: names of the data sets that its run logged.
-        level: the highest level of drift of its statistics; null where none is known.
+        level: the highest level of drift of its statistics; null if none is known.
     """
 
     version: str
@@ -176,7 +176,7 @@ class UnkWordsView(msgspec.Struct, frozen=True):
 
 
 class MonitorView(msgspec.Struct, frozen=True):
-    """A statistic under one exponential weight; 1 is the last window alone.
+    """A statistic under one exponential weight; 1 is only the last window.
 
     Attributes:
         ratio: chi-square over its threshold; significant above 1.
@@ -285,7 +285,7 @@ class HistoryLine(msgspec.Struct, frozen=True):
 
 
 class StepView(msgspec.Struct, frozen=True):
-    """From ``at`` on the candidate had ``percent``: of callers, or of copies where ``shadow``."""
+    """From ``at`` on the candidate had ``percent``: of callers, or of copies if ``shadow``."""
 
     at: float
     percent: float
@@ -310,10 +310,10 @@ class Rollout(msgspec.Struct, frozen=True):
     Attributes:
         phase: of the candidate, or how it ended.
         ended: when, null while it goes on.
-        deadline: when it expires without a verdict; null where none counts.
-        paused: since when; null where it is not.
+        deadline: when it expires without a verdict; null if none counts.
+        paused: since when; null if it is not.
         steps: what the candidate had, from when on.
-        next_version: waits for this one to end; empty where none does.
+        next_version: waits for this one to end; empty if none does.
     """
 
     version: str
@@ -338,10 +338,10 @@ class Detail(msgspec.Struct, frozen=True):
 
     Attributes:
         labels: version -> predicted label -> ``[columns]`` share of texts; the most frequent ones.
-        try_it: a command that sends traffic, to show where there is none.
+        try_it: a command that sends traffic, to show if there is none.
         counters: of the users' own.
         unfit: name -> observations that no declaration allows, over the span.
-        unk_words: of each version that has any; only where the endpoint asks for them.
+        unk_words: of each version that has any; only if the endpoint asks for them.
         refusals: status and reason (``503 overloaded``) -> requests refused before any attempt,
             since ``counted_since``.
     """

@@ -18,7 +18,7 @@ _MOST_POINTS = 80
 
 
 def rollout(endpoint: ModelEndpoint) -> Rollout | None:
-    """The rollout that goes on, else the last one; None where there never was one."""
+    """The rollout that goes on, else the last one; None if there never was one."""
     state = endpoint.status.rollout or endpoint.status.last_rollout
     if state is None:
         return None
@@ -53,7 +53,7 @@ def rollout(endpoint: ModelEndpoint) -> Rollout | None:
 
 
 def coming(endpoint: ModelEndpoint) -> Preparing | None:
-    """The version that is being prepared; None where none is."""
+    """The version that is being prepared; None if none is."""
     candidate = endpoint.status.candidate
     if candidate is None or not view.is_preparing(candidate):
         return None

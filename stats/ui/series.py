@@ -210,7 +210,7 @@ def unfit(called: Table) -> dict[str, int]:
 
 
 def unk_words(version: str, table: Table) -> UnkWordsView | None:
-    """The words that became UNK; None where none were listed."""
+    """The words that became UNK; None if none were listed."""
     if not table.unk_words:
         return None
     total = frequent.sum_sketches(table.unk_words)

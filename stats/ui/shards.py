@@ -1,8 +1,8 @@
-"""The page's document where endpoints are divided among several evaluate processes.
+"""The page's document when endpoints are divided among several evaluate processes.
 
-Whoever is asked has the owner of the chosen endpoint make the document, and puts into its list what
-every other process says of its own endpoints. One that does not answer in time is left out: of its
-endpoints the list then says what their objects say. It keeps nothing.
+The process that is asked has the owner of the chosen endpoint make the document, and puts into its
+list what every other process says of its own endpoints. One that does not answer in time is left
+out: of its endpoints the list then says what their objects say. It keeps nothing.
 """
 
 import json

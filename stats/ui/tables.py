@@ -66,7 +66,7 @@ class Table:
         own: of the users' own statistics, by declaration: ``[columns, buckets]`` of a histogram,
             ``[columns, values]`` of a category, ``[columns, 1]`` millionths of a counter.
         unfit: observations that no declaration allows, by name.
-        unk_words: sketches of the words that became UNK, where an endpoint asks for them.
+        unk_words: sketches of the words that became UNK, if an endpoint asks for them.
     """
 
     columns: int
@@ -154,7 +154,7 @@ class Table:
         self.unk_words += other.unk_words
 
     def _counts(self, held: dict[Any, Counts], key: object, *buckets: int) -> Counts:
-        """The counts under a key, ``[columns, *buckets]``; none yet where it is new."""
+        """The counts under a key, ``[columns, *buckets]``; none yet if it is new."""
         if key not in held:
             held[key] = np.zeros((self.columns, *buckets), dtype=np.int64)
         return held[key]
@@ -213,7 +213,7 @@ def _place_windows(
 
 
 def _windows(series: board.Series, over: Span) -> Iterable[board.Window]:
-    """Sums of minutes where columns are no finer, with the windows behind the last of them."""
+    """Sums of minutes if columns are no finer, with the windows behind the last of them."""
     if over.seconds % board.MINUTE_SECONDS:
         return series.windows
     after = max((minute.start + minute.seconds for minute in series.minutes), default=0)

@@ -128,7 +128,7 @@ def health(board: Board, now: float) -> HealthView:
 def counted_until(board: Board, now: float) -> float:
     """Time up to which windows are closed, unix seconds.
 
-    Where all traffic is counted and no window ended for a minute, there was none. Where it is not,
+    If all traffic is counted and no window ended for a minute, there was none. If it is not,
     or nobody knows, what came since is unknown, and no rate of 0.
     """
     ends = [
@@ -142,7 +142,7 @@ def counted_until(board: Board, now: float) -> float:
 
 
 def _all_is_counted(board: Board) -> bool:
-    """False where the board knows better; one that does not yet know is no news."""
+    """False if the board knows better; one that does not yet know is no news."""
     waits = board.counting.since and board.counting.state is not CountingState.COUNTED
     return board.connected and not waits
 
@@ -262,7 +262,7 @@ def _by_version(found: Mapping[Slot, Table], columns: int) -> dict[str, Table]:
 
 
 def _sort_key(version: str) -> tuple[int, str]:
-    """Sorts the newest first where versions are numbers, as MLflow's are."""
+    """Sorts the newest first if versions are numbers, as MLflow's are."""
     return (-int(version), "") if version.isdecimal() else (1, version)
 
 
@@ -335,14 +335,14 @@ def _origin(origins: Iterable[Origin], version: str, package: str) -> Origin | N
 
 
 def run_url(mlflow_url: str, run_id: str) -> str:
-    """The page of an MLflow run; empty where either is not known."""
+    """The page of an MLflow run; empty if either is not known."""
     if not mlflow_url or not run_id:
         return ""
     return f"{mlflow_url.rstrip('/')}/#/runs/{quote(run_id, safe='')}"
 
 
 def version_url(mlflow_url: str, model: str, version: str) -> str:
-    """The page of a version in MLflow's registry; empty where MLflow's address is not known."""
+    """The page of a version in MLflow's registry; empty if MLflow's address is not known."""
     if not mlflow_url:
         return ""
     where = f"models/{quote(model, safe='')}/versions/{quote(version, safe='')}"

@@ -51,7 +51,7 @@ class Pod:
         try:
             call(*arguments, _request_timeout=10)
         except ApiException as error:
-            if error.status != 403 or "its own reports alone" not in str(error.body):
+            if error.status != 403 or "its own reports only" not in str(error.body):
                 raise
             return False
         return True

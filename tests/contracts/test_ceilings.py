@@ -220,7 +220,7 @@ def test_pools_that_an_operator_allows_are_a_flag_a_sentence_and_an_expression()
     assert ceilings.list_excesses(gpu) == ()
     assert ceilings.bound(gpu) is gpu
     assert ceilings.list_excesses(plain) == (
-        "spec.pool is default, and the operator allows cpu, gpu alone",
+        "spec.pool is default, and the operator allows only cpu, gpu",
     )
     assert ceilings.bound(plain).pool == "cpu"
     program = ENVIRONMENT.program(ENVIRONMENT.compile(POOL_CEL))

@@ -139,7 +139,7 @@ def test_a_worker_goes_on_when_kafka_was_away(
 ) -> None:
     folded(topics, workers)
     kafka.kill9()
-    until(lambda: "folding begins anew" in workers.said(), "nobody noticed")
+    until(lambda: "folding begins again" in workers.said(), "nobody noticed")
     kafka.start()
     topics.produce(40)
     topics.until_folded()

@@ -4,7 +4,7 @@ It is decoupled: a request is answered by one response a token. Requests that ru
 are stepped together, a row each. One that comes joins the others at the next step, after its own
 prompt has been read; one that ends leaves. ``model.onnx``, ``python_model.py`` and
 ``token_rules.py`` lie beside this file; the latter two are ``triton/python_model/model.py`` and
-``registry/packages/token_rules.py``. Where ``encoder.onnx`` is there too, it reads the prompt, and
+``registry/packages/token_rules.py``. If ``encoder.onnx`` is there too, it reads the prompt, and
 the decoder begins with the configuration's ``start`` and keeps to its ``rules``. It never tokenises
 and never sees a text.
 
@@ -85,7 +85,7 @@ class TritonPythonModel:
         self.thread.start()
 
     def execute(self, requests: list[Any]) -> None:
-        """Takes requests in. They are answered by the thread; a failure is of its request alone."""
+        """Takes requests in. The thread answers them; a failure is of its own request only."""
         self.heartbeat.check()
         for request in requests:
             sender = request.get_response_sender()
@@ -152,7 +152,7 @@ class TritonPythonModel:
             self._answer([asked])
 
     def _step(self) -> list["GenerationRequest"]:
-        """One token more of every row; where that fails, all of them fail."""
+        """One token more of every row; if that fails, all of them fail."""
         running = list(self.sequences.asked)
         if not running:
             return []
@@ -238,7 +238,7 @@ class GenerationRequest:
         return AT_LIMIT if self.generated >= self.most else GOES_ON
 
     def is_gone(self, now: float) -> bool:
-        """Whether its caller gave up; asked now and then alone."""
+        """Whether its caller gave up; asked only now and then."""
         if now < self.ask_at:
             return False
         self.ask_at = now + ASK_SECONDS
@@ -291,7 +291,7 @@ class KeyValueCache:
         self.tensors = [np.ascontiguousarray(each[rows, :, -longest:]) for each in self.tensors]
 
     def mask(self, more: int = 0) -> np.ndarray:
-        """Of each row what is its own, and so many tokens more: bool ``[rows, length + more]``."""
+        """Of each row what is its own, and ``more`` tokens: bool ``[rows, length + more]``."""
         lengths = np.array(self.lengths)[:, np.newaxis]
         width = int(lengths.max()) + more
         return np.arange(width) >= width - more - lengths
@@ -409,7 +409,7 @@ class SequenceBatch:
 
 
 def at_right(cache: np.ndarray, length: int) -> np.ndarray:
-    """A cache of at least so many columns, with zeros on the left."""
+    """A cache of at least this number of columns, with zeros on the left."""
     more = length - cache.shape[2]
     return cache if more <= 0 else np.pad(cache, ((0, 0), (0, 0), (more, 0), (0, 0)))
 
@@ -444,7 +444,7 @@ def asked_of(
 ) -> GenerationRequest:
     """What a request asks for; raises ``ValueError``.
 
-    Prompt and text have ``context`` tokens together, and each of them where they ``are_apart``.
+    Prompt and text have ``context`` tokens together, and each of them if they ``are_apart``.
     """
     ids = tensor(request, "input_ids")
     most = tensor(request, "max_tokens")

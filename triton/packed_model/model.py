@@ -68,7 +68,7 @@ class TritonPythonModel:
         self.pipeline.start()
 
     def execute(self, requests: list[Any]) -> None:
-        """Takes requests in. Threads answer them; a failure is of its request alone."""
+        """Takes requests in. Threads answer them; a failure is of its own request only."""
         self.heartbeat.check()
         for request in requests:
             self.pipeline.offer(asked_of(request))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-# A run of MiniLM-L6 costs launches alone up to some 4,000 tokens, and few graphs are loaded sooner.
+# A run of MiniLM-L6 costs only launches up to some 4,000 tokens, and few graphs are loaded sooner.
 TOKEN_BUCKETS = (
     *(64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072),
     *(4096, 6144, 8192, 12288, 16384),
@@ -41,12 +41,12 @@ def shapes(longest: int = LONGEST_ROW) -> tuple[GraphShape, ...]:
 
 
 def row_buckets(tokens: int) -> tuple[int, int]:
-    """Rows of the graphs of so many tokens: for texts of about 32 tokens, and of about 8."""
+    """Rows of the graphs of this number of tokens: for texts of about 32 tokens, and of about 8."""
     return max(8, tokens // 32), min(MOST_ROWS, max(16, tokens // 8))
 
 
 def bucket_of(tokens: int) -> int | None:
-    """The tokens that a run of so many costs; None if it runs as it is, without a graph."""
+    """The tokens that a run of ``tokens`` costs; None if it runs as it is, without a graph."""
     return next((bucket for bucket in TOKEN_BUCKETS if tokens <= bucket), None)
 
 

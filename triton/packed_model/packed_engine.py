@@ -110,7 +110,7 @@ class RowLayout:
         places: int32 ``[T]``: of each token in its row, from 0.
         longest: no row is longer.
         groups: rows of one length each, and the places of all their tokens: for attention
-            without variable lengths. None where there is such attention.
+            without variable lengths. None if there is such attention.
     """
 
     starts: torch.Tensor
@@ -373,7 +373,7 @@ class PackedEngine:
         difference = float(np.abs(together - apart).max() / max(np.abs(apart).max(), _LEAST_SIZE))
         if not difference <= TOLERANCES[self._precision]:
             raise UnsuitableError(
-                f"rows together differ by {difference:.2g} of the largest value from each alone"
+                f"rows together differ by {difference:.2g} of the largest value from each by itself"
             )
 
     def _by_itself(self, ids: np.ndarray, types: np.ndarray) -> np.ndarray:

@@ -44,9 +44,9 @@ class RunLimits:
     """What is held and run at most.
 
     Attributes:
-        run_tokens: of one run; one request alone may have more.
+        run_tokens: of one run; a single request may have more.
         run_rows: the same of rows.
-        held_tokens: of all requests that are not answered yet; one alone may have more.
+        held_tokens: of all requests that are not answered yet; a single one may have more.
         row_tokens: of one row.
         vocabulary: ids are less.
         types: ids of types are less; 0 if the model has none.
@@ -548,5 +548,5 @@ class RunPipeline:
             return
         try:
             reply()
-        except Exception:  # noqa: BLE001 - it is this request's alone
+        except Exception:  # noqa: BLE001 - it is only this request's
             traceback.print_exc(file=sys.stderr)

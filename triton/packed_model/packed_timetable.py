@@ -50,7 +50,7 @@ class Timetable:
         return self._free_at - self._lead if self._runs else float("-inf")
 
     def predict(self, tokens: int) -> float:
-        """Seconds of a run of so many tokens: of the next smaller size that was seen, or 0."""
+        """Seconds of a run of ``tokens`` tokens: of the next smaller size that was seen, or 0."""
         wanted = _key(tokens)
         known = [key for key in self._seconds if key <= wanted]
         return self._seconds[max(known)] if known else 0.0

@@ -35,7 +35,7 @@ THREADS = "intra_op_thread_count"
 CANT_USE = "this Triton can't use a GPU"  # as ``registry/loading/devices.py`` has it
 _CUDA = "CUDAExecutionProvider"
 
-# DLPack's name for a capsule whose tensor was taken; a capsule holds the pointer alone.
+# DLPack's name for a capsule whose tensor was taken; a capsule holds only the pointer.
 _TAKEN = b"used_dltensor"
 _set_name = ctypes.pythonapi.PyCapsule_SetName
 _set_name.argtypes, _set_name.restype = (ctypes.py_object, ctypes.c_char_p), ctypes.c_int
@@ -61,7 +61,7 @@ class TritonPythonModel:
         return open_session(folder / "model.onnx", options, wanted)
 
     def execute(self, requests: list[Any]) -> list[Any]:
-        """Answers every request, in order; a failure is the failure of its own request alone."""
+        """Answers every request, in order; a failure is the failure of its own request only."""
         self.heartbeat.check()
         responses: list[Any] = [None] * len(requests)
         for members in same_shape(requests, self.inputs):
@@ -76,7 +76,7 @@ class TritonPythonModel:
         self.session = None
 
     def _run(self, members: list[Batch]) -> list[Any]:
-        """One run for requests of one shape; where that fails, one run each to find the culprit."""
+        """One run for requests of one shape; if that fails, one run each to find the culprit."""
         try:
             return self._run_joined([arrays for _, arrays in members])
         except Exception as error:  # noqa: BLE001 - ONNX Runtime's errors have no common base
@@ -109,7 +109,7 @@ class Heartbeat(threading.Thread):
     frees the shared memory in which they lie. It does not end the process. One that goes on later
     answers the old requests into memory that holds other ones by then: callers get wrong answers,
     and Triton ends by a ``lock_exception``. A process that has ended is safe: Triton refuses what
-    comes for it, and the loader loads the model anew. One that stands still while it holds a lock
+    comes for it, and the loader loads the model again. One that stands still while it holds a lock
     that Triton waits for ends Triton after a second, whatever it does later.
     """
 
@@ -174,7 +174,7 @@ def session_options(threads: int) -> ort.SessionOptions:
 
 
 def providers(kind: str, device_id: str) -> list[Any]:
-    """Those that a session asks for: CUDA's where Triton placed the instance on a GPU.
+    """Those that a session asks for: CUDA's if Triton placed the instance on a GPU.
 
     Raises:
         RuntimeError: ONNX Runtime has none. It would run on the CPU, slowly and in silence.

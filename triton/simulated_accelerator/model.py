@@ -1,6 +1,6 @@
 """A Triton model that only pretends: it takes as long as an accelerator might compute.
 
-For tests of batching where there is no GPU. It is never part of a package, and its
+For tests of batching without a GPU. It is never part of a package, and its
 figures are never mixed with a real engine's.
 
 - Without a table, one execution takes 1 ms + 1.2 us for each padded token of the batch; requests of

@@ -240,7 +240,7 @@ def test_after_a_fault_of_ours_nothing_is_known_until_all_was_read_anew(
     world.log.complete = True
     world.read(record(0, (9_980, 7)))
     world.until(lambda: world.counts() == [(9_980, 7)])
-    assert "it begins anew" in caplog.text
+    assert "it begins again" in caplog.text
 
 
 def test_what_is_no_record_is_passed(world: World) -> None:
