@@ -125,7 +125,7 @@ class EndpointLimits(_EndpointModel):
 
 
 class UnkWords(_EndpointModel):
-    """The list of the words that became UNK. Off by default, for it holds pieces of callers' texts.
+    """The list of the words that became UNK. Off by default: it holds pieces of callers' texts.
 
     Such words are kept in Kafka for as long as events and windows are.
     """
@@ -148,7 +148,7 @@ Threshold = Annotated[
 
 
 class LatencySlo(_EndpointModel):
-    """So many percent of the answers come within a time."""
+    """``percentile`` percent of the answers come within ``threshold``."""
 
     percentile: float = Field(95, ge=75, le=99.99, description="percent of answers")
     threshold: Threshold = Field(description="that come within this time")

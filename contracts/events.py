@@ -134,7 +134,7 @@ class Feedback(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 # Feedback about one answer goes to one partition, by its request id: there a second telling of it
-# is told, whichever gateway it came through. So many groups of answers there are.
+# is told, whichever gateway it came through. There are that many groups of answers.
 FEEDBACK_KEYS = 4
 
 

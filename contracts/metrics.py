@@ -33,7 +33,7 @@ class Metric:
         kind: counter, gauge or histogram.
         help: one sentence for people.
         labels: names of its labels, in the order in which values are given.
-        buckets: upper edges of a histogram, inclusive, without the one to infinity; empty where
+        buckets: upper edges of a histogram, inclusive, without the one to infinity; empty if
             they are declared by users.
     """
 
@@ -288,7 +288,7 @@ EVALUATE_SKIPPED: Final = counter(
 EVALUATE_FAILURES: Final = counter("evaluate_failures", "Times that reading began again.")
 EVALUATE_OVERFLOW: Final = counter(
     "evaluate_overflow",
-    "Amounts counted under the label value other, or not at all, for a bound was reached.",
+    "Amounts counted under the label value other, or not at all, because a bound was reached.",
     "what",
 )
 EVALUATE_LIMIT_USED: Final = gauge(
@@ -458,7 +458,7 @@ FOLD_LAG: Final = gauge(
 )
 FOLD_MISSING: Final = counter("fold_missing", "Messages deleted before they were folded.")
 FOLD_OVERSIZED: Final = counter(
-    "fold_oversized", "Window records written without their counts, for they were too large."
+    "fold_oversized", "Window records written without their counts, because they were too large."
 )
 FOLD_MESSAGES: Final = counter(
     "fold_messages", "Messages read, those read again after a rebalance included."

@@ -54,7 +54,7 @@ class EvidenceCounts(msgspec.Struct, omit_defaults=True):
     Left out: forced attempts, second attempts (``repeated``), requests of whose texts none was
     inferred (``cached``), callers who hung up (499), and what is above a caller's cap, the first
     ones in the log counting. Feedback is capped by itself. Requests of nobody (caller 0) have no
-    cap, for they are not one caller's.
+    cap, because they are not one caller's.
     """
 
     requests: int = 0

@@ -2,8 +2,8 @@
 
 Multiwindow, multi-burn-rate alerts as in Google's Site Reliability Workbook, chapter 5: an alert
 begins when a long window has used up so much of the 30 days' budget that it matters, and ends soon
-after, for it asks for a short window as well. The promise is ``spec.slo``, which gateways expose
-beside their counters: everything here holds while Kafka, the controller and MLflow are away.
+after, because it asks for a short window as well. The promise is ``spec.slo``, which gateways
+expose beside their counters: everything here holds while Kafka, the controller and MLflow are away.
 
 A request of an endpoint is an attempt for callers on the stable version, or a refusal with 5xx. A
 candidate's failures are no callers': another version answers them, and the rollout deals with them.

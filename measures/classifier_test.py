@@ -125,7 +125,7 @@ class PastDifferences(SequentialState, frozen=True):
         due = np.asarray(learn, dtype=np.bool_) & (waited >= day_seconds / _PAST_A_DAY)
         if not due.any():
             return replace(self, ages=ages, waited=waited)
-        # Rounded, for it is stored: a thousandth of a standard deviation is none.
+        # Rounded, because it is stored: a thousandth of a standard deviation is none.
         new = np.round(learnt[..., _SLOWEST, :], 3)[..., None, :]
         longer = np.concatenate([new, self.kept[..., :-1, :]], axis=-2)
         older = np.concatenate([np.ones_like(ages[..., :1]), ages[..., :-1]], axis=-1)

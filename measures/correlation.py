@@ -129,7 +129,7 @@ class IntraclassCorrelation(SequentialState, frozen=True):
 
     Attributes:
         events: how many there were.
-        requests: of so many.
+        requests: of how many.
         share: in the last window that had requests.
         size: requests of that window.
         squares: sum over consecutive windows of the squared difference of shares, over

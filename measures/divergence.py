@@ -21,7 +21,7 @@ from scipy.special import chndtr
 from measures.correlation import Floats, design_effect
 from measures.state import SequentialState
 
-FIRST_LOOK = 50  # the canary's requests, at least; and at least so many a class:
+FIRST_LOOK = 50  # the canary's requests, at least; and of each class at least:
 FIRST_LOOK_PER_CLASS = 10
 GROWTH = 1.25  # of the canary's requests between looks
 _LN_2 = float(np.log(2.0))

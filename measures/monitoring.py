@@ -1,7 +1,7 @@
 """Drift over time: exponentially weighted histograms against a reference, by a calibrated null.
 
 Leading axes are independent streams. One window by itself (weight 1) sees large shifts at once;
-small weights see small ones, for they remember many windows.
+small weights see small ones, because they remember many windows.
 
 A statistic's own traffic shows how it varies without drift (hour of day, similar texts):
 ``ChiSquareCalibration`` fits a gamma distribution to the chi-square values of that traffic. It can
@@ -233,8 +233,8 @@ class ChiSquareCalibration(SequentialState, frozen=True):
         Args:
             alpha: ``[...]``, above 0 and below 0.5.
             degrees: of freedom, at least 1.
-            most_fresh: ``[...]``, as good as so many independent values were seen at most, however
-                many windows there were.
+            most_fresh: ``[...]``, the most independent values that were seen, however many windows
+                there were.
         """
         chance = np.asarray(alpha, dtype=np.float64)[..., None]
         analytic = np.asarray(chdtri(degrees, chance), dtype=np.float64)

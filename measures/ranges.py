@@ -133,7 +133,7 @@ class PartitionFold:
         return None if self._open is None else self._record(self._open)
 
     def _leave_for(self, offset: int) -> list[WindowRecord]:
-        """The open range's record if this offset lies behind the range, for it won't grow more."""
+        """The open range's record if this offset lies behind the range: it won't grow more."""
         opened = self._open
         if opened is None or offset < opened.start + RANGE_MESSAGES:
             return []

@@ -65,7 +65,9 @@ def tell(name: str, found: VerdictRecount, *, as_json: bool) -> None:
     if found.missing:
         raise RefusedError(f"The verdict can't be derived whole: {'; '.join(found.missing)}.")
     if not found.agrees:
-        raise RefusedError("Other checks fail on the raw events than were recorded.")
+        raise RefusedError(
+            "The checks that fail on the raw events are not those that were recorded."
+        )
 
 
 def _show(name: str, found: VerdictRecount) -> None:

@@ -82,8 +82,8 @@ def _time_left(seen: View, now: float) -> list[str]:
 def picture(seen: View, now: float, *, details: bool = False) -> Group:
     """A rollout for people: its stages, who gets what, its checks.
 
-    Without ``details``, a check that passes or whose sentence is the reason that is told already is
-    its verdict alone.
+    Without ``details``, only the verdict of a check is shown if it passes, or if its sentence is
+    the reason that is shown already.
     """
     parts: list[RenderableType] = [*_headline(seen, now)]
     if seen.stages:

@@ -160,8 +160,8 @@ def _describe_sleep(status: EndpointStatus, now: float, reports: tuple[LoaderRep
     took = max((report.asleep.get(stable.package, 0.0) for report in reports), default=0.0)
     within = f" in about {took:.0f} s" if took else ""
     return (
-        f"asleep for {humanise(max(0.0, now - status.asleep))}, as nobody asked: it comes back "
-        f"with the next caller{within}"
+        f"asleep for {humanise(max(0.0, now - status.asleep))}, as it was idle: it comes back with "
+        f"the next caller{within}"
     )
 
 

@@ -123,7 +123,7 @@ def find_stored(store: EndpointStore, name: str) -> ModelEndpoint | None:
         return store.get(name)
     except EndpointUnreadableError as error:
         raise BrokenHomeError(
-            f"What is stored can't be read, so nothing was changed: {error}. Put it right, or "
+            f"What is stored can't be read, so nothing was changed: {error}. Fix it, or "
             f"remove it with headrace delete {name}."
         ) from error
     except OSError as error:

@@ -60,7 +60,7 @@ class Replay:
         self._plan = plan
         self._texts = texts
         self._fault: asyncio.Future[None]  # of a request, if the program is wrong
-        # Only the transport, for the whole client takes more than twice its time.
+        # Only the transport, because the whole client takes more than twice its time.
         self._server = plan.url.rstrip("/")
         self._headers = {} if plan.api_key is None else {"authorization": f"Bearer {plan.api_key}"}
         self._transport = httpx.AsyncHTTPTransport(

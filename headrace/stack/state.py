@@ -300,7 +300,7 @@ def _check_endpoints(home: Home) -> None:
             first = error.errors(include_url=False)[0]
             where = ".".join(str(part) for part in first["loc"]) or "the whole file"
             raise BrokenHomeError(
-                f"The endpoint file {path} can't be read ({where}: {first['msg']}). Put it right "
+                f"The endpoint file {path} can't be read ({where}: {first['msg']}). Fix it "
                 "or move it away; with auto endpoints it is made again from MLflow."
             ) from None
 

@@ -1,7 +1,7 @@
 """Runs the stack's processes: starts all at once, restarts what dies, stops them in order.
 
-One task owns each process. Every process gets a session of its own, so that a Ctrl-C reaches ``up``
-alone and the supervisor decides the order of stopping. It signals processes that it started and
+One task owns each process. Every process gets a session of its own, so that a Ctrl-C reaches only
+``up`` and the supervisor decides the order of stopping. It signals processes that it started and
 their descendants, by id, and never any other.
 """
 

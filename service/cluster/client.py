@@ -29,7 +29,7 @@ _KEEPALIVE = {"idle": 10, "interval": 5, "count": 3}
 
 
 def official() -> ModuleType:
-    """The official client: imported when it is first needed, for it costs most of a second.
+    """The official client: imported when it is first needed, because it costs most of a second.
 
     Raises:
         AccessError: it is not installed.

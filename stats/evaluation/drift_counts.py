@@ -166,7 +166,7 @@ def counts_of(
     Args:
         aggregate: of the window.
         known: what is watched so far, whose buckets stay as they are.
-        profile: of the version; what it leaves out is not watched, for it means nothing there.
+        profile: of the version; what it leaves out is not watched, because it means nothing there.
         labels: of the model, if there is no profile.
     """
     bare = profile is None or profile.texts == 0

@@ -78,7 +78,7 @@ class Recount:
 def recount(records: MergedWindows, raw: RawLog, asked: RecountScope) -> Recount:
     """Counts again every range that has a window or a message of the time.
 
-    A range is found by its messages too, for a record that lost its aggregates has no window.
+    A range is found by its messages too, because a record that lost its aggregates has no window.
 
     Raises:
         StreamError: Kafka is away, or did not go on.

@@ -87,7 +87,7 @@ def test_a_correlation_is_found_again(rho: float) -> None:
     assert found == pytest.approx(rho, abs=0.1 * rho + 0.0005)
 
 
-def test_windows_without_requests_change_nothing_and_a_new_event_begins_anew() -> None:
+def test_windows_without_requests_change_nothing_and_a_new_event_begins_again() -> None:
     before = learnt([[10, 1], [20, 2]] * 6, [50] * 12)
     after = before.after(np.zeros(2), np.zeros(2))
     assert after.to_json() == before.to_json()

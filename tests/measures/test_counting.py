@@ -74,7 +74,7 @@ def test_old_messages_of_which_no_record_is_kept_are_not_a_standstill_but_new_on
     assert seen.look(START + 38) == CountingStatus(CountingState.STALLED, START + 20, 1)
 
 
-def test_a_topic_made_anew_is_another_log() -> None:
+def test_a_topic_made_again_is_another_log() -> None:
     seen = watch()
     seen.take_ends(TOPIC, {0: 500}, START)
     seen.take_record(TOPIC, 0, 500, START, START)

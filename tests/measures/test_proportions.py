@@ -47,7 +47,7 @@ def test_the_mean_e_value_on_the_line_is_at_most_one_however_the_rates_move(
     rates: tuple[float, ...], line: tuple[float, float]
 ) -> None:
     # All outcomes of three windows of 4 canary and 3 stable requests, with rates of their own each,
-    # and with what is learnt and begun anew on the way.
+    # and with what is learnt and begun again on the way.
     outcomes = list(itertools.product(range(5), range(4)))
     paths = np.array(list(itertools.product(outcomes, repeat=3)), dtype=np.float64)
     e_c, e_s = paths[..., 0].T, paths[..., 1].T

@@ -4,7 +4,7 @@ Requests wait in order of arrival. One thread joins whole requests to a run and 
 waits for results and answers. Two runs are on the way at most: one computes, and one is ready to
 follow, whose members are chosen when ``packed_timetable`` says so, or once they fill a run. A run
 that fails is tried again request by request, so that a failure is the failure of its own request
-alone. It knows neither torch nor Triton: both are passed in.
+only. It knows neither torch nor Triton: both are passed in.
 """
 
 import os

@@ -215,14 +215,14 @@ def test_a_model_that_sleeps_says_how_long_and_one_without_room_why_it_does_not_
         loader="triton-0", triton_grpc="t:1", at=NOW, ready=True, asleep={stable.package: 4.0}
     )
     shown = text(Group(endpoint_rows((asleep,), NOW, (sleeps,))), 120)
-    assert "asleep for 2h, as nobody asked: it comes back with the next caller in about 4 s" in (
+    assert "asleep for 2h, as it was idle: it comes back with the next caller in about 4 s" in (
         " ".join(shown.split())
     )
     failure = LoadFailure(ref=stable, reason="it needs some 800 MB of memory", by_version=False)
     full = sleeps.model_copy(update={"failed": (failure,)})
     shown = " ".join(text(Group(endpoint_rows((asleep,), NOW, (sleeps, full))), 120).split())
     assert "does not come back: triton-0 says it needs some 800 MB of memory" in shown
-    assert "as nobody asked" not in shown
+    assert "as it was idle" not in shown
 
 
 @pytest.mark.parametrize("width", WIDTHS)

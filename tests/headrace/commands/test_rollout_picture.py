@@ -72,7 +72,7 @@ def test_a_promoted_version_shows_its_bake_and_who_waits() -> None:
     shown = drawn(newest(endpoint(rollout=state, candidate=waiting)))
     assert "50m of its bake left" in shown
     assert "Version 5 waits" in shown
-    assert "no check need pass" in shown
+    assert "no check has to pass" in shown
 
 
 def test_an_ended_rollout_is_shown_with_its_outcome() -> None:

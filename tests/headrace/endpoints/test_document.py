@@ -123,7 +123,7 @@ def test_a_status_in_a_document_is_left_aside() -> None:
 
 def test_a_command_can_not_be_smuggled_in_as_a_note() -> None:
     notes = f"metadata: {{name: tone, annotations: {{{COMMAND_PREFIX}x: '{{}}'}}}}"
-    assert "written by headrace rollout alone" in refusal(
+    assert "written only by headrace rollout" in refusal(
         HEAD.replace("metadata: {name: tone}", notes)
     )
 

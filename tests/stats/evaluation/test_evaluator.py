@@ -200,12 +200,12 @@ def test_a_connection_that_stands_still_is_followed_by_one_that_reads(start: Sta
     assert first.closed
 
 
-def test_a_topic_made_anew_is_read_on_and_said_to_be_another_log(start: Start) -> None:
+def test_a_topic_made_again_is_read_on_and_said_to_be_another_log(start: Start) -> None:
     first, second = FakeLog(), FakeLog(topic_id="another")
     evaluator = start(World([first, second]))
     first.turns()
     first.give(record(5))
-    first.error = KafkaAwayError("made anew")
+    first.error = KafkaAwayError("made again")
     second.give(record(3, start=64))
     assert attempts(evaluator) == 8
     assert evaluator.counters()["began"] is None

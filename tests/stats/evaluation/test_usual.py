@@ -267,7 +267,7 @@ def test_vectors_change_while_tokens_stay_and_belong_to_the_package() -> None:
     assert traffic.told("topics").level == 0
     assert "vectors" not in texts.statistics
     assert "topics" not in answers.statistics
-    # Another package's vectors are others: they are learnt anew, and its texts are not.
+    # Another package's vectors are others: they are learnt again, and its texts are not.
     traffic.of = watch(texts, "2")
     traffic.hours(1)
     assert [each.statistic for each in traffic.of.result().statistics if "week" not in

@@ -123,7 +123,7 @@ def test_nothing_is_committed_before_it_is_written() -> None:
         assert kafka.committed == {}
 
 
-def test_a_topic_made_anew_is_noticed_before_anything_is_written() -> None:
+def test_a_topic_made_again_is_noticed_before_anything_is_written() -> None:
     kafka = MemoryKafka(partitions=1)
     fill(kafka, 10)
     worker = worker_of(kafka, 0)

@@ -227,7 +227,7 @@ def test_a_connection_that_stands_still_is_followed_by_one_that_reads(world: Wor
     world.until(lambda: world.counts() == [(9_980, 4)])
 
 
-def test_after_a_fault_of_ours_nothing_is_known_until_all_was_read_anew(
+def test_after_a_fault_of_ours_nothing_is_known_until_all_was_read_again(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     world.reader.start()

@@ -121,7 +121,7 @@ def test_records_that_wait_and_are_never_read_end_the_connection(
     log.close()
 
 
-def test_a_topic_made_anew_is_noticed(
+def test_a_topic_made_again_is_noticed(
     kafka: KafkaProcess, address: KafkaAddress, topic: Topic, sink: KafkaRecordSink
 ) -> None:
     log = KafkaRecordLog(address, 0.0, topic.name)
