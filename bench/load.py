@@ -38,7 +38,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     connections: int = 1024  # open load: at most so many at once
 
 
-class Latency(msgspec.Struct, frozen=True):
+class LatencyMilliseconds(msgspec.Struct, frozen=True):
     """Milliseconds."""
 
     p50: float
@@ -46,13 +46,13 @@ class Latency(msgspec.Struct, frozen=True):
     max: float
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class StatusOutcome(msgspec.Struct, frozen=True):
     """What requests with one status saw. Status 0: no answer at all."""
 
     status: int
     count: int
     per_second: float
-    latency: Latency
+    latency: LatencyMilliseconds
 
 
 class Result(msgspec.Struct, frozen=True):
@@ -60,13 +60,13 @@ class Result(msgspec.Struct, frozen=True):
 
     offered: int
     seconds: float
-    outcomes: list[Outcome]
+    outcomes: list[StatusOutcome]
     send_late_p99_ms: float  # how far the generator itself was behind: small, or it was the limit
     processor: float = 0.0  # share of a core that the generator took: near 1, or it was the limit
 
-    def of(self, status: int) -> Outcome:
+    def of(self, status: int) -> StatusOutcome:
         """The outcome of one status, empty if there was none."""
-        nothing = Outcome(status, 0, 0.0, Latency(*[float("nan")] * 3))
+        nothing = StatusOutcome(status, 0, 0.0, LatencyMilliseconds(*[float("nan")] * 3))
         return next((each for each in self.outcomes if each.status == status), nothing)
 
 

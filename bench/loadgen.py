@@ -16,7 +16,7 @@ import numpy as np
 import uvloop
 
 from bench import grpc_wire
-from bench.load import Latency, Load, Outcome, Result
+from bench.load import LatencyMilliseconds, Load, Result, StatusOutcome
 from bench.wire import Connection, request
 
 _SPIN_SECONDS = 0.003
@@ -171,12 +171,14 @@ class Generator:
         # A closed load's last requests may be answered after the end: they are few, and counted.
         rates = rates_of(self._ends, self._begin, self._end) if load.rate is None else {}
         outcomes = [
-            Outcome(status, len(found), rates.get(status, len(found) / seconds), _latency(found))
+            StatusOutcome(
+                status, len(found), rates.get(status, len(found) / seconds), _latency(found)
+            )
             for status, found in sorted(by_status.items())
         ]
         if self._unanswered:
             timeout = _latency([load.timeout_seconds])
-            outcomes.append(Outcome(-1, self._unanswered, 0.0, timeout))
+            outcomes.append(StatusOutcome(-1, self._unanswered, 0.0, timeout))
         late = float(np.percentile(self._late, 99)) * 1000 if self._late else 0.0
         return Result(
             offered=len(self._measured) + self._unanswered,
@@ -211,9 +213,9 @@ def _payloads(load: Load) -> list[bytes]:
     return [request(load.path, f"{load.host}:{load.port}", body) for body in load.bodies]
 
 
-def _latency(seconds: list[float]) -> Latency:
+def _latency(seconds: list[float]) -> LatencyMilliseconds:
     values = np.array(seconds) * 1000
-    return Latency(*(float(each) for each in np.percentile(values, [50, 99, 100])))
+    return LatencyMilliseconds(*(float(each) for each in np.percentile(values, [50, 99, 100])))
 
 
 def main() -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 from bench import corpus
 from contracts.endpoint import (
     Arm,
+    EndpointLimits,
     EndpointSpec,
     EndpointStatus,
-    Limits,
     Metadata,
     ModelEndpoint,
     Precision,
@@ -33,7 +33,7 @@ _TASK = Task.TEXT_CLASSIFICATION
 _LABELS = ("negative", "positive")
 
 
-def lay_out(home: Path, limits: Limits) -> None:
+def lay_out(home: Path, limits: EndpointLimits) -> None:
     """Publishes the package and writes the endpoint that routes everything to it."""
     ref = _publish(home)
     endpoint = ModelEndpoint(

@@ -18,7 +18,7 @@ class Backoff:
     jitter: float = 0.0
 
     def after(self, failures: int, drawn: float = 1.0) -> float:
-        """The pause, in seconds, after so many failures in a row.
+        """The pause, in seconds, after this number of failures in a row.
 
         Args:
             failures: 1 and more; fewer count as 1.

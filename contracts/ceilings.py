@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from contracts.endpoint import AnswerCache, EndpointSpec, ModelEndpoint, UnkWords
+from contracts.endpoint import AnswerCacheOptions, EndpointSpec, ModelEndpoint, UnkWords
 from contracts.model import DEFAULT_POOL, POOL_NAME
-from contracts.rollout import RolloutSpec, ShadowStep, StatisticSpec
+from contracts.rollout import CustomStatistic, RolloutSpec, ShadowStep
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +21,8 @@ class Ceiling:
     Attributes:
         name: of the operator's value, ``ceilings.NAME``.
         what: is bounded, as it begins a sentence.
-        least: that an operator may set; 0 where an endpoint can do without.
-        wish: what a spec asks for; 0 where it asks for nothing.
+        least: that an operator may set; 0 if an endpoint can do without.
+        wish: what a spec asks for; 0 if it asks for nothing.
         lowered: the spec with no more than this of it.
         cel: ``wish`` as an expression of CEL over ``object``, a double.
     """
@@ -42,26 +42,26 @@ class Ceiling:
 # CEL
 
 
-def _there(*path: str) -> str:
+def _is_given(*path: str) -> str:
     """Whether every part of a path below ``object.spec`` is given."""
     parts = [".".join(path[:end]) for end in range(1, len(path) + 1)]
     return " && ".join(f"has(object.spec.{part})" for part in parts)
 
 
 def _number(*path: str, default: float = 0.0) -> str:
-    return f"({_there(*path)} ? double(object.spec.{'.'.join(path)}) : {default!r})"
+    return f"({_is_given(*path)} ? double(object.spec.{'.'.join(path)}) : {default!r})"
 
 
 def _length(*path: str) -> str:
     """Of a list; 0 of what is none, such as ``auto``."""
     at = f"object.spec.{'.'.join(path)}"
-    return f"({_there(*path)} && type({at}) == list ? double(size({at})) : 0.0)"
+    return f"({_is_given(*path)} && type({at}) == list ? double(size({at})) : 0.0)"
 
 
-def _largest(*path: str, of: str) -> str:
+def _find_largest(*path: str, of: str) -> str:
     """The greatest of the numbers that ``of`` makes of a list's items."""
     at = f"object.spec.{'.'.join(path)}"
-    return f"({_there(*path)} ? {at}.map(item, {of}) + [0.0] : [0.0]).max()"
+    return f"({_is_given(*path)} ? {at}.map(item, {of}) + [0.0] : [0.0]).max()"
 
 
 # Specs
@@ -84,10 +84,10 @@ def _cache(spec: EndpointSpec, most: float) -> EndpointSpec:
     asked = spec.serving.cache
     if asked is None or most < 1:
         return _serving(spec, cache=None)
-    return _serving(spec, cache=AnswerCache(megabytes=int(most), shared=asked.shared))
+    return _serving(spec, cache=AnswerCacheOptions(megabytes=int(most), shared=asked.shared))
 
 
-def _listed(spec: EndpointSpec) -> int:
+def _count_listed_words(spec: EndpointSpec) -> int:
     return spec.unk_words.top if spec.unk_words.enabled else 0
 
 
@@ -96,11 +96,11 @@ def _unk_words(spec: EndpointSpec, most: float) -> EndpointSpec:
     return spec.model_copy(update={"unk_words": words})
 
 
-def _buckets_of(statistic: StatisticSpec) -> int:
+def _buckets_of(statistic: CustomStatistic) -> int:
     return len(statistic.edges) + len(statistic.values)
 
 
-def _narrow(spec: EndpointSpec, most: float) -> EndpointSpec:
+def _drop_wide_statistics(spec: EndpointSpec, most: float) -> EndpointSpec:
     kept = tuple(each for each in spec.statistics if _buckets_of(each) <= most)
     return spec.model_copy(update={"statistics": kept})
 
@@ -111,7 +111,7 @@ def _shadow(spec: EndpointSpec) -> float:
     )
 
 
-def _shadowed(spec: EndpointSpec, most: float) -> EndpointSpec:
+def _limit_shadow(spec: EndpointSpec, most: float) -> EndpointSpec:
     steps = tuple(
         ShadowStep(shadow=min(each.shadow, most)) if isinstance(each, ShadowStep) else each
         for each in spec.rollout.steps
@@ -200,8 +200,8 @@ CEILINGS: tuple[Ceiling, ...] = (
         "the most edges or values of one of spec.statistics",
         1,
         lambda spec: max(map(_buckets_of, spec.statistics), default=0),
-        _narrow,
-        _largest(
+        _drop_wide_statistics,
+        _find_largest(
             "statistics",
             of="(has(item.edges) ? double(size(item.edges)) : 0.0)"
             " + (has(item.values) ? double(size(item.values)) : 0.0)",
@@ -211,9 +211,9 @@ CEILINGS: tuple[Ceiling, ...] = (
         "unkWords",
         "spec.unkWords.top",
         0,
-        _listed,
+        _count_listed_words,
         _unk_words,
-        f"({_there('unkWords', 'enabled')} && object.spec.unkWords.enabled"
+        f"({_is_given('unkWords', 'enabled')} && object.spec.unkWords.enabled"
         f" ? {_number('unkWords', 'top', default=float(_USUAL.unk_words.top))} : 0.0)",
     ),
     Ceiling(
@@ -221,10 +221,10 @@ CEILINGS: tuple[Ceiling, ...] = (
         "the largest share of a shadow in spec.rollout.steps",
         1,
         _shadow,
-        _shadowed,
+        _limit_shadow,
         # Left out, the steps begin with a shadow.
-        f"({_there('rollout', 'steps')} ? "
-        + _largest("rollout", "steps", of="has(item.shadow) ? double(item.shadow) : 0.0")
+        f"({_is_given('rollout', 'steps')} ? "
+        + _find_largest("rollout", "steps", of="has(item.shadow) ? double(item.shadow) : 0.0")
         + f" : {float(_shadow(_USUAL))!r})",
     ),
 )
@@ -289,17 +289,17 @@ class Ceilings:
     def _set(self) -> tuple[tuple[Ceiling, float], ...]:
         return tuple((each, self.most[each.name]) for each in CEILINGS if each.name in self.most)
 
-    def over(self, spec: EndpointSpec) -> tuple[str, ...]:
+    def list_excesses(self, spec: EndpointSpec) -> tuple[str, ...]:
         """A sentence for each wish above its ceiling, with field, wish and ceiling."""
         wishes = ((each, each.wish(spec), most) for each, most in self._set)
         over = tuple(each.sentence(wish, most) for each, wish, most in wishes if wish > most)
         if self.pools is None or spec.pool in self.pools:
             return over
         names = ", ".join(self.pools)
-        return (*over, f"spec.pool is {spec.pool}, and the operator allows {names} alone")
+        return (*over, f"spec.pool is {spec.pool}, and the operator allows only {names}")
 
-    def bounded(self, spec: EndpointSpec) -> EndpointSpec:
-        """The spec with every wish at its ceiling or below; the same one where none is above.
+    def bound(self, spec: EndpointSpec) -> EndpointSpec:
+        """The spec with every wish at its ceiling or below; the same one if none is above.
 
         In place of a pool that is not allowed it has the first one that is.
         """
@@ -311,13 +311,13 @@ class Ceilings:
         return spec
 
     def bounded_endpoint(self, endpoint: ModelEndpoint) -> ModelEndpoint:
-        """The endpoint with ``bounded`` applied to its spec."""
-        spec = self.bounded(endpoint.spec)
+        """The endpoint with ``bound`` applied to its spec."""
+        spec = self.bound(endpoint.spec)
         return endpoint if spec is endpoint.spec else endpoint.model_copy(update={"spec": spec})
 
     @property
     def instances(self) -> int | None:
-        """Most copies of a model, also where an endpoint names no number."""
+        """Most copies of a model, also if an endpoint names no number."""
         most = self.most.get("instances")
         return None if most is None else int(most)
 

@@ -1,9 +1,9 @@
 """Says in words what a Triton computes with and how it is, for commands and the page. Pure."""
 
-from contracts.durations import about
+from contracts.durations import humanise
 from contracts.loading import Device, DeviceKind, LoaderReport
 
-_RECENT_SECONDS = 3600.0  # so long it is told that a Triton ended
+_RECENT_SECONDS = 3600.0  # for so long the page tells that a Triton ended
 
 
 def report_in_words(report: LoaderReport | None, now: float) -> str:
@@ -21,7 +21,7 @@ def report_in_words(report: LoaderReport | None, now: float) -> str:
     told = [in_words(report.device)]
     since = now - report.ended_at
     if report.ended_at and since < _RECENT_SECONDS:
-        told.append(f"it ended by itself {about(since)} ago and was started again")
+        told.append(f"it ended by itself {humanise(since)} ago and was started again")
     return "; ".join(filter(None, told))
 
 
@@ -36,7 +36,7 @@ def in_words(device: Device | None) -> str:
     ... )
     'on one NVIDIA H200, 12 of 150 GB in use, busy 35 % of the time'
 
-    ``useful`` follows where it is known, as in "busy 35 % of the time, 90 % of it with texts".
+    ``useful`` follows if it is known, as in "busy 35 % of the time, 90 % of it with texts".
     """
     if device is None:
         return ""

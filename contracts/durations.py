@@ -26,7 +26,7 @@ def seconds(text: str) -> float:
     return round(total, 6)  # so that what is written reads back as the same float
 
 
-def written(value: float) -> str:
+def format_duration(value: float) -> str:
     """The duration as people write it, in the largest units that hold it exactly.
 
     >>> written(5400.0)
@@ -41,7 +41,7 @@ def written(value: float) -> str:
     return "".join(pieces) or "0s"
 
 
-def about(value: float) -> str:
+def humanise(value: float) -> str:
     """A duration in its two largest units, for people; below 0 it is ``0s``.
 
     >>> about(86399.0)
@@ -64,7 +64,7 @@ def _read(value: object) -> object:
 Duration = Annotated[
     float,
     BeforeValidator(_read),
-    PlainSerializer(written, str, when_used="json"),
+    PlainSerializer(format_duration, str, when_used="json"),
     WithJsonSchema({"type": "string", "pattern": PATTERN}),
     Field(ge=0, allow_inf_nan=False),
 ]

@@ -1,9 +1,9 @@
 """The endpoint: what a user asks for (spec) and the one object that holds the truth (status).
 
-The controller alone writes a status, and only against the revision that it read. Gateways and
-loaders follow a summary of it (``contracts/endpoint_record.py``), which they swap in whole; whoever
-cannot reach its source goes on with the last one. The same models describe the local YAML and the
-custom resource in Kubernetes.
+Only the controller writes a status, and only against the revision that it read. Gateways and
+loaders follow a summary of it (``contracts/endpoint_record.py``), which they swap in whole; a
+program that cannot reach its source goes on with the last one. The same models describe the local
+YAML and the custom resource in Kubernetes.
 """
 
 from collections.abc import Sequence
@@ -13,15 +13,15 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
 from pydantic.json_schema import SkipJsonSchema
 
-from contracts.durations import Duration, written
+from contracts.durations import Duration, format_duration
 from contracts.gateway_metrics import STAGE_SECONDS
 from contracts.loading import DeviceKind
 from contracts.model import DEFAULT_POOL, ENDPOINT_NAME, POOL_NAME, ModelRef
 from contracts.rollout import (
     CommandOutcome,
+    CustomStatistic,
     RolloutSpec,
     RolloutState,
-    StatisticSpec,
     Strategy,
     VectorSpace,
 )
@@ -36,7 +36,7 @@ _SHOWN_LABELS = 20  # in a sentence
 REJECTIONS_LIMIT = 500  # records of rejections: some 70 kB
 
 
-class _Part(BaseModel):
+class _EndpointModel(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
 
@@ -66,25 +66,25 @@ class EngineChoice(StrEnum):
     PACKED = "packed"
 
 
-class FollowVersion(_Part):
+class FollowVersion(_EndpointModel):
     """Follow the newest version of the registered model."""
 
     follow: Literal["latest"] = "latest"
 
 
-class AliasVersion(_Part):
+class AliasVersion(_EndpointModel):
     """Follow the version that an MLflow alias names."""
 
     alias: str
 
 
-class PinnedVersion(_Part):
+class PinnedVersion(_EndpointModel):
     """Stay on one version."""
 
     pin: str
 
 
-class AnswerCache(_Part):
+class AnswerCacheOptions(_EndpointModel):
     """Keeps answers in each gateway's memory, for texts that come again. Off unless it is given."""
 
     megabytes: int = Field(ge=1, le=65536, description="of each gateway's memory")
@@ -93,7 +93,7 @@ class AnswerCache(_Part):
     )
 
 
-class Serving(_Part):
+class ServingOptions(_EndpointModel):
     """How a version is converted and served.
 
     A change makes a new package, but of ``instances`` and ``cache``, which change no answer.
@@ -110,7 +110,7 @@ class Serving(_Part):
     max_batch_size: int = Field(64, ge=1, le=1024, alias="maxBatchSize")
     max_tokens: int = Field(512, ge=8, le=32768, alias="maxTokens", description="tokens a text")
     length_buckets: Literal["auto"] | tuple[int, ...] = Field("auto", alias="lengthBuckets")
-    cache: AnswerCache | None = Field(None, description="of answers; left out: none")
+    cache: AnswerCacheOptions | None = Field(None, description="of answers; left out: none")
     min_neighbours: float | None = Field(
         None,
         ge=0,
@@ -119,12 +119,12 @@ class Serving(_Part):
         description="share of each text's ten nearest that vectors below fp32 must keep",
     )
 
-    def of_package(self) -> "Serving":
+    def of_package(self) -> "ServingOptions":
         """What decides what a package is, the rest at its default."""
         return self.model_copy(update={"instances": None, "cache": None})
 
 
-class Limits(_Part):
+class EndpointLimits(_EndpointModel):
     """What one endpoint accepts before it refuses."""
 
     max_tokens_in_flight: int = Field(65536, ge=1, alias="maxTokensInFlight")
@@ -133,8 +133,8 @@ class Limits(_Part):
     timeout_seconds: float = Field(2.0, gt=0, le=600, alias="timeoutSeconds")
 
 
-class UnkWords(_Part):
-    """The list of the words that became UNK. Off by default, for it holds pieces of callers' texts.
+class UnkWords(_EndpointModel):
+    """The list of the words that became UNK. Off by default: it holds pieces of callers' texts.
 
     Such words are kept in Kafka for as long as events and windows are.
     """
@@ -143,7 +143,7 @@ class UnkWords(_Part):
     top: int = Field(20, ge=1, le=100, description="words that are shown")
 
 
-class Guardrail(_Part):
+class Guardrail(_EndpointModel):
     """What guardrail clients are told of a text: which of these labels it has.
 
     A change takes effect at once, and makes no new package.
@@ -169,27 +169,27 @@ class Guardrail(_Part):
         return f"the model has no label {', '.join(missing[:_SHOWN_LABELS])}; {there}{more}"
 
 
-def _counted(threshold: float) -> float:
+def _check_edge(threshold: float) -> float:
     """As it is, if the gateways' histogram has an edge there, so that nothing is interpolated."""
     if threshold not in STAGE_SECONDS.buckets:
         raise ValueError(f"must be one of {', '.join(_THRESHOLDS)}, at which gateways count")
     return threshold
 
 
-_THRESHOLDS = [written(edge) for edge in STAGE_SECONDS.buckets if edge * 1000 % 1 == 0]
+_THRESHOLDS = [format_duration(edge) for edge in STAGE_SECONDS.buckets if edge * 1000 % 1 == 0]
 Threshold = Annotated[
-    Duration, AfterValidator(_counted), WithJsonSchema({"type": "string", "enum": _THRESHOLDS})
+    Duration, AfterValidator(_check_edge), WithJsonSchema({"type": "string", "enum": _THRESHOLDS})
 ]
 
 
-class LatencySlo(_Part):
-    """So many percent of the answers come within a time."""
+class LatencySlo(_EndpointModel):
+    """``percentile`` percent of the answers come within ``threshold``."""
 
     percentile: float = Field(95, ge=75, le=99.99, description="percent of answers")
     threshold: Threshold = Field(description="that come within this time")
 
 
-class Slo(_Part):
+class Slo(_EndpointModel):
     """What callers were promised, over 30 days. Alerts are about how fast that is used up."""
 
     availability: float | None = Field(
@@ -198,26 +198,26 @@ class Slo(_Part):
     latency: LatencySlo | None = Field(None, description="null: no promise")
 
 
-class EndpointSpec(_Part):
+class EndpointSpec(_EndpointModel):
     """What a user asks for; all but the model has a default."""
 
     model: str = Field(min_length=1, description="MLflow registered model")
     version: FollowVersion | AliasVersion | PinnedVersion = FollowVersion()
-    task: Task | None = Field(None, description="from the model's own config where it can be told")
+    task: Task | None = Field(None, description="from the model's own config if it says so")
     pool: str = Field(
         DEFAULT_POOL,
         pattern=f"^{POOL_NAME.pattern}$",
-        description="of Tritons, which alone hold its versions and answer",
+        description="of Tritons; only these hold its versions and answer",
     )
     sleeps: bool = Field(
         True,
-        description="leaves its Tritons when nobody asks, where the operator has models do so",
+        description="leaves its Tritons when idle, if the operator unloads idle models",
     )
-    serving: Serving = Serving()
+    serving: ServingOptions = ServingOptions()
     rollout: RolloutSpec = RolloutSpec()
-    limits: Limits = Limits()
+    limits: EndpointLimits = EndpointLimits()
     slo: Slo = Field(Slo(), description="what alerts hold the endpoint to")
-    statistics: Annotated[tuple[StatisticSpec, ...], Field(max_length=50)] = ()
+    statistics: Annotated[tuple[CustomStatistic, ...], Field(max_length=50)] = ()
     unk_words: UnkWords = Field(
         UnkWords(), alias="unkWords", description="which words became UNK; off: it is text"
     )
@@ -239,7 +239,7 @@ class Arm(StrEnum):
 CANDIDATES = (Arm.CANARY, Arm.SHADOW)  # arms of a version that is not promoted yet
 
 
-class Route(_Part):
+class Route(_EndpointModel):
     """One arm of the routing table; the weights of stable, canary and control sum to 100.
 
     A shadow's weight stands apart: percent of requests that are copied to it.
@@ -287,7 +287,7 @@ class WaitsFor(StrEnum):
     ALIAS = "alias"
     VERSION_OF_ALIAS = "version of the alias"
     LOST_VERSION = "lost version"  # serves, and was removed in MLflow
-    LOST_PACKAGE = "lost package"  # likewise, from the store
+    LOST_PACKAGE = "lost package"  # also from the store
     NEWER_VERSION = "newer version"  # than those that are passed over
     TURN = "turn"  # of its conversion
     DEVICE = "device"
@@ -304,13 +304,13 @@ class WaitsFor(StrEnum):
     RESUME = "resume"
     PERSON = "person"  # who decides a rollout that stays in shadow
     BAKE = "bake"
-    VERDICT = "verdict"  # of a person, on a version that was taken back
+    VERDICT = "verdict"  # of a person, on a version that was rolled back
     ANOTHER_TRY = "another try"  # of a version that came to no verdict
     POOL = "pool"  # that it moves to
     CALLER = "caller"  # of a version that sleeps
 
 
-class Wait(_Part):
+class Wait(_EndpointModel):
     """Something that an endpoint or a version waits for."""
 
     cause: WaitsFor
@@ -319,7 +319,7 @@ class Wait(_Part):
     what: str = Field("", description="in words; empty: the candidate's reason, or as usual")
 
 
-class Candidate(_Part):
+class Candidate(_EndpointModel):
     """The version that is on its way to stable, and why it is where it is."""
 
     version: str
@@ -335,7 +335,7 @@ class Candidate(_Part):
     )
 
 
-class Rejection(_Part):
+class Rejection(_EndpointModel):
     """A version that will not be tried again, unless a person asks for it."""
 
     version: str
@@ -350,7 +350,7 @@ class Rejection(_Part):
         return Phase.EXPIRED if self.expired else Phase.REJECTED
 
 
-class Transition(_Part):
+class Transition(_EndpointModel):
     """One line of the endpoint's history."""
 
     at: float = Field(description="unix time, seconds")
@@ -362,14 +362,14 @@ class Transition(_Part):
     figures: dict[str, float] = {}
 
 
-class RecordRef(_Part):
+class RecordRef(_EndpointModel):
     """Which of an endpoint's two records holds its whole status (``contracts.endpoint_record``)."""
 
     slot: Literal["a", "b"]
     digest: str = Field(description="of the record's text, which is no part of a record itself")
 
 
-class EndpointStatus(_Part):
+class EndpointStatus(_EndpointModel):
     """The truth about an endpoint, written whole."""
 
     generation: int = Field(0, description="grows by one with every change of routes or packages")
@@ -388,7 +388,7 @@ class EndpointStatus(_Part):
     unguarded: str = Field("", description="why the spec's guardrail refuses all callers")
     asleep: float | None = Field(
         None,
-        description="since when nobody asked for the stable version, so that Tritons need not hold "
+        description="since when the stable version is idle, so that Tritons need not hold "
         "it until somebody does; unix time, seconds",
     )
     cordoned: tuple[str, ...] = Field(
@@ -443,7 +443,7 @@ class EndpointStatus(_Part):
         return (*(route.ref for route in self.routes), *self.packages)
 
 
-class Metadata(_Part):
+class Metadata(_EndpointModel):
     """Name, revision and notes of people.
 
     ``revision`` is Kubernetes' resourceVersion or the file's counter; ``uid`` is Kubernetes' too,
@@ -457,7 +457,7 @@ class Metadata(_Part):
     annotations: dict[str, str] = {}
 
 
-class ModelEndpoint(_Part):
+class ModelEndpoint(_EndpointModel):
     """The whole object, as stored."""
 
     api_version: Literal["headrace.dev/v1alpha1"] = Field(API_VERSION, alias="apiVersion")

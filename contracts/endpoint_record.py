@@ -24,16 +24,16 @@ from contracts.rollout import CheckResult, CommandOutcome, RolloutState, Verdict
 SUMMARY_BYTES: Final = 5 << 10  # with conditions, a status in a cluster stays under 8 kB
 
 _SENTENCE_BYTES = 300  # of a line of history, a check, a rejection, an answer, a note
-_SHORT_BYTES = 120  # of one where there is little room
+_SHORT_BYTES = 120  # of one if there is little room
 _LINES, _REJECTIONS, _ANSWERS, _NOTES = 10, 20, 5, 10  # at most
-_OPEN_CHECKS = 8  # shown where there is no room for all
+_OPEN_CHECKS = 8  # shown if there is no room for all
 _MORE = "…"
 
 
 def summary(status: EndpointStatus) -> EndpointStatus:
-    """What many follow of a status; the status itself, where that is small and has no evidence."""
+    """What many follow of a status; the status itself if that is small and has no evidence."""
     found = _without_figures(status)
-    for cut in (_bounded, *_CUTS):
+    for cut in (_bound_status, *_CUTS):
         found = cut(found)
         noted = _with_note(found, status)
         if _size(noted) <= SUMMARY_BYTES:
@@ -56,14 +56,14 @@ def ref_to(text: str, before: RecordRef | None) -> RecordRef:
 
 
 def read(ref: RecordRef, text: str | None) -> EndpointStatus | None:
-    """The whole status of a record's text; None where it is not the text that ``ref`` names."""
+    """The whole status of a record's text; None if it is not the text that ``ref`` names."""
     if text is None or ref_to(text, ref) != ref:
         return None
     return EndpointStatus.model_validate_json(text)
 
 
-def shortened(sentence: str, most: int) -> str:
-    """A sentence in at most so many bytes of JSON; one that was cut says so at its end."""
+def shorten(sentence: str, most: int) -> str:
+    """A sentence in at most ``most`` bytes of JSON; one that was cut says so at its end."""
     if _size_of_text(sentence) <= most:
         return sentence
     room, kept = most - _size_of_text(_MORE), 0
@@ -89,14 +89,14 @@ def _size_of_text(text: str) -> int:
 def _without_figures(status: EndpointStatus) -> EndpointStatus:
     update = {
         "record": None,
-        "rollout": _plain(status.rollout),
-        "last_rollout": _plain(status.last_rollout),
+        "rollout": _strip_state(status.rollout),
+        "last_rollout": _strip_state(status.last_rollout),
         "history": tuple(line.model_copy(update={"figures": {}}) for line in status.history),
     }
     return status.model_copy(update=update)
 
 
-def _plain(state: RolloutState | None) -> RolloutState | None:
+def _strip_state(state: RolloutState | None) -> RolloutState | None:
     if state is None:
         return None
     checks = tuple(check.model_copy(update={"figures": {}}) for check in state.checks)
@@ -106,7 +106,7 @@ def _plain(state: RolloutState | None) -> RolloutState | None:
 # What gives way, the first first
 
 
-def _bounded(status: EndpointStatus) -> EndpointStatus:
+def _bound_status(status: EndpointStatus) -> EndpointStatus:
     """With the newest of each kind, and no sentence longer than it need be."""
     update = {
         **_parts(status, _LINES, _REJECTIONS, _ANSWERS),
@@ -122,18 +122,18 @@ def _parts(
 ) -> dict[str, Sequence[BaseModel]]:
     """The newest lines of history, rejections and answers to commands."""
     return {
-        "history": _short(status.history[-lines:], "reason"),
-        "rejected": _short(status.rejected[-rejections:], "reason"),
-        "commands": _short(status.commands[-answers:], "said"),
+        "history": _shorten_all(status.history[-lines:], "reason"),
+        "rejected": _shorten_all(status.rejected[-rejections:], "reason"),
+        "commands": _shorten_all(status.commands[-answers:], "said"),
     }
 
 
-def _short(
+def _shorten_all(
     parts: Sequence[Transition | Rejection | CommandOutcome | CheckResult], field: str
 ) -> tuple[BaseModel, ...]:
     # Always to the same bytes: a line that is cut in another way would be taken for another line.
     return tuple(
-        part.model_copy(update={field: shortened(getattr(part, field), _SENTENCE_BYTES)})
+        part.model_copy(update={field: shorten(getattr(part, field), _SENTENCE_BYTES)})
         for part in parts
     )
 
@@ -142,8 +142,8 @@ def _short_checks(state: RolloutState | None) -> RolloutState | None:
     if state is None:
         return None
     update = {
-        "checks": _short(state.checks, "reason"),
-        "reason": shortened(state.reason, _SENTENCE_BYTES),
+        "checks": _shorten_all(state.checks, "reason"),
+        "reason": shorten(state.reason, _SENTENCE_BYTES),
     }
     return state.model_copy(update=update)
 
@@ -152,14 +152,14 @@ def _sentences(status: EndpointStatus, most: int, notes: int) -> dict[str, objec
     """What is said of the endpoint itself."""
     candidate = status.candidate
     if candidate is not None:
-        reason = shortened(candidate.reason, most)
+        reason = shorten(candidate.reason, most)
         candidate = candidate.model_copy(update={"reason": reason})
     return {
         "candidate": candidate,
-        "unserved": shortened(status.unserved, most),
-        "unguarded": shortened(status.unguarded, most),
-        "notes": tuple(shortened(note, most) for note in status.notes[:notes]),
-        "refused": tuple(shortened(note, most) for note in status.refused[:notes]),
+        "unserved": shorten(status.unserved, most),
+        "unguarded": shorten(status.unguarded, most),
+        "notes": tuple(shorten(note, most) for note in status.notes[:notes]),
+        "refused": tuple(shorten(note, most) for note in status.refused[:notes]),
     }
 
 
@@ -192,7 +192,7 @@ def _without_last_checks(status: EndpointStatus) -> EndpointStatus:
 def _with_short_ends(status: EndpointStatus) -> EndpointStatus:
     """With short reasons of both rollouts."""
     update = {
-        name: state.model_copy(update={"reason": shortened(state.reason, _SHORT_BYTES)})
+        name: state.model_copy(update={"reason": shorten(state.reason, _SHORT_BYTES)})
         for name in ("rollout", "last_rollout")
         if (state := getattr(status, name)) is not None
     }

@@ -6,7 +6,7 @@ in ``contracts/`` and leaves out what only Headrace writes. Pure.
 
 from typing import Any
 
-from contracts.durations import PATTERN, written
+from contracts.durations import PATTERN, format_duration
 from contracts.endpoint import ModelEndpoint
 
 TITLE = "Headrace ModelEndpoint"
@@ -63,11 +63,11 @@ class SchemaNode:
 
     @property
     def default(self) -> Any:  # noqa: ANN401 - any JSON value
-        """The default, None where there is none."""
+        """The default, None if there is none."""
         return self._node.get("default")
 
     def down(self, step: str | int) -> "SchemaNode | None":
-        """The node one step below, None where the schema knows none."""
+        """The node one step below, None if the schema knows none."""
         for choice in self.choices:
             below = (
                 choice.get("items")
@@ -91,10 +91,10 @@ def _tidy(node: Any) -> Any:  # noqa: ANN401 - any part of a schema
         if not (name == "title" and isinstance(value, str))
     }
     if kept.get("pattern") == PATTERN:
-        # The pattern binds strings alone, the minimum numbers alone.
+        # The pattern binds only strings, the minimum only numbers.
         kept["type"] = ["string", "number"]
         if isinstance(kept.get("default"), float):
-            kept["default"] = written(kept["default"])
+            kept["default"] = format_duration(kept["default"])
     return kept
 
 

@@ -3,7 +3,7 @@
 A message is JSON. It carries the gateway's instance and a sequence number without holes, so that
 even a killed gateway's loss shows as a gap; it has no key and mixes endpoints. Exactly one event of
 an answered request is marked ``answered``. The text itself is never in it, and of its words only
-those that became UNK, where an endpoint asks for them.
+those that became UNK, if an endpoint asks for them.
 """
 
 from typing import Annotated, Literal, TypeVar
@@ -22,12 +22,13 @@ Status = Annotated[int, msgspec.Meta(ge=0, le=999)]
 
 NO_ENTITY = "O"  # as in the tags of such models: outside of any
 TOPIC_BUCKETS = 256
-# Of directions of vectors: planes that make a partition, whose cells have numbers of so many bits.
+# Of directions of vectors: planes that make a partition, whose cells have numbers of this many
+# bits.
 VECTOR_PARTITIONS = 4
 VECTOR_PLANES = 6
 
 # gc=False: these hold no cycles, and tens of thousands of them may wait in a gateway's buffer,
-# where each collection of garbage would look at every one.
+# when each collection of garbage would look at every one.
 
 
 class TextRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -100,7 +101,7 @@ class PredictionEvent(msgspec.Struct, frozen=True, omit_defaults=True, gc=False)
     trace_id: str = ""
     # Users' own statistics: name -> observed values.
     observations: dict[str, list[float | str]] = {}
-    # Whose request it was: a hash of whom to stick to, 0 where nobody was named. Caps the weight
+    # Whose request it was: a hash of whom to stick to, 0 if nobody was named. Caps the weight
     # of one caller in the evidence; says nothing about who it is.
     caller: int = 0
     repeated: bool = False  # a second attempt, after a candidate's failed: no evidence on its arm
@@ -133,7 +134,7 @@ class Feedback(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 # Feedback about one answer goes to one partition, by its request id: there a second telling of it
-# is told, whichever gateway it came through. So many groups of answers there are.
+# is told, whichever gateway it came through. There are that many groups of answers.
 FEEDBACK_KEYS = 4
 
 
@@ -160,7 +161,7 @@ class Refusals(msgspec.Struct, frozen=True, array_like=True):
     count: Count
 
 
-class Dropped(msgspec.Struct, frozen=True, array_like=True):
+class EventLosses(msgspec.Struct, frozen=True, array_like=True):
     """What this gateway lost since it started, attempts and refusals: never a silent loss.
 
     ``answered`` of the ``count`` were what their caller got; the rest were attempts that another
@@ -181,7 +182,7 @@ class EventBatch(msgspec.Struct, frozen=True):
     sequence: int  # 0, 1, 2, ... of this gateway
     events: list[PredictionEvent] = []
     refusals: list[Refusals] = []
-    dropped: list[Dropped] = []
+    dropped: list[EventLosses] = []
     feedback: list[Feedback] = []
     # endpoint -> the declarations of what ``observations`` in this message hold, so that a window
     # stays a function of the log.
@@ -200,12 +201,12 @@ _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(EventBatch)
 
 
-class _Versioned(msgspec.Struct):
+class _BatchSchema(msgspec.Struct):
     schema_version: int
 
 
 _Decoded = TypeVar("_Decoded")
-_version_decoder = msgspec.json.Decoder(_Versioned)
+_version_decoder = msgspec.json.Decoder(_BatchSchema)
 
 
 def encode(batch: EventBatch) -> bytes:
@@ -230,8 +231,8 @@ def decode(message: bytes) -> EventBatch:
         UnknownSchemaError: another schema version.
         msgspec.DecodeError: not such a message at all.
     """
-    check_schema(decoded(_version_decoder, message).schema_version, SCHEMA_VERSION)
-    return decoded(_decoder, message)
+    check_schema(decode_with(_version_decoder, message).schema_version, SCHEMA_VERSION)
+    return decode_with(_decoder, message)
 
 
 def check_schema(found: int, known: int) -> None:
@@ -244,7 +245,7 @@ def check_schema(found: int, known: int) -> None:
         raise UnknownSchemaError(f"schema version {found} is not known, only {known}")
 
 
-def decoded(decoder: msgspec.json.Decoder[_Decoded], message: bytes) -> _Decoded:
+def decode_with(decoder: msgspec.json.Decoder[_Decoded], message: bytes) -> _Decoded:
     """What a decoder makes of a message; ``msgspec.DecodeError`` is all that it raises."""
     try:
         return decoder.decode(message)

@@ -79,11 +79,11 @@ class Feature(BaseModel):
             return StatisticSpec(self.name, "category", values=[FALSE, TRUE])
         return StatisticSpec(self.name, "histogram", edges=list(self.edges))
 
-    def like(self, other: "Feature") -> bool:
+    def has_buckets_of(self, other: "Feature") -> bool:
         """Whether values of both are counted in the same buckets."""
         return self.statistic() == other.statistic()
 
 
-def counted(features: Iterable[Feature]) -> tuple[Feature, ...]:
+def select_counted(features: Iterable[Feature]) -> tuple[Feature, ...]:
     """Those whose values are counted."""
     return tuple(feature for feature in features if feature.is_counted)[:MOST_COUNTED]

@@ -104,7 +104,7 @@ SPLIT_BATCHES: Final = counter(
 )
 FAILED_TEXTS: Final = counter(
     "gateway_failed_texts",
-    "Texts that a model failed at, alone or in a batch that was not split any further.",
+    "Texts that a model failed at, singly or in a batch that was not split any further.",
     "model",
 )
 

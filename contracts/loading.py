@@ -76,7 +76,7 @@ class CostPoint(BaseModel):
 class LoadedModel(BaseModel):
     """A package that Triton holds ready, with its measured cost table.
 
-    The costs are those of a batch while ``instances`` copies run, each by so many threads.
+    The costs are those of a batch while ``instances`` copies run, each by this number of threads.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")

@@ -2,7 +2,7 @@
 
 A package is a folder ``<store>/<package id>/`` with ``manifest.json`` and the files it lists. The
 id is the SHA-256 of the manifest's canonical bytes, and the manifest holds the SHA-256 of every
-file, so that whoever knows the id can prove every byte. No clock enters it: the same inputs and
+file, so that the id is enough to prove every byte. No clock enters it: the same inputs and
 options make the same package.
 """
 
@@ -28,7 +28,7 @@ MANIFEST = "manifest.json"
 MODEL_ONNX = "model.onnx"
 ENCODER_ONNX = "encoder.onnx"  # of an encoder-decoder, whose decoder is ``MODEL_ONNX``
 TOKENIZER = "tokenizer.json"
-CODE = "code.zip"  # that the version brings for gateways, where there is any
+CODE = "code.zip"  # that the version brings for gateways, if there is any
 PYFUNC = "pyfunc.zip"  # in place of a graph: Python of the users' own, with its packages
 WEIGHTS = "model.safetensors"  # of a packed engine, in place of a graph
 MODEL_CONFIG = "config.json"  # of a packed engine: transformers' own
@@ -37,7 +37,7 @@ CONFIG_PYTHON = "config.python.pbtxt"  # for Triton's Python backend
 CONFIG_ONNXRUNTIME = "config.onnxruntime.pbtxt"  # for Triton's native ONNX Runtime backend
 
 
-class Engine(StrEnum):
+class EngineKind(StrEnum):
     """What runs a package in Triton, and so what a batch looks like.
 
     ``padded``: a graph, whose rows are padded to one of the length buckets. ``packed``: the model's
@@ -48,20 +48,20 @@ class Engine(StrEnum):
     PACKED = "packed"
 
 
-class _Part(BaseModel):
+class _ManifestModel(BaseModel):
     """A part of the manifest."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class PackageFile(_Part):
+class PackageFile(_ManifestModel):
     """Proof of one file of the package."""
 
     sha256: str
     bytes: int = Field(ge=0)
 
 
-class TokenizerSpec(_Part):
+class TokenizerSpec(_ManifestModel):
     """What the gateway needs beside ``tokenizer.json`` to make the model's tensors.
 
     Of a model of tables, whose package has no such file, it says only how long a row is:
@@ -79,7 +79,7 @@ class TokenizerSpec(_Part):
     default_prompt: str | None = Field(None, description="name of the usual one, if there is one")
 
 
-class VectorRanges(_Part):
+class VectorRanges(_ManifestModel):
     """Which values each dimension of a model's vectors had, over the texts of the parity report.
 
     A vector in int8 is made by them.
@@ -89,7 +89,7 @@ class VectorRanges(_Part):
     high: tuple[float, ...]
 
 
-class TokenRules(_Part):
+class TokenRules(_ManifestModel):
     """What an encoder-decoder's generation config forces and forbids, under its own names there."""
 
     forced_bos_token_id: int | None = Field(None, description="the first that is written")
@@ -100,12 +100,12 @@ class TokenRules(_Part):
         (), description="sequences that are never written, in order"
     )
     no_repeat_ngram_size: int | None = Field(
-        None, ge=1, description="sequences of so many tokens are written once"
+        None, ge=1, description="sequences of this many tokens are written once"
     )
     min_new_tokens: int | None = Field(None, ge=1, description="before a text may end")
 
 
-class GenerationSpec(_Part):
+class GenerationSpec(_ManifestModel):
     """How a model that generates text begins, goes on and ends.
 
     Prompt and text have ``max_tokens`` together; of an encoder-decoder, each of them.
@@ -118,11 +118,11 @@ class GenerationSpec(_Part):
     rules: TokenRules = TokenRules()
 
     def room(self, max_tokens: int, prompt: int) -> int:
-        """Tokens that may be written after a prompt of so many; not above 0 for one too long."""
+        """Tokens that may be written after such a prompt; not above 0 if it is too long."""
         return max_tokens - prompt if self.start_id is None else max_tokens
 
 
-class PyfuncSpec(_Part):
+class PyfuncSpec(_ManifestModel):
     """How a model that is Python of its users' own is run.
 
     ``example`` is a row that it answers, as the engine takes it: other models are tried with zeros.
@@ -139,14 +139,14 @@ class PyfuncSpec(_Part):
         return self.model_bytes + self.site_bytes
 
 
-class PackedDense(_Part):
+class PackedDense(_ManifestModel):
     """A layer after pooling: a safetensors file of the package and its activation's name."""
 
     file: str
     activation: str
 
 
-class PackedSpec(_Part):
+class PackedSpec(_ManifestModel):
     """How the packed engine runs a model: what loads it, and what follows its token vectors.
 
     ``modes``: of pooling, by the names of sentence-transformers; vectors of several are joined end
@@ -160,7 +160,7 @@ class PackedSpec(_Part):
     normalise: bool = False
 
 
-class FixedSpec(_Part):
+class FixedSpec(_ManifestModel):
     """Of a graph that was fused for GPUs: it runs in fixed shapes only, all warm before it serves.
 
     The shapes are every number of ``rows`` with every one of the manifest's ``length_buckets``, as
@@ -171,7 +171,7 @@ class FixedSpec(_Part):
     fused: dict[str, int] = Field(description="operators that took the place of several, by name")
 
 
-class Parity(_Part):
+class Parity(_ManifestModel):
     """The engine against the original, over real texts of many lengths."""
 
     texts: int
@@ -179,21 +179,21 @@ class Parity(_Part):
     max_abs_difference: float
     mean_abs_difference: float
     equal_labels: float | None = Field(
-        None, description="share, for classifiers; of whole texts, where they are generated"
+        None, description="share, for classifiers; of whole texts if they are generated"
     )
     min_cosine: float | None = Field(None, description="of any vector to the original's")
     neighbours: float | None = Field(
         None, description="share of each text's ten nearest that the original has, mean"
     )
     batch_max_abs_difference: float = Field(
-        description="a text alone against the same text among others, in every bucket"
+        description="a text by itself against the same text among others, in every bucket"
     )
     limits: dict[str, float] = Field({}, description="what each figure was held to")
     fallback: str = Field("", description="why something faster was given up, if it was")
     device: str = Field("", description="GPU that the engine ran on; empty for a CPU")
 
 
-class DataSet(_Part):
+class DataSet(_ManifestModel):
     """A data set that the run logged."""
 
     name: str
@@ -201,7 +201,7 @@ class DataSet(_Part):
     context: str = Field("", description="training, evaluation, ...")
 
 
-class Lineage(_Part):
+class Lineage(_ManifestModel):
     """Where the version came from."""
 
     registered_model: str
@@ -212,7 +212,7 @@ class Lineage(_Part):
     data_sets: tuple[DataSet, ...] = ()
 
 
-class Manifest(_Part):
+class Manifest(_ManifestModel):
     """All that is known of a package."""
 
     schema_version: Literal[1] = 1
@@ -223,7 +223,7 @@ class Manifest(_Part):
     labels: tuple[str, ...] = ()
     dimension: int | None = Field(None, description="of an embedding")
     precision: Precision
-    engine: Engine = Engine.PADDED
+    engine: EngineKind = EngineKind.PADDED
     packed: PackedSpec | None = Field(None, description="of a packed engine")
     fixed: FixedSpec | None = Field(None, description="of a graph that was fused for GPUs")
     max_batch_size: int

@@ -16,7 +16,7 @@ from typing import Final
 from contracts.statistics import EDGES, LATENCY_EDGES, Statistic
 
 
-class Kind(StrEnum):
+class MetricKind(StrEnum):
     """What Prometheus knows."""
 
     COUNTER = "counter"
@@ -33,12 +33,12 @@ class Metric:
         kind: counter, gauge or histogram.
         help: one sentence for people.
         labels: names of its labels, in the order in which values are given.
-        buckets: upper edges of a histogram, inclusive, without the one to infinity; empty where
+        buckets: upper edges of a histogram, inclusive, without the one to infinity; empty if
             they are declared by users.
     """
 
     name: str
-    kind: Kind
+    kind: MetricKind
     help: str
     labels: tuple[str, ...] = ()
     buckets: tuple[float, ...] = ()
@@ -75,19 +75,19 @@ LATENCY_BUCKETS: Final = LATENCY_EDGES.upper[::5]
 
 def counter(name: str, help_text: str, *labels: str) -> Metric:
     """A counter, by its name without ``headrace_`` and ``_total``."""
-    return Metric(f"headrace_{name}_total", Kind.COUNTER, help_text, labels)
+    return Metric(f"headrace_{name}_total", MetricKind.COUNTER, help_text, labels)
 
 
 def gauge(name: str, help_text: str, *labels: str) -> Metric:
     """A gauge, by its name without ``headrace_``."""
-    return Metric(f"headrace_{name}", Kind.GAUGE, help_text, labels)
+    return Metric(f"headrace_{name}", MetricKind.GAUGE, help_text, labels)
 
 
 def histogram(
     name: str, help_text: str, labels: tuple[str, ...], buckets: tuple[float, ...]
 ) -> Metric:
     """A histogram, by its name without ``headrace_``."""
-    return Metric(f"headrace_{name}", Kind.HISTOGRAM, help_text, labels, buckets)
+    return Metric(f"headrace_{name}", MetricKind.HISTOGRAM, help_text, labels, buckets)
 
 
 # Traffic, by the evaluate role: what the merged windows gained since the process started.
@@ -173,7 +173,7 @@ OWN_UNDECLARED: Final = counter(
 # Drift, by the evaluate role. Statistics are those of contracts.statistics, ``truncated``,
 # ``labels``, and ``own:NAME``; with ``week:`` before it, against what the endpoint usually gets at
 # this time of the week; ``topics`` and ``vectors`` are against that too. Lambda 1 is the last
-# window alone, and 0.01 about the last hundred.
+# window only, and 0.01 about the last hundred.
 DRIFT: Final = (ENDPOINT, VERSION, "statistic")
 DRIFT_PSI: Final = gauge(
     "drift_psi",
@@ -228,7 +228,7 @@ DRIFT_FALSE_ALARM_SECONDS: Final = gauge(
 # Accuracy over the last hour, by the evaluate role
 ACCURACY_ESTIMATED: Final = gauge(
     "accuracy_estimated_ratio",
-    "Mean score of the predicted labels, where the feedback of the last day does not contradict the"
+    "Mean score of the predicted labels, if the feedback of the last day does not contradict the"
     " scores; no series elsewhere.",
     *SLOT,
 )
@@ -285,10 +285,10 @@ EVALUATE_RECORDS: Final = counter("evaluate_records", "Window records taken.")
 EVALUATE_SKIPPED: Final = counter(
     "evaluate_skipped_records", "Window records that are none, or of an unknown schema."
 )
-EVALUATE_FAILURES: Final = counter("evaluate_failures", "Times that reading began anew.")
+EVALUATE_FAILURES: Final = counter("evaluate_failures", "Times that reading began again.")
 EVALUATE_OVERFLOW: Final = counter(
     "evaluate_overflow",
-    "Amounts counted under the label value other, or not at all, for a bound was reached.",
+    "Amounts counted under the label value other, or not at all, because a bound was reached.",
     "what",
 )
 EVALUATE_LIMIT_USED: Final = gauge(
@@ -369,7 +369,7 @@ ROLLOUT_STEP: Final = gauge(
 )
 ROLLOUT_PAUSED: Final = gauge("rollout_paused", "1 while a person holds it.", ENDPOINT, VERSION)
 ENDPOINT_STABLE: Final = gauge(
-    "endpoint_has_stable", "1 where a version answers by default, 0 where there is none.", ENDPOINT
+    "endpoint_has_stable", "1 if a version answers by default, 0 if there is none.", ENDPOINT
 )
 # Of a rollout that waits for a verdict: neither paused nor promoted.
 ROLLOUT_BEGAN: Final = gauge(
@@ -458,7 +458,7 @@ FOLD_LAG: Final = gauge(
 )
 FOLD_MISSING: Final = counter("fold_missing", "Messages deleted before they were folded.")
 FOLD_OVERSIZED: Final = counter(
-    "fold_oversized", "Window records written without their counts, for they were too large."
+    "fold_oversized", "Window records written without their counts, because they were too large."
 )
 FOLD_MESSAGES: Final = counter(
     "fold_messages", "Messages read, those read again after a rebalance included."
@@ -472,5 +472,5 @@ FOLD_MISTIMED: Final = counter(
     "fold_mistimed", "Messages of a gateway whose clock is off, or that waited long for Kafka."
 )
 FOLD_RECORDS: Final = counter("fold_records", "Window records written.")
-FOLD_FAILURES: Final = counter("fold_failures", "Times that folding had to begin anew.")
+FOLD_FAILURES: Final = counter("fold_failures", "Times that folding had to begin again.")
 FOLD_ASSIGNMENTS: Final = counter("fold_assignments", "Times that partitions were assigned.")

@@ -5,7 +5,7 @@ kept. Gateways write what they compared in a rollout's shadow, people what they 
 is JSON and says by its ``type`` which of both it is.
 
 Of each mirrored request one text is compared, drawn by lot. A pair that disagrees gets an id drawn
-by lot, and its place in the order of labelling follows from the id alone (``place``). Each gateway
+by lot, and its place in the order of labelling follows from the id only (``place``). Each gateway
 keeps the pairs that come first in that order, up to a bound, and writes them. So whatever is among
 the first ``kept`` of all gateways together, each of which keeps as many, is on the topic. They are
 a uniform sample of all pairs that disagree. How many were compared, and how many of them disagree,
@@ -17,7 +17,7 @@ from typing import Annotated
 
 import msgspec
 
-from contracts.events import Count, check_schema, decoded
+from contracts.events import Count, check_schema, decode_with
 
 TOPIC = "headrace.pairs"
 SCHEMA_VERSION = 1
@@ -27,7 +27,7 @@ LONGEST_TEXT = 8192  # characters; the rest of a text is cut off
 Name = Annotated[str, msgspec.Meta(max_length=512)]
 
 
-class Pair(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class Disagreement(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One text that both versions labelled differently. ``second`` is read together with it."""
 
     id: Name
@@ -37,7 +37,7 @@ class Pair(msgspec.Struct, frozen=True, array_like=True, gc=False):
     second: str | None = None
 
 
-class Compared(msgspec.Struct, frozen=True, tag="compared"):
+class ShadowComparison(msgspec.Struct, frozen=True, tag="compared"):
     """What a gateway has compared in one rollout's shadow, since it started.
 
     Attributes:
@@ -48,7 +48,7 @@ class Compared(msgspec.Struct, frozen=True, tag="compared"):
         candidate: version that answered copies.
         compared: texts, one a request, so far.
         disagree: of these.
-        kept: so many pairs the gateway keeps; those that come first are all on the topic.
+        kept: number of pairs that the gateway keeps; those that come first are all on the topic.
         pairs: that disagree, and have come among the first since the last message.
     """
 
@@ -60,12 +60,12 @@ class Compared(msgspec.Struct, frozen=True, tag="compared"):
     compared: Count
     disagree: Count
     kept: Count = KEPT
-    pairs: list[Pair] = []
+    pairs: list[Disagreement] = []
     schema_version: int = SCHEMA_VERSION
 
 
 class Label(msgspec.Struct, frozen=True, tag="label"):
-    """What a person says of a pair: the right label, null where it can't be told.
+    """What a person says of a pair: the right label, null if it can't be told.
 
     Of several labels of one pair the last counts.
     """
@@ -78,14 +78,14 @@ class Label(msgspec.Struct, frozen=True, tag="label"):
     schema_version: int = SCHEMA_VERSION
 
 
-class _Versioned(msgspec.Struct):
+class _MessageSchema(msgspec.Struct):
     schema_version: int
 
 
-Message = Compared | Label
+Message = ShadowComparison | Label
 _encoder = msgspec.json.Encoder()
 _decoder: msgspec.json.Decoder[Message] = msgspec.json.Decoder(Message)
-_version_decoder = msgspec.json.Decoder(_Versioned)
+_version_decoder = msgspec.json.Decoder(_MessageSchema)
 
 
 def encode(message: Message) -> bytes:
@@ -100,8 +100,8 @@ def decode(message: bytes) -> Message:
         UnknownSchemaError: another schema version.
         msgspec.DecodeError: not such a message at all.
     """
-    check_schema(decoded(_version_decoder, message).schema_version, SCHEMA_VERSION)
-    return decoded(_decoder, message)
+    check_schema(decode_with(_version_decoder, message).schema_version, SCHEMA_VERSION)
+    return decode_with(_decoder, message)
 
 
 def place(pair_id: str) -> tuple[int, str]:

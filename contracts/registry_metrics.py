@@ -33,7 +33,7 @@ SICK_TRITONS: Final = gauge(
     "pool",
     "loader",
 )
-SOURCE_UP: Final = gauge("registry_source_up", "1 where MLflow answered the last question.")
+SOURCE_UP: Final = gauge("registry_source_up", "1 if MLflow answered the last question.")
 SOURCE_ROUND: Final = gauge(
     "registry_source_round_timestamp_seconds",
     "When MLflow was last asked for all and told all that it lacked, unix time; 0: never.",
@@ -42,7 +42,7 @@ SOURCE_MODELS: Final = gauge("registry_source_models", "Registered models that M
 PASSES: Final = counter("registry_passes", "Passes of the controller's loop.", "outcome")
 WRITES_REFUSED: Final = counter(
     "registry_writes_refused",
-    "Statuses that could not be written; where the cluster refused one, its rollout ends.",
+    "Statuses that could not be written; if the cluster refused one, its rollout ends.",
     ENDPOINT,
 )
 RECONCILE_SECONDS: Final = histogram(
@@ -84,15 +84,15 @@ MISSING_STABLE: Final = gauge(
 )
 ASLEEP: Final = gauge(
     "loader_asleep_packages",
-    "Stable packages that left Triton because nobody asked, and come back with the first caller.",
+    "Stable packages that left Triton because they were idle, and come back with the first caller.",
 )
 LEFT: Final = counter(
-    "loader_packages_left", "Packages unloaded because nobody asked, each time counted."
+    "loader_packages_left", "Packages unloaded because they were idle, each time counted."
 )
 TRITON_RESTARTS: Final = counter(
     "loader_triton_restarts", "Times that Triton was found without its models."
 )
 TRITON_FAULT: Final = gauge(
     "loader_triton_fault",
-    "1 while the loader says that Triton should be started anew: it hangs, or loads nothing.",
+    "1 while the loader says that Triton should be started again: it hangs, or loads nothing.",
 )

@@ -1,7 +1,7 @@
 """A rollout: what a user asks of it (spec), and everything that is known of one (state).
 
 The state is part of the endpoint's status, so that a controller killed at any instant goes on from
-what it reads there. ``rollout/`` alone makes and changes it; gateways read the routes that follow
+what it reads there. Only ``rollout/`` makes and changes it; gateways read the routes that follow
 from it, people read its checks.
 """
 
@@ -17,7 +17,7 @@ from contracts.model import ModelRef
 SERIES_LIMIT = 240
 
 
-class _Part(BaseModel):
+class _RolloutModel(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
 
@@ -38,64 +38,64 @@ class Strategy(StrEnum):
     DIRECT = "direct"
 
 
-class ShadowStep(_Part):
+class ShadowStep(_RolloutModel):
     """The candidate answers copies of requests; its answers are compared and thrown away."""
 
     shadow: float = Field(gt=0, le=100, description="percent of requests")
 
 
-class WeightStep(_Part):
+class WeightStep(_RolloutModel):
     """The candidate answers callers."""
 
     weight: float = Field(gt=0, lt=100, description="percent of callers")
 
 
-class Line(_Part):
+class ToleranceLine(_RolloutModel):
     """The tolerance ``absolute + relative x stable's rate``."""
 
     absolute: float = Field(ge=0, le=1)
     relative: float = Field(ge=1, le=100)
 
 
-class _Check(_Part):
+class _RolloutCheck(_RolloutModel):
     gate: bool = Field(True, description="false: report only, neither fail nor hold the rollout")
     required: bool = Field(True, description="false: may fail the rollout, but need not pass")
 
 
-class ErrorRateCheck(_Check):
+class ErrorRateCheck(_RolloutCheck):
     """Share of attempts answered 5xx, canary against stable."""
 
-    fail: Line = Line(absolute=0, relative=1.25)
-    pass_: Line = Field(Line(absolute=0.01, relative=1.25), alias="pass")
+    fail: ToleranceLine = ToleranceLine(absolute=0, relative=1.25)
+    pass_: ToleranceLine = Field(ToleranceLine(absolute=0.01, relative=1.25), alias="pass")
 
 
-class LatencyCheck(_Check):
+class LatencyCheck(_RolloutCheck):
     """Share of attempts slower than stable's 95th percentile, within a length bucket."""
 
-    fail: Line = Line(absolute=0, relative=1.25)
-    pass_: Line = Field(Line(absolute=0.02, relative=1.25), alias="pass")
+    fail: ToleranceLine = ToleranceLine(absolute=0, relative=1.25)
+    pass_: ToleranceLine = Field(ToleranceLine(absolute=0.02, relative=1.25), alias="pass")
 
 
-class ClassShareCheck(_Check):
+class ClassShareCheck(_RolloutCheck):
     """Share of each predicted class, in both directions."""
 
-    fail: Line = Line(absolute=0.02, relative=1)
-    pass_: Line = Field(Line(absolute=0.05, relative=1), alias="pass")
+    fail: ToleranceLine = ToleranceLine(absolute=0.02, relative=1)
+    pass_: ToleranceLine = Field(ToleranceLine(absolute=0.05, relative=1), alias="pass")
 
 
-class OutputShiftCheck(_Check):
+class OutputShiftCheck(_RolloutCheck):
     """Jensen-Shannon distance between the arms' output histograms."""
 
     distance: float = Field(0.1, gt=0, lt=1)
 
 
-class AgreementCheck(_Check):
+class AgreementCheck(_RolloutCheck):
     """Share of equal labels on the same inputs, in shadow."""
 
     at_least: float = Field(0.9, gt=0, le=1, alias="atLeast")
 
 
-class ScoreAgreementCheck(_Check):
+class ScoreAgreementCheck(_RolloutCheck):
     """Share of scores that stay near stable's on the same inputs, in shadow.
 
     Differences are counted by tenths: ``within`` between two tenths is taken for the larger one.
@@ -107,7 +107,7 @@ class ScoreAgreementCheck(_Check):
     within: float = Field(0.1, ge=0.1, lt=1)
 
 
-class DriftCheck(_Check):
+class DriftCheck(_RolloutCheck):
     """Distance of the candidate's inputs and outputs to its own profile beyond stable's to its."""
 
     gate: bool = False
@@ -115,24 +115,24 @@ class DriftCheck(_Check):
     excess: float = Field(0.1, gt=0, description="PSI beyond stable's that matters")
 
 
-class QualityCheck(_Check):
+class QualityCheck(_RolloutCheck):
     """Share of wrong answers among those with feedback, canary against stable."""
 
     required: bool = False
-    fail: Line = Line(absolute=0.02, relative=1)
-    pass_: Line = Field(Line(absolute=0.05, relative=1), alias="pass")
+    fail: ToleranceLine = ToleranceLine(absolute=0.02, relative=1)
+    pass_: ToleranceLine = Field(ToleranceLine(absolute=0.05, relative=1), alias="pass")
 
 
-class HungUpCheck(_Check):
+class HungUpCheck(_RolloutCheck):
     """Share of requests whose callers gave up before the answer (499), canary against stable."""
 
     gate: bool = False
     required: bool = False
-    fail: Line = Line(absolute=0.01, relative=1.25)
-    pass_: Line = Field(Line(absolute=0.02, relative=1.25), alias="pass")
+    fail: ToleranceLine = ToleranceLine(absolute=0.01, relative=1.25)
+    pass_: ToleranceLine = Field(ToleranceLine(absolute=0.02, relative=1.25), alias="pass")
 
 
-class ArmShareCheck(_Check):
+class ArmShareCheck(_RolloutCheck):
     """Requests without a caller's name that reach the candidate, against the split's share."""
 
     gate: bool = False
@@ -142,14 +142,14 @@ class ArmShareCheck(_Check):
     )
 
 
-class StatisticCheck(_Check):
+class StatisticCheck(_RolloutCheck):
     """A declared statistic of the users' own: its distribution, canary against stable."""
 
     name: str = Field(max_length=63)
     distance: float = Field(0.1, gt=0, lt=1, description="Jensen-Shannon distance")
 
 
-class Checks(_Part):
+class Checks(_RolloutModel):
     """The checks of a rollout; ``null`` turns one off."""
 
     error_rate: ErrorRateCheck | None = Field(ErrorRateCheck(), alias="errorRate")
@@ -181,7 +181,7 @@ class VectorSpace(StrEnum):
     SAME = "same"
 
 
-class EmbeddingSpec(_Part):
+class EmbeddingSpec(_RolloutModel):
     """How versions of a model that makes vectors are rolled out.
 
     With ``cutover`` the strategy ``canary`` becomes ``cutover``; with ``same`` it stays.
@@ -190,7 +190,7 @@ class EmbeddingSpec(_Part):
     space: VectorSpace = VectorSpace.CUTOVER
 
 
-class RolloutSpec(_Part):
+class RolloutSpec(_RolloutModel):
     """How a new version gets to all callers, or does not."""
 
     strategy: Strategy = Strategy.CANARY
@@ -203,11 +203,11 @@ class RolloutSpec(_Part):
     controller_timeout: Duration = Field(
         300.0,
         alias="controllerTimeout",
-        description="without a sign of the controller for so long, a candidate gets no callers",
+        description="if the controller is silent for this long, a candidate gets no callers",
         gt=0,
     )
     minimum_step: Duration = Field(
-        0.0, alias="minimumStep", description="a step lasts at least so long"
+        0.0, alias="minimumStep", description="a step lasts at least this long"
     )
     false_rollback: float = Field(
         0.05, gt=0, lt=0.5, alias="falseRollback", description="chance for an equal version"
@@ -223,7 +223,7 @@ class RolloutSpec(_Part):
         return copies or (ShadowStep(shadow=100),)
 
     def step_at(self, number: int) -> Step:
-        """The planned step of that number; the last one where there are fewer by now."""
+        """The planned step of that number; the last one if there are fewer by now."""
         return self.planned[min(number, len(self.planned) - 1)]
 
     @model_validator(mode="after")
@@ -245,7 +245,7 @@ class StatisticKind(StrEnum):
     COUNTER = "counter"
 
 
-class StatisticSpec(_Part):
+class CustomStatistic(_RolloutModel):
     """A statistic of the users' own, observed by their preprocessing."""
 
     name: str = Field(max_length=63, pattern=r"^[a-z][a-z0-9_]{0,62}$")
@@ -254,7 +254,7 @@ class StatisticSpec(_Part):
     values: tuple[str, ...] = Field((), max_length=100, description="of a category")
 
     @model_validator(mode="after")
-    def _shape(self) -> "StatisticSpec":
+    def _shape(self) -> "CustomStatistic":
         if (self.kind is StatisticKind.HISTOGRAM) != bool(self.edges):
             raise ValueError("edges belong to a histogram, and a histogram needs them")
         if (self.kind is StatisticKind.CATEGORY) != bool(self.values):
@@ -275,7 +275,7 @@ class Verdict(StrEnum):
     UNKNOWN = "unknown"
 
 
-class CheckResult(_Part):
+class CheckResult(_RolloutModel):
     """One check's word at one look, with the figures that it rests on."""
 
     name: str
@@ -297,10 +297,10 @@ class Outcome(StrEnum):
     EXPIRED = "Expired"  # the deadline came before a verdict, which says nothing of the version
 
 
-LOST: Final = frozenset({Outcome.ROLLED_BACK, Outcome.REVERTED})  # the candidate was taken back
+LOST: Final = frozenset({Outcome.ROLLED_BACK, Outcome.REVERTED})  # the candidate was rolled back
 
 
-class SeriesPoint(_Part):
+class SeriesPoint(_RolloutModel):
     """Both arms over one or more consecutive windows, for reports and plots."""
 
     start: float
@@ -317,8 +317,8 @@ class SeriesPoint(_Part):
     stable_wrong: int = 0
 
 
-class StepTraffic(_Part):
-    """What requests a step has had since it began: counts alone, so that no rule sees an answer."""
+class StepTraffic(_RolloutModel):
+    """What requests a step has had since it began: only counts, so that no rule sees an answer."""
 
     candidate: int = Field(0, description="requests that came to the candidate's arm")
     since: float = Field(description="stable's are counted from then on, unix time, seconds")
@@ -327,7 +327,7 @@ class StepTraffic(_Part):
     groups: int = Field(0, description="groups of callers that these are of, one a bit")
 
 
-class RolloutState(_Part):
+class RolloutState(_RolloutModel):
     """One rollout, from its first shadow request to its end."""
 
     id: str = Field(description="salt of the split: other callers first in each rollout")
@@ -341,7 +341,7 @@ class RolloutState(_Part):
     paused_seconds: float = 0.0
     promoted_at: float | None = Field(None, description="the bake began")
     traffic: StepTraffic | None = Field(
-        None, description="of this step; null where it was not counted from the step's beginning"
+        None, description="of this step; null if it was not counted from the step's beginning"
     )
     looked_through: float = Field(0.0, description="event time up to which windows are judged")
     checks: tuple[CheckResult, ...] = ()
@@ -377,7 +377,7 @@ class Verb(StrEnum):
     RETRY = "retry"
 
 
-class Command(_Part):
+class Command(_RolloutModel):
     """What a person decided, kept in ``metadata.annotations`` until the controller answered it."""
 
     id: str
@@ -389,12 +389,12 @@ class Command(_Part):
     full: bool = Field(True, description="of promote: all callers at once, not the next step")
     stated: str = Field("", description="who they say they are, which nobody checks")
 
-    def written(self) -> str:
+    def to_text(self) -> str:
         """As JSON, without what is at its default."""
         return self.model_dump_json(exclude_defaults=True)
 
 
-class CommandOutcome(_Part):
+class CommandOutcome(_RolloutModel):
     """What became of a command."""
 
     id: str

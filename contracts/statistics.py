@@ -23,7 +23,7 @@ class Statistic(StrEnum):
     GENERATED_TOKENS = "generated_tokens"
 
 
-class Stage(StrEnum):
+class LatencyStage(StrEnum):
     """The stages of an attempt whose latency is recorded."""
 
     QUEUE = "queue"

@@ -1,15 +1,15 @@
 """What happens to an endpoint, and what its status says then: the one writer of its records.
 
 Records are the history, the rejections and the answers to commands. Registry and rollout say what
-happened, as an event; ``applied`` makes the next status of it. Nobody else writes a record. It
+happened, as an event; ``apply`` makes the next status of it. Nobody else writes a record. It
 never decides what happens, and has no clock.
 
 After any sequence of events:
 
 * ``history`` holds at most ``HISTORY_LIMIT`` lines, and no line that repeats the one before it
-  about the same version. Preparation is reported in every pass, and is written where it is news.
+  about the same version. Preparation is reported in every pass, and is written if it is news.
 * A version is rejected once under the same options. A rejection of a version newer than stable is
-  never forgotten, else the version would be tried again for ever; a person's retry alone takes it
+  never forgotten, else the version would be tried again for ever; only a person's retry takes it
   back. What bounds the room: only the newest rejections keep their reasons, and beyond
   ``REJECTIONS_LIMIT`` records the oldest versions are told by one number,
   ``status.rejected_through``, up to which ``latest`` tries nothing any more.
@@ -41,7 +41,7 @@ from contracts.tasks import Task
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class CandidateUpdate:
     """A version is somewhere on its way to ``Loaded``, or blocked there."""
 
     at: float
@@ -49,7 +49,7 @@ class Prepared:
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class DirectRelease:
     """A package got all callers without a rollout; the one before it stays loaded for now."""
 
     at: float
@@ -58,7 +58,7 @@ class Served:
 
 
 @dataclass(frozen=True, slots=True)
-class Rejected:
+class VersionRejection:
     """A version turned out bad before its rollout; ``refused`` is the package, if there was one.
 
     ``expired``: it was tried often enough, and nothing is known bad of it.
@@ -85,7 +85,7 @@ class StepEntered:
 
 
 @dataclass(frozen=True, slots=True)
-class Promoted:
+class Promotion:
     """The version of a rollout became stable, and is watched in its bake."""
 
     at: float
@@ -96,7 +96,7 @@ class Promoted:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class RolloutEnding:
     """A rollout is over; ``state`` may be that of one that settled earlier and is undone now.
 
     Attributes:
@@ -115,7 +115,7 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True)
-class Noted:
+class HistoryNote:
     """Something that is only told; without a ``phase`` it is the version's last one."""
 
     at: float
@@ -137,14 +137,22 @@ class RetryAllowed:
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class CommandAnswer:
     """A command was done or refused."""
 
     outcome: CommandOutcome
 
 
 Event = (
-    Prepared | Served | Rejected | StepEntered | Promoted | Ended | Noted | RetryAllowed | Answered
+    CandidateUpdate
+    | DirectRelease
+    | VersionRejection
+    | StepEntered
+    | Promotion
+    | RolloutEnding
+    | HistoryNote
+    | RetryAllowed
+    | CommandAnswer
 )
 
 _ENDS = {
@@ -156,27 +164,27 @@ _ENDS = {
 }
 
 
-def applied(status: EndpointStatus, event: Event) -> EndpointStatus:
-    """The status after an event; equal where it says nothing new."""
+def apply(status: EndpointStatus, event: Event) -> EndpointStatus:
+    """The status after an event; equal if it says nothing new."""
     match event:
-        case Prepared():
-            status = _prepared(status, event)
-        case Served():
-            status = _served(status, event)
-        case Rejected():
-            status = _rejected(status, event)
+        case CandidateUpdate():
+            status = _apply_update(status, event)
+        case DirectRelease():
+            status = _apply_release(status, event)
+        case VersionRejection():
+            status = _apply_rejection(status, event)
         case StepEntered():
-            status = _entered(status, event)
-        case Promoted():
-            status = _promoted(status, event)
-        case Ended():
-            status = _ended(status, event)
-        case Noted():
-            status = _noted(status, event)
+            status = _apply_step(status, event)
+        case Promotion():
+            status = _apply_promotion(status, event)
+        case RolloutEnding():
+            status = _apply_ending(status, event)
+        case HistoryNote():
+            status = _apply_note(status, event)
         case RetryAllowed():
             status = _retry_allowed(status, event)
-        case Answered():
-            status = _answered(status, event.outcome)
+        case CommandAnswer():
+            status = _apply_answer(status, event.outcome)
         case _:
             assert_never(event)
     return status
@@ -223,7 +231,7 @@ def is_own(candidate: Candidate | None, state: RolloutState) -> bool:
     return candidate is not None and candidate.ref == state.candidate
 
 
-def shown(
+def show_on_its_way(
     status: EndpointStatus, state: RolloutState, phase: Phase, reason: str = ""
 ) -> EndpointStatus:
     """With the rollout's version shown as on its way, unless a newer one is by now."""
@@ -233,7 +241,7 @@ def shown(
         version=state.candidate.version,
         phase=phase,
         reason=reason,
-        # One that was taken back need not stay loaded.
+        # One that was rolled back need not stay loaded.
         ref=None if phase in (Phase.ROLLED_BACK, Phase.EXPIRED) else state.candidate,
         options=state.options,
     )
@@ -243,7 +251,7 @@ def shown(
 # One event a function
 
 
-def _prepared(status: EndpointStatus, event: Prepared) -> EndpointStatus:
+def _apply_update(status: EndpointStatus, event: CandidateUpdate) -> EndpointStatus:
     candidate = event.candidate
     line = Transition(
         at=event.at, version=candidate.version, phase=candidate.phase, reason=candidate.reason
@@ -260,10 +268,10 @@ def _prepared(status: EndpointStatus, event: Prepared) -> EndpointStatus:
     return status if is_known or candidate.phase in silent else _with_line(status, line)
 
 
-def _served(status: EndpointStatus, event: Served) -> EndpointStatus:
+def _apply_release(status: EndpointStatus, event: DirectRelease) -> EndpointStatus:
     update = {
         "routes": (Route.all_callers(event.ref),),
-        "packages": _first(event.ref, status.packages),
+        "packages": _put_first(event.ref, status.packages),
         "candidate": None,
         "task": event.task,
     }
@@ -271,7 +279,7 @@ def _served(status: EndpointStatus, event: Served) -> EndpointStatus:
     return _with_line(status.model_copy(update=update), line)
 
 
-def _rejected(status: EndpointStatus, event: Rejected) -> EndpointStatus:
+def _apply_rejection(status: EndpointStatus, event: VersionRejection) -> EndpointStatus:
     routed = {route.ref for route in status.routes}
     rejection = Rejection(
         version=event.version,
@@ -291,7 +299,7 @@ def _rejected(status: EndpointStatus, event: Rejected) -> EndpointStatus:
     return _with_rejection(_with_line(status.model_copy(update=update), line), rejection)
 
 
-def _entered(status: EndpointStatus, event: StepEntered) -> EndpointStatus:
+def _apply_step(status: EndpointStatus, event: StepEntered) -> EndpointStatus:
     state = event.state
     line = Transition(
         at=event.at,
@@ -303,10 +311,10 @@ def _entered(status: EndpointStatus, event: StepEntered) -> EndpointStatus:
         figures=dict(event.figures),
     )
     status = _with_line(status.model_copy(update={"rollout": state}), line)
-    return shown(status, state, event.phase)
+    return show_on_its_way(status, state, event.phase)
 
 
-def _promoted(status: EndpointStatus, event: Promoted) -> EndpointStatus:
+def _apply_promotion(status: EndpointStatus, event: Promotion) -> EndpointStatus:
     state = event.state
     line = Transition(
         at=event.at,
@@ -317,11 +325,13 @@ def _promoted(status: EndpointStatus, event: Promoted) -> EndpointStatus:
         step=state.step,
         figures=dict(event.figures),
     )
-    update = {"packages": _first(state.candidate, status.packages), "rollout": state}
-    return shown(_with_line(status.model_copy(update=update), line), state, Phase.PROMOTED)
+    update = {"packages": _put_first(state.candidate, status.packages), "rollout": state}
+    return show_on_its_way(
+        _with_line(status.model_copy(update=update), line), state, Phase.PROMOTED
+    )
 
 
-def _ended(status: EndpointStatus, event: Ended) -> EndpointStatus:
+def _apply_ending(status: EndpointStatus, event: RolloutEnding) -> EndpointStatus:
     outcome, reason = event.outcome, event.reason
     state = event.state.model_copy(
         update={"ended_at": event.at, "outcome": outcome, "reason": reason}
@@ -340,7 +350,7 @@ def _ended(status: EndpointStatus, event: Ended) -> EndpointStatus:
     )
     update = {
         "routes": (Route.all_callers(winner),),
-        "packages": _first(winner, kept),
+        "packages": _put_first(winner, kept),
         "rollout": None,
         "last_rollout": state,
     }
@@ -348,7 +358,7 @@ def _ended(status: EndpointStatus, event: Ended) -> EndpointStatus:
     if outcome in (Outcome.SETTLED, Outcome.SUPERSEDED):
         own = is_own(status.candidate, state)
         return status.model_copy(update={"candidate": None}) if own else status
-    status = shown(status, state, _ENDS[outcome], reason)
+    status = show_on_its_way(status, state, _ENDS[outcome], reason)
     if not event.reject:
         return status
     rejection = Rejection(
@@ -361,7 +371,7 @@ def _ended(status: EndpointStatus, event: Ended) -> EndpointStatus:
     return _with_rejection(status, rejection)
 
 
-def _noted(status: EndpointStatus, event: Noted) -> EndpointStatus:
+def _apply_note(status: EndpointStatus, event: HistoryNote) -> EndpointStatus:
     line = Transition(
         at=event.at,
         version=event.version,
@@ -378,7 +388,7 @@ def _retry_allowed(status: EndpointStatus, event: RetryAllowed) -> EndpointStatu
         "rejected": tuple(item for item in status.rejected if item.version != event.version)
     }
     if status.candidate is not None and status.candidate.version == event.version:
-        update["candidate"] = None  # it begins anew
+        update["candidate"] = None  # it begins again
     line = Transition(
         at=event.at,
         version=event.version,
@@ -389,7 +399,7 @@ def _retry_allowed(status: EndpointStatus, event: RetryAllowed) -> EndpointStatu
     return _with_line(status.model_copy(update=update), line)
 
 
-def _answered(status: EndpointStatus, outcome: CommandOutcome) -> EndpointStatus:
+def _apply_answer(status: EndpointStatus, outcome: CommandOutcome) -> EndpointStatus:
     if any(known.id == outcome.id for known in status.commands):
         return status
     commands = (*status.commands, outcome)[-COMMANDS_LIMIT:]
@@ -420,7 +430,9 @@ def _last_phase(status: EndpointStatus, version: str) -> Phase:
 def _with_rejection(status: EndpointStatus, rejection: Rejection) -> EndpointStatus:
     """With one more rejection, which takes the place of an earlier one under the same options."""
     same = rejection_of(status, rejection.version, rejection.options)
-    kept, through = _bounded(status, [item for item in status.rejected if item is not same])
+    kept, through = _bound_rejections(
+        status, [item for item in status.rejected if item is not same]
+    )
     long_ago = len(kept) + 1 - REASONS_LIMIT
     short = [
         item.model_copy(update={"reason": ""}) if place < long_ago and item.reason else item
@@ -430,7 +442,9 @@ def _with_rejection(status: EndpointStatus, rejection: Rejection) -> EndpointSta
     return status.model_copy(update=update)
 
 
-def _bounded(status: EndpointStatus, rejected: list[Rejection]) -> tuple[list[Rejection], int]:
+def _bound_rejections(
+    status: EndpointStatus, rejected: list[Rejection]
+) -> tuple[list[Rejection], int]:
     """The records that have room beside one more, and up to which number none is tried again.
 
     Those that ``latest`` can't come back to go first, the longest ago first; then the oldest
@@ -451,11 +465,11 @@ def _bounded(status: EndpointStatus, rejected: list[Rejection]) -> tuple[list[Re
 
 
 def _least_stable(status: EndpointStatus) -> int:
-    """The oldest version that is stable or that an undo may make so; 0 where there is none."""
+    """The oldest version that is stable or that an undo may make so; 0 if there is none."""
     refs = [status.stable]
     refs += [state.stable for state in (status.rollout, status.last_rollout) if state is not None]
     return min((int(ref.version) for ref in refs if ref is not None), default=0)
 
 
-def _first(ref: ModelRef, packages: tuple[ModelRef, ...]) -> tuple[ModelRef, ...]:
+def _put_first(ref: ModelRef, packages: tuple[ModelRef, ...]) -> tuple[ModelRef, ...]:
     return (ref, *(item for item in packages if item != ref))

@@ -56,11 +56,11 @@ class TaskTensors:
     public: tuple[TensorSpec, ...]
 
 
-def installed(group: str) -> dict[Task, Any]:
+def load_installed(group: str) -> dict[Task, Any]:
     """What installed packages add to a table, by task.
 
     Raises:
-        ValueError: a task is in this group alone, or not in it.
+        ValueError: a task is in this group only, or not in it.
         Exception: whatever importing a package raises: nothing starts without a part that was
             installed on purpose.
     """
@@ -182,7 +182,7 @@ _TENSORS: dict[Task, TaskTensors] = {
         TensorSpec(name="tokens", datatype=Datatype.INT32, shape=(-1, 1)),
         (),  # nobody writes over that protocol
     ),
-    **installed(TENSORS_GROUP),
+    **load_installed(TENSORS_GROUP),
 }
 
 ENGINE_OUTPUT: Mapping[Task, TensorSpec] = MappingProxyType(

@@ -31,10 +31,10 @@ class FieldError:
     sentence: str
 
     def __str__(self) -> str:
-        return f"{dotted(self.path)}: {self.sentence}"
+        return f"{join_path(self.path)}: {self.sentence}"
 
 
-def dotted(path: Iterable[str | int]) -> str:
+def join_path(path: Iterable[str | int]) -> str:
     """A path as people write it, ``spec.rollout.steps[1].weight``."""
     text = ""
     for step in path:
@@ -48,7 +48,7 @@ def validation_errors(document: object, error: ValidationError) -> tuple[FieldEr
     for detail in error.errors(include_url=False):
         if _follows_from_others(detail):
             continue
-        path, union, member = _located(document, detail)
+        path, union, member = _locate(document, detail)
         by_union.setdefault(union, {}).setdefault(member, []).append((path, detail))
     found: list[FieldError] = []
     for union, members in by_union.items():
@@ -65,7 +65,7 @@ def _distance(found: Sequence[tuple[Path, ErrorDetails]]) -> tuple[int, int]:
     return sum(detail["type"] in _SHAPE_ERRORS for _, detail in found), len(found)
 
 
-def _located(document: object, detail: ErrorDetails) -> tuple[Path, Path, Path]:
+def _locate(document: object, detail: ErrorDetails) -> tuple[Path, Path, Path]:
     """(path, path of the union that it is in, member of that union).
 
     Pydantic puts the name of a union's member into the location. What the document does not hold
@@ -107,7 +107,7 @@ def _value(document: object, path: Path) -> object:
 def _forms(path: Path, value: object) -> str:
     node = _schema_node(path)
     forms = [] if node is None else [_form(choice) for choice in node.choices]
-    return f"must be {_either(forms)}, not {shown(value)}"
+    return f"must be {_join_with_or(forms)}, not {show_value(value)}"
 
 
 def _form(choice: dict[str, Any]) -> str:
@@ -123,18 +123,18 @@ def _sentence(path: Path, detail: ErrorDetails) -> str:
     if kind == "missing":
         return "is needed"
     if kind == "extra_forbidden":
-        return _unknown(path)
+        return _say_unknown(path)
     if kind == "string_type" and isinstance(value, (int, float)):
         return f'must be text: write it in quotes, "{value}"'
     if kind in {"model_type", "dict_type"}:
-        return f"must hold fields, not {shown(value)}"
+        return f"must hold fields, not {show_value(value)}"
     if kind == "too_short":
-        return f"must have at least {detail['ctx']['min_length']}, not {shown(value)}"
+        return f"must have at least {detail['ctx']['min_length']}, not {show_value(value)}"
     said = _SUBJECT.sub("must", detail["msg"].removeprefix("Value error, "))
-    return said if kind == "value_error" else f"{said}, not {shown(value)}"
+    return said if kind == "value_error" else f"{said}, not {show_value(value)}"
 
 
-def _unknown(path: Path) -> str:
+def _say_unknown(path: Path) -> str:
     node = _schema_node(path[:-1])
     names = () if node is None else node.fields
     elsewhere = _elsewhere(str(path[-1]), path[:-1])
@@ -153,7 +153,7 @@ def _elsewhere(name: str, above: Path) -> str:
         found = [] if node is None else _paths_to(name, node, root)
         if found:
             nearest: Path = min(found, key=len)
-            return dotted(nearest)
+            return join_path(nearest)
     return ""
 
 
@@ -175,13 +175,13 @@ def _schema_node(path: Path) -> SchemaNode | None:
     return node
 
 
-def _either(words: Sequence[str]) -> str:
+def _join_with_or(words: Sequence[str]) -> str:
     if len(words) < 2:
         return "".join(words) or "something else"
     return f"{', '.join(words[:-1])} or {words[-1]}"
 
 
-def shown(value: object, *, most: int = _SHOWN) -> str:
+def show_value(value: object, *, most: int = _SHOWN) -> str:
     """A value in one line of YAML, of at most ``most`` characters."""
     text = yaml.safe_dump(
         whole_numbers(value), default_flow_style=True, sort_keys=False, width=10**6

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from contracts.durations import about
+from contracts.durations import humanise
 from contracts.endpoint import EndpointStatus, ModelEndpoint, Phase, Wait, WaitsFor
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
+class WaitWording:
     """A cause in words; ``{endpoint}`` and ``{version}`` are filled in.
 
     ``what`` is said if the status has no words of its own. ``is_brief``: the status's own words
@@ -30,111 +30,111 @@ class Words:
 _ITSELF = "it goes on by itself"
 _RETRY = "headrace rollout retry {endpoint} {version}"
 
-WORDS: Final[Mapping[WaitsFor, Words]] = {
-    WaitsFor.CONTROLLER: Words(
+WORDS: Final[Mapping[WaitsFor, WaitWording]] = {
+    WaitsFor.CONTROLLER: WaitWording(
         "the controller has not looked at it yet",
         "see with headrace status whether the controller runs",
     ),
-    WaitsFor.MLFLOW: Words(
+    WaitsFor.MLFLOW: WaitWording(
         "the controller has not read its model's versions in MLflow yet",
         f"see in the controller's log whether MLflow answers; {_ITSELF}",
     ),
-    WaitsFor.MODEL: Words(
+    WaitsFor.MODEL: WaitWording(
         "MLflow has no registered model of its name", "register it, or change spec.model"
     ),
-    WaitsFor.FIRST_VERSION: Words("MLflow's model has no version", "register one"),
-    WaitsFor.PINNED_VERSION: Words(
+    WaitsFor.FIRST_VERSION: WaitWording("MLflow's model has no version", "register one"),
+    WaitsFor.PINNED_VERSION: WaitWording(
         "MLflow lacks the version that is pinned", "register it, or change the pin"
     ),
-    WaitsFor.ALIAS: Words("MLflow's model lacks the alias", "set it to a version"),
-    WaitsFor.VERSION_OF_ALIAS: Words(
+    WaitsFor.ALIAS: WaitWording("MLflow's model lacks the alias", "set it to a version"),
+    WaitsFor.VERSION_OF_ALIAS: WaitWording(
         "MLflow lacks the version that the alias names", "set the alias to another version"
     ),
-    WaitsFor.LOST_VERSION: Words(
+    WaitsFor.LOST_VERSION: WaitWording(
         "a version that gets callers is not in MLflow any more",
         "register a newer version, or pin one; what serves goes on until then",
     ),
-    WaitsFor.LOST_PACKAGE: Words(
+    WaitsFor.LOST_PACKAGE: WaitWording(
         "the package store lacks the package of the version that serves",
-        "register its version again, or another one, before a Triton has to load it anew",
+        "register its version again, or another one, before a Triton has to load it again",
     ),
-    WaitsFor.NEWER_VERSION: Words(
-        "so many versions were rejected that those up to this one are not tried any more",
+    WaitsFor.NEWER_VERSION: WaitWording(
+        "too many versions were rejected: those up to this one are not tried any more",
         "register a newer one, or pin one: headrace rollout pin {endpoint} VERSION",
     ),
-    WaitsFor.TURN: Words(
+    WaitsFor.TURN: WaitWording(
         "other conversions have to end first",
         f"nothing, {_ITSELF}; the controller's option --conversions lets more run at once",
         is_brief=True,
     ),
-    WaitsFor.DEVICE: Words(
+    WaitsFor.DEVICE: WaitWording(
         "no Triton of its pool has said yet what it computes on",
         f"see in the log of the pool's loaders what keeps Triton from starting; {_ITSELF}",
     ),
-    WaitsFor.CONVERSION: Words(
+    WaitsFor.CONVERSION: WaitWording(
         "its conversion runs",
         "nothing, it ends by itself or at its time limit; the controller's log says how it goes",
         is_brief=True,
     ),
-    WaitsFor.RETRY: Words(
+    WaitsFor.RETRY: WaitWording(
         "what it needs failed",
         "put that right; it is tried again by itself, with growing pauses",
     ),
-    WaitsFor.STORE: Words(
+    WaitsFor.STORE: WaitWording(
         "the package store can't be read",
         f"see that the store answers and its credentials hold; {_ITSELF}",
     ),
-    WaitsFor.TRITONS: Words(
+    WaitsFor.TRITONS: WaitWording(
         "no Triton of its pool has given a sign of life",
         "start one with its loader, or change spec.pool",
     ),
-    WaitsFor.LOADING: Words(
+    WaitsFor.LOADING: WaitWording(
         "not every Triton of its pool has loaded it",
         f"nothing, {_ITSELF}; headrace status shows the loaders",
         is_brief=True,
     ),
-    WaitsFor.ROOM: Words(
+    WaitsFor.ROOM: WaitWording(
         "Tritons can't load it",
         f"give them what they lack, such as memory, or unload others; {_ITSELF}",
     ),
-    WaitsFor.SICK_TRITON: Words(
+    WaitsFor.SICK_TRITON: WaitWording(
         "a Triton refuses what is good",
         "see its log and its node, and restart it elsewhere: with its first load it counts again",
     ),
-    WaitsFor.CEILING: Words(
+    WaitsFor.CEILING: WaitWording(
         "its spec is above the operator's ceiling",
         "change the spec, or ask the operator for more",
     ),
-    WaitsFor.ROLLOUT: Words(
+    WaitsFor.ROLLOUT: WaitWording(
         "its rollout begins once a ready Triton holds it and the version before",
         f"nothing, {_ITSELF}; headrace rollout promote {{endpoint}} begins it at once",
     ),
-    WaitsFor.CHECKS: Words(
+    WaitsFor.CHECKS: WaitWording(
         "its checks have not passed",
         "see with headrace rollout status {endpoint} what each check lacks; promote or abort "
         "decides at once",
     ),
-    WaitsFor.RESUME: Words("its rollout is paused", "headrace rollout resume {endpoint}"),
-    WaitsFor.PERSON: Words(
+    WaitsFor.RESUME: WaitWording("its rollout is paused", "headrace rollout resume {endpoint}"),
+    WaitsFor.PERSON: WaitWording(
         "it stays in shadow until someone decides",
         "headrace rollout promote {endpoint}, or abort",
     ),
-    WaitsFor.BAKE: Words(
+    WaitsFor.BAKE: WaitWording(
         "its bake has not ended",
         "nothing, it ends by itself; headrace rollout undo {endpoint} goes back",
     ),
-    WaitsFor.VERDICT: Words(
-        "it was taken back", f"register a better version, or have it tried again: {_RETRY}"
+    WaitsFor.VERDICT: WaitWording(
+        "it was rolled back", f"register a better version, or have it tried again: {_RETRY}"
     ),
-    WaitsFor.ANOTHER_TRY: Words(
+    WaitsFor.ANOTHER_TRY: WaitWording(
         "it came to no verdict", f"give it what it lacked, and have it tried again: {_RETRY}"
     ),
-    WaitsFor.POOL: Words(
+    WaitsFor.POOL: WaitWording(
         "callers move to another pool once all its Tritons hold what they need",
         f"nothing, {_ITSELF}; with spec.pool as it was it stays",
     ),
-    WaitsFor.CALLER: Words(
-        "it sleeps, as nobody asked for it",
+    WaitsFor.CALLER: WaitWording(
+        "it sleeps because it was idle",
         "nothing, it comes back with the next caller; spec.sleeps: false keeps it loaded",
     ),
 }
@@ -168,7 +168,7 @@ def waits_of(endpoint: ModelEndpoint) -> tuple[Wait, ...]:
     return status.waits
 
 
-def what(status: EndpointStatus, wait: Wait) -> str:
+def describe_wait(status: EndpointStatus, wait: Wait) -> str:
     """What is waited for, in words."""
     if wait.what:
         return wait.what
@@ -185,8 +185,8 @@ def to_do(endpoint: str, wait: Wait) -> str:
 
 def new_waits(before: EndpointStatus, after: EndpointStatus) -> Iterable[Wait]:
     """Those that are not what they were, by what is kept of them."""
-    known = {kept(before, wait) for wait in before.waits}
-    return (wait for wait in after.waits if kept(after, wait) not in known)
+    known = {identify_wait(before, wait) for wait in before.waits}
+    return (wait for wait in after.waits if identify_wait(after, wait) not in known)
 
 
 def sentences(endpoint: ModelEndpoint, now: float, *, told: str = "") -> Iterable[str]:
@@ -197,23 +197,23 @@ def sentences(endpoint: ModelEndpoint, now: float, *, told: str = "") -> Iterabl
     for wait in waits_of(endpoint):
         if wait.cause is WaitsFor.CALLER:
             continue
-        said = what(endpoint.status, wait)
+        said = describe_wait(endpoint.status, wait)
         who = f"version {wait.version} waits" if wait.version else "waits"
-        how_long = f" {about(now - wait.since)}" if wait.since else ""
+        how_long = f" {humanise(now - wait.since)}" if wait.since else ""
         why = "" if said in told else f": {said}"
         yield f"{who}{how_long}{why}; to do: {to_do(endpoint.name, wait)}"
 
 
-def dated(endpoint: str, status: EndpointStatus, wait: Wait, most: int) -> str:
-    """The sentence with the time at which it began, for places that keep so many characters."""
+def describe_with_time(endpoint: str, status: EndpointStatus, wait: Wait, most: int) -> str:
+    """The sentence with the time at which it began, for places that keep ``most`` characters."""
     began = datetime.fromtimestamp(wait.since, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     rest = f", since {began}; to do: {to_do(endpoint, wait)}"
-    said = kept(status, wait)[2]
+    said = identify_wait(status, wait)[2]
     room = most - len(rest)
     return (said if len(said) <= room else f"{said[: room - 3]}...") + rest
 
 
-def kept(status: EndpointStatus, wait: Wait) -> tuple[WaitsFor, str, str]:
+def identify_wait(status: EndpointStatus, wait: Wait) -> tuple[WaitsFor, str, str]:
     """Cause, version and words of a wait; they are others only if something happened."""
     words = WORDS[wait.cause]
-    return wait.cause, wait.version, words.what if words.is_brief else what(status, wait)
+    return wait.cause, wait.version, words.what if words.is_brief else describe_wait(status, wait)

@@ -13,7 +13,7 @@ All counts are integers, sums included, so that adding in any order gives the sa
 import msgspec
 
 from contracts.endpoint import Arm
-from contracts.events import StatisticSpec, check_schema, decoded
+from contracts.events import StatisticSpec, check_schema, decode_with
 
 TOPIC = "headrace.windows"
 SCHEMA_VERSION = 1
@@ -54,7 +54,7 @@ class EvidenceCounts(msgspec.Struct, omit_defaults=True):
     Left out: forced attempts, second attempts (``repeated``), requests of whose texts none was
     inferred (``cached``), callers who hung up (499), and what is above a caller's cap, the first
     ones in the log counting. Feedback is capped by itself. Requests of nobody (caller 0) have no
-    cap, for they are not one caller's.
+    cap, because they are not one caller's.
     """
 
     requests: int = 0
@@ -65,12 +65,12 @@ class EvidenceCounts(msgspec.Struct, omit_defaults=True):
     latency: dict[int, Sparse] = {}
     # The part of it that is of callers with a name: length bucket -> their hash modulo
     # CALLER_BUCKETS, times CALLER_STRIDE, plus the bucket of LATENCY_EDGES -> count. In a range
-    # with more than CALLER_ENTRIES of these, of the lower half of the buckets of callers alone, or
+    # with more than CALLER_ENTRIES of these, only of the lower half of the buckets of callers, or
     # of a quarter, and so on: who is told does not depend on how long the answers took.
     caller_latency: dict[int, Sparse] = {}
     # Of callers with a name, their hash modulo CALLER_BUCKETS -> attempts, and those of them with
     # status 500 and above. With more callers than CALLER_ENTRIES, of the lower half of the buckets
-    # alone, and so on, likewise.
+    # only, and so on.
     caller_requests: Sparse = {}
     caller_errors: Sparse = {}
     labels: dict[str, int] = {}  # of answered texts, or of the entities in them
@@ -80,7 +80,7 @@ class EvidenceCounts(msgspec.Struct, omit_defaults=True):
     label_like_neighbours: dict[str, int] = {}
     norms: Sparse = {}  # of answered texts, buckets of Statistic.VECTOR_NORM
     # What requests of whose texts none was inferred add to ``labels`` and ``norms``, under one cap
-    # with the others: below 0 where they come before others of their caller, which are then beyond
+    # with the others: below 0 if they come before others of their caller, which are then beyond
     # the cap.
     cached_labels: dict[str, int] = {}
     cached_norms: Sparse = {}
@@ -149,7 +149,8 @@ class WindowAggregate(msgspec.Struct, omit_defaults=True):
     truncated: int = 0
     histograms: dict[str, Sparse] = {}  # by contracts.statistics.Statistic
     sums: dict[str, int] = {}  # of the same, in millionths
-    # By contracts.statistics.Stage, buckets of LATENCY_EDGES; of the stages that were reached.
+    # By contracts.statistics.LatencyStage, buckets of LATENCY_EDGES; of the stages that were
+    # reached.
     latency: dict[str, Sparse] = {}
     latency_sums: dict[str, int] = {}  # microseconds
     labels: dict[str, int] = {}
@@ -242,7 +243,7 @@ def encode(record: WindowRecord) -> bytes:
 
 def head(message: bytes) -> RangeHead:
     """The range of a record, many times faster than the record; raises as ``decode``."""
-    found = decoded(_head_decoder, message)
+    found = decode_with(_head_decoder, message)
     check_schema(found.schema_version, SCHEMA_VERSION)
     return found
 
@@ -255,4 +256,4 @@ def decode(message: bytes) -> WindowRecord:
         msgspec.DecodeError: not such a message at all.
     """
     head(message)
-    return decoded(_decoder, message)
+    return decode_with(_decoder, message)

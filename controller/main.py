@@ -61,10 +61,10 @@ from service import flags, logs, pages
 from service.cluster import access
 from service.cluster.errors import AccessError
 from service.kafka import KafkaAddress, KafkaLoginError
-from service.key_files import KeyFileError, make_key_file, read_keys
+from service.key_files import HexKeyFileError, make_key_file, read_keys
 from service.loop_heartbeat import LoopHeartbeat
 from service.steady_clock import SteadyClock
-from stats.reading.published import KafkaPublished
+from stats.reading.published import KafkaEventLogEnds
 from stats.reading.reader import WindowsReader
 from stats.reading.record_log import KafkaRecordLog
 
@@ -125,7 +125,7 @@ def main() -> int:
         BadTemplateError,
         EndpointsTakenError,
         KafkaLoginError,
-        KeyFileError,
+        HexKeyFileError,
         SourceUnavailableError,
         StoreTakenError,
     ) as error:
@@ -137,7 +137,7 @@ def main() -> int:
         pages.serve(settings.metrics_host, settings.metrics_port, {"/livez": loops.fault})
     statistics = WindowsReader(
         lambda since: KafkaRecordLog(kafka, since, settings.windows_topic),
-        KafkaPublished(kafka, settings.predictions_topic),
+        KafkaEventLogEnds(kafka, settings.predictions_topic),
     )
     try:
         asyncio.run(
@@ -325,25 +325,25 @@ def _release(
 
 
 def _index_keys(settings: ControllerSettings) -> tuple[bytes, ...]:
-    """The keys that sign the index of conversions; raises ``KeyFileError``."""
+    """The keys that sign the index of conversions; raises ``HexKeyFileError``."""
     if settings.index_key_file:
         return read_keys(Path(settings.index_key_file))
     file = settings.work_dir / KEY_FILE
     try:
         make_key_file(file)
     except OSError as error:
-        raise KeyFileError(f"{file} can't be made: {error}") from error
+        raise HexKeyFileError(f"{file} can't be made: {error}") from error
     return read_keys(file)
 
 
 def _webhook_secrets(settings: ControllerSettings) -> tuple[str, ...]:
-    """What MLflow may sign its webhooks with; raises ``KeyFileError``."""
+    """What MLflow may sign its webhooks with; raises ``HexKeyFileError``."""
     if not settings.webhook_port:
         return ()
     if settings.webhook_secret_file:
         return tuple(key.hex() for key in read_keys(Path(settings.webhook_secret_file)))
     if not settings.webhook_secret:
-        raise KeyFileError("A webhook needs a secret: set --webhook-secret-file.")
+        raise HexKeyFileError("A webhook needs a secret: set --webhook-secret-file.")
     return (settings.webhook_secret,)
 
 
@@ -377,7 +377,7 @@ def _outliving_seconds(settings: ControllerSettings) -> float:
 def _jobs(settings: ControllerSettings, environment: Mapping[str, str]) -> JobLauncher:
     if not access.in_cluster(settings.endpoints):
         raise BadTemplateError("conversions are Jobs only where the endpoints lie in a cluster")
-    opened = access.opened(settings.endpoints, environment)
+    opened = access.open_namespace(settings.endpoints, environment)
     file = Path(settings.conversion_job_template)
     try:
         template = job_manifest.template(file.read_text(encoding="utf-8"))

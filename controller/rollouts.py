@@ -23,7 +23,7 @@ from contracts.model import ModelRef
 from contracts.profile import ReferenceProfile
 from contracts.rollout import COMMAND_BY_PREFIX, COMMAND_PREFIX, Command, RolloutState
 from contracts.windows import ON_THE_WAY_SECONDS, EndpointWindow
-from measures.counting import Counting
+from measures.counting import CountingStatus
 from registry.packages.store import PackageStore, StoreError, StoreUnavailableError
 from registry.reconcile.rollouts import Surroundings
 from rollout import machine, report, status_size
@@ -47,7 +47,7 @@ class Statistics(Protocol):
         """The latest end of closed windows, unix seconds; waits for nothing."""
         ...
 
-    def counting(self) -> Counting:
+    def counting(self) -> CountingStatus:
         """Whether all that gateways published is in the windows."""
         ...
 

@@ -1,6 +1,6 @@
 """``python -P -m dashboards``: writes ``dashboards/generated``, four dashboards and the rules.
 
-And the copies that the chart packs. ``described`` is the site's page of the panels.
+And the copies that the chart packs. ``describe_panels`` is the site's page of the panels.
 
 The same code gives the same bytes.
 """
@@ -65,7 +65,7 @@ def _write(made: Mapping[str, bytes], folder: Path) -> None:
         (folder / name).write_bytes(data)
 
 
-def described(made: Mapping[str, bytes]) -> str:
+def describe_panels(made: Mapping[str, bytes]) -> str:
     """The page of the panels of these files."""
     return page({name: json.loads(made[name]) for name in DASHBOARDS})
 
@@ -80,7 +80,7 @@ def files() -> dict[str, bytes]:
 def _dashboard(builder: Dashboard) -> bytes:
     built = builder.build()
     for number, panel in enumerate(built.panels or (), start=1):
-        panel.id_val = number  # Grafana would number them anew at each import
+        panel.id_val = number  # Grafana would number them again at each import
     whole = json.loads(JSONEncoder().encode(built))
     whole["annotations"] = {"list": [ROLLOUTS]}
     for panel in whole["panels"]:

@@ -1,7 +1,7 @@
 """What all four dashboards have in common: variables, links, rollouts' lines, versions' table.
 
 Every dashboard reads the data source that its variable names, so that an import asks for nothing.
-A link leads to the logs of what is chosen, in Grafana's Explore, where there is a Loki.
+A link leads to the logs of what is chosen, in Grafana's Explore, if there is a Loki.
 """
 
 import json
@@ -93,7 +93,7 @@ RELEASE_LOGS: Final = (
 )
 
 
-class Row:
+class PanelRow:
     """A headline of a dashboard, and the panels below it, from left to right."""
 
     def __init__(self, title: str, *panels: Builder[model.Panel]) -> None:
@@ -107,11 +107,11 @@ def dashboard(
     description: str,
     *,
     variables: Sequence[Variable],
-    rows: Sequence[Row],
+    rows: Sequence[PanelRow],
     logs: str = RELEASE_LOGS,
 ) -> builders.Dashboard:
     """A dashboard with what all have in common; ``logs`` selects those of Loki to lead to."""
-    made = _begun(uid, title, description, variables, logs)
+    made = _begin_dashboard(uid, title, description, variables, logs)
     for row in rows:
         made = made.with_row(builders.Row(row.title))
         for panel in row.panels:
@@ -119,7 +119,7 @@ def dashboard(
     return made
 
 
-# Of every table; empty where Prometheus has no such labels.
+# Of every table; empty if Prometheus has no such labels.
 PLACE_COLUMNS: Final = {"cluster": "Cluster", "namespace": "Namespace"}
 
 
@@ -156,7 +156,7 @@ def versions() -> table.Panel:
     )
 
 
-def _begun(
+def _begin_dashboard(
     uid: str, title: str, description: str, variables: Sequence[Variable], logs: str
 ) -> builders.Dashboard:
     started = (

@@ -9,12 +9,22 @@ from dashboards.board import (
     PLACE,
     PLACE_COLUMNS,
     VERSION,
-    Row,
+    PanelRow,
     Variable,
     dashboard,
     versions,
 )
-from dashboards.panels import GREEN, RED, YELLOW, Step, buckets, lines, number, rows, states
+from dashboards.panels import (
+    GREEN,
+    RED,
+    YELLOW,
+    ColourThreshold,
+    buckets,
+    lines,
+    number,
+    rows,
+    states,
+)
 
 LAMBDA = Variable("lambda", "Memory (lambda)", q.LAMBDAS)
 LABEL = Variable("label", "Predicted label", q.PREDICTED)
@@ -30,12 +40,12 @@ def drift() -> Dashboard:
         "Whether the texts changed since a version was evaluated, which of their properties did,"
         " and what that did to the answers.",
         variables=(*PLACE, ENDPOINT, VERSION, ARM, LAMBDA, LABEL, OWN),
-        rows=(_distance(), _texts(), _lengths(), _answers(), _own()),
+        rows=(_distance(), _texts(), _lengths(), _answers(), _own_statistics_row()),
     )
 
 
-def _distance() -> Row:
-    return Row(
+def _distance() -> PanelRow:
+    return PanelRow(
         "Drift per statistic",
         number(
             "Alarms now",
@@ -43,7 +53,7 @@ def _distance() -> Row:
             " 0.2 PSI, and calibrated.",
             "Find the statistic on the right, then its own panel below.",
             q.ALARMS_NOW,
-            steps=(Step(1, RED),),
+            steps=(ColourThreshold(1, RED),),
         ),
         number(
             "Calibrated",
@@ -53,7 +63,7 @@ def _distance() -> Row:
             q.CALIBRATION,
             unit="percentunit",
             base=YELLOW,
-            steps=(Step(1, GREEN),),
+            steps=(ColourThreshold(1, GREEN),),
         ),
         number(
             "Time of the week known",
@@ -62,7 +72,7 @@ def _distance() -> Row:
             "0 is usual in the first days, and at the first weekend.",
             q.TIME_KNOWN,
             base=YELLOW,
-            steps=(Step(1, GREEN),),
+            steps=(ColourThreshold(1, GREEN),),
         ),
         number(
             "Reference texts",
@@ -71,7 +81,7 @@ def _distance() -> Row:
             " texts with the run.",
             q.REFERENCE_TEXTS,
             base=YELLOW,
-            steps=(Step(1000, GREEN),),
+            steps=(ColourThreshold(1000, GREEN),),
         ),
         rows(
             "What is the reference",
@@ -88,7 +98,7 @@ def _distance() -> Row:
             "Each statistic over time: quiet; moved (significant, PSI above 0.1, of week:"
             " statistics above 0.005); far (above 0.2)."
             " Far alarms as soon as it is calibrated, and not before.",
-            "One statistic alone: look at it below. Many at once: another kind of text arrived;"
+            "Only one statistic: look at it below. Many at once: another kind of text arrived;"
             " ask who began to call.",
             q.DRIFT_LEVEL,
             names=LEVELS,
@@ -100,7 +110,7 @@ def _distance() -> Row:
             " 0.1 warns, 0.2 alarms, if it is significant too.",
             "Large PSI with significance below 1 is small samples: wait.",
             q.DRIFT_PSI,
-            steps=(Step(0.1, YELLOW), Step(0.2, RED)),
+            steps=(ColourThreshold(0.1, YELLOW), ColourThreshold(0.2, RED)),
         ),
         lines(
             "Significance over its threshold",
@@ -108,21 +118,21 @@ def _distance() -> Row:
             " is no chance.",
             "Significant with small PSI is a change too small to matter.",
             q.DRIFT_SIGNIFICANCE,
-            steps=(Step(1, RED),),
+            steps=(ColourThreshold(1, RED),),
         ),
         versions(),
     )
 
 
-def _texts() -> Row:
-    return Row(
+def _texts() -> PanelRow:
+    return PanelRow(
         "Vocabulary",
         lines(
             "UNK tokens a text",
             "Mean tokens of a text that the vocabulary lacks. Byte-level tokenisers never have"
             " any: read tokens a word there.",
             "A rise means another language, emoji, or broken encoding. The endpoint's list of"
-            " unknown words, where it is switched on, says which.",
+            " unknown words, if it is switched on, says which.",
             q.UNK_A_TEXT,
             width=8,
         ),
@@ -157,8 +167,8 @@ def _texts() -> Row:
     )
 
 
-def _lengths() -> Row:
-    return Row(
+def _lengths() -> PanelRow:
+    return PanelRow(
         "Lengths",
         lines(
             "Tokens a text",
@@ -180,7 +190,7 @@ def _lengths() -> Row:
             " the model allows.",
             q.TRUNCATED_SHARE,
             unit="percentunit",
-            steps=(Step(0.05, YELLOW), Step(0.2, RED)),
+            steps=(ColourThreshold(0.05, YELLOW), ColourThreshold(0.2, RED)),
         ),
         lines(
             "Words a text", "Mean words of a text.", "Compare with tokens a text.", q.WORDS_A_TEXT
@@ -188,13 +198,13 @@ def _lengths() -> Row:
     )
 
 
-def _answers() -> Row:
-    return Row(
+def _answers() -> PanelRow:
+    return PanelRow(
         "Answers",
         lines(
             "Share of each label",
             "Predicted labels, each as a share of its version's and arm's.",
-            "A share that moves with the texts is the world; one that moves on a canary alone is"
+            "A share that moves with the texts is the world; one that moves only on a canary is"
             " the version.",
             q.LABEL_SHARE,
             unit="percentunit",
@@ -238,9 +248,9 @@ def _answers() -> Row:
     )
 
 
-def _own() -> Row:
-    declared = " Empty where the endpoint declares none."
-    return Row(
+def _own_statistics_row() -> PanelRow:
+    declared = " Empty if the endpoint declares none."
+    return PanelRow(
         "Own statistics",
         buckets(
             "Histogram $own",

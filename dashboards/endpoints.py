@@ -3,8 +3,8 @@
 from grafana_foundation_sdk.builders.dashboard import Dashboard
 
 from dashboards import queries as q
-from dashboards.board import ARM, ENDPOINT, PACKAGE, PLACE, VERSION, Row, dashboard, versions
-from dashboards.panels import GREEN, RED, YELLOW, Step, buckets, lines, number
+from dashboards.board import ARM, ENDPOINT, PACKAGE, PLACE, VERSION, PanelRow, dashboard, versions
+from dashboards.panels import GREEN, RED, YELLOW, ColourThreshold, buckets, lines, number
 
 
 def endpoints() -> Dashboard:
@@ -15,13 +15,13 @@ def endpoints() -> Dashboard:
         "Traffic, errors and latency of each endpoint, version and arm, from exact counts; and the"
         " batches and engines behind them.",
         variables=(*PLACE, ENDPOINT, VERSION, ARM, PACKAGE),
-        rows=(_level(), _traffic(), _latency(), _batching(), _gpu()),
+        rows=(_level(), _traffic(), _latency(), _batching_row(), _gpu()),
     )
 
 
-def _level() -> Row:
-    never = " Empty where spec.slo promises none."
-    return Row(
+def _level() -> PanelRow:
+    never = " Empty if spec.slo promises none."
+    return PanelRow(
         "Service level",
         number(
             "Error budget left",
@@ -32,7 +32,7 @@ def _level() -> Row:
             q.ERROR_BUDGET,
             unit="percentunit",
             base=RED,
-            steps=(Step(0, YELLOW), Step(0.25, GREEN)),
+            steps=(ColourThreshold(0, YELLOW), ColourThreshold(0.25, GREEN)),
         ).height(8),
         lines(
             "Errors: how fast the budget goes",
@@ -42,7 +42,7 @@ def _level() -> Row:
             " Attempts by status and Refusals.",
             q.ERROR_BURN_1H,
             q.ERROR_BURN_1D,
-            steps=(Step(6, YELLOW), Step(14.4, RED)),
+            steps=(ColourThreshold(6, YELLOW), ColourThreshold(14.4, RED)),
             width=8,
         ),
         number(
@@ -52,7 +52,7 @@ def _level() -> Row:
             q.LATENCY_BUDGET,
             unit="percentunit",
             base=RED,
-            steps=(Step(0, YELLOW), Step(0.25, GREEN)),
+            steps=(ColourThreshold(0, YELLOW), ColourThreshold(0.25, GREEN)),
         ).height(8),
         lines(
             "Latency: how fast the budget goes",
@@ -61,14 +61,14 @@ def _level() -> Row:
             "Lines at 6 and 14.4, where HeadraceLatencyFast pages. See Where the time goes.",
             q.LATENCY_BURN_1H,
             q.LATENCY_BURN_1D,
-            steps=(Step(6, YELLOW), Step(14.4, RED)),
+            steps=(ColourThreshold(6, YELLOW), ColourThreshold(14.4, RED)),
             width=8,
         ),
     )
 
 
-def _traffic() -> Row:
-    return Row(
+def _traffic() -> PanelRow:
+    return PanelRow(
         "Traffic and errors",
         number(
             "Answered a second",
@@ -127,8 +127,8 @@ def _traffic() -> Row:
     )
 
 
-def _latency() -> Row:
-    return Row(
+def _latency() -> PanelRow:
+    return PanelRow(
         "Latency",
         buckets(
             "Time of attempts",
@@ -148,7 +148,7 @@ def _latency() -> Row:
             q.LATENCY_P95,
             q.LATENCY_P99,
             unit="s",
-            steps=(Step(0.5, RED),),
+            steps=(ColourThreshold(0.5, RED),),
         ),
         lines(
             "Where the time goes",
@@ -164,8 +164,8 @@ def _latency() -> Row:
     )
 
 
-def _batching() -> Row:
-    return Row(
+def _batching_row() -> PanelRow:
+    return PanelRow(
         "Batches and engines",
         lines(
             "Rows a batch",
@@ -181,7 +181,7 @@ def _batching() -> Row:
             "Above 30 % for long: set serving.lengthBuckets to the lengths that callers send.",
             q.PADDING_SHARE,
             unit="percentunit",
-            steps=(Step(0.3, YELLOW), Step(0.5, RED)),
+            steps=(ColourThreshold(0.3, YELLOW), ColourThreshold(0.5, RED)),
             top=1,
             width=8,
         ),
@@ -210,9 +210,9 @@ def _batching() -> Row:
     )
 
 
-def _gpu() -> Row:
-    never = " Empty where Triton has no GPU."
-    return Row(
+def _gpu() -> PanelRow:
+    never = " Empty if Triton has no GPU."
+    return PanelRow(
         "GPU",
         lines(
             "GPU busy",
@@ -220,7 +220,7 @@ def _gpu() -> Row:
             "Above 90 % while callers wait: add a GPU.",
             q.GPU_BUSY,
             unit="percentunit",
-            steps=(Step(0.9, YELLOW),),
+            steps=(ColourThreshold(0.9, YELLOW),),
             top=1,
             width=6,
         ),
@@ -231,7 +231,7 @@ def _gpu() -> Row:
             " or unload what is pinned.",
             q.GPU_MEMORY,
             unit="percentunit",
-            steps=(Step(0.9, RED),),
+            steps=(ColourThreshold(0.9, RED),),
             top=1,
             width=6,
         ),
@@ -246,7 +246,7 @@ def _gpu() -> Row:
         lines(
             "Packed engines: useful work",
             "Share of time in which a packed engine's device computed its runs, and share of their"
-            " tokens that are texts. Empty where no engine is packed.",
+            " tokens that are texts. Empty if no engine is packed.",
             "Busy above 90 % with few tokens of texts: runs are small; fewer gateways, or more"
             " texts a request, fill them better. Busy with texts: add a GPU.",
             q.PACKED_BUSY,

@@ -3,8 +3,18 @@
 from grafana_foundation_sdk.builders.dashboard import Dashboard
 
 from dashboards import queries as q
-from dashboards.board import GATEWAY_PLACE, PLACE_COLUMNS, POD_LOGS, Row, Variable, dashboard
-from dashboards.panels import GREEN, RED, YELLOW, Step, buckets, lines, number, rows, states
+from dashboards.board import GATEWAY_PLACE, PLACE_COLUMNS, POD_LOGS, PanelRow, Variable, dashboard
+from dashboards.panels import (
+    GREEN,
+    RED,
+    YELLOW,
+    ColourThreshold,
+    buckets,
+    lines,
+    number,
+    rows,
+    states,
+)
 
 POD = Variable("pod", "Pod", q.PODS, whole=True)
 ENDPOINT = Variable("endpoint", "Endpoint", q.ENDPOINTS_AT_GATEWAYS, whole=True)
@@ -23,8 +33,8 @@ def gateway() -> Dashboard:
     )
 
 
-def _admission() -> Row:
-    return Row(
+def _admission() -> PanelRow:
+    return PanelRow(
         "Admission",
         number(
             "Gateways ready",
@@ -32,7 +42,7 @@ def _admission() -> Row:
             "0: nobody answers; see the gateway's log and HeadraceGatewayAway.",
             q.READY,
             base=RED,
-            steps=(Step(1, GREEN),),
+            steps=(ColourThreshold(1, GREEN),),
         ).height(8),
         lines(
             "Answers",
@@ -73,14 +83,14 @@ def _admission() -> Row:
             "Should stay in milliseconds: a slow no is worse than none.",
             q.REFUSAL_P99,
             unit="s",
-            steps=(Step(0.1, YELLOW),),
+            steps=(ColourThreshold(0.1, YELLOW),),
             width=8,
         ),
     )
 
 
-def _batches() -> Row:
-    return Row(
+def _batches() -> PanelRow:
+    return PanelRow(
         "Queue and batches",
         lines(
             "Texts that wait",
@@ -110,7 +120,7 @@ def _batches() -> Row:
             "Above 30 % for long: set serving.lengthBuckets to the lengths that come.",
             q.ALL_PADDING,
             unit="percentunit",
-            steps=(Step(0.3, YELLOW), Step(0.5, RED)),
+            steps=(ColourThreshold(0.3, YELLOW), ColourThreshold(0.5, RED)),
             top=1,
             width=8,
         ),
@@ -148,7 +158,7 @@ def _batches() -> Row:
         ),
         lines(
             "Packages asleep",
-            "Packages that left their Tritons because nobody asked,"
+            "Packages that left their Tritons because they were idle,"
             " and callers that wait for one to come back.",
             "Callers that wait for long: a load fails or Tritons are busy; see the loaders' logs.",
             q.PACKAGES_ASLEEP,
@@ -168,8 +178,8 @@ def _batches() -> Row:
     )
 
 
-def _pods() -> Row:
-    return Row(
+def _pods() -> PanelRow:
+    return PanelRow(
         "By pod",
         lines(
             "Requests of each pod",
@@ -183,7 +193,7 @@ def _pods() -> Row:
         lines(
             "Errors of each pod",
             "Share of each gateway's answers that were 5xx, refusals among them.",
-            "One alone: choose it above and read its logs; all: see Triton serves.",
+            "Only one: choose it above and read its logs; all: see Triton serves.",
             q.ERRORS_OF_POD,
             unit="percentunit",
             width=6,
@@ -191,8 +201,8 @@ def _pods() -> Row:
         lines(
             "Slowest answers of each pod",
             "95th percentile of the time of answered attempts, each gateway. Points are requests"
-            " that were traced, where Prometheus keeps exemplars.",
-            "One alone: its node is busy, or it lacks CPU. A point leads to its trace.",
+            " that were traced, if Prometheus keeps exemplars.",
+            "Only one: its node is busy, or it lacks CPU. A point leads to its trace.",
             q.LATENCY_OF_POD,
             unit="s",
             width=6,
@@ -202,14 +212,14 @@ def _pods() -> Row:
             "CPU seconds a second of each gateway's process.",
             "Near 1: the event loop is full; add a gateway.",
             q.GATEWAY_CPU,
-            steps=(Step(0.9, YELLOW),),
+            steps=(ColourThreshold(0.9, YELLOW),),
             width=6,
         ),
     )
 
 
-def _events() -> Row:
-    return Row(
+def _events() -> PanelRow:
+    return PanelRow(
         "Events",
         number(
             "Kafka",
@@ -217,7 +227,7 @@ def _events() -> Row:
             "0: events wait, then are dropped and counted; callers notice nothing.",
             q.EVENTS_CONNECTED,
             base=RED,
-            steps=(Step(1, GREEN),),
+            steps=(ColourThreshold(1, GREEN),),
         ).height(8),
         lines(
             "Events",
@@ -263,15 +273,15 @@ def _events() -> Row:
     )
 
 
-def _statistics() -> Row:
-    return Row(
+def _statistics() -> PanelRow:
+    return PanelRow(
         "Statistics",
         lines(
             "Fold: lag",
             "Messages of each partition that are not folded yet.",
             "Growing: start another fold worker, up to one a partition.",
             q.FOLD_LAG,
-            steps=(Step(500, RED),),
+            steps=(ColourThreshold(500, RED),),
             width=8,
         ),
         lines(

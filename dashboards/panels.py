@@ -26,23 +26,23 @@ from grafana_foundation_sdk.models import dashboard as model
 from grafana_foundation_sdk.models import heatmap as heatmap_model
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
-from dashboards.queries import Query, Shape
+from dashboards.queries import PanelFormat, PanelQuery
 
 DATASOURCE = model.DataSourceRef(type_val="prometheus", uid="${datasource}")
 
 GREEN, YELLOW, RED, GREY, BLUE = "green", "yellow", "red", "gray", "blue"
 
 _FORMATS = {
-    Shape.SERIES: PromQueryFormat.TIME_SERIES,
-    Shape.BUCKETS: PromQueryFormat.HEATMAP,
-    Shape.NOW: PromQueryFormat.TIME_SERIES,
-    Shape.ROWS: PromQueryFormat.TABLE,
+    PanelFormat.SERIES: PromQueryFormat.TIME_SERIES,
+    PanelFormat.BUCKETS: PromQueryFormat.HEATMAP,
+    PanelFormat.NOW: PromQueryFormat.TIME_SERIES,
+    PanelFormat.ROWS: PromQueryFormat.TABLE,
 }
-_INSTANT = (Shape.NOW, Shape.ROWS)
+_INSTANT = (PanelFormat.NOW, PanelFormat.ROWS)
 
 
 @dataclass(frozen=True)
-class Step:
+class ColourThreshold:
     """From this value on a thing has this colour."""
 
     value: float
@@ -64,9 +64,9 @@ def lines(
     title: str,
     shows: str,
     act: str,
-    *queries: Query,
+    *queries: PanelQuery,
     unit: str = "short",
-    steps: Sequence[Step] = (),
+    steps: Sequence[ColourThreshold] = (),
     stacked: bool = False,
     top: float | None = None,
     width: int = 12,
@@ -104,7 +104,7 @@ def lines(
 
 
 def buckets(
-    title: str, shows: str, act: str, query: Query, *, unit: str = "short", width: int = 12
+    title: str, shows: str, act: str, query: PanelQuery, *, unit: str = "short", width: int = 12
 ) -> heatmap.Panel:
     """A heatmap of a Prometheus histogram: cumulative buckets, told apart by Grafana."""
     panel = _begin(heatmap.Panel(), title, shows, act, [query], width)
@@ -134,10 +134,10 @@ def number(
     title: str,
     shows: str,
     act: str,
-    query: Query,
+    query: PanelQuery,
     *,
     unit: str = "short",
-    steps: Sequence[Step] = (),
+    steps: Sequence[ColourThreshold] = (),
     base: str = GREEN,
     width: int = 4,
 ) -> stat.Panel:
@@ -146,7 +146,7 @@ def number(
     return (
         panel.unit(unit)
         .thresholds(_thresholds(steps, base))
-        .reduce_options(_last())
+        .reduce_options(_reduce_to_last())
         .graph_mode(units.BigValueGraphMode.NONE)
         .color_mode(units.BigValueColorMode.VALUE)
         .text_mode(units.BigValueTextMode.AUTO)
@@ -157,7 +157,7 @@ def states(
     title: str,
     shows: str,
     act: str,
-    query: Query,
+    query: PanelQuery,
     *,
     names: Mapping[str, tuple[str, str]],
     width: int = 12,
@@ -186,14 +186,14 @@ def states(
     )
 
 
-def bars(title: str, shows: str, act: str, query: Query, *, width: int = 12) -> bargauge.Panel:
+def bars(title: str, shows: str, act: str, query: PanelQuery, *, width: int = 12) -> bargauge.Panel:
     """One bar for each series, of this moment."""
     panel = _begin(bargauge.Panel(), title, shows, act, [query], width)
     return (
         panel.unit("short")
         .min(0)
         .thresholds(_thresholds((), BLUE))
-        .reduce_options(_last())
+        .reduce_options(_reduce_to_last())
         .display_mode(units.BarGaugeDisplayMode.BASIC)
         .orientation(units.VizOrientation.HORIZONTAL)
     )
@@ -203,7 +203,7 @@ def rows(
     title: str,
     shows: str,
     act: str,
-    query: Query,
+    query: PanelQuery,
     columns: Mapping[str, str],
     *,
     width: int = 24,
@@ -238,7 +238,7 @@ def _begin(  # noqa: PLR0917 - in the order of the functions above
     title: str,
     shows: str,
     act: str,
-    queries: Sequence[Query],
+    queries: Sequence[PanelQuery],
     width: int,
     *,
     height: int = 8,
@@ -255,7 +255,7 @@ def _begin(  # noqa: PLR0917 - in the order of the functions above
     return panel
 
 
-def _target(query: Query, ref: str) -> prometheus.Dataquery:
+def _target(query: PanelQuery, ref: str) -> prometheus.Dataquery:
     target = (
         prometheus.Dataquery()
         .expr(query.expr)
@@ -270,7 +270,7 @@ def _target(query: Query, ref: str) -> prometheus.Dataquery:
     return target.range().exemplar(exemplar=query.exemplars)
 
 
-def _thresholds(steps: Sequence[Step], base: str) -> dashboard.ThresholdsConfig:
+def _thresholds(steps: Sequence[ColourThreshold], base: str) -> dashboard.ThresholdsConfig:
     first = model.Threshold(value=None, color=base)
     return (
         dashboard.ThresholdsConfig()
@@ -279,5 +279,5 @@ def _thresholds(steps: Sequence[Step], base: str) -> dashboard.ThresholdsConfig:
     )
 
 
-def _last() -> common.ReduceDataOptions:
+def _reduce_to_last() -> common.ReduceDataOptions:
     return common.ReduceDataOptions().calcs(["lastNotNull"]).values(values=False)

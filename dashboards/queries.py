@@ -6,11 +6,11 @@ written here. Nothing here knows of Grafana but its variables: ``$cluster``, ``$
 ``$endpoint``, ``$version``, ``$arm``, ``$package``, ``$pod`` and ``$__rate_interval``.
 
 Every aggregation keeps the labels ``cluster`` and ``namespace``, so that endpoints of one name in
-two releases are two lines; only a heatmap has no room for them. Where Prometheus has no such
+two releases are two lines; only a heatmap has no room for them. If Prometheus has no such
 labels, All matches that too.
 
-No expression hides an absence with ``or vector(0)``: where a thing is counted at all, its counter
-starts at 0; where it isn't, an empty panel is the truth.
+No expression hides an absence with ``or vector(0)``: if a thing is counted at all, its counter
+starts at 0; if it isn't, an empty panel is the truth.
 """
 
 from dataclasses import dataclass, replace
@@ -22,13 +22,13 @@ from contracts import metrics as m
 from contracts import registry_metrics as r
 from contracts import triton_metrics as t
 from contracts.metrics import Metric
-from contracts.statistics import Stage, Statistic
+from contracts.statistics import LatencyStage, Statistic
 from dashboards import slo
 
 RANGE: Final = "$__rate_interval"
 
 
-class Shape(StrEnum):
+class PanelFormat(StrEnum):
     """The form in which a panel expects its data."""
 
     SERIES = "time_series"  # lines over time
@@ -38,7 +38,7 @@ class Shape(StrEnum):
 
 
 @dataclass(frozen=True)
-class Query:
+class PanelQuery:
     """One expression of a panel.
 
     Attributes:
@@ -50,7 +50,7 @@ class Query:
 
     expr: str
     legend: str = ""
-    shape: Shape = Shape.SERIES
+    shape: PanelFormat = PanelFormat.SERIES
     exemplars: bool = False
 
 
@@ -76,26 +76,26 @@ def _rate(name: str, where: str = _SCOPE) -> str:
     return f"rate({name}{{{where}}}[{RANGE}])"
 
 
-def _over(operator: str, labels: str, inner: str) -> str:
+def _aggregate(operator: str, labels: str, inner: str) -> str:
     """Aggregated over all but these labels, and the release's."""
     kept = f"cluster, namespace, {labels}" if labels else "cluster, namespace"
     return f"{operator} by ({kept}) ({inner})"
 
 
-def _by(labels: str, inner: str) -> str:
-    return _over("sum", labels, inner)
+def _sum_by(labels: str, inner: str) -> str:
+    return _aggregate("sum", labels, inner)
 
 
 def _most(labels: str, metric: Metric, where: str = _SCOPE) -> str:
-    return _over("max", labels, f"{metric.name}{{{where}}}")
+    return _aggregate("max", labels, f"{metric.name}{{{where}}}")
 
 
-def _least(labels: str, metric: Metric, where: str = _SCOPE) -> str:
-    return _over("min", labels, f"{metric.name}{{{where}}}")
+def _find_least(labels: str, metric: Metric, where: str = _SCOPE) -> str:
+    return _aggregate("min", labels, f"{metric.name}{{{where}}}")
 
 
 def _share(part: str, whole: str, labels: str) -> str:
-    return f"{_by(labels, part)} / {_by(labels, whole)}"
+    return f"{_sum_by(labels, part)} / {_sum_by(labels, whole)}"
 
 
 def _share_of(metric: Metric, part: str, where: str, labels: str) -> str:
@@ -107,26 +107,28 @@ def _mean(metric: Metric, where: str, labels: str) -> str:
     return _share(_rate(metric.sum, where), _rate(metric.count, where), labels)
 
 
-def _buckets(bucket: str, where: str) -> Query:
-    return Query(f"sum by (le) (increase({bucket}{{{where}}}[{RANGE}]))", "{{le}}", Shape.BUCKETS)
+def _buckets(bucket: str, where: str) -> PanelQuery:
+    return PanelQuery(
+        f"sum by (le) (increase({bucket}{{{where}}}[{RANGE}]))", "{{le}}", PanelFormat.BUCKETS
+    )
 
 
-def _quantile(q: float, bucket: str, where: str, labels: str, legend: str) -> Query:
-    inner = _by(f"{labels}, le", _rate(bucket, where))
-    return Query(f"histogram_quantile({q:g}, {inner})", legend)
+def _quantile(q: float, bucket: str, where: str, labels: str, legend: str) -> PanelQuery:
+    inner = _sum_by(f"{labels}, le", _rate(bucket, where))
+    return PanelQuery(f"histogram_quantile({q:g}, {inner})", legend)
 
 
-def _triton_seconds(name: str) -> Query:
+def _triton_seconds(name: str) -> PanelQuery:
     of, batches = _rate(name, _PACKAGE), _rate("nv_inference_request_success", _PACKAGE)
-    return Query(f"{_by('model', of)} / 1e6 / {_by('model', batches)}", _MODELS)
+    return PanelQuery(f"{_sum_by('model', of)} / 1e6 / {_sum_by('model', batches)}", _MODELS)
 
 
-def _now(expr: str, legend: str = "") -> Query:
-    return Query(expr, legend, Shape.NOW)
+def _now(expr: str, legend: str = "") -> PanelQuery:
+    return PanelQuery(expr, legend, PanelFormat.NOW)
 
 
-def _rows(expr: str) -> Query:
-    return Query(expr, shape=Shape.ROWS)
+def _rows(expr: str) -> PanelQuery:
+    return PanelQuery(expr, shape=PanelFormat.ROWS)
 
 
 # Variables of the dashboards: the values of a label, of series that a dashboard shows.
@@ -172,20 +174,20 @@ VERSIONS: Final = _rows(
 
 # Endpoints: exact counts, from the merged windows
 
-REQUESTS: Final = Query(_by("endpoint, version, arm", _rate(m.ANSWERED.name, _OF)), _LINES)
-REQUESTS_NOW: Final = _now(_by("endpoint", _rate(m.ANSWERED.name, _OF)), _ENDPOINTS)
-TEXTS: Final = Query(_by("endpoint, version, arm", _rate(m.TEXTS.name, _OF)), _LINES)
-ATTEMPTS_BY_STATUS: Final = Query(
-    _by("endpoint, status", _rate(m.ATTEMPTS.name, _OF)), f"{_ENDPOINTS} {{{{status}}}}"
+REQUESTS: Final = PanelQuery(_sum_by("endpoint, version, arm", _rate(m.ANSWERED.name, _OF)), _LINES)
+REQUESTS_NOW: Final = _now(_sum_by("endpoint", _rate(m.ANSWERED.name, _OF)), _ENDPOINTS)
+TEXTS: Final = PanelQuery(_sum_by("endpoint, version, arm", _rate(m.TEXTS.name, _OF)), _LINES)
+ATTEMPTS_BY_STATUS: Final = PanelQuery(
+    _sum_by("endpoint, status", _rate(m.ATTEMPTS.name, _OF)), f"{_ENDPOINTS} {{{{status}}}}"
 )
-ERROR_SHARE: Final = Query(
+ERROR_SHARE: Final = PanelQuery(
     _share_of(m.ATTEMPTS, 'status=~"5.."', _OF, "endpoint, version, arm"), _LINES
 )
-REFUSALS: Final = Query(
-    _by("endpoint, status, reason", _rate(m.REFUSALS.name, _ENDPOINT)),
+REFUSALS: Final = PanelQuery(
+    _sum_by("endpoint, status, reason", _rate(m.REFUSALS.name, _ENDPOINT)),
     f"{_ENDPOINTS} {{{{status}}}} {{{{reason}}}}",
 )
-_TOTAL = f'{_OF},stage="{Stage.TOTAL}"'
+_TOTAL = f'{_OF},stage="{LatencyStage.TOTAL}"'
 LATENCY_HEATMAP: Final = _buckets(m.LATENCY.bucket, _TOTAL)
 LATENCY_P50: Final = _quantile(
     0.5, m.LATENCY.bucket, _TOTAL, "endpoint, version, arm", f"p50 {_LINES}"
@@ -196,30 +198,30 @@ LATENCY_P95: Final = _quantile(
 LATENCY_P99: Final = _quantile(
     0.99, m.LATENCY.bucket, _TOTAL, "endpoint, version, arm", f"p99 {_LINES}"
 )
-LATENCY_STAGES: Final = Query(
-    _mean(m.LATENCY, f'{_OF},stage!="{Stage.TOTAL}"', "endpoint, stage"),
+LATENCY_STAGES: Final = PanelQuery(
+    _mean(m.LATENCY, f'{_OF},stage!="{LatencyStage.TOTAL}"', "endpoint, stage"),
     f"{_ENDPOINTS} {{{{stage}}}}",
 )
-ROWS_A_BATCH: Final = Query(
+ROWS_A_BATCH: Final = PanelQuery(
     _share(_rate(g.BATCH_ROWS.name, _PACKAGE), _rate(g.BATCHES.name, _PACKAGE), "model"),
     _MODELS,
 )
-PADDING_SHARE: Final = Query(
+PADDING_SHARE: Final = PanelQuery(
     _share_of(g.BATCH_TOKENS, 'kind="padding"', _PACKAGE, "model"), _MODELS
 )
-ENGINE_BUSY: Final = Query(_by("model", _rate(g.ENGINE_SECONDS.name, _PACKAGE)), _MODELS)
+ENGINE_BUSY: Final = PanelQuery(_sum_by("model", _rate(g.ENGINE_SECONDS.name, _PACKAGE)), _MODELS)
 TRITON_QUEUE: Final = _triton_seconds("nv_inference_queue_duration_us")
 TRITON_COMPUTE: Final = _triton_seconds("nv_inference_compute_infer_duration_us")
 _GPUS = f"{_POD} {{{{gpu_uuid}}}}"
-GPU_BUSY: Final = Query(f"nv_gpu_utilization{{{_SCOPE}}}", _GPUS)
-GPU_MEMORY: Final = Query(
+GPU_BUSY: Final = PanelQuery(f"nv_gpu_utilization{{{_SCOPE}}}", _GPUS)
+GPU_MEMORY: Final = PanelQuery(
     f"nv_gpu_memory_used_bytes{{{_SCOPE}}} / nv_gpu_memory_total_bytes{{{_SCOPE}}}", _GPUS
 )
-GPU_POWER: Final = Query(f"nv_gpu_power_usage{{{_SCOPE}}}", _GPUS)
-PACKED_BUSY: Final = Query(
-    _over("avg", "model", _rate(t.SECONDS.name, _PACKAGE)), f"{_MODELS}: device computes"
+GPU_POWER: Final = PanelQuery(f"nv_gpu_power_usage{{{_SCOPE}}}", _GPUS)
+PACKED_BUSY: Final = PanelQuery(
+    _aggregate("avg", "model", _rate(t.SECONDS.name, _PACKAGE)), f"{_MODELS}: device computes"
 )
-PACKED_USEFUL: Final = Query(
+PACKED_USEFUL: Final = PanelQuery(
     _share(
         _rate(t.TOKENS.name, _PACKAGE),
         f"{_rate(t.TOKENS.name, _PACKAGE)} + {_rate(t.PADDING.name, _PACKAGE)}",
@@ -230,23 +232,25 @@ PACKED_USEFUL: Final = Query(
 
 # Drift: texts, answers, and how far they are from the reference
 
-ALARMS_NOW: Final = _now(_by("endpoint", f"{m.DRIFT_ALARM.name}{{{_VERSIONS}}}"), _ENDPOINTS)
-CALIBRATION: Final = _now(_least("endpoint, version", m.DRIFT_CALIBRATION, _VERSIONS), _VERSION)
+ALARMS_NOW: Final = _now(_sum_by("endpoint", f"{m.DRIFT_ALARM.name}{{{_VERSIONS}}}"), _ENDPOINTS)
+CALIBRATION: Final = _now(
+    _find_least("endpoint, version", m.DRIFT_CALIBRATION, _VERSIONS), _VERSION
+)
 REFERENCES: Final = _rows(
-    _over("max", "endpoint, version, kind", f"{m.DRIFT_REFERENCE.name}{{{_VERSIONS}}} == 1")
+    _aggregate("max", "endpoint, version, kind", f"{m.DRIFT_REFERENCE.name}{{{_VERSIONS}}} == 1")
 )
 REFERENCE_TEXTS: Final = _now(
     _most("endpoint, version", m.DRIFT_REFERENCE_TEXTS, _VERSIONS), _VERSION
 )
-TIME_KNOWN: Final = _now(_least("endpoint, version", m.DRIFT_TIME_KNOWN, _VERSIONS), _VERSION)
-DRIFT_LEVEL: Final = Query(
+TIME_KNOWN: Final = _now(_find_least("endpoint, version", m.DRIFT_TIME_KNOWN, _VERSIONS), _VERSION)
+DRIFT_LEVEL: Final = PanelQuery(
     _most("endpoint, version, statistic", m.DRIFT_LEVEL, _VERSIONS), f"{_VERSION} {{{{statistic}}}}"
 )
 _STATISTIC = f'{_VERSIONS},lambda=~"$lambda"'
-DRIFT_PSI: Final = Query(
+DRIFT_PSI: Final = PanelQuery(
     _most("endpoint, version, statistic", m.DRIFT_PSI, _STATISTIC), f"{_VERSION} {{{{statistic}}}}"
 )
-DRIFT_SIGNIFICANCE: Final = Query(
+DRIFT_SIGNIFICANCE: Final = PanelQuery(
     _most("endpoint, version, statistic", m.DRIFT_SIGNIFICANCE, _STATISTIC),
     f"{_VERSION} {{{{statistic}}}}",
 )
@@ -258,195 +262,214 @@ _UNK = m.TEXT_HISTOGRAMS[Statistic.UNK_TOKENS]
 _UNK_SHARE = m.TEXT_HISTOGRAMS[Statistic.UNK_SHARE]
 _PER_WORD = m.TEXT_HISTOGRAMS[Statistic.TOKENS_PER_WORD]
 _NORM = m.TEXT_HISTOGRAMS[Statistic.VECTOR_NORM]
-UNK_A_TEXT: Final = Query(_mean(_UNK, _OF, "endpoint, version, arm"), _LINES)
-UNK_SHARE: Final = Query(
+UNK_A_TEXT: Final = PanelQuery(_mean(_UNK, _OF, "endpoint, version, arm"), _LINES)
+UNK_SHARE: Final = PanelQuery(
     _share(_rate(_UNK.sum, _OF), _rate(_TOKENS.sum, _OF), "endpoint, version, arm"), _LINES
 )
 UNK_HEATMAP: Final = _buckets(_UNK_SHARE.bucket, _OF)
-TOKENS_PER_WORD: Final = Query(
+TOKENS_PER_WORD: Final = PanelQuery(
     _share(_rate(_TOKENS.sum, _OF), _rate(_WORDS.sum, _OF), "endpoint, version, arm"), _LINES
 )
 TOKENS_PER_WORD_HEATMAP: Final = _buckets(_PER_WORD.bucket, _OF)
 TOKENS_P50: Final = _quantile(0.5, _TOKENS.bucket, _OF, "endpoint, version, arm", f"p50 {_LINES}")
 TOKENS_P95: Final = _quantile(0.95, _TOKENS.bucket, _OF, "endpoint, version, arm", f"p95 {_LINES}")
 TOKENS_HEATMAP: Final = _buckets(_TOKENS.bucket, _OF)
-WORDS_A_TEXT: Final = Query(_mean(_WORDS, _OF, "endpoint, version, arm"), _LINES)
-TRUNCATED_SHARE: Final = Query(
+WORDS_A_TEXT: Final = PanelQuery(_mean(_WORDS, _OF, "endpoint, version, arm"), _LINES)
+TRUNCATED_SHARE: Final = PanelQuery(
     _share(_rate(m.TRUNCATED.name, _OF), _rate(m.TEXTS.name, _OF), "endpoint, version, arm"), _LINES
 )
-LABEL_SHARE: Final = Query(
-    f"{_by('endpoint, version, arm, label', _rate(m.LABELS.name, _OF))} "
+LABEL_SHARE: Final = PanelQuery(
+    f"{_sum_by('endpoint, version, arm, label', _rate(m.LABELS.name, _OF))} "
     "/ ignoring (label) group_left "
-    f"{_by('endpoint, version, arm', _rate(m.LABELS.name, _OF))}",
+    f"{_sum_by('endpoint, version, arm', _rate(m.LABELS.name, _OF))}",
     f"{{{{label}}}} {_LINES}",
 )
 SCORE_HEATMAP: Final = _buckets(m.SCORES.bucket, f'{_OF},label=~"$label"')
 NORM_HEATMAP: Final = _buckets(_NORM.bucket, _OF)
-ACCURACY_ESTIMATED: Final = Query(
+ACCURACY_ESTIMATED: Final = PanelQuery(
     _most("endpoint, version, arm", m.ACCURACY_ESTIMATED, _OF), f"estimated {_LINES}"
 )
-ACCURACY_INTERVAL: Final = Query(
+ACCURACY_INTERVAL: Final = PanelQuery(
     _most("endpoint, version, arm, end", m.ACCURACY_INTERVAL, _OF),
     f"estimated, {{{{end}}}} {_LINES}",
 )
-ACCURACY_MEASURED: Final = Query(
+ACCURACY_MEASURED: Final = PanelQuery(
     _most("endpoint, version, arm", m.ACCURACY_MEASURED, _OF), f"measured {_LINES}"
 )
-FEEDBACK_TEXTS: Final = Query(_most("endpoint, version, arm", m.ACCURACY_FEEDBACK, _OF), _LINES)
+FEEDBACK_TEXTS: Final = PanelQuery(
+    _most("endpoint, version, arm", m.ACCURACY_FEEDBACK, _OF), _LINES
+)
 OWN_HEATMAP: Final = _buckets(m.OWN_HISTOGRAM.bucket, f'{_OF},statistic=~"$own"')
-OWN_CATEGORIES: Final = Query(
-    _by("endpoint, statistic, value", _rate(m.OWN_CATEGORY.name, _OF)),
+OWN_CATEGORIES: Final = PanelQuery(
+    _sum_by("endpoint, statistic, value", _rate(m.OWN_CATEGORY.name, _OF)),
     f"{_ENDPOINTS} {{{{statistic}}}} {{{{value}}}}",
 )
-OWN_COUNTERS: Final = Query(
-    _by("endpoint, statistic", _rate(m.OWN_COUNTER.name, _OF)), f"{_ENDPOINTS} {{{{statistic}}}}"
+OWN_COUNTERS: Final = PanelQuery(
+    _sum_by("endpoint, statistic", _rate(m.OWN_COUNTER.name, _OF)),
+    f"{_ENDPOINTS} {{{{statistic}}}}",
 )
-OWN_UNFIT: Final = Query(
-    _by("endpoint, statistic", _rate(m.OWN_UNFIT.name, _OF)),
+OWN_UNFIT: Final = PanelQuery(
+    _sum_by("endpoint, statistic", _rate(m.OWN_UNFIT.name, _OF)),
     f"unfit {_ENDPOINTS} {{{{statistic}}}}",
 )
-OWN_UNDECLARED: Final = Query(
-    _by("endpoint", _rate(m.OWN_UNDECLARED.name, _OF)), f"undeclared {_ENDPOINTS}"
+OWN_UNDECLARED: Final = PanelQuery(
+    _sum_by("endpoint", _rate(m.OWN_UNDECLARED.name, _OF)), f"undeclared {_ENDPOINTS}"
 )
 
 # Rollout: both arms side by side
 
-WEIGHTS: Final = Query(_most("endpoint, version, arm", m.ROUTE_WEIGHT, _VERSIONS), _LINES)
-PHASES: Final = Query(
+WEIGHTS: Final = PanelQuery(_most("endpoint, version, arm", m.ROUTE_WEIGHT, _VERSIONS), _LINES)
+PHASES: Final = PanelQuery(
     _most("endpoint, version, phase", m.ROLLOUT_PHASE, _VERSIONS) + " == 1",
     f"{_VERSION} {{{{phase}}}}",
 )
 PHASE_NOW: Final = _rows(_most("endpoint, version, phase", m.ROLLOUT_PHASE, _ENDPOINT) + " == 1")
-STEP: Final = Query(_most("endpoint, version", m.ROLLOUT_STEP, _VERSIONS), _VERSION)
-PAUSED: Final = Query(_most("endpoint, version", m.ROLLOUT_PAUSED, _VERSIONS), _VERSION)
-VERDICTS: Final = Query(
-    _least("endpoint, version, check", m.CHECK_VERDICT, _VERSIONS), f"{_VERSION} {{{{check}}}}"
+STEP: Final = PanelQuery(_most("endpoint, version", m.ROLLOUT_STEP, _VERSIONS), _VERSION)
+PAUSED: Final = PanelQuery(_most("endpoint, version", m.ROLLOUT_PAUSED, _VERSIONS), _VERSION)
+VERDICTS: Final = PanelQuery(
+    _find_least("endpoint, version, check", m.CHECK_VERDICT, _VERSIONS), f"{_VERSION} {{{{check}}}}"
 )
-TRANSITIONS: Final = Query(
-    _by("endpoint, phase", f"increase({m.ROLLOUT_TRANSITIONS.name}{{{_ENDPOINT}}}[$__range])")
+TRANSITIONS: Final = PanelQuery(
+    _sum_by("endpoint, phase", f"increase({m.ROLLOUT_TRANSITIONS.name}{{{_ENDPOINT}}}[$__range])")
     + " > 0",
     f"{_ENDPOINTS} {{{{phase}}}}",
-    Shape.NOW,
+    PanelFormat.NOW,
 )
-ARM_REQUESTS: Final = Query(_by("endpoint, version, arm", _rate(m.ATTEMPTS.name, _OF)), _LINES)
-ARM_ERRORS: Final = Query(
+ARM_REQUESTS: Final = PanelQuery(
+    _sum_by("endpoint, version, arm", _rate(m.ATTEMPTS.name, _OF)), _LINES
+)
+ARM_ERRORS: Final = PanelQuery(
     _share_of(m.ATTEMPTS, 'status=~"5.."', _OF, "endpoint, version, arm"), _LINES
 )
 ARM_LATENCY: Final = _quantile(0.95, m.LATENCY.bucket, _TOTAL, "endpoint, version, arm", _LINES)
 ARM_SCORE: Final = _quantile(0.5, m.SCORES.bucket, _OF, "endpoint, version, arm", _LINES)
-ARM_WRONG: Final = Query(
+ARM_WRONG: Final = PanelQuery(
     _share_of(m.FEEDBACK, 'outcome="wrong"', _OF, "endpoint, version, arm"), _LINES
 )
-SHADOW_AGREEMENT: Final = Query(
+SHADOW_AGREEMENT: Final = PanelQuery(
     _share_of(m.PAIRS, 'outcome="equal"', _VERSIONS, "endpoint, version"), _VERSION
 )
 SHADOW_DISTANCE: Final = _buckets(m.PAIR_DISTANCE.bucket, _VERSIONS)
-SHADOW_COPIES: Final = Query(
-    _by("endpoint, outcome", _rate(g.SHADOWS.name, _ENDPOINT)), f"{_ENDPOINTS} {{{{outcome}}}}"
+SHADOW_COPIES: Final = PanelQuery(
+    _sum_by("endpoint, outcome", _rate(g.SHADOWS.name, _ENDPOINT)), f"{_ENDPOINTS} {{{{outcome}}}}"
 )
-SECOND_ATTEMPTS: Final = Query(_by("endpoint, version, arm", _rate(m.REPEATED.name, _OF)), _LINES)
-CONVERSIONS: Final = Query(
-    _by("outcome", f"increase({r.CONVERSIONS.name}{{{_SCOPE}}}[$__range])"),
+SECOND_ATTEMPTS: Final = PanelQuery(
+    _sum_by("endpoint, version, arm", _rate(m.REPEATED.name, _OF)), _LINES
+)
+CONVERSIONS: Final = PanelQuery(
+    _sum_by("outcome", f"increase({r.CONVERSIONS.name}{{{_SCOPE}}}[$__range])"),
     f"{_RELEASE} {{{{outcome}}}}",
-    Shape.NOW,
+    PanelFormat.NOW,
 )
-LOAD_SECONDS: Final = Query(
-    _by("", f"increase({r.LOAD_SECONDS.sum}{{{_SCOPE}}}[$__range])")
+LOAD_SECONDS: Final = PanelQuery(
+    _sum_by("", f"increase({r.LOAD_SECONDS.sum}{{{_SCOPE}}}[$__range])")
     + " / "
-    + _by("", f"increase({r.LOAD_SECONDS.count}{{{_SCOPE}}}[$__range])"),
+    + _sum_by("", f"increase({r.LOAD_SECONDS.count}{{{_SCOPE}}}[$__range])"),
     f"{_RELEASE} load",
-    Shape.NOW,
+    PanelFormat.NOW,
 )
 
 # Gateway
 
-READY: Final = _now(_by("", f"{g.READY.name}{{{_PODS}}}"), f"{_RELEASE} ready")
+READY: Final = _now(_sum_by("", f"{g.READY.name}{{{_PODS}}}"), f"{_RELEASE} ready")
 _REQUESTS_OF_PODS = _rate(g.REQUESTS.name, _PODS)
-ANSWERS: Final = Query(
-    _by("dialect, status", _REQUESTS_OF_PODS), f"{_RELEASE} {{{{dialect}}}} {{{{status}}}}"
+ANSWERS: Final = PanelQuery(
+    _sum_by("dialect, status", _REQUESTS_OF_PODS), f"{_RELEASE} {{{{dialect}}}} {{{{status}}}}"
 )
 ANSWER_HEATMAP: Final = _buckets(g.REQUEST_SECONDS.bucket, _PODS)
-ADMITTED_TOKENS: Final = Query(
-    _by("endpoint", f"{g.TOKENS_IN_FLIGHT.name}{{{_ENDPOINT}}}"), _ENDPOINTS
+ADMITTED_TOKENS: Final = PanelQuery(
+    _sum_by("endpoint", f"{g.TOKENS_IN_FLIGHT.name}{{{_ENDPOINT}}}"), _ENDPOINTS
 )
-G_REFUSED: Final = Query(
-    _by("endpoint, reason", _rate(g.REFUSALS.name, _ENDPOINT)), f"{_ENDPOINTS} {{{{reason}}}}"
+G_REFUSED: Final = PanelQuery(
+    _sum_by("endpoint, reason", _rate(g.REFUSALS.name, _ENDPOINT)), f"{_ENDPOINTS} {{{{reason}}}}"
 )
 REFUSAL_P99: Final = _quantile(0.99, g.REFUSAL_SECONDS.bucket, _ENDPOINT, "endpoint", _ENDPOINTS)
-QUEUED_ROWS: Final = Query(_by("model", f"{g.QUEUED_ROWS.name}{{{_SCOPE}}}"), _MODELS)
+QUEUED_ROWS: Final = PanelQuery(_sum_by("model", f"{g.QUEUED_ROWS.name}{{{_SCOPE}}}"), _MODELS)
 WAIT_P95: Final = _quantile(
-    0.95, g.STAGE_SECONDS.bucket, f'{_ENDPOINT},stage="{Stage.WAIT}"', "endpoint", _ENDPOINTS
+    0.95, g.STAGE_SECONDS.bucket, f'{_ENDPOINT},stage="{LatencyStage.WAIT}"', "endpoint", _ENDPOINTS
 )
-ALL_ROWS_A_BATCH: Final = Query(
+ALL_ROWS_A_BATCH: Final = PanelQuery(
     _share(_rate(g.BATCH_ROWS.name), _rate(g.BATCHES.name), "model"), _MODELS
 )
-TOKENS_BY_KIND: Final = Query(_by("kind", _rate(g.BATCH_TOKENS.name)), f"{_RELEASE} {{{{kind}}}}")
-ALL_PADDING: Final = Query(_share_of(g.BATCH_TOKENS, 'kind="padding"', _SCOPE, "model"), _MODELS)
-SERVING: Final = Query(_least("triton", g.REPLICA_SERVES), f"{_RELEASE} {{{{triton}}}}")
-TRITONS_OF_PACKAGE: Final = Query(_least("model", g.PACKAGE_TRITONS), _MODELS)
-PACKAGES_ASLEEP: Final = Query(_most("", g.ASLEEP), f"{_RELEASE} asleep")
-WAITING_FOR_MODELS: Final = Query(
-    _by("", f"{g.WAITING_FOR_MODELS.name}{{{_SCOPE}}}"), f"{_RELEASE} callers that wait"
+TOKENS_BY_KIND: Final = PanelQuery(
+    _sum_by("kind", _rate(g.BATCH_TOKENS.name)), f"{_RELEASE} {{{{kind}}}}"
+)
+ALL_PADDING: Final = PanelQuery(
+    _share_of(g.BATCH_TOKENS, 'kind="padding"', _SCOPE, "model"), _MODELS
+)
+SERVING: Final = PanelQuery(_find_least("triton", g.REPLICA_SERVES), f"{_RELEASE} {{{{triton}}}}")
+TRITONS_OF_PACKAGE: Final = PanelQuery(_find_least("model", g.PACKAGE_TRITONS), _MODELS)
+PACKAGES_ASLEEP: Final = PanelQuery(_most("", g.ASLEEP), f"{_RELEASE} asleep")
+WAITING_FOR_MODELS: Final = PanelQuery(
+    _sum_by("", f"{g.WAITING_FOR_MODELS.name}{{{_SCOPE}}}"), f"{_RELEASE} callers that wait"
 )
 WAKE_P95: Final = _quantile(
     0.95, g.WAKE_SECONDS.bucket, _SCOPE, "outcome", f"{_RELEASE} {{{{outcome}}}}"
 )
-TRITON_TOKENS: Final = Query(
-    _by("triton", f"{g.REPLICA_TOKENS.name}{{{_SCOPE}}}"), f"{_RELEASE} {{{{triton}}}}"
+TRITON_TOKENS: Final = PanelQuery(
+    _sum_by("triton", f"{g.REPLICA_TOKENS.name}{{{_SCOPE}}}"), f"{_RELEASE} {{{{triton}}}}"
 )
-EVENTS_MADE: Final = Query(_by("", _rate(g.EVENTS.name)), f"{_RELEASE} made")
-EVENTS_SENT: Final = Query(_by("", _rate(g.EVENTS_PUBLISHED.name)), f"{_RELEASE} acknowledged")
-EVENTS_LOST: Final = Query(_by("", _rate(g.EVENTS_LOST.name)), f"{_RELEASE} lost")
-EVENTS_WAITING: Final = Query(
-    _by("", f"{g.EVENTS_WAITING.name}{{{_SCOPE}}}"), f"{_RELEASE} waiting"
+EVENTS_MADE: Final = PanelQuery(_sum_by("", _rate(g.EVENTS.name)), f"{_RELEASE} made")
+EVENTS_SENT: Final = PanelQuery(
+    _sum_by("", _rate(g.EVENTS_PUBLISHED.name)), f"{_RELEASE} acknowledged"
+)
+EVENTS_LOST: Final = PanelQuery(_sum_by("", _rate(g.EVENTS_LOST.name)), f"{_RELEASE} lost")
+EVENTS_WAITING: Final = PanelQuery(
+    _sum_by("", f"{g.EVENTS_WAITING.name}{{{_SCOPE}}}"), f"{_RELEASE} waiting"
 )
 LOST_BY_REASON: Final = _rows(
-    _by("endpoint, status, reason", f"{g.EVENTS_DROPPED.name}{{{_SCOPE}}}")
+    _sum_by("endpoint, status, reason", f"{g.EVENTS_DROPPED.name}{{{_SCOPE}}}")
 )
-EVENTS_CONNECTED: Final = _now(_least("", g.EVENTS_CONNECTED), f"{_RELEASE} Kafka")
-KAFKA_FAILURES: Final = Query(_by("", _rate(g.EVENT_FAILURES.name)), f"{_RELEASE} failed tries")
-HOOK_FAILURES: Final = Query(
-    _by("endpoint, reason", _rate(g.PREPROCESSOR_FAILURES.name, _ENDPOINT)),
+EVENTS_CONNECTED: Final = _now(_find_least("", g.EVENTS_CONNECTED), f"{_RELEASE} Kafka")
+KAFKA_FAILURES: Final = PanelQuery(
+    _sum_by("", _rate(g.EVENT_FAILURES.name)), f"{_RELEASE} failed tries"
+)
+HOOK_FAILURES: Final = PanelQuery(
+    _sum_by("endpoint, reason", _rate(g.PREPROCESSOR_FAILURES.name, _ENDPOINT)),
     f"{_ENDPOINTS} {{{{reason}}}}",
 )
 # By pod: what differs between gateways
 _OF_POD = "pod, instance"
-GATEWAY_CPU: Final = Query(
+GATEWAY_CPU: Final = PanelQuery(
     f"rate(process_cpu_seconds_total{{{_PODS}}}[{RANGE}]) "
     f"and on (cluster, namespace, job, instance) {g.READY.name}",
     _POD,
 )
-REQUESTS_OF_POD: Final = Query(_by(_OF_POD, _REQUESTS_OF_PODS), _POD)
-ERRORS_OF_POD: Final = Query(_share_of(g.REQUESTS, 'status=~"5.."', _PODS, _OF_POD), _POD)
+REQUESTS_OF_POD: Final = PanelQuery(_sum_by(_OF_POD, _REQUESTS_OF_PODS), _POD)
+ERRORS_OF_POD: Final = PanelQuery(_share_of(g.REQUESTS, 'status=~"5.."', _PODS, _OF_POD), _POD)
 LATENCY_OF_POD: Final = replace(
     _quantile(
         0.95,
         g.STAGE_SECONDS.bucket,
-        f'{_PODS},endpoint=~"$endpoint",stage="{Stage.TOTAL}"',
+        f'{_PODS},endpoint=~"$endpoint",stage="{LatencyStage.TOTAL}"',
         _OF_POD,
         _POD,
     ),
     exemplars=True,
 )
-FOLD_LAG: Final = Query(_most("partition", m.FOLD_LAG), f"{_RELEASE} partition {{{{partition}}}}")
-FOLD_EVENTS: Final = Query(_by("", _rate(m.FOLD_EVENTS.name)), f"{_RELEASE} folded")
-EVALUATE_LAG: Final = Query(_most("", m.EVALUATE_LAG), f"{_RELEASE} records")
-EVALUATE_AGE: Final = Query(f"time() - {_least('', m.EVALUATE_THROUGH)}", f"{_RELEASE} behind")
+FOLD_LAG: Final = PanelQuery(
+    _most("partition", m.FOLD_LAG), f"{_RELEASE} partition {{{{partition}}}}"
+)
+FOLD_EVENTS: Final = PanelQuery(_sum_by("", _rate(m.FOLD_EVENTS.name)), f"{_RELEASE} folded")
+EVALUATE_LAG: Final = PanelQuery(_most("", m.EVALUATE_LAG), f"{_RELEASE} records")
+EVALUATE_AGE: Final = PanelQuery(
+    f"time() - {_find_least('', m.EVALUATE_THROUGH)}", f"{_RELEASE} behind"
+)
 
 # Service levels, of what rules.py records; they hold without the evaluate role
 
 _RECORDED = f"{{{_ENDPOINT}}}"
 
 
-def _burn(name: str, window: str, objective: str) -> Query:
+def _burn(name: str, window: str, objective: str) -> PanelQuery:
     share = f"{slo.record(name, window)}{_RECORDED}"
-    return Query(
+    return PanelQuery(
         f"{share} / on (cluster, namespace, endpoint) (1 - {objective}{_RECORDED})",
         f"{_ENDPOINTS} {window}",
     )
 
 
-def _budget(part: str, whole: str, objective: str) -> Query:
+def _budget(part: str, whole: str, objective: str) -> PanelQuery:
     failed = f"sum_over_time({part}{_RECORDED}[30d])"
     share = f"{failed} / (sum_over_time({whole}{_RECORDED}[30d]) > 0)"
     allowed = f"(1 - {objective}{_RECORDED})"
@@ -462,5 +485,6 @@ LATENCY_BUDGET: Final = _budget(slo.SLOW, slo.ANSWERS, slo.LATENCY)
 
 # Lines on every panel: a version entered a phase
 ROLLOUT_EVENTS: Final = (
-    _by("endpoint, phase", f"increase({m.ROLLOUT_TRANSITIONS.name}{{{_ENDPOINT}}}[2m])") + " > 0"
+    _sum_by("endpoint, phase", f"increase({m.ROLLOUT_TRANSITIONS.name}{{{_ENDPOINT}}}[2m])")
+    + " > 0"
 )

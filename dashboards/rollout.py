@@ -9,7 +9,7 @@ from dashboards.board import (
     ROUTED_ENDPOINT,
     ROUTED_PLACE,
     VERSION,
-    Row,
+    PanelRow,
     dashboard,
     versions,
 )
@@ -19,7 +19,7 @@ from dashboards.panels import (
     GREY,
     RED,
     YELLOW,
-    Step,
+    ColourThreshold,
     bars,
     buckets,
     lines,
@@ -39,12 +39,12 @@ def rollout() -> Dashboard:
         "How a new version gets to all callers: its weight and phase, what the checks say, and the"
         " version beside the one that it is compared with.",
         variables=(*ROUTED_PLACE, ROUTED_ENDPOINT, VERSION, ARM),
-        rows=(_course(), _arms(), _shadow(), _before()),
+        rows=(_course(), _arms(), _shadow(), _before_row()),
     )
 
 
-def _course() -> Row:
-    return Row(
+def _course() -> PanelRow:
+    return PanelRow(
         "Course",
         rows(
             "Now",
@@ -109,8 +109,8 @@ def _course() -> Row:
     )
 
 
-def _arms() -> Row:
-    return Row(
+def _arms() -> PanelRow:
+    return PanelRow(
         "Arms side by side",
         lines(
             "Attempts",
@@ -123,7 +123,7 @@ def _arms() -> Row:
         lines(
             "Errors",
             "Share of attempts that ended 5xx, each arm.",
-            "Compare the arms, not the line alone: an outage of Triton is in both.",
+            "Compare the arms, not only the line: an outage of Triton is in both.",
             q.ARM_ERRORS,
             unit="percentunit",
             width=8,
@@ -173,8 +173,8 @@ def _arms() -> Row:
     )
 
 
-def _shadow() -> Row:
-    return Row(
+def _shadow() -> PanelRow:
+    return PanelRow(
         "Shadow",
         lines(
             "Equal labels",
@@ -204,8 +204,8 @@ def _shadow() -> Row:
     )
 
 
-def _before() -> Row:
-    return Row(
+def _before_row() -> PanelRow:
+    return PanelRow(
         "Before the rollout",
         bars(
             "Conversions",
@@ -221,7 +221,7 @@ def _before() -> Row:
             "Grows with the model; above minutes look at the package store's speed.",
             q.LOAD_SECONDS,
             unit="s",
-            steps=(Step(300, YELLOW),),
+            steps=(ColourThreshold(300, YELLOW),),
             width=12,
         ).height(8),
     )

@@ -31,7 +31,7 @@ class Alert:
     Attributes:
         name: begins with Headrace; also the heading of its runbook.
         expr: PromQL; fires for each series that it gives.
-        wait: for so long it must hold, in Prometheus' notation.
+        wait: how long it must hold, in Prometheus' notation.
         severity: page or ticket.
         summary: one line with the labels in it.
         description: what it means and what to do first.
@@ -296,7 +296,7 @@ STATISTICS_ALERTS: Final = (
         "0m",
         Severity.TICKET,
         "{{ $value | humanize }} {{ $labels.what }} are counted as other, or not at all",
-        "The evaluate role keeps so many series and no more. Dashboards lack what is above the"
+        "The evaluate role keeps a bounded number of series. Dashboards lack what is above the"
         " bound; rollouts and the exact windows do not. See headrace_evaluate_overflow_total for"
         " which bound: labels, statuses, values of your own statistics, or endpoints.",
         board="gateway",
@@ -320,8 +320,8 @@ STATISTICS_ALERTS: Final = (
         "5m",
         Severity.TICKET,
         "The evaluate role is away, or not connected to Kafka",
-        "Dashboards of traffic and drift stand still, and nothing watches for drift. It begins"
-        " anew by reading the windows again: restart it.",
+        "Dashboards of traffic and drift stand still, and nothing watches for drift. Restart"
+        " it: it reads the windows again.",
         board="gateway",
     ),
 )

@@ -1,9 +1,9 @@
 """Service levels: what is recorded of each endpoint, and how fast its promise is used up.
 
 Multiwindow, multi-burn-rate alerts as in Google's Site Reliability Workbook, chapter 5: an alert
-begins where a long window has used up so much of the 30 days' budget that it matters, and ends soon
-after, for it asks for a short window as well. The promise is ``spec.slo``, which gateways expose
-beside their counters: everything here holds while Kafka, the controller and MLflow are away.
+begins when a long window has used up so much of the 30 days' budget that it matters, and ends soon
+after, because it asks for a short window as well. The promise is ``spec.slo``, which gateways
+expose beside their counters: everything here holds while Kafka, the controller and MLflow are away.
 
 A request of an endpoint is an attempt for callers on the stable version, or a refusal with 5xx. A
 candidate's failures are no callers': another version answers them, and the rollout deals with them.
@@ -15,7 +15,7 @@ Prometheus a hundredth of a rate over days. ``sum_over_time(...) * 60`` counts r
 from typing import Final
 
 from contracts import gateway_metrics as g
-from contracts.statistics import Stage
+from contracts.statistics import LatencyStage
 from dashboards.thresholds import selector
 
 KEYS: Final = "cluster, namespace, endpoint"
@@ -32,7 +32,7 @@ AVAILABILITY: Final = "endpoint:headrace_slo_availability:objective"
 LATENCY: Final = "endpoint:headrace_slo_latency:objective"
 
 _ON = f"on ({KEYS})"
-_TOTAL = f'stage="{Stage.TOTAL}"'
+_TOTAL = f'stage="{LatencyStage.TOTAL}"'
 _PROMISED = selector(g.SLO_LATENCY.name)
 
 
@@ -88,7 +88,7 @@ SHARES: Final = shares(tuple(window for window in WINDOWS if window not in LONG_
 LONG_SHARES: Final = shares(LONG_WINDOWS)
 
 
-def counted(rate: str, window: str) -> str:
+def count_requests(rate: str, window: str) -> str:
     """How many requests a record of a rate stands for, within a window."""
     return f"sum_over_time({selector(rate)}[{window}]) * {INTERVAL_SECONDS}"
 
@@ -100,23 +100,23 @@ def _burns(name: str, long: str, short: str, rate: str) -> str:
     return (
         f"{selector(record(name, long))} > {_ON} {line}"
         f" and {_ON} {selector(record(name, short))} > {_ON} {line}"
-        f" and {_ON} {counted(whole, long)} >= @minimumRequests@"
-        f" and {_ON} {counted(part, long)} >= @minimumFailures@"
+        f" and {_ON} {count_requests(whole, long)} >= @minimumRequests@"
+        f" and {_ON} {count_requests(part, long)} >= @minimumFailures@"
     )
 
 
-def _fast(name: str) -> str:
+def _burns_fast(name: str) -> str:
     """2 % of the budget within an hour, or 5 % within six."""
     return f"{_burns(name, '1h', '5m', '@fastBurn@')} or {_burns(name, '6h', '30m', '@burn@')}"
 
 
-def _lasting(name: str) -> str:
+def _burns_lastingly(name: str) -> str:
     """10 % of the budget within a day, or within three."""
     day = _burns(name, "1d", "2h", "@slowBurn@")
     return f"{day} or {_burns(name, '3d', '6h', '@lastingBurn@')}"
 
 
-ERRORS_FAST: Final = _fast("errors")
-ERRORS_LASTING: Final = _lasting("errors")
-SLOW_FAST: Final = _fast("slow")
-SLOW_LASTING: Final = _lasting("slow")
+ERRORS_FAST: Final = _burns_fast("errors")
+ERRORS_LASTING: Final = _burns_lastingly("errors")
+SLOW_FAST: Final = _burns_fast("slow")
+SLOW_LASTING: Final = _burns_lastingly("slow")

@@ -40,6 +40,6 @@ def by_default(expr: str) -> str:
     return _PLACEHOLDER.sub(lambda found: f"{THRESHOLDS[found[1]]:g}", everywhere)
 
 
-def named(expr: str) -> set[str]:
+def find_thresholds(expr: str) -> set[str]:
     """The thresholds that an expression reads."""
     return set(_PLACEHOLDER.findall(expr)) - {"scope"}

@@ -77,7 +77,7 @@ from service import flags, logs, machine
 from service.allocator import return_freed_memory
 from service.cluster.errors import AccessError
 from service.kafka import KafkaLoginError
-from service.key_files import KeyFileError, read_keys
+from service.key_files import HexKeyFileError, read_keys
 from service.mutual_tls import MutualTls
 
 log = logging.getLogger("gateway")
@@ -102,7 +102,7 @@ class PortTakenError(Exception):
 _SENTENCES = (
     AccessError,
     PortTakenError,
-    KeyFileError,
+    HexKeyFileError,
     TracingUnavailableError,
     KafkaLoginError,
     TlsFileError,
@@ -476,7 +476,7 @@ def tokeniser_bytes(settings: Settings) -> int:
 
 
 def open_receipts(settings: Settings) -> Receipts | None:
-    """The signer of receipts, None where feedback is off; raises ``KeyFileError``."""
+    """The signer of receipts, None where feedback is off; raises ``HexKeyFileError``."""
     if not settings.receipt_key_file:
         return None
     keys = read_keys(Path(settings.receipt_key_file))

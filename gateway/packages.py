@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 from tokenizers import Tokenizer
 
-from contracts.manifest import CODE, MANIFEST, TOKENIZER, Engine, Manifest
+from contracts.manifest import CODE, MANIFEST, TOKENIZER, EngineKind, Manifest
 from contracts.model import ModelRef
 from contracts.tasks import ENGINE_OUTPUT, Task
 from preprocess.buckets import bucket_of
@@ -79,7 +79,7 @@ class ServedModel:
         Its rows are not padded, its batches are sent by ``PackedSchedule``, and its output has no
         dimension of tokens beside that of rows.
         """
-        return self.manifest.engine is Engine.PACKED
+        return self.manifest.engine is EngineKind.PACKED
 
     @cached_property
     def tokeniser_key(self) -> str:
@@ -350,7 +350,7 @@ def _reader(
         features = manifest.features
         return TableEncoder(features), TablePadder(manifest.inputs, len(features))
     padder: RowPadder | RowPacker
-    if manifest.engine is Engine.PACKED:
+    if manifest.engine is EngineKind.PACKED:
         padder = RowPacker(manifest.inputs)
     else:
         padder = RowPadder(manifest.inputs, manifest.tokenizer)

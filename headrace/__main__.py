@@ -1,4 +1,4 @@
-"""``python -P -m headrace``: the command line, where the script ``headrace`` is not on PATH."""
+"""``python -P -m headrace``: the command line, if the script ``headrace`` is not on PATH."""
 
 from headrace.entry import headrace
 

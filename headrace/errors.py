@@ -24,7 +24,7 @@ class MachineError(HeadraceError):
     code = "machine"
 
 
-class PortTakenError(HeadraceError):
+class ServicePortTakenError(HeadraceError):
     """Another program listens on a port that a service needs."""
 
     exit_status = 4
@@ -105,7 +105,7 @@ class UndeliveredError(HeadraceError):
 
 
 class NotPromotedError(HeadraceError):
-    """The version that was waited for was taken back, rejected, superseded, or expired."""
+    """The version that was waited for was rolled back, rejected, superseded, or expired."""
 
     exit_status = 13
     code = "not_promoted"

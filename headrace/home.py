@@ -17,7 +17,7 @@ from registry.stores.heartbeats import FileHeartbeats, Heartbeats, KubernetesHea
 from registry.stores.reports import FileReports
 from registry.stores.whole_endpoints import WholeEndpoints
 from service.cluster import access
-from service.cluster.access import SCHEME, Namespace
+from service.cluster.access import SCHEME, ClusterNamespace
 from service.cluster.errors import AccessError, ApiUnavailableError
 from service.cluster.reports import ReportMirror
 from service.endpoint_records import ClusterRecords, FileRecords
@@ -36,11 +36,11 @@ class Cluster:
     environment: Mapping[str, str]
     context: str | None = None
 
-    def opened(self) -> Namespace:
+    def open(self) -> ClusterNamespace:
         """The namespace with a client of its API server; raises ``NotRunningError``."""
         flag = f"{SCHEME}{self.namespace or ''}"
         try:
-            return access.opened(flag, self.environment, context=self.context)
+            return access.open_namespace(flag, self.environment, context=self.context)
         except AccessError as error:
             raise NotRunningError(f"The cluster can't be reached: {error}.") from error
 
@@ -49,16 +49,16 @@ Where = Path | Cluster
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
-    """Endpoints, and what is known of whoever brings them into service.
+class EndpointSite:
+    """Endpoints, and what is known of the controller that brings them into service.
 
     Attributes:
         store: for reading and for writing.
         beats: where the controller's sign of life lies.
         reports: gives the loaders' reports; raises ``OSError``.
-        user: gives the name under which the API server knows whoever asks; empty on a home, and
-            where the API server does not say.
-        no_controller: why nothing moves there now; empty where a controller may run.
+        user: gives the name under which the API server knows this user; empty on a home, and
+            if the API server does not say.
+        no_controller: why nothing moves there now; empty if a controller may run.
         auto_endpoints: whether models without an endpoint are given one.
     """
 
@@ -70,13 +70,13 @@ class Site:
     auto_endpoints: bool = False
 
 
-def site(where: Where) -> Site:
+def site(where: Where) -> EndpointSite:
     """The endpoints of a home, whether its stack runs or not, or of a cluster."""
     if isinstance(where, Cluster):
-        return of_namespace(where.opened())
-    home = opened(where)
+        return of_namespace(where.open())
+    home = open_home(where)
     record = state.read_record(home)
-    return Site(
+    return EndpointSite(
         store(home),
         FileHeartbeats(home.endpoints),
         reports=lambda: FileReports(home.reports).list() if home.reports.is_dir() else (),
@@ -85,7 +85,7 @@ def site(where: Where) -> Site:
     )
 
 
-def of_namespace(namespace: Namespace, *, dry_run: bool = False) -> Site:
+def of_namespace(namespace: ClusterNamespace, *, dry_run: bool = False) -> EndpointSite:
     """The endpoints of a namespace; with ``dry_run`` the API server checks and stores nothing."""
     client, name = namespace.client, namespace.name
 
@@ -101,10 +101,10 @@ def of_namespace(namespace: Namespace, *, dry_run: bool = False) -> Site:
 
     summaries = KubernetesEndpointStore(client, name, dry_run=dry_run)
     store_there = WholeEndpoints(summaries, ClusterRecords(client, name), for_people=True)
-    return Site(store_there, KubernetesHeartbeats(client, name), reports, client.user)
+    return EndpointSite(store_there, KubernetesHeartbeats(client, name), reports, client.user)
 
 
-def opened(root: Path) -> Home:
+def open_home(root: Path) -> Home:
     """The home, whether its stack runs or not."""
     home = Home(root)
     if not home.marker.exists():

@@ -9,7 +9,7 @@ from enum import StrEnum
 from pathlib import Path
 
 
-class Form(StrEnum):
+class OutputFormat(StrEnum):
     """How results are printed."""
 
     TABLE = "table"
@@ -32,7 +32,7 @@ class Invocation:
     namespace: str | None = None
     context: str | None = None
     kubeconfig: Path | None = None
-    form: Form | None = None
+    form: OutputFormat | None = None
     is_plugin: bool = False
 
     @property
@@ -57,14 +57,14 @@ def current() -> Invocation:
 
 def is_structured() -> bool:
     """Whether programs read the result."""
-    return current().form in {Form.JSON, Form.YAML}
+    return current().form in {OutputFormat.JSON, OutputFormat.YAML}
 
 
 def say(
     namespace: str | None = None,
     context: str | None = None,
     kubeconfig: Path | None = None,
-    form: Form | None = None,
+    form: OutputFormat | None = None,
 ) -> None:
     """Takes what was said now, None for nothing."""
     before = current()

@@ -14,7 +14,7 @@ from contracts.durations import seconds
 from contracts.endpoint import ModelEndpoint
 from headrace import home as homes
 from headrace import invocation
-from headrace.endpoints.rollouts import known, rejected
+from headrace.endpoints.rollouts import list_known, list_rejected
 from headrace.errors import HeadraceError
 from headrace.home import Cluster, Where
 from headrace.program import PLUGIN, environment, said_so_far
@@ -25,37 +25,39 @@ CACHE = Path("~/.cache/headrace")
 
 
 def names(context: typer.Context, incomplete: str) -> list[str]:
-    """Names of endpoints, to complete one; none where they can't be known."""
-    found = _stored(context)
+    """Names of endpoints, to complete one; none if they can't be known."""
+    found = _list_stored(context)
     return [endpoint.name for endpoint in found if endpoint.name.startswith(incomplete)]
 
 
 def versions(context: typer.Context, incomplete: str) -> list[str]:
     """Versions that the endpoint on the line has considered, newest first, to complete one."""
-    return [each for each in _of_endpoint(context, known) if each.startswith(incomplete)]
+    return [each for each in _of_endpoint(context, list_known) if each.startswith(incomplete)]
 
 
 def rejected_versions(context: typer.Context, incomplete: str) -> list[str]:
-    """As ``versions``, of those alone that may be tried again."""
-    return [each for each in _of_endpoint(context, rejected) if each.startswith(incomplete)]
+    """As ``versions``, only of those that may be tried again."""
+    return [each for each in _of_endpoint(context, list_rejected) if each.startswith(incomplete)]
 
 
 def _of_endpoint(
     context: typer.Context, choose: Callable[[ModelEndpoint], tuple[str, ...]]
 ) -> tuple[str, ...]:
-    # Where an option waits for its value, click gives no argument its name.
+    # If an option waits for its value, click gives no argument its name.
     name = said_so_far(context).get("name") or next(iter(context.args), None)
-    found = [endpoint for endpoint in _stored(context) if endpoint.name == name] if name else []
+    found = (
+        [endpoint for endpoint in _list_stored(context) if endpoint.name == name] if name else []
+    )
     return choose(found[0]) if found else ()
 
 
-def _stored(context: typer.Context) -> tuple[ModelEndpoint, ...]:
-    """The endpoints of the place that a line names so far; none where they can't be read."""
+def _list_stored(context: typer.Context) -> tuple[ModelEndpoint, ...]:
+    """The endpoints of the place that a line names so far; none if they can't be read."""
     said = said_so_far(context)
     namespace, kube_context = said.get("namespace"), said.get("kube_context")
     kubeconfig = said.get("kubeconfig")
     is_plugin = context.find_root().info_name == PLUGIN
-    where: Where = absolute(Path(said.get("home", HOME)))
+    where: Where = make_absolute(Path(said.get("home", HOME)))
     if namespace or kube_context or kubeconfig or is_plugin:
         where = Cluster(namespace, environment(kubeconfig), kube_context)
     try:
@@ -119,11 +121,11 @@ Tritons = Annotated[
 ]
 
 
-def where(home: Path) -> Where:
+def find_place(home: Path) -> Where:
     """The cluster that was named anywhere on the line, else the home."""
     said = invocation.current()
     if not said.in_cluster:
-        return absolute(home)
+        return make_absolute(home)
     return Cluster(said.namespace, environment(said.kubeconfig), said.context)
 
 
@@ -145,7 +147,7 @@ def _read(text: str | float) -> float:
     return seconds(str(text))
 
 
-def absolute(path: Path) -> Path:
+def make_absolute(path: Path) -> Path:
     """A path as a user gave it, with ~ and this folder put in."""
     return path.expanduser().absolute()
 
@@ -163,13 +165,13 @@ def moment(text: str, option: str) -> float:
     try:
         value = float(text)
     except ValueError:
-        value = _written(text, option)
+        value = _parse_time(text, option)
     if not math.isfinite(value) or value < 0:
         raise typer.BadParameter("it must lie after 1970", param_hint=option)
     return value
 
 
-def _written(text: str, option: str) -> float:
+def _parse_time(text: str, option: str) -> float:
     with suppress(ValueError):  # else it is a date
         return time.time() - seconds(text)
     try:

@@ -21,7 +21,7 @@ from headrace.errors import (
     StoppedError,
 )
 from headrace.interrupt import begin_command
-from headrace.invocation import Form
+from headrace.invocation import OutputFormat
 
 PLUGIN = "kubectl headrace"
 SHARED_PANEL = "Of every command"
@@ -36,7 +36,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 errors = Console(stderr=True)
 
 
-def _missing(package: str) -> str:
+def _say_missing(package: str) -> str:
     return (
         f"This command needs the package {package.split('.', 1)[0]}, which the command line alone "
         "does not bring: pip install 'headrace[local]'."
@@ -56,14 +56,14 @@ def contexts(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def namespaces(context: typer.Context, incomplete: str) -> list[str]:
-    """Names of the cluster's namespaces; where it won't list them, those of the contexts."""
+    """Names of the cluster's namespaces; if it won't list them, those of the contexts."""
     from service.cluster import access
     from service.cluster.errors import AccessError, KubernetesError
 
     said = said_so_far(context)
     found = environment(said.get("kubeconfig"))
     try:
-        names = access.connected(found, context=said.get("kube_context")).namespaces()
+        names = access.connect(found, context=said.get("kube_context")).namespaces()
     except AccessError:
         return []
     except KubernetesError:
@@ -83,7 +83,7 @@ def said_so_far(context: typer.Context) -> dict[str, Any]:
 
 
 def environment(kubeconfig: Path | None = None) -> dict[str, str]:
-    """The environment of this process, which the command line reads here alone.
+    """The environment of this process, which the command line reads only here.
 
     ``kubeconfig`` is put in place of the files that it names.
     """
@@ -91,7 +91,7 @@ def environment(kubeconfig: Path | None = None) -> dict[str, str]:
     return {**os.environ, **named}
 
 
-def _shared(
+def _take_shared_options(
     namespace: Annotated[
         str | None,
         typer.Option(
@@ -122,7 +122,7 @@ def _shared(
         ),
     ] = None,
     output: Annotated[
-        Form | None,
+        OutputFormat | None,
         typer.Option(
             "--output",
             "-o",
@@ -137,15 +137,15 @@ def _shared(
     ] = False,
 ) -> None:
     """Notes what a line says for every command."""
-    form = Form.JSON if as_json else output
+    form = OutputFormat.JSON if as_json else output
     invocation.say(namespace, kube_context, kubeconfig, form)
 
 
 _carrier = typer.Typer(add_completion=False)
-_carrier.command()(_shared)
+_carrier.command()(_take_shared_options)
 
 
-class Command(TyperCommand):
+class SharedOptionsCommand(TyperCommand):
     """A command that takes the shared options beside its own."""
 
     def __init__(self, *args: Any, params: Any = None, **settings: Any) -> None:  # noqa: ANN401
@@ -158,7 +158,7 @@ class Command(TyperCommand):
         return super().invoke(ctx)
 
 
-class Group(TyperGroup):
+class SharedOptionsGroup(TyperGroup):
     """A group that takes the shared options, for what it holds."""
 
     def __init__(self, *args: Any, params: Any = None, **settings: Any) -> None:  # noqa: ANN401
@@ -180,7 +180,7 @@ def _note(carrier: Any, context: Any) -> None:  # noqa: ANN401 - click's, which 
     carrier.callback(**said)
 
 
-class SentenceGroup(Group):
+class SentenceGroup(SharedOptionsGroup):
     """The root: prints what goes wrong as a sentence, or as JSON if that was asked for."""
 
     def __init__(self, *args: Any, **settings: Any) -> None:  # noqa: ANN401 - of TyperGroup
@@ -218,7 +218,7 @@ class SentenceGroup(Group):
         except ModuleNotFoundError as error:
             if error.name is None or error.name.split(".", 1)[0] in _OURS:
                 raise
-            self._end(MachineError.code, _missing(error.name), MachineError.exit_status)
+            self._end(MachineError.code, _say_missing(error.name), MachineError.exit_status)
 
     def _end(self, code: str, message: str, status: int) -> NoReturn:
         if self._wants_json:
@@ -234,7 +234,7 @@ def _wants_json(args: Sequence[str]) -> bool:
     words = list(args)
     if "--" in words:
         words = words[: words.index("--")]
-    forms = {Form.JSON.value, Form.YAML.value}
+    forms = {OutputFormat.JSON.value, OutputFormat.YAML.value}
     said = {f"-o{form}" for form in forms} | {f"--output={form}" for form in forms} | {"--json"}
     return any(word in said for word in words) or any(
         flag in {"-o", "--output"} and form in forms for flag, form in itertools.pairwise(words)
@@ -245,7 +245,7 @@ class App(typer.Typer):
     """Commands that share options: those of one file."""
 
     def __init__(self, **settings: Any) -> None:  # noqa: ANN401 - of typer.Typer
-        settings = {"add_completion": False, "cls": Group, **settings}
+        settings = {"add_completion": False, "cls": SharedOptionsGroup, **settings}
         super().__init__(no_args_is_help=True, **settings)
 
     def declare(
@@ -255,7 +255,7 @@ class App(typer.Typer):
         help: str | None = None,  # noqa: A002 - as typer calls it
     ) -> Callable[[Function], Function]:
         """Declares a command; its docstring is its help, unless another is given."""
-        return self.command(name, cls=Command, help=help)
+        return self.command(name, cls=SharedOptionsCommand, help=help)
 
 
 def do_nothing() -> None:

@@ -11,7 +11,7 @@ reaches 1 after the stated time at the soonest, on average, if scores have at mo
 normal's exponential moments. That is an assumption about traffic, and is held by simulation only.
 
 As in ``measures.rhythm``, how today differed from the usual over the last hour or two is expected
-as well: it is what begins that is found. That lags where the difference itself moves, by as much
+as well: it is what begins that is found. That lags if the difference itself moves, by as much
 for hours, and bets on hours of a small score grow. So ``PastDifferences`` tells how far the traffic
 of earlier days was from what was expected, in the direction in which a classifier looks, and only
 what exceeds it is bet on. Leading axes are independent streams. Pure.
@@ -28,7 +28,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from measures.correlation import Floats
 from measures.histograms import stability_index
-from measures.state import State
+from measures.state import SequentialState
 
 MEMORIES = (0.2, 0.05)  # of the classifiers: weight of the last window
 _BETS = (0.25, 0.5, 1.0)
@@ -45,7 +45,7 @@ _LEAST_FRESH = 100.0  # windows, before scores are standardised
 _WIDER = 1.1  # standard deviation of scores, in bets, over what was seen
 
 
-class ScoreNull(State, frozen=True):
+class ScoreNull(SequentialState, frozen=True):
     """What classifiers' scores did without a change.
 
     Attributes:
@@ -67,7 +67,7 @@ class ScoreNull(State, frozen=True):
         return cls(np.zeros(shape), np.zeros(shape), wide, wide)
 
     def after(self, scores: Floats, seconds: ArrayLike, *, learn: ArrayLike = True) -> Self:
-        """With one more window's ``[..., memories]`` of scores, where ``learn`` says so."""
+        """With one more window's ``[..., memories]`` of scores, if ``learn`` says so."""
         more = np.asarray(learn, dtype=np.float64)
         found = more[..., None] * scores
         return type(self)(
@@ -78,11 +78,11 @@ class ScoreNull(State, frozen=True):
         )
 
     def ready(self, seconds: float) -> NDArray[np.bool_]:
-        """``[...]``: whether so long was seen."""
+        """``[...]``: whether this much time was seen."""
         found: NDArray[np.bool_] = (self.seconds >= seconds) & (self.windows >= _LEAST_FRESH)
         return found
 
-    def standardised(self, scores: Floats) -> Floats:
+    def standardise(self, scores: Floats) -> Floats:
         """``[..., memories]``; a mean below 0 is not believed."""
         mean = self.total / np.maximum(self.windows, 1.0)[..., None]
         return (scores - np.maximum(mean, 0.0)) / (_WIDER * np.sqrt(self.variance()))
@@ -94,7 +94,7 @@ class ScoreNull(State, frozen=True):
         return found
 
 
-class PastDifferences(State, frozen=True):
+class PastDifferences(SequentialState, frozen=True):
     """How traffic differed from what was expected, for an hour or so, without a change.
 
     What days do and chance does not: of a classifier's score it tells the standard deviation
@@ -102,8 +102,8 @@ class PastDifferences(State, frozen=True):
 
     Attributes:
         kept: ``[..., PAST, features]``, what the slowest classifier was, the newest one first; 0
-            where none was yet.
-        ages: ``[..., PAST]``, windows since each was kept, from 1 on; 0 where none was yet.
+            if none was yet.
+        ages: ``[..., PAST]``, windows since each was kept, from 1 on; 0 if none was yet.
         waited: ``[...]`` seconds of traffic since the newest one.
     """
 
@@ -119,13 +119,13 @@ class PastDifferences(State, frozen=True):
     def after(
         self, learnt: Floats, seconds: ArrayLike, day_seconds: float, *, learn: ArrayLike = True
     ) -> Self:
-        """With one more window, after which classifiers are ``learnt``; kept at times alone."""
+        """With one more window, after which classifiers are ``learnt``; kept only at times."""
         ages = self.ages + (self.ages > 0)
         waited = self.waited + np.where(learn, seconds, 0.0)
         due = np.asarray(learn, dtype=np.bool_) & (waited >= day_seconds / _PAST_A_DAY)
         if not due.any():
             return replace(self, ages=ages, waited=waited)
-        # Rounded, for it is stored: a thousandth of a standard deviation is none.
+        # Rounded, because it is stored: a thousandth of a standard deviation is none.
         new = np.round(learnt[..., _SLOWEST, :], 3)[..., None, :]
         longer = np.concatenate([new, self.kept[..., :-1, :]], axis=-2)
         older = np.concatenate([np.ones_like(ages[..., :1]), ages[..., :-1]], axis=-1)
@@ -156,7 +156,7 @@ class PastDifferences(State, frozen=True):
         return found
 
 
-class ClassifierTest(State, frozen=True):
+class ClassifierTest(SequentialState, frozen=True):
     """The classifiers and the evidence of some streams.
 
     Attributes:
@@ -183,7 +183,7 @@ class ClassifierTest(State, frozen=True):
     def begin(
         cls, buckets: int, shape: tuple[int, ...] = (), *, features: int | None = None
     ) -> Self:
-        """Nothing seen yet; as many features as buckets where it is not said."""
+        """Nothing seen yet; as many features as buckets if it is not said."""
         wide, zero = np.zeros((*shape, buckets)), np.zeros(shape)
         return cls(
             today=wide,
@@ -217,7 +217,7 @@ class ClassifierTest(State, frozen=True):
             part: of the time to a false alarm that the window takes.
             day_seconds: of traffic that must have been seen before any bet.
             features: ``[buckets, features]``, what is summed up for each; None: the buckets.
-            past: how days differed, on which nothing is bet; None where that is not asked.
+            past: how days differed, on which nothing is bet; None if that is not asked.
             today: weight of a window in how today differs.
         """
         counted = np.maximum(counts.sum(axis=-1), 1.0)
@@ -235,7 +235,7 @@ class ClassifierTest(State, frozen=True):
             towards = self.learnt / np.maximum(length, 1e-9)[..., None]
             beyond = scores - _BETWEEN * past.deviation(towards, null.variance())
             ready &= past.ready()
-        bets = np.minimum(null.standardised(beyond), _LARGEST_SCORE)[..., None]
+        bets = np.minimum(null.standardise(beyond), _LARGEST_SCORE)[..., None]
         gain = np.exp(_BET * bets - _BET**2 / 2)
         ready = ready[..., None, None] & (length > 0)[..., None]
         evidence = np.where(ready, np.minimum((self.evidence + part) * gain, _LARGEST), 0.0)
@@ -258,7 +258,7 @@ class ClassifierTest(State, frozen=True):
             return self
         return replace(self, today=other.today, today_w=other.today_w)
 
-    def found(self) -> Floats:
+    def evidence_ratio(self) -> Floats:
         """``[...]``: from 1 on, what comes has changed."""
         told: Floats = self.evidence.mean(axis=(-2, -1))
         return told

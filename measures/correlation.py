@@ -3,9 +3,9 @@
 Texts of one request are not independent, and neither are requests of one window: one caller's
 batch, one bad minute. The former is a constant part of the design effect, whatever the size of an
 arm; the latter grows with the requests of the window. Both are estimated from the stable arm's
-windows from before the canary began, as sums and the last window alone; they never see a canary.
+windows from before the canary began, as sums and the last window only; they never see a canary.
 Dividing counts by the design effect is a heuristic that simulation supports
-(``docs/simulated.md``), and costs power where it errs. Pure.
+(``docs/simulated.md``), and costs power if it errs. Pure.
 """
 
 from functools import cached_property
@@ -14,7 +14,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from measures.state import State
+from measures.state import SequentialState
 
 Floats = NDArray[np.float64]
 
@@ -26,7 +26,7 @@ ASSUMED = 0.01
 
 
 def design_effect(n: Floats, rho: Floats | float, within: Floats | float = 1.0) -> Floats:
-    """``within + (n - 1) rho``, at least 1: so many of a window count as one.
+    """``within + (n - 1) rho``, at least 1: this many of a window count as one.
 
     Args:
         n: of the window.
@@ -39,7 +39,7 @@ def design_effect(n: Floats, rho: Floats | float, within: Floats | float = 1.0) 
     return effect
 
 
-class RequestTexts(State, frozen=True):
+class RequestTexts(SequentialState, frozen=True):
     """How much the texts of one request resemble one another, as sums over stable's windows.
 
     A text's neighbours are the other texts of its request.
@@ -77,7 +77,7 @@ class RequestTexts(State, frozen=True):
         p, most = self._shares()
         variance = p * (1 - p) * np.maximum(self.texts, 1.0)[..., None]
         effect = 1.0 + self._excess(p) / np.where(variance > 0, variance, 1.0)
-        known = self._known(np.minimum(self.events, self.texts[..., None] - self.events), most)
+        known = self._is_known(np.minimum(self.events, self.texts[..., None] - self.events), most)
         found: Floats = np.where(known & (variance > 0), np.clip(effect, 1.0, most), most)
         return found
 
@@ -89,22 +89,22 @@ class RequestTexts(State, frozen=True):
         over = np.where(seen, self._excess(p) / np.where(seen, p, 1.0), 0.0).sum(axis=-1)
         degrees = np.maximum(seen.sum(axis=-1) - 1, 1) * np.maximum(self.texts, 1.0)
         most = most[..., 0]
-        known = self._known(self.texts, most) & (seen.sum(axis=-1) > 1)
+        known = self._is_known(self.texts, most) & (seen.sum(axis=-1) > 1)
         found: Floats = np.where(known, np.clip(1.0 + over / degrees, 1.0, most), most)
         return found
 
     @cached_property
     def effect(self) -> Floats:
         """``each`` with ``CAUTION``: what evidence is divided by."""
-        return self._careful(self.each, self._shares()[1])
+        return self._add_caution(self.each, self._shares()[1])
 
     @cached_property
     def shared_effect(self) -> Floats:
         """``shared`` with ``CAUTION``."""
-        return self._careful(self.shared, self._shares()[1][..., 0])
+        return self._add_caution(self.shared, self._shares()[1][..., 0])
 
     def _shares(self) -> tuple[Floats, Floats]:
-        """Of each class, and what is divided by where all texts of a request are alike."""
+        """Of each class, and what is divided by if all texts of a request are alike."""
         n = np.maximum(self.texts, 1.0)[..., None]
         return self.events / n, 1.0 + self.neighbours.sum(axis=-1, keepdims=True) / n
 
@@ -115,21 +115,21 @@ class RequestTexts(State, frozen=True):
         return excess
 
     @staticmethod
-    def _known(events: Floats, most: Floats) -> NDArray[np.bool_]:
+    def _is_known(events: Floats, most: Floats) -> NDArray[np.bool_]:
         return np.asarray(events >= ENOUGH_EVENTS * most)
 
     @staticmethod
-    def _careful(effect: Floats, most: Floats) -> Floats:
+    def _add_caution(effect: Floats, most: Floats) -> Floats:
         found: Floats = np.minimum(1.0 + CAUTION * (effect - 1.0), most)
         return found
 
 
-class IntraclassCorrelation(State, frozen=True):
+class IntraclassCorrelation(SequentialState, frozen=True):
     """Sums over stable's windows, each ``[events]``.
 
     Attributes:
         events: how many there were.
-        requests: of so many.
+        requests: of how many.
         share: in the last window that had requests.
         size: requests of that window.
         squares: sum over consecutive windows of the squared difference of shares, over
@@ -146,7 +146,7 @@ class IntraclassCorrelation(State, frozen=True):
 
     @classmethod
     def begin(cls, count: int) -> Self:
-        """Nothing known yet of so many events."""
+        """Nothing known yet of this number of events."""
         zero = np.zeros(count)
         return cls(zero, zero, zero, zero, zero, zero)
 
@@ -168,18 +168,18 @@ class IntraclassCorrelation(State, frozen=True):
 
     @cached_property
     def each(self) -> Floats:
-        """Rho of each event by itself; ``ASSUMED`` where too little is known.
+        """Rho of each event by itself; ``ASSUMED`` if too little is known.
 
         At least ``ASSUMED`` of events that were too rare to show how they clump, or had no others.
         """
-        return self.beyond(1.0)
+        return self.subtract(1.0)
 
-    def beyond(self, within: Floats | float) -> Floats:
+    def subtract(self, within: Floats | float) -> Floats:
         """``each``, less what texts of one request make by themselves (``RequestTexts.each``)."""
         p = self.events / np.maximum(self.requests, 1.0)
         variance = p * (1 - p)
         x = self.squares / np.maximum(self.windows - 1, 1.0) / np.where(variance > 0, variance, 1.0)
-        rho = np.where(variance > 0, self._of(x, within), 0.0)
+        rho = np.where(variance > 0, self._estimate(x, within), 0.0)
         rare = np.minimum(self.events, self.requests - self.events) < ENOUGH_EVENTS
         rho = np.where(rare, np.maximum(rho, ASSUMED), rho)
         return np.where(self.windows >= ENOUGH_WINDOWS, rho, ASSUMED)
@@ -199,15 +199,15 @@ class IntraclassCorrelation(State, frozen=True):
             return ASSUMED
         squares = (self.squares[seen] / p[seen]).sum() / (seen.sum() - 1)
         x = squares / np.maximum(self.windows - 1, 1.0)
-        return float(self._of(x, within).max())
+        return float(self._estimate(x, within).max())
 
-    def _of(self, x: Floats, within: Floats | float) -> Floats:
+    def _estimate(self, x: Floats, within: Floats | float) -> Floats:
         mean = self.requests / np.maximum(self.windows, 1.0)
         rho: Floats = CAUTION * np.maximum(0.0, (x - within) / np.maximum(mean - 1.0, 1.0))
         return np.minimum(rho, 1.0)
 
-    def widened(self, count: int) -> Self:
-        """With so many more events at the end, of which nothing is known."""
+    def widen(self, count: int) -> Self:
+        """With this number of events more at the end, of which nothing is known."""
         return type(self)(*(np.append(part, np.zeros(count)) for part in self._parts()))
 
     def _parts(self) -> tuple[Floats, ...]:

@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 
 from contracts.windows import OwnCounts, WindowAggregate
-from measures.merging import Windows
-from measures.recounting import nested, own_numbers
+from measures.merging import MergedWindows
+from measures.recounting import flatten, own_numbers
 
 Numbers = Counter[str]  # where -> count
 
@@ -25,14 +25,14 @@ _SAME = (
 _NOT_COUNTS = {"endpoint", "version", "arm", "touched"}
 
 
-def gained(before: Windows, after: Windows) -> Numbers:
+def count_gains(before: MergedWindows, after: MergedWindows) -> Numbers:
     """What the windows hold beyond those before, by where the exporter says it."""
     found = _of_windows(after)
     found.subtract(_of_windows(before))
     return found
 
 
-def exposed(counters: Mapping[str, Any]) -> Numbers:
+def read_document(counters: Mapping[str, Any]) -> Numbers:
     """The numbers of the exporter's document of its counters.
 
     Raises:
@@ -45,21 +45,21 @@ def exposed(counters: Mapping[str, Any]) -> Numbers:
             if name == "own":
                 _add_own(found, path, msgspec.convert(value, list[OwnCounts]))
             elif name not in _NOT_COUNTS:
-                _add(found, nested(f"{path} {name}", value))
-    _add(found, nested("refusals", counters["refusals"]))
+                _add(found, flatten(f"{path} {name}", value))
+    _add(found, flatten("refusals", counters["refusals"]))
     found["skipped"] = counters["skipped"]
     found["copies"] = counters["copies"]
     found["mistimed"] = counters["mistimed"]
     return found
 
 
-def _of_windows(windows: Windows) -> Numbers:
+def _of_windows(windows: MergedWindows) -> Numbers:
     found: Numbers = Counter()
     for record in windows.records():
         found["skipped"] += record.skipped
         found["copies"] += record.copies
         found["mistimed"] += record.mistimed
-        _add(found, nested("refusals", record.refusals))
+        _add(found, flatten("refusals", record.refusals))
     for endpoint in windows.endpoints():
         for window in windows.all(endpoint):
             for aggregate in window.aggregates:
@@ -70,7 +70,7 @@ def _of_windows(windows: Windows) -> Numbers:
 def _aggregate(found: Numbers, aggregate: WindowAggregate) -> None:
     path = f"{aggregate.endpoint} {aggregate.version} {aggregate.arm.value}"
     for name in _SAME:
-        _add(found, nested(f"{path} {name}", getattr(aggregate, name)))
+        _add(found, flatten(f"{path} {name}", getattr(aggregate, name)))
     evidence = aggregate.evidence
     found[f"{path} pairs_equal"] += evidence.pairs_equal
     found[f"{path} pairs_differing"] += evidence.pairs - evidence.pairs_equal

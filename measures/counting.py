@@ -15,7 +15,7 @@ from enum import StrEnum
 DELAY_SECONDS = 15.0
 """A message that waits longer than this is not counted in time."""
 IDLE_SECONDS = 60.0
-"""Without a new message for so long, no gateway publishes: six heartbeats."""
+"""Without a new message for this time, no gateway publishes: six heartbeats."""
 _MOST_MARKS = 512  # of a partition
 _MOST_TOPICS = 8  # that were replaced by one of the same name
 
@@ -38,7 +38,7 @@ class CountingState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Counting:
+class CountingStatus:
     """The state at one instant.
 
     Attributes:
@@ -98,7 +98,7 @@ class _Partition:
     first_end: int = 0  # when it was first seen
     marks: deque[tuple[float, int]] = field(default_factory=deque)
 
-    def published(self, end: int, now: float) -> bool:
+    def take_end(self, end: int, now: float) -> bool:
         """Takes the end; whether it is a new one."""
         if end <= self.end:
             return False
@@ -121,7 +121,7 @@ class _Partition:
         return self.first_end if self.folded is None else self.folded
 
     def waits_since(self) -> float | None:
-        """When the oldest message that is not counted was seen; None where there is none."""
+        """When the oldest message that is not counted was seen; None if there is none."""
         while self.marks and self.marks[0][1] <= self.counted:
             self.marks.popleft()
         return self.marks[0][0] if self.marks else None
@@ -132,8 +132,8 @@ class CountingWatch:
 
     Args:
         began: when looking began, unix seconds.
-        delay_seconds: a message may wait so long.
-        idle_seconds: the log may stay as it is for so long.
+        delay_seconds: how long a message may wait.
+        idle_seconds: how long the log may stay as it is.
     """
 
     def __init__(
@@ -151,12 +151,12 @@ class CountingWatch:
         self._partitions: dict[int, _Partition] = {}
         self._folded: dict[str, dict[int, tuple[int, float]]] = {}  # topic id -> partition
 
-    def published(self, topic_id: str, ends: Mapping[int, int], now: float) -> None:
+    def take_ends(self, topic_id: str, ends: Mapping[int, int], now: float) -> None:
         """Takes the ends of the log as the broker says them now.
 
         Args:
             topic_id: another id is another log, of which nothing is known yet.
-            ends: partition -> offset behind its last message; empty where there is no such topic.
+            ends: partition -> offset behind its last message; empty if there is no such topic.
             now: unix seconds.
         """
         if topic_id != self._topic_id:
@@ -169,10 +169,12 @@ class CountingWatch:
                 folded = self._folded.get(topic_id, {}).get(number)
                 if folded is not None:
                     partition.fold(*folded, now)
-            if partition.published(end, now):
+            if partition.take_end(end, now):
                 self._grew_at = now
 
-    def folded(self, topic_id: str, partition: int, end: int, through: float, now: float) -> None:
+    def take_record(
+        self, topic_id: str, partition: int, end: int, through: float, now: float
+    ) -> None:
         """Takes that a window record covers a partition up to an offset.
 
         Args:
@@ -190,10 +192,10 @@ class CountingWatch:
         if topic_id == self._topic_id and partition in self._partitions:
             self._partitions[partition].fold(end, through, now)
 
-    def look(self, now: float) -> Counting:
+    def look(self, now: float) -> CountingStatus:
         """What is known now, unix seconds."""
         if now - self._told_at > self._delay_seconds:
-            return Counting(CountingState.UNKNOWN, self._told_at)
+            return CountingStatus(CountingState.UNKNOWN, self._told_at)
         messages = sum(max(0, one.end - one.counted) for one in self._partitions.values())
         late = [
             (since, one)
@@ -204,10 +206,10 @@ class CountingWatch:
             since = min(self._counted_through(seen, one) for seen, one in late)
             stuck = any(now - one.grew_at > self._delay_seconds for _, one in late)
             state = CountingState.STALLED if stuck else CountingState.BEHIND
-            return Counting(state, since, messages)
+            return CountingStatus(state, since, messages)
         if now - self._grew_at > self._idle_seconds:
-            return Counting(CountingState.SILENT, self._grew_at, messages)
-        return Counting(CountingState.COUNTED, 0.0, messages)
+            return CountingStatus(CountingState.SILENT, self._grew_at, messages)
+        return CountingStatus(CountingState.COUNTED, 0.0, messages)
 
     @staticmethod
     def _counted_through(seen: float, one: _Partition) -> float:

@@ -19,16 +19,16 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import chndtr
 
 from measures.correlation import Floats, design_effect
-from measures.state import State
+from measures.state import SequentialState
 
-FIRST_LOOK = 50  # the canary's requests, at least; and at least so many a class:
+FIRST_LOOK = 50  # the canary's requests, at least; and of each class at least:
 FIRST_LOOK_PER_CLASS = 10
 GROWTH = 1.25  # of the canary's requests between looks
 _LN_2 = float(np.log(2.0))
 
 
 @dataclass(frozen=True)
-class Limits:
+class ShiftLimits:
     """What is asked of a shift.
 
     Attributes:
@@ -45,11 +45,11 @@ class Limits:
     caller_spread: Floats | float = 0.0
 
 
-class Shift(State, frozen=True):
+class Shift(SequentialState, frozen=True):
     """Both arms' distributions so far, and what the looks said.
 
     The evidence to fail goes on through the stages; the evidence to pass is a second ``Shift``,
-    begun anew at each stage.
+    begun again at each stage.
 
     Attributes:
         h: ``[...]``, sum of the windows' weights ``n_c n_s / (n_c + n_s)``.
@@ -60,7 +60,7 @@ class Shift(State, frozen=True):
         failed: ``[...]``, some look failed.
         passed: ``[...]``, the last look passed.
         passed_beyond_callers: ``[...]``, the last look passed at a distance that is larger by
-            ``Limits.caller_spread``.
+            ``ShiftLimits.caller_spread``.
     """
 
     h: Floats
@@ -75,7 +75,7 @@ class Shift(State, frozen=True):
 
     @classmethod
     def begin(cls, classes: int, shape: tuple[int, ...] = ()) -> Self:
-        """Nothing seen yet, of so many classes."""
+        """Nothing seen yet, of this number of classes."""
         zero, wide = np.zeros(shape), np.zeros((*shape, classes))
         no = np.zeros(shape, dtype=np.bool_)
         return cls(zero, wide, wide, zero, zero, np.zeros(shape, dtype=np.int64), no, no, no)
@@ -84,11 +84,11 @@ class Shift(State, frozen=True):
         self,
         canary: Floats,
         stable: Floats,
-        limits: Limits,
+        limits: ShiftLimits,
         rho: Floats | float = 0.0,
         within: Floats | float = 1.0,
     ) -> Self:
-        """With one more window, and a look where one is due.
+        """With one more window, and a look if one is due.
 
         Args:
             canary: ``[..., classes]`` counts; a window in which an arm has none tells nothing.
@@ -110,10 +110,10 @@ class Shift(State, frozen=True):
             spread=self.spread + weight**2 * variance,
             n_c=self.n_c + np.where(n_s > 0, n_c, 0.0),
         )
-        return summed.looked(limits)
+        return summed.look(limits)
 
-    def looked(self, limits: Limits) -> Self:
-        """With a look at what is known, where one is due."""
+    def look(self, limits: ShiftLimits) -> Self:
+        """With a look at what is known, if one is due."""
         first = max(FIRST_LOOK, FIRST_LOOK_PER_CLASS * self.p.shape[-1])
         grown = np.log(np.maximum(self.n_c, first) / first) / np.log(GROWTH)
         reached = np.where(self.n_c < first, 0, np.floor(grown + 1e-9) + 1).astype(np.int64)
@@ -170,10 +170,12 @@ def jensen_shannon(p: ArrayLike, q: ArrayLike) -> Floats:
     """Jensen-Shannon divergence in nats, 0 to ln 2, of shares ``[..., classes]``."""
     one, other = np.asarray(p, dtype=np.float64), np.asarray(q, dtype=np.float64)
     middle = (one + other) / 2
-    total: Floats = (_relative(one, middle) + _relative(other, middle)).sum(axis=-1) / 2
+    total: Floats = (_relative_entropy(one, middle) + _relative_entropy(other, middle)).sum(
+        axis=-1
+    ) / 2
     return np.maximum(total, 0.0)  # rounding can leave a little less than nothing
 
 
-def _relative(p: Floats, m: Floats) -> Floats:
+def _relative_entropy(p: Floats, m: Floats) -> Floats:
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(p > 0, p * np.log(p / m), 0.0)

@@ -31,16 +31,16 @@ class Tolerance:
     a: Floats | float
     s: Floats | float
 
-    def wide(self) -> Self:
+    def add_axis(self) -> Self:
         """With one more axis at the end, for the alternatives."""
         return type(self)(np.asarray(self.a)[..., None], np.asarray(self.s)[..., None])
 
 
 @dataclass(frozen=True)
-class Window:
+class WindowCounts:
     """Counts of one window: ``e`` events of ``n`` requests, canary and stable.
 
-    The last axis holds rows: one a test, or one a stratum where a test is made of several.
+    The last axis holds rows: one a test, or one a stratum if a test is made of several.
     """
 
     e_c: Floats
@@ -48,13 +48,13 @@ class Window:
     e_s: Floats
     n_s: Floats
 
-    def wide(self) -> Self:
+    def add_axis(self) -> Self:
         """With one more axis at the end, for the alternatives."""
         return type(self)(*(x[..., None] for x in (self.e_c, self.n_c, self.e_s, self.n_s)))
 
 
 def log_e_value(
-    window: Window,
+    window: WindowCounts,
     theta_c: Floats,
     theta_s: Floats,
     line: Tolerance,
@@ -62,12 +62,12 @@ def log_e_value(
     *,
     within: Floats | float = 1.0,
 ) -> Floats:
-    """The log of S, of one window; 0 where the alternative lies on the null's side of the line.
+    """The log of S, of one window; 0 if the alternative lies on the null's side of the line.
 
     Args:
         window: the counts.
         theta_c: the canary's rate under the alternative, chosen before the window was seen.
-        theta_s: stable's, likewise.
+        theta_s: the same of stable.
         line: the tolerance; the null is either side of it.
         rho: intra-window correlation; each arm's log-likelihood is divided by its design effect.
         within: the part of the design effect that texts of one request make.
@@ -80,7 +80,7 @@ def log_e_value(
 
 
 def log_ratio(
-    window: Window,
+    window: WindowCounts,
     theta_c: Floats,
     theta_s: Floats,
     line: Tolerance,
@@ -101,14 +101,14 @@ def log_e_value_of_one(
 ) -> Floats:
     """The log of an e-value that one arm's rate is at most ``most``, which was known before.
 
-    0 where the alternative ``theta``, chosen before the window was seen, is not above it.
+    0 if the alternative ``theta``, chosen before the window was seen, is not above it.
     """
     ratio = _log_likelihood_ratio(events, requests, theta, most)
     return np.where(theta > most, ratio / design_effect(requests, rho), 0.0)
 
 
 def _log_likelihood_ratio(e: Floats, n: Floats, theta: Floats, q: Floats) -> Floats:
-    theta, q = _between(_TINY, theta, 1 - _TINY), _between(_TINY, q, 1 - _TINY)
+    theta, q = _clip(_TINY, theta, 1 - _TINY), _clip(_TINY, q, 1 - _TINY)
     ratio: Floats = e * np.log(theta / q) + (n - e) * np.log((1 - theta) / (1 - q))
     return ratio
 
@@ -127,7 +127,7 @@ def projection(
     low = np.minimum(theta_s, (theta_c - a) / s)
     high = np.maximum(theta_s, (theta_c - a) / s)
     top = np.minimum(1.0, (1.0 - a) / s)
-    low, high = _between(_TINY, low, top - _TINY), _between(_TINY, high, top - _TINY)
+    low, high = _clip(_TINY, low, top - _TINY), _clip(_TINY, high, top - _TINY)
     w_c = weight_c / np.maximum(weight_c + weight_s, _TINY)
     w_s = 1.0 - w_c
     # w_c s (theta_c - a - s q) q (1 - q) + w_s (theta_s - q) (a + s q) (1 - a - s q), over s^2
@@ -137,17 +137,17 @@ def projection(
     third = c_2 / 3
     p = np.maximum(third * third - c_1 / 3, _TINY)
     root = np.sqrt(p)
-    cosine = _between(-1.0, (third * (c_1 / 2 - third * third) - c_0 / 2) / (p * root), 1.0)
+    cosine = _clip(-1.0, (third * (c_1 / 2 - third * third) - c_0 / 2) / (p * root), 1.0)
     start = 2 * root * np.sin(np.arccos(cosine) / 3 - np.pi / 6) - third
-    q = _between(low, start, high)
+    q = _clip(low, start, high)
     for _ in range(_NEWTON_STEPS):
         value = ((q + c_2) * q + c_1) * q + c_0
         slope = (3 * q + 2 * c_2) * q + c_1
-        q = _between(low, q - value / np.minimum(slope, -_TINY), high)
+        q = _clip(low, q - value / np.minimum(slope, -_TINY), high)
     return q
 
 
-def _between(low: Floats | float, x: Floats, high: Floats | float) -> Floats:
+def _clip(low: Floats | float, x: Floats, high: Floats | float) -> Floats:
     """``np.clip``, at a third of its cost for arrays as small as these."""
     inside: Floats = np.minimum(np.maximum(x, low), high)
     return inside

@@ -1,8 +1,8 @@
 """Prediction events into aggregates: exact counts of each (endpoint, package, arm, window).
 
-What it counts depends on nothing but the messages of a range in their order, so that whoever folds
-a range again gets the same numbers. Pure, and the hottest code of ``stats``: no numpy an event, no
-clock, no I/O. It never keeps an event, a request id or a text.
+What it counts depends on nothing but the messages of a range in their order, so that every process
+that folds a range again gets the same numbers. Pure, and the hottest code of ``stats``: no numpy an
+event, no clock, no I/O. It never keeps an event, a request id or a text.
 """
 
 from bisect import bisect_left
@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 
 from contracts.endpoint import Arm
 from contracts.events import EventBatch, Feedback, Pairing, PredictionEvent, TextRecord
-from contracts.statistics import EDGES, LATENCY_EDGES, Stage, Statistic
+from contracts.statistics import EDGES, LATENCY_EDGES, LatencyStage, Statistic
 from contracts.windows import (
     CALLER_BUCKETS,
     CALLER_CAP,
@@ -37,7 +37,7 @@ _SCORE_UPPER: Final = EDGES[Statistic.SCORE].upper
 _NORM_UPPER: Final = EDGES[Statistic.VECTOR_NORM].upper
 _LATENCY_UPPER: Final = LATENCY_EDGES.upper
 _TO_INFINITY: Final = len(_LATENCY_UPPER)
-_STAGES: Final = tuple(stage.value for stage in Stage)  # in the order of events.Latency
+_STAGES: Final = tuple(stage.value for stage in LatencyStage)  # in the order of events.Latency
 _LATEST: Final = 1e12  # keeps a window's start finite, whatever is in a message
 
 _HUNG_UP: Final = 499
@@ -72,13 +72,13 @@ class Fold:
     def add(self, batch: EventBatch) -> None:
         """Counts one message."""
         for event in batch.events:
-            opened = self._of(event)
+            opened = self._find_aggregate(event)
             opened.attempt(event)
             if event.observations:
                 declared = batch.statistics.get(event.endpoint, ())
                 opened.own.observe(event.observations, declared)
         for told in batch.feedback:
-            self._of(told).feedback(told)
+            self._find_aggregate(told).feedback(told)
         for refusal in batch.refusals:
             counts = self.refusals.setdefault(refusal.endpoint, {})
             _count(counts, f"{refusal.status} {refusal.reason}", refusal.count)
@@ -86,9 +86,9 @@ class Fold:
 
     def aggregates(self) -> list[WindowAggregate]:
         """All aggregates. They grow with the next message: encode or copy them before it."""
-        return [opened.whole() for opened in self._open.values()]
+        return [opened.complete() for opened in self._open.values()]
 
-    def _of(self, what: PredictionEvent | Feedback) -> "_OpenAggregate":
+    def _find_aggregate(self, what: PredictionEvent | Feedback) -> "_OpenAggregate":
         time = min(max(what.time, 0.0), _LATEST)
         self.newest = max(self.newest, time)
         start = int(time // self._seconds) * self._seconds
@@ -126,12 +126,12 @@ class _OpenAggregate:
         self._hung_up: dict[int, int] = {}  # the same of those that hung up
         self._told: dict[int, int] = {}  # the same of feedback
         self._topics = bytearray()  # that are not counted yet
-        self._vectors = bytearray()  # likewise
+        self._vectors = bytearray()  # the same of vectors
         self._buckets = CALLER_BUCKETS  # of callers, whose attempts are told
         self._buckets_timed = CALLER_BUCKETS  # and whose latency is
         self._entries = 0  # of ``caller_latency``
 
-    def whole(self) -> WindowAggregate:
+    def complete(self) -> WindowAggregate:
         aggregate = self._aggregate
         for counts, waiting in (
             (aggregate.topics, self._topics),
@@ -172,12 +172,12 @@ class _OpenAggregate:
         is_kept = event.cached > 0 and event.cached == len(event.texts)
         if event.status == _HUNG_UP:
             if not is_kept:
-                aggregate.evidence.hung_up += not _capped(self._hung_up, event.caller)
+                aggregate.evidence.hung_up += not _is_over_cap(self._hung_up, event.caller)
             return
-        is_within = not _capped(self._answered, event.caller)
+        is_within = not _is_over_cap(self._answered, event.caller)
         if is_kept and is_within:
             _count_kept(aggregate.evidence, event, 1)
-        if is_kept or _capped(self._callers, event.caller):
+        if is_kept or _is_over_cap(self._callers, event.caller):
             return
         if not is_within:  # it counts below, and kept answers have taken its place
             _count_kept(aggregate.evidence, event, -1)
@@ -236,7 +236,7 @@ class _OpenAggregate:
             _count(aggregate.feedback_score_sums, bucket, micro(told.score))
             if told.answered == told.truth:
                 _count(aggregate.feedback_right, bucket)
-        if told.arm is Arm.FORCED or _capped(self._told, told.caller):
+        if told.arm is Arm.FORCED or _is_over_cap(self._told, told.caller):
             return
         evidence = aggregate.evidence
         evidence.feedback += 1
@@ -363,7 +363,7 @@ def _count_neighbours(evidence: EvidenceCounts, texts: Sequence[TextRecord]) -> 
 
 
 def _count_pairs(evidence: EvidenceCounts, event: PredictionEvent, pairing: Pairing) -> None:
-    """What a shadow answered beside what the caller got, where the event tells both."""
+    """What a shadow answered beside what the caller got, if the event tells both."""
     if pairing.status:
         _count(evidence.pair_statuses.setdefault(pairing.status, {}), event.status)
     if pairing.norms and len(pairing.norms) == len(event.texts):
@@ -422,8 +422,8 @@ def _count_group(evidence: EvidenceCounts, event: PredictionEvent, group: int) -
             _count(evidence.group_labels.setdefault(label, {}), group)
 
 
-def _capped(callers: dict[int, int], caller: int) -> bool:
-    """Whether this caller has had its share; counts it where it has not."""
+def _is_over_cap(callers: dict[int, int], caller: int) -> bool:
+    """Whether this caller has had its share; counts it if it has not."""
     if caller == 0:
         return False
     seen = callers.get(caller, 0)

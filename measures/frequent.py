@@ -17,7 +17,7 @@ from contracts.windows import UnkWordCounts
 from measures.histograms import add_counts
 
 CAPACITY: Final = 64
-# Of a word: so that an aggregate has a bound in bytes, whoever wrote the message.
+# Of a word: so that an aggregate has a bound in bytes, for any writer of messages.
 MOST_CHARACTERS: Final = 40
 
 
@@ -45,7 +45,7 @@ def ranked_words(counts: Mapping[str, int]) -> list[tuple[str, int]]:
     )
 
 
-def summed(sketches: Iterable[UnkWordCounts]) -> UnkWordCounts:
+def sum_sketches(sketches: Iterable[UnkWordCounts]) -> UnkWordCounts:
     """The sum of sketches; its words are all of theirs."""
     total = UnkWordCounts()
     for sketch in sketches:

@@ -1,6 +1,6 @@
 """Counts as histograms: added, laid out by bucket, merged to bins, and compared with a reference.
 
-The bins to merge are chosen by the reference alone, never by what is tested against it.
+The bins to merge are chosen only by the reference, never by what is tested against it.
 Significance is Pearson's chi-square, size is the population stability index (PSI). PSI's value
 without drift is about ``(B - 1)(1/n + 1/m)``: it has no meaning without the bins and both sizes, so
 it is never a test here, only the size that is reported, less that value. Nothing is promised about
@@ -52,7 +52,7 @@ def starts(reference: ArrayLike, least: float) -> Starts:
         least: what a merged bin must hold, in the unit of ``reference``.
 
     Returns:
-        ``[merged bins]``, growing from 0; ``[0]`` alone where all of it holds less.
+        ``[merged bins]``, growing from 0; only ``[0]`` if all of it holds less.
     """
     found = [0]
     held = 0.0
@@ -66,7 +66,7 @@ def starts(reference: ArrayLike, least: float) -> Starts:
     return np.array(found, dtype=np.intp)
 
 
-def merged(counts: ArrayLike, at: Starts) -> Floats:
+def merge_bins(counts: ArrayLike, at: Starts) -> Floats:
     """Counts ``[..., bins]`` by merged bin, ``[..., merged bins]``."""
     return np.add.reduceat(np.asarray(counts, dtype=np.float64), at, axis=-1)
 

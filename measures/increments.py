@@ -44,23 +44,23 @@ class Growth:
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
+class _KnownRange:
     end: int
     seen: float  # largest time in it, unix seconds
     record: WindowRecord | None  # None: complete, or too old to grow
 
 
-class Ledger:
+class RangeLedger:
     """Which ranges are known, and how far each had grown."""
 
     def __init__(self) -> None:
-        self._held: dict[_Key, _Held] = {}
+        self._held: dict[_Key, _KnownRange] = {}
         self._watermark = Watermark()
         self._newest: dict[tuple[str, int], int] = {}  # topic id, partition -> last range's start
         self._horizon = 0.0
 
     def take(self, record: WindowRecord) -> Growth | None:
-        """What the record adds; None where a record of at least its end is known, or was."""
+        """What the record adds; None if a record of at least its end is known, or was."""
         key = (record.topic_id, record.partition, record.start)
         held = self._held.get(key)
         if held is not None and (held.end >= record.end or held.record is None):
@@ -71,7 +71,7 @@ class Ledger:
             return None  # folded again after it was forgotten: nobody knows what is new in it
         self._newest[log] = max(newest, record.start)
         complete = record.end - record.start >= RANGE_MESSAGES
-        self._held[key] = _Held(record.end, seen, None if complete else record)
+        self._held[key] = _KnownRange(record.end, seen, None if complete else record)
         self._watermark.take(record.topic_id, record.partition, record.through)
         return growth(None if held is None else held.record, record)
 
@@ -89,8 +89,8 @@ class Ledger:
         self._watermark.forget_before(time)
 
     def known_through(self) -> float:
-        """The time up to which every partition has been folded: see ``Watermark.known``."""
-        return self._watermark.known()
+        """The time up to which every partition has been folded: see ``Watermark.known_until``."""
+        return self._watermark.known_until()
 
     def __len__(self) -> int:
         return len(self._held)
@@ -108,7 +108,7 @@ def growth(old: WindowRecord | None, new: WindowRecord) -> Growth:
     return Growth(
         window_seconds=new.window_seconds,
         aggregates=tuple(aggregate for aggregate in gained if aggregate is not None),
-        refusals=_less(new.refusals, {} if old is None else old.refusals),
+        refusals=_subtract(new.refusals, {} if old is None else old.refusals),
         events=new.events - (0 if old is None else old.events),
         skipped=new.skipped - (0 if old is None else old.skipped),
         copies=new.copies - (0 if old is None else old.copies),
@@ -117,7 +117,7 @@ def growth(old: WindowRecord | None, new: WindowRecord) -> Growth:
 
 
 def aggregate_growth(old: WindowAggregate | None, new: WindowAggregate) -> WindowAggregate | None:
-    """What an aggregate gained; None where that is nothing. ``new`` itself where there was none."""
+    """What an aggregate gained; None if that is nothing. ``new`` itself if there was none."""
     if old is None:
         return new
     gained = WindowAggregate(new.endpoint, new.version, new.package, new.arm, new.start)
@@ -141,7 +141,7 @@ def _fill(gained: msgspec.Struct, new: msgspec.Struct, old: msgspec.Struct) -> b
         if isinstance(now, int):
             setattr(gained, name, now - then)
         elif isinstance(now, dict):
-            setattr(gained, name, _less(now, then))
+            setattr(gained, name, _subtract(now, then))
         elif isinstance(now, list):
             setattr(gained, name, _own_growth(now, then))
         else:
@@ -149,7 +149,7 @@ def _fill(gained: msgspec.Struct, new: msgspec.Struct, old: msgspec.Struct) -> b
     return any_more
 
 
-def _less(now: Mapping[Any, Any], then: Mapping[Any, Any]) -> dict[Any, Any]:
+def _subtract(now: Mapping[Any, Any], then: Mapping[Any, Any]) -> dict[Any, Any]:
     """``now - then`` at any depth of mappings, without what is 0."""
     found: dict[Any, Any] = {}
     for key in now.keys() | then.keys():
@@ -157,7 +157,7 @@ def _less(now: Mapping[Any, Any], then: Mapping[Any, Any]) -> dict[Any, Any]:
         if one == other:
             continue
         if isinstance(one if one is not None else other, Mapping):
-            found[key] = _less(one or {}, other or {})
+            found[key] = _subtract(one or {}, other or {})
         else:
             found[key] = (one or 0) - (other or 0)
     return found
@@ -174,7 +174,7 @@ def _own_growth(now: list[OwnCounts], then: list[OwnCounts]) -> list[OwnCounts]:
         if old is None:
             gained = own
         else:
-            gained.counts = _less(own.counts, old.counts)
+            gained.counts = _subtract(own.counts, old.counts)
             gained.sum_micro = own.sum_micro - old.sum_micro
             gained.unfit = own.unfit - old.unfit
         found.append(gained)

@@ -1,15 +1,15 @@
 """Is a candidate less accurate, from labels of the pairs that disagree: valid however often asked.
 
-Where two versions answer the same, the truth tells nothing of a *difference* of their accuracy. So
-only pairs with different answers are labelled, ``x`` is 1 where the candidate is right, -1 where
-stable is, and 0 where neither is, and the difference is the share of pairs that disagree times the
+If two versions answer the same, the truth tells nothing of a *difference* of their accuracy. So
+only pairs with different answers are labelled, ``x`` is 1 if the candidate is right, -1 if
+stable is, and 0 if neither is, and the difference is the share of pairs that disagree times the
 mean of ``x`` among them. The share is known from many pairs that need no label, within a confidence
 sequence; the mean is tested by betting. Together they bound the difference.
 
 Two assumptions: pairs are independent (of a request of several texts one is taken, by lot), and the
-pairs that are labelled are drawn uniformly from those that disagree. Whoever labels pairs in the
-order of ``contracts.pairs.place`` labels a sample without replacement, whatever texts are in them
-and in whatever order they came.
+pairs that are labelled are drawn uniformly from those that disagree. A person who labels pairs in
+the order of ``contracts.pairs.place`` labels a sample without replacement, whatever texts are in
+them and in whatever order they came.
 
 Sources: a test martingale by betting on bounded means, Waudby-Smith and Ramdas (JRSS B 86, 2024,
 arXiv 2010.09686); the mixture over a share, Robbins (Annals of Mathematical Statistics 41, 1970).
@@ -24,7 +24,7 @@ from scipy.special import betaln
 from measures.correlation import Floats
 
 # As many bets at once, none of which looks at a label. The largest risks nearly all that it can
-# where the margin is -1, so that one set of bets serves every margin.
+# for which the margin is -1, so that one set of bets serves every margin.
 BETS = np.array([0.1, 0.2, 0.3, 0.4, 0.49])
 _STEPS = 40  # of a bisection: a bound within 1e-12
 _TINY = 1e-12
@@ -44,7 +44,7 @@ class Labels:
         total: Floats = self.candidate + self.stable + self.neither
         return total
 
-    def exchanged(self) -> "Labels":
+    def exchange(self) -> "Labels":
         """With the versions' parts exchanged."""
         return Labels(self.stable, self.candidate, self.neither)
 
@@ -133,7 +133,7 @@ def bounds(labels: Labels, pairs: Floats, disagree: Floats, alpha: float = 0.05)
     """
     least, most = disagreement(pairs, disagree, alpha / 5)
     worse = _least_margin(labels, 0.4 * alpha)
-    better = _least_margin(labels.exchanged(), 0.4 * alpha)
+    better = _least_margin(labels.exchange(), 0.4 * alpha)
     return Bounds(
         -worse * np.where(worse > 0, most, least), better * np.where(better > 0, most, least)
     )

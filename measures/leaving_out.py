@@ -2,8 +2,8 @@
 
 Callers stick to an arm, and what one of them begins looks like a fault of the version that answers
 it. A stall of a few seconds looks like one as well. So evidence counts only as far as it is left
-when the callers of any one group are left out of it, and as it is left, in tests where a stall
-shows, when any one window of each block is. A block has ``BLOCK`` windows at least, and so many
+when the callers of any one group are left out of it, and as it is left, in tests in which a stall
+shows, when any one window of each block is. A block has ``BLOCK`` windows at least, and as many
 requests of the canary that a window's part in them is small.
 
 Whichever single caller misbehaves, and whatever it does, the evidence without its group is of
@@ -27,13 +27,13 @@ from numpy.typing import NDArray
 
 from contracts.windows import CALLER_GROUPS
 from measures.correlation import Floats
-from measures.proportions import ALTERNATIVES, HarmTest, Tests, restart_weight, unspent
+from measures.proportions import ALTERNATIVES, HarmTest, Tests, restart_weight, weigh_unspent
 
 GROUPS = CALLER_GROUPS  # each is left out by itself
 BLOCK = 30  # windows, at least, of which one may be left out
 BLOCK_EVENTS = 50.0  # of the canary, at least, that are to be expected in a block at stable's rate
-LEAST_RATE = 0.005  # taken for stable's, where it is less
-STALLING = 2  # so many tests, the first ones, are those in which a stall shows
+LEAST_RATE = 0.005  # taken for stable's, if it is less
+STALLING = 2  # number of tests, the first ones, in which a stall shows
 _LEAST, _NONE = 0, 1  # rows of evidence, before those without a group
 GROUPS_FROM = 2
 _ROWS = GROUPS_FROM + GROUPS
@@ -58,15 +58,15 @@ class LeftOut:
 
     @classmethod
     def begin(cls, tests: int, shape: tuple[int, ...] = (), groups: int = GROUPS) -> Self:
-        """No evidence yet, of so many tests."""
+        """No evidence yet, of this number of tests."""
         return cls(np.full((*shape, GROUPS_FROM + groups, tests, ALTERNATIVES), -np.inf))
 
     @classmethod
     def following(cls, harm: HarmTest) -> Self:
         """What was found so far counts whole: a test that is added later begins so."""
-        return cls(_kept(np.repeat(harm.log_a[..., None, :, :], _ROWS, axis=-3)))
+        return cls(_round_to_stored(np.repeat(harm.log_a[..., None, :, :], _ROWS, axis=-3)))
 
-    def joined(self, other: Self, tests: slice) -> Self:
+    def join(self, other: Self, tests: slice) -> Self:
         """With these tests of another one, which may have more tests at its end."""
         log_a = np.array(other.log_a)
         is_own = np.ones(log_a.shape[-2], dtype=np.bool_)
@@ -101,19 +101,19 @@ class LeftOut:
         log_a[..., _LEAST, :STALLING, :] = np.minimum(
             log_a[..., _LEAST, :STALLING, :], before[..., _NONE, :STALLING, :]
         )
-        return type(self)(_kept(log_a), _kept(block))
+        return type(self)(_round_to_stored(log_a), _round_to_stored(block))
 
     def e_value(self, windows: int, is_alone: NDArray[np.bool_]) -> Floats:
-        """``[..., tests]``: the least evidence after so many windows, to hold against 1/alpha.
+        """``[..., tests]``: the least evidence after ``windows`` windows, to hold against 1/alpha.
 
-        ``is_alone``, ``[...]``: where no callers are left out, for one group is all of an arm.
+        ``is_alone``, ``[...]``: whether no callers are left out, since one group is all of an arm.
         """
         of_each = np.exp(np.minimum(self.log_a, _MOST)).mean(axis=-1)
         by_windows = of_each[..., _LEAST, :]
         by_groups = of_each[..., GROUPS_FROM:, :].min(axis=-2, initial=np.inf)
         nobody = np.asarray(is_alone)[..., None]
         least: Floats = np.where(nobody, by_windows, np.minimum(by_windows, by_groups))
-        return least + unspent(windows)
+        return least + weigh_unspent(windows)
 
     def to_json(self) -> list[str]:
         """Its numbers in single precision, as base64."""
@@ -140,5 +140,5 @@ def expected_events(n_c: Floats, theta_s: Floats, tests: Tests = None) -> Floats
     return expected if tests is None else np.add.reduceat(expected, tests, axis=-1)
 
 
-def _kept(log_a: Floats) -> Floats:
+def _round_to_stored(log_a: Floats) -> Floats:
     return log_a.astype(np.float32).astype(np.float64)

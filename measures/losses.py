@@ -14,7 +14,7 @@ from contracts.windows import Sender, WindowRecord
 # For a partition that was just added, and of which no record has come yet.
 GRACE_SECONDS = 30.0
 SILENT_SECONDS = 60.0  # without a message, six heartbeats
-SHOWN_SECONDS = 3600.0  # for so long after its last message a silent gateway is told
+SHOWN_SECONDS = 3600.0  # after its last message, how long a silent gateway is reported
 MOST_GATEWAYS = 2000  # starts; beyond, those that were heard longest ago are forgotten
 MOST_AHEAD = 100_000  # numbers of a gateway while a partition lags; beyond, its gaps are not told
 
@@ -45,7 +45,7 @@ class _Gateway:
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
+class MessageLosses:
     """What is known to be lost since the counting began.
 
     Attributes:
@@ -64,7 +64,7 @@ class Lost:
         return sum(sum(reasons.values()) for reasons in self.dropped.values())
 
     def sentence(self) -> str:
-        """What was lost, for people; empty where nothing was."""
+        """What was lost, for people; empty if nothing was."""
         said = []
         if self.messages:
             said.append(f"{self.messages} messages of events are missing in Kafka")
@@ -93,7 +93,7 @@ class Losses:
         """What was taken so far is the past: the counts begin at 0 here."""
         self._missing, self._dropped = 0, {}
 
-    def settle(self, known_through: float) -> Lost:
+    def settle(self, known_through: float) -> MessageLosses:
         """Looks for gaps among the numbers that must all be there by now.
 
         A message is sent when the one before it is acknowledged. So once every partition has been
@@ -108,10 +108,10 @@ class Losses:
             not gateway.ended and SILENT_SECONDS < known_through - gateway.heard <= SHOWN_SECONDS
             for gateway in self._gateways.values()
         )
-        for name in sorted(self._gateways, key=self._heard)[:-MOST_GATEWAYS]:
+        for name in sorted(self._gateways, key=self._find_heard)[:-MOST_GATEWAYS]:
             del self._gateways[name]
         dropped = {endpoint: dict(reasons) for endpoint, reasons in self._dropped.items()}
-        return Lost(self._missing, dropped, silent)
+        return MessageLosses(self._missing, dropped, silent)
 
     def _take(self, gateway: _Gateway, sender: Sender, record: WindowRecord) -> None:
         largest = max(sender.numbers)
@@ -129,7 +129,7 @@ class Losses:
             gateway.settled, gateway.ahead = gateway.newest, set()
             gateway.waiting, gateway.ripe = {}, {}
 
-    def _heard(self, name: str) -> float:
+    def _find_heard(self, name: str) -> float:
         return self._gateways[name].heard
 
     def _drop(

@@ -25,7 +25,7 @@ _decoder = msgspec.msgpack.Decoder(WindowAggregate)
 _IDENTITY = {"endpoint", "version", "package", "arm", "start"}
 
 
-def merged(aggregates: Iterable[WindowAggregate]) -> WindowAggregate:
+def merge(aggregates: Iterable[WindowAggregate]) -> WindowAggregate:
     """The sum of aggregates of one endpoint, version, package, arm and window; at least one.
 
     Raises:
@@ -34,7 +34,7 @@ def merged(aggregates: Iterable[WindowAggregate]) -> WindowAggregate:
     total: WindowAggregate | None = None
     for aggregate in aggregates:
         if total is None:
-            total = _copied(aggregate)
+            total = _copy(aggregate)
         elif any(getattr(total, name) != getattr(aggregate, name) for name in _IDENTITY):
             raise ValueError("aggregates of different keys do not add")
         else:
@@ -44,8 +44,8 @@ def merged(aggregates: Iterable[WindowAggregate]) -> WindowAggregate:
     return total
 
 
-def _copied(aggregate: WindowAggregate) -> WindowAggregate:
-    """All of it anew: ``copy.deepcopy`` takes twenty times as long, and each record needs many."""
+def _copy(aggregate: WindowAggregate) -> WindowAggregate:
+    """A deep copy: ``copy.deepcopy`` takes twenty times as long, and each record needs many."""
     copied: WindowAggregate = _decoder.decode(_encoder.encode(aggregate))
     return copied
 
@@ -95,7 +95,7 @@ def add_own(
     return left
 
 
-class Windows:
+class MergedWindows:
     """The newest record of every range, and the windows that they add up to.
 
     Windows that did not change are not added up again: what is handed out is shared, and is only
@@ -112,7 +112,7 @@ class Windows:
         ] = defaultdict(dict)
 
     def put(self, record: WindowRecord) -> bool:
-        """Takes a record, which must not change any more; false where a larger end is held."""
+        """Takes a record, which must not change any more; false if a larger end is held."""
         key = (record.topic_id, record.partition, record.start)
         held = self._records.get(key)
         if held is not None and held.end >= record.end:
@@ -146,10 +146,10 @@ class Windows:
         self._watermark.forget_before(time)
 
     def known_through(self) -> float:
-        """The time up to which every partition has been folded: see ``Watermark.known``."""
-        return self._watermark.known()
+        """The time up to which every partition has been folded: see ``Watermark.known_until``."""
+        return self._watermark.known_until()
 
-    def closed(
+    def list_closed(
         self, endpoint: str, *, after: float, now: float, lateness_seconds: float
     ) -> tuple[EndpointWindow, ...]:
         """The endpoint's windows that are not expected to grow any more, oldest first.
@@ -161,11 +161,11 @@ class Windows:
             lateness_seconds: how late an event may come.
         """
         until = min(now, self.known_through()) - lateness_seconds
-        return self._of(endpoint, after, until)
+        return self._list_windows(endpoint, after, until)
 
     def all(self, endpoint: str) -> tuple[EndpointWindow, ...]:
         """All windows of the endpoint, those that still grow too, oldest first."""
-        return self._of(endpoint, 0.0, float("inf"))
+        return self._list_windows(endpoint, 0.0, float("inf"))
 
     def endpoints(self) -> tuple[str, ...]:
         """The endpoints that have windows, sorted."""
@@ -175,7 +175,9 @@ class Windows:
         """The record of the largest end of every range, sorted by range."""
         return tuple(self._records[key] for key in sorted(self._records))
 
-    def _of(self, endpoint: str, after: float, until: float) -> tuple[EndpointWindow, ...]:
+    def _list_windows(
+        self, endpoint: str, after: float, until: float
+    ) -> tuple[EndpointWindow, ...]:
         return tuple(
             self._sum(endpoint, window)
             for window in sorted(self._aggregates.get(endpoint, ()))
@@ -221,6 +223,6 @@ def by_slot(parts: Iterable[list[WindowAggregate]]) -> list[WindowAggregate]:
                 aggregate
             )
     return [
-        aggregates[0] if len(aggregates) == 1 else merged(aggregates)
+        aggregates[0] if len(aggregates) == 1 else merge(aggregates)
         for aggregates in (slots[slot] for slot in sorted(slots))
     ]

@@ -1,11 +1,11 @@
 """Drift over time: exponentially weighted histograms against a reference, by a calibrated null.
 
-Leading axes are independent streams. A window alone (weight 1) sees large shifts at once; small
-weights see small ones, for they remember many windows.
+Leading axes are independent streams. One window by itself (weight 1) sees large shifts at once;
+small weights see small ones, because they remember many windows.
 
 A statistic's own traffic shows how it varies without drift (hour of day, similar texts):
-``Calibration`` fits a gamma distribution to the chi-square values of that traffic. It can only
-raise the threshold, never lower it. One false-alarm budget is spent over time, statistics and
+``ChiSquareCalibration`` fits a gamma distribution to the chi-square values of that traffic. It can
+only raise the threshold, never lower it. One false-alarm budget is spent over time, statistics and
 weights. Pure; it raises no alarm itself.
 
 Sources: shared formulas of docs/statistics.md; Lowry et al., A multivariate exponentially weighted
@@ -23,7 +23,7 @@ from scipy.special import chdtri, gammainccinv, ndtri, stdtrit
 
 from measures.correlation import Floats
 from measures.histograms import LEAST, chi_square, stability_index, starts
-from measures.state import State
+from measures.state import SequentialState
 
 WEIGHTS: Final = (1.0, 0.2, 0.05, 0.01)
 WARNS, ALARMS = 0.1, 0.2  # PSI beyond what equal samples would show
@@ -31,7 +31,7 @@ WARNS, ALARMS = 0.1, 0.2  # PSI beyond what equal samples would show
 # those of the reference, whether they are what is usual at this time, and whether their topics are.
 QUESTIONS: Final = 3
 _LAMBDAS: Final = np.array(WEIGHTS)
-# Values of chi-square that are as good as independent, of so many successive ones: its
+# Values of chi-square that are as good as independent, of this number of successive ones: its
 # autocorrelation is the square of the weighted share's, (1 - lambda)^k.
 _FRESH: Final = (1 - (1 - _LAMBDAS) ** 2) / (1 + (1 - _LAMBDAS) ** 2)
 _FEWEST_FRESH: Final = 5.0  # below that, the calibration of a weight means nothing
@@ -39,14 +39,14 @@ _FEWEST_FRESH: Final = 5.0  # below that, the calibration of a weight means noth
 
 @dataclass(frozen=True)
 class Bins:
-    """Which buckets of a histogram are compared together, chosen by the reference alone.
+    """Which buckets of a histogram are compared together, chosen only by the reference.
 
     Attributes:
         group: ``[buckets]``, the bin of each; bins are numbered from 0.
         shares: ``[..., bins]`` of the reference.
         texts: ``[...]``, how many the reference holds.
         floor: share that the last bin may reach before it counts as drift; 0 unless the reference
-            knows one value almost alone, so that there is nothing else to compare.
+            knows almost only one value, so that there is nothing else to compare.
     """
 
     group: NDArray[np.intp]
@@ -72,7 +72,7 @@ class Bins:
         least = LEAST / min(texts, window_texts)
         at = starts(counts / texts, least)
         if len(at) == 1 and len(counts) > 1:
-            # One value alone, such as no unknown token: whatever else comes is one bin of its own.
+            # Only one value, such as no unknown token: whatever else comes is one bin of its own.
             group = np.ones(len(counts), dtype=np.intp)
             group[int(counts.argmax())] = 0
             floor = min(least, 0.5)
@@ -129,7 +129,7 @@ class Monitors:
 
         Args:
             window: ``[..., buckets]`` counts.
-            effect: ``[...]`` design effect, at least 1: so many texts of the window count as one.
+            effect: ``[...]`` design effect, at least 1: this many texts of the window count as one.
         """
         counts = self.bins.collapse(window)[..., None, :]
         texts = counts.sum(axis=-1)
@@ -156,35 +156,35 @@ class Monitors:
 
     def chi_square(self) -> Floats:
         """``[..., weights]``: Pearson's statistic, about chi-square without drift."""
-        q, r, m = self._compared()
+        q, r, m = self._compare()
         found: Floats = chi_square(q, r, np.maximum(m, 1e-9), self.bins.texts[..., None])
         return np.where(m > 0, found, 0.0)
 
     def psi(self) -> Floats:
         """``[..., weights]``: PSI beyond what equal samples would show, at least 0."""
-        q, r, m = self._compared()
+        q, r, m = self._compare()
         n = np.broadcast_to(self.bins.texts[..., None], m.shape)
         held = np.maximum(m, 1e-9)
         index = stability_index(q * held[..., None], r * n[..., None])
         expected = self.bins.degrees * (1 / held + 1 / n)
         return np.where(m > 0, np.maximum(0.0, index - expected), 0.0)
 
-    def _compared(self) -> tuple[Floats, Floats, Floats]:
+    def _compare(self) -> tuple[Floats, Floats, Floats]:
         """Shares seen, shares of the reference, and the texts seen; the floor in both."""
         q, r = self.shares(), self.bins.shares[..., None, :]
         if self.bins.floor:
-            q = lifted(q, self.bins.floor)
-            r = lifted(r, self.bins.floor)
+            q = lift(q, self.bins.floor)
+            r = lift(r, self.bins.floor)
         return q, np.broadcast_to(r, q.shape), self.texts()
 
 
-def lifted(shares: Floats, floor: float) -> Floats:
+def lift(shares: Floats, floor: float) -> Floats:
     """``[..., 2]`` shares, the last one at least ``floor``."""
     last = np.maximum(shares[..., -1:], floor)
     return np.concatenate([1 - last, last], axis=-1)
 
 
-class Calibration(State, frozen=True):
+class ChiSquareCalibration(SequentialState, frozen=True):
     """What chi-square did on the endpoint's own traffic, without drift as far as anyone knows.
 
     Attributes:
@@ -206,7 +206,7 @@ class Calibration(State, frozen=True):
         return cls(np.zeros(shape), np.zeros(shape), np.zeros(wide), np.zeros(wide))
 
     def after(self, found: Floats, seconds: ArrayLike, *, learn: ArrayLike = True) -> Self:
-        """With one more window's ``[..., weights]`` of chi-square, where ``learn`` says so."""
+        """With one more window's ``[..., weights]`` of chi-square, if ``learn`` says so."""
         more = np.asarray(learn, dtype=np.float64)
         wide = more[..., None]
         return type(self)(
@@ -217,7 +217,7 @@ class Calibration(State, frozen=True):
         )
 
     def ready(self, seconds: float) -> NDArray[np.bool_]:
-        """``[..., weights]``: whether so long was seen, and enough of it was new to the weight."""
+        """``[..., weights]``: whether so much was seen, and enough of it was new to the weight."""
         found: NDArray[np.bool_] = (self.seconds[..., None] >= seconds) & (
             self.windows[..., None] * _FRESH >= _FEWEST_FRESH
         )
@@ -233,8 +233,8 @@ class Calibration(State, frozen=True):
         Args:
             alpha: ``[...]``, above 0 and below 0.5.
             degrees: of freedom, at least 1.
-            most_fresh: ``[...]``, as good as so many independent values were seen at most, however
-                many windows there were.
+            most_fresh: ``[...]``, the most independent values that were seen, however many windows
+                there were.
         """
         chance = np.asarray(alpha, dtype=np.float64)[..., None]
         analytic = np.asarray(chdtri(degrees, chance), dtype=np.float64)
@@ -256,7 +256,7 @@ class Calibration(State, frozen=True):
 
     @classmethod
     def of_json(cls, data: Mapping[str, Any]) -> Self:
-        """As ``State.of_json``; other sums than one a weight raise ``ValueError`` too."""
+        """As ``SequentialState.of_json``; other sums than one a weight raise ``ValueError`` too."""
         found = super().of_json(data)
         if found.total.shape[-1:] != (len(WEIGHTS),) or found.squares.shape != found.total.shape:
             raise ValueError(f"{found.total.shape} is not one sum a weight")
@@ -267,7 +267,7 @@ def spend(seconds: ArrayLike, interval_seconds: float, statistics: int) -> Float
     """``[...]``: chance of a false alarm that one test of a window may take.
 
     Tests are one a weight and statistic; over ``interval_seconds`` they spend one alarm together,
-    however long the windows are. One of ``QUESTIONS`` has so many times the endpoint's interval.
+    however long the windows are. One of ``QUESTIONS`` has that many times the endpoint's interval.
     """
     share = np.asarray(seconds, dtype=np.float64) / interval_seconds
     return np.clip(share / (max(1, statistics) * len(WEIGHTS)), 1e-15, 0.25)

@@ -13,7 +13,7 @@ from contracts.events import TextRecord
 from contracts.statistics import Edges, Statistic
 
 
-def observed(records: Sequence[TextRecord]) -> dict[Statistic, NDArray[np.float64]]:
+def observe(records: Sequence[TextRecord]) -> dict[Statistic, NDArray[np.float64]]:
     """Values of every statistic over some texts.
 
     ``UNK_SHARE`` is UNK tokens over tokens, ``TOKENS_PER_WORD`` tokens over words; tokens include

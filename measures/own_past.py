@@ -1,13 +1,13 @@
 """Strata of callers by their own past: how often each had an event under stable, before the canary.
 
-An event is a slow answer, or a failed one. Callers stick to an arm. Where some are slow whatever
+An event is a slow answer, or a failed one. Callers stick to an arm. If some are slow whatever
 version answers them (far away, on a slow line, with long batches), or fail more often, the arms'
 shares of events differ for as long as a step lasts, by who is in them. So a caller is compared with
 those callers of the other arm that had about as many before: a stratum holds the callers whose
 ratio of events to those that were to be expected, at all callers' share in the same windows and
 lengths, was about the same. This is post-stratification by the outcome's own past.
 
-A caller's stratum follows from stable's windows before the canary alone, in both arms. So the
+A caller's stratum follows from stable's windows before the canary only, in both arms. So the
 e-value of a window is one still: strata are known before the window, as lengths are.
 
 Within a stratum callers still differ somewhat. By how much is learnt as well, from each window by
@@ -66,7 +66,7 @@ class CallersAnswers:
     events: Floats
     requests: Floats
 
-    def summed(self, shape: tuple[int, ...]) -> Self:
+    def sum_to(self, shape: tuple[int, ...]) -> Self:
         """With one entry for each bucket and length; ``shape`` is that of all of these."""
         keys = np.ravel_multi_index((*self.at, self.length), shape)
         found, entry = np.unique(keys, return_inverse=True)
@@ -84,7 +84,7 @@ class CallersAnswers:
         Args:
             strata: ``[..., CALLER_BUCKETS]``.
             events: ``[..., lengths]``, those of anybody.
-            requests: likewise, all answers.
+            requests: the same of all answers.
 
         Returns:
             Both as ``[..., STRATA, lengths]``; nobody's are in the unknown stratum.
@@ -104,9 +104,9 @@ class OwnPast:
 
     Attributes:
         events: ``[..., CALLER_BUCKETS]``, of each bucket of callers.
-        expected: likewise, how many were to be expected at all callers' share in the same windows
+        expected: how many were to be expected, by bucket, at all callers' share in the same windows
             and lengths.
-        above: likewise, events above the share of the bucket's stratum in them.
+        above: by bucket, events above the share of the bucket's stratum in them.
         by_chance: ``[...]``, the sum of squares of ``above`` that is to be expected of strata of
             callers all alike.
         requests: ``[...]``, all answers, nobody's included.
@@ -135,9 +135,9 @@ class OwnPast:
         Args:
             callers: the answers of those with a name.
             events: ``[..., lengths]``, those of anybody.
-            requests: likewise, all answers.
+            requests: the same of all answers.
         """
-        of = callers.summed((*self.events.shape, events.shape[-1]))
+        of = callers.sum_to((*self.events.shape, events.shape[-1]))
         lead = of.at[:-1]
         of_strata = of.by_stratum(self.strata, events, requests)
         here = (*lead, self.strata[of.at], of.length)
@@ -151,9 +151,9 @@ class OwnPast:
         more = p * (1 - p) * of.requests * (1 - of.requests / n)
         chance = np.bincount(cell, more, self.by_chance.size).reshape(self.by_chance.shape)
         return type(self)(
-            _added(self.events, of.at, of.events),
-            _added(self.expected, of.at, expected),
-            _added(self.above, of.at, of.events - p * of.requests),
+            _add(self.events, of.at, of.events),
+            _add(self.expected, of.at, expected),
+            _add(self.above, of.at, of.events - p * of.requests),
             self.by_chance + chance,
             self.requests + requests.sum(axis=-1),
         )
@@ -168,7 +168,7 @@ class OwnPast:
     def deviation(self, share: Floats | float) -> Floats:
         """``[...]``: standard deviation of what callers, within strata, set arms' shares apart by.
 
-        ``share``, ``[...]``, is that of the callers in one of the arms; 0 or 1 where both arms
+        ``share``, ``[...]``, is that of the callers in one of the arms; 0 or 1 if both arms
         answer the same callers: then nothing is apart.
         """
         both = np.asarray(share * (1.0 - share))
@@ -181,8 +181,8 @@ class OwnPast:
         told = np.flatnonzero(self.expected + self.events)
         counts = np.stack([getattr(self, name)[told] for name in _OF_BUCKETS])
         return {
-            "buckets": _packed(told.astype("<u2")),
-            "counts": _packed(counts.astype("<f4")),
+            "buckets": _pack(told.astype("<u2")),
+            "counts": _pack(counts.astype("<f4")),
             "by_chance": float(self.by_chance),
             "requests": float(self.requests),
         }
@@ -191,21 +191,21 @@ class OwnPast:
     def of_json(cls, data: Mapping[str, Any]) -> Self:
         """The state that ``to_json`` told, of one rollout."""
         parts = np.zeros((len(_OF_BUCKETS), CALLER_BUCKETS))
-        counts = np.frombuffer(_unpacked(data["counts"]), "<f4")
-        parts[:, np.frombuffer(_unpacked(data["buckets"]), "<u2")] = counts.reshape(len(parts), -1)
+        counts = np.frombuffer(_unpack(data["counts"]), "<f4")
+        parts[:, np.frombuffer(_unpack(data["buckets"]), "<u2")] = counts.reshape(len(parts), -1)
         by_chance, requests = (np.float64(data[name]) for name in ("by_chance", "requests"))
         return cls(parts[0], parts[1], parts[2], np.asarray(by_chance), np.asarray(requests))
 
 
-def _added(total: Floats, at: tuple[Indices, ...], more: Floats) -> Floats:
+def _add(total: Floats, at: tuple[Indices, ...], more: Floats) -> Floats:
     after = total.copy()
     np.add.at(after, at, more)
     return after.astype(np.float32).astype(np.float64)
 
 
-def _packed(numbers: NDArray[Any]) -> str:
+def _pack(numbers: NDArray[Any]) -> str:
     return base64.b64encode(zlib.compress(numbers.tobytes(), 9)).decode()
 
 
-def _unpacked(told: str) -> bytes:
+def _unpack(told: str) -> bytes:
     return zlib.decompress(base64.b64decode(told))

@@ -39,7 +39,7 @@ class OwnFold:
             if spec is None:
                 self.undeclared[name] = self.undeclared.get(name, 0) + len(values)
                 continue
-            counts = self._of(spec)
+            counts = self._find_counts(spec)
             for value in values:
                 _observe(counts, value)
 
@@ -47,7 +47,7 @@ class OwnFold:
         """The counts so far, which go on growing."""
         return list(self._counts.values())
 
-    def _of(self, spec: StatisticSpec) -> OwnCounts:
+    def _find_counts(self, spec: StatisticSpec) -> OwnCounts:
         declaration = declaration_of(spec)
         counts = self._counts.get(declaration)
         if counts is None:

@@ -2,7 +2,7 @@
 
 Each pair says whether the event is in the candidate's answer (``c``), in stable's (``s``), in both
 or in neither. What is tested is the mean of ``y = c - s_line * s`` against the line's ``a``; pairs
-without the event in one answer alone hardly scatter it. Evidence is the wealth of a bet: the
+without the event in only one answer hardly scatter it. Evidence is the wealth of a bet: the
 product of ``1 + bet (y - a)`` is an e-value while no pair is expected beyond the line, for any bet
 that was fixed before the pair was seen, however long one looks.
 
@@ -27,7 +27,7 @@ from measures.evalue import Tolerance
 # Bets to fail, as shares of the largest one: small ones find small faults among many changes.
 # As many as a test of two proportions has alternatives: evidence goes on in them after shadow.
 BETS = np.array([0.02, 0.05, 0.1, 0.2, 0.4, 0.7, 0.95])
-MOST = 0.5  # of the largest bet to pass, as the source advises: more loses where answers change
+MOST = 0.5  # of the largest bet to pass, as the source advises: more loses if answers change
 MOST_OF_RARE = 0.75  # the same of events that few pairs have: what is lost by a large bet is rare
 _PRIOR_PAIRS = 50.0  # before any pair is seen, half as many changes are believed as a line allows
 
@@ -37,8 +37,8 @@ class Pairs:
     """Weights of pairs by where the event is: ``[..., rows]`` each."""
 
     both: Floats
-    gained: Floats  # in the candidate's answer alone
-    lost: Floats  # in stable's alone
+    gained: Floats  # only in the candidate's answer
+    lost: Floats  # only in stable's
     neither: Floats
 
     @classmethod
@@ -80,7 +80,7 @@ class Pairs:
             [self.both + self.gained, self.count, self.both + self.lost, self.count], axis=-2
         )
 
-    def added(self, before: Floats | None) -> Floats:
+    def add(self, before: Floats | None) -> Floats:
         """``[..., 3, rows]``: all pairs so far, those that gained the event, those that lost it."""
         now = np.stack([self.count, self.gained, self.lost], axis=-2)
         return now if before is None else before + now
@@ -109,7 +109,7 @@ def bet_to_pass(before: Floats | None, line: Tolerance, most: float = MOST) -> F
     """``[..., rows]``: how much to bet that the candidate is not worse.
 
     Args:
-        before: the pairs of the windows before, as ``Pairs.added`` gives them.
+        before: the pairs of the windows before, as ``Pairs.add`` gives them.
         line: the tolerance, ``[rows]``.
         most: of the largest bet.
     """

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from contracts.events import TextRecord
 from contracts.profile import ReferenceProfile
 from contracts.statistics import EDGES, Statistic
-from measures.observation import histogram, observed
+from measures.observation import histogram, observe
 
 
 def reference_profile(
@@ -40,7 +40,7 @@ def reference_profile(
     """
     histograms: dict[Statistic, tuple[int, ...]] = {}
     entities = any(record.entities is not None for record in records)
-    for statistic, values in observed(records).items():
+    for statistic, values in observe(records).items():
         if len(values) == 0:
             continue
         if len(values) != len(records) and not entities:

@@ -24,10 +24,10 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from measures.correlation import Floats
-from measures.evalue import Tolerance, Window, log_e_value, log_ratio
-from measures.state import State
+from measures.evalue import Tolerance, WindowCounts, log_e_value, log_ratio
+from measures.state import SequentialState
 
-__all__ = ["HarmTest", "History", "NonInferiorityTest", "Tests", "Tolerance", "Window"]
+__all__ = ["HarmTest", "NonInferiorityTest", "StableHistory", "Tests", "Tolerance", "WindowCounts"]
 
 ODDS_RATIOS = (1.5, 2.0, 4.0, 10.0)
 DIFFERENCES = (0.01, 0.05, 0.2)
@@ -35,13 +35,13 @@ ALTERNATIVES = len(ODDS_RATIOS) + len(DIFFERENCES)
 HORIZON = 1000  # windows, 2.8 hours; weights of later beginnings fall with their number
 PRIOR = 500.0  # requests that the past counts for, at most
 
-# First row of each test, growing from 0, where a test has several rows (strata): evidence of the
+# First row of each test, growing from 0, if a test has several rows (strata): evidence of the
 # strata of one window multiplies. None: every row is a test.
 Tests = NDArray[np.intp] | None
 
 
 @dataclass(frozen=True)
-class History:
+class StableHistory:
     """Stable's past: ``events`` of ``requests``, before the canary began."""
 
     events: Floats
@@ -53,7 +53,7 @@ class History:
         return n0 * self.events / np.maximum(self.requests, 1.0), n0
 
 
-class HarmTest(State, frozen=True):
+class HarmTest(SequentialState, frozen=True):
     """Evidence that the canary is worse than ``a + s p_s``; goes on through all stages.
 
     Against the null that ``p_c <= a + s p_s`` in every window, wherever the rates move.
@@ -79,8 +79,8 @@ class HarmTest(State, frozen=True):
 
     def after(
         self,
-        window: Window,
-        past: History,
+        window: WindowCounts,
+        past: StableHistory,
         line: Tolerance,
         rho: Floats | float = 0.0,
         tests: Tests = None,
@@ -94,22 +94,22 @@ class HarmTest(State, frozen=True):
             window: counts ``[..., rows]``; a row in which an arm has no requests changes nothing.
             past: stable's, before the canary began; the same at each call.
             line: the tolerance, which broadcasts against the rows.
-            rho: intra-window correlation, likewise.
-            tests: where a test has several rows; the same at each call.
+            rho: intra-window correlation, in the same shape.
+            tests: if a test has several rows; the same at each call.
             within: the part of the design effect that texts of one request make, as ``rho``.
             paired: ``[..., tests, ALTERNATIVES]``, log e-values of this window's pairs
                 (``measures.pairs``), in the tests whose rows have none of the canary's requests.
         """
         log_s = log_evidence(window, self.theta_s(past), line, rho, tests, within=within) + paired
-        return self.grown(log_s, window)
+        return self.grow(log_s, window)
 
-    def theta_s(self, past: History) -> Floats:
+    def theta_s(self, past: StableHistory) -> Floats:
         """``[..., rows]``: stable's rate as it is believed before the next window."""
         e0, n0 = past.prior()
         theta: Floats = (self.e_s + e0 + 0.5) / (self.n_s + n0 + 1.0)
         return theta
 
-    def grown(self, log_s: Floats, window: Window) -> Self:
+    def grow(self, log_s: Floats, window: WindowCounts) -> Self:
         """With the log e-values of one more window, ``[..., tests, ALTERNATIVES]``."""
         t = self.windows + 1
         return replace(
@@ -123,12 +123,12 @@ class HarmTest(State, frozen=True):
     def e_value(self) -> Floats:
         """``[..., tests]``: at least 1/alpha is evidence at level alpha, whenever one looks."""
         with np.errstate(over="ignore"):  # infinite evidence is evidence
-            e: Floats = np.exp(self.log_a).mean(axis=-1) + unspent(self.windows)
+            e: Floats = np.exp(self.log_a).mean(axis=-1) + weigh_unspent(self.windows)
         return e
 
 
-class NonInferiorityTest(State, frozen=True):
-    """Evidence that the canary is not worse than ``a' + s' p_s``; begun anew at each stage.
+class NonInferiorityTest(SequentialState, frozen=True):
+    """Evidence that the canary is not worse than ``a' + s' p_s``; begun again at each stage.
 
     Against the null that ``p_c >= a' + s' p_s`` in every window. The alternative is that both arms
     have one rate, learnt from both arms' past windows. No restarts.
@@ -154,8 +154,8 @@ class NonInferiorityTest(State, frozen=True):
 
     def after(
         self,
-        window: Window,
-        past: History,
+        window: WindowCounts,
+        past: StableHistory,
         line: Tolerance,
         rho: Floats | float = 0.0,
         tests: Tests = None,
@@ -179,8 +179,8 @@ class NonInferiorityTest(State, frozen=True):
 
     def log_s(
         self,
-        window: Window,
-        past: History,
+        window: WindowCounts,
+        past: StableHistory,
         line: Tolerance,
         rho: Floats | float = 0.0,
         tests: Tests = None,
@@ -215,7 +215,7 @@ class NonInferiorityTest(State, frozen=True):
 
 
 def log_evidence(
-    window: Window,
+    window: WindowCounts,
     theta_s: Floats,
     line: Tolerance,
     rho: Floats | float = 0.0,
@@ -230,10 +230,10 @@ def log_evidence(
     """
     theta_s = theta_s[..., None]
     log_s = log_e_value(
-        window.wide(),
+        window.add_axis(),
         alternatives(theta_s),
         theta_s,
-        line.wide(),
+        line.add_axis(),
         np.asarray(rho)[..., None],
         within=np.asarray(within)[..., None],
     )
@@ -257,9 +257,9 @@ def restart_weight(t: int) -> float:
     A fault that begins at window ``t`` costs ``log 1 / weight`` more evidence than one that was
     there from the start: 7.9 at window 100, 10.2 at 2,000 and 12.2 at 8,640, the last of a day.
     """
-    return unspent(t - 1) - unspent(t)
+    return weigh_unspent(t - 1) - weigh_unspent(t)
 
 
-def unspent(t: int) -> float:
+def weigh_unspent(t: int) -> float:
     """Weight of the starts after window ``t``: 1 before the first, and never 0."""
     return 1.0 if t == 0 else 0.5 / (1 + math.log1p(t / HORIZON))

@@ -1,6 +1,6 @@
 """The messages of one partition into records of its ranges.
 
-It takes every message in the order of the log. A record is a function of the log alone: of the
+It takes every message in the order of the log. A record is a function of the log only: of the
 messages in its range; of the numbers of those before it, which tell a copy of a message from the
 first one; and of the feedback in the ``LOOKBACK_MESSAGES`` before it, for a truth that is told
 again counts once. Pure; it never asks what offset comes next, and never keeps a message.
@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from contracts.events import EventBatch, Feedback, UnknownSchemaError, decode, decoded
+from contracts.events import EventBatch, Feedback, UnknownSchemaError, decode, decode_with
 from contracts.windows import (
     LOOKBACK_MESSAGES,
     MISTIMED_SECONDS,
@@ -19,7 +19,7 @@ from contracts.windows import (
     WindowRecord,
 )
 from measures.folding import Fold
-from measures.sequences import LARGEST, Checkpoint, Sequences
+from measures.sequences import LARGEST, Checkpoint, GatewaySequences
 
 _Text = tuple[str, float, int]  # request id, time of the answer, which text of it
 
@@ -61,7 +61,7 @@ class PartitionFold:
         *,
         first: int,
         window_seconds: int,
-        known: Sequences | None = None,
+        known: GatewaySequences | None = None,
     ) -> None:
         """Begins at ``first``, the start of a range; what comes before it is only remembered.
 
@@ -79,10 +79,10 @@ class PartitionFold:
         self._window_seconds = window_seconds
         self._first = first
         self._began = False
-        self._known = known or Sequences()
-        self._told = Told()
+        self._known = known or GatewaySequences()
+        self._told = SeenFeedback()
         self._open: _OpenRange | None = None
-        self._checkpoint = Checkpoint(first, self._known.encoded())
+        self._checkpoint = Checkpoint(first, self._known.encode())
 
     def take(self, offset: int, time: float, message: bytes) -> list[WindowRecord]:
         """Folds one message; returns the records of ranges that are complete by it, mostly none.
@@ -122,7 +122,7 @@ class PartitionFold:
     def checkpoint(self) -> Checkpoint:
         """What was known at the start of the range that ``next`` lies in."""
         if self._open is None:
-            return Checkpoint(self.next, self._known.encoded())
+            return Checkpoint(self.next, self._known.encode())
         return self._checkpoint
 
     def growing(self) -> WindowRecord | None:
@@ -133,7 +133,7 @@ class PartitionFold:
         return None if self._open is None else self._record(self._open)
 
     def _leave_for(self, offset: int) -> list[WindowRecord]:
-        """The open range's record if this offset lies behind the range, for it won't grow more."""
+        """The open range's record if this offset lies behind the range: it won't grow more."""
         opened = self._open
         if opened is None or offset < opened.start + RANGE_MESSAGES:
             return []
@@ -142,7 +142,7 @@ class PartitionFold:
 
     def _enter(self, offset: int) -> "_OpenRange":
         start = range_start(offset)
-        self._checkpoint = Checkpoint(start, self._known.encoded())
+        self._checkpoint = Checkpoint(start, self._known.encode())
         self._told.forget_before(read_from(start))
         return _OpenRange(start, self._window_seconds)
 
@@ -184,11 +184,11 @@ class _OpenRange:
         self.feedback_repeated = 0
         self.fold = Fold(window_seconds)
 
-    def add(self, message: bytes, offset: int, time: float, told: "Told") -> None:
+    def add(self, message: bytes, offset: int, time: float, told: "SeenFeedback") -> None:
         try:
             batch: EventBatch = decode(message)
         except (UnknownSchemaError, msgspec.DecodeError):
-            self.skipped += 1  # told to people by whoever writes the record
+            self.skipped += 1  # told to people by the program that writes the record
         else:
             if batch.feedback:
                 new = told.new(batch.feedback, offset)
@@ -201,7 +201,7 @@ class _OpenRange:
                 self.mistimed += 1
 
 
-class Told:
+class SeenFeedback:
     """Which texts have a truth, by the feedback of the last messages of a partition."""
 
     def __init__(self) -> None:
@@ -240,7 +240,7 @@ _feedback = msgspec.json.Decoder(_Feedback)
 def feedback_of(message: bytes) -> list[Feedback]:
     """The feedback in a message; none in what is no batch."""
     try:
-        return decoded(_feedback, message).feedback
+        return decode_with(_feedback, message).feedback
     except msgspec.DecodeError:
         return []
 
@@ -261,6 +261,6 @@ def sent_by(senders: dict[str, Sender], batch: EventBatch) -> None:
 def _sender_of(message: bytes) -> _Sender | None:
     """Who sent it and which it was; None of what is no batch."""
     try:
-        return decoded(_sender, message)
+        return decode_with(_sender, message)
     except msgspec.DecodeError:
         return None

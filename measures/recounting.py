@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from contracts.events import EventBatch, Feedback, UnknownSchemaError, decode, decoded
+from contracts.events import EventBatch, Feedback, UnknownSchemaError, decode, decode_with
 from contracts.windows import (
     LOOKBACK_MESSAGES,
     MISTIMED_SECONDS,
@@ -41,7 +41,7 @@ class RawMessage:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class CountDifference:
     """A number that is not what the raw events say. What is absent is 0."""
 
     where: str  # "sentiment 1 stable 1700000000 statuses 500"
@@ -56,12 +56,12 @@ class _Head(msgspec.Struct):
 
 
 _head = msgspec.json.Decoder(_Head)
-# A message that reached Kafka so long after it was made may be a copy of one from before.
+# A message that reached Kafka this long after it was made may be a copy of one from before.
 _DELAY_SECONDS = 5.0
 
 
 class Duplicates:
-    """Which messages of a partition are copies, and which feedback, by the raw messages alone.
+    """Which messages of a partition are copies, and which feedback, only by the raw messages.
 
     It knows nothing of what the fold role kept. A message that was made long before it was written
     may have been written before too, so the messages since it was made are read as well.
@@ -120,7 +120,7 @@ class Duplicates:
 
 def _head_of(message: RawMessage) -> _Head | None:
     try:
-        head = decoded(_head, message.value)
+        head = decode_with(_head, message.value)
     except msgspec.DecodeError:
         return None
     return head if 0 <= head.sequence <= LARGEST else None
@@ -136,7 +136,7 @@ class GatewaySent:
         last: its last one.
         missing: numbers between the two that are not in the log.
         dropped: endpoint -> reason -> what it lost between the two, as it says itself; since its
-            start, where the first number is 0.
+            start, if the first number is 0.
         heard: Kafka's time of its last message, unix seconds.
         ended: it said that this was its last message.
     """
@@ -150,7 +150,7 @@ class GatewaySent:
     ended: bool
 
 
-class Sent:
+class SentMessages:
     """Who sent what within a time, over all partitions.
 
     Numbers rise with Kafka's time. So all numbers between the first and the last of the time are
@@ -171,33 +171,33 @@ class Sent:
 
     def gateways(self) -> tuple[GatewaySent, ...]:
         """All of them, sorted by name."""
-        return tuple(_sent(name, messages) for name, messages in sorted(self._sent.items()))
+        return tuple(_summarise(name, messages) for name, messages in sorted(self._sent.items()))
 
 
-def _sent(name: str, messages: Mapping[int, tuple[float, EventBatch]]) -> GatewaySent:
+def _summarise(name: str, messages: Mapping[int, tuple[float, EventBatch]]) -> GatewaySent:
     first, last = min(messages), max(messages)
     heard, newest = messages[last]
-    before = {} if first == 0 else _dropped(messages[first][1])
+    before = {} if first == 0 else _count_dropped(messages[first][1])
     dropped: dict[str, dict[str, int]] = {}
-    for (endpoint, reason), count in _dropped(newest).items():
+    for (endpoint, reason), count in _count_dropped(newest).items():
         if more := count - before.get((endpoint, reason), 0):
             dropped.setdefault(endpoint, {})[reason] = more
     missing = tuple(number for number in range(first, last) if number not in messages)
     return GatewaySent(name, first, last, missing, dropped, heard, newest.last)
 
 
-def _dropped(batch: EventBatch) -> Counter[tuple[str, str]]:
+def _count_dropped(batch: EventBatch) -> Counter[tuple[str, str]]:
     found: Counter[tuple[str, str]] = Counter()
     for lost in batch.dropped:
         found[lost.endpoint, lost.reason] += lost.count
     return found
 
 
-def recounted(
+def recount_record(
     record: WindowRecord,
     messages: Iterable[RawMessage],
     copies: Duplicates | None = None,
-    sent: Sent | None = None,
+    sent: SentMessages | None = None,
 ) -> WindowRecord:
     """The record that the range's messages make.
 
@@ -208,7 +208,7 @@ def recounted(
         copies: what is known of messages before these.
         sent: is told of every message that counts.
     """
-    copies, fold, found = copies or Duplicates(), Fold(record.window_seconds), _empty(record)
+    copies, fold, found = copies or Duplicates(), Fold(record.window_seconds), _empty_record(record)
     for message in messages:
         if message.offset >= record.end:
             break
@@ -238,7 +238,7 @@ def recounted(
     return found
 
 
-def _empty(record: WindowRecord) -> WindowRecord:
+def _empty_record(record: WindowRecord) -> WindowRecord:
     return msgspec.structs.replace(
         record,
         newest=0.0,
@@ -254,15 +254,17 @@ def _empty(record: WindowRecord) -> WindowRecord:
     )
 
 
-def differences(written: WindowRecord, counted: WindowRecord) -> tuple[Difference, ...]:
+def differences(written: WindowRecord, counted: WindowRecord) -> tuple[CountDifference, ...]:
     """Every number in which two records of one range differ, sorted by where it stands."""
     return differing(dict(_numbers(written)), dict(_numbers(counted)))
 
 
-def differing(written: Mapping[str, float], counted: Mapping[str, float]) -> tuple[Difference, ...]:
+def differing(
+    written: Mapping[str, float], counted: Mapping[str, float]
+) -> tuple[CountDifference, ...]:
     """Every number in which the two differ, sorted by where it stands; what is absent is 0."""
     return tuple(
-        Difference(where, written.get(where, 0), counted.get(where, 0))
+        CountDifference(where, written.get(where, 0), counted.get(where, 0))
         for where in sorted(written.keys() | counted.keys())
         if written.get(where, 0) != counted.get(where, 0)
     )
@@ -276,12 +278,12 @@ def numbers(record: WindowRecord) -> int:
 def _numbers(record: WindowRecord) -> Iterator[tuple[str, float]]:
     for name in _COMPARED:
         yield name, getattr(record, name)
-    yield from nested("refusals", record.refusals)
+    yield from flatten("refusals", record.refusals)
     for gateway, sender in record.senders.items():
         yield f"gateway {gateway} messages", len(sender.numbers)
         yield f"gateway {gateway} numbers", sum(sender.numbers)
         yield f"gateway {gateway} ended", sender.ended
-        yield from nested(f"gateway {gateway} dropped", sender.dropped)
+        yield from flatten(f"gateway {gateway} dropped", sender.dropped)
     for aggregate in record.aggregates:
         yield from _of_aggregate(aggregate)
 
@@ -292,9 +294,9 @@ def _of_aggregate(aggregate: WindowAggregate) -> Iterator[tuple[str, float]]:
     told = msgspec.structs.asdict(aggregate)
     for name in ("endpoint", "version", "package", "arm", "start", "own", "evidence", "unk_words"):
         del told[name]
-    yield from nested(path, told)
-    yield from nested(f"{path} evidence", msgspec.structs.asdict(aggregate.evidence))
-    yield from nested(f"{path} unk_words", msgspec.structs.asdict(aggregate.unk_words))
+    yield from flatten(path, told)
+    yield from flatten(f"{path} evidence", msgspec.structs.asdict(aggregate.evidence))
+    yield from flatten(f"{path} unk_words", msgspec.structs.asdict(aggregate.unk_words))
     for own in aggregate.own:
         yield from own_numbers(path, own)
 
@@ -304,13 +306,13 @@ def own_numbers(path: str, own: OwnCounts) -> Iterator[tuple[str, float]]:
     name = f"{path} own {own.spec.name} {declaration_of(own.spec)[1:]}"
     yield f"{name} sum_micro", own.sum_micro
     yield f"{name} unfit", own.unfit
-    yield from nested(name, own.counts)
+    yield from flatten(name, own.counts)
 
 
-def nested(path: str, value: Any) -> Iterator[tuple[str, float]]:  # noqa: ANN401 - nested counts
+def flatten(path: str, value: Any) -> Iterator[tuple[str, float]]:  # noqa: ANN401 - nested counts
     """Counts at any depth of mappings, by their keys from the outermost on."""
     if isinstance(value, Mapping):
         for key, inner in value.items():
-            yield from nested(f"{path} {key}", inner)
+            yield from flatten(f"{path} {key}", inner)
     else:
         yield path, value

@@ -22,7 +22,7 @@ from scipy.special import chdtri
 
 from measures.correlation import Floats
 from measures.histograms import chi_square, stability_index
-from measures.monitoring import WEIGHTS, Bins, Calibration, lifted
+from measures.monitoring import WEIGHTS, Bins, ChiSquareCalibration, lift
 
 SLOT_SECONDS = 900
 SLOTS_A_DAY = 96
@@ -45,8 +45,8 @@ class Week:
 
     Attributes:
         zone: of the clock that people who send texts live by.
-        apart: days of the week that have a rhythm of their own, each alone; Monday is 0. All other
-            days share one.
+        apart: days of the week that have a rhythm of their own, each by itself; Monday is 0. All
+            other days share one.
     """
 
     zone: tzinfo = UTC
@@ -84,8 +84,8 @@ def kind_of(mix: Mix) -> int:
     return max(mix, key=mix.__getitem__) // SLOTS_A_DAY
 
 
-def sure(
-    calibration: Calibration, alpha: ArrayLike, degrees: int, day_seconds: float
+def find_thresholds(
+    calibration: ChiSquareCalibration, alpha: ArrayLike, degrees: int, day_seconds: float
 ) -> tuple[Floats, NDArray[np.bool_]]:
     """Thresholds of ``WeekMonitors``, and of which weights they are calibrated.
 
@@ -130,13 +130,13 @@ class Rhythm:
             self.days[slot] += 1
         self.totals[..., slot, :] += found
 
-    def covered(self, mix: Mix) -> bool:
+    def covers(self, mix: Mix) -> bool:
         """Whether enough of a window lies in quarter-hours of which something is known."""
         whole = sum(mix.values())
         known = sum(weight for slot, weight in mix.items() if self.days[slot] > 0)
         return whole > 0 and known >= LEAST_COVERED * whole
 
-    def expected(self, mix: Mix, bins: Bins) -> tuple[Floats, Floats]:
+    def expect(self, mix: Mix, bins: Bins) -> tuple[Floats, Floats]:
         """Shares ``[..., bins]`` of a window that is covered; and ``[slots]``, their weights."""
         part = np.zeros(len(self.days))
         for slot, weight in mix.items():
@@ -170,7 +170,7 @@ class WeekMonitors:
 
     Days differ from one another, and slowly. So weights with a short memory expect what is usual
     and how today differed from it so far (about the last fifty windows): they tell what begins.
-    Weights with a long memory expect what is usual alone: they tell what stays.
+    Weights with a long memory expect only what is usual: they tell what stays.
 
     Attributes:
         bins: what is compared; its own shares are not used.
@@ -221,7 +221,7 @@ class WeekMonitors:
         Args:
             window: ``[..., buckets]`` counts.
             expected: ``[..., bins]`` shares, and
-            part: ``[slots]``, as ``Rhythm.expected`` gives them.
+            part: ``[slots]``, as ``Rhythm.expect`` gives them.
         """
         counts = self.bins.collapse(window)
         texts = np.maximum(counts.sum(axis=-1), 1e-300)[..., None]
@@ -244,7 +244,7 @@ class WeekMonitors:
         )
 
     def of_day(self, other: Self | None) -> Self:
-        """With what another one saw of how today differs, where it has the same bins."""
+        """With what another one saw of how today differs, if it has the same bins."""
         if other is None or other.today.shape != self.today.shape:
             return self
         return replace(self, today=other.today, today_w=other.today_w, today_v=other.today_v)
@@ -260,25 +260,25 @@ class WeekMonitors:
         """``[..., weights, bins]`` seen, 0 before the first window."""
         return self.h / np.maximum(self.w, 1e-300)[..., None]
 
-    def expected(self) -> Floats:
+    def expect(self) -> Floats:
         """``[..., weights, bins]`` expected in the same windows."""
         return self.e / np.maximum(self.w, 1e-300)[..., None]
 
     def chi_square(self, texts_a_day: Floats) -> Floats:
         """``[..., weights]``: Pearson's statistic; ``[..., slots]`` texts as ``Rhythm`` tells."""
-        q, r, m, n = self._compared(texts_a_day)
+        q, r, m, n = self._compare(texts_a_day)
         return chi_square(q, r, m, n)
 
     def psi(self, texts_a_day: Floats) -> Floats:
         """``[..., weights]``: PSI beyond what equal samples would show, at least 0."""
-        q, r, m, n = self._compared(texts_a_day)
+        q, r, m, n = self._compare(texts_a_day)
         index = stability_index(q * m[..., None], r * n[..., None])
         return np.maximum(0.0, index - self.bins.degrees * (1 / m + 1 / n))
 
-    def _compared(self, texts_a_day: Floats) -> tuple[Floats, Floats, Floats, Floats]:
-        q, r = self.shares(), self.expected()
+    def _compare(self, texts_a_day: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+        q, r = self.shares(), self.expect()
         if self.bins.floor:
-            q, r = lifted(q, self.bins.floor), lifted(r, self.bins.floor)
+            q, r = lift(q, self.bins.floor), lift(r, self.bins.floor)
         m = np.maximum(self.w**2 / np.maximum(self.v, 1e-300), 1e-9)
         # The noise of a quarter-hour is in all windows that were compared with it.
         known = np.maximum(texts_a_day, 1e-9)[..., None, :]
@@ -287,7 +287,7 @@ class WeekMonitors:
         return q, r, m, 1 / np.maximum(noise, 1e-300)
 
 
-def grouped(group: NDArray[np.intp], totals: Floats, floor: float) -> Bins:
+def group_bins(group: NDArray[np.intp], totals: Floats, floor: float) -> Bins:
     """Bins that were chosen before, with the shares of all of a rhythm, ``[slots, buckets]``."""
     bins = Bins(group, np.zeros(0), np.zeros(()), floor)
     counts = bins.collapse(totals.sum(axis=-2))

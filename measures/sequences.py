@@ -26,10 +26,10 @@ class Checkpoint:
     """What was known at the start of a range: of all messages before ``offset``."""
 
     offset: int
-    sequences: str  # of ``Sequences.encoded``
+    sequences: str  # of ``GatewaySequences.encode``
 
 
-class Sequences:
+class GatewaySequences:
     """What is known of one partition, up to some offset. A function of the log before it."""
 
     def __init__(self) -> None:
@@ -37,8 +37,8 @@ class Sequences:
         self._largest: dict[bytes, int] = {}  # the gateway heard last comes last
 
     @classmethod
-    def decoded(cls, text: str) -> Self:
-        """What ``encoded`` told.
+    def decode(cls, text: str) -> Self:
+        """What ``encode`` told.
 
         Raises:
             ValueError: it is no such text.
@@ -51,7 +51,7 @@ class Sequences:
             raise ValueError(f"no sequences: {error}") from error
         return found
 
-    def encoded(self) -> str:
+    def encode(self) -> str:
         """All that is known, as text of at most 3,336 characters."""
         return base64.b64encode(
             b"".join(_ENTRY.pack(key, number) for key, number in self._largest.items())

@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-class State(msgspec.Struct, frozen=True, dict=True):
+class SequentialState(msgspec.Struct, frozen=True, dict=True):
     """What a test knows; a change makes a new one (``msgspec.structs.replace``)."""
 
     def to_json(self) -> dict[str, Any]:
         """Plain numbers and lists; ``of_json`` gives the same state back, bit by bit."""
-        parts = msgspec.to_builtins(self, str_keys=True, order="deterministic", enc_hook=_plain)
+        parts = msgspec.to_builtins(self, str_keys=True, order="deterministic", enc_hook=_to_plain)
         plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(parts))  # no tuples in it
         return plain
 
@@ -50,7 +50,7 @@ class OwnForm(Protocol):
 # JSON has no infinity: minus infinity, the logarithm of no evidence, is written as null.
 
 
-def _plain(value: NDArray[Any] | np.generic | OwnForm) -> object:
+def _to_plain(value: NDArray[Any] | np.generic | OwnForm) -> object:
     if not isinstance(value, np.ndarray | np.generic):
         return value.to_json()
     array: NDArray[Any] = np.asarray(value)

@@ -19,7 +19,7 @@ class Watermark:
         """Drops the partitions that ended earlier, unix seconds."""
         self._largest = {log: seen for log, seen in self._largest.items() if seen >= time}
 
-    def known(self) -> float:
+    def known_until(self) -> float:
         """The time up to which every partition has been folded, unix seconds; 0 without records.
 
         The smallest over partitions of the largest time that Kafka gave a message in each, for a

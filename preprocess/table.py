@@ -24,7 +24,7 @@ from contracts.features import (
     TRUE,
     Feature,
     FeatureKind,
-    counted,
+    select_counted,
 )
 from contracts.tensors import Datatype, TensorSpec
 from preprocess.encoder import EncodedTexts
@@ -85,7 +85,7 @@ class TableEncoder:
         ]
         self._pack = struct.Struct(f"{len(features)}d")
         self._unpack = struct.Struct(f"{WORDS_A_NUMBER * len(features)}I")
-        names = {feature.name for feature in counted(features)}
+        names = {feature.name for feature in select_counted(features)}
         self._counted = [
             (at, feature) for at, feature in enumerate(features) if feature.name in names
         ]

@@ -12,7 +12,7 @@ arm and never promotes.
 import math
 from collections.abc import Iterable
 
-from contracts.durations import about
+from contracts.durations import humanise
 from contracts.endpoint import Arm
 from contracts.model import ModelRef
 from contracts.rollout import CheckResult, RolloutState, StepTraffic
@@ -139,8 +139,8 @@ def lacking(state: RolloutState, open_checks: Iterable[CheckResult], now: float)
     version = state.candidate.version
     rate = traffic.candidate / seconds
     had = (
-        f"this step had {_requests(traffic.candidate)} of version {version} in {about(seconds)}, "
-        f"{_pace(rate)}"
+        f"this step had {_requests(traffic.candidate)} of version {version} in "
+        f"{humanise(seconds)}, {_pace(rate)}"
     )
     return "; ".join((had, *(_needs(check, rate) for check in open_checks)))
 
@@ -165,7 +165,7 @@ def _needs(check: CheckResult, rate: float) -> str:
     if check.needs is None:
         return f"{check.name}{judged} needs more"
     return (
-        f"{check.name}{judged} needs about {check.needs:,} more, {about(check.needs / rate)} at "
+        f"{check.name}{judged} needs about {check.needs:,} more, {humanise(check.needs / rate)} at "
         "this rate"
     )
 

@@ -18,10 +18,10 @@ from contracts.rollout import (
     Verb,
 )
 from contracts.status_events import (
-    Answered,
-    Noted,
+    CommandAnswer,
+    HistoryNote,
     RetryAllowed,
-    applied,
+    apply,
     is_passed_over,
     is_rejected,
 )
@@ -55,7 +55,7 @@ def answered(status: EndpointStatus, context: ReconcileContext) -> EndpointStatu
             accepted=accepted,
             said=answer,
         )
-        status = applied(status, Answered(outcome))
+        status = apply(status, CommandAnswer(outcome))
     return status
 
 
@@ -237,7 +237,7 @@ def _retry(status: EndpointStatus, command: Command, context: ReconcileContext) 
             )
         raise _RefusedError(f"version {version} is not rejected")
     reason = _reason("may be tried again", command)
-    status = applied(status, RetryAllowed(context.now, version, reason, by=command.by))
+    status = apply(status, RetryAllowed(context.now, version, reason, by=command.by))
     return status, f"version {version} may be tried again, as far as the spec wants it"
 
 
@@ -284,7 +284,7 @@ def _noted(
 ) -> EndpointStatus:
     """With a line of history that changes no phase."""
     step = status.rollout.step if status.rollout else None
-    return applied(status, Noted(context.now, version, reason, by=command.by, step=step))
+    return apply(status, HistoryNote(context.now, version, reason, by=command.by, step=step))
 
 
 def _noted_on_endpoint(

@@ -10,7 +10,7 @@ from typing import Protocol
 from contracts.model import ModelRef
 from contracts.rollout import Command, RolloutSpec, RolloutState
 from contracts.windows import EndpointWindow
-from measures.counting import Counting, CountingState
+from measures.counting import CountingState, CountingStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Observation:
     failures: Mapping[ModelRef, str] = field(default_factory=dict)
     target: str | None = None
     windows: tuple[EndpointWindow, ...] | None = None
-    counting: Counting = field(default_factory=lambda: Counting(CountingState.COUNTED))
+    counting: CountingStatus = field(default_factory=lambda: CountingStatus(CountingState.COUNTED))
     commands: tuple[Command, ...] = ()
 
     @property

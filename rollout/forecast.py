@@ -22,7 +22,13 @@ from contracts.model import ModelRef
 from contracts.rollout import RolloutSpec, ShadowStep, Step
 from contracts.windows import EndpointWindow, WindowAggregate
 from measures.correlation import Floats
-from measures.proportions import HarmTest, History, NonInferiorityTest, Tolerance, Window
+from measures.proportions import (
+    HarmTest,
+    NonInferiorityTest,
+    StableHistory,
+    Tolerance,
+    WindowCounts,
+)
 from rollout import arm_traffic, steps
 from rollout.checks import rates as tests
 from rollout.checks.rates import BETA, LEAST_TO_PASS, Rates
@@ -205,7 +211,7 @@ class _Check:
         self._name, self._arms = name, arms
         self._alpha = learnt.evidence.alpha
         self._longest = spec.deadline
-        self._past = History(*rates.past[:, self.rows])
+        self._past = StableHistory(*rates.past[:, self.rows])
         self._requests = rates.past[1, self.rows] / learnt.windows
         self._rates = rates.past[0, self.rows] / np.maximum(rates.past[1, self.rows], 1.0)
         self._rho = rates.rho[self.rows]
@@ -252,7 +258,7 @@ class _Check:
                 break
         return float(np.quantile(hours, 0.5, method="higher"))
 
-    def _drawn(self, of_candidate: Floats) -> Iterator[tuple[Window, Floats, float]]:
+    def _drawn(self, of_candidate: Floats) -> Iterator[tuple[WindowCounts, Floats, float]]:
         """Windows of growing length up to the deadline, with their correlation and end in hours."""
         rng, seconds, count = np.random.default_rng(_SEED), 0.0, 0
         while seconds < self._longest:
@@ -265,7 +271,7 @@ class _Check:
             parts = (part.astype(np.float64) for part in (e_c, n_c, e_s, n_s))
             count, seconds = count + 1, seconds + SECONDS * length
             # A design effect is of a window's requests, and a long one stands for several.
-            yield Window(*parts), self._rho / length, seconds / 3600
+            yield WindowCounts(*parts), self._rho / length, seconds / 3600
 
 
 def _labels(rates: Rates, rows: NDArray[np.intp]) -> tuple[tuple[str, bool], ...]:

@@ -4,7 +4,7 @@ It never decides what follows. Sentences name no figure that changes by itself, 
 written only when something happened.
 """
 
-from contracts.durations import about, written
+from contracts.durations import format_duration, humanise
 from contracts.rollout import (
     CheckResult,
     RolloutSpec,
@@ -78,7 +78,7 @@ def empty_arm(state: RolloutState, context: ReconcileContext) -> str:
     seconds = state.looked_through - traffic.since
     return (
         f"{arm_traffic.missed(traffic, share)}: stable answered {traffic.named:,} requests of "
-        f"theirs in {about(seconds)}, and version {state.candidate.version} none"
+        f"theirs in {humanise(seconds)}, and version {state.candidate.version} none"
     )
 
 
@@ -87,7 +87,7 @@ def settling(state: RolloutState, context: ReconcileContext) -> str:
     if state.paused_at is not None:
         return "paused"
     if state.promoted_at is None or context.now < state.promoted_at + context.spec.bake:
-        return f"is watched for {written(context.spec.bake)} after its promotion"
+        return f"is watched for {format_duration(context.spec.bake)} after its promotion"
     if failed := failing(state):
         return f"{with_reasons(failed)}; version {state.stable.version} is not loaded to go back to"
     return _by_surroundings(state, context)
@@ -142,7 +142,7 @@ def _by_evidence(state: RolloutState, context: ReconcileContext) -> str:
     if spec.strategy is Strategy.SHADOW and next_step is None:
         return "stays in shadow until someone promotes or aborts it"
     if context.now < state.step_began + spec.minimum_step:
-        return f"the step lasts at least {written(spec.minimum_step)}"
+        return f"the step lasts at least {format_duration(spec.minimum_step)}"
     if not isinstance(next_step, ShadowStep) and not may_have_callers(state, context):
         known = context.judge.history_windows(state)
         return f"{known} of {HISTORY_WINDOWS} windows with traffic of the stable version are known"

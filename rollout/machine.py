@@ -10,10 +10,10 @@ that no caller falls into.
 The way of a version reads downward from ``advance``: its beginning, its steps, its bake.
 """
 
-from contracts.durations import written
+from contracts.durations import format_duration
 from contracts.endpoint import Arm, EndpointStatus, Phase
 from contracts.rollout import Outcome, RolloutSpec, RolloutState, StepTraffic, Strategy
-from contracts.status_events import shown
+from contracts.status_events import show_on_its_way
 from rollout import arm_traffic, commands, gates, status_updates, steps
 from rollout.context import Judge, Observation, ReconcileContext
 
@@ -108,7 +108,7 @@ def _before_promotion(
             status = status_updates.entered(status, state, following, context, reason=empty)
             return _advanced(status, context)
         phase = steps.phase(steps.current(context.spec, state))
-        return shown(status_updates.with_state(status, state), state, phase, held)
+        return show_on_its_way(status_updates.with_state(status, state), state, phase, held)
     return _advanced(_forward(status, state, context), context)
 
 
@@ -124,7 +124,7 @@ def _end(state: RolloutState, context: ReconcileContext, held: str) -> tuple[Out
     if gates.is_over_deadline(state, context):
         missing = held or "steps were left"
         lacking = arm_traffic.lacking(state, gates.open_checks(state), context.now)
-        reason = f"no verdict within {written(spec.deadline)}: {missing}"
+        reason = f"no verdict within {format_duration(spec.deadline)}: {missing}"
         return Outcome.EXPIRED, f"{reason}; {lacking}" if lacking else reason
     return None
 
@@ -159,9 +159,9 @@ def _in_the_bake(
         if fault:
             return status_updates.ended(status, state, Outcome.REVERTED, context, reason=fault)
     if not held or gates.is_over_bake(state, context):
-        reason = held or f"no check failed in the bake of {written(context.spec.bake)}"
+        reason = held or f"no check failed in the bake of {format_duration(context.spec.bake)}"
         return status_updates.ended(status, state, Outcome.SETTLED, context, reason=reason)
-    return shown(status_updates.with_state(status, state), state, Phase.PROMOTED, held)
+    return show_on_its_way(status_updates.with_state(status, state), state, Phase.PROMOTED, held)
 
 
 def _fault(state: RolloutState, context: ReconcileContext) -> str:

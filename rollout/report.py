@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from html import escape
 from typing import Any
 
-from contracts.durations import written
+from contracts.durations import format_duration
 from contracts.endpoint import ModelEndpoint, Phase, Transition
 from contracts.rollout import CheckResult, RolloutState, SeriesPoint, Verdict
 from rollout import plots
@@ -130,9 +130,9 @@ def _facts(endpoint: ModelEndpoint, state: RolloutState) -> str:
         facts.append(("promoted", _time(state.promoted_at)))
     if state.ended_at is not None:
         facts.append(("ended", _time(state.ended_at)))
-        facts.append(("took", written(round(max(0.0, state.ended_at - state.began)))))
+        facts.append(("took", format_duration(round(max(0.0, state.ended_at - state.began)))))
     if state.paused_seconds:
-        facts.append(("paused for", written(round(state.paused_seconds))))
+        facts.append(("paused for", format_duration(round(state.paused_seconds))))
     steps = ", ".join(map(FULL.step, endpoint.rollout_spec.planned))
     candidate = _total(state.series, lambda point: point.candidate_requests)
     stable = _total(state.series, lambda point: point.stable_requests)

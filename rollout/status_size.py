@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contracts.endpoint import EndpointStatus
 from contracts.endpoint_record import text_of
 from contracts.rollout import CheckResult, Outcome, RolloutState
-from contracts.status_events import Ended, applied
+from contracts.status_events import RolloutEnding, apply
 from rollout.series import gathered
 from rollout.status_updates import resumed
 
@@ -48,7 +48,7 @@ def withdrawn(status: EndpointStatus, now: float, reason: str) -> EndpointStatus
     )
     # A promoted version is taken back; one on its way has had no verdict.
     outcome = Outcome.EXPIRED if state.promoted_at is None else Outcome.REVERTED
-    ended = applied(status, Ended(now, bare, outcome, reason))
+    ended = apply(status, RolloutEnding(now, bare, outcome, reason))
     return _with_figures_of(ended, 0)
 
 

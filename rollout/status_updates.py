@@ -11,7 +11,14 @@ from typing import NamedTuple
 from contracts.endpoint import EndpointStatus, Phase, Route
 from contracts.model import ModelRef
 from contracts.rollout import Outcome, RolloutState
-from contracts.status_events import Ended, Noted, Promoted, StepEntered, applied, is_own
+from contracts.status_events import (
+    HistoryNote,
+    Promotion,
+    RolloutEnding,
+    StepEntered,
+    apply,
+    is_own,
+)
 from rollout import arm_traffic, gates, steps
 from rollout.context import ReconcileContext
 
@@ -83,7 +90,7 @@ def begun_again(
     )
     state = context.judge.begin(context.spec, state, context.observed.windows or ())
     if is_promoted:
-        return applied(status, Promoted(context.now, state, reason))
+        return apply(status, Promotion(context.now, state, reason))
     return _in_step(status, state, context, reason=reason)
 
 
@@ -126,7 +133,7 @@ def promoted(
         }
     )
     state = context.judge.next_stage(context.spec, state)
-    return applied(status, Promoted(context.now, state, reason, by=by, figures=figures))
+    return apply(status, Promotion(context.now, state, reason, by=by, figures=figures))
 
 
 def ended(
@@ -150,7 +157,7 @@ def ended(
         by: who decided; empty for Headrace itself.
         reject: not to try the version again, unless a person asks for it.
     """
-    event = Ended(
+    event = RolloutEnding(
         context.now,
         resumed(state, context.now),
         outcome,
@@ -159,7 +166,7 @@ def ended(
         refused=context.observed.failures.keys(),
         reject=reject,
     )
-    return applied(status, event)
+    return apply(status, event)
 
 
 def paused(state: RolloutState, now: float) -> RolloutState:
@@ -236,7 +243,7 @@ def _in_step(
     step = steps.current(context.spec, state)
     figures = {"percent": steps.percent(step), **(figures or {})}
     event = StepEntered(context.now, state, steps.phase(step), reason, by=by, figures=figures)
-    return applied(status, event)
+    return apply(status, event)
 
 
 def _fallback_noted(
@@ -260,8 +267,8 @@ def _fallback_noted(
     else:
         return status
     shown_as = steps.phase(steps.current(context.spec, state))
-    note = Noted(context.now, version, reason, step=state.step, phase=shown_as)
-    return applied(status, note)
+    note = HistoryNote(context.now, version, reason, step=state.step, phase=shown_as)
+    return apply(status, note)
 
 
 def _is_back_from(status: EndpointStatus, state: RolloutState, back: str) -> bool:

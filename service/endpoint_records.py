@@ -1,7 +1,7 @@
 """Where the records of endpoints lie: files beside the endpoints, or objects that they own.
 
 What a record is and when it is written is said by ``contracts/endpoint_record.py``. Nothing here
-knows what is in one. The controller alone writes records; whoever shows evidence reads them.
+knows what is in one. Only the controller writes records; programs that show evidence read them.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ class Records(Protocol):
     """The two records of each endpoint, by slot. Threads may share it."""
 
     def read(self, endpoint: ModelEndpoint, slot: str) -> str | None:
-        """A record's text; None where there is none.
+        """A record's text; None if there is none.
 
         Raises:
             OSError: nobody can know it now.
@@ -40,8 +40,8 @@ class Records(Protocol):
             endpoint: as it was read.
             slot: the one that its summary does not name.
             text: the whole record.
-            confirm: raises where the endpoint is no longer as it was read. It is asked once it is
-                known what is written over, where that was not known before.
+            confirm: raises if the endpoint is no longer as it was read. It is asked once it is
+                known what is written over, if that was not known before.
 
         Raises:
             ConflictError: someone else wrote the record.
@@ -50,7 +50,7 @@ class Records(Protocol):
         ...
 
     def forget(self, endpoint: str) -> None:
-        """Removes the records of an endpoint that is gone, where nobody else does."""
+        """Removes the records of an endpoint that is gone, if nothing else does."""
         ...
 
 
@@ -111,10 +111,10 @@ class ClusterRecords:
         revision = self._revisions.pop(name, None)
         if revision is None:
             revision = self._revision(name)
-            # Since then whoever writes this record, to name it in the summary, makes ours a
-            # conflict; and until then nobody has named it.
+            # Since then the program that writes this record, to name it in the summary, makes ours
+            # a conflict; and until then nobody has named it.
             confirm()
-        body = records.written(endpoint, slot, text, revision)
+        body = records.build_record(endpoint, slot, text, revision)
         try:
             if revision:
                 item = self._client.replace(self._collection, name, body)
@@ -143,8 +143,8 @@ def _revision(item: dict[str, object]) -> str:
     return str(metadata["resourceVersion"])
 
 
-def whole(endpoint: ModelEndpoint, found: Records) -> ModelEndpoint | None:
-    """The endpoint with its whole status; None where the record that it names is not there.
+def join_record(endpoint: ModelEndpoint, found: Records) -> ModelEndpoint | None:
+    """The endpoint with its whole status; None if the record that it names is not there.
 
     Raises:
         OSError: nobody can know it now.

@@ -1,8 +1,8 @@
 """Metrics as text, for processes with tens of thousands of series.
 
-``prometheus_client`` looks at every label of every sample anew: a gateway that was asked for 1,000
-endpoints took 0.9 s for its 158,000 lines, and 1.5 s for OpenMetrics, which Prometheus asks for.
-Here it is 0.06 s (``bench.exposition`` of d00a56c0, two cores of an Intel Xeon). Families of
+``prometheus_client`` looks at every label of every sample each time: a gateway that was asked for
+1,000 endpoints took 0.9 s for its 158,000 lines, and 1.5 s for OpenMetrics, which Prometheus asks
+for. Here it is 0.06 s (``bench.exposition`` of d00a56c0, two cores of an Intel Xeon). Families of
 ``service.families`` are written from their rows, byte by byte as the library has them, and all
 others by the library itself.
 """
@@ -57,7 +57,7 @@ def _lines(family: Family, openmetrics: bool) -> Iterator[list[str]]:  # noqa: F
         name = f"{family.name}_total" if family.type == "counter" else family.name
         order = _order(family)
         for labels, value in family.rows:
-            yield [f"{name}{_braced(_told(order, labels))} {floatToGoString(value)}\n"]
+            yield [f"{name}{_add_braces(_format_labels(order, labels))} {floatToGoString(value)}\n"]
     elif isinstance(family, HistogramFamily):
         yield _head(family, openmetrics)
         order = _order(family)
@@ -88,8 +88,8 @@ def _order(family: NumberFamily | HistogramFamily) -> _Order:
 
 def _histogram(name: str, order: _Order, row: Histogram) -> list[str]:
     labels, upper, counts, total = row
-    ahead = _told([each for each in order if each[0] < "le"], labels)
-    behind = _told([each for each in order if each[0] > "le"], labels)
+    ahead = _format_labels([each for each in order if each[0] < "le"], labels)
+    behind = _format_labels([each for each in order if each[0] > "le"], labels)
     before = f'{name}_bucket{{{ahead}{"," if ahead else ""}le="'
     after = f'"{"," if behind else ""}{behind}}} '
     below = list(accumulate(counts))
@@ -102,27 +102,27 @@ def _histogram(name: str, order: _Order, row: Histogram) -> list[str]:
         named = zip(edges, map(floatToGoString, below), strict=True)
         lines = [f"{before}{le}{after}{number}\n" for le, number in named]
     if not upper or upper[0] >= 0:  # else the sum may fall, and is no counter
-        braced = _braced(_told(order, labels))
+        braced = _add_braces(_format_labels(order, labels))
         lines.append(f"{name}_count{braced} {floatToGoString(below[-1])}\n")
         lines.append(f"{name}_sum{braced} {floatToGoString(total)}\n")
     return lines
 
 
-def _told(order: _Order, values: Labels) -> str:
-    return ",".join([f'{name}="{_escaped(values[place])}"' for name, place in order])
+def _format_labels(order: _Order, values: Labels) -> str:
+    return ",".join([f'{name}="{_escape(values[place])}"' for name, place in order])
 
 
-def _braced(labels: str) -> str:
+def _add_braces(labels: str) -> str:
     return f"{{{labels}}}" if labels else ""
 
 
-def _escaped(value: str) -> str:
+def _escape(value: str) -> str:
     return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
 
 
 def _exemplar(exemplar: Exemplar) -> str:
     labels = ",".join(
-        f'{name}="{_escaped(value)}"' for name, value in sorted(exemplar.labels.items())
+        f'{name}="{_escape(value)}"' for name, value in sorted(exemplar.labels.items())
     )
     at = "" if exemplar.timestamp is None else f" {exemplar.timestamp}"
     return f"{{{labels}}} {floatToGoString(exemplar.value)}{at}"

@@ -52,7 +52,7 @@ class _Rows(Family):
     @property
     def samples(self) -> list[Sample]:
         """As ``prometheus_client`` makes them."""
-        return self._official().samples
+        return self._to_official().samples
 
     @samples.setter
     def samples(self, samples: list[Sample]) -> None:
@@ -60,7 +60,7 @@ class _Rows(Family):
         if samples:
             raise TypeError(f"samples of {self.name} follow from its rows")
 
-    def _official(self) -> Family:
+    def _to_official(self) -> Family:
         raise NotImplementedError
 
 
@@ -76,7 +76,7 @@ class NumberFamily(_Rows):
         super().__init__(metric)
         self.rows = tuple(rows)
 
-    def _official(self) -> Family:
+    def _to_official(self) -> Family:
         kind = CounterMetricFamily if self.type == "counter" else GaugeMetricFamily
         family = kind(self.metric.family, self.metric.help, labels=self.metric.labels)
         for labels, value in self.rows:
@@ -89,7 +89,7 @@ class HistogramFamily(_Rows):
 
     Attributes:
         rows: see ``histograms``.
-        exemplars: likewise.
+        exemplars: of exemplars, in the same way.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class HistogramFamily(_Rows):
         self.rows = tuple(rows)
         self.exemplars = exemplars
 
-    def _official(self) -> Family:
+    def _to_official(self) -> Family:
         family = HistogramMetricFamily(
             self.metric.family, self.metric.help, labels=self.metric.labels
         )

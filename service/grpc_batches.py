@@ -1,14 +1,14 @@
 """Has gRPC's library for asyncio free what the operations of a call took, however they end.
 
 grpcio hands a call's operations to its core in batches. It frees a batch (80 bytes an operation,
-and a message that has just arrived, whole) only where it succeeds and somebody still awaits it, not
-where the caller has gone or a deadline has passed meanwhile. Whoever hangs up again and again so
+and a message that has just arrived, whole) only if it succeeds and somebody still awaits it, not
+if the caller has gone or a deadline has passed meanwhile. A client that hangs up again and again so
 fills a server's memory (https://github.com/grpc/grpc/issues/43360, seen in 1.85.1).
 
 Here the library's own function always sees its batch succeed, as soon as the core is done with it,
 and so frees it; what became of it in truth is told to who awaits it. This does not touch calls in
-any other way, and does nothing where the library has that function no more. A server also logs a
-batch that fails as an error, with its traceback, where it learns of that before it learns that the
+any other way, and does nothing if the library no longer has that function. A server also logs a
+batch that fails as an error, with its traceback, if it learns of that before it learns that the
 caller has gone; such lines are left out.
 """
 
@@ -41,7 +41,7 @@ class _Completion:
         self._outcome: asyncio.Future[None] = loop.create_future()
 
     def begin(self, batch: _Batch) -> "asyncio.Future[None]":
-        """Hands the batch to the core; raises what the library says where the core refuses it."""
+        """Hands the batch to the core; raises what the library says if the core refuses it."""
         batch.send(None)
         self._batch = batch
         return self._outcome
@@ -91,7 +91,7 @@ class _Completion:
             self._outcome.set_exception(failure)
 
 
-def _begun(
+def _begin_batch(
     begin: _Begin,
     call: Any,  # noqa: ANN401
     operations: tuple[Any, ...],
@@ -105,7 +105,7 @@ def freeing(begin: _Begin) -> _Begin:
     """The library's ``execute_batch``, made to free each batch that the core is done with."""
 
     async def execute_batch(call: Any, operations: tuple[Any, ...], loop: Any) -> None:  # noqa: ANN401
-        outcome = _begun(begin, call, operations, loop)
+        outcome = _begin_batch(begin, call, operations, loop)
         try:
             await outcome
         finally:

@@ -1,7 +1,8 @@
 """Which JSON files a folder holds now, for those that follow one by looking at it again and again.
 
-A folder that is not there, or can't be listed, is an error and never an empty one: whoever took it
-for empty would stop serving, or remove, what nobody asked to be removed. ``Path.glob`` hides both.
+A folder that is not there, or can't be listed, is an error and never an empty one: a program that
+took it for empty would stop serving, or remove, what nobody asked to be removed. ``Path.glob``
+hides both.
 """
 
 import os

@@ -3,11 +3,11 @@
 Each call that may wait has a deadline of ``KafkaAddress``. Whatever kafka-python raises in
 ``kafka_errors`` leaves as ``KafkaAwayError``. A client is made from a ``KafkaAddress`` and ended by
 ``close``, which never raises. A missing topic is made when asked to, and one that exists is left as
-it is. Members of kafka-python that are not public are used here alone.
+it is. Members of kafka-python that are not public are used only here.
 
 A folder signs in, with a file for each thing, as Secrets are mounted: ``username`` and ``password``
-for SASL, ``mechanism`` (``SCRAM-SHA-512`` where it is missing), ``ca.crt`` for TLS under a private
-authority, ``tls.crt`` and ``tls.key`` for a certificate of the client, and ``protocol`` where
+for SASL, ``mechanism`` (``SCRAM-SHA-512`` if it is missing), ``ca.crt`` for TLS under a private
+authority, ``tls.crt`` and ``tls.key`` for a certificate of the client, and ``protocol`` if
 Kafka's name of it does not follow from these. What is in a file is never put into a message.
 """
 
@@ -39,7 +39,7 @@ class KafkaLoginError(Exception):
 
 
 class StreamError(Exception):
-    """Base of all that can go wrong with a topic: connect anew, and go on from what is safe."""
+    """Base of all that can go wrong with a topic: connect again, and go on from what is safe."""
 
 
 class KafkaAwayError(StreamError):
@@ -89,7 +89,7 @@ class KafkaAddress:
 
 @dataclass(frozen=True)
 class Topic:
-    """How a topic is made where it is missing; one that exists is left as it is.
+    """How a topic is made if it is missing; one that exists is left as it is.
 
     ``max_message_bytes`` is of a message as it is stored, and ``segment_hours`` how long messages
     go into one segment, which is deleted as a whole; None leaves them to the broker.
@@ -104,7 +104,7 @@ class Topic:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class ConsumerGroup:
     """A consumer group as its coordinator describes it.
 
     Attributes:
@@ -133,7 +133,7 @@ def sentence(error: BaseException) -> str:
 
 def consumer(address: KafkaAddress, **options: object) -> KafkaConsumer:
     """A consumer without automatic commits; raises ``KafkaAwayError``."""
-    return _connected(
+    return _connect(
         KafkaConsumer,
         address,
         enable_auto_commit=False,
@@ -160,7 +160,7 @@ def producer(
     Raises:
         KafkaAwayError: Kafka can't be reached.
     """
-    return _connected(
+    return _connect(
         KafkaProducer,
         address,
         acks="all",
@@ -181,7 +181,7 @@ def close(
     """Ends a client, and gives up what it has under way; never raises, commits nothing."""
     try:
         if isinstance(client, KafkaProducer):
-            # close() alone waits for a message under way, and leaves the thread running when it
+            # Only close() waits for a message under way, and leaves the thread running when it
             # gives up waiting: so what is under way is ended first. That is no public method.
             client._sender.force_close()  # noqa: SLF001
             client.close(timeout_seconds)
@@ -199,7 +199,7 @@ def keep_rejoining(client: KafkaConsumer) -> None:
 
     To be called at each revocation, from the client's own thread. A rebalance that the client
     begins for a change of the topic's partitions is over for it as soon as it has sent its
-    SyncGroup: where a poll gives up before the answer, no later poll takes the answer up, and the
+    SyncGroup: if a poll gives up before the answer, no later poll takes the answer up, and the
     member leaves the group without a word. Asked to rejoin, it goes on until it has taken up the
     answer. ``docs/decisions/0025-kafka-group-membership.md`` has the whole story.
     """
@@ -211,10 +211,10 @@ class Topics:
 
     def __init__(self, address: KafkaAddress) -> None:
         self._request_ms = address.request_ms
-        self._admin = _connected(KafkaAdminClient, address)
+        self._admin = _connect(KafkaAdminClient, address)
 
     def ensure(self, topic: Topic) -> None:
-        """Makes the topic where it is missing, with retention by time, never compacted.
+        """Makes the topic if it is missing, with retention by time, never compacted.
 
         Compaction would keep the newest record of a window's range, and a late writer's is not the
         one with the largest end. Time is the broker's: it refuses messages of a clock that is an
@@ -270,29 +270,29 @@ class Topics:
             )
         return {part.partition: (first[part].offset, end[part].offset) for part in parts}
 
-    def group(self, name: str, topic: str) -> Group:
+    def group(self, name: str, topic: str) -> ConsumerGroup:
         """A consumer group, as its coordinator says now; an answer of "not now" is its state."""
         try:
             with kafka_errors():
                 told = self._admin.describe_groups([name])[name]
         except KafkaAwayError as error:
             if isinstance(error.__cause__, RetriableError):
-                return Group(str(error))
+                return ConsumerGroup(str(error))
             raise
         if told["error"]:
-            return Group(str(told["error"]))
+            return ConsumerGroup(str(told["error"]))
         members = {
-            str(member["member_id"]): _given(member["member_assignment"], topic)
+            str(member["member_id"]): _parse_assignment(member["member_assignment"], topic)
             for member in told["members"]
         }
-        return Group(str(told["group_state"]), members)
+        return ConsumerGroup(str(told["group_state"]), members)
 
     def close(self) -> None:
         """Ends the connection."""
         close(self._admin)
 
 
-def _given(assignment: Mapping[str, Any] | bytes | None, topic: str) -> frozenset[int]:
+def _parse_assignment(assignment: Mapping[str, Any] | bytes | None, topic: str) -> frozenset[int]:
     """The partitions of a topic in a member's assignment, which has none before the first."""
     if not isinstance(assignment, Mapping):
         return frozenset()
@@ -304,7 +304,7 @@ def _given(assignment: Mapping[str, Any] | bytes | None, topic: str) -> frozense
     )
 
 
-def _connected(kind: Callable[..., _Client], address: KafkaAddress, **options: object) -> _Client:
+def _connect(kind: Callable[..., _Client], address: KafkaAddress, **options: object) -> _Client:
     _probe(address)
     opened: list[KafkaNetClient] = []
 
@@ -344,7 +344,7 @@ def _probe(address: KafkaAddress) -> None:
 
 
 def login_options(folder: str) -> dict[str, object]:
-    """Options that sign in, for kafka-python's clients; none where ``folder`` is empty.
+    """Options that sign in, for kafka-python's clients; none if ``folder`` is empty.
 
     Raises:
         KafkaLoginError: the folder or a file in it is missing, or says what Kafka does not know.
@@ -358,7 +358,7 @@ def login_options(folder: str) -> dict[str, object]:
     secured = any((home / name).exists() for name in (_AUTHORITY, _CERTIFICATE))
     protocol = _read(home, "protocol") or _protocol(sasl=bool(username), tls=secured)
     if protocol not in PROTOCOLS:
-        raise _unknown(home / "protocol", PROTOCOLS)
+        raise _build_unknown_error(home / "protocol", PROTOCOLS)
     found: dict[str, object] = {"security_protocol": protocol}
     if protocol.startswith("SASL"):
         found |= _sasl(home, username)
@@ -377,7 +377,7 @@ def _sasl(home: Path, username: str) -> dict[str, object]:
     password = _read(home, "password")
     mechanism = _read(home, "mechanism") or "SCRAM-SHA-512"
     if mechanism not in MECHANISMS:
-        raise _unknown(home / "mechanism", MECHANISMS)
+        raise _build_unknown_error(home / "mechanism", MECHANISMS)
     if not username or not password:
         raise KafkaLoginError(
             f"--kafka-login: SASL needs the files username and password in {home}"
@@ -403,7 +403,7 @@ def _tls(home: Path) -> dict[str, object]:
 
 
 def _read(home: Path, name: str) -> str:
-    """A file's content without the line's end; empty where there is no such file."""
+    """A file's content without the line's end; empty if there is no such file."""
     try:
         return (home / name).read_text(encoding="utf-8").strip("\r\n")
     except FileNotFoundError:
@@ -413,5 +413,5 @@ def _read(home: Path, name: str) -> str:
         raise KafkaLoginError(f"--kafka-login: {home / name} can't be read: {kind}") from error
 
 
-def _unknown(file: Path, known: tuple[str, ...]) -> KafkaLoginError:
+def _build_unknown_error(file: Path, known: tuple[str, ...]) -> KafkaLoginError:
     return KafkaLoginError(f"--kafka-login: {file} is none of {', '.join(known)}")

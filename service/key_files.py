@@ -13,7 +13,7 @@ _KEY_BYTES = 32
 _LEAST_KEY_BYTES = 16
 
 
-class KeyFileError(Exception):
+class HexKeyFileError(Exception):
     """A file of keys can't be used. The message says why, without the file's content."""
 
 
@@ -21,12 +21,12 @@ def read_keys(path: Path) -> tuple[bytes, ...]:
     """Reads the keys in a file: hex, one a line, the newest first. Empty and # lines are ignored.
 
     Raises:
-        KeyFileError: no such file, or a line that is no key.
+        HexKeyFileError: no such file, or a line that is no key.
     """
     try:
         lines = path.read_text(encoding="ascii").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise KeyFileError(f"The keys in {path} can't be read: {error}.") from None
+        raise HexKeyFileError(f"The keys in {path} can't be read: {error}.") from None
     keys: list[bytes] = []
     for number, line in enumerate(lines, start=1):
         if not line.strip() or line.lstrip().startswith("#"):
@@ -36,12 +36,12 @@ def read_keys(path: Path) -> tuple[bytes, ...]:
         except ValueError:
             key = b""
         if len(key) < _LEAST_KEY_BYTES:
-            raise KeyFileError(
+            raise HexKeyFileError(
                 f"{path}, line {number}: expected at least {2 * _LEAST_KEY_BYTES} hex digits."
             )
         keys.append(key)
     if not keys:
-        raise KeyFileError(f"{path} holds no key.")
+        raise HexKeyFileError(f"{path} holds no key.")
     return tuple(keys)
 
 

@@ -1,7 +1,7 @@
 """Logs on standard error: one JSON object a line, or readable lines on a terminal.
 
 Each service's main calls ``configure`` once. What is passed as ``extra`` becomes fields of the
-line. From which level on the libraries may speak is said here alone.
+line. From which level on the libraries may speak is said only here.
 """
 
 import json
@@ -67,7 +67,7 @@ class TerminalFormatter(logging.Formatter):
     """Time, level, message, then the fields."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line, and the traceback below it where there is one."""
+        """One line, and the traceback below it if there is one."""
         at = datetime.fromtimestamp(record.created).astimezone().strftime("%H:%M:%S")
         fields = " ".join(f"{name}={value}" for name, value in _fields(record).items())
         line = f"{at} {record.levelname:<7} {record.getMessage()} {fields}".rstrip()

@@ -36,6 +36,6 @@ class LoopHeartbeat:
         self._at = self._clock()
 
     def fault(self) -> str:
-        """Why the process should be started anew; empty where it should not. For any thread."""
+        """Why the process should be started again; empty if it should not. For any thread."""
         silent = self._clock() - self._at
         return f"the loop has not come round for {silent:.0f} s" if silent > self._silence else ""

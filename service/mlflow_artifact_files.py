@@ -1,7 +1,7 @@
 """MLflow's artifact store as a file system of fsspec: ``mlflow-artifacts+http://HOST:PORT/FOLDER``.
 
 The package store of an installation that has no object store and no shared disk. fsspec opens it by
-the entry point in ``pyproject.toml``; the package store and its readers know it by its URL alone.
+the entry point in ``pyproject.toml``; the package store and its readers know it only by its URL.
 Each call is one or two questions to MLflow's own artifact routes, so that MLflow's proxy decides
 where the bytes lie. As in object stores a folder is there while something is in it. It keeps no
 connection, caches nothing, and repeats nothing: its callers do.
@@ -34,7 +34,7 @@ from service import replies
 PREFIX = "mlflow-artifacts+"
 SCHEMES = (f"{PREFIX}http", f"{PREFIX}https")
 ROUTE = "api/2.0/mlflow-artifacts/artifacts"
-SILENCE_SECONDS = 30.0  # a server that sends or takes nothing for so long is away
+SILENCE_SECONDS = 30.0  # a server that sends or takes nothing for this long is away
 _REFUSAL_BYTES = 4096
 
 Entry = dict[str, Any]
@@ -110,14 +110,14 @@ class MlflowArtifactFiles(AbstractFileSystem):
         self, path: str, start: int | None = None, end: int | None = None, **_: object
     ) -> bytes:
         """A file's content, or bytes ``start`` to ``end`` of it."""
-        with self._begun(path) as reply:
+        with self._begin_download(path) as reply:
             return replies.read(reply)[start:end]
 
     def get_file(self, rpath: str, lpath: str, *_: object, **__: object) -> None:
         """Copies a file here, in pieces. A download that ends early leaves no file."""
         aside = Path(f"{lpath}.part")
         try:
-            with self._begun(rpath) as reply, aside.open("wb") as file:
+            with self._begin_download(rpath) as reply, aside.open("wb") as file:
                 replies.copy(reply, file)
             aside.replace(lpath)
         finally:
@@ -163,7 +163,7 @@ class MlflowArtifactFiles(AbstractFileSystem):
             raise NotImplementedError("files of MLflow's artifact store are opened to be read only")
         return io.BytesIO(self.cat_file(path))
 
-    def _begun(self, path: str) -> HTTPResponse:
+    def _begin_download(self, path: str) -> HTTPResponse:
         """The answer with a file; a 404 that is not in MLflow's own format has its list asked.
 
         Raises:

@@ -2,7 +2,7 @@
 
 One folder holds what cert-manager puts into a Secret: ``ca.crt``, ``tls.crt`` and ``tls.key``. Pods
 are reached by addresses that no certificate can name, so that each server shows one name instead,
-which whoever connects expects.
+which every client expects.
 """
 
 import secrets
@@ -56,7 +56,7 @@ class MutualTls:
 def channel(
     address: str, options: tuple[tuple[str, int], ...], tls: MutualTls | None
 ) -> grpc.aio.Channel:
-    """A channel to ``host:port``, plain where ``tls`` is None; raises ``OSError``."""
+    """A channel to ``host:port``, plain if ``tls`` is None; raises ``OSError``."""
     free_batches()
     if tls is None:
         return grpc.aio.insecure_channel(address, options=options)

@@ -1,8 +1,8 @@
 """A small HTTP server beside a service's own work: ``/metrics``, and pages for Kubernetes' probes.
 
 Started once in a service's main, in threads of its own. Each page is asked for at each request and
-must answer at once. What strangers may take of the process is bounded: so many connections, one
-request each, of so many bytes and seconds. Where there are too many connections, the one that has
+must answer at once. What strangers may take of the process is bounded: the number of connections,
+one request each, its bytes and its seconds. If there are too many connections, the one that has
 waited longest without a request makes room, so that those who do ask, as probes do, are answered.
 """
 
@@ -58,7 +58,7 @@ class Pages(ThreadingMixIn, TCPServer):
         return int(self.server_address[1])
 
     def process_request(self, request: "_Request", client_address: object) -> None:
-        """Answers in a thread, where there is room or can be made."""
+        """Answers in a thread, if there is room or can be made."""
         with self._lock:
             room = len(self._open) < _MOST_CONNECTIONS or self._close_one_that_waits()
             if room:
@@ -79,8 +79,8 @@ class Pages(ThreadingMixIn, TCPServer):
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)
 
-    def asked(self, request: socket.socket) -> bool:
-        """Notes that a connection has sent its request; False where it has lost its place."""
+    def note_request(self, request: socket.socket) -> bool:
+        """Notes that a connection has sent its request; False if it has lost its place."""
         with self._lock:
             if request not in self._open:
                 return False
@@ -129,7 +129,7 @@ class _Handler(BaseRequestHandler):
         server = cast("Pages", self.server)
         head = self._head()
         words = head.partition(b"\r\n")[0].split()
-        if len(words) != 3 or not server.asked(self.request):
+        if len(words) != 3 or not server.note_request(self.request):
             return
         method, path = words[0], words[1].partition(b"?")[0].decode("latin-1")
         action = next((each for each in server.actions if path.startswith(each)), None)
@@ -137,7 +137,7 @@ class _Handler(BaseRequestHandler):
             status, said = server.actions[action](path.removeprefix(action), _key(head))
             self._say(status, "text/plain", f"{said}\n".encode(), method)
         elif method not in (b"GET", b"HEAD"):
-            self._say(HTTPStatus.METHOD_NOT_ALLOWED, "text/plain", b"GET alone\n", method)
+            self._say(HTTPStatus.METHOD_NOT_ALLOWED, "text/plain", b"only GET\n", method)
         elif path == METRICS:
             self._say(
                 HTTPStatus.OK, CONTENT_TYPE_LATEST, exposition.text(REGISTRY.collect()), method
@@ -150,7 +150,7 @@ class _Handler(BaseRequestHandler):
             self._say(status, "text/plain", f"{reason or 'ok'}\n".encode(), method)
 
     def _head(self) -> bytes:
-        """The request's head; empty where it does not come, or is too large."""
+        """The request's head; empty if it does not come, or is too large."""
         deadline = time.monotonic() + _SECONDS
         head = b""
         while b"\r\n\r\n" not in head:
@@ -174,7 +174,7 @@ class _Handler(BaseRequestHandler):
 
 
 def _key(head: bytes) -> str:
-    """The key that a request shows as ``Authorization: Bearer``; empty where it shows none."""
+    """The key that a request shows as ``Authorization: Bearer``; empty if it shows none."""
     for line in head.split(b"\r\n")[1:]:
         name, _, value = line.partition(b":")
         scheme, _, key = value.strip().partition(b" ")

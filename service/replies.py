@@ -1,6 +1,6 @@
 """What an HTTP server replies, whole or not at all.
 
-``urllib`` raises no OSError where a server dies in the middle of its reply, and takes a file that
+``urllib`` raises no OSError if a server dies in the middle of its reply, and takes a file that
 was cut short for a whole one. What asks MLflow or Triton over HTTP asks and reads by these
 functions: each fault is an OSError. They repeat nothing.
 """
@@ -66,7 +66,7 @@ def copy(reply: HTTPResponse, file: BinaryIO, go_on: Callable[[], object] = bool
 
 
 def refusal_text(error: HTTPError, most: int) -> str:
-    """The first bytes of what a server said with its refusal, as text; empty where it broke off."""
+    """The first bytes of what a server said with its refusal, as text; empty if it broke off."""
     with error:
         try:
             return error.read(most).decode(errors="replace")

@@ -1,7 +1,7 @@
 """What can go wrong while a topic is read or written, beyond a Kafka that is away.
 
-``StreamError`` is the base of all, ``KafkaAwayError`` and ``TopicMissingError`` included: whoever
-catches it connects anew, and goes on from what is committed.
+``StreamError`` is the base of all, ``KafkaAwayError`` and ``TopicMissingError`` included: code that
+catches it connects again, and goes on from what is committed.
 """
 
 from service.kafka import StreamError

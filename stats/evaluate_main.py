@@ -27,14 +27,14 @@ from service.kafka import KafkaAddress, KafkaLoginError
 from stats.evaluation.app import application
 from stats.evaluation.calibration_store import CalibrationFile, CalibrationStore, NoCalibrationStore
 from stats.evaluation.drift import DriftSettings
-from stats.evaluation.evaluation import Evaluation, Pace
+from stats.evaluation.evaluation import Evaluation, WindowTiming
 from stats.evaluation.evaluator import EvaluatePace, Evaluator
 from stats.evaluation.references import StoredReferences
 from stats.evaluation.sharding import Shard
-from stats.evaluation.totals import Most
+from stats.evaluation.totals import SeriesLimits
 from stats.reading import reports
-from stats.reading.endpoints import opened, whole
-from stats.reading.published import KafkaPublished
+from stats.reading.endpoints import open_endpoints, open_whole_status
+from stats.reading.published import KafkaEventLogEnds
 from stats.reading.record_log import KafkaWindowLog
 from stats.ui.app import router
 from stats.ui.shards import Shards
@@ -70,7 +70,7 @@ class EvaluateSettings:
     host: str = option("127.0.0.1", "Address to listen on.")
     port: int = option(9300, "Port of /metrics and /ui.")
     state_dir: str = option(
-        "", "Folder that keeps drift's calibration; empty: it is calibrated anew after each start."
+        "", "Folder that keeps drift's calibration; empty: it is calibrated again after each start."
     )
     gateway_url: str = option("", "Where browsers reach the gateway, for the page.")
     mlflow_url: str = option("", "Where browsers reach MLflow, for the page.")
@@ -81,9 +81,9 @@ class EvaluateSettings:
     )
     most_arms: int = option(256, "Arms of endpoints of this process that have series.")
     most_versions: int = option(64, "Versions that it watches for drift.")
-    history_hours: float = option(24.0, "Records of so long ago are read at the start.")
-    lateness_seconds: float = option(5.0, "A window is closed so long after its end.")
-    keep_seconds: float = option(600.0, "Series of an arm that is gone end after so long.")
+    history_hours: float = option(24.0, "Age of the oldest records that are read at the start.")
+    lateness_seconds: float = option(5.0, "Time after its end at which a window is closed.")
+    keep_seconds: float = option(600.0, "Time after which series of an arm that is gone end.")
     drift_window_seconds: float = option(60.0, "Least length of a window that drift looks at.")
     drift_window_texts: int = option(1000, "Least texts in such a window.")
     false_alarm_days: float = option(
@@ -115,9 +115,9 @@ def main() -> int:
     logs.configure("stats", settings.log_level)
     references = StoredReferences(settings.store_url)
     try:
-        endpoints = opened(settings.endpoints, os.environ)
-        whole_of = whole(settings.endpoints, os.environ)
-        loaders = reports.opened(settings.reports, os.environ)
+        endpoints = open_endpoints(settings.endpoints, os.environ)
+        whole_of = open_whole_status(settings.endpoints, os.environ)
+        loaders = reports.open_reports(settings.reports, os.environ)
         address = KafkaAddress.of(
             settings.kafka_bootstrap,
             login=settings.kafka_login,
@@ -160,7 +160,7 @@ def main() -> int:
         evaluator.close()
         references.close()
     log.info("the evaluate role ends")
-    return 0 if server.started and not evaluator.broken() else 1
+    return 0 if server.started and not evaluator.is_broken() else 1
 
 
 def week_of(zone: str, days_apart: str) -> Week:
@@ -202,13 +202,15 @@ def _evaluator(
         calibrations = CalibrationFile(Path(settings.state_dir) / _CALIBRATIONS)
     kept = calibrations.load()
     # Of endpoints that were another shard's until now. What lies here is what was learnt here last.
-    learnt = {**(shards.learnt() if shards is not None else {}), **kept}
-    pace = Pace(lateness_seconds=settings.lateness_seconds, keep_seconds=settings.keep_seconds)
-    most = Most(settings.most_arms, settings.most_versions)
+    learnt = {**(shards.read_learnt() if shards is not None else {}), **kept}
+    pace = WindowTiming(
+        lateness_seconds=settings.lateness_seconds, keep_seconds=settings.keep_seconds
+    )
+    most = SeriesLimits(settings.most_arms, settings.most_versions)
     return Evaluator(
         Evaluation(references, drift, pace, learnt, most=most),
         lambda since: KafkaWindowLog(address, since, settings.windows_topic),
-        KafkaPublished(address, settings.predictions_topic),
+        KafkaEventLogEnds(address, settings.predictions_topic),
         endpoints,
         calibrations,
         false_alarm_seconds=drift.false_alarm_seconds,

@@ -19,7 +19,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 from headrace.stack.kafka import KafkaFiles, KafkaNode, KafkaProcess
 from headrace.stack.kafka import prepare as prepare_kafka
-from headrace.stack.mlflow import MlflowProcess, MlflowServer
+from headrace.stack.mlflow import LocalMlflowServer, MlflowProcess
 from headrace.stack.triton import TritonFiles, TritonProcess, TritonServer
 from headrace.stack.triton import prepare as prepare_triton
 
@@ -150,7 +150,7 @@ def kafka(
 def mlflow_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MlflowProcess]:
     """An MLflow server that is up. Who kills it starts it again; registered models: one a test."""
     (port,) = own_ports(1)
-    process = MlflowProcess(MlflowServer(tmp_path_factory.mktemp("mlflow"), port))
+    process = MlflowProcess(LocalMlflowServer(tmp_path_factory.mktemp("mlflow"), port))
     process.start()
     yield process
     process.stop()
@@ -160,7 +160,7 @@ def mlflow_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MlflowPr
 def new_mlflow(tmp_path: Path) -> Iterator[MlflowProcess]:
     """An MLflow server of the test's own: it knows nothing, and has not looked webhooks up yet."""
     (port,) = own_ports(1)
-    process = MlflowProcess(MlflowServer(tmp_path / "mlflow", port))
+    process = MlflowProcess(LocalMlflowServer(tmp_path / "mlflow", port))
     process.start()
     yield process
     process.stop()

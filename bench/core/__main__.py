@@ -54,7 +54,7 @@ Chunks = dict[str, Chunk]  # by load
 
 
 @dataclass(frozen=True)
-class Candidate:
+class CandidateFolder:
     """What a process runs: its modules are found in ``folder`` first."""
 
     name: str
@@ -62,13 +62,15 @@ class Candidate:
     python: Path = Path(sys.executable)
 
 
-THIS = Candidate("this")
+THIS = CandidateFolder("this")
 
 
 class Worker:
     """A process that is measured, and measures itself when it is asked."""
 
-    def __init__(self, candidate: Candidate, *, seconds: float, echo: bool, sampled: bool) -> None:
+    def __init__(
+        self, candidate: CandidateFolder, *, seconds: float, echo: bool, sampled: bool
+    ) -> None:
         words = ["--worker", "--seconds", str(seconds)]
         words += ["--echo"] * echo + ["--sampled"] * sampled
         environment = dict(os.environ)
@@ -222,7 +224,7 @@ def _by_part(options: argparse.Namespace) -> None:
         options.document.write_text(written, encoding="utf-8")
 
 
-def _compare(options: argparse.Namespace, candidates: Sequence[Candidate]) -> None:
+def _compare(options: argparse.Namespace, candidates: Sequence[CandidateFolder]) -> None:
     """The candidates in turns, and their ratios to the first of one moment."""
     found: list[list[Chunks]] = [[] for _ in candidates]
     for _ in range(options.rounds):
@@ -256,19 +258,19 @@ def _compare(options: argparse.Namespace, candidates: Sequence[Candidate]) -> No
 
 def candidates(
     beside: Sequence[Path], pythons: Sequence[Path], build: Callable[[Path], Path] | None = None
-) -> list[Candidate]:
+) -> list[CandidateFolder]:
     """This checkout, the folders, and this checkout on the other Pythons; with what each compiles.
 
     ``build`` compiles with an interpreter and gives the folder.
     """
     here = Path(sys.executable)
-    made = [THIS, *(Candidate(str(each), each) for each in beside)]
+    made = [THIS, *(CandidateFolder(str(each), each) for each in beside)]
     if build is not None:
-        made.append(Candidate("compiled", build(here)))
+        made.append(CandidateFolder("compiled", build(here)))
     for python in pythons:
-        made.append(Candidate(str(python), compiled.ROOT, python))
+        made.append(CandidateFolder(str(python), compiled.ROOT, python))
         if build is not None:
-            made.append(Candidate(f"compiled, {python}", build(python), python))
+            made.append(CandidateFolder(f"compiled, {python}", build(python), python))
     return made
 
 

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from bench import corpus, world
 from bench.core.parts import Sampler
-from contracts.endpoint import Limits
+from contracts.endpoint import EndpointLimits
 from gateway.admission.byte_budget import ByteBudget
 from gateway.admission.controller import AdmissionController
 from gateway.admission.keys import KeyRing
@@ -182,7 +182,9 @@ class Core:
         metrics: Metrics,
         requests: RequestMetrics | None = None,
     ) -> None:
-        world.lay_out(home, Limits(max_tokens_in_flight=_GIGANTIC, timeout_seconds=_LONG_SECONDS))
+        world.lay_out(
+            home, EndpointLimits(max_tokens_in_flight=_GIGANTIC, timeout_seconds=_LONG_SECONDS)
+        )
         (home / "reports").mkdir()
         settings = flags.parse(Settings, ["--home", str(home)], {}, program="bench.core")
         self.buffer = EventBuffer(capacity_records=200_000, wake_events=250)

@@ -18,7 +18,7 @@ from bench import corpus, grpc_wire, wire
 from bench.gpu.found import Caller
 from bench.peers.model import MODEL, PreparedModel
 from bench.peers.subjects import Running
-from contracts.manifest import TOKENIZER, Engine, Manifest
+from contracts.manifest import TOKENIZER, EngineKind, Manifest
 from contracts.tasks import ATTENTION_MASK, INPUT_IDS, ROW_STARTS
 
 TOKENS = (16, 128)
@@ -70,7 +70,7 @@ def ids_message(manifest: Manifest, row: Sequence[int]) -> bytes:
     """A row as the package's engine takes it, encoded."""
     made = pb.ModelInferRequest(model_name=manifest.ref().triton_model)
     ids = np.array(row)
-    if manifest.engine is Engine.PACKED:
+    if manifest.engine is EngineKind.PACKED:
         tensors = {INPUT_IDS: ids.astype(np.int32), ROW_STARTS: np.array([0, len(row)], np.int32)}
     else:
         values = {INPUT_IDS: ids, ATTENTION_MASK: np.ones_like(ids)}

@@ -28,7 +28,7 @@ _SMALL_SECONDS = 1.0
 _INSTALL_SECONDS = 1800.0
 
 
-class MissingError(Exception):
+class StepMissingError(Exception):
     """A step can't be taken here; says what is missing."""
 
 
@@ -66,7 +66,7 @@ class Setting:
         count = 2 if self.small else device.most_gateways(cores)
         found = device.layout(cores, count, shared=self.small)
         if found is None:
-            raise MissingError(f"{len(cores)} cores are too few: this needs two")
+            raise StepMissingError(f"{len(cores)} cores are too few: this needs two")
         return found
 
     def prepared(self, name: str) -> model.PreparedModel:
@@ -74,7 +74,7 @@ class Setting:
         place = Place.around()
         if place is not None:
             if (found := place.model(name)) is None:
-                raise MissingError(f"the bundle's piece with the model {name} is not here")
+                raise StepMissingError(f"the bundle's piece with the model {name} is not here")
             return found
         engine, precision = name.split("-")
         made_for = DeviceKind.GPU if engine == "packed" else DeviceKind.CPU

@@ -19,7 +19,7 @@ from bench.gpu import alone, caller, large, loads
 from bench.gpu.device import Kind, watched
 from bench.gpu.found import ENSEMBLE, LARGE, PACKED, PADDED, Like, Part
 from bench.gpu.loads import BASE64, JSON, OF_ENSEMBLE, Offer, Target
-from bench.gpu.site import PADDED_FP16, MissingError, Setting
+from bench.gpu.site import PADDED_FP16, Setting, StepMissingError
 from bench.gpu.unpacked import Place
 from bench.peers import with_triton
 from bench.peers.asking import MANY, begin, likeness_of
@@ -55,7 +55,7 @@ def main(words: Sequence[str] | None = None) -> int:
     )  # fmt: skip
     try:
         STEPS[read.step](part, setting)
-    except MissingError as error:
+    except StepMissingError as error:
         part.failed = str(error)
     except BaseException as error:
         part.failed = repr(error)[-_TAIL:]

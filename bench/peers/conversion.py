@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from bench.peers.model import MODEL, PreparedModel, judged_texts
-from contracts.endpoint import Phase, Precision, Serving
+from contracts.endpoint import Phase, Precision, ServingOptions
 from contracts.loading import DeviceKind
 from registry.conversions.messages import ConversionRequest
 from registry.convert.tracking import Run, Tracking, Version
@@ -57,7 +57,7 @@ def _make(aside: Path, precision: Precision, device: DeviceKind) -> None:
         model=MODEL,
         version="1",
         store_url=made.store.absolute().as_uri(),
-        serving=Serving(precision=precision),
+        serving=ServingOptions(precision=precision),
         device=device,
         work_dir=str(work),
     )

@@ -26,9 +26,9 @@ from bench.peers.subjects import (
 from bench.processes import answers, free_port, python
 from contracts.endpoint import (
     Arm,
+    EndpointLimits,
     EndpointSpec,
     EndpointStatus,
-    Limits,
     Metadata,
     ModelEndpoint,
     Route,
@@ -110,7 +110,9 @@ def _put(store: FileEndpointStore, model: PreparedModel) -> None:
         metadata=Metadata(name=MODEL),
         spec=EndpointSpec(
             model=MODEL,
-            limits=Limits(max_tokens_in_flight=_MOST_TOKENS, timeout_seconds=PATIENT_SECONDS),
+            limits=EndpointLimits(
+                max_tokens_in_flight=_MOST_TOKENS, timeout_seconds=PATIENT_SECONDS
+            ),
             rollout=RolloutSpec(controller_timeout=_LONG),
         ),
         status=EndpointStatus(
@@ -232,7 +234,7 @@ def _triton(
         repository, http_port=free_port(), grpc_port=free_port(), metrics_port=free_port()
     )
     url = f"http://127.0.0.1:{server.http_port}/v2"
-    triton.clean(server)
+    triton.remove_leftovers(server)
     told = triton.environment(files, {**(variables or {}), **_device(site)})
     kept = {**told, "PATH": f"{site.environment / 'bin'}:{told['PATH']}"}
     try:
@@ -249,7 +251,7 @@ def _triton(
                     raise RuntimeError(f"Triton did not load {each.name}: {words[-2000:]}")
             yield server
     finally:
-        triton.clean(server)
+        triton.remove_leftovers(server)
 
 
 def _device(site: Site) -> dict[str, str]:

@@ -16,7 +16,7 @@ from typing import Any
 from contracts import events, gateway_metrics, metrics, registry_metrics, triton_metrics
 from contracts.endpoint import ModelEndpoint, Phase
 from contracts.metrics import Metric
-from dashboards.__main__ import described, files
+from dashboards.__main__ import describe_panels, files
 from headrace import errors
 from headrace.cli import whole_program
 from headrace.program import SHARED_PANEL
@@ -51,7 +51,7 @@ def pages() -> dict[str, str]:
         "events.md": event_records(),
         "versions.md": versions(),
         "values.md": chart_values(),
-        "panels.md": described(files()),
+        "panels.md": describe_panels(files()),
     }
 
 

@@ -55,7 +55,7 @@ from http import HTTPStatus
 from time import monotonic
 from typing import Protocol, TypeVar
 
-from contracts.endpoint import Limits
+from contracts.endpoint import EndpointLimits
 from gateway.admission.byte_budget import ByteBudget
 from gateway.admission.rate_limits import UNNAMED, RateLimits
 from gateway.admission.request_scheduler import RequestScheduler
@@ -411,7 +411,7 @@ class AdmissionController:
 
     # The body is read.
 
-    def check_body(self, call: Call, limits: Limits) -> None:
+    def check_body(self, call: Call, limits: EndpointLimits) -> None:
         """Refuses a request with too many texts.
 
         Raises:
@@ -427,7 +427,7 @@ class AdmissionController:
     # The versions that may answer are known.
 
     def pick_version(
-        self, call: Call, limits: Limits, versions: Sequence[VersionT | None], now: float
+        self, call: Call, limits: EndpointLimits, versions: Sequence[VersionT | None], now: float
     ) -> tuple[int, VersionT]:
         """The first version that can probably answer in time, and its index in ``versions``.
 
@@ -465,7 +465,7 @@ class AdmissionController:
 
     # The tokens are counted.
 
-    def reserve(self, call: Call, tokens: int, limits: Limits) -> None:
+    def reserve(self, call: Call, tokens: int, limits: EndpointLimits) -> None:
         """Takes the request's tokens from the budget; ``release`` gives them back.
 
         Raises:

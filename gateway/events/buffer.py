@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from contracts.events import Dropped, Feedback, PredictionEvent, Refusals
+from contracts.events import EventLosses, Feedback, PredictionEvent, Refusals
 
 # A bound on the counters, of which there is one for each endpoint, status and reason: usually far
 # fewer. What exceeds it is counted under an empty endpoint.
@@ -162,11 +162,11 @@ class EventBuffer:
                 key = (refusal.endpoint, refusal.status, refusal.reason)
                 _add(self._refusals, key, refusal.count)
 
-    def dropped(self) -> list[Dropped]:
+    def dropped(self) -> list[EventLosses]:
         """All that was dropped since the start."""
         with self._lock:
             return [
-                Dropped(*key, count, self._dropped_answered.get(key, 0))
+                EventLosses(*key, count, self._dropped_answered.get(key, 0))
                 for key, count in self._dropped.items()
             ]
 

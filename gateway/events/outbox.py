@@ -24,7 +24,7 @@ from contracts.events import (
     encode_event,
     partition_key,
 )
-from contracts.features import counted
+from contracts.features import select_counted
 from contracts.manifest import Manifest
 from gateway.events.buffer import DropReason, EventBuffer, Item, records_of
 
@@ -51,7 +51,7 @@ def declared_by(endpoint: ModelEndpoint, manifests: Iterable[Manifest] = ()) -> 
         for each in endpoint.spec.statistics
     }
     for manifest in manifests:
-        for feature in (*counted(manifest.features), *counted(manifest.answers)):
+        for feature in (*select_counted(manifest.features), *select_counted(manifest.answers)):
             found.setdefault(feature.name, feature.statistic())
     return list(found.values())
 

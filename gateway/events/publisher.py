@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from contracts.backoff import Backoff
-from contracts.events import Dropped
+from contracts.events import EventLosses
 from gateway.events.buffer import EventBuffer
 from gateway.events.outbox import Outbox
 
@@ -133,7 +133,7 @@ class Publisher:
         self._thread = threading.Thread(target=self._run, name="events", daemon=True)
         self._thread.start()
 
-    def close(self, timeout_seconds: float) -> list[Dropped]:
+    def close(self, timeout_seconds: float) -> list[EventLosses]:
         """Sends what waits, for so long at most, then counts the rest as dropped.
 
         Blocks, so that an event loop must call it in a thread. Returns all losses since the start.

@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from contracts.pairs import KEPT, LONGEST_TEXT, Compared, Pair, place
+from contracts.pairs import KEPT, LONGEST_TEXT, Disagreement, ShadowComparison, place
 
 MOST_ROLLOUTS = 16  # with more, the oldest one's has ended long ago
 _PAIRS_A_MESSAGE = 8  # of two texts of ``LONGEST_TEXT``, below a megabyte however it is written
@@ -44,7 +44,7 @@ class _Rollout:
     told: int = 0
     sequence: int = 0
     last: list[tuple[int, str]] = field(default_factory=list)
-    waiting: dict[str, Pair] = field(default_factory=dict)
+    waiting: dict[str, Disagreement] = field(default_factory=dict)
 
 
 class KeptPairs:
@@ -100,7 +100,7 @@ class KeptPairs:
             number, _ = place(pair_id)
             heapq.heappush(rollout.last, (-number, pair_id))
             second = None if seconds is None else seconds[at]
-            rollout.waiting[pair_id] = Pair(
+            rollout.waiting[pair_id] = Disagreement(
                 pair_id,
                 stable,
                 candidate,
@@ -111,7 +111,7 @@ class KeptPairs:
                 _, beyond = heapq.heappop(rollout.last)
                 rollout.waiting.pop(beyond, None)
 
-    def take(self) -> Compared | None:
+    def take(self) -> ShadowComparison | None:
         """The next message, which has to reach the topic unchanged; None where nothing is new."""
         with self._lock:
             for (endpoint, stable, candidate), rollout in self._rollouts.items():
@@ -120,7 +120,7 @@ class KeptPairs:
                 ids = list(rollout.waiting)[:_PAIRS_A_MESSAGE]
                 rollout.told = rollout.compared
                 rollout.sequence += 1
-                return Compared(
+                return ShadowComparison(
                     rollout.gateway,
                     rollout.sequence - 1,
                     endpoint,

@@ -18,7 +18,7 @@ from gateway.state.sources import ClusterSource, open_namespace
 from service.cluster import access
 from service.cluster.collection import Collection, Object
 from service.cluster.errors import AccessError
-from service.cluster.mirror import Mirror
+from service.cluster.mirror import CollectionMirror
 
 log = logging.getLogger(__name__)
 
@@ -128,11 +128,13 @@ def peer_source(settings: Settings, environment: Mapping[str, str], own_name: st
     flag = settings.peers
     if not access.in_cluster(flag):
         return HeartbeatFolder(settings.peers_folder, own_name)
-    name, _, service = access.named(flag).partition("/")
+    name, _, service = access.namespace_of(flag).partition("/")
     if not service:
         raise AccessError(f"--peers={flag} names no Service: kubernetes://NAMESPACE/SERVICE")
     found = open_namespace(access.SCHEME + name, environment)
-    return ReadyPods(ClusterSource(Mirror(found.reader, slices(found.name, service), ready_pods)))
+    return ReadyPods(
+        ClusterSource(CollectionMirror(found.reader, slices(found.name, service), ready_pods))
+    )
 
 
 def slices(namespace: str, service: str) -> Collection:

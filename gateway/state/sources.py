@@ -25,7 +25,7 @@ from gateway.state.kept import Keeper
 from service import json_files
 from service.cluster import access, endpoints, leases
 from service.cluster.collection import Reader
-from service.cluster.mirror import Mirror
+from service.cluster.mirror import CollectionMirror
 from service.cluster.reports import ReportMirror
 from service.json_files import Stamp
 
@@ -133,13 +133,13 @@ def open_namespace(
     """
     if access.in_pod(environment):
         reader = pod_reader.connected(environment, account=account)
-        return Namespace(reader, access.named(flag) or access.own_namespace(account))
-    found = access.opened(flag, environment)
+        return Namespace(reader, access.namespace_of(flag) or access.own_namespace(account))
+    found = access.open_namespace(flag, environment)
     return Namespace(found.client, found.name)
 
 
 class ObjectMirror(Protocol[T_co]):
-    """A mirror of objects in a cluster; ``service.cluster.mirror.Mirror`` is one."""
+    """A mirror of objects in a cluster; ``service.cluster.mirror.CollectionMirror`` is one."""
 
     def listen(self, listener: Callable[[], None]) -> None:
         """Has a function called after each change, from a thread."""
@@ -222,7 +222,9 @@ def endpoint_source(settings: Settings, environment: Mapping[str, str]) -> Sourc
     if not access.in_cluster(settings.endpoints):
         return FolderSource(settings.endpoints_folder, ModelEndpoint)
     found = open_namespace(settings.endpoints, environment)
-    return ClusterSource(Mirror(found.reader, endpoints.collection(found.name), endpoints.read))
+    return ClusterSource(
+        CollectionMirror(found.reader, endpoints.collection(found.name), endpoints.read)
+    )
 
 
 def report_source(settings: Settings, environment: Mapping[str, str]) -> Source[LoaderReport]:
@@ -250,4 +252,4 @@ def beat_source(settings: Settings, environment: Mapping[str, str]) -> Source[Co
         folder = settings.endpoints_folder / BEAT_FOLDER
         return FolderSource(folder, ControllerBeat, poll_seconds=_BEAT_POLL_SECONDS)
     found = open_namespace(settings.endpoints, environment)
-    return ClusterSource(Mirror(found.reader, leases.beats(found.name), leases.read_beat))
+    return ClusterSource(CollectionMirror(found.reader, leases.beats(found.name), leases.read_beat))

@@ -23,7 +23,7 @@ from contracts import gateway_metrics as m
 from contracts.endpoint import Arm
 from contracts.events import PredictionEvent
 from contracts.metrics import Metric
-from contracts.statistics import Stage
+from contracts.statistics import LatencyStage
 from gateway.errors import (
     DeadlineExceededError,
     InvalidInputError,
@@ -252,7 +252,7 @@ class Metrics:
         """The trace of an attempt that was counted, so that a latency leads to a request."""
         if event.status != HTTPStatus.OK or event.arm is Arm.SHADOW:
             return
-        total = self._stage_seconds.child((event.endpoint, Stage.TOTAL.value))
+        total = self._stage_seconds.child((event.endpoint, LatencyStage.TOTAL.value))
         total.exemplify(event.latency.total, trace_id, event.time + event.latency.total)
 
     def _begin(self, endpoint: str, version: str, arm: Arm) -> None:
@@ -268,7 +268,7 @@ class Metrics:
     def _answered_children(self, endpoint: str, version: str, arm: Arm) -> "_AttemptInstruments":
         self._begin(endpoint, version, arm)
         queue, tokenise, wait, infer, total = (
-            self._stage_seconds.child((endpoint, stage.value)) for stage in Stage
+            self._stage_seconds.child((endpoint, stage.value)) for stage in LatencyStage
         )
         return _AttemptInstruments(
             attempts=self._attempts.child((endpoint, version, arm.value, _status(HTTPStatus.OK))),

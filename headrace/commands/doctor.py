@@ -8,13 +8,17 @@ from rich.table import Table
 from headrace.commands.output import console, print_json
 from headrace.errors import MachineError
 from headrace.invocation import is_structured
-from headrace.options import CACHE, HOME, Cache, Gateways, Home, Tritons, absolute
+from headrace.options import CACHE, HOME, Cache, Gateways, Home, Tritons, make_absolute
 from headrace.program import App, refuse_cluster
 from headrace.stack import doctor as machine
-from headrace.stack.doctor import Verdict
+from headrace.stack.doctor import FindingLevel
 from headrace.stack.settings import StackSettings
 
-_SIGN = {Verdict.OK: "[green]✓[/]", Verdict.TIGHT: "[yellow]![/]", Verdict.BAD: "[red]✗[/]"}
+_SIGN = {
+    FindingLevel.OK: "[green]✓[/]",
+    FindingLevel.TIGHT: "[yellow]![/]",
+    FindingLevel.BAD: "[red]✗[/]",
+}
 
 app = App()
 
@@ -28,7 +32,7 @@ def doctor(
         "headrace doctor looks at this machine; in a cluster, helm test says what is wrong."
     )
     settings = StackSettings(
-        home=absolute(home), cache=absolute(cache), gateways=gateways, tritons=tritons
+        home=make_absolute(home), cache=make_absolute(cache), gateways=gateways, tritons=tritons
     )
     findings = machine.findings(machine.examine(settings), settings)
     if is_structured():
@@ -40,6 +44,6 @@ def doctor(
             if finding.advice:
                 table.add_row("", "", f"[bold]{escape(finding.advice)}[/]")
         console.print(table)
-    bad = [finding.name for finding in findings if finding.verdict is Verdict.BAD]
+    bad = [finding.name for finding in findings if finding.verdict is FindingLevel.BAD]
     if bad:
         raise MachineError(f"Not ready for headrace up: {', '.join(bad)}.")

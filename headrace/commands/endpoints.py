@@ -21,7 +21,7 @@ from contracts.endpoint import (
 )
 from contracts.endpoint_schema import endpoint_schema
 from headrace import home as homes
-from headrace.commands.layout import Row, Rows, rows, sentences
+from headrace.commands.layout import TableRow, TableRows, rows, sentences
 from headrace.commands.output import console, print_json, print_line
 from headrace.endpoints import document, edits
 from headrace.errors import (
@@ -32,8 +32,8 @@ from headrace.errors import (
     RequestFailedError,
 )
 from headrace.home import Cluster
-from headrace.invocation import Form, current, is_structured
-from headrace.options import HOME, Endpoint, Home, names, where
+from headrace.invocation import OutputFormat, current, is_structured
+from headrace.options import HOME, Endpoint, Home, find_place, names
 from headrace.program import App
 from headrace.stack import answers
 from registry.stores.endpoints import EndpointStore
@@ -74,16 +74,16 @@ def apply(
 ) -> None:
     """Makes endpoints, or changes them, to what YAML files say; takes effect without a restart."""
     # All files are read before the first write: a bad document leaves all endpoints as they are.
-    place = where(home)
+    place = find_place(home)
     site = homes.site(place)
     store = site.store
-    wanted = _wanted(store, file, recursive=recursive)
+    wanted = _read_wanted(store, file, recursive=recursive)
     known = {each.name: _status(store, each.name) for each in wanted}
     if dry_run is DryRun.SERVER and isinstance(place, Cluster):
-        rehearsed = homes.of_namespace(place.opened(), dry_run=True).store
+        rehearsed = homes.of_namespace(place.open(), dry_run=True).store
         applied = [edits.apply(rehearsed, endpoint) for endpoint in wanted]
     elif dry_run is not DryRun.NONE:
-        applied = [edits.compared(store, endpoint) for endpoint in wanted]
+        applied = [edits.compare(store, endpoint) for endpoint in wanted]
     else:
         applied = [edits.apply(store, endpoint) for endpoint in wanted]
     said = "" if dry_run is DryRun.NONE else f" ({dry_run} dry run)"
@@ -138,20 +138,21 @@ def _warnings(name: str, status: EndpointStatus) -> Iterator[str]:
     yield from status.notes
     for wait in status.waits:
         if not wait.version and wait.cause is not WaitsFor.CALLER:
-            yield f"{waiting.what(status, wait)}: {waiting.to_do(name, wait)}"
+            yield f"{waiting.describe_wait(status, wait)}: {waiting.to_do(name, wait)}"
 
 
 def _status(store: EndpointStore, name: str) -> EndpointStatus | None:
-    found = edits.stored(store, name)
+    found = edits.find_stored(store, name)
     return None if found is None else found.status
 
 
 @app.declare()
 def diff(file: File, recursive: Recursive = False, home: Home = HOME) -> None:
     """Shows what apply would change; ends with 0 if that is nothing, and with 1 otherwise."""
-    store = homes.site(where(home)).store
+    store = homes.site(find_place(home)).store
     compared = [
-        edits.compared(store, endpoint) for endpoint in _wanted(store, file, recursive=recursive)
+        edits.compare(store, endpoint)
+        for endpoint in _read_wanted(store, file, recursive=recursive)
     ]
     differing = [each for each in compared if each.what != "unchanged"]
     if is_structured():
@@ -165,22 +166,22 @@ def diff(file: File, recursive: Recursive = False, home: Home = HOME) -> None:
         raise DifferentError
 
 
-def _wanted(
+def _read_wanted(
     store: EndpointStore, files: list[Path], *, recursive: bool
 ) -> tuple[ModelEndpoint, ...]:
     """What the files ask for, by name; raises unless all can be read, and what is stored too."""
     wanted: dict[str, ModelEndpoint] = {}
-    for file in _listed(files, recursive=recursive):
+    for file in _list_files(files, recursive=recursive):
         for endpoint in document.read(text_of(file), source_of(file)):
             if endpoint.name in wanted:
                 raise BadDocumentError(f"Two of the files hold the endpoint {endpoint.name}.")
             wanted[endpoint.name] = endpoint
     for name in wanted:
-        edits.stored(store, name)
+        edits.find_stored(store, name)
     return tuple(wanted.values())
 
 
-def _listed(files: list[Path], *, recursive: bool) -> Iterator[Path]:
+def _list_files(files: list[Path], *, recursive: bool) -> Iterator[Path]:
     """The files, and those in the folders, by name."""
     for file in files:
         if not file.is_dir():
@@ -228,14 +229,14 @@ def get(
     ] = False,
 ) -> None:
     """Shows endpoints as they are written: all in a table, one as YAML to edit and apply."""
-    store = homes.site(where(home)).store
-    found = edits.every(store) if endpoint is None else (edits.existing(store, endpoint),)
-    form = current().form or (Form.TABLE if endpoint is None else Form.YAML)
-    if form is Form.TABLE:
+    store = homes.site(find_place(home)).store
+    found = edits.list_all(store) if endpoint is None else (edits.find_existing(store, endpoint),)
+    form = current().form or (OutputFormat.TABLE if endpoint is None else OutputFormat.YAML)
+    if form is OutputFormat.TABLE:
         console.print(_table(found))
     else:
         documents = [document.as_written(each, defaults=everything) for each in found]
-        if form is Form.JSON:
+        if form is OutputFormat.JSON:
             print_json(documents if endpoint is None else documents[0])
         else:
             sys.stdout.write("---\n".join(map(document.as_yaml, documents)))
@@ -243,15 +244,15 @@ def get(
         sys.stderr.write(f"The endpoint {unread} is left out: what is stored can't be read.\n")
 
 
-def _table(endpoints: tuple[ModelEndpoint, ...]) -> Rows | str:
+def _table(endpoints: tuple[ModelEndpoint, ...]) -> TableRows | str:
     if not endpoints:
         return "No endpoint yet: headrace apply -f endpoint.yaml, or register a model."
-    entries: list[Row] = []
+    entries: list[TableRow] = []
     for endpoint in endpoints:
-        spec, (newest, reason) = endpoint.spec, answers.newest(endpoint.status)
+        spec, (newest, reason) = endpoint.spec, answers.describe_newest(endpoint.status)
         strategy = spec.rollout.strategy.value
         cells = (endpoint.name, spec.model, _wanted_version(spec), strategy, newest)
-        entries.append(Row(cells, sentences(reason)))
+        entries.append(TableRow(cells, sentences(reason)))
     return rows(("endpoint", "model", "wants", "rollout", "newest"), entries)
 
 
@@ -271,12 +272,12 @@ def delete(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
 ) -> None:
     """Removes an endpoint: its callers get 404."""
-    site = homes.site(where(home))
+    site = homes.site(find_place(home))
     store = site.store
     is_unreadable = False
     try:
-        known = edits.existing(store, endpoint)
-        notes = _consequences(known, edits.every(store), auto_endpoints=site.auto_endpoints)
+        known = edits.find_existing(store, endpoint)
+        notes = _consequences(known, edits.list_all(store), auto_endpoints=site.auto_endpoints)
     except BrokenHomeError:
         # An endpoint that can't be read is to be got rid of all the same.
         is_unreadable = True
@@ -305,7 +306,7 @@ def _consequences(
     if status.stable is not None:
         lines.append(
             f"Callers of {endpoint.name} get 404 from then on; version {status.stable.version} "
-            "is unloaded where nothing else needs it."
+            "is unloaded if nothing else needs it."
         )
     if status.rollout is not None:
         lines.append(f"The rollout of version {status.rollout.candidate.version} ends unjudged.")

@@ -10,10 +10,10 @@ from typing import Any
 
 import msgspec
 
-from headrace.commands.layout import Row, Sentence, rows
+from headrace.commands.layout import Sentence, TableRow, rows
 from headrace.stack import health
 from service.cluster import pods
-from service.cluster.access import Namespace
+from service.cluster.access import ClusterNamespace
 from service.cluster.errors import ApiRefusedError
 from service.cluster.pods import Pod
 
@@ -30,7 +30,7 @@ class Installation(msgspec.Struct, frozen=True):
     Attributes:
         pods: all that should run.
         said: what is wrong, by a pod's name; those that are well are left out.
-        unread: what could not be asked, as a sentence; empty where all could.
+        unread: what could not be asked, as a sentence; empty if all could.
     """
 
     pods: tuple[Pod, ...] = ()
@@ -52,10 +52,10 @@ class Installation(msgspec.Struct, frozen=True):
             "unread": self.unread,
         }
 
-    def drawn(self) -> Any:  # noqa: ANN401 - what rich draws
+    def draw(self) -> Any:  # noqa: ANN401 - what rich draws
         """A row for each pod with which something is wrong, and a sentence."""
         found = [
-            Row((f"  {pod.name}", pod.component, self.said[pod.name]), style="yellow")
+            TableRow((f"  {pod.name}", pod.component, self.said[pod.name]), style="yellow")
             for pod in self.pods
             if pod.name in self.said
         ]
@@ -72,10 +72,10 @@ class Installation(msgspec.Struct, frozen=True):
         )
 
 
-class Lately:
+class CachedInstallation:
     """Asks a namespace's pods at most every ten seconds, however often it is looked at."""
 
-    def __init__(self, namespace: Namespace) -> None:
+    def __init__(self, namespace: ClusterNamespace) -> None:
         self._namespace = namespace
         self._found: tuple[float, Installation] | None = None
 
@@ -86,7 +86,7 @@ class Lately:
         return self._found[1]
 
 
-def ask(namespace: Namespace, now: float) -> Installation:
+def ask(namespace: ClusterNamespace, now: float) -> Installation:
     """The pods of a namespace; raises ``ApiUnavailableError`` and ``AccessError``."""
     try:
         found = pods.of_installation(namespace.client, namespace.name, now)
@@ -100,7 +100,7 @@ def ask(namespace: Namespace, now: float) -> Installation:
         return Installation(found, said)
     with ThreadPoolExecutor(min(_AT_ONCE, len(gateways)), thread_name_prefix="pods") as threads:
         answers = dict(
-            zip(gateways, threads.map(partial(_asked, namespace), gateways), strict=True)
+            zip(gateways, threads.map(partial(_ask_gateway, namespace), gateways), strict=True)
         )
     unread = ""
     for name, answer in answers.items():
@@ -111,8 +111,8 @@ def ask(namespace: Namespace, now: float) -> Installation:
     return Installation(found, said, unread)
 
 
-def _asked(namespace: Namespace, pod: str) -> str | None:
-    """What a gateway says is wrong; None where the account may not ask."""
+def _ask_gateway(namespace: ClusterNamespace, pod: str) -> str | None:
+    """What a gateway says is wrong; None if the account may not ask."""
     try:
         status, text = pods.page(
             namespace.client, namespace.name, pod, OPERATIONS_PORT, "/readyz", seconds=_PAGE_SECONDS

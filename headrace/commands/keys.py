@@ -1,7 +1,7 @@
 """``headrace keys``: makes, lists, rotates and revokes API keys for the gateway.
 
 They change a file. Gateways that read it follow within a second; those that get it from a Secret
-follow when the Secret has been made anew of the file.
+follow when the Secret has been made again from the file.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -13,11 +13,11 @@ from pydantic import ValidationError
 
 from gateway.admission import key_file
 from gateway.admission.key_file import Grant, KeyFileError, KeyRecord
-from headrace.commands.layout import Row, rows, sentences
-from headrace.commands.output import console, print_json, print_line, printable
+from headrace.commands.layout import TableRow, rows, sentences
+from headrace.commands.output import console, print_json, print_line, strip_controls
 from headrace.errors import RequestFailedError
 from headrace.invocation import is_structured
-from headrace.options import absolute
+from headrace.options import make_absolute
 from headrace.program import App
 
 app = App(help="API keys of the gateway.")
@@ -39,14 +39,14 @@ def create(
     ] = None,
     days: Annotated[
         float | None,
-        typer.Option(min=0, help="It expires after so many days; never, unless given."),
+        typer.Option(min=0, help="Days until it expires; by default never."),
     ] = None,
     force_version: Annotated[
         bool, typer.Option("--force-version", help="It may name a version: x-headrace-version.")
     ] = False,
 ) -> None:
     """Makes an API key, adds its hash to the key file and prints the key, this once."""
-    file, now = absolute(file), _now()
+    file, now = make_absolute(file), _now()
     try:
         expires = None if days is None else now + timedelta(days=days)
         grant = Grant(tuple(endpoint or ["*"]), requests_per_second, force_version, expires)
@@ -65,10 +65,10 @@ def create(
 def rotate(
     name: KeyName,
     file: KeyFile,
-    hours: Annotated[float, typer.Option(min=0, help="For which the old keys go on.")] = 24.0,
+    hours: Annotated[float, typer.Option(min=0, help="How long the old keys stay valid.")] = 24.0,
 ) -> None:
     """Makes another key with the same rights; the old ones expire after some hours."""
-    file, now = absolute(file), _now()
+    file, now = make_absolute(file), _now()
     try:
         until = now + timedelta(hours=hours)
         key, record = key_file.rotate(file, name, now=now, until=until)
@@ -82,7 +82,7 @@ def rotate(
 @app.declare()
 def revoke(name: KeyName, file: KeyFile) -> None:
     """Takes all keys of a name out of the file; gateways that read it refuse them."""
-    file = absolute(file)
+    file = make_absolute(file)
     try:
         count = key_file.revoke(file, name)
     except (KeyFileError, OSError) as error:
@@ -96,7 +96,7 @@ def revoke(name: KeyName, file: KeyFile) -> None:
 @app.declare("list")
 def show(file: KeyFile) -> None:
     """Lists whose keys there are, for which endpoints and until when; never the keys."""
-    file = absolute(file)
+    file = make_absolute(file)
     try:
         records, errors = key_file.read(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -112,20 +112,20 @@ def show(file: KeyFile) -> None:
         )
 
 
-def _row(record: KeyRecord) -> Row:
+def _row(record: KeyRecord) -> TableRow:
     limit = record.requests_per_second
     expires = _moment(record.expires)
     if record.expires is not None and record.expires <= _now():
         expires += " (over)"
     cells = (
-        printable(record.name),
+        strip_controls(record.name),
         "-" if limit is None else f"{limit:g}",
         "any" if record.force_version else "-",
         _moment(record.created),
         expires,
     )
     opens = "all endpoints" if record.endpoints == ("*",) else ", ".join(record.endpoints)
-    return Row(cells, sentences(f"opens {printable(opens)}"))
+    return TableRow(cells, sentences(f"opens {strip_controls(opens)}"))
 
 
 def _moment(moment: datetime | None) -> str:

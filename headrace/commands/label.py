@@ -1,9 +1,9 @@
 """``headrace label``: which pairs of answers to label, and what their labels show.
 
-Pairs come in a file, all that were compared and not those that disagree alone, and then nothing is
+Pairs come in a file, all that were compared and not only those that disagree, and then nothing is
 sent anywhere; or they were kept in a rollout's shadow (``label_rollout.py``). They are handed out
 in an order of their ids (``contracts.pairs``), and labels count in that order up to the first pair
-that has none: whoever picked pairs to label could not move the verdict.
+that has none: a person who picked pairs to label could not move the verdict.
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,10 +16,10 @@ import numpy as np
 import typer
 
 from contracts.pairs import place
-from headrace.commands.output import console, print_json, printable
+from headrace.commands.output import console, print_json, strip_controls
 from headrace.errors import RefusedError
 from headrace.invocation import is_structured
-from headrace.options import HOME, Home, Kafka, names, where
+from headrace.options import HOME, Home, Kafka, find_place, names
 from headrace.program import App
 from measures.labelled_pairs import Labels, bounds, is_not_worse
 
@@ -51,7 +51,7 @@ Topic = Annotated[
 ]
 
 
-class Pair(msgspec.Struct, frozen=True):
+class ComparedPair(msgspec.Struct, frozen=True):
     """One text and both versions' answers to it. Of a request of several texts: one of them."""
 
     id: str
@@ -60,8 +60,8 @@ class Pair(msgspec.Struct, frozen=True):
     text: str = ""
 
 
-class Answer(msgspec.Struct, frozen=True):
-    """What a person says of a pair: the right label, null where it can't be told."""
+class PairLabel(msgspec.Struct, frozen=True):
+    """What a person says of a pair: the right label, null if it can't be told."""
 
     id: str
     label: str | None
@@ -81,12 +81,12 @@ class LabelFile:
 
     compared: int
     disagree: int
-    pairs: Sequence[Pair]
-    answers: Sequence[Answer]
+    pairs: Sequence[ComparedPair]
+    answers: Sequence[PairLabel]
     gaps: int = 0
 
     @classmethod
-    def of(cls, pairs: Sequence[Pair], answers: Sequence[Answer]) -> Self:
+    def of(cls, pairs: Sequence[ComparedPair], answers: Sequence[PairLabel]) -> Self:
         """Of all pairs that were compared.
 
         Raises:
@@ -94,7 +94,7 @@ class LabelFile:
         """
         if len({pair.id for pair in pairs}) < len(pairs):
             raise RefusedError("Pairs need an id each: some have the same one.")
-        different = ordered(pair for pair in pairs if pair.stable != pair.candidate)
+        different = order_pairs(pair for pair in pairs if pair.stable != pair.candidate)
         return cls(len(pairs), len(different), different, answers)
 
 
@@ -130,25 +130,25 @@ def of_files(pairs: Path, answers: Path) -> LabelFile:
     Raises:
         RefusedError: a file can't be read, or two pairs have one id.
     """
-    return LabelFile.of(_read(pairs, Pair), labels_in(answers) if answers.exists() else [])
+    return LabelFile.of(_read(pairs, ComparedPair), labels_in(answers) if answers.exists() else [])
 
 
-def labels_in(file: Path) -> list[Answer]:
-    """The labels of a file; raises ``RefusedError`` where it can't be read."""
-    return _read(file, Answer)
+def labels_in(file: Path) -> list[PairLabel]:
+    """The labels of a file; raises ``RefusedError`` if it can't be read."""
+    return _read(file, PairLabel)
 
 
 @app.declare("next")
 def following(
     pairs: Pairs,
     answers: Answers = Path("answers.jsonl"),
-    count: Annotated[int, typer.Option(min=1, help="So many.")] = 10,
+    count: Annotated[int, typer.Option(min=1, help="Number of pairs to show.")] = 10,
     home: Home = HOME,
     kafka: Kafka = None,
     topic: Topic = None,
 ) -> None:
     """Shows the next pairs to label, in an order that looks at no answer."""
-    kept = _kept(pairs, answers, home, kafka, topic)
+    kept = _load_labels(pairs, answers, home, kafka, topic)
     known = {answer.id for answer in kept.answers}
     found = [pair for pair in kept.pairs if pair.id not in known][:count]
     if is_structured():
@@ -162,7 +162,7 @@ def following(
     for one in found:
         said = " or ".join(sorted((one.stable, one.candidate)))
         lines = [f"{one.id}: {said}", *(f"  {line}" for line in one.text.splitlines())]
-        console.print("\n".join(map(printable, lines)), markup=False, highlight=False)
+        console.print("\n".join(map(strip_controls, lines)), markup=False, highlight=False)
     if not found:
         console.print("All pairs that disagree have a label.")
 
@@ -175,10 +175,10 @@ def answer(
     pair: Annotated[str | None, typer.Argument(metavar="[ID]", help="The pair.")] = None,
     label: Annotated[
         str | None,
-        typer.Argument(metavar="[LABEL]", help="What is right, of all labels there are."),
+        typer.Argument(metavar="[LABEL]", help="The right label, one of all there are."),
     ] = None,
     unknown: Annotated[
-        bool, typer.Option("--unknown", help="What is right of this pair can't be told.")
+        bool, typer.Option("--unknown", help="The right label of this pair can't be told.")
     ] = False,
     file: Annotated[
         Path | None,
@@ -196,7 +196,7 @@ def answer(
     else:
         if pair is None or (label is None) != unknown:
             raise typer.BadParameter("give a label, or --unknown", param_hint="[LABEL]")
-        answers = [Answer(pair, label)]
+        answers = [PairLabel(pair, label)]
     _of_rollout(endpoint, home, kafka, topic).answer(answers)
 
 
@@ -212,7 +212,7 @@ def verdict(
     topic: Topic = None,
 ) -> None:
     """Tells what the labels show so far; ask as often as you like."""
-    found = shown(_kept(pairs, answers, home, kafka, topic), margin)
+    found = judge_labels(_load_labels(pairs, answers, home, kafka, topic), margin)
     if is_structured():
         print_json(msgspec.to_builtins(found))
         return
@@ -228,26 +228,28 @@ def verdict(
     console.print(f"{said} that it is not worse by {points}.", highlight=False)
 
 
-def _kept(pairs: str, answers: Path, home: Path, kafka: str | None, topic: str | None) -> LabelFile:
+def _load_labels(
+    pairs: str, answers: Path, home: Path, kafka: str | None, topic: str | None
+) -> LabelFile:
     """Of a file, if that is what was named: no endpoint's name has a dot or a slash."""
     if "." in pairs or "/" in pairs or Path(pairs).is_file():
         return of_files(Path(pairs), answers)
-    return _of_rollout(pairs, home, kafka, topic).kept()
+    return _of_rollout(pairs, home, kafka, topic).read()
 
 
 def _of_rollout(name: str, home: Path, kafka: str | None, topic: str | None) -> "RolloutPairs":
     # It imports Kafka, which pairs of a file do not need, and this file.
     from headrace.commands import label_rollout  # noqa: PLC0415
 
-    return label_rollout.opened(where(home), kafka, topic, name)
+    return label_rollout.open_pairs(find_place(home), kafka, topic, name)
 
 
-def ordered(pairs: Iterable[Pair]) -> list[Pair]:
+def order_pairs(pairs: Iterable[ComparedPair]) -> list[ComparedPair]:
     """Pairs in the order in which they are to be labelled."""
     return sorted(pairs, key=lambda pair: place(pair.id))
 
 
-def shown(kept: LabelFile, margin: float) -> LabelFindings:
+def judge_labels(kept: LabelFile, margin: float) -> LabelFindings:
     """What the labels show.
 
     Raises:
@@ -255,7 +257,7 @@ def shown(kept: LabelFile, margin: float) -> LabelFindings:
     """
     if kept.gaps:
         raise RefusedError(
-            "Some pairs of this rollout are gone, for their time is over or Kafka lost them: what "
+            "Some pairs of this rollout are gone: their time is over or Kafka lost them. What "
             "is left shows nothing for certain. The pairs of the next rollout will."
         )
     told = {answer.id: answer.label for answer in kept.answers}

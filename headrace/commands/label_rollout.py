@@ -1,6 +1,6 @@
 """``headrace label`` of an endpoint: pairs that gateways kept in a rollout's shadow, and labels.
 
-Both lie on one topic of Kafka (``contracts.pairs``), which exists only where an operator lets texts
+Both lie on one topic of Kafka (``contracts.pairs``), which exists only if an operator lets texts
 be kept. Labels are written to the same topic, so that several people can label, and go with the
 pairs when their time is over. What labels show is computed as for a file (``label.py``).
 """
@@ -13,10 +13,10 @@ from typing import Protocol
 import msgspec
 
 from contracts.events import UnknownSchemaError
-from contracts.pairs import TOPIC, Compared, Label, Message, decode, encode
+from contracts.pairs import TOPIC, Label, Message, ShadowComparison, decode, encode
 from contracts.rollout import RolloutState
 from headrace import home as homes
-from headrace.commands.label import Answer, LabelFile, Pair, ordered
+from headrace.commands.label import ComparedPair, LabelFile, PairLabel, order_pairs
 from headrace.commands.recount_rollout import rollout_of
 from headrace.endpoints import edits
 from headrace.errors import NotRunningError, RefusedError
@@ -59,7 +59,7 @@ class RolloutPairs:
         self._versions = name, state.stable.version, state.candidate.version
         self._log = log
 
-    def kept(self) -> LabelFile:
+    def read(self) -> LabelFile:
         """What is there now.
 
         Raises:
@@ -82,14 +82,14 @@ class RolloutPairs:
             )
         return found
 
-    def answer(self, answers: Sequence[Answer]) -> None:
+    def answer(self, answers: Sequence[PairLabel]) -> None:
         """Writes what a person says of pairs.
 
         Raises:
             RefusedError: there is no such pair.
             NotRunningError: Kafka is away.
         """
-        known = {pair.id for pair in self.kept().pairs}
+        known = {pair.id for pair in self.read().pairs}
         for answer in answers:
             if answer.id not in known:
                 raise RefusedError(f"{self._name} has no pair {answer.id} to label.")
@@ -102,18 +102,18 @@ class RolloutPairs:
 
 def kept_of(messages: Iterable[bytes], versions: tuple[str, str, str]) -> LabelFile:
     """What messages say of an endpoint, its stable and its candidate; others are passed over."""
-    told: dict[str, dict[int, Compared]] = {}
-    answers: list[Answer] = []
-    for message in map(_decoded, messages):
+    told: dict[str, dict[int, ShadowComparison]] = {}
+    answers: list[PairLabel] = []
+    for message in map(_decode, messages):
         if message is None or (message.endpoint, message.stable, message.candidate) != versions:
             continue
         if isinstance(message, Label):
-            answers.append(Answer(message.id, message.label))
+            answers.append(PairLabel(message.id, message.label))
         else:
             told.setdefault(message.gateway, {})[message.sequence] = message
     last = [of_gateway[max(of_gateway)] for of_gateway in told.values()]
     pairs = {
-        pair.id: Pair(pair.id, pair.stable, pair.candidate, _text(pair.text, pair.second))
+        pair.id: ComparedPair(pair.id, pair.stable, pair.candidate, _text(pair.text, pair.second))
         for of_gateway in told.values()
         for message in of_gateway.values()
         for pair in message.pairs
@@ -121,13 +121,13 @@ def kept_of(messages: Iterable[bytes], versions: tuple[str, str, str]) -> LabelF
     return LabelFile(
         compared=sum(each.compared for each in last),
         disagree=sum(each.disagree for each in last),
-        pairs=ordered(pairs.values())[: min((each.kept for each in last), default=0)],
+        pairs=order_pairs(pairs.values())[: min((each.kept for each in last), default=0)],
         answers=answers,
         gaps=sum(len(each) <= max(each) for each in told.values()),
     )
 
 
-def _decoded(message: bytes) -> Message | None:
+def _decode(message: bytes) -> Message | None:
     """None for what another version of Headrace wrote."""
     try:
         return decode(message)
@@ -167,13 +167,13 @@ class KafkaPairLog:
             close(client)
 
 
-def opened(where: Where, kafka: str | None, topic: str | None, name: str) -> RolloutPairs:
+def open_pairs(where: Where, kafka: str | None, topic: str | None, name: str) -> RolloutPairs:
     """The pairs of an endpoint's rollout.
 
     Raises:
         NotRunningError: nobody knows where Kafka is.
         RefusedError: there was no rollout.
     """
-    state = rollout_of(edits.existing(homes.site(where).store, name))
+    state = rollout_of(edits.find_existing(homes.site(where).store, name))
     log = KafkaPairLog(KafkaAddress.of(homes.kafka_of(where, kafka)), topic or TOPIC)
     return RolloutPairs(name, state, log)

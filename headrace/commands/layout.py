@@ -22,7 +22,7 @@ _WITHIN_A_FIGURE = re.compile(
 _SPACE = re.compile(r"[ \t\r\n]+")
 
 
-def wrapped(text: str, width: int, *, first: int = 0, rest: int = 0) -> list[str]:
+def wrap(text: str, width: int, *, first: int = 0, rest: int = 0) -> list[str]:
     """The lines of a text.
 
     Args:
@@ -72,7 +72,7 @@ class Sentence:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """See rich's protocol for what can be printed."""
         rest = self.indent if self.rest is None else self.rest
-        for line in wrapped(self.text, options.max_width, first=self.indent, rest=rest):
+        for line in wrap(self.text, options.max_width, first=self.indent, rest=rest):
             yield Text(line, style=self.style, no_wrap=True)
 
 
@@ -99,7 +99,7 @@ class Pieces:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TableRow:
     """One line of short cells, and the sentences below it.
 
     ``style`` is that of its last cell, where the eye goes.
@@ -115,21 +115,21 @@ def sentences(*texts: str, style: str = "") -> tuple[Sentence, ...]:
     return tuple(Sentence(text, _SENTENCE_INDENT, style) for text in texts if text)
 
 
-def rows(headings: Sequence[str], entries: Sequence[Row]) -> "Rows":
-    """Rows whose cells stand below each other; without headings where ``headings`` is empty."""
-    return Rows(Row(tuple(headings)) if headings else None, tuple(entries))
+def rows(headings: Sequence[str], entries: Sequence[TableRow]) -> "TableRows":
+    """Rows whose cells stand below each other; without headings if ``headings`` is empty."""
+    return TableRows(TableRow(tuple(headings)) if headings else None, tuple(entries))
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class TableRows:
     """Rows below each other; see ``rows``, which makes them.
 
     A cell that leaves no room for the others has a line of its own, and does not push the columns
     of other rows apart.
     """
 
-    heading: Row | None
-    entries: tuple[Row, ...]
+    heading: TableRow | None
+    entries: tuple[TableRow, ...]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """See rich's protocol for what can be printed."""
@@ -140,21 +140,21 @@ class Rows:
             yield from entry.below
 
 
-def _widths(table: Sequence[Row], width: int) -> list[int]:
+def _widths(table: Sequence[TableRow], width: int) -> list[int]:
     """The width of each column: of its widest cell, over as many rows as fit on one line.
 
     Of a row that fits but for its first cell, which then has a line of its own, the others count.
     """
     whole = sorted(table, key=lambda row: sum(map(cell_len, row.cells[:-1])))
-    apart: list[Row] = []
-    while len(whole) > 1 and not _fit(_widest(whole, apart), width):
+    apart: list[TableRow] = []
+    while len(whole) > 1 and not _fit(_find_widths(whole, apart), width):
         row = whole.pop()
-        if _fit(_widest(whole[:1], [*apart, row]), width):
+        if _fit(_find_widths(whole[:1], [*apart, row]), width):
             apart.append(row)
-    return _widest(whole, apart)
+    return _find_widths(whole, apart)
 
 
-def _widest(whole: Sequence[Row], apart: Sequence[Row]) -> list[int]:
+def _find_widths(whole: Sequence[TableRow], apart: Sequence[TableRow]) -> list[int]:
     """The width of each column; of the rows ``apart`` without their first cell."""
     rows = [*(row.cells for row in whole), *(("", *row.cells[1:]) for row in apart)]
     columns = max((len(cells) for cells in rows), default=0)
@@ -168,24 +168,24 @@ def _fit(widths: Sequence[int], width: int) -> bool:
     return sum(widths) + len(_GAP) * (len(widths) - 1) <= width
 
 
-def _set(entry: Row, widths: Sequence[int], width: int, *, is_heading: bool) -> Iterator[Text]:
+def _set(entry: TableRow, widths: Sequence[int], width: int, *, is_heading: bool) -> Iterator[Text]:
     """The lines of a row's own cells."""
     line = _line(entry, widths, is_heading=is_heading)
     if line.cell_len <= width:
         yield line
         return
     first, *others = entry.cells
-    line = _line(Row(("", *others), style=entry.style), widths, is_heading=is_heading)
+    line = _line(TableRow(("", *others), style=entry.style), widths, is_heading=is_heading)
     if others and line.cell_len <= width:
-        for text in wrapped(first, width, rest=_SENTENCE_INDENT):
+        for text in wrap(first, width, rest=_SENTENCE_INDENT):
             yield Text(text, no_wrap=True)
         yield line
         return
-    for text in wrapped(_GAP.join(entry.cells), width, rest=_SENTENCE_INDENT):
+    for text in wrap(_GAP.join(entry.cells), width, rest=_SENTENCE_INDENT):
         yield Text(text, no_wrap=True)
 
 
-def _line(entry: Row, widths: Sequence[int], *, is_heading: bool) -> Text:
+def _line(entry: TableRow, widths: Sequence[int], *, is_heading: bool) -> Text:
     line = Text(no_wrap=True, style="bold" if is_heading else "")
     last = len(entry.cells) - 1
     for at, cell in enumerate(entry.cells):

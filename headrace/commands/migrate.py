@@ -12,7 +12,7 @@ from headrace.commands.endpoints import source_of, text_of
 from headrace.commands.output import print_json
 from headrace.endpoints import document
 from headrace.errors import RefusedError
-from headrace.invocation import Form, current
+from headrace.invocation import OutputFormat, current
 from headrace.migration import kserve as from_kserve
 from headrace.migration.draft import Options, Translation
 from headrace.program import App, do_nothing
@@ -43,7 +43,7 @@ def _options(name: str, model: str, task: str) -> Options:
 
 def _show(found: Sequence[Translation]) -> None:
     documents = [document.as_written(each.endpoint) for each in found]
-    if current().form is Form.JSON:
+    if current().form is OutputFormat.JSON:
         told = zip(documents, found, strict=True)
         print_json(
             [

@@ -10,17 +10,17 @@ import typer
 
 from contracts.endpoint import Arm, ModelEndpoint, Phase
 from headrace import home as homes
-from headrace.commands.layout import Row, Rows, rows, sentences
+from headrace.commands.layout import TableRow, TableRows, rows, sentences
 from headrace.commands.output import console, print_json, slow
 from headrace.endpoints import edits
 from headrace.errors import BrokenHomeError, NotRunningError, RefusedError, RequestFailedError
 from headrace.home import Cluster, Where
 from headrace.invocation import is_structured
-from headrace.options import HOME, Home, absolute, where
+from headrace.options import HOME, Home, find_place, make_absolute
 from headrace.program import App, refuse_cluster
 from headrace.stack import answers, state
 from service import json_files
-from service.key_files import KeyFileError, read_keys
+from service.key_files import HexKeyFileError, read_keys
 
 _TIMEOUT_SECONDS = 20.0
 
@@ -48,22 +48,22 @@ def models(
     ] = None,
 ) -> None:
     """Lists registered models, their versions, and what became of each."""
-    place = where(home)
+    place = find_place(home)
     mlflow = mlflow_uri or _mlflow_of(place)
     with slow(f"MLflow at {mlflow} has {_TIMEOUT_SECONDS:g} s to answer"):
-        registered = _registered(mlflow)
-    lines = join(registered, edits.every(homes.site(place).store))
+        registered = _list_registered(mlflow)
+    lines = join(registered, edits.list_all(homes.site(place).store))
     if is_structured():
         print_json([asdict(line) for line in lines])
         return
     console.print(_table(lines) if lines else "No model is registered yet.")
 
 
-def _table(lines: Iterable[VersionLine]) -> Rows:
+def _table(lines: Iterable[VersionLine]) -> TableRows:
     return rows(
         ("model", "version", "endpoint", "package", "state"),
         [
-            Row(
+            TableRow(
                 (
                     line.model,
                     line.version,
@@ -128,7 +128,7 @@ def _mlflow_of(where: Where) -> str:
     return homes.running(where, ", or name an MLflow with --mlflow-uri").mlflow_url
 
 
-def _registered(mlflow_url: str) -> list[tuple[str, str]]:
+def _list_registered(mlflow_url: str) -> list[tuple[str, str]]:
     """(model, version) of every registered version, models by name, newest version first."""
     found: list[tuple[str, str]] = []
     url = f"{mlflow_url.rstrip('/')}/api/2.0/mlflow/model-versions/search"
@@ -169,7 +169,7 @@ def collect(
     from registry.packages.store import StoreUnavailableError  # noqa: PLC0415
     from registry.packages.store_mark import StoreMark  # noqa: PLC0415
 
-    opened = homes.opened(absolute(home))
+    opened = homes.open_home(make_absolute(home))
     endpoints = answers.read(opened)
     try:
         unread = {
@@ -191,7 +191,7 @@ def collect(
         removed = gc.collect(store, endpoints.values(), keep=keep)
     except StoreUnavailableError as error:
         raise RequestFailedError(f"The package store can't be used: {error}.") from error
-    except KeyFileError as error:
+    except HexKeyFileError as error:
         raise BrokenHomeError(f"Nothing was removed: {error}") from error
     if is_structured():
         print_json({"removed": removed})

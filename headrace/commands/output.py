@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.table import Table
 
 from headrace import invocation
-from headrace.invocation import Form
+from headrace.invocation import OutputFormat
 
 REFRESH_SECONDS = 0.5
 PIPED_SECONDS = 5.0  # a picture tells the time that is left: each second another one
@@ -26,7 +26,7 @@ def print_json(value: Any) -> None:  # noqa: ANN401 - any JSON value
 
     JSON, or YAML if ``-o yaml`` asks for that.
     """
-    if invocation.current().form is Form.YAML:
+    if invocation.current().form is OutputFormat.YAML:
         from yaml import safe_dump  # noqa: PLC0415 - only if it is asked for
 
         plain = json.loads(json.dumps(value))  # enumerations are text to JSON, and not to YAML
@@ -35,7 +35,7 @@ def print_json(value: Any) -> None:  # noqa: ANN401 - any JSON value
         sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
-def printable(text: str) -> str:
+def strip_controls(text: str) -> str:
     """A stranger's line without what could steer a terminal."""
     return "".join(sign if sign.isprintable() else f"\\u{ord(sign):04x}" for sign in text)
 
@@ -79,7 +79,7 @@ def slow(what: str, *, after_seconds: float = 1.0) -> Iterator[Callable[[str], N
 
 
 def table_of(*headings: str) -> Table:
-    """An empty table without lines, whose cells go on below where they are too wide."""
+    """An empty table without lines, whose cells go on below if they are too wide."""
     table = Table(box=None, pad_edge=False)
     for heading in headings:
         table.add_column(heading, overflow="fold")

@@ -13,7 +13,7 @@ from headrace import home as homes
 from headrace.commands.output import console, print_json
 from headrace.errors import RefusedError, RequestFailedError
 from headrace.invocation import is_structured
-from headrace.options import HOME, Home, absolute
+from headrace.options import HOME, Home, make_absolute
 from headrace.program import App, do_nothing, refuse_cluster
 from headrace.stack import state
 from registry.packages.store import (
@@ -43,7 +43,7 @@ def verify_store(
         "headrace packages verify reads the store of a home, or the one that --store names; in a "
         "cluster name it, with the rights to read it."
     )
-    verify(absolute(home), store, as_json=is_structured())
+    verify(make_absolute(home), store, as_json=is_structured())
 
 
 def verify(root: Path, url: str | None, *, as_json: bool) -> None:
@@ -90,7 +90,7 @@ def free_of_its_release(
         "headrace packages free takes the mark out of the store of a home, or of the one that "
         "--store names; in a cluster name it, with the rights to write it."
     )
-    free(absolute(home), store, force=force, now=time.time())
+    free(make_absolute(home), store, force=force, now=time.time())
 
 
 def free(root: Path, url: str | None, *, force: bool, now: float) -> None:
@@ -115,6 +115,6 @@ def free(root: Path, url: str | None, *, force: bool, now: float) -> None:
 
 
 def _url_of(root: Path) -> str:
-    home = homes.opened(root)
+    home = homes.open_home(root)
     record = state.read_record(home)
     return (record.package_store if record else "") or home.packages.as_uri()

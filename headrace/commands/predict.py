@@ -9,7 +9,7 @@ from headrace.commands.output import console, print_json, table_of
 from headrace.errors import NotRunningError, RequestFailedError
 from headrace.home import gateway_url
 from headrace.invocation import is_structured
-from headrace.options import HOME, ApiKey, Endpoint, Gateway, Home, where
+from headrace.options import HOME, ApiKey, Endpoint, Gateway, Home, find_place
 from headrace.program import App
 
 _TIMEOUT_SECONDS = 60.0
@@ -27,7 +27,7 @@ def predict(
     key: ApiKey = None,
 ) -> None:
     """Sends texts to an endpoint and shows its answers."""
-    base = gateway_url(where(home), url)
+    base = gateway_url(find_place(home), url)
     headers = {} if key is None else {"authorization": f"Bearer {key}"}
     try:
         answer = httpx.post(
@@ -50,7 +50,7 @@ def predict(
         return
     table = table_of("text", "answer")
     for text, result in zip(texts, answer.json(), strict=False):
-        table.add_row(_shown(text), show(result))
+        table.add_row(_cut_text(text), show(result))
     console.print(table, highlight=False)
     console.print(f"version {answer.headers.get('x-headrace-version', '?')}", style="dim")
 
@@ -69,7 +69,7 @@ def show(result: Any) -> str:  # noqa: ANN401 - one item of an answer, by task
     return str(result)
 
 
-def _shown(text: str) -> str:
+def _cut_text(text: str) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 

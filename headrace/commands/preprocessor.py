@@ -1,6 +1,6 @@
 """``headrace preprocessor test``: runs users' own code on a file of requests, as a gateway would.
 
-In a worker process with a gateway's limits, whoever's code it is: what hangs, crashes or eats
+In a worker process with a gateway's limits, for any code: what hangs, crashes or eats
 memory there is told here. No stack is needed, and no model: answers to change come from the file.
 """
 
@@ -20,7 +20,7 @@ import numpy as np
 import typer
 
 from contracts.backoff import Backoff
-from headrace.commands.output import console, print_json, print_line, printable, table_of
+from headrace.commands.output import console, print_json, print_line, strip_controls, table_of
 from headrace.errors import RefusedError, RequestFailedError
 from headrace.invocation import is_structured
 from headrace.program import App, do_nothing
@@ -38,7 +38,7 @@ _TRIES = 3  # of a call that took too long: a busy machine halts any process for
 app = App(help="Preprocessing and postprocessing of your own.", callback=do_nothing)
 
 
-class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class PreprocessorRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One request of a ``.jsonl`` file. ``answers`` are the model's, for ``postprocess``.
 
     Each is ``{label: number}`` or a list of numbers.
@@ -50,8 +50,8 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @dataclass(slots=True)
-class Result:
-    """What came of one request. ``seconds`` are of both calls, where there were two."""
+class PreprocessorResult:
+    """What came of one request. ``seconds`` are of both calls, if there were two."""
 
     texts: list[str]
     made: list[str] | None = None
@@ -78,7 +78,7 @@ def run_file(
     megabytes: Annotated[int, typer.Option(min=256, help="Address space of the process.")] = 1024,
     closed_off: Annotated[
         bool,
-        typer.Option(help="Refuse to run where the kernel can't close off files and network."),
+        typer.Option(help="Refuse to run if the kernel can't close off files and network."),
     ] = True,
 ) -> None:
     """Runs it on a file of requests, and shows results, observed values and times."""
@@ -137,16 +137,16 @@ def _archive(code: str) -> bytes:
         raise RequestFailedError(f"{code} can't be packed: {error}.") from error
 
 
-def _requests(path: Path) -> Iterator[Request]:
+def _requests(path: Path) -> Iterator[PreprocessorRequest]:
     if path.suffix.lower() != ".jsonl":
         for each in replayed.read(path):
-            yield Request([each.text])
+            yield PreprocessorRequest([each.text])
         return
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise RequestFailedError(f"{path} can't be read: {error}.") from error
-    decoder = msgspec.json.Decoder(Request | str)
+    decoder = msgspec.json.Decoder(PreprocessorRequest | str)
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
@@ -154,17 +154,19 @@ def _requests(path: Path) -> Iterator[Request]:
             request = decoder.decode(line)
         except msgspec.MsgspecError as error:
             raise RequestFailedError(f"{path}, line {number}: {error}.") from error
-        yield Request([request]) if isinstance(request, str) else request
+        yield PreprocessorRequest([request]) if isinstance(request, str) else request
 
 
-async def _run(archive: bytes, asked: Sequence[Request], limits: CodeLimits) -> list[Result]:
+async def _run(
+    archive: bytes, asked: Sequence[PreprocessorRequest], limits: CodeLimits
+) -> list[PreprocessorResult]:
     with tempfile.TemporaryDirectory() as folder:
         process = CodeProcess(archive, Path(folder), limits, lambda _: None, name="test")
         process.start()
         try:
             results, tries = [], _TRIES
             for request in asked:
-                result, failure = await _answered(process, request, limits, tries)
+                result, failure = await _answer(process, request, limits, tries)
                 results.append(result)
                 tries = 1 if failure is Failure.TIMEOUT else tries  # it was the code
             return results
@@ -172,23 +174,23 @@ async def _run(archive: bytes, asked: Sequence[Request], limits: CodeLimits) -> 
             await process.close()
 
 
-async def _answered(
-    process: CodeProcess, request: Request, limits: CodeLimits, tries: int
-) -> tuple[Result, Failure | None]:
-    result, failure = await _tried(process, request, limits)
+async def _answer(
+    process: CodeProcess, request: PreprocessorRequest, limits: CodeLimits, tries: int
+) -> tuple[PreprocessorResult, Failure | None]:
+    result, failure = await _try_once(process, request, limits)
     for _ in range(1, tries):
         if failure is not Failure.TIMEOUT:
             return result, failure
-        result, failure = await _tried(process, request, limits)
+        result, failure = await _try_once(process, request, limits)
     if tries > 1 and failure is Failure.TIMEOUT:
         result.error += f" So it was in each of {tries} tries."
     return result, failure
 
 
-async def _tried(
-    process: CodeProcess, request: Request, limits: CodeLimits
-) -> tuple[Result, Failure | None]:
-    result, failure = Result(request.texts), None
+async def _try_once(
+    process: CodeProcess, request: PreprocessorRequest, limits: CodeLimits
+) -> tuple[PreprocessorResult, Failure | None]:
+    result, failure = PreprocessorResult(request.texts), None
     began = monotonic()
     longest = limits.start_seconds + limits.call_seconds + limits.pauses.most
     task = Task(
@@ -201,7 +203,7 @@ async def _tried(
     )
     try:
         if not process.running:
-            # One that a request before has ended is started anew, and is no failure of this one.
+            # One that a request before has ended is started again, and is no failure of this one.
             wait = process.restarted if process.starts else process.started
             await wait(monotonic() + longest)
             began = monotonic()
@@ -244,12 +246,12 @@ def _values(answers: Sequence[dict[str, float] | list[float]]) -> tuple[Form, An
     return Form(len(rows), labels, probabilities=False), values
 
 
-def _show(results: Sequence[Result]) -> None:
+def _show(results: Sequence[PreprocessorResult]) -> None:
     for result in results[:_SHOWN]:
         for at, text in enumerate(result.texts):
-            print_line(printable(text))
+            print_line(strip_controls(text))
             if result.made is not None and result.made[at] != text:
-                print_line(f"  becomes   {printable(result.made[at])}")
+                print_line(f"  becomes   {strip_controls(result.made[at])}")
             if result.answers is not None:
                 print_line(f"  answered  {json.dumps(result.answers[at], ensure_ascii=False)}")
         if result.observed:
@@ -262,7 +264,7 @@ def _show(results: Sequence[Result]) -> None:
     summary = _summary(results)
     table = table_of("statistic", "values", "what was observed")
     for name, told in summary["observed"].items():
-        table.add_row(printable(name), str(told.pop("values")), json.dumps(told))
+        table.add_row(strip_controls(name), str(told.pop("values")), json.dumps(told))
     if summary["observed"]:
         console.print(table)
     times = summary["milliseconds"]
@@ -272,7 +274,7 @@ def _show(results: Sequence[Result]) -> None:
     )
 
 
-def _summary(results: Sequence[Result]) -> dict[str, Any]:
+def _summary(results: Sequence[PreprocessorResult]) -> dict[str, Any]:
     times = sorted(1000 * result.seconds for result in results) or [0.0]
     observed: dict[str, list[float | str]] = {}
     for result in results:
@@ -285,11 +287,11 @@ def _summary(results: Sequence[Result]) -> dict[str, Any]:
             "p95": times[min(len(times) - 1, int(_SLOWEST * len(times)))],
             "longest": times[-1],
         },
-        "observed": {name: _told(values) for name, values in sorted(observed.items())},
+        "observed": {name: _summarise(values) for name, values in sorted(observed.items())},
     }
 
 
-def _told(values: Sequence[float | str]) -> dict[str, Any]:
+def _summarise(values: Sequence[float | str]) -> dict[str, Any]:
     words = Counter(value for value in values if isinstance(value, str))
     numbers = sorted(value for value in values if not isinstance(value, str))
     told: dict[str, Any] = {"values": len(values)}

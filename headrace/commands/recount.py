@@ -14,14 +14,14 @@ from headrace.commands.output import console, print_json, slow, table_of
 from headrace.errors import NotRunningError, RefusedError
 from headrace.home import Cluster, kafka_of
 from headrace.invocation import is_structured
-from headrace.options import HOME, Home, Kafka, Since, moment, names, where
+from headrace.options import HOME, Home, Kafka, Since, find_place, moment, names
 from headrace.program import App
 from headrace.stack.state import Home as StackHome
 from headrace.stack.state import read_record
-from measures.recounting import Difference
+from measures.recounting import CountDifference
 from service.kafka import StreamError
 from stats.recounting.counters import CounterRecount, recount_counters_kafka
-from stats.recounting.recount import Asked, Recount, recount_kafka
+from stats.recounting.recount import Recount, RecountScope, recount_kafka
 
 _SHOWN = 20
 _TIMEOUT_SECONDS = 10.0
@@ -34,7 +34,8 @@ app = App()
 def recount(
     begin: Since = "1h",
     end: Annotated[
-        str, typer.Option("--to", metavar="TIME", help="And before this; now: all there is.")
+        str,
+        typer.Option("--to", metavar="TIME", help="Traffic before this time; now: all there is."),
     ] = _SETTLED,
     endpoint: Annotated[
         str | None, typer.Option(help="Only this endpoint.", autocompletion=names)
@@ -55,11 +56,11 @@ def recount(
     ] = None,
 ) -> None:
     """Counts raw events again, and shows that the windows and the exporter agree."""
-    place = where(home)
+    place = find_place(home)
     if rollout is not None:
         recount_rollout.derive(place, kafka, rollout)
         return
-    asked = Asked(moment(begin, "--from"), moment(end, "--to"), endpoint)
+    asked = RecountScope(moment(begin, "--from"), moment(end, "--to"), endpoint)
     if asked.begin >= asked.end:
         raise typer.BadParameter("it must lie before --to", param_hint="--from")
     brokers = kafka_of(place, kafka)
@@ -93,7 +94,7 @@ def _counters(exporter: str, brokers: str) -> CounterRecount:
 
 
 def tell(
-    asked: Asked, found: Recount, counters: CounterRecount | None = None, *, as_json: bool
+    asked: RecountScope, found: Recount, counters: CounterRecount | None = None, *, as_json: bool
 ) -> None:
     """Shows what was found."""
     if as_json:
@@ -194,7 +195,7 @@ def _show_counters(found: CounterRecount) -> None:
         console.print(_table("shown", [(what.where, what) for what in found.differences]))
 
 
-def _table(written: str, differences: list[tuple[str, Difference]]) -> Table:
+def _table(written: str, differences: list[tuple[str, CountDifference]]) -> Table:
     table = table_of("what", written, "counted")
     for place, what in differences[:_SHOWN]:
         table.add_row(escape(place), f"{what.written:.17g}", f"{what.counted:.17g}")
@@ -204,7 +205,7 @@ def _table(written: str, differences: list[tuple[str, Difference]]) -> Table:
     return table
 
 
-def _exported(found: CounterRecount | None) -> dict[str, Any] | None:
+def _counter_document(found: CounterRecount | None) -> dict[str, Any] | None:
     if found is None:
         return None
     return {
@@ -220,7 +221,9 @@ def _exported(found: CounterRecount | None) -> dict[str, Any] | None:
     }
 
 
-def _document(asked: Asked, found: Recount, counters: CounterRecount | None) -> dict[str, Any]:
+def _document(
+    asked: RecountScope, found: Recount, counters: CounterRecount | None
+) -> dict[str, Any]:
     return {
         "from": asked.begin,
         "to": asked.end,
@@ -254,5 +257,5 @@ def _document(asked: Asked, found: Recount, counters: CounterRecount | None) -> 
             }
             for each in found.gateways
         ],
-        "exporter": _exported(counters),
+        "exporter": _counter_document(counters),
     }

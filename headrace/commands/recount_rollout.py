@@ -26,7 +26,7 @@ def derive(where: Where, kafka: str | None, name: str) -> None:
         NotRunningError: Kafka is away, or nobody knows where it is.
         RefusedError: there was no rollout, or see ``tell``.
     """
-    endpoint = edits.existing(homes.site(where).store, name)
+    endpoint = edits.find_existing(homes.site(where).store, name)
     state = rollout_of(endpoint)
     brokers = homes.kafka_of(where, kafka)
     with slow(f"Kafka at {brokers}") as progress:
@@ -62,7 +62,9 @@ def tell(name: str, found: VerdictRecount, *, as_json: bool) -> None:
     if found.missing:
         raise RefusedError(f"The verdict can't be derived whole: {'; '.join(found.missing)}.")
     if not found.agrees:
-        raise RefusedError("Other checks fail on the raw events than were recorded.")
+        raise RefusedError(
+            "The checks that fail on the raw events are not those that were recorded."
+        )
 
 
 def _show(name: str, found: VerdictRecount) -> None:

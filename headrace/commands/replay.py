@@ -16,7 +16,7 @@ from headrace.commands.output import console, print_json
 from headrace.errors import NotRunningError, RequestFailedError
 from headrace.home import gateway_url
 from headrace.invocation import is_structured
-from headrace.options import HOME, ApiKey, Gateway, Home, absolute, names, where
+from headrace.options import HOME, ApiKey, Gateway, Home, find_place, make_absolute, names
 from headrace.options import duration as read_duration
 from headrace.program import App
 from headrace.replay import texts as files
@@ -42,12 +42,14 @@ def replay(
             parser=read_duration, metavar="TIME", help="E.g. 30s or 5m; else until Ctrl-C."
         ),
     ] = None,
-    requests: Annotated[int | None, typer.Option(min=1, help="Stop after so many.")] = None,
+    requests: Annotated[
+        int | None, typer.Option(min=1, help="Stop after this number of requests.")
+    ] = None,
     concurrency: Annotated[
         int, typer.Option(min=1, max=10_000, help="Most requests on their way at once.")
     ] = 256,
     callers: Annotated[
-        int, typer.Option(min=0, help="Make up so many callers; 0: callers are not named.")
+        int, typer.Option(min=0, help="Number of callers to make up; 0: callers are not named.")
     ] = 0,
     feedback: Annotated[
         bool, typer.Option("--feedback", help="Tell the true labels to POST /feedback.")
@@ -82,11 +84,11 @@ def replay(
         api_key=key,
         timeout_seconds=timeout,
     )
-    file = absolute(file)
+    file = make_absolute(file)
     texts = files.read(file, Columns(text=text_field, label=label_field, key=key_field))
     if plan.feedback and not any(text.label for text in texts):
         raise RequestFailedError(f"{file} has no labels to give feedback with: see --label-field.")
-    tally, seconds = asyncio.run(_run(replace(plan, url=gateway_url(where(home), url)), texts))
+    tally, seconds = asyncio.run(_run(replace(plan, url=gateway_url(find_place(home), url)), texts))
     summary = tally.summary(seconds, plan.rate)
     if is_structured():
         print_json(summary)
@@ -96,17 +98,17 @@ def replay(
         raise RequestFailedError(f"No request was answered: {next(iter(tally.failures))}")
 
 
-async def _run(plan: Plan, texts: tuple[files.Text, ...]) -> tuple[Tally, float]:
+async def _run(plan: Plan, texts: tuple[files.ReplayText, ...]) -> tuple[Tally, float]:
     await _reach(plan.url)
     replay, stop = Replay(plan, texts), asyncio.Event()
     loop = asyncio.get_running_loop()
 
-    def interrupted() -> None:
+    def interrupt() -> None:
         # The first Ctrl-C ends the sending; a second one ends the program, as usual.
         loop.remove_signal_handler(signal.SIGINT)
         stop.set()
 
-    loop.add_signal_handler(signal.SIGINT, interrupted)
+    loop.add_signal_handler(signal.SIGINT, interrupt)
     loop.add_signal_handler(signal.SIGTERM, stop.set)
     watching = asyncio.create_task(_watch(replay, plan))
     try:
@@ -118,7 +120,7 @@ async def _run(plan: Plan, texts: tuple[files.Text, ...]) -> tuple[Tally, float]
 
 
 async def _reach(url: str) -> None:
-    """Raises NotRunningError where nobody listens: better now than as thousands of failures."""
+    """Raises NotRunningError if nobody listens: better now than as thousands of failures."""
     parts = urlsplit(url)
     port = parts.port or (443 if parts.scheme == "https" else 80)
     try:
@@ -132,7 +134,7 @@ async def _reach(url: str) -> None:
 
 
 async def _watch(replay: Replay, plan: Plan) -> None:
-    """Shows how it goes until it is cancelled; nothing where no terminal is."""
+    """Shows how it goes until it is cancelled; nothing without a terminal."""
     bar = Progress(
         TimeElapsedColumn(),
         BarColumn(bar_width=24),

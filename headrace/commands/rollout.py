@@ -16,7 +16,7 @@ from typing import Annotated
 import typer
 from rich.console import Group
 
-from contracts.durations import about
+from contracts.durations import humanise
 from contracts.endpoint import ModelEndpoint, Phase
 from contracts.rollout import Command, Outcome, Verb
 from headrace import home as homes
@@ -32,7 +32,7 @@ from headrace.commands.output import (
 from headrace.commands.rollout_picture import document, picture
 from headrace.endpoints import edits, rollouts
 from headrace.errors import NotPromotedError, RefusedError, TimedOutError, UndeliveredError
-from headrace.home import Site, Where
+from headrace.home import EndpointSite, Where
 from headrace.invocation import is_structured
 from headrace.options import (
     HOME,
@@ -40,11 +40,11 @@ from headrace.options import (
     Home,
     Kafka,
     duration,
+    find_place,
     moment,
     names,
     rejected_versions,
     versions,
-    where,
 )
 from headrace.program import App
 from registry.stores.endpoints import EndpointStore
@@ -62,9 +62,7 @@ By = Annotated[
     str | None,
     typer.Option("--by", help="Who decides, beside your user, which the history has in any case."),
 ]
-Wait = Annotated[
-    bool, typer.Option(help="Fail where no controller takes it; else leave it for one.")
-]
+Wait = Annotated[bool, typer.Option(help="Fail if no controller takes it; else leave it for one.")]
 Version = Annotated[
     str | None,
     typer.Option(
@@ -73,7 +71,7 @@ Version = Annotated[
 ]
 
 
-class Until(StrEnum):
+class WaitGoal(StrEnum):
     """What to wait for."""
 
     PROMOTED = "promoted"
@@ -88,18 +86,18 @@ def status(
     details: Details = False,
 ) -> None:
     """Shows where the newest version is, with each check and what it waits for."""
-    site = homes.site(where(home))
+    site = homes.site(find_place(home))
     if not is_structured():
-        display(lambda: _shown(site, name, details=details), watch=watch)
+        display(lambda: _draw_rollout(site, name, details=details), watch=watch)
     elif watch:
         with suppress(KeyboardInterrupt):
             _print_changes(site.store, name)
     else:
-        print_json(document(newest(edits.existing(site.store, name)), time.time()))
+        print_json(document(newest(edits.find_existing(site.store, name)), time.time()))
 
 
-def _shown(site: Site, name: str, *, details: bool) -> Group:
-    endpoint, now = edits.existing(site.store, name), time.time()
+def _draw_rollout(site: EndpointSite, name: str, *, details: bool) -> Group:
+    endpoint, now = edits.find_existing(site.store, name), time.time()
     drawn = picture(newest(endpoint), now, details=details)
     sentence = "No stack runs on this home: nothing moves until headrace up."
     if not site.no_controller:
@@ -110,7 +108,7 @@ def _shown(site: Site, name: str, *, details: bool) -> Group:
 def _print_changes(store: EndpointStore, name: str) -> None:
     told = None
     while True:
-        endpoint = edits.existing(store, name)
+        endpoint = edits.find_existing(store, name)
         if endpoint.metadata.revision != told:
             told = endpoint.metadata.revision
             line = json.dumps(document(newest(endpoint), time.time()), ensure_ascii=False)
@@ -133,11 +131,11 @@ def plan(
     From the windows of the traffic that the endpoint had, as far as Kafka keeps them, and the
     endpoint's own settings. It draws traffic like that and lets the tests of a rollout judge it.
     Requests are taken to come evenly and independently of one another, and a fault to be there from
-    a step's first request on. Hours are medians. Shadow is told for errors alone.
+    a step's first request on. Hours are medians. Shadow is told only for errors.
     """
     from headrace.commands.rollout_plan import show_plan  # noqa: PLC0415 - with Kafka and SciPy
 
-    show_plan(where(home), kafka, name, moment(since, "--from"))
+    show_plan(find_place(home), kafka, name, moment(since, "--from"))
 
 
 @app.declare("wait")
@@ -150,15 +148,15 @@ def wait_for(
         ),
     ] = None,
     until: Annotated[
-        Until, typer.Option("--for", help="Settled: also the end of its bake.")
-    ] = Until.PROMOTED,
+        WaitGoal, typer.Option("--for", help="Settled: also the end of its bake.")
+    ] = WaitGoal.PROMOTED,
     timeout: Annotated[
         float, typer.Option(parser=duration, metavar="TIME", help="The longest wait: 30m, 2h.")
     ] = 3600.0,
     home: Home = HOME,
 ) -> None:
-    """Waits until a version has the callers: ends with 0, 13 (taken back) or 14 (time over)."""
-    wait(where(home), name, version=version, until=until, seconds=timeout)
+    """Waits until a version has the callers: ends with 0, 13 (rolled back) or 14 (time over)."""
+    wait(find_place(home), name, version=version, until=until, seconds=timeout)
 
 
 def wait(
@@ -189,7 +187,7 @@ def wait(
     store = homes.site(place).store
     deadline, told = time.monotonic() + seconds, ""
     while True:
-        endpoint = edits.existing(store, name)
+        endpoint = edits.find_existing(store, name)
         now = standing(endpoint, version, until)
         if now.said != told and not is_structured():
             told = now.said
@@ -203,11 +201,11 @@ def wait(
     if now.is_there is False:
         raise NotPromotedError(_as_sentence(f"not promoted: {now.said}"))
     if now.is_there is None:
-        raise TimedOutError(_as_sentence(f"{about(seconds)} are over: {now.said}"))
+        raise TimedOutError(_as_sentence(f"{humanise(seconds)} are over: {now.said}"))
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class VersionStanding:
     """Where a version is: there, lost for good (``is_there`` False), or on its way (None)."""
 
     is_there: bool | None
@@ -221,38 +219,38 @@ _LOST = frozenset(
 )
 
 
-def standing(endpoint: ModelEndpoint, version: str | None, until: str) -> Standing:
+def standing(endpoint: ModelEndpoint, version: str | None, until: str) -> VersionStanding:
     """Where a version of an endpoint stands, the newest one unless it is named."""
     seen = newest(endpoint)
     if version is not None and seen.version != version:
         return _of_another(endpoint, version, seen.version)
     if seen.version is None:
-        return Standing(None, "no version yet")
+        return VersionStanding(None, "no version yet")
     said = f"version {seen.version} {seen.phase}" + (f": {seen.reason}" if seen.reason else "")
     if seen.phase in _LOST:
-        return Standing(False, said)
+        return VersionStanding(False, said)
     is_there = seen.phase in _THERE or (until == "promoted" and seen.phase == Phase.PROMOTED.value)
-    return Standing(True if is_there else None, said)
+    return VersionStanding(True if is_there else None, said)
 
 
-def _of_another(endpoint: ModelEndpoint, version: str, newest_one: str | None) -> Standing:
+def _of_another(endpoint: ModelEndpoint, version: str, newest_one: str | None) -> VersionStanding:
     """Where a version stands that is not the newest one."""
     stable = endpoint.status.stable
     if stable is not None and stable.version == version:
-        return Standing(is_there=True, said=f"version {version} Serving")
+        return VersionStanding(is_there=True, said=f"version {version} Serving")
     for gone in endpoint.status.rejected:
         if gone.version == version:
             said = f"version {version} {gone.phase.value}: {gone.reason}"
-            return Standing(is_there=False, said=said)
+            return VersionStanding(is_there=False, said=said)
     lines = (line for line in reversed(endpoint.status.history) if line.version == version)
     last = next(lines, None)
     if last is not None and last.phase is Phase.SUPERSEDED:
         said = f"version {version} {last.phase.value}: {last.reason}"
-        return Standing(is_there=False, said=said)
+        return VersionStanding(is_there=False, said=said)
     if newest_one is not None and _is_later(newest_one, version):
         said = f"version {version} gave way to version {newest_one}"
-        return Standing(is_there=False, said=said)
-    return Standing(is_there=None, said=f"version {version} is not seen yet")
+        return VersionStanding(is_there=False, said=said)
+    return VersionStanding(is_there=None, said=f"version {version} is not seen yet")
 
 
 def _is_later(version: str, other: str) -> bool:
@@ -262,7 +260,7 @@ def _is_later(version: str, other: str) -> bool:
 @app.declare()
 def history(name: Name, home: Home = HOME, details: Details = False) -> None:
     """Shows every transition: when, which version, what, who and why."""
-    endpoint = edits.existing(homes.site(where(home)).store, name)
+    endpoint = edits.find_existing(homes.site(find_place(home)).store, name)
     lines = endpoint.status.history
     if is_structured():
         print_json([line.model_dump(mode="json", by_alias=True) for line in lines])
@@ -275,7 +273,7 @@ def history(name: Name, home: Home = HOME, details: Details = False) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class RolloutDecision:
     """What a person decided, as the command line has it.
 
     Attributes:
@@ -310,7 +308,7 @@ def promote(
     home: Home = HOME,
 ) -> None:
     """Sends the new version to its next step, whatever its checks say; behind the last: to all."""
-    _decide(Decision(Verb.PROMOTE, name, version, reason, by, full=full, wait=wait), home)
+    _decide(RolloutDecision(Verb.PROMOTE, name, version, reason, by, full=full, wait=wait), home)
 
 
 @app.declare()
@@ -323,7 +321,7 @@ def pause(
     home: Home = HOME,
 ) -> None:
     """Stops at this step, and the deadline with it."""
-    _decide(Decision(Verb.PAUSE, name, version, reason, by, wait=wait), home)
+    _decide(RolloutDecision(Verb.PAUSE, name, version, reason, by, wait=wait), home)
 
 
 @app.declare()
@@ -336,7 +334,7 @@ def resume(
     home: Home = HOME,
 ) -> None:
     """Goes on after a pause."""
-    _decide(Decision(Verb.RESUME, name, version, reason, by, wait=wait), home)
+    _decide(RolloutDecision(Verb.RESUME, name, version, reason, by, wait=wait), home)
 
 
 @app.declare()
@@ -349,7 +347,7 @@ def abort(
     home: Home = HOME,
 ) -> None:
     """Takes the new version away from all callers; it is not tried again."""
-    _decide(Decision(Verb.ABORT, name, version, reason, by, wait=wait), home)
+    _decide(RolloutDecision(Verb.ABORT, name, version, reason, by, wait=wait), home)
 
 
 @app.declare()
@@ -362,7 +360,7 @@ def undo(
     home: Home = HOME,
 ) -> None:
     """Goes back to the version before the one that was promoted last."""
-    _decide(Decision(Verb.UNDO, name, version, reason, by, wait=wait), home)
+    _decide(RolloutDecision(Verb.UNDO, name, version, reason, by, wait=wait), home)
 
 
 @app.declare()
@@ -381,7 +379,7 @@ def retry(
     home: Home = HOME,
 ) -> None:
     """Lets a version that was rejected, rolled back or expired be tried again."""
-    _decide(Decision(Verb.RETRY, name, version, reason, by, wait=wait), home)
+    _decide(RolloutDecision(Verb.RETRY, name, version, reason, by, wait=wait), home)
 
 
 @app.declare()
@@ -397,7 +395,7 @@ def pin(
     home: Home = HOME,
 ) -> None:
     """Stays on one version, whatever is registered."""
-    _decide(Decision(Verb.PIN, name, version, reason, by, wait=wait), home)
+    _decide(RolloutDecision(Verb.PIN, name, version, reason, by, wait=wait), home)
 
 
 @app.declare()
@@ -409,17 +407,17 @@ def unpin(
     home: Home = HOME,
 ) -> None:
     """Follows again what was followed before the pin."""
-    _decide(Decision(Verb.UNPIN, name, None, reason, by, wait=wait), home)
+    _decide(RolloutDecision(Verb.UNPIN, name, None, reason, by, wait=wait), home)
 
 
-def _decide(decision: Decision, home: Path) -> None:
+def _decide(decision: RolloutDecision, home: Path) -> None:
     """Notes a person's decision and says what the controller says to it.
 
     Raises:
         RefusedError: the controller refuses it.
         UndeliveredError: no controller took it; it was withdrawn.
     """
-    site = homes.site(where(home))
+    site = homes.site(find_place(home))
     verb, name = decision.verb, decision.name
     by = site.user() or _login()
     command = Command(
@@ -433,13 +431,13 @@ def _decide(decision: Decision, home: Path) -> None:
         stated="" if decision.stated in {None, by} else decision.stated or "",
     )
     before = rollouts.ask(site.store, name, command, _change(verb, decision.version))
-    outcome, sentence = None, _left(verb, name)
+    outcome, sentence = None, _say_noted(verb, name)
     if decision.wait:
         # Without a stack there is nobody to wait for.
         seconds = 0.0 if site.no_controller else ANSWER_SECONDS
         outcome = rollouts.answer(site.store, name, command, within_seconds=seconds)
         outcome = outcome or rollouts.withdraw(site.store, name, command, before)
-        sentence = _undelivered(verb, seconds, site.no_controller)
+        sentence = _say_undelivered(verb, seconds, site.no_controller)
     if outcome is not None:
         sentence = outcome.said
     if is_structured():
@@ -463,17 +461,17 @@ def _decide(decision: Decision, home: Path) -> None:
 def _change(verb: Verb, version: str | None) -> Callable[[ModelEndpoint], ModelEndpoint]:
     """What a verb changes in the spec."""
     if verb is Verb.PIN:
-        return partial(rollouts.pinned, version=version or "")
+        return partial(rollouts.pin_version, version=version or "")
     if verb is Verb.UNPIN:
-        return rollouts.unpinned
+        return rollouts.unpin_version
     return lambda endpoint: endpoint
 
 
-def _left(verb: Verb, name: str) -> str:
+def _say_noted(verb: Verb, name: str) -> str:
     return f"{verb.value} is noted on {name}. See headrace rollout status {name}."
 
 
-def _undelivered(verb: Verb, seconds: float, no_controller: str) -> str:
+def _say_undelivered(verb: Verb, seconds: float, no_controller: str) -> str:
     why = no_controller or f"the controller did not answer within {seconds:.0f} s"
     return (
         f"{verb.value} was not delivered, and nothing is decided: {why}. With --no-wait it is "

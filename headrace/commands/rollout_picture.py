@@ -8,10 +8,10 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from contracts.durations import about
+from contracts.durations import humanise
 from contracts.endpoint import Phase, Transition
 from contracts.rollout import CheckResult, CommandOutcome, Verdict
-from headrace.commands.layout import GLUE, Pieces, Row, Sentence, rows, sentences
+from headrace.commands.layout import GLUE, Pieces, Sentence, TableRow, rows, sentences
 from rollout.plots import number
 from rollout.view import Mark, Stage, View
 
@@ -59,7 +59,7 @@ def document(seen: View, now: float) -> dict[str, Any]:
 
 
 def in_brief(seen: View, now: float) -> str:
-    """The rollout in a few words, for a table; empty where none is on."""
+    """The rollout in a few words, for a table; empty if none is on."""
     deadline, bake = seen.deadline_seconds(now), seen.bake_seconds(now)
     if deadline is None and bake is None:
         return ""
@@ -75,15 +75,15 @@ def in_brief(seen: View, now: float) -> str:
 
 def _time_left(seen: View, now: float) -> list[str]:
     deadline, bake = seen.deadline_seconds(now), seen.bake_seconds(now)
-    told = [] if deadline is None else [f"{about(deadline)} to the deadline"]
-    return told if bake is None else [*told, f"{about(bake)} of its bake left"]
+    told = [] if deadline is None else [f"{humanise(deadline)} to the deadline"]
+    return told if bake is None else [*told, f"{humanise(bake)} of its bake left"]
 
 
 def picture(seen: View, now: float, *, details: bool = False) -> Group:
     """A rollout for people: its stages, who gets what, its checks.
 
-    Without ``details``, a check that passes or whose sentence is the reason that is told already is
-    its verdict alone.
+    Without ``details``, only the verdict of a check is shown if it passes, or if its sentence is
+    the reason that is shown already.
     """
     parts: list[RenderableType] = [*_headline(seen, now)]
     if seen.stages:
@@ -91,7 +91,7 @@ def picture(seen: View, now: float, *, details: bool = False) -> Group:
     if seen.arms:
         parts.append(_arms(seen))
     if seen.bake_ends_at is not None:
-        parts.append(Sentence("In its bake no check need pass; one that fails takes it back."))
+        parts.append(Sentence("In its bake no check has to pass; one that fails rolls it back."))
     if seen.checks:
         parts += [
             "",
@@ -133,13 +133,13 @@ def _arms(seen: View) -> Sentence:
     return Sentence(f"weights: {', '.join(told)}", rest=2)
 
 
-def _check(check: CheckResult, told: str, *, details: bool) -> Row:
+def _check(check: CheckResult, told: str, *, details: bool) -> TableRow:
     is_plain = check.verdict is Verdict.PASS or f"{check.name}: {check.reason}" in told
     below = sentences(check.reason) if details or not is_plain else ()
     if details:
         below += _check_figures(dict(check.figures))
     said = _VERDICT[check.verdict] + _role(check)
-    return Row((check.name, said), below, _VERDICT_STYLE[check.verdict])
+    return TableRow((check.name, said), below, _VERDICT_STYLE[check.verdict])
 
 
 def _role(check: CheckResult) -> str:
@@ -166,24 +166,26 @@ def history(
     return Group(*parts)
 
 
-def _transition(line: Transition, *, details: bool) -> Row:
+def _transition(line: Transition, *, details: bool) -> TableRow:
     figures = dict(line.figures)
     percent = figures.pop(_PERCENT, None)
     what = line.phase.value if percent is None else f"{line.phase.value} {percent:g} %"
     below = sentences(line.reason)
     if details:
         below += _check_figures(figures)
-    return Row(
-        (_time(line.at), line.version, what + _by(line.by)), below, _PHASE_STYLE.get(line.phase, "")
+    return TableRow(
+        (_time(line.at), line.version, what + _say_who(line.by)),
+        below,
+        _PHASE_STYLE.get(line.phase, ""),
     )
 
 
-def _refusal(line: CommandOutcome) -> Row:
-    what = f"{line.verb.value} was refused{_by(line.by)}"
-    return Row((_time(line.at), "", what), sentences(line.said), "yellow")
+def _refusal(line: CommandOutcome) -> TableRow:
+    what = f"{line.verb.value} was refused{_say_who(line.by)}"
+    return TableRow((_time(line.at), "", what), sentences(line.said), "yellow")
 
 
-def _by(who: str) -> str:
+def _say_who(who: str) -> str:
     return f", by {who}" if who else ""
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.console import Group, RenderableType
 
-from contracts.durations import about
+from contracts.durations import humanise
 from contracts.model import ModelRef
 from contracts.windows import EndpointWindow
 from headrace import home as homes
@@ -26,7 +26,7 @@ _NEVER = "-"
 
 def show_plan(where: Where, kafka: str | None, name: str, begin: float) -> None:
     """Reads the traffic since ``begin`` (unix seconds) and tells what a rollout would find."""
-    endpoint = edits.existing(homes.site(where).store, name)
+    endpoint = edits.find_existing(homes.site(where).store, name)
     stable = endpoint.status.stable
     if stable is None:
         raise RefusedError(f"{name} has no version yet, so a first one is compared with nothing.")
@@ -70,7 +70,7 @@ def picture(name: str, stable: ModelRef, told: Forecast, seconds: float) -> Grou
     parts: list[RenderableType] = [
         Sentence(f"{name}: a rollout against version {stable.version}", style="bold"),
         Sentence(
-            f"In the last {about(seconds)} it had {told.requests:,.0f} requests an hour, of "
+            f"In the last {humanise(seconds)} it had {told.requests:,.0f} requests an hour, of "
             f"{callers} callers with a name; {told.unnamed:.0%} of the requests have none."
         ),
         "",
@@ -89,15 +89,15 @@ def document(name: str, stable: ModelRef, told: Forecast, seconds: float) -> dic
         "against": stable.version,
         "seconds": seconds,
         "requests_an_hour": told.requests,
-        "callers": _finite(told.callers),
+        "callers": _to_finite(told.callers),
         "unnamed_share": told.unnamed,
         "deadline_hours": told.deadline_hours,
-        "passes_hours": _finite(told.passes_hours),
+        "passes_hours": _to_finite(told.passes_hours),
         "steps": [
             {
                 **asdict(step),
-                "found": {fault: _finite(hours) for fault, hours in step.found.items()},
-                "passes": _finite(step.passes),
+                "found": {fault: _to_finite(hours) for fault, hours in step.found.items()},
+                "passes": _to_finite(step.passes),
             }
             for step in told.steps
         ],
@@ -105,7 +105,7 @@ def document(name: str, stable: ModelRef, told: Forecast, seconds: float) -> dic
     }
 
 
-def _finite(value: float) -> float | None:
+def _to_finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 

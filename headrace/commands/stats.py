@@ -1,18 +1,17 @@
 """``headrace stats``: the statistics of users' own that an endpoint declares."""
 
-from enum import StrEnum
 from functools import partial
 from typing import Annotated
 
 import typer
 
-from contracts.rollout import StatisticSpec
+from contracts.rollout import CustomStatistic, StatisticKind
 from headrace import home as homes
-from headrace.commands.layout import Row, rows, sentences
+from headrace.commands.layout import TableRow, rows, sentences
 from headrace.commands.output import console, print_json
 from headrace.endpoints import edits, statistics
 from headrace.invocation import is_structured
-from headrace.options import HOME, Endpoint, Home, Kafka, Since, moment, where
+from headrace.options import HOME, Endpoint, Home, Kafka, Since, find_place, moment
 from headrace.program import App
 
 app = App(help="Statistics of your own, and the words that became UNK.")
@@ -20,18 +19,10 @@ app = App(help="Statistics of your own, and the words that became UNK.")
 Statistic = Annotated[str, typer.Argument(help="Name of the statistic.")]
 
 
-class Kind(StrEnum):
-    """What a statistic is."""
-
-    HISTOGRAM = "histogram"
-    CATEGORY = "category"
-    COUNTER = "counter"
-
-
 @app.declare("list")
 def show(endpoint: Endpoint, home: Home = HOME) -> None:
     """Lists the statistics that an endpoint declares."""
-    found = edits.existing(homes.site(where(home)).store, endpoint).spec.statistics
+    found = edits.find_existing(homes.site(find_place(home)).store, endpoint).spec.statistics
     if is_structured():
         print_json([_document(one) for one in found])
     elif not found:
@@ -40,16 +31,16 @@ def show(endpoint: Endpoint, home: Home = HOME) -> None:
         console.print(rows(("statistic", "kind"), [_row(one) for one in found]))
 
 
-def _row(one: StatisticSpec) -> Row:
+def _row(one: CustomStatistic) -> TableRow:
     words = [*(f"{edge:g}" for edge in one.edges), *one.values]
-    return Row((one.name, one.kind.value), sentences(", ".join(words)))
+    return TableRow((one.name, one.kind.value), sentences(", ".join(words)))
 
 
 @app.declare()
 def add(
     endpoint: Endpoint,
     statistic: Statistic,
-    kind: Annotated[Kind, typer.Option(help="What it counts.")],
+    kind: Annotated[StatisticKind, typer.Option(help="What it counts.")],
     edges: Annotated[str, typer.Option(help="Upper edges of a histogram: 0.1,0.5,1")] = "",
     values: Annotated[str, typer.Option(help="Values of a category: en,de,other")] = "",
     home: Home = HOME,
@@ -60,9 +51,9 @@ def add(
     except ValueError:
         raise typer.BadParameter("edges are numbers: 0.1,0.5,1") from None
     words = tuple(value.strip() for value in values.split(",") if value.strip())
-    spec = statistics.declared(statistic, kind.value, numbers, words)
+    spec = statistics.build_declaration(statistic, kind.value, numbers, words)
     change = partial(statistics.with_statistic, statistic=spec)
-    edits.edit(homes.site(where(home)).store, endpoint, change)
+    edits.edit(homes.site(find_place(home)).store, endpoint, change)
     if is_structured():
         print_json(_document(spec))
     else:
@@ -71,9 +62,9 @@ def add(
 
 @app.declare()
 def remove(endpoint: Endpoint, statistic: Statistic, home: Home = HOME) -> None:
-    """Takes a statistic back."""
+    """Removes a statistic."""
     change = partial(statistics.without_statistic, name=statistic)
-    edits.edit(homes.site(where(home)).store, endpoint, change)
+    edits.edit(homes.site(find_place(home)).store, endpoint, change)
     if is_structured():
         print_json({"removed": statistic})
     else:
@@ -85,7 +76,8 @@ def unk_words(
     endpoint: Endpoint,
     begin: Since = "1h",
     top: Annotated[
-        int | None, typer.Option(min=1, max=1000, help="So many words; else as the endpoint says.")
+        int | None,
+        typer.Option(min=1, max=1000, help="Number of words; by default what the endpoint says."),
     ] = None,
     home: Home = HOME,
     kafka: Kafka = None,
@@ -93,8 +85,8 @@ def unk_words(
     """Lists the words that became UNK most often, if the endpoint keeps them."""
     from headrace.commands.unk_words import show_words  # noqa: PLC0415 - with Kafka and numpy
 
-    show_words(where(home), kafka, endpoint, moment(begin, "--from"), top=top)
+    show_words(find_place(home), kafka, endpoint, moment(begin, "--from"), top=top)
 
 
-def _document(statistic: StatisticSpec) -> dict[str, object]:
+def _document(statistic: CustomStatistic) -> dict[str, object]:
     return statistic.model_dump(mode="json", by_alias=True, exclude_defaults=True)

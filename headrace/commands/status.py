@@ -11,28 +11,28 @@ from rich.console import Group
 from contracts import waiting
 from contracts.controller import ControllerBeat
 from contracts.device_words import report_in_words
-from contracts.durations import about
+from contracts.durations import humanise
 from contracts.endpoint import ModelEndpoint
 from contracts.loading import LoaderReport
 from contracts.model import DEFAULT_POOL
 from headrace import home as homes
 from headrace.commands import installation
-from headrace.commands.installation import Lately
-from headrace.commands.layout import Row, Sentence, rows, sentences
+from headrace.commands.installation import CachedInstallation
+from headrace.commands.layout import Sentence, TableRow, rows, sentences
 from headrace.commands.output import display, print_json
-from headrace.commands.status_picture import Running, endpoint_rows, picture
+from headrace.commands.status_picture import StackStatus, endpoint_rows, picture
 from headrace.endpoints import edits, rollouts
 from headrace.errors import BrokenHomeError, RequestFailedError
-from headrace.home import Cluster, Site
+from headrace.home import Cluster, EndpointSite
 from headrace.invocation import is_structured
-from headrace.options import HOME, Details, names, where
+from headrace.options import HOME, Details, find_place, names
 from headrace.options import Home as HomeFolder
 from headrace.program import App
 from headrace.stack import answers, health, state
 from headrace.stack.state import Home, StackRecord
 from registry.stores.heartbeats import FileHeartbeats
 from registry.stores.reports import FileReports
-from service.cluster.access import Namespace
+from service.cluster.access import ClusterNamespace
 
 app = App()
 
@@ -47,26 +47,26 @@ def status(
     details: Details = False,
 ) -> None:
     """Shows what runs, and where each endpoint's versions are on their way."""
-    place = where(home)
+    place = find_place(home)
     if isinstance(place, Cluster):
         _show_cluster(place, endpoint, watch=watch, details=details)
         return
-    opened = homes.opened(place)
+    opened = homes.open_home(place)
     if is_structured():
         print_json(document(opened, endpoint))
     else:
-        display(lambda: _shown(opened, endpoint, details=details), watch=watch)
+        display(lambda: _draw_status(opened, endpoint, details=details), watch=watch)
 
 
 def document(home: Home, endpoint: str | None) -> dict[str, Any]:
     """The status as JSON: the running stack or null, and the endpoints as they are stored."""
     record = state.read_record(home)
-    chosen = _chosen(home, endpoint)
+    chosen = _choose_endpoints(home, endpoint)
     return {
         "home": str(home.root),
         "running": record is not None,
         "stack": None if record is None else record.model_dump(mode="json"),
-        "unwell": {} if record is None else _unwell(record),
+        "unwell": {} if record is None else _find_unwell(record),
         "statistics": None if record is None else health.ask_counting(record.stats_url).document(),
         "uncared": {} if record is None else _silence_warnings(home, chosen, time.time()),
         "devices": _devices(_reports(home)),
@@ -76,13 +76,13 @@ def document(home: Home, endpoint: str | None) -> dict[str, Any]:
     }
 
 
-def _unwell(record: StackRecord) -> dict[str, str]:
+def _find_unwell(record: StackRecord) -> dict[str, str]:
     """What is wrong, by the service's name; those that are well are left out."""
-    down = {name: "is down" for name, pid in record.services.items() if not _alive(pid)}
+    down = {name: "is down" for name, pid in record.services.items() if not _is_alive(pid)}
     return {name: said for name, said in (health.ask(record.pages) | down).items() if said}
 
 
-def _chosen(home: Home, endpoint: str | None) -> list[ModelEndpoint]:
+def _choose_endpoints(home: Home, endpoint: str | None) -> list[ModelEndpoint]:
     found = answers.read(home)
     if endpoint is None:
         return list(found.values())
@@ -92,18 +92,18 @@ def _chosen(home: Home, endpoint: str | None) -> list[ModelEndpoint]:
     return [found[endpoint]]
 
 
-def _shown(home: Home, endpoint: str | None, *, details: bool) -> Group:
+def _draw_status(home: Home, endpoint: str | None, *, details: bool) -> Group:
     record = state.read_record(home)
     pids = {} if record is None else record.services
-    running = Running(
+    running = StackStatus(
         home=str(home.root),
         is_starting=record is None and state.is_locked(home),
         record=record,
-        alive=frozenset(name for name, pid in pids.items() if _alive(pid)),
+        alive=frozenset(name for name, pid in pids.items() if _is_alive(pid)),
         counting=None if record is None else health.ask_counting(record.stats_url),
         unwell={} if record is None else health.ask(record.pages),
     )
-    chosen, now = _chosen(home, endpoint), time.time()
+    chosen, now = _choose_endpoints(home, endpoint), time.time()
     reports = _reports(home)
     drawn = picture(running, chosen, now, reports, details=details)
     warnings = {} if record is None else _silence_warnings(home, chosen, now)
@@ -146,7 +146,7 @@ def _waits(endpoints: Iterable[ModelEndpoint]) -> dict[str, list[dict[str, Any]]
         endpoint.name: [
             {
                 **wait.model_dump(mode="json"),
-                "what": waiting.what(endpoint.status, wait),
+                "what": waiting.describe_wait(endpoint.status, wait),
                 "to_do": waiting.to_do(endpoint.name, wait),
             }
             for wait in waiting.waits_of(endpoint)
@@ -174,7 +174,7 @@ def _way(model: dict[str, Any]) -> Sentence:
 
 
 def _silence_warnings(home: Home, endpoints: list[ModelEndpoint], now: float) -> dict[str, str]:
-    """A sentence for each endpoint whose candidate nobody could take back now."""
+    """A sentence for each endpoint whose candidate could not be rolled back now."""
     return _warnings(FileHeartbeats(home.endpoints).get(), endpoints, now)
 
 
@@ -185,7 +185,7 @@ def _warnings(
     return {name: said for name, said in told.items() if said}
 
 
-def _alive(pid: int) -> bool:
+def _is_alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -199,15 +199,15 @@ def _alive(pid: int) -> bool:
 
 
 def _show_cluster(cluster: Cluster, endpoint: str | None, *, watch: bool, details: bool) -> None:
-    namespace = cluster.opened()
+    namespace = cluster.open()
     if is_structured():
         print_json(_document_of_cluster(namespace, endpoint))
         return
-    pods = Lately(namespace)
+    pods = CachedInstallation(namespace)
     display(lambda: _shown_of_cluster(namespace, pods, endpoint, details=details), watch=watch)
 
 
-def _document_of_cluster(namespace: Namespace, endpoint: str | None) -> dict[str, Any]:
+def _document_of_cluster(namespace: ClusterNamespace, endpoint: str | None) -> dict[str, Any]:
     """The status as JSON: what the controller, the loaders and pods said, and the endpoints."""
     site = homes.of_namespace(namespace)
     chosen, now, beat = _chosen_of(site, endpoint), time.time(), site.beats.get()
@@ -237,16 +237,16 @@ def _document_of_cluster(namespace: Namespace, endpoint: str | None) -> dict[str
 
 
 def _shown_of_cluster(
-    namespace: Namespace, lately: Lately, endpoint: str | None, *, details: bool
+    namespace: ClusterNamespace, lately: CachedInstallation, endpoint: str | None, *, details: bool
 ) -> Group:
     site = homes.of_namespace(namespace)
     chosen, now, beat = _chosen_of(site, endpoint), time.time(), site.beats.get()
     reports = _reports_of(site)
     heard = "No controller has given a sign of life."
     if beat is not None:
-        heard = f"The controller gave a sign of life {about(max(0.0, now - beat.at))} ago."
+        heard = f"The controller gave a sign of life {humanise(max(0.0, now - beat.at))} ago."
     loaders = [
-        Row(
+        TableRow(
             (
                 f"  {report.loader}",
                 f"gRPC {report.triton_grpc}, {len(report.loaded)} models{_pool(report)}",
@@ -263,7 +263,7 @@ def _shown_of_cluster(
         Sentence(f"Namespace {namespace.name}. {heard}", style="" if beat else "yellow"),
         rows((), loaders),
         pods.sentence(),
-        pods.drawn(),
+        pods.draw(),
         "",
         endpoint_rows(chosen, now, reports, details=details),
         *(map(_way, _models(reports, chosen)) if details else ()),
@@ -281,13 +281,13 @@ def _pool(report: LoaderReport) -> str:
     return "" if report.pool == DEFAULT_POOL else f", pool {report.pool}"
 
 
-def _chosen_of(site: Site, endpoint: str | None) -> tuple[ModelEndpoint, ...]:
+def _chosen_of(site: EndpointSite, endpoint: str | None) -> tuple[ModelEndpoint, ...]:
     if endpoint is None:
-        return edits.every(site.store)
-    return (edits.existing(site.store, endpoint),)
+        return edits.list_all(site.store)
+    return (edits.find_existing(site.store, endpoint),)
 
 
-def _reports_of(site: Site) -> tuple[LoaderReport, ...]:
+def _reports_of(site: EndpointSite) -> tuple[LoaderReport, ...]:
     try:
         return site.reports()
     except (OSError, ValueError) as error:

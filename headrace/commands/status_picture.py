@@ -7,11 +7,11 @@ from rich.console import Group, RenderableType
 
 from contracts import waiting
 from contracts.device_words import report_in_words
-from contracts.durations import about
+from contracts.durations import humanise
 from contracts.endpoint import REASONS_LIMIT, EndpointStatus, ModelEndpoint, Phase
 from contracts.loading import LoaderReport
 from contracts.model import DEFAULT_POOL
-from headrace.commands.layout import Row, Sentence, rows, sentences
+from headrace.commands.layout import Sentence, TableRow, rows, sentences
 from headrace.commands.rollout_picture import in_brief
 from headrace.stack import answers
 from headrace.stack.health import CountingHealth
@@ -27,11 +27,11 @@ _WRONG = {
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class StackStatus:
     """What is known of a home's stack.
 
     ``alive`` names the services that have a process; ``unwell`` says of some what is wrong with
-    them; ``counting`` is what the traffic's statistics were found to do, None where nobody was
+    them; ``counting`` is what the traffic's statistics were found to do, None if nobody was
     asked.
     """
 
@@ -44,7 +44,7 @@ class Running:
 
 
 def picture(
-    running: Running,
+    running: StackStatus,
     endpoints: Iterable[ModelEndpoint],
     now: float,
     reports: Iterable[LoaderReport] = (),
@@ -80,41 +80,44 @@ def _triton(triton: TritonRecord) -> str:
     return f"gRPC {triton.grpc}, " + (f"metrics {where}" if where else "existing") + pool
 
 
-def _triton_row(triton: TritonRecord, reports: tuple[LoaderReport, ...], now: float) -> Row:
+def _triton_row(triton: TritonRecord, reports: tuple[LoaderReport, ...], now: float) -> TableRow:
     """Where a Triton listens, and below it what it computes with and whether it ended lately."""
     report = next((each for each in reports if each.triton_grpc == triton.grpc), None)
     found = None if report is None else report.device
     style = "yellow" if found is not None and found.fault else ""
     cells = (f"  {triton.name.capitalize()}", _triton(triton))
-    return Row(cells, sentences(report_in_words(report, now)), style=style)
+    return TableRow(cells, sentences(report_in_words(report, now)), style=style)
 
 
 def _services(
-    running: Running, reports: tuple[LoaderReport, ...], now: float
+    running: StackStatus, reports: tuple[LoaderReport, ...], now: float
 ) -> Iterable[RenderableType]:
     record = running.record
     if record is None:
         said = "A stack is starting" if running.is_starting else "No stack runs"
         return [Sentence(f"{said} on {running.home}.")]
     lines = [
-        *(Row((f"  {each.name}", f"{each.url}, gRPC {each.grpc}")) for each in record.gateways),
+        *(
+            TableRow((f"  {each.name}", f"{each.url}, gRPC {each.grpc}"))
+            for each in record.gateways
+        ),
         *(_triton_row(each, reports, now) for each in record.tritons),
-        Row(("  MLflow", record.mlflow_url)),
-        Row(("  page", f"{record.stats_url}/ui/")),
+        TableRow(("  MLflow", record.mlflow_url)),
+        TableRow(("  page", f"{record.stats_url}/ui/")),
     ]
     lines += [_service(name, pid, running) for name, pid in record.services.items()]
     head = Sentence(f"A stack runs on {running.home}, process {record.pid}.")
     return [head, rows((), lines), *_statistics(running.counting)]
 
 
-def _service(name: str, pid: int, running: Running) -> Row:
+def _service(name: str, pid: int, running: StackStatus) -> TableRow:
     """One process, and what was found wrong with it: that it lives says nothing."""
     if name not in running.alive:
-        return Row((f"  {name}", "down, starts again"), style="yellow")
+        return TableRow((f"  {name}", "down, starts again"), style="yellow")
     wrong = running.unwell.get(name, "")
     if not wrong:
-        return Row((f"  {name}", f"process {pid}"))
-    return Row((f"  {name}", f"process {pid}"), sentences(wrong), style="yellow")
+        return TableRow((f"  {name}", f"process {pid}"))
+    return TableRow((f"  {name}", f"process {pid}"), sentences(wrong), style="yellow")
 
 
 def _statistics(told: CountingHealth | None) -> list[Sentence]:
@@ -127,25 +130,25 @@ def _statistics(told: CountingHealth | None) -> list[Sentence]:
 
 def _endpoint(
     endpoint: ModelEndpoint, now: float, reports: tuple[LoaderReport, ...], *, details: bool
-) -> Row:
+) -> TableRow:
     status = endpoint.status
-    stable, (at, reason) = status.stable, answers.newest(status)
+    stable, (at, reason) = status.stable, answers.describe_newest(status)
     brief = in_brief(newest(endpoint), now)
     waits = tuple(waiting.sentences(endpoint, now, told=f"{at} {reason}"))
     below = sentences(brief, reason, *waits)
     if details and stable is not None:
         below += sentences(f"version {stable.version} is package {stable.package}")
     below += _pool(status, " ".join((reason, *waits)))
-    below += sentences(_asleep(status, now, reports))
+    below += sentences(_describe_sleep(status, now, reports))
     serves = "-" if stable is None else f"version {stable.version}"
-    below += _rejected(status, reason, details=details)
-    return Row((endpoint.name, serves, at), below, _style(status))
+    below += _list_rejected(status, reason, details=details)
+    return TableRow((endpoint.name, serves, at), below, _style(status))
 
 
-def _asleep(status: EndpointStatus, now: float, reports: tuple[LoaderReport, ...]) -> str:
-    """That nobody has asked, and how long the next caller will wait; empty where it is awake.
+def _describe_sleep(status: EndpointStatus, now: float, reports: tuple[LoaderReport, ...]) -> str:
+    """That a model is idle, and how long the next caller will wait; empty if it is awake.
 
-    Where a caller waits and a Triton can't take it back, why not.
+    If a caller waits and a Triton can't load it again, why not.
     """
     stable = status.stable
     if status.asleep is None or stable is None:
@@ -157,7 +160,7 @@ def _asleep(status: EndpointStatus, now: float, reports: tuple[LoaderReport, ...
     took = max((report.asleep.get(stable.package, 0.0) for report in reports), default=0.0)
     within = f" in about {took:.0f} s" if took else ""
     return (
-        f"asleep for {about(max(0.0, now - status.asleep))}, as nobody asked: it comes back with "
+        f"asleep for {humanise(max(0.0, now - status.asleep))}, as it was idle: it comes back with "
         f"the next caller{within}"
     )
 
@@ -172,7 +175,7 @@ def _pool(status: EndpointStatus, told: str) -> tuple[Sentence, ...]:
     return sentences(where, *(note for note in status.notes if note not in told))
 
 
-def _rejected(status: EndpointStatus, told: str, *, details: bool) -> tuple[Sentence, ...]:
+def _list_rejected(status: EndpointStatus, told: str, *, details: bool) -> tuple[Sentence, ...]:
     """Which versions were rejected, with details why; ``told`` is a reason that stands above."""
     newest = status.rejected[-REASONS_LIMIT:]
     others = len(status.rejected) - len(newest)

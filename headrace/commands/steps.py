@@ -36,7 +36,7 @@ class Steps:
             finally:
                 self._status = None
 
-    def quiet(self) -> None:
+    def clear(self) -> None:
         """Takes the waiting line away: the start-up is over."""
         if self._status is not None:
             self._status.stop()
@@ -76,24 +76,24 @@ class Steps:
 
     # The supervisor's Observer.
 
-    def starting(self, service: str) -> None:
+    def note_start(self, service: str) -> None:
         """A service is started for the first time."""
         self.begin(service)
 
-    def waiting(self, service: str, seconds: float, said: str) -> None:
+    def note_wait(self, service: str, seconds: float, said: str) -> None:
         """A service lives and is not ready."""
         last = f"; its log ends: {said[:_MOST_OF_A_LOG]}" if said else ""
         self.note(service, f"not ready after {seconds:.0f} s{last}")
 
-    def ready(self, service: str, seconds: float) -> None:
+    def note_ready(self, service: str, seconds: float) -> None:
         """A service answers."""
         self.end(service, "ready", seconds)
 
-    def died(self, service: str, how: str, retry_seconds: float) -> None:
+    def note_death(self, service: str, how: str, retry_seconds: float) -> None:
         """A service ended by itself."""
         self._line("[yellow]![/]", service, f"ended ({how}); starts again in {retry_seconds:.1f} s")
 
-    def stopped(self, service: str, seconds: float) -> None:
+    def note_stop(self, service: str, seconds: float) -> None:
         """A service has ended as asked."""
         self._line("[dim]·[/]", service, f"{seconds:5.1f} s  stopped")
 

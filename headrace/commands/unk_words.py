@@ -8,12 +8,12 @@ from rich.table import Table
 
 from contracts.windows import EndpointWindow, UnkWordCounts
 from headrace import home as homes
-from headrace.commands.output import console, print_json, printable
+from headrace.commands.output import console, print_json, strip_controls
 from headrace.endpoints import edits
 from headrace.errors import NotRunningError
 from headrace.home import Where
 from headrace.invocation import is_structured
-from measures.frequent import ranked_words, summed
+from measures.frequent import ranked_words, sum_sketches
 from service.kafka import StreamError
 from stats.reading.record_log import windows_since
 
@@ -23,7 +23,7 @@ def show_words(
 ) -> None:
     """Lists them by version."""
     as_json = is_structured()
-    asked = edits.existing(homes.site(where).store, endpoint).spec.unk_words
+    asked = edits.find_existing(homes.site(where).store, endpoint).spec.unk_words
     try:
         windows = windows_since(homes.kafka_of(where, kafka), endpoint, begin)
     except StreamError as error:
@@ -49,7 +49,7 @@ def by_version(windows: Iterable[EndpointWindow], begin: float) -> dict[str, Unk
         for aggregate in window.aggregates:
             if aggregate.unk_words.seen:
                 found.setdefault(aggregate.version, []).append(aggregate.unk_words)
-    return {version: summed(sketches) for version, sketches in sorted(found.items())}
+    return {version: sum_sketches(sketches) for version, sketches in sorted(found.items())}
 
 
 def tell(endpoint: str, found: Mapping[str, UnkWordCounts], top: int, *, as_json: bool) -> None:
@@ -74,7 +74,7 @@ def _table(version: str, sketch: UnkWordCounts, top: int) -> Table:
     table.add_column("times", justify="right")
     table.add_column("share", justify="right")
     for word, count in ranked_words(sketch.counts)[:top]:
-        table.add_row(escape(printable(word)), str(count), f"{count / sketch.seen:.1%}")
+        table.add_row(escape(strip_controls(word)), str(count), f"{count / sketch.seen:.1%}")
     table.add_row("all words", str(sketch.seen), "", style="dim")
     return table
 

@@ -27,12 +27,12 @@ from headrace.options import (
     Gateways,
     Home,
     Tritons,
-    absolute,
+    make_absolute,
 )
 from headrace.program import App, environment, refuse_cluster
 from headrace.stack import example
 from headrace.stack.settings import Ports, StackSettings
-from headrace.stack.up import RunningStack, Up
+from headrace.stack.up import RunningStack, StackRun
 
 _EXISTING = "Existing services"
 app = App()
@@ -91,7 +91,7 @@ StartWithin = Annotated[
     typer.Option(
         min=1,
         metavar="SECONDS",
-        help="Wait so long for a part that lives and is not ready, and for MLflow's answers.",
+        help="How long to wait for a running part to become ready, and for MLflow's answers.",
     ),
 ]
 Example = Annotated[bool, typer.Option(help="Register the example model when MLflow has no model.")]
@@ -105,7 +105,7 @@ PairTextsHours = Annotated[
     float,
     typer.Option(
         min=0,
-        help="Keep texts that two versions label differently in Kafka for so long, to label them.",
+        help="How long Kafka keeps texts that two versions label differently, to label them.",
     ),
 ]
 ModelCode = Annotated[
@@ -133,7 +133,7 @@ TokeniserMegabytes = Annotated[
     int,
     typer.Option(
         min=0,
-        help="Memory of a gateway's tokenisers; the longest unasked are closed for others; 0: half "
+        help="Memory of a gateway's tokenisers; the least recently used are closed; 0: half "
         "of the machine's.",
     ),
 ]
@@ -156,7 +156,7 @@ Ceiling = Annotated[
 Port = Annotated[int, typer.Option(min=1, max=65535, rich_help_panel="Ports")]
 
 
-class Computing(StrEnum):
+class ComputeDevice(StrEnum):
     """What Tritons compute with."""
 
     AUTO = "auto"
@@ -165,7 +165,7 @@ class Computing(StrEnum):
 
 
 DeviceFlag = Annotated[
-    Computing,
+    ComputeDevice,
     typer.Option(
         "--device",
         help="What Triton computes with. gpu: it is not ready, and says why, if it can't use one; "
@@ -213,7 +213,7 @@ def up(
     tokeniser_megabytes: TokeniserMegabytes = 0,
     tokeniser_share_ahead: TokeniserShareAhead = 0.75,
     ceiling: Ceiling = None,
-    device: DeviceFlag = Computing.AUTO,
+    device: DeviceFlag = ComputeDevice.AUTO,
 ) -> None:
     """Starts the whole stack on this machine and runs it until Ctrl-C."""
     refuse_cluster(
@@ -245,8 +245,8 @@ def up(
         raise typer.BadParameter("there are fewer Tritons than pools", param_hint="--pool")
 
     settings = StackSettings(
-        home=absolute(home),
-        cache=absolute(cache),
+        home=make_absolute(home),
+        cache=make_absolute(cache),
         ports=Ports(
             gateway_http=port_gateway_http,
             gateway_grpc=port_gateway_grpc,
@@ -263,13 +263,13 @@ def up(
             gateway_operations=port_gateway_operations,
         ),
         listen=listen,
-        parts=None if parts is None else absolute(parts),
+        parts=None if parts is None else make_absolute(parts),
         kafka_bootstrap=kafka_bootstrap,
         mlflow_uri=mlflow_uri,
         mlflow_sources=tuple(mlflow_source or ()),
         triton_grpc=triton_grpc,
         package_store=package_store,
-        keys_file=None if keys_file is None else absolute(keys_file),
+        keys_file=None if keys_file is None else make_absolute(keys_file),
         example=example,
         auto_endpoints=auto_endpoints,
         window_seconds=window_seconds,
@@ -296,12 +296,12 @@ def run(settings: StackSettings, environment: Mapping[str, str]) -> None:
     console.print(f"Headrace, in {escape(str(settings.home))}", highlight=False)
 
     def announce(started: RunningStack) -> None:
-        steps.quiet()
+        steps.clear()
         for line in invitation(started):
             console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     with steps.live():
-        asyncio.run(Up(settings, environment, steps, announce).run())
+        asyncio.run(StackRun(settings, environment, steps, announce).run())
     console.print("Stopped.", highlight=False)
 
 
@@ -343,7 +343,7 @@ def invitation(started: RunningStack) -> list[str]:
 
 
 def _open_to_others(settings: StackSettings) -> list[str]:
-    """What whoever listens on more than loopback should know."""
+    """What a user who listens on more than loopback should know."""
     if IPv4Address(settings.listen).is_loopback:
         return []
     who = "Gateways ask callers for a key" if settings.keys_file else "Nobody is asked for a key"
@@ -384,14 +384,14 @@ def second_version(settings: StackSettings) -> list[str]:
         f"  {shlex.join(register)}",
         "It is compared with the first one on traffic, and gets callers step by step. To see that",
         "in minutes, loosen its checks, send traffic and watch; or give it all callers at once:",
-        *(f"  {_ours(settings, words)}" for words in (looser, replay, status, promote)),
+        *(f"  {_own_command(settings, words)}" for words in (looser, replay, status, promote)),
     ]
 
 
-def _ours(settings: StackSettings, words: list[str]) -> str:
+def _own_command(settings: StackSettings, words: list[str]) -> str:
     """A command of ours on this stack, for any shell."""
     program = (
         "headrace" if shutil.which("headrace") else str(Path(sys.executable).with_name("headrace"))
     )
-    home = [] if settings.home == absolute(HOME) else ["--home", str(settings.home)]
+    home = [] if settings.home == make_absolute(HOME) else ["--home", str(settings.home)]
     return shlex.join([program, *words, *home])

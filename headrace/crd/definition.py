@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from contracts.durations import PATTERN, written
+from contracts.durations import PATTERN, format_duration
 from contracts.endpoint import API_VERSION, KIND, EndpointSpec, EndpointStatus
 from headrace.crd.structural import Schema, Structural
 
@@ -37,7 +37,7 @@ _EACH_CHECK_DECLARED = (
     "self.statistics.exists(declared, declared.name == check.name))"
 )
 
-# What the models' own validators say, where a schema alone can't. Every list that a rule walks has
+# What the models' own validators say, if a schema by itself can't. Every list that a rule walks has
 # a greatest length in the models: the API server refuses rules whose cost it can't bound.
 _ADDITIONS: dict[str, Schema] = {
     "RolloutSpec": {
@@ -52,7 +52,7 @@ _ADDITIONS: dict[str, Schema] = {
             ),
         )
     },
-    "StatisticSpec": {
+    "CustomStatistic": {
         "x-kubernetes-validations": _rules(
             (
                 "(self.kind == 'histogram') == (has(self.edges) && self.edges.size() > 0)",
@@ -142,7 +142,7 @@ def definition() -> Schema:
                     "name": VERSION,
                     "served": True,
                     "storage": True,
-                    "schema": {"openAPIV3Schema": _whole()},
+                    "schema": {"openAPIV3Schema": _build_schema()},
                     "subresources": {"status": {}},
                     "additionalPrinterColumns": [
                         {"name": name, "type": kind, "jsonPath": path, "priority": priority}
@@ -160,7 +160,7 @@ def as_yaml() -> str:
     return _HEADER + text
 
 
-def _whole() -> Schema:
+def _build_schema() -> Schema:
     return {
         "type": "object",
         "description": "Serves the versions of one model that is registered in MLflow.",
@@ -195,7 +195,7 @@ def _spec() -> Schema:
 def _status() -> Schema:
     schema = EndpointStatus.model_json_schema(by_alias=True)
     made = Structural(schema.pop("$defs"), defaults=False).of(schema)
-    # The controller alone writes it, and whole. Else Kubernetes' notes on fields name each one that
+    # Only the controller writes it, and whole. Else Kubernetes' notes on fields name each one that
     # is in it, in every object that gateways watch.
     made["x-kubernetes-map-type"] = "atomic"
     made["properties"] |= {
@@ -216,7 +216,7 @@ def _with_durations_as_written(node: Schema) -> Schema:
     for name, item in node.get("properties", {}).items():
         made[name] = item
         if item.get("pattern") == PATTERN:
-            default = written(item["default"])
+            default = format_duration(item["default"])
             made[name] = {**item, "default": default, "maxLength": _LONGEST_DURATION}
     return {**node, "properties": made} if made else node
 

@@ -36,8 +36,8 @@ class UnstructuralError(ValueError):
 class Structural:
     """Translates the nodes of one JSON schema.
 
-    ``additions`` are further keywords for the definitions named. Without ``defaults``, whoever
-    reads fills them in.
+    ``additions`` are further keywords for the definitions named. Without ``defaults``, the program
+    that reads fills them in.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Structural:
 
     def of(self, node: Schema) -> Schema:
         """The structural schema of a node; raises ``UnstructuralError``."""
-        node, additions = self._resolved(node)
+        node, additions = self._resolve(node)
         if "anyOf" in node:
             made = self._alternatives(node)
         elif node.get("type") == "object":
@@ -68,7 +68,7 @@ class Structural:
         _default(made, node, keep=self._defaults)
         return {**made, **additions}
 
-    def _resolved(self, node: Schema) -> tuple[Schema, Schema]:
+    def _resolve(self, node: Schema) -> tuple[Schema, Schema]:
         """Without a reference: what stands beside it wins over what it names."""
         reference = node.get("$ref")
         if reference is None:
@@ -93,14 +93,14 @@ class Structural:
 
     def _alternatives(self, node: Schema) -> Schema:
         choices = [choice for choice in node["anyOf"] if choice.get("type") != "null"]
-        made = self._merged([self.of(choice) for choice in choices])
+        made = self._merge([self.of(choice) for choice in choices])
         # A null that means what leaving the field out means is pruned, for Kubernetes holds even a
         # nullable value to its enum.
         if len(choices) < len(node["anyOf"]) and node.get("default", ...) is not None:
             made["nullable"] = True
         return made
 
-    def _merged(self, choices: Sequence[Schema]) -> Schema:
+    def _merge(self, choices: Sequence[Schema]) -> Schema:
         """Alternatives as one schema; of objects, one whose fields exclude one another."""
         if len(choices) == 1:
             return choices[0]

@@ -38,7 +38,7 @@ class _Loader(yaml.SafeLoader):
 def read(text: str, source: str) -> tuple[ModelEndpoint, ...]:
     """The endpoints of a YAML text, all of them right.
 
-    A ``status`` in a document is left aside: Headrace alone writes it.
+    A ``status`` in a document is left aside: only Headrace writes it.
 
     Raises:
         BadDocumentError: the text is no YAML, or a document is no endpoint; says which and where.
@@ -67,10 +67,10 @@ def _endpoint(document: object, where: str) -> ModelEndpoint:
     try:
         endpoint = ModelEndpoint.model_validate(given)
     except ValidationError as error:
-        raise _refused(where, validation_errors(given, error)) from None
+        raise _build_refusal(where, validation_errors(given, error)) from None
     found = _further_errors(given, endpoint)
     if found:
-        raise _refused(where, found)
+        raise _build_refusal(where, found)
     return endpoint
 
 
@@ -80,7 +80,7 @@ def _further_errors(given: dict[Any, Any], endpoint: ModelEndpoint) -> tuple[Fie
         FieldError((name,), "is needed") for name in ("apiVersion", "kind") if name not in given
     ]
     found += [
-        FieldError(("metadata", "annotations", key), "is written by headrace rollout alone")
+        FieldError(("metadata", "annotations", key), "is written only by headrace rollout")
         for key in endpoint.metadata.annotations
         if key.startswith((COMMAND_PREFIX, COMMAND_BY_PREFIX))
     ]
@@ -104,7 +104,7 @@ def _further_errors(given: dict[Any, Any], endpoint: ModelEndpoint) -> tuple[Fie
     return tuple(found)
 
 
-def _refused(where: str, found: tuple[FieldError, ...]) -> BadDocumentError:
+def _build_refusal(where: str, found: tuple[FieldError, ...]) -> BadDocumentError:
     lines = [f"  {item}." for item in found[:_ERRORS_SHOWN]]
     if len(found) > _ERRORS_SHOWN:
         lines.append(f"  and {len(found) - _ERRORS_SHOWN} more.")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from contracts.endpoint import EndpointSpec, Metadata, ModelEndpoint
-from contracts.validation_errors import shown
+from contracts.validation_errors import show_value
 from headrace.errors import BrokenHomeError, RefusedError, RequestFailedError
 from registry.errors import EndpointConflictError, EndpointUnreadableError
 from registry.stores.endpoints import EndpointStore
@@ -29,7 +29,7 @@ class Change:
     after: Any
 
     def __str__(self) -> str:
-        before, after = (shown(value, most=_SHOWN) for value in (self.before, self.after))
+        before, after = (show_value(value, most=_SHOWN) for value in (self.before, self.after))
         return f"{self.field}: {before} -> {after}"
 
 
@@ -52,7 +52,7 @@ def apply(store: EndpointStore, wanted: ModelEndpoint) -> EditOutcome:
         BrokenHomeError: what is stored can't be read, or can't be written.
     """
     for _ in range(_ATTEMPTS):
-        found = stored(store, wanted.name)
+        found = find_stored(store, wanted.name)
         _check_revision(wanted, found)
         if found is None:
             notes = Metadata(name=wanted.name, annotations=wanted.metadata.annotations)
@@ -60,7 +60,7 @@ def apply(store: EndpointStore, wanted: ModelEndpoint) -> EditOutcome:
             if _put(store, made):
                 return EditOutcome(wanted.name, "created")
             continue
-        differing = _changes(found.spec, wanted.spec) + _noted(found, wanted)
+        differing = _changes(found.spec, wanted.spec) + _list_noted_changes(found, wanted)
         if not differing:
             return EditOutcome(wanted.name, "unchanged")
         notes = found.metadata.model_copy(
@@ -71,16 +71,16 @@ def apply(store: EndpointStore, wanted: ModelEndpoint) -> EditOutcome:
     raise RequestFailedError(f"The endpoint {wanted.name} changes too fast. Try again.")
 
 
-def compared(store: EndpointStore, wanted: ModelEndpoint) -> EditOutcome:
+def compare(store: EndpointStore, wanted: ModelEndpoint) -> EditOutcome:
     """What ``apply`` would do now; writes nothing.
 
     Raises:
         BrokenHomeError: what is stored can't be read.
     """
-    found = stored(store, wanted.name)
+    found = find_stored(store, wanted.name)
     if found is None:
         return EditOutcome(wanted.name, "created")
-    differing = _changes(found.spec, wanted.spec) + _noted(found, wanted)
+    differing = _changes(found.spec, wanted.spec) + _list_noted_changes(found, wanted)
     return EditOutcome(wanted.name, "changed" if differing else "unchanged", differing)
 
 
@@ -94,22 +94,22 @@ def edit(
         BrokenHomeError: what is stored can't be read, or can't be written.
     """
     for _ in range(_ATTEMPTS):
-        changed = change(existing(store, name))
+        changed = change(find_existing(store, name))
         if _put(store, changed):
             return changed
     raise RequestFailedError(f"The endpoint {name} changes too fast. Try again.")
 
 
-def existing(store: EndpointStore, name: str) -> ModelEndpoint:
+def find_existing(store: EndpointStore, name: str) -> ModelEndpoint:
     """A stored endpoint; raises ``RequestFailedError`` or ``BrokenHomeError``."""
-    found = stored(store, name)
+    found = find_stored(store, name)
     if found is None:
-        names = ", ".join(endpoint.name for endpoint in every(store)) or "none yet"
+        names = ", ".join(endpoint.name for endpoint in list_all(store)) or "none yet"
         raise RequestFailedError(f"There is no endpoint {name}; the endpoints are: {names}.")
     return found
 
 
-def every(store: EndpointStore) -> tuple[ModelEndpoint, ...]:
+def list_all(store: EndpointStore) -> tuple[ModelEndpoint, ...]:
     """All endpoints, by name; raises ``BrokenHomeError``."""
     try:
         return store.list()
@@ -117,13 +117,13 @@ def every(store: EndpointStore) -> tuple[ModelEndpoint, ...]:
         raise BrokenHomeError(f"The endpoints can't be read: {error}.") from error
 
 
-def stored(store: EndpointStore, name: str) -> ModelEndpoint | None:
-    """An endpoint, or None where there is none; raises ``BrokenHomeError``."""
+def find_stored(store: EndpointStore, name: str) -> ModelEndpoint | None:
+    """An endpoint, or None if there is none; raises ``BrokenHomeError``."""
     try:
         return store.get(name)
     except EndpointUnreadableError as error:
         raise BrokenHomeError(
-            f"What is stored can't be read, so nothing was changed: {error}. Put it right, or "
+            f"What is stored can't be read, so nothing was changed: {error}. Fix it, or "
             f"remove it with headrace delete {name}."
         ) from error
     except OSError as error:
@@ -151,7 +151,7 @@ def _check_revision(wanted: ModelEndpoint, stored: ModelEndpoint | None) -> None
         )
 
 
-def _noted(stored: ModelEndpoint, wanted: ModelEndpoint) -> tuple[Change, ...]:
+def _list_noted_changes(stored: ModelEndpoint, wanted: ModelEndpoint) -> tuple[Change, ...]:
     before = stored.metadata.annotations
     return tuple(
         Change(f"metadata.annotations.{key}", before.get(key), value)
@@ -163,14 +163,14 @@ def _noted(stored: ModelEndpoint, wanted: ModelEndpoint) -> tuple[Change, ...]:
 def _changes(before: EndpointSpec, after: EndpointSpec) -> tuple[Change, ...]:
     """The fields that differ, defaults filled in, in the order of the schema; a list is one."""
     old, new = (spec.model_dump(mode="json", by_alias=True) for spec in (before, after))
-    return tuple(_differing("spec", old, new))
+    return tuple(_find_changes("spec", old, new))
 
 
-def _differing(path: str, old: Any, new: Any) -> Iterator[Change]:  # noqa: ANN401 - any JSON value
+def _find_changes(path: str, old: Any, new: Any) -> Iterator[Change]:  # noqa: ANN401 - any JSON value
     if old == new:
         return
     if isinstance(old, dict) and isinstance(new, dict) and (old.keys() == new.keys()):
         for name in old:
-            yield from _differing(f"{path}.{name}", old[name], new[name])
+            yield from _find_changes(f"{path}.{name}", old[name], new[name])
         return
     yield Change(path, old, new)

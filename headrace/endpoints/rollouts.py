@@ -2,7 +2,7 @@
 
 A command is an annotation of the endpoint; the controller answers in the status and takes the
 annotation away. Whether a command makes sense is the controller's to say: it is refused here only
-where there is no room for it. What an endpoint followed before a pin is kept in an annotation too,
+if there is no room for it. What an endpoint followed before a pin is kept in an annotation too,
 for the spec has no room for it.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from pydantic import TypeAdapter, ValidationError
 
 from contracts.controller import BEAT_SECONDS, ControllerBeat
-from contracts.durations import about
+from contracts.durations import humanise
 from contracts.endpoint import (
     CANDIDATES,
     AliasVersion,
@@ -59,7 +59,7 @@ def ask(
     """
     before: list[ModelEndpoint] = []
 
-    def noted(stored: ModelEndpoint) -> ModelEndpoint:
+    def note(stored: ModelEndpoint) -> ModelEndpoint:
         before[:] = [stored]
         changed = change(stored)
         notes = changed.metadata.annotations
@@ -70,27 +70,27 @@ def ask(
                 "See headrace status."
             )
         command_note, by_note = _notes(command)
-        added = {command_note: command.written(), by_note: command.by}
+        added = {command_note: command.to_text(), by_note: command.by}
         metadata = changed.metadata.model_copy(update={"annotations": {**notes, **added}})
         return changed.model_copy(update={"metadata": metadata})
 
-    edits.edit(store, name, noted)
+    edits.edit(store, name, note)
     return before[0]
 
 
 def withdraw(
     store: EndpointStore, name: str, command: Command, before: ModelEndpoint
 ) -> CommandOutcome | None:
-    """Takes a command back that nobody answered, and what a pin changed in the spec with it.
+    """Withdraws a command that was not answered, and what a pin changed in the spec with it.
 
     Args:
         store: of the endpoint.
         name: of the endpoint.
-        command: as ``ask`` noted it.
+        command: as ``ask`` note it.
         before: what ``ask`` returned.
 
     Returns:
-        The answer, where one has come by now: then nothing is taken back.
+        The answer, if one has come by now: then nothing is withdrawn.
 
     Raises:
         RequestFailedError: the endpoint was removed meanwhile.
@@ -109,7 +109,7 @@ def withdraw(
             notes.pop(_BEFORE_PIN, None)
             if _BEFORE_PIN in before.metadata.annotations:
                 notes[_BEFORE_PIN] = before.metadata.annotations[_BEFORE_PIN]
-        return _with(stored, version, notes)
+        return _set_version(stored, version, notes)
 
     return _outcome(edits.edit(store, name, taken_back), command)
 
@@ -135,14 +135,14 @@ def answer(
     """
     deadline = time.monotonic() + within_seconds
     while True:
-        if (outcome := _outcome(edits.existing(store, name), command)) is not None:
+        if (outcome := _outcome(edits.find_existing(store, name), command)) is not None:
             return outcome
         if time.monotonic() >= deadline:
             return None
         time.sleep(_POLL_SECONDS)
 
 
-def pinned(endpoint: ModelEndpoint, version: str) -> ModelEndpoint:
+def pin_version(endpoint: ModelEndpoint, version: str) -> ModelEndpoint:
     """The endpoint with its spec on one version; raises ``RefusedError``."""
     if not version.isascii() or not version.isdigit():
         raise RefusedError(f"{version} is no version: MLflow counts them 1, 2, 3.")
@@ -154,10 +154,10 @@ def pinned(endpoint: ModelEndpoint, version: str) -> ModelEndpoint:
     else:
         followed = _followed.dump_json(now).decode()
         notes = {**endpoint.metadata.annotations, _BEFORE_PIN: followed}
-    return _with(endpoint, PinnedVersion(pin=version), notes)
+    return _set_version(endpoint, PinnedVersion(pin=version), notes)
 
 
-def unpinned(endpoint: ModelEndpoint) -> ModelEndpoint:
+def unpin_version(endpoint: ModelEndpoint) -> ModelEndpoint:
     """The endpoint following what it followed before it was pinned, else the latest version.
 
     Raises:
@@ -170,10 +170,10 @@ def unpinned(endpoint: ModelEndpoint) -> ModelEndpoint:
         version = _followed.validate_json(notes.pop(_BEFORE_PIN, "{}"))
     except ValidationError:
         version = FollowVersion()
-    return _with(endpoint, version, notes)
+    return _set_version(endpoint, version, notes)
 
 
-def known(endpoint: ModelEndpoint) -> tuple[str, ...]:
+def list_known(endpoint: ModelEndpoint) -> tuple[str, ...]:
     """The versions that the endpoint's status tells of, newest first."""
     status = endpoint.status
     found = {route.ref.version for route in status.routes}
@@ -185,7 +185,7 @@ def known(endpoint: ModelEndpoint) -> tuple[str, ...]:
     return _newest_first(found)
 
 
-def rejected(endpoint: ModelEndpoint) -> tuple[str, ...]:
+def list_rejected(endpoint: ModelEndpoint) -> tuple[str, ...]:
     """The versions that are not tried again unless a person asks for it, newest first."""
     return _newest_first({rejection.version for rejection in endpoint.status.rejected})
 
@@ -194,7 +194,7 @@ def _newest_first(versions: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(versions, key=lambda each: (len(each), each), reverse=True))
 
 
-def _with(
+def _set_version(
     endpoint: ModelEndpoint,
     version: FollowVersion | AliasVersion | PinnedVersion,
     notes: dict[str, str],
@@ -208,7 +208,7 @@ def _with(
 
 
 def silence_warning(endpoint: ModelEndpoint, beat: ControllerBeat | None, now: float) -> str:
-    """What is to be said where nobody could take a candidate back; else empty."""
+    """What is to be said if a candidate could not be rolled back; else empty."""
     if beat is None or not has_candidate(endpoint):
         return ""
     silent, timeout = max(0.0, now - beat.at), controller_timeout_seconds(endpoint)
@@ -217,11 +217,11 @@ def silence_warning(endpoint: ModelEndpoint, beat: ControllerBeat | None, now: f
     elif silent <= _LATE_SECONDS:
         return ""
     else:
-        what = f"The controller gave its last sign {about(silent)} ago."
+        what = f"The controller gave its last sign {humanise(silent)} ago."
     version = next(r.ref.version for r in endpoint.status.routes if r.arm in CANDIDATES)
     if silent > timeout:
         return f"{what} Gateways give version {version}'s callers to the stable version."
     return (
-        f"{what} After {about(timeout)} of it gateways give version {version}'s callers to the "
+        f"{what} After {humanise(timeout)} of it gateways give version {version}'s callers to the "
         "stable version."
     )

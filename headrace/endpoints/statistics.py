@@ -5,16 +5,16 @@ import math
 from pydantic import ValidationError
 
 from contracts.endpoint import ModelEndpoint
-from contracts.rollout import StatisticSpec
-from contracts.validation_errors import dotted
+from contracts.rollout import CustomStatistic
+from contracts.validation_errors import join_path
 from headrace.errors import RefusedError, RequestFailedError
 
 MOST = 50  # as contracts.endpoint has it
 
 
-def declared(
+def build_declaration(
     name: str, kind: str, edges: tuple[float, ...], values: tuple[str, ...]
-) -> StatisticSpec:
+) -> CustomStatistic:
     """A declaration; raises ``RequestFailedError``."""
     if not all(map(math.isfinite, edges)):  # JSON knows no other numbers
         raise RequestFailedError(
@@ -22,17 +22,17 @@ def declared(
             "by itself."
         )
     try:
-        return StatisticSpec.model_validate(
+        return CustomStatistic.model_validate(
             {"name": name, "kind": kind, "edges": edges, "values": values}
         )
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        where = dotted(first["loc"]) if first["loc"] else name
+        where = join_path(first["loc"]) if first["loc"] else name
         said = first["msg"].removeprefix("Value error, ")
         raise RequestFailedError(f"No statistic was added: {where}: {said}.") from None
 
 
-def with_statistic(endpoint: ModelEndpoint, statistic: StatisticSpec) -> ModelEndpoint:
+def with_statistic(endpoint: ModelEndpoint, statistic: CustomStatistic) -> ModelEndpoint:
     """The endpoint with one more statistic, or with that of the same name replaced.
 
     Raises:
@@ -47,7 +47,7 @@ def with_statistic(endpoint: ModelEndpoint, statistic: StatisticSpec) -> ModelEn
         )
     else:
         kept = (*others, statistic)
-    return _with(endpoint, tuple(kept))
+    return _set_statistics(endpoint, tuple(kept))
 
 
 def without_statistic(endpoint: ModelEndpoint, name: str) -> ModelEndpoint:
@@ -63,9 +63,11 @@ def without_statistic(endpoint: ModelEndpoint, name: str) -> ModelEndpoint:
             f"A check of the rollout rests on {name}: take it out of "
             "spec.rollout.checks.statistics first (headrace get, headrace apply)."
         )
-    return _with(endpoint, kept)
+    return _set_statistics(endpoint, kept)
 
 
-def _with(endpoint: ModelEndpoint, statistics: tuple[StatisticSpec, ...]) -> ModelEndpoint:
+def _set_statistics(
+    endpoint: ModelEndpoint, statistics: tuple[CustomStatistic, ...]
+) -> ModelEndpoint:
     spec = endpoint.spec.model_copy(update={"statistics": statistics})
     return endpoint.model_copy(update={"spec": spec})

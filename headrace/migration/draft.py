@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from contracts.endpoint import API_VERSION, KIND, ModelEndpoint
 from contracts.model import ENDPOINT_NAME, endpoint_name
 from headrace.errors import BadDocumentError, RefusedError
-from headrace.migration.source import ObjectHead, Part
+from headrace.migration.source import ManifestMapping, ObjectHead
 
 _TASKS = {
     "sequence_classification": "text-classification",
@@ -90,7 +90,7 @@ class Draft:
         self._changed: list[str] = []
         self._left_out: list[tuple[str, str]] = []
 
-    def changed(self, sentence: str) -> None:
+    def note_change(self, sentence: str) -> None:
         """Says that something means something else than it did."""
         self._changed.append(sentence)
 
@@ -98,9 +98,9 @@ class Draft:
         """Says that something was not carried over."""
         self._left_out.append((where, why))
 
-    def left_of(self, part: Part, reasons: Mapping[str, str]) -> None:
+    def left_of(self, part: ManifestMapping, reasons: Mapping[str, str]) -> None:
         """Reports what nobody took of a part; ``reasons`` are by the field's own name."""
-        for path in part.left():
+        for path in part.list_left():
             name = path.rpartition(".")[2].partition("[")[0]
             if path.startswith("metadata.annotations."):
                 self.left_out(path, "an annotation of another tool")
@@ -146,9 +146,9 @@ class Draft:
             return
         self.limits["timeoutSeconds"] = min(seconds, _LONGEST_TIMEOUT)
         if seconds > _LONGEST_TIMEOUT:
-            self.changed(f"{where} is {seconds:g} s; an endpoint may take 600 s at most.")
+            self.note_change(f"{where} is {seconds:g} s; an endpoint may take 600 s at most.")
 
-    def whole(self, where: str, value: str) -> int:
+    def to_whole_number(self, where: str, value: str) -> int:
         """A value as a whole number.
 
         Raises:
@@ -164,7 +164,7 @@ class Draft:
             return
         weights = [percent, *(weight for weight in _STEPS if weight > percent)]
         self.rollout["steps"] = [{"shadow": 100}, *({"weight": weight} for weight in weights)]
-        self.changed(
+        self.note_change(
             f"The canary's {percent:g} % became the first weight of every rollout. Headrace takes "
             "each further step by itself when its checks pass, and goes back when one fails."
         )
@@ -192,7 +192,7 @@ class Draft:
                 "spec.version: {alias: NAME}",
             )
 
-    def finished(self, name: str, options: Options) -> Translation:
+    def finish(self, name: str, options: Options) -> Translation:
         """The translation, whose endpoint is one that ``headrace apply`` takes.
 
         Args:
@@ -206,7 +206,7 @@ class Draft:
         is_valid = ENDPOINT_NAME.fullmatch(wanted) is not None
         short = wanted if is_valid else endpoint_name(wanted)
         if not is_valid:
-            self.changed(f"The name {wanted} became {short}, as it stands in URLs.")
+            self.note_change(f"The name {wanted} became {short}, as it stands in URLs.")
         further = {
             "version": self.version,
             "task": options.task or self.task,
@@ -241,9 +241,9 @@ def _out_of_bounds(source: str, error: ValidationError) -> str:
     return "\n".join([f"{source} asks for what an endpoint can't have:", *lines])
 
 
-def checked(
+def check_translations(
     found: Sequence[Translation],
-    others: Sequence[Part],
+    others: Sequence[ManifestMapping],
     source: str,
     kind: str,
     options: Options,

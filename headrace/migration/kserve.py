@@ -7,8 +7,8 @@ KServe's Hugging Face server are read.
 from collections.abc import Mapping
 
 from headrace.errors import RefusedError
-from headrace.migration.draft import PODS, SCALING, Draft, Options, Translation, checked
-from headrace.migration.source import ObjectHead, Part, documents, flags
+from headrace.migration.draft import PODS, SCALING, Draft, Options, Translation, check_translations
+from headrace.migration.source import ManifestMapping, ObjectHead, documents, flags
 
 KIND = "InferenceService"
 _SERVED = frozenset({"huggingface", "sklearn", "xgboost", "lightgbm", "mlflow", "onnx", "triton"})
@@ -72,19 +72,19 @@ def translate(text: str, source: str, options: Options) -> list[Translation]:
         BadDocumentError: there is none, or one can't be read.
         RefusedError: Headrace can't serve such a model.
     """
-    found: list[Part] = []
-    others: list[Part] = []
+    found: list[ManifestMapping] = []
+    others: list[ManifestMapping] = []
     for document in documents(text, source):
         (found if document.take("kind") == KIND else others).append(document)
     done = []
     for document in found:
         draft, name = _draft(document)
         draft.left_of(document, _REASONS)
-        done.append(draft.finished(name, options))
-    return checked(done, others, source, KIND, options)
+        done.append(draft.finish(name, options))
+    return check_translations(done, others, source, KIND, options)
 
 
-def _draft(document: Part) -> tuple[Draft, str]:
+def _draft(document: ManifestMapping) -> tuple[Draft, str]:
     head = ObjectHead(document)
     draft = Draft(f"{KIND} {head.name}")
     draft.took_head(head)
@@ -100,7 +100,7 @@ def _draft(document: Part) -> tuple[Draft, str]:
     return draft, head.name
 
 
-def _take_model(draft: Draft, predictor: Part) -> None:
+def _take_model(draft: Draft, predictor: ManifestMapping) -> None:
     """Takes the model of a predictor, in whichever of its three forms it is written."""
     if "model" in predictor:
         model = predictor.part("model")
@@ -109,7 +109,7 @@ def _take_model(draft: Draft, predictor: Part) -> None:
         kind = model_format.text("name")
     elif old := next((name for name in _OF_OLD if name in predictor), ""):
         model, kind = predictor.part(old), old
-        draft.changed(f"predictor.{old} is KServe's old schema; it was read all the same.")
+        draft.note_change(f"predictor.{old} is KServe's old schema; it was read all the same.")
     else:
         model, kind = _server_of_hugging_face(draft, predictor), "huggingface"
     if kind not in _SERVED:
@@ -118,27 +118,31 @@ def _take_model(draft: Draft, predictor: Part) -> None:
             f"serve. It serves: {', '.join(sorted(_SERVED))}. Another may be exported to ONNX."
         )
     if kind == "triton":
-        draft.changed(
+        draft.note_change(
             "A folder of Triton's is not read: register the ONNX graph or the Hugging Face model "
             "that it was made of."
         )
     model.take("name")  # of the container
     _take_storage(draft, model)
-    _take_arguments(draft, model.at("args"), flags([*model.texts("command"), *model.texts("args")]))
+    _take_arguments(
+        draft, model.path_of("args"), flags([*model.texts("command"), *model.texts("args")])
+    )
 
 
-def _take_storage(draft: Draft, model: Part) -> None:
-    draft.took_storage(model.at("storageUri"), model.text("storageUri"))
+def _take_storage(draft: Draft, model: ManifestMapping) -> None:
+    draft.took_storage(model.path_of("storageUri"), model.text("storageUri"))
     storage = model.part("storage")
     path = storage.text("path")
     if path and not draft.register:
         draft.register = path
     if "key" in storage:
         storage.take("key")
-        draft.left_out(storage.at("key"), "the chart's packages.existingSecret reads the store")
+        draft.left_out(
+            storage.path_of("key"), "the chart's packages.existingSecret reads the store"
+        )
 
 
-def _server_of_hugging_face(draft: Draft, predictor: Part) -> Part:
+def _server_of_hugging_face(draft: Draft, predictor: ManifestMapping) -> ManifestMapping:
     containers = predictor.parts("containers")
     for container in containers:
         if "huggingfaceserver" in container.text("image"):
@@ -159,7 +163,7 @@ def _take_arguments(draft: Draft, where: str, given: dict[str, str]) -> None:
         if name == "model_id":
             draft.register = draft.register or value
         elif name == "model_name":
-            draft.changed(
+            draft.note_change(
                 f"Callers name the endpoint and not {value} (--model_name): "
                 "/v1/models/ENDPOINT:predict."
             )
@@ -168,6 +172,6 @@ def _take_arguments(draft: Draft, where: str, given: dict[str, str]) -> None:
         elif name == "dtype":
             draft.took_precision(place, value)
         elif name in {"max_length", "max_model_len", "max_sequence_length"}:
-            draft.serving["maxTokens"] = draft.whole(place, value)
+            draft.serving["maxTokens"] = draft.to_whole_number(place, value)
         elif name not in _NEEDLESS:
             draft.left_out(place, _ARGUMENTS.get(name, "Triton and the gateway have no such flag"))

@@ -23,7 +23,7 @@ _DOMAINS_OF_TOOLS = re.compile(
 )
 
 
-class Part:
+class ManifestMapping:
     """A mapping of a manifest, whose fields are taken one by one.
 
     Attributes:
@@ -34,7 +34,7 @@ class Part:
         self.path = path
         self._value = value
         self._taken: set[str] = set()
-        self._parts: dict[str, Part] = {}
+        self._parts: dict[str, ManifestMapping] = {}
 
     def __contains__(self, name: str) -> bool:
         return self._value.get(name) is not None
@@ -42,30 +42,30 @@ class Part:
     def __iter__(self) -> Iterator[str]:
         return iter([str(name) for name in self._value])
 
-    def at(self, name: str) -> str:
+    def path_of(self, name: str) -> str:
         """The path of a field of this mapping."""
         return f"{self.path}.{name}" if self.path else name
 
     def take(self, name: str) -> object:
-        """The value of a field, which then counts as used; None where it is missing."""
+        """The value of a field, which then counts as used; None if it is missing."""
         self._taken.add(name)
         return self._value.get(name)
 
     def text(self, name: str) -> str:
-        """A field as text; empty where it is missing.
+        """A field as text; empty if it is missing.
 
         Raises:
             BadDocumentError: it is a mapping or a list.
         """
         value = self.take(name)
         if isinstance(value, Mapping | list):
-            raise BadDocumentError(f"{self.at(name)}: must be text.")
+            raise BadDocumentError(f"{self.path_of(name)}: must be text.")
         if isinstance(value, bool):
             return str(value).lower()
         return "" if value is None else str(value)
 
     def number(self, name: str) -> float | None:
-        """A field as a number; None where it is missing.
+        """A field as a number; None if it is missing.
 
         Raises:
             BadDocumentError: it is no number.
@@ -74,23 +74,23 @@ class Part:
         try:
             return float(value) if value else None
         except ValueError:
-            raise BadDocumentError(f"{self.at(name)}: must be a number.") from None
+            raise BadDocumentError(f"{self.path_of(name)}: must be a number.") from None
 
-    def part(self, name: str) -> "Part":
-        """A field that is a mapping; an empty one where it is missing.
+    def part(self, name: str) -> "ManifestMapping":
+        """A field that is a mapping; an empty one if it is missing.
 
         Raises:
             BadDocumentError: it is something else.
         """
         value = self.take(name)
         if value is None:
-            return Part({}, self.at(name))
+            return ManifestMapping({}, self.path_of(name))
         if not isinstance(value, Mapping):
-            raise BadDocumentError(f"{self.at(name)}: must be a mapping.")
-        return self._child(value, self.at(name))
+            raise BadDocumentError(f"{self.path_of(name)}: must be a mapping.")
+        return self._child(value, self.path_of(name))
 
-    def parts(self, name: str) -> list["Part"]:
-        """A field that is a list of mappings; none where it is missing.
+    def parts(self, name: str) -> list["ManifestMapping"]:
+        """A field that is a list of mappings; none if it is missing.
 
         Raises:
             BadDocumentError: it is something else.
@@ -99,9 +99,10 @@ class Part:
         if value is None:
             return []
         if not isinstance(value, list) or not all(isinstance(each, Mapping) for each in value):
-            raise BadDocumentError(f"{self.at(name)}: must be a list of mappings.")
+            raise BadDocumentError(f"{self.path_of(name)}: must be a list of mappings.")
         return [
-            self._child(each, f"{self.at(name)}[{number}]") for number, each in enumerate(value)
+            self._child(each, f"{self.path_of(name)}[{number}]")
+            for number, each in enumerate(value)
         ]
 
     def texts(self, name: str) -> list[str]:
@@ -114,10 +115,10 @@ class Part:
         if value is None:
             return []
         if not isinstance(value, list) or any(isinstance(each, Mapping | list) for each in value):
-            raise BadDocumentError(f"{self.at(name)}: must be a list of texts.")
+            raise BadDocumentError(f"{self.path_of(name)}: must be a list of texts.")
         return [str(each) for each in value]
 
-    def left(self) -> list[str]:
+    def list_left(self) -> list[str]:
         """The paths of fields that nobody took, here and below, in the document's order."""
         found = []
         for name in self._value:
@@ -125,18 +126,19 @@ class Part:
                 found += [
                     path
                     for part in self._parts.values()
-                    if part.path == self.at(name) or part.path.startswith(f"{self.at(name)}[")
-                    for path in part.left()
+                    if part.path == self.path_of(name)
+                    or part.path.startswith(f"{self.path_of(name)}[")
+                    for path in part.list_left()
                 ]
             else:
-                found.append(self.at(str(name)))
+                found.append(self.path_of(str(name)))
         return found
 
-    def _child(self, value: Mapping[str, Any], path: str) -> "Part":
-        return self._parts.setdefault(path, Part(value, path))
+    def _child(self, value: Mapping[str, Any], path: str) -> "ManifestMapping":
+        return self._parts.setdefault(path, ManifestMapping(value, path))
 
 
-def documents(text: str, source: str) -> list[Part]:
+def documents(text: str, source: str) -> list[ManifestMapping]:
     """The documents of a YAML text, each a mapping; the items of a ``List`` are documents too.
 
     Raises:
@@ -155,7 +157,7 @@ def documents(text: str, source: str) -> list[Part]:
         raise BadDocumentError(f"{source} holds no document.")
     if not all(isinstance(each, Mapping) for each in whole):
         raise BadDocumentError(f"{source}: a manifest begins with apiVersion, kind and metadata.")
-    return [Part(each) for each in whole]
+    return [ManifestMapping(each) for each in whole]
 
 
 def _is_list(document: Mapping[str, Any]) -> bool:
@@ -166,12 +168,12 @@ class ObjectHead:
     """What every object of Kubernetes begins with.
 
     Attributes:
-        name: ``metadata.name``; empty where it is missing.
-        namespace: ``metadata.namespace``; empty where it is missing.
+        name: ``metadata.name``; empty if it is missing.
+        namespace: ``metadata.namespace``; empty if it is missing.
         annotations: those that people wrote. Those of tools are dropped.
     """
 
-    def __init__(self, document: Part) -> None:
+    def __init__(self, document: ManifestMapping) -> None:
         document.take("apiVersion")
         document.take("kind")
         document.take("status")
@@ -200,8 +202,8 @@ def _is_of_a_tool(key: str) -> bool:
 def flags(words: Sequence[str]) -> dict[str, str]:
     """The flags of a command line, without their dashes and with ``_`` for ``-``.
 
-    ``--name value``, ``--name=value`` and ``--name`` alone are read; the last has the value "true".
-    ``-p`` is read like ``--p``. Words that belong to no flag are left out.
+    ``--name value``, ``--name=value`` and a bare ``--name`` are read; the last has the value
+    "true". ``-p`` is read like ``--p``. Words that belong to no flag are left out.
 
     >>> flags(["--model-id", "a/b", "--auto-truncate", "--dtype=float16"])
     {'model_id': 'a/b', 'auto_truncate': 'true', 'dtype': 'float16'}

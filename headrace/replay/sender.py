@@ -18,7 +18,7 @@ from urllib.parse import quote
 import httpx
 
 from headrace.replay.tally import Tally
-from headrace.replay.texts import Text
+from headrace.replay.texts import ReplayText
 
 LATEST_SECONDS = 1.0
 DRAIN_SECONDS = 10.0
@@ -54,13 +54,13 @@ class Plan:
 class Replay:
     """One replay; ``tally`` can be looked at while it runs."""
 
-    def __init__(self, plan: Plan, texts: Sequence[Text]) -> None:
+    def __init__(self, plan: Plan, texts: Sequence[ReplayText]) -> None:
         self.tally = Tally()
         self.began = 0.0  # of the event loop's clock
         self._plan = plan
         self._texts = texts
-        self._fault: asyncio.Future[None]  # of a request, where the program is wrong
-        # The transport alone, for the whole client takes more than twice its time.
+        self._fault: asyncio.Future[None]  # of a request, if the program is wrong
+        # Only the transport, because the whole client takes more than twice its time.
         self._server = plan.url.rstrip("/")
         self._headers = {} if plan.api_key is None else {"authorization": f"Bearer {plan.api_key}"}
         self._transport = httpx.AsyncHTTPTransport(
@@ -112,15 +112,15 @@ class Replay:
                 self._room.release()
                 self.tally.skipped += 1
                 continue
-            task = asyncio.create_task(self._one(self._texts[number % len(self._texts)], due))
+            task = asyncio.create_task(self._send_one(self._texts[number % len(self._texts)], due))
             number += 1
             self.tally.sent += 1
             self._on_their_way.add(task)
-            task.add_done_callback(self._over)
+            task.add_done_callback(self._finish)
         # A turn lasts until the next one is due, the last one too: so the rate is what was asked.
         await asyncio.sleep(min(end, self.began + turn / plan.rate) - loop.time())
 
-    def _over(self, task: "asyncio.Task[None]") -> None:
+    def _finish(self, task: "asyncio.Task[None]") -> None:
         self._on_their_way.discard(task)
         self._room.release()
         fault = None if task.cancelled() else task.exception()
@@ -132,19 +132,19 @@ class Replay:
             await asyncio.wait(self._on_their_way, timeout=DRAIN_SECONDS)
         self.tally.unfinished = len(self._on_their_way)
 
-    async def _one(self, text: Text, due: float) -> None:
+    async def _send_one(self, text: ReplayText, due: float) -> None:
         tally = self.tally
         path = f"/endpoints/{quote(self._plan.endpoint, safe='')}"
         try:
             answer = await self._post(path, {"inputs": text.text}, self._key(text))
         except NoAnswerError as error:
             tally.statuses[NO_ANSWER] += 1
-            tally.failed(f"no answer: {error}")
+            tally.note_failure(f"no answer: {error}")
             return
         tally.latencies.add(asyncio.get_running_loop().time() - due)
         tally.statuses[str(answer.status_code)] += 1
         if answer.status_code != HTTPStatus.OK:
-            tally.failed(f"{answer.status_code}: {_sentence(answer)}")
+            tally.note_failure(f"{answer.status_code}: {_sentence(answer)}")
             return
         tally.versions[answer.headers.get("x-headrace-version", "?")] += 1
         if text.label is not None:
@@ -164,11 +164,11 @@ class Replay:
             told = await self._post("/feedback", {"receipt": receipt, "labels": [label]}, {})
         except NoAnswerError as error:
             tally.feedback[NO_ANSWER] += 1
-            tally.failed(f"feedback: no answer: {error}")
+            tally.note_failure(f"feedback: no answer: {error}")
             return
         tally.feedback[str(told.status_code)] += 1
         if told.status_code >= HTTPStatus.BAD_REQUEST:
-            tally.failed(f"feedback: {told.status_code}: {_sentence(told)}")
+            tally.note_failure(f"feedback: {told.status_code}: {_sentence(told)}")
 
     async def _post(self, path: str, body: object, headers: dict[str, str]) -> httpx.Response:
         try:
@@ -183,7 +183,7 @@ class Replay:
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise NoAnswerError(str(error) or type(error).__name__) from error
 
-    def _key(self, text: Text) -> dict[str, str]:
+    def _key(self, text: ReplayText) -> dict[str, str]:
         if text.key is not None:
             # What is no word of a header is written as in a URL.
             return {"x-headrace-key": quote(text.key, safe="@:+,;=!*()")}
@@ -200,7 +200,7 @@ def _sentence(answer: httpx.Response) -> str:
 
 
 def _label(answer: httpx.Response) -> str | None:
-    """The label of an answer to one text, None where it has none."""
+    """The label of an answer to one text, None if it has none."""
     try:
         first = answer.json()[0]
         label = first["label"]

@@ -60,7 +60,7 @@ class Tally:
 
     _FAILURES_KEPT = 20
 
-    def failed(self, sentence: str) -> None:
+    def note_failure(self, sentence: str) -> None:
         """Keeps why a request or a feedback failed; of many kinds the first."""
         if sentence in self.failures or len(self.failures) < self._FAILURES_KEPT:
             self.failures[sentence] += 1

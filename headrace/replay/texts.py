@@ -26,7 +26,7 @@ Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class ReplayText:
     """One text to send; ``label`` is the truth about it, ``key`` whom to stick to."""
 
     text: str
@@ -43,7 +43,9 @@ class Columns:
     key: str | None = None
 
 
-def read(path: Path, columns: Columns = Columns(), *, most: int = MOST_ROWS) -> tuple[Text, ...]:
+def read(
+    path: Path, columns: Columns = Columns(), *, most: int = MOST_ROWS
+) -> tuple[ReplayText, ...]:
     """The file's texts in their order, at most the first ``most``; empty ones are left out.
 
     Raises:
@@ -57,9 +59,9 @@ def read(path: Path, columns: Columns = Columns(), *, most: int = MOST_ROWS) -> 
         raise RequestFailedError(
             f"{path}: texts are read from .txt, .csv, .tsv and .jsonl files, also with .gz."
         )
-    found: list[Text] = []
+    found: list[ReplayText] = []
     try:
-        with _opened(path) as file:
+        with _open(path) as file:
             for text in _texts(_rows(form, file), columns, path):
                 found.append(text)
                 if len(found) >= most:
@@ -74,7 +76,7 @@ def read(path: Path, columns: Columns = Columns(), *, most: int = MOST_ROWS) -> 
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[IO[str]]:
+def _open(path: Path) -> Iterator[IO[str]]:
     with path.open("rb") as raw:
         data = gzip.GzipFile(fileobj=raw) if path.suffix.lower() == ".gz" else raw
         # A text is to the next \n, whatever else it holds; csv looks at line ends by itself.
@@ -96,7 +98,7 @@ def _rows(form: str, file: IO[str]) -> Iterator[Row]:
             yield value if isinstance(value, dict) else {"text": value}
 
 
-def _texts(rows: Iterable[Row], columns: Columns, path: Path) -> Iterator[Text]:
+def _texts(rows: Iterable[Row], columns: Columns, path: Path) -> Iterator[ReplayText]:
     field = columns.text
     for row in rows:
         if field is None:
@@ -111,14 +113,16 @@ def _texts(rows: Iterable[Row], columns: Columns, path: Path) -> Iterator[Text]:
         if not isinstance(text, str):
             raise RequestFailedError(f"{path}: the column {field} holds {text!r}, not a text.")
         if text.strip():
-            yield Text(
+            yield ReplayText(
                 text=text,
-                label=_word(_optional(row, columns.label, _LABEL_FIELD, "--label-field", path)),
-                key=_word(_optional(row, columns.key, None, "--key-field", path)),
+                label=_word(
+                    _find_optional(row, columns.label, _LABEL_FIELD, "--label-field", path)
+                ),
+                key=_word(_find_optional(row, columns.key, None, "--key-field", path)),
             )
 
 
-def _optional(row: Row, named: str | None, usual: str | None, flag: str, path: Path) -> object:
+def _find_optional(row: Row, named: str | None, usual: str | None, flag: str, path: Path) -> object:
     if named is not None:
         return _field(row, named, flag, path)
     return None if usual is None else row.get(usual)
@@ -132,5 +136,5 @@ def _field(row: Row, name: str, flag: str, path: Path) -> object:
 
 
 def _word(value: object) -> str | None:
-    """A label or key as text; nothing where the cell is empty."""
+    """A label or key as text; nothing if the cell is empty."""
     return None if value is None or value == "" else str(value)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from pydantic import ValidationError
 
 from contracts.endpoint import EndpointStatus, ModelEndpoint, Phase
-from contracts.waiting import what
+from contracts.waiting import describe_wait
 from headrace.stack.state import Home
 
 if TYPE_CHECKING:
@@ -33,12 +33,12 @@ def read(home: Home) -> dict[str, ModelEndpoint]:
     return found
 
 
-def served(home: Home) -> set[str]:
+def list_served(home: Home) -> set[str]:
     """Names of the endpoints that have a version to answer with."""
     return {name for name, endpoint in read(home).items() if endpoint.status.stable is not None}
 
 
-def newest(status: EndpointStatus) -> tuple[str, str]:
+def describe_newest(status: EndpointStatus) -> tuple[str, str]:
     """Where an endpoint's newest version is on its way, in a few words, and why."""
     candidate = status.candidate
     if candidate is not None:
@@ -48,12 +48,12 @@ def newest(status: EndpointStatus) -> tuple[str, str]:
     if status.rejected:
         last = status.rejected[-1]
         return f"version {last.version} {last.phase.value}", last.reason
-    return Phase.WAITING.value, what(status, status.waits[0]) if status.waits else ""
+    return Phase.WAITING.value, describe_wait(status, status.waits[0]) if status.waits else ""
 
 
 def in_words(status: EndpointStatus) -> str:
     """Where an endpoint's newest version is on its way, with the reason."""
-    where, why = newest(status)
+    where, why = describe_newest(status)
     return f"{where}: {why}" if why else where
 
 
@@ -105,7 +105,7 @@ def _can_not_serve(endpoint: ModelEndpoint | None) -> bool:
 
 
 async def _answers(client: "httpx.AsyncClient", gateway: str, name: str) -> bool:
-    """Whether a prediction is answered; asks for one only where the gateway says that it can.
+    """Whether a prediction is answered; asks for one only if the gateway says that it can.
 
     What it refused would stand among the endpoint's refusals, before its first caller came.
     """

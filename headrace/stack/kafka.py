@@ -27,7 +27,7 @@ COORDINATES = f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}+org.slf4j:slf4j-simp
 STOP_SECONDS = 15.0
 
 # Prints the jars as JSON on its last line. Run in a process of its own, because jgo reads JAVA_HOME
-# and looks for Javas all over the machine where it is not set.
+# and looks for Javas all over the machine if it is not set.
 _RESOLVE = """
 import json, os, pathlib, sys
 os.environ["JAVA_HOME"] = sys.argv[3]
@@ -73,7 +73,7 @@ class KafkaNode:
 
     @property
     def scratch_folder(self) -> Path:
-        """Where Java unpacks the native libraries of its jars, anew at each start."""
+        """Where Java unpacks the native libraries of its jars, again at each start."""
         return self.folder / "scratch"
 
 
@@ -228,7 +228,7 @@ def server_command(files: KafkaFiles, node: KafkaNode) -> list[str]:
     return [*_java(files, node), "kafka.Kafka", str(node.properties_file)]
 
 
-def clean(node: KafkaNode) -> None:
+def remove_leftovers(node: KafkaNode) -> None:
     """Removes what a killed node had unpacked; call before each start."""
     shutil.rmtree(node.scratch_folder, ignore_errors=True)
     node.scratch_folder.mkdir(parents=True, exist_ok=True)
@@ -296,7 +296,7 @@ class KafkaProcess(OwnProcess):
         if answers(self.node):
             raise ServiceFailedError(f"something else listens at {self.bootstrap} already")
         lay_out(self.node)
-        clean(self.node)
+        remove_leftovers(self.node)
         format_storage(self._files, self.node)
         self._run(
             "Kafka",

@@ -18,7 +18,7 @@ STOP_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
-class MlflowServer:
+class LocalMlflowServer:
     """One server: where its state lies and where it listens."""
 
     folder: Path
@@ -41,13 +41,13 @@ class MlflowServer:
         return self.folder / "artifacts"
 
 
-def command(server: MlflowServer) -> list[str]:
+def command(server: LocalMlflowServer) -> list[str]:
     """Runs the server until SIGTERM, in one process."""
     program = [sys.executable, "-P", "-m", "uvicorn", "mlflow.server.fastapi_app:app"]
     return [*program, "--host", server.host, "--port", str(server.port), "--log-level", "warning"]
 
 
-def environment(server: MlflowServer, base: Mapping[str, str]) -> dict[str, str]:
+def environment(server: LocalMlflowServer, base: Mapping[str, str]) -> dict[str, str]:
     """The server's environment: ``base`` with what ``mlflow server`` would tell its worker.
 
     The names with an underscore are MLflow's own (``mlflow.server.constants``) for just this; the
@@ -70,7 +70,7 @@ def environment(server: MlflowServer, base: Mapping[str, str]) -> dict[str, str]
     }
 
 
-def lay_out(server: MlflowServer) -> None:
+def lay_out(server: LocalMlflowServer) -> None:
     """Makes the folders; leaves what is in them as it is."""
     server.artifacts.mkdir(parents=True, exist_ok=True)
 
@@ -83,7 +83,7 @@ def readiness_url(url: str) -> str:
 class MlflowProcess(OwnProcess):
     """A server under this process' care, for tests. Its state outlives it."""
 
-    def __init__(self, server: MlflowServer) -> None:
+    def __init__(self, server: LocalMlflowServer) -> None:
         super().__init__(server.folder / "mlflow.log", STOP_SECONDS)
         self.server = server
 

@@ -8,7 +8,7 @@ import socket
 from collections import Counter
 from collections.abc import Callable, Mapping
 
-from headrace.errors import PortTakenError
+from headrace.errors import ServicePortTakenError
 from headrace.stack.settings import LOOPBACK, Ports
 
 
@@ -48,7 +48,9 @@ def require_free(
     if shared:
         names = [name for name, port in needed.items() if port in shared]
         flags = ", ".join(ports.flag(name) for name in names)
-        raise PortTakenError(f"Two services are given the same port; give each its own: {flags}.")
+        raise ServicePortTakenError(
+            f"Two services are given the same port; give each its own: {flags}."
+        )
     taken: list[str] = []
     for name, port in needed.items():
         label = name.replace("_", " ")
@@ -57,7 +59,7 @@ def require_free(
                 continue
         except OSError as error:
             if error.errno == errno.EADDRNOTAVAIL:
-                raise PortTakenError(
+                raise ServicePortTakenError(
                     f"{listens_on(name)} is no address of this machine: name one of its own with "
                     "--listen, or 0.0.0.0 for all of them."
                 ) from None
@@ -66,4 +68,4 @@ def require_free(
             taken.append(f"Port {port} for {label} is taken by another program")
         taken[-1] += f": stop that program, or choose another port with {ports.flag(name)} PORT."
     if taken:
-        raise PortTakenError("\n".join(taken))
+        raise ServicePortTakenError("\n".join(taken))

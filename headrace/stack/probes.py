@@ -53,7 +53,7 @@ def accepts(host: str, port: int) -> Probe:
     return probe
 
 
-def written(path: Path) -> Probe:
+def was_written(path: Path) -> Probe:
     """Ready when ``path`` was written after this probe was made."""
     made = time.time()
 
@@ -66,7 +66,7 @@ def written(path: Path) -> Probe:
     return probe
 
 
-def grown(path: Path) -> Probe:
+def has_grown(path: Path) -> Probe:
     """Ready when ``path``, a log, has grown since this probe was made.
 
     For a service that listens nowhere: it has come as far as its first log line.

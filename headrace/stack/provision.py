@@ -89,7 +89,7 @@ def main() -> int:
     as_json = arguments.json
     progress = _say if not as_json else lambda line: _say_json("progress", message=line)
     try:
-        where = _found(arguments.part, arguments.cache, progress)
+        where = _find_part(arguments.part, arguments.cache, progress)
     except HeadraceError as error:
         if as_json:
             _say_json("failed", reason=error.message)
@@ -103,7 +103,7 @@ def main() -> int:
     return 0
 
 
-def _found(part: str, cache: Path, progress: install.Progress) -> Path:
+def _find_part(part: str, cache: Path, progress: install.Progress) -> Path:
     """Where the part lies; raises ``HeadraceError``."""
     try:
         return _get(part, cache, progress)

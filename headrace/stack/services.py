@@ -48,7 +48,7 @@ _THREADS = {
 def environment(base: Mapping[str, str]) -> dict[str, str]:
     """What every process of the stack inherits from the user's environment.
 
-    Services are set by their flags alone, so that none of our own variables reaches them.
+    Services are set only by their flags, so that none of our own variables reaches them.
     """
     kept = {
         name: value
@@ -91,7 +91,7 @@ def plan(settings: StackSettings, home: Home, base: Mapping[str, str]) -> tuple[
 
 
 def _mlflow(settings: StackSettings, home: Home, env: Mapping[str, str]) -> Service:
-    server = mlflow.MlflowServer(home.mlflow, settings.ports.mlflow, settings.listen)
+    server = mlflow.LocalMlflowServer(home.mlflow, settings.ports.mlflow, settings.listen)
     mlflow.lay_out(server)
     return Service(
         name="mlflow",
@@ -109,7 +109,7 @@ def _kafka(settings: StackSettings, home: Home, env: Mapping[str, str]) -> Servi
     kafka.lay_out(node)
 
     def before_start() -> None:
-        kafka.clean(node)
+        kafka.remove_leftovers(node)
         kafka.format_storage(files, node, timeout_seconds=settings.start_within_seconds)
 
     return Service(
@@ -149,7 +149,7 @@ def _triton(
         ready=probes.http_ok(triton.readiness_url(server)),
         # It says that it is ready even when a model's process is gone; the loader runs inferences.
         stuck=probes.http_unwell(f"http://{LOOPBACK}:{loader.metrics_port}/triton/livez"),
-        before_start=lambda: triton.clean(server),
+        before_start=lambda: triton.remove_leftovers(server),
     )
 
 
@@ -194,7 +194,7 @@ def _loader(
         ),
         env=env,
         cwd=home.root,
-        ready=probes.written(home.reports / f"{replica.report}.json"),
+        ready=probes.was_written(home.reports / f"{replica.report}.json"),
         uses=() if replica.triton is None else (replica.triton.name,),
     )
 
@@ -223,7 +223,7 @@ def _controller(settings: StackSettings, home: Home, env: Mapping[str, str]) -> 
         ),
         env=env,
         cwd=home.root,
-        ready=probes.grown(home.logs / "controller.log"),
+        ready=probes.has_grown(home.logs / "controller.log"),
         stuck=probes.http_unwell(f"http://{LOOPBACK}:{settings.ports.controller_metrics}/livez"),
         uses=("mlflow",),
     )
@@ -240,7 +240,7 @@ def _fold(settings: StackSettings, home: Home, env: Mapping[str, str]) -> Servic
         ),
         env=env,
         cwd=home.root,
-        ready=probes.grown(home.logs / "fold.log"),
+        ready=probes.has_grown(home.logs / "fold.log"),
         stuck=probes.http_unwell(f"http://{LOOPBACK}:{settings.ports.fold_metrics}/livez"),
         uses=("kafka",),
     )

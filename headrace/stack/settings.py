@@ -9,7 +9,7 @@ from pathlib import Path
 
 from contracts.ceilings import NO_CEILINGS, Ceilings
 from contracts.model import DEFAULT_POOL
-from headrace.errors import PortTakenError
+from headrace.errors import ServicePortTakenError
 
 LOOPBACK = "127.0.0.1"
 EVERYWHERE = "0.0.0.0"  # every address of this machine
@@ -46,7 +46,7 @@ class Ports:
         """The command line's flag that changes port ``name``, also that of a further replica."""
         return f"--port-{_first_of(name).replace('_', '-')}"
 
-    def named(self) -> dict[str, int]:
+    def by_name(self) -> dict[str, int]:
         """Every port by its field's name."""
         return {item.name: getattr(self, item.name) for item in fields(self)}
 
@@ -54,22 +54,22 @@ class Ports:
         """Every port by name, with those of further replicas (``gateway_http_2``).
 
         A further replica takes the next ports above the first one's that no other part of the
-        stack is given. This depends on these settings alone, so that a replica has the same ports
+        stack is given. This depends only on these settings, so that a replica has the same ports
         at every start.
 
         Raises:
             PortTakenError: there is no port left above the first one's.
         """
-        found = self.named()
-        wanted = [numbered(name, n) for n in range(2, gateways + 1) for name in _GATEWAY_PORTS]
+        found = self.by_name()
+        wanted = [number_name(name, n) for n in range(2, gateways + 1) for name in _GATEWAY_PORTS]
         loaded = (*_TRITON_PORTS, "loader_metrics")
-        wanted += [numbered(name, n) for n in range(2, tritons + 1) for name in loaded]
+        wanted += [number_name(name, n) for n in range(2, tritons + 1) for name in loaded]
         given = set(found.values())
         for name in wanted:
             first = found[_first_of(name)]
             port = next((each for each in range(first, _LAST_PORT + 1) if each not in given), None)
             if port is None:
-                raise PortTakenError(
+                raise ServicePortTakenError(
                     f"No port is left above {first} for {name.replace('_', ' ')}: choose a lower "
                     f"port with {self.flag(name)} PORT."
                 )
@@ -129,7 +129,7 @@ class LoaderReplica:
     """The loader beside one Triton.
 
     ``name`` is that of its process, its log and its folder, ``report`` that of its report.
-    ``triton`` is the embedded one of ``pool``, None where it loads into an existing one.
+    ``triton`` is the embedded one of ``pool``, None if it loads into an existing one.
     """
 
     name: str
@@ -145,7 +145,7 @@ class LoaderReplica:
         return f"http://{LOOPBACK}:{self.metrics_port}/metrics"
 
 
-def numbered(name: str, number: int, by: str = "_") -> str:
+def number_name(name: str, number: int, by: str = "_") -> str:
     """The name of a replica: the first one's is plain, so that adding one renames nothing."""
     return name if number == 1 else f"{name}{by}{number}"
 
@@ -168,10 +168,10 @@ class StackSettings:
     Gateways, MLflow and the page listen on ``listen``, an IPv4 address, and all else on loopback.
     With a ``keys_file`` the gateway asks callers for a key. With ``auto_endpoints`` a registered
     model that has no endpoint gets one with defaults. Statistics are kept in windows of
-    ``window_seconds`` of event time. There are so many ``gateways`` and embedded ``tritons``, each
+    ``window_seconds`` of event time. There are ``gateways`` gateways and embedded ``tritons``, each
     Triton with a loader. Texts to label are kept in Kafka for ``pair_texts_hours``, 0 for none.
     ``model_code``: the code that versions bring is run; ``pyfunc``: so are versions that are Python
-    of their users' own. Models that nobody asks for in ``idle_seconds`` leave their Tritons,
+    of their users' own. Models that are idle for ``idle_seconds`` leave their Tritons,
     0: they stay. No endpoint gets more than ``ceilings``. All tokenisers of a gateway take
     ``tokeniser_megabytes``, 0 for half of the memory, and ``tokeniser_share_ahead`` of that those
     that it opens at its start.
@@ -236,10 +236,10 @@ class StackSettings:
         ports = self._ports()
         return tuple(
             GatewayReplica(
-                name=numbered("gateway", number, "-"),
-                http_port=ports[numbered("gateway_http", number)],
-                grpc_port=ports[numbered("gateway_grpc", number)],
-                operations_port=ports[numbered("gateway_operations", number)],
+                name=number_name("gateway", number, "-"),
+                http_port=ports[number_name("gateway_http", number)],
+                grpc_port=ports[number_name("gateway_grpc", number)],
+                operations_port=ports[number_name("gateway_operations", number)],
                 host=self.host,
             )
             for number in range(1, self.gateways + 1)
@@ -247,16 +247,16 @@ class StackSettings:
 
     @property
     def triton_replicas(self) -> tuple[TritonReplica, ...]:
-        """Every embedded Triton; none where an existing one is used."""
+        """Every embedded Triton; none if an existing one is used."""
         if self.triton_grpc is not None:
             return ()
         ports = self._ports()
         return tuple(
             TritonReplica(
-                name=numbered("triton", number, "-"),
-                http_port=ports[numbered("triton_http", number)],
-                grpc_port=ports[numbered("triton_grpc", number)],
-                metrics_port=ports[numbered("triton_metrics", number)],
+                name=number_name("triton", number, "-"),
+                http_port=ports[number_name("triton_http", number)],
+                grpc_port=ports[number_name("triton_grpc", number)],
+                metrics_port=ports[number_name("triton_metrics", number)],
             )
             for number in range(1, self.tritons + 1)
         )
@@ -270,9 +270,9 @@ class StackSettings:
         ports = self._ports()
         return tuple(
             LoaderReplica(
-                name=numbered("loader", number, "-"),
-                report=numbered(LOADER, number, "-"),
-                metrics_port=ports[numbered("loader_metrics", number)],
+                name=number_name("loader", number, "-"),
+                report=number_name(LOADER, number, "-"),
+                metrics_port=ports[number_name("loader_metrics", number)],
                 triton_grpc=triton.grpc,
                 triton=triton,
                 pool=self.pools[number - 1] if number <= len(self.pools) else DEFAULT_POOL,

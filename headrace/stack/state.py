@@ -65,8 +65,8 @@ class StackRecord(BaseModel):
     """What runs, for the other commands: written by ``up``, removed when it ends.
 
     ``gateway_url``, ``gateway_grpc`` and ``triton_grpc`` are the first replica's; ``gateways`` and
-    ``tritons`` are all of them. ``package_store`` is empty where packages lie in the home.
-    ``pages``: by service, the URL that answers 200 where it is well, and else why it is not.
+    ``tritons`` are all of them. ``package_store`` is empty if packages lie in the home.
+    ``pages``: by service, the URL that answers 200 if it is well, and else why it is not.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -162,7 +162,7 @@ class Home:
 
 
 @contextlib.contextmanager
-def claimed(root: Path) -> Iterator[Home]:
+def claim_home(root: Path) -> Iterator[Home]:
     """Makes the home folder or checks the one that is there, and holds it for this process.
 
     The kernel lets go of the lock however the process ends.
@@ -175,7 +175,7 @@ def claimed(root: Path) -> Iterator[Home]:
     try:
         _refuse_foreign(home)
         root.mkdir(parents=True, exist_ok=True)
-        with _locked(home):
+        with _lock(home):
             if not home.marker.exists():
                 durable.write(home.marker, json.dumps({"layout": LAYOUT}).encode() + b"\n")
             _check(home)
@@ -189,7 +189,7 @@ def claimed(root: Path) -> Iterator[Home]:
 
 
 @contextlib.contextmanager
-def _locked(home: Home) -> Iterator[None]:
+def _lock(home: Home) -> Iterator[None]:
     descriptor = os.open(home.lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         try:
@@ -249,7 +249,7 @@ def forget_other_loaders(home: Home, loaders: Collection[str]) -> None:
 
 
 def read_record(home: Home) -> StackRecord | None:
-    """The running stack, or None where none runs on this home."""
+    """The running stack, or None if none runs on this home."""
     if not is_locked(home):
         return None
     try:
@@ -300,7 +300,7 @@ def _check_endpoints(home: Home) -> None:
             first = error.errors(include_url=False)[0]
             where = ".".join(str(part) for part in first["loc"]) or "the whole file"
             raise BrokenHomeError(
-                f"The endpoint file {path} can't be read ({where}: {first['msg']}). Put it right "
+                f"The endpoint file {path} can't be read ({where}: {first['msg']}). Fix it "
                 "or move it away; with auto endpoints it is made again from MLflow."
             ) from None
 

@@ -1,7 +1,7 @@
 """Runs the stack's processes: starts all at once, restarts what dies, stops them in order.
 
-One task owns each process. Every process gets a session of its own, so that a Ctrl-C reaches ``up``
-alone and the supervisor decides the order of stopping. It signals processes that it started and
+One task owns each process. Every process gets a session of its own, so that a Ctrl-C reaches only
+``up`` and the supervisor decides the order of stopping. It signals processes that it started and
 their descendants, by id, and never any other.
 """
 
@@ -38,7 +38,7 @@ class Service:
 
     ``uses`` are stopped only after it has ended, so that it can finish what it has in hand. ``env``
     is its whole environment. ``stuck`` tells of one that was ready that it does nothing any more:
-    it is ended and started anew.
+    it is ended and started again.
     """
 
     name: str
@@ -55,32 +55,32 @@ class Service:
     stuck_every_seconds: float = _STUCK_EVERY_SECONDS
 
 
-class Observer(Protocol):
-    """Whoever shows what the supervisor does."""
+class StartObserver(Protocol):
+    """Shows what the supervisor does."""
 
-    def starting(self, service: str) -> None:
+    def note_start(self, service: str) -> None:
         """A service is started for the first time."""
         ...
 
-    def waiting(self, service: str, seconds: float, said: str) -> None:
-        """A service lives and is not ready, so long after its start; ``said``: its log's end."""
+    def note_wait(self, service: str, seconds: float, said: str) -> None:
+        """A service is not ready ``seconds`` after its start; ``said``: the end of its log."""
         ...
 
-    def ready(self, service: str, seconds: float) -> None:
-        """A service answers, so long after its start; also after a restart."""
+    def note_ready(self, service: str, seconds: float) -> None:
+        """A service answers ``seconds`` after its start; also after a restart."""
         ...
 
-    def died(self, service: str, how: str, retry_seconds: float) -> None:
+    def note_death(self, service: str, how: str, retry_seconds: float) -> None:
         """A service ended by itself and will be started again."""
         ...
 
-    def stopped(self, service: str, seconds: float) -> None:
+    def note_stop(self, service: str, seconds: float) -> None:
         """A service has ended as asked."""
         ...
 
 
 @dataclass(slots=True)
-class _Running:
+class _RunningService:
     service: Service
     ready: asyncio.Event = field(default_factory=asyncio.Event)
     ended: asyncio.Event = field(default_factory=asyncio.Event)
@@ -92,9 +92,9 @@ class _Running:
 class Supervisor:
     """Owns the processes of one stack; use as an async context manager, which stops them all."""
 
-    def __init__(self, services: tuple[Service, ...], logs: Path, observer: Observer) -> None:
+    def __init__(self, services: tuple[Service, ...], logs: Path, observer: StartObserver) -> None:
         """``logs``: folder, one file a service."""
-        self._running = {service.name: _Running(service) for service in services}
+        self._running = {service.name: _RunningService(service) for service in services}
         self._logs = logs
         self._observer = observer
         self._tasks: list[asyncio.Task[None]] = []
@@ -190,7 +190,7 @@ class Supervisor:
             if running.process is not None and running.process.returncode is None:
                 _signal_group(running.process, signal.SIGKILL)
 
-    async def _supervise(self, running: _Running) -> None:
+    async def _supervise(self, running: _RunningService) -> None:
         """The life of one service, from first start to its end."""
         try:
             while not running.stop.is_set():
@@ -198,12 +198,12 @@ class Supervisor:
         finally:
             running.ended.set()
 
-    async def _run_once(self, running: _Running) -> None:
+    async def _run_once(self, running: _RunningService) -> None:
         service = running.service
         started = time.monotonic()
         first = not running.ready.is_set()
         if first:
-            self._observer.starting(service.name)
+            self._observer.note_start(service.name)
         try:
             process = await self._spawn(running)
         except ServiceFailedError as error:
@@ -216,15 +216,17 @@ class Supervisor:
         try:
             waiter = asyncio.create_task(process.wait())
             if await self._until_ready(running, waiter):
-                self._observer.ready(service.name, time.monotonic() - started)
+                self._observer.note_ready(service.name, time.monotonic() - started)
                 running.ready.set()
-                await _either(_done(waiter), running.stop.wait(), _until_stuck(service))
+                await _wait_for_either(
+                    _wait_for(waiter), running.stop.wait(), _until_stuck(service)
+                )
                 stuck = not waiter.done()
             if running.stop.is_set():
                 await self._wait_for_users(running)
                 began = time.monotonic()
                 await self._end(service, process, waiter)
-                self._observer.stopped(service.name, time.monotonic() - began)
+                self._observer.note_stop(service.name, time.monotonic() - began)
                 return
             late = not waiter.done()
             if late:
@@ -247,16 +249,16 @@ class Supervisor:
         how = "it was stuck, and was ended" if stuck else _how_it_ended(process)
         await self._put_off(running, started, how)
 
-    async def _put_off(self, running: _Running, started: float, how: str) -> None:
+    async def _put_off(self, running: _RunningService, started: float, how: str) -> None:
         """Says how a run ended, and waits before the next one, the longer the more have failed."""
         running.failures = failures_after(running.failures, time.monotonic() - started)
         retry = RETRIES.after(running.failures)
-        self._observer.died(running.service.name, how, retry)
+        self._observer.note_death(running.service.name, how, retry)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(retry):
                 await running.stop.wait()
 
-    async def _spawn(self, running: _Running) -> Process:
+    async def _spawn(self, running: _RunningService) -> Process:
         """Starts the process; raises ``ServiceFailedError``, whose cause is what went wrong."""
         service = running.service
         try:
@@ -277,7 +279,7 @@ class Supervisor:
         running.process = process
         return process
 
-    async def _until_ready(self, running: _Running, waiter: "asyncio.Task[int]") -> bool:
+    async def _until_ready(self, running: _RunningService, waiter: "asyncio.Task[int]") -> bool:
         """Whether the service became ready; False when it ended, was stopped, or took too long.
 
         A restarted service has no time limit: what it waits for may be away.
@@ -294,12 +296,14 @@ class Supervisor:
             if now - said > service.say_every_seconds:
                 said = now
                 last = logs.tail(self._log(service)).rpartition("\n")[2]
-                self._observer.waiting(service.name, now - began, last)
-            await _either(_done(waiter), running.stop.wait(), asyncio.sleep(_PROBE_EVERY_SECONDS))
+                self._observer.note_wait(service.name, now - began, last)
+            await _wait_for_either(
+                _wait_for(waiter), running.stop.wait(), asyncio.sleep(_PROBE_EVERY_SECONDS)
+            )
         return False
 
-    async def _wait_for_users(self, running: _Running) -> None:
-        """Waits until whoever uses this service has ended."""
+    async def _wait_for_users(self, running: _RunningService) -> None:
+        """Waits until the services that use this one have ended."""
         name = running.service.name
         for other in self._running.values():
             if name in other.service.uses:
@@ -320,7 +324,7 @@ class Supervisor:
         )  # fmt: skip
 
     async def _keep_watchdog(self) -> None:
-        """Starts the watchdog again where something ended it: without one a kill leaves orphans."""
+        """Starts the watchdog again if something ended it: without one a kill leaves orphans."""
         while self._watchdog is not None:
             await self._watchdog.wait()
             await asyncio.sleep(RETRIES.first)
@@ -359,11 +363,11 @@ async def _until_stuck(service: Service) -> None:
         times = times + 1 if service.stuck is not None and await service.stuck() else 0
 
 
-async def _done(task: "asyncio.Task[int]") -> None:
+async def _wait_for(task: "asyncio.Task[int]") -> None:
     await asyncio.wait([task])
 
 
-async def _either(*waits: Awaitable[object]) -> None:
+async def _wait_for_either(*waits: Awaitable[object]) -> None:
     """Waits until one of them is done, and cancels the others."""
     tasks = [asyncio.ensure_future(wait) for wait in waits]
     try:

@@ -66,7 +66,7 @@ class TritonServer:
     metrics_port: int = 8002
     host: str = "127.0.0.1"
     exit_timeout_seconds: int = 3
-    control_key: str = field(default="", repr=False)  # whoever loads models has to know it
+    control_key: str = field(default="", repr=False)  # needed to load models
     tls_folder: Path | None = None  # see ``service/mutual_tls.py``
     gpu_metrics: bool = False  # ``nv_gpu_*``, of a machine with a GPU
 
@@ -116,7 +116,7 @@ def stub_finds_modules(version: tuple[int, ...], built_in: Collection[str]) -> b
 
 
 def libpython_folder() -> str | None:
-    """Where ``libpython`` lies; empty where the system's own linker finds it, None if nowhere."""
+    """Where ``libpython`` lies; empty if the system's own linker finds it, None if nowhere."""
     name = f"libpython{PYTHON}.so.1.0"
     folders = [sysconfig.get_config_var("LIBDIR"), str(Path(sys.base_prefix) / "lib")]
     for folder in folders:
@@ -205,7 +205,7 @@ def control_key(file: Path) -> str:
 def restriction(control_key: str) -> list[str]:
     """The flags by which only who knows the key may load models, or see into the server's memory.
 
-    Whoever may load a model may load one of Python code. The words are the same in
+    A client that may load a model may load one of Python code. The words are the same in
     docker/triton/start.
     """
     if not control_key:
@@ -232,7 +232,7 @@ def python_with(folder: Path, further: Path) -> Path:
     which packed engines need, is found from the moment on at which it is installed.
 
     Args:
-        folder: of the environment, which is written anew.
+        folder: of the environment, which is written again.
         further: of packages, as ``install.ensure`` makes it.
 
     Returns:
@@ -274,7 +274,7 @@ def environment(
     }
 
 
-def clean(server: TritonServer) -> None:
+def remove_leftovers(server: TritonServer) -> None:
     """Removes the shared memory that a killed server left; call before each start."""
     server.model_repository.mkdir(parents=True, exist_ok=True)
     for region in SHARED_MEMORY.glob(f"{server.shared_memory_prefix}*"):
@@ -304,7 +304,7 @@ class TritonProcess(OwnProcess):
 
     def start(self, *, timeout_seconds: float = START_SECONDS) -> None:
         """Starts the server and waits until it is ready; raises ``ServiceFailedError``."""
-        clean(self.server)
+        remove_leftovers(self.server)
         self._run(
             "Triton",
             command(self._files, self.server),

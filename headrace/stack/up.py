@@ -20,7 +20,7 @@ from headrace.errors import DownloadError, HeadraceError, StoppedError
 from headrace.stack import answers, doctor, example, ports, provision, services, state
 from headrace.stack.settings import LOOPBACK, StackSettings
 from headrace.stack.state import GatewayRecord, Home, StackRecord, TritonRecord
-from headrace.stack.supervisor import Observer, Supervisor
+from headrace.stack.supervisor import StartObserver, Supervisor
 from registry.stores.reports import FileReports
 
 _RECORD_SECONDS = 0.2
@@ -44,7 +44,7 @@ class RunningStack:
     devices: tuple[Device | None, ...] = ()
 
 
-class View(Observer, Protocol):
+class StartView(StartObserver, Protocol):
     """What a start-up shows; ``headrace.commands.steps`` draws it."""
 
     def step(self, name: str, done: str = "") -> AbstractContextManager[None]:
@@ -56,14 +56,14 @@ class View(Observer, Protocol):
         ...
 
 
-class Up:
+class StackRun:
     """One run of the local stack. ``announce`` is called once, when everything answers."""
 
     def __init__(
         self,
         settings: StackSettings,
         environment: Mapping[str, str],
-        view: View,
+        view: StartView,
         announce: Callable[[RunningStack], None],
     ) -> None:
         self._settings = settings
@@ -84,7 +84,7 @@ class Up:
             StoppedError: a signal came before the stack answered.
         """
         loop = asyncio.get_running_loop()
-        life = asyncio.create_task(self._live(), name="stack")
+        life = asyncio.create_task(self._supervise_all(), name="stack")
         signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
         for number in signals:
             loop.add_signal_handler(number, self._on_signal, life)
@@ -106,13 +106,13 @@ class Up:
         elif self._supervisor is not None:
             self._supervisor.kill()
 
-    async def _live(self) -> None:
+    async def _supervise_all(self) -> None:
         began = time.monotonic()
         settings = self._settings
         with self._view.step("machine"):
             for sentence in await asyncio.to_thread(doctor.require_fit, settings):
                 self._view.note("machine", sentence)
-        with state.claimed(settings.home) as home:
+        with state.claim_home(settings.home) as home:
             ports.require_free(settings.needed_ports(), settings.ports, settings.listens_on)
             await self._fetch()
             state.forget_other_loaders(home, {each.report for each in settings.loader_replicas})
@@ -154,7 +154,7 @@ class Up:
     async def _until_answers(self, home: Home) -> tuple[tuple[str, ...], dict[str, str]]:
         """Registers the example in an empty registry and waits until what should answer does."""
         settings = self._settings
-        expected = answers.served(home)
+        expected = answers.list_served(home)
         within_seconds = _KNOWN_SECONDS
         if settings.example and await self._registry_is_empty():
             with self._view.step("example", f"registered in MLflow as {example.MODEL}"):

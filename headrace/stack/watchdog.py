@@ -36,7 +36,7 @@ def adopt_orphans(*, adopt: bool) -> None:
 
 def end_orphans(mark: str) -> None:
     """Kills and reaps the descendants of a service that is dead and reaped itself."""
-    for pid in marked(lambda found: found == mark):
+    for pid in find_marked(lambda found: found == mark):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signal.SIGKILL)
         with contextlib.suppress(ChildProcessError):
@@ -55,7 +55,7 @@ def end_stack(stack: str) -> None:
         _signal(group, signal.SIGKILL)
 
 
-def marked(is_meant: Callable[[str], bool]) -> Iterator[int]:
+def find_marked(is_meant: Callable[[str], bool]) -> Iterator[int]:
     """Ids of the processes whose mark is meant."""
     for path in Path("/proc").glob("[0-9]*/environ"):
         with contextlib.suppress(OSError):
@@ -68,7 +68,7 @@ def marked(is_meant: Callable[[str], bool]) -> Iterator[int]:
 def _groups(stack: str) -> set[int]:
     # A service has a session of its own: no group of a marked process holds a stranger.
     found = set()
-    for pid in marked(lambda mark: mark.startswith(stack)):
+    for pid in find_marked(lambda mark: mark.startswith(stack)):
         with contextlib.suppress(ProcessLookupError):
             found.add(os.getpgid(pid))
     return found

@@ -6,7 +6,7 @@ Whoever needs what depends on a task asks the task's head here, and never compar
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from contracts.tasks import HEADS_GROUP, Task, installed
+from contracts.tasks import HEADS_GROUP, Task, load_installed
 from preprocess.tasks.classification import TextClassification
 from preprocess.tasks.embedding import TextEmbedding
 from preprocess.tasks.generation import TextGeneration
@@ -37,6 +37,6 @@ HEADS: Mapping[Task, Head] = MappingProxyType(
                 TextGeneration(),
             )
         },
-        **{task: kind() for task, kind in installed(HEADS_GROUP).items()},
+        **{task: kind() for task, kind in load_installed(HEADS_GROUP).items()},
     }
 )

@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from contracts.endpoint import Phase, Serving
+from contracts.endpoint import Phase, ServingOptions
 from contracts.features import Feature
 from contracts.loading import DeviceKind
 from contracts.model import ModelRef
@@ -97,7 +97,7 @@ class ConversionRequest(_Message):
     model: str
     version: str
     store_url: str = Field(description="any fsspec URL; the launcher makes it the conversion's own")
-    serving: Serving
+    serving: ServingOptions
     task: Task | None = None
     stable: Signature | None = Field(None, description="signature to keep")
     allow_pickle: bool = False

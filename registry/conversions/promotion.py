@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from contracts.endpoint import EngineChoice, Precision, Serving
+from contracts.endpoint import EngineChoice, Precision, ServingOptions
 from contracts.loading import DeviceKind
 from contracts.manifest import (
     CODE,
@@ -29,7 +29,7 @@ from contracts.manifest import (
     PYFUNC,
     TOKENIZER,
     WEIGHTS,
-    Engine,
+    EngineKind,
     Manifest,
 )
 from contracts.model import ModelRef
@@ -248,7 +248,7 @@ def _other_fixed(manifest: Manifest, request: ConversionRequest) -> str:
         return ""
     if request.device is not DeviceKind.GPU:
         return "its graph runs in fixed shapes, which only pools of GPUs get"
-    if manifest.engine is Engine.PACKED or (
+    if manifest.engine is EngineKind.PACKED or (
         manifest.generation or manifest.features or manifest.pyfunc
     ):
         return "its manifest says that it is more than a graph in fixed shapes"
@@ -259,7 +259,7 @@ def _other_fixed(manifest: Manifest, request: ConversionRequest) -> str:
     return "" if spec.rows == rows else f"nobody asked for its numbers of rows, {spec.rows[:20]}"
 
 
-def _other_lengths(manifest: Manifest, asked: Serving) -> str:
+def _other_lengths(manifest: Manifest, asked: ServingOptions) -> str:
     most = manifest.tokenizer.max_tokens
     if manifest.features:
         buckets: tuple[int, ...] = (most,)
@@ -308,7 +308,7 @@ def _other_packed(manifest: Manifest, request: ConversionRequest) -> str:
     """
     spec, asked = manifest.packed, request.serving.engine
     on_gpu = request.device is DeviceKind.GPU
-    if (spec is not None) != (manifest.engine is Engine.PACKED):
+    if (spec is not None) != (manifest.engine is EngineKind.PACKED):
         return "its manifest says two different things of its engine"
     if spec is None:
         lacks = asked is EngineChoice.PACKED

@@ -10,7 +10,7 @@ from enum import Enum
 from types import MappingProxyType
 
 from contracts.endpoint import Precision
-from contracts.tasks import FORMS_GROUP, Task, installed
+from contracts.tasks import FORMS_GROUP, Task, load_installed
 from preprocess.tasks.zero_shot import ENTAILED
 
 MEAN, SPLADE = "mean", "splade"
@@ -253,6 +253,6 @@ FORMS: Mapping[Task, Form] = MappingProxyType(
             columns=("start", "end"),
             scaled=True,
         ),
-        **installed(FORMS_GROUP),
+        **load_installed(FORMS_GROUP),
     }
 )  # fmt: skip

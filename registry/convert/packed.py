@@ -12,7 +12,7 @@ from pathlib import Path
 
 from contracts.endpoint import EngineChoice, Phase, Precision
 from contracts.loading import DeviceKind
-from contracts.manifest import CONFIG_PYTHON, DEVICE_PROOF, MODEL_CONFIG, Engine, PackedSpec
+from contracts.manifest import CONFIG_PYTHON, DEVICE_PROOF, MODEL_CONFIG, EngineKind, PackedSpec
 from contracts.model import ModelRef
 from contracts.tasks import ENGINE_OUTPUT, TOKEN_TYPE_IDS, packed_inputs
 from registry.conversions.messages import ConversionRequest
@@ -114,7 +114,7 @@ def convert(
         precision=precision,
         inputs=packed_inputs(type_ids=spec.type_ids),
         outputs=(ENGINE_OUTPUT[original.task].model_copy(update={"shape": (-1, width)}),),
-        engine=Engine.PACKED,
+        engine=EngineKind.PACKED,
         packed=spec,
     )
     (folder / CONFIG_PYTHON).write_text(

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.endpoint import Phase, Precision
-from contracts.manifest import CODE, TOKENIZER, Engine, FixedSpec, Manifest, PackedSpec
+from contracts.manifest import CODE, TOKENIZER, EngineKind, FixedSpec, Manifest, PackedSpec
 from contracts.profile import ReferenceProfile
 from contracts.tensors import TensorSpec
 from preprocess.tasks import HEADS, SecondText
@@ -201,7 +201,7 @@ class EngineParts:
     precision: Precision
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
-    engine: Engine = Engine.PADDED
+    engine: EngineKind = EngineKind.PADDED
     packed: PackedSpec | None = None
     fixed: FixedSpec | None = None
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from tokenizers import Tokenizer, normalizers, pre_tokenizers
 
-from contracts.endpoint import Serving
+from contracts.endpoint import ServingOptions
 from contracts.manifest import TOKENIZER, TokenizerSpec
 from preprocess.buckets import automatic_buckets, checked_buckets
 from preprocess.encoder import TextEncoder
@@ -44,7 +44,7 @@ class Tokeniser:
 
 def build(
     original: Original,
-    serving: Serving,
+    serving: ServingOptions,
     fast: str | None = None,
     *,
     pad_id: int | None = None,

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from contracts.endpoint import Precision
 from contracts.gpu_faults import is_broken
 from contracts.loading import Device, DeviceKind
-from contracts.manifest import Engine, Manifest
+from contracts.manifest import EngineKind, Manifest
 from registry.errors import (
     DeviceUnfitError,
     ModelProcessGoneError,
@@ -274,7 +274,7 @@ def _coarse(share: float) -> float:
 
 def _lack(seen: Seen, manifest: Manifest, backend: str) -> str:
     """Why a package can't run on the GPU that is there; empty if it can."""
-    if manifest.engine is Engine.PACKED:
+    if manifest.engine is EngineKind.PACKED:
         return _old(seen.cuda, "torch", seen.torch)
     if manifest.precision is Precision.INT8:
         return "int8 has no kernels on a GPU: convert it for GPUs, to fp16 or fp32"

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from contracts.loading import CostPoint, DeviceKind, LoadedModel
-from contracts.manifest import MODEL_ONNX, Engine, Manifest
+from contracts.manifest import MODEL_ONNX, EngineKind, Manifest
 from registry.errors import TritonRefusedError, TritonUnavailableError
 from registry.loading import splits, warmup
 from registry.loading.desired import Want
@@ -147,7 +147,7 @@ class Sizing:
 
     def _note_alone(self, want: Want, manifest: Manifest) -> None:
         """A packed engine joins what all gateways send, so that a second copy would halve that."""
-        if manifest.engine is Engine.PACKED:
+        if manifest.engine is EngineKind.PACKED:
             self._alone.add(want.ref.triton_model)
 
     def _copies_on_gpu(self, want: Want) -> int:
@@ -168,7 +168,7 @@ class Sizing:
         return split if splits.suits(split, self._cores, self._asked(want)) else None
 
     def _candidates(self, want: Want, manifest: Manifest) -> tuple[Split, ...]:
-        if manifest.generation or manifest.pyfunc or manifest.engine is Engine.PACKED:
+        if manifest.generation or manifest.pyfunc or manifest.engine is EngineKind.PACKED:
             # Copies can't join what is in one of them, so there is one; and each copy of a pyfunc
             # has packages of its own in memory.
             copies = self._asked(want) or 1

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.loading import CostPoint
-from contracts.manifest import Engine, Manifest
+from contracts.manifest import EngineKind, Manifest
 from contracts.tasks import (
     ATTENTION_MASK,
     ENGINE_OUTPUT,
@@ -171,7 +171,7 @@ def _usual_bucket(manifest: Manifest) -> int:
 
 
 def _is_packed(manifest: Manifest) -> bool:
-    return manifest.engine is Engine.PACKED
+    return manifest.engine is EngineKind.PACKED
 
 
 def _buckets(manifest: Manifest) -> tuple[int, ...]:

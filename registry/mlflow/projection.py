@@ -19,7 +19,7 @@ from contracts.endpoint import (
     Transition,
 )
 from contracts.rollout import RolloutSpec, RolloutState
-from contracts.waiting import dated
+from contracts.waiting import describe_with_time
 
 PREFIX = "headrace"
 TAG_CHARACTERS = 500
@@ -216,7 +216,7 @@ def _waits(endpoint: ModelEndpoint) -> Mapping[str, str]:
     for wait in status.waits:
         version = wait.version or (status.stable.version if status.stable is not None else "")
         if version and version not in told:
-            told[version] = dated(endpoint.name, status, wait, TAG_CHARACTERS)
+            told[version] = describe_with_time(endpoint.name, status, wait, TAG_CHARACTERS)
     return told
 
 

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 import fsspec
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from contracts.durations import about
+from contracts.durations import humanise
 from registry.packages.store import StoreError, reached
 
 log = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ class MarkFacts(BaseModel):
     def told(self, now: float) -> str:
         """Who, since when, and when it last gave a sign of life."""
         since = datetime.fromtimestamp(self.since, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-        seen = about(max(0.0, now - self.seen))
+        seen = humanise(max(0.0, now - self.seen))
         return f"{self.owner or 'unnamed'}, since {since}, last sign of life {seen} ago"
 
 

@@ -26,7 +26,7 @@ from contracts.loading import DeviceKind
 from contracts.rollout import COMMAND_PREFIX
 from contracts.status_events import left_last
 from contracts.tasks import MARKED
-from contracts.waiting import dated, new_waits
+from contracts.waiting import describe_with_time, new_waits
 from preprocess.tasks import HEADS
 from registry import metrics
 from registry.conversions.index import ConversionIndex
@@ -396,7 +396,7 @@ class Controller:
         now, keep = self._now(), self._options.keep_seconds
         snapshot, held = self._source.snapshot, self._held
         ceilings = self._options.ceilings
-        refused = ceilings.over(endpoint.spec)
+        refused = ceilings.list_excesses(endpoint.spec)
         place = partial(pools.placed, endpoint.spec, endpoint.status, held, refused=bool(refused))
         device, crossing = self._devices(endpoint, refused=bool(refused))
         seen, target = await self._observer.observe(endpoint, snapshot, device, crossing)
@@ -430,7 +430,7 @@ class Controller:
         moves = self._moves.get(endpoint.name, "")
         said = {"notes": notes, "refused": refused, "unguarded": unguarded, "moves": moves}
         status = decision.status.model_copy(update=said)
-        bounded = ceilings.bounded(endpoint.spec)
+        bounded = ceilings.bound(endpoint.spec)
         planned = endpoint.model_copy(update={"status": status, "spec": bounded})
         routed = frozenset(route.ref for route in endpoint.status.routes)
         around = pool.around(target.number if target else None, routed)
@@ -607,7 +607,7 @@ def _log_transitions(name: str, before: EndpointStatus, after: EndpointStatus) -
                 extra={"reason": line.reason, "by": line.by},
             )
     for wait in new_waits(before, after):
-        log.info("%s: %s", name, dated(name, after, wait, _MOST_LOGGED))
+        log.info("%s: %s", name, describe_with_time(name, after, wait, _MOST_LOGGED))
 
 
 async def _wake_at(stop: asyncio.Event, changed: asyncio.Event) -> None:

@@ -27,11 +27,11 @@ from contracts.loading import DeviceKind, LoaderReport, LoadFailure
 from contracts.model import ModelRef
 from contracts.rollout import Outcome, Strategy
 from contracts.status_events import (
-    Noted,
-    Prepared,
-    Rejected,
-    Served,
-    applied,
+    CandidateUpdate,
+    DirectRelease,
+    HistoryNote,
+    VersionRejection,
+    apply,
     is_passed_over,
     rejection_of,
 )
@@ -326,17 +326,17 @@ def _left(
         target is None or target.number != left.version or _settled(status, target, seen)
     ):
         reason = "it serves as before: another package of it is not needed any more"
-        return applied(status, Noted(now, left.version, reason, phase=Phase.SERVING))
+        return apply(status, HistoryNote(now, left.version, reason, phase=Phase.SERVING))
     if target is None or target.number != left.version:
         reason = (
             f"{_why_left(spec, left.version, target, seen)}: dropped while {_WHILE[left.phase]}"
         )
-        return applied(status, Noted(now, left.version, reason, phase=Phase.SUPERSEDED))
+        return apply(status, HistoryNote(now, left.version, reason, phase=Phase.SUPERSEDED))
     if target is not seen.move and left.options not in ("", target.options):
         reason = (
             f"it is to be converted otherwise, so it begins again; before, {_WHILE[left.phase]}"
         )
-        return applied(status, Noted(now, left.version, reason, phase=Phase.WAITING))
+        return apply(status, HistoryNote(now, left.version, reason, phase=Phase.WAITING))
     return status
 
 
@@ -431,8 +431,8 @@ def _without_package(
         f"{crashes} conversions in a row ended without a result, which may be the version or what "
         f"it runs on; the last one: {job.reason}"
     )
-    ended = Rejected(now, target.number, target.options, reason, expired=True)
-    return applied(status, ended)
+    ended = VersionRejection(now, target.number, target.options, reason, expired=True)
+    return apply(status, ended)
 
 
 def _loading(
@@ -492,7 +492,7 @@ def _crossing(
     if package.ref in there.everywhere:
         update = {"pool": there.name, "device": target.device, "packages": (), "asleep": None}
         moved = _staying(status).model_copy(update=update)
-        return applied(moved, Served(now, package.ref, package.signature.task))
+        return apply(moved, DirectRelease(now, package.ref, package.signature.task))
     candidate = candidate.model_copy(update={"ref": package.ref, "attempts": 0, "retry_at": None})
     stays = f"{status.pool} goes on answering"
     if failures := _failures(verdicts.deciding(there.loaders), package.ref):
@@ -539,7 +539,7 @@ def _loaded(
     """
     at_once = status.stable is None or spec.rollout.strategy is Strategy.DIRECT
     if at_once and status.rollout is None:
-        return applied(status, Served(now, package.ref, package.signature.task))
+        return apply(status, DirectRelease(now, package.ref, package.signature.task))
     baking = status.rollout
     reason = f"waits for the end of version {baking.candidate.version}'s bake" if baking else ""
     return _prepared(status, _in_phase(candidate, Phase.LOADED, reason), now)
@@ -563,7 +563,7 @@ def _with_package(status: EndpointStatus, package: Package) -> EndpointStatus:
 
 
 def _prepared(status: EndpointStatus, candidate: Candidate, now: float) -> EndpointStatus:
-    return applied(status, Prepared(now, candidate))
+    return apply(status, CandidateUpdate(now, candidate))
 
 
 def _rejected(
@@ -574,7 +574,9 @@ def _rejected(
     *,
     refused: ModelRef | None = None,
 ) -> EndpointStatus:
-    return applied(status, Rejected(now, target.number, target.options, reason, refused=refused))
+    return apply(
+        status, VersionRejection(now, target.number, target.options, reason, refused=refused)
+    )
 
 
 def _blocked(

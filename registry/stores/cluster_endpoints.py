@@ -28,7 +28,7 @@ from service.cluster.errors import (
     KubernetesError,
     MissingError,
 )
-from service.cluster.mirror import Mirror
+from service.cluster.mirror import CollectionMirror
 from service.cluster.watch import WatchPace
 
 log = logging.getLogger(__name__)
@@ -54,7 +54,7 @@ class KubernetesEndpointStore:
         self.unreadable: frozenset[str] = frozenset()
         self._client = client
         self._collection = endpoints.collection(namespace)
-        self._mirror = Mirror(client, self._collection, endpoints.read, pace)
+        self._mirror = CollectionMirror(client, self._collection, endpoints.read, pace)
         self._watching = False
         self._events = Events(client, namespace)
         self._now = now

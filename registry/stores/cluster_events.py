@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from contracts.endpoint import EndpointStatus, Phase, Transition, Wait
-from contracts.waiting import dated, kept, new_waits, to_do
+from contracts.waiting import describe_with_time, identify_wait, new_waits, to_do
 from registry.stores.cluster_shown import moment
 from service.cluster.client import ClusterClient
 from service.cluster.collection import Object
@@ -121,8 +121,8 @@ def event_of_wait(item: Object, status: EndpointStatus, wait: Wait) -> Object:
     """The Event of something that is waited for, with what a person can do."""
     metadata = item["metadata"]
     who = f"version {wait.version} waits: " if wait.version else "waits: "
-    made = _event(item, (metadata["uid"], *kept(status, wait)), wait.since)
-    words = dated(metadata["name"], status, wait, _MOST_MESSAGE - len(who))
+    made = _event(item, (metadata["uid"], *identify_wait(status, wait)), wait.since)
+    words = describe_with_time(metadata["name"], status, wait, _MOST_MESSAGE - len(who))
     return {**made, "type": "Normal", "reason": "Waits", "message": who + words}
 
 

@@ -107,7 +107,7 @@ class KubernetesReports:
         except (KubernetesError, ValueError) as error:
             log.warning("the report of %s can't be read: %s", loader, error)
             return None
-        return reports.joined(found, parts)
+        return reports.join_parts(found, parts)
 
     def put(self, report: LoaderReport) -> None:
         """Replaces the loader's report; the parts that it has already are not written again."""

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from contracts.endpoint import Arm, EndpointStatus, Phase
-from contracts.endpoint_record import shortened
-from contracts.waiting import what
+from contracts.endpoint_record import shorten
+from contracts.waiting import describe_wait
 
 Part = dict[str, Any]
 
@@ -92,7 +92,7 @@ def _ready(status: EndpointStatus) -> Part:
         return _condition("Ready", "True", "Asleep", said)
     if stable is not None:
         return _condition("Ready", "True", "Serving", f"version {stable.version} is stable")
-    why = what(status, status.waits[0]) if status.waits else ""
+    why = describe_wait(status, status.waits[0]) if status.waits else ""
     if status.candidate is not None:
         why = status.candidate.reason or why
     message = f"no version serves yet: {why}" if why else "no version serves yet"
@@ -116,7 +116,7 @@ def _condition(kind: str, status: str, reason: str, message: str) -> Part:
         "type": kind,
         "status": status,
         "reason": reason,
-        "message": shortened(message, _MOST_MESSAGE),
+        "message": shorten(message, _MOST_MESSAGE),
     }
 
 

@@ -65,7 +65,7 @@ class KubernetesHeartbeats:
 
     def put(self, beat: ControllerBeat) -> None:
         """Replaces it."""
-        lease = leases.written(
+        lease = leases.build_lease(
             leases.BEAT_NAME,
             {leases.BEAT: leases.BEAT_LABEL},
             {leases.BEAT: beat.model_dump_json()},

@@ -26,7 +26,7 @@ def endpoints(flag: str, environment: Mapping[str, str], *, watch: bool = True) 
     """
     if not access.in_cluster(flag):
         return FileEndpointStore(_folder(flag))
-    opened = access.opened(flag, environment)
+    opened = access.open_namespace(flag, environment)
     store = KubernetesEndpointStore(opened.client, opened.name)
     if watch:
         store.start()
@@ -41,7 +41,7 @@ def records(flag: str, environment: Mapping[str, str]) -> Records:
     """
     if not access.in_cluster(flag):
         return FileRecords(_folder(flag))
-    opened = access.opened(flag, environment)
+    opened = access.open_namespace(flag, environment)
     return ClusterRecords(opened.client, opened.name)
 
 
@@ -64,7 +64,7 @@ def reports(flag: str, environment: Mapping[str, str], *, costs: bool = True) ->
     """
     if not access.in_cluster(flag):
         return FileReports(_folder(flag))
-    opened = access.opened(flag, environment)
+    opened = access.open_namespace(flag, environment)
     return KubernetesReports(opened.client, opened.name, owner=own_pod(environment), costs=costs)
 
 
@@ -76,7 +76,7 @@ def heartbeats(flag: str, environment: Mapping[str, str]) -> Heartbeats:
     """
     if not access.in_cluster(flag):
         return FileHeartbeats(_folder(flag))
-    opened = access.opened(flag, environment)
+    opened = access.open_namespace(flag, environment)
     return KubernetesHeartbeats(opened.client, opened.name)
 
 

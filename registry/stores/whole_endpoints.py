@@ -17,7 +17,7 @@ from contracts.endpoint import EndpointStatus, ModelEndpoint
 from registry.errors import EndpointConflictError
 from registry.stores.endpoints import EndpointStore
 from service.cluster.errors import ConflictError
-from service.endpoint_records import Records, whole
+from service.endpoint_records import Records, join_record
 
 log = logging.getLogger(__name__)
 
@@ -158,7 +158,7 @@ class WholeEndpoints:
 
     def _read(self, summary: ModelEndpoint) -> ModelEndpoint:
         try:
-            found = whole(summary, self._records)
+            found = join_record(summary, self._records)
         except OSError as error:
             if not self._for_people:
                 raise

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from contracts.rollout import AgreementCheck, CheckResult, ScoreAgreementCheck, Verdict
 from contracts.windows import EvidenceCounts
 from measures.correlation import Floats, IntraclassCorrelation, design_effect
-from measures.state import State
+from measures.state import SequentialState
 from rollout.checks import words
 from rollout.checks.rates import BETA
 from rollout.checks.stage import Stage
@@ -29,7 +29,7 @@ TO_PASS = np.array([0.02, 0.1, 0.25, 0.5, 0.75])
 _LEAST_DIFFERENT = 0.001  # a limit of 1 would need endless evidence
 
 
-class Agreement(State, frozen=True):
+class Agreement(SequentialState, frozen=True):
     """Evidence about pairs.
 
     Attributes:

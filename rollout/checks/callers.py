@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from contracts.windows import CALLER_GROUPS, EvidenceCounts, Sparse
 from measures.correlation import Floats
 from measures.histograms import dense
-from measures.state import State
+from measures.state import SequentialState
 from rollout.checks.rows import CLASSES, ERRORS, QUALITY, Rows, answered, by_label
 
 # Standard deviations that arms of one version may be apart. Of 100 splits about one is further, in
@@ -83,7 +83,7 @@ class Grouped:
         )
 
 
-class Callers(State, frozen=True):
+class Callers(SequentialState, frozen=True):
     """Sums over stable's windows.
 
     Attributes:

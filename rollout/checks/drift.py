@@ -23,8 +23,8 @@ from contracts.rollout import CheckResult, DriftCheck, Verdict
 from contracts.statistics import EDGES, Statistic
 from contracts.windows import Sparse, WindowAggregate
 from measures.correlation import Floats
-from measures.histograms import LEAST, add_counts, dense, merged, stability_index, starts
-from measures.state import State
+from measures.histograms import LEAST, add_counts, dense, merge_bins, stability_index, starts
+from measures.state import SequentialState
 from rollout.checks import words
 from rollout.checks.rates import BETA
 
@@ -54,7 +54,7 @@ class ArmAggregates:
     stable_profile: ReferenceProfile | None = None
 
 
-class Look(State, frozen=True, array_like=True):
+class Look(SequentialState, frozen=True, array_like=True):
     """What the last look saw, of the statistic with the largest excess for its error."""
 
     statistic: str
@@ -63,7 +63,7 @@ class Look(State, frozen=True, array_like=True):
     error: float
 
 
-class Drifts(State, frozen=True):
+class Drifts(SequentialState, frozen=True):
     """Counts of both arms since the rollout began, by statistic, and what the looks said."""
 
     candidate: dict[str, Sparse] = msgspec.field(default_factory=dict)
@@ -171,7 +171,7 @@ def _index(counts: Sparse, reference: Floats) -> tuple[float, float] | None:
     if n < LEAST or m < LEAST:
         return None
     at = starts(reference, max(LEAST, SMALLEST_BIN * n))
-    seen, known = merged(dense(counts, len(reference)) / EFFECT, at), merged(reference, at)
+    seen, known = merge_bins(dense(counts, len(reference)) / EFFECT, at), merge_bins(reference, at)
     p, r = (seen + 0.5) / (seen + 0.5).sum(), (known + 0.5) / (known + 0.5).sum()
     of_p, of_r = np.log(p / r) + 1 - r / p, 1 - p / r - np.log(p / r)
     variance = _variance(of_p, p) / m + _variance(of_r, r) / n

@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from measures.correlation import Floats
-from measures.evalue import Tolerance, Window, log_e_value_of_one
+from measures.evalue import Tolerance, WindowCounts, log_e_value_of_one
 from measures.leaving_out import GROUPS, expected_events
 from measures.own_past import STRATA, CallersAnswers, OwnPast
-from measures.proportions import ALTERNATIVES, History, alternatives, log_evidence
-from measures.state import State
+from measures.proportions import ALTERNATIVES, StableHistory, alternatives, log_evidence
+from measures.state import SequentialState
 from rollout.checks.callers import Grouped
 from rollout.checks.rows import (
     CLASS_TEST,
@@ -35,7 +35,7 @@ MOST_OF_AN_ARM = 0.9
 ENOUGH = 100  # requests of an arm, before its only group is taken for all of it
 
 
-class ArmGroups(State, frozen=True):
+class ArmGroups(SequentialState, frozen=True):
     """Requests of both arms in this stage, of all and by group.
 
     Attributes:
@@ -82,12 +82,12 @@ class Believed:
     rho: Floats
     within: Floats
 
-    def log_s(self, window: Window, rows: Rows) -> Floats:
+    def log_s(self, window: WindowCounts, rows: Rows) -> Floats:
         """``[..., tests, ALTERNATIVES]``: what a window says."""
         of_tests: Floats = np.add.reduceat(self.log_of_rows(window), rows.tests, axis=-2)
         return of_tests
 
-    def log_of_rows(self, window: Window) -> Floats:
+    def log_of_rows(self, window: WindowCounts) -> Floats:
         """``[..., rows, ALTERNATIVES]``: what each row of a window says.
 
         It is computed where both arms have requests, for other rows say nothing: in most strata of
@@ -101,7 +101,9 @@ class Believed:
 
         log_s = np.zeros((*is_told.shape, ALTERNATIVES))
         log_s[is_told] = log_evidence(
-            Window(*(told(part) for part in (window.e_c, window.n_c, window.e_s, window.n_s))),
+            WindowCounts(
+                *(told(part) for part in (window.e_c, window.n_c, window.e_s, window.n_s))
+            ),
             told(self.theta_s),
             Tolerance(told(self.line.a), told(self.line.s)),
             told(self.rho),
@@ -109,7 +111,7 @@ class Believed:
         )
         return log_s
 
-    def expected(self, window: Window, rows: Rows) -> Floats:
+    def expected(self, window: WindowCounts, rows: Rows) -> Floats:
         """``[..., tests]``: events of the candidate in a window, at stable's rate."""
         return expected_events(window.n_c, self.theta_s, rows.tests)
 
@@ -146,7 +148,7 @@ class ArmGrouped:
 
 def without_groups(
     log_s: Floats,
-    window: Window,
+    window: WindowCounts,
     arms: tuple[ArmGrouped, ArmGrouped],
     believed: Believed,
     rows: Rows,
@@ -167,12 +169,14 @@ def without_groups(
         events, requests = _of_rows(arm, rows)
         counts += [e[..., None, at] - events, n[..., None, at] - requests]
     tests = [ERROR_TEST, *range(CLASS_TEST, len(rows.tests))]
-    of_rows = believed.of(at).log_of_rows(Window(*(np.maximum(part, 0.0) for part in counts)))
+    of_rows = believed.of(at).log_of_rows(WindowCounts(*(np.maximum(part, 0.0) for part in counts)))
     found[..., tests, :] = np.add.reduceat(of_rows, [0, *range(STRATA, len(at))], axis=-2)
     return found
 
 
-def also_against_past(log_s: Floats, window: Window, past: History, believed: Believed) -> Floats:
+def also_against_past(
+    log_s: Floats, window: WindowCounts, past: StableHistory, believed: Believed
+) -> Floats:
     """``log_s`` of a bake, with latency's evidence as far as stable's past says the same.
 
     The promoted version has nearly all callers in the bake and the old one few. Batches of the

@@ -16,8 +16,14 @@ from scipy.special import betaln
 from contracts.rollout import ArmShareCheck, CheckResult, HungUpCheck, Verdict
 from contracts.windows import EvidenceCounts
 from measures.correlation import Floats, IntraclassCorrelation
-from measures.proportions import HarmTest, History, NonInferiorityTest, Tolerance, Window
-from measures.state import State
+from measures.proportions import (
+    HarmTest,
+    NonInferiorityTest,
+    StableHistory,
+    Tolerance,
+    WindowCounts,
+)
+from measures.state import SequentialState
 from rollout.checks import words
 from rollout.checks.rates import BETA
 
@@ -29,7 +35,7 @@ _TAKEN_UP_WINDOWS = 6
 _PRIOR_REQUESTS = 100.0  # that the believed share of an arm lies near the one that was asked for
 
 
-class HungUps(State, frozen=True):
+class HungUps(SequentialState, frozen=True):
     """Evidence about callers who gave up, of requests that callers sent.
 
     Attributes:
@@ -69,10 +75,10 @@ class HungUps(State, frozen=True):
         self, candidate: EvidenceCounts, stable: EvidenceCounts, check: HungUpCheck, alpha: float
     ) -> Self:
         """With a window of both arms of callers."""
-        window = Window(*_hung_up(candidate), *_hung_up(stable))
+        window = WindowCounts(*_hung_up(candidate), *_hung_up(stable))
         if window.n_c[0] == 0 or window.n_s[0] == 0:
             return self
-        past, rho = History(self.past[:1], self.past[1:]), self.correlation.each
+        past, rho = StableHistory(self.past[:1], self.past[1:]), self.correlation.each
         fail = Tolerance(np.array([check.fail.absolute]), np.array([check.fail.relative]))
         line = Tolerance(np.array([check.pass_.absolute]), np.array([check.pass_.relative]))
         harm = self.harm.after(window, past, fail, rho)
@@ -129,7 +135,7 @@ class HungUps(State, frozen=True):
         )
 
 
-class ArmShares(State, frozen=True):
+class ArmShares(SequentialState, frozen=True):
     """The arms' sizes against the split (sample ratio mismatch), step by step.
 
     Requests of callers without a name are spread one by one, by a hash of the request, so that

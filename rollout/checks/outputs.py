@@ -13,7 +13,7 @@ from contracts.statistics import EDGES, Statistic
 from contracts.windows import EvidenceCounts
 from measures.correlation import Floats, RequestTexts
 from measures.histograms import dense
-from measures.state import State
+from measures.state import SequentialState
 from rollout.checks import shift
 from rollout.checks.callers import MOST_CALLER_SPREAD, Grouped
 from rollout.checks.left_out import classes_by_group
@@ -25,7 +25,7 @@ OUTPUT_SHIFT = "outputShift"
 _NORM_BINS = len(EDGES[Statistic.VECTOR_NORM].upper) + 1
 
 
-class Outputs(State, frozen=True):
+class Outputs(SequentialState, frozen=True):
     """The test of answers.
 
     Attributes:

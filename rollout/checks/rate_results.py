@@ -9,9 +9,9 @@ from typing import Self
 
 import numpy as np
 
-from contracts.rollout import CheckResult, Checks, Line, Verdict
+from contracts.rollout import CheckResult, Checks, ToleranceLine, Verdict
 from measures.correlation import Floats
-from measures.evalue import Tolerance, Window, log_ratio
+from measures.evalue import Tolerance, WindowCounts, log_ratio
 from rollout.checks import rates as tests
 from rollout.checks import words
 from rollout.checks.rates import BETA, LEAST_TO_PASS, Rates
@@ -247,7 +247,7 @@ def _tests_of(rates: Rates, name: str) -> list[int]:
     return list(range(len(rates.rows.tests)))[tests.TESTS[name]]
 
 
-def _needed(rates: Rates, name: str, line: Line, spread: float) -> int | None:
+def _needed(rates: Rates, name: str, line: ToleranceLine, spread: float) -> int | None:
     """The candidate's requests until it passes, if it is as good as stable.
 
     With a ``spread``, until it is no further off than the line and what callers can make.
@@ -263,7 +263,7 @@ def _needed(rates: Rates, name: str, line: Line, spread: float) -> int | None:
         return None
     theta = (of_stage.e_c[at] + of_stage.e_s[at] + 0.5) / (of_stage.n_c[at] + of_stage.n_s[at] + 1)
     requests, others = of_stage.n_c[at] / rates.windows, of_stage.n_s[at] / rates.windows
-    window = Window(requests * theta, requests, others * theta, others)
+    window = WindowCounts(requests * theta, requests, others * theta, others)
     tolerance = Tolerance(line.absolute + spread, line.relative)
     gained = log_ratio(window, theta, theta, tolerance, rates.rho[at], within=rates.within[at])
     of_row = rates.rows.test_of_row[at]

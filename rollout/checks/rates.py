@@ -16,7 +16,7 @@ import numpy as np
 from msgspec import structs
 from msgspec.structs import replace
 
-from contracts.rollout import Checks, Line
+from contracts.rollout import Checks, ToleranceLine
 from contracts.windows import EvidenceCounts
 from measures.correlation import Floats, IntraclassCorrelation, RequestTexts
 from measures.leaving_out import GROUPS, LeftOut
@@ -25,13 +25,13 @@ from measures.pairs import MOST, MOST_OF_RARE, Pairs, bet_to_pass
 from measures.proportions import (
     ALTERNATIVES,
     HarmTest,
-    History,
     NonInferiorityTest,
+    StableHistory,
     Tolerance,
-    Window,
-    unspent,
+    WindowCounts,
+    weigh_unspent,
 )
-from measures.state import State
+from measures.state import SequentialState
 from rollout.checks import rows as at
 from rollout.checks.callers import DEVIATIONS, MOST_CALLER_SPREAD, Callers, Grouped
 from rollout.checks.left_out import (
@@ -60,7 +60,7 @@ TESTS = {
 IN_ORDER = (ERROR_RATE, LATENCY, QUALITY, CLASS_SHARE)  # of ``rows.compared``
 
 
-class Rates(State, frozen=True):
+class Rates(SequentialState, frozen=True):
     """Evidence of all tests of two proportions.
 
     Attributes:
@@ -136,7 +136,7 @@ class Rates(State, frozen=True):
         """With the rows of classes, which were not known before."""
         more = Rows.of(labels).count - self.rows.count
         # As if they had been there, without evidence: the weights of the starts so far.
-        spent = 1 - unspent(self.harm.windows)
+        spent = 1 - weigh_unspent(self.harm.windows)
         log_a = np.full((more, self.harm.log_a.shape[-1]), np.log(spent) if spent else -np.inf)
         harm = replace(
             self.harm,
@@ -147,7 +147,7 @@ class Rates(State, frozen=True):
         return replace(
             self,
             labels=labels,
-            correlation=self.correlation.widened(more),
+            correlation=self.correlation.widen(more),
             callers=self.callers.with_labels(len(labels)),
             past=_longer(self.past, more),
             harm=harm,
@@ -156,7 +156,7 @@ class Rates(State, frozen=True):
             ),
             sums=_longer(self.sums, more),
             beyond_callers=_longer(self.beyond_callers, more),
-            left_out=self.left_out.joined(
+            left_out=self.left_out.join(
                 LeftOut.following(harm), slice(self.harm.log_a.shape[-2], None)
             ),
         )
@@ -219,14 +219,18 @@ class Rates(State, frozen=True):
             for counts, block in zip((e_c, n_c, e_s, n_s), compared, strict=True):
                 counts[at.QUALITY] = block
         to_fail, to_pass = self._by_pairs(told, lines)
-        window, history, tests = Window(e_c, n_c, e_s, n_s), History(*self.past), self.rows.tests
+        window, history, tests = (
+            WindowCounts(e_c, n_c, e_s, n_s),
+            StableHistory(*self.past),
+            self.rows.tests,
+        )
         spread = self.spread(share)
         fail = Tolerance(lines.fail.a + spread, lines.fail.s)
         believed = Believed(self.harm.theta_s(history), fail, self.rho, self.within)
         log_s = believed.log_s(window, self.rows) + to_fail
         if stage is Stage.BAKE:
             log_s = also_against_past(log_s, window, history, believed)
-        harm = self.harm.grown(log_s, window)
+        harm = self.harm.grow(log_s, window)
         if stage is Stage.SHADOW:
             of_groups, groups = np.repeat(log_s[None], GROUPS, axis=0), self.groups
         else:
@@ -246,7 +250,7 @@ class Rates(State, frozen=True):
             counted[each.of_test] = each.spread(seen[3, each.of_test])
             seen[:, each.of_test] = 0.0
             seen[:, each.rows] = each.pairs.arms
-        expected = believed.expected(Window(e_c, counted, e_s, n_s), self.rows)
+        expected = believed.expected(WindowCounts(e_c, counted, e_s, n_s), self.rows)
         after = replace(
             self,
             slowness=self.slowness.after(stable),
@@ -304,7 +308,7 @@ class Rates(State, frozen=True):
         """With a check begun anew, whose tolerance was changed."""
         tests = TESTS[name]
         in_test = np.isin(self.rows.test_of_row, np.arange(len(self.rows.tests))[tests])
-        spent = 1 - unspent(self.harm.windows)
+        spent = 1 - weigh_unspent(self.harm.windows)
         log_a, log_e = self.harm.log_a.copy(), self.non_inferiority.log_e.copy()
         beyond_callers = self.beyond_callers.copy()
         log_a[tests] = np.log(spent) if spent else -np.inf
@@ -316,7 +320,7 @@ class Rates(State, frozen=True):
         return replace(
             self,
             harm=(harm := replace(self.harm, log_a=log_a)),
-            left_out=self.left_out.joined(LeftOut.following(harm), tests),
+            left_out=self.left_out.join(LeftOut.following(harm), tests),
             non_inferiority=replace(self.non_inferiority, log_e=log_e, n_c=n_c, e_c=e_c),
             failed=self.failed - {name},
             settled=self.settled - {name},
@@ -345,7 +349,7 @@ class Rates(State, frozen=True):
             and self.evidence_to_pass(name) * BETA >= 1.0
         )
 
-    def is_hidden_by_callers(self, name: str, line: Line, share: float) -> bool:
+    def is_hidden_by_callers(self, name: str, line: ToleranceLine, share: float) -> bool:
         """Whether a version like stable may not pass, for other callers are in the other arm.
 
         Args:
@@ -429,7 +433,7 @@ class Rates(State, frozen=True):
     def rho_of_tests(self) -> Floats:
         """Intra-window correlation, ``[tests]``, beyond what texts of one request make."""
         alike = self._of_classes(None if self.texts is None else self.texts.each)
-        return self.correlation.beyond(alike[self.rows.tests])
+        return self.correlation.subtract(alike[self.rows.tests])
 
     @cached_property
     def within(self) -> Floats:
@@ -534,7 +538,7 @@ class _Told:
 def _added(told: tuple[_Told, ...], test: int, before: Floats | None) -> Floats | None:
     """All pairs of one kind so far, with this window's."""
     of_test = next((each for each in told if each.test == test), None)
-    return before if of_test is None else of_test.pairs.added(before)
+    return before if of_test is None else of_test.pairs.add(before)
 
 
 def in_blocks(counts: Floats, waiting: Floats) -> tuple[Floats, Floats]:

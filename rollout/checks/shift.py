@@ -15,10 +15,10 @@ from scipy.special import chndtr
 
 from contracts.rollout import CheckResult, Verdict
 from measures.correlation import Floats, IntraclassCorrelation, RequestTexts
-from measures.divergence import FIRST_LOOK, FIRST_LOOK_PER_CLASS, GROWTH, Limits, Shift
-from measures.histograms import Starts, merged, starts
+from measures.divergence import FIRST_LOOK, FIRST_LOOK_PER_CLASS, GROWTH, Shift, ShiftLimits
+from measures.histograms import Starts, merge_bins, starts
 from measures.leaving_out import GROUPS
-from measures.state import State
+from measures.state import SequentialState
 from rollout.checks import words
 from rollout.checks.rates import BETA
 
@@ -49,7 +49,7 @@ class Groups:
         return cls(nobody, nobody, is_alone=False)
 
 
-class ShiftTest(State, frozen=True):
+class ShiftTest(SequentialState, frozen=True):
     """Evidence about one distribution.
 
     Attributes:
@@ -93,14 +93,14 @@ class ShiftTest(State, frozen=True):
         if self.at is None:
             return self._learning(stable, ENOUGH)
         return replace(
-            self, correlation=_correlation_after(self.correlation, merged(stable, self.at))
+            self, correlation=_correlation_after(self.correlation, merge_bins(stable, self.at))
         )
 
     def after(
         self,
         candidate: Floats,
         stable: Floats,
-        limits: Limits,
+        limits: ShiftLimits,
         texts: RequestTexts | None = None,
         groups: Groups | None = None,
         *,
@@ -118,7 +118,7 @@ class ShiftTest(State, frozen=True):
             return known.after(
                 candidate, stable, limits, texts, groups, before_canary=before_canary
             )
-        one, other = merged(candidate, self.at), merged(stable, self.at)
+        one, other = merge_bins(candidate, self.at), merge_bins(stable, self.at)
         alike, within = (1.0, 1.0) if texts is None else (texts.shared, texts.shared_effect)
         rho = self.correlation.shared_beyond(float(alike))
         fails = self.fails.after(one, other, limits, rho, within)
@@ -210,7 +210,7 @@ def result(
     test: ShiftTest | None,
     name: str,
     what: str,
-    limits: Limits,
+    limits: ShiftLimits,
     check: Gate,
     *,
     is_settled: bool = False,
@@ -273,7 +273,7 @@ def result(
     )
 
 
-def _needed(shift: Shift, limits: Limits) -> int | None:
+def _needed(shift: Shift, limits: ShiftLimits) -> int | None:
     """The candidate's answers until an equal version passes, at this stage's ratio of the arms."""
     n_c, most = float(shift.n_c), int(shift.p.shape[-1]) - 1
     if n_c <= 0 or float(shift.size()) <= 0:
@@ -290,9 +290,9 @@ def _needed(shift: Shift, limits: Limits) -> int | None:
     return None
 
 
-def limits(distance: float, alpha: float, caller_spread: float = 0.0) -> Limits:
+def limits(distance: float, alpha: float, caller_spread: float = 0.0) -> ShiftLimits:
     """What is asked of a shift at the alpha of a check; callers make ``caller_spread`` at most."""
-    return Limits(distance=distance, alpha=alpha, beta=BETA, caller_spread=caller_spread)
+    return ShiftLimits(distance=distance, alpha=alpha, beta=BETA, caller_spread=caller_spread)
 
 
 def classes(past: Floats) -> Starts:

@@ -5,7 +5,7 @@ Sentences are for people in a hurry: counts, shares, and what follows.
 
 import math
 
-from contracts.rollout import Line
+from contracts.rollout import ToleranceLine
 
 
 def count(number: float) -> str:
@@ -32,7 +32,7 @@ def points(share: float) -> str:
     return f"{number} point" if number == "1" else f"{number} points"
 
 
-def by_more_than(line: Line) -> str:
+def by_more_than(line: ToleranceLine) -> str:
     """``by more than 1.25 times and 1 point``, or nothing for equality itself."""
     parts = [f"{line.relative:g} times"] if line.relative > 1 else []
     if line.absolute > 0:

@@ -20,7 +20,7 @@ ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
 @dataclass(frozen=True, slots=True)
-class Namespace:
+class ClusterNamespace:
     """A namespace of a cluster."""
 
     client: ClusterClient
@@ -32,19 +32,21 @@ def in_cluster(flag: str) -> bool:
     return flag.startswith(SCHEME)
 
 
-def named(flag: str) -> str:
+def namespace_of(flag: str) -> str:
     """The namespace that a flag names; empty: this process's own."""
     return flag.removeprefix(SCHEME).strip("/")
 
 
-def opened(flag: str, environment: Mapping[str, str], *, context: str | None = None) -> Namespace:
+def open_namespace(
+    flag: str, environment: Mapping[str, str], *, context: str | None = None
+) -> ClusterNamespace:
     """The namespace that a flag names; without a name, this process's own.
 
     Raises:
         AccessError: no API server is known, or how to sign in.
     """
-    client = connected(environment, context=context)
-    return Namespace(client, named(flag) or client.namespace)
+    client = connect(environment, context=context)
+    return ClusterNamespace(client, namespace_of(flag) or client.namespace)
 
 
 def in_pod(environment: Mapping[str, str]) -> bool:
@@ -61,13 +63,13 @@ def own_namespace(account: Path = ACCOUNT) -> str:
 
 
 def not_mounted(account: Path, error: Exception) -> AccessError:
-    """What to say where the service account can't be used."""
+    """What to say if the service account can't be used."""
     return AccessError(
         f"no service account is mounted at {account} (automountServiceAccountToken): {error}"
     )
 
 
-def connected(
+def connect(
     environment: Mapping[str, str], *, account: Path = ACCOUNT, context: str | None = None
 ) -> ClusterClient:
     """A client with what this process was given: ``KUBECONFIG``, else its pod's service account.
@@ -85,15 +87,15 @@ def connected(
 def contexts(environment: Mapping[str, str]) -> tuple[str, ...]:
     """Names of the kubeconfig's contexts; raises ``AccessError``."""
     path = _kubeconfig(environment)
-    with _readable(path):
-        return tuple(item["name"] for item in _merged(path)["contexts"].value)
+    with _translate_errors(path):
+        return tuple(item["name"] for item in _merge(path)["contexts"].value)
 
 
 def namespaces_of_contexts(environment: Mapping[str, str]) -> tuple[str, ...]:
     """The namespaces that contexts of the kubeconfig name; raises ``AccessError``."""
     path = _kubeconfig(environment)
-    with _readable(path):
-        named = (item["context"].safe_get("namespace") for item in _merged(path)["contexts"].value)
+    with _translate_errors(path):
+        named = (item["context"].safe_get("namespace") for item in _merge(path)["contexts"].value)
         return tuple(dict.fromkeys(str(name) for name in named if name))
 
 
@@ -136,8 +138,8 @@ def _of_pod(
 
 def _of_kubeconfig(path: str, context: str | None) -> ClusterClient:
     configuration = official().client.Configuration()
-    with _readable(path), _collected_errors() as said:
-        merged = _merged(path)
+    with _translate_errors(path), _collected_errors() as said:
+        merged = _merge(path)
         name = context or _current_context(path)
         known = {item["name"]: item["context"] for item in merged["contexts"].value}
         if name not in known:
@@ -149,7 +151,7 @@ def _of_kubeconfig(path: str, context: str | None) -> ClusterClient:
     return ClusterClient(configuration, namespace=known[name].safe_get("namespace") or "default")
 
 
-def _merged(path: str) -> Any:  # noqa: ANN401 - kubernetes.config.kube_config.ConfigNode
+def _merge(path: str) -> Any:  # noqa: ANN401 - kubernetes.config.kube_config.ConfigNode
     """The lists of all files together; of entries with one name the first counts."""
     merged = official().config.kube_config.KubeConfigMerger(path).config
     if merged is None:
@@ -175,7 +177,7 @@ def _check_signed_in(
     user: Any,  # noqa: ANN401 - ConfigNode
     said: list[str],
 ) -> None:
-    """The official client goes on as nobody where a user's program gave no credentials."""
+    """The official client goes on as nobody if a user's program gave no credentials."""
     if configuration.api_key or configuration.cert_file:
         return
     program = user["user"]["exec"].safe_get("command")
@@ -185,7 +187,7 @@ def _check_signed_in(
     )
 
 
-class _Collected(logging.Handler):
+class _ErrorCollector(logging.Handler):
     """Keeps what is logged as an error."""
 
     def __init__(self) -> None:
@@ -199,7 +201,7 @@ class _Collected(logging.Handler):
 @contextmanager
 def _collected_errors() -> Iterator[list[str]]:
     """What the official client says of a program that fails, which it only logs."""
-    root, handler = logging.getLogger(), _Collected()
+    root, handler = logging.getLogger(), _ErrorCollector()
     root.addHandler(handler)
     try:
         yield handler.said
@@ -208,7 +210,7 @@ def _collected_errors() -> Iterator[list[str]]:
 
 
 @contextmanager
-def _readable(path: str) -> Iterator[None]:
+def _translate_errors(path: str) -> Iterator[None]:
     """Gives what reading a kubeconfig may raise as our error."""
     from yaml import YAMLError  # noqa: PLC0415 - with the official client, or not at all
 

@@ -4,7 +4,7 @@ The official client signs in, keeps connections, and knows the API's paths; obje
 server gives them. Its typed APIs would check and rewrite what is sent: they refuse a field of a Job
 that is newer than they are, and take the microseconds from a Lease's time, without which an API
 server refuses it. So kinds of API groups go through ``CustomObjectsApi``, and answers are not made
-into models. Nothing is retried here: whoever calls knows what a second try may do.
+into models. Nothing is retried here: the caller knows what a second try may do.
 """
 
 import json
@@ -29,7 +29,7 @@ _KEEPALIVE = {"idle": 10, "interval": 5, "count": 3}
 
 
 def official() -> ModuleType:
-    """The official client: imported when it is first needed, for it costs most of a second.
+    """The official client: imported when it is first needed, because it costs most of a second.
 
     Raises:
         AccessError: it is not installed.
@@ -86,7 +86,7 @@ class ClusterClient:
         return _object(data, method.__name__)
 
     def user(self) -> str:
-        """The name under which the API server knows this process; empty where it does not say.
+        """The name under which the API server knows this process; empty if it does not say.
 
         Raises:
             ApiUnavailableError: no answer in time.
@@ -112,27 +112,27 @@ class ClusterClient:
     def get(self, collection: Collection, name: str) -> Object:
         """One object, read now; raises as ``ask``."""
         method = self._custom.get_namespaced_custom_object
-        return self._on(collection, "GET", method, name=name)
+        return self._call_on(collection, "GET", method, name=name)
 
     def create(self, collection: Collection, body: Object, **options: object) -> Object:
         """Stores an object that was not there, and returns it as stored; raises as ``ask``."""
         method = self._custom.create_namespaced_custom_object
-        return self._on(collection, "POST", method, body=body, **options)
+        return self._call_on(collection, "POST", method, body=body, **options)
 
     def replace(self, collection: Collection, name: str, body: Object, **options: object) -> Object:
         """Writes all but the status of an object, of the resourceVersion that ``body`` says."""
         method = self._custom.replace_namespaced_custom_object
-        return self._on(collection, "PUT", method, name=name, body=body, **options)
+        return self._call_on(collection, "PUT", method, name=name, body=body, **options)
 
     def replace_status(self, collection: Collection, name: str, body: Object) -> Object:
-        """Writes the status alone, of the resourceVersion that ``body`` says."""
+        """Writes only the status, of the resourceVersion that ``body`` says."""
         method = self._custom.replace_namespaced_custom_object_status
-        return self._on(collection, "PUT status of", method, name=name, body=body)
+        return self._call_on(collection, "PUT status of", method, name=name, body=body)
 
     def merge(self, collection: Collection, name: str, patch: Object) -> Object:
         """Writes what a patch says, whatever else is there; raises as ``ask``."""
         method = self._custom.patch_namespaced_custom_object
-        return self._on(
+        return self._call_on(
             collection, "PATCH", method, name=name, body=patch, _content_type=_MERGE_PATCH
         )
 
@@ -150,7 +150,7 @@ class ClusterClient:
     def delete(self, collection: Collection, name: str, **options: object) -> None:
         """Removes an object; raises as ``ask``."""
         method = self._custom.delete_namespaced_custom_object
-        self._on(collection, "DELETE", method, name=name, **options)
+        self._call_on(collection, "DELETE", method, name=name, **options)
 
     def list(self, collection: Collection, revision: str = "") -> tuple[list[Object], str]:
         """All objects, and the revision from which a watch goes on; see ``Reader``."""
@@ -160,8 +160,8 @@ class ClusterClient:
             if revision
             else {}
         )
-        answer = self._on(
-            collection, "GET", method, **_selected(collection), **cached,
+        answer = self._call_on(
+            collection, "GET", method, **_select(collection), **cached,
             _request_timeout=LIST_PATIENCE * self._timeout,
         )  # fmt: skip
         try:
@@ -171,12 +171,12 @@ class ClusterClient:
 
     def watch(
         self, collection: Collection, revision: str, *, seconds: int, silence_seconds: float
-    ) -> "Watching":
+    ) -> "ClientWatch":
         """Begins a watch; see ``Reader``."""
         with self.asking(f"watch {collection.path}"):
             response = self._custom.list_namespaced_custom_object(
                 **_names(collection),
-                **_selected(collection),
+                **_select(collection),
                 watch=True,
                 allow_watch_bookmarks=True,
                 resource_version=revision,
@@ -186,7 +186,7 @@ class ClusterClient:
             )
             if response.connection.sock is not None:  # else each silence ends it: a proxy's doing
                 response.connection.sock.settimeout(silence_seconds)
-        return Watching(self, collection, response)
+        return ClientWatch(self, collection, response)
 
     @contextmanager
     def asking(self, what: str) -> Iterator[None]:
@@ -197,24 +197,24 @@ class ClusterClient:
             yield
         except self._kubernetes.client.ApiException as error:
             if not error.status:  # TLS that can't be agreed on
-                raise self._silent(error.reason) from error
+                raise self._build_silence_error(error.reason) from error
             body = error.body or error.reason or ""
             raise errors.of_answer(error.status, what, body) from error
         except HTTPError as error:
-            raise self._silent(error) from error
+            raise self._build_silence_error(error) from error
         except (OSError, self._kubernetes.config.ConfigException) as error:
             # A connection's own are HTTPErrors by now.
             raise AccessError(f"this process can't sign in to {self._server}: {error}") from error
 
-    def _silent(self, error: object) -> ApiUnavailableError:
+    def _build_silence_error(self, error: object) -> ApiUnavailableError:
         return ApiUnavailableError(f"the API server {self._server} does not answer: {error}")
 
-    def _on(
+    def _call_on(
         self, collection: Collection, verb: str, method: Callable[..., Any], **options: object
     ) -> Object:
         """A call on a collection, or on one object of it."""
         name = options.get("name")
-        what = f"{verb} {collection.one(str(name)) if name else collection.path}"
+        what = f"{verb} {collection.path_of(str(name)) if name else collection.path}"
         return _object(self._data(what, method, **_names(collection), **options), what)
 
     def _data(
@@ -227,7 +227,7 @@ class ClusterClient:
             return data
 
 
-class Watching:
+class ClientWatch:
     """A watch that has begun; see ``EventStream``."""
 
     def __init__(
@@ -267,7 +267,7 @@ def _names(collection: Collection) -> dict[str, str]:
     }
 
 
-def _selected(collection: Collection) -> dict[str, str]:
+def _select(collection: Collection) -> dict[str, str]:
     return {"label_selector": collection.selector} if collection.selector else {}
 
 

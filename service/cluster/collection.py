@@ -10,8 +10,9 @@ from typing import Any, Protocol
 
 Object = dict[str, Any]
 
-# A list may take so many times as long as an answer about one object: of 1,000 endpoints it is
-# megabytes, and all gateways may ask for it at once. Asking again would make the server begin anew.
+# A list may take this many times as long as an answer about one object: of 1,000 endpoints it is
+# megabytes, and all gateways may ask for it at once. Asking again would make the server begin
+# again.
 LIST_PATIENCE = 6
 
 
@@ -36,12 +37,12 @@ class Collection:
         """Where they are listed, watched and created."""
         return f"/apis/{self.version}/namespaces/{self.namespace}/{self.plural}"
 
-    def one(self, name: str, part: str = "") -> str:
+    def path_of(self, name: str, part: str = "") -> str:
         """Where one object is, or a part of it such as ``status``."""
         return f"{self.path}/{name}/{part}" if part else f"{self.path}/{name}"
 
 
-class EventStream(Protocol):
+class WatchStream(Protocol):
     """A watch that has begun."""
 
     def events(self) -> Generator[tuple[str, Object], None, None]:
@@ -55,7 +56,7 @@ class EventStream(Protocol):
         ...
 
     def close(self) -> None:
-        """Ends the watch for whoever reads it. May be called from any thread, and twice."""
+        """Ends the watch for its reader. May be called from any thread, and twice."""
         ...
 
 
@@ -80,13 +81,13 @@ class Reader(Protocol):
 
     def watch(
         self, collection: Collection, revision: str, *, seconds: int, silence_seconds: float
-    ) -> EventStream:
+    ) -> WatchStream:
         """Begins a watch with bookmarks; raises as ``list``.
 
         Args:
             collection: what to watch.
             revision: events after it are told.
             seconds: time after which the server ends the watch.
-            silence_seconds: without a byte for so long the stream breaks.
+            silence_seconds: without a byte for this time the stream breaks.
         """
         ...

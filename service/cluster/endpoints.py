@@ -20,7 +20,7 @@ def collection(namespace: str) -> Collection:
 def read(item: Object) -> ModelEndpoint:
     """The endpoint that a resource holds; its revision is the resource's version.
 
-    What the status holds for people alone, such as conditions, is left out.
+    What the status holds only for people, such as conditions, is left out.
 
     Raises:
         ValueError: it is none; says each bad field and what may stand there.
@@ -40,7 +40,7 @@ def read(item: Object) -> ModelEndpoint:
         "status": {
             name: value for name, value in status.items() if name in EndpointStatus.model_fields
         }
-        | {"outdated": _outdated(item)},
+        | {"outdated": _is_outdated(item)},
     }
     try:
         return ModelEndpoint.model_validate(document)
@@ -48,7 +48,7 @@ def read(item: Object) -> ModelEndpoint:
         raise ValueError("; ".join(map(str, validation_errors(document, error)))) from None
 
 
-def _outdated(item: Object) -> bool:
+def _is_outdated(item: Object) -> bool:
     """Whether the conditions are about an earlier spec, so that nobody can wait for them."""
     generation = item["metadata"].get("generation", 0)
     conditions = (item.get("status") or {}).get("conditions") or ()

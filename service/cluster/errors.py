@@ -1,6 +1,6 @@
 """What can go wrong with the Kubernetes API, as a tree.
 
-All of it is an ``OSError``, as what a folder that is away raises: whoever reads endpoints goes on
+All of it is an ``OSError``, as what a folder that is away raises: a reader of endpoints goes on
 with the last ones, wherever they lie.
 """
 
@@ -8,7 +8,7 @@ import json
 
 
 class KubernetesError(OSError):
-    """The root; its message is a sentence for whoever reads the log."""
+    """The root; its message is a sentence for readers of the log."""
 
 
 class AccessError(KubernetesError):
@@ -20,7 +20,7 @@ class ApiUnavailableError(KubernetesError):
 
 
 class UnreadableEventError(ApiUnavailableError):
-    """A watch told what can't be read: all must be listed anew."""
+    """A watch told what can't be read: all must be listed again."""
 
 
 class RevisionAheadError(ApiUnavailableError):
@@ -44,10 +44,10 @@ class ConflictError(ApiRefusedError):
 
 
 class ExpiredError(ApiRefusedError):
-    """The revision asked for is too old to be known (410): all must be listed anew."""
+    """The revision asked for is too old to be known (410): all must be listed again."""
 
 
-class TooLargeError(ApiRefusedError):
+class ObjectTooLargeError(ApiRefusedError):
     """The object is larger than what is stored of one."""
 
 
@@ -55,7 +55,7 @@ _BY_STATUS: dict[int, type[ApiRefusedError]] = {
     404: MissingError,
     409: ConflictError,
     410: ExpiredError,
-    413: TooLargeError,
+    413: ObjectTooLargeError,
 }
 _OF_OBJECTS = frozenset({404, 409, 410})
 _NO_SUCH_API = "404 page not found"  # the API server's own, of a path that it does not serve
@@ -66,9 +66,9 @@ _NOT_NOW = frozenset({429, 500, 502, 503, 504})
 
 
 def of_status(status: int, sentence: str) -> KubernetesError:
-    """The error that an HTTP status stands for, or the server's words where it says more."""
+    """The error that an HTTP status stands for, or the server's words if it says more."""
     if any(words in sentence for words in _TOO_LARGE):
-        return TooLargeError(sentence, status)
+        return ObjectTooLargeError(sentence, status)
     if status in _NOT_NOW and _AHEAD in sentence.lower():
         return RevisionAheadError(sentence)
     if status in _NOT_NOW:
@@ -77,7 +77,7 @@ def of_status(status: int, sentence: str) -> KubernetesError:
 
 
 def of_answer(status: int, what: str, body: str) -> KubernetesError:
-    """The error of an answer, with the server's own words, of a Status object where it sent one.
+    """The error of an answer, with the server's own words, of a Status object if it sent one.
 
     That an object is not there, or was written meanwhile, is believed in such words only: a proxy
     without a backend answers 404 too.

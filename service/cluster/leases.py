@@ -21,7 +21,7 @@ def beats(namespace: str) -> Collection:
     return Collection(VERSION, "leases", namespace, f"{BEAT}={BEAT_LABEL}")
 
 
-def written(
+def build_lease(
     name: str,
     labels: dict[str, str],
     annotations: dict[str, str],

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from service.cluster.collection import Object
 
 
-class Listing:
+class ObjectListing:
     """Objects by name. ``revision`` is where a watch goes on; empty: list first."""
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class Listing:
 
         Args:
             kind: ADDED, MODIFIED, DELETED or BOOKMARK.
-            item: the object; of a bookmark its revision alone.
+            item: the object; of a bookmark only its revision.
         """
         self.revision = _revision(item)
         if kind == "BOOKMARK":

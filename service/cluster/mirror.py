@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-class Mirror(Generic[T]):
+class CollectionMirror(Generic[T]):
     """What a collection holds, read.
 
     ``read`` raises ValueError for what is no such object.
@@ -47,7 +47,7 @@ class Mirror(Generic[T]):
         self._watch.close()
 
     def wait(self, seconds: float) -> bool:
-        """Whether the collection was listed once, waiting for it so long."""
+        """Whether the collection was listed once, waiting for it at most ``seconds``."""
         return self._watch.wait(seconds)
 
     def listen(self, listener: Callable[[], None]) -> None:
@@ -65,9 +65,9 @@ class Mirror(Generic[T]):
             return tuple(value for _, value in self._known.values() if value is not None)
 
     def item(self, name: str, revision: str) -> Object | None:
-        """The object itself as the API server gave it, where it is known at just this revision.
+        """The object itself as the API server gave it, if it is known at just this revision.
 
-        It belongs to the mirror: whoever changes anything makes a copy.
+        It belongs to the mirror: a caller that changes anything makes a copy.
         """
         with self._lock:
             item, _ = self._known.get(name, (None, None))

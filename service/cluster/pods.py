@@ -79,7 +79,7 @@ def page(
                 _request_timeout=seconds,
             )
     except ApiUnavailableError as error:
-        # The client of WebSockets has its refusals in words alone.
+        # The client of WebSockets has its refusals only in words.
         if refused := re.search(r"Handshake status (4\d\d)", str(error)):
             status = int(refused[1])
             raise errors.of_status(status, f"port-forward {pod}: {status}") from error
@@ -87,14 +87,14 @@ def page(
     try:
         socket = forward.socket(port)
         socket.settimeout(seconds)
-        connection = _Over(socket, seconds)
+        connection = _ForwardedConnection(socket, seconds)
         connection.request("GET", path, headers={"connection": "close"})
         answer = connection.getresponse()
         return answer.status, answer.read().decode(errors="replace")
     except (http.client.HTTPException, OSError) as error:
         # The kubelet's own words name what it runs on and little else.
         said = forward.error(port) or error or type(error).__name__
-        why = _REFUSED if _REFUSED in str(said) else _short(said)
+        why = _REFUSED if _REFUSED in str(said) else _first_line(said)
         raise OSError(f"port {port} of {pod} does not answer: {why}") from error
     finally:
         forward.close()
@@ -104,7 +104,7 @@ def page(
 def _silence_forwarding() -> None:
     """Keeps the official client's forwarding threads from writing to a terminal how they end.
 
-    Each ends by an error where the other side closes first; what matters of it is raised by the
+    Each ends by an error if the other side closes first; what matters of it is raised by the
     socket that is read here.
     """
     usual = threading.excepthook
@@ -116,7 +116,7 @@ def _silence_forwarding() -> None:
     threading.excepthook = hook
 
 
-class _Over(http.client.HTTPConnection):
+class _ForwardedConnection(http.client.HTTPConnection):
     """A connection that somebody else has made."""
 
     def __init__(self, made: Any, seconds: float) -> None:  # noqa: ANN401 - socket-like
@@ -143,34 +143,34 @@ def _read(item: Mapping[str, Any], now: float) -> Pod | None:
     placed = conditions.get("PodScheduled") or {}
     if placed.get("status") == "False":
         said.append(
-            f"not placed on a node: {_short(placed.get('message') or placed.get('reason'))}"
+            f"not placed on a node: {_first_line(placed.get('message') or placed.get('reason'))}"
         )
     if not ready and not said:
-        waits = _short((conditions.get("Ready") or {}).get("message"))
+        waits = _first_line((conditions.get("Ready") or {}).get("message"))
         said.append(waits or f"its phase is {status.get('phase') or 'not known'}")
     component = (metadata.get("labels") or {}).get(LABEL_OF_COMPONENT, "")
     return Pod(str(metadata.get("name", "")), str(component), ready, "; ".join(said))
 
 
 def _of_container(container: Mapping[str, Any], now: float) -> str:
-    """What is wrong with a container, or was lately; empty where nothing is."""
+    """What is wrong with a container, or was lately; empty if nothing is."""
     name = container.get("name", "")
     state, last = container.get("state") or {}, container.get("lastState") or {}
     words = []
     if waiting := state.get("waiting"):
-        message = _short(waiting.get("message"))
+        message = _first_line(waiting.get("message"))
         reason = waiting.get("reason") or "waiting"
         words.append(f"{name}: {reason}{f' ({message})' if message else ''}")
     ended = state.get("terminated") or {}
     if ended and ended.get("exitCode"):
-        words.append(f"{name}: {_ending(ended)}")
+        words.append(f"{name}: {_describe_ending(ended)}")
     before = last.get("terminated") or {}
     if before and now - _unix(before.get("finishedAt")) < _RECENT_SECONDS:
-        words.append(f"{name} was restarted after {_ending(before)}")
+        words.append(f"{name} was restarted after {_describe_ending(before)}")
     return "; ".join(words)
 
 
-def _ending(ended: Mapping[str, Any]) -> str:
+def _describe_ending(ended: Mapping[str, Any]) -> str:
     reason = ended.get("reason") or "Error"
     return f"{reason}, exit code {ended.get('exitCode')}"
 
@@ -183,7 +183,7 @@ def _unix(time: object) -> float:
         return 0.0
 
 
-def _short(message: object) -> str:
+def _first_line(message: object) -> str:
     """The first line of a message."""
     line = str(message or "").strip().partition("\n")[0]
     return line if len(line) <= _MOST else f"{line[: _MOST - 3]}..."

@@ -21,8 +21,8 @@ def name(endpoint: ModelEndpoint, slot: str) -> str:
     return f"{endpoint.metadata.uid}-{slot}"
 
 
-def written(endpoint: ModelEndpoint, slot: str, text: str, revision: str) -> Object:
-    """A record, to be written over that of a revision; to be made where that is empty."""
+def build_record(endpoint: ModelEndpoint, slot: str, text: str, revision: str) -> Object:
+    """A record, to be written over that of a revision; to be made if that is empty."""
     owner = {
         "apiVersion": endpoint.api_version,
         "kind": KIND,

@@ -5,7 +5,7 @@
 * Its *parts* hold the loaded models with their cost tables, compressed, some kilobytes in each. A
   part is named by the digest of what it holds and never changes. The report names its parts, and
   is written after them, so that one watch shows a reader the parts first.
-* The *heartbeat* is a small Lease with a time, for the controller alone. It counts for the report
+* The *heartbeat* is a small Lease with a time, only for the controller. It counts for the report
   of the same start of a loader.
 
 Only ``ReportMirror`` has a state: the last objects of a watch.
@@ -29,8 +29,8 @@ from contracts.loading import (
 )
 from contracts.model import ModelRef
 from service.cluster.collection import Collection, Object, Reader
-from service.cluster.leases import VERSION, written
-from service.cluster.mirror import Mirror
+from service.cluster.leases import VERSION, build_lease
+from service.cluster.mirror import CollectionMirror
 from service.cluster.watch import WatchPace
 
 KIND = "headrace.dev/report"  # a label of the Leases, and the annotation that holds a report
@@ -39,7 +39,7 @@ REPORT_PREFIX, PART_PREFIX = "headrace-loader-", "headrace-report-part-"
 HEARTBEAT_PREFIX = "headrace-heartbeat-"
 
 LEASE_SECONDS = 15
-PART_BYTES = 16 << 10  # that a part should have at most: a change writes so many anew
+PART_BYTES = 16 << 10  # that a part should have at most: a change writes these again
 # An API server takes 256 KiB of annotations in all.
 MOST_BYTES = 200 << 10
 _MOST_TROUBLES = 50  # of some hundred characters each
@@ -55,7 +55,7 @@ class ReportTooLargeError(OSError):
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class ReportLeases:
     """All Leases of a report but its heartbeat: ``parts`` by name, to be written first."""
 
     report: Object
@@ -70,7 +70,7 @@ class Written:
 class ReportLease(BaseModel):
     """A report without what its parts say, as a Lease holds it.
 
-    ``in_parts`` says that the models that are loaded are told by the parts alone, because the
+    ``in_parts`` says that the models that are loaded are told only by the parts, because the
     report would be too large with them.
     """
 
@@ -92,7 +92,7 @@ class PartLease:
     @cached_property
     def models(self) -> Mapping[str, LoadedModel]:
         """Loaded models by package; raises ``ValueError``."""
-        return _unpacked(self.text)
+        return _unpack(self.text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,14 +116,14 @@ def collection(namespace: str, *, heartbeats: bool = False) -> Collection:
 # Writing
 
 
-def leases(report: LoaderReport, instance: str, owner: str = "") -> Written:
+def leases(report: LoaderReport, instance: str, owner: str = "") -> ReportLeases:
     """The Leases of a report.
 
     Args:
         report: the whole report.
         instance: another one with each start of a loader.
-        owner: whoever the Leases are collected with. Parts of two owners differ, so that none goes
-            with the other's.
+        owner: the object that the Leases are collected with. Parts of two owners differ, so that
+            none goes with the other's.
 
     Raises:
         ReportTooLargeError: it has no room, however it is divided.
@@ -149,12 +149,12 @@ def leases(report: LoaderReport, instance: str, owner: str = "") -> Written:
                 f"{len(report.failed)} failures: its {_size(each)} bytes are more than the "
                 f"{MOST_BYTES} that fit into a Lease; give its models to more than one Triton"
             )
-    return Written(lease, parts)
+    return ReportLeases(lease, parts)
 
 
 def heartbeat(report: LoaderReport, instance: str) -> Object:
     """The Lease that says that a loader lives, at the time of the report."""
-    return written(
+    return build_lease(
         f"{HEARTBEAT_PREFIX}{report.loader}",
         {KIND: HEARTBEAT},
         {KIND: json.dumps({"instance": instance, "at": report.at})},
@@ -165,7 +165,7 @@ def heartbeat(report: LoaderReport, instance: str) -> Object:
 
 
 def _report_lease(found: ReportLease) -> Object:
-    return written(
+    return build_lease(
         f"{REPORT_PREFIX}{found.report.loader}",
         {KIND: REPORT},
         {KIND: found.model_dump_json(exclude_defaults=True)},
@@ -183,7 +183,7 @@ def _parts(report: LoaderReport, owner: str) -> dict[str, Object]:
         divided: dict[int, list[_Row]] = {}
         for row in rows:
             divided.setdefault(zlib.crc32(row[2].encode()) % number, []).append(row)
-        texts = [_packed(divided[place]) for place in sorted(divided)]
+        texts = [_pack(divided[place]) for place in sorted(divided)]
         if all(len(text) <= PART_BYTES for text in texts) or number >= len(rows):
             break
         number *= 2
@@ -192,7 +192,7 @@ def _parts(report: LoaderReport, owner: str) -> dict[str, Object]:
 
 def _part_lease(report: LoaderReport, text: str, owner: str) -> tuple[str, Object]:
     name = _part_name(owner, report.loader, text)
-    lease = written(
+    lease = build_lease(
         name,
         {KIND: PART},
         {KIND: text},
@@ -214,7 +214,7 @@ def _row(model: LoadedModel) -> _Row:
     return ref.model, ref.version, ref.package, model.instances, model.threads, costs
 
 
-def _packed(rows: list[_Row]) -> str:
+def _pack(rows: list[_Row]) -> str:
     data = json.dumps(sorted(rows), separators=(",", ":")).encode()
     return base64.b64encode(zlib.compress(data)).decode()
 
@@ -243,7 +243,7 @@ def read(item: Object) -> Found:
     """What a Lease holds of a report; raises ``ValueError``.
 
     What says that it is of another loader than the Lease's name does is refused: an API server
-    with the chart's policy lets a loader write Leases of its own name alone.
+    with the chart's policy lets a loader write only Leases of its own name.
     """
     kind = (item["metadata"].get("labels") or {}).get(KIND)
     if kind == PART:
@@ -284,7 +284,7 @@ def _packed_part(item: Object) -> PartLease:
     return PartLease(name, text)
 
 
-def _unpacked(text: str) -> dict[str, LoadedModel]:
+def _unpack(text: str) -> dict[str, LoadedModel]:
     try:
         data = zlib.decompress(base64.b64decode(text))
     except zlib.error as error:
@@ -316,7 +316,7 @@ def _annotations(item: Object) -> dict[str, str]:
     return item["metadata"].get("annotations") or {}
 
 
-def joined(found: ReportLease, parts: Mapping[str, PartLease]) -> LoaderReport:
+def join_parts(found: ReportLease, parts: Mapping[str, PartLease]) -> LoaderReport:
     """The whole report. A part that is not there yet leaves its models without costs."""
     models: dict[str, LoadedModel] = {}
     for name in found.parts:
@@ -332,7 +332,7 @@ class ReportMirror:
     """The reports of a namespace, kept current; what did not change is the same object.
 
     Without ``costs`` parts are not unpacked, which is most of the memory of many reports, unless a
-    report's models are told by its parts alone.
+    report's models are told only by its parts.
     """
 
     def __init__(
@@ -345,7 +345,9 @@ class ReportMirror:
         costs: bool = True,
     ) -> None:
         found = collection(namespace, heartbeats=heartbeats)
-        self._mirror: Mirror[Found] = Mirror(reader, found, read if costs else _read_packed, pace)
+        self._mirror: CollectionMirror[Found] = CollectionMirror(
+            reader, found, read if costs else _read_packed, pace
+        )
         self._costs = costs
         # by loader: what a report was made of, and the report
         self._made: dict[str, tuple[ReportLease, tuple[PartLease | None, ...], LoaderReport]] = {}
@@ -359,7 +361,7 @@ class ReportMirror:
         self._mirror.close()
 
     def wait(self, seconds: float) -> bool:
-        """Whether the reports were listed once, waiting for it so long."""
+        """Whether the reports were listed once, waiting for it at most ``seconds``."""
         return self._mirror.wait(seconds)
 
     @property
@@ -383,28 +385,28 @@ class ReportMirror:
         made, reports = {}, []
         for item in found:
             if isinstance(item, ReportLease):
-                entry = made[item.report.loader] = self._whole(item, parts)
-                reports.append(_alive(entry[2], item.instance, beats))
+                entry = made[item.report.loader] = self._join(item, parts)
+                reports.append(_with_heartbeat(entry[2], item.instance, beats))
         self._made = made
         return tuple(reports)
 
-    def _whole(
+    def _join(
         self, item: ReportLease, parts: Mapping[str, PartLease]
     ) -> tuple[ReportLease, tuple[PartLease | None, ...], LoaderReport]:
         known = self._made.get(item.report.loader)
         if not self._costs and not item.in_parts:
             return item, (), item.report
         of = tuple(parts.get(name) for name in item.parts)
-        if known is not None and known[0] is item and _same(known[1], of):
+        if known is not None and known[0] is item and _are_same(known[1], of):
             return known
-        return item, of, joined(item, parts)
+        return item, of, join_parts(item, parts)
 
 
-def _same(one: Iterable[object], other: Iterable[object]) -> bool:
+def _are_same(one: Iterable[object], other: Iterable[object]) -> bool:
     return [id(item) for item in one] == [id(item) for item in other]
 
 
-def _alive(
+def _with_heartbeat(
     report: LoaderReport, instance: str, beats: Mapping[tuple[str, str], float]
 ) -> LoaderReport:
     """With the time of its last heartbeat."""

@@ -5,7 +5,7 @@ what was seen before: a server that can't tell how new its cache is reads a list
 etcd, object by object, and a hundred gateways that start at once would have it do so a hundred
 times. While the API server is away the copy stays as it is, and the thread asks
 again with growing pauses; a revision that has become too old (410) only
-means to list anew. It writes nothing.
+means to list again. It writes nothing.
 """
 
 import logging
@@ -16,14 +16,14 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from contracts.backoff import Backoff
-from service.cluster.collection import Collection, EventStream, Object, Reader
+from service.cluster.collection import Collection, Object, Reader, WatchStream
 from service.cluster.errors import (
     ExpiredError,
     KubernetesError,
     RevisionAheadError,
     UnreadableEventError,
 )
-from service.cluster.listing import Listing
+from service.cluster.listing import ObjectListing
 
 log = logging.getLogger(__name__)
 _PAUSES = Backoff(0.25, 10.0)
@@ -57,12 +57,12 @@ class Watch:
         self._changed = changed
         self._pace = pace or WatchPace()
         self._lock = threading.RLock()  # of the listing, and of the order in which changes are told
-        self._listing = Listing()
+        self._listing = ObjectListing()
         self._at_least = "0"  # the revision of the next list; empty: the newest
         self._listed = threading.Event()
         self._stop = threading.Event()
         self._untold = True
-        self._stream: EventStream | None = None
+        self._stream: WatchStream | None = None
         self._failures = 0
         self._thread = threading.Thread(
             target=self._run, name=f"watch {collection.plural}", daemon=True
@@ -82,7 +82,7 @@ class Watch:
             self._thread.join()
 
     def wait(self, seconds: float) -> bool:
-        """Whether the collection was listed once, waiting for it so long."""
+        """Whether the collection was listed once, waiting for it at most ``seconds``."""
         return self._listed.wait(seconds)
 
     @property
@@ -108,7 +108,7 @@ class Watch:
             except KubernetesError as error:
                 if isinstance(error, UnreadableEventError | RevisionAheadError):
                     self._listing.begin_again()  # rather than with half of it, or never
-                self._failed(error)
+                self._note_failure(error)
                 continue
             except Exception:
                 log.exception("a bug: the watch of %s begins again", self._collection.plural)
@@ -118,7 +118,7 @@ class Watch:
             if time.monotonic() - began < self._pace.pauses.first:
                 self._stop.wait(self._pace.pauses.first)
 
-    def _failed(self, error: KubernetesError) -> None:
+    def _note_failure(self, error: KubernetesError) -> None:
         """Says so once for each outage, and waits."""
         if self._stop.is_set():
             return
@@ -127,7 +127,7 @@ class Watch:
         self._failures += 1
         self._stop.wait(self._pace.pauses.after(self._failures))
 
-    def _answered(self) -> None:
+    def _note_answer(self) -> None:
         if self._failures:
             log.info("%s are watched again", self._collection.plural)
         self._failures = 0
@@ -138,7 +138,7 @@ class Watch:
         except (RevisionAheadError, ExpiredError):
             self._at_least = ""  # etcd came back from a backup, for one
             raise
-        self._answered()
+        self._note_answer()
         self._at_least = revision
         with self._lock:
             changed = self._listing.replace(items, revision)
@@ -158,7 +158,7 @@ class Watch:
             self._stream = stream
             if self._stop.is_set():
                 stream.close()
-        self._answered()
+        self._note_answer()
         with closing(stream.events()) as events:
             for kind, item in events:
                 self._take(kind, item)

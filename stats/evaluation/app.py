@@ -13,12 +13,12 @@ from prometheus_client import GC_COLLECTOR, PLATFORM_COLLECTOR, PROCESS_COLLECTO
 from prometheus_client.core import Metric as Family
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
-from measures.counting import Counting
-from measures.losses import Lost
+from measures.counting import CountingStatus
+from measures.losses import MessageLosses
 from service import exposition
 
 
-class Evaluated(Protocol):
+class EvaluationSource(Protocol):
     """What is shown; ``stats.evaluation.evaluator.Evaluator`` does."""
 
     def families(self) -> list[Family]:
@@ -37,11 +37,11 @@ class Evaluated(Protocol):
         """Whether the past was read."""
         ...
 
-    def counting(self) -> Counting:
+    def counting(self) -> CountingStatus:
         """Whether all that gateways published is in the windows."""
         ...
 
-    def lost(self) -> Lost:
+    def losses(self) -> MessageLosses:
         """What gateways sent and is not in the log."""
         ...
 
@@ -51,12 +51,12 @@ class Evaluated(Protocol):
 
 
 STILL_SECONDS = 30.0
-"""Without a look at Kafka for so long, what is shown is old."""
+"""Without a look at Kafka for this time, what is shown is old."""
 DEAD_SECONDS = 120.0
-"""And for so long, the process will not go on by itself: every call of it has a deadline."""
+"""And for this time, the process will not go on by itself: every call of it has a deadline."""
 
 
-def application(evaluated: Evaluated, *routers: APIRouter) -> FastAPI:
+def application(evaluated: EvaluationSource, *routers: APIRouter) -> FastAPI:
     """The application, with the routes of the page in it."""
     app = FastAPI(title="Headrace statistics", docs_url=None, redoc_url=None, openapi_url=None)
     for router in routers:
@@ -82,7 +82,7 @@ def application(evaluated: Evaluated, *routers: APIRouter) -> FastAPI:
 
     @app.get("/counting.json")
     def counting() -> Response:
-        found, lost = evaluated.counting(), evaluated.lost()
+        found, lost = evaluated.counting(), evaluated.losses()
         return JSONResponse(
             {
                 "state": found.state.value,
@@ -100,7 +100,7 @@ def application(evaluated: Evaluated, *routers: APIRouter) -> FastAPI:
     return app
 
 
-def _probes(evaluated: Evaluated) -> APIRouter:
+def _probes(evaluated: EvaluationSource) -> APIRouter:
     probes = APIRouter()
 
     @probes.get("/livez")

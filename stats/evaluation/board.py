@@ -1,6 +1,6 @@
 """What the evaluate role knows now, as one frozen value: the page and the exporter read it.
 
-The evaluator makes a new ``Board`` after each look at Kafka and swaps it in whole; whoever reads
+The evaluator makes a new ``Board`` after each look at Kafka and swaps it in whole; code that reads
 takes one (``Callable[[], Board]``) and sees one instant, without a lock. Windows are kept encoded,
 since a day of decoded ones would fill the memory: decode what is shown, and keep it, since a closed
 window hardly ever changes. It never computes and never reads Kafka.
@@ -14,13 +14,13 @@ import msgspec
 
 from contracts.endpoint import Arm
 from contracts.windows import WindowAggregate
-from measures.counting import Counting
+from measures.counting import CountingStatus
 from measures.monitoring import ALARMS
 from measures.trust import Trust
 
-WINDOWS_SECONDS = 3600  # windows as they are in Kafka (10 s) are kept so long
+WINDOWS_SECONDS = 3600  # windows as they are in Kafka (10 s) are kept this long
 MINUTE_SECONDS = 60
-MINUTES_SECONDS = 86_400  # sums of minutes are kept so long
+MINUTES_SECONDS = 86_400  # sums of minutes are kept this long
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(WindowAggregate)
@@ -46,7 +46,7 @@ class Window:
         return cls(aggregate.start, seconds, _encoder.encode(aggregate))
 
     def aggregate(self) -> WindowAggregate:
-        """Its counts, unpacked anew at each call."""
+        """Its counts, unpacked again at each call."""
         return _decoder.decode(self.packed)
 
 
@@ -76,7 +76,7 @@ class Monitor:
     """One statistic under one exponential weight.
 
     Attributes:
-        weight: lambda; 1 is the last drift window alone, 0.01 about the last hundred.
+        weight: lambda; 1 is only the last drift window, 0.01 about the last hundred.
         psi: population stability index, less what equal samples would show, at least 0.
         chi_square: Pearson's statistic against the reference.
         threshold: what it is held to, at the endpoint's false-alarm budget.
@@ -159,7 +159,7 @@ class StatisticDrift:
 
 
 @dataclass(frozen=True, slots=True)
-class Reference:
+class DriftReference:
     """What a version is compared with.
 
     Attributes:
@@ -190,7 +190,7 @@ class VersionDrift:
 
     version: str
     package: str
-    reference: Reference
+    reference: DriftReference
     calibration: float
     at: float
     texts: int
@@ -212,7 +212,7 @@ class Accuracy:
         arm: the role.
         mean_score: of the predicted labels; None without scores.
         trust: what the feedback of the last day says of the scores.
-        estimated: the mean score where feedback does not contradict it, which is an estimate then;
+        estimated: the mean score if feedback does not contradict it, which is an estimate then;
             None elsewhere.
         low: lower end of its 95 % interval, and
         high: upper end.
@@ -235,7 +235,7 @@ class Accuracy:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a version comes from, as its package's manifest says; empty where nobody knows."""
+    """Where a version comes from, as its package's manifest says; empty if nobody knows."""
 
     version: str
     package: str
@@ -276,7 +276,7 @@ class Board:
     since: float = 0.0
     through: float = 0.0
     connected: bool = False
-    counting: Counting = field(default_factory=Counting)
+    counting: CountingStatus = field(default_factory=CountingStatus)
     by_endpoint: Mapping[str, EndpointBoard] = field(default_factory=dict)
 
     def endpoints(self) -> tuple[str, ...]:
@@ -284,7 +284,7 @@ class Board:
         return tuple(sorted(self.by_endpoint))
 
     def of(self, endpoint: str) -> EndpointBoard:
-        """The endpoint's, empty where it has no windows."""
+        """The endpoint's, empty if it has no windows."""
         return self.by_endpoint.get(endpoint) or EndpointBoard(endpoint)
 
     def series(self, endpoint: str) -> tuple[Series, ...]:

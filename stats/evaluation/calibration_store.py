@@ -1,7 +1,7 @@
 """Calibrations of drift and references learnt from traffic, kept over restarts in one file.
 
 It is the only state that the evaluate role keeps: it comes from days that are not read again.
-Without the file every version is calibrated anew, and is shown as not calibrated until then.
+Without the file every version is calibrated again, and is shown as not calibrated until then.
 """
 
 import json
@@ -21,7 +21,7 @@ class CalibrationStore(Protocol):
     """Where calibrations are kept."""
 
     def load(self) -> Mapping[str, Any]:
-        """What was saved last; nothing where that can't be read."""
+        """What was saved last; nothing if that can't be read."""
         ...
 
     def save(self, calibrations: Mapping[str, Any]) -> None:
@@ -47,7 +47,7 @@ class CalibrationFile:
         self._path = path
 
     def load(self) -> Mapping[str, Any]:
-        """See ``Learnt``."""
+        """See ``LearntStatistic``."""
         try:
             found = json.loads(self._path.read_bytes())
             if found["schema_version"] != SCHEMA_VERSION:
@@ -57,13 +57,13 @@ class CalibrationFile:
             return {}
         except (OSError, ValueError, KeyError, TypeError) as error:
             log.warning(
-                "the drift calibration can't be read; versions are calibrated anew",
+                "the drift calibration can't be read; versions are calibrated again",
                 extra={"file": str(self._path), "reason": f"{type(error).__name__}: {error}"},
             )
             return {}
 
     def save(self, calibrations: Mapping[str, Any]) -> None:
-        """See ``Learnt``."""
+        """See ``LearntStatistic``."""
         document = {"schema_version": SCHEMA_VERSION, "versions": dict(calibrations)}
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)

@@ -21,24 +21,32 @@ from contracts.profile import ReferenceProfile
 from contracts.windows import Sparse, WindowAggregate
 from measures.correlation import Floats
 from measures.histograms import add_counts, dense
-from measures.monitoring import QUESTIONS, WEIGHTS, Bins, Calibration, Monitors, levels, spend
+from measures.monitoring import (
+    QUESTIONS,
+    WEIGHTS,
+    Bins,
+    ChiSquareCalibration,
+    Monitors,
+    levels,
+    spend,
+)
 from measures.rhythm import Week
-from stats.evaluation.board import DriftPoint, Monitor, Reference, StatisticDrift, VersionDrift
+from stats.evaluation.board import DriftPoint, DriftReference, Monitor, StatisticDrift, VersionDrift
 from stats.evaluation.drift_counts import (
     TESTED,
-    Layout,
+    BucketLayout,
     counts_of,
     features_of,
     layouts_of,
     reference_counts,
     tested_of,
 )
-from stats.evaluation.usual import Usual, UsualWatch
+from stats.evaluation.usual import UsualTraffic, UsualWatch
 
 DAY_SECONDS = 86_400.0
 MOST_POINTS = 1440
 MOST_STATISTICS = 64  # of a version
-# The null goes on being learnt for so many days, from windows after which so many others were
+# The null goes on being learnt for this many days, from windows after which this many others were
 # quiet: what drifts slowly is not significant at first, and must not be taken for usual.
 _LEARNING_DAYS = 7
 _QUIET_WINDOWS = 100
@@ -69,9 +77,9 @@ class DriftSettings:
         """Of one of the questions that share the endpoint's budget."""
         return QUESTIONS * self.false_alarm_seconds
 
-    def usual(self) -> Usual:
+    def begin_usual(self) -> UsualTraffic:
         """What is usual, of which nothing is learnt yet."""
-        return Usual(
+        return UsualTraffic(
             self.week,
             day_seconds=self.calibration_seconds,
             window_texts=self.window_texts,
@@ -80,15 +88,15 @@ class DriftSettings:
 
 
 @dataclass(slots=True)
-class _Watched:
+class _StatisticWatch:
     """One statistic."""
 
-    layout: Layout
+    layout: BucketLayout
     reference: Floats | None  # counts; None: still being learnt
     learnt: Floats
     learnt_seconds: float = 0.0
     monitors: Monitors | None = None
-    calibration: Calibration = field(default_factory=Calibration.begin)
+    calibration: ChiSquareCalibration = field(default_factory=ChiSquareCalibration.begin)
     unlearnt: deque[tuple[Floats, float]] = field(default_factory=deque)
     points: deque[DriftPoint] = field(default_factory=lambda: deque(maxlen=MOST_POINTS))
     shown: tuple[Monitor, ...] = ()
@@ -121,8 +129,8 @@ class DriftWatch:
         settings: DriftSettings,
         labels: Sequence[str] = (),
         *,
-        usual: Usual | None = None,
-        answers: Usual | None = None,
+        usual: UsualTraffic | None = None,
+        answers: UsualTraffic | None = None,
         words: Sequence[str] = (),
         features: Sequence[Feature] = (),
     ) -> None:
@@ -133,9 +141,9 @@ class DriftWatch:
             package: digest of its package.
             profile: of its evaluation texts.
             settings: how drift is judged.
-            labels: of the model, where there is no profile.
+            labels: of the model, if there is no profile.
             usual: what is usual of the endpoint's texts; it is learnt from this version's as well.
-            answers: likewise of this package's answers.
+            answers: the same of this package's answers.
             words: examples of what each bucket of tokens stands for.
             features: of rows of a table and of its answers, with the counts of its own rows.
         """
@@ -148,8 +156,10 @@ class DriftWatch:
         self._settings = settings
         self._texts = 0
         self._pending: _Pending | None = None
-        self._watched: dict[str, _Watched] = {}
-        self._usual = UsualWatch(usual or settings.usual(), answers or settings.usual(), words)
+        self._watched: dict[str, _StatisticWatch] = {}
+        self._usual = UsualWatch(
+            usual or settings.begin_usual(), answers or settings.begin_usual(), words
+        )
         for name, layout in layouts_of(profile).items():
             counts = None if profile is None else reference_counts(profile, name, layout)
             self._watch(name, layout, counts)
@@ -180,7 +190,7 @@ class DriftWatch:
             self._usual.see(aggregate.start, seconds, name, TESTED[name].layout, counts)
 
     def flush(self, through: float) -> None:
-        """Ends the drift window that is complete, where nothing that belongs to it may come."""
+        """Ends the drift window that is complete, if nothing that belongs to it may come."""
         pending = self._pending
         if pending is not None and through >= pending.end and self._is_enough(pending):
             self._pending = None
@@ -188,7 +198,7 @@ class DriftWatch:
 
     def result(self) -> VersionDrift:
         """What is known now."""
-        seen = max((one.calibration.seconds.item() for one in self._compared()), default=0.0)
+        seen = max((one.calibration.seconds.item() for one in self._list_compared()), default=0.0)
         return VersionDrift(
             version=self._version,
             package=self._package,
@@ -227,7 +237,7 @@ class DriftWatch:
             KeyError, TypeError, ValueError: it told nothing of the kind.
         """
         restored = {
-            str(name): _restored(item, self._watched.get(name))
+            str(name): _restore_watch(item, self._watched.get(name))
             for name, item in data["statistics"].items()
         }
         through = float(data["through"])
@@ -236,21 +246,21 @@ class DriftWatch:
         self._watched |= restored
         self.learning_from = through
 
-    def _watch(self, name: str, layout: Layout, reference: Floats | None) -> None:
+    def _watch(self, name: str, layout: BucketLayout, reference: Floats | None) -> None:
         empty = np.zeros(len(layout.names))
-        one = self._watched[name] = _Watched(layout, reference, empty)
+        one = self._watched[name] = _StatisticWatch(layout, reference, empty)
         if reference is not None:
             self._begin(one)
 
-    def _begin(self, one: _Watched) -> None:
+    def _begin(self, one: _StatisticWatch) -> None:
         if one.reference is not None and one.reference.sum() > 0:
             bins = Bins.of(one.reference, self._settings.window_texts)
             one.monitors = Monitors.begin(bins)
 
-    def _known_layouts(self) -> Mapping[str, Layout]:
+    def _known_layouts(self) -> Mapping[str, BucketLayout]:
         return {name: one.layout for name, one in self._watched.items()}
 
-    def _compared(self) -> list[_Watched]:
+    def _list_compared(self) -> list[_StatisticWatch]:
         return [
             one
             for one in self._watched.values()
@@ -269,7 +279,7 @@ class DriftWatch:
         seconds = float(pending.end - pending.begin)
         self.through, self._texts = float(pending.end), pending.texts
         alpha = float(
-            spend(seconds, self._settings.seconds_per_alarm, len(self._compared())).item()
+            spend(seconds, self._settings.seconds_per_alarm, len(self._list_compared())).item()
         )
         for name, one in self._watched.items():
             counts = dense(pending.counts.get(name, {}), len(one.layout.names)).astype(float)
@@ -281,7 +291,7 @@ class DriftWatch:
                 self._look(one, one.monitors.after(counts), alpha, seconds)
         self._usual.end_of(self.through, seconds, pending.counts)
 
-    def _learn(self, one: _Watched, counts: Floats, seconds: float) -> None:
+    def _learn(self, one: _StatisticWatch, counts: Floats, seconds: float) -> None:
         """Makes a reference of the first day, for want of one."""
         if self.through > self.learning_from:
             one.learnt = one.learnt + counts
@@ -290,7 +300,7 @@ class DriftWatch:
             one.reference = one.learnt
             self._begin(one)
 
-    def _look(self, one: _Watched, monitors: Monitors, alpha: float, seconds: float) -> None:
+    def _look(self, one: _StatisticWatch, monitors: Monitors, alpha: float, seconds: float) -> None:
         one.monitors = monitors
         degrees = monitors.bins.degrees
         found, psi = monitors.chi_square(), monitors.psi()
@@ -305,7 +315,9 @@ class DriftWatch:
         if self.through > self.learning_from:
             self._calibrate(one, found, seconds, quiet=best.ratio <= 1)
 
-    def _calibrate(self, one: _Watched, found: Floats, seconds: float, *, quiet: bool) -> None:
+    def _calibrate(
+        self, one: _StatisticWatch, found: Floats, seconds: float, *, quiet: bool
+    ) -> None:
         """In the first day from everything; then for some days more, while nothing drifts."""
         seen, day = one.calibration.seconds.item(), self._settings.calibration_seconds
         if seen < day:
@@ -317,14 +329,14 @@ class DriftWatch:
             if len(one.unlearnt) > _QUIET_WINDOWS:
                 one.calibration = one.calibration.after(*one.unlearnt.popleft())
 
-    def _reference(self) -> Reference:
+    def _reference(self) -> DriftReference:
         profile = self._profile
         if profile is not None and profile.texts > 0:
-            return Reference("profile", profile.texts, profile.source)
+            return DriftReference("profile", profile.texts, profile.source)
         learnt = max((int(one.learnt.sum()) for one in self._watched.values()), default=0)
-        if self._compared():
-            return Reference("traffic", learnt, "the first day of its own traffic")
-        return Reference("none", learnt, "its own traffic becomes the reference after a day")
+        if self._list_compared():
+            return DriftReference("traffic", learnt, "the first day of its own traffic")
+        return DriftReference("none", learnt, "its own traffic becomes the reference after a day")
 
 
 def _monitors(
@@ -336,7 +348,7 @@ def _monitors(
     return tuple(Monitor(*row) for row in rows)
 
 
-def _drift_of(name: str, one: _Watched) -> StatisticDrift:
+def _drift_of(name: str, one: _StatisticWatch) -> StatisticDrift:
     if one.monitors is None or not one.shown:
         return StatisticDrift(name, (), 0)
     bins = one.monitors.bins
@@ -352,29 +364,29 @@ def _drift_of(name: str, one: _Watched) -> StatisticDrift:
     )
 
 
-def _bin_names(layout: Layout, bins: Bins) -> Iterator[str]:
+def _bin_names(layout: BucketLayout, bins: Bins) -> Iterator[str]:
     for number in range(bins.count):
         members = np.flatnonzero(bins.group == number).tolist()
         yield layout.bin_name(members)
 
 
-def _restored(item: Mapping[str, Any], known: _Watched | None) -> _Watched:
-    layout = Layout(tuple(str(one) for one in item["buckets"]), ordered=bool(item["ordered"]))
+def _restore_watch(item: Mapping[str, Any], known: _StatisticWatch | None) -> _StatisticWatch:
+    layout = BucketLayout(tuple(str(one) for one in item["buckets"]), ordered=bool(item["ordered"]))
     if known is not None and known.layout != layout:
         raise ValueError(f"{layout.names} are other buckets than {known.layout.names}")
     reference = None if known is None else known.reference
     if reference is None and item["reference"] is not None:
         reference = _vector(item["reference"], layout)
-    return _Watched(
+    return _StatisticWatch(
         layout=layout,
         reference=reference,
         learnt=_vector(item["learnt"], layout),
         learnt_seconds=float(item["learnt_seconds"]),
-        calibration=Calibration.of_json(item["calibration"]),
+        calibration=ChiSquareCalibration.of_json(item["calibration"]),
     )
 
 
-def _vector(counts: Any, layout: Layout) -> Floats:  # noqa: ANN401 - out of a JSON file
+def _vector(counts: Any, layout: BucketLayout) -> Floats:  # noqa: ANN401 - out of a JSON file
     found = np.array(counts, dtype=np.float64)
     if found.shape != (len(layout.names),):
         raise ValueError(f"{found.shape} are not counts of {len(layout.names)} buckets")

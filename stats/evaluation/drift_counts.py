@@ -32,7 +32,7 @@ _LABEL_LIMIT = 50  # of a version without a profile
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class BucketLayout:
     """The buckets of a statistic.
 
     Attributes:
@@ -44,7 +44,7 @@ class Layout:
     ordered: bool
 
     @classmethod
-    def of_edges(cls, upper: Sequence[float]) -> "Layout":
+    def of_edges(cls, upper: Sequence[float]) -> "BucketLayout":
         """Of a histogram."""
         return cls((*(f"{edge:g}" for edge in upper), "inf"), ordered=True)
 
@@ -62,31 +62,31 @@ class Layout:
 
 
 @dataclass(frozen=True)
-class Tested:
+class ClassifierInput:
     """What the classifier test watches, and nothing else does.
 
     Attributes:
         layout: its buckets.
         names: of what the classifier reads.
         features: ``[buckets, names]``, what is summed up for each; None: the buckets.
-        times: how often a text is counted, where what it reads is shown as a share of texts.
+        times: how often a text is counted, if what it reads is shown as a share of texts.
         today: weight of a window in how today differs from the usual.
         knows_days: whether nothing is bet on what days differed by before.
     """
 
-    layout: Layout
+    layout: BucketLayout
     names: tuple[str, ...]
     features: Floats | None = None
     times: int = 1
     today: float = TODAY
     knows_days: bool = False
 
-    def shown(self, shares: Floats) -> Floats:
+    def to_shares(self, shares: Floats) -> Floats:
         """``[names]`` of shares ``[buckets]``."""
         return shares if self.features is None else self.times * (shares @ self.features)
 
 
-def _sides() -> Tested:
+def _sides() -> ClassifierInput:
     """Sides of planes, of counts by cell.
 
     A linear classifier finds more by 48 sides than by 256 cells (``docs/decisions``, 0066).
@@ -98,8 +98,10 @@ def _sides() -> Tested:
         for bit in range(VECTOR_PLANES):
             features[cell, 2 * (first + bit) + (cell >> bit & 1)] = 1
     names = tuple(f"plane {plane}, {side}" for plane in range(planes) for side in _SIDES)
-    layout = Layout(tuple(f"cell {at}" for at in range(cells)), ordered=False)
-    return Tested(layout, names, features, VECTOR_PARTITIONS, _TODAY_OF_VECTORS, knows_days=True)
+    layout = BucketLayout(tuple(f"cell {at}" for at in range(cells)), ordered=False)
+    return ClassifierInput(
+        layout, names, features, VECTOR_PARTITIONS, _TODAY_OF_VECTORS, knows_days=True
+    )
 
 
 # Fifty windows, as of other statistics. With the 143 of tokens, what is expected of today lags by
@@ -107,17 +109,17 @@ def _sides() -> Tested:
 _TODAY_OF_VECTORS = 0.02
 _SIDES = ("below", "above")
 _BUCKETS = tuple(f"bucket {at}" for at in range(TOPIC_BUCKETS))
-TESTED: Mapping[str, Tested] = {
-    TOPICS: Tested(Layout(_BUCKETS, ordered=False), _BUCKETS),
+TESTED: Mapping[str, ClassifierInput] = {
+    TOPICS: ClassifierInput(BucketLayout(_BUCKETS, ordered=False), _BUCKETS),
     VECTORS: _sides(),
 }
-_EDGED: Mapping[str, Layout] = {
-    statistic.value: Layout.of_edges(edges.upper) for statistic, edges in EDGES.items()
+_EDGED: Mapping[str, BucketLayout] = {
+    statistic.value: BucketLayout.of_edges(edges.upper) for statistic, edges in EDGES.items()
 }
-_TRUNCATED = Layout(("whole", "truncated"), ordered=False)
+_TRUNCATED = BucketLayout(("whole", "truncated"), ordered=False)
 
 
-def layouts_of(profile: ReferenceProfile | None) -> dict[str, Layout]:
+def layouts_of(profile: ReferenceProfile | None) -> dict[str, BucketLayout]:
     """What can be watched from the start: what the profile knows, or nothing without one."""
     if profile is None or profile.texts == 0:
         return {}
@@ -128,7 +130,7 @@ def layouts_of(profile: ReferenceProfile | None) -> dict[str, Layout]:
     return found
 
 
-def reference_counts(profile: ReferenceProfile, name: str, layout: Layout) -> Floats:
+def reference_counts(profile: ReferenceProfile, name: str, layout: BucketLayout) -> Floats:
     """``[buckets]`` of the profile."""
     if name == TRUNCATED:
         return np.array([profile.texts - profile.truncated, profile.truncated], dtype=np.float64)
@@ -139,7 +141,7 @@ def reference_counts(profile: ReferenceProfile, name: str, layout: Layout) -> Fl
     return np.array(profile.histograms[Statistic(name)], dtype=np.float64)
 
 
-def features_of(features: Iterable[Feature]) -> dict[str, tuple[Layout, Floats]]:
+def features_of(features: Iterable[Feature]) -> dict[str, tuple[BucketLayout, Floats]]:
     """Buckets and reference counts of features and answers, by what they are watched as.
 
     Of those whose counts its own rows tell; the others are compared with the first day.
@@ -155,17 +157,17 @@ def features_of(features: Iterable[Feature]) -> dict[str, tuple[Layout, Floats]]
 
 def counts_of(
     aggregate: WindowAggregate,
-    known: Mapping[str, Layout],
+    known: Mapping[str, BucketLayout],
     profile: ReferenceProfile | None,
     labels: Sequence[str] = (),
-) -> Iterator[tuple[str, Layout, Sparse]]:
+) -> Iterator[tuple[str, BucketLayout, Sparse]]:
     """Every watched statistic of a window: name, buckets, counts.
 
     Args:
         aggregate: of the window.
         known: what is watched so far, whose buckets stay as they are.
-        profile: of the version; what it leaves out is not watched, for it means nothing there.
-        labels: of the model, where there is no profile.
+        profile: of the version; what it leaves out is not watched, because it means nothing there.
+        labels: of the model, if there is no profile.
     """
     bare = profile is None or profile.texts == 0
     for name, counts in aggregate.histograms.items():
@@ -181,7 +183,7 @@ def counts_of(
         layout = known.get(LABELS) or _labels(labels or tuple(aggregate.labels))
         yield LABELS, layout, _by_place(aggregate.labels, layout)
     for own in aggregate.own:
-        yield from _own(own, known)
+        yield from _count_own(own, known)
 
 
 def tested_of(aggregate: WindowAggregate) -> Iterator[tuple[str, Sparse]]:
@@ -192,7 +194,7 @@ def tested_of(aggregate: WindowAggregate) -> Iterator[tuple[str, Sparse]]:
         yield VECTORS, aggregate.vectors
 
 
-def _by_place(counts: Mapping[str, int], layout: Layout) -> Sparse:
+def _by_place(counts: Mapping[str, int], layout: BucketLayout) -> Sparse:
     """Counts of labels by their bucket; what has none joins the last one, the others."""
     places = {label: at for at, label in enumerate(layout.names[:-1])}
     found: Sparse = {}
@@ -202,11 +204,13 @@ def _by_place(counts: Mapping[str, int], layout: Layout) -> Sparse:
     return found
 
 
-def _labels(labels: Iterable[str]) -> Layout:
-    return Layout((*sorted(labels)[:_LABEL_LIMIT], OTHERS), ordered=False)
+def _labels(labels: Iterable[str]) -> BucketLayout:
+    return BucketLayout((*sorted(labels)[:_LABEL_LIMIT], OTHERS), ordered=False)
 
 
-def _own(own: OwnCounts, known: Mapping[str, Layout]) -> Iterator[tuple[str, Layout, Sparse]]:
+def _count_own(
+    own: OwnCounts, known: Mapping[str, BucketLayout]
+) -> Iterator[tuple[str, BucketLayout, Sparse]]:
     """A counter has no distribution; a declaration that was changed is not watched on."""
     name, layout = _own_name(own.spec.name), _own_layout(own.spec)
     if layout is None or known.get(name, layout) != layout:
@@ -225,9 +229,9 @@ def _own_name(statistic: str) -> str:
     return f"own:{statistic}"
 
 
-def _own_layout(spec: StatisticSpec) -> Layout | None:
+def _own_layout(spec: StatisticSpec) -> BucketLayout | None:
     if spec.kind == "histogram":
-        return Layout.of_edges(spec.edges)
+        return BucketLayout.of_edges(spec.edges)
     if spec.kind == "category":
-        return Layout(tuple(spec.values), ordered=False)
+        return BucketLayout(tuple(spec.values), ordered=False)
     return None

@@ -13,14 +13,14 @@ from typing import Any
 from contracts.endpoint import Arm, ModelEndpoint
 from contracts.metrics import OTHER
 from contracts.windows import WindowRecord
-from measures.increments import Growth, Ledger
-from measures.losses import Losses, Lost
+from measures.increments import Growth, RangeLedger
+from measures.losses import Losses, MessageLosses
 from stats.evaluation.board import MINUTES_SECONDS, Board, EndpointBoard, Origin, VersionDrift
 from stats.evaluation.drift import DriftSettings, DriftWatch
-from stats.evaluation.history import Closed, History, Slot
+from stats.evaluation.history import ClosedWindow, History, Slot
 from stats.evaluation.references import References
-from stats.evaluation.totals import ArmKey, Most, Totals
-from stats.evaluation.usual import Usual, preprocessing_of
+from stats.evaluation.totals import ArmKey, SeriesLimits, TrafficTotals
+from stats.evaluation.usual import UsualTraffic, preprocessing_of
 
 log = logging.getLogger(__name__)
 
@@ -41,13 +41,14 @@ _USUAL = "usual:"  # before the keys of what is usual, among those of versions
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class WindowTiming:
     """When windows are closed, and for how long series are kept.
 
     Attributes:
-        lateness_seconds: a window is closed so long after its end, once all partitions are folded.
-        longest_wait_seconds: and at the latest after so long, whatever the partitions say.
-        keep_seconds: series of an arm that is gone from its endpoint end after so long.
+        lateness_seconds: time from a window's end until it is closed, once all partitions are
+            folded.
+        longest_wait_seconds: and the longest such time, whatever the partitions say.
+        keep_seconds: after this time series of an arm that is gone from its endpoint end.
     """
 
     lateness_seconds: float = 5.0
@@ -68,10 +69,10 @@ class Evaluation:
         self,
         references: References,
         drift: DriftSettings,
-        pace: Pace,
+        pace: WindowTiming,
         calibrations: Mapping[str, Any] | None = None,
         *,
-        most: Most = Most(),  # noqa: B008 - it is frozen
+        most: SeriesLimits = SeriesLimits(),  # noqa: B008 - it is frozen
     ) -> None:
         """Begins with nothing.
 
@@ -82,21 +83,21 @@ class Evaluation:
             calibrations: what ``to_json`` told of an earlier process.
             most: how many arms and versions are told apart.
         """
-        self.totals = Totals(most, pace.keep_seconds)
+        self.totals = TrafficTotals(most, pace.keep_seconds)
         self._most = most
         self.since = 0.0
-        self.lost = Lost()
+        self.lost = MessageLosses()
         self._losses = Losses()
         self._references = references
         self._drift = drift
         self._pace = pace
         told = dict(calibrations or {})
         self._usual_told = {key: told.pop(key) for key in [*told] if key.startswith(_USUAL)}
-        self._usual: dict[str, Usual] = {}  # used last, last
+        self._usual: dict[str, UsualTraffic] = {}  # used last, last
         self._calibrations = told
-        self._ledger = Ledger()
+        self._ledger = RangeLedger()
         self._history = History()
-        self._waiting: list[Closed] = []  # for a reference
+        self._waiting: list[ClosedWindow] = []  # for a reference
         self._watches: dict[_Watch, DriftWatch] = {}
         self._packages: dict[_Watch, float] = {}  # when it was last routed to or counted
         self._endpoints: dict[str, float] = {}  # when it was last there
@@ -162,7 +163,7 @@ class Evaluation:
         for aggregate in growth.aggregates:
             kept = self._history.add(aggregate, growth.window_seconds, now)
             if not kept and self.since:
-                self.totals.overflowed("windows", sum(aggregate.statuses.values()))
+                self.totals.note_overflow("windows", sum(aggregate.statuses.values()))
 
     def _see_routes(self, endpoints: Sequence[ModelEndpoint], now: float) -> None:
         for endpoint in endpoints:
@@ -176,7 +177,7 @@ class Evaluation:
                 self.totals.declare(key, labels, now)
                 self._packages[endpoint.name, route.ref.version, route.ref.package] = now
 
-    def _watch(self, closed: list[Closed], now: float) -> None:
+    def _watch(self, closed: list[ClosedWindow], now: float) -> None:
         """Shows each window to the drift watch of its version, once its reference is known."""
         waiting, self._waiting = [*self._waiting, *closed], []
         for found in waiting:
@@ -189,9 +190,9 @@ class Evaluation:
             elif self._may_wait(found, now):
                 self._waiting.append(found)
             else:
-                self.totals.overflowed("versions", 1)
+                self.totals.note_overflow("versions", 1)
 
-    def _may_wait(self, found: Closed, now: float) -> bool:
+    def _may_wait(self, found: ClosedWindow, now: float) -> bool:
         """Whether its version will be watched once its reference is known."""
         return (
             len(self._watches) < self._most.versions
@@ -224,19 +225,19 @@ class Evaluation:
             self._watches[key] = watch
         return watch
 
-    def _usual_of(self, endpoint: str, kind: str, digest: str) -> Usual:
-        """What is usual of an endpoint's texts or answers; begun where nothing is known of it."""
+    def _usual_of(self, endpoint: str, kind: str, digest: str) -> UsualTraffic:
+        """What is usual of an endpoint's texts or answers; begun if nothing is known of it."""
         key = f"{_USUAL}{endpoint}/{kind}/{digest}"
         usual = self._usual.pop(key, None)
         told = self._usual_told.pop(key, None)
         if usual is None:
-            usual = self._drift.usual()
+            usual = self._drift.begin_usual()
             try:
                 if told is not None:
                     usual.restore(told)
             except (KeyError, TypeError, ValueError, IndexError) as error:
                 log.warning(
-                    "what was usual can't be used; it is learnt anew",
+                    "what was usual can't be used; it is learnt again",
                     extra={"endpoint": endpoint, "of": kind, "reason": str(error)},
                 )
         self._usual[key] = usual
@@ -254,7 +255,7 @@ class Evaluation:
             watch.restore(told)
         except (KeyError, TypeError, ValueError) as error:
             log.warning(
-                "the drift calibration can't be used; the version is calibrated anew",
+                "the drift calibration can't be used; the version is calibrated again",
                 extra={"endpoint": key[0], "version": key[1], "reason": str(error)},
             )
 
@@ -275,15 +276,15 @@ class Evaluation:
         boards: dict[str, EndpointBoard] = {}
         parts: dict[str, dict[str, list[Any]]] = {}
         for series in self._history.series():
-            parts.setdefault(series.endpoint, _empty())["series"].append(series)
+            parts.setdefault(series.endpoint, _empty_document())["series"].append(series)
         for (endpoint, _, _), watch in sorted(self._watches.items()):
             drift: VersionDrift = watch.result()
-            parts.setdefault(endpoint, _empty())["drift"].append(drift)
+            parts.setdefault(endpoint, _empty_document())["drift"].append(drift)
         for slot, accuracy in self._history.accuracy(now):
-            parts.setdefault(slot.endpoint, _empty())["accuracy"].append(accuracy)
+            parts.setdefault(slot.endpoint, _empty_document())["accuracy"].append(accuracy)
         for endpoint, version, package in sorted(self._packages):
             origin = self._origin(version, package)
-            parts.setdefault(endpoint, _empty())["origins"].append(origin)
+            parts.setdefault(endpoint, _empty_document())["origins"].append(origin)
         for name, found in parts.items():
             boards[name] = EndpointBoard(
                 name,
@@ -310,7 +311,7 @@ class Evaluation:
         )
 
 
-def _empty() -> dict[str, list[Any]]:
+def _empty_document() -> dict[str, list[Any]]:
     return {"series": [], "drift": [], "accuracy": [], "origins": []}
 
 

@@ -21,16 +21,16 @@ from contracts.backoff import Backoff
 from contracts.endpoint import ModelEndpoint
 from contracts.events import UnknownSchemaError
 from contracts.windows import head
-from measures.counting import Counting, CountingState
-from measures.losses import Lost
+from measures.counting import CountingState, CountingStatus
+from measures.losses import MessageLosses
 from service.kafka import StreamError, TopicMissingError
 from stats.evaluation.board import Board
 from stats.evaluation.calibration_store import CalibrationStore
 from stats.evaluation.evaluation import Evaluation
-from stats.evaluation.exposition import Exposed, Health, families
+from stats.evaluation.exposition import ExpositionSnapshot, RoleHealth, families
 from stats.evaluation.sharding import Shard
-from stats.reading.published import Counted, Published
-from stats.reading.record_log import Progress, WindowLog, largest
+from stats.reading.published import EventCountCheck, EventLogEnds
+from stats.reading.record_log import ReadProgress, WindowLog, largest
 
 log = logging.getLogger(__name__)
 
@@ -44,10 +44,10 @@ class EvaluatePace:
     """How often what is done, in seconds.
 
     Attributes:
-        history_seconds: records of so long ago are read at the start.
+        history_seconds: records of this age and younger are read at the start.
         look_seconds: between two looks at windows and drift.
         check_seconds: between two questions to Kafka whether there is more.
-        answer_seconds: without an answer of Kafka for so long, it counts as away.
+        answer_seconds: without an answer of Kafka for this time, it counts as away.
         save_seconds: between two times that the calibration of drift is saved.
     """
 
@@ -64,7 +64,7 @@ class _Marks:
 
     instance: str = field(default_factory=lambda: uuid.uuid4().hex)
     topic_id: str = ""
-    began: Mapping[int, int] | None = None  # None: not yet, or the topic was made anew since
+    began: Mapping[int, int] | None = None  # None: not yet, or the topic was made again since
     read: Mapping[int, int] = field(default_factory=dict)
 
 
@@ -75,7 +75,7 @@ class Evaluator:
         self,
         evaluation: Evaluation,
         connect: Callable[[float], WindowLog],
-        published: Published,
+        published: EventLogEnds,
         endpoints: Callable[[], Sequence[ModelEndpoint]],
         calibrations: CalibrationStore,
         *,
@@ -89,7 +89,7 @@ class Evaluator:
         Args:
             evaluation: belongs to this object from now on.
             connect: opens the log of records from a time onwards; raises ``StreamError``.
-            published: whoever knows how much there is to be counted; this object closes it.
+            published: knows how much there is to be counted; this object closes it.
             endpoints: as stored now.
             calibrations: where the calibration of drift is kept.
             false_alarm_seconds: expected time between false alarms, to be told.
@@ -105,10 +105,10 @@ class Evaluator:
         self._shard = shard
         self._pace = pace or EvaluatePace()
         self._clock = clock
-        self._counted = Counted(published, clock())  # the reading thread's alone
+        self._counted = EventCountCheck(published, clock())  # only the reading thread's
         self._lock = threading.Lock()  # of the evaluation, the marks and the health
         self._marks = _Marks()
-        self._health = Health()
+        self._health = RoleHealth()
         self._board = Board()
         self._answered_at = 0.0  # Kafka, unix seconds
         self._away = False
@@ -117,7 +117,7 @@ class Evaluator:
         self._save_at = clock() + self._pace.save_seconds
         self._stop = threading.Event()
         self._broken = False
-        self._thread = threading.Thread(target=self._live, name="evaluate", daemon=True)
+        self._thread = threading.Thread(target=self._run_guarded, name="evaluate", daemon=True)
         self._on_fault: Callable[[], None] = lambda: None
 
     def start(self, on_fault: Callable[[], None]) -> None:
@@ -141,7 +141,7 @@ class Evaluator:
         """All metrics as they are now."""
         with self._lock:
             now = self._clock()
-            exposed = Exposed(
+            exposed = ExpositionSnapshot(
                 totals=self._evaluation.totals,
                 arms=self._evaluation.arms(now),
                 refusals=self._evaluation.refusals(now),
@@ -159,7 +159,7 @@ class Evaluator:
 
         They are what the largest record of each range before the offsets ``read`` adds to the
         largest before ``began``, but for the ``forgotten`` arms and endpoints that made room for
-        others. ``began`` is null while nothing was counted, or where the topic was made anew since.
+        others. ``began`` is null while nothing was counted, or if the topic was made again since.
         """
         with self._lock:
             marks, totals = self._marks, self._evaluation.totals
@@ -193,14 +193,14 @@ class Evaluator:
         """Whether the past was read, so that what is shown is whole."""
         return self._evaluation.since > 0
 
-    def counting(self) -> Counting:
-        """Whether traffic is counted now; not known where the reading itself has stood still."""
+    def counting(self) -> CountingStatus:
+        """Whether traffic is counted now; not known if the reading itself has stood still."""
         board = self._board
         if self._clock() - board.at > self._pace.answer_seconds:
-            return Counting(CountingState.UNKNOWN, board.at)
+            return CountingStatus(CountingState.UNKNOWN, board.at)
         return board.counting
 
-    def lost(self) -> Lost:
+    def losses(self) -> MessageLosses:
         """What gateways sent and is not in the log, since the counters began."""
         with self._lock:
             return self._evaluation.lost
@@ -210,11 +210,11 @@ class Evaluator:
         at = self._board.at
         return max(0.0, self._clock() - at) if at else 0.0
 
-    def broken(self) -> bool:
+    def is_broken(self) -> bool:
         """Whether a fault of ours ended the reading."""
         return self._broken
 
-    def _live(self) -> None:
+    def _run_guarded(self) -> None:
         try:
             self._run()
         except Exception:
@@ -231,10 +231,10 @@ class Evaluator:
                 source = self._connect(self._read_from())
             except TopicMissingError:
                 # Nothing was ever folded: whatever comes is new, and is counted.
-                self._answered(self._clock())
-                self._begin(Progress())
+                self._note_answer(self._clock())
+                self._begin(ReadProgress())
             except StreamError as error:
-                self._failed(error)
+                self._note_failure(error)
             else:
                 if self._read(source):
                     failures = 0
@@ -257,19 +257,19 @@ class Evaluator:
                 now = self._clock()
                 if now >= check_at:
                     check_at = now + self._pace.check_seconds
-                    whole = source.whole()
-                    self._answered(now)
+                    whole = source.is_whole()
+                    self._note_answer(now)
                     if whole:
                         had_all, self._whole_at = True, now
                         self._begin(source.progress())
                 self._look()
         except StreamError as error:
-            self._failed(error)
+            self._note_failure(error)
         finally:
             source.close()
         return had_all
 
-    def _take(self, messages: Sequence[bytes], progress: Progress) -> None:
+    def _take(self, messages: Sequence[bytes], progress: ReadProgress) -> None:
         records = largest(messages)
         self._counted.take(records, self._clock())
         with self._lock:
@@ -285,7 +285,7 @@ class Evaluator:
                 skipped=self._health.skipped + sum(not _is_record(one) for one in messages),
             )
 
-    def _begin(self, progress: Progress) -> None:
+    def _begin(self, progress: ReadProgress) -> None:
         with self._lock:
             if not self._evaluation.since:
                 self._evaluation.begin(self._clock())
@@ -293,13 +293,13 @@ class Evaluator:
                 self._marks.began = dict(progress.positions)
                 log.info("the counters begin", extra={"offsets": self._marks.began})
 
-    def _answered(self, now: float) -> None:
+    def _note_answer(self, now: float) -> None:
         self._answered_at = now
         if self._away:
             log.info("window records can be read again")
         self._away = False
 
-    def _failed(self, error: StreamError) -> None:
+    def _note_failure(self, error: StreamError) -> None:
         with self._lock:
             self._health = replace(self._health, failures=self._health.failures + 1)
         if not self._away:  # once, not at every try
@@ -307,7 +307,7 @@ class Evaluator:
         self._away = True
 
     def _look(self) -> None:
-        """Closes windows and looks at drift, where it is time to."""
+        """Closes windows and looks at drift, if it is time to."""
         now = self._clock()
         if now < self._look_at:
             return
@@ -315,7 +315,7 @@ class Evaluator:
         endpoints = [each for each in self._endpoints() if self._shard.owns(each.name)]
         self._counted.ask(now)
         connected = now - self._answered_at <= self._pace.answer_seconds
-        counting = self._counted.state(now) if self.ready() else Counting()
+        counting = self._counted.state(now) if self.ready() else CountingStatus()
         with self._lock:
             board = self._evaluation.look(endpoints, now, connected=connected)
         self._board = replace(board, counting=counting)

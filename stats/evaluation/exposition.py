@@ -12,11 +12,11 @@ from prometheus_client.core import Metric as Family
 
 from contracts import metrics
 from contracts.endpoint import Arm
-from contracts.statistics import EDGES, LATENCY_EDGES, Stage, Statistic
+from contracts.statistics import EDGES, LATENCY_EDGES, LatencyStage, Statistic
 from contracts.windows import MICRO, OwnCounts, Sparse
-from measures.counting import Counting, CountingState
+from measures.counting import CountingState, CountingStatus
 from measures.histograms import dense
-from measures.losses import Lost
+from measures.losses import MessageLosses
 from measures.trust import Trust
 from service.families import Labels, histograms, numbers
 from stats.evaluation.board import Board, EndpointBoard, StatisticDrift, VersionDrift
@@ -25,7 +25,7 @@ from stats.evaluation.totals import (
     MOST_ENDPOINTS,
     ArmKey,
     ArmTotals,
-    Totals,
+    TrafficTotals,
 )
 
 _Numbers = Iterator[tuple[Labels, float]]
@@ -34,14 +34,14 @@ _COARSE = 5  # edges of LATENCY_EDGES in a bucket that is told
 
 
 @dataclass(frozen=True, slots=True)
-class Health:
+class RoleHealth:
     """How the role itself is.
 
     Attributes:
         lag: window records in Kafka that are not read; None while nobody knows.
         records: window records taken.
         skipped: those that were none.
-        failures: times that reading began anew.
+        failures: times that reading began again.
     """
 
     lag: int | None = None
@@ -51,13 +51,13 @@ class Health:
 
 
 @dataclass(frozen=True, slots=True)
-class Exposed:
+class ExpositionSnapshot:
     """One instant.
 
     Attributes:
         totals: the counters.
         arms: those of ``totals`` that are shown; others were gone from their endpoint too long.
-        refusals: likewise, endpoint -> status and reason -> count.
+        refusals: those that are shown: endpoint -> status and reason -> count.
         board: everything else about traffic.
         health: of the role itself.
         counting: whether all that gateways published is in the windows.
@@ -66,31 +66,31 @@ class Exposed:
         shard: which endpoints these are of. What is of no single one, the first shard tells.
     """
 
-    totals: Totals
+    totals: TrafficTotals
     arms: Collection[ArmKey]
     refusals: Mapping[str, Mapping[str, int]]
     board: Board
-    health: Health
-    counting: Counting
+    health: RoleHealth
+    counting: CountingStatus
     false_alarm_seconds: float
-    lost: Lost = field(default_factory=Lost)
+    lost: MessageLosses = field(default_factory=MessageLosses)
     shard: Shard = field(default_factory=Shard)
 
 
-def families(now: Exposed) -> Iterator[Family]:
+def families(now: ExpositionSnapshot) -> Iterator[Family]:
     """Every family of ``contracts.metrics.EVALUATE``, each once."""
     arms = {key: now.totals.arms[key] for key in sorted(now.arms) if key in now.totals.arms}
-    return chain(_traffic(arms), _own(arms), _totals(now), _board(now), _health(now))
+    return chain(_traffic(arms), _own_families(arms), _totals(now), _board(now), _health(now))
 
 
 def _traffic(arms: Mapping[ArmKey, ArmTotals]) -> Iterator[Family]:
-    by_status = _keyed(arms, lambda arm: arm.statuses)
+    by_status = _count_by_key(arms, lambda arm: arm.statuses)
     yield numbers(metrics.ATTEMPTS, by_status)
     for metric, count in _COUNTS:
         yield numbers(metric, (((*_slot(key),), count(arm)) for key, arm in arms.items()))
-    yield numbers(metrics.LABELS, _keyed(arms, lambda arm: arm.labels))
+    yield numbers(metrics.LABELS, _count_by_key(arms, lambda arm: arm.labels))
     yield numbers(
-        metrics.FEEDBACK, _keyed(arms, lambda arm: {"right": arm.right, "wrong": arm.wrong})
+        metrics.FEEDBACK, _count_by_key(arms, lambda arm: {"right": arm.right, "wrong": arm.wrong})
     )
     yield numbers(metrics.PAIRS, _pairs(arms))
     for statistic, metric in metrics.TEXT_HISTOGRAMS.items():
@@ -112,7 +112,7 @@ def _slot(key: ArmKey) -> tuple[str, str, str]:
     return key.endpoint, key.version, key.arm.value
 
 
-def _keyed(
+def _count_by_key(
     arms: Mapping[ArmKey, ArmTotals], counts: Callable[[ArmTotals], Mapping[str, int]]
 ) -> _Numbers:
     for key, arm in arms.items():
@@ -127,7 +127,7 @@ def _pairs(arms: Mapping[ArmKey, ArmTotals]) -> _Numbers:
             yield (key.endpoint, key.version, "differing"), arm.pairs_differing
 
 
-# Sparse vectors alone have these, and generated text.
+# Only sparse vectors have these, and generated text.
 _OF_SOME = (Statistic.NON_ZEROS, Statistic.GENERATED_TOKENS)
 
 
@@ -156,8 +156,8 @@ def _scores(arms: Mapping[ArmKey, ArmTotals]) -> _Histograms:
 
 def _latency(arms: Mapping[ArmKey, ArmTotals]) -> _Histograms:
     for key, arm in arms.items():
-        for stage in Stage:
-            counts = coarse(_spread(arm.latency.get(stage, {}), len(LATENCY_EDGES.upper)))
+        for stage in LatencyStage:
+            counts = coarsen(_spread(arm.latency.get(stage, {}), len(LATENCY_EDGES.upper)))
             total = arm.latency_sums.get(stage, 0) / MICRO
             yield (*_slot(key), stage.value), metrics.LATENCY_BUCKETS, counts, total
 
@@ -176,7 +176,7 @@ def _spread(counts: Sparse, edges: int) -> list[int]:
     return spread
 
 
-def coarse(counts: Sequence[int]) -> list[int]:
+def coarsen(counts: Sequence[int]) -> list[int]:
     """Counts of ``LATENCY_EDGES`` by the edges of ``LATENCY_BUCKETS``: exact, only fewer."""
     edges = len(metrics.LATENCY_BUCKETS)
     found = [counts[0]]
@@ -185,7 +185,7 @@ def coarse(counts: Sequence[int]) -> list[int]:
     return [*found, sum(counts) - sum(found)]
 
 
-def _own(arms: Mapping[ArmKey, ArmTotals]) -> Iterator[Family]:
+def _own_families(arms: Mapping[ArmKey, ArmTotals]) -> Iterator[Family]:
     held = [
         (*_slot(key), own) for key, arm in arms.items() for own in _newest_declarations(arm.own)
     ]
@@ -230,7 +230,7 @@ def _newest_declarations(own: Iterable[OwnCounts]) -> Iterable[OwnCounts]:
     return {counts.spec.name: counts for counts in own}.values()
 
 
-def _totals(now: Exposed) -> Iterator[Family]:
+def _totals(now: ExpositionSnapshot) -> Iterator[Family]:
     totals = now.totals
     yield numbers(metrics.REFUSALS, _refusals(now.refusals))
     first = now.shard.is_first
@@ -242,7 +242,7 @@ def _totals(now: Exposed) -> Iterator[Family]:
         (metrics.GATEWAYS_SILENT, now.lost.silent),
     ):
         yield numbers(metric, [((), count)] if first else [])
-    yield numbers(metrics.EVENTS_REPORTED_LOST, _reported(now.lost) if first else [])
+    yield numbers(metrics.EVENTS_REPORTED_LOST, _sum_reported(now.lost) if first else [])
     yield numbers(metrics.EVALUATE_OVERFLOW, (((what,), n) for what, n in totals.overflow.items()))
     versions = sum(len(endpoint.drift) for endpoint in now.board.by_endpoint.values())
     used = {
@@ -253,7 +253,7 @@ def _totals(now: Exposed) -> Iterator[Family]:
     yield numbers(metrics.EVALUATE_LIMIT_USED, (((what,), share) for what, share in used.items()))
 
 
-def _reported(lost: Lost) -> _Numbers:
+def _sum_reported(lost: MessageLosses) -> _Numbers:
     summed: dict[tuple[str, str], int] = {}
     for place, (endpoint, reasons) in enumerate(sorted(lost.dropped.items())):
         for reason, count in reasons.items():
@@ -269,7 +269,7 @@ def _refusals(refusals: Mapping[str, Mapping[str, int]]) -> _Numbers:
             yield (endpoint, status, reason), count
 
 
-def _board(now: Exposed) -> Iterator[Family]:
+def _board(now: ExpositionSnapshot) -> Iterator[Family]:
     board = now.board
     endpoints = [board.by_endpoint[name] for name in board.endpoints()]
     # Two packages of one version would make series of the same labels: the one seen last counts.
@@ -377,7 +377,7 @@ def _origins(endpoints: Iterable[EndpointBoard]) -> _Numbers:
             ), 1  # fmt: skip
 
 
-def _counting(now: Exposed) -> Iterator[Family]:
+def _counting_families(now: ExpositionSnapshot) -> Iterator[Family]:
     counting = now.counting
     states = [((state.value,), float(state is counting.state)) for state in CountingState]
     through = [((), counting.since or now.board.at)]
@@ -387,14 +387,14 @@ def _counting(now: Exposed) -> Iterator[Family]:
     yield numbers(metrics.COUNTED_THROUGH, through if first else [])
 
 
-def _health(now: Exposed) -> Iterator[Family]:
+def _health(now: ExpositionSnapshot) -> Iterator[Family]:
     board, health = now.board, now.health
     yield numbers(metrics.EVALUATE_CONNECTED, [((), float(board.connected))])
     yield numbers(metrics.EVALUATE_LAG, [] if health.lag is None else [((), health.lag)])
     yield numbers(metrics.EVALUATE_SINCE, [((), board.since)])
     yield numbers(metrics.EVALUATE_THROUGH, [((), board.through)])
     yield numbers(metrics.EVALUATE_SHARDS, [((), now.shard.of)])
-    yield from _counting(now)
+    yield from _counting_families(now)
     yield numbers(metrics.EVALUATE_RECORDS, [((), health.records)])
     yield numbers(metrics.EVALUATE_SKIPPED, [((), health.skipped)])
     yield numbers(metrics.EVALUATE_FAILURES, [((), health.failures)])

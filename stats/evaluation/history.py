@@ -15,7 +15,7 @@ import msgspec
 from contracts.endpoint import Arm
 from contracts.statistics import Statistic
 from contracts.windows import MICRO, UnkWordCounts, WindowAggregate
-from measures.merging import add, merged
+from measures.merging import add, merge
 from measures.trust import ScoredFeedback, Trust, interval
 from stats.evaluation.board import (
     MINUTE_SECONDS,
@@ -39,7 +39,7 @@ class Slot(NamedTuple):
     arm: Arm
 
 
-class Closed(NamedTuple):
+class ClosedWindow(NamedTuple):
     """A window that nothing more is expected of."""
 
     slot: Slot
@@ -68,7 +68,7 @@ class _Answers:
 
 
 @dataclass(slots=True)
-class _Kept:
+class _ArmHistory:
     windows: dict[int, Window] = field(default_factory=dict)
     minutes: dict[int, Window] = field(default_factory=dict)
     answers: defaultdict[int, _Answers] = field(default_factory=lambda: defaultdict(_Answers))
@@ -78,7 +78,7 @@ class History:
     """All arms' windows."""
 
     def __init__(self) -> None:
-        self._kept: dict[Slot, _Kept] = {}
+        self._kept: dict[Slot, _ArmHistory] = {}
         self._closed = 0.0  # up to which windows were closed
 
     def add(self, aggregate: WindowAggregate, seconds: int, now: float) -> bool:
@@ -96,11 +96,11 @@ class History:
         if kept is None:
             if len(self._kept) >= MOST_SLOTS:
                 return False
-            kept = self._kept[slot] = _Kept()
+            kept = self._kept[slot] = _ArmHistory()
         _count(kept.windows, aggregate, aggregate.start, seconds)
         minute = aggregate.start - aggregate.start % MINUTE_SECONDS
         # Words that became UNK stay with the last hour: their sums have no bound of their own. So
-        # do buckets of tokens and of vectors, which drift alone looks at, window by window.
+        # do buckets of tokens and of vectors, which only drift looks at, window by window.
         wordless = msgspec.structs.replace(
             aggregate, unk_words=UnkWordCounts(), topics={}, vectors={}
         )
@@ -108,10 +108,10 @@ class History:
         _answer(kept.answers[minute], aggregate)
         return True
 
-    def close(self, until: float) -> list[Closed]:
+    def close(self, until: float) -> list[ClosedWindow]:
         """The windows that end by then and were not closed before, oldest first."""
         found = [
-            Closed(slot, window)
+            ClosedWindow(slot, window)
             for slot, kept in self._kept.items()
             for window in kept.windows.values()
             if self._closed < window.start + window.seconds <= until
@@ -133,10 +133,10 @@ class History:
         """Every arm's closed windows, sorted by slot."""
         for slot in sorted(self._kept):
             kept = self._kept[slot]
-            yield Series(*slot, self._shown(kept.windows), self._shown(kept.minutes))
+            yield Series(*slot, self._list_shown(kept.windows), self._list_shown(kept.minutes))
 
     def accuracy(self, now: float) -> Iterator[tuple[Slot, Accuracy]]:
-        """Every arm's accuracy over the last hour, where anything is known of it."""
+        """Every arm's accuracy over the last hour, if anything is known of it."""
         for slot in sorted(self._kept):
             total, day = _Answers(), ScoredFeedback()
             for start, answers in self._kept[slot].answers.items():
@@ -149,7 +149,7 @@ class History:
             if total.scores or total.feedback:
                 yield slot, _accuracy(slot, total, day)
 
-    def _shown(self, windows: dict[int, Window]) -> tuple[Window, ...]:
+    def _list_shown(self, windows: dict[int, Window]) -> tuple[Window, ...]:
         return tuple(
             windows[start]
             for start in sorted(windows)
@@ -164,7 +164,7 @@ def _count(
     if held is None:
         total = aggregate
         if start != aggregate.start:
-            total = merged([aggregate])
+            total = merge([aggregate])
             total.start = start
     else:
         total = held.aggregate()

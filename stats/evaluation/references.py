@@ -30,10 +30,10 @@ _MOST = 1000  # packages that are remembered; the one that was not asked for lon
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class StoredPackage:
     """What the store says of a package; ``manifest`` None: it has no such package (any more).
 
-    ``words`` are examples of what each of ``TOPIC_BUCKETS`` stands for, where the tokeniser tells.
+    ``words`` are examples of what each of ``TOPIC_BUCKETS`` stands for, if the tokeniser tells.
     """
 
     manifest: Manifest | None
@@ -43,7 +43,7 @@ class Known:
 class References(Protocol):
     """Manifests by package."""
 
-    def of(self, package: str) -> Known | None:
+    def of(self, package: str) -> StoredPackage | None:
         """What is known of it; None: not yet."""
         ...
 
@@ -59,7 +59,7 @@ class StoredReferences:
         self._clock = clock
         self._most = most
         self._lock = threading.Lock()  # of the next two
-        self._known: dict[str, Known] = {}
+        self._known: dict[str, StoredPackage] = {}
         self._asked: dict[str, float] = {}  # package -> not to be read before; asked for last, last
         self._wake = threading.Event()
         self._stop = threading.Event()
@@ -76,7 +76,7 @@ class StoredReferences:
         if self._thread.is_alive():
             self._thread.join(timeout_seconds)
 
-    def of(self, package: str) -> Known | None:
+    def of(self, package: str) -> StoredPackage | None:
         """See ``References``."""
         with self._lock:
             known = self._known.get(package)
@@ -114,14 +114,14 @@ class StoredReferences:
         with self._lock:
             return set(self._known)
 
-    def _read(self, package: str) -> Known | None:
-        """What the store says; None where it can't be asked now."""
+    def _read(self, package: str) -> StoredPackage | None:
+        """What the store says; None if it can't be asked now."""
         try:
             found = manifest(self._url, package)
-            return Known(found, self._words(package, found))
+            return StoredPackage(found, self._words(package, found))
         except FileNotFoundError:
             log.warning("the store has no such package", extra={"package": package})
-            return Known(None)
+            return StoredPackage(None)
         # fsspec's implementations raise errors of their own libraries.
         except Exception as error:  # noqa: BLE001
             log.warning(
@@ -131,9 +131,9 @@ class StoredReferences:
             return None
 
     def _words(self, package: str, known: Manifest) -> tuple[str, ...]:
-        """Examples of what buckets stand for; none where the tokeniser can't be read.
+        """Examples of what buckets stand for; none if the tokeniser can't be read.
 
-        They are for people alone: without them, buckets are told by number.
+        They are only for people: without them, buckets are told by number.
         """
         file = known.files.get(TOKENIZER)
         if file is None or file.bytes > _LARGEST_TOKENISER:

@@ -1,6 +1,6 @@
 """What Prometheus' counters stand at: sums since the process started, within bounds.
 
-The sums are those of the merged windows; where a label has more values than its bound, the ones
+The sums are those of the merged windows; if a label has more values than its bound, the ones
 that came last are summed under ``other``, and how much that was is counted. Pure; the clock is
 passed in.
 """
@@ -27,7 +27,7 @@ KNOWN_STATUSES = ("200", "400", "499", "500", "502", "503", "504")
 
 
 @dataclass(frozen=True, slots=True)
-class Most:
+class SeriesLimits:
     """How many of each a process tells apart.
 
     Attributes:
@@ -79,7 +79,7 @@ class ArmTotals:
     touched: float = 0.0  # when it last grew or was declared, unix seconds
 
 
-class Totals:
+class TrafficTotals:
     """All counters.
 
     An arm or an endpoint that is gone is kept until another one needs its place: a process that
@@ -87,7 +87,7 @@ class Totals:
 
     Attributes:
         most: how many are told apart.
-        keep_seconds: for so long an arm or an endpoint that is gone keeps its place.
+        keep_seconds: for this time an arm or an endpoint that is gone keeps its place.
         arms: by endpoint, version and arm; packages of one version together.
         refusals: endpoint -> status and reason ("503 overloaded") -> count.
         forgotten: arms and endpoints that made room.
@@ -97,7 +97,9 @@ class Totals:
         overflow: which bound -> how much it summed under ``other``, or left out.
     """
 
-    def __init__(self, most: Most = Most(), keep_seconds: float = KEEP_SECONDS) -> None:
+    def __init__(
+        self, most: SeriesLimits = SeriesLimits(), keep_seconds: float = KEEP_SECONDS
+    ) -> None:
         self.most = most
         self.keep_seconds = keep_seconds
         self.arms: dict[ArmKey, ArmTotals] = {}
@@ -121,7 +123,7 @@ class Totals:
             else:
                 self._aggregate(arm, aggregate)
         for endpoint, counts in growth.refusals.items():
-            self._refused(endpoint, counts, now)
+            self._count_refused(endpoint, counts, now)
 
     def declare(self, key: ArmKey, labels: Iterable[str], now: float) -> None:
         """An arm that is routed to: it is shown, its labels at 0 until they are counted."""
@@ -135,9 +137,9 @@ class Totals:
 
     def declare_endpoint(self, endpoint: str, reasons: Iterable[str], now: float) -> None:
         """An endpoint that exists: its refusals are at 0 until they are counted."""
-        self._refused(endpoint, dict.fromkeys(reasons, 0), now)
+        self._count_refused(endpoint, dict.fromkeys(reasons, 0), now)
 
-    def overflowed(self, what: str, amount: int) -> None:
+    def note_overflow(self, what: str, amount: int) -> None:
         """Counts what another part had no room for."""
         self.overflow[what] += amount
 
@@ -184,14 +186,14 @@ class Totals:
         add_counts(arm.statuses, {str(status): n for status, n in aggregate.statuses.items()})
         for name in _ADDED:
             add_counts(getattr(arm, name), getattr(aggregate, name))
-        self.overflow["statuses"] += _bound(arm.statuses, MOST_STATUSES)
-        self.overflow["labels"] += _bound(arm.labels, MOST_LABELS)
+        self.overflow["statuses"] += _sum_rest(arm.statuses, MOST_STATUSES)
+        self.overflow["labels"] += _sum_rest(arm.labels, MOST_LABELS)
         _bound_sparse(arm.label_scores, MOST_LABELS)
-        _bound(arm.label_score_sums, MOST_LABELS)
+        _sum_rest(arm.label_score_sums, MOST_LABELS)
         for own in add_own(arm.own, aggregate.own, MOST_OWN):
             self.overflow["own"] += sum(own.counts.values()) + own.unfit
 
-    def _refused(self, endpoint: str, counts: Mapping[str, int], now: float) -> None:
+    def _count_refused(self, endpoint: str, counts: Mapping[str, int], now: float) -> None:
         known, most = endpoint in self._refused_at, self.most.endpoints
         if not known and len(self._refused_at) >= most and not self._forget_endpoint(now):
             self.overflow["endpoints"] += sum(counts.values())
@@ -200,7 +202,7 @@ class Totals:
             self._refused_at[endpoint] = now
         held = self.refusals.setdefault(endpoint, {})
         add_counts(held, counts)
-        self.overflow["reasons"] += _bound(held, MOST_REASONS)
+        self.overflow["reasons"] += _sum_rest(held, MOST_REASONS)
 
 
 # Of an arm and of an aggregate alike.
@@ -211,8 +213,8 @@ _ADDED = (
 BOUNDS = ("arms", "statuses", "labels", "own", "endpoints", "reasons", "windows", "versions")
 
 
-def _bound(counts: dict[str, int], most: int) -> int:
-    """Sums what came last under ``other``, where there are more keys; returns how much."""
+def _sum_rest(counts: dict[str, int], most: int) -> int:
+    """Sums what came last under ``other``, if there are more keys; returns how much."""
     summed = 0
     for key in [key for key in counts if key != OTHER][most:]:
         summed += counts.pop(key)

@@ -1,11 +1,12 @@
 """Drift against what an endpoint usually gets at this time of the week, whatever version answers.
 
-``Usual`` is what was learnt: a rhythm of each statistic and how far windows lie from it without
-drift. It belongs to an endpoint and to what makes numbers of its texts (the package's tokeniser),
-so that a release which leaves that as it was goes on with it; what a model answers belongs to the
-package. ``UsualWatch`` compares one version's windows with it. Pure; it keeps nothing on disk.
+``UsualTraffic`` is what was learnt: a rhythm of each statistic and how far windows lie from it
+without drift. It belongs to an endpoint and to what makes numbers of its texts (the package's
+tokeniser), so that a release which leaves that as it was goes on with it; what a model answers
+belongs to the package. ``UsualWatch`` compares one version's windows with it. Pure; it keeps
+nothing on disk.
 
-A quarter-hour is learnt two hours after it ended, and left out where something was found since it
+A quarter-hour is learnt two hours after it ended, and left out if something was found since it
 began: what drifts must not become usual at once. What lasts for a week is usual from then on.
 """
 
@@ -24,17 +25,25 @@ from contracts.windows import Sparse
 from measures.classifier_test import MEMORIES, ClassifierTest, PastDifferences, ScoreNull
 from measures.correlation import Floats
 from measures.histograms import dense
-from measures.monitoring import ALARMS, WEIGHTS, Bins, Calibration, levels, spend
-from measures.rhythm import SLOT_SECONDS, Rhythm, Week, WeekMonitors, grouped, kind_of, sure
+from measures.monitoring import ALARMS, WEIGHTS, Bins, ChiSquareCalibration, levels, spend
+from measures.rhythm import (
+    SLOT_SECONDS,
+    Rhythm,
+    Week,
+    WeekMonitors,
+    find_thresholds,
+    group_bins,
+    kind_of,
+)
 from stats.evaluation.board import DriftPoint, Monitor, StatisticDrift
-from stats.evaluation.drift_counts import LABELS, TESTED, TOPICS, VECTORS, Layout
+from stats.evaluation.drift_counts import LABELS, TESTED, TOPICS, VECTORS, BucketLayout
 
 PREFIX = "week:"  # of the statistics' names
 WARNS = 0.005  # PSI from which a significant difference from the usual is told
 MOST_STATISTICS = 32
 _MOST_POINTS = 1440
 _HOLD_SECONDS = 7200.0
-_QUIET_SECONDS = 86_400.0  # without a find for so long, the next one begins another drift
+_QUIET_SECONDS = 86_400.0  # without a find for this time, the next one begins another drift
 _ACCEPTED_SECONDS = 7 * 86_400.0
 _LEARNING_DAYS = 28
 _QUIET_WINDOWS = 100
@@ -53,7 +62,7 @@ _OF_ANSWERS = {
 
 
 def preprocessing_of(manifest: Manifest | None, package: str) -> str:
-    """Digest of what makes numbers of texts; the package's own where it is not known."""
+    """Digest of what makes numbers of texts; the package's own if it is not known."""
     if manifest is None or TOKENIZER not in manifest.files:
         return package
     parts = manifest.files[TOKENIZER].sha256 + manifest.tokenizer.model_dump_json()
@@ -65,7 +74,7 @@ def is_of_texts(statistic: str) -> bool:
     return statistic not in _OF_ANSWERS
 
 
-class When(NamedTuple):
+class DriftWindow(NamedTuple):
     """A drift window: its quarter-hours, end and length, and the chance that a test may take."""
 
     mix: Mapping[int, float]
@@ -80,7 +89,7 @@ class When(NamedTuple):
 
 
 @dataclass(slots=True)
-class Learnt:
+class LearntStatistic:
     """What is usual of one statistic.
 
     Attributes:
@@ -99,12 +108,12 @@ class Learnt:
             own. It is not stored, since the windows of a day are read again.
     """
 
-    layout: Layout
+    layout: BucketLayout
     rhythm: Rhythm
     seconds: float = 0.0
     group: tuple[int, ...] | None = None
     floor: float = 0.0
-    calibrations: list[Calibration] = field(default_factory=list)
+    calibrations: list[ChiSquareCalibration] = field(default_factory=list)
     waiting: dict[int, tuple[Floats, float]] = field(default_factory=dict)
     unlearnt: deque[tuple[int, Floats, float]] = field(default_factory=deque)
     found_at: float = 0.0
@@ -115,9 +124,9 @@ class Learnt:
         """What is compared; None while a first day is learnt."""
         if self.group is None:
             return None
-        return grouped(np.array(self.group, dtype=np.intp), self.rhythm.totals, self.floor)
+        return group_bins(np.array(self.group, dtype=np.intp), self.rhythm.totals, self.floor)
 
-    def found(self, at: float) -> None:
+    def note_finding(self, at: float) -> None:
         """Takes that a window that ended then was significant."""
         if at - self.found_at > _QUIET_SECONDS:
             self.found_since = at
@@ -130,7 +139,7 @@ class Learnt:
         return begin - self.found_since >= _ACCEPTED_SECONDS
 
 
-class Usual:
+class UsualTraffic:
     """What is usual for one endpoint's texts, or for one package's answers.
 
     Attributes:
@@ -155,7 +164,7 @@ class Usual:
         self.through = 0.0
         self.calibrated_through = 0.0
         self.calibrating_from = 0.0  # earlier windows were learnt from before this process
-        self.statistics: dict[str, Learnt] = {}
+        self.statistics: dict[str, LearntStatistic] = {}
         self.score_nulls = {name: [ScoreNull.begin()] * week.kinds for name in TESTED}
         self.past_differences = {
             name: PastDifferences.begin(len(what.names))
@@ -166,16 +175,16 @@ class Usual:
         self.tests_today: dict[str, ClassifierTest] = {}
         self._window_texts = window_texts
 
-    def of(self, name: str, layout: Layout) -> Learnt | None:
-        """A statistic's; None where its buckets are others now, or there are too many."""
+    def of(self, name: str, layout: BucketLayout) -> LearntStatistic | None:
+        """A statistic's; None if its buckets are others now, or there are too many."""
         one = self.statistics.get(name)
         if one is None and len(self.statistics) < MOST_STATISTICS:
-            one = Learnt(layout, Rhythm(self.week.slots, len(layout.names)))
-            one.calibrations = [Calibration.begin() for _ in range(self.week.kinds)]
+            one = LearntStatistic(layout, Rhythm(self.week.slots, len(layout.names)))
+            one.calibrations = [ChiSquareCalibration.begin() for _ in range(self.week.kinds)]
             self.statistics[name] = one
         return one if one is not None and one.layout == layout else None
 
-    def count(self, one: Learnt, start: float, seconds: float, counts: Sparse) -> None:
+    def count(self, one: LearntStatistic, start: float, seconds: float, counts: Sparse) -> None:
         """Adds what came in a closed window; what was learnt before is not learnt again."""
         begin = int(start // SLOT_SECONDS) * SLOT_SECONDS
         if begin < self.through:
@@ -200,7 +209,9 @@ class Usual:
                 one.group, one.floor = tuple(bins.group.tolist()), bins.floor
         self.through = due
 
-    def calibrate(self, one: Learnt, found: Floats, when: When, *, quiet: bool) -> None:
+    def calibrate(
+        self, one: LearntStatistic, found: Floats, when: DriftWindow, *, quiet: bool
+    ) -> None:
         """From a day of windows, and then from such after which a hundred more were quiet."""
         if when.end <= self.calibrating_from:
             return
@@ -215,7 +226,9 @@ class Usual:
             if len(one.unlearnt) > _QUIET_WINDOWS:
                 self._calibrate(one, *one.unlearnt.popleft())
 
-    def learn_scores(self, name: str, test: ClassifierTest, when: When, *, quiet: bool) -> None:
+    def learn_scores(
+        self, name: str, test: ClassifierTest, when: DriftWindow, *, quiet: bool
+    ) -> None:
         """The same of a classifier test's scores, and of how days differ: of the last weeks."""
         if when.end <= self.calibrating_from or not quiet:
             return
@@ -234,7 +247,7 @@ class Usual:
         return _LEARNING_DAYS * self.day_seconds
 
     @staticmethod
-    def _calibrate(one: Learnt, kind: int, found: Floats, seconds: float) -> None:
+    def _calibrate(one: LearntStatistic, kind: int, found: Floats, seconds: float) -> None:
         one.calibrations[kind] = one.calibrations[kind].after(found, seconds)
 
     def to_json(self) -> dict[str, Any]:
@@ -244,7 +257,7 @@ class Usual:
             "calibrated_through": self.calibrated_through,
             "zone": str(self.week.zone),
             "apart": list(self.week.apart),
-            "statistics": {name: _plain(one) for name, one in self.statistics.items()},
+            "statistics": {name: _to_plain(one) for name, one in self.statistics.items()},
             **{
                 name: [null.to_json() for null in nulls] for name, nulls in self.score_nulls.items()
             },
@@ -283,7 +296,7 @@ class Usual:
         self.statistics = statistics
 
 
-def _plain(one: Learnt) -> dict[str, Any]:
+def _to_plain(one: LearntStatistic) -> dict[str, Any]:
     known = np.flatnonzero(one.rhythm.days)
     return {
         "buckets": list(one.layout.names),
@@ -301,8 +314,10 @@ def _plain(one: Learnt) -> dict[str, Any]:
     }
 
 
-def _read(item: Mapping[str, Any], week: Week) -> Learnt:
-    layout = Layout(tuple(str(name) for name in item["buckets"]), ordered=bool(item["ordered"]))
+def _read(item: Mapping[str, Any], week: Week) -> LearntStatistic:
+    layout = BucketLayout(
+        tuple(str(name) for name in item["buckets"]), ordered=bool(item["ordered"])
+    )
     rhythm = Rhythm(week.slots, len(layout.names))
     for slot, days in item["days"].items():
         rhythm.days[int(slot)] = float(days)
@@ -311,10 +326,10 @@ def _read(item: Mapping[str, Any], week: Week) -> Learnt:
     if group is not None and len(group) != len(layout.names):
         raise ValueError(f"{len(group)} buckets are in bins, of {len(layout.names)}")
     found_at, found_since = item["found"]
-    calibrations = [Calibration.of_json(each) for each in item["calibrations"]]
+    calibrations = [ChiSquareCalibration.of_json(each) for each in item["calibrations"]]
     if len(calibrations) != week.kinds:
         raise ValueError(f"{len(calibrations)} calibrations are not one a kind of day")
-    return Learnt(
+    return LearntStatistic(
         layout,
         rhythm,
         seconds=float(item["seconds"]),
@@ -327,7 +342,7 @@ def _read(item: Mapping[str, Any], week: Week) -> Learnt:
 
 
 @dataclass(slots=True)
-class _Compared:
+class _StatisticComparison:
     """One statistic of one version."""
 
     monitors: WeekMonitors
@@ -336,10 +351,10 @@ class _Compared:
     level: Literal[0, 1, 2] = 0
 
 
-_Known = tuple[Usual, Learnt, Bins]
+_Known = tuple[UsualTraffic, LearntStatistic, Bins]
 
 
-class _Tested:
+class _VersionTest:
     """What the classifier test tells of one version's windows: their tokens, or their vectors."""
 
     def __init__(self, name: str, words: Sequence[str] = ()) -> None:
@@ -352,7 +367,7 @@ class _Tested:
         self._points: deque[DriftPoint] = deque(maxlen=_MOST_POINTS)
         self._shown: Monitor | None = None
 
-    def look(self, usual: Usual, counts: Sparse, when: When, share: float) -> None:
+    def look(self, usual: UsualTraffic, counts: Sparse, when: DriftWindow, share: float) -> None:
         """Looks at a drift window, of which enough must be known.
 
         Args:
@@ -362,7 +377,7 @@ class _Tested:
             share: of the budget of such tests.
         """
         one = usual.statistics.get(self._name)
-        if one is None or one.group is None or not counts or not one.rhythm.covered(when.mix):
+        if one is None or one.group is None or not counts or not one.rhythm.covers(when.mix):
             return
         null = usual.score_nulls[self._name][when.kind]
         past = usual.past_differences.get(self._name)
@@ -382,12 +397,12 @@ class _Tested:
             today=self._what.today,
         )
         usual.tests_today[self._name] = self._test
-        found, psi = float(self._test.found()), float(self._test.psi())
+        found, psi = float(self._test.evidence_ratio()), float(self._test.psi())
         ready = bool(null.ready(usual.day_seconds)) and (past is None or bool(past.ready()))
         self._shown = Monitor(MEMORIES[0], psi, found, 1.0, ready)
         self._points.append(DriftPoint(when.end, psi, found))
         if found >= 1:
-            one.found(when.end)
+            one.note_finding(when.end)
         usual.learn_scores(self._name, self._test, when, quiet=found < 1)
 
     def result(self) -> Iterator[StatisticDrift]:
@@ -403,8 +418,8 @@ class _Tested:
             monitors=(self._shown,),
             level=level,
             bins=tuple(self._bin_name(feature) for feature in told),
-            reference=tuple(self._what.shown(self._test.usual)[told].tolist()),
-            now=tuple(self._what.shown(self._test.seen)[told].tolist()),
+            reference=tuple(self._what.to_shares(self._test.usual)[told].tolist()),
+            now=tuple(self._what.to_shares(self._test.seen)[told].tolist()),
             history=tuple(self._points),
         )
 
@@ -417,7 +432,9 @@ class _Tested:
 class UsualWatch:
     """Compares one version's drift windows with what is usual; learns from them as well."""
 
-    def __init__(self, texts: Usual, answers: Usual, words: Sequence[str] = ()) -> None:
+    def __init__(
+        self, texts: UsualTraffic, answers: UsualTraffic, words: Sequence[str] = ()
+    ) -> None:
         """Begins without windows.
 
         Args:
@@ -427,14 +444,16 @@ class UsualWatch:
         """
         self._texts = texts
         self._answers = answers
-        self._compared: dict[str, _Compared] = {}
-        self._tested = {TOPICS: _Tested(TOPICS, words), VECTORS: _Tested(VECTORS)}
+        self._compared: dict[str, _StatisticComparison] = {}
+        self._tested = {TOPICS: _VersionTest(TOPICS, words), VECTORS: _VersionTest(VECTORS)}
         self._mix: dict[int, float] = {}
         self._learning = True  # the last window lay where too little is known
 
-    def see(self, start: float, seconds: float, name: str, layout: Layout, counts: Sparse) -> None:
+    def see(
+        self, start: float, seconds: float, name: str, layout: BucketLayout, counts: Sparse
+    ) -> None:
         """One statistic of a closed window."""
-        usual = self._usual(name)
+        usual = self._find_usual(name)
         one = usual.of(name, layout)
         if one is not None:
             usual.count(one, start, seconds, counts)
@@ -450,23 +469,23 @@ class UsualWatch:
         self._learning = True
         ready: dict[str, _Known] = {}
         for name in counts.keys() - TESTED.keys():
-            usual = self._usual(name)
+            usual = self._find_usual(name)
             one = usual.statistics.get(name)
             bins = None if one is None else one.bins()
             if one is not None and bins is not None and bins.degrees > 0:
                 ready[name] = usual, one, bins
         alpha = spend(seconds, self._texts.seconds_per_alarm, len(ready)).item()
-        when = When(mix, end, seconds, float(alpha))
+        when = DriftWindow(mix, end, seconds, float(alpha))
         for name, known in ready.items():
             _, one, _ = known
             window = dense(counts[name], len(one.layout.names)).astype(np.float64)
-            if window.sum() > 0 and one.rhythm.covered(mix):
+            if window.sum() > 0 and one.rhythm.covers(mix):
                 self._learning = False
                 self._look(name, known, window, when)
         # Their budget is shared by those that there are: an embedding has both.
-        share = 1 / max(1, sum(name in self._usual(name).statistics for name in TESTED))
+        share = 1 / max(1, sum(name in self._find_usual(name).statistics for name in TESTED))
         for name, tested in self._tested.items():
-            tested.look(self._usual(name), counts.get(name, {}), when, share)
+            tested.look(self._find_usual(name), counts.get(name, {}), when, share)
         for usual in (self._texts, self._answers):
             usual.learn(end)
 
@@ -479,22 +498,22 @@ class UsualWatch:
         """Whether the last window came at a time of the week of which too little is known."""
         return self._learning
 
-    def _usual(self, name: str) -> Usual:
+    def _find_usual(self, name: str) -> UsualTraffic:
         return self._texts if is_of_texts(name) else self._answers
 
-    def _look(self, name: str, known: _Known, window: Floats, when: When) -> None:
+    def _look(self, name: str, known: _Known, window: Floats, when: DriftWindow) -> None:
         usual, one, bins = known
         texts_a_day = one.rhythm.texts_a_day()
         compared = self._compared.get(name)
         if compared is None or compared.monitors.bins.count != bins.count:
             begun = WeekMonitors.begin(bins, usual.week.slots).of_day(one.today)
-            compared = self._compared[name] = _Compared(begun)
-        compared.monitors = compared.monitors.after(window, *one.rhythm.expected(when.mix, bins))
+            compared = self._compared[name] = _StatisticComparison(begun)
+        compared.monitors = compared.monitors.after(window, *one.rhythm.expect(when.mix, bins))
         one.today = compared.monitors
         found = compared.monitors.chi_square(texts_a_day)
         psi = compared.monitors.psi(texts_a_day)
         calibration = one.calibrations[when.kind]
-        threshold, ready = sure(calibration, when.alpha, bins.degrees, usual.day_seconds)
+        threshold, ready = find_thresholds(calibration, when.alpha, bins.degrees, usual.day_seconds)
         ratio = np.where(ready, found / threshold, 0.0)
         level = int(levels(ratio, psi, WARNS))
         compared.level = 2 if level == 2 else 1 if level == 1 else 0
@@ -505,12 +524,12 @@ class UsualWatch:
         compared.points.append(DriftPoint(when.end, best.psi, best.ratio))
         significant = bool((ratio > 1).any())
         if significant:
-            one.found(when.end)
+            one.note_finding(when.end)
         usual.calibrate(one, found, when, quiet=not significant)
 
     def _drift_of(self, name: str) -> StatisticDrift:
         compared = self._compared[name]
-        layout = self._usual(name).statistics[name].layout
+        layout = self._find_usual(name).statistics[name].layout
         bins = compared.monitors.bins
         best = max(range(len(WEIGHTS)), key=lambda at: compared.shown[at].ratio)
         return StatisticDrift(
@@ -521,7 +540,7 @@ class UsualWatch:
                 layout.bin_name(np.flatnonzero(bins.group == at).tolist())
                 for at in range(bins.count)
             ),
-            reference=tuple(compared.monitors.expected()[best].tolist()),
+            reference=tuple(compared.monitors.expect()[best].tolist()),
             now=tuple(compared.monitors.shares()[best].tolist()),
             history=tuple(compared.points),
         )

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from kafka import OffsetAndMetadata, TopicPartition
 from kafka.errors import GroupAuthorizationFailedError, TopicAuthorizationFailedError
 
-from measures.sequences import Checkpoint, Sequences
+from measures.sequences import Checkpoint, GatewaySequences
 from service.kafka import KafkaAddress, KafkaAwayError, close, consumer, kafka_errors
 
 log = logging.getLogger(__name__)
@@ -22,7 +22,7 @@ _NOT_ALLOWED = (GroupAuthorizationFailedError, TopicAuthorizationFailedError)
 class KafkaCheckpoints:
     """The checkpoints of one topic.
 
-    Where the broker does not let this role use the group, there are none, and copies are told by
+    If the broker does not let this role use the group, there are none, and copies are told by
     the messages of ``LOOKBACK_MESSAGES`` before a range after each change of a partition's owner.
     """
 
@@ -51,7 +51,7 @@ class KafkaCheckpoints:
                         part, metadata=True, timeout_ms=self._request_ms
                     )
             except KafkaAwayError as error:
-                self._refused(error)
+                self._note_refusal(error)
                 return {}
             name, _, sequences = ("", "", "") if told is None else told.metadata.partition(" ")
             if name == topic_id and _is_readable(sequences):
@@ -77,14 +77,14 @@ class KafkaCheckpoints:
             with kafka_errors():
                 self._consumer.commit(wanted, timeout_ms=self._request_ms)
         except KafkaAwayError as error:
-            self._refused(error)
+            self._note_refusal(error)
         self._saved |= new
 
     def close(self) -> None:
         """Ends the connection."""
         close(self._consumer)
 
-    def _refused(self, error: KafkaAwayError) -> None:
+    def _note_refusal(self, error: KafkaAwayError) -> None:
         if not isinstance(error.__cause__, _NOT_ALLOWED):
             raise error
         self._is_allowed = False
@@ -96,7 +96,7 @@ class KafkaCheckpoints:
 
 def _is_readable(sequences: str) -> bool:
     try:
-        Sequences.decoded(sequences)
+        GatewaySequences.decode(sequences)
     except ValueError:
         return False
     return True

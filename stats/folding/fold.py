@@ -17,12 +17,12 @@ import msgspec
 from contracts.backoff import Backoff
 from contracts.windows import RANGE_MESSAGES, WindowRecord
 from measures.ranges import OutOfOrderError, PartitionFold, range_start, read_from
-from measures.sequences import Sequences
+from measures.sequences import GatewaySequences
 from service.kafka import StreamError, TopicMissingError
 from stats.errors import RecordTooLargeError, StalledError
-from stats.folding.prediction_log import Assignment, Message, Offsets, PredictionLog
+from stats.folding.prediction_log import Assignment, LogMessage, Offsets, PredictionLog
 from stats.folding.record_sink import RecordSink
-from stats.reading.stall import STALL_SECONDS, EmptyPolls, Look, Stall, look_on
+from stats.reading.stall import STALL_SECONDS, EmptyPolls, ReadingSnapshot, Stall, look_on
 
 log = logging.getLogger(__name__)
 
@@ -73,8 +73,8 @@ class FoldPace:
         window_seconds: of event time, in one window.
         write_seconds: a growing record is written this often.
         look_seconds: the broker is asked this often how far we are behind.
-        stall_seconds: messages that wait for so long without any being read, or a group that
-            does not hold us for so long, mean a new connection.
+        stall_seconds: messages that wait for this time without any being read, or a group that
+            does not hold us for this time, mean a new connection.
     """
 
     window_seconds: int
@@ -84,7 +84,7 @@ class FoldPace:
 
 
 class Folder:
-    """Folds what one connection to Kafka gives; on any error a new one begins anew."""
+    """Folds what one connection to Kafka gives; on any error a new one begins again."""
 
     def __init__(
         self,
@@ -163,7 +163,7 @@ class Folder:
             partition: max(begin, self._folds[partition].next)
             for partition, (begin, _) in spans.items()
         }
-        self._stall = look_on(self._stall, Look(ends, positions, membership.fault), now)
+        self._stall = look_on(self._stall, ReadingSnapshot(ends, positions, membership.fault), now)
         counts = self._counts
         counts.connected = membership.member
         counts.checked = time()
@@ -209,7 +209,7 @@ class Folder:
                 extra={"partition": partition, "messages": gap},
             )
 
-    def _take(self, message: Message) -> None:
+    def _take(self, message: LogMessage) -> None:
         fold = self._folds.get(message.partition)
         if fold is None:
             return  # not ours any more; the next poll says so
@@ -269,15 +269,15 @@ def first_range(offsets: Offsets) -> int:
     return max(first + RANGE_MESSAGES, range_start(offsets.beginning))
 
 
-def known_before(first: int, offsets: Offsets) -> tuple[int, Sequences]:
+def known_before(first: int, offsets: Offsets) -> tuple[int, GatewaySequences]:
     """Where to begin reading, and what is known of the messages before that.
 
     A checkpoint behind ``first`` would make copies of the messages that are to be folded.
     """
     kept = offsets.checkpoint
     if offsets.committed is None or kept is None or kept.offset > first:
-        return read_from(first), Sequences()
-    return min(kept.offset, read_from(first)), Sequences.decoded(kept.sequences)
+        return read_from(first), GatewaySequences()
+    return min(kept.offset, read_from(first)), GatewaySequences.decode(kept.sequences)
 
 
 def run(
@@ -287,7 +287,7 @@ def run(
     stop: threading.Event,
     turned: Callable[[], None] = lambda: None,
 ) -> None:
-    """Folds until ``stop``; after any failure it connects anew, after a pause that grows."""
+    """Folds until ``stop``; after any failure it connects again, after a pause that grows."""
     failures = 0
     while not stop.is_set():
         turned()
@@ -335,4 +335,4 @@ def _fold(
 
 def _note_failure(counts: FoldCounts, error: Exception) -> None:
     counts.failures += 1
-    log.warning("folding begins anew", extra={"reason": str(error), "kind": type(error).__name__})
+    log.warning("folding begins again", extra={"reason": str(error), "kind": type(error).__name__})

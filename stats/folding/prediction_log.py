@@ -37,8 +37,8 @@ from stats.reading.stall import membership_fault
 log = logging.getLogger(__name__)
 
 _POLL_MESSAGES = 64
-# A worker that does not poll for so many sessions holds up the others' rebalance no longer. A step
-# of the fold role takes a few deadlines of Kafka's answers at most.
+# A worker that does not poll for this many sessions no longer holds up the others' rebalance. A
+# step of the fold role takes a few deadlines of Kafka's answers at most.
 _LONGEST_STEP_SESSIONS = 6
 _NOT_A_MEMBER = (
     CommitFailedError,
@@ -49,7 +49,7 @@ _NOT_A_MEMBER = (
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class LogMessage:
     """One message of the log. ``time`` as Kafka keeps it, unix seconds."""
 
     partition: int
@@ -86,7 +86,7 @@ class Membership:
 
     Attributes:
         member: whether the group holds us as a member.
-        fault: what is wrong with our place in the group, a sentence; empty where nothing is.
+        fault: what is wrong with our place in the group, a sentence; empty if nothing is.
         spans: our partition -> its first offset, and the one behind its last message.
     """
 
@@ -98,7 +98,7 @@ class Membership:
 class PredictionLog(Protocol):
     """What the fold role reads. All methods raise ``StreamError``."""
 
-    def poll(self, seconds: float) -> Sequence[Message] | Assignment:
+    def poll(self, seconds: float) -> Sequence[LogMessage] | Assignment:
         """Messages in the order of each partition, none within ``seconds``, or a new assignment."""
 
     def seek(self, partition: int, offset: int) -> None:
@@ -123,7 +123,7 @@ class GroupSettings:
 
     Attributes:
         group: name of the consumer group.
-        session_seconds: a worker silent for so long loses its partitions.
+        session_seconds: a worker that is silent for this time loses its partitions.
         topic: name of the topic.
     """
 
@@ -172,7 +172,7 @@ class KafkaPredictionLog:
         self._known_assignments = 0
         self._consumer.subscribe([self._topic], listener=self._rebalances)
 
-    def poll(self, seconds: float) -> Sequence[Message] | Assignment:
+    def poll(self, seconds: float) -> Sequence[LogMessage] | Assignment:
         """See ``PredictionLog``."""
         with kafka_errors():
             polled = self._consumer.poll(timeout_ms=int(seconds * 1000))
@@ -181,7 +181,7 @@ class KafkaPredictionLog:
             self._known_assignments = self._rebalances.assignments
             return self._assignment()
         return [
-            Message(part.partition, record.offset, record.timestamp / 1000, record.value or b"")
+            LogMessage(part.partition, record.offset, record.timestamp / 1000, record.value or b"")
             for part, records in polled.items()
             for record in records
         ]
@@ -213,7 +213,7 @@ class KafkaPredictionLog:
         """See ``PredictionLog``."""
         topic_id, self._partitions = self._topics.describe(self._topic)
         if topic_id != self._topic_id:
-            raise LogReplacedError(f"topic {self._topic} was made anew")
+            raise LogReplacedError(f"topic {self._topic} was made again")
 
     def membership(self) -> Membership:
         """See ``PredictionLog``."""

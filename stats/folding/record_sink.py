@@ -1,7 +1,7 @@
 """Window records into ``headrace.windows``, each acknowledged before anything is committed.
 
-For one thread. A producer that failed in any way is not used again: whoever meets the error builds
-a new sink.
+For one thread. A producer that failed in any way is not used again: the code that meets the error
+builds a new sink.
 """
 
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ class RecordSink(Protocol):
 
 
 class KafkaRecordSink:
-    """The real one. Makes the topic where it is missing."""
+    """The real one. Makes the topic if it is missing."""
 
     def __init__(self, address: KafkaAddress, topic: Topic) -> None:
         """Connects; raises ``KafkaAwayError``."""

@@ -1,7 +1,7 @@
 """The endpoints as they are stored now, in a folder or in a cluster. It never writes.
 
-All of them are followed with the summaries of their statuses. The whole status of one, for whoever
-shows it, is read when it is asked for.
+All of them are followed with the summaries of their statuses. The whole status of one, for code
+that shows it, is read when it is asked for.
 """
 
 import logging
@@ -13,7 +13,7 @@ from pathlib import Path
 from contracts.endpoint import ModelEndpoint
 from service import endpoint_records
 from service.cluster import access, endpoints
-from service.cluster.mirror import Mirror
+from service.cluster.mirror import CollectionMirror
 from service.endpoint_records import ClusterRecords, FileRecords, Records
 from stats.reading.object_files import ObjectFiles
 
@@ -22,7 +22,9 @@ log = logging.getLogger(__name__)
 _RETRY_SECONDS = 10.0
 
 
-def opened(flag: str, environment: Mapping[str, str]) -> Callable[[], tuple[ModelEndpoint, ...]]:
+def open_endpoints(
+    flag: str, environment: Mapping[str, str]
+) -> Callable[[], tuple[ModelEndpoint, ...]]:
     """What tells all endpoints as they are now; none while they were never reached.
 
     Raises:
@@ -30,8 +32,8 @@ def opened(flag: str, environment: Mapping[str, str]) -> Callable[[], tuple[Mode
     """
     if not access.in_cluster(flag):
         return EndpointFiles(Path(flag).expanduser().absolute())
-    found = access.opened(flag, environment)
-    mirror = Mirror(found.client, endpoints.collection(found.name), endpoints.read)
+    found = access.open_namespace(flag, environment)
+    mirror = CollectionMirror(found.client, endpoints.collection(found.name), endpoints.read)
     mirror.start()
     return mirror.values
 
@@ -55,7 +57,7 @@ class WholeStatus:
         if self._clock() < self._retry_at:
             return endpoint
         try:
-            found = endpoint_records.whole(endpoint, self._records) or endpoint
+            found = endpoint_records.join_record(endpoint, self._records) or endpoint
         except OSError as error:
             log.warning("a record can't be read", extra={"of": endpoint.name, "reason": str(error)})
             self._retry_at = self._clock() + _RETRY_SECONDS
@@ -64,15 +66,15 @@ class WholeStatus:
         return found
 
 
-def whole(flag: str, environment: Mapping[str, str]) -> WholeStatus:
-    """What gives an endpoint that ``opened`` told its whole status.
+def open_whole_status(flag: str, environment: Mapping[str, str]) -> WholeStatus:
+    """What gives an endpoint that ``open_endpoints`` told its whole status.
 
     Raises:
         AccessError: no API server is known, or how to sign in.
     """
     if not access.in_cluster(flag):
         return WholeStatus(FileRecords(Path(flag).expanduser().absolute()))
-    found = access.opened(flag, environment)
+    found = access.open_namespace(flag, environment)
     return WholeStatus(ClusterRecords(found.client, found.name))
 
 

@@ -37,7 +37,7 @@ class ObjectFiles(Generic[M]):
         self._away = False
 
     def __call__(self) -> tuple[M, ...]:
-        """Every object, by the name of its file; cheap where nothing changed."""
+        """Every object, by the name of its file; cheap if nothing changed."""
         with self._lock:
             try:
                 stamps = json_files.stamps(self._folder)

@@ -1,8 +1,9 @@
 """Whether traffic is counted: the ends of the log of prediction events against window records.
 
-``KafkaPublished`` asks the broker for the ends; it never reads a message, joins a group or keeps an
-answer. ``Counted`` compares them with the records that its owner read. Both are for one thread. A
-Kafka that is away is never an error of ``Counted``: not knowing is one of the states.
+``KafkaEventLogEnds`` asks the broker for the ends; it never reads a message, joins a group or keeps
+an answer. ``EventCountCheck`` compares them with the records that its owner read. Both are for one
+thread. A Kafka that is away is never an error of ``EventCountCheck``: not knowing is one of the
+states.
 """
 
 import logging
@@ -14,7 +15,7 @@ from kafka import KafkaConsumer, TopicPartition
 
 from contracts.events import TOPIC
 from contracts.windows import WindowRecord
-from measures.counting import Counting, CountingState, CountingWatch
+from measures.counting import CountingState, CountingStatus, CountingWatch
 from service.kafka import (
     KafkaAddress,
     StreamError,
@@ -35,7 +36,7 @@ class Ends:
     """The ends of the log.
 
     Attributes:
-        topic_id: of the events' topic; empty where there is no topic yet.
+        topic_id: of the events' topic; empty if there is no topic yet.
         ends: partition -> offset behind its last message.
     """
 
@@ -43,11 +44,11 @@ class Ends:
     ends: Mapping[int, int] = field(default_factory=dict)
 
 
-class Published(Protocol):
-    """Whoever knows how much was published; used by one thread."""
+class EventLogEnds(Protocol):
+    """Knows how much was published; used by one thread."""
 
     def ends(self) -> Ends:
-        """The ends now; raises ``StreamError`` where nobody answers."""
+        """The ends now; raises ``StreamError`` if nobody answers."""
         ...
 
     def close(self) -> None:
@@ -55,8 +56,8 @@ class Published(Protocol):
         ...
 
 
-class KafkaPublished:
-    """The real one. It connects at the first question, and anew after each failure."""
+class KafkaEventLogEnds:
+    """The real one. It connects at the first question, and again after each failure."""
 
     def __init__(self, address: KafkaAddress, topic: str = TOPIC) -> None:
         self._address = address
@@ -65,7 +66,7 @@ class KafkaPublished:
         self._consumer: KafkaConsumer | None = None
 
     def ends(self) -> Ends:
-        """See ``Published``."""
+        """See ``EventLogEnds``."""
         try:
             return self._ends()
         except BaseException:
@@ -73,7 +74,7 @@ class KafkaPublished:
             raise
 
     def close(self) -> None:
-        """See ``Published``."""
+        """See ``EventLogEnds``."""
         client, topics = self._consumer, self._topics
         self._consumer = self._topics = None
         if client is not None:
@@ -96,10 +97,10 @@ class KafkaPublished:
         return Ends(topic_id, {part.partition: end for part, end in found.items()})
 
 
-class Counted:
+class EventCountCheck:
     """Compares the ends of the event log with the records that were read."""
 
-    def __init__(self, published: Published, now: float) -> None:
+    def __init__(self, published: EventLogEnds, now: float) -> None:
         self._published = published
         self._watch = CountingWatch(now)
         self._ask_at = now
@@ -108,10 +109,12 @@ class Counted:
     def take(self, records: Iterable[WindowRecord], now: float) -> None:
         """Takes records as they are read; ``now`` in unix seconds."""
         for record in records:
-            self._watch.folded(record.topic_id, record.partition, record.end, record.through, now)
+            self._watch.take_record(
+                record.topic_id, record.partition, record.end, record.through, now
+            )
 
     def ask(self, now: float) -> None:
-        """Asks Kafka for the ends, where it is time to."""
+        """Asks Kafka for the ends, if it is time to."""
         if now < self._ask_at:
             return
         self._ask_at = now + ASK_SECONDS
@@ -119,9 +122,9 @@ class Counted:
             told = self._published.ends()
         except StreamError:
             return  # the state says since when nobody answers
-        self._watch.published(told.topic_id, told.ends, now)
+        self._watch.take_ends(told.topic_id, told.ends, now)
 
-    def state(self, now: float) -> Counting:
+    def state(self, now: float) -> CountingStatus:
         """What is known now. A change between good and bad is logged."""
         found = self._watch.look(now)
         if found.state is not self._logged:

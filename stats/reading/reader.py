@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 from contracts.backoff import Backoff
 from contracts.windows import EndpointWindow
-from measures.counting import Counting, CountingState
+from measures.counting import CountingState, CountingStatus
 from measures.packed_windows import PackedWindows
 from service.kafka import StreamError, TopicMissingError
-from stats.reading.published import Counted, Published
+from stats.reading.published import EventCountCheck, EventLogEnds
 from stats.reading.record_log import RecordLog, largest
 
 log = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ class ReaderPace:
         lateness_seconds: a window is closed this long after its end; above it lie a request's own
             time and the half second that its event waits in a gateway.
         keep_seconds: windows older than this are forgotten.
-        answer_seconds: without an answer of Kafka for so long, nothing is known.
+        answer_seconds: without an answer of Kafka for this time, nothing is known.
         check_seconds: Kafka is asked this often whether there is more.
     """
 
@@ -54,7 +54,7 @@ class WindowsReader:
     def __init__(
         self,
         connect: Connect,
-        published: Published,
+        published: EventLogEnds,
         *,
         pace: ReaderPace | None = None,
         clock: Callable[[], float] = time.time,
@@ -62,18 +62,22 @@ class WindowsReader:
     ) -> None:
         """Takes its parts; connects in its own thread, as often as it must.
 
-        ``between`` is called between two records that are taken, and lets whoever asks go first.
+        ``between`` is called between two records that are taken, and lets other threads that ask go
+        first.
         """
         self._pace = pace or ReaderPace()
         self._connect = connect
         self._clock = clock
         self._between = between
-        self._counted = Counted(published, clock())  # the reading thread's alone
+        self._counted = EventCountCheck(published, clock())  # only the reading thread's
         self._lock = threading.Lock()  # of the next two
         self._windows = PackedWindows()
         self._known_at: float | None = None  # when all that Kafka had was read
         self._through = 0.0  # up to when all is folded, unix seconds; set whole
-        self._counting = (clock(), Counting())  # what was known of counting, and when; set whole
+        self._counting = (
+            clock(),
+            CountingStatus(),
+        )  # what was known of counting, and when; set whole
         self._never_folded = False  # there is no topic of window records; the reading thread's
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="windows-reader", daemon=True)
@@ -110,7 +114,9 @@ class WindowsReader:
             if self._known_at is None or now - self._known_at > self._pace.answer_seconds:
                 return None
             oldest = max(after, now - self._pace.keep_seconds)
-            return self._windows.closed(endpoint, after=oldest, now=now, lateness_seconds=lateness)
+            return self._windows.list_closed(
+                endpoint, after=oldest, now=now, lateness_seconds=lateness
+            )
 
     def closed_through(self, lateness_seconds: float) -> float:
         """The latest end of windows that are closed, unix seconds; waits for nothing.
@@ -120,11 +126,11 @@ class WindowsReader:
         """
         return min(self._clock(), self._through) - lateness_seconds
 
-    def counting(self) -> Counting:
-        """Whether traffic is counted now; not known where the reading itself has stood still."""
+    def counting(self) -> CountingStatus:
+        """Whether traffic is counted now; not known if the reading itself has stood still."""
         at, counting = self._counting
         if self._clock() - at > self._pace.answer_seconds:
-            return Counting(CountingState.UNKNOWN, at)
+            return CountingStatus(CountingState.UNKNOWN, at)
         return counting
 
     def _run(self) -> None:
@@ -154,7 +160,7 @@ class WindowsReader:
         try:
             return self._read(source)
         except Exception:
-            log.exception("reading window records broke; it begins anew")
+            log.exception("reading window records broke; it begins again")
             with self._lock:
                 self._windows, self._known_at = PackedWindows(), None
             return False
@@ -170,9 +176,9 @@ class WindowsReader:
                 now = self._clock()
                 if now >= check_at or (messages and not had_all):
                     check_at = now + self._pace.check_seconds
-                    if source.whole():
+                    if source.is_whole():
                         had_all = True
-                        self._known(now)
+                        self._note_known(now)
                     self._ask(now)
         except StreamError as error:
             log.warning("window records can't be read", extra={"reason": str(error)})
@@ -180,7 +186,7 @@ class WindowsReader:
             source.close()
         return had_all
 
-    def _known(self, now: float) -> None:
+    def _note_known(self, now: float) -> None:
         with self._lock:
             self._known_at = now
             self._windows.forget_before(now - self._pace.keep_seconds - _MARGIN_SECONDS)
@@ -197,7 +203,7 @@ class WindowsReader:
         with self._lock:
             known = self._known_at is not None
         known = known or self._never_folded
-        counting = self._counted.state(now) if known else Counting()
+        counting = self._counted.state(now) if known else CountingStatus()
         self._counting = (now, counting)
 
     def _take(self, messages: Sequence[bytes]) -> None:
@@ -207,6 +213,6 @@ class WindowsReader:
             with self._lock:
                 self._windows.put(record)
                 self._through = self._windows.known_through()
-            # The lock goes to whoever comes first, and this thread would: reconciles of all
+            # The lock goes to the thread that comes first, and this thread would: reconciles of all
             # endpoints would wait until Kafka has no more.
             self._between()

@@ -1,7 +1,7 @@
 """The topic of window records, read whole by one reader without a consumer group.
 
 For one thread. It commits nothing and writes nothing. Records that wait and are not read end the
-connection: whoever reads begins a new one.
+connection: the reader begins a new one.
 """
 
 import logging
@@ -15,10 +15,10 @@ from kafka import TopicPartition
 
 from contracts.events import UnknownSchemaError
 from contracts.windows import TOPIC, EndpointWindow, WindowRecord, decode, head
-from measures.merging import Windows
+from measures.merging import MergedWindows
 from service.kafka import KafkaAddress, KafkaAwayError, Topics, close, consumer, kafka_errors
 from stats.errors import LogReplacedError
-from stats.reading.stall import STALL_SECONDS, Look, Stall, look_on
+from stats.reading.stall import STALL_SECONDS, ReadingSnapshot, Stall, look_on
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ LAST_RECORDS = 1000  # of a partition, however old they are
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class ReadProgress:
     """How far a topic was read.
 
     Attributes:
@@ -48,7 +48,7 @@ class RecordLog(Protocol):
     def poll(self, seconds: float) -> Sequence[bytes]:
         """The next messages, none within ``seconds``. Kafka being away is none too: see below."""
 
-    def whole(self) -> bool:
+    def is_whole(self) -> bool:
         """Asks Kafka how much there is; raises if nobody answers, or if what waits is not read.
 
         True if all was polled that there was at the question before this one, or that there is now.
@@ -61,7 +61,7 @@ class RecordLog(Protocol):
 class WindowLog(RecordLog, Protocol):
     """``RecordLog``, and how far it got."""
 
-    def progress(self) -> Progress:
+    def progress(self) -> ReadProgress:
         """Up to the last poll; asks nobody. Raises ``StreamError``."""
 
 
@@ -113,8 +113,8 @@ class KafkaRecordLog:
             polled = self._consumer.poll(timeout_ms=int(seconds * 1000))
         return [record.value or b"" for records in polled.values() for record in records]
 
-    def whole(self) -> bool:
-        """See ``RecordLog``; a topic that was made anew, or has new partitions, is another log."""
+    def is_whole(self) -> bool:
+        """See ``RecordLog``; a topic that was made again, or has new partitions, is another log."""
         if self._topics.describe(self._topic) != self._described:
             raise LogReplacedError(f"topic {self._topic} is not what it was")
         with kafka_errors():
@@ -144,8 +144,8 @@ class KafkaRecordLog:
     def _note(
         self, ends: Mapping[TopicPartition, int], positions: Mapping[TopicPartition, int]
     ) -> None:
-        """Raises ``StalledError`` where records wait, and for long none was read."""
-        look = Look(
+        """Raises ``StalledError`` if records wait, and for long none was read."""
+        look = ReadingSnapshot(
             {part.partition: end for part, end in ends.items()},
             {part.partition: position for part, position in positions.items()},
         )
@@ -170,11 +170,11 @@ class KafkaWindowLog(KafkaRecordLog):
     A range that was begun days ago may grow on: only who knows its last record knows what is new.
     """
 
-    def progress(self) -> Progress:
+    def progress(self) -> ReadProgress:
         """See ``WindowLog``."""
         positions = self._positions()
         lag = sum(max(0, self._ends.get(part, at) - at) for part, at in positions.items())
-        return Progress(
+        return ReadProgress(
             self._described[0], {part.partition: at for part, at in positions.items()}, lag
         )
 
@@ -216,13 +216,13 @@ def _note(error: Exception) -> None:
     log.warning("a window record was left out", extra={"reason": str(error)})
 
 
-def written(source: RecordLog) -> Windows:
+def read_windows(source: RecordLog) -> MergedWindows:
     """All window records of a log, up to its present end; raises ``StreamError``."""
-    windows = Windows()
+    windows = MergedWindows()
     while True:
         for record in largest(source.poll(_POLL_SECONDS)):
             windows.put(record)
-        if source.whole():
+        if source.is_whole():
             return windows
 
 
@@ -239,6 +239,6 @@ def windows_since(
     """
     log = KafkaRecordLog(KafkaAddress.of(bootstrap), begin, topic)
     try:
-        return written(log).all(endpoint)
+        return read_windows(log).all(endpoint)
     finally:
         log.close()

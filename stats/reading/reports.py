@@ -9,7 +9,9 @@ from service.cluster.reports import ReportMirror
 from stats.reading.object_files import ObjectFiles
 
 
-def opened(flag: str, environment: Mapping[str, str]) -> Callable[[], tuple[LoaderReport, ...]]:
+def open_reports(
+    flag: str, environment: Mapping[str, str]
+) -> Callable[[], tuple[LoaderReport, ...]]:
     """What tells the last report of each loader; none if no place is named.
 
     Raises:
@@ -19,7 +21,7 @@ def opened(flag: str, environment: Mapping[str, str]) -> Callable[[], tuple[Load
         return tuple
     if not access.in_cluster(flag):
         return ObjectFiles(Path(flag).expanduser().absolute(), LoaderReport, "a loader's report")
-    found = access.opened(flag, environment)
+    found = access.open_namespace(flag, environment)
     mirror = ReportMirror(found.client, found.name, costs=False)
     mirror.start()
     return mirror.values

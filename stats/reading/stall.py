@@ -8,7 +8,7 @@ whatever the cause. Pure functions of values; times are seconds of one clock, an
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from service.kafka import Group
+from service.kafka import ConsumerGroup
 from stats.errors import StalledError
 
 STALL_SECONDS = 15.0
@@ -16,14 +16,14 @@ _STABLE = "Stable"
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class ReadingSnapshot:
     """One look at how far reading is.
 
     Attributes:
         ends: partition -> offset behind its last message, as the broker said just now; of all that
             are to be read here.
         positions: partition -> offset of the next message to read.
-        fault: what is wrong with our place in the group; empty where nothing is.
+        fault: what is wrong with our place in the group; empty if nothing is.
     """
 
     ends: Mapping[int, int]
@@ -32,7 +32,7 @@ class Look:
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class ReadingWait:
     """Something that waits: the group's fault, or messages of a partition behind its position.
 
     ``moving``: some of the partition's messages were read since the look before.
@@ -48,11 +48,11 @@ class Wait:
 class Stall:
     """What waits at present. Nothing, at the beginning of a connection."""
 
-    partitions: Mapping[int, Wait] = field(default_factory=dict)
-    group: Wait | None = None
+    partitions: Mapping[int, ReadingWait] = field(default_factory=dict)
+    group: ReadingWait | None = None
 
     @property
-    def longest(self) -> Wait | None:
+    def longest(self) -> ReadingWait | None:
         """What has waited longest."""
         waits = [*self.partitions.values(), *([self.group] if self.group else [])]
         return min(waits, key=lambda wait: wait.since, default=None)
@@ -75,21 +75,23 @@ class Stall:
 
 
 def membership_fault(
-    group: Group, member: str, held: Collection[int], topic: Collection[int]
+    group: ConsumerGroup, member: str, held: Collection[int], topic: Collection[int]
 ) -> str:
-    """What is wrong with a member's place in its consumer group; empty where nothing is."""
+    """What is wrong with a member's place in its consumer group; empty if nothing is."""
     if member not in group.members:
         return f"the group does not hold this worker as a member (its state: {group.state})"
     if group.state != _STABLE:
         return f"the group is {group.state}"
     given = group.members[member]
     if given != frozenset(held):
-        return f"the group gave this worker {_named(given)}, and it reads {_named(held)}"
+        return (
+            f"the group gave this worker {_join_numbers(given)}, and it reads {_join_numbers(held)}"
+        )
     unowned = frozenset(topic).difference(*group.members.values())
-    return f"the group gave {_named(unowned)} to nobody" if unowned else ""
+    return f"the group gave {_join_numbers(unowned)} to nobody" if unowned else ""
 
 
-def look_on(before: Stall, look: Look, now: float) -> Stall:
+def look_on(before: Stall, look: ReadingSnapshot, now: float) -> Stall:
     """What waits after another look.
 
     A partition waits while messages lie behind its position and the position stays the same; any
@@ -104,10 +106,10 @@ def look_on(before: Stall, look: Look, now: float) -> Stall:
         moving = wait is not None and wait.position != position
         since = now if wait is None or moving else wait.since
         why = f"{end - position} messages of partition {partition} wait, and none was read"
-        partitions[partition] = Wait(since, why, position, moving)
+        partitions[partition] = ReadingWait(since, why, position, moving)
     group = None
     if look.fault:
-        group = Wait(before.group.since if before.group else now, look.fault)
+        group = ReadingWait(before.group.since if before.group else now, look.fault)
     return Stall(partitions, group)
 
 
@@ -115,8 +117,8 @@ class EmptyPolls:
     """Tells a loop to pause that is given nothing, again and again, without having waited for it.
 
     Args:
-        wait_seconds: for how long a poll is to wait where there is nothing.
-        in_a_row: so many empty ones that waited less than half of it are an accident.
+        wait_seconds: for how long a poll is to wait if there is nothing.
+        in_a_row: this many empty ones that waited less than half of it are an accident.
     """
 
     def __init__(self, wait_seconds: float, in_a_row: int = 5) -> None:
@@ -125,11 +127,11 @@ class EmptyPolls:
         self._count = 0
 
     def spins(self, took_seconds: float, *, empty: bool) -> bool:
-        """Whether to pause, after a poll that took so long."""
+        """Whether to pause, after a poll that took this long."""
         self._count = self._count + 1 if empty and took_seconds < self._least else 0
         return self._count >= self._in_a_row
 
 
-def _named(partitions: Collection[int]) -> str:
+def _join_numbers(partitions: Collection[int]) -> str:
     numbers = ", ".join(map(str, sorted(partitions)))
     return f"partitions {numbers}" if numbers else "no partition"

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from contracts.windows import TOPIC
-from measures.counters import exposed, gained
-from measures.merging import Windows
-from measures.recounting import Difference, differing
+from measures.counters import count_gains, read_document
+from measures.merging import MergedWindows
+from measures.recounting import CountDifference, differing
 from service.kafka import KafkaAddress
 from stats.reading.record_log import largest
 from stats.recounting.raw_log import KafkaRawLog, RawLog
@@ -24,7 +24,7 @@ class CounterRecount:
     Attributes:
         since: when the counters began at 0, unix seconds.
         numbers: numbers that were compared.
-        why_not: why nothing could be compared; empty where it could.
+        why_not: why nothing could be compared; empty if it could.
         overflow: bounds of labels that were reached: what is beyond them is summed, so that single
             numbers differ; under ``forgotten``, how many arms and endpoints made room for others.
         differences: what differs; ``written`` is what the exporter shows.
@@ -34,7 +34,7 @@ class CounterRecount:
     numbers: int = 0
     why_not: str = ""
     overflow: dict[str, int] = field(default_factory=dict)
-    differences: tuple[Difference, ...] = ()
+    differences: tuple[CountDifference, ...] = ()
 
 
 def recount_counters(counters: Mapping[str, Any], log: RawLog) -> CounterRecount:
@@ -52,14 +52,14 @@ def recount_counters(counters: Mapping[str, Any], log: RawLog) -> CounterRecount
     began, read = counters["began"], counters["read"]
     beginnings = log.beginnings()
     if began is None:
-        found.why_not = "the counters have not begun, or the topic was made anew since"
+        found.why_not = "the counters have not begun, or the topic was made again since"
     elif counters["topic_id"] not in {"", log.topic_id}:
         found.why_not = "the counters are of a topic that was deleted since"
     elif any(beginnings[int(partition)] > offset for partition, offset in began.items()):
         found.why_not = "Kafka has deleted records that came after the counters began"
     if found.why_not:
         return found
-    before, after = Windows(), Windows()
+    before, after = MergedWindows(), MergedWindows()
     for partition, end in read.items():
         number, start = int(partition), began.get(partition, 0)
         for message in log.messages(number, beginnings[number], end):
@@ -67,7 +67,7 @@ def recount_counters(counters: Mapping[str, Any], log: RawLog) -> CounterRecount
                 after.put(record)
                 if message.offset < start:
                     before.put(record)
-    shown, counted = exposed(counters), gained(before, after)
+    shown, counted = read_document(counters), count_gains(before, after)
     bounds = counters["overflow"] | {"forgotten": counters.get("forgotten", 0)}
     found.overflow = {what: amount for what, amount in bounds.items() if amount}
     found.numbers = len(shown.keys() | counted.keys())

@@ -129,7 +129,7 @@ def counts_of(attempts: Iterable[PredictionEvent], told: Iterable[Feedback]) -> 
     counts: dict[str, Any] = {
         "requests": len(evidence),
         "errors": sum(event.status > 499 for event in evidence),
-        "latency": _nested((length, took, 1) for _, length, took in _timed(evidence)),
+        "latency": _nest((length, took, 1) for _, length, took in _list_timed(evidence)),
         "caller_latency": _by_caller(named),
         **_attempts_by_caller(named),
         "labels": Counter(label for text in texts for label in _labels(text)),
@@ -144,7 +144,7 @@ def counts_of(attempts: Iterable[PredictionEvent], told: Iterable[Feedback]) -> 
         "group_errors": Counter(_group(event) for event in named if event.status > 499),
         "group_feedback": Counter(_group(each) for each in truths if each.caller),
         "group_wrong": Counter(_group(each) for each in wrong if each.caller),
-        "group_labels": _nested(
+        "group_labels": _nest(
             (label, _group(event), 1)
             for event in named
             for text in event.texts
@@ -152,7 +152,7 @@ def counts_of(attempts: Iterable[PredictionEvent], told: Iterable[Feedback]) -> 
         ),
         **_neighbours(evidence),
         **_pairs(evidence),
-        **_kept(attempts, evidence),
+        **_count_cached(attempts, evidence),
     }
     return {name: dict(of) if isinstance(of, Counter) else of for name, of in counts.items() if of}
 
@@ -174,8 +174,10 @@ def _is_answer(event: PredictionEvent) -> bool:
     return _is_arms(event) and event.status != 499
 
 
-def _kept(attempts: list[PredictionEvent], evidence: list[PredictionEvent]) -> dict[str, Any]:
-    """What answers of the cache change, where a caller's first answers count of either kind."""
+def _count_cached(
+    attempts: list[PredictionEvent], evidence: list[PredictionEvent]
+) -> dict[str, Any]:
+    """What answers of the cache change, if a caller's first answers count of either kind."""
     first = list(_within_cap(event for event in attempts if _is_answer(event)))
     labels: Counter[str] = Counter()
     norms: Counter[int] = Counter()
@@ -193,7 +195,7 @@ def _kept(attempts: list[PredictionEvent], evidence: list[PredictionEvent]) -> d
     return {
         "cached_labels": {label: count for label, count in labels.items() if count},
         "cached_norms": {bucket: count for bucket, count in norms.items() if count},
-        "group_cached_labels": _nested(of_groups),
+        "group_cached_labels": _nest(of_groups),
     }
 
 
@@ -224,7 +226,7 @@ def _buckets(edges: Any, values: list[float]) -> dict[int, int]:  # noqa: ANN401
     return {int(bucket): int(count) for bucket, count in Counter(found.tolist()).items()}
 
 
-def _nested(counted: Iterable[tuple[Any, Any, int]]) -> dict[Any, dict[Any, int]]:
+def _nest(counted: Iterable[tuple[Any, Any, int]]) -> dict[Any, dict[Any, int]]:
     found: dict[Any, dict[Any, int]] = {}
     for outer, inner, more in counted:
         of = found.setdefault(outer, {})
@@ -238,7 +240,7 @@ def _seconds(event: PredictionEvent) -> float:
     return seconds / written if written else seconds
 
 
-def _timed(evidence: list[PredictionEvent]) -> Iterator[tuple[PredictionEvent, int, int]]:
+def _list_timed(evidence: list[PredictionEvent]) -> Iterator[tuple[PredictionEvent, int, int]]:
     """Attempts that say how slow a version is, with buckets of their length and time."""
     for event in evidence:
         if not event.texts or event.cached or event.status not in {200, 504}:
@@ -253,20 +255,20 @@ def _timed(evidence: list[PredictionEvent]) -> Iterator[tuple[PredictionEvent, i
 def _by_caller(named: list[PredictionEvent]) -> dict[int, dict[int, int]]:
     """Latencies by bucket of callers: of as many buckets, by halves, as there is room for."""
     told = Counter(
-        (event.caller % CALLER_BUCKETS, length, took) for event, length, took in _timed(named)
+        (event.caller % CALLER_BUCKETS, length, took) for event, length, took in _list_timed(named)
     )
     buckets = CALLER_BUCKETS
     while len(told) > CALLER_ENTRIES:
         buckets //= 2
         told = Counter({key: count for key, count in told.items() if key[0] < buckets})
-    return _nested(
+    return _nest(
         (length, caller * CALLER_STRIDE + took, count)
         for (caller, length, took), count in told.items()
     )
 
 
 def _attempts_by_caller(named: list[PredictionEvent]) -> dict[str, Counter[int]]:
-    """Attempts by bucket of callers, likewise, and those of them that failed."""
+    """Attempts by bucket of callers, in the same way, and those of them that failed."""
     every = [(event.caller % CALLER_BUCKETS, event.status > 499) for event in named]
     buckets = CALLER_BUCKETS
     while len({bucket for bucket, _ in every}) > CALLER_ENTRIES:
@@ -325,11 +327,11 @@ def _pairs(evidence: list[PredictionEvent]) -> dict[str, Any]:
             one, other = np.searchsorted(_SECONDS, [_seconds(event), pairing.seconds], side="left")
             slower.append(int(one - other))
     return {
-        "pair_labels": _nested(labels),
+        "pair_labels": _nest(labels),
         "pair_scores": _buckets(_SCORES, scores),
         "pair_latency": dict(Counter(slower)),
-        "pair_statuses": _nested(statuses),
-        "pair_norms": _nested(norms),
+        "pair_statuses": _nest(statuses),
+        "pair_norms": _nest(norms),
     }
 
 

@@ -31,7 +31,7 @@ class RawLog(Protocol):
         """Partition -> first offset at ``begin`` or later, and that at ``end`` or later."""
 
     def messages(self, partition: int, first: int, end: int) -> Iterator[RawMessage]:
-        """The messages with ``first <= offset < end``, in order; fewer where there are fewer.
+        """The messages with ``first <= offset < end``, in order; fewer if there are fewer.
 
         Another reading may begin before this one has ended.
         """

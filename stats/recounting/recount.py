@@ -12,25 +12,25 @@ import msgspec
 from contracts.events import TOPIC as PREDICTIONS
 from contracts.windows import TOPIC as WINDOWS
 from contracts.windows import WindowRecord
-from measures.merging import Windows
+from measures.merging import MergedWindows
 from measures.ranges import read_from
 from measures.recounting import (
-    Difference,
+    CountDifference,
     Duplicates,
     GatewaySent,
     RawMessage,
-    Sent,
+    SentMessages,
     differences,
     numbers,
-    recounted,
+    recount_record,
 )
 from service.kafka import KafkaAddress
-from stats.reading.record_log import KafkaRecordLog, written
+from stats.reading.record_log import KafkaRecordLog, read_windows
 from stats.recounting.raw_log import KafkaRawLog, RawLog
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RecountScope:
     """What is to be counted again.
 
     Attributes:
@@ -56,7 +56,7 @@ class Recount:
         other_topic: ranges of a topic of the same name that was deleted since.
         unfolded: messages of the time that are in no record (yet).
         differences: (partition, start of the range, what differs).
-        gateways: what each start of a gateway sent in the time; empty where not all of it could be
+        gateways: what each start of a gateway sent in the time; empty if not all of it could be
             counted, for then nobody knows which numbers are missing.
     """
 
@@ -66,7 +66,7 @@ class Recount:
     gone: int = 0
     other_topic: int = 0
     unfolded: int = 0
-    differences: list[tuple[int, int, Difference]] = field(default_factory=list)
+    differences: list[tuple[int, int, CountDifference]] = field(default_factory=list)
     gateways: tuple[GatewaySent, ...] = ()
 
     @property
@@ -75,10 +75,10 @@ class Recount:
         return not self.differences
 
 
-def recount(records: Windows, raw: RawLog, asked: Asked) -> Recount:
+def recount(records: MergedWindows, raw: RawLog, asked: RecountScope) -> Recount:
     """Counts again every range that has a window or a message of the time.
 
-    A range is found by its messages too, for a record that lost its aggregates has no window.
+    A range is found by its messages too, because a record that lost its aggregates has no window.
 
     Raises:
         StreamError: Kafka is away, or did not go on.
@@ -104,12 +104,15 @@ def recount(records: Windows, raw: RawLog, asked: Asked) -> Recount:
         else:
             wanted.setdefault(record.partition, []).append(record)
     found.unfolded = sum(missing.values())
-    sent = Sent(asked.begin, asked.end)
+    sent = SentMessages(asked.begin, asked.end)
     for partition, ranges in sorted(wanted.items()):
         for record, counted in _pairs(ranges, raw, partition, sent):
             found.ranges += 1
             found.events += counted.events
-            written, again = _only(record, asked.endpoint), _only(counted, asked.endpoint)
+            written, again = (
+                _keep_endpoint(record, asked.endpoint),
+                _keep_endpoint(counted, asked.endpoint),
+            )
             found.numbers += numbers(again)
             found.differences += [
                 (partition, record.start, what) for what in differences(written, again)
@@ -119,12 +122,12 @@ def recount(records: Windows, raw: RawLog, asked: Asked) -> Recount:
     return found
 
 
-def _has_window(record: WindowRecord, asked: Asked) -> bool:
+def _has_window(record: WindowRecord, asked: RecountScope) -> bool:
     return any(asked.begin <= aggregate.start < asked.end for aggregate in record.aggregates)
 
 
-def _only(record: WindowRecord, endpoint: str | None) -> WindowRecord:
-    """The record with what it says of one endpoint alone."""
+def _keep_endpoint(record: WindowRecord, endpoint: str | None) -> WindowRecord:
+    """The record with only what it says of one endpoint."""
     if endpoint is None:
         return record
     return msgspec.structs.replace(
@@ -135,7 +138,7 @@ def _only(record: WindowRecord, endpoint: str | None) -> WindowRecord:
 
 
 def _pairs(
-    ranges: list[WindowRecord], raw: RawLog, partition: int, sent: Sent
+    ranges: list[WindowRecord], raw: RawLog, partition: int, sent: SentMessages
 ) -> Iterator[tuple[WindowRecord, WindowRecord]]:
     """Each written record with its recount, all in one reading of the partition."""
     first = read_from(ranges[0].start)
@@ -154,12 +157,12 @@ def _pairs(
             coming = next(messages, None)
 
     for record in ranges:
-        yield record, recounted(record, until(record.end), copies, sent)
+        yield record, recount_record(record, until(record.end), copies, sent)
 
 
 def recount_kafka(
     bootstrap: str,
-    asked: Asked,
+    asked: RecountScope,
     *,
     predictions: str = PREDICTIONS,
     windows: str = WINDOWS,
@@ -182,7 +185,7 @@ def recount_kafka(
     # A record is written after the events in it.
     records_log = KafkaRecordLog(address, asked.begin, windows)
     try:
-        records = written(records_log)
+        records = read_windows(records_log)
     finally:
         records_log.close()
     raw = KafkaRawLog(address, predictions)

@@ -2,7 +2,7 @@
 
 The evidence is counted by ``stats.recounting.evidence``, which shares no counting with the fold
 role. What is shared is the statistics: ``rollout.judge`` and ``rollout.checks``, which get the
-windows one after the other as they did in the controller. Steps are not decided anew: when each
+windows one after the other as they did in the controller. Steps are not decided again: when each
 began is taken from the recorded history. Pure but for ``recount_verdict_kafka``, which reads Kafka
 without a group and changes nothing.
 
@@ -27,7 +27,7 @@ from stats.recounting.evidence import RawEvidence
 from stats.recounting.raw_log import KafkaRawLog, RawLog
 
 HISTORY_SECONDS = 3600.0  # of stable's past, that the controller's reader keeps
-_LATE_SECONDS = 600.0  # behind the end, messages are read for so long
+_LATE_SECONDS = 600.0  # behind the end, messages are read for this time
 _REQUESTS = "candidate_requests"
 _ENTERED = {Phase.SHADOW, Phase.CANARY, Phase.PROMOTED}
 
@@ -52,7 +52,7 @@ class StepRecount:
         began: unix seconds, as recorded.
         windows: that were judged in it.
         passed: whether all checks that had to pass did at its end, derived again. Steps may end
-            without: by a person, or where no caller fell into the arm.
+            without: by a person, or if no caller fell into the arm.
         reason: why the next step began, or the rollout ended, as recorded.
     """
 
@@ -74,9 +74,9 @@ class VerdictRecount:
         steps: in their order.
         checks: at the end of what was judged.
         failed_at: end of the first window after which a gating check failed, unix seconds; None
-            where none did.
+            if none did.
         looked_through: up to where the controller had looked, unix seconds.
-        missing: why something could not be derived; empty where all could.
+        missing: why something could not be derived; empty if all could.
     """
 
     version: str
@@ -132,7 +132,7 @@ def recount_verdict(
         missing.append("the history does not hold the beginning of the rollout any more")
         lines = lines or [Transition(at=state.began, version="", phase=Phase.SHADOW, step=0)]
     replay = _Replay(endpoint.rollout_spec, state, Judge(profiles), counted.windows(), lateness)
-    return replay.along(lines, counted.events, tuple(missing))
+    return replay.walk(lines, counted.events, tuple(missing))
 
 
 def _read(
@@ -185,7 +185,7 @@ class _Replay:
         self._history: list[EndpointWindow] = []
         self._failed_at: float | None = None
 
-    def along(
+    def walk(
         self, lines: Sequence[Transition], events: int, missing: tuple[str, ...]
     ) -> VerdictRecount:
         """With the steps of these lines."""
@@ -210,7 +210,7 @@ class _Replay:
             following = lines[place + 1] if place + 1 < len(lines) else None
             state, windows = self._step(state, following)
             reason = recorded.reason if following is None else following.reason
-            found.append(_told(self._spec, state, line, windows, reason))
+            found.append(_build_step(self._spec, state, line, windows, reason))
             if following is not None:
                 is_bake = following.phase is Phase.PROMOTED
                 update = {
@@ -224,7 +224,7 @@ class _Replay:
             outcome="" if recorded.outcome is None else recorded.outcome.value,
             events=events,
             steps=tuple(found),
-            checks=_compared(recorded.checks, state.checks, self._spec),
+            checks=_compare(recorded.checks, state.checks, self._spec),
             failed_at=self._failed_at,
             looked_through=recorded.looked_through,
             missing=missing,
@@ -267,7 +267,7 @@ class _Replay:
         return self._judge.look(self._spec, state, [window])
 
 
-def _told(
+def _build_step(
     spec: RolloutSpec, state: RolloutState, line: Transition, windows: int, reason: str
 ) -> StepRecount:
     wanted = [each for each in state.checks if each.gate and each.required]
@@ -281,7 +281,7 @@ def _told(
     )
 
 
-def _compared(
+def _compare(
     recorded: Iterable[CheckResult], derived: Iterable[CheckResult], spec: RolloutSpec
 ) -> tuple[CheckPair, ...]:
     own = {each.name for each in spec.checks.statistics}
@@ -306,7 +306,7 @@ def _requests(figures: Mapping[str, float]) -> dict[str, float]:
 
 
 def _has_judged(checks: Iterable[CheckResult], asked: Mapping[str, float]) -> bool:
-    """Whether every check has had so many requests."""
+    """Whether every check has had this number of requests."""
     had = {each.name: each.figures.get(_REQUESTS, 0.0) for each in checks}
     return all(had.get(name, 0.0) >= requests for name, requests in asked.items())
 

@@ -63,7 +63,7 @@ Reports = Callable[[], Sequence[LoaderReport]]
 
 
 class Documents:
-    """The document as bytes, computed at most once a second for whoever asks for the same."""
+    """The document as bytes, computed at most once a second for all that ask for the same."""
 
     def __init__(
         self,
@@ -89,10 +89,10 @@ class Documents:
 
     def document(self, asked: ViewRequest, *, alone: bool = False) -> bytes:
         """JSON, at most ``FRESH_SECONDS`` old; ``alone``: without asking other shards."""
-        own = self._own(asked)
-        return own if alone or self._shards is None else self._shards.merged(asked, own)
+        own = self._build_own(asked)
+        return own if alone or self._shards is None else self._shards.merge(asked, own)
 
-    def _own(self, asked: ViewRequest) -> bytes:
+    def _build_own(self, asked: ViewRequest) -> bytes:
         with self._lock:
             now = self._clock()
             at, known = self._kept.get(asked, (0.0, b""))

@@ -54,7 +54,7 @@ def per_second(
     """``[columns]`` counts as a rate.
 
     None before the first count, behind what is known, and, unless it is ``ongoing``, behind the
-    last count: an arm that has come or gone is not one that nobody asks.
+    last count: an arm that has come or gone is not idle.
     """
     used = np.flatnonzero(counts)
     first = int(used[0]) if used.size else over.count
@@ -63,14 +63,14 @@ def per_second(
     for column, count in enumerate(counts.tolist()):
         length = min(until - over.start - over.seconds * column, over.seconds)
         known = first <= column <= last and length >= min(over.seconds, LEAST_SECONDS)
-        rates.append(rounded(count / length) if known else None)
+        rates.append(round_value(count / length) if known else None)
     return rates
 
 
 def shares(part: Counts, whole: Counts) -> list[float | None]:
-    """``[columns]`` shares, None where there is no whole."""
+    """``[columns]`` shares, None if there is no whole."""
     return [
-        rounded(int(some) / int(all_)) if all_ else None
+        round_value(int(some) / int(all_)) if all_ else None
         for some, all_ in zip(part, whole, strict=True)
     ]
 
@@ -80,13 +80,13 @@ def means(sums: Counts | None, counts: Counts) -> list[float | None]:
     if sums is None:
         return [None] * len(counts)
     return [
-        rounded(int(total) / MICRO / int(count)) if count else None
+        round_value(int(total) / MICRO / int(count)) if count else None
         for total, count in zip(sums, counts, strict=True)
     ]
 
 
 def quantiles(grid: Counts | None, share: float, upper: Sequence[float]) -> list[float | None]:
-    """``[columns]`` upper edges of the buckets that hold a quantile; None where nothing is counted.
+    """``[columns]`` upper edges of the buckets that hold a quantile; None if nothing is counted.
 
     In the bucket to infinity it is the last edge: the true value is larger.
 
@@ -101,12 +101,12 @@ def quantiles(grid: Counts | None, share: float, upper: Sequence[float]) -> list
     ranks = np.maximum(1, np.ceil(share * totals))
     at = np.argmax(np.cumsum(grid, axis=1) >= ranks[:, None], axis=1)
     return [
-        rounded(upper[min(int(bucket), len(upper) - 1)]) if total else None
+        round_value(upper[min(int(bucket), len(upper) - 1)]) if total else None
         for bucket, total in zip(at, totals, strict=True)
     ]
 
 
-def coarse(grid: Counts, upper: Sequence[float], every: int) -> tuple[Counts, list[float]]:
+def coarsen(grid: Counts, upper: Sequence[float], every: int) -> tuple[Counts, list[float]]:
     """Each ``every`` buckets made one: ``[columns, fewer]`` counts and the upper edges of all.
 
     The last bucket, to infinity, is made one with its neighbours; its edge stays the last one.
@@ -116,12 +116,12 @@ def coarse(grid: Counts, upper: Sequence[float], every: int) -> tuple[Counts, li
     return merged, [upper[min(int(s) + every, len(upper)) - 1] for s in starts]
 
 
-def total(table: Mapping[str, Counts], key: str) -> int:
-    """The sum over all columns, 0 where nothing is counted."""
+def sum_columns(table: Mapping[str, Counts], key: str) -> int:
+    """The sum over all columns, 0 if nothing is counted."""
     counts = table.get(key)
     return 0 if counts is None else int(counts.sum())
 
 
-def rounded(value: float) -> float:
+def round_value(value: float) -> float:
     """Five digits: as many as anyone can see, and a third of the bytes."""
     return float(f"{value:.5g}")

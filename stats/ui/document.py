@@ -13,7 +13,7 @@ from stats.ui.columns import Span
 
 SCHEMA_VERSION = 1
 
-Values = list[float | None]  # one a column; null where nothing was counted
+Values = list[float | None]  # one a column; null if nothing was counted
 
 
 class Tone(StrEnum):
@@ -23,16 +23,16 @@ class Tone(StrEnum):
     BUSY = "busy"  # a rollout or a first version is on its way
     WARN = "warn"
     BAD = "bad"
-    IDLE = "idle"  # nothing serves, or nobody asks
+    IDLE = "idle"  # nothing serves, or there are no requests
 
 
-class Health(msgspec.Struct, frozen=True):
+class HealthView(msgspec.Struct, frozen=True):
     """Whether what is shown can be trusted.
 
     Attributes:
         known: statistics are being read.
         through: event time up to which they are known; null before the first record.
-        said: a sentence for people where something is amiss; else empty.
+        said: a sentence for people if something is amiss; else empty.
     """
 
     known: bool
@@ -40,7 +40,7 @@ class Health(msgspec.Struct, frozen=True):
     said: str = ""
 
 
-class Route(msgspec.Struct, frozen=True):
+class RouteView(msgspec.Struct, frozen=True):
     """Who gets what: percent of callers or, for a shadow, of copied requests."""
 
     arm: str
@@ -53,7 +53,7 @@ class Summary(msgspec.Struct, frozen=True):
 
     Attributes:
         said: its state in a few words.
-        rate: attempts a second of callers over the last minute, null where not known.
+        rate: attempts a second of callers over the last minute, null if not known.
         errors: share of them that failed.
         spark: ``[columns]`` attempts of callers a second, over the span.
     """
@@ -62,29 +62,29 @@ class Summary(msgspec.Struct, frozen=True):
     model: str
     tone: Tone
     said: str
-    routes: list[Route]
+    routes: list[RouteView]
     rate: float | None
     errors: float | None
     spark: Values
 
 
-class Version(msgspec.Struct, frozen=True):
+class VersionView(msgspec.Struct, frozen=True):
     """A version that is loaded, was judged, or had traffic.
 
     Attributes:
-        arms: its arms and percent now; empty where it gets nothing.
+        arms: its arms and percent now; empty if it gets nothing.
         phase: the last that the history says of it.
-        since: when that was; null where the history does not reach back.
+        since: when that was; null if the history does not reach back.
         requests: attempts over the span, all arms.
-        run_url: its MLflow run; empty where the run is not known.
+        run_url: its MLflow run; empty if the run is not known.
         version_url: its page in MLflow's registry.
         data_sets: names of the data sets that its run logged.
-        level: the highest level of drift of its statistics; null where none is known.
+        level: the highest level of drift of its statistics; null if none is known.
     """
 
     version: str
     package: str
-    arms: list[Route]
+    arms: list[RouteView]
     phase: str
     since: float | None
     reason: str
@@ -96,7 +96,7 @@ class Version(msgspec.Struct, frozen=True):
     level: int | None
 
 
-class Series(msgspec.Struct, frozen=True):
+class SeriesView(msgspec.Struct, frozen=True):
     """One version in one arm over time, and over the whole span.
 
     Attributes:
@@ -153,14 +153,14 @@ class Heatmap(msgspec.Struct, frozen=True):
     names: list[str] = []
 
 
-class Rates(msgspec.Struct, frozen=True):
+class CounterRates(msgspec.Struct, frozen=True):
     """A counter of the users' own over time, of all versions: ``[columns]`` a second."""
 
     name: str
     values: Values
 
 
-class UnkWords(msgspec.Struct, frozen=True):
+class UnkWordsView(msgspec.Struct, frozen=True):
     """The words that became UNK, the most frequent first, over the span.
 
     Attributes:
@@ -175,8 +175,8 @@ class UnkWords(msgspec.Struct, frozen=True):
     words: list[tuple[str, int]]
 
 
-class Monitor(msgspec.Struct, frozen=True):
-    """A statistic under one exponential weight; 1 is the last window alone.
+class MonitorView(msgspec.Struct, frozen=True):
+    """A statistic under one exponential weight; 1 is only the last window.
 
     Attributes:
         ratio: chi-square over its threshold; significant above 1.
@@ -188,7 +188,7 @@ class Monitor(msgspec.Struct, frozen=True):
     psi: float
 
 
-class Statistic(msgspec.Struct, frozen=True):
+class StatisticView(msgspec.Struct, frozen=True):
     """One statistic of a version against its reference.
 
     Attributes:
@@ -208,7 +208,7 @@ class Statistic(msgspec.Struct, frozen=True):
     level: int
     alarm: bool
     calibrated: bool
-    monitors: list[Monitor]
+    monitors: list[MonitorView]
     bins: list[str]
     reference: list[float]
     now: list[float]
@@ -236,11 +236,11 @@ class Drift(msgspec.Struct, frozen=True):
     calibration: float
     at: float | None
     texts: int
-    statistics: list[Statistic]
+    statistics: list[StatisticView]
     learns_time: bool
 
 
-class Accuracy(msgspec.Struct, frozen=True):
+class AccuracyView(msgspec.Struct, frozen=True):
     """Accuracy of one arm over the last hour, estimated from scores and measured by feedback."""
 
     version: str
@@ -284,8 +284,8 @@ class HistoryLine(msgspec.Struct, frozen=True):
     percent: float | None
 
 
-class Step(msgspec.Struct, frozen=True):
-    """From ``at`` on the candidate had ``percent``: of callers, or of copies where ``shadow``."""
+class StepView(msgspec.Struct, frozen=True):
+    """From ``at`` on the candidate had ``percent``: of callers, or of copies if ``shadow``."""
 
     at: float
     percent: float
@@ -310,10 +310,10 @@ class Rollout(msgspec.Struct, frozen=True):
     Attributes:
         phase: of the candidate, or how it ended.
         ended: when, null while it goes on.
-        deadline: when it expires without a verdict; null where none counts.
-        paused: since when; null where it is not.
+        deadline: when it expires without a verdict; null if none counts.
+        paused: since when; null if it is not.
         steps: what the candidate had, from when on.
-        next_version: waits for this one to end; empty where none does.
+        next_version: waits for this one to end; empty if none does.
     """
 
     version: str
@@ -326,7 +326,7 @@ class Rollout(msgspec.Struct, frozen=True):
     deadline: float | None
     paused: float | None
     stages: list[Stage]
-    steps: list[Step]
+    steps: list[StepView]
     checks: list[Check]
     points: Points
     moments: list[HistoryLine]
@@ -338,10 +338,10 @@ class Detail(msgspec.Struct, frozen=True):
 
     Attributes:
         labels: version -> predicted label -> ``[columns]`` share of texts; the most frequent ones.
-        try_it: a command that sends traffic, to show where there is none.
+        try_it: a command that sends traffic, to show if there is none.
         counters: of the users' own.
         unfit: name -> observations that no declaration allows, over the span.
-        unk_words: of each version that has any; only where the endpoint asks for them.
+        unk_words: of each version that has any; only if the endpoint asks for them.
         refusals: status and reason (``503 overloaded``) -> requests refused before any attempt,
             since ``counted_since``.
     """
@@ -353,16 +353,16 @@ class Detail(msgspec.Struct, frozen=True):
     said: str
     notes: list[str]
     columns: Span
-    routes: list[Route]
-    versions: list[Version]
-    series: list[Series]
+    routes: list[RouteView]
+    versions: list[VersionView]
+    series: list[SeriesView]
     labels: dict[str, dict[str, Values]]
     heatmaps: list[Heatmap]
-    counters: list[Rates]
+    counters: list[CounterRates]
     unfit: dict[str, int]
-    unk_words: list[UnkWords]
+    unk_words: list[UnkWordsView]
     drift: list[Drift]
-    accuracy: list[Accuracy]
+    accuracy: list[AccuracyView]
     refusals: dict[str, int]
     counted_since: float
     rollout: Rollout | None
@@ -380,7 +380,7 @@ class TritonLine(msgspec.Struct, frozen=True):
     well: bool
 
 
-class View(msgspec.Struct, frozen=True):
+class StatisticsDocument(msgspec.Struct, frozen=True):
     """The document.
 
     Attributes:
@@ -396,7 +396,7 @@ class View(msgspec.Struct, frozen=True):
     spans: list[str]
     gateway_url: str
     mlflow_url: str
-    health: Health
+    health: HealthView
     endpoints: list[Summary]
     detail: Detail | None
     engines: list[TritonLine] = []

@@ -37,7 +37,7 @@ def endpoint_health(status: EndpointStatus, drift: Iterable[VersionDrift]) -> En
     if candidate is not None and candidate.phase not in _AT_REST:
         return Tone.BUSY, f"version {candidate.version}: {candidate.phase.value.lower()}"
     stable = status.stable
-    return _unserved(candidate) if stable is None else _at_rest(status, stable.version)
+    return _judge_unserved(candidate) if stable is None else _at_rest(status, stable.version)
 
 
 def _words(statistic: str) -> str:
@@ -60,7 +60,7 @@ def _on_its_way(status: EndpointStatus, rollout: RolloutState) -> str:
     return words if rollout.paused_at is None else f"{words}, paused"
 
 
-def _unserved(candidate: Candidate | None) -> EndpointHealth:
+def _judge_unserved(candidate: Candidate | None) -> EndpointHealth:
     if candidate is None:
         return Tone.IDLE, "waits for a version"
     return Tone.BAD, f"version {candidate.version} was rejected, nothing serves"

@@ -10,7 +10,7 @@ from contracts.rollout import LOST, Outcome, RolloutState, SeriesPoint
 from rollout import view
 from rollout.series import gathered
 from stats.ui import document
-from stats.ui.columns import rounded
+from stats.ui.columns import round_value
 from stats.ui.document import Check, HistoryLine, Points, Preparing, Rollout, Tone
 
 _WITH_STEP = frozenset({Phase.SHADOW, Phase.CANARY})
@@ -18,7 +18,7 @@ _MOST_POINTS = 80
 
 
 def rollout(endpoint: ModelEndpoint) -> Rollout | None:
-    """The rollout that goes on, else the last one; None where there never was one."""
+    """The rollout that goes on, else the last one; None if there never was one."""
     state = endpoint.status.rollout or endpoint.status.last_rollout
     if state is None:
         return None
@@ -53,7 +53,7 @@ def rollout(endpoint: ModelEndpoint) -> Rollout | None:
 
 
 def coming(endpoint: ModelEndpoint) -> Preparing | None:
-    """The version that is being prepared; None where none is."""
+    """The version that is being prepared; None if none is."""
     candidate = endpoint.status.candidate
     if candidate is None or not view.is_preparing(candidate):
         return None
@@ -76,26 +76,26 @@ def history_line(line: Transition) -> HistoryLine:
     return HistoryLine(line.at, line.version, line.phase.value, line.reason, line.by, percent)
 
 
-def _steps(lines: Iterable[Transition], state: RolloutState) -> list[document.Step]:
+def _steps(lines: Iterable[Transition], state: RolloutState) -> list[document.StepView]:
     """What the candidate had, from when on; the end of the rollout is the last step."""
     taken = [
-        document.Step(line.at, line.figures.get("percent", 0.0), line.phase is Phase.SHADOW)
+        document.StepView(line.at, line.figures.get("percent", 0.0), line.phase is Phase.SHADOW)
         for line in lines
         if line.phase in _WITH_STEP and "percent" in line.figures
     ]
     if state.promoted_at is not None:
-        taken.append(document.Step(state.promoted_at, 100.0, shadow=False))
+        taken.append(document.StepView(state.promoted_at, 100.0, shadow=False))
     if state.ended_at is not None:
         kept = 100.0 if state.outcome is Outcome.SETTLED else 0.0
-        taken.append(document.Step(state.ended_at, kept, shadow=False))
+        taken.append(document.StepView(state.ended_at, kept, shadow=False))
     return taken
 
 
 def _points(series: Sequence[SeriesPoint]) -> Points:
     return Points(
         at=[p.start for p in series],
-        candidate_rate=[rounded(p.candidate_requests / max(1.0, p.seconds)) for p in series],
-        stable_rate=[rounded(p.stable_requests / max(1.0, p.seconds)) for p in series],
+        candidate_rate=[round_value(p.candidate_requests / max(1.0, p.seconds)) for p in series],
+        stable_rate=[round_value(p.stable_requests / max(1.0, p.seconds)) for p in series],
         candidate_errors=[_share(p.candidate_errors, p.candidate_requests) for p in series],
         stable_errors=[_share(p.stable_errors, p.stable_requests) for p in series],
         candidate_slow=[_share(p.candidate_slow, p.candidate_requests) for p in series],
@@ -104,4 +104,4 @@ def _points(series: Sequence[SeriesPoint]) -> Points:
 
 
 def _share(part: int, whole: int) -> float | None:
-    return rounded(part / whole) if whole else None
+    return round_value(part / whole) if whole else None

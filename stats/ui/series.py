@@ -8,21 +8,21 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from contracts.statistics import EDGES, LATENCY_EDGES, Stage, Statistic
+from contracts.statistics import EDGES, LATENCY_EDGES, LatencyStage, Statistic
 from contracts.windows import MICRO
 from measures import frequent
 from stats.ui.columns import (
     Counts,
     Span,
-    coarse,
+    coarsen,
     means,
     per_second,
     quantiles,
-    rounded,
+    round_value,
     shares,
-    total,
+    sum_columns,
 )
-from stats.ui.document import Heatmap, Rates, Series, UnkWords, Values
+from stats.ui.document import CounterRates, Heatmap, SeriesView, UnkWordsView, Values
 from stats.ui.tables import Declaration, Slot, Table, mean_milliseconds
 
 MOST_LABELS = 8  # of a version, the most frequent
@@ -38,10 +38,10 @@ _TEXTS = (
 )
 
 
-def of(slot: Slot, table: Table, over: Span, until: float, *, routed: bool) -> Series:
+def build_series(slot: Slot, table: Table, over: Span, until: float, *, routed: bool) -> SeriesView:
     """One version in one arm."""
     version, arm = slot
-    latency = table.latency.get(Stage.TOTAL)
+    latency = table.latency.get(LatencyStage.TOTAL)
     upper = LATENCY_EDGES.upper
 
     def quantile(share: float) -> Values:
@@ -49,7 +49,7 @@ def of(slot: Slot, table: Table, over: Span, until: float, *, routed: bool) -> S
 
     tokens = table.histograms.get(Statistic.TOKENS)
     counted = _texts_in(table, Statistic.TOKENS)
-    return Series(
+    return SeriesView(
         version=version,
         arm=arm.value,
         rate=per_second(table.requests, over, until, ongoing=routed),
@@ -64,7 +64,7 @@ def of(slot: Slot, table: Table, over: Span, until: float, *, routed: bool) -> S
         ),
         truncated=shares(table.truncated, table.texts),
         totals=_totals(table),
-        stages={stage.value: mean_milliseconds(table, stage) for stage in Stage},
+        stages={stage.value: mean_milliseconds(table, stage) for stage in LatencyStage},
     )
 
 
@@ -88,8 +88,8 @@ def _ratios(part: Counts | None, whole: Counts | None, columns: int) -> Values:
 
 def _totals(table: Table) -> dict[str, float | None]:
     requests, texts = int(table.requests.sum()), int(table.texts.sum())
-    tokens = total(table.sums, _TOKENS)
-    latency = table.latency.get(Stage.TOTAL)
+    tokens = sum_columns(table.sums, _TOKENS)
+    latency = table.latency.get(LatencyStage.TOTAL)
     per_word = int(_texts_in(table, Statistic.TOKENS_PER_WORD).sum())
 
     def quantile(share: float) -> float | None:
@@ -106,8 +106,10 @@ def _totals(table: Table) -> dict[str, float | None]:
         "p95": quantile(0.95),
         "p99": quantile(0.99),
         "tokens": _share(tokens / MICRO, int(_texts_in(table, _TOKENS).sum())),
-        "unk": _share(total(table.sums, Statistic.UNK_TOKENS), tokens),
-        "tokens_per_word": _share(total(table.sums, Statistic.TOKENS_PER_WORD) / MICRO, per_word),
+        "unk": _share(sum_columns(table.sums, Statistic.UNK_TOKENS), tokens),
+        "tokens_per_word": _share(
+            sum_columns(table.sums, Statistic.TOKENS_PER_WORD) / MICRO, per_word
+        ),
         "truncated": _share(int(table.truncated.sum()), texts),
         "accuracy": accuracy(table),
         "judged": int(table.with_feedback.sum()),
@@ -121,33 +123,33 @@ def accuracy(table: Table) -> float | None:
 
 
 def _share(part: float, whole: float) -> float | None:
-    return rounded(part / whole) if whole else None
+    return round_value(part / whole) if whole else None
 
 
 def labels(table: Table) -> dict[str, Values]:
     """Share of texts by predicted label over time, the most frequent labels first."""
     every = sum(table.labels.values(), np.zeros(table.columns, dtype=np.int64))
-    return {label: shares(table.labels[label], every) for label in _frequent(table)}
+    return {label: shares(table.labels[label], every) for label in _list_frequent(table)}
 
 
-def _frequent(table: Table) -> list[str]:
-    ordered = sorted(table.labels, key=lambda label: (-total(table.labels, label), label))
+def _list_frequent(table: Table) -> list[str]:
+    ordered = sorted(table.labels, key=lambda label: (-sum_columns(table.labels, label), label))
     return ordered[:MOST_LABELS]
 
 
 def heatmaps(called: Table, by_version: Mapping[str, Table]) -> list[Heatmap]:
     """Latency of all callers, statistics of all their texts, and each version's outputs."""
     found: list[Heatmap] = []
-    latency = called.latency.get(Stage.TOTAL)
+    latency = called.latency.get(LatencyStage.TOTAL)
     if latency is not None:
-        grid, upper = coarse(latency, LATENCY_EDGES.upper, LATENCY_EVERY)
-        found.append(_trimmed("latency", "latency", "Latency", "", "s", grid, upper))
+        grid, upper = coarsen(latency, LATENCY_EDGES.upper, LATENCY_EVERY)
+        found.append(_trim("latency", "latency", "Latency", "", "s", grid, upper))
     for statistic, title in _TEXTS:
         texts = called.histograms.get(statistic)
         if texts is not None:
             edges = EDGES[statistic]
             found.append(
-                _trimmed(
+                _trim(
                     statistic.value,
                     "texts",
                     title,
@@ -159,17 +161,17 @@ def heatmaps(called: Table, by_version: Mapping[str, Table]) -> list[Heatmap]:
             )
     for version in list(by_version)[:MOST_VERSIONS]:
         found += _outputs(version, by_version[version])
-    return found + _own(called)
+    return found + _build_own(called)
 
 
-def _own(called: Table) -> list[Heatmap]:
+def _build_own(called: Table) -> list[Heatmap]:
     """Histograms and categories of the users' own."""
     found: list[Heatmap] = []
-    for declared, grid in _declared(called):
+    for declared, grid in _list_declared(called):
         key, rows = f"own/{len(found)}/{declared.name}", list(declared.edges)
         if declared.kind == "histogram":
             edges = [*rows, rows[-1]]
-            found.append(_trimmed(key, "own", declared.name, "", "", grid, edges))
+            found.append(_trim(key, "own", declared.name, "", "", grid, edges))
         elif declared.kind == "category":
             names = list(declared.values)
             rows = [float(number) for number in range(len(names))]
@@ -180,22 +182,22 @@ def _own(called: Table) -> list[Heatmap]:
     return found
 
 
-def counters(called: Table, over: Span, until: float) -> list[Rates]:
+def counters(called: Table, over: Span, until: float) -> list[CounterRates]:
     """Counters of the users' own."""
     return [
-        Rates(
+        CounterRates(
             declared.name,
             [
-                None if rate is None else rounded(rate / MICRO)
+                None if rate is None else round_value(rate / MICRO)
                 for rate in per_second(grid[:, 0], over, until)
             ],
         )
-        for declared, grid in _declared(called)
+        for declared, grid in _list_declared(called)
         if declared.kind == "counter"
     ]
 
 
-def _declared(called: Table) -> list[tuple[Declaration, Counts]]:
+def _list_declared(called: Table) -> list[tuple[Declaration, Counts]]:
     ordered = sorted(called.own.items(), key=lambda item: (item[0].name, str(item[0])))
     return ordered[:MOST_OWN]
 
@@ -207,13 +209,13 @@ def unfit(called: Table) -> dict[str, int]:
     return dict(ordered[:MOST_OWN])
 
 
-def unk_words(version: str, table: Table) -> UnkWords | None:
-    """The words that became UNK; None where none were listed."""
+def unk_words(version: str, table: Table) -> UnkWordsView | None:
+    """The words that became UNK; None if none were listed."""
     if not table.unk_words:
         return None
-    total = frequent.summed(table.unk_words)
+    total = frequent.sum_sketches(table.unk_words)
     words = frequent.ranked_words(total.counts)[:MOST_WORDS]
-    return UnkWords(version, total.seen, total.below, words)
+    return UnkWordsView(version, total.seen, total.below, words)
 
 
 def _outputs(version: str, table: Table) -> list[Heatmap]:
@@ -227,9 +229,9 @@ def _outputs(version: str, table: Table) -> list[Heatmap]:
             unit="score",
             lower=0.0,
             upper=list(scores),
-            counts=_whole(table.scores[label])[:, :-1].tolist(),  # no score is above 1
+            counts=_add_overflow(table.scores[label])[:, :-1].tolist(),  # no score is above 1
         )
-        for label in _frequent(table)
+        for label in _list_frequent(table)
         if label in table.scores
     ]
     for statistic, name, title in _OF_ANSWERS:
@@ -237,7 +239,7 @@ def _outputs(version: str, table: Table) -> list[Heatmap]:
         if counts is not None and counts.any():
             upper = EDGES[statistic].upper
             key = f"{version}/{name}"
-            found.append(_trimmed(key, "outputs", title, version, "", counts, [*upper, upper[-1]]))
+            found.append(_trim(key, "outputs", title, version, "", counts, [*upper, upper[-1]]))
     return found
 
 
@@ -248,14 +250,14 @@ _OF_ANSWERS = (
 )
 
 
-def _whole(grid: Counts) -> Counts:
+def _add_overflow(grid: Counts) -> Counts:
     """With whatever lies above the last edge in the row below it."""
     whole = grid.copy()
     whole[:, -2] += whole[:, -1]
     return whole
 
 
-def _trimmed(  # noqa: PLR0917 - a heatmap's own fields
+def _trim(  # noqa: PLR0917 - a heatmap's own fields
     key: str, group: str, title: str, version: str, unit: str, grid: Counts, upper: list[float]
 ) -> Heatmap:
     """Without the empty rows at both ends, one of them kept for air."""
@@ -269,6 +271,6 @@ def _trimmed(  # noqa: PLR0917 - a heatmap's own fields
         version=version,
         unit=unit,
         lower=upper[first - 1] if first else None,
-        upper=[rounded(edge) for edge in upper[first:last]],
+        upper=[round_value(edge) for edge in upper[first:last]],
         counts=grid[:, first:last].tolist(),
     )

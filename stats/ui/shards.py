@@ -1,8 +1,8 @@
-"""The page's document where endpoints are divided among several evaluate processes.
+"""The page's document when endpoints are divided among several evaluate processes.
 
-Whoever is asked has the owner of the chosen endpoint make the document, and puts into its list what
-every other process says of its own endpoints. One that does not answer in time is left out: of its
-endpoints the list then says what their objects say. It keeps nothing.
+The process that is asked has the owner of the chosen endpoint make the document, and puts into its
+list what every other process says of its own endpoints. One that does not answer in time is left
+out: of its endpoints the list then says what their objects say. It keeps nothing.
 """
 
 import json
@@ -44,7 +44,7 @@ class Shards:
         """Numbers of all but this one."""
         return [number for number in range(self._shard.of) if number != self._shard.number]
 
-    def merged(self, asked: ViewRequest, own: bytes) -> bytes:
+    def merge(self, asked: ViewRequest, own: bytes) -> bytes:
         """The document for ``asked``, of which this process has made ``own``."""
         answers = dict(self._answers(asked))
         answers[self._shard.number] = json.loads(own)
@@ -60,7 +60,7 @@ class Shards:
         ]
         return json.dumps(document).encode()
 
-    def learnt(self) -> Document:
+    def read_learnt(self) -> Document:
         """What the others have learnt of drift for endpoints that are this shard's."""
         told: Document = {}
         for number in self.others:

@@ -11,10 +11,10 @@ import msgspec
 import numpy as np
 
 from contracts.endpoint import Arm
-from contracts.statistics import EDGES, LATENCY_EDGES, Stage, Statistic
+from contracts.statistics import EDGES, LATENCY_EDGES, LatencyStage, Statistic
 from contracts.windows import Sparse, UnkWordCounts, WindowAggregate
 from stats.evaluation import board
-from stats.ui.columns import Counts, Span, rounded, total
+from stats.ui.columns import Counts, Span, round_value, sum_columns
 
 Slot = tuple[str, Arm]  # version, arm
 
@@ -66,7 +66,7 @@ class Table:
         own: of the users' own statistics, by declaration: ``[columns, buckets]`` of a histogram,
             ``[columns, values]`` of a category, ``[columns, 1]`` millionths of a counter.
         unfit: observations that no declaration allows, by name.
-        unk_words: sketches of the words that became UNK, where an endpoint asks for them.
+        unk_words: sketches of the words that became UNK, if an endpoint asks for them.
     """
 
     columns: int
@@ -154,7 +154,7 @@ class Table:
         self.unk_words += other.unk_words
 
     def _counts(self, held: dict[Any, Counts], key: object, *buckets: int) -> Counts:
-        """The counts under a key, ``[columns, *buckets]``; none yet where it is new."""
+        """The counts under a key, ``[columns, *buckets]``; none yet if it is new."""
         if key not in held:
             held[key] = np.zeros((self.columns, *buckets), dtype=np.int64)
         return held[key]
@@ -174,7 +174,7 @@ def _spread(grid: Counts, column: int, buckets: Sparse) -> None:
 def tables(found: Iterable[board.Series], over: Span) -> dict[Slot, Table]:
     """The counts of each version and arm that were seen, windows outside the span left out."""
     slots: dict[Slot, Table] = {}
-    for series, window, column in _placed(found, over):
+    for series, window, column in _place_windows(found, over):
         slot = (series.version, series.arm)
         if slot not in slots:
             slots[slot] = Table(over.count)
@@ -182,26 +182,26 @@ def tables(found: Iterable[board.Series], over: Span) -> dict[Slot, Table]:
     return slots
 
 
-class _Brief(msgspec.Struct):
+class _StatusCounts(msgspec.Struct):
     """The one field of an aggregate that the list needs: decoding no other is many times faster."""
 
     statuses: dict[int, int] = {}
 
 
-_brief_decoder = msgspec.msgpack.Decoder(_Brief)
+_brief_decoder = msgspec.msgpack.Decoder(_StatusCounts)
 
 
 def attempts(found: Iterable[board.Series], over: Span) -> tuple[Counts, Counts]:
     """``[columns]`` attempts, and those of status 500 and above, of all series given."""
     every, failed = np.zeros((2, over.count), dtype=np.int64)
-    for _, window, column in _placed(found, over):
+    for _, window, column in _place_windows(found, over):
         for status, count in _brief_decoder.decode(window.packed).statuses.items():
             every[column] += count
             failed[column] += count if status >= 500 else 0
     return every, failed
 
 
-def _placed(
+def _place_windows(
     found: Iterable[board.Series], over: Span
 ) -> Iterator[tuple[board.Series, board.Window, int]]:
     """The windows within the span, each with its series and its column."""
@@ -213,14 +213,14 @@ def _placed(
 
 
 def _windows(series: board.Series, over: Span) -> Iterable[board.Window]:
-    """Sums of minutes where columns are no finer, with the windows behind the last of them."""
+    """Sums of minutes if columns are no finer, with the windows behind the last of them."""
     if over.seconds % board.MINUTE_SECONDS:
         return series.windows
     after = max((minute.start + minute.seconds for minute in series.minutes), default=0)
     return (*series.minutes, *(window for window in series.windows if window.start >= after))
 
 
-def added(parts: Iterable[Table], columns: int) -> Table:
+def add_tables(parts: Iterable[Table], columns: int) -> Table:
     """The sum of tables, none included."""
     total = Table(columns)
     for part in parts:
@@ -228,8 +228,8 @@ def added(parts: Iterable[Table], columns: int) -> Table:
     return total
 
 
-def mean_milliseconds(table: Table, stage: Stage) -> float | None:
+def mean_milliseconds(table: Table, stage: LatencyStage) -> float | None:
     """The mean latency of a stage over all columns."""
     grid = table.latency.get(stage)
     count = 0 if grid is None else int(grid.sum())
-    return rounded(total(table.latency_sums, stage) / 1000 / count) if count else None
+    return round_value(sum_columns(table.latency_sums, stage) / 1000 / count) if count else None

@@ -16,18 +16,18 @@ from contracts.waiting import sentences
 from measures.counting import CountingState, clock_time
 from stats.evaluation.board import Board, EndpointBoard, Origin, VersionDrift
 from stats.ui import drifts, rollout_view, series
-from stats.ui.columns import per_second, rounded, span
+from stats.ui.columns import per_second, round_value, span
 from stats.ui.document import (
     Detail,
-    Health,
-    Route,
+    HealthView,
+    RouteView,
+    StatisticsDocument,
     Summary,
     TritonLine,
-    Version,
-    View,
+    VersionView,
 )
 from stats.ui.endpoint_health import endpoint_health
-from stats.ui.tables import Slot, Table, added, attempts, tables
+from stats.ui.tables import Slot, Table, add_tables, attempts, tables
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +81,12 @@ def view(
     *,
     reports: Iterable[LoaderReport] = (),
     whole: Callable[[ModelEndpoint], ModelEndpoint] = lambda endpoint: endpoint,
-) -> View:
+) -> StatisticsDocument:
     """The document. ``whole`` gives the endpoint that is looked at its whole status."""
     name = asked.span if asked.span in SPANS else DEFAULT_SPAN
     ordered = sorted(endpoints, key=lambda endpoint: endpoint.name)
     chosen = next((e for e in ordered if e.name == asked.endpoint), ordered[0] if ordered else None)
-    return View(
+    return StatisticsDocument(
         now=now,
         refresh_seconds=SPANS[name].refresh_seconds,
         span=name,
@@ -108,27 +108,27 @@ def _is_well(device: Device | None) -> bool:
     return device is None or not device.fault
 
 
-def health(board: Board, now: float) -> Health:
+def health(board: Board, now: float) -> HealthView:
     """Whether the statistics can be trusted now."""
     through = board.through or None
     if not board.connected:
         said = "Kafka does not answer, so statistics stand still. The gateways go on serving."
-        return Health(known=False, through=through, said=said)
+        return HealthView(known=False, through=through, said=said)
     if board.counting.holds and board.counting.since:
         said = f"{board.counting.sentence()[:1].upper()}{board.counting.sentence()[1:]}."
-        return Health(known=False, through=through, said=said)
+        return HealthView(known=False, through=through, said=said)
     if board.at and now - board.at > STILL_SECONDS:
         said = f"Statistics have stood still since {clock_time(board.at)}: nothing reads them."
-        return Health(known=False, through=through, said=said)
+        return HealthView(known=False, through=through, said=said)
     if through is None:
-        return Health(known=True, through=None, said="No prediction has been counted yet.")
-    return Health(known=True, through=through)
+        return HealthView(known=True, through=None, said="No prediction has been counted yet.")
+    return HealthView(known=True, through=through)
 
 
 def counted_until(board: Board, now: float) -> float:
     """Time up to which windows are closed, unix seconds.
 
-    Where all traffic is counted and no window ended for a minute, there was none. Where it is not,
+    If all traffic is counted and no window ended for a minute, there was none. If it is not,
     or nobody knows, what came since is unknown, and no rate of 0.
     """
     ends = [
@@ -142,7 +142,7 @@ def counted_until(board: Board, now: float) -> float:
 
 
 def _all_is_counted(board: Board) -> bool:
-    """False where the board knows better; one that does not yet know is no news."""
+    """False if the board knows better; one that does not yet know is no news."""
     waits = board.counting.since and board.counting.state is not CountingState.COUNTED
     return board.connected and not waits
 
@@ -161,24 +161,24 @@ def _summary(endpoint: ModelEndpoint, board: Board, now: float) -> Summary:
     requests = int(every[latest].sum())
     # Long after the last window nobody can tell how many there are now.
     known = board.through and (_all_is_counted(board) or now - until < IDLE_SECONDS)
-    tone, said = endpoint_health(endpoint.status, _routed(endpoint, board))
+    tone, said = endpoint_health(endpoint.status, _list_routed(endpoint, board))
     return Summary(
         name=endpoint.name,
         model=endpoint.spec.model,
         tone=tone,
         said=said,
         routes=_routes(endpoint.status),
-        rate=rounded(requests / (RATE_COLUMNS * over.seconds)) if known else None,
-        errors=rounded(int(failed[latest].sum()) / requests) if requests else None,
+        rate=round_value(requests / (RATE_COLUMNS * over.seconds)) if known else None,
+        errors=round_value(int(failed[latest].sum()) / requests) if requests else None,
         spark=per_second(every, over, until),
     )
 
 
-def _routes(status: EndpointStatus) -> list[Route]:
-    return [Route(route.arm.value, route.ref.version, route.weight) for route in status.routes]
+def _routes(status: EndpointStatus) -> list[RouteView]:
+    return [RouteView(route.arm.value, route.ref.version, route.weight) for route in status.routes]
 
 
-def _routed(endpoint: ModelEndpoint, board: Board) -> list[VersionDrift]:
+def _list_routed(endpoint: ModelEndpoint, board: Board) -> list[VersionDrift]:
     """Drift of the packages that get requests now."""
     packages = {route.ref.package for route in endpoint.status.routes}
     return [found for found in board.of(endpoint.name).drift if found.package in packages]
@@ -189,10 +189,10 @@ def _routed(endpoint: ModelEndpoint, board: Board) -> list[VersionDrift]:
 
 def _detail(endpoint: ModelEndpoint, board: Board, links: Links, zoom: Zoom, now: float) -> Detail:
     status, known = endpoint.status, board.of(endpoint.name)
-    over = span(now, max(zoom.column_seconds, _longest(known)), zoom.columns)
+    over = span(now, max(zoom.column_seconds, _find_longest(known)), zoom.columns)
     found = tables(known.series, over)
-    by_version, called = _by_version(found, over.count), _called(found, over.count)
-    tone, said = endpoint_health(status, _routed(endpoint, board))
+    by_version, called = _by_version(found, over.count), _sum_called(found, over.count)
+    tone, said = endpoint_health(status, _list_routed(endpoint, board))
     routed = {(route.ref.version, route.arm) for route in status.routes}
     return Detail(
         name=endpoint.name,
@@ -205,7 +205,9 @@ def _detail(endpoint: ModelEndpoint, board: Board, links: Links, zoom: Zoom, now
         routes=_routes(status),
         versions=_versions(endpoint, known, by_version, links),
         series=[
-            series.of(slot, found[slot], over, counted_until(board, now), routed=slot in routed)
+            series.build_series(
+                slot, found[slot], over, counted_until(board, now), routed=slot in routed
+            )
             for slot in sorted(found, key=_order)
         ],
         labels={version: series.labels(table) for version, table in by_version.items()},
@@ -217,7 +219,7 @@ def _detail(endpoint: ModelEndpoint, board: Board, links: Links, zoom: Zoom, now
             for version, table in by_version.items()
             if (words := series.unk_words(version, table)) is not None
         ],
-        drift=[drifts.of(item, over) for item in known.drift],
+        drift=[drifts.build_drift(item, over) for item in known.drift],
         accuracy=[drifts.accuracy(item) for item in known.accuracy],
         refusals=dict(known.refusals),
         counted_since=board.since,
@@ -241,26 +243,26 @@ def _try_it(name: str) -> str:
     return f"headrace replay examples/sentiment/texts/replay.txt --endpoint {shlex.quote(name)}"
 
 
-def _longest(known: EndpointBoard) -> int:
+def _find_longest(known: EndpointBoard) -> int:
     """A stack may count in windows that are longer than the columns asked for."""
     return max((one.windows[-1].seconds for one in known.series if one.windows), default=1)
 
 
-def _called(found: Mapping[Slot, Table], columns: int) -> Table:
+def _sum_called(found: Mapping[Slot, Table], columns: int) -> Table:
     """What callers met: all arms but shadow."""
-    return added((t for (_, arm), t in found.items() if arm is not Arm.SHADOW), columns)
+    return add_tables((t for (_, arm), t in found.items() if arm is not Arm.SHADOW), columns)
 
 
 def _by_version(found: Mapping[Slot, Table], columns: int) -> dict[str, Table]:
     """All arms of each version, newest first."""
     return {
-        version: added((t for (other, _), t in found.items() if other == version), columns)
-        for version in sorted({version for version, _ in found}, key=_newest)
+        version: add_tables((t for (other, _), t in found.items() if other == version), columns)
+        for version in sorted({version for version, _ in found}, key=_sort_key)
     }
 
 
-def _newest(version: str) -> tuple[int, str]:
-    """Sorts the newest first where versions are numbers, as MLflow's are."""
+def _sort_key(version: str) -> tuple[int, str]:
+    """Sorts the newest first if versions are numbers, as MLflow's are."""
     return (-int(version), "") if version.isdecimal() else (1, version)
 
 
@@ -268,7 +270,7 @@ _ARMS = (Arm.STABLE, Arm.CANARY, Arm.CONTROL, Arm.SHADOW, Arm.FORCED)
 
 
 def _order(slot: Slot) -> tuple[int, tuple[int, str]]:
-    return _ARMS.index(slot[1]), _newest(slot[0])
+    return _ARMS.index(slot[1]), _sort_key(slot[0])
 
 
 # Versions
@@ -279,12 +281,12 @@ def _versions(
     known: EndpointBoard,
     counted: Mapping[str, Table],
     links: Links,
-) -> list[Version]:
+) -> list[VersionView]:
     packages = _packages(endpoint.status)
     named = packages.keys() | counted.keys() | {line.version for line in endpoint.status.history}
     return [
         _version(endpoint, version, packages.get(version, ""), counted.get(version), links, known)
-        for version in sorted(named, key=_newest)[:MOST_VERSIONS]
+        for version in sorted(named, key=_sort_key)[:MOST_VERSIONS]
     ]
 
 
@@ -306,12 +308,12 @@ def _version(  # noqa: PLR0917 - what is known of a version lies in as many plac
     table: Table | None,
     links: Links,
     known: EndpointBoard,
-) -> Version:
+) -> VersionView:
     lines = [line for line in endpoint.status.history if line.version == version]
     last = lines[-1] if lines else None
     origin = _origin(known.origins, version, package)
     drift = [item for item in known.drift if item.version == version]
-    return Version(
+    return VersionView(
         version=version,
         package=package,
         arms=[route for route in _routes(endpoint.status) if route.version == version],
@@ -333,14 +335,14 @@ def _origin(origins: Iterable[Origin], version: str, package: str) -> Origin | N
 
 
 def run_url(mlflow_url: str, run_id: str) -> str:
-    """The page of an MLflow run; empty where either is not known."""
+    """The page of an MLflow run; empty if either is not known."""
     if not mlflow_url or not run_id:
         return ""
     return f"{mlflow_url.rstrip('/')}/#/runs/{quote(run_id, safe='')}"
 
 
 def version_url(mlflow_url: str, model: str, version: str) -> str:
-    """The page of a version in MLflow's registry; empty where MLflow's address is not known."""
+    """The page of a version in MLflow's registry; empty if MLflow's address is not known."""
     if not mlflow_url:
         return ""
     where = f"models/{quote(model, safe='')}/versions/{quote(version, safe='')}"

@@ -75,7 +75,7 @@ def above_is_refused(api: RealApi) -> bool:
 def test_what_is_above_a_ceiling_is_refused_in_the_controllers_words(
     api: RealApi, asked: dict[str, Any]
 ) -> None:
-    (sentence,) = Ceilings(MOST).over(EndpointSpec.model_validate({"model": "m", **asked}))
+    (sentence,) = Ceilings(MOST).list_excesses(EndpointSpec.model_validate({"model": "m", **asked}))
     with pytest.raises(ApiRefusedError, match="denied request") as refused:
         create(api, asked)
     assert sentence in str(refused.value)
@@ -83,7 +83,7 @@ def test_what_is_above_a_ceiling_is_refused_in_the_controllers_words(
 
 @pytest.mark.parametrize("asked", WITHIN, ids=str)
 def test_what_is_within_is_taken(api: RealApi, asked: dict[str, Any]) -> None:
-    assert Ceilings(MOST).over(EndpointSpec.model_validate({"model": "m", **asked})) == ()
+    assert Ceilings(MOST).list_excesses(EndpointSpec.model_validate({"model": "m", **asked})) == ()
     create(api, asked)
 
 

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.walk]
 
 ANNA, MALLORY = "anna@example.com", "mallory@example.com"
 NOTE, USER = f"{COMMAND_PREFIX}one", f"{COMMAND_BY_PREFIX}one"
-TEXT = Command(id="one", verb=Verb.PAUSE, by=ANNA, at=1.0).written()
+TEXT = Command(id="one", verb=Verb.PAUSE, by=ANNA, at=1.0).to_text()
 
 
 @dataclass(frozen=True)
@@ -81,4 +81,4 @@ def test_nobody_decides_under_another_users_name(space: Space) -> None:
 def test_the_api_server_says_who_asks(space: Space) -> None:
     api = kubernetes.config.new_client_from_config()
     review = kubernetes.client.AuthenticationV1Api(api).create_self_subject_review({})
-    assert access.connected(os.environ).user() == review.status.user_info.username != ""
+    assert access.connect(os.environ).user() == review.status.user_info.username != ""

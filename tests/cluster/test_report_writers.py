@@ -51,7 +51,7 @@ class Pod:
         try:
             call(*arguments, _request_timeout=10)
         except ApiException as error:
-            if error.status != 403 or "its own reports alone" not in str(error.body):
+            if error.status != 403 or "its own reports only" not in str(error.body):
                 raise
             return False
         return True
@@ -80,7 +80,7 @@ def lease(loader: str) -> dict[str, Any]:
 
 def beat() -> dict[str, Any]:
     """The controller's, as a loader would forge it."""
-    return leases.written(leases.BEAT_NAME, {}, {}, holder=OURS, seconds=15, at=1.0)
+    return leases.build_lease(leases.BEAT_NAME, {}, {}, holder=OURS, seconds=15, at=1.0)
 
 
 def test_a_loader_writes_its_own_reports_alone(namespace: str) -> None:

@@ -23,7 +23,7 @@ def test_the_status_shows_every_pod_and_asks_each_gateway(release: Release, serv
     found = {each["component"]: each for each in told["pods"]}
     assert {"gateway", "triton", "controller", "fold", "evaluate"} <= found.keys()
     assert all(each["ready"] for each in told["pods"]), told["pods"]
-    client = access.connected(os.environ)
+    client = access.connect(os.environ)
     name = found["gateway"]["pod"]
     status, text = pods.page(client, release.cluster.namespace, name, 9310, "/readyz", seconds=60)
     assert (status, isinstance(json.loads(text), dict)) == (200, True)

@@ -10,9 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.ceilings import CEILINGS, NO_CEILINGS, POOL_CEL, Ceiling, Ceilings
-from contracts.endpoint import AnswerCache, EndpointSpec, Limits, Metadata, ModelEndpoint, Serving
+from contracts.endpoint import (
+    AnswerCacheOptions,
+    EndpointLimits,
+    EndpointSpec,
+    Metadata,
+    ModelEndpoint,
+    ServingOptions,
+)
 from contracts.endpoint import UnkWords as Words
-from contracts.rollout import RolloutSpec, ShadowStep, StatisticKind, StatisticSpec, WeightStep
+from contracts.rollout import CustomStatistic, RolloutSpec, ShadowStep, StatisticKind, WeightStep
 
 # Fields of a spec that hold a number, a list or a duration, and that have no ceiling: why not.
 FREE = {
@@ -63,11 +70,11 @@ def test_whatever_an_endpoint_can_ask_for_has_a_ceiling_or_a_reason_to_have_none
     assert asked == (BOUNDED | FREE.keys()) - {"rollout.checks.statistics"}
 
 
-def statistics() -> st.SearchStrategy[StatisticSpec]:
-    def of(name: str, kind: StatisticKind, size: int) -> StatisticSpec:
+def statistics() -> st.SearchStrategy[CustomStatistic]:
+    def of(name: str, kind: StatisticKind, size: int) -> CustomStatistic:
         edges = tuple(map(float, range(size))) if kind is StatisticKind.HISTOGRAM else ()
         values = tuple(map(str, range(size))) if kind is StatisticKind.CATEGORY else ()
-        return StatisticSpec(name=name, kind=kind, edges=edges, values=values)
+        return CustomStatistic(name=name, kind=kind, edges=edges, values=values)
 
     names = st.from_regex(r"\A[a-z][a-z0-9_]{0,5}\Z")
     return st.builds(of, names, st.sampled_from(StatisticKind), st.integers(1, 30))
@@ -88,16 +95,16 @@ SPECS = st.builds(
     EndpointSpec,
     model=st.just("m"),
     serving=st.builds(
-        Serving,
+        ServingOptions,
         instances=st.none() | st.integers(1, 64),
         max_batch_size=st.integers(1, 1024),
         max_tokens=st.integers(8, 32768),
         length_buckets=st.just("auto")
         | st.lists(st.integers(8, 512), max_size=9).map(lambda each: tuple(sorted(each))),
-        cache=st.none() | st.builds(AnswerCache, megabytes=st.integers(1, 65536)),
+        cache=st.none() | st.builds(AnswerCacheOptions, megabytes=st.integers(1, 65536)),
     ),
     limits=st.builds(
-        Limits,
+        EndpointLimits,
         max_tokens_in_flight=st.integers(1, 1 << 20),
         max_texts_per_request=st.integers(1, 4096),
         timeout_seconds=st.floats(0.01, 600),
@@ -129,17 +136,17 @@ CHOSEN = st.fixed_dictionaries({}, optional={each.name: numbers(each) for each i
 def test_a_bounded_spec_is_a_spec_and_above_no_ceiling(
     spec: EndpointSpec, ceilings: Ceilings
 ) -> None:
-    bounded = ceilings.bounded(spec)
-    assert ceilings.over(bounded) == ()
+    bounded = ceilings.bound(spec)
+    assert ceilings.list_excesses(bounded) == ()
     written = bounded.model_dump(mode="json", by_alias=True)
     assert EndpointSpec.model_validate(written) == bounded
-    assert (bounded is spec) == (not ceilings.over(spec))
+    assert (bounded is spec) == (not ceilings.list_excesses(spec))
 
 
 @given(SPECS)
 def test_without_ceilings_everything_may_be_asked_for(spec: EndpointSpec) -> None:
-    assert NO_CEILINGS.over(spec) == ()
-    assert NO_CEILINGS.bounded(spec) is spec
+    assert NO_CEILINGS.list_excesses(spec) == ()
+    assert NO_CEILINGS.bound(spec) is spec
 
 
 # What the cluster's API server evaluates; ``max`` is Kubernetes' own.
@@ -165,9 +172,11 @@ def test_the_cluster_reads_the_same_wishes_as_the_controller(
 
 
 def test_the_sentence_names_field_wish_and_ceiling() -> None:
-    spec = EndpointSpec(model="m", serving=Serving(instances=9), limits=Limits(timeout_seconds=2.5))
+    spec = EndpointSpec(
+        model="m", serving=ServingOptions(instances=9), limits=EndpointLimits(timeout_seconds=2.5)
+    )
     ceilings = Ceilings({"instances": 4, "timeoutSeconds": 2})
-    assert ceilings.over(spec) == (
+    assert ceilings.list_excesses(spec) == (
         "spec.serving.instances is 9, above the operator's ceiling of 4",
         "spec.limits.timeoutSeconds is 2.5, above the operator's ceiling of 2",
     )
@@ -208,10 +217,12 @@ def test_pools_that_an_operator_allows_are_a_flag_a_sentence_and_an_expression()
     ceilings = Ceilings.read("instances=4,pools=cpu|gpu")
     assert (ceilings.pools, str(ceilings)) == (("cpu", "gpu"), "instances=4,pools=cpu|gpu")
     plain, gpu = EndpointSpec(model="m"), EndpointSpec(model="m", pool="gpu")
-    assert ceilings.over(gpu) == ()
-    assert ceilings.bounded(gpu) is gpu
-    assert ceilings.over(plain) == ("spec.pool is default, and the operator allows cpu, gpu alone",)
-    assert ceilings.bounded(plain).pool == "cpu"
+    assert ceilings.list_excesses(gpu) == ()
+    assert ceilings.bound(gpu) is gpu
+    assert ceilings.list_excesses(plain) == (
+        "spec.pool is default, and the operator allows only cpu, gpu",
+    )
+    assert ceilings.bound(plain).pool == "cpu"
     program = ENVIRONMENT.program(ENVIRONMENT.compile(POOL_CEL))
     for spec in (plain, gpu):
         written = spec.model_dump(mode="json", by_alias=True, exclude_defaults=True)

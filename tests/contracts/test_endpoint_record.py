@@ -17,7 +17,7 @@ from contracts.endpoint_record import (
     SUMMARY_BYTES,
     read,
     ref_to,
-    shortened,
+    shorten,
     summary,
     text_of,
 )
@@ -229,7 +229,7 @@ def test_another_text_than_the_named_one_is_no_record() -> None:
 
 @given(st.text(), st.integers(3, 100))
 def test_a_sentence_is_cut_to_its_bytes_and_says_so(sentence: str, most: int) -> None:
-    found = shortened(sentence, most)
+    found = shorten(sentence, most)
     assert found == sentence or (found.endswith("…") and sentence.startswith(found[:-1]))
     size = len(EndpointStatus(unserved=found).model_dump_json().encode())
     assert size - len(EndpointStatus().model_dump_json().encode()) <= most

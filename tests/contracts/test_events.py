@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from contracts.endpoint import Arm
 from contracts.events import (
     SCHEMA_VERSION,
-    Dropped,
     EventBatch,
+    EventLosses,
     Latency,
     Pairing,
     PredictionEvent,
@@ -71,7 +71,7 @@ batches = st.builds(
     sequence=counts,
     events=st.lists(events, max_size=3),
     refusals=st.lists(st.builds(Refusals, words, statuses, words, counts), max_size=2),
-    dropped=st.lists(st.builds(Dropped, words, statuses, words, counts), max_size=2),
+    dropped=st.lists(st.builds(EventLosses, words, statuses, words, counts), max_size=2),
 )
 
 

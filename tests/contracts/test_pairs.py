@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.events import UnknownSchemaError
-from contracts.pairs import Compared, Label, Message, Pair, decode, encode, place
+from contracts.pairs import Disagreement, Label, Message, ShadowComparison, decode, encode, place
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
-PAIRS = st.builds(Pair, NAMES, NAMES, NAMES, NAMES, st.none() | NAMES)
+PAIRS = st.builds(Disagreement, NAMES, NAMES, NAMES, NAMES, st.none() | NAMES)
 COUNTS = st.integers(0, 2**53)
 
 
@@ -30,7 +30,18 @@ def test_the_order_of_pairs_that_were_labelled_before_is_still_theirs() -> None:
 
 
 @given(
-    st.builds(Compared, NAMES, COUNTS, NAMES, NAMES, NAMES, COUNTS, COUNTS, COUNTS, st.lists(PAIRS))
+    st.builds(
+        ShadowComparison,
+        NAMES,
+        COUNTS,
+        NAMES,
+        NAMES,
+        NAMES,
+        COUNTS,
+        COUNTS,
+        COUNTS,
+        st.lists(PAIRS),
+    )
     | st.builds(Label, NAMES, NAMES, NAMES, NAMES, st.none() | NAMES)
 )
 def test_a_message_is_what_was_written(message: Message) -> None:

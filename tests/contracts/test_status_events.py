@@ -28,16 +28,16 @@ from contracts.rollout import (
     Verdict,
 )
 from contracts.status_events import (
-    Answered,
-    Ended,
+    CandidateUpdate,
+    CommandAnswer,
     Event,
-    Noted,
-    Prepared,
-    Promoted,
-    Rejected,
+    HistoryNote,
+    Promotion,
     RetryAllowed,
+    RolloutEnding,
     StepEntered,
-    applied,
+    VersionRejection,
+    apply,
     is_passed_over,
     rejection_of,
 )
@@ -54,13 +54,13 @@ def options(number: int) -> str:
     return f"{number:064x}"
 
 
-def rejection(number: int, reason: str = "why", at: float = 0.0) -> Rejected:
-    return Rejected(at or float(number), str(number), options(number), reason)
+def rejection(number: int, reason: str = "why", at: float = 0.0) -> VersionRejection:
+    return VersionRejection(at or float(number), str(number), options(number), reason)
 
 
 def rejecting(status: EndpointStatus, *numbers: int, reason: str = "why") -> EndpointStatus:
     for number in numbers:
-        status = applied(status, rejection(number, reason))
+        status = apply(status, rejection(number, reason))
     return status
 
 
@@ -125,7 +125,7 @@ def test_the_newest_rejections_keep_their_reasons() -> None:
 def test_a_version_is_rejected_once_under_the_same_options_and_once_under_others() -> None:
     status = rejecting(stable_at(1), 7, 8, 7)
     assert [item.version for item in status.rejected] == ["8", "7"]
-    status = applied(status, Rejected(9.0, "7", "other", "why"))
+    status = apply(status, VersionRejection(9.0, "7", "other", "why"))
     assert [item.version for item in status.rejected] == ["8", "7", "7"]
 
 
@@ -159,7 +159,7 @@ def test_what_was_passed_over_does_not_hide_the_stable_version() -> None:
 
 def test_a_retried_version_is_not_rejected_any_more_and_others_stay() -> None:
     status = rejecting(stable_at(1), *range(2, 40))
-    assert forgotten(applied(status, retry(7)), *range(2, 40)) == [7]
+    assert forgotten(apply(status, retry(7)), *range(2, 40)) == [7]
 
 
 def test_a_version_that_was_just_rejected_is_on_record_even_where_there_is_no_room() -> None:
@@ -172,18 +172,20 @@ def test_a_version_that_was_just_rejected_is_on_record_even_where_there_is_no_ro
 # The history
 
 
-def noted(number: int, reason: str = "r") -> Noted:
-    return Noted(float(number), str(number), reason, phase=Phase.CANARY)
+def noted(number: int, reason: str = "r") -> HistoryNote:
+    return HistoryNote(float(number), str(number), reason, phase=Phase.CANARY)
 
 
-def preparing(phase: Phase, reason: str = "", *, version: str = "2", at: float = 1.0) -> Prepared:
-    return Prepared(at, Candidate(version=version, phase=phase, reason=reason))
+def preparing(
+    phase: Phase, reason: str = "", *, version: str = "2", at: float = 1.0
+) -> CandidateUpdate:
+    return CandidateUpdate(at, Candidate(version=version, phase=phase, reason=reason))
 
 
 def after(*events: Event) -> EndpointStatus:
     status = stable_at(1)
     for event in events:
-        status = applied(status, event)
+        status = apply(status, event)
     return status
 
 
@@ -197,7 +199,9 @@ def test_the_oldest_line_gives_way() -> None:
 
 
 def test_a_note_is_kept_on_the_last_phase_of_its_version() -> None:
-    status = after(noted(4), Noted(9.0, "4", "paused by ann"), Noted(9.0, "1", "pinned by ann"))
+    status = after(
+        noted(4), HistoryNote(9.0, "4", "paused by ann"), HistoryNote(9.0, "1", "pinned by ann")
+    )
     assert told(status)[1:] == [("4", Phase.CANARY), ("1", Phase.SERVING)]
 
 
@@ -210,7 +214,7 @@ def test_preparation_is_noted_where_it_is_news() -> None:
         preparing(Phase.LOADING),
         preparing(Phase.LOADING, "no loader has given a sign of life", at=2.0),
         preparing(Phase.LOADED, at=3.0),
-        Noted(4.0, "1", "paused by ann"),
+        HistoryNote(4.0, "1", "paused by ann"),
         preparing(Phase.LOADED, at=5.0),
         preparing(Phase.BLOCKED, "the store is away", at=6.0),
         preparing(Phase.BLOCKED, "the store is away", at=7.0),
@@ -223,9 +227,9 @@ def test_preparation_is_noted_where_it_is_news() -> None:
 
 def test_a_version_that_is_tried_again_is_noted_again() -> None:
     status = after(preparing(Phase.LOADING), rejection(2, at=2.0))
-    status = applied(status, retry(2))
+    status = apply(status, retry(2))
     assert status.candidate is None
-    status = applied(status, preparing(Phase.LOADING, at=4.0))
+    status = apply(status, preparing(Phase.LOADING, at=4.0))
     phases = [Phase.LOADING, Phase.REJECTED, Phase.WAITING, Phase.LOADING]
     assert told(status) == [("2", phase) for phase in phases]
 
@@ -233,18 +237,18 @@ def test_a_version_that_is_tried_again_is_noted_again() -> None:
 def test_the_line_of_an_end_holds_the_figures_of_the_checks() -> None:
     check = CheckResult(name="a", verdict=Verdict.PASS, reason="r", figures={"n": 3})
     state = rollout(2).model_copy(update={"checks": (check,)})
-    status = after(Ended(5.0, state, Outcome.ROLLED_BACK, "why"))
+    status = after(RolloutEnding(5.0, state, Outcome.ROLLED_BACK, "why"))
     assert status.history[-1].figures == {"a.n": 3}
     assert status.last_rollout is not None
     assert status.last_rollout.ended_at == 5.0
 
 
 def test_a_version_that_expired_is_on_record_as_that_and_not_as_a_bad_one() -> None:
-    status = after(Ended(5.0, rollout(2), Outcome.EXPIRED, "no verdict within 24h"))
+    status = after(RolloutEnding(5.0, rollout(2), Outcome.EXPIRED, "no verdict within 24h"))
     assert [item.phase for item in status.rejected] == [Phase.EXPIRED]
     assert told(status)[-1] == ("2", Phase.EXPIRED)
-    assert told(applied(status, retry(2)))[-1] == ("2", Phase.WAITING)
-    rolled_back = after(Ended(5.0, rollout(2), Outcome.ROLLED_BACK, "errors"))
+    assert told(apply(status, retry(2)))[-1] == ("2", Phase.WAITING)
+    rolled_back = after(RolloutEnding(5.0, rollout(2), Outcome.ROLLED_BACK, "errors"))
     assert [item.phase for item in rolled_back.rejected] == [Phase.REJECTED]
 
 
@@ -268,15 +272,15 @@ class Remembered:
         event = self._event(kind, number, second, at)
         if event is None:
             return
-        self.status = applied(self.status, event)
-        assert applied(self.status, event) == self.status or not isinstance(
-            event, Prepared | Answered | Noted
+        self.status = apply(self.status, event)
+        assert apply(self.status, event) == self.status or not isinstance(
+            event, CandidateUpdate | CommandAnswer | HistoryNote
         )
         if isinstance(event, RetryAllowed):
             self.rejected.discard(number)
-        if isinstance(event, Rejected):
+        if isinstance(event, VersionRejection):
             self.rejected.add(number)
-        if isinstance(event, Ended) and event.outcome in TAKEN_BACK:
+        if isinstance(event, RolloutEnding) and event.outcome in TAKEN_BACK:
             self.rejected.add(int(event.state.candidate.version))
         # What `latest` can't come back to need not be remembered, nor what people made stable.
         assert self.status.stable is not None
@@ -295,11 +299,11 @@ class Remembered:
         )
         phase = PHASES[second % len(PHASES)]
         always: tuple[Event, ...] = (
-            Prepared(at, Candidate(version=version, phase=phase, reason=f"{second % 2}")),
-            Rejected(at, version, options(number), "why", refused=ref(version)),
+            CandidateUpdate(at, Candidate(version=version, phase=phase, reason=f"{second % 2}")),
+            VersionRejection(at, version, options(number), "why", refused=ref(version)),
             RetryAllowed(at, version, "may be tried again by ann", by="ann"),
-            Answered(said),
-            Noted(at, version, f"paused {second % 2}"),
+            CommandAnswer(said),
+            HistoryNote(at, version, f"paused {second % 2}"),
         )
         return always[kind] if kind < len(always) else self._of_a_rollout(kind, number, second, at)
 
@@ -311,10 +315,10 @@ class Remembered:
             is_newer = number > int(stable.version)
             return StepEntered(at, begun, Phase.SHADOW, "begun") if is_newer else None
         if kind == 5:
-            return Promoted(at, state.model_copy(update={"promoted_at": at}), "passed")
+            return Promotion(at, state.model_copy(update={"promoted_at": at}), "passed")
         if kind == 6:
             return StepEntered(at, state, Phase.CANARY, "passed")
-        return Ended(at, state, OUTCOMES[second % len(OUTCOMES)], "why")
+        return RolloutEnding(at, state, OUTCOMES[second % len(OUTCOMES)], "why")
 
 
 @cache

@@ -6,7 +6,15 @@ import pytest
 from registry_fakes import endpoint
 
 from contracts.endpoint import Candidate, EndpointStatus, Phase, Wait, WaitsFor
-from contracts.waiting import OF_PHASE, WORDS, dated, sentences, to_do, waits_of, what
+from contracts.waiting import (
+    OF_PHASE,
+    WORDS,
+    describe_wait,
+    describe_with_time,
+    sentences,
+    to_do,
+    waits_of,
+)
 
 NOW = 7260.0
 
@@ -24,7 +32,7 @@ def test_every_cause_has_words_and_something_that_a_person_can_do(cause: WaitsFo
         assert said == ""
     else:
         assert said.startswith(f"version 2 waits 2h: {words.what}; to do: ")
-    kept = dated("e", one.status, one.status.waits[0], 500)
+    kept = describe_with_time("e", one.status, one.status.waits[0], 500)
     assert ", since 1970-01-01 00:01:00 UTC; to do: " in kept
     assert "{" not in said + kept
 
@@ -38,9 +46,11 @@ def test_every_phase_says_what_a_version_waits_for_but_where_its_way_is_over(pha
 def test_the_candidates_own_reason_is_what_it_waits_for_and_no_other_versions_is() -> None:
     candidate = Candidate(version="2", phase=Phase.BLOCKED, reason="no space left")
     status = EndpointStatus(candidate=candidate)
-    assert what(status, Wait(cause=WaitsFor.RETRY, since=1.0, version="2")) == "no space left"
+    assert (
+        describe_wait(status, Wait(cause=WaitsFor.RETRY, since=1.0, version="2")) == "no space left"
+    )
     other = Wait(cause=WaitsFor.LOST_PACKAGE, since=1.0)
-    assert what(status, other) == WORDS[WaitsFor.LOST_PACKAGE].what
+    assert describe_wait(status, other) == WORDS[WaitsFor.LOST_PACKAGE].what
 
 
 def test_what_is_told_already_is_not_repeated() -> None:
@@ -63,14 +73,14 @@ def test_words_that_change_often_are_not_kept_elsewhere() -> None:
     candidate = Candidate(version="2", phase=Phase.WAITING, reason=reason)
     wait = Wait(cause=WaitsFor.TURN, since=60.0, version="2")
     status = EndpointStatus(candidate=candidate, waits=(wait,))
-    assert what(status, wait) == reason
-    assert reason not in dated("e", status, wait, 500)
+    assert describe_wait(status, wait) == reason
+    assert reason not in describe_with_time("e", status, wait, 500)
 
 
 def test_of_words_that_are_too_long_what_can_be_done_is_kept() -> None:
     candidate = Candidate(version="2", phase=Phase.BLOCKED, reason="x" * 3000)
     wait = Wait(cause=WaitsFor.RETRY, since=60.0, version="2")
-    said = dated("e", EndpointStatus(candidate=candidate), wait, 500)
+    said = describe_with_time("e", EndpointStatus(candidate=candidate), wait, 500)
     assert len(said) == 500
     assert said.endswith(to_do("e", wait))
 

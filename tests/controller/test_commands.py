@@ -56,7 +56,7 @@ def test_the_user_beside_a_command_is_who_wrote_it_and_leaves_with_it() -> None:
 
 def test_the_controller_reads_what_the_command_line_writes() -> None:
     step = command("a").model_copy(update={"full": False, "stated": "boss"})
-    (read,) = waiting_commands({f"{COMMAND_PREFIX}a": step.written()})
+    (read,) = waiting_commands({f"{COMMAND_PREFIX}a": step.to_text()})
     assert read == step
 
 

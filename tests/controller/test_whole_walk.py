@@ -19,7 +19,7 @@ from contracts.loading import LoadedModel, LoaderReport, LoadFailure
 from contracts.model import ModelRef
 from contracts.rollout import COMMAND_PREFIX, Command, RolloutSpec, Strategy, Verb
 from contracts.tasks import Task
-from contracts.waiting import OF_PHASE, to_do, waits_of, what
+from contracts.waiting import OF_PHASE, describe_wait, to_do, waits_of
 from controller.rollouts import JoinedRollouts
 from registry.conversions.messages import Failed, Package, Signature
 from registry.mlflow.model_registry import MlflowSnapshot, RegisteredModel, RegisteredVersion
@@ -165,7 +165,7 @@ class Walk(RuleBasedStateMachine):
         if status.candidate is not None and OF_PHASE[status.candidate.phase] is not None:
             assert status.candidate.version in {wait.version for wait in waits}
         for wait in waits:
-            assert what(status, wait)
+            assert describe_wait(status, wait)
             assert to_do(self.stored.name, wait)
             assert wait.since <= self.now
 

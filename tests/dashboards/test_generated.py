@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 import jsonschema_rs
 import pytest
 
-from dashboards.__main__ import DASHBOARDS, GENERATED, described, files
+from dashboards.__main__ import DASHBOARDS, GENERATED, describe_panels, files
 
 CORE_PANELS = {"timeseries", "heatmap", "stat", "table", "state-timeline", "bargauge"}
 SCHEMAS = sorted((Path(__file__).parent / "grafana").glob("schema-*.json"))
@@ -33,7 +33,7 @@ def test_committed_files_are_those_that_the_code_makes() -> None:
 
 
 def test_the_page_of_panels_says_what_each_answers() -> None:
-    text = described(files())
+    text = describe_panels(files())
     for name in DASHBOARDS:
         for panel in panels(name):
             assert f"| {panel['title']} | {panel['description'].partition(chr(10))[0]}" in text

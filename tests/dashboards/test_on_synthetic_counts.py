@@ -28,10 +28,10 @@ from contracts.events import Latency, PredictionEvent
 from controller.metrics import RolloutCollector
 from dashboards.__main__ import GENERATED
 from gateway.telemetry.metrics import Metrics, ObservedMetric, Reading
-from measures.counting import Counting
+from measures.counting import CountingStatus
 from measures.increments import Growth
-from stats.evaluation.exposition import Exposed, Health, families
-from stats.evaluation.totals import Totals
+from stats.evaluation.exposition import ExpositionSnapshot, RoleHealth, families
+from stats.evaluation.totals import TrafficTotals
 from stats.folding.fold import FoldCounts
 from stats.folding.metrics import FoldCollector
 
@@ -67,7 +67,7 @@ class Everything(Collector):
         self._scrapes = 0
         self._rng = np.random.default_rng(5)
         self._before, self._now = ui_world.quiet(time.time()), ui_world.rolling(time.time())
-        self._totals = Totals()
+        self._totals = TrafficTotals()
         self._counts = FoldCounts(connected=True, lag={0: 3, 1: 0})
         self._extra = synthetic_metrics.SyntheticMetrics()
         self._gateway = Metrics()
@@ -112,10 +112,12 @@ class Everything(Collector):
         self._gateway.batch_finished(self._model, 4, 50, 64, 0.01)
 
     def _evaluate(self) -> Iterator[Metric]:
-        health = Health(lag=2)
+        health = RoleHealth(lag=2)
         arms, refusals = self._totals.arms.keys(), self._totals.refusals
         yield from families(
-            Exposed(self._totals, arms, refusals, self._now.board, health, Counting(), 2_592_000.0)
+            ExpositionSnapshot(
+                self._totals, arms, refusals, self._now.board, health, CountingStatus(), 2_592_000.0
+            )
         )
 
     def _endpoints(self) -> Sequence[ModelEndpoint]:

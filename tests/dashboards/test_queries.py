@@ -11,10 +11,10 @@ from prometheus_client.metrics import MetricWrapperBase
 from contracts import gateway_metrics, registry_metrics, triton_metrics
 from contracts import metrics as contract
 from contracts.endpoint import Arm
-from contracts.metrics import Kind, Metric
+from contracts.metrics import Metric, MetricKind
 from dashboards import conditions, queries, rules, slo
 from dashboards.__main__ import DASHBOARDS, GENERATED
-from dashboards.queries import Query
+from dashboards.queries import PanelQuery
 from gateway.telemetry.metrics import _REFUSALS, Metrics, ObservedMetric
 from registry import metrics as registry_counts
 from stats.evaluation.evaluation import KNOWN_REASONS
@@ -60,7 +60,7 @@ def expressions() -> dict[str, str]:
         for name, value in vars(module).items():
             if name.isupper() and not name.startswith("_"):
                 where = f"{module.__name__}.{name}"
-                if isinstance(value, Query):
+                if isinstance(value, PanelQuery):
                     found[where] = value.expr
                 elif isinstance(value, str) and ("(" in value or "{" in value):
                     found[where] = value
@@ -80,7 +80,7 @@ def series() -> dict[str, set[str]]:
     """Name of a series -> its labels, as they are declared."""
     known: dict[str, set[str]] = {}
     for metric in declared():
-        if metric.kind is Kind.HISTOGRAM:
+        if metric.kind is MetricKind.HISTOGRAM:
             known |= {name: {*metric.labels} for name in (metric.sum, metric.count)}
             known[metric.bucket] = {*metric.labels, "le"}
         else:

@@ -12,7 +12,7 @@ from real_prometheus import program
 
 from dashboards import rules
 from dashboards.__main__ import CHART_RULES, DASHBOARDS, GENERATED, RULES
-from dashboards.thresholds import THRESHOLDS, named
+from dashboards.thresholds import THRESHOLDS, find_thresholds
 from headrace.stack.settings import Ports
 
 CASES = Path(__file__).with_name("rules_test.yaml")
@@ -106,7 +106,7 @@ def test_every_alert_leads_to_a_dashboard_that_is_there() -> None:
 
 def test_every_threshold_is_read_and_the_file_of_defaults_has_no_placeholder() -> None:
     packed, filled = (GENERATED / name for name in (CHART_RULES, RULES))
-    assert named(packed.read_text()) == THRESHOLDS.keys()
+    assert find_thresholds(packed.read_text()) == THRESHOLDS.keys()
     assert "@" not in filled.read_text()
 
 

@@ -19,7 +19,7 @@ from loaded_script import loaded
 from contracts import telemetry_off
 from headrace.stack import kafka, mlflow, triton
 from headrace.stack.kafka import KafkaNode
-from headrace.stack.mlflow import MlflowServer
+from headrace.stack.mlflow import LocalMlflowServer
 from headrace.stack.settings import EVERYWHERE, Ports, StackSettings
 from headrace.stack.triton import TritonFiles, TritonServer
 from service.mutual_tls import server_flags
@@ -323,10 +323,10 @@ def test_mlflow_is_told_what_the_local_stack_tells_it() -> None:
     assert block is not None
     told = dict(word.split("=", 1) for word in shlex.split(block[1].replace("\\\n", " ")))
     inherited = dict(telemetry_off.VARIABLES)  # of the stage that it is built on
-    assert inherited | told == mlflow.environment(MlflowServer(Path("/data")), {})
+    assert inherited | told == mlflow.environment(LocalMlflowServer(Path("/data")), {})
     command = re.search(r"^CMD (\[.*\])$", stages()["mlflow"], re.MULTILINE)
     assert command is not None
-    local = mlflow.command(MlflowServer(Path("/data"), port=5000, host="0.0.0.0"))
+    local = mlflow.command(LocalMlflowServer(Path("/data"), port=5000, host="0.0.0.0"))
     for word in ("uvicorn", "mlflow.server.fastapi_app:app"):
         assert word in local
         assert word in command[1]

@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 
 from headrace.stack import mlflow
-from headrace.stack.mlflow import MlflowServer
+from headrace.stack.mlflow import LocalMlflowServer
 
 SCRIPT = Path(__file__).parent.parent.parent / "docker" / "mlflow" / "start.py"
 STARTED = "started in place of MLflow"
 
 
-def start(server: MlflowServer, **more: str) -> subprocess.CompletedProcess[str]:
+def start(server: LocalMlflowServer, **more: str) -> subprocess.CompletedProcess[str]:
     """Starts a module in MLflow's place, with the environment that MLflow has."""
     module = server.folder.parent / "stand_in.py"
     module.write_text(f"import sys\nprint({STARTED!r}, sys.argv[1:])\n", encoding="utf-8")
@@ -31,23 +31,23 @@ def start(server: MlflowServer, **more: str) -> subprocess.CompletedProcess[str]
     )  # fmt: skip
 
 
-def a_file_for_the_folder(server: MlflowServer) -> Path:
+def a_file_for_the_folder(server: LocalMlflowServer) -> Path:
     server.folder.touch()
     return server.folder
 
 
-def a_folder_for_the_database(server: MlflowServer) -> Path:
+def a_folder_for_the_database(server: LocalMlflowServer) -> Path:
     server.database.mkdir(parents=True)
     return server.database
 
 
-def another_file_for_the_database(server: MlflowServer) -> Path:
+def another_file_for_the_database(server: LocalMlflowServer) -> Path:
     server.folder.mkdir()
     server.database.write_text("no database" * 100, encoding="utf-8")
     return server.database
 
 
-def a_file_for_the_artifacts(server: MlflowServer) -> Path:
+def a_file_for_the_artifacts(server: LocalMlflowServer) -> Path:
     server.folder.mkdir()
     server.artifacts.touch()
     return server.artifacts
@@ -63,9 +63,9 @@ def a_file_for_the_artifacts(server: MlflowServer) -> Path:
     ],
 )
 def test_a_volume_that_cannot_be_written_to_is_told_in_one_sentence(
-    spoil: Callable[[MlflowServer], Path], tmp_path: Path
+    spoil: Callable[[LocalMlflowServer], Path], tmp_path: Path
 ) -> None:
-    server = MlflowServer(tmp_path / "data")
+    server = LocalMlflowServer(tmp_path / "data")
     place = spoil(server)
     done = start(server)
     assert done.returncode == 1
@@ -79,7 +79,7 @@ def test_a_volume_that_cannot_be_written_to_is_told_in_one_sentence(
 def test_a_file_system_that_takes_no_files_is_told_with_the_systems_reason() -> None:
     done = subprocess.run(
         [sys.executable, "-P", str(SCRIPT), "platform"],
-        env=mlflow.environment(MlflowServer(Path("/proc")), {}),
+        env=mlflow.environment(LocalMlflowServer(Path("/proc")), {}),
         capture_output=True, text=True, check=False, timeout=60,
     )  # fmt: skip
     assert done.returncode == 1
@@ -88,7 +88,7 @@ def test_a_file_system_that_takes_no_files_is_told_with_the_systems_reason() -> 
 
 
 def test_an_empty_volume_and_one_in_use_are_taken_and_the_words_passed_on(tmp_path: Path) -> None:
-    server = MlflowServer(tmp_path / "data")
+    server = LocalMlflowServer(tmp_path / "data")
     for _ in range(2):
         done = start(server)
         assert (done.returncode, done.stderr) == (0, "")
@@ -100,7 +100,7 @@ def test_an_empty_volume_and_one_in_use_are_taken_and_the_words_passed_on(tmp_pa
 
 
 def test_a_database_elsewhere_is_left_to_mlflow(tmp_path: Path) -> None:
-    server = MlflowServer(tmp_path / "data")
+    server = LocalMlflowServer(tmp_path / "data")
     elsewhere = {"_MLFLOW_SERVER_FILE_STORE": "postgresql://db/mlflow"}
     environment = mlflow.environment(server, {"PYTHONPATH": str(tmp_path)}) | elsewhere
     done = subprocess.run(

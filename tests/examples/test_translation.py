@@ -7,7 +7,7 @@ from loaded_script import loaded
 from real_triton import OverTriton, brought
 from served_models import asking, converted
 
-from contracts.endpoint import Limits
+from contracts.endpoint import EndpointLimits
 from contracts.tasks import Task
 from gateway.engine.triton import TritonEngine
 from headrace.stack.triton import TritonProcess
@@ -34,7 +34,7 @@ async def test_all_sentences_are_translated_and_three_as_the_readme_shows(
     assert model.task is Task.TEXT_GENERATION
     await brought(tmp_path, PackageStore(stored.as_uri()), triton, model.ref)
     engine = TritonEngine(triton.grpc)
-    patient = Limits(timeout_seconds=60)
+    patient = EndpointLimits(timeout_seconds=60)
     lines = []
     async with asking({example.NAME: model}, OverTriton(engine), patient) as (client, _):
         for english, german in example.sentences():

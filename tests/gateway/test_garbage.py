@@ -18,7 +18,7 @@ from pipeline_world import ONE, TWO, World, world_of
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
 
-from contracts.endpoint import Limits
+from contracts.endpoint import EndpointLimits
 from gateway.app import Application, create_app
 from gateway.dialects.front import Front
 from gateway.dialects.oip_grpc import OpenInferenceGrpc, create_server
@@ -28,7 +28,9 @@ from gateway.http.messages import Reply
 from gateway.http.plain_post import PlainPost
 
 REQUESTS = 600  # more than a batcher remembers until it sweeps those out that have ended
-LIMITS = Limits(max_texts_per_request=2, timeout_seconds=600)  # also where the machine stands still
+LIMITS = EndpointLimits(
+    max_texts_per_request=2, timeout_seconds=600
+)  # also where the machine stands still
 GOOD = b'{"inputs": ["w1 w2", "w3"]}'
 PATH = "/endpoints/sentiment"
 

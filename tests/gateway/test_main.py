@@ -17,7 +17,7 @@ from gateway_process import Running, gateway_at, lay_out, put, start
 from gateway_world import endpoint_of, text_of
 from network_calls import addresses
 
-from contracts.endpoint import Limits
+from contracts.endpoint import EndpointLimits
 from gateway.calls import CallerHashes
 from gateway.inference.receipts import Receipts
 from service.key_files import make_key_file, read_keys
@@ -30,7 +30,7 @@ IN_FLIGHT = re.compile(r'tokens_in_flight\{endpoint="sentiment"\} [1-9]')
 
 def lay_out_endpoint(home: Path) -> None:
     (one,) = lay_out(home, "1")
-    put(home, endpoint_of(one, limits=Limits(timeout_seconds=60)))
+    put(home, endpoint_of(one, limits=EndpointLimits(timeout_seconds=60)))
 
 
 async def test_it_serves_what_its_home_says_and_ends_when_told(tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ async def test_it_connects_to_nothing_that_it_was_not_told_of(tmp_path: Path) ->
 
 async def test_gateways_of_one_home_share_the_rate_of_a_key(tmp_path: Path) -> None:
     (one,) = lay_out(tmp_path, "1")
-    put(tmp_path, endpoint_of(one, limits=Limits(requests_per_second_per_key=0.001)))
+    put(tmp_path, endpoint_of(one, limits=EndpointLimits(requests_per_second_per_key=0.001)))
     message = "gateways share the rates of keys"
 
     async def ask(running: Running) -> httpx.Response:

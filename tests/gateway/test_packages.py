@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from gateway_world import manifest_of, model_of, tokenizer_json
 
-from contracts.manifest import MANIFEST, TOKENIZER, Engine, Manifest
+from contracts.manifest import MANIFEST, TOKENIZER, EngineKind, Manifest
 from contracts.model import ModelRef
 from contracts.tasks import Task
 from gateway.packages import PackageError, StorePackages, open_package
@@ -138,6 +138,6 @@ def test_a_package_of_a_packed_engine_is_neither_bucketed_nor_padded() -> None:
 
 def test_a_packed_engine_with_a_graphs_inputs_is_refused() -> None:
     padded = manifest_of()
-    manifest = padded.model_copy(update={"engine": Engine.PACKED})
+    manifest = padded.model_copy(update={"engine": EngineKind.PACKED})
     with pytest.raises(PackageError, match="packed engine"):
         open_package(manifest.ref(), manifest.canonical(), tokenizer_json())

@@ -10,7 +10,7 @@ import pytest
 from gateway_process import Running, gateway_at, lay_out, put
 from gateway_world import endpoint_of
 
-from contracts.endpoint import Arm, Limits, ModelEndpoint
+from contracts.endpoint import Arm, EndpointLimits, ModelEndpoint
 
 GATEWAYS = 4
 BODY = b'{"inputs": "w1"}'
@@ -71,7 +71,7 @@ async def followed(gateways: list[Running], endpoint: ModelEndpoint) -> None:
 async def walk(home: Path, keys: list[str]) -> None:
     """A rollout from nothing to its bake; every key asked of every gateway at every step."""
     one, two = lay_out(home, "1", "2")
-    patient = Limits(timeout_seconds=60)
+    patient = EndpointLimits(timeout_seconds=60)
     stages = [
         *(
             endpoint_of(one, canary=two, weight=w, rollout="r-1", limits=patient)

@@ -14,7 +14,7 @@ from registry_fakes import manifest
 from contracts.endpoint import Precision
 from contracts.gpu_faults import is_broken
 from contracts.loading import DeviceKind
-from contracts.manifest import Engine
+from contracts.manifest import EngineKind
 from registry.errors import DeviceUnfitError
 from registry.loading.devices import Devices, Promise
 from registry.loading.triton_client import Overrides
@@ -84,7 +84,7 @@ async def test_a_loader_puts_packed_packages_there_and_refuses_int8(probe: Modul
     told = probe.device(os.environ) | probe.packages()
     devices = Devices(Answering(told), lambda _: {}, Promise.GPU)
     await devices.look()
-    packed = manifest().model_copy(update={"engine": Engine.PACKED})
+    packed = manifest().model_copy(update={"engine": EngineKind.PACKED})
     int8 = manifest().model_copy(update={"precision": Precision.INT8})
     assert devices.kind_for(packed, "python") is DeviceKind.GPU
     with pytest.raises(DeviceUnfitError, match="int8 has no kernels on a GPU"):
@@ -97,6 +97,6 @@ async def test_a_loader_that_was_promised_a_hidden_gpu_refuses_with_the_reason(
     hidden = probe.device({**os.environ, "CUDA_VISIBLE_DEVICES": ""})
     devices = Devices(Answering(hidden | probe.packages()), lambda _: {}, Promise.GPU)
     await devices.look()
-    packed = manifest().model_copy(update={"engine": Engine.PACKED})
+    packed = manifest().model_copy(update={"engine": EngineKind.PACKED})
     with pytest.raises(DeviceUnfitError, match="CUDA_VISIBLE_DEVICES"):
         devices.kind_for(packed, "python")

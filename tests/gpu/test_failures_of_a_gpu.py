@@ -39,8 +39,8 @@ class Replies:
     def drop(self, asked): pass
     def is_gone(self, asked): return False
 
-limits = joining.Limits(run_tokens=64, run_rows=8, held_tokens=640, row_tokens=40, vocabulary=60)
-pipeline = joining.Pipeline(Runner(), Replies(), limits)
+limits = joining.RunLimits(run_tokens=64, run_rows=8, held_tokens=640, row_tokens=40, vocabulary=60)
+pipeline = joining.RunPipeline(Runner(), Replies(), limits)
 pipeline.start()
 pipeline.offer(joining.PackedRequest(np.zeros(4, np.int32), np.array([0, 4], np.int32)))
 pipeline.close()
@@ -102,11 +102,11 @@ def test_a_run_that_the_memory_does_not_suffice_for_fails_and_the_next_is_answer
     runner = devices.OnGpu(engines.PackedEngine(folder, told, "cuda:0"), ())
     rows, replies = 50_000, Replies()
     ended: list[str] = []
-    limits = joining.Limits(
+    limits = joining.RunLimits(
         run_tokens=LONGEST * rows, run_rows=rows, held_tokens=2 * LONGEST * rows,
         row_tokens=LONGEST, vocabulary=60,
     )  # fmt: skip
-    pipeline = joining.Pipeline(runner, replies, limits, end=ended.append)
+    pipeline = joining.RunPipeline(runner, replies, limits, end=ended.append)
     pipeline.start()
     starts = np.arange(0, (rows + 1) * LONGEST, LONGEST, dtype=np.int32)
     large = joining.PackedRequest(np.full(starts[-1], 31, np.int32), starts)

@@ -9,7 +9,7 @@ import typer.testing
 
 @pytest.fixture(scope="session", autouse=True)
 def _commands_once() -> Iterator[None]:
-    """Typer builds all commands anew for each run in a test: 14 ms of processor time."""
+    """Typer builds all commands again for each run in a test: 14 ms of processor time."""
     once = functools.cache(typer.main.get_command)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(typer.testing, "_get_command", once)

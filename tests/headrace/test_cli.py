@@ -24,7 +24,7 @@ from contracts.model import ModelRef
 from headrace import errors
 from headrace.cli import COMMANDS, app, load_command
 from headrace.stack.settings import StackSettings
-from headrace.stack.state import claimed, write_record
+from headrace.stack.state import claim_home, write_record
 from headrace.stack.up import record_of
 from registry.conversions.index import KEY_FILE
 from registry.packages.store_mark import StoreMark
@@ -40,7 +40,7 @@ def run(*words: str) -> Result:
 
 
 def home_with_an_endpoint(root: Path) -> Path:
-    with claimed(root) as home:
+    with claim_home(root) as home:
         endpoint = ModelEndpoint(
             metadata=Metadata(name="tone"), spec=EndpointSpec(model="tone-model")
         )
@@ -109,7 +109,7 @@ def test_up_refuses_memory_for_tokenisers_that_there_can_not_be(words: tuple[str
 
 def test_the_status_names_every_gateway_and_triton_that_runs(tmp_path: Path) -> None:
     settings = StackSettings(home=tmp_path / "h", cache=tmp_path, gateways=2, tritons=2)
-    with claimed(settings.home) as home:
+    with claim_home(settings.home) as home:
         pids = {"gateway": os.getpid(), "gateway-2": os.getpid()}
         write_record(home, record_of(settings, 1.0, pids))
         shown = run("status", "--home", str(home.root)).output

@@ -33,7 +33,7 @@ from contracts.rollout import COMMAND_PREFIX, Command, Outcome, RolloutState
 from headrace import invocation
 from headrace.cli import app
 from headrace.commands import rollout
-from headrace.stack.state import Home, claimed
+from headrace.stack.state import Home, claim_home
 from registry.stores.endpoints import FileEndpointStore
 from registry.stores.heartbeats import FileHeartbeats
 
@@ -59,7 +59,7 @@ SERVING = EndpointStatus(
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    with claimed(tmp_path / "h"):
+    with claim_home(tmp_path / "h"):
         pass
     return tmp_path / "h"
 
@@ -78,7 +78,7 @@ def tone(store: FileEndpointStore) -> ModelEndpoint:
 @pytest.fixture
 def running(root: Path) -> Iterator[None]:
     """The home is held, as by a stack that runs."""
-    with claimed(root):
+    with claim_home(root):
         yield
 
 

@@ -19,7 +19,7 @@ from running_stack import EXAMPLE_ENDPOINT, HEADRACE, PORTS, RunningStack, runni
 from waiting import until
 
 from headrace.stack.ports import is_free
-from headrace.stack.state import claimed
+from headrace.stack.state import claim_home
 
 pytestmark = pytest.mark.real
 
@@ -153,7 +153,7 @@ def test_a_second_version_rolls_out_as_printed_survives_ctrl_c_and_a_killed_up_l
 
 
 def test_a_half_written_state_is_a_sentence(tmp_path: Path) -> None:
-    with claimed(tmp_path) as home:
+    with claim_home(tmp_path) as home:
         endpoint = home.endpoints / f"{EXAMPLE_ENDPOINT}.json"
         endpoint.write_text('{"metadata": {"name": "sen', encoding="utf-8")
     refused = subprocess.run(

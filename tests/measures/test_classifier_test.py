@@ -24,7 +24,7 @@ def walked(rng: np.random.Generator, windows: int, shares: np.ndarray, streams: 
     for _ in range(windows):
         counts = rng.multinomial(2000, shares, size=streams).astype(float)
         test = test.after(counts, expected, null, 1 / 500, 86_400.0)
-        found.append(test.found())
+        found.append(test.evidence_ratio())
     return np.stack(found, axis=1)
 
 
@@ -46,7 +46,7 @@ def test_a_change_is_found_and_its_buckets_are_told_first() -> None:
         shares = other if window >= 40 else USUAL
         counts = rng.multinomial(2000, shares, size=streams).astype(float)
         test = test.after(counts, expected, null, 1 / 500, 86_400.0)
-    assert (test.found() >= 1).all()
+    assert (test.evidence_ratio() >= 1).all()
     assert all(set(told) == {5, 9} for told in test.most(2).tolist())
     assert (test.psi() > 0).all()
 
@@ -58,7 +58,7 @@ def test_before_a_day_was_seen_nothing_is_bet() -> None:
     for _ in range(30):
         counts = rng.multinomial(2000, other / other.sum()).astype(float)
         test = test.after(counts, USUAL, ScoreNull.begin(), 1 / 500, 86_400.0)
-    assert test.found() == 0
+    assert test.evidence_ratio() == 0
 
 
 @given(st.lists(st.floats(-50, 50), min_size=4, max_size=40))
@@ -70,7 +70,7 @@ def test_what_is_learnt_of_scores_is_their_mean_and_spread(values: list[float]) 
     assert null.seconds == pytest.approx(60 * len(values))
     spread = 1.1 * float(np.sqrt(np.maximum(np.var(values), 1e-12)))
     wanted = (10 - max(float(np.mean(values)), 0.0)) / spread
-    assert null.standardised(np.full(len(MEMORIES), 10.0))[0] == pytest.approx(wanted, rel=1e-2)
+    assert null.standardise(np.full(len(MEMORIES), 10.0))[0] == pytest.approx(wanted, rel=1e-2)
     assert ScoreNull.of_json(null.to_json()) is not null
 
 
@@ -100,7 +100,7 @@ def differing(
         counts = rng.multinomial(TEXTS, shares).astype(float)
         # Today is left at the usual: it is as if it moved on with the difference.
         test = test.after(counts, USUAL, null, 1e-6, DAY, past=past, today=0.0)
-        most = max(most, float(test.found()))
+        most = max(most, float(test.evidence_ratio()))
     return most
 
 

@@ -87,11 +87,11 @@ def test_a_correlation_is_found_again(rho: float) -> None:
     assert found == pytest.approx(rho, abs=0.1 * rho + 0.0005)
 
 
-def test_windows_without_requests_change_nothing_and_a_new_event_begins_anew() -> None:
+def test_windows_without_requests_change_nothing_and_a_new_event_begins_again() -> None:
     before = learnt([[10, 1], [20, 2]] * 6, [50] * 12)
     after = before.after(np.zeros(2), np.zeros(2))
     assert after.to_json() == before.to_json()
-    wider = before.widened(1)
+    wider = before.widen(1)
     assert wider.each.tolist() == [*before.each, ASSUMED]
     stored = json.loads(json.dumps(wider.to_json()))
     assert IntraclassCorrelation.of_json(stored).to_json() == stored
@@ -181,7 +181,7 @@ def test_what_requests_make_of_a_windows_scatter_is_no_correlation_of_windows() 
     counts = [[16.0 * rng.binomial(100, 0.4)] for _ in range(300)]
     found = learnt(counts, [1600] * 300)
     assert 13 < 1 + 1599 * found.each[0] / CAUTION < 19  # all of it
-    assert found.beyond(16.0)[0] == pytest.approx(0.0, abs=0.002)
+    assert found.subtract(16.0)[0] == pytest.approx(0.0, abs=0.002)
     both = learnt([[*count, 1600 - count[0]] for count in counts], [1600] * 300)
     assert both.shared_beyond(16.0) == pytest.approx(0.0, abs=0.002)
 

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from measures.correlation import Floats
-from measures.divergence import Limits, Shift, jensen_shannon
+from measures.divergence import Shift, ShiftLimits, jensen_shannon
 
-LIMITS = Limits()
+LIMITS = ShiftLimits()
 counts = st.lists(st.integers(0, 200), min_size=3, max_size=3).map(lambda c: np.array(c) * 1.0)
 shares = counts.filter(lambda c: c.sum() > 0).map(lambda c: c / c.sum())
 

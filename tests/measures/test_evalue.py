@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from measures.correlation import Floats
-from measures.evalue import Tolerance, Window, log_e_value, log_ratio, projection
+from measures.evalue import Tolerance, WindowCounts, log_e_value, log_ratio, projection
 
 rates = st.floats(0.001, 0.98)
 lines = st.tuples(st.sampled_from([0.0, 0.01, 0.1]), st.sampled_from([1.0, 1.25, 2.0]))
 sizes = st.integers(1, 9)
 
-SEEN = Window(*(np.array(x) for x in (20.0, 100.0, 10.0, 100.0)))
+SEEN = WindowCounts(*(np.array(x) for x in (20.0, 100.0, 10.0, 100.0)))
 
 
 def binomial(n: int, p: Floats) -> Floats:
@@ -30,9 +30,9 @@ def means(log_s: Floats, n_c: int, n_s: int, p_c: Floats, p_s: Floats) -> Floats
     return mean
 
 
-def every_window(n_c: int, n_s: int) -> Window:
+def every_window(n_c: int, n_s: int) -> WindowCounts:
     e_c, e_s = np.meshgrid(np.arange(n_c + 1.0), np.arange(n_s + 1.0), indexing="ij")
-    return Window(e_c, np.full_like(e_c, n_c), e_s, np.full_like(e_s, n_s))
+    return WindowCounts(e_c, np.full_like(e_c, n_c), e_s, np.full_like(e_s, n_s))
 
 
 @given(sizes, sizes, rates, rates, lines)
@@ -88,7 +88,7 @@ def test_an_alternative_within_the_tolerance_tells_nothing() -> None:
 
 
 def test_the_order_of_the_arms_matters() -> None:
-    other = Window(SEEN.e_s, SEEN.n_s, SEEN.e_c, SEEN.n_c)
+    other = WindowCounts(SEEN.e_s, SEEN.n_s, SEEN.e_c, SEEN.n_c)
     found = [
         float(log_e_value(w, np.array(0.2), np.array(0.1), Tolerance(0.0, 1.0), 0.0))
         for w in (SEEN, other)
@@ -98,7 +98,7 @@ def test_the_order_of_the_arms_matters() -> None:
 
 @pytest.mark.parametrize(("n_c", "n_s"), [(0, 50), (50, 0), (0, 0)])
 def test_a_window_without_one_of_the_arms_tells_nothing(n_c: int, n_s: int) -> None:
-    window = Window(*(np.array(float(x)) for x in (n_c // 5, n_c, n_s // 2, n_s)))
+    window = WindowCounts(*(np.array(float(x)) for x in (n_c // 5, n_c, n_s // 2, n_s)))
     log_s = log_e_value(window, np.array(0.3), np.array(0.1), Tolerance(0.01, 1.25), 0.01)
     assert float(log_s) == pytest.approx(0, abs=1e-9)
 

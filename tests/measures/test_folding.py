@@ -25,7 +25,7 @@ from contracts.events import (
     StatisticSpec,
     TextRecord,
 )
-from contracts.statistics import EDGES, LATENCY_EDGES, Stage, Statistic
+from contracts.statistics import EDGES, LATENCY_EDGES, LatencyStage, Statistic
 from contracts.windows import (
     CALLER_BUCKETS,
     CALLER_CAP,
@@ -36,7 +36,7 @@ from contracts.windows import (
     WindowAggregate,
 )
 from measures.folding import Fold, length_bucket
-from measures.observation import histogram, observed
+from measures.observation import histogram, observe
 
 
 def folded(*batches: EventBatch, seconds: int = 10) -> list[WindowAggregate]:
@@ -101,7 +101,7 @@ def test_every_count_is_that_of_a_naive_count(seed: int, messages: int) -> None:
         assert aggregate.labels == Counter(label for label, _ in told)
         assert aggregate.topics == Counter(bucket for e in mine for bucket in e.topics)
         assert aggregate.vectors == Counter(cell for e in mine for cell in e.vectors)
-        for statistic, values in observed(texts).items():
+        for statistic, values in observe(texts).items():
             dense = histogram(EDGES[statistic], values)
             counts = aggregate.histograms.get(statistic, {})
             assert counts == {bucket: n for bucket, n in enumerate(dense) if n}
@@ -156,7 +156,7 @@ def test_refusals_are_kept_by_status_and_reason() -> None:
 
 def test_latency_of_a_stage_that_was_not_reached_is_not_counted() -> None:
     aggregate = only(batch(event(latency=Latency(0.001, 0.002, 0.0, 0.0, 0.003), status=503)))
-    assert set(aggregate.latency) == {Stage.QUEUE, Stage.TOKENISE, Stage.TOTAL}
+    assert set(aggregate.latency) == {LatencyStage.QUEUE, LatencyStage.TOKENISE, LatencyStage.TOTAL}
     assert aggregate.latency_sums == {"queue": 1000, "tokenise": 2000, "total": 3000}
 
 

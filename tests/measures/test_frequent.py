@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contracts.windows import UnkWordCounts
-from measures.frequent import CAPACITY, MOST_CHARACTERS, observe, ranked_words, summed
+from measures.frequent import CAPACITY, MOST_CHARACTERS, observe, ranked_words, sum_sketches
 
 # A few words come often, hundreds come once or twice.
 words = st.integers(0, 400).map(lambda n: f"w{n}") | st.sampled_from(["corona", "🙂", "w1"])
@@ -44,7 +44,7 @@ def test_a_word_of_more_than_its_share_is_always_there(stream: list[str]) -> Non
 
 @given(st.lists(streams, max_size=4))
 def test_sums_keep_the_bound(parts: list[list[str]]) -> None:
-    total = summed([sketch_of(part) for part in parts])
+    total = sum_sketches([sketch_of(part) for part in parts])
     check(total, Counter(word for part in parts for word in part))
 
 

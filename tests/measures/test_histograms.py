@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from measures.histograms import merged, starts
+from measures.histograms import merge_bins, starts
 
 counts = st.lists(st.integers(0, 50), min_size=1, max_size=30)
 
@@ -18,11 +18,11 @@ def test_neighbours_merge_from_the_left() -> None:
 @given(counts, st.integers(0, 60))
 def test_every_merged_bin_holds_enough_and_all_counts_are_kept(some: list[int], least: int) -> None:
     at = starts(some, least)
-    held = merged(some, at)
+    held = merge_bins(some, at)
     assert held.sum() == sum(some)
     assert at[0] == 0
     assert len(at) == 1 or (held.min() >= least and held.min() > 0)
 
 
 def test_leading_axes_stay() -> None:
-    assert merged(np.arange(12).reshape(2, 6), np.array([0, 2])).tolist() == [[1, 14], [13, 38]]
+    assert merge_bins(np.arange(12).reshape(2, 6), np.array([0, 2])).tolist() == [[1, 14], [13, 38]]

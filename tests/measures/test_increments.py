@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from prediction_batches import batches_of, record_of
 
 from contracts.windows import RANGE_MESSAGES, WindowAggregate, WindowRecord, encode
-from measures.increments import Growth, Ledger
-from measures.merging import Windows, add, merged
+from measures.increments import Growth, RangeLedger
+from measures.merging import MergedWindows, add, merge
 from measures.recounting import differences
 
 
@@ -44,7 +44,7 @@ def sums_of(growths: Iterable[Growth]) -> WindowRecord:
             if key in aggregates:
                 add(aggregates[key], aggregate)
             else:
-                aggregates[key] = merged([aggregate])
+                aggregates[key] = merge([aggregate])
         total.events += growth.events
         total.skipped += growth.skipped
         for endpoint, counts in growth.refusals.items():
@@ -66,14 +66,14 @@ def test_growths_add_up_to_the_merged_windows(seed: int, data: st.DataObject) ->
         for record in records_of(seed + number, cuts, start=number * RANGE_MESSAGES)
     ]
     again = data.draw(st.lists(st.sampled_from(records), max_size=4))
-    ledger, windows, grown = Ledger(), Windows(), []
+    ledger, windows, grown = RangeLedger(), MergedWindows(), []
     for record in data.draw(st.permutations([*records, *again])):
         windows.put(record)
         growth = ledger.take(record)
         if growth is not None:
             grown.append(growth)
     newest = windows.records()
-    wanted = sums_of(Ledger().take(record) or _nothing() for record in newest)
+    wanted = sums_of(RangeLedger().take(record) or _nothing() for record in newest)
     assert differences(sums_of(grown), wanted) == ()
     found = [window for name in windows.endpoints() for window in windows.all(name)]
     wanted.aggregates = [aggregate for window in found for aggregate in window.aggregates]
@@ -84,7 +84,7 @@ def test_growths_add_up_to_the_merged_windows(seed: int, data: st.DataObject) ->
 def test_no_record_is_changed_by_what_comes_after_it() -> None:
     records = records_of(7, (2, 5, 9))
     before = [encode(record) for record in records]
-    ledger = Ledger()
+    ledger = RangeLedger()
     sums_of(growth for record in records if (growth := ledger.take(record)))
     assert [encode(record) for record in records] == before
 
@@ -92,14 +92,14 @@ def test_no_record_is_changed_by_what_comes_after_it() -> None:
 def test_a_complete_range_is_kept_without_its_aggregates_and_never_counts_again() -> None:
     ends = (RANGE_MESSAGES - 1, RANGE_MESSAGES)
     almost, complete = records_of(8, ends)
-    ledger = Ledger()
+    ledger = RangeLedger()
     growths = [ledger.take(record) for record in (almost, complete, complete, almost)]
     assert [growth is not None for growth in growths] == [True, True, False, False]
 
 
 def test_ranges_of_long_ago_are_forgotten() -> None:
     (old,), (new,) = records_of(9, (4,)), records_of(9, (4,), start=10 * RANGE_MESSAGES)
-    ledger = Ledger()
+    ledger = RangeLedger()
     for record in (old, new):
         ledger.take(record)
     assert [len(ledger), ledger.known_through() > 0] == [2, True]
@@ -113,7 +113,7 @@ def test_ranges_of_long_ago_are_forgotten() -> None:
 
 def test_the_last_range_of_a_partition_grows_on_after_any_pause() -> None:
     first, second = records_of(10, (3, 4))
-    ledger = Ledger()
+    ledger = RangeLedger()
     ledger.take(first)
     ledger.forget_before(9e9)
     growth = ledger.take(second)
@@ -123,7 +123,7 @@ def test_the_last_range_of_a_partition_grows_on_after_any_pause() -> None:
 
 def test_ranges_of_old_messages_that_nobody_folded_before_are_counted() -> None:
     (old,), (new,) = records_of(11, (2,)), records_of(11, (4,), start=2 * RANGE_MESSAGES)
-    ledger = Ledger()
+    ledger = RangeLedger()
     ledger.take(old)
     ledger.forget_before(9e9)
     assert ledger.take(new) is not None

@@ -21,11 +21,11 @@ from measures.leaving_out import (
 from measures.proportions import (
     ALTERNATIVES,
     HarmTest,
-    History,
+    StableHistory,
     Tolerance,
-    Window,
+    WindowCounts,
     restart_weight,
-    unspent,
+    weigh_unspent,
 )
 
 TESTS = 3  # the last one does not stall
@@ -52,7 +52,7 @@ def mixture(values: list[float], left_out: tuple[int, ...] = ()) -> float:
     for at, value in enumerate(values):
         found += restart_weight(at + 1)
         found *= 1.0 if at in left_out else float(np.exp(value))
-    return found + unspent(len(values))
+    return found + weigh_unspent(len(values))
 
 
 logs = st.floats(-3, 3)
@@ -103,15 +103,15 @@ def test_what_is_left_is_at_most_what_any_group_leaves(of_groups: list[list[floa
 
 def test_a_rollout_that_began_before_keeps_its_evidence_and_new_tests_get_their_weights() -> None:
     harm = HarmTest.begin((2,))
-    seen = Window(*(np.array([float(x)] * 2) for x in (9, 100, 10, 1000)))
-    harm = harm.after(seen, History(np.zeros(2), np.zeros(2)), Tolerance(0.0, 1.0))
+    seen = WindowCounts(*(np.array([float(x)] * 2) for x in (9, 100, 10, 1000)))
+    harm = harm.after(seen, StableHistory(np.zeros(2), np.zeros(2)), Tolerance(0.0, 1.0))
     left = LeftOut.following(harm)
     assert left.e_value(1, NOT_ALONE) == pytest.approx(harm.e_value(), rel=1e-5)
     more = LeftOut(np.zeros((2 + GROUPS, TESTS, ALTERNATIVES)))
-    joined = left.joined(more, slice(2, None))
+    joined = left.join(more, slice(2, None))
     assert (joined.log_a[:, :2] == left.log_a).all()
     assert (joined.log_a[:, 2:] == 0).all()
-    again = joined.joined(LeftOut(more.log_a + 1), slice(0, 1))
+    again = joined.join(LeftOut(more.log_a + 1), slice(0, 1))
     assert (again.log_a[:, 0] == 1).all()
     assert (again.log_a[:, 1] == left.log_a[:, 1]).all()
 

@@ -10,7 +10,14 @@ from contracts.events import EventBatch, encode
 from contracts.windows import Sender, WindowRecord
 from contracts.windows import decode as decode_record
 from contracts.windows import encode as encode_record
-from measures.losses import GRACE_SECONDS, MOST_AHEAD, SHOWN_SECONDS, SILENT_SECONDS, Losses, Lost
+from measures.losses import (
+    GRACE_SECONDS,
+    MOST_AHEAD,
+    SHOWN_SECONDS,
+    SILENT_SECONDS,
+    Losses,
+    MessageLosses,
+)
 from measures.ranges import PartitionFold
 from measures.watermark import Watermark
 
@@ -23,7 +30,7 @@ def record_of(
     )
 
 
-def settled(losses: Losses, known_through: float) -> Lost:
+def settled(losses: Losses, known_through: float) -> MessageLosses:
     """When what is known through has been so for long enough."""
     losses.settle(known_through)
     return losses.settle(known_through + GRACE_SECONDS)
@@ -33,8 +40,8 @@ def test_a_number_between_two_others_is_missing() -> None:
     losses = Losses()
     losses.take(record_of({"g": Sender([0, 2]), "h": Sender([0])}))
     losses.take(record_of({"g": Sender([1, 5])}, partition=1))
-    assert settled(losses, 100.0) == Lost(2)
-    assert settled(losses, 100.0) == Lost(2)
+    assert settled(losses, 100.0) == MessageLosses(2)
+    assert settled(losses, 100.0) == MessageLosses(2)
 
 
 def test_what_a_lagging_partition_may_hold_is_not_missing_yet() -> None:
@@ -119,7 +126,7 @@ class Partitions:
                 self.losses.take(record)
                 self._watermark.take("t", partition, record.through)
             self._waiting[partition] = self._waiting[partition][-1:]
-        return self.losses.settle(self._watermark.known()).messages
+        return self.losses.settle(self._watermark.known_until()).messages
 
 
 @pytest.mark.slow

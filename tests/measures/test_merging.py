@@ -17,17 +17,17 @@ from contracts.windows import (
     decode,
     encode,
 )
-from measures.merging import Windows, merged
+from measures.merging import MergedWindows, merge
 
 
-def windows_of(*records: WindowRecord) -> Windows:
-    windows = Windows()
+def windows_of(*records: WindowRecord) -> MergedWindows:
+    windows = MergedWindows()
     for record in records:
         windows.put(record)
     return windows
 
 
-def everything(windows: Windows) -> dict[str, tuple[EndpointWindow, ...]]:
+def everything(windows: MergedWindows) -> dict[str, tuple[EndpointWindow, ...]]:
     """All windows; what depends on the order of the log left out or sorted."""
     found = {name: copy.deepcopy(windows.all(name)) for name in windows.endpoints()}
     for of in found.values():
@@ -67,7 +67,7 @@ def test_of_a_range_the_largest_end_is_all_that_counts(seed: int, order: list[in
 @given(seed=st.integers(0, 10**6), asks=st.lists(st.integers(0, 7), max_size=4))
 def test_asking_in_between_changes_no_answer(seed: int, asks: list[int]) -> None:
     batches = batches_of(seed, 8)
-    windows = Windows()
+    windows = MergedWindows()
     other = record_of(batches_of(seed + 1, 3), partition=1)
     for end in range(1, 9):
         windows.put(record_of(batches[:end]))
@@ -105,9 +105,9 @@ def test_reading_and_merging_change_no_record() -> None:
 def test_aggregates_of_different_keys_do_not_add() -> None:
     one = WindowAggregate("a", "1", "p", Arm.STABLE, 10)
     with pytest.raises(ValueError, match="different keys"):
-        merged([one, WindowAggregate("a", "1", "p", Arm.CANARY, 10)])
+        merge([one, WindowAggregate("a", "1", "p", Arm.CANARY, 10)])
     with pytest.raises(ValueError, match="no aggregates"):
-        merged([])
+        merge([])
 
 
 def test_windows_of_two_lengths_stay_apart() -> None:
@@ -129,8 +129,10 @@ def record_at(
     )
 
 
-def closed(windows: Windows, *, now: float, lateness: float = 5.0, after: float = 0.0) -> list[int]:
-    found = windows.closed("e", after=after, now=now, lateness_seconds=lateness)
+def closed(
+    windows: MergedWindows, *, now: float, lateness: float = 5.0, after: float = 0.0
+) -> list[int]:
+    found = windows.list_closed("e", after=after, now=now, lateness_seconds=lateness)
     return [window.start for window in found]
 
 
@@ -168,7 +170,7 @@ def test_a_topic_that_was_replaced_holds_nothing_open() -> None:
 
 
 def test_nothing_is_closed_where_nothing_is_known() -> None:
-    assert closed(Windows(), now=1e9) == []
+    assert closed(MergedWindows(), now=1e9) == []
 
 
 def test_old_ranges_are_forgotten_with_their_windows() -> None:

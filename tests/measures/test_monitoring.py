@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.special import chdtri
 
 from measures.histograms import stability_index
-from measures.monitoring import WEIGHTS, Bins, Calibration, Monitors, levels, spend
+from measures.monitoring import WEIGHTS, Bins, ChiSquareCalibration, Monitors, levels, spend
 
 _counts = st.lists(st.integers(0, 500), min_size=5, max_size=5)
 
@@ -89,13 +89,15 @@ def test_a_correlated_window_is_worth_fewer_texts() -> None:
 
 
 def test_an_empty_calibration_is_the_analytic_null() -> None:
-    assert Calibration.begin().threshold(1e-3, 4) == pytest.approx([chdtri(4, 1e-3)] * len(WEIGHTS))
+    assert ChiSquareCalibration.begin().threshold(1e-3, 4) == pytest.approx(
+        [chdtri(4, 1e-3)] * len(WEIGHTS)
+    )
 
 
 @settings(max_examples=40)
 @given(st.lists(st.floats(0, 1e4), min_size=1, max_size=30), st.floats(1e-8, 0.2))
 def test_calibration_only_ever_raises_a_threshold(found: list[float], alpha: float) -> None:
-    calibration = Calibration.begin()
+    calibration = ChiSquareCalibration.begin()
     for value in found:
         calibration = calibration.after(np.full(len(WEIGHTS), value), 60)
     threshold = calibration.threshold(alpha, 3)
@@ -104,7 +106,7 @@ def test_calibration_only_ever_raises_a_threshold(found: list[float], alpha: flo
 
 
 def test_a_weight_is_ready_after_its_day_and_once_enough_was_new_to_it() -> None:
-    calibration = Calibration.begin()
+    calibration = ChiSquareCalibration.begin()
     for _ in range(200):
         calibration = calibration.after(np.ones(len(WEIGHTS)), 60)
     # 200 windows are worth 44 to the weight 0.2, 10 to 0.05, but 2 to 0.01.
@@ -113,17 +115,17 @@ def test_a_weight_is_ready_after_its_day_and_once_enough_was_new_to_it() -> None
 
 
 def test_calibration_goes_on_from_its_json_bit_by_bit() -> None:
-    calibration = Calibration.begin().after(np.array([1.5, 2.25, 0.1, 7.0]), 61)
-    again = Calibration.of_json(calibration.to_json())
+    calibration = ChiSquareCalibration.begin().after(np.array([1.5, 2.25, 0.1, 7.0]), 61)
+    again = ChiSquareCalibration.of_json(calibration.to_json())
     assert again.to_json() == calibration.to_json()
     with pytest.raises(ValueError, match="one sum a weight"):
-        Calibration.of_json({"windows": 1, "seconds": 1, "total": [1.0], "squares": [1.0]})
+        ChiSquareCalibration.of_json({"windows": 1, "seconds": 1, "total": [1.0], "squares": [1.0]})
     with pytest.raises(ValueError, match="missing required field"):
-        Calibration.of_json({})
+        ChiSquareCalibration.of_json({})
 
 
 def test_what_is_not_to_be_learnt_is_left_out() -> None:
-    calibration = Calibration.begin((2,)).after(np.ones((2, 4)), 60, learn=[True, False])
+    calibration = ChiSquareCalibration.begin((2,)).after(np.ones((2, 4)), 60, learn=[True, False])
     assert calibration.windows.tolist() == [1, 0]
     assert calibration.total.sum() == 4
 
@@ -145,7 +147,7 @@ def test_hours_of_the_day_cry_wolf_until_they_are_calibrated() -> None:
     rng, days, windows, alpha = np.random.default_rng(3), 3, 288, 1e-4  # windows of five minutes
     streams, share = 40, np.array([0.3, 0.3, 0.2, 0.2])
     bins = Bins.of(rng.multinomial(20_000, share), 1000)
-    monitors, calibration = Monitors.begin(bins, (streams,)), Calibration.begin((streams,))
+    monitors, calibration = Monitors.begin(bins, (streams,)), ChiSquareCalibration.begin((streams,))
     plain = calibrated = 0
     for window in range(days * windows):
         swing = 0.04 * np.sin(2 * np.pi * window / windows)
@@ -168,7 +170,7 @@ def test_hours_of_the_day_cry_wolf_until_they_are_calibrated() -> None:
 def test_a_tenth_of_other_texts_is_found_within_five_windows() -> None:
     rng, share = np.random.default_rng(4), np.full(10, 0.1)
     bins = Bins.of(rng.multinomial(5000, share), 1000)
-    monitors, calibration = Monitors.begin(bins, (50,)), Calibration.begin((50,))
+    monitors, calibration = Monitors.begin(bins, (50,)), ChiSquareCalibration.begin((50,))
     for _ in range(300):
         monitors = monitors.after(rng.multinomial(1000, share, size=50))
         calibration = calibration.after(monitors.chi_square(), 60)

@@ -10,7 +10,7 @@ from prediction_batches import batches_of, record_of
 
 from contracts.endpoint import Arm
 from contracts.windows import RANGE_MESSAGES, EndpointWindow, WindowAggregate, WindowRecord
-from measures.merging import Windows
+from measures.merging import MergedWindows
 from measures.packed_windows import PackedWindows
 
 
@@ -28,8 +28,10 @@ def ranges(seed: int, number: int) -> list[WindowRecord]:
     return found
 
 
-def closed(windows: Windows | PackedWindows, endpoint: str) -> tuple[EndpointWindow, ...]:
-    found = copy.deepcopy(windows.closed(endpoint, after=0.0, now=1e12, lateness_seconds=-1e12))
+def closed(windows: MergedWindows | PackedWindows, endpoint: str) -> tuple[EndpointWindow, ...]:
+    found = copy.deepcopy(
+        windows.list_closed(endpoint, after=0.0, now=1e12, lateness_seconds=-1e12)
+    )
     for window in found:
         for aggregate in window.aggregates:
             aggregate.own.sort(key=lambda own: own.spec.name)
@@ -45,7 +47,7 @@ def test_any_order_and_repetition_gives_the_windows_of_all_records(
     records = ranges(seed, number)
     again = data.draw(st.lists(st.sampled_from(records), max_size=6))
     asks = data.draw(st.sets(st.integers(0, len(records)), max_size=3))
-    plain, packed = Windows(), PackedWindows()
+    plain, packed = MergedWindows(), PackedWindows()
     for place, record in enumerate(data.draw(st.permutations([*records, *again]))):
         plain.put(record)
         packed.put(record)
@@ -91,10 +93,10 @@ def test_a_window_that_did_not_change_is_not_unpacked_again() -> None:
     windows.put(record(0, 100))
     windows.put(record(64, 110))
     ask = {"after": 0.0, "now": 1e12, "lateness_seconds": -1e12}
-    before = windows.closed("e", **ask)
+    before = windows.list_closed("e", **ask)
     windows.put(record(128, 110))
-    after = windows.closed("e", **ask)
+    after = windows.list_closed("e", **ask)
     assert after[0] is before[0]
     assert after[1] is not before[1]
     windows.forget_before(0.0)
-    assert windows.closed("e", **ask)[1] is after[1]
+    assert windows.list_closed("e", **ask)[1] is after[1]

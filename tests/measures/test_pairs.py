@@ -65,7 +65,7 @@ def test_equal_answers_pass_after_few_pairs_and_a_fault_fails() -> None:
 
 def test_the_bet_shrinks_with_what_changes_by_itself_and_vanishes_beyond_the_line() -> None:
     quiet, noisy, worse = (
-        bet_to_pass(Pairs.of(table(*counts), 2).added(None), PASS)[1]
+        bet_to_pass(Pairs.of(table(*counts), 2).add(None), PASS)[1]
         for counts in ((1000.0, 5.0, 5.0), (800.0, 100.0, 100.0), (800.0, 150.0, 50.0))
     )
     assert quiet > noisy > worse == 0
@@ -74,7 +74,7 @@ def test_the_bet_shrinks_with_what_changes_by_itself_and_vanishes_beyond_the_lin
 def test_failures_of_stables_that_pass_allow_as_many_more_and_more_is_bet_on_rare_ones() -> None:
     line = Tolerance(np.array([0.01]), np.array([1.25]))
     bets = [
-        bet_to_pass(Pairs.of_event(np.array(table)).added(None), line, 0.75)[0]
+        bet_to_pass(Pairs.of_event(np.array(table)).add(None), line, 0.75)[0]
         for table in ([[2000.0, 10.0], [10.0, 0.0]], [[2000.0, 10.0], [0.0, 0.0]])
     ]
     assert bets[0] > 0

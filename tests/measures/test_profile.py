@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from contracts.events import TextRecord
 from contracts.profile import ReferenceProfile
 from contracts.statistics import EDGES, LATENCY_EDGES, Edges, Statistic
-from measures.observation import histogram, observed
+from measures.observation import histogram, observe
 from measures.profile import reference_profile
 
 LABELS = ("bad", "good", "never")
@@ -77,7 +77,7 @@ def test_scores_of_another_shape_are_refused() -> None:
 
 
 def test_ratios_have_a_value_for_every_text() -> None:
-    values = observed([TextRecord(6, 3, 2, False), TextRecord(2, 0, 0, False)])
+    values = observe([TextRecord(6, 3, 2, False), TextRecord(2, 0, 0, False)])
     assert values[Statistic.UNK_SHARE].tolist() == [2 / 6, 0]
     assert values[Statistic.TOKENS_PER_WORD].tolist() == [2, 2]
     assert values[Statistic.SCORE].size == 0

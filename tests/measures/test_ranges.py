@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 from prediction_batches import batch_of
 
 from contracts.endpoint import Arm
-from contracts.events import Dropped, EventBatch, Feedback, encode
+from contracts.events import EventBatch, EventLosses, Feedback, encode
 from contracts.windows import LOOKBACK_MESSAGES, RANGE_MESSAGES, Sender, WindowRecord
 from contracts.windows import decode as decode_record
 from contracts.windows import encode as encode_record
 from measures.ranges import OutOfOrderError, PartitionFold, range_start, read_from
-from measures.recounting import RawMessage, differences, recounted
-from measures.sequences import Sequences
+from measures.recounting import RawMessage, differences, recount_record
+from measures.sequences import GatewaySequences
 
 
 def log_of(seed: int, messages: int, *, copies: float = 0.1) -> list[bytes]:
@@ -101,7 +101,7 @@ def test_a_new_owner_knows_by_the_checkpoint_what_it_has_not_read() -> None:
     kept = before.checkpoint
     assert kept.offset == range_start(600)
     after = PartitionFold(
-        "t", 3, first=kept.offset, window_seconds=10, known=Sequences.decoded(kept.sequences)
+        "t", 3, first=kept.offset, window_seconds=10, known=GatewaySequences.decode(kept.sequences)
     )
     for offset in range(kept.offset, len(log)):
         after.take(offset, 1e6 + offset, log[offset])
@@ -168,7 +168,7 @@ def test_truths_count_the_same_for_a_new_owner_and_in_a_recount(
     before = PartitionFold("t", 3, first=0, window_seconds=10)
     for offset in range(first):
         before.take(offset, 1e6 + offset, log[offset])
-    known = Sequences.decoded(before.checkpoint.sequences)
+    known = GatewaySequences.decode(before.checkpoint.sequences)
     after = PartitionFold("t", 3, first=first, window_seconds=10, known=known)
     again: list[WindowRecord] = []
     for offset in range(read_from(first), length):
@@ -178,12 +178,15 @@ def test_truths_count_the_same_for_a_new_owner_and_in_a_recount(
     assert again == [record for record in whole if record.start >= first]
     raw = [RawMessage(offset, 1e6 + offset, message) for offset, message in enumerate(log)]
     for record in whole:
-        assert differences(record, recounted(record, raw)) == ()
+        assert differences(record, recount_record(record, raw)) == ()
 
 
 def test_a_record_tells_who_sent_which_messages_and_what_they_lost() -> None:
-    lost = [Dropped("sentiment", 200, "buffer_full", 3), Dropped("sentiment", 503, "too_large", 1)]
-    more = [Dropped("sentiment", 200, "buffer_full", 5)]
+    lost = [
+        EventLosses("sentiment", 200, "buffer_full", 3),
+        EventLosses("sentiment", 503, "too_large", 1),
+    ]
+    more = [EventLosses("sentiment", 200, "buffer_full", 5)]
     log = [
         EventBatch("g", 4, dropped=lost),
         EventBatch("h", 0),

@@ -10,7 +10,7 @@ from contracts.events import encode
 from contracts.windows import EvidenceCounts, WindowRecord, decode
 from contracts.windows import encode as encode_record
 from measures.ranges import PartitionFold
-from measures.recounting import Difference, RawMessage, differences, numbers, recounted
+from measures.recounting import CountDifference, RawMessage, differences, numbers, recount_record
 
 
 def folded(messages: list[RawMessage]) -> list[WindowRecord]:
@@ -33,14 +33,14 @@ def test_every_record_agrees_with_its_recount(log: list[RawMessage]) -> None:
     records = folded(log)
     assert [(record.start, record.end) for record in records] == [(0, 64), (64, 128), (128, 150)]
     for record in records:
-        assert differences(record, recounted(record, log)) == ()
+        assert differences(record, recount_record(record, log)) == ()
         assert numbers(record) > 500
 
 
 def test_a_record_of_a_range_that_grew_since_agrees_too(log: list[RawMessage]) -> None:
     record = folded(log[:140])[-1]
     assert (record.start, record.end) == (128, 140)
-    assert differences(record, recounted(record, log)) == ()
+    assert differences(record, recount_record(record, log)) == ()
 
 
 def test_wrong_missing_and_invented_numbers_are_found(log: list[RawMessage]) -> None:
@@ -53,10 +53,10 @@ def test_wrong_missing_and_invented_numbers_are_found(log: list[RawMessage]) -> 
     aggregate.evidence.requests -= 1
     aggregate.statuses[418] = 7
     record.refusals["ghost"] = {"503 x": 1}
-    found = differences(record, recounted(record, log))
-    assert Difference(f"{path} texts", texts + 2, texts) in found
-    assert Difference(f"{path} statuses 418", 7, 0) in found
-    assert Difference("refusals ghost 503 x", 1, 0) in found
+    found = differences(record, recount_record(record, log))
+    assert CountDifference(f"{path} texts", texts + 2, texts) in found
+    assert CountDifference(f"{path} statuses 418", 7, 0) in found
+    assert CountDifference("refusals ghost 503 x", 1, 0) in found
     assert f"{path} evidence requests" in {what.where for what in found}
     assert len(found) == 4
 
@@ -68,13 +68,13 @@ def test_a_message_that_was_not_folded_is_found(log: list[RawMessage]) -> None:
             fold.take(message.offset, message.time, message.value)
     record = fold.growing()
     assert record is not None
-    found = {what.where: what for what in differences(record, recounted(record, log))}
-    assert found["events"] == Difference("events", 49 * 3, 50 * 3)
+    found = {what.where: what for what in differences(record, recount_record(record, log))}
+    assert found["events"] == CountDifference("events", 49 * 3, 50 * 3)
 
 
 def test_a_record_of_no_messages_at_all_differs_in_everything(log: list[RawMessage]) -> None:
     record = folded(log)[0]
-    found = differences(record, recounted(record, []))
+    found = differences(record, recount_record(record, []))
     assert all(what.counted == 0 for what in found)
     assert len(found) > 500
 
@@ -92,7 +92,7 @@ def test_every_count_of_the_evidence_is_counted_again(log: list[RawMessage], nam
         for aggregate in record.aggregates:
             if getattr(aggregate.evidence, name):
                 setattr(aggregate.evidence, name, {})
-                found = differences(record, recounted(record, log))
+                found = differences(record, recount_record(record, log))
                 assert found
                 assert all(f" evidence {name}" in what.where for what in found)
                 return

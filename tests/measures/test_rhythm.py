@@ -44,19 +44,19 @@ def test_what_is_expected_moves_from_one_quarter_hour_to_the_next() -> None:
     rhythm = Rhythm(SLOTS_A_DAY, 3)
     rhythm.learn(0, [600, 200, 200])
     rhythm.learn(1, [200, 600, 200])
-    shares, part = rhythm.expected({0: 0.25, 1: 0.75}, BINS)
+    shares, part = rhythm.expect({0: 0.25, 1: 0.75}, BINS)
     assert shares == pytest.approx([0.3, 0.5, 0.2])
     assert part[:3] == pytest.approx([0.25, 0.75, 0])
 
 
 def test_a_time_of_which_nothing_is_known_is_not_covered() -> None:
     rhythm = Rhythm(SLOTS_A_DAY, 3)
-    assert not rhythm.covered({0: 1.0})
+    assert not rhythm.covers({0: 1.0})
     rhythm.learn(0, [1, 1, 1])
     rhythm.learn(1, [0, 0, 0])  # nothing came: no day
-    assert rhythm.covered({0: 1.0})
-    assert not rhythm.covered({0: 0.5, 1: 0.5})
-    assert rhythm.covered({0: 0.96, 1: 0.04})
+    assert rhythm.covers({0: 1.0})
+    assert not rhythm.covers({0: 0.5, 1: 0.5})
+    assert rhythm.covers({0: 0.96, 1: 0.04})
 
 
 def test_old_days_fade_and_a_days_texts_stay_those_of_a_mean_day() -> None:
@@ -66,7 +66,7 @@ def test_old_days_fade_and_a_days_texts_stay_those_of_a_mean_day() -> None:
     for _ in range(3 * MOST_DAYS):
         rhythm.learn(0, [100, 0, 0])
     assert rhythm.texts_a_day()[0] == pytest.approx(100)
-    shares, _ = rhythm.expected({0: 1.0}, Bins.of([1, 1, 1], 1000))
+    shares, _ = rhythm.expect({0: 1.0}, Bins.of([1, 1, 1], 1000))
     assert shares[0] > 0.94
 
 
@@ -75,7 +75,7 @@ def test_chi_square_is_pearsons_against_one_mean_day() -> None:
     for _ in range(3):
         rhythm.learn(0, [500, 300, 200])
     monitors = WeekMonitors.begin(BINS, SLOTS_A_DAY)
-    expected, part = rhythm.expected({0: 1.0}, BINS)
+    expected, part = rhythm.expect({0: 1.0}, BINS)
     monitors = monitors.after([40, 40, 20], expected, part)
     counts = np.array([[40, 40, 20], [500, 300, 200]])
     wanted = np.outer(counts.sum(axis=1), counts.sum(axis=0)) / counts.sum()
@@ -93,10 +93,8 @@ def test_a_rhythm_that_is_followed_is_no_drift_whatever_a_weight_remembers() -> 
     for minute in range(600):
         share = np.interp(minute + 0.5, np.arange(96) * 15 + 7.5, shares)
         mix = week.mix(MONDAY + 60 * minute + 30)
-        if rhythm.covered(mix):
-            monitors = monitors.after(
-                [1000 * share, 1000 * (1 - share)], *rhythm.expected(mix, bins)
-            )
+        if rhythm.covers(mix):
+            monitors = monitors.after([1000 * share, 1000 * (1 - share)], *rhythm.expect(mix, bins))
     assert monitors.shares()[-1][0] != pytest.approx(shares[40], abs=0.05)
     assert monitors.chi_square(rhythm.texts_a_day()) == pytest.approx([0] * 4, abs=1e-3)
     assert monitors.psi(rhythm.texts_a_day()) == pytest.approx([0] * 4)

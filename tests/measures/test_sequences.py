@@ -14,34 +14,34 @@ from contracts.windows import RANGE_MESSAGES, WindowRecord
 from contracts.windows import decode as decode_record
 from contracts.windows import encode as encode_record
 from measures.ranges import PartitionFold, range_start
-from measures.recounting import Duplicates, RawMessage, recounted
-from measures.sequences import GATEWAYS_KEPT, Sequences
+from measures.recounting import Duplicates, RawMessage, recount_record
+from measures.sequences import GATEWAYS_KEPT, GatewaySequences
 
 # What a broker takes beside an offset, unless it was set up otherwise (offset.metadata.max.bytes).
 METADATA_BYTES = 4096
 
 
 def test_a_number_that_is_not_larger_than_the_largest_is_a_copy() -> None:
-    known = Sequences()
+    known = GatewaySequences()
     told = [known.is_copy("g", number) for number in (3, 3, 7, 5, 7, 8)]
     assert told == [False, True, False, True, True, False]
     assert not known.is_copy("h", 3)
 
 
 def test_what_is_known_can_be_written_down() -> None:
-    known = Sequences()
+    known = GatewaySequences()
     for number in range(GATEWAYS_KEPT + 50):
         known.is_copy(f"gateway-{number}", 2**32 - 1 - number)
-    text = known.encoded()
+    text = known.encode()
     assert len(text) < METADATA_BYTES - 100
-    again = Sequences.decoded(text)
-    assert again.encoded() == text
+    again = GatewaySequences.decode(text)
+    assert again.encode() == text
     assert again.is_copy(f"gateway-{GATEWAYS_KEPT}", 5)
     assert not again.is_copy("gateway-0", 5)  # others were heard since
 
 
 def test_a_gateway_that_is_heard_stays_known_whoever_comes() -> None:
-    known = Sequences()
+    known = GatewaySequences()
     for number in range(2 * GATEWAYS_KEPT):
         known.is_copy(f"gateway-{number}", 0)
         known.is_copy("g", number)
@@ -51,12 +51,12 @@ def test_a_gateway_that_is_heard_stays_known_whoever_comes() -> None:
 @pytest.mark.parametrize("text", ["x", "AAAA", "é"])
 def test_what_is_no_such_text_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="no sequences"):
-        Sequences.decoded(text)
+        GatewaySequences.decode(text)
 
 
 @pytest.mark.parametrize("number", [-1, 2**32, 2**80])
 def test_what_can_be_no_number_is_never_a_copy(number: int) -> None:
-    known = Sequences()
+    known = GatewaySequences()
     assert [known.is_copy("g", number) for _ in range(2)] == [False, False]
 
 
@@ -130,7 +130,7 @@ def folded(log: list[list[bytes]], rng: random.Random) -> Iterator[WindowRecord]
                 kept = fold.checkpoint
                 first = range_start(fold.next)
                 assert kept.offset == first
-                known = Sequences.decoded(kept.sequences)
+                known = GatewaySequences.decode(kept.sequences)
                 fold = PartitionFold("t", partition, first=first, window_seconds=10, known=known)
                 for again in range(first, offset + 1):
                     fold.take(again, 1e6 + again, messages[again])
@@ -172,7 +172,7 @@ def test_what_is_counted_is_the_set_of_distinct_messages(
         for record in records:
             if record.partition == partition:
                 inside = raw[record.start : record.end]
-                assert recounted(record, inside, copies).senders == record.senders
+                assert recount_record(record, inside, copies).senders == record.senders
 
 
 def test_a_recount_looks_as_far_back_as_a_message_was_made() -> None:
@@ -187,6 +187,6 @@ def test_a_recount_looks_as_far_back_as_a_message_was_made() -> None:
 
     messages = [RawMessage(64 + n, 5001.0 + n, one) for n, one in enumerate([*soon, late])]
     record = WindowRecord("t", 0, 64, 128, 0.0, 0)
-    again = recounted(record, messages, Duplicates(earlier, since=5001.0))
+    again = recount_record(record, messages, Duplicates(earlier, since=5001.0))
     assert again.copies == 1
     assert asked == [700.0]

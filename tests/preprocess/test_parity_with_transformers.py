@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from contracts.endpoint import Serving
+from contracts.endpoint import ServingOptions
 from contracts.tasks import Task
 from contracts.tensors import TensorSpec
 from preprocess.encoder import EncodedTexts
@@ -104,7 +104,7 @@ def served(folder: Path, scratch: Path, task: Task | None = None) -> Served:
     path = scratch / "exported.onnx"
     export.to_onnx(loaded, original.task, path)
     model = engine_form.finish(engine_form.load(path), original.task, original.pooling)
-    made = tokeniser.build(original, Serving(max_tokens=512))
+    made = tokeniser.build(original, ServingOptions(max_tokens=512))
     return Served(
         tokeniser=made,
         task=original.task,
@@ -650,7 +650,7 @@ def test_kinds_of_vectors_are_those_that_a_model_as_bge_m3_gives(
     original = detect(folder, task=Task.HYBRID_EMBEDDING)
     assert original.onnx is not None
     finished = engine_form.finish(engine_form.load(original.onnx), original.task, None)
-    made = tokeniser.build(original, Serving(max_tokens=512))
+    made = tokeniser.build(original, ServingOptions(max_tokens=512))
     head = HEADS[Task.HYBRID_EMBEDDING]
     encoded = made.encoder.encode(texts)
     rows = Texts(encoded, RowPadder(engine_form.inputs_of(finished), made.spec), made.buckets)

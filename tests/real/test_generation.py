@@ -25,7 +25,7 @@ from real_triton import brought
 from tiny_models import decoder
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from contracts.endpoint import Serving
+from contracts.endpoint import ServingOptions
 from contracts.loading import LoaderReport
 from contracts.manifest import MODEL_ONNX, TOKENIZER, GenerationSpec, Manifest, TokenRules
 from contracts.model import DEFAULT_POOL, ModelRef
@@ -333,7 +333,7 @@ async def test_what_is_registered_writes_what_transformers_writes(
         (tmp_path / "work").mkdir()
         request = ConversionRequest(
             tracking_uri=fake.uri, model="writer", version="1", store_url="unused",
-            serving=Serving(maxBatchSize=8), work_dir=str(tmp_path / "work"),  # type: ignore[call-arg]
+            serving=ServingOptions(maxBatchSize=8), work_dir=str(tmp_path / "work"),  # type: ignore[call-arg]
         )  # fmt: skip
         ref = convert(request, Tracking(fake.uri), store, lambda _phase, _words: None)
         assert_promotable(request, ref, store)

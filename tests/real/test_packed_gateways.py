@@ -15,7 +15,7 @@ from gateway_process import Running, gateway_at, lay_out_packages, put
 from gateway_world import WORDS, endpoint_of, manifest_of
 
 from contracts import gpu_faults
-from contracts.endpoint import Limits
+from contracts.endpoint import EndpointLimits
 from contracts.loading import CostPoint, LoadedModel, LoaderReport
 from contracts.manifest import Manifest
 from contracts.tasks import INPUT_IDS, ROW_STARTS, Task
@@ -75,7 +75,10 @@ async def serving(home: Path, triton: TritonProcess, count: int) -> AsyncIterato
     """So many gateways, of which each serves the package."""
     (ref,) = lay_out_packages(home, embedder())
     await load(triton, ref.triton_model)
-    put(home, endpoint_of(ref, limits=Limits(timeout_seconds=30, max_tokens_in_flight=1 << 20)))
+    put(
+        home,
+        endpoint_of(ref, limits=EndpointLimits(timeout_seconds=30, max_tokens_in_flight=1 << 20)),
+    )
     loaded = LoadedModel(ref=ref, costs=measured(), instances=1)
     FileReports(home / "reports").put(
         LoaderReport(

@@ -17,7 +17,7 @@ from contracts.manifest import (
     CONFIG_PYTHON,
     DEVICE_PROOF,
     TOKENIZER,
-    Engine,
+    EngineKind,
     PackedSpec,
     TokenizerSpec,
 )
@@ -90,7 +90,7 @@ def published(store: PackageStore, folder: Path, *, strays: bool = False) -> Mod
             "labels": (),
             "dimension": WIDTH,
             "precision": Precision.FP32,
-            "engine": Engine.PACKED,
+            "engine": EngineKind.PACKED,
             "packed": spec,
             "length_buckets": (16, LONGEST),
             "tokenizer": TokenizerSpec(max_tokens=LONGEST, pad_id=0, vocabulary=VOCABULARY),

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from real_triton import OverTriton, brought
 from served_models import asking, converted
 
-from contracts.endpoint import Limits
+from contracts.endpoint import EndpointLimits
 from gateway.engine.protocol import Work
 from gateway.engine.triton import TritonEngine
 from gateway.packages import ServedModel
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.real
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "tasks"
 DOCUMENTS = 500
-LIMITS = Limits(max_texts_per_request=DOCUMENTS, timeout_seconds=120.0)
+LIMITS = EndpointLimits(max_texts_per_request=DOCUMENTS, timeout_seconds=120.0)
 AGREE = 1e-6  # the models add up whole rows of tables
 
 

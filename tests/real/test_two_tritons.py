@@ -15,7 +15,7 @@ from real_triton import published
 from tiny_models import classifier
 
 from contracts.controller import ControllerBeat
-from contracts.endpoint import Limits, ModelEndpoint
+from contracts.endpoint import EndpointLimits, ModelEndpoint
 from contracts.loading import LoaderReport
 from contracts.manifest import MODEL_ONNX
 from contracts.model import ModelRef
@@ -42,7 +42,7 @@ from registry.stores.reports import FileReports
 
 pytestmark = pytest.mark.real
 
-TIMEOUT_SECONDS = Limits().timeout_seconds
+TIMEOUT_SECONDS = EndpointLimits().timeout_seconds
 PAUSE_SECONDS = 0.04
 
 

@@ -24,11 +24,11 @@ from contracts.rollout import (
     ErrorRateCheck,
     HungUpCheck,
     LatencyCheck,
-    Line,
     OutputShiftCheck,
     QualityCheck,
     ScoreAgreementCheck,
     StatisticCheck,
+    ToleranceLine,
     Verdict,
 )
 from contracts.statistics import EDGES, Statistic
@@ -480,7 +480,7 @@ def test_an_edited_tolerance_begins_its_check_anew_and_leaves_the_others() -> No
     failed = after(begun(strict), [bad] * 2)
     assert set(failed.verdicts.values()) == {Verdict.FAIL}
     loose = strict.model_copy(
-        update={"error_rate": ErrorRateCheck(fail=Line(absolute=0.5, relative=1))}
+        update={"error_rate": ErrorRateCheck(fail=ToleranceLine(absolute=0.5, relative=1))}
     )
     edited = failed.with_checks(loose, 0.05)
     assert edited.verdicts == {"errorRate": Verdict.UNKNOWN, "classShare": Verdict.FAIL}

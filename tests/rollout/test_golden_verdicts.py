@@ -16,16 +16,16 @@ from contracts.rollout import (
     ClassShareCheck,
     ErrorRateCheck,
     LatencyCheck,
-    Line,
     OutputShiftCheck,
     QualityCheck,
     ScoreAgreementCheck,
+    ToleranceLine,
     Verdict,
 )
 from contracts.windows import EvidenceCounts
 from rollout.evidence import Evidence, Stage
 
-EQUAL = Line(absolute=0, relative=1)
+EQUAL = ToleranceLine(absolute=0, relative=1)
 KEPT = 1e-5  # the evidence without some callers and windows is kept in single precision
 
 
@@ -199,7 +199,7 @@ def evidence_of_not_worse(
 
 
 def test_an_equal_share_of_errors_passes_with_enough_requests() -> None:
-    checks = only(error_rate=ErrorRateCheck(**{"pass": Line(absolute=0, relative=2)}))
+    checks = only(error_rate=ErrorRateCheck(**{"pass": ToleranceLine(absolute=0, relative=2)}))
     evidence = begun(checks, EvidenceCounts(requests=1000, errors=100))
     result = seen(
         evidence, EvidenceCounts(requests=100, errors=10), EvidenceCounts(requests=900, errors=90)
@@ -216,7 +216,7 @@ def test_an_equal_share_of_errors_passes_with_enough_requests() -> None:
 
 
 def test_99_requests_never_pass() -> None:
-    generous = only(error_rate=ErrorRateCheck(**{"pass": Line(absolute=0.5, relative=1)}))
+    generous = only(error_rate=ErrorRateCheck(**{"pass": ToleranceLine(absolute=0.5, relative=1)}))
     evidence = begun(generous, EvidenceCounts(requests=1000, errors=0))
     result = seen(evidence, EvidenceCounts(requests=99), EvidenceCounts(requests=900))
     assert result.figures["evidence_to_pass"] > 20

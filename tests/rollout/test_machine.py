@@ -28,7 +28,7 @@ from contracts.rollout import (
     Verdict,
     WeightStep,
 )
-from measures.counting import Counting, CountingState
+from measures.counting import CountingState, CountingStatus
 from rollout.steps import HISTORY_WINDOWS
 
 # The way of a good version
@@ -297,7 +297,7 @@ def test_without_statistics_it_holds() -> None:
     assert walk.traffic("pass").state.step == 2
 
 
-STALLED = Counting(CountingState.STALLED, 1_000_000.0, 7)
+STALLED = CountingStatus(CountingState.STALLED, 1_000_000.0, 7)
 UNCOUNTED = (
     "waits for statistics: traffic since 1970-01-12 13:46:40 UTC is not counted: the fold role"
     " reads nothing"
@@ -309,7 +309,7 @@ def test_traffic_that_is_not_counted_is_not_taken_for_no_traffic() -> None:
     walk.observed = replace(walk.observed, counting=STALLED)
     assert walk.traffic("pass", 3).state.step == 1
     assert walk.why == UNCOUNTED
-    walk.observed = replace(walk.observed, counting=Counting(CountingState.COUNTED))
+    walk.observed = replace(walk.observed, counting=CountingStatus(CountingState.COUNTED))
     assert walk.traffic("pass").state.step == 2
 
 

@@ -17,7 +17,7 @@ from contracts.rollout import (
     Verdict,
 )
 from contracts.windows import MICRO, EvidenceCounts, WindowAggregate
-from measures.merging import merged
+from measures.merging import merge
 from rollout.evidence import Evidence, Stage
 
 CHECKS = only(class_share=ClassShareCheck(), output_shift=OutputShiftCheck())
@@ -258,7 +258,7 @@ def test_pairs_of_two_gateways_are_judged_as_if_one_had_told_them(
 ) -> None:
     halves = [attempts(*each) for each in counts]
     of_both = [
-        merged(
+        merge(
             WindowAggregate("sentiment", "2", "b" * 64, Arm.SHADOW, 0, evidence=each)
             for each in pair
         ).evidence

@@ -9,7 +9,7 @@ from prometheus_client.core import Metric as Family
 from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
 from prometheus_client.samples import Exemplar
 
-from contracts.metrics import Kind, Metric
+from contracts.metrics import Metric, MetricKind
 from service import exposition
 from service.families import FamilyCollector, histograms, numbers
 
@@ -23,19 +23,19 @@ _labels = st.lists(st.sampled_from(["endpoint", "arm", "z", "ll"]), unique=True)
 
 @st.composite
 def number_families(draw: st.DrawFn) -> Family:
-    kind = draw(st.sampled_from([Kind.COUNTER, Kind.GAUGE]))
-    name = "n_total" if kind is Kind.COUNTER else "n"
+    kind = draw(st.sampled_from([MetricKind.COUNTER, MetricKind.GAUGE]))
+    name = "n_total" if kind is MetricKind.COUNTER else "n"
     metric = Metric(name, kind, draw(_helps), draw(_labels))
     values = st.tuples(*(_texts for _ in metric.labels))
     rows = draw(st.dictionaries(values, _values, max_size=4))
-    if kind is Kind.COUNTER:
+    if kind is MetricKind.COUNTER:
         rows = {labels: abs(value) for labels, value in rows.items()}
     return numbers(metric, rows.items())
 
 
 @st.composite
 def histogram_families(draw: st.DrawFn) -> Family:
-    metric = Metric("h", Kind.HISTOGRAM, draw(_helps), draw(_labels))
+    metric = Metric("h", MetricKind.HISTOGRAM, draw(_helps), draw(_labels))
     values = st.tuples(*(_texts for _ in metric.labels))
     rows, exemplars = [], {}
     for labels in draw(st.lists(values, unique=True, max_size=3)):
@@ -67,15 +67,15 @@ def test_openmetrics_is_the_library_s_own(families: tuple[Family, ...]) -> None:
 
 
 def test_samples_that_would_not_be_told_are_refused() -> None:
-    family = numbers(Metric("n_total", Kind.COUNTER, "Numbers."), [((), 1)])
+    family = numbers(Metric("n_total", MetricKind.COUNTER, "Numbers."), [((), 1)])
     with pytest.raises(TypeError, match="samples of n follow from its rows"):
         family.samples += family.samples
 
 
 @pytest.mark.parametrize("openmetrics", [False, True])
 def test_pieces_are_short_whatever_there_is_to_tell(openmetrics: bool) -> None:
-    counter = Metric("n_total", Kind.COUNTER, "Numbers.", ("endpoint",))
-    histogram = Metric("h_seconds", Kind.HISTOGRAM, "Times.", ("endpoint",), (0.1, 1.0, 10.0))
+    counter = Metric("n_total", MetricKind.COUNTER, "Numbers.", ("endpoint",))
+    histogram = Metric("h_seconds", MetricKind.HISTOGRAM, "Times.", ("endpoint",), (0.1, 1.0, 10.0))
     families = [
         numbers(counter, (((f"e{number}",), number) for number in range(2000))),
         histograms(

@@ -13,7 +13,7 @@ def test_files_come_by_name_without_hidden_and_other_ones(tmp_path: Path) -> Non
     assert list(json_files.stamps(tmp_path)) == ["a.json", "b.json"]
 
 
-def test_a_file_that_was_written_anew_has_another_stamp(tmp_path: Path) -> None:
+def test_a_file_that_was_written_again_has_another_stamp(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text("{}")
     before = json_files.stamps(tmp_path)
     assert json_files.stamps(tmp_path) == before

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from service.key_files import KeyFileError, make_key_file, read_keys
+from service.key_files import HexKeyFileError, make_key_file, read_keys
 
 KEY = bytes(range(32))
 
@@ -23,12 +23,12 @@ def test_a_key_file_is_made_once_for_its_owner_alone(tmp_path: Path) -> None:
 
 def test_a_key_file_says_what_is_wrong_and_never_what_is_in_it(tmp_path: Path) -> None:
     path = tmp_path / "keys"
-    with pytest.raises(KeyFileError, match="can't be read"):
+    with pytest.raises(HexKeyFileError, match="can't be read"):
         read_keys(path)
     path.write_text("# nothing yet\n\n")
-    with pytest.raises(KeyFileError, match="no key"):
+    with pytest.raises(HexKeyFileError, match="no key"):
         read_keys(path)
     path.write_text(f"{KEY.hex()}\nsecret\n")
-    with pytest.raises(KeyFileError, match="line 2") as caught:
+    with pytest.raises(HexKeyFileError, match="line 2") as caught:
         read_keys(path)
     assert "secret" not in str(caught.value)

@@ -18,7 +18,7 @@ from traffic import Traffic, answered_by_all
 from waiting import until
 
 from contracts.loading import DeviceKind, LoaderReport
-from contracts.manifest import WEIGHTS, Engine
+from contracts.manifest import WEIGHTS, EngineKind
 from registry.packages.store import PackageStore
 from registry.stores.endpoints import FileEndpointStore
 
@@ -55,7 +55,7 @@ def test_its_package_holds_its_own_weights_and_no_graph(packed: RunningStack) ->
     assert stored.status.stable is not None
     store = PackageStore((packed.home / "packages").as_uri())
     manifest = store.manifest(stored.status.stable.package)
-    assert manifest.engine is Engine.PACKED
+    assert manifest.engine is EngineKind.PACKED
     assert WEIGHTS in manifest.files
     assert not any(name.endswith(".onnx") for name in manifest.files)
     assert manifest.labels == LABELS

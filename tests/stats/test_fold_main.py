@@ -112,7 +112,7 @@ def test_a_worker_whose_join_ends_between_two_polls_folds_on_and_does_not_spin(
         workers.end()
 
 
-def test_events_of_a_topic_that_was_made_anew_are_counted_apart(
+def test_events_of_a_topic_that_was_made_again_are_counted_apart(
     topics: Topics, workers: Workers
 ) -> None:
     folded(topics, workers)
@@ -139,7 +139,7 @@ def test_a_worker_goes_on_when_kafka_was_away(
 ) -> None:
     folded(topics, workers)
     kafka.kill9()
-    until(lambda: "folding begins anew" in workers.said(), "nobody noticed")
+    until(lambda: "folding begins again" in workers.said(), "nobody noticed")
     kafka.start()
     topics.produce(40)
     topics.until_folded()

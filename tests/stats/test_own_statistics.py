@@ -11,13 +11,13 @@ from gateway_process import Running, gateway_at, lay_out, put
 from gateway_world import endpoint_of
 
 from contracts.endpoint import ModelEndpoint, UnkWords
-from contracts.rollout import StatisticKind, StatisticSpec
+from contracts.rollout import CustomStatistic, StatisticKind
 from contracts.windows import WindowAggregate
 from headrace.commands.unk_words import by_version
 from headrace.stack.kafka import KafkaProcess
-from measures.merging import merged
+from measures.merging import merge
 from stats.reading.record_log import windows_since
-from stats.recounting.recount import Asked, recount_kafka
+from stats.recounting.recount import RecountScope, recount_kafka
 
 pytestmark = pytest.mark.real
 
@@ -49,9 +49,9 @@ def install(folder: Path) -> None:
 
 def asking(endpoint: ModelEndpoint) -> ModelEndpoint:
     declared = (
-        StatisticSpec(name="length", kind=StatisticKind.HISTOGRAM, edges=(4.0, 16.0)),
-        StatisticSpec(name="language", kind=StatisticKind.CATEGORY, values=("en", "de")),
-        StatisticSpec(name="links", kind=StatisticKind.COUNTER),
+        CustomStatistic(name="length", kind=StatisticKind.HISTOGRAM, edges=(4.0, 16.0)),
+        CustomStatistic(name="language", kind=StatisticKind.CATEGORY, values=("en", "de")),
+        CustomStatistic(name="links", kind=StatisticKind.COUNTER),
     )
     changes = {"statistics": declared, "unk_words": UnkWords(enabled=True)}
     spec = endpoint.spec.model_copy(update=changes)
@@ -89,7 +89,7 @@ async def test_what_users_observe_and_which_words_were_unknown_can_be_read(
     finally:
         workers.end()
 
-    aggregate = merged(aggregates_of(topics))
+    aggregate = merge(aggregates_of(topics))
     own = {counts.spec.name: counts for counts in aggregate.own}
     assert own["length"].counts == {"0": 1, "2": 2, "1": 1}
     assert own["language"].counts == {"en": 3}
@@ -102,7 +102,7 @@ async def test_what_users_observe_and_which_words_were_unknown_can_be_read(
     assert words.counts == {"corona": 3, "http": 3, "chat": 1, "a": 1, "bug": 1}
     found = recount_kafka(
         kafka.bootstrap,
-        Asked(began - 60, time.time() + 60, ENDPOINT),
+        RecountScope(began - 60, time.time() + 60, ENDPOINT),
         predictions=topics.predictions,
         windows=topics.windows,
     )

@@ -93,7 +93,7 @@ class Guard:
             return None
 
     def _lease(self, revision: str = "") -> Object:
-        lease = leases.written(
+        lease = leases.build_lease(
             NAME, {}, {}, holder=self._holder, seconds=round(STALE_SECONDS), at=time.time()
         )
         return {**lease, "metadata": {**lease["metadata"], "resourceVersion": revision}}
@@ -112,7 +112,7 @@ def take_cluster() -> None:
     with _lock:
         if _held:
             return
-        guard = Guard(access.connected(os.environ), f"{socket.gethostname()} process {os.getpid()}")
+        guard = Guard(access.connect(os.environ), f"{socket.gethostname()} process {os.getpid()}")
         guard.take()
         _held.append(guard)
     ended = threading.Event()

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from contracts.endpoint import Serving
+from contracts.endpoint import ServingOptions
 from registry.conversions.messages import ConversionRequest
 
 BASE: dict[str, Any] = {
@@ -38,6 +38,6 @@ def request(version: str = "1") -> ConversionRequest:
         model="m",
         version=version,
         store_url="s3://packages",
-        serving=Serving(),
+        serving=ServingOptions(),
         work_dir="",
     )

@@ -19,12 +19,12 @@ from prediction_batches import batch_of
 
 from contracts.events import TOPIC, EventBatch, encode
 from contracts.windows import WindowRecord, decode
-from measures.merging import Windows
+from measures.merging import MergedWindows
 from measures.ranges import PartitionFold
 from service.kafka import KafkaAddress, KafkaAwayError, TopicMissingError
 from stats.errors import LogReplacedError
 from stats.reading.record_log import KafkaRecordLog, largest
-from stats.recounting.recount import Asked, Recount, recount_kafka
+from stats.recounting.recount import Recount, RecountScope, recount_kafka
 
 WINDOW_SECONDS = 2
 FIRST_TIME = 1e6
@@ -47,7 +47,7 @@ class Topics:
     sent: int = 0  # offsets that were taken in all partitions
     events: int = 0  # of batches, each once
     attempts: Attempts = field(default_factory=Counter)
-    _windows: Windows = field(default_factory=Windows)
+    _windows: MergedWindows = field(default_factory=MergedWindows)
     _log: KafkaRecordLog | None = None
 
     gateways: bool = False  # the topic that gateways write to, in place of one of the test's own
@@ -128,22 +128,22 @@ class Topics:
     def records(self) -> list[WindowRecord]:
         return [decode(value) for _, _, _, value in self.read(self.windows)]
 
-    def merged(self) -> Windows:
+    def merged(self) -> MergedWindows:
         """The windows as the roles that read them see them."""
         try:
             if self._log is None:
                 self._log = KafkaRecordLog(KafkaAddress((self.bootstrap,)), 0.0, self.windows)
-                self._windows = Windows()
+                self._windows = MergedWindows()
             while True:
                 for record in largest(self._log.poll(0.1)):
                     self._windows.put(record)
-                if self._log.whole():
+                if self._log.is_whole():
                     return self._windows
         except TopicMissingError:
-            return Windows()
+            return MergedWindows()
         except (KafkaAwayError, LogReplacedError):
             self.close()
-            return Windows()
+            return MergedWindows()
 
     def close(self) -> None:
         """Ends the reading."""
@@ -158,9 +158,9 @@ class Topics:
     def until_folded(self) -> None:
         until(lambda: self.folded() == self.sent, f"{self.folded()} of {self.sent} were folded")
 
-    def recounted(self, topic_id: str) -> Windows:
+    def recounted(self, topic_id: str) -> MergedWindows:
         """The windows as one reader of the whole log counts them."""
-        windows = Windows()
+        windows = MergedWindows()
         folds: dict[int, PartitionFold] = {}
         for partition, offset, at, value in self.read(self.predictions):
             fold = folds.setdefault(
@@ -177,13 +177,13 @@ class Topics:
 
     def recount(self) -> Recount:
         """As ``headrace recount`` counts."""
-        asked = Asked(0.0, time.time() + 1)
+        asked = RecountScope(0.0, time.time() + 1)
         return recount_kafka(
             self.bootstrap, asked, predictions=self.predictions, windows=self.windows
         )
 
 
-def attempts_of(windows: Windows) -> Attempts:
+def attempts_of(windows: MergedWindows) -> Attempts:
     found: Attempts = Counter()
     for endpoint in windows.endpoints():
         for window in windows.all(endpoint):

@@ -13,9 +13,9 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 from contracts.endpoint import (
     Arm,
+    EndpointLimits,
     EndpointSpec,
     EndpointStatus,
-    Limits,
     Metadata,
     ModelEndpoint,
     Precision,
@@ -25,7 +25,7 @@ from contracts.events import Feedback, Latency, PredictionEvent, TextRecord
 from contracts.manifest import (
     CODE,
     TOKENIZER,
-    Engine,
+    EngineKind,
     GenerationSpec,
     Lineage,
     Manifest,
@@ -88,7 +88,7 @@ def manifest_of(
         for name in ("input_ids", "attention_mask")
     )
     return Manifest(
-        engine=Engine.PACKED if packed else Engine.PADDED,
+        engine=EngineKind.PACKED if packed else EngineKind.PADDED,
         model=model,
         version=version,
         task=task,
@@ -164,7 +164,7 @@ def endpoint_of(
     shadowed: float = 100.0,
     rollout: str = "",
     packages: Iterable[ModelRef] = (),
-    limits: Limits | None = None,
+    limits: EndpointLimits | None = None,
 ) -> ModelEndpoint:
     """An endpoint that routes to these packages.
 
@@ -187,7 +187,7 @@ def endpoint_of(
         )
     return ModelEndpoint(
         metadata=Metadata(name=name),
-        spec=EndpointSpec(model="sentiment", limits=limits or Limits(timeout_seconds=60)),
+        spec=EndpointSpec(model="sentiment", limits=limits or EndpointLimits(timeout_seconds=60)),
         status=EndpointStatus(routes=tuple(routes), packages=tuple(packages), rollout=state),
     )
 
@@ -274,7 +274,7 @@ class FakeEngine:
     breaks_after: int | None = None  # tokens of each text; then ``error``, or it is held
 
     async def infer(self, work: Work, timeout_seconds: float) -> NDArray[np.float32]:
-        """See ``Engine``; runs into the timeout as a real one does."""
+        """See ``EngineKind``; runs into the timeout as a real one does."""
         if work.model in self.others:
             return await self.others[work.model].infer(work, timeout_seconds)
         self.works.append(work)
@@ -298,7 +298,7 @@ class FakeEngine:
         return (self.answer or logits_of)(ids)
 
     def generate(self, prompt: Prompt, timeout_seconds: float) -> "FakeStream":
-        """See ``Engine``: the prompt's tokens, again and again."""
+        """See ``EngineKind``: the prompt's tokens, again and again."""
         if prompt.model in self.others:
             return self.others[prompt.model].generate(prompt, timeout_seconds)
         self.prompts.append(prompt)

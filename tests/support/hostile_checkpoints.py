@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tried_models import TRIED, Tried, texts
 
-from contracts.endpoint import Precision, Serving
+from contracts.endpoint import Precision, ServingOptions
 from contracts.tasks import Task
 from registry.convert import walk
 from registry.convert.errors import ConversionError
@@ -107,7 +107,7 @@ def judged(tried: Tried, folder: Path, work: Path) -> Outcome:
         return Outcome("served", wrong=f"served, and its library has no answer: {error}")
     wrong = _difference(ours.values, rows)
     config = json.loads((folder / "config.json").read_bytes())
-    limits = (own, config.get("max_position_embeddings"), Serving().max_tokens)
+    limits = (own, config.get("max_position_embeddings"), ServingOptions().max_tokens)
     least = min(each for each in limits if each) - _PLACES
     if ours.max_tokens < least:
         wrong = wrong or f"rows have {ours.max_tokens} tokens, and could have {least}"
@@ -131,7 +131,7 @@ def by_headrace(folder: Path, work: Path) -> Served:
     """What a conversion in float32 makes, or its refusal; raises ``ConversionError``."""
     work.mkdir()
     request: Any = SimpleNamespace(
-        serving=Serving(precision=Precision.FP32), threads=1, allow_pickle=False,
+        serving=ServingOptions(precision=Precision.FP32), threads=1, allow_pickle=False,
         allow_remote_code=False, stable=None,
     )  # fmt: skip
     original = detect(folder)

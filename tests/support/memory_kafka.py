@@ -7,12 +7,12 @@ from contracts.events import EventBatch, encode
 from contracts.windows import WindowRecord
 from contracts.windows import decode as decode_record
 from contracts.windows import encode as encode_record
-from measures.merging import Windows
+from measures.merging import MergedWindows
 from measures.ranges import PartitionFold
 from measures.sequences import Checkpoint
 from service.kafka import KafkaAwayError
 from stats.errors import LogReplacedError, RecordTooLargeError
-from stats.folding.prediction_log import Assignment, Membership, Message, Offsets
+from stats.folding.prediction_log import Assignment, LogMessage, Membership, Offsets
 from stats.reading.published import Ends
 
 NOWHERE = 10**9
@@ -35,15 +35,15 @@ class MemoryKafka:
         log = self.log.setdefault(partition, [])
         log.append((1e6 + len(log), encode(batch)))
 
-    def merged(self) -> Windows:
-        windows = Windows()
+    def merged(self) -> MergedWindows:
+        windows = MergedWindows()
         for record in self.written:
             windows.put(record)
         return windows
 
-    def recounted(self, window_seconds: int) -> Windows:
+    def recounted(self, window_seconds: int) -> MergedWindows:
         """What the whole log says."""
-        windows = Windows()
+        windows = MergedWindows()
         for partition, messages in self.log.items():
             fold = PartitionFold(self.topic_id, partition, first=0, window_seconds=window_seconds)
             for offset, (time, message) in enumerate(messages):
@@ -73,7 +73,7 @@ class MemoryLog:
     _topic_id: str = ""
     _positions: dict[int, int] = field(default_factory=dict)
 
-    def poll(self, seconds: float) -> Sequence[Message] | Assignment:
+    def poll(self, seconds: float) -> Sequence[LogMessage] | Assignment:
         if self.failing:
             raise KafkaAwayError("away")
         if self.given is not None:
@@ -81,14 +81,14 @@ class MemoryLog:
             self._topic_id = self.kafka.topic_id
             self._positions = dict.fromkeys(mine, NOWHERE)
             return Assignment(self._topic_id, {number: self._offsets(number) for number in mine})
-        polled: list[Message] = []
+        polled: list[LogMessage] = []
         if self.stalled:
             return polled
         for partition, position in self._positions.items():
             messages = self.kafka.log.get(partition, [])[position : position + self.most]
             self._positions[partition] += len(messages)
             polled += [
-                Message(partition, position + number, time, value)
+                LogMessage(partition, position + number, time, value)
                 for number, (time, value) in enumerate(messages)
             ]
         return polled

@@ -65,7 +65,7 @@ class Page:
 
     def port(self, said: int) -> int:
         """What stands in place of a port of the page; of one that is no part's, a free one."""
-        usual = {number: name.replace("_", "-") for name, number in Ports().named().items()}
+        usual = {number: name.replace("_", "-") for name, number in Ports().by_name().items()}
         if said in usual:
             return self.stack.ports[usual[said]]
         if said not in self.others:

@@ -41,7 +41,7 @@ def real_api_server() -> Iterator[RealApi]:
     try:
         api = kubernetes.config.new_client_from_config(config)
         kubernetes.client.VersionApi(api).get_code(_request_timeout=CALL_SECONDS)
-        client = access.connected(os.environ)
+        client = access.connect(os.environ)
     except (ApiException, kubernetes.config.ConfigException, AccessError, OSError) as error:
         pytest.skip(f"the cluster that KUBECONFIG names can't be used: {error}")
     take_cluster()

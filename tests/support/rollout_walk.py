@@ -21,7 +21,7 @@ from contracts.rollout import (
     WeightStep,
 )
 from contracts.windows import EndpointWindow, EvidenceCounts, WindowAggregate
-from measures.counting import Counting, CountingState
+from measures.counting import CountingState, CountingStatus
 from rollout import steps
 from rollout.context import Judge, Observation
 from rollout.machine import advance
@@ -121,8 +121,8 @@ class MemoryStatistics:
         ends = (each.start + each.seconds for each in self.known)
         return max(ends, default=0.0) - lateness_seconds
 
-    def counting(self) -> Counting:
-        return Counting(CountingState.UNKNOWN if self.away else CountingState.COUNTED)
+    def counting(self) -> CountingStatus:
+        return CountingStatus(CountingState.UNKNOWN if self.away else CountingState.COUNTED)
 
 
 def _stage(spec: RolloutSpec, state: RolloutState) -> Arm:

@@ -38,7 +38,7 @@ spec:
 """
 START_SECONDS = 900.0  # a first run downloads, and the machine may have much else to do
 STOP_SECONDS = 120.0
-PORTS = tuple(name.replace("_", "-") for name in Ports().named())
+PORTS = tuple(name.replace("_", "-") for name in Ports().by_name())
 
 
 @dataclass

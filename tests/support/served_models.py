@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pipeline_world import World, world_of
 from promotable import assert_promotable
 
-from contracts.endpoint import Limits, Precision, Serving
+from contracts.endpoint import EndpointLimits, Precision, ServingOptions
 from contracts.manifest import MODEL_ONNX, TOKENIZER
 from contracts.tasks import Task
 from gateway.app import create_app
@@ -81,7 +81,7 @@ def converted(
             version="1",
             store_url="unused",
             task=None if task is None else Task(task),
-            serving=Serving(precision=Precision.FP32),
+            serving=ServingOptions(precision=Precision.FP32),
             work_dir=str(folder / "work"),
             pyfunc=pyfunc,
         )
@@ -116,7 +116,7 @@ async def asked(
 
 @asynccontextmanager
 async def asking(
-    models: Mapping[str, ServedModel], engine: FakeEngine, limits: Limits | None = None
+    models: Mapping[str, ServedModel], engine: FakeEngine, limits: EndpointLimits | None = None
 ) -> AsyncIterator[tuple[httpx.AsyncClient, World]]:
     """A client of a gateway that serves models as endpoints, by these names, and the gateway."""
     endpoints = [endpoint_of(model.ref, name=name, limits=limits) for name, model in models.items()]

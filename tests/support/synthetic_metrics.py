@@ -19,11 +19,11 @@ from contracts.events import StatisticSpec
 from contracts.statistics import Statistic
 from contracts.windows import OwnCounts, WindowAggregate
 from gateway.telemetry.metrics import Metrics, ObservedMetric, Reading
-from measures.counting import Counting
+from measures.counting import CountingStatus
 from measures.increments import Growth
 from stats.evaluation.board import Board
-from stats.evaluation.exposition import Exposed, Health, families
-from stats.evaluation.totals import Totals
+from stats.evaluation.exposition import ExpositionSnapshot, RoleHealth, families
+from stats.evaluation.totals import TrafficTotals
 
 ENDPOINT = "synthetic"
 _GPU = {
@@ -65,9 +65,11 @@ class SyntheticMetrics(Collector):
         )
 
     def _statistics(self) -> Iterator[Metric]:
-        totals = Totals()
+        totals = TrafficTotals()
         totals.add(Growth(10, (_aggregate(self._scrapes),), {}, 0, 0, 0), 1.0)
-        now = Exposed(totals, totals.arms.keys(), {}, Board(), Health(), Counting(), 1.0)
+        now = ExpositionSnapshot(
+            totals, totals.arms.keys(), {}, Board(), RoleHealth(), CountingStatus(), 1.0
+        )
         yield from (
             family
             for family in families(now)

@@ -10,7 +10,7 @@ from fake_mlflow import FakeMlflow
 from numpy.typing import NDArray
 from promotable import assert_promotable
 
-from contracts.endpoint import Serving
+from contracts.endpoint import ServingOptions
 from contracts.features import ENGINE_FEATURES
 from contracts.manifest import Manifest
 from contracts.model import ModelRef
@@ -40,7 +40,7 @@ class TableConversions:
                 "model": "table",
                 "version": "1",
                 "store_url": "unused",
-                "serving": Serving(),
+                "serving": ServingOptions(),
                 "work_dir": str(work),
                 **changes,
             }

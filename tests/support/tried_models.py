@@ -25,7 +25,7 @@ from tokenizers import (
 )
 
 from bench.documents import written
-from contracts.endpoint import Precision, Serving
+from contracts.endpoint import Precision, ServingOptions
 from contracts.manifest import Manifest
 from registry.conversions.messages import ConversionRequest
 from registry.convert.tracking import Tracking
@@ -179,7 +179,7 @@ def converted(tried: Tried, scratch: Path) -> Manifest:
             model="tiny",
             version="1",
             store_url="unused",
-            serving=Serving(precision=Precision.FP32, max_tokens=tried.max_tokens),
+            serving=ServingOptions(precision=Precision.FP32, max_tokens=tried.max_tokens),
             work_dir=str(work),
         )
         ref = convert(request, Tracking(fake.uri), store, lambda _phase, _message: None)

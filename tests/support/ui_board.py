@@ -16,7 +16,7 @@ from contracts.endpoint import (
 )
 from contracts.events import StatisticSpec
 from contracts.model import ModelRef
-from contracts.statistics import EDGES, LATENCY_EDGES, Edges, Stage, Statistic
+from contracts.statistics import EDGES, LATENCY_EDGES, Edges, LatencyStage, Statistic
 from contracts.windows import (
     MICRO,
     EvidenceCounts,
@@ -30,10 +30,10 @@ from stats.evaluation.board import (
     Accuracy,
     Board,
     DriftPoint,
+    DriftReference,
     EndpointBoard,
     Monitor,
     Origin,
-    Reference,
     Series,
     StatisticDrift,
     VersionDrift,
@@ -111,7 +111,12 @@ def aggregate(
     right = int(rng.binomial(known, 0.86))
     names = list(labels)
     feedback = {names[0]: {names[0]: right, names[-1]: known - right}} if len(names) > 1 else {}
-    stages = {Stage.TOKENISE: 0.04, Stage.WAIT: 0.25, Stage.INFER: 0.68, Stage.QUEUE: 0.03}
+    stages = {
+        LatencyStage.TOKENISE: 0.04,
+        LatencyStage.WAIT: 0.25,
+        LatencyStage.INFER: 0.68,
+        LatencyStage.QUEUE: 0.03,
+    }
     latency = {stage.value: total * share for stage, share in stages.items()} | {"total": total}
     statuses = {200: texts, 504: errors}
     return WindowAggregate(
@@ -233,7 +238,7 @@ def drift(
     return VersionDrift(
         version=version,
         package=ref(version).package,
-        reference=Reference(kind, 2000, "evaluation texts of the run"),
+        reference=DriftReference(kind, 2000, "evaluation texts of the run"),
         calibration=calibration,
         at=now - 12,
         texts=2400,

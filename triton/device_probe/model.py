@@ -49,7 +49,7 @@ class TritonPythonModel:
     def initialize(self, args: dict[str, str]) -> None:
         """Finds out where Triton's metrics are."""
         del args
-        self.useful = Useful(metrics_place(command_line(os.getppid())))
+        self.useful = UsefulTokens(metrics_place(command_line(os.getppid())))
         self.xids = Xids()
 
     def execute(self, requests: list[Any]) -> list[Any]:
@@ -63,7 +63,7 @@ class NvmlError(Exception):
     """NVML refused, in its own words."""
 
 
-class Memory(ctypes.Structure):
+class NvmlMemory(ctypes.Structure):
     """``nvmlMemory_t``, bytes."""
 
     _fields_ = (
@@ -141,9 +141,9 @@ class Nvml:
         self._call(name, gpu, text, _NAME_BYTES)
         return text.value.decode(errors="replace")
 
-    def memory(self, gpu: ctypes.c_void_p) -> Memory:
+    def memory(self, gpu: ctypes.c_void_p) -> NvmlMemory:
         """Of one GPU."""
-        memory = Memory()
+        memory = NvmlMemory()
         self._call("nvmlDeviceGetMemoryInfo", gpu, ctypes.byref(memory))
         return memory
 
@@ -238,7 +238,7 @@ def _look_up(
         "memory_bytes": min(each.total for each in memory),
         "free_bytes": min(each.free for each in memory),
         "busy": sum(map(nvml.busy, seen)) / len(seen),
-        "held": held([nvml.processes(gpu) for gpu in seen], words_of),
+        "held": sum_held([nvml.processes(gpu) for gpu in seen], words_of),
         **driver,
     }
 
@@ -275,7 +275,7 @@ def visible(names: list[str], allowed: "str | None") -> list[int]:
     return list(dict.fromkeys(found))
 
 
-def held(by_gpu: list[dict[int, int]], words_of: Callable[[int], list[str]]) -> dict[str, int]:
+def sum_held(by_gpu: list[dict[int, int]], words_of: Callable[[int], list[str]]) -> dict[str, int]:
     """The bytes of each model on the GPU on which it holds most.
 
     A process of another container has no command line here, or has another program's.
@@ -365,7 +365,7 @@ class Xids:
 
     def _register(self, allowed: "str | None") -> "Nvml | None":
         try:
-            nvml = Nvml(self._opened(LIBRARY))
+            nvml = Nvml(self._open(LIBRARY))
         except (OSError, NvmlError):
             return None
         try:
@@ -377,7 +377,7 @@ class Xids:
         return nvml
 
 
-class Useful:
+class UsefulTokens:
     """The share of packed engines' tokens that are of texts, from one question to the next.
 
     Args:
@@ -439,14 +439,14 @@ def _onnxruntime(folder: "Path | None") -> str:
     """Of the provider for CUDA: its version, or ``any`` if it does not tell it."""
     if folder is None or not (folder / "capi" / "libonnxruntime_providers_cuda.so").is_file():
         return ""
-    return _told(folder / "capi" / "build_and_package_info.py", "cuda_version") or "any"
+    return _read_version(folder / "capi" / "build_and_package_info.py", "cuda_version") or "any"
 
 
 def _torch(folder: "Path | None") -> str:
-    return "" if folder is None else _told(folder / "version.py", "cuda")
+    return "" if folder is None else _read_version(folder / "version.py", "cuda")
 
 
-def _told(file: Path, name: str) -> str:
+def _read_version(file: Path, name: str) -> str:
     """A version in a Python file that a build wrote, without running it."""
     try:
         text = file.read_text(encoding="utf-8")

@@ -55,7 +55,7 @@ class FixedShapes:
         # The largest first: a GPU's memory is taken once, and smaller shapes find theirs in it.
         shapes = sorted(map(tuple, told["shapes"]), key=lambda shape: -shape[0] * shape[1])
         self._bound = {
-            shape: _Bound(
+            shape: _BoundShape(
                 session,
                 {name: np.full(shape, fill, dtypes[name]) for name, fill in self._fill.items()},
                 (self._output, (*(shape if told["rank"] > 2 else shape[:1]), told["width"])),
@@ -111,7 +111,7 @@ class FixedShapes:
         return np.array(values[:, :longest] if values.ndim > 2 else values)
 
 
-class _Bound:
+class _BoundShape:
     """The buffers of one shape, bound to the session."""
 
     def __init__(

@@ -18,5 +18,5 @@ class TritonPythonModel(python_model.TritonPythonModel):
 
     def open(self, folder: Path, options: Any, wanted: list[Any]) -> Any:  # noqa: ANN401
         """The graph, once it has run in every shape."""
-        open_on = partial(python_model.opened, folder / "model.onnx", options)
+        open_on = partial(python_model.open_session, folder / "model.onnx", options)
         return fixed_shapes.load(folder, open_on, wanted)

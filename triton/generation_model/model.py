@@ -35,7 +35,7 @@ import triton_python_backend_utils as pb_utils
 from python_model import (
     THREADS,
     Heartbeat,
-    opened,
+    open_session,
     output,
     providers,
     session_options,
@@ -67,16 +67,16 @@ class TritonPythonModel:
         device = providers(args["model_instance_kind"], args["model_instance_device_id"])
 
         def session(name: str) -> ort.InferenceSession:
-            return opened(folder / name, session_options(threads), device)
+            return open_session(folder / name, session_options(threads), device)
 
         encoder = None
         if START in parameters:
             start = int(parameters[START]["string_value"])
-            encoder = Encoder(session("encoder.onnx"), start)
+            encoder = PromptEncoder(session("encoder.onnx"), start)
         self.rules = json.loads(parameters.get(RULES, {}).get("string_value", "{}"))
         self.heartbeat = Heartbeat()
         self.heartbeat.start()
-        self.sequences: Any = Sequences(session("model.onnx"), encoder)
+        self.sequences: Any = SequenceBatch(session("model.onnx"), encoder)
         self.rows = rows
         self.has_encoder = encoder is not None
         self.waiting: deque[GenerationRequest] = deque()
@@ -86,7 +86,7 @@ class TritonPythonModel:
         self.thread.start()
 
     def execute(self, requests: list[Any]) -> None:
-        """Takes requests in. They are answered by the thread; a failure is of its request alone."""
+        """Takes requests in. The thread answers them; a failure is of its own request only."""
         self.heartbeat.check()
         for request in requests:
             sender = request.get_response_sender()
@@ -135,7 +135,7 @@ class TritonPythonModel:
                 if self.ends:
                     return
             self._take_in()
-            self._answer(self._stepped())
+            self._answer(self._step())
             self._let_go()
 
     def _take_in(self) -> None:
@@ -155,8 +155,8 @@ class TritonPythonModel:
                 continue
             self._answer([asked])
 
-    def _stepped(self) -> list["GenerationRequest"]:
-        """One token more of every row; where that fails, all of them fail."""
+    def _step(self) -> list["GenerationRequest"]:
+        """One token more of every row; if that fails, all of them fail."""
         running = list(self.sequences.asked)
         if not running:
             return []
@@ -241,7 +241,7 @@ class GenerationRequest:
     def take(self, logits: np.ndarray) -> None:
         """Chooses the next token."""
         logits = allowed(logits, self.rules, self.tokens, self.stops)
-        token = chosen(logits, self.temperature, self.top_p, self.random)
+        token = choose_token(logits, self.temperature, self.top_p, self.random)
         last = forced_last(self.rules, self.tokens, self.most)
         if last is not None:
             self.is_cut, token = token not in self.stops, last
@@ -254,14 +254,14 @@ class GenerationRequest:
         return AT_LIMIT if self.generated >= self.most else GOES_ON
 
     def is_gone(self, now: float) -> bool:
-        """Whether its caller gave up; asked now and then alone."""
+        """Whether its caller gave up; asked only now and then."""
         if now < self.ask_at:
             return False
         self.ask_at = now + ASK_SECONDS
         return bool(self.sender.is_cancelled())
 
 
-class Memory:
+class KeyValueCache:
     """Tensors ``[rows, heads, length, width]`` of rows that have read different numbers of tokens.
 
     What a row needs lies at the right end; what lies left of it is not looked at.
@@ -307,13 +307,13 @@ class Memory:
         self.tensors = [np.ascontiguousarray(each[rows, :, -longest:]) for each in self.tensors]
 
     def mask(self, more: int = 0) -> np.ndarray:
-        """Of each row what is its own, and so many tokens more: bool ``[rows, length + more]``."""
+        """Of each row what is its own, and ``more`` tokens: bool ``[rows, length + more]``."""
         lengths = np.array(self.lengths)[:, np.newaxis]
         width = int(lengths.max()) + more
         return np.arange(width) >= width - more - lengths
 
 
-class Encoder:
+class PromptEncoder:
     """What reads the prompts of an encoder-decoder.
 
     Attributes:
@@ -333,7 +333,7 @@ class Encoder:
         return list(self._session.run(self.outputs, feed))
 
 
-class Sequences:
+class SequenceBatch:
     """The rows that are stepped together, with what the decoder remembers of them.
 
     Attributes:
@@ -342,7 +342,7 @@ class Sequences:
         source: what the encoder has read of each row; of no tensors without one.
     """
 
-    def __init__(self, session: ort.InferenceSession, encoder: Encoder | None = None) -> None:
+    def __init__(self, session: ort.InferenceSession, encoder: PromptEncoder | None = None) -> None:
         self._session = session
         self._encoder = encoder
         inputs = session.get_inputs()
@@ -352,8 +352,8 @@ class Sequences:
         self._outputs = ["logits", *made]
         self._empty = [np.zeros((1, each.shape[1], 0, each.shape[3]), np.float32) for each in past]
         self.asked: list[GenerationRequest] = []
-        self.past = Memory([each.name for each in past])
-        self.source = Memory([] if encoder is None else encoder.outputs)
+        self.past = KeyValueCache([each.name for each in past])
+        self.source = KeyValueCache([] if encoder is None else encoder.outputs)
 
     def clear(self) -> None:
         """Forgets all rows."""
@@ -363,7 +363,7 @@ class Sequences:
 
     def join(self, asked: GenerationRequest) -> None:
         """Reads a prompt, chooses its first token, and adds the row."""
-        ids, source = asked.ids, Memory(self.source.names)
+        ids, source = asked.ids, KeyValueCache(self.source.names)
         if self._encoder is not None:
             source.add(self._encoder.read(asked.ids), len(asked.ids))
             ids = np.array([self._encoder.start])
@@ -409,7 +409,7 @@ class Sequences:
         mask: np.ndarray,
         positions: np.ndarray,
         past: list[np.ndarray],
-        source: Memory,
+        source: KeyValueCache,
     ) -> list[np.ndarray]:
         feed = {
             "input_ids": ids.astype(np.int64),
@@ -425,12 +425,12 @@ class Sequences:
 
 
 def at_right(cache: np.ndarray, length: int) -> np.ndarray:
-    """A cache of at least so many columns, with zeros on the left."""
+    """A cache of at least this number of columns, with zeros on the left."""
     more = length - cache.shape[2]
     return cache if more <= 0 else np.pad(cache, ((0, 0), (0, 0), (more, 0), (0, 0)))
 
 
-def chosen(
+def choose_token(
     logits: np.ndarray, temperature: float, top_p: float, random: np.random.Generator
 ) -> int:
     """The most likely token at temperature 0, else one by chance.
@@ -460,7 +460,7 @@ def asked_of(
 ) -> GenerationRequest:
     """What a request asks for; raises ``ValueError``.
 
-    Prompt and text have ``context`` tokens together, and each of them where they ``are_apart``.
+    Prompt and text have ``context`` tokens together, and each of them if they ``are_apart``.
     """
     ids = tensor(request, "input_ids")
     most = tensor(request, "max_tokens")

@@ -22,7 +22,7 @@ import triton_python_backend_utils as pb_utils
 from packed_counts import COUNTERS, Counts, Exporter
 from packed_device import HELD_RUNS, OnCpu, OnGpu, missing_gpu
 from packed_engine import SETTINGS_FILE, PackedEngine
-from packed_joining import Limits, PackedRequest, Pipeline
+from packed_joining import PackedRequest, RunLimits, RunPipeline
 from python_model import THREADS, Heartbeat, output
 
 GPU = "GPU"  # Triton's word for the kind of an instance
@@ -48,10 +48,10 @@ class TritonPythonModel:
         counts = Counts()
         self.counters = Counters(args["model_name"], args["model_version"])
         self.exporter = Exporter(counts, self.counters.by_name)
-        self.pipeline = Pipeline(
+        self.pipeline = RunPipeline(
             runner,
-            Senders(config["output"][0]["name"]),
-            Limits(
+            PackedReplies(config["output"][0]["name"]),
+            RunLimits(
                 run_tokens=runner.run_tokens,
                 run_rows=runner.run_rows,
                 held_tokens=HELD_RUNS * runner.run_tokens,
@@ -68,7 +68,7 @@ class TritonPythonModel:
         self.pipeline.start()
 
     def execute(self, requests: list[Any]) -> None:
-        """Takes requests in. Threads answer them; a failure is of its request alone."""
+        """Takes requests in. Threads answer them; a failure is of its own request only."""
         self.heartbeat.check()
         for request in requests:
             self.pipeline.offer(asked_of(request))
@@ -103,7 +103,7 @@ class Counters:
             print(f"{model}: its counts are not shown: {error}", file=sys.stderr, flush=True)
 
 
-class Senders:
+class PackedReplies:
     """Answers requests by Triton's response senders.
 
     Args:

@@ -31,7 +31,7 @@ COUNTERS: Mapping[str, str] = {
 EVERY_SECONDS = 0.25
 
 
-class Counter(Protocol):
+class MetricCounter(Protocol):
     """One of Triton's."""
 
     def increment(self, value: float) -> None:
@@ -46,7 +46,7 @@ class Counts:
         self._lock = threading.Lock()
         self._sums = dict.fromkeys(COUNTERS, 0.0)
 
-    def ran(self, messages: int, tokens: int, computed: int, seconds: float) -> None:
+    def note_run(self, messages: int, tokens: int, computed: int, seconds: float) -> None:
         """A run is over: its messages, their tokens, all that were computed, and its time."""
         with self._lock:
             self._sums[RUNS] += 1
@@ -55,12 +55,12 @@ class Counts:
             self._sums[PADDING] += computed - tokens
             self._sums[SECONDS] += seconds
 
-    def refused(self) -> None:
+    def note_refusal(self) -> None:
         """A request found too much held."""
         with self._lock:
             self._sums[REFUSED] += 1
 
-    def retried(self, messages: int) -> None:
+    def note_retry(self, messages: int) -> None:
         """Requests of a run that failed are tried again, each by itself."""
         with self._lock:
             self._sums[RETRIED] += messages
@@ -80,7 +80,7 @@ class Exporter(threading.Thread):
         counters: by name; with none of them nothing is told.
     """
 
-    def __init__(self, counts: Counts, counters: Mapping[str, Counter]) -> None:
+    def __init__(self, counts: Counts, counters: Mapping[str, MetricCounter]) -> None:
         super().__init__(name="counts", daemon=True)
         self._counts = counts
         self._counters = counters

@@ -16,7 +16,15 @@ from typing import Any
 
 import numpy as np
 import torch
-from packed_buckets import LONGEST_ROW, MOST_ROWS, MOST_TOKENS, Shape, fill_rows, shape_for, shapes
+from packed_buckets import (
+    LONGEST_ROW,
+    MOST_ROWS,
+    MOST_TOKENS,
+    GraphShape,
+    fill_rows,
+    shape_for,
+    shapes,
+)
 from packed_engine import PackedEngine
 
 CPU_TOKENS = 2048  # of a run; more at a time is no faster there
@@ -101,15 +109,15 @@ class OnGpu:
     run_tokens = MOST_TOKENS
     run_rows = MOST_ROWS
 
-    def __init__(self, engine: PackedEngine, buckets: Iterable[Shape] | None = None) -> None:
+    def __init__(self, engine: PackedEngine, buckets: Iterable[GraphShape] | None = None) -> None:
         self._engine = engine
         self._device = engine.device
         self._longest = min(LONGEST_ROW, engine.row_tokens)
         self._runs = torch.cuda.Stream(self._device)
         # One each way: a run's inputs must not wait until the answers before them have left.
         self._arriving, self._leaving = (torch.cuda.Stream(self._device) for _ in range(2))
-        self._graphs: dict[Shape, tuple[Any, torch.Tensor]] = {}
-        self._left_out: list[Shape] = []
+        self._graphs: dict[GraphShape, tuple[Any, torch.Tensor]] = {}
+        self._left_out: list[GraphShape] = []
         self._fault = ""
         self._capture_seconds = 0.0
         # The inputs of every graph begin where it begins: one run at a time replays one of them.
@@ -167,7 +175,7 @@ class OnGpu:
             f"{free >> 20} of {whole >> 20} MiB free on {torch.cuda.get_device_name(self._device)}"
         )
 
-    def _capture_all(self, buckets: Iterable[Shape]) -> None:
+    def _capture_all(self, buckets: Iterable[GraphShape]) -> None:
         """Graphs of all shapes, which share memory."""
         began = time.monotonic()
         torch.cuda.synchronize(self._device)
@@ -187,7 +195,7 @@ class OnGpu:
                 break
         self._capture_seconds = time.monotonic() - began
 
-    def _capture(self, shape: Shape, pool: Any) -> tuple[Any, torch.Tensor]:  # noqa: ANN401
+    def _capture(self, shape: GraphShape, pool: Any) -> tuple[Any, torch.Tensor]:  # noqa: ANN401
         """A graph, and where its answers lie."""
         row = min(self._longest, shape.tokens)
         starts = fill_rows(np.array([0, row], np.int32), shape, self._longest)

@@ -27,7 +27,7 @@ from torch.nn import functional
 
 SETTINGS_FILE = "packed.json"  # beside the weights: how they are loaded and what follows
 ATTENTION = "headrace"
-ROWS = "headrace_rows"  # the argument that carries ``Rows`` through a model to its attention
+ROWS = "headrace_rows"  # the argument that carries ``RowLayout`` through a model to its attention
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 # Of the self-check, relative to the largest value: rounding differs with the order of sums. Values
 # that are all near 0, as a ranker's logits may be, are rounded like those before them.
@@ -101,7 +101,7 @@ def _rope_types(value: Any) -> list[str]:  # noqa: ANN401 - JSON
 
 
 @dataclass(frozen=True)
-class Rows:
+class RowLayout:
     """Where the rows of a run lie, on its device. Rows may be empty.
 
     Attributes:
@@ -110,7 +110,7 @@ class Rows:
         places: int32 ``[T]``: of each token in its row, from 0.
         longest: no row is longer.
         groups: rows of one length each, and the places of all their tokens: for attention
-            without variable lengths. None where there is such attention.
+            without variable lengths. None if there is such attention.
     """
 
     starts: torch.Tensor
@@ -151,7 +151,7 @@ class Rows:
 
 
 # By the names of sentence-transformers, whose formulas these are, as those of the graphs' Pooler.
-POOLING: Mapping[str, Callable[[torch.Tensor, Rows], torch.Tensor]] = {
+POOLING: Mapping[str, Callable[[torch.Tensor, RowLayout], torch.Tensor]] = {
     "mean": lambda states, rows: rows.total(states) / rows.lengths,
     "mean_sqrt_len_tokens": lambda states, rows: rows.total(states) / rows.lengths.sqrt(),
     "cls": lambda states, rows: rows.first(states).float(),
@@ -177,7 +177,7 @@ def attend(
 
     ``sliding_window`` is what the attentions of transformers take: nearer than that, both ways.
     """
-    rows: Rows | None = given.get(ROWS)
+    rows: RowLayout | None = given.get(ROWS)
     if rows is None:
         raise UnsuitableError("the model does not tell its attention where rows begin")
     if getattr(module, "is_causal", False):
@@ -191,7 +191,7 @@ def attend(
 
 
 def _variable_length(
-    tokens: tuple[torch.Tensor, ...], rows: Rows, scale: float | None, window: int
+    tokens: tuple[torch.Tensor, ...], rows: RowLayout, scale: float | None, window: int
 ) -> torch.Tensor:
     """On a GPU, in half precision: one kernel for all rows; ``[T, heads, width]``."""
     from torch.nn.attention import SDPBackend, sdpa_kernel  # noqa: PLC0415 - with CUDA only
@@ -219,7 +219,7 @@ def _variable_length(
 
 
 def _by_length(
-    tokens: tuple[torch.Tensor, ...], rows: Rows, scale: float | None, window: int
+    tokens: tuple[torch.Tensor, ...], rows: RowLayout, scale: float | None, window: int
 ) -> torch.Tensor:
     """Rows of one length at a time; ``[T, heads, width]``."""
     query, key, value = tokens
@@ -340,7 +340,7 @@ class PackedEngine:
         ids, types, owners, places = inputs[: 4 * tokens].view(4, tokens).unbind(0)
         starts = inputs[4 * tokens :]
         groups = None if self.has_variable_lengths else _groups(starts)
-        rows = Rows(starts, owners, places, longest, groups)
+        rows = RowLayout(starts, owners, places, longest, groups)
         further = {"token_type_ids": types.unsqueeze(0)} if self._takes_types else {}
         result = self._model(
             input_ids=ids.unsqueeze(0),
@@ -373,7 +373,7 @@ class PackedEngine:
         difference = float(np.abs(together - apart).max() / max(np.abs(apart).max(), _LEAST_SIZE))
         if not difference <= TOLERANCES[self._precision]:
             raise UnsuitableError(
-                f"rows together differ by {difference:.2g} of the largest value from each alone"
+                f"rows together differ by {difference:.2g} of the largest value from each by itself"
             )
 
     def _by_itself(self, ids: np.ndarray, types: np.ndarray) -> np.ndarray:
@@ -392,12 +392,12 @@ class PackedEngine:
         try:
             with torch.inference_mode():
                 values = _values(self._model(**tensors))
-                rows = Rows(ends, places * 0, places, tokens, None)
+                rows = RowLayout(ends, places * 0, places, tokens, None)
                 return np.asarray(self._finish(values, rows).cpu().numpy())
         finally:
             self._model.set_attn_implementation(ATTENTION)
 
-    def _finish(self, values: torch.Tensor, rows: Rows) -> torch.Tensor:
+    def _finish(self, values: torch.Tensor, rows: RowLayout) -> torch.Tensor:
         """What follows the model's own result ``[T, width]``, or ``[n, width]`` of classifiers."""
         if not self._modes:
             return values.float()
@@ -505,7 +505,7 @@ def _one_vector_a_row(
     That token is the row's first, which such heads look at, or the mean, of those that take it: a
     mean of one token is the token.
     """
-    rows: Rows | None = given.get(ROWS)
+    rows: RowLayout | None = given.get(ROWS)
     if rows is None:
         return result
     states = result.last_hidden_state[0]

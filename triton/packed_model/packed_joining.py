@@ -32,13 +32,13 @@ _AT_ONCE_SECONDS = 0.00002
 
 
 @dataclass(frozen=True)
-class Limits:
+class RunLimits:
     """What is held and run at most.
 
     Attributes:
-        run_tokens: of one run; one request alone may have more.
+        run_tokens: of one run; a single request may have more.
         run_rows: the same of rows.
-        held_tokens: of all requests that are not answered yet; one alone may have more.
+        held_tokens: of all requests that are not answered yet; a single one may have more.
         row_tokens: of one row.
         vocabulary: ids are less.
         types: ids of types are less; 0 if the model has none.
@@ -76,7 +76,7 @@ class PackedRequest:
         return len(self.starts) - 1
 
 
-class Result(Protocol):
+class RunResult(Protocol):
     """A run on its way."""
 
     @property
@@ -96,15 +96,15 @@ class Result(Protocol):
 class Meter(Protocol):
     """Counts what the engine did."""
 
-    def ran(self, messages: int, tokens: int, computed: int, seconds: float) -> None:
+    def note_run(self, messages: int, tokens: int, computed: int, seconds: float) -> None:
         """A run is over: its messages, their tokens, all that were computed, and its time."""
         ...
 
-    def refused(self) -> None:
+    def note_refusal(self) -> None:
         """A request found too much held."""
         ...
 
-    def retried(self, messages: int) -> None:
+    def note_retry(self, messages: int) -> None:
         """Requests of a run that failed are tried again, each by itself."""
         ...
 
@@ -112,20 +112,20 @@ class Meter(Protocol):
 class NoMeter:
     """Counts nothing."""
 
-    def ran(self, messages: int, tokens: int, computed: int, seconds: float) -> None:
+    def note_run(self, messages: int, tokens: int, computed: int, seconds: float) -> None:
         """See ``Meter``."""
 
-    def refused(self) -> None:
+    def note_refusal(self) -> None:
         """See ``Meter``."""
 
-    def retried(self, messages: int) -> None:
+    def note_retry(self, messages: int) -> None:
         """See ``Meter``."""
 
 
 class Runner(Protocol):
     """What computes."""
 
-    def begin(self, ids: np.ndarray, starts: np.ndarray, types: np.ndarray | None) -> Result:
+    def begin(self, ids: np.ndarray, starts: np.ndarray, types: np.ndarray | None) -> RunResult:
         """Starts a run; may wait until it is over."""
         ...
 
@@ -154,7 +154,7 @@ class Replies(Protocol):
         ...
 
 
-def check_request(asked: PackedRequest, limits: Limits) -> PackedRequest:
+def check_request(asked: PackedRequest, limits: RunLimits) -> PackedRequest:
     """The request, if it can be run; raises ``ValueError`` with what is wrong with it.
 
     An id that is out of range would end the process on a GPU, and every request with it.
@@ -224,10 +224,10 @@ def is_lost(error: BaseException) -> bool:
     return not isinstance(error, MemoryError) and gpu_faults.ends_process(str(error))
 
 
-class Waiting:
+class PackedQueue:
     """Requests that wait, the tokens of all that are held, and whose turn it is; for threads."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: RunLimits) -> None:
         self._limits = limits
         self._timetable = Timetable()
         self._requests: deque[PackedRequest] = deque()
@@ -276,17 +276,17 @@ class Waiting:
                 self._timetable.choose(tokens, time.monotonic(), has_waited=has_waited)
             return taken
 
-    def launched(self) -> None:
+    def note_launch(self) -> None:
         """The run that was taken last is on the device, or will follow there by itself."""
         with self._changed:
             self._timetable.launch()
 
-    def dropped(self) -> None:
+    def note_drop(self) -> None:
         """Nobody waits for the run that was taken last: it does not take place."""
         with self._changed:
             self._timetable.give_up()
 
-    def ended(self, seconds: float | None, *, was_awaited: bool) -> None:
+    def note_end(self, seconds: float | None, *, was_awaited: bool) -> None:
         """The first of the runs is over; see ``Timetable.end``."""
         with self._changed:
             since = self._requests[0].since if self._requests else None
@@ -345,7 +345,7 @@ def end_process(reason: str) -> None:
     os._exit(1)
 
 
-class Pipeline:
+class RunPipeline:
     """Two threads: one that joins and starts runs, one that answers.
 
     Args:
@@ -362,7 +362,7 @@ class Pipeline:
         self,
         runner: Runner,
         replies: Replies,
-        limits: Limits,
+        limits: RunLimits,
         *,
         by_token: bool = False,
         meter: Meter | None = None,
@@ -376,10 +376,10 @@ class Pipeline:
         self._meter = meter or NoMeter()
         self._alive = alive
         self._end = end
-        self._waiting = Waiting(limits)
+        self._waiting = PackedQueue(limits)
         self._room = threading.Semaphore(RUNS_ON_THE_WAY)
         self._starting = threading.Lock()  # a second try starts runs too, beside the joining thread
-        self._begun: queue.SimpleQueue[tuple[list[PackedRequest], Result | Exception] | None]
+        self._begun: queue.SimpleQueue[tuple[list[PackedRequest], RunResult | Exception] | None]
         self._begun = queue.SimpleQueue()
         self._threads = [
             threading.Thread(target=self._guard, args=(loop,), name=name, daemon=True)
@@ -399,7 +399,7 @@ class Pipeline:
             self._replies.fail(asked, f"engine: {error}")
             return
         if not self._waiting.offer(asked):
-            self._meter.refused()
+            self._meter.note_refusal()
             held = self._waiting.held
             # Not after "engine: ", by which gateways know what is the model's own fault.
             self._replies.fail(asked, f"queue is full: {held} tokens are held")
@@ -429,10 +429,10 @@ class Pipeline:
             members = [each for each in members if not self._is_dropped(each)]
             if members:
                 begun = self._start(members)
-                self._waiting.launched()
+                self._waiting.note_launch()
                 self._begun.put((members, begun))
             else:
-                self._waiting.dropped()
+                self._waiting.note_drop()
                 self._room.release()
 
     def _answer(self) -> None:
@@ -445,7 +445,7 @@ class Pipeline:
                 took = None
             else:
                 took = result.seconds()
-            self._waiting.ended(took, was_awaited=was_awaited)
+            self._waiting.note_end(took, was_awaited=was_awaited)
             if isinstance(values, Exception):
                 self._run_apart(members, values)
                 self._room.release()
@@ -465,7 +465,7 @@ class Pipeline:
         self._over(asked, partial(self._replies.drop, asked))
         return True
 
-    def _start(self, members: Sequence[PackedRequest]) -> Result | Exception:
+    def _start(self, members: Sequence[PackedRequest]) -> RunResult | Exception:
         try:
             with self._starting:
                 return self._runner.begin(*join_rows(members))
@@ -473,7 +473,7 @@ class Pipeline:
             return error
 
     def _finish(
-        self, members: Sequence[PackedRequest], result: Result | Exception
+        self, members: Sequence[PackedRequest], result: RunResult | Exception
     ) -> np.ndarray | Exception:
         if isinstance(result, Exception):
             return result
@@ -482,7 +482,7 @@ class Pipeline:
         except Exception as error:  # noqa: BLE001 - as above
             return error
         tokens = sum([len(each.ids) for each in members])
-        self._meter.ran(len(members), tokens, result.tokens, result.seconds())
+        self._meter.note_run(len(members), tokens, result.tokens, result.seconds())
         return values
 
     def _run_apart(self, members: list[PackedRequest], error: Exception) -> None:
@@ -493,7 +493,7 @@ class Pipeline:
         elif len(members) == 1:
             self._fail(members[0], error)
             return
-        self._meter.retried(len(members))
+        self._meter.note_retry(len(members))
         for asked in members:
             values = self._finish([asked], self._start([asked]))
             if isinstance(values, Exception):
@@ -536,5 +536,5 @@ class Pipeline:
             return
         try:
             reply()
-        except Exception:  # noqa: BLE001 - it is this request's alone
+        except Exception:  # noqa: BLE001 - it is only this request's
             traceback.print_exc(file=sys.stderr)

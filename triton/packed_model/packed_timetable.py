@@ -49,15 +49,15 @@ class Timetable:
         """When to choose the next run; a time that is over, or negative infinity: at once."""
         return self._free_at - self._lead if self._runs else float("-inf")
 
-    def expected(self, tokens: int) -> float:
-        """Seconds of a run of so many tokens: of the next smaller size that was seen, or 0."""
+    def predict(self, tokens: int) -> float:
+        """Seconds of a run of ``tokens`` tokens: of the next smaller size that was seen, or 0."""
         wanted = _key(tokens)
         known = [key for key in self._seconds if key <= wanted]
         return self._seconds[max(known)] if known else 0.0
 
     def choose(self, tokens: int, now: float, *, has_waited: bool) -> None:
         """The members of a run are chosen; ``has_waited`` if they could have been before."""
-        run = _Run(_key(tokens), self.expected(tokens), has_waited=has_waited)
+        run = _Run(_key(tokens), self.predict(tokens), has_waited=has_waited)
         self._runs.append(run)
         self._free_at = max(self._free_at, now) + run.expected
 

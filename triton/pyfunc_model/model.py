@@ -6,7 +6,7 @@ of model and packages, ``pyfunc.json`` with what the loader says of it, and the 
 and close off (``registry/loading/placement.py`` puts them there).
 
 Rows come as float64 ``[batch, features]``; answers leave as float32 ``[batch, width]``. A failure
-is its own request's; a process that hangs or ends is started anew, and calls meanwhile fail. The
+is its own request's; a process that hangs or ends is started again, and calls meanwhile fail. The
 loader's probe, a request of the id ``PROBE``, is told for some minutes why the process of any copy
 ended last: rows that do no harm would not show it.
 """
@@ -74,7 +74,7 @@ class TritonPythonModel:
         self.heartbeat.start()
 
     def execute(self, requests: list[Any]) -> list[Any]:
-        """Answers every request, in order; a failure is the failure of its own request alone."""
+        """Answers every request, in order; a failure is the failure of its own request only."""
         self.heartbeat.check()
         responses = [self._response(request) for request in requests]
         self.heartbeat.check()
@@ -86,7 +86,7 @@ class TritonPythonModel:
         self.process.close()
 
     def _response(self, request: "pb_utils.InferenceRequest") -> "pb_utils.InferenceResponse":
-        if request.request_id() == PROBE and (why := self._noted()):
+        if request.request_id() == PROBE and (why := self._read_why_ended()):
             return pb_utils.InferenceResponse(error=pb_utils.TritonError(f"engine: {why}"))
         rows = np.from_dlpack(pb_utils.get_input_tensor_by_name(request, self.input))
         try:
@@ -102,7 +102,7 @@ class TritonPythonModel:
             aside.write_text(json.dumps({"at": time.time(), "why": why}), encoding="utf-8")
             aside.replace(self.ended)
 
-    def _noted(self) -> str:
+    def _read_why_ended(self) -> str:
         """Why the process of a copy ended last, if that was lately."""
         try:
             found = json.loads(self.ended.read_text(encoding="utf-8"))

@@ -39,7 +39,7 @@ CANT_USE = "this Triton can't use a GPU"  # as ``registry/loading/devices.py`` h
 _CUDA = "CUDAExecutionProvider"
 _ENDS = "Stub process ends: "
 
-# DLPack's name for a capsule whose tensor was taken; a capsule holds the pointer alone.
+# DLPack's name for a capsule whose tensor was taken; a capsule holds only the pointer.
 _TAKEN = b"used_dltensor"
 _set_name = ctypes.pythonapi.PyCapsule_SetName
 _set_name.argtypes, _set_name.restype = (ctypes.py_object, ctypes.c_char_p), ctypes.c_int
@@ -62,7 +62,7 @@ class TritonPythonModel:
 
     def open(self, folder: Path, options: ort.SessionOptions, wanted: list[Any]) -> Any:  # noqa: ANN401
         """What runs batches, as a session does; another model may run them otherwise."""
-        return opened(folder / "model.onnx", options, wanted)
+        return open_session(folder / "model.onnx", options, wanted)
 
     def execute(self, requests: list[Any]) -> list[Any]:
         """Answers every request, in order; a failure is the failure of its own request alone.
@@ -131,7 +131,7 @@ class Heartbeat(threading.Thread):
     frees the shared memory in which they lie. It does not end the process. One that goes on later
     answers the old requests into memory that holds other ones by then: callers get wrong answers,
     and Triton ends by a ``lock_exception``. A process that has ended is safe: Triton refuses what
-    comes for it, and the loader loads the model anew. One that stands still while it holds a lock
+    comes for it, and the loader loads the model again. One that stands still while it holds a lock
     that Triton waits for ends Triton after a second, whatever it does later.
 
     It also ends one whose GPU is lost, a beat after that was said, so that who asked is told.
@@ -214,7 +214,7 @@ def session_options(threads: int) -> ort.SessionOptions:
 
 
 def providers(kind: str, device_id: str) -> list[Any]:
-    """Those that a session asks for: CUDA's where Triton placed the instance on a GPU.
+    """Those that a session asks for: CUDA's if Triton placed the instance on a GPU.
 
     Raises:
         RuntimeError: ONNX Runtime has none. It would run on the CPU, slowly and in silence.
@@ -230,7 +230,9 @@ def providers(kind: str, device_id: str) -> list[Any]:
     return [(_CUDA, {"device_id": int(device_id)}), "CPUExecutionProvider"]
 
 
-def opened(graph: Path, options: ort.SessionOptions, wanted: list[Any]) -> ort.InferenceSession:
+def open_session(
+    graph: Path, options: ort.SessionOptions, wanted: list[Any]
+) -> ort.InferenceSession:
     """A session on the device that was asked for.
 
     Raises:

@@ -21,7 +21,7 @@ class PackedTimes:
     Args:
         points: tokens and milliseconds, ascending.
         buckets: tokens that smaller runs are filled up to; larger runs are run as they are.
-        most_tokens: of a run; a message alone may have more.
+        most_tokens: of a run; a single message may have more.
     """
 
     def __init__(self, points: Points, buckets: Sequence[int], most_tokens: int) -> None:
@@ -30,11 +30,11 @@ class PackedTimes:
         self.most_tokens = most_tokens
 
     def seconds(self, tokens: int) -> float:
-        """Of a run of so many tokens."""
-        return _between(self._points, self.computed(tokens))
+        """Of a run of this number of tokens."""
+        return _between(self._points, self.fill_up(tokens))
 
-    def computed(self, tokens: int) -> int:
-        """The tokens of a run of so many, those that fill it up included."""
+    def fill_up(self, tokens: int) -> int:
+        """The tokens of a run of this number, those that fill it up included."""
         at = bisect_left(self._buckets, tokens)
         return self._buckets[at] if at < len(self._buckets) else tokens
 

@@ -1,6 +1,6 @@
 """A Triton model that only pretends: it takes as long as an accelerator might compute.
 
-For tests of batching where there is no GPU. It is never part of a package, and its
+For tests of batching without a GPU. It is never part of a package, and its
 figures are never mixed with a real engine's.
 
 - Without a table, one execution takes 1 ms + 1.2 us for each padded token of the batch; requests of
@@ -57,7 +57,7 @@ class TritonPythonModel:
             self.times = accelerator_times.read(folder / TABLE, engine)
             if isinstance(self.times, accelerator_times.PackedTimes):
                 ((name, width),) = self.outputs.items()
-                self.pipeline = packed(self.times, name, max(width, 1))
+                self.pipeline = build_pipeline(self.times, name, max(width, 1))
                 self.pipeline.start()
 
     def execute(self, requests: list[Any]) -> list[Any] | None:
@@ -133,13 +133,13 @@ class PretendingRunner:
         sums = np.add.reduceat(ids, starts[:-1], dtype=np.int64) % MODULUS
         pair = np.stack([ids[starts[:-1]], sums], axis=1).astype(np.float32)
         values = np.resize(pair.T, (self._width, len(pair))).T.copy()
-        return SimulatedRun(over, values, self._times.computed(len(ids)), took)
+        return SimulatedRun(over, values, self._times.fill_up(len(ids)), took)
 
     def free_memory(self) -> None:
         """Has none."""
 
 
-class Senders:
+class SimulatedReplies:
     """Answers requests by Triton's response senders; see ``packed_joining.Replies``."""
 
     def __init__(self, name: str) -> None:
@@ -165,7 +165,7 @@ class Senders:
         asked.caller.send(response, flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 
 
-def packed(times: Any, name: str, width: int) -> Any:  # noqa: ANN401
+def build_pipeline(times: Any, name: str, width: int) -> Any:  # noqa: ANN401
     """What joins requests, has them run and answers them.
 
     Args:
@@ -173,9 +173,9 @@ def packed(times: Any, name: str, width: int) -> Any:  # noqa: ANN401
         name: of the output.
         width: its columns.
     """
-    from packed_joining import Limits, Pipeline  # noqa: PLC0415 - see ``initialize``
+    from packed_joining import RunLimits, RunPipeline  # noqa: PLC0415 - see ``initialize``
 
-    limits = Limits(
+    limits = RunLimits(
         run_tokens=times.most_tokens,
         run_rows=MOST_ROWS,
         held_tokens=HELD_RUNS * times.most_tokens,
@@ -183,7 +183,7 @@ def packed(times: Any, name: str, width: int) -> Any:  # noqa: ANN401
         vocabulary=NO_LIMIT,
         types=2,
     )
-    return Pipeline(PretendingRunner(times, width), Senders(name), limits)
+    return RunPipeline(PretendingRunner(times, width), SimulatedReplies(name), limits)
 
 
 def asked_of(request: "pb_utils.InferenceRequest") -> Any:  # noqa: ANN401

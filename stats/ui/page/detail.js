@@ -138,7 +138,7 @@ function texts(it, x) {
     lines({ key: "unk", title: "UNK", axis: x, series: of(it, "unk"), format: percent, least: 0.01,
       hint: "unknown tokens, of all tokens" }),
     lines({ key: "per_word", title: "Tokens a word, mean", axis: x, series: of(it, "tokens_per_word"), format: number,
-      hint: "the vocabulary's signal where a tokeniser never says UNK" }),
+      hint: "the vocabulary's signal if a tokeniser never says UNK" }),
     lines({ key: "truncated", title: "Truncated texts", axis: x, series: of(it, "truncated"), format: percent, least: 0.01 }),
     maps.map((map) => heatmap({ key: `map ${map.key}`, title: `${map.title}, distribution`, axis: x, map, format: number })))];
 }
@@ -157,7 +157,7 @@ function own(it, x) {
   ].filter(Boolean));
 }
 
-/** Which words became UNK, where the endpoint asks for it. */
+/** Which words became UNK, if the endpoint asks for it. */
 function unknown(it) {
   return it.unk_words.map((one) => h("p", { key: `words ${one.version}`, class: "words" },
     h("b", {}, `Words that became UNK, ${version(one.version)}: `),

@@ -1,4 +1,4 @@
-// A tree of plain objects made into elements, and changed in place when it is made anew: elements
+// A tree of plain objects made into elements, and changed in place when it is made again: elements
 // that stay keep their scroll, focus, hover and open state. Text is only ever set as text.
 
 const SVG = "http://www.w3.org/2000/svg";

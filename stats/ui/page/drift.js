@@ -7,7 +7,7 @@ import { clock, colour, number, percent, statistic, version } from "./words.js";
 const RATIO_SHOWN = 4; // of the threshold; what is beyond ends there
 const PSI_SHOWN = 0.4;
 
-/** The section; empty where nothing is compared. */
+/** The section; empty if nothing is compared. */
 export function drift(view, it) {
   if (!it.drift.length) return null;
   return h("section", { key: "drift", id: "drift", "aria-labelledby": "drift-title" },

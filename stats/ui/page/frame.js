@@ -1,4 +1,4 @@
-// What stands around an endpoint: the bar on top, the list at the side, and what to do where there
+// What stands around an endpoint: the bar on top, the list at the side, and what to do if there
 // is nothing to show.
 
 import { h } from "./dom.js";
@@ -74,7 +74,7 @@ export function engines(view) {
     h("b", {}, `Triton of ${one.loader}${several ? `, pool ${one.pool}` : ""}`), ` ${one.said}`));
 }
 
-/** In place of an endpoint, where there is none. */
+/** In place of an endpoint, if there is none. */
 export function nothing(view) {
   return h("section", { key: "nothing", class: "welcome" },
     h("h1", {}, "No endpoint yet"),

@@ -1,5 +1,5 @@
 // Figures under the pointer, or under the cursor that arrow keys move. The cursor stands in every
-// chart of the same time, and stays where it is while the charts are drawn anew.
+// chart of the same time, and stays where it is while the charts are drawn again.
 
 import { h, patch } from "./dom.js";
 

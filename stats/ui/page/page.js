@@ -1,5 +1,5 @@
 // The page: what was asked for is in the address (#endpoint=NAME&span=1h), what is known comes from
-// view.json, and all that is shown is made anew from the last of each.
+// view.json, and all that is shown is made again from the last of each.
 
 import { h, patch, redraw } from "./dom.js";
 import { Live } from "./live.js";
@@ -41,7 +41,7 @@ function draw() {
   refresh();
 }
 
-// Light, dark, or as the system says; kept for the next visit where the browser allows it.
+// Light, dark, or as the system says; kept for the next visit if the browser allows it.
 
 const THEMES = ["auto", "light", "dark"];
 let theme = "auto";

@@ -46,7 +46,7 @@ export function span(seconds) {
   return words.join(" ") || "0 s";
 }
 
-/** The time of day, in the reader's own zone; with the date where it is another day than `now`. */
+/** The time of day, in the reader's own zone; with the date if it is another day than `now`. */
 export function clock(at, now, withSeconds = true) {
   const moment = new Date(at * 1000);
   const time = moment.toLocaleTimeString("en-GB", {

@@ -11,7 +11,7 @@ from gateway_world import MemoryRecorder
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contracts.endpoint import Limits
+from contracts.endpoint import EndpointLimits
 from contracts.tasks import Task
 from gateway.admission.byte_budget import ByteBudget
 from gateway.admission.controller import SECONDS_OF_ONE, AdmissionController
@@ -327,9 +327,9 @@ async def test_nothing_is_charged_to_a_caller_without_a_key() -> None:
 
 def test_too_many_texts_are_too_large() -> None:
     admission = Door().admission
-    admission.check_body(call_of(*["a"] * 256), Limits())
+    admission.check_body(call_of(*["a"] * 256), EndpointLimits())
     with pytest.raises(TooLargeError, match="256"):
-        admission.check_body(call_of(*["a"] * 257), Limits())
+        admission.check_body(call_of(*["a"] * 257), EndpointLimits())
 
 
 # Its versions are known.
@@ -338,25 +338,25 @@ def test_too_many_texts_are_too_large() -> None:
 def test_without_room_on_any_arm_the_last_one_says_why() -> None:
     admission, call = Door().admission, call_of("a")
     with pytest.raises(OverloadedError):
-        admission.pick_version(call, Limits(), [None, Arm(wait=60)], call.started)
+        admission.pick_version(call, EndpointLimits(), [None, Arm(wait=60)], call.started)
     with pytest.raises(ModelUnavailableError) as refused:
-        admission.pick_version(call, Limits(), [Arm(wait=60), None], call.started)
+        admission.pick_version(call, EndpointLimits(), [Arm(wait=60), None], call.started)
     assert refused.value.retry_after_seconds
 
 
 def test_what_can_not_be_answered_in_time_is_refused_with_the_time_to_wait() -> None:
     admission = Door().admission
     call = call_of("a", seconds=1.0)
-    admission.pick_version(call, Limits(), [Arm(wait=0.5, work=0.1)], call.started)
+    admission.pick_version(call, EndpointLimits(), [Arm(wait=0.5, work=0.1)], call.started)
     with pytest.raises(OverloadedError) as refused:
-        admission.pick_version(call, Limits(), [Arm(wait=5.0, work=0.1)], call.started)
+        admission.pick_version(call, EndpointLimits(), [Arm(wait=5.0, work=0.1)], call.started)
     assert refused.value.retry_after_seconds == pytest.approx(4.4)
     with pytest.raises(DeadlineExceededError):
-        admission.pick_version(call, Limits(), [Arm()], call.deadline)
+        admission.pick_version(call, EndpointLimits(), [Arm()], call.deadline)
 
 
 def test_an_estimate_without_room_is_refused_before_anything_is_tokenised() -> None:
-    door, limits = Door(), Limits(max_tokens_in_flight=100)
+    door, limits = Door(), EndpointLimits(max_tokens_in_flight=100)
     door.admission.reserve(call_of("a"), 50, limits)
     arms = [Arm(tokens=20)]
     door.admission.pick_version(call_of("a", "b"), limits, arms, monotonic())
@@ -377,7 +377,7 @@ def test_an_arm_that_is_taken_serves_and_answers_in_time_or_has_no_queue(
 ) -> None:
     call = call_of("a", seconds=5.0)
     try:
-        place, arm = Door().admission.pick_version(call, Limits(), arms, call.started)
+        place, arm = Door().admission.pick_version(call, EndpointLimits(), arms, call.started)
     except (ModelUnavailableError, OverloadedError):
         chosen = len(arms)
     else:
@@ -399,12 +399,12 @@ def test_an_arm_that_is_taken_serves_and_answers_in_time_or_has_no_queue(
 
 def test_tokens_are_taken_and_given_back_and_none_past_the_deadline() -> None:
     door, call = Door(), call_of("a")
-    door.admission.reserve(call, 30, Limits())
+    door.admission.reserve(call, 30, EndpointLimits())
     assert door.admission.tokens_in_flight() == {NAME: 30}
     door.admission.release(call, 30)
     assert door.admission.tokens_in_flight() == {}
     with pytest.raises(DeadlineExceededError):
-        door.admission.reserve(call_of("a", seconds=-1), 30, Limits())
+        door.admission.reserve(call_of("a", seconds=-1), 30, EndpointLimits())
     assert door.admission.tokens_in_flight() == {}
 
 
@@ -445,7 +445,7 @@ async def test_a_closed_controller_refuses_at_every_moment_that_begins_something
         await door.admission.enter(arriving(), NAME)
     assert refused.value.retry_after_seconds
     with pytest.raises(ShuttingDownError):
-        door.admission.check_body(call_of("a"), Limits())
+        door.admission.check_body(call_of("a"), EndpointLimits())
 
 
 def test_the_deadline_is_the_callers_until_the_endpoint_is_known_and_then_the_shorter_one() -> None:

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from contracts.endpoint import Arm
-from contracts.events import Dropped, Feedback, PredictionEvent, Refusals
+from contracts.events import EventLosses, Feedback, PredictionEvent, Refusals
 from gateway.events.buffer import MAX_COUNTERS, EventBuffer
 
 MakeEvent = Callable[..., PredictionEvent]
@@ -19,8 +19,8 @@ def test_a_full_buffer_drops_and_counts_by_endpoint_and_status(make_event: MakeE
     for status in (200, 200, 200, 504):
         buffer.attempt(make_event(status=status))
     assert buffer.dropped() == [
-        Dropped("sentiment", 200, "buffer_full", 1, answered=1),
-        Dropped("sentiment", 504, "buffer_full", 1, answered=0),
+        EventLosses("sentiment", 200, "buffer_full", 1, answered=1),
+        EventLosses("sentiment", 504, "buffer_full", 1, answered=0),
     ]
     assert buffer.waiting_events() == 2
     assert buffer.totals().events == 4
@@ -33,7 +33,7 @@ def test_feedback_shares_the_room_of_events_and_its_loss_is_counted_apart(
     buffer.attempt(make_event())
     buffer.feedback(TOLD)
     buffer.feedback(TOLD)
-    assert buffer.dropped() == [Dropped("sentiment", 202, "buffer_full", 1, answered=0)]
+    assert buffer.dropped() == [EventLosses("sentiment", 202, "buffer_full", 1, answered=0)]
     assert buffer.take(max_events=10, max_records=10).events[1:] == [TOLD]
     assert (buffer.totals().feedback, buffer.totals().events) == (2, 1)
 

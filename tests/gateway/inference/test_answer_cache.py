@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from pipeline_world import ONE, TWO, world_of
 
-from contracts.endpoint import AnswerCache as Asked
+from contracts.endpoint import AnswerCacheOptions as Asked
 from contracts.endpoint import ModelEndpoint
 from gateway.errors import DeadlineExceededError, ModelFailedError
 from gateway.inference.answer_cache import AnswerCache

@@ -9,7 +9,7 @@ from gateway_world import FakeEngine, call_of, endpoint_of, loop_turns, text_of,
 from msgspec.structs import replace
 from pipeline_world import World, world_of
 
-from contracts.endpoint import Limits
+from contracts.endpoint import EndpointLimits
 from gateway.calls import Call, Sampling
 from gateway.engine.protocol import EngineModelError
 from gateway.errors import ModelFailedError, OverloadedError
@@ -22,7 +22,7 @@ SAMPLING = Sampling(5, temperature=1.0, seed=7)
 
 @asynccontextmanager
 async def world(
-    engine: FakeEngine | None = None, limits: Limits | None = None
+    engine: FakeEngine | None = None, limits: EndpointLimits | None = None
 ) -> AsyncIterator[World]:
     async with world_of(endpoint_of(MODEL.ref, limits=limits), engine, more=(MODEL,)) as here:
         yield here
@@ -73,7 +73,7 @@ async def test_each_text_chooses_by_a_seed_of_its_own_and_the_same_again() -> No
 
 
 async def test_where_one_is_not_begun_none_is() -> None:
-    limits = Limits(maxTokensInFlight=20, timeoutSeconds=60)  # type: ignore[call-arg]
+    limits = EndpointLimits(maxTokensInFlight=20, timeoutSeconds=60)  # type: ignore[call-arg]
     async with world(limits=limits) as here:
         with pytest.raises(OverloadedError):
             await begin(here, 3)

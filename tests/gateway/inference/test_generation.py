@@ -8,7 +8,7 @@ from gateway_world import FakeEngine, call_of, endpoint_of, loop_turns, text_of,
 from msgspec.structs import replace
 from pipeline_world import World, world_of
 
-from contracts.endpoint import Arm, Limits, ModelEndpoint
+from contracts.endpoint import Arm, EndpointLimits, ModelEndpoint
 from contracts.model import DEFAULT_POOL
 from gateway.calls import Sampling
 from gateway.engine.protocol import (
@@ -216,7 +216,7 @@ async def test_a_text_after_an_encoder_goes_on_from_no_prompt() -> None:
 
 
 async def test_tokens_to_be_written_count_before_they_are() -> None:
-    limits = Limits(maxTokensInFlight=12, timeoutSeconds=60)  # type: ignore[call-arg]
+    limits = EndpointLimits(maxTokensInFlight=12, timeoutSeconds=60)  # type: ignore[call-arg]
     async with world(None, endpoint_of(ONE.ref, limits=limits)) as here:
         text = await begin(here, 3, most=8)
         with pytest.raises(OverloadedError):

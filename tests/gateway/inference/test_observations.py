@@ -14,8 +14,8 @@ from pipeline_world import ONE, TWO, World, world_of
 
 from contracts.endpoint import EndpointSpec
 from contracts.events import StatisticSpec, decode
+from contracts.rollout import CustomStatistic as Declaration
 from contracts.rollout import StatisticKind
-from contracts.rollout import StatisticSpec as Declaration
 from gateway.events.buffer import EventBuffer
 from gateway.events.outbox import Outbox, declared_by
 from gateway.inference.observations import GROUP, Hooks, find_hooks

@@ -15,7 +15,7 @@ from gateway_world import (
 from msgspec.structs import replace
 from pipeline_world import ONE, TWO, World, world_of
 
-from contracts.endpoint import Arm, Limits
+from contracts.endpoint import Arm, EndpointLimits
 from contracts.model import ModelRef
 from gateway.calls import Answer, Call
 from gateway.errors import (
@@ -94,7 +94,7 @@ async def test_an_unknown_endpoint_is_nobodys_event() -> None:
 
 
 async def test_what_is_refused_before_an_attempt_is_counted_with_its_reason() -> None:
-    limits = Limits(max_texts_per_request=2, max_tokens_in_flight=20)
+    limits = EndpointLimits(max_texts_per_request=2, max_tokens_in_flight=20)
     async with world_of(endpoint_of(ONE.ref, limits=limits)) as world:
         await refused(world, call_of("a", "b", "c"), TooLargeError)
         await refused(world, call_of(text_of(12), text_of(12)), TooLargeError)
@@ -188,7 +188,7 @@ async def test_tokens_in_flight_are_told_at_0_too_and_until_the_last_is_back() -
 
 async def test_without_room_a_request_is_refused_before_its_body_is_read() -> None:
     engine = FakeEngine(held=asyncio.Event())
-    limits = Limits(max_tokens_in_flight=8)
+    limits = EndpointLimits(max_tokens_in_flight=8)
     async with world_of(endpoint_of(ONE.ref, limits=limits), engine) as world:
         await world.admission.enter(arriving(), "sentiment")
         first = asyncio.create_task(world.pipeline.predict(call_of(text_of(8))))

@@ -6,12 +6,12 @@ import pytest
 from gateway_world import call_of, endpoint_of, text_of
 from pipeline_world import ONE, TWO, World, world_of
 
-from contracts.endpoint import Arm, Limits
+from contracts.endpoint import Arm, EndpointLimits
 from gateway.errors import GatewayError, InvalidInputError, TooLargeError
 from gateway.inference.tokens import MOST_CHARACTERS, Tokenisers
 
 TEXT = text_of(4)
-LIMITS = Limits(max_texts_per_request=2)
+LIMITS = EndpointLimits(max_texts_per_request=2)
 
 
 @pytest.fixture

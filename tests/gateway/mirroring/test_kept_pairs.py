@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from memory_sink import MemorySink
 
-from contracts.pairs import LONGEST_TEXT, Compared, decode, encode, place
+from contracts.pairs import LONGEST_TEXT, ShadowComparison, decode, encode, place
 from gateway.events.publisher import MessageRefusedError
 from gateway.mirroring.kept_pairs import MOST_ROLLOUTS, KeptPairs
 from gateway.mirroring.pair_stream import PairStream, open_pairs
@@ -29,7 +29,7 @@ def compare(pairs: KeptPairs, text: str, *, equal: bool = False) -> None:
     pairs.compared(VERSIONS, [text], None, (["good"], ["good" if equal else "bad"]))
 
 
-def all_of(pairs: KeptPairs) -> list[Compared]:
+def all_of(pairs: KeptPairs) -> list[ShadowComparison]:
     return list(iter(pairs.take, None))
 
 
@@ -42,7 +42,7 @@ def test_all_that_come_first_of_several_gateways_are_told_and_all_are_counted(
     gateways: int, texts: list[tuple[int, bool, bool]], kept: int
 ) -> None:
     of = [KeptPairs(f"g{n}", kept=kept, new_id=numbered(f"g{n}-")) for n in range(gateways)]
-    messages: list[Compared] = []
+    messages: list[ShadowComparison] = []
     ids: list[str] = []
     for number, (which, equal, looks) in enumerate(texts):
         at = which % gateways
@@ -88,7 +88,7 @@ def test_a_text_is_cut_and_can_always_be_written() -> None:
     sink = MemorySink()
     assert PairStream("g", sink, pairs).flush()
     (message,) = (decode(each) for each in sink.messages)
-    assert isinstance(message, Compared)
+    assert isinstance(message, ShadowComparison)
     assert message.pairs[0].text == "?" + "x" * (LONGEST_TEXT - 1)
 
 

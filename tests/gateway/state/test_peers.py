@@ -23,7 +23,7 @@ from gateway.state.peers import (
 )
 from gateway.state.sources import ClusterSource
 from service.cluster.errors import AccessError
-from service.cluster.mirror import Mirror
+from service.cluster.mirror import CollectionMirror
 
 SLICES = slices(NAMESPACE, "headrace-gateway")
 
@@ -118,7 +118,7 @@ async def test_ready_pods_of_the_service_are_counted_once_each() -> None:
         fake.write(SLICES.path, slice_of("v4", ("a", True), ("b", None), ("c", False)))
         fake.write(SLICES.path, slice_of("v6", ("a", True), ("b", True)))
         fake.write(SLICES.path, slice_of("other", ("x", True), service="mlflow"))
-        mirror = Mirror(fake.pod_reader(), SLICES, ready_pods)
+        mirror = CollectionMirror(fake.pod_reader(), SLICES, ready_pods)
         async with (
             asyncio.timeout(60),
             aclosing(ReadyPods(ClusterSource(mirror)).watch()) as watch,

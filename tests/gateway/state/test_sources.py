@@ -24,7 +24,7 @@ from gateway.state.sources import (
 )
 from service.cluster import endpoints
 from service.cluster.errors import AccessError
-from service.cluster.mirror import Mirror
+from service.cluster.mirror import CollectionMirror
 from service.cluster.watch import WatchPace
 
 PACE = WatchPace(pauses=Backoff(0.01, 0.05))
@@ -101,7 +101,7 @@ def in_a_cluster(stack: ExitStack, folder: Path) -> World:
         return fake.come_back
 
     return World(
-        ClusterSource(Mirror(fake.pod_reader(), COLLECTION, endpoints.read, PACE)),
+        ClusterSource(CollectionMirror(fake.pod_reader(), COLLECTION, endpoints.read, PACE)),
         write,
         lambda name: fake.remove(COLLECTION.path, name),
         outage,
@@ -164,7 +164,9 @@ async def test_an_outage_changes_nothing_and_what_came_meanwhile_is_told(world: 
 async def test_a_cluster_that_was_never_reached_tells_nothing() -> None:
     with fake_kubernetes() as fake:
         fake.go_away()
-        source = ClusterSource(Mirror(fake.pod_reader(), COLLECTION, endpoints.read, PACE))
+        source = ClusterSource(
+            CollectionMirror(fake.pod_reader(), COLLECTION, endpoints.read, PACE)
+        )
         async with aclosing(source.watch()) as states:
             waiting = asyncio.ensure_future(anext(states))
             while len(fake.world.asked) < 3:

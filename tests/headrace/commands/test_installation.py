@@ -3,8 +3,8 @@
 import pytest
 from fake_kubernetes import NAMESPACE, fake_kubernetes
 
-from headrace.commands.installation import Lately
-from service.cluster.access import Namespace
+from headrace.commands.installation import CachedInstallation
+from service.cluster.access import ClusterNamespace
 
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 
@@ -14,7 +14,7 @@ def test_pods_are_asked_again_after_ten_seconds_or_when_the_clock_went_back(
     later: float, asked: int
 ) -> None:
     with fake_kubernetes() as fake:
-        lately = Lately(Namespace(fake.client(), NAMESPACE))
+        lately = CachedInstallation(ClusterNamespace(fake.client(), NAMESPACE))
         for now in (1000.0, 1000.0 + later):
             assert lately.ask(now).pods == ()
         assert fake.world.asked.count(f"GET {PODS}") == asked

@@ -7,27 +7,28 @@ import pytest
 from typer.testing import CliRunner
 
 from headrace.cli import app
-from headrace.commands.label import Answer, LabelFile, LabelFindings, Pair, ordered
-from headrace.commands.label import shown as shown_of
+from headrace.commands.label import ComparedPair, LabelFile, LabelFindings, PairLabel, order_pairs
+from headrace.commands.label import judge_labels as shown_of
 from headrace.errors import RefusedError
 
 PAIRS = [
-    Pair(f"r-{n}", "good", "good" if n % 20 else "bad", text=f"text {n}") for n in range(10_000)
+    ComparedPair(f"r-{n}", "good", "good" if n % 20 else "bad", text=f"text {n}")
+    for n in range(10_000)
 ]
 
 
-def shown(pairs: list[Pair], answers: list[Answer], margin: float) -> LabelFindings:
+def shown(pairs: list[ComparedPair], answers: list[PairLabel], margin: float) -> LabelFindings:
     return shown_of(LabelFile.of(pairs, answers), margin)
 
 
-def different(pairs: list[Pair]) -> list[Pair]:
+def different(pairs: list[ComparedPair]) -> list[ComparedPair]:
     return list(LabelFile.of(pairs, []).pairs)
 
 
-def answered(count: int, *, candidate_right: int = 2) -> list[Answer]:
+def answered(count: int, *, candidate_right: int = 2) -> list[PairLabel]:
     """Labels of the first pairs in their order: the candidate is right at one of so many."""
     return [
-        Answer(pair.id, pair.stable if n % candidate_right else pair.candidate)
+        PairLabel(pair.id, pair.stable if n % candidate_right else pair.candidate)
         for n, pair in enumerate(different(PAIRS)[:count])
     ]
 
@@ -50,13 +51,13 @@ def test_labels_count_up_to_the_first_pair_that_has_none() -> None:
     answers = answered(100)
     without = [answer for n, answer in enumerate(answers) if n != 30]
     assert shown(PAIRS, without, 0.02).labels == 30
-    unsure = [*without, Answer(answers[30].id, None)]
+    unsure = [*without, PairLabel(answers[30].id, None)]
     assert shown(PAIRS, unsure, 0.02).labels == 100
 
 
 def test_order_does_not_depend_on_answers_or_on_the_file() -> None:
-    other = [Pair(pair.id, pair.candidate, pair.stable) for pair in reversed(PAIRS)]
-    assert [pair.id for pair in ordered(other)] == [pair.id for pair in ordered(PAIRS)]
+    other = [ComparedPair(pair.id, pair.candidate, pair.stable) for pair in reversed(PAIRS)]
+    assert [pair.id for pair in order_pairs(other)] == [pair.id for pair in order_pairs(PAIRS)]
 
 
 def test_two_pairs_of_one_id_are_refused() -> None:

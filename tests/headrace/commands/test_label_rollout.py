@@ -11,17 +11,17 @@ from typer.testing import CliRunner
 
 from contracts.endpoint import EndpointSpec, EndpointStatus, Metadata, ModelEndpoint
 from contracts.model import ModelRef
-from contracts.pairs import Compared, encode, place
-from contracts.pairs import Pair as Written
+from contracts.pairs import Disagreement as Written
+from contracts.pairs import ShadowComparison, encode, place
 from contracts.rollout import RolloutState
 from gateway.events.kafka_sink import KafkaSettings, KafkaSink
 from gateway.mirroring.pair_stream import PairStream, pairs_topic
 from headrace.cli import app
-from headrace.commands.label import Answer, shown
+from headrace.commands.label import PairLabel, judge_labels
 from headrace.commands.label_rollout import KafkaPairLog, PairLog, RolloutPairs
 from headrace.errors import NotRunningError, RefusedError
 from headrace.stack.kafka import KafkaProcess
-from headrace.stack.state import claimed
+from headrace.stack.state import claim_home
 from registry.stores.endpoints import FileEndpointStore
 from service.kafka import KafkaAddress, KafkaAwayError, TopicMissingError, Topics
 
@@ -56,7 +56,7 @@ class MemoryPairLog:
 def told(gateway: str, *ids: str, sequence: int = 0, compared: int = 100, kept: int = 500) -> bytes:
     pairs = [Written(each, "good", "bad", f"text of {each}") for each in ids]
     return encode(
-        Compared(gateway, sequence, *VERSIONS, compared, len(ids) + sequence, kept, pairs)
+        ShadowComparison(gateway, sequence, *VERSIONS, compared, len(ids) + sequence, kept, pairs)
     )
 
 
@@ -68,28 +68,28 @@ def of(*messages: bytes) -> tuple[RolloutPairs, MemoryPairLog]:
 
 def test_gateways_are_added_up_and_copies_of_a_message_count_once() -> None:
     one, two = told("g1", "a", "b"), told("g2", "c")
-    kept = of(one, one, two, told("g1", "d", sequence=1, compared=150))[0].kept()
+    kept = of(one, one, two, told("g1", "d", sequence=1, compared=150))[0].read()
     assert (kept.compared, kept.disagree, kept.gaps) == (250, 3, 0)
     assert [pair.id for pair in kept.pairs] == sorted("abcd", key=place)
 
 
 def test_pairs_behind_the_bound_of_a_gateway_are_not_handed_out() -> None:
     ids = [f"p{n}" for n in range(9)]
-    kept = of(told("g1", *ids[:5], kept=4), told("g2", *ids[5:], kept=4))[0].kept()
+    kept = of(told("g1", *ids[:5], kept=4), told("g2", *ids[5:], kept=4))[0].read()
     assert [pair.id for pair in kept.pairs] == sorted(ids, key=place)[:4]
 
 
 def test_other_rollouts_and_what_nobody_understands_are_passed_over() -> None:
-    other = encode(Compared("g", 0, "tone", "1", "3", 7, 0))
-    kept = of(told("g1", "a"), other, b"what?", b'{"schema_version":9}')[0].kept()
+    other = encode(ShadowComparison("g", 0, "tone", "1", "3", 7, 0))
+    kept = of(told("g1", "a"), other, b"what?", b'{"schema_version":9}')[0].read()
     assert kept.compared == 100
 
 
 def test_labels_go_to_the_topic_and_the_last_one_of_a_pair_counts() -> None:
     pairs, log = of(told("g1", "a", "b"))
-    pairs.answer([Answer("a", "good"), Answer("b", None)])
-    pairs.answer([Answer("a", "bad")])
-    found = shown(pairs.kept(), 0.02)
+    pairs.answer([PairLabel("a", "good"), PairLabel("b", None)])
+    pairs.answer([PairLabel("a", "bad")])
+    found = judge_labels(pairs.read(), 0.02)
     assert (found.labels, found.candidate_right, found.stable_right) == (2, 1, 0)
     assert len(log.written) == 4
 
@@ -97,21 +97,21 @@ def test_labels_go_to_the_topic_and_the_last_one_of_a_pair_counts() -> None:
 def test_a_label_of_no_pair_is_refused_and_not_written() -> None:
     pairs, log = of(told("g1", "a"))
     with pytest.raises(RefusedError, match="no pair x"):
-        pairs.answer([Answer("a", "good"), Answer("x", "good")])
+        pairs.answer([PairLabel("a", "good"), PairLabel("x", "good")])
     assert len(log.written) == 1
 
 
 def test_where_pairs_are_missing_there_is_no_verdict() -> None:
-    kept = of(told("g1", "b", sequence=1), told("g2", "c"))[0].kept()
+    kept = of(told("g1", "b", sequence=1), told("g2", "c"))[0].read()
     assert kept.gaps == 1
     with pytest.raises(RefusedError, match="are gone"):
-        shown(kept, 0.02)
+        judge_labels(kept, 0.02)
 
 
 def test_without_the_switch_one_line_says_how_to_turn_it_on() -> None:
     pairs = RolloutPairs("tone", STATE, MemoryPairLog(TopicMissingError("none")))
     with pytest.raises(RefusedError) as refused:
-        pairs.kept()
+        pairs.read()
     assert "pairTextsHours" in refused.value.message
     assert "--pair-texts-hours" in refused.value.message
     assert "\n" not in refused.value.message
@@ -119,9 +119,9 @@ def test_without_the_switch_one_line_says_how_to_turn_it_on() -> None:
 
 def test_a_kafka_that_is_away_and_a_rollout_without_pairs_are_told_apart() -> None:
     with pytest.raises(NotRunningError, match="No pairs can be read"):
-        RolloutPairs("tone", STATE, MemoryPairLog(KafkaAwayError("away"))).kept()
+        RolloutPairs("tone", STATE, MemoryPairLog(KafkaAwayError("away"))).read()
     with pytest.raises(RefusedError, match="No text was compared yet between versions 1 and 2"):
-        of()[0].kept()
+        of()[0].read()
 
 
 @pytest.fixture(params=["memory", pytest.param("kafka", marks=pytest.mark.real)])
@@ -161,7 +161,7 @@ def test_two_gateways_pairs_and_labels_go_through_kafka(
     address = KafkaAddress((kafka.bootstrap,))
     log = KafkaPairLog(address, name)
     with pytest.raises(RefusedError, match="pairTextsHours"):
-        RolloutPairs("tone", STATE, log).kept()
+        RolloutPairs("tone", STATE, log).read()
     topic = pairs_topic(name, hours=24.0, replication=1)
     for gateway in ("g1", "g2"):
         stream = PairStream(gateway, KafkaSink(KafkaSettings(address, topic=topic)))
@@ -170,7 +170,7 @@ def test_two_gateways_pairs_and_labels_go_through_kafka(
             stream.pairs.compared(VERSIONS, [f"{gateway} {number}"], None, answers)
         assert stream.flush()
         stream._sink.close(2.0)
-    with claimed(tmp_path / "home") as home:
+    with claim_home(tmp_path / "home") as home:
         pass
     FileEndpointStore(home.endpoints).put(
         ModelEndpoint(

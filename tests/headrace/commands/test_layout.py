@@ -8,7 +8,7 @@ from rich.cells import cell_len
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from headrace.commands.layout import GLUE, Pieces, Row, Sentence, rows, sentences, wrapped
+from headrace.commands.layout import GLUE, Pieces, Sentence, TableRow, rows, sentences, wrap
 
 WORDS = st.text(alphabet="abcdefgh'-.,:日本", min_size=1, max_size=12)
 FIGURES = st.sampled_from(["191 of 192", "(99.5 %)", "2 points", "1.25 times", "version 7", "3 s"])
@@ -26,7 +26,7 @@ def drawn(what: RenderableType, width: int) -> list[str]:
 def test_nothing_is_lost_and_no_line_is_longer_than_it_may_be(
     pieces: list[str], width: int, first: int, rest: int
 ) -> None:
-    lines = wrapped(" ".join(pieces), width, first=first, rest=rest)
+    lines = wrap(" ".join(pieces), width, first=first, rest=rest)
     assert " ".join(line.strip() for line in lines) == " ".join(pieces)
     assert max(map(cell_len, lines)) <= width
     assert all(line.startswith(" " * rest) for line in lines[1:])
@@ -36,7 +36,7 @@ def test_nothing_is_lost_and_no_line_is_longer_than_it_may_be(
 def test_no_figure_is_broken_and_every_line_takes_what_it_can(
     pieces: list[str], width: int
 ) -> None:
-    lines = wrapped(" ".join(pieces), width)
+    lines = wrap(" ".join(pieces), width)
     left = list(pieces)
     for line, following in zip(lines, [*lines[1:], None], strict=True):
         words = line
@@ -50,16 +50,16 @@ def test_no_figure_is_broken_and_every_line_takes_what_it_can(
 
 
 def test_words_that_fit_in_no_line_are_cut_and_not_lost() -> None:
-    lines = wrapped(f"see s3://{'a' * 100} there", 40, first=4, rest=4)
+    lines = wrap(f"see s3://{'a' * 100} there", 40, first=4, rest=4)
     assert "".join(line.strip() for line in lines) == f"sees3://{'a' * 100}there"
     assert max(map(len, lines)) <= 40
-    glued = wrapped(GLUE.join(["evidence"] * 20), 40)
+    glued = wrap(GLUE.join(["evidence"] * 20), 40)
     assert "".join(glued).replace(" ", "") == "evidence" * 20
-    assert wrapped("", 40, first=2) == ["  "]
+    assert wrap("", 40, first=2) == ["  "]
 
 
 def test_a_sentence_of_several_lines_is_set_as_one() -> None:
-    assert wrapped("no room:\n  disk\tfull\n", 40) == ["no room: disk full"]
+    assert wrap("no room:\n  disk\tfull\n", 40) == ["no room: disk full"]
 
 
 def test_rows_stand_below_each_other_and_sentences_at_full_width() -> None:
@@ -67,7 +67,10 @@ def test_rows_stand_below_each_other_and_sentences_at_full_width() -> None:
     shown = drawn(
         rows(
             ("when", "what"),
-            [Row(("now", "Canary 5 %"), sentences(reason, "")), Row(("yesterday", "[red]"))],
+            [
+                TableRow(("now", "Canary 5 %"), sentences(reason, "")),
+                TableRow(("yesterday", "[red]")),
+            ],
         ),
         80,
     )
@@ -79,7 +82,10 @@ def test_rows_stand_below_each_other_and_sentences_at_full_width() -> None:
 
 
 def test_a_cell_too_long_for_its_row_has_its_own_line_and_pushes_no_column_apart() -> None:
-    table = [Row(("tone", "version 1", "Serving")), Row(("n" * 60, "version 12", "Canary 25 %"))]
+    table = [
+        TableRow(("tone", "version 1", "Serving")),
+        TableRow(("n" * 60, "version 12", "Canary 25 %")),
+    ]
     assert drawn(rows(("endpoint", "serves", "newest"), table), 80) == [
         "endpoint  serves      newest",
         "tone      version 1   Serving",
@@ -92,11 +98,11 @@ def test_a_cell_too_long_for_its_row_has_its_own_line_and_pushes_no_column_apart
         "n" * 60,
         "          version 12  Canary 25 %",
     ]
-    assert max(map(len, drawn(rows((), [Row(("a" * 200, "last"))]), 80))) <= 80
+    assert max(map(len, drawn(rows((), [TableRow(("a" * 200, "last"))]), 80))) <= 80
 
 
 def test_a_row_too_long_for_its_line_is_a_sentence_and_loses_nothing() -> None:
-    shown = drawn(rows((), [Row(("a" * 50, "b" * 90, "last"))]), 80)
+    shown = drawn(rows((), [TableRow(("a" * 50, "b" * 90, "last"))]), 80)
     assert "".join("".join(shown).split()) == f"{'a' * 50}{'b' * 90}last"
     assert max(map(len, shown)) <= 80
 

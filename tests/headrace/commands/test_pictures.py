@@ -23,7 +23,7 @@ from contracts.endpoint import (
 )
 from contracts.loading import Device, DeviceKind, LoaderReport, LoadFailure
 from headrace.commands import rollout_picture, status_picture
-from headrace.commands.status_picture import Running, endpoint_rows
+from headrace.commands.status_picture import StackStatus, endpoint_rows
 from headrace.stack.health import CountingHealth
 from headrace.stack.state import GatewayRecord, StackRecord, TritonRecord
 from rollout.view import newest
@@ -62,7 +62,7 @@ ALIVE = frozenset({"kafka", "triton", "gateway", "fold", "gateway-2"})
 TOLD = CountingHealth(
     "stalled", "traffic since 2026-11-20 09:00:10 UTC is not counted: the fold role reads nothing"
 )
-RUNNING = Running(
+RUNNING = StackStatus(
     "/home/anna/.headrace",
     is_starting=False,
     record=RECORD,
@@ -117,7 +117,7 @@ def test_a_home_without_a_stack_says_so_and_shows_its_endpoints() -> None:
         (False, "No stack runs on /h."),
         (True, "A stack is starting on /h."),
     ):
-        running = Running("/h", is_starting=is_starting, record=None, alive=frozenset())
+        running = StackStatus("/h", is_starting=is_starting, record=None, alive=frozenset())
         shown = text(status_picture.picture(running, ENDPOINTS, NOW), 80)
         assert shown.startswith(f"{said}\n")
         assert "version 10 Canary" in shown
@@ -215,14 +215,14 @@ def test_a_model_that_sleeps_says_how_long_and_one_without_room_why_it_does_not_
         loader="triton-0", triton_grpc="t:1", at=NOW, ready=True, asleep={stable.package: 4.0}
     )
     shown = text(Group(endpoint_rows((asleep,), NOW, (sleeps,))), 120)
-    assert "asleep for 2h, as nobody asked: it comes back with the next caller in about 4 s" in (
+    assert "asleep for 2h, as it was idle: it comes back with the next caller in about 4 s" in (
         " ".join(shown.split())
     )
     failure = LoadFailure(ref=stable, reason="it needs some 800 MB of memory", by_version=False)
     full = sleeps.model_copy(update={"failed": (failure,)})
     shown = " ".join(text(Group(endpoint_rows((asleep,), NOW, (sleeps, full))), 120).split())
     assert "does not come back: triton-0 says it needs some 800 MB of memory" in shown
-    assert "as nobody asked" not in shown
+    assert "as it was idle" not in shown
 
 
 @pytest.mark.parametrize("width", WIDTHS)

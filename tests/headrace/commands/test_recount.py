@@ -9,12 +9,12 @@ from headrace.cli import app
 from headrace.commands.recount import tell
 from headrace.errors import RefusedError
 from headrace.options import moment
-from measures.recounting import Difference, GatewaySent
+from measures.recounting import CountDifference, GatewaySent
 from stats.recounting.counters import CounterRecount
-from stats.recounting.recount import Asked, Recount
+from stats.recounting.recount import Recount, RecountScope
 
-ASKED = Asked(100.0, 200.0)
-WRONG = (3, 64, Difference("tone 1 stable 100 answered", 7, 5))
+ASKED = RecountScope(100.0, 200.0)
+WRONG = (3, 64, CountDifference("tone 1 stable 100 answered", 7, 5))
 
 
 def test_agreement_is_told_with_its_size(capsys: pytest.CaptureFixture[str]) -> None:
@@ -49,7 +49,7 @@ def test_the_exporter_is_told_too(capsys: pytest.CaptureFixture[str]) -> None:
     tell(ASKED, counted, CounterRecount(since=60.0, numbers=77), as_json=False)
     said = " ".join(capsys.readouterr().out.split())
     assert "All 77 numbers of the exporter are those of the windows since 1970-01-01T00:01" in said
-    wrong = CounterRecount(numbers=77, differences=(Difference("tone 1 stable texts", 3, 2),))
+    wrong = CounterRecount(numbers=77, differences=(CountDifference("tone 1 stable texts", 3, 2),))
     with pytest.raises(RefusedError, match="1 numbers of the exporter"):
         tell(ASKED, counted, wrong, as_json=True)
     document = json.loads(capsys.readouterr().out)

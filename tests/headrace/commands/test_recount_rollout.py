@@ -38,7 +38,7 @@ def test_both_are_told_with_their_requests(capsys: pytest.CaptureFixture[str]) -
 
 def test_another_verdict_is_told_and_ends_in_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     other = CheckPair("errorRate", Verdict.FAIL, Verdict.UNKNOWN, 40.0, 40.0)
-    with pytest.raises(RefusedError, match="Other checks fail on the raw events"):
+    with pytest.raises(RefusedError, match="The checks that fail on the raw events"):
         tell("tone", replace(FOUND, checks=(other,), failed_at=None), as_json=True)
     told = json.loads(capsys.readouterr().out)
     assert told["agrees"] is False

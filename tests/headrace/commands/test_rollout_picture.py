@@ -3,7 +3,7 @@
 import pytest
 from rich.console import Console
 
-from contracts.durations import about
+from contracts.durations import humanise
 from contracts.endpoint import (
     Arm,
     Candidate,
@@ -72,7 +72,7 @@ def test_a_promoted_version_shows_its_bake_and_who_waits() -> None:
     shown = drawn(newest(endpoint(rollout=state, candidate=waiting)))
     assert "50m of its bake left" in shown
     assert "Version 5 waits" in shown
-    assert "no check need pass" in shown
+    assert "no check has to pass" in shown
 
 
 def test_an_ended_rollout_is_shown_with_its_outcome() -> None:
@@ -101,4 +101,4 @@ def test_an_endpoint_without_any_version_is_no_error() -> None:
     ],
 )
 def test_a_duration_is_told_in_its_two_largest_units(seconds: float, text: str) -> None:
-    assert about(seconds) == text
+    assert humanise(seconds) == text

@@ -39,9 +39,9 @@ def test_what_a_step_is_at_is_said_once_each() -> None:
 
 def test_what_a_service_that_is_not_ready_says_is_shown() -> None:
     steps, file = shown()
-    steps.starting("mlflow")
-    steps.waiting("mlflow", 31.2, "Running upgrade -> 451")
-    steps.ready("mlflow", 40.0)
+    steps.note_start("mlflow")
+    steps.note_wait("mlflow", 31.2, "Running upgrade -> 451")
+    steps.note_ready("mlflow", 40.0)
     told = file.getvalue()
     assert "mlflow" in told
     assert "not ready after 31 s; its log ends: Running upgrade -> 451" in told
@@ -49,7 +49,7 @@ def test_what_a_service_that_is_not_ready_says_is_shown() -> None:
 
 def test_a_word_in_brackets_is_shown_and_no_markup() -> None:
     steps, file = shown()
-    steps.died("loader", "exit status 1 [/red]", 0.2)
+    steps.note_death("loader", "exit status 1 [/red]", 0.2)
     assert "[/red]" in file.getvalue()
 
 
@@ -62,6 +62,6 @@ class FullDisk(StringIO):
 
 def test_what_nobody_can_read_ends_nothing() -> None:
     steps = Steps(Console(file=FullDisk(), width=200))
-    steps.died("kafka", "exit status 1", 0.2)
+    steps.note_death("kafka", "exit status 1", 0.2)
     with steps.step("answers"):
         steps.note("answers", "Loading")

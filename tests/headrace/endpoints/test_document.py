@@ -4,23 +4,23 @@ from hypothesis import strategies as st
 
 from contracts.endpoint import (
     AliasVersion,
+    EndpointLimits,
     EndpointSpec,
     FollowVersion,
-    Limits,
     Metadata,
     ModelEndpoint,
     PinnedVersion,
-    Serving,
+    ServingOptions,
 )
 from contracts.rollout import (
     COMMAND_PREFIX,
     AgreementCheck,
     Checks,
-    Line,
     QualityCheck,
     RolloutSpec,
     ShadowStep,
     Strategy,
+    ToleranceLine,
     WeightStep,
 )
 from headrace.endpoints.document import as_written, as_yaml, read
@@ -135,7 +135,7 @@ def test_a_status_in_a_document_is_left_aside() -> None:
 
 def test_a_command_can_not_be_smuggled_in_as_a_note() -> None:
     notes = f"metadata: {{name: tone, annotations: {{{COMMAND_PREFIX}x: '{{}}'}}}}"
-    assert "written by headrace rollout alone" in refusal(
+    assert "written only by headrace rollout" in refusal(
         HEAD.replace("metadata: {name: tone}", notes)
     )
 
@@ -155,7 +155,7 @@ def test_waiting_commands_are_not_shown_as_notes() -> None:
 
 
 share = st.floats(0, 1, allow_nan=False)
-lines = st.builds(Line, absolute=share, relative=st.floats(1, 100))
+lines = st.builds(ToleranceLine, absolute=share, relative=st.floats(1, 100))
 seconds = st.integers(1, 10**8).map(lambda milliseconds: milliseconds / 1000)
 specs = st.builds(
     EndpointSpec,
@@ -165,9 +165,10 @@ specs = st.builds(
         st.builds(AliasVersion, alias=st.sampled_from(["champion", "yes", "1e3", "null"])),
         st.builds(PinnedVersion, pin=st.integers(1, 999).map(str)),
     ),
-    serving=st.builds(Serving, instances=st.integers(1, 64)),
+    serving=st.builds(ServingOptions, instances=st.integers(1, 64)),
     limits=st.builds(
-        Limits, requests_per_second_per_key=st.none() | st.floats(0.001, 1e6, allow_nan=False)
+        EndpointLimits,
+        requests_per_second_per_key=st.none() | st.floats(0.001, 1e6, allow_nan=False),
     ),
     rollout=st.builds(
         RolloutSpec,

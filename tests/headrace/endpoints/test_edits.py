@@ -40,9 +40,9 @@ def with_model(model: str) -> Callable[[ModelEndpoint], ModelEndpoint]:
 def test_a_new_endpoint_is_created_and_the_same_again_is_unchanged(tmp_path: Path) -> None:
     store = FileEndpointStore(tmp_path)
     assert edits.apply(store, wanted()).what == "created"
-    revision = edits.existing(store, "tone").metadata.revision
+    revision = edits.find_existing(store, "tone").metadata.revision
     assert edits.apply(store, wanted()).what == "unchanged"
-    assert edits.existing(store, "tone").metadata.revision == revision
+    assert edits.find_existing(store, "tone").metadata.revision == revision
 
 
 def test_a_change_is_told_field_by_field_and_keeps_status_and_notes(tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ def test_a_change_is_told_field_by_field_and_keeps_status_and_notes(tmp_path: Pa
         "spec.model: m -> n",
         "metadata.annotations.since: null -> may",
     ]
-    stored = edits.existing(store, "tone")
+    stored = edits.find_existing(store, "tone")
     assert stored.status == status
     assert stored.metadata.annotations == {"team": "search", "since": "may"}
 
@@ -64,7 +64,7 @@ def test_a_status_written_in_the_meantime_is_not_lost(tmp_path: Path) -> None:
     FileEndpointStore(tmp_path).put(wanted())
     store = BusyStore(tmp_path, times=3)
     edits.apply(store, wanted("n"))
-    stored = edits.existing(store, "tone")
+    stored = edits.find_existing(store, "tone")
     assert stored.spec.model == "n"
     assert stored.status.generation == 3
 
@@ -87,7 +87,7 @@ def test_a_document_for_an_older_revision_is_refused(tmp_path: Path) -> None:
     edits.apply(store, wanted("n", revision="1"))
     with pytest.raises(RefusedError, match="revision 1"):
         edits.apply(store, wanted("o", revision="1"))
-    assert edits.existing(store, "tone").spec.model == "n"
+    assert edits.find_existing(store, "tone").spec.model == "n"
 
 
 def test_what_can_not_be_read_is_not_overwritten(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.migration import kserve
-from headrace.migration.source import Part, flags
+from headrace.migration.source import ManifestMapping, flags
 
 _NAMES = st.text("abcdef", min_size=1, max_size=3)
 _LEAVES = st.integers(1, 9) | st.text("xyz", min_size=1)
@@ -26,13 +26,13 @@ _TREES = st.dictionaries(
 )
 
 
-def _walk(part: Part, tree: dict[str, Any], choices: Any, used: set[str]) -> None:
+def _walk(part: ManifestMapping, tree: dict[str, Any], choices: Any, used: set[str]) -> None:
     """Takes some fields, enters some others and leaves the rest; ``used`` gets the leaves taken."""
     for name, value in tree.items():
         step = choices(st.integers(0, 2))
         if step == 0:
             part.take(name)
-            used.update(_leaves(value, part.at(name)))
+            used.update(_leaves(value, part.path_of(name)))
         elif step == 1 and isinstance(value, dict):
             _walk(part.part(name), value, choices, used)
         elif step == 1 and isinstance(value, list):
@@ -50,13 +50,13 @@ def _leaves(value: Any, path: str) -> set[str]:
 
 @given(_TREES, st.data())
 def test_every_leaf_is_either_taken_or_reported_once(tree: dict[str, Any], data: Any) -> None:
-    part, used = Part(tree), set[str]()
+    part, used = ManifestMapping(tree), set[str]()
     _walk(part, tree, data.draw, used)
     everything = {leaf for key, each in tree.items() for leaf in _leaves(each, key)}
     for leaf in everything:
         reported = [
             path
-            for path in part.left()
+            for path in part.list_left()
             if leaf == path or leaf.startswith((f"{path}.", f"{path}["))
         ]
         assert len(reported) == (leaf not in used)

@@ -6,10 +6,10 @@ from typing import Any
 from scripted_server import Headers, Raw, Server, answer, positive, serving
 
 from headrace.replay.sender import Plan, Replay
-from headrace.replay.texts import Text
+from headrace.replay.texts import ReplayText
 
 
-async def replayed(server: Server, texts: list[Text], **plan: Any) -> Replay:
+async def replayed(server: Server, texts: list[ReplayText], **plan: Any) -> Replay:
     known = {"url": server.url, "endpoint": "tone", "rate": 1000.0, "timeout_seconds": 20.0}
     replay = Replay(Plan(**{**known, **plan}), texts)
     await replay.run(asyncio.Event())
@@ -18,7 +18,9 @@ async def replayed(server: Server, texts: list[Text], **plan: Any) -> Replay:
 
 async def test_texts_are_sent_in_order_again_and_again_until_the_count_is_full() -> None:
     async with serving(positive) as server:
-        replay = await replayed(server, [Text("a"), Text("b")], requests=5, concurrency=1)
+        replay = await replayed(
+            server, [ReplayText("a"), ReplayText("b")], requests=5, concurrency=1
+        )
     assert [body["inputs"] for _, body, _ in server.asked] == ["a", "b", "a", "b", "a"]
     assert {path for path, _, _ in server.asked} == {"/endpoints/tone"}
     assert replay.tally.statuses == {"200": 5}
@@ -28,13 +30,17 @@ async def test_texts_are_sent_in_order_again_and_again_until_the_count_is_full()
 
 async def test_a_duration_ends_it_at_the_rate_that_was_asked_for() -> None:
     async with serving(positive) as server:
-        replay = await replayed(server, [Text("a")], seconds=0.2, rate=100.0)
+        replay = await replayed(server, [ReplayText("a")], seconds=0.2, rate=100.0)
     assert replay.tally.sent + replay.tally.skipped == 20
 
 
 async def test_feedback_tells_the_truth_where_it_is_known() -> None:
     async with serving(positive) as server:
-        texts = [Text("a", label="negative"), Text("b"), Text("c", label="positive")]
+        texts = [
+            ReplayText("a", label="negative"),
+            ReplayText("b"),
+            ReplayText("c", label="positive"),
+        ]
         replay = await replayed(server, texts, requests=3, feedback=True)
     told = [body for path, body, _ in server.asked if path == "/feedback"]
     assert sorted(body["labels"][0] for body in told) == ["negative", "positive"]
@@ -45,8 +51,8 @@ async def test_feedback_tells_the_truth_where_it_is_known() -> None:
 
 async def test_callers_are_named_by_a_column_or_made_up() -> None:
     async with serving(positive) as server:
-        await replayed(server, [Text("a", key="ann ü\n")], requests=1, api_key="kü")
-        await replayed(server, [Text("a")], requests=50, callers=3)
+        await replayed(server, [ReplayText("a", key="ann ü\n")], requests=1, api_key="kü")
+        await replayed(server, [ReplayText("a")], requests=50, callers=3)
     headers = [headers for _, _, headers in server.asked]
     assert headers[0]["x-headrace-key"] == "ann%20%C3%BC%0A"
     assert headers[0]["authorization"] == "Bearer kü"
@@ -59,7 +65,7 @@ async def test_refusals_are_counted_with_their_sentence() -> None:
         return answer(503, {"error": {"code": "overloaded", "message": "too much"}})
 
     async with serving(refuses) as server:
-        replay = await replayed(server, [Text("a")], requests=3)
+        replay = await replayed(server, [ReplayText("a")], requests=3)
     assert replay.tally.statuses == {"503": 3}
     assert replay.tally.failures == {"503: too much": 3}
     assert not replay.tally.versions
@@ -70,7 +76,7 @@ async def test_a_server_that_says_nothing_is_counted_and_it_goes_on() -> None:
         return b""
 
     async with serving(silent) as server:
-        replay = await replayed(server, [Text("a")], requests=4)
+        replay = await replayed(server, [ReplayText("a")], requests=4)
     assert replay.tally.statuses == {"none": 4}
 
 
@@ -80,7 +86,7 @@ async def test_a_request_that_takes_too_long_is_counted() -> None:
         return b""
 
     async with serving(never) as server:
-        replay = await replayed(server, [Text("a")], requests=2, timeout_seconds=0.05)
+        replay = await replayed(server, [ReplayText("a")], requests=2, timeout_seconds=0.05)
     assert replay.tally.failures == {"no answer: timeout": 2}
 
 
@@ -99,7 +105,9 @@ async def test_no_more_are_on_their_way_than_allowed() -> None:
         return await positive(path, body, headers)
 
     async with serving(slow) as server:
-        running = asyncio.create_task(replayed(server, [Text("a")], requests=9, concurrency=3))
+        running = asyncio.create_task(
+            replayed(server, [ReplayText("a")], requests=9, concurrency=3)
+        )
         await full.wait()
         go.set()
         replay = await running
@@ -116,7 +124,7 @@ async def test_stopping_waits_for_what_is_on_its_way() -> None:
         return await positive(path, body, headers)
 
     async with serving(waits) as server:
-        replay = Replay(Plan(url=server.url, endpoint="tone", rate=0.01), [Text("a")])
+        replay = Replay(Plan(url=server.url, endpoint="tone", rate=0.01), [ReplayText("a")])
         running = asyncio.create_task(replay.run(stop))
         await arrived.wait()
         stop.set()
@@ -130,7 +138,7 @@ async def test_a_connection_that_the_server_closed_meanwhile_is_replaced() -> No
     async with serving(positive) as server:
         server.keeps = False
         under = {"url": f"{server.url}/under/"}
-        replay = await replayed(server, [Text("a")], requests=3, concurrency=1, **under)
+        replay = await replayed(server, [ReplayText("a")], requests=3, concurrency=1, **under)
     assert replay.tally.statuses == {"200": 3}
     assert server.connections == 3
     assert server.asked[0][0] == "/under/endpoints/tone"

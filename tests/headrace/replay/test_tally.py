@@ -31,7 +31,7 @@ def test_a_latency_too_small_to_tell_is_no_error() -> None:
 def test_failures_of_ever_new_kinds_take_no_more_room() -> None:
     tally = Tally()
     for number in range(1000):
-        tally.failed(f"failure {number}")
-    tally.failed("failure 0")
+        tally.note_failure(f"failure {number}")
+    tally.note_failure("failure 0")
     assert len(tally.failures) == 20
     assert tally.failures["failure 0"] == 2

@@ -4,22 +4,26 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import RequestFailedError
-from headrace.replay.texts import Columns, Text, read
+from headrace.replay.texts import Columns, ReplayText, read
 
 
 @pytest.mark.parametrize(
     ("name", "content", "found"),
     [
-        ("a.txt", "one\n\n two \r\nthree", [Text("one"), Text("two"), Text("three")]),
-        ("a.csv", 'text,label\n"a, b",1\nc,\n', [Text("a, b", "1"), Text("c")]),
-        ("a.csv", '\ufefftext,label\r\n"two\r\nlines",x\r\n', [Text("two\r\nlines", "x")]),
-        ("a.tsv", "label\tsentence\nx\ta\n", [Text("a", "x")]),
-        ("a.jsonl", '{"text": "a", "label": 0}\n"b"\n', [Text("a", "0"), Text("b")]),
-        ("a.jsonl", '{"text": "a\u2028b"}\n{"text": " "}\n', [Text("a\u2028b")]),
+        (
+            "a.txt",
+            "one\n\n two \r\nthree",
+            [ReplayText("one"), ReplayText("two"), ReplayText("three")],
+        ),
+        ("a.csv", 'text,label\n"a, b",1\nc,\n', [ReplayText("a, b", "1"), ReplayText("c")]),
+        ("a.csv", '\ufefftext,label\r\n"two\r\nlines",x\r\n', [ReplayText("two\r\nlines", "x")]),
+        ("a.tsv", "label\tsentence\nx\ta\n", [ReplayText("a", "x")]),
+        ("a.jsonl", '{"text": "a", "label": 0}\n"b"\n', [ReplayText("a", "0"), ReplayText("b")]),
+        ("a.jsonl", '{"text": "a\u2028b"}\n{"text": " "}\n', [ReplayText("a\u2028b")]),
     ],
 )
 def test_each_format_is_read_as_it_is_also_packed(
-    tmp_path: Path, name: str, content: str, found: list[Text]
+    tmp_path: Path, name: str, content: str, found: list[ReplayText]
 ) -> None:
     plain, packed = tmp_path / name, tmp_path / f"{name}.gz"
     plain.write_bytes(content.encode())
@@ -31,7 +35,7 @@ def test_columns_can_be_named(tmp_path: Path) -> None:
     file = tmp_path / "a.csv"
     file.write_text("text,body,truth,user\nno,yes,good,ann\n")
     columns = Columns(text="body", label="truth", key="user")
-    assert read(file, columns) == (Text("yes", "good", "ann"),)
+    assert read(file, columns) == (ReplayText("yes", "good", "ann"),)
 
 
 def test_no_more_is_read_than_is_kept(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from contracts.endpoint import (
 )
 from contracts.model import ModelRef
 from headrace.stack import answers
-from headrace.stack.state import Home, claimed
+from headrace.stack.state import Home, claim_home
 
 REF = ModelRef(model="tone", version="1", package="0" * 64)
 STABLE = EndpointStatus(routes=(Route(arm=Arm.STABLE, ref=REF, weight=100),))
@@ -30,7 +30,7 @@ REJECTED = EndpointStatus(
 
 
 def home_with(root: Path, name: str, status: EndpointStatus) -> Home:
-    with claimed(root) as home:
+    with claim_home(root) as home:
         endpoint = ModelEndpoint(
             metadata=Metadata(name=name), spec=EndpointSpec(model="tone"), status=status
         )
@@ -61,7 +61,7 @@ def test_where_the_newest_version_is_takes_a_few_words(status: EndpointStatus, s
 def test_only_endpoints_with_a_version_are_expected_to_answer(tmp_path: Path) -> None:
     home_with(tmp_path, "tone", STABLE)
     home = home_with(tmp_path, "mood", EndpointStatus())
-    assert answers.served(home) == {"tone"}
+    assert answers.list_served(home) == {"tone"}
 
 
 def test_an_endpoint_that_is_being_written_is_left_out(tmp_path: Path) -> None:

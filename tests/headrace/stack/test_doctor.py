@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from headrace.stack import doctor
-from headrace.stack.doctor import Machine, Verdict
+from headrace.stack.doctor import FindingLevel, Machine
 from headrace.stack.settings import StackSettings
 
 SETTINGS = StackSettings(home=Path("/h"), cache=Path("/c"))
@@ -21,12 +21,12 @@ GOOD = Machine(
 
 def bad(machine: Machine, settings: StackSettings = SETTINGS) -> dict[str, str]:
     found = doctor.findings(machine, settings)
-    return {item.name: item.advice for item in found if item.verdict is Verdict.BAD}
+    return {item.name: item.advice for item in found if item.verdict is FindingLevel.BAD}
 
 
 def test_nothing_is_wrong_with_a_good_machine() -> None:
     found = doctor.findings(GOOD, SETTINGS)
-    assert {item.verdict for item in found} == {Verdict.OK}
+    assert {item.verdict for item in found} == {FindingLevel.OK}
     assert not any(item.advice for item in found)
 
 
@@ -55,12 +55,12 @@ def test_what_is_missing_comes_with_what_to_do(machine: Machine, name: str, advi
 def test_the_ports_of_the_stack_that_runs_on_this_home_are_no_fault() -> None:
     machine = replace(GOOD, taken=(("mlflow", 5000),), own_stack=True)
     (ports,) = (item for item in doctor.findings(machine, SETTINGS) if item.name == "ports")
-    assert (ports.verdict, ports.found) == (Verdict.OK, "in use by the stack that runs on /h")
+    assert (ports.verdict, ports.found) == (FindingLevel.OK, "in use by the stack that runs on /h")
 
 
 def test_little_memory_or_disk_is_said_and_stops_nothing() -> None:
     machine = replace(GOOD, memory_free=10**9, disk_free=10**9)
-    tight = {f.name for f in doctor.findings(machine, SETTINGS) if f.verdict is Verdict.TIGHT}
+    tight = {f.name for f in doctor.findings(machine, SETTINGS) if f.verdict is FindingLevel.TIGHT}
     assert tight == {"memory", "disk"}
     assert not bad(machine)
 
@@ -101,6 +101,6 @@ def test_more_gateways_and_tritons_want_more_memory_and_shared_memory() -> None:
     enough = replace(
         GOOD, memory_free=doctor.MEMORY_BYTES, shared_memory_free=doctor.SHARED_MEMORY_BYTES
     )
-    assert {item.verdict for item in doctor.findings(enough, SETTINGS)} == {Verdict.OK}
+    assert {item.verdict for item in doctor.findings(enough, SETTINGS)} == {FindingLevel.OK}
     told = {item.name: item.verdict for item in doctor.findings(enough, several)}
-    assert (told["memory"], told["shared memory"]) == (Verdict.TIGHT, Verdict.BAD)
+    assert (told["memory"], told["shared memory"]) == (FindingLevel.TIGHT, FindingLevel.BAD)

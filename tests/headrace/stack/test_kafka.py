@@ -16,11 +16,11 @@ from headrace.stack.kafka import (
     KafkaNode,
     KafkaProcess,
     answers,
-    clean,
     find_java,
     format_command,
     lay_out,
     prepare,
+    remove_leftovers,
     server_command,
     server_properties,
     write_list,
@@ -88,9 +88,9 @@ def test_laying_out_keeps_the_data(tmp_path: Path) -> None:
 
 def test_what_a_killed_node_had_unpacked_is_gone_at_the_next_start(tmp_path: Path) -> None:
     node = KafkaNode(tmp_path / "kafka")
-    clean(node)
+    remove_leftovers(node)
     (node.scratch_folder / "liblz4-java-1.so").write_bytes(b"left")
-    clean(node)
+    remove_leftovers(node)
     assert list(node.scratch_folder.iterdir()) == []
     assert f"-Djava.io.tmpdir={node.scratch_folder}" in server_command(FILES, node)
 

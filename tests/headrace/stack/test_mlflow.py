@@ -6,11 +6,11 @@ import pytest
 
 from contracts import telemetry_off
 from headrace.stack import mlflow
-from headrace.stack.mlflow import MlflowServer
+from headrace.stack.mlflow import LocalMlflowServer
 
 
 def test_it_is_one_process_on_the_loopback(tmp_path: Path) -> None:
-    words = mlflow.command(MlflowServer(tmp_path, 5001))
+    words = mlflow.command(LocalMlflowServer(tmp_path, 5001))
     assert words[words.index("--host") + 1] == "127.0.0.1"
     assert words[words.index("--port") + 1] == "5001"
     assert "-P" in words
@@ -18,7 +18,7 @@ def test_it_is_one_process_on_the_loopback(tmp_path: Path) -> None:
 
 
 def test_its_state_lies_in_its_folder_and_its_artifacts_are_served(tmp_path: Path) -> None:
-    made = mlflow.environment(MlflowServer(tmp_path), {"KEPT": "yes"})
+    made = mlflow.environment(LocalMlflowServer(tmp_path), {"KEPT": "yes"})
     assert made["_MLFLOW_SERVER_FILE_STORE"] == f"sqlite:///{tmp_path}/mlflow.db"
     assert made["_MLFLOW_SERVER_ARTIFACT_DESTINATION"] == str(tmp_path / "artifacts")
     assert made["_MLFLOW_SERVER_SERVE_ARTIFACTS"] == "true"
@@ -27,7 +27,7 @@ def test_its_state_lies_in_its_folder_and_its_artifacts_are_served(tmp_path: Pat
 
 
 def test_laying_out_keeps_what_is_there(tmp_path: Path) -> None:
-    server = MlflowServer(tmp_path / "mlflow")
+    server = LocalMlflowServer(tmp_path / "mlflow")
     mlflow.lay_out(server)
     (server.artifacts / "kept").touch()
     mlflow.lay_out(server)
@@ -43,6 +43,6 @@ def test_the_names_told_to_the_server_are_the_ones_that_it_reads(tmp_path: Path)
     assert spec.origin is not None
     constants = Path(spec.origin).parent / "server" / "constants.py"
     text = constants.read_text(encoding="utf-8")
-    for name in mlflow.environment(MlflowServer(tmp_path), {}):
+    for name in mlflow.environment(LocalMlflowServer(tmp_path), {}):
         if name.startswith("_MLFLOW_SERVER"):
             assert f'"{name}"' in text

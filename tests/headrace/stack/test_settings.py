@@ -3,14 +3,14 @@ from pathlib import Path
 
 import pytest
 
-from headrace.errors import PortTakenError
+from headrace.errors import ServicePortTakenError
 from headrace.stack.settings import Ports, StackSettings
 
 SETTINGS = StackSettings(home=Path("/h"), cache=Path("/c"))
 
 
 def test_all_ports_are_needed_when_everything_is_embedded() -> None:
-    assert SETTINGS.needed_ports() == Ports().named()
+    assert SETTINGS.needed_ports() == Ports().by_name()
 
 
 def test_an_existing_service_needs_no_port_of_ours_and_its_address_is_used() -> None:
@@ -55,7 +55,7 @@ def test_no_two_parts_are_given_the_same_port(gateways: int, tritons: int) -> No
         needed = replace(SETTINGS, ports=ports, gateways=gateways, tritons=tritons).needed_ports()
         assert len(needed) == 13 + 3 * (gateways - 1) + 4 * (tritons - 1)
         assert len(set(needed.values())) == len(needed)
-        assert needed.items() >= ports.named().items()
+        assert needed.items() >= ports.by_name().items()
 
 
 def test_more_gateways_move_no_triton_and_no_gateway() -> None:
@@ -73,7 +73,7 @@ def test_an_existing_triton_stands_for_all_and_takes_no_port_of_ours() -> None:
 
 def test_no_port_above_the_first_replicas_is_a_sentence() -> None:
     settings = replace(SETTINGS, ports=Ports(gateway_http=65_535), gateways=2)
-    with pytest.raises(PortTakenError, match="--port-gateway-http"):
+    with pytest.raises(ServicePortTakenError, match="--port-gateway-http"):
         settings.needed_ports()
 
 

@@ -10,11 +10,11 @@ import pytest
 
 from headrace.errors import BrokenHomeError, HomeInUseError
 from headrace.stack import state
-from headrace.stack.state import Home, StackRecord, claimed
+from headrace.stack.state import Home, StackRecord, claim_home
 
 
 def make(root: Path) -> Home:
-    with claimed(root) as home:
+    with claim_home(root) as home:
         return home
 
 
@@ -96,7 +96,7 @@ def test_a_database_whose_first_migration_was_cut_short_is_named(tmp_path: Path)
 
 
 def test_a_second_owner_is_refused_with_the_first_ones_process_id(tmp_path: Path) -> None:
-    with claimed(tmp_path / "home"), pytest.raises(HomeInUseError, match=str(os.getpid())):
+    with claim_home(tmp_path / "home"), pytest.raises(HomeInUseError, match=str(os.getpid())):
         make(tmp_path / "home")
 
 
@@ -113,7 +113,7 @@ def test_a_killed_owner_leaves_the_home_free(tmp_path: Path) -> None:
 
 
 def test_the_record_is_read_only_while_the_stack_runs(tmp_path: Path) -> None:
-    with claimed(tmp_path / "home") as home:
+    with claim_home(tmp_path / "home") as home:
         assert state.read_record(home) is None
         state.write_record(home, record())
         assert state.read_record(home) == record()
@@ -121,7 +121,7 @@ def test_the_record_is_read_only_while_the_stack_runs(tmp_path: Path) -> None:
 
 
 def test_a_record_that_cannot_be_written_is_said_to_be_and_can_be_later(tmp_path: Path) -> None:
-    with claimed(tmp_path / "home") as home:
+    with claim_home(tmp_path / "home") as home:
         home.stack_file.mkdir()  # stands for whatever keeps a file from being written
         assert not state.wrote_record(home, record())
         home.stack_file.rmdir()
@@ -130,13 +130,13 @@ def test_a_record_that_cannot_be_written_is_said_to_be_and_can_be_later(tmp_path
 
 
 def test_a_record_that_can_not_be_read_counts_as_none(tmp_path: Path) -> None:
-    with claimed(tmp_path / "home") as home:
+    with claim_home(tmp_path / "home") as home:
         home.stack_file.write_text('{"pid": 1')
         assert state.read_record(home) is None
 
 
 def test_reports_of_loaders_that_the_stack_no_longer_has_are_forgotten(tmp_path: Path) -> None:
-    with claimed(tmp_path / "home") as home:
+    with claim_home(tmp_path / "home") as home:
         for name in ("local", "local-2", "local-3"):
             (home.reports / f"{name}.json").write_text("{}")
         state.forget_other_loaders(home, {"local", "local-2"})

@@ -59,11 +59,11 @@ import asyncio, os, pathlib, sys
 from headrace.stack.supervisor import Service, Supervisor
 folder, program = pathlib.Path(sys.argv[1]), sys.argv[2]
 class Silent:
-    def starting(self, service): pass
-    def waiting(self, service, seconds, said): pass
-    def ready(self, service, seconds): pass
-    def died(self, service, how, retry_seconds): pass
-    def stopped(self, service, seconds): pass
+    def note_start(self, service): pass
+    def note_wait(self, service, seconds, said): pass
+    def note_ready(self, service, seconds): pass
+    def note_death(self, service, how, retry_seconds): pass
+    def note_stop(self, service, seconds): pass
 async def ready():
     return (folder / "one").exists()
 async def main():
@@ -84,19 +84,19 @@ class Seen:
         self.events: list[tuple[str, str]] = []
         self._changed = asyncio.Event()
 
-    def starting(self, service: str) -> None:
+    def note_start(self, service: str) -> None:
         self._add("starting", service)
 
-    def waiting(self, service: str, seconds: float, said: str) -> None:
+    def note_wait(self, service: str, seconds: float, said: str) -> None:
         self._add(f"waiting {seconds:.0f} s: {said}", service)
 
-    def ready(self, service: str, seconds: float) -> None:
+    def note_ready(self, service: str, seconds: float) -> None:
         self._add("ready", service)
 
-    def died(self, service: str, how: str, retry_seconds: float) -> None:
+    def note_death(self, service: str, how: str, retry_seconds: float) -> None:
         self._add("died", service)
 
-    def stopped(self, service: str, seconds: float) -> None:
+    def note_stop(self, service: str, seconds: float) -> None:
         self._add("stopped", service)
 
     def _add(self, what: str, service: str) -> None:

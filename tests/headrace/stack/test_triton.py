@@ -100,7 +100,7 @@ def test_only_this_servers_stale_shared_memory_is_removed(tmp_path: Path) -> Non
     for region in regions:
         region.touch()
     try:
-        triton.clean(mine)
+        triton.remove_leftovers(mine)
         assert [region.exists() for region in regions] == [False, True]
     finally:
         regions[1].unlink()

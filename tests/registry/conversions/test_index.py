@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from registry_fakes import KEYS, packed
 
-from contracts.endpoint import EndpointSpec, EngineChoice, Limits, Precision, Serving
+from contracts.endpoint import EndpointLimits, EndpointSpec, EngineChoice, Precision, ServingOptions
 from contracts.loading import DeviceKind
 from contracts.model import ModelRef
 from contracts.tasks import Task
@@ -148,22 +148,22 @@ def test_no_two_entries_have_the_same_mac(named: list[tuple[str, str]], version:
 
 
 def test_the_key_is_the_same_for_what_does_not_change_the_outcome() -> None:
-    limits = SPEC.model_copy(update={"limits": Limits(timeout_seconds=9)})
+    limits = SPEC.model_copy(update={"limits": EndpointLimits(timeout_seconds=9)})
     tagged = RegisteredVersion("m", "1", VERSION.identity, {"another": "tag"})
     assert key() == key(limits) == key(version=tagged)
 
 
 @pytest.mark.parametrize("instances", [None, 1, 2, 8])
 def test_the_key_is_the_same_whatever_number_of_copies_runs(instances: int | None) -> None:
-    assert key(SPEC.model_copy(update={"serving": Serving(instances=instances)})) == key()
+    assert key(SPEC.model_copy(update={"serving": ServingOptions(instances=instances)})) == key()
 
 
 def test_the_key_differs_for_what_does() -> None:
     keys = [
         key(),
-        key(SPEC.model_copy(update={"serving": Serving(precision=Precision.FP32)})),
-        key(SPEC.model_copy(update={"serving": Serving(min_neighbours=0.8)})),
-        key(SPEC.model_copy(update={"serving": Serving(engine=EngineChoice.PACKED)})),
+        key(SPEC.model_copy(update={"serving": ServingOptions(precision=Precision.FP32)})),
+        key(SPEC.model_copy(update={"serving": ServingOptions(min_neighbours=0.8)})),
+        key(SPEC.model_copy(update={"serving": ServingOptions(engine=EngineChoice.PACKED)})),
         options_digest(SPEC, VERSION, Conditions(), device=DeviceKind.GPU),
         key(SPEC.model_copy(update={"task": Task.TEXT_EMBEDDING})),
         key(version=RegisteredVersion("m", "2", VERSION.identity)),

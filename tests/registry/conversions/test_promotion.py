@@ -12,7 +12,7 @@ import pytest
 from conversion_template import request
 from registry_fakes import KEYS, manifest
 
-from contracts.endpoint import EngineChoice, Precision, Serving
+from contracts.endpoint import EngineChoice, Precision, ServingOptions
 from contracts.features import Feature, FeatureKind
 from contracts.loading import DeviceKind
 from contracts.manifest import (
@@ -24,7 +24,7 @@ from contracts.manifest import (
     MODEL_ONNX,
     TOKENIZER,
     WEIGHTS,
-    Engine,
+    EngineKind,
     FixedSpec,
     GenerationSpec,
     Lineage,
@@ -52,7 +52,7 @@ from registry.pyfunc.process import Limits
 
 VERSION = RegisteredVersion("m", "1", "created|s3://a|r", run_id="r", source="s3://a")
 BUCKETS = (8,)
-PACKED = {"serving": Serving(max_batch_size=8, max_tokens=8, engine=EngineChoice.PACKED)}
+PACKED = {"serving": ServingOptions(max_batch_size=8, max_tokens=8, engine=EngineChoice.PACKED)}
 
 
 class Conversion:
@@ -123,7 +123,7 @@ class Promoted:
         self.registered: RegisteredVersion | None = VERSION
 
     def request(self, **changes: Any) -> ConversionRequest:
-        serving = Serving(max_batch_size=8, max_tokens=8)
+        serving = ServingOptions(max_batch_size=8, max_tokens=8)
         update = {"store_url": self.url, "serving": serving, **changes}
         return request().model_copy(update=update)
 
@@ -231,11 +231,15 @@ async def test_a_version_that_is_gone_from_mlflow_blames_nobody(promoted: Promot
         ({"max_batch_size": 4}, {}, "4 texts"),
         (
             {"precision": Precision.FP16},
-            {"serving": Serving(max_batch_size=8, max_tokens=8, precision=Precision.INT8)},
+            {"serving": ServingOptions(max_batch_size=8, max_tokens=8, precision=Precision.INT8)},
             "fp16",
         ),
         ({"length_buckets": (1, 2, 8)}, {}, "length buckets"),
-        ({}, {"serving": Serving(max_batch_size=8, max_tokens=8, length_buckets=(3,))}, "buckets"),
+        (
+            {},
+            {"serving": ServingOptions(max_batch_size=8, max_tokens=8, length_buckets=(3,))},
+            "buckets",
+        ),
         ({"has_code": True}, {}, CODE),
     ],
 )
@@ -486,7 +490,7 @@ def packed_of(promoted: Promoted, **changes: Any) -> tuple[PackageManifest, dict
             "labels": (),
             "dimension": 4,
             "precision": Precision.FP16,
-            "engine": Engine.PACKED,
+            "engine": EngineKind.PACKED,
             "packed": spec,
             "inputs": packed_inputs(type_ids=True),
             "outputs": (TensorSpec(name="embedding", datatype=Datatype.FP32, shape=(-1, 4)),),
@@ -509,7 +513,7 @@ def refused_packed(
         (folder / name).write_bytes(data)
         proofs[name] = PackageFile(sha256=digest(folder / name), bytes=len(data))
     made = made.model_copy(update={"files": proofs})
-    usual = {"device": DeviceKind.GPU, "serving": Serving(max_batch_size=8, max_tokens=8)}
+    usual = {"device": DeviceKind.GPU, "serving": ServingOptions(max_batch_size=8, max_tokens=8)}
     told = request().model_copy(update={**usual, **asked})
     return refusal(made, made.ref(), told, VERSION) or altered_configs(made, folder, told.threads)
 
@@ -524,8 +528,8 @@ def test_a_packed_engine_is_taken_in_pools_of_gpus_and_where_it_was_asked_for(
     ("changes", "asked", "words"),
     [
         ({}, {"device": DeviceKind.CPU}, "packed, which nobody asked for"),
-        ({"engine": Engine.PADDED}, {}, "two different things of its engine"),
-        ({"packed": None, "engine": Engine.PADDED}, PACKED, "packed was asked for"),
+        ({"engine": EngineKind.PADDED}, {}, "two different things of its engine"),
+        ({"packed": None, "engine": EngineKind.PADDED}, PACKED, "packed was asked for"),
         ({"packed": PackedSpec(loader="pipeline", type_ids=True)}, {}, "loaded by 'pipeline'"),
         ({"inputs": packed_inputs(type_ids=False)}, {}, "its tensors are not"),
         ({"packed": PackedSpec(loader="AutoModel", type_ids=True)}, {}, "its files are"),

@@ -11,7 +11,7 @@ from promotable import assert_promotable
 from tiny_models import TEXTS, decoder, tokenizer, write_json
 from tritonclient.grpc import model_config_pb2
 
-from contracts.endpoint import Precision, Serving
+from contracts.endpoint import Precision, ServingOptions
 from contracts.manifest import CONFIG_PYTHON, MODEL_ONNX, Manifest
 from contracts.tasks import Task
 from registry.conversions.messages import ConversionRequest, Signature
@@ -61,7 +61,7 @@ def converted(
             "model": "tiny",
             "version": "1",
             "store_url": "unused",
-            "serving": Serving(max_batch_size=8),
+            "serving": ServingOptions(max_batch_size=8),
             "work_dir": str(folder / "work"),
             **changes,
         }
@@ -145,7 +145,7 @@ def test_smaller_numbers_of_what_writes_are_refused_with_the_reason(
     fake.register("tiny", "mlflow-artifacts:/version")
     request = ConversionRequest(
         tracking_uri=fake.uri, model="tiny", version="1", store_url="unused",
-        serving=Serving(precision=precision), work_dir=str(tmp_path),
+        serving=ServingOptions(precision=precision), work_dir=str(tmp_path),
     )  # fmt: skip
     store = PackageStore((tmp_path / "store").as_uri())
     reason = f"text-generation is served in fp32, and {precision} is asked for.*no limit is known"

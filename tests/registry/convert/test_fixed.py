@@ -15,9 +15,16 @@ from numpy.typing import NDArray
 from promotable import assert_promotable
 from tiny_models import SPECIAL, WORDS, write_json
 
-from contracts.endpoint import EngineChoice, Precision, Serving
+from contracts.endpoint import EngineChoice, Precision, ServingOptions
 from contracts.loading import DeviceKind
-from contracts.manifest import CONFIG_PYTHON, DEVICE_PROOF, MODEL_ONNX, TOKENIZER, Engine, Manifest
+from contracts.manifest import (
+    CONFIG_PYTHON,
+    DEVICE_PROOF,
+    MODEL_ONNX,
+    TOKENIZER,
+    EngineKind,
+    Manifest,
+)
 from registry.conversions.messages import ConversionRequest
 from registry.convert.tracking import Tracking
 from registry.convert.walk import convert
@@ -85,7 +92,7 @@ class FixedHarness:
             model="tiny",
             version="1",
             store_url="unused",
-            serving=Serving(**{"max_batch_size": 6, "max_tokens": 32, **changes}),
+            serving=ServingOptions(**{"max_batch_size": 6, "max_tokens": 32, **changes}),
             device=device,
             work_dir=str(work),
         )
@@ -135,7 +142,7 @@ def test_an_architecture_is_fused_made_fp16_and_told_its_shapes(
     harness.write(kind, **further)
     manifest = harness.convert(engine=EngineChoice.PADDED if kind == "bert" else EngineChoice.AUTO)
     assert manifest.parity is not None
-    assert (manifest.engine, manifest.precision) == (Engine.PADDED, Precision.FP16), (
+    assert (manifest.engine, manifest.precision) == (EngineKind.PADDED, Precision.FP16), (
         manifest.parity.fallback
     )
     assert manifest.fixed is not None

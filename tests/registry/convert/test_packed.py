@@ -13,7 +13,7 @@ from fake_mlflow import FakeMlflow
 from promotable import assert_promotable
 from tiny_models import SPECIAL, WORDS, write_json
 
-from contracts.endpoint import EngineChoice, Precision, Serving
+from contracts.endpoint import EngineChoice, Precision, ServingOptions
 from contracts.loading import DeviceKind
 from contracts.manifest import (
     CONFIG_PYTHON,
@@ -21,7 +21,7 @@ from contracts.manifest import (
     MODEL_CONFIG,
     TOKENIZER,
     WEIGHTS,
-    Engine,
+    EngineKind,
     Manifest,
 )
 from contracts.tasks import INPUT_IDS, ROW_STARTS, TOKEN_TYPE_IDS, Task, packed_inputs
@@ -79,7 +79,7 @@ class PackedHarness:
             model="tiny",
             version="1",
             store_url="unused",
-            serving=Serving(**{"max_batch_size": 8, "max_tokens": 32, **changes}),
+            serving=ServingOptions(**{"max_batch_size": 8, "max_tokens": 32, **changes}),
             device=device,
             stable=stable,
             task=task,
@@ -119,7 +119,7 @@ def test_a_classifier_for_gpus_is_a_copy_of_its_weights_with_a_proof(
         harness, libraries[1], "BertForSequenceClassification", id2label={0: "bad", 1: "good"}
     )
     manifest = harness.convert()
-    assert (manifest.engine, manifest.precision) == (Engine.PACKED, Precision.FP16)
+    assert (manifest.engine, manifest.precision) == (EngineKind.PACKED, Precision.FP16)
     assert manifest.inputs == packed_inputs(type_ids=True)
     assert manifest.outputs[0].shape == (-1, 2)
     assert manifest.labels == ("bad", "good")
@@ -149,7 +149,7 @@ def test_a_version_has_a_package_for_each_kind_of_device(
     write_bert(harness, libraries[1], "BertModel")
     for_gpus = harness.convert()
     for_cpus = harness.convert(device=DeviceKind.CPU)
-    assert (for_gpus.engine, for_cpus.engine) == (Engine.PACKED, Engine.PADDED)
+    assert (for_gpus.engine, for_cpus.engine) == (EngineKind.PACKED, EngineKind.PADDED)
     assert for_gpus.dimension == for_cpus.dimension
     assert len(harness.store.packages()) == 2
 
@@ -161,7 +161,7 @@ def test_a_packed_engine_on_cpus_is_made_where_it_is_asked_for(
     write_bert(harness, libraries[1], "BertModel")
     made = harness.convert(device=DeviceKind.CPU, engine=EngineChoice.PACKED, precision=precision)
     wanted = Precision.FP32 if precision is Precision.AUTO else precision
-    assert (made.engine, made.precision) == (Engine.PACKED, wanted)
+    assert (made.engine, made.precision) == (EngineKind.PACKED, wanted)
     with pytest.raises(VersionError, match="on CPUs the packed engine takes fp32 and bf16"):
         harness.convert(device=DeviceKind.CPU, engine=EngineChoice.PACKED, precision=Precision.FP16)
 
@@ -217,7 +217,7 @@ def test_weights_in_several_files_become_one_that_holds_the_same_numbers(
     tiny_tokenizer(harness.version)
     assert len(list(harness.version.glob("*.safetensors"))) > 2
     manifest = harness.convert()
-    assert manifest.engine is Engine.PACKED
+    assert manifest.engine is EngineKind.PACKED
     load_file = pytest.importorskip("safetensors.torch").load_file
     found = load_file(harness.fetched(manifest) / WEIGHTS)
     for name, values in model.state_dict().items():
@@ -266,7 +266,7 @@ def test_an_architecture_that_does_not_suit_gets_a_graph_that_says_why(
     manifest = harness.convert()
     assert manifest.parity is not None
     told = manifest.parity.fallback
-    assert (manifest.engine, manifest.precision) == (Engine.PADDED, Precision.FP16), told
+    assert (manifest.engine, manifest.precision) == (EngineKind.PADDED, Precision.FP16), told
     assert manifest.fixed is not None
     assert "does not take the architecture 'mpnet'" in told
     with pytest.raises(VersionError, match="does not take the architecture 'mpnet'"):
@@ -288,7 +288,7 @@ def test_numbers_beyond_fp16_are_served_in_bf16_with_the_reason(
     model.save_pretrained(harness.version)
     tiny_tokenizer(harness.version)
     manifest = harness.convert()
-    assert (manifest.engine, manifest.precision) == (Engine.PACKED, Precision.BF16)
+    assert (manifest.engine, manifest.precision) == (EngineKind.PACKED, Precision.BF16)
     assert manifest.parity is not None
     assert manifest.parity.fallback
 

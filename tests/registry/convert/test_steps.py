@@ -6,7 +6,7 @@ import pytest
 from tiny_models import TEXTS, tokenizer
 from tokenizers import Tokenizer
 
-from contracts.endpoint import Serving
+from contracts.endpoint import ServingOptions
 from contracts.tasks import Task
 from registry.convert import texts, tokeniser
 from registry.convert.download import Downloaded
@@ -28,7 +28,7 @@ def marked() -> Tokenizer:
 def test_special_tokens_and_a_row_that_is_full_are_compared_too(tmp_path: Path, task: Task) -> None:
     marked().save(str(tmp_path / "tokenizer.json"))
     original = Original("x", tmp_path, tmp_path, task)
-    built = tokeniser.build(original, Serving(max_tokens=LONGEST))
+    built = tokeniser.build(original, ServingOptions(max_tokens=LONGEST))
     evaluation = texts.EvaluationTexts(TEXTS, "", own=True)
     version = Version(source="", run_id="", artifacts="", created=0.0)
     compared = compared_of(Downloaded(version, None, original, evaluation), built)

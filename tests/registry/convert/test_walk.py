@@ -24,9 +24,9 @@ from tiny_models import (
 )
 from tritonclient.grpc import model_config_pb2
 
-from contracts.endpoint import EngineChoice, Phase, Precision, Serving
+from contracts.endpoint import EngineChoice, Phase, Precision, ServingOptions
 from contracts.loading import DeviceKind
-from contracts.manifest import CODE, MODEL_ONNX, Engine, Manifest
+from contracts.manifest import CODE, MODEL_ONNX, EngineKind, Manifest
 from contracts.statistics import Statistic
 from contracts.tasks import Task
 from preprocess.model_code import archive
@@ -39,7 +39,7 @@ from registry.packages.store import PackageStore
 
 pytestmark = pytest.mark.slow
 
-SMALL = Serving(max_batch_size=8, max_tokens=64)
+SMALL = ServingOptions(max_batch_size=8, max_tokens=64)
 
 
 class ConversionHarness:
@@ -105,7 +105,7 @@ def test_a_registered_graph_stays_a_graph_on_gpus_and_is_not_made_int8(
 ) -> None:
     write_onnx_version(harness.version)
     manifest = harness.convert(device=DeviceKind.GPU)
-    assert (manifest.engine, manifest.precision) == (Engine.PADDED, Precision.FP32)
+    assert (manifest.engine, manifest.precision) == (EngineKind.PADDED, Precision.FP32)
     assert manifest.parity is not None
     assert "registered as an ONNX graph" in manifest.parity.fallback
     assert "fused" in manifest.parity.fallback  # nothing could be, or sympy is not here

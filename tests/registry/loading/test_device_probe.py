@@ -271,7 +271,7 @@ def test_the_share_of_useful_work_is_of_what_was_computed_since_the_question_bef
     probe: ModuleType, pages_at: Callable[[Callable[[], str]], int]
 ) -> None:
     counts = {"tokens": 80, "padding": 10}
-    useful = probe.Useful(("127.0.0.1", pages_at(lambda: METRICS.format(**counts))))
+    useful = probe.UsefulTokens(("127.0.0.1", pages_at(lambda: METRICS.format(**counts))))
     assert useful.look() == {"useful": 0.9}
     assert useful.look() == {}  # nothing was computed since
     counts.update(tokens=180, padding=110)
@@ -282,10 +282,10 @@ def test_a_triton_without_metrics_or_without_packed_engines_tells_no_useful_work
     probe: ModuleType, pages_at: Callable[[Callable[[], str]], int]
 ) -> None:
     (port,) = own_ports(1)
-    assert probe.Useful(None).look() == {}
-    assert probe.Useful(("127.0.0.1", port)).look() == {}
+    assert probe.UsefulTokens(None).look() == {}
+    assert probe.UsefulTokens(("127.0.0.1", port)).look() == {}
     other = pages_at(lambda: "nv_gpu_utilization 0.5\n")
-    assert probe.Useful(("127.0.0.1", other)).look() == {}
+    assert probe.UsefulTokens(("127.0.0.1", other)).look() == {}
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from registry_fakes import manifest
 
 from contracts.endpoint import Precision
 from contracts.loading import DeviceKind
-from contracts.manifest import Engine, Manifest, PyfuncSpec
+from contracts.manifest import EngineKind, Manifest, PyfuncSpec
 from registry.errors import (
     DeviceUnfitError,
     ModelProcessGoneError,
@@ -35,7 +35,7 @@ GPU = {
 CPU = {"kind": "cpu", "fault": "the driver's library is not here", "torch": "13.2"}
 PADDED = manifest()
 INT8 = PADDED.model_copy(update={"precision": Precision.INT8})
-PACKED = PADDED.model_copy(update={"engine": Engine.PACKED})
+PACKED = PADDED.model_copy(update={"engine": EngineKind.PACKED})
 PYFUNC = PADDED.model_copy(
     update={"pyfunc": PyfuncSpec(python="3.11", example=(1.0,), model_bytes=1, site_bytes=1)}
 )

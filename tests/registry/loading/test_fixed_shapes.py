@@ -193,13 +193,13 @@ def test_without_cuda_graphs_the_graph_is_opened_again_without_asking_for_them(
     fixed_graphs.write_told(tmp_path, SHAPES)
     asked: list[list[Any]] = []
 
-    def opened(wanted: list[Any]) -> Any:
+    def open_session(wanted: list[Any]) -> Any:
         asked.append(wanted)
         raise RuntimeError(f"refused {len(asked)}")
 
     cuda = "CUDAExecutionProvider"
     with pytest.raises(RuntimeError, match="refused 2"):
-        fixed.load(tmp_path, opened, [(cuda, {"device_id": 1}), *CPU])
+        fixed.load(tmp_path, open_session, [(cuda, {"device_id": 1}), *CPU])
     assert asked == [
         [(cuda, {"device_id": 1, "enable_cuda_graph": "1"}), *CPU],
         [(cuda, {"device_id": 1}), *CPU],

@@ -52,9 +52,9 @@ KINDS: tuple[Kind, ...] = ("decoder", "encoder-decoder", "counting")
 
 def sequences_of(model: Any, kind: Kind) -> Any:
     if kind == "decoder":
-        return model.Sequences(SESSION)
+        return model.SequenceBatch(SESSION)
     writer = COUNTER if kind == "counting" else WRITER
-    return model.Sequences(writer, model.Encoder(READER, START))
+    return model.SequenceBatch(writer, model.PromptEncoder(READER, START))
 
 
 def alone(kind: Kind, rules: dict[str, Any] | None = None) -> Decoder:
@@ -209,7 +209,7 @@ def test_a_token_is_one_of_the_likeliest_that_make_up_top_p(
     model: Any, logits: list[float], temperature: float, top_p: float, seed: int
 ) -> None:
     scores = np.array(logits, np.float32)
-    token = model.chosen(scores, temperature, top_p, np.random.default_rng(seed))
+    token = model.choose_token(scores, temperature, top_p, np.random.default_rng(seed))
     shares = np.exp(scores.astype(np.float64) / temperature)
     shares /= shares.sum()
     likelier = shares[shares > shares[token]].sum()
@@ -219,7 +219,7 @@ def test_a_token_is_one_of_the_likeliest_that_make_up_top_p(
 def test_tokens_come_as_often_as_they_are_likely(model: Any) -> None:
     logits = np.log(np.array([0.5, 0.3, 0.2], np.float32))
     chance = np.random.default_rng(0)
-    found = np.bincount([model.chosen(logits, 1.0, 1.0, chance) for _ in range(4000)])
+    found = np.bincount([model.choose_token(logits, 1.0, 1.0, chance) for _ in range(4000)])
     assert np.abs(found / 4000 - [0.5, 0.3, 0.2]).max() < 0.03
 
 

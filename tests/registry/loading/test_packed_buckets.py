@@ -44,7 +44,7 @@ def test_only_a_long_row_or_too_many_find_no_graph(lengths: Sequence[int]) -> No
 
 def test_many_short_rows_take_a_graph_of_more_tokens() -> None:
     shape = buckets.shape_for(np.arange(0, 42, 2))
-    assert shape == buckets.Shape(192, 24)
+    assert shape == buckets.GraphShape(192, 24)
     assert buckets.shape_for(np.arange(buckets.MOST_ROWS + 2)) is None
 
 

@@ -365,5 +365,5 @@ def test_an_engine_that_mixes_rows_fails_its_own_check(
 
     mixed = Mixed(tmp_path, write_told(tmp_path, MODEL, modes=["mean"]))
     engine.check()
-    with pytest.raises(engine_module.UnsuitableError, match="from each alone"):
+    with pytest.raises(engine_module.UnsuitableError, match="from each by itself"):
         mixed.check()

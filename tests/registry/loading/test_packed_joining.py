@@ -20,7 +20,7 @@ counting = packed("packed_counts")
 # Ids with which a fake run fails: as it begins, as its values are waited for, in its values.
 BAD_AT_ONCE, BAD_LATER, NOT_A_NUMBER = 90, 91, 92
 VOCABULARY = 100
-LIMITS = joining.Limits(
+LIMITS = joining.RunLimits(
     run_tokens=20, run_rows=6, held_tokens=10_000, row_tokens=9, vocabulary=VOCABULARY, types=2
 )
 LOST = "CUDA error: an illegal memory access was encountered"
@@ -135,7 +135,7 @@ class World:
         self.replies = replies
         self.ended: list[str] = []
         self.counts = counting.Counts()
-        self.pipeline = joining.Pipeline(
+        self.pipeline = joining.RunPipeline(
             runner, replies, limits, meter=self.counts, end=self.ended.append
         )
 
@@ -277,7 +277,7 @@ def test_a_run_that_is_full_is_chosen_however_long_the_one_before_it_takes() -> 
 
 
 def test_a_full_queue_refuses_in_words_that_gateways_know_until_there_is_room() -> None:
-    limits = joining.Limits(
+    limits = joining.RunLimits(
         run_tokens=4, run_rows=6, held_tokens=4, row_tokens=9, vocabulary=VOCABULARY
     )
     world = World(FakeRunner(), FakeReplies(), limits)
@@ -293,7 +293,7 @@ def test_a_full_queue_refuses_in_words_that_gateways_know_until_there_is_room() 
 
 
 def test_what_ran_was_filled_up_was_refused_and_was_tried_again_is_counted() -> None:
-    limits = joining.Limits(
+    limits = joining.RunLimits(
         run_tokens=20, run_rows=6, held_tokens=8, row_tokens=9, vocabulary=VOCABULARY
     )
     world = World(FakeRunner(), FakeReplies(), limits)
@@ -348,11 +348,11 @@ def test_all_that_was_counted_is_told_once_also_what_was_counted_last() -> None:
     counts, told = counting.Counts(), Counter[str]()
     counters = {name: FakeCounter(told, name) for name in counting.COUNTERS}
     exporter = counting.Exporter(counts, counters)
-    counts.ran(2, 10, 16, 0.5)
+    counts.note_run(2, 10, 16, 0.5)
     exporter.start()
     until("it is told", 60.0, lambda: told[counting.RUNS])
-    counts.ran(1, 3, 4, 0.25)
-    counts.refused()
+    counts.note_run(1, 3, 4, 0.25)
+    counts.note_refusal()
     exporter.stop()
     assert told == {
         counting.RUNS: 2,
@@ -386,7 +386,7 @@ def test_an_answer_that_can_not_be_sent_stops_no_other() -> None:
 def test_a_lost_gpu_ends_the_process_once_all_that_it_holds_are_told() -> None:
     world = World(FakeRunner(lost=True), FakeReplies(unsent={2}))
     requests = [request_of(number, [[1] * 9, [2] * 9]) for number in range(6)]
-    world.pipeline = joining.Pipeline(
+    world.pipeline = joining.RunPipeline(
         world.runner,
         world.replies,
         LIMITS,

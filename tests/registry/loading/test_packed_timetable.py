@@ -41,7 +41,7 @@ def test_the_next_run_is_chosen_shortly_before_those_on_their_way_are_over() -> 
 
 
 def test_a_larger_run_than_was_seen_is_expected_to_take_no_less() -> None:
-    assert taught(0.01).expected(4 * TOKENS) == pytest.approx(0.01)
+    assert taught(0.01).predict(4 * TOKENS) == pytest.approx(0.01)
 
 
 def test_a_run_that_does_not_take_place_delays_nothing() -> None:

@@ -23,7 +23,7 @@ from contracts.manifest import (
     MODEL_ONNX,
     PYFUNC,
     WEIGHTS,
-    Engine,
+    EngineKind,
     FixedSpec,
     GenerationSpec,
     PackedDense,
@@ -205,7 +205,7 @@ def packed(package: Path) -> Path:
         dense=(PackedDense(file="dense-1.safetensors", activation="Tanh"),),
         normalise=True,
     )
-    changes = {"engine": Engine.PACKED, "packed": spec, "precision": Precision.FP16}
+    changes = {"engine": EngineKind.PACKED, "packed": spec, "precision": Precision.FP16}
     made = manifest().model_copy(update={**changes, "task": Task.TEXT_EMBEDDING})
     (package / MANIFEST).write_bytes(made.canonical())
     return package

@@ -65,12 +65,12 @@ def test_a_session_that_left_cuda_out_is_refused(model: ModuleType, tmp_path: Pa
     graph = tmp_path / "model.onnx"
     graph.write_bytes(classifier().SerializeToString())
     options = model.session_options(1)
-    assert model.opened(graph, options, ["CPUExecutionProvider"]).get_providers()
+    assert model.open_session(graph, options, ["CPUExecutionProvider"]).get_providers()
     # As ONNX Runtime does for want of a library: it goes on with the provider that is left.
     left_out = [("CUDAExecutionProvider", {"device_id": 7}), "CPUExecutionProvider"]
     refused = pytest.raises(RuntimeError, match="could not start it")
     with refused, warnings.catch_warnings(action="ignore"):  # it says that it has none such
-        model.opened(graph, options, left_out)
+        model.open_session(graph, options, left_out)
 
 
 class FailingSession:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from registry_fakes import COPIES, THREADS, FakeTriton, manifest, ref
 
 from contracts.loading import DeviceKind, LoadedModel
-from contracts.manifest import Engine
+from contracts.manifest import EngineKind
 from registry.errors import TritonRefusedError
 from registry.loading import splits
 from registry.loading.desired import Role, Want
@@ -214,7 +214,7 @@ async def test_a_gpu_runs_one_copy_or_as_many_as_are_asked_for(
 async def test_a_packed_engine_runs_as_one_copy_whatever_is_asked(
     asked: int | None, gpus: int
 ) -> None:
-    packed = manifest().model_copy(update={"engine": Engine.PACKED})
+    packed = manifest().model_copy(update={"engine": EngineKind.PACKED})
     machine = Machine({})
     machine.gpus = gpus
     sizing, want = machine.sizing(8, auto_instances=4), replace(WANT, instances=asked)

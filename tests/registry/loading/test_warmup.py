@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from registry_fakes import manifest
 
-from contracts.manifest import Engine as EngineKind
-from contracts.manifest import FixedSpec, Manifest, PackedSpec
+from contracts.manifest import EngineKind, FixedSpec, Manifest, PackedSpec
 from contracts.tasks import Task
 from registry.errors import TritonRefusedError
 from registry.loading import warmup

@@ -586,7 +586,7 @@ async def test_an_endpoint_of_a_pool_that_is_not_allowed_is_refused_and_not_move
     held = report(ref, loader="g", at=harness.time).model_copy(update={"pool": "gpu"})
     harness.reports.put(held)
     status = await harness.settle()
-    assert status.refused == ("spec.pool is gpu, and the operator allows default, cpu alone",)
+    assert status.refused == ("spec.pool is gpu, and the operator allows only default, cpu",)
     assert (status.pool, status.next_pool, status.stable) == ("default", "", ref)
 
 

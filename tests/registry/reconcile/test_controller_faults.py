@@ -24,7 +24,7 @@ from registry.conversions.messages import Failed, Published
 from registry.errors import EndpointConflictError, EndpointUnreadableError
 from registry.reconcile.heartbeats import HeartbeatWriter
 from registry.stores.heartbeats import FileHeartbeats
-from service.cluster.errors import ApiUnavailableError, TooLargeError
+from service.cluster.errors import ApiUnavailableError, ObjectTooLargeError
 
 
 class RefusingEndpoints(MemoryEndpoints):
@@ -232,7 +232,7 @@ async def test_a_candidates_callers_go_back_where_its_status_is_refused(
     harness: ControllerHarness, *, is_too_large: bool
 ) -> None:
     old, new = ref("1"), ref("2", "b")
-    error: OSError = TooLargeError("etcdserver: request is too large", 500)
+    error: OSError = ObjectTooLargeError("etcdserver: request is too large", 500)
     if not is_too_large:
         error = ApiUnavailableError("it does not answer")
     state = RolloutState(id="r", candidate=new, stable=old, began=0, step_began=0)

@@ -18,7 +18,7 @@ from contracts.endpoint import (
 )
 from contracts.loading import FailureCause, LoadFailure, WitnessAnswer
 from contracts.rollout import RolloutSpec, RolloutState, Strategy
-from contracts.waiting import dated, sentences, what
+from contracts.waiting import describe_wait, describe_with_time, sentences
 from registry.conversions.messages import Failed, Package, Progress, Signature
 from registry.mlflow.model_registry import MlflowSnapshot, RegisteredModel, RegisteredVersion
 from registry.reconcile.plan import Observed, Version, plan
@@ -139,7 +139,7 @@ def test_a_state_has_the_sentence_of_its_cause(cause: WaitsFor, waits: tuple[Wai
     assert wait.cause is cause
     assert wait.since == (7.0 if cause is WaitsFor.CALLER else NOW)
     one = endpoint(EndpointStatus(generation=1, waits=waits))
-    said = dated("e", one.status, wait, 500)
+    said = describe_with_time("e", one.status, wait, 500)
     assert ", since 1970-01-01 00:" in said
     assert "; to do: " in said
 
@@ -197,7 +197,7 @@ def test_whatever_a_conversion_says_its_version_waits_for_something_in_words(
     status = plan(SPEC, SERVING if serves else EndpointStatus(), seen, NOW).status
     (wait,) = found(status, seen)
     assert wait.version == "2"
-    assert what(status, wait)
+    assert describe_wait(status, wait)
 
 
 def test_what_serves_and_lacks_nothing_waits_for_nothing() -> None:

@@ -376,7 +376,7 @@ class LossyStore:
         found = [format_.read(item) for item in self.items.values() if format_.KIND in labels(item)]
         parts = {each.name: each for each in found if isinstance(each, format_.PartLease)}
         of = [each for each in found if isinstance(each, format_.ReportLease)]
-        return format_.joined(of[0], parts) if of else None
+        return format_.join_parts(of[0], parts) if of else None
 
 
 def labels(item: Object) -> dict[str, str]:

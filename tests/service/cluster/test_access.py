@@ -23,7 +23,7 @@ from service.cluster.errors import AccessError, ApiUnavailableError
 LEASES = reports.collection(NAMESPACE)
 Connected = Callable[..., Reader]
 
-BOTH = pytest.mark.parametrize("connected", [access.connected, pod_reader.connected])
+BOTH = pytest.mark.parametrize("connected", [access.connect, pod_reader.connected])
 
 
 @pytest.fixture
@@ -161,7 +161,7 @@ def test_a_gateway_does_not_pay_for_the_official_client() -> None:
 
 def test_a_kubeconfig_wins_over_the_pods_account(fake: Fake, tmp_path: Path) -> None:
     environment = {**config(tmp_path, clusters=trusted(fake, tmp_path)), **of_pod(fake)}
-    found = access.connected(environment)
+    found = access.connect(environment)
     found.list(LEASES)
     assert found.namespace == "default"
     assert fake.world.signed_in == ["Bearer t"]
@@ -169,7 +169,7 @@ def test_a_kubeconfig_wins_over_the_pods_account(fake: Fake, tmp_path: Path) -> 
 
 def test_without_any_it_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(AccessError, match="set KUBECONFIG"):
-        access.connected({"HOME": str(tmp_path)})
+        access.connect({"HOME": str(tmp_path)})
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_a_kubeconfig_that_can_not_be_used_says_why(
     tmp_path: Path, changed: dict[str, object], why: str
 ) -> None:
     with pytest.raises(AccessError, match=f"kubeconfig .* can't be used: .*{why}"):
-        access.connected(config(tmp_path, **changed))
+        access.connect(config(tmp_path, **changed))
 
 
 @pytest.mark.parametrize("said", ["", "a: [", "just words"])
@@ -191,17 +191,17 @@ def test_what_is_no_kubeconfig_is_said_to_be_none(tmp_path: Path, said: str) -> 
     path = tmp_path / "config"
     path.write_text(said)
     with pytest.raises(AccessError, match="can't be used"):
-        access.connected({"KUBECONFIG": str(path)})
+        access.connect({"KUBECONFIG": str(path)})
     with pytest.raises(AccessError, match="can't be used"):
-        access.connected({"KUBECONFIG": str(tmp_path / "none")})
+        access.connect({"KUBECONFIG": str(tmp_path / "none")})
 
 
 def test_a_flag_names_a_namespace_or_a_folder(tmp_path: Path) -> None:
     environment = config(tmp_path)
     assert access.in_cluster("kubernetes://models")
     assert not access.in_cluster("/var/lib/endpoints")
-    assert access.opened("kubernetes://models", environment).name == "models"
-    assert access.opened("kubernetes://", environment).name == "default"
+    assert access.open_namespace("kubernetes://models", environment).name == "models"
+    assert access.open_namespace("kubernetes://", environment).name == "default"
 
 
 # Users whose credentials a program gives, as those of EKS, GKE and AKS
@@ -243,14 +243,14 @@ def plain() -> Iterator[Fake]:
 
 
 def test_a_users_program_gives_the_token(plain: Fake, tmp_path: Path) -> None:
-    access.connected(by_program(tmp_path, plain.server)).list(LEASES)
+    access.connect(by_program(tmp_path, plain.server)).list(LEASES)
     assert set(plain.world.signed_in) == {"Bearer given"}
     (asked,) = (tmp_path / "asked").read_text().splitlines()
     assert plain.server in asked  # provideClusterInfo, which GKE's needs
 
 
 def test_a_users_program_may_lie_beside_the_kubeconfig(plain: Fake, tmp_path: Path) -> None:
-    access.connected(by_program(tmp_path, plain.server, command="./cloud")).list(LEASES)
+    access.connect(by_program(tmp_path, plain.server, command="./cloud")).list(LEASES)
     assert set(plain.world.signed_in) == {"Bearer given"}
 
 
@@ -267,7 +267,7 @@ def test_a_users_program_that_gives_no_credentials_is_named_with_the_reason(
 ) -> None:
     environment = by_program(tmp_path, "http://10.0.0.1", **changed)
     with pytest.raises(AccessError, match=f"of the user u gave no credentials: .*{why}"):
-        access.connected(environment)
+        access.connect(environment)
 
 
 # Contexts, and several files
@@ -295,8 +295,8 @@ def two_files(folder: Path) -> dict[str, str]:
 
 def test_of_several_kubeconfigs_the_first_current_context_counts(tmp_path: Path) -> None:
     environment = two_files(tmp_path)
-    assert access.connected(environment).namespace == "of-work"
-    assert access.connected(environment, context="home").namespace == "of-home"
+    assert access.connect(environment).namespace == "of-work"
+    assert access.connect(environment, context="home").namespace == "of-home"
     assert access.contexts(environment) == ("work", "home")
 
 
@@ -306,9 +306,9 @@ def test_a_context_that_is_named_wins_over_the_pods_account(tmp_path: Path) -> N
     home.mkdir()
     Path(environment.pop("KUBECONFIG")).rename(home / "config")
     environment["HOME"] = str(tmp_path)
-    assert access.connected(environment, context="mine").namespace == "default"
+    assert access.connect(environment, context="mine").namespace == "default"
 
 
 def test_a_kubeconfig_without_a_current_context_names_those_there_are(tmp_path: Path) -> None:
     with pytest.raises(AccessError, match="no context is current of these: mine"):
-        access.connected(config(tmp_path, **{"current-context": ""}))
+        access.connect(config(tmp_path, **{"current-context": ""}))

@@ -14,15 +14,15 @@ from fake_kubernetes import NAMESPACE, Fake
 from gateway.state.pod_reader import PodReader
 from service.cluster import errors
 from service.cluster.client import ClusterClient
-from service.cluster.collection import Collection, EventStream, Reader
+from service.cluster.collection import Collection, Reader, WatchStream
 from service.cluster.errors import (
     ApiRefusedError,
     ApiUnavailableError,
     ConflictError,
     ExpiredError,
     MissingError,
+    ObjectTooLargeError,
     RevisionAheadError,
-    TooLargeError,
     UnreadableEventError,
 )
 
@@ -33,7 +33,7 @@ PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 def test_a_collection_knows_its_paths() -> None:
     path = "/apis/coordination.k8s.io/v1/namespaces/models/leases"
     assert LEASES.path == path
-    assert LEASES.one("l", "status") == f"{path}/l/status"
+    assert LEASES.path_of("l", "status") == f"{path}/l/status"
 
 
 STATUSES = pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_a_server_that_says_nothing_is_asked_once_and_given_up(name: str) -> Non
             server.accept()
 
 
-def watch(reader: Reader, revision: str = "1", *, silence_seconds: float = 60) -> EventStream:
+def watch(reader: Reader, revision: str = "1", *, silence_seconds: float = 60) -> WatchStream:
     return reader.watch(LEASES, revision, seconds=60, silence_seconds=silence_seconds)
 
 
@@ -153,7 +153,7 @@ def test_an_answer_that_is_no_object_is_no_answer(fake: Fake) -> None:
 
 
 def test_a_refusal_names_what_was_asked(fake: Fake) -> None:
-    fake.refuse(f"GET {LEASES.one('l')}", 403)
+    fake.refuse(f"GET {LEASES.path_of('l')}", 403)
     fake.refuse(f"GET {PODS}", 403)
     client = fake.client()
     with pytest.raises(ApiRefusedError, match=r"GET .*/leases/l: no"):
@@ -179,7 +179,7 @@ def test_an_object_that_etcd_finds_too_large_is_refused_and_not_only_unanswered(
     fake: Fake,
 ) -> None:
     fake.refuse(f"GET {LEASES.path}/l", 500, "etcdserver: request is too large")
-    with pytest.raises(TooLargeError):
+    with pytest.raises(ObjectTooLargeError):
         fake.client().get(LEASES, "l")
 
 

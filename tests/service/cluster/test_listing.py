@@ -5,14 +5,14 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.cluster.listing import Listing
+from service.cluster.listing import ObjectListing
 
 
 def item(name: str, revision: int) -> dict[str, Any]:
     return {"metadata": {"name": name, "resourceVersion": str(revision)}}
 
 
-def known(listing: Listing) -> dict[str, int]:
+def known(listing: ObjectListing) -> dict[str, int]:
     return {
         name: int(found["metadata"]["resourceVersion"]) for name, found in listing.items.items()
     }
@@ -40,7 +40,7 @@ def test_in_the_end_the_copy_holds_what_is_stored(
         else:
             stored[name] = number
             events.append(("MODIFIED", item(name, number)))
-    listing = Listing()
+    listing = ObjectListing()
     listing.replace([], "0")
     so_far: dict[str, int] = {}
     for index, (kind, event) in enumerate(events):
@@ -60,7 +60,7 @@ def test_in_the_end_the_copy_holds_what_is_stored(
 
 
 def test_an_event_older_than_what_was_learnt_changes_nothing() -> None:
-    listing = Listing()
+    listing = ObjectListing()
     listing.replace([item("a", 1)], "1")
     assert listing.learn(item("a", 3))
     assert not listing.apply("MODIFIED", item("a", 2))
@@ -68,7 +68,7 @@ def test_an_event_older_than_what_was_learnt_changes_nothing() -> None:
 
 
 def test_what_was_deleted_does_not_come_back_by_being_learnt_late() -> None:
-    listing = Listing()
+    listing = ObjectListing()
     listing.replace([item("a", 1)], "1")
     listing.apply("DELETED", item("a", 3))
     assert not listing.learn(item("a", 2))
@@ -76,7 +76,7 @@ def test_what_was_deleted_does_not_come_back_by_being_learnt_late() -> None:
 
 
 def test_a_list_of_a_cluster_that_was_restored_replaces_everything() -> None:
-    listing = Listing()
+    listing = ObjectListing()
     listing.replace([item("a", 900)], "900")
     listing.apply("MODIFIED", item("a", 901))
     assert listing.replace([item("b", 5)], "6")
@@ -84,7 +84,7 @@ def test_a_list_of_a_cluster_that_was_restored_replaces_everything() -> None:
 
 
 def test_a_bookmark_moves_the_revision_alone() -> None:
-    listing = Listing()
+    listing = ObjectListing()
     listing.replace([item("a", 1)], "1")
     bookmark = {"metadata": {"resourceVersion": "50"}}
     assert not listing.apply("BOOKMARK", bookmark)

@@ -120,7 +120,7 @@ def test_an_outage_keeps_what_is_known_and_ends_by_itself(
     assert len(warnings) == 1
 
 
-def test_a_revision_that_expired_is_listed_anew(fake: Fake, watch: Watch, told: Told) -> None:
+def test_a_revision_that_expired_is_listed_again(fake: Fake, watch: Watch, told: Told) -> None:
     write(fake, "a", 1)
     write(fake, "gone", 1)
     watch.start()
@@ -169,7 +169,7 @@ def test_after_etcd_came_back_from_a_backup_the_newest_is_listed(
     told.until((("a", 1), ("b", 1)))
 
 
-def test_a_revision_that_expires_within_a_watch_is_listed_anew(
+def test_a_revision_that_expires_within_a_watch_is_listed_again(
     fake: Fake, watch: Watch, told: Told
 ) -> None:
     write(fake, "a", 1)

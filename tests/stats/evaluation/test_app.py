@@ -10,8 +10,8 @@ from prometheus_client.core import Metric as Family
 from prometheus_client.parser import text_string_to_metric_families
 
 from contracts import metrics
-from measures.counting import Counting, CountingState
-from measures.losses import Lost
+from measures.counting import CountingState, CountingStatus
+from measures.losses import MessageLosses
 from service.families import numbers
 from stats.evaluation.app import application
 
@@ -20,7 +20,7 @@ class Evaluated:
     def __init__(self) -> None:
         self.since = 0.0
         self.still = 0.0
-        self.now_counting = Counting(CountingState.COUNTED)
+        self.now_counting = CountingStatus(CountingState.COUNTED)
 
     def families(self) -> list[Family]:
         return [numbers(metrics.EVENTS_SKIPPED, [((), 3)])]
@@ -34,11 +34,11 @@ class Evaluated:
     def ready(self) -> bool:
         return self.since > 0
 
-    def counting(self) -> Counting:
+    def counting(self) -> CountingStatus:
         return self.now_counting
 
-    def lost(self) -> Lost:
-        return Lost(2, {"a": {"buffer_full": 3}}, 1)
+    def losses(self) -> MessageLosses:
+        return MessageLosses(2, {"a": {"buffer_full": 3}}, 1)
 
     def stood_still_seconds(self) -> float:
         return self.still
@@ -97,7 +97,7 @@ def test_traffic_that_is_not_counted_is_told_and_the_page_stays_up(
     client: TestClient, evaluated: Evaluated
 ) -> None:
     evaluated.since = 1.0
-    evaluated.now_counting = Counting(CountingState.STALLED, 1_000_000.0, 7)
+    evaluated.now_counting = CountingStatus(CountingState.STALLED, 1_000_000.0, 7)
     said = "traffic since 1970-01-12 13:46:40 UTC is not counted: the fold role reads nothing"
     assert client.get("/counting.json").json() == {
         "state": "stalled",

@@ -26,7 +26,7 @@ def test_a_file_that_can_not_be_read_is_told_and_passed_over(
     path = tmp_path / "learnt.json"
     path.write_text(text)
     assert CalibrationFile(path).load() == {}
-    assert "calibrated anew" in caplog.text
+    assert "calibrated again" in caplog.text
 
 
 def test_a_folder_that_can_not_be_made_is_told(

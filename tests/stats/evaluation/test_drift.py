@@ -208,7 +208,7 @@ def test_of_vectors_the_sides_of_planes_are_read_by_the_bits_of_cells(
     tested = TESTED[VECTORS]
     shares = np.zeros(256)
     shares[list(cells)] = [*cells.values()]
-    shown = dict(zip(tested.names, tested.shown(shares).tolist(), strict=True))
+    shown = dict(zip(tested.names, tested.to_shares(shares).tolist(), strict=True))
     for plane in range(24):
         partition, bit = divmod(plane, 6)
         mine = {cell % 64: count for cell, count in cells.items() if cell // 64 == partition}

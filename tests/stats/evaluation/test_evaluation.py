@@ -12,11 +12,11 @@ from contracts.manifest import TOKENIZER, DataSet, Lineage, Manifest, PackageFil
 from contracts.profile import ReferenceProfile
 from contracts.statistics import EDGES, Statistic
 from contracts.windows import RANGE_MESSAGES, WindowAggregate, WindowRecord
-from measures.merging import Windows
+from measures.merging import MergedWindows
 from stats.evaluation.drift import DriftSettings
-from stats.evaluation.evaluation import Evaluation, Pace
-from stats.evaluation.references import Known
-from stats.evaluation.totals import ArmKey, Most
+from stats.evaluation.evaluation import Evaluation, WindowTiming
+from stats.evaluation.references import StoredPackage
+from stats.evaluation.totals import ArmKey, SeriesLimits
 
 NOW = 1_000_100.0
 STABLE, CANARY = ref("1", "a"), ref("2", "b")
@@ -43,15 +43,15 @@ def manifest_of(labels: tuple[str, ...] = ("bad", "good"), run_id: str = "") -> 
 class Shelf:
     """References that a test fills."""
 
-    def __init__(self, **known: Known) -> None:
+    def __init__(self, **known: StoredPackage) -> None:
         self.known = known
 
-    def of(self, package: str) -> Known | None:
+    def of(self, package: str) -> StoredPackage | None:
         return self.known.get(package)
 
 
 def evaluation(shelf: Shelf | None = None) -> Evaluation:
-    return Evaluation(shelf or Shelf(), DRIFT, Pace(keep_seconds=600))
+    return Evaluation(shelf or Shelf(), DRIFT, WindowTiming(keep_seconds=600))
 
 
 def record(
@@ -83,7 +83,7 @@ ON = routed(Route(arm=Arm.STABLE, ref=STABLE, weight=100))
 @settings(max_examples=10, deadline=None)
 @given(seed=st.integers(0, 10**6))
 def test_the_board_holds_the_merged_windows(seed: int) -> None:
-    one, windows = evaluation(), Windows()
+    one, windows = evaluation(), MergedWindows()
     for number in range(3):
         batches = batches_of(seed + number, 3, events=4)
         first = number * RANGE_MESSAGES
@@ -128,7 +128,7 @@ def test_nothing_is_closed_while_the_past_is_read() -> None:
 
 
 def test_an_arm_that_is_routed_to_is_shown_at_zero_with_the_labels_of_its_model() -> None:
-    one = evaluation(Shelf(**{STABLE.package: Known(manifest_of(labels=("bad", "good")))}))
+    one = evaluation(Shelf(**{STABLE.package: StoredPackage(manifest_of(labels=("bad", "good")))}))
     one.begin(NOW)
     one.look([ON], NOW, connected=True)
     key = ArmKey("e", "1", Arm.STABLE)
@@ -153,7 +153,7 @@ def test_series_of_a_version_that_is_gone_end_and_come_back_where_they_stood() -
 
 
 def test_where_a_version_comes_from_is_on_the_board() -> None:
-    one = evaluation(Shelf(**{STABLE.package: Known(manifest_of(run_id="run"))}))
+    one = evaluation(Shelf(**{STABLE.package: StoredPackage(manifest_of(run_id="run"))}))
     one.begin(NOW)
     (origin,) = one.look([ON], NOW, connected=True).of("e").origins
     assert (origin.version, origin.run_id, origin.data_sets) == ("1", "run", ("reviews",))
@@ -166,7 +166,7 @@ def test_drift_waits_for_the_reference_and_then_sees_every_window() -> None:
     for number in range(5):
         one.take([record([aggregate(1_000_000 + 10 * number, 200)], start=64 * number)], NOW)
     assert one.look([ON], NOW, connected=True).drift("e", "1") is None
-    shelf.known[STABLE.package] = Known(manifest_of())
+    shelf.known[STABLE.package] = StoredPackage(manifest_of())
     drift = one.look([ON], NOW + 1, connected=True).drift("e", "1")
     assert drift is not None
     assert drift.reference.kind == "profile"
@@ -174,8 +174,8 @@ def test_drift_waits_for_the_reference_and_then_sees_every_window() -> None:
 
 
 def test_versions_past_the_bound_are_counted_and_not_watched() -> None:
-    packages = [f"{number:0>64}" for number in range(Most().versions + 2)]
-    one = evaluation(Shelf(**{package: Known(None) for package in packages}))
+    packages = [f"{number:0>64}" for number in range(SeriesLimits().versions + 2)]
+    one = evaluation(Shelf(**{package: StoredPackage(None) for package in packages}))
     one.begin(NOW)
     aggregates = []
     for package in packages:
@@ -188,7 +188,7 @@ def test_versions_past_the_bound_are_counted_and_not_watched() -> None:
 
 
 def test_a_package_that_the_store_lost_learns_its_reference_from_traffic() -> None:
-    one = evaluation(Shelf(**{STABLE.package: Known(None)}))
+    one = evaluation(Shelf(**{STABLE.package: StoredPackage(None)}))
     one.begin(NOW)
     one.take([record([aggregate(1_000_000, 200)])], NOW)
     drift = one.look([ON], NOW, connected=True).drift("e", "1")
@@ -197,13 +197,13 @@ def test_a_package_that_the_store_lost_learns_its_reference_from_traffic() -> No
 
 
 def test_what_drift_learnt_outlives_the_process() -> None:
-    shelf = Shelf(**{STABLE.package: Known(manifest_of())})
+    shelf = Shelf(**{STABLE.package: StoredPackage(manifest_of())})
     one = evaluation(shelf)
     one.begin(NOW)
     told = [record([aggregate(1_000_000 + 10 * n, 200)], start=64 * n) for n in range(5)]
     one.take(told, NOW)
     one.look([ON], NOW, connected=True)
-    after = Evaluation(shelf, DRIFT, Pace(), one.to_json())
+    after = Evaluation(shelf, DRIFT, WindowTiming(), one.to_json())
     after.begin(NOW)
     after.take(told, NOW)
     after.look([ON], NOW, connected=True)
@@ -217,7 +217,13 @@ def test_versions_of_one_tokeniser_share_what_is_usual_of_texts_and_not_of_answe
     files = {TOKENIZER: PackageFile(sha256="f" * 64, bytes=1)}
     same = manifest_of().model_copy(update={"files": files})
     other = same.model_copy(update={"files": {TOKENIZER: PackageFile(sha256="0" * 64, bytes=1)}})
-    shelf = Shelf(**{"a" * 64: Known(same), "b" * 64: Known(same), "c" * 64: Known(other)})
+    shelf = Shelf(
+        **{
+            "a" * 64: StoredPackage(same),
+            "b" * 64: StoredPackage(same),
+            "c" * 64: StoredPackage(other),
+        }
+    )
     one = evaluation(shelf)
     one.begin(NOW)
     told = [aggregate(1_000_000, 200, "1", "a"), aggregate(1_000_000, 200, "2", "b")]
@@ -230,14 +236,14 @@ def test_versions_of_one_tokeniser_share_what_is_usual_of_texts_and_not_of_answe
     one.take([later], NOW + 60)
     one.look([ON], NOW + 60, connected=True)
     assert len([key for key in one.to_json() if "/texts/" in key]) == 2
-    again = Evaluation(shelf, DRIFT, Pace(), one.to_json())
+    again = Evaluation(shelf, DRIFT, WindowTiming(), one.to_json())
     assert again.to_json() == one.to_json()
 
 
 def test_what_can_not_be_used_of_what_was_learnt_is_learnt_again() -> None:
-    shelf = Shelf(**{STABLE.package: Known(manifest_of())})
+    shelf = Shelf(**{STABLE.package: StoredPackage(manifest_of())})
     broken = {"/".join(("e", "1", STABLE.package)): {"through": "x", "statistics": {}}}
-    one = Evaluation(shelf, DRIFT, Pace(), broken)
+    one = Evaluation(shelf, DRIFT, WindowTiming(), broken)
     one.begin(NOW)
     one.take([record([aggregate(1_000_000, 200)])], NOW)
     assert one.look([ON], NOW, connected=True).drift("e", "1") is not None

@@ -17,11 +17,11 @@ from service.kafka import KafkaAwayError, StreamError, TopicMissingError
 from stats.errors import StalledError
 from stats.evaluation.calibration_store import NoCalibrationStore
 from stats.evaluation.drift import DriftSettings
-from stats.evaluation.evaluation import Evaluation, Pace
+from stats.evaluation.evaluation import Evaluation, WindowTiming
 from stats.evaluation.evaluator import EvaluatePace, Evaluator
-from stats.evaluation.references import Known
+from stats.evaluation.references import StoredPackage
 from stats.reading.published import Ends
-from stats.reading.record_log import Progress
+from stats.reading.record_log import ReadProgress
 
 NOW = 1_000_100.0
 ON = endpoint(EndpointStatus(routes=(Route(arm=Arm.STABLE, ref=ref("1", "a"), weight=100),)))
@@ -38,8 +38,8 @@ def record(count: int, *, start: int = 0, end: int = 1) -> bytes:
 
 
 class Nothing:
-    def of(self, package: str) -> Known | None:
-        return Known(None)
+    def of(self, package: str) -> StoredPackage | None:
+        return StoredPackage(None)
 
 
 @dataclass
@@ -64,13 +64,13 @@ class FakeLog:
         self.at += len(given)
         return given
 
-    def whole(self) -> bool:
+    def is_whole(self) -> bool:
         if self.stalled:
             raise StalledError("records wait, and none was read")
         return True
 
-    def progress(self) -> Progress:
-        return Progress(self.topic_id, {0: self.at}, lag=0)
+    def progress(self) -> ReadProgress:
+        return ReadProgress(self.topic_id, {0: self.at}, lag=0)
 
     def close(self) -> None:
         self.closed = True
@@ -108,7 +108,7 @@ class World:
 
     def evaluator(self) -> Evaluator:
         return Evaluator(
-            Evaluation(Nothing(), DriftSettings(), Pace()),
+            Evaluation(Nothing(), DriftSettings(), WindowTiming()),
             self.connect,
             self.published,
             lambda: [ON],
@@ -200,12 +200,12 @@ def test_a_connection_that_stands_still_is_followed_by_one_that_reads(start: Sta
     assert first.closed
 
 
-def test_a_topic_made_anew_is_read_on_and_said_to_be_another_log(start: Start) -> None:
+def test_a_topic_made_again_is_read_on_and_said_to_be_another_log(start: Start) -> None:
     first, second = FakeLog(), FakeLog(topic_id="another")
     evaluator = start(World([first, second]))
     first.turns()
     first.give(record(5))
-    first.error = KafkaAwayError("made anew")
+    first.error = KafkaAwayError("made again")
     second.give(record(3, start=64))
     assert attempts(evaluator) == 8
     assert evaluator.counters()["began"] is None
@@ -252,10 +252,10 @@ def test_a_fault_of_ours_ends_the_role_and_is_told(
     world = World([log])
     evaluator = start(world)
     log.turns()
-    assert not evaluator.broken()
+    assert not evaluator.is_broken()
     log.error = ArithmeticError("nothing that the role knows how to survive")
     assert world.broken.wait(timeout=10)
-    assert evaluator.broken()
+    assert evaluator.is_broken()
     assert log.closed
     assert "the evaluate role broke" in caplog.text
 

@@ -14,25 +14,25 @@ from prometheus_client.registry import Collector
 
 from contracts import metrics
 from contracts.endpoint import Arm
-from contracts.statistics import EDGES, LATENCY_EDGES, Stage, Statistic
+from contracts.statistics import EDGES, LATENCY_EDGES, LatencyStage, Statistic
 from contracts.windows import MICRO, WindowAggregate
-from measures.counting import Counting, CountingState
+from measures.counting import CountingState, CountingStatus
 from measures.folding import Fold
 from measures.histograms import dense
 from measures.increments import Growth
-from measures.losses import Lost
+from measures.losses import MessageLosses
 from stats.evaluation.board import (
     Accuracy,
     Board,
+    DriftReference,
     EndpointBoard,
     Monitor,
     Origin,
-    Reference,
     StatisticDrift,
     VersionDrift,
 )
-from stats.evaluation.exposition import Exposed, Health, coarse, families
-from stats.evaluation.totals import MOST_ENDPOINTS, ArmKey, Totals
+from stats.evaluation.exposition import ExpositionSnapshot, RoleHealth, coarsen, families
+from stats.evaluation.totals import MOST_ENDPOINTS, ArmKey, TrafficTotals
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
@@ -45,20 +45,20 @@ class Given(Collector):
         return self.found
 
 
-def exposed(totals: Totals | None = None, board: Board | None = None) -> Exposed:
-    held = totals or Totals()
-    return Exposed(
+def exposed(totals: TrafficTotals | None = None, board: Board | None = None) -> ExpositionSnapshot:
+    held = totals or TrafficTotals()
+    return ExpositionSnapshot(
         totals=held,
         arms=tuple(held.arms),
         refusals=held.refusals,
         board=board or Board(),
-        health=Health(lag=3, records=7),
-        counting=Counting(CountingState.STALLED, 1_000_000.0, 12),
+        health=RoleHealth(lag=3, records=7),
+        counting=CountingStatus(CountingState.STALLED, 1_000_000.0, 12),
         false_alarm_seconds=86_400.0,
     )
 
 
-def read(now: Exposed) -> Samples:
+def read(now: ExpositionSnapshot) -> Samples:
     """Every series; two of the same labels are an error."""
     return samples_of(families(now))
 
@@ -77,8 +77,8 @@ def value(samples: Samples, name: str, **labels: str) -> float:
     return samples[name, tuple(sorted(labels.items()))]
 
 
-def counted(seed: int = 1, messages: int = 20) -> Totals:
-    rng, fold, totals = random.Random(seed), Fold(10), Totals()
+def counted(seed: int = 1, messages: int = 20) -> TrafficTotals:
+    rng, fold, totals = random.Random(seed), Fold(10), TrafficTotals()
     for number in range(messages):
         fold.add(batch_of(rng, sequence=number, events=5))
     totals.add(Growth(10, tuple(fold.aggregates()), fold.refusals, 100, 2, 1), 1.0)
@@ -99,7 +99,16 @@ def test_every_declared_family_is_told_once_with_its_kind_and_labels() -> None:
 
 def test_losses_are_told_by_endpoint_and_reason_within_their_bound() -> None:
     dropped = {f"endpoint-{n:03}": {"buffer_full": 1} for n in range(MOST_ENDPOINTS + 5)}
-    now = Exposed(Totals(), (), {}, Board(), Health(), Counting(), 1.0, lost=Lost(7, dropped, 2))
+    now = ExpositionSnapshot(
+        TrafficTotals(),
+        (),
+        {},
+        Board(),
+        RoleHealth(),
+        CountingStatus(),
+        1.0,
+        lost=MessageLosses(7, dropped, 2),
+    )
     samples = read(now)
     assert value(samples, metrics.MESSAGES_MISSING.name) == 7
     assert value(samples, metrics.GATEWAYS_SILENT.name) == 2
@@ -133,7 +142,7 @@ def test_counters_and_sums_are_those_of_the_totals(seed: int) -> None:
         tokens = metrics.TEXT_HISTOGRAMS[Statistic.TOKENS]
         assert value(samples, tokens.count, **slot) == arm.texts
         assert value(samples, tokens.sum, **slot) == arm.sums.get("tokens", 0) / MICRO
-        for stage in Stage:
+        for stage in LatencyStage:
             seen = value(samples, metrics.LATENCY.count, **slot, stage=stage.value)
             assert seen == sum(arm.latency.get(stage, {}).values())
     for endpoint, reasons in totals.refusals.items():
@@ -149,7 +158,7 @@ def test_coarse_buckets_of_latency_count_exactly_what_lies_below_their_edge(
     counts: dict[int, int],
 ) -> None:
     fine = dense(counts, len(LATENCY_EDGES.upper) + 1).tolist()
-    found = coarse(fine)
+    found = coarsen(fine)
     assert len(found) == len(metrics.LATENCY_BUCKETS) + 1
     assert sum(found) == sum(fine)
     for number, edge in enumerate(metrics.LATENCY_BUCKETS):
@@ -158,7 +167,7 @@ def test_coarse_buckets_of_latency_count_exactly_what_lies_below_their_edge(
 
 
 def test_buckets_are_cumulative_and_end_with_the_count() -> None:
-    totals = Totals()
+    totals = TrafficTotals()
     aggregate = WindowAggregate(
         "e", "1", "p", Arm.STABLE, 0, histograms={"tokens": {2: 5, 20: 1, 21: 2}}
     )
@@ -172,7 +181,7 @@ def test_buckets_are_cumulative_and_end_with_the_count() -> None:
 
 
 def test_a_declared_arm_starts_at_zero_in_every_family_of_a_classifier() -> None:
-    totals = Totals()
+    totals = TrafficTotals()
     totals.declare(ArmKey("e", "1", Arm.STABLE), ("bad", "good"), 1.0)
     totals.declare_endpoint("e", ("503 overloaded",), 1.0)
     samples = read(exposed(totals))
@@ -190,14 +199,14 @@ def test_a_declared_arm_starts_at_zero_in_every_family_of_a_classifier() -> None
 
 def test_arms_that_are_not_shown_have_no_series() -> None:
     totals = counted()
-    hidden = Exposed(totals, (), {}, Board(), Health(), Counting(), 1.0)
+    hidden = ExpositionSnapshot(totals, (), {}, Board(), RoleHealth(), CountingStatus(), 1.0)
     assert not [key for key in read(hidden) if ("arm", "stable") in key[1]]
 
 
 def board() -> Board:
     monitors = (Monitor(1.0, 0.25, 60.0, 30.0, calibrated=True), Monitor(0.2, 0.1, 10.0, 30.0))
     drift = VersionDrift(
-        "1", "a" * 64, Reference("profile", 500, "the run's texts"), 0.5, 9.0, 1000,
+        "1", "a" * 64, DriftReference("profile", 500, "the run's texts"), 0.5, 9.0, 1000,
         (StatisticDrift("tokens", monitors, 2), StatisticDrift("own:length", (), 0)),
     )  # fmt: skip
     accuracy = Accuracy("1", Arm.STABLE, 0.9, 100, None, 0)
@@ -244,7 +253,7 @@ def test_a_standstill_of_counting_is_told_with_its_beginning() -> None:
 
 
 def test_bounds_are_told_before_they_are_reached() -> None:
-    totals = Totals()
+    totals = TrafficTotals()
     for number in range(64):
         totals.declare(ArmKey(f"e{number}", "1", Arm.STABLE), (), 1.0)
     found = read(exposed(totals))

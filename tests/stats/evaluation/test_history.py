@@ -9,10 +9,10 @@ from prediction_batches import batch_of
 from contracts.endpoint import Arm
 from contracts.windows import UnkWordCounts, WindowAggregate
 from measures.folding import Fold
-from measures.merging import merged
+from measures.merging import merge
 from measures.trust import Trust
 from stats.evaluation.board import MINUTES_SECONDS, WINDOWS_SECONDS, Accuracy
-from stats.evaluation.history import MOST_SLOTS, Closed, History, slot_of
+from stats.evaluation.history import MOST_SLOTS, ClosedWindow, History, slot_of
 
 NOW = 1_000_100.0
 
@@ -23,7 +23,7 @@ def aggregate_of(
     return WindowAggregate("e", version, "p", arm, start, statuses={200: texts}, texts=texts)
 
 
-def texts_of(closed: list[Closed]) -> list[tuple[int, int]]:
+def texts_of(closed: list[ClosedWindow]) -> list[tuple[int, int]]:
     return [(found.window.start, found.window.aggregate().texts) for found in closed]
 
 
@@ -47,7 +47,7 @@ def test_parts_of_a_window_add_up_to_the_whole(seed: int, parts: int) -> None:
     keys = {(slot_of(aggregate), aggregate.start) for aggregate in aggregates}
     assert found.keys() == keys
     for slot, start in keys:
-        whole = merged(c for c in aggregates if (slot_of(c), c.start) == (slot, start))
+        whole = merge(c for c in aggregates if (slot_of(c), c.start) == (slot, start))
         found[slot, start].own.sort(key=str)
         whole.own.sort(key=str)
         assert found[slot, start] == whole

@@ -9,7 +9,7 @@ from registry_fakes import manifest
 
 from contracts.events import TOPIC_BUCKETS
 from contracts.manifest import MANIFEST, TOKENIZER, PackageFile
-from stats.evaluation.references import Known, StoredReferences, bucket_words
+from stats.evaluation.references import StoredPackage, StoredReferences, bucket_words
 from stats.evaluation.references import manifest as read_manifest
 
 
@@ -36,13 +36,13 @@ def test_a_manifest_is_known_once_it_was_read(store: Store) -> None:
     store.put(package, made.canonical())
     assert store.references.of(package) is None
     store.references.read()
-    assert store.references.of(package) == Known(made)
+    assert store.references.of(package) == StoredPackage(made)
 
 
 def test_a_package_that_is_gone_is_known_to_be(store: Store) -> None:
     assert store.references.of("a" * 64) is None
     store.references.read()
-    assert store.references.of("a" * 64) == Known(None)
+    assert store.references.of("a" * 64) == StoredPackage(None)
 
 
 def test_a_damaged_manifest_is_asked_for_again_later(store: Store) -> None:
@@ -58,7 +58,7 @@ def test_a_damaged_manifest_is_asked_for_again_later(store: Store) -> None:
     assert store.references.of(package) is None  # not so soon
     store.now += 31
     store.references.read()
-    assert store.references.of(package) == Known(made)
+    assert store.references.of(package) == StoredPackage(made)
 
 
 def test_one_failure_holds_up_no_other(store: Store) -> None:
@@ -79,7 +79,7 @@ def test_a_newer_package_has_the_place_of_the_one_not_asked_for_longest(store: S
     assert references.packages() == {"a" * 64, "c" * 64}
     assert references.of("b" * 64) is None  # and is read again
     references.read()
-    assert references.of("b" * 64) == Known(None)
+    assert references.of("b" * 64) == StoredPackage(None)
 
 
 def test_a_store_that_can_not_be_opened_is_survived() -> None:
@@ -94,7 +94,7 @@ def test_it_reads_in_its_own_thread(store: Store) -> None:
     store.references.of("a" * 64)
     store.references.close()
     store.references.read()
-    assert store.references.of("a" * 64) == Known(None)
+    assert store.references.of("a" * 64) == StoredPackage(None)
 
 
 def tokeniser(vocabulary: object) -> bytes:
@@ -109,7 +109,7 @@ def test_words_of_buckets_are_read_with_the_manifest_and_are_not_needed(store: S
     store.put(package, made.canonical())
     store.references.of(package)
     store.references.read()
-    assert store.references.of(package) == Known(made)
+    assert store.references.of(package) == StoredPackage(made)
     other = Store(store.root)
     (store.root / package / TOKENIZER).write_bytes(data)
     other.references.of(package)

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from contracts import metrics
 from contracts.endpoint import Arm
 from contracts.windows import WindowAggregate, WindowRecord
-from measures.counting import Counting
-from measures.increments import Ledger
+from measures.counting import CountingStatus
+from measures.increments import RangeLedger
 from stats.evaluation.board import Board
-from stats.evaluation.exposition import Exposed, Health, families
+from stats.evaluation.exposition import ExpositionSnapshot, RoleHealth, families
 from stats.evaluation.sharding import MOST_SHARDS, Shard, owner
-from stats.evaluation.totals import Totals
+from stats.evaluation.totals import TrafficTotals
 
 names = st.from_regex(r"[a-z][a-z0-9-]{0,20}", fullmatch=True)
 
@@ -79,13 +79,13 @@ Told = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 def told(records: list[WindowRecord], shard: Shard) -> Told:
     """Every series of a process."""
-    totals, ledger = Totals(), Ledger()
+    totals, ledger = TrafficTotals(), RangeLedger()
     for part in shard.part(records):
         growth = ledger.take(part)
         assert growth is not None
         totals.add(growth, 0.0)
-    now = Exposed(
-        totals, tuple(totals.arms), totals.refusals, Board(), Health(), Counting(), 1.0,
+    now = ExpositionSnapshot(
+        totals, tuple(totals.arms), totals.refusals, Board(), RoleHealth(), CountingStatus(), 1.0,
         shard=shard,
     )  # fmt: skip
     return {

@@ -9,9 +9,9 @@ from contracts.events import StatisticSpec
 from contracts.metrics import OTHER
 from contracts.windows import OwnCounts, WindowAggregate
 from measures.increments import Growth, growth
-from measures.merging import add, merged
+from measures.merging import add, merge
 from stats.evaluation import totals
-from stats.evaluation.totals import KNOWN_STATUSES, ArmKey, Most, Totals
+from stats.evaluation.totals import KNOWN_STATUSES, ArmKey, SeriesLimits, TrafficTotals
 
 
 def growth_of(
@@ -32,7 +32,7 @@ def test_increments_add_up_to_the_aggregates_of_the_newest_record(
 ) -> None:
     batches = batches_of(seed, first + more, events=4)
     old, new = record_of(batches[:first]), record_of(batches)
-    counted = Totals()
+    counted = TrafficTotals()
     counted.add(growth(None, old), 1.0)
     counted.add(growth(old, new), 2.0)
     wanted: dict[ArmKey, WindowAggregate] = {}
@@ -41,7 +41,7 @@ def test_increments_add_up_to_the_aggregates_of_the_newest_record(
         if key in wanted:
             add(wanted[key], aggregate)
         else:
-            wanted[key] = merged([aggregate])
+            wanted[key] = merge([aggregate])
     assert counted.arms.keys() == wanted.keys()
     for key, aggregate in wanted.items():
         arm = counted.arms[key]
@@ -59,7 +59,7 @@ def test_increments_add_up_to_the_aggregates_of_the_newest_record(
 
 
 def test_a_declared_arm_stands_at_zero_with_its_labels_and_statuses() -> None:
-    counted = Totals()
+    counted = TrafficTotals()
     counted.declare(ArmKey("e", "1", Arm.STABLE), ("bad", "good"), 5.0)
     arm = counted.arms[ArmKey("e", "1", Arm.STABLE)]
     assert arm.labels == {"bad": 0, "good": 0}
@@ -68,7 +68,7 @@ def test_a_declared_arm_stands_at_zero_with_its_labels_and_statuses() -> None:
 
 
 def test_labels_past_the_bound_are_summed_under_other_and_counted() -> None:
-    counted = Totals()
+    counted = TrafficTotals()
     names = [f"label {number}" for number in range(totals.MOST_LABELS + 3)]
     for _ in range(2):
         counted.add(growth_of(aggregate_of(dict.fromkeys(names, 2))), 1.0)
@@ -81,16 +81,16 @@ def test_labels_past_the_bound_are_summed_under_other_and_counted() -> None:
 
 
 def test_arms_past_the_bound_are_counted_and_not_held() -> None:
-    counted = Totals()
-    for number in range(totals.Most().arms + 5):
+    counted = TrafficTotals()
+    for number in range(totals.SeriesLimits().arms + 5):
         aggregate = WindowAggregate("e", str(number), "p", Arm.STABLE, 0, statuses={200: 2})
         counted.add(growth_of(aggregate), 1.0)
-    assert len(counted.arms) == totals.Most().arms
+    assert len(counted.arms) == totals.SeriesLimits().arms
     assert counted.overflow["arms"] == 10
 
 
 def test_an_arm_that_is_gone_makes_room_for_a_new_one() -> None:
-    counted = Totals(Most(arms=2), keep_seconds=600.0)
+    counted = TrafficTotals(SeriesLimits(arms=2), keep_seconds=600.0)
     for number in range(50):  # versions of one endpoint, one after the other
         at = 1000.0 * number
         counted.declare(ArmKey("e", "0", Arm.CONTROL), (), at)
@@ -102,7 +102,7 @@ def test_an_arm_that_is_gone_makes_room_for_a_new_one() -> None:
 
 
 def test_an_arm_that_is_still_shown_makes_no_room() -> None:
-    counted = Totals(Most(arms=1), keep_seconds=600.0)
+    counted = TrafficTotals(SeriesLimits(arms=1), keep_seconds=600.0)
     for version, at in (("1", 0.0), ("2", 600.0)):
         aggregate = WindowAggregate("e", version, "p", Arm.STABLE, 0, statuses={200: 2})
         counted.add(growth_of(aggregate), at)
@@ -111,7 +111,7 @@ def test_an_arm_that_is_still_shown_makes_no_room() -> None:
 
 
 def test_a_deleted_endpoint_makes_room_for_another_ones_refusals() -> None:
-    counted = Totals(Most(arms=2), keep_seconds=600.0)
+    counted = TrafficTotals(SeriesLimits(arms=2), keep_seconds=600.0)
     for number in range(50):
         counted.declare_endpoint("stays", ("503 overloaded",), 1000.0 * number)
         refused = {f"e{number}": {"503 overloaded": 1}}
@@ -121,7 +121,7 @@ def test_a_deleted_endpoint_makes_room_for_another_ones_refusals() -> None:
 
 
 def test_every_endpoint_of_a_shard_has_refusals_of_its_own() -> None:
-    counted = Totals(Most(arms=256))
+    counted = TrafficTotals(SeriesLimits(arms=256))
     for number in range(128):  # of 1,000 endpoints on 8 shards
         counted.declare_endpoint(f"e{number}", ("503 overloaded",), 1.0)
     counted.add(growth_of(refusals={"e127": {"503 overloaded": 1}}), 1.0)
@@ -130,7 +130,7 @@ def test_every_endpoint_of_a_shard_has_refusals_of_its_own() -> None:
 
 
 def test_reasons_and_endpoints_of_refusals_are_bounded() -> None:
-    counted = Totals()
+    counted = TrafficTotals()
     reasons = {f"503 reason {number}": 1 for number in range(totals.MOST_REASONS + 2)}
     counted.add(growth_of(refusals={"e": reasons}), 1.0)
     assert counted.refusals["e"][OTHER] == 2
@@ -142,7 +142,7 @@ def test_reasons_and_endpoints_of_refusals_are_bounded() -> None:
 
 
 def test_statistics_of_users_past_the_bound_are_counted_and_not_held() -> None:
-    counted, aggregate = Totals(), aggregate_of({})
+    counted, aggregate = TrafficTotals(), aggregate_of({})
     aggregate.own = [
         OwnCounts(StatisticSpec(f"s{number}", "category", values=["a"]), {"a": 2}, unfit=1)
         for number in range(totals.MOST_OWN + 3)

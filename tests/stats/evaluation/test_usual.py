@@ -12,7 +12,7 @@ from contracts.windows import WindowAggregate
 from measures.rhythm import Week
 from stats.evaluation.board import StatisticDrift
 from stats.evaluation.drift import DriftSettings, DriftWatch
-from stats.evaluation.usual import Usual, preprocessing_of
+from stats.evaluation.usual import UsualTraffic, preprocessing_of
 
 SETTINGS = DriftSettings(window_seconds=900, window_texts=1000)
 MONDAY = 4 * 86_400
@@ -46,11 +46,13 @@ class Texts:
         return found
 
 
-def usual() -> Usual:
-    return SETTINGS.usual()
+def usual() -> UsualTraffic:
+    return SETTINGS.begin_usual()
 
 
-def watch(texts: Usual, version: str = "1", answers: Usual | None = None) -> DriftWatch:
+def watch(
+    texts: UsualTraffic, version: str = "1", answers: UsualTraffic | None = None
+) -> DriftWatch:
     labels = ("bad", "good")
     return DriftWatch(version, version * 64, None, SETTINGS, labels, usual=texts, answers=answers)
 
@@ -161,7 +163,7 @@ def test_what_was_learnt_outlives_the_process_and_is_not_learnt_twice() -> None:
 
 def test_what_was_learnt_of_another_week_is_refused() -> None:
     told = usual().to_json()
-    other = DriftSettings(week=Week(apart=(4, 5))).usual()
+    other = DriftSettings(week=Week(apart=(4, 5))).begin_usual()
     with pytest.raises(ValueError, match="days apart"):
         other.restore(told)
     with pytest.raises(KeyError):
@@ -265,7 +267,7 @@ def test_vectors_change_while_tokens_stay_and_belong_to_the_package() -> None:
     assert traffic.told("topics").level == 0
     assert "vectors" not in texts.statistics
     assert "topics" not in answers.statistics
-    # Another package's vectors are others: they are learnt anew, and its texts are not.
+    # Another package's vectors are others: they are learnt again, and its texts are not.
     traffic.of = watch(texts, "2")
     traffic.hours(1)
     assert [each.statistic for each in traffic.of.result().statistics if "week" not in

@@ -11,13 +11,13 @@ from registry_fakes import endpoint, manifest, ref
 from contracts import metrics
 from contracts.endpoint import Arm, EndpointStatus, Route
 from contracts.events import EventBatch, Latency, PredictionEvent, TextRecord, decode, encode
-from measures.counting import Counting
-from measures.losses import Lost
+from measures.counting import CountingStatus
+from measures.losses import MessageLosses
 from preprocess.directions import cells_of
 from stats.evaluation.drift import DriftSettings
-from stats.evaluation.evaluation import Evaluation, Pace
-from stats.evaluation.exposition import Exposed, Health, families
-from stats.evaluation.references import Known
+from stats.evaluation.evaluation import Evaluation, WindowTiming
+from stats.evaluation.exposition import ExpositionSnapshot, RoleHealth, families
+from stats.evaluation.references import StoredPackage
 
 STEP = 900  # seconds of a window; few, so that days are quick
 REQUESTS, TEXTS, DIMENSION = 24, 16, 32
@@ -30,8 +30,8 @@ DRIFT = DriftSettings(window_seconds=STEP, window_texts=100, calibration_seconds
 class Shelf:
     """Knows every package."""
 
-    def of(self, package: str) -> Known:
-        return Known(manifest())
+    def of(self, package: str) -> StoredPackage:
+        return StoredPackage(manifest())
 
 
 def vectors_at(rng: np.random.Generator, at: int, other: float) -> NDArray[np.float32]:
@@ -79,15 +79,15 @@ def levels(
             one.take([told], now)
         one.begin(now)
         board = one.look([endpoint(ROUTES)], now, connected=True)
-        exposed = Exposed(
+        exposed = ExpositionSnapshot(
             totals=one.totals,
             arms=one.arms(now),
             refusals={},
             board=board,
-            health=Health(),
-            counting=Counting(),
+            health=RoleHealth(),
+            counting=CountingStatus(),
             false_alarm_seconds=86_400.0,
-            lost=Lost(),
+            lost=MessageLosses(),
         )
         yield {
             sample.labels["statistic"]: sample.value
@@ -99,7 +99,7 @@ def levels(
 
 @pytest.mark.slow
 def test_vectors_that_change_are_told_to_prometheus_and_a_rhythm_of_the_day_is_not() -> None:
-    one = Evaluation(Shelf(), DRIFT, Pace())
+    one = Evaluation(Shelf(), DRIFT, WindowTiming())
     day = 86_400 // STEP
     quiet = [found.get("vectors", 0) for found in levels(one, 0.0, first=0, windows=3 * day)]
     assert max(quiet) == 0

@@ -16,7 +16,7 @@ from contracts.windows import RANGE_MESSAGES
 from service.kafka import KafkaAwayError, StreamError, TopicMissingError
 from stats.errors import LogReplacedError, StalledError
 from stats.folding.fold import FoldCounts, Folder, FoldPace, first_range, run
-from stats.folding.prediction_log import Assignment, Message, Offsets
+from stats.folding.prediction_log import Assignment, LogMessage, Offsets
 
 PACE = FoldPace(window_seconds=10, write_seconds=0.0, look_seconds=0.0)
 
@@ -123,7 +123,7 @@ def test_nothing_is_committed_before_it_is_written() -> None:
         assert kafka.committed == {}
 
 
-def test_a_topic_made_anew_is_noticed_before_anything_is_written() -> None:
+def test_a_topic_made_again_is_noticed_before_anything_is_written() -> None:
     kafka = MemoryKafka(partitions=1)
     fill(kafka, 10)
     worker = worker_of(kafka, 0)
@@ -321,7 +321,7 @@ class _Stopping(MemoryLog):
 
     stop: threading.Event = field(default_factory=threading.Event)
 
-    def poll(self, seconds: float) -> Sequence[Message] | Assignment:
+    def poll(self, seconds: float) -> Sequence[LogMessage] | Assignment:
         polled = super().poll(seconds)
         if not isinstance(polled, Assignment):
             self.stop.set()

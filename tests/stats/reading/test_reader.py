@@ -55,7 +55,7 @@ class FakeLog:
         messages, self.messages = self.messages, []
         return messages
 
-    def whole(self) -> bool:
+    def is_whole(self) -> bool:
         self.asked.release()
         if self.stalled:
             raise StalledError("records wait, and none was read")
@@ -227,7 +227,7 @@ def test_a_connection_that_stands_still_is_followed_by_one_that_reads(world: Wor
     world.until(lambda: world.counts() == [(9_980, 4)])
 
 
-def test_after_a_fault_of_ours_nothing_is_known_until_all_was_read_anew(
+def test_after_a_fault_of_ours_nothing_is_known_until_all_was_read_again(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     world.reader.start()
@@ -240,7 +240,7 @@ def test_after_a_fault_of_ours_nothing_is_known_until_all_was_read_anew(
     world.log.complete = True
     world.read(record(0, (9_980, 7)))
     world.until(lambda: world.counts() == [(9_980, 7)])
-    assert "it begins anew" in caplog.text
+    assert "it begins again" in caplog.text
 
 
 def test_what_is_no_record_is_passed(world: World) -> None:

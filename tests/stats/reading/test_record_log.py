@@ -17,7 +17,7 @@ from headrace.stack.kafka import KafkaProcess
 from service.kafka import KafkaAddress, KafkaAwayError, Topic, TopicMissingError
 from stats.errors import LogReplacedError, RecordTooLargeError, StalledError
 from stats.folding.record_sink import KafkaRecordSink
-from stats.reading.published import KafkaPublished
+from stats.reading.published import KafkaEventLogEnds
 from stats.reading.reader import ReaderPace, WindowsReader
 from stats.reading.record_log import KafkaRecordLog
 
@@ -55,7 +55,7 @@ def read_all(log: KafkaRecordLog) -> list[bytes]:
     messages: list[bytes] = []
     while True:
         messages += log.poll(0.2)
-        if log.whole():
+        if log.is_whole():
             return messages
 
 
@@ -107,21 +107,21 @@ def test_no_topic_is_told_apart_from_no_kafka(address: KafkaAddress) -> None:
 def ask_on(log: KafkaRecordLog) -> NoReturn:
     """Asks again and again, and never polls."""
     while True:
-        log.whole()
+        log.is_whole()
 
 
 def test_records_that_wait_and_are_never_read_end_the_connection(
     address: KafkaAddress, topic: Topic, sink: KafkaRecordSink
 ) -> None:
     log = KafkaRecordLog(address, 0.0, topic.name, stall_seconds=0.5)
-    assert log.whole()
+    assert log.is_whole()
     sink.write([record(64 * n, partition=n) for n in range(3)])
     with pytest.raises(StalledError, match="wait, and none was read"):
         ask_on(log)
     log.close()
 
 
-def test_a_topic_made_anew_is_noticed(
+def test_a_topic_made_again_is_noticed(
     kafka: KafkaProcess, address: KafkaAddress, topic: Topic, sink: KafkaRecordSink
 ) -> None:
     log = KafkaRecordLog(address, 0.0, topic.name)
@@ -131,7 +131,7 @@ def test_a_topic_made_anew_is_noticed(
     admin.close()
     KafkaRecordSink(address, topic).close()
     with pytest.raises(LogReplacedError):
-        log.whole()
+        log.is_whole()
     log.close()
 
 
@@ -155,7 +155,7 @@ def test_the_reader_knows_the_windows_and_knows_when_it_can_not_know(
     hasty = KafkaAddress((kafka.bootstrap,), request_seconds=2.0)
     reader = WindowsReader(
         lambda since: KafkaRecordLog(hasty, since, topic.name),
-        KafkaPublished(hasty),
+        KafkaEventLogEnds(hasty),
         pace=PACE,
     )
 

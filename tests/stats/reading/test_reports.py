@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from contracts.loading import Device, LoaderReport
-from stats.reading.reports import opened
+from stats.reading.reports import open_reports
 
 
 def report(loader: str, name: str = "") -> LoaderReport:
@@ -12,7 +12,7 @@ def report(loader: str, name: str = "") -> LoaderReport:
 
 
 def test_the_last_report_of_each_loader_is_told(tmp_path: Path) -> None:
-    told = opened(str(tmp_path), {})
+    told = open_reports(str(tmp_path), {})
     for name in ("b", "a"):
         (tmp_path / f"{name}.json").write_text(report(name).model_dump_json())
     assert [each.loader for each in told()] == ["a", "b"]
@@ -24,4 +24,4 @@ def test_the_last_report_of_each_loader_is_told(tmp_path: Path) -> None:
 
 
 def test_without_a_place_nothing_is_told() -> None:
-    assert opened("", {})() == ()
+    assert open_reports("", {})() == ()

@@ -11,10 +11,10 @@ from prediction_batches import batch_of
 from contracts.events import encode
 from contracts.windows import RANGE_MESSAGES, WindowRecord
 from contracts.windows import encode as encode_record
-from measures.increments import Ledger
+from measures.increments import RangeLedger
 from measures.ranges import PartitionFold
 from measures.recounting import RawMessage
-from stats.evaluation.totals import Totals
+from stats.evaluation.totals import TrafficTotals
 from stats.recounting.counters import recount_counters
 
 
@@ -55,7 +55,7 @@ def written() -> list[WindowRecord]:
 
 def exporter(written: list[WindowRecord], began: int) -> tuple[dict[str, Any], MemoryRecords]:
     """An exporter that started at an offset, and what it read."""
-    log, ledger, totals = MemoryRecords(), Ledger(), Totals()
+    log, ledger, totals = MemoryRecords(), RangeLedger(), TrafficTotals()
     for offset, record in enumerate(written):
         log.messages_.append(encode_record(record))
         growth = ledger.take(record)

@@ -8,16 +8,16 @@ import pytest
 from memory_kafka import MemoryKafka, MemoryLog, MemorySink
 from prediction_batches import batch_of
 
-from contracts.events import Dropped, EventBatch
+from contracts.events import EventBatch, EventLosses
 from contracts.windows import encode
 from measures.recounting import RawMessage
 from stats.folding.fold import FoldCounts, Folder, FoldPace
-from stats.reading.record_log import written
-from stats.recounting.recount import Asked, recount
+from stats.reading.record_log import read_windows
+from stats.recounting.recount import RecountScope, recount
 
 pytestmark = pytest.mark.slow
 
-ALL = Asked(0.0, 2e6)
+ALL = RecountScope(0.0, 2e6)
 
 
 @dataclass
@@ -73,7 +73,7 @@ def test_all_that_was_folded_agrees(kafka: MemoryKafka) -> None:
 
 
 def test_only_ranges_with_windows_in_the_time_are_counted(kafka: MemoryKafka) -> None:
-    found = recount(kafka.merged(), MemoryRaw(kafka), Asked(1e6 + 150, 1e6 + 160))
+    found = recount(kafka.merged(), MemoryRaw(kafka), RecountScope(1e6 + 150, 1e6 + 160))
     assert 0 < found.ranges < 8
     assert found.agrees
 
@@ -91,8 +91,8 @@ def test_one_endpoint_alone_is_compared_where_it_is_asked_for(kafka: MemoryKafka
         aggregate for aggregate in windows.records()[0].aggregates if aggregate.endpoint == "topics"
     )
     aggregate.texts += 1
-    assert recount(windows, MemoryRaw(kafka), Asked(0.0, 2e6, "sentiment")).agrees
-    found = recount(windows, MemoryRaw(kafka), Asked(0.0, 2e6, "topics"))
+    assert recount(windows, MemoryRaw(kafka), RecountScope(0.0, 2e6, "sentiment")).agrees
+    found = recount(windows, MemoryRaw(kafka), RecountScope(0.0, 2e6, "topics"))
     assert len(found.differences) == 1
 
 
@@ -119,7 +119,7 @@ def test_missing_numbers_and_what_a_gateway_lost_are_read_from_the_raw_events() 
     made = MemoryKafka()
     for number in range(200):
         if number not in (3, 77, 78):
-            lost = [Dropped("topics", 200, "buffer_full", number // 10)]
+            lost = [EventLosses("topics", 200, "buffer_full", number // 10)]
             batch = EventBatch("g", number, dropped=lost, last=number == 199)
             made.produce(number % 2, batch)
     made.produce(1, EventBatch("h", 5))
@@ -160,7 +160,7 @@ class OneByOne:
     def poll(self, seconds: float) -> list[bytes]:
         return [self.messages.pop(0)] if self.messages else []
 
-    def whole(self) -> bool:
+    def is_whole(self) -> bool:
         return not self.messages
 
     def close(self) -> None:
@@ -169,4 +169,4 @@ class OneByOne:
 
 def test_written_records_are_read_to_their_end(kafka: MemoryKafka) -> None:
     messages = [encode(record) for record in kafka.written]
-    assert written(OneByOne(messages)).records() == kafka.merged().records()
+    assert read_windows(OneByOne(messages)).records() == kafka.merged().records()

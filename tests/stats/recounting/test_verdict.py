@@ -11,13 +11,20 @@ from fold_world import Topics
 from prediction_batches import batch_of, event_of
 from rollout_walk import ONE, TWO, loaded_candidate
 
-from contracts.endpoint import Arm, EndpointSpec, EndpointStatus, Limits, Metadata, ModelEndpoint
+from contracts.endpoint import (
+    Arm,
+    EndpointLimits,
+    EndpointSpec,
+    EndpointStatus,
+    Metadata,
+    ModelEndpoint,
+)
 from contracts.events import EventBatch, Latency, Pairing, PredictionEvent, TextRecord, encode
 from contracts.rollout import Outcome, RolloutSpec, RolloutState, Verdict
 from contracts.windows import CALLER_ENTRIES, ON_THE_WAY_SECONDS, EvidenceCounts
 from headrace.stack.kafka import KafkaProcess
 from measures.folding import Fold
-from measures.merging import Windows
+from measures.merging import MergedWindows
 from measures.ranges import PartitionFold
 from measures.recounting import Duplicates, RawMessage
 from rollout.context import Observation
@@ -102,7 +109,7 @@ class World:
         self._folds = [
             PartitionFold("t", n, first=0, window_seconds=SECONDS) for n in range(PARTITIONS)
         ]
-        self._windows = Windows()
+        self._windows = MergedWindows()
 
     def window(self) -> None:
         """The traffic of a window on the routes as they are, folded; and a pass."""
@@ -120,7 +127,7 @@ class World:
         observed = Observation(
             loaded=frozenset({ONE, TWO}),
             target="2",
-            windows=self._windows.closed(
+            windows=self._windows.list_closed(
                 "sentiment", after=0.0, now=self.now, lateness_seconds=LATENESS
             ),
         )
@@ -174,7 +181,9 @@ class World:
 
     @property
     def endpoint(self) -> ModelEndpoint:
-        spec = EndpointSpec(model="m", rollout=self.spec, limits=Limits(timeout_seconds=2.0))
+        spec = EndpointSpec(
+            model="m", rollout=self.spec, limits=EndpointLimits(timeout_seconds=2.0)
+        )
         return ModelEndpoint(metadata=Metadata(name="sentiment"), spec=spec, status=self.status)
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.statistics import LATENCY_EDGES
-from stats.ui.columns import Span, coarse, per_second, quantiles, shares, span
+from stats.ui.columns import Span, coarsen, per_second, quantiles, shares, span
 
 START = 1_795_275_000
 
@@ -61,7 +61,7 @@ def test_a_quantile_is_within_a_bucket_of_the_true_one(values: list[float], shar
 @given(st.lists(st.integers(0, 9), min_size=8, max_size=8), st.integers(1, 9))
 def test_coarser_buckets_hold_the_same_counts(counts: list[int], every: int) -> None:
     upper = [1.0, 2, 3, 4, 5, 6, 7]
-    grid, edges = coarse(np.array([counts]), upper, every)
+    grid, edges = coarsen(np.array([counts]), upper, every)
     assert grid.sum() == sum(counts)
     assert grid.shape[1] == len(edges)
     assert edges[-1] == 7

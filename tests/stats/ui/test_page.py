@@ -207,7 +207,7 @@ def test_changes_are_shown_without_losing_scroll_focus_or_what_was_opened(
         assert "version 4 was rolled back" in text(page, "#list")
 
 
-def test_the_figures_under_the_pointer_stay_while_the_page_is_drawn_anew(
+def test_the_figures_under_the_pointer_stay_while_the_page_is_drawn_again(
     page: Page,
 ) -> None:
     with shown(page, "rolling"):

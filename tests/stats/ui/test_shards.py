@@ -112,7 +112,7 @@ def test_without_one_process_the_others_are_shown() -> None:
 def test_what_others_learnt_of_ones_own_endpoints_is_taken_the_newest_first() -> None:
     made = processes()
     mine = {name for name in NAMES if owner(name, OF) == 0}
-    learnt = made[0].shards.learnt()
+    learnt = made[0].shards.read_learnt()
     assert learnt == {f"{name}/1/abc": {"of": 2, "through": 2.0} for name in mine}
     made[2].away = True
-    assert {each["of"] for each in made[0].shards.learnt().values()} == {1}
+    assert {each["of"] for each in made[0].shards.read_learnt().values()} == {1}

@@ -9,7 +9,7 @@ from contracts.statistics import Statistic
 from contracts.windows import OwnCounts, WindowAggregate
 from stats.evaluation.board import Series, Window
 from stats.ui.columns import Span
-from stats.ui.tables import Declaration, Table, added, attempts, tables
+from stats.ui.tables import Declaration, Table, add_tables, attempts, tables
 
 START = 1_795_275_000
 
@@ -91,13 +91,13 @@ def test_tables_add_up_and_stay_as_they_were() -> None:
     other = tables([series(aggregate(START, statuses={200: 3}, labels={"b": 3}))], over)[
         "3", Arm.STABLE
     ]
-    both = added([one, other], 2)
+    both = add_tables([one, other], 2)
     assert both.requests.tolist() == [5, 0]
     assert both.labels["a"].tolist() == [2, 0]
     assert both.labels["b"].tolist() == [3, 0]
     assert one.requests.tolist() == [2, 0]
     assert "b" not in one.labels
-    assert added([], 2).requests.tolist() == [0, 0]
+    assert add_tables([], 2).requests.tolist() == [0, 0]
 
 
 def test_a_table_begins_empty() -> None:

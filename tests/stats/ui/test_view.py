@@ -13,9 +13,9 @@ from ui_world import HOSTILE
 from contracts.endpoint import Arm, Candidate, EndpointStatus, Phase, Wait, WaitsFor
 from contracts.loading import Device, DeviceKind, LoaderReport
 from contracts.rollout import Outcome, Verdict
-from measures.counting import Counting, CountingState
+from measures.counting import CountingState, CountingStatus
 from stats.evaluation.board import Board
-from stats.ui.document import Detail, Tone, View
+from stats.ui.document import Detail, StatisticsDocument, Tone
 from stats.ui.series import MOST_LABELS, MOST_VERSIONS
 from stats.ui.view import SPANS, Links, ViewRequest, run_url, version_url, view
 
@@ -29,7 +29,9 @@ def world_of(name: str) -> ui_world.World:
     return ui_world.WORLDS[name](NOW)
 
 
-def seen(world: ui_world.World, asked: ViewRequest | None = None, now: float = NOW) -> View:
+def seen(
+    world: ui_world.World, asked: ViewRequest | None = None, now: float = NOW
+) -> StatisticsDocument:
     return view(world.endpoints, world.board, LINKS, asked or ViewRequest(), now)
 
 
@@ -47,7 +49,7 @@ def rolling() -> ui_world.World:
 @pytest.mark.parametrize("name", sorted(set(ui_world.WORLDS) - {"many"}))
 def test_every_document_is_json_that_reads_back_as_itself(name: str) -> None:
     made = seen(world_of(name))
-    assert msgspec.json.decode(msgspec.json.encode(made), type=View) == made
+    assert msgspec.json.decode(msgspec.json.encode(made), type=StatisticsDocument) == made
 
 
 def test_every_series_has_a_value_for_every_column(rolling: ui_world.World) -> None:
@@ -283,7 +285,7 @@ def test_traffic_that_stopped_falls_to_zero_after_a_minute() -> None:
 @pytest.mark.parametrize("state", [CountingState.STALLED, CountingState.BEHIND])
 def test_traffic_that_is_not_counted_is_never_shown_as_none(state: CountingState) -> None:
     world = world_of("quiet")
-    uncounted = replace(world.board, counting=Counting(state, since=NOW, messages=9))
+    uncounted = replace(world.board, counting=CountingStatus(state, since=NOW, messages=9))
     made = seen(replace(world, board=uncounted), now=NOW + 120)
     assert made.detail is not None
     assert made.detail.series[0].rate[-2] is None

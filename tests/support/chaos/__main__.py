@@ -29,7 +29,7 @@ from chaos.rollouts import ENDPOINT, FIRST, MAX_TOKENS, MODEL, Rollouts
 from chaos.run import BeyondHelpError, Run, Wish, order
 from chaos.schedule import Kind
 from chaos.world import GATEWAYS, TRITONS, World, own_disk, recounted, wait_until
-from headrace.stack.settings import Ports, numbered
+from headrace.stack.settings import Ports, number_name
 
 TEXT_COUNT = 240
 DIALECTS = ("huggingface", "kserve_v1", "oip_http", OIP_GRPC)
@@ -166,7 +166,7 @@ def _world(running: RunningStack, disk: Path | None, store: ObjectStore | None) 
     http: dict[str, str] = {}
     for number, triton in enumerate(told.tritons, 1):
         ports[triton.name] = int(triton.grpc.rpartition(":")[2])
-        http[triton.name] = f"http://127.0.0.1:{numbers[numbered('triton_http', number)]}"
+        http[triton.name] = f"http://127.0.0.1:{numbers[number_name('triton_http', number)]}"
     for gateway in told.gateways:
         ports[gateway.name] = int(gateway.url.rpartition(":")[2])
     return World(

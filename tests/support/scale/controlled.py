@@ -46,7 +46,7 @@ from scale.population import (
     store_url,
 )
 from service.kafka import KafkaAddress
-from stats.reading.published import KafkaPublished
+from stats.reading.published import KafkaEventLogEnds
 from stats.reading.reader import WindowsReader
 from stats.reading.record_log import KafkaRecordLog
 
@@ -161,7 +161,7 @@ async def run(
     """Reconciles for so long; the figures."""
     store = PackageStore(store_url(folder))
     kafka = KafkaAddress.of(broker)
-    statistics = WindowsReader(lambda since: KafkaRecordLog(kafka, since), KafkaPublished(kafka))
+    statistics = WindowsReader(lambda since: KafkaRecordLog(kafka, since), KafkaEventLogEnds(kafka))
     judge = NotingJudge(PackageProfiles(store))
     rollouts = JoinedRollouts(judge, statistics)
     changed, stop = asyncio.Event(), asyncio.Event()

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from contracts.endpoint import (
+    EndpointLimits,
     EndpointSpec,
     EndpointStatus,
-    Limits,
     Metadata,
     ModelEndpoint,
     PinnedVersion,
@@ -92,7 +92,7 @@ class Population:
         return EndpointSpec(
             model=self.model(number),
             pool=self.pool(number),
-            limits=Limits(timeout_seconds=TIMEOUT_SECONDS),
+            limits=EndpointLimits(timeout_seconds=TIMEOUT_SECONDS),
             rollout=RolloutSpec(steps=steps, deadline=3600.0, bake=3600.0, alias=None),
             **({} if rolls else {"version": PinnedVersion(pin="1")}),
         )

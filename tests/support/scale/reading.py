@@ -19,7 +19,7 @@ from gateway.state import pod_reader
 from gateway.state.sources import ClusterSource
 from scale.memory import most_resident_megabytes
 from service.cluster import endpoints, leases
-from service.cluster.mirror import Mirror
+from service.cluster.mirror import CollectionMirror
 from service.cluster.reports import ReportMirror
 
 
@@ -34,7 +34,7 @@ async def run(account: Path, namespace: str) -> dict[str, Any]:
     packages = 0
 
     async def follow_endpoints() -> None:
-        mirror = Mirror(reader, endpoints.collection(namespace), endpoints.read)
+        mirror = CollectionMirror(reader, endpoints.collection(namespace), endpoints.read)
         async for found in ClusterSource(mirror).watch():
             now = time.time()
             listed.setdefault("endpoints", time.monotonic() - began)
@@ -50,7 +50,7 @@ async def run(account: Path, namespace: str) -> dict[str, Any]:
             packages = sum(len(report.loaded) for report in found)
 
     async def follow_beat() -> None:
-        mirror = Mirror(reader, leases.beats(namespace), leases.read_beat)
+        mirror = CollectionMirror(reader, leases.beats(namespace), leases.read_beat)
         async for _ in ClusterSource(mirror).watch():
             listed.setdefault("beat", time.monotonic() - began)
 

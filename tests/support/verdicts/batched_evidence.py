@@ -22,10 +22,10 @@ from measures.own_past import CallersAnswers, OwnPast
 from measures.pairs import MOST, MOST_OF_RARE, Pairs, bet_to_pass
 from measures.proportions import (
     HarmTest,
-    History,
     NonInferiorityTest,
+    StableHistory,
     Tolerance,
-    Window,
+    WindowCounts,
 )
 from rollout.checks import slowness
 from rollout.checks.callers import DEVIATIONS, MOST_CALLER_SPREAD, Callers, Grouped
@@ -108,7 +108,7 @@ class _PairCounts:
             np.where(wide, pairs.log_to_fail(of_rows.fail, rho), 0.0),
             np.where(told[:, None], to_pass, 0.0),
             np.where(wide, pairs.arms, 0.0),
-            np.where(wide, pairs.added(before), before),
+            np.where(wide, pairs.add(before), before),
         )
 
 
@@ -239,8 +239,8 @@ class BatchedEvidence:
                 (of_errors.to_pass, of_classes.to_pass),
             )
         )
-        window = Window(e_c, n_c, e_s, n_s)
-        history = History(self.past[:, 0], self.past[:, 1])
+        window = WindowCounts(e_c, n_c, e_s, n_s)
+        history = StableHistory(self.past[:, 0], self.past[:, 1])
         asked = replace(limits(DISTANCE, self.alpha), caller_spread=self.callers.distance(share))
         one, other = _classes(candidate), _classes(stable)
         alike = np.where(is_paired, 1.0, self.texts.shared)
@@ -282,7 +282,7 @@ class BatchedEvidence:
                 shadow, lambda: _answers_after(self.answers, stable), self.answers
             ),
             texts=_after_where(shadow, lambda: _texts_after(self.texts, stable), self.texts),
-            harm=self.harm.grown(log_s, window),
+            harm=self.harm.grow(log_s, window),
             left_out=self.left_out.after(log_s, of_groups, self.harm.windows + 1, expected),
             groups=_after_where(
                 ~shadow, lambda: self.groups.after(*(arm.every for arm in both)), self.groups
@@ -436,7 +436,7 @@ class BatchedEvidence:
         return (cumulated < ranks[..., None]).sum(axis=-1), totals >= slowness.ENOUGH
 
     def _rho_of_tests(self) -> Floats:
-        return self.correlation.beyond(_of_classes(self.texts.each)[:, ROWS.tests])
+        return self.correlation.subtract(_of_classes(self.texts.each)[:, ROWS.tests])
 
     def _rho(self, of_tests: Floats) -> Floats:
         of_row = ROWS.test_of_row
@@ -514,7 +514,7 @@ def _without(classes: Floats, arm: Grouped, shadow: Yes) -> Floats:
 
 def _without_groups(
     log_s: Floats,
-    window: Window,
+    window: WindowCounts,
     arms: tuple[ArmGrouped, ArmGrouped],
     believed: Believed,
     shadow: Yes,

@@ -8,7 +8,7 @@ import pytest
 from fake_mlflow import FakeMlflow
 from tiny_models import SPECIAL, WORDS, write_json
 
-from contracts.endpoint import Precision, Serving
+from contracts.endpoint import Precision, ServingOptions
 from contracts.manifest import Manifest
 from contracts.tasks import Task
 from registry.conversions.messages import ConversionRequest
@@ -54,7 +54,7 @@ def converted(fake: FakeMlflow, tmp_path: Path, **serving: Any) -> Manifest:
         model="tiny",
         version="1",
         store_url="unused",
-        serving=Serving(**serving),
+        serving=ServingOptions(**serving),
         work_dir=str(work),
     )
     ref = convert(request, Tracking(fake.uri), store, lambda _phase, _message: None)

@@ -13,7 +13,7 @@ from tiny_models import SPECIAL, WORDS, tokenizer, write_json
 from tokenizers import Tokenizer
 from tried_models import TRIED, Tried
 
-from contracts.endpoint import Serving
+from contracts.endpoint import ServingOptions
 from registry.conversions.messages import ConversionRequest
 from registry.convert import texts
 from registry.convert.errors import VersionError
@@ -43,7 +43,7 @@ def libraries() -> tuple[Any, Any]:
 def request(work: Path) -> ConversionRequest:
     return ConversionRequest(
         tracking_uri="http://unused", model="tiny", version="1", store_url="unused",
-        serving=Serving(max_tokens=64), work_dir=str(work),
+        serving=ServingOptions(max_tokens=64), work_dir=str(work),
     )  # fmt: skip
 
 

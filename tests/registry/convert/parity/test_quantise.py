@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from tiny_models import TEXTS, classifier, tokenizer
 
-from contracts.endpoint import Serving
+from contracts.endpoint import ServingOptions
 from contracts.manifest import TokenizerSpec
 from preprocess.buckets import automatic_buckets
 from preprocess.encoder import TextEncoder
@@ -15,7 +15,7 @@ from registry.convert.graph import engine_form
 from registry.convert.parity import precision, quantise
 from registry.convert.parity.engine import Engine, Texts, encode
 
-MAX_TOKENS = Serving().max_tokens
+MAX_TOKENS = ServingOptions().max_tokens
 
 
 def encoded(model: onnx.ModelProto, texts: Sequence[str] = TEXTS) -> Texts:
