@@ -54,7 +54,7 @@ class GarbageCollection:
     ) -> None:
         self._keep = keep
         self._stopped = threading.Event()
-        self._store = _UntilStopped(store, self._stopped)
+        self._store = _StoppableStore(store, self._stopped)
         self._open_endpoints = open_endpoints
         self._is_converting = is_converting
         self._foreign = foreign
@@ -117,7 +117,7 @@ class _PostponedError(Exception):
     """Nothing may be removed now, and why."""
 
 
-class _UntilStopped:
+class _StoppableStore:
     """A store that is asked nothing more after the end: a process waits for its threads."""
 
     def __init__(self, store: gc.Packages, stopped: threading.Event) -> None:

@@ -38,15 +38,15 @@ from registry.conversions.promotion import PromotingLauncher
 from registry.conversions.running import ConversionJobs
 from registry.conversions.staging import StagingFolders
 from registry.errors import SourceUnavailableError
-from registry.mlflow.client import MlflowServer
+from registry.mlflow.client import MlflowConnection
 from registry.mlflow.model_registry import MlflowRegistry
-from registry.mlflow.projection import EvidenceOf
+from registry.mlflow.projection import ShownRollout
 from registry.mlflow.watch import SourceWatch
 from registry.mlflow.webhook import WebhookEntry, WebhookListener
 from registry.mlflow.write_back import WriteBack
 from registry.packages.store import PackageStore, StoreError, StoreUnavailableError
 from registry.packages.store_mark import StoreMark, StoreTakenError
-from registry.pyfunc.process import Limits
+from registry.pyfunc.process import PyfuncLimits
 from registry.reconcile.controller import Controller, ControllerOptions
 from registry.reconcile.heartbeats import HeartbeatWriter
 from registry.reconcile.release_claim import EndpointsTakenError, ReleaseClaim
@@ -54,7 +54,7 @@ from registry.reconcile.rollouts import Rollouts
 from registry.stores import opening
 from registry.stores.endpoints import EndpointStore
 from registry.stores.heartbeats import Heartbeats
-from rollout.judge import Judge
+from rollout.judge import WindowsJudge
 from service import flags, logs, pages
 from service.cluster import access
 from service.cluster.errors import AccessError
@@ -113,7 +113,7 @@ def main() -> int:
         webhook_secrets = _webhook_secrets(settings)
         kafka = KafkaAddress.of(settings.kafka_bootstrap, login=settings.kafka_login)
         # Before the loop: its import takes seconds.
-        mlflow = MlflowServer(
+        mlflow = MlflowConnection(
             settings.mlflow_uri,
             timeout_seconds=settings.mlflow_timeout_seconds,
             sources=settings.mlflow_sources,
@@ -164,7 +164,7 @@ async def _run(
     launcher: ConversionLauncher,
     *,
     release: _Release,
-    mlflow: MlflowServer,
+    mlflow: MlflowConnection,
     webhook_secrets: Sequence[str],
     statistics: WindowsReader,
     loops: "_Loops",
@@ -174,7 +174,7 @@ async def _run(
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     store, keys = PackageStore(settings.store_url), release.keys
-    rollouts = JoinedRollouts(Judge(PackageProfiles(store)), statistics)
+    rollouts = JoinedRollouts(WindowsJudge(PackageProfiles(store)), statistics)
     source = _source(settings, mlflow, rollouts, changed)
     staging = StagingFolders(settings.store_url, keys)
     promoting = PromotingLauncher(
@@ -239,11 +239,11 @@ async def _webhook(
 
 def _source(
     settings: ControllerSettings,
-    mlflow: MlflowServer,
+    mlflow: MlflowConnection,
     rollouts: Rollouts,
     changed: asyncio.Event,
 ) -> SourceWatch:
-    async def render(evidence: EvidenceOf) -> Mapping[str, bytes]:
+    async def render(evidence: ShownRollout) -> Mapping[str, bytes]:
         return await asyncio.to_thread(rollouts.evidence, evidence.endpoint, evidence.state)
 
     registry = MlflowRegistry(mlflow)
@@ -278,11 +278,11 @@ def _options(settings: ControllerSettings) -> ControllerOptions:
     )
 
 
-def _pyfunc_limits(settings: ControllerSettings) -> Limits | None:
+def _pyfunc_limits(settings: ControllerSettings) -> PyfuncLimits | None:
     """What a pyfunc may take in its conversion; None where none is converted."""
     if not settings.pyfunc:
         return None
-    return Limits(megabytes=settings.pyfunc_megabytes, closed_off=settings.pyfunc_closed_off)
+    return PyfuncLimits(megabytes=settings.pyfunc_megabytes, closed_off=settings.pyfunc_closed_off)
 
 
 def _check_mark(mark: StoreMark) -> None:

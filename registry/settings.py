@@ -9,7 +9,7 @@ from pathlib import Path
 from contracts.ceilings import FLAG_HELP, NO_CEILINGS, Ceilings
 from contracts.loading import LEAST_IDLE_SECONDS
 from contracts.model import DEFAULT_POOL, pool_named
-from registry.pyfunc.process import Limits
+from registry.pyfunc.process import PyfuncLimits
 from service.flags import option
 
 
@@ -113,9 +113,9 @@ class LoaderSettings:
     log_level: str = option("INFO", "Least severe level that is logged.")
 
     @property
-    def pyfunc_limits(self) -> Limits:
+    def pyfunc_limits(self) -> PyfuncLimits:
         """What a pyfunc may take."""
-        return Limits(
+        return PyfuncLimits(
             call_seconds=self.pyfunc_seconds,
             megabytes=self.pyfunc_megabytes,
             closed_off=self.pyfunc_closed_off,

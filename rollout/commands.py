@@ -29,7 +29,7 @@ from rollout.context import ReconcileContext
 from rollout.view import ENDS
 
 
-class _RefusedError(Exception):
+class _CommandRefusedError(Exception):
     """Why a command can't be done; its text is the answer."""
 
 
@@ -42,7 +42,7 @@ def answered(status: EndpointStatus, context: ReconcileContext) -> EndpointStatu
     for command in _waiting(status, context.observed.commands):
         try:
             status, answer = _HANDLERS[command.verb](status, command, context)
-        except _RefusedError as refusal:
+        except _CommandRefusedError as refusal:
             accepted, answer = False, str(refusal)
         else:
             accepted = True
@@ -81,14 +81,14 @@ def _waiting(status: EndpointStatus, commands: Iterable[Command]) -> list[Comman
 def _promote(status: EndpointStatus, command: Command, context: ReconcileContext) -> _Done:
     state = status.rollout
     if state is not None and state.promoted_at is not None:
-        raise _RefusedError(f"version {state.candidate.version} is promoted already")
+        raise _CommandRefusedError(f"version {state.candidate.version} is promoted already")
     if state is None:
         status, state = _begun(status, command, context)
         if not command.full:  # its first step is the next one
             return _in_its_step(status, state, command, context)
     _check_version(command, state.candidate.version)
     if state.candidate not in context.observed.loaded:
-        raise _RefusedError(
+        raise _CommandRefusedError(
             f"version {state.candidate.version} is not loaded on every Triton: "
             "callers would get no answer"
         )
@@ -124,11 +124,11 @@ def _begun(
     """A rollout that had not begun yet, for its version waited, e.g. for statistics."""
     candidate = status.candidate
     if candidate is None or candidate.phase in ENDS:
-        raise _RefusedError("no version is on its way")
+        raise _CommandRefusedError("no version is on its way")
     _check_version(command, candidate.version)
     waiting = status_updates.waiting(status)
     if waiting is None:
-        raise _RefusedError(
+        raise _CommandRefusedError(
             f"version {candidate.version} is {candidate.phase.value}, and its rollout begins "
             "once every Triton holds it; to stay on another one, pin that"
         )
@@ -141,7 +141,7 @@ def _begun(
 def _pause(status: EndpointStatus, command: Command, context: ReconcileContext) -> _Done:
     state = _going_on(status, command)
     if state.paused_at is not None:
-        raise _RefusedError(f"version {state.candidate.version} is paused already")
+        raise _CommandRefusedError(f"version {state.candidate.version} is paused already")
     status = status_updates.with_state(status, status_updates.paused(state, context.now))
     status = _noted(status, state.candidate.version, _reason("paused", command), command, context)
     return status, (
@@ -153,7 +153,7 @@ def _pause(status: EndpointStatus, command: Command, context: ReconcileContext) 
 def _resume(status: EndpointStatus, command: Command, context: ReconcileContext) -> _Done:
     state = _going_on(status, command)
     if state.paused_at is None:
-        raise _RefusedError(f"version {state.candidate.version} is not paused")
+        raise _CommandRefusedError(f"version {state.candidate.version} is not paused")
     status = status_updates.with_state(status, status_updates.resumed(state, context.now))
     status = _noted(status, state.candidate.version, _reason("resumed", command), command, context)
     return status, f"version {state.candidate.version} goes on"
@@ -165,7 +165,7 @@ def _abort(status: EndpointStatus, command: Command, context: ReconcileContext) 
         status, state = _begun(status, command, context)  # given up before its first step
     _check_version(command, state.candidate.version)
     if state.promoted_at is not None:
-        raise _RefusedError(
+        raise _CommandRefusedError(
             f"version {state.candidate.version} is promoted already: undo takes it back"
         )
     reason = _reason("aborted", command)
@@ -181,16 +181,20 @@ def _abort(status: EndpointStatus, command: Command, context: ReconcileContext) 
 def _undo(status: EndpointStatus, command: Command, context: ReconcileContext) -> _Done:
     state = status.rollout or status.last_rollout
     if state is None:
-        raise _RefusedError("no version was promoted by a rollout: pin the version that you want")
+        raise _CommandRefusedError(
+            "no version was promoted by a rollout: pin the version that you want"
+        )
     _check_version(command, state.candidate.version)
     if status.rollout is not None and state.promoted_at is None:
-        raise _RefusedError(f"version {state.candidate.version} is not promoted yet: abort ends it")
+        raise _CommandRefusedError(
+            f"version {state.candidate.version} is not promoted yet: abort ends it"
+        )
     if status.rollout is None and (
         state.outcome is not Outcome.SETTLED or status.stable != state.candidate
     ):
-        raise _RefusedError("the last rollout promoted nothing that still serves")
+        raise _CommandRefusedError("the last rollout promoted nothing that still serves")
     if not _is_held(status, state.stable, context):
-        raise _RefusedError(
+        raise _CommandRefusedError(
             f"version {state.stable.version} is not loaded any more: pin it to bring it back"
         )
     reason = _reason("undone", command)
@@ -205,7 +209,7 @@ def _undo(status: EndpointStatus, command: Command, context: ReconcileContext) -
 
 def _pin(status: EndpointStatus, command: Command, context: ReconcileContext) -> _Done:
     if command.version is None:
-        raise _RefusedError("pin needs the number of a version")
+        raise _CommandRefusedError("pin needs the number of a version")
     answer = f"pinned to version {command.version}"
     status = _noted_on_endpoint(status, answer, command, context)
     if is_rejected(status, command.version):
@@ -220,19 +224,19 @@ def _unpin(status: EndpointStatus, command: Command, context: ReconcileContext) 
 
 def _retry(status: EndpointStatus, command: Command, context: ReconcileContext) -> _Done:
     if status.rollout is not None:
-        raise _RefusedError(
+        raise _CommandRefusedError(
             f"version {status.rollout.candidate.version} is on its way: retry when it has ended"
         )
     if not status.rejected:
-        raise _RefusedError("no version is rejected")
+        raise _CommandRefusedError("no version is rejected")
     version = command.version or status.rejected[-1].version
     if not is_rejected(status, version):
         if is_passed_over(status, version):
-            raise _RefusedError(
+            raise _CommandRefusedError(
                 f"version {version} is older than the versions whose rejections are on record: "
                 "pin it to try it"
             )
-        raise _RefusedError(f"version {version} is not rejected")
+        raise _CommandRefusedError(f"version {version} is not rejected")
     reason = _reason("may be tried again", command)
     status = applied(status, RetryAllowed(context.now, version, reason, by=command.by))
     return status, f"version {version} may be tried again, as far as the spec wants it"
@@ -255,7 +259,7 @@ _HANDLERS: dict[Verb, _Handler] = {
 
 def _going_on(status: EndpointStatus, command: Command) -> RolloutState:
     if status.rollout is None:
-        raise _RefusedError("no rollout is on")
+        raise _CommandRefusedError("no rollout is on")
     _check_version(command, status.rollout.candidate.version)
     return status.rollout
 
@@ -263,7 +267,9 @@ def _going_on(status: EndpointStatus, command: Command) -> RolloutState:
 def _check_version(command: Command, version: str) -> None:
     """A person who names a version means that one, not another that took its place."""
     if command.version not in (None, version):
-        raise _RefusedError(f"it is version {version} that this is about, not {command.version}")
+        raise _CommandRefusedError(
+            f"it is version {version} that this is about, not {command.version}"
+        )
 
 
 def _is_held(status: EndpointStatus, ref: ModelRef, context: ReconcileContext) -> bool:

@@ -18,19 +18,19 @@ from contracts.rollout import CheckResult, Checks, OutputShiftCheck, StatisticCh
 from contracts.windows import EvidenceCounts, WindowAggregate
 from rollout.checks import rate_results, rates, shift
 from rollout.checks import rows as rows_of
-from rollout.checks.agreement import AGREEMENT, Agreement
+from rollout.checks.agreement import AGREEMENT, PairAgreement
 from rollout.checks.drift import DRIFT, ArmAggregates, Drifts
-from rollout.checks.missing import ARM_SHARE, HUNG_UP, ArmShares, HungUps
+from rollout.checks.missing import ARM_SHARE, HUNG_UP, ArmShares, HangUps
 from rollout.checks.outputs import OUTPUT_SHIFT, Outputs
 from rollout.checks.own import OwnStatistics
-from rollout.checks.rate_results import Setting
-from rollout.checks.rates import Rates
+from rollout.checks.rate_results import ComparisonSetting
+from rollout.checks.rates import RateEvidence
 from rollout.checks.rows import Lines, leading
 from rollout.checks.score_agreement import SCORE_AGREEMENT, ScoreAgreement
 from rollout.checks.shift import ShiftTest
-from rollout.checks.stage import Stage
+from rollout.checks.stage import ComparisonStage
 
-__all__ = ["ArmAggregates", "Evidence", "Stage"]
+__all__ = ["ArmAggregates", "ComparisonStage", "Evidence"]
 
 SCHEMA_VERSION = 1
 _OUTPUTS = OutputShiftCheck()  # what the test of answers goes by while nobody asks for it
@@ -62,17 +62,17 @@ class Evidence:
     checks: Checks
     false_rollback: float
     lines: Lines
-    stage: Stage
+    stage: ComparisonStage
     share: float
     history_windows: int
     seconds: float
-    rates: Rates
+    rates: RateEvidence
     outputs: Outputs
     own: OwnStatistics
-    agreement: Agreement
+    agreement: PairAgreement
     score_agreement: ScoreAgreement
     drifts: Drifts
-    hung_ups: HungUps
+    hung_ups: HangUps
     arm_shares: ArmShares
     is_last_step: bool = False
 
@@ -82,7 +82,7 @@ class Evidence:
         checks: Checks,
         false_rollback: float,
         labels: tuple[str, ...] = (),
-        stage: Stage = Stage.SHADOW,
+        stage: ComparisonStage = ComparisonStage.SHADOW,
     ) -> Self:
         """Nothing known yet.
 
@@ -94,7 +94,7 @@ class Evidence:
             stage: that the rollout begins with.
         """
         labels = tuple(sorted(labels)[: rows_of.CLASSES_LIMIT])
-        of_rates = Rates.begin(labels)
+        of_rates = RateEvidence.begin(labels)
         return cls(
             checks=checks,
             false_rollback=false_rollback,
@@ -106,10 +106,10 @@ class Evidence:
             rates=of_rates,
             outputs=Outputs.begin(labels),
             own=OwnStatistics(),
-            agreement=Agreement.begin(),
+            agreement=PairAgreement.begin(),
             score_agreement=ScoreAgreement.begin(),
             drifts=Drifts(),
-            hung_ups=HungUps.begin(),
+            hung_ups=HangUps.begin(),
             arm_shares=ArmShares(),
         )
 
@@ -147,7 +147,7 @@ class Evidence:
             arms: the whole aggregates and profiles, for users' statistics and drift.
         """
         judged = self.after_answers(candidate, stable, seconds, arms)
-        if self.stage is Stage.SHADOW:
+        if self.stage is ComparisonStage.SHADOW:
             return judged
         hung_ups, arm_shares, checks = self.hung_ups, self.arm_shares, self.checks
         if checks.hung_up:
@@ -165,7 +165,7 @@ class Evidence:
         arms: ArmAggregates | None,
     ) -> Self:
         """``after``, but for what is missing from the answers."""
-        is_shadow = self.stage is Stage.SHADOW
+        is_shadow = self.stage is ComparisonStage.SHADOW
         if candidate.requests == 0 or stable.requests == 0:
             aggregate = arms.stable if arms else None
             if is_shadow:
@@ -227,14 +227,14 @@ class Evidence:
 
     def with_feedback(self, candidate: EvidenceCounts, stable: EvidenceCounts) -> Self:
         """With the feedback of a window in which an arm of callers had no request."""
-        if self.stage is Stage.SHADOW:
+        if self.stage is ComparisonStage.SHADOW:
             return self
         rates = self.rates.with_feedback(candidate, stable)
         return self if rates is self.rates else replace(self, rates=rates)
 
-    def next_stage(self, stage: Stage) -> Self:
+    def next_stage(self, stage: ComparisonStage) -> Self:
         """In another step: what lets it pass is asked anew, what fails it goes on."""
-        is_end = self.stage is Stage.SHADOW is not stage
+        is_end = self.stage is ComparisonStage.SHADOW is not stage
         return replace(
             self,
             stage=stage,
@@ -270,10 +270,10 @@ class Evidence:
             rates=rates.with_edited_checks(self.rates, was, checks),
             outputs=self.outputs if has_same_shift else self.outputs.restarted(),
             own=self.own.with_checks(self._compared(was), self._compared(checks)),
-            agreement=self.agreement if has_same_agreement else Agreement.begin(),
+            agreement=self.agreement if has_same_agreement else PairAgreement.begin(),
             score_agreement=self.score_agreement if has_same_scores else ScoreAgreement.begin(),
             drifts=self.drifts if was.drift == checks.drift else Drifts(),
-            hung_ups=self.hung_ups if was.hung_up == checks.hung_up else HungUps.begin(),
+            hung_ups=self.hung_ups if was.hung_up == checks.hung_up else HangUps.begin(),
             arm_shares=self.arm_shares if was.arm_share == checks.arm_share else ArmShares(),
         )
 
@@ -311,7 +311,7 @@ class Evidence:
             self.rates,
             self.checks,
             self.alpha,
-            Setting(self.stage, self.share, is_last_step=self.is_last_step),
+            ComparisonSetting(self.stage, self.share, is_last_step=self.is_last_step),
         )
         if self.outputs.are_vectors or self._numbers is not None:
             what = "vectors" if self.outputs.are_vectors else "numbers"
@@ -349,22 +349,25 @@ class Evidence:
         """
         if data["schema_version"] != SCHEMA_VERSION:
             raise ValueError(f"evidence of schema {data['schema_version']} is not known")
-        checks, of_rates = Checks.model_validate(data["checks"]), Rates.of_json(data["rates"])
+        checks, of_rates = (
+            Checks.model_validate(data["checks"]),
+            RateEvidence.of_json(data["rates"]),
+        )
         return cls(
             checks=checks,
             false_rollback=float(data["false_rollback"]),
             lines=rows_of.lines(checks, of_rates.rows),
-            stage=Stage(data["stage"]),
+            stage=ComparisonStage(data["stage"]),
             share=float(data["share"]),
             history_windows=int(data["history_windows"]),
             seconds=float(data["seconds"]),
             rates=of_rates,
             outputs=Outputs.of_json(data["outputs"]),
             own=OwnStatistics.of_json(data["own"]),
-            agreement=Agreement.of_json(data["agreement"]),
+            agreement=PairAgreement.of_json(data["agreement"]),
             score_agreement=ScoreAgreement.of_json(data["score_agreement"]),
             drifts=Drifts.of_json(data["drifts"]),
-            hung_ups=HungUps.of_json(data["hung_ups"]),
+            hung_ups=HangUps.of_json(data["hung_ups"]),
             arm_shares=ArmShares.of_json(data["arm_shares"]),
             is_last_step=bool(data["is_last_step"]),
         )

@@ -25,7 +25,7 @@ from measures.correlation import Floats
 from measures.proportions import HarmTest, History, NonInferiorityTest, Tolerance, Window
 from rollout import arm_traffic, steps
 from rollout.checks import rates as tests
-from rollout.checks.rates import BETA, LEAST_TO_PASS, Rates
+from rollout.checks.rates import BETA, LEAST_TO_PASS, RateEvidence
 from rollout.checks.rows import CLASSES, compared, leading, lines
 from rollout.evidence import Evidence
 
@@ -134,13 +134,13 @@ def forecast(
     told = Forecast(requests / hours, callers, unnamed, spec.deadline / 3600)
     if not counted:
         return told
-    learnt = _Learnt(spec, _evidence(spec, counted), max(1.0, seconds / SECONDS))
+    learnt = _PriorEvidence(spec, _evidence(spec, counted), max(1.0, seconds / SECONDS))
     made = tuple(_step(learnt, step, told) for step in spec.planned)
     return Forecast(told.requests, callers, unnamed, told.deadline_hours, made)
 
 
 @dataclass(frozen=True)
-class _Learnt:
+class _PriorEvidence:
     """What is known before a rollout: the evidence of so many windows, those without any too."""
 
     spec: RolloutSpec
@@ -159,7 +159,7 @@ def _evidence(spec: RolloutSpec, counted: Sequence[WindowAggregate]) -> Evidence
     return evidence
 
 
-def _step(learnt: _Learnt, step: Step, told: Forecast) -> StepForecast:
+def _step(learnt: _PriorEvidence, step: Step, told: Forecast) -> StepForecast:
     spec, rates = learnt.spec, learnt.evidence.rates
     is_shadow = isinstance(step, ShadowStep)
     percent = steps.percent(step) / 100
@@ -171,7 +171,7 @@ def _step(learnt: _Learnt, step: Step, told: Forecast) -> StepForecast:
         check = compared(spec.checks)[tests.IN_ORDER.index(name)]
         if not tests.enabled(spec.checks)[name] or (is_shadow and name != tests.ERROR_RATE):
             continue
-        drawn = _Check(learnt, name, arms, 0.0 if is_shadow else percent)
+        drawn = _SimulatedCheck(learnt, name, arms, 0.0 if is_shadow else percent)
         if not drawn.rows.size:
             continue
         if check.gate:
@@ -185,7 +185,7 @@ def _step(learnt: _Learnt, step: Step, told: Forecast) -> StepForecast:
     return StepForecast(steps.named(step), told.requests * percent, empty, found, passes)
 
 
-class _Check:
+class _SimulatedCheck:
     """One check in one step, over traffic that is drawn like the windows' own.
 
     Args:
@@ -195,7 +195,9 @@ class _Check:
         share: of callers, that the candidate has; 0 in shadow.
     """
 
-    def __init__(self, learnt: _Learnt, name: str, arms: tuple[float, float], share: float) -> None:
+    def __init__(
+        self, learnt: _PriorEvidence, name: str, arms: tuple[float, float], share: float
+    ) -> None:
         spec, rates = learnt.spec, learnt.evidence.rates
         limits = lines(spec.checks, rates.rows)
         in_check = np.isin(
@@ -268,7 +270,7 @@ class _Check:
             yield Window(*parts), self._rho / length, seconds / 3600
 
 
-def _labels(rates: Rates, rows: NDArray[np.intp]) -> tuple[tuple[str, bool], ...]:
+def _labels(rates: RateEvidence, rows: NDArray[np.intp]) -> tuple[tuple[str, bool], ...]:
     found = (rates.rows.directions[row - CLASSES] for row in rows)
     return tuple((direction.label, direction.grows) for direction in found)
 

@@ -17,16 +17,16 @@ from contracts.rollout import RolloutSpec, RolloutState, SeriesPoint
 from contracts.windows import EndpointWindow, EvidenceCounts, Sparse, WindowAggregate
 from rollout import steps
 from rollout.checks.rows import leading
-from rollout.evidence import ArmAggregates, Evidence, Stage
+from rollout.evidence import ArmAggregates, ComparisonStage, Evidence
 from rollout.packed_evidence import packed, unpacked
 from rollout.series import extended
 
 Profiles = Callable[[ModelRef], ReferenceProfile | None]
 
 _ARMS = {
-    Stage.SHADOW: (Arm.SHADOW, Arm.STABLE),
-    Stage.CANARY: (Arm.CANARY, Arm.STABLE),
-    Stage.BAKE: (Arm.STABLE, Arm.CONTROL),
+    ComparisonStage.SHADOW: (Arm.SHADOW, Arm.STABLE),
+    ComparisonStage.CANARY: (Arm.CANARY, Arm.STABLE),
+    ComparisonStage.BAKE: (Arm.STABLE, Arm.CONTROL),
 }
 
 
@@ -35,7 +35,7 @@ def _no_profiles(_: ModelRef) -> ReferenceProfile | None:
 
 
 @dataclass(frozen=True)
-class Judge:
+class WindowsJudge:
     """Turns windows into evidence.
 
     Attributes:
@@ -82,7 +82,7 @@ class Judge:
             stable = _aggregate(window, state.stable, arms[1])
             one = candidate.evidence if candidate else EvidenceCounts()
             other = stable.evidence if stable else EvidenceCounts()
-            if evidence.stage is Stage.BAKE:
+            if evidence.stage is ComparisonStage.BAKE:
                 # Of answers before the promotion: the candidate gave them as canary, and what is
                 # the control now as stable.
                 one = _with_feedback(one, _aggregate(window, state.candidate, Arm.CANARY))
@@ -93,7 +93,7 @@ class Judge:
             if candidate is not None and stable is not None:
                 arms_seen = ArmAggregates(candidate, stable, *profiles)
                 evidence = evidence.after(one, other, window.seconds, arms_seen)
-            elif evidence.stage is not Stage.SHADOW:
+            elif evidence.stage is not ComparisonStage.SHADOW:
                 evidence = evidence.with_feedback(one, other)
             elif stable is not None:
                 evidence = evidence.with_history(other, stable)
@@ -137,12 +137,12 @@ class Judge:
         return leading(counts)
 
 
-def stage(spec: RolloutSpec, state: RolloutState) -> Stage:
+def stage(spec: RolloutSpec, state: RolloutState) -> ComparisonStage:
     """Which arms a rollout compares now."""
     if state.promoted_at is not None:
-        return Stage.BAKE
+        return ComparisonStage.BAKE
     is_shadow = steps.arm(steps.current(spec, state)) is Arm.SHADOW
-    return Stage.SHADOW if is_shadow else Stage.CANARY
+    return ComparisonStage.SHADOW if is_shadow else ComparisonStage.CANARY
 
 
 def share(spec: RolloutSpec, state: RolloutState) -> float:

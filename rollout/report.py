@@ -17,7 +17,7 @@ from contracts.endpoint import ModelEndpoint, Phase, Transition
 from contracts.rollout import CheckResult, RolloutState, SeriesPoint, Verdict
 from rollout import plots
 from rollout.packed_evidence import unpacked
-from rollout.plots import Line, Mark, number
+from rollout.plots import PlotLine, PlotMark, number
 from rollout.series import gathered
 from rollout.view import FULL, of_rollout
 
@@ -152,18 +152,20 @@ def _facts(endpoint: ModelEndpoint, state: RolloutState) -> str:
 
 def _plots(state: RolloutState, lines: Iterable[Transition]) -> str:
     series = gathered(state.series, _MOST_POINTS)
-    marks = [Mark(line.at, _mark(line)) for line in lines if line.phase in _MARKED]
+    marks = [PlotMark(line.at, _mark(line)) for line in lines if line.phase in _MARKED]
     candidate = f"candidate, version {state.candidate.version}"
     stable = f"stable, version {state.stable.version}"
 
     def arms(
         of_candidate: Callable[[SeriesPoint], float | None],
         of_stable: Callable[[SeriesPoint], float | None],
-    ) -> list[Line]:
+    ) -> list[PlotLine]:
         middle = [point.start + point.seconds / 2 for point in series]
         return [
-            Line(stable, "stable", list(zip(middle, map(of_stable, series), strict=True))),
-            Line(candidate, "candidate", list(zip(middle, map(of_candidate, series), strict=True))),
+            PlotLine(stable, "stable", list(zip(middle, map(of_stable, series), strict=True))),
+            PlotLine(
+                candidate, "candidate", list(zip(middle, map(of_candidate, series), strict=True))
+            ),
         ]
 
     met = next((point.start for point in series if point.candidate_requests), math.inf)

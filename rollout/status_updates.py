@@ -18,7 +18,7 @@ from rollout.context import ReconcileContext
 _FELL_BACK = "fell back to version "
 
 
-class Waiting(NamedTuple):
+class WaitingVersion(NamedTuple):
     """A version that every Triton holds, and the one that it will be compared with."""
 
     ref: ModelRef
@@ -26,17 +26,19 @@ class Waiting(NamedTuple):
     stable: ModelRef
 
 
-def waiting(status: EndpointStatus) -> Waiting | None:
+def waiting(status: EndpointStatus) -> WaitingVersion | None:
     """The version that waits for its rollout, if one does."""
     candidate, stable = status.candidate, status.stable
     if status.rollout is not None or candidate is None or candidate.phase is not Phase.LOADED:
         return None
     if candidate.ref is None or stable is None or stable == candidate.ref:
         return None
-    return Waiting(candidate.ref, candidate.options, stable)
+    return WaitingVersion(candidate.ref, candidate.options, stable)
 
 
-def begun(status: EndpointStatus, waiting: Waiting, context: ReconcileContext) -> EndpointStatus:
+def begun(
+    status: EndpointStatus, waiting: WaitingVersion, context: ReconcileContext
+) -> EndpointStatus:
     """With a rollout in its first step."""
     ref, options, stable = waiting
     name = blake2b(f"{ref.package}:{context.now!r}".encode(), digest_size=6).hexdigest()

@@ -18,7 +18,12 @@ from typing import Protocol
 from contracts.endpoint import Phase
 from registry.conversions import process_group
 from registry.conversions.launcher import ConversionLauncher, OnProgress
-from registry.conversions.messages import ConversionRequest, Failed, Progress, Published
+from registry.conversions.messages import (
+    ConversionFailure,
+    ConversionProgress,
+    ConversionRequest,
+    PublishedPackage,
+)
 from registry.errors import RegistryError
 
 log = logging.getLogger(__name__)
@@ -94,22 +99,22 @@ class ExportingLauncher:
         progress: OnProgress,
         *,
         python_path: tuple[Path, ...] = (),
-    ) -> Published | Failed:
+    ) -> PublishedPackage | ConversionFailure:
         """Runs a conversion, a second time with torch where the first found that it needs it."""
         result = await self._launcher.run(request, progress, python_path=python_path)
-        if not isinstance(result, Failed) or not result.needs_export:
+        if not isinstance(result, ConversionFailure) or not result.needs_export:
             return result
         if self._environment is None:
-            return Failed(reason=_MISSING, by_version=False, needs_export=True)
+            return ConversionFailure(reason=_MISSING, by_version=False, needs_export=True)
 
         def note(line: str) -> None:
             message = f"installing torch and transformers, once: {line}"
-            progress(Progress(phase=Phase.CONVERTING, message=message))
+            progress(ConversionProgress(phase=Phase.CONVERTING, message=message))
 
         try:
             folder = await self._environment.ensure(note)
         except ExportUnavailableError as error:
-            return Failed(reason=str(error), by_version=False, needs_export=True)
+            return ConversionFailure(reason=str(error), by_version=False, needs_export=True)
         return await self._launcher.run(request, progress, python_path=(folder, *python_path))
 
 

@@ -39,7 +39,7 @@ FOLDER = "index"
 _INDEX = "the index of conversions"
 
 
-class _Entry(BaseModel):
+class _IndexEntry(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     ref: ModelRef
@@ -116,7 +116,7 @@ class ConversionIndex:
         """
         with reached(_INDEX):
             try:
-                entry = _Entry.model_validate_json(self._files.cat_file(self._path(options)))
+                entry = _IndexEntry.model_validate_json(self._files.cat_file(self._path(options)))
                 manifest = self._store.manifest(entry.ref.package)
             except (FileNotFoundError, PackageMissingError, PackageDamagedError, ValidationError):
                 return None  # convert again: that mends a damaged package or entry too
@@ -164,7 +164,7 @@ class ConversionIndex:
         found = self.signature(ref)
         path = self._path(options)
         aside = f"{path}.{ref.package[:12]}"
-        entry = _Entry(ref=ref, signature=found).model_dump_json().encode()
+        entry = _IndexEntry(ref=ref, signature=found).model_dump_json().encode()
         with reached(_INDEX):
             self._files.makedirs(self._root, exist_ok=True)
             self._sign(options, ref)

@@ -13,9 +13,14 @@ from pathlib import Path
 
 from contracts.endpoint import Phase
 from registry.conversions import job_manifest
-from registry.conversions.job_outcome import JobState, Limits, Waiting, state_of
+from registry.conversions.job_outcome import ConversionLimits, JobState, PendingPod, state_of
 from registry.conversions.launcher import OnProgress
-from registry.conversions.messages import ConversionRequest, Failed, Progress, Published
+from registry.conversions.messages import (
+    ConversionFailure,
+    ConversionProgress,
+    ConversionRequest,
+    PublishedPackage,
+)
 from registry.stores.cluster_reports import Owner
 from service.cluster.client import ClusterClient
 from service.cluster.collection import Collection, Object
@@ -60,7 +65,7 @@ class JobLauncher:
         self._jobs = Collection("batch/v1", "jobs", options.namespace)
         memory = job_manifest.memory_limit(options.template)
         container = job_manifest.container_name(options.template)
-        self._limits = Limits(memory, options.timeout_seconds, container)
+        self._limits = ConversionLimits(memory, options.timeout_seconds, container)
         # A pod with sidecars has a log for each container, and gives none without a name.
         self._container = {"container": container} if container else {}
 
@@ -70,7 +75,7 @@ class JobLauncher:
         progress: OnProgress,
         *,
         python_path: tuple[Path, ...] = (),
-    ) -> Published | Failed:
+    ) -> PublishedPackage | ConversionFailure:
         """Runs a conversion to its end; see the Protocol."""
         del python_path  # the image holds all that a conversion needs
         name = job_manifest.name_of(request)
@@ -78,7 +83,7 @@ class JobLauncher:
             await asyncio.to_thread(self._begin, request)
             return await self._watched(name, progress)
         except ApiRefusedError as error:
-            return Failed(reason=f"its Job is refused: {error}", by_version=False)
+            return ConversionFailure(reason=f"its Job is refused: {error}", by_version=False)
         finally:
             # Shielded: being cancelled once more must not leave the Job behind.
             await asyncio.shield(asyncio.to_thread(self._remove, name))
@@ -94,22 +99,24 @@ class JobLauncher:
         except ConflictError:
             log.info("the Job %s is there already, and is watched", made["metadata"]["name"])
 
-    async def _watched(self, name: str, progress: OnProgress) -> Published | Failed:
+    async def _watched(
+        self, name: str, progress: OnProgress
+    ) -> PublishedPackage | ConversionFailure:
         loop = asyncio.get_running_loop()
         options = self._options
         began = loop.time()
         waits_since: float | None = began
-        reported: Progress | None = None
+        reported: ConversionProgress | None = None
         while True:
             seen = await asyncio.to_thread(self._look, name)
-            if isinstance(seen, Published | Failed):
+            if isinstance(seen, PublishedPackage | ConversionFailure):
                 return seen
-            if isinstance(seen, Waiting):
+            if isinstance(seen, PendingPod):
                 waits_since = loop.time() if waits_since is None else waits_since
                 if loop.time() - waits_since >= options.stuck_seconds:
                     reason = f"its conversion could not start in time: {seen.reason}"
-                    return Failed(reason=reason, by_version=False)
-                seen = Progress(phase=Phase.CONVERTING, message=seen.reason)
+                    return ConversionFailure(reason=reason, by_version=False)
+                seen = ConversionProgress(phase=Phase.CONVERTING, message=seen.reason)
             elif seen is not None:
                 waits_since = None
             if seen is not None and seen != reported:
@@ -118,7 +125,7 @@ class JobLauncher:
             # The pod's own deadline is its node's to keep, which may be lost.
             if loop.time() - began >= options.stuck_seconds + options.timeout_seconds:
                 reason = "its conversion is given up: its Job did not end in time"
-                return Failed(reason=reason, by_version=False)
+                return ConversionFailure(reason=reason, by_version=False)
             await asyncio.sleep(options.poll_seconds)
 
     def _look(self, name: str) -> JobState | None:
@@ -128,12 +135,12 @@ class JobLauncher:
             pod = self._pod(name)
             return state_of(job, pod, self._log(pod), self._limits)
         except MissingError:
-            return Failed(reason="its Job was deleted by someone else", by_version=False)
+            return ConversionFailure(reason="its Job was deleted by someone else", by_version=False)
         except ApiUnavailableError as error:
             log.info("the Job %s can't be looked at now: %s", name, error)
             return None
         except KubernetesError as error:
-            return Failed(reason=f"its Job can't be watched: {error}", by_version=False)
+            return ConversionFailure(reason=f"its Job can't be watched: {error}", by_version=False)
 
     def _pod(self, name: str) -> Object | None:
         answer = self._client.ask(

@@ -37,7 +37,7 @@ from contracts.tasks import packed_inputs
 from preprocess.buckets import automatic_buckets, checked_buckets, row_buckets
 from registry.conversions.index import signature
 from registry.conversions.launcher import ConversionLauncher, OnProgress
-from registry.conversions.messages import ConversionRequest, Failed, Published
+from registry.conversions.messages import ConversionFailure, ConversionRequest, PublishedPackage
 from registry.conversions.staging import StagingFolders, remove, staging_url
 from registry.mlflow.model_registry import RegisteredVersion
 from registry.packages.store import (
@@ -109,29 +109,31 @@ class PromotingLauncher:
         progress: OnProgress,
         *,
         python_path: tuple[Path, ...] = (),
-    ) -> Published | Failed:
+    ) -> PublishedPackage | ConversionFailure:
         """Runs a conversion in its own folder, and publishes its package; see the Protocol."""
         url = staging_url(request, self._key)
         staged = request.model_copy(update={"store_url": url})
         with self._staging.using(url):
             try:
                 result = await self._launcher.run(staged, progress, python_path=python_path)
-                if isinstance(result, Failed):
+                if isinstance(result, ConversionFailure):
                     return result
                 promoted = asyncio.to_thread(self._promote, request, result.ref, url)
                 return await asyncio.wait_for(promoted, self._timeout)
             except TimeoutError:
                 reason = f"its package could not be published within {self._timeout:g} s"
-                return Failed(reason=reason, by_version=False)
+                return ConversionFailure(reason=reason, by_version=False)
             finally:
                 # Shielded: being cancelled once more must not leave the folder behind.
                 await asyncio.shield(asyncio.to_thread(remove, url))
 
-    def _promote(self, request: ConversionRequest, ref: ModelRef, url: str) -> Published | Failed:
+    def _promote(
+        self, request: ConversionRequest, ref: ModelRef, url: str
+    ) -> PublishedPackage | ConversionFailure:
         version = self._registered(request.model, request.version)
         if version is None:
             reason = "MLflow does not list the version any more"
-            return Failed(reason=reason, by_version=False)
+            return ConversionFailure(reason=reason, by_version=False)
         self._work_dir.mkdir(parents=True, exist_ok=True)
         scratch = Path(tempfile.mkdtemp(prefix=_SCRATCH, dir=self._work_dir))
         folder = scratch / ref.package
@@ -143,12 +145,14 @@ class PromotingLauncher:
             if reason := altered_configs(manifest, folder, request.threads):
                 # Not the version's fault where an operator runs conversions of another release.
                 return _refused(request, reason, by_version=False)
-            return Published(ref=self._store.publish(folder, manifest))
+            return PublishedPackage(ref=self._store.publish(folder, manifest))
         except (PackageMissingError, PackageDamagedError) as error:
             # Maybe not the version's fault: others may be able to write there too.
             return _refused(request, str(error), by_version=False)
         except (StoreError, OSError) as error:
-            return Failed(reason=f"its package can't be published: {error}", by_version=False)
+            return ConversionFailure(
+                reason=f"its package can't be published: {error}", by_version=False
+            )
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
 
@@ -361,7 +365,9 @@ def _other_pyfunc(manifest: Manifest, *, allowed: bool) -> str:
     return ""
 
 
-def _refused(request: ConversionRequest, reason: str, *, by_version: bool = True) -> Failed:
+def _refused(
+    request: ConversionRequest, reason: str, *, by_version: bool = True
+) -> ConversionFailure:
     what = f"the package that its conversion made is refused: {reason}"
     log.error("version %s of %s: %s", request.version, request.model, what)
-    return Failed(reason=what[:1000], by_version=by_version)
+    return ConversionFailure(reason=what[:1000], by_version=by_version)

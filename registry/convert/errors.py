@@ -1,8 +1,8 @@
 """What can end a conversion without a package.
 
 Raised by ``registry.convert`` and ``registry.convert.flavours``; ``__main__`` turns each into one
-``Failed`` line. The difference that matters: is the version at fault (never tried again), or what
-surrounds it (tried again later)?
+``ConversionFailure``. The difference that matters: is the version at fault (never tried again), or
+what surrounds it (tried again later)?
 """
 
 

@@ -15,13 +15,13 @@ from contracts.tasks import TOKEN_TYPE_IDS
 from preprocess.buckets import row_buckets
 from registry.conversions.messages import ConversionRequest
 from registry.convert.errors import VersionError
-from registry.convert.flavours import Original
+from registry.convert.flavours import OriginalTextModel
 from registry.convert.flavours.config import CONFIG, read_json
 from registry.convert.flavours.folders import transformer_folder
 from registry.convert.graph import engine_form, fusing
-from registry.convert.graph.fusing import Fused
+from registry.convert.graph.fusing import FusedGraph
 from registry.convert.parity.carried_proof import carried_proof
-from registry.convert.parity.choose import Chosen, joined
+from registry.convert.parity.choose import ChosenGraph, joined
 from registry.convert.parity.proof import Comparison
 from registry.convert.tokeniser import Tokeniser
 
@@ -30,11 +30,11 @@ log = logging.getLogger(__name__)
 
 def fused(
     request: ConversionRequest,
-    original: Original,
+    original: OriginalTextModel,
     model: onnx.ModelProto,
     built: Tokeniser,
     given_up: str,
-) -> tuple[Fused | None, str]:
+) -> tuple[FusedGraph | None, str]:
     """The graph fused, for a pool of GPUs; else None, and why together with ``given_up``."""
     if request.device is not DeviceKind.GPU:
         return None, given_up
@@ -54,7 +54,7 @@ def laid_out(
     request: ConversionRequest,
     built: Tokeniser,
     comparison: Comparison,
-    chosen: Chosen,
+    chosen: ChosenGraph,
 ) -> FixedSpec | None:
     """Writes the proof that a loader runs, and says the shapes; None of a graph as it was."""
     if chosen.fused is None:

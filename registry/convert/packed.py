@@ -17,15 +17,15 @@ from contracts.model import ModelRef
 from contracts.tasks import ENGINE_OUTPUT, TOKEN_TYPE_IDS, packed_inputs
 from registry.conversions.messages import ConversionRequest
 from registry.convert import weights
-from registry.convert.download import Downloaded
+from registry.convert.download import DownloadedVersion
 from registry.convert.errors import VersionError
-from registry.convert.flavours import Original
+from registry.convert.flavours import OriginalTextModel
 from registry.convert.flavours.config import Json, read_json, runs_own_code
 from registry.convert.flavours.folders import transformer_folder
 from registry.convert.forms import FORMS
 from registry.convert.parity import packed_engine
 from registry.convert.parity.carried_proof import carried_proof
-from registry.convert.parity.packed_engine import PackedEngine
+from registry.convert.parity.packed_engine import PackedTextEngine
 from registry.convert.parity.profiling import profile_of
 from registry.convert.parity.proof import Comparison, Proof, proved, require_equal_answers
 from registry.convert.steps import (
@@ -56,7 +56,7 @@ def is_wanted(request: ConversionRequest) -> bool:
 
 def convert(
     request: ConversionRequest,
-    downloaded: Downloaded,
+    downloaded: DownloadedVersion,
     work: Path,
     store: PackageStore,
     report: Report,
@@ -136,7 +136,7 @@ class _Opener:
     """Opens the engine on a package's files, in any precision."""
 
     def __init__(
-        self, folder: Path, spec: PackedSpec, original: Original, threads: int, device: str
+        self, folder: Path, spec: PackedSpec, original: OriginalTextModel, threads: int, device: str
     ) -> None:
         self._folder = folder
         self._spec = spec
@@ -144,7 +144,7 @@ class _Opener:
         self._threads = threads
         self._device = device
 
-    def opened(self, precision: Precision) -> PackedEngine:
+    def opened(self, precision: Precision) -> PackedTextEngine:
         """The engine; raises ``ConversionError``."""
         settings = packed_settings(
             self._spec, task=self._task, precision=precision, threads=self._threads
@@ -152,7 +152,7 @@ class _Opener:
         return packed_engine.load(self._folder, settings, self._device)
 
 
-def _suitable_config(original: Original) -> Json:
+def _suitable_config(original: OriginalTextModel) -> Json:
     """The model's configuration; raises ``VersionError`` where the engine is not for it."""
     if original.onnx is not None:
         raise VersionError("it is registered as an ONNX graph, and the packed engine runs PyTorch")
@@ -192,7 +192,7 @@ def _is_bf16(config: Json) -> bool:
 
 def _fastest(
     comparison: Comparison, opener: _Opener, precisions: Sequence[Precision]
-) -> tuple[Precision, PackedEngine, Proof]:
+) -> tuple[Precision, PackedTextEngine, Proof]:
     """The first precision that keeps to its limits, once float32 answers as the original.
 
     Raises:

@@ -19,7 +19,7 @@ from preprocess.errors import PreprocessError
 from preprocess.expressions import refuse_slow_expressions
 from registry.convert.errors import VersionError
 from registry.convert.flavours.config import CONFIG, read_json
-from registry.convert.flavours.original import Original
+from registry.convert.flavours.original import OriginalTextModel
 
 _PADS = ("[PAD]", "<pad>", "<PAD>", "[pad]")
 _UNKS = ("[UNK]", "<unk>", "<UNK>", "[unk]")
@@ -43,7 +43,7 @@ class Tokeniser:
 
 
 def build(
-    original: Original,
+    original: OriginalTextModel,
     serving: Serving,
     fast: str | None = None,
     *,
@@ -141,7 +141,7 @@ def _read(content: bytes, *, lowercase: bool = False) -> Tokenizer:
     return tokenizer
 
 
-def _truncation_side(original: Original, content: bytes) -> str:
+def _truncation_side(original: OriginalTextModel, content: bytes) -> str:
     """Where long texts are cut, by the rule of transformers: what the config says goes first."""
     said = read_json(original.tokenizer / "tokenizer_config.json").get("truncation_side")
     return str(said or (json.loads(content).get("truncation") or {}).get("direction") or "right")
@@ -160,7 +160,7 @@ def _require_total(tokenizer: Tokenizer) -> None:
 
 
 def _spec(
-    tokenizer: Tokenizer, original: Original, *, requested_tokens: int, pad_id: int | None
+    tokenizer: Tokenizer, original: OriginalTextModel, *, requested_tokens: int, pad_id: int | None
 ) -> TokenizerSpec:
     """Ids and limits for the manifest."""
     definition = json.loads(tokenizer.to_str())

@@ -32,9 +32,9 @@ from preprocess.observe import unanswered
 from preprocess.tasks.generation import FINISHES
 from registry.conversions.messages import ConversionRequest, Signature
 from registry.convert import fixed, packed, tables, texts, tokeniser
-from registry.convert.download import Downloaded, fetch, lineage, recognised, with_pickles
+from registry.convert.download import DownloadedVersion, fetch, lineage, recognised, with_pickles
 from registry.convert.errors import VersionError
-from registry.convert.flavours import Original, marian
+from registry.convert.flavours import OriginalTextModel, marian
 from registry.convert.forms import FORMS
 from registry.convert.graph import decoder, encoder_decoder, engine_form
 from registry.convert.package import (
@@ -45,7 +45,7 @@ from registry.convert.package import (
 )
 from registry.convert.parity import continuations
 from registry.convert.parity.choose import Trial, choose
-from registry.convert.parity.engine import Engine
+from registry.convert.parity.engine import GraphEngine
 from registry.convert.parity.profiling import profile_of
 from registry.convert.parity.proof import Comparison
 from registry.convert.parity.verify import values_of
@@ -64,14 +64,14 @@ from registry.convert.steps import (
     signature_of,
     write_common,
 )
-from registry.convert.tracking import Tracking
+from registry.convert.tracking import TrackingServer
 from registry.packages.store import PackageStore
 
 log = logging.getLogger(__name__)
 
 
 def convert(
-    request: ConversionRequest, tracking: Tracking, store: PackageStore, report: Report
+    request: ConversionRequest, tracking: TrackingServer, store: PackageStore, report: Report
 ) -> ModelRef:
     """Makes and publishes the package of one version.
 
@@ -114,7 +114,7 @@ def convert(
 
 def _convert_padded(
     request: ConversionRequest,
-    downloaded: Downloaded,
+    downloaded: DownloadedVersion,
     work: Path,
     store: PackageStore,
     report: Report,
@@ -221,7 +221,7 @@ def _require_precision_for(request: ConversionRequest, given_up: str) -> None:
 
 def _convert_decoder(
     request: ConversionRequest,
-    downloaded: Downloaded,
+    downloaded: DownloadedVersion,
     work: Path,
     store: PackageStore,
     report: Report,
@@ -320,7 +320,7 @@ _Write = Callable[[list[list[int]], tuple[int, ...], int], tuple[list[list[int]]
 
 
 def _prepare_decoder(
-    request: ConversionRequest, original: Original, work: Path
+    request: ConversionRequest, original: OriginalTextModel, work: Path
 ) -> tuple[_Graphs, tokeniser.Tokeniser, _Write]:
     """The graphs, the tokeniser, and what has the original write after prompts."""
     if original.onnx is not None:
@@ -378,7 +378,7 @@ def _prepare_decoder(
 
 
 def _prepare(
-    request: ConversionRequest, original: Original, work: Path
+    request: ConversionRequest, original: OriginalTextModel, work: Path
 ) -> tuple[onnx.ModelProto, tokeniser.Tokeniser, Answers]:
     """The graph in the engine's form, the tokeniser, and what gives the original's answers."""
     if original.onnx is not None:
@@ -397,11 +397,11 @@ def _prepare(
 
 
 def _answers_of_graph(
-    model: onnx.ModelProto, original: Original, built: tokeniser.Tokeniser, threads: int
+    model: onnx.ModelProto, original: OriginalTextModel, built: tokeniser.Tokeniser, threads: int
 ) -> Answers:
     def answers(compared: texts.EvaluationTexts) -> tuple[Floats, str]:
         inputs = engine_form.inputs_of(model)
-        outputs = Engine(model, threads=threads).alone(encoded(compared, built, inputs))
+        outputs = GraphEngine(model, threads=threads).alone(encoded(compared, built, inputs))
         return values_of(original.task, outputs, multi_label=original.multi_label), "onnx-fp32"
 
     return answers

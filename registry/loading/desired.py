@@ -66,7 +66,7 @@ class Want:
     returns: bool = False
 
 
-class Entry(BaseModel):
+class LedgerEntry(BaseModel):
     """A model that this loader put into Triton, and since when (unix, seconds) nobody wants it.
 
     Of the time in which it was on trial: ``loads`` counts Triton's ends in a row while it was
@@ -81,7 +81,7 @@ class Entry(BaseModel):
     held: CrashCount = CrashCount()
 
 
-class Ledger(BaseModel):
+class ModelLedger(BaseModel):
     """All models that this loader put into its Triton, by Triton's name of them.
 
     ``in_order``: the loader ended as it was told to. What Triton lost meanwhile shows no crash.
@@ -90,15 +90,15 @@ class Ledger(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
-    entries: dict[str, Entry] = {}
+    entries: dict[str, LedgerEntry] = {}
     in_order: bool = False
     usual: CrashCount = CrashCount()
 
-    def placed(self, ref: ModelRef) -> "Ledger":
+    def placed(self, ref: ModelRef) -> "ModelLedger":
         """With one more model."""
         return self._updated(ref, unwanted_since=None)
 
-    def found(self, held: Collection[str], wanted: Iterable[Want]) -> "Ledger":
+    def found(self, held: Collection[str], wanted: Iterable[Want]) -> "ModelLedger":
         """With the wanted models that an earlier loader, whose ledger is lost, had put there.
 
         Triton's name of a model holds its package's digest: nobody else has put it there.
@@ -110,19 +110,19 @@ class Ledger(BaseModel):
                 ledger = ledger.placed(want.ref)
         return ledger
 
-    def without(self, name: str) -> "Ledger":
+    def without(self, name: str) -> "ModelLedger":
         """With one model less."""
         return self._with({key: item for key, item in self.entries.items() if key != name})
 
-    def ended_loading(self, ref: ModelRef) -> "Ledger":
+    def ended_loading(self, ref: ModelRef) -> "ModelLedger":
         """With one more end of Triton while it loaded a model on trial."""
         return self._updated(ref, loads=self._entry(ref).loads + 1)
 
-    def loaded(self, ref: ModelRef) -> "Ledger":
+    def loaded(self, ref: ModelRef) -> "ModelLedger":
         """With a model that was loaded: its loads do not end Triton."""
         return self._updated(ref, loads=0)
 
-    def ended(self, trials: Collection[ModelRef]) -> "Ledger":
+    def ended(self, trials: Collection[ModelRef]) -> "ModelLedger":
         """With one more end of Triton, under these models on trial; usual without any."""
         if not trials:
             return self.model_copy(update={"usual": self.usual.ended()})
@@ -131,7 +131,7 @@ class Ledger(BaseModel):
             ledger = ledger._updated(ref, held=ledger._entry(ref).held.ended())
         return ledger
 
-    def watched(self, trials: Collection[ModelRef], seconds: float) -> "Ledger":
+    def watched(self, trials: Collection[ModelRef], seconds: float) -> "ModelLedger":
         """With more time in which Triton answered and held these models on trial."""
         if not trials:
             return self.model_copy(update={"usual": self.usual.watched(seconds)})
@@ -145,11 +145,11 @@ class Ledger(BaseModel):
         entry = self._entry(ref)
         return crashes.reason(entry.loads, entry.held, self.usual)
 
-    def left(self, *, in_order: bool) -> "Ledger":
+    def left(self, *, in_order: bool) -> "ModelLedger":
         """With how the loader ended."""
         return self.model_copy(update={"in_order": in_order})
 
-    def with_unwanted(self, wanted: Iterable[Want], now: float) -> "Ledger":
+    def with_unwanted(self, wanted: Iterable[Want], now: float) -> "ModelLedger":
         """With the time since when each model is unwanted; equal where nothing changed.
 
         One that is wanted again later, because a person said so, is on trial again.
@@ -160,7 +160,9 @@ class Ledger(BaseModel):
             if name in names:
                 entries[name] = entry.model_copy(update={"unwanted_since": None})
             else:
-                entries[name] = Entry(ref=entry.ref, unwanted_since=entry.unwanted_since or now)
+                entries[name] = LedgerEntry(
+                    ref=entry.ref, unwanted_since=entry.unwanted_since or now
+                )
         return self._with(entries)
 
     def expired(self, now: float, grace_seconds: float) -> tuple[str, ...]:
@@ -171,19 +173,19 @@ class Ledger(BaseModel):
             if entry.unwanted_since is not None and now - entry.unwanted_since >= grace_seconds
         )
 
-    def _entry(self, ref: ModelRef) -> Entry:
-        return self.entries.get(ref.triton_model) or Entry(ref=ref)
+    def _entry(self, ref: ModelRef) -> LedgerEntry:
+        return self.entries.get(ref.triton_model) or LedgerEntry(ref=ref)
 
-    def _updated(self, ref: ModelRef, **fields: object) -> "Ledger":
+    def _updated(self, ref: ModelRef, **fields: object) -> "ModelLedger":
         entry = self._entry(ref).model_copy(update=fields)
         return self._with({**self.entries, ref.triton_model: entry})
 
-    def _with(self, entries: dict[str, Entry]) -> "Ledger":
+    def _with(self, entries: dict[str, LedgerEntry]) -> "ModelLedger":
         return self.model_copy(update={"entries": entries})
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class PackageFailure:
     """Why a package is not loaded. ``retry_at`` is None while trying again would do harm.
 
     ``since`` is the time of the first failure in a row, unix seconds. ``blames_model``: the words
@@ -240,11 +242,11 @@ def wanted(
 def failed(
     want: Want,
     reason: str,
-    previous: Failure | None,
+    previous: PackageFailure | None,
     *,
     cause: FailureCause,
     now: float,
-) -> Failure:
+) -> PackageFailure:
     """A failure to load, with the time of the next try.
 
     A version on trial under which Triton ends is not tried again: it would end once more. A witness
@@ -253,7 +255,7 @@ def failed(
     attempts = previous.attempts + 1 if previous else 1
     proven = previous is not None and previous.cause is cause
     final = cause is FailureCause.CRASHED and (want.on_trial or want.role is not Role.STABLE)
-    return Failure(
+    return PackageFailure(
         want.ref,
         reason,
         cause,
@@ -267,7 +269,7 @@ def failed(
     )
 
 
-def proved(failure: Failure, answer: WitnessAnswer, now: float) -> Failure:
+def proved(failure: PackageFailure, answer: WitnessAnswer, now: float) -> PackageFailure:
     """A failure with what its witness did since; one that was not loaded is asked again later.
 
     An answer that could not be had leaves the last one.
@@ -278,7 +280,7 @@ def proved(failure: Failure, answer: WitnessAnswer, now: float) -> Failure:
     return replace(failure, witness=known, witness_asked=asked, witness_at=again)
 
 
-def may_try(failure: Failure | None, now: float) -> bool:
+def may_try(failure: PackageFailure | None, now: float) -> bool:
     """Whether a package that is not loaded may be tried now."""
     return failure is None or (failure.retry_at is not None and now >= failure.retry_at)
 
@@ -292,7 +294,10 @@ def missing_stable(wants: Iterable[Want], loaded: Container[str]) -> tuple[Model
 
 
 def awaited(
-    wants: Iterable[Want], loaded: Container[str], failures: Mapping[str, Failure], now: float
+    wants: Iterable[Want],
+    loaded: Container[str],
+    failures: Mapping[str, PackageFailure],
+    now: float,
 ) -> tuple[ModelRef, ...]:
     """The missing stable packages for which a Triton should get no requests yet.
 
@@ -318,7 +323,7 @@ def _awake(wants: Iterable[Want]) -> list[Want]:
     return [want for want in wants if want.role is Role.STABLE and not want.asleep]
 
 
-def _overdue(failure: Failure | None, now: float) -> bool:
+def _overdue(failure: PackageFailure | None, now: float) -> bool:
     if failure is None:
         return False
     grace = REFUSED_GRACE_SECONDS if failure.blames_model else AWAY_GRACE_SECONDS

@@ -48,7 +48,7 @@ class Promise(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ProbeResult:
     """What the probe said: the device, why it is no GPU, and the CUDA of packages and driver.
 
     The CUDA of a package is empty if it can use no GPU. ``unsure``: there is a driver, and it
@@ -64,7 +64,7 @@ class Seen:
     torch: str = ""
 
     @classmethod
-    def of(cls, told: Mapping[str, Any]) -> "Seen":
+    def of(cls, told: Mapping[str, Any]) -> "ProbeResult":
         """From the probe's object; raises ``ValueError``."""
         fields = {name: value for name, value in told.items() if name != "fault"}
         words = {name: str(told.get(name, "")) for name in ("cuda", "onnxruntime", "torch")}
@@ -120,7 +120,7 @@ class Devices:
         self._every_seconds = every_seconds
         self._clock = clock
         self._due_at: float | None = None  # None: at once
-        self._seen: Seen | None = None
+        self._seen: ProbeResult | None = None
         self._failure = ""
         self._doubts = 0  # looks in a row that are not believed
 
@@ -179,7 +179,7 @@ class Devices:
             return
         self._due_at = at + self._every_seconds
         try:
-            seen = Seen.of(json.loads(await self._ask_probe()))
+            seen = ProbeResult.of(json.loads(await self._ask_probe()))
         except TritonUnavailableError as error:
             self._note(None, f"the probe of devices does not answer: {error}")
         except (TritonRefusedError, OSError, ValueError) as error:
@@ -228,7 +228,7 @@ class Devices:
         await self._triton.load(PROBE_MODEL, self._place(PROBE_MODEL))
         return await self._triton.ask(PROBE_MODEL)
 
-    def _believes(self, seen: Seen) -> bool:
+    def _believes(self, seen: ProbeResult) -> bool:
         """Whether a look counts: no GPU becomes a CPU because a driver did not answer once."""
         had = self._seen is not None and self._seen.device.kind is DeviceKind.GPU
         if seen.device.kind is DeviceKind.GPU or not (had or seen.unsure):
@@ -237,7 +237,7 @@ class Devices:
         self._doubts += 1
         return self._doubts >= _DOUBTED_LOOKS
 
-    def _note(self, seen: Seen | None, why: str) -> None:
+    def _note(self, seen: ProbeResult | None, why: str) -> None:
         if why and why != self._failure:
             level = logging.INFO if self._promise is not Promise.GPU else logging.WARNING
             log.log(level, "no GPU: %s", why)
@@ -249,7 +249,7 @@ def _coarse(share: float) -> float:
     return round(share / _TOLD_BUSY) * _TOLD_BUSY
 
 
-def _lack(seen: Seen, manifest: Manifest, backend: str) -> str:
+def _lack(seen: ProbeResult, manifest: Manifest, backend: str) -> str:
     """Why a package can't run on the GPU that is there; empty if it can."""
     if manifest.engine is Engine.PACKED:
         return _old(seen.cuda, "torch", seen.torch)

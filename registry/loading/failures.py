@@ -13,7 +13,7 @@ from contracts.loading import FailureCause, LoadFailure, WitnessAnswer
 from contracts.model import ModelRef
 from registry import metrics
 from registry.loading import desired
-from registry.loading.desired import Failure, Want
+from registry.loading.desired import PackageFailure, Want
 
 log = logging.getLogger(__name__)
 
@@ -25,18 +25,18 @@ class Failures:
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
-        self._failures: dict[str, Failure] = {}
+        self._failures: dict[str, PackageFailure] = {}
 
-    def get(self, name: str) -> Failure | None:
+    def get(self, name: str) -> PackageFailure | None:
         """What is known of one."""
         return self._failures.get(name)
 
     @property
-    def all(self) -> Mapping[str, Failure]:
+    def all(self) -> Mapping[str, PackageFailure]:
         """All of them, for ``desired``."""
         return self._failures
 
-    def add(self, want: Want, reason: str, cause: FailureCause) -> Failure:
+    def add(self, want: Want, reason: str, cause: FailureCause) -> PackageFailure:
         """Notes one more failure."""
         name = want.ref.triton_model
         previous = self._failures.get(name)

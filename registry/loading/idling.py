@@ -33,7 +33,7 @@ class Demand(Protocol):
         ...
 
 
-class Idling:
+class IdleTimes:
     """When each model was last asked for.
 
     Args:

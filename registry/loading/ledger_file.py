@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Container
 from pathlib import Path
 
-from registry.loading.desired import Ledger, Want
+from registry.loading.desired import ModelLedger, Want
 from service import durable
 
 log = logging.getLogger(__name__)
@@ -32,11 +32,11 @@ class LedgerFile:
         self.ended_at = 0.0  # unix time at which Triton was last found to have ended by itself
 
     @property
-    def ledger(self) -> Ledger:
+    def ledger(self) -> ModelLedger:
         """As it is now."""
         return self._ledger
 
-    def write(self, ledger: Ledger) -> None:
+    def write(self, ledger: ModelLedger) -> None:
         """Replaces it, if it is another one; raises ``OSError``."""
         if ledger != self._ledger:
             durable.write(self._path, ledger.model_dump_json(indent=2).encode())
@@ -77,16 +77,16 @@ class LedgerFile:
         self._ledger = watched
 
 
-def _read(path: Path) -> Ledger:
+def _read(path: Path) -> ModelLedger:
     """The ledger as it was left; an empty one if there is none or it can't be read.
 
     Without it nothing is lost but Triton's ends so far, and the unloading of what an earlier loader
     had put there and no endpoint names any more.
     """
     try:
-        return Ledger.model_validate_json(path.read_bytes())
+        return ModelLedger.model_validate_json(path.read_bytes())
     except FileNotFoundError:
-        return Ledger()
+        return ModelLedger()
     except ValueError as error:
         log.warning("the ledger %s can't be read and is started empty: %s", path, error)
-        return Ledger()
+        return ModelLedger()

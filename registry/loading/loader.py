@@ -37,16 +37,16 @@ from registry.loading import desired, device_check, refusals
 from registry.loading.desired import Role, Want
 from registry.loading.devices import Devices
 from registry.loading.failures import Failures
-from registry.loading.idling import Demand, Idling
+from registry.loading.idling import Demand, IdleTimes
 from registry.loading.ledger_file import LedgerFile
 from registry.loading.load_stall import LoadStall
 from registry.loading.options import LoaderOptions
 from registry.loading.placement import Placement
 from registry.loading.reporter import Reporter
 from registry.loading.room import NoRoomError
-from registry.loading.sizing import Sizing
-from registry.loading.triton_client import Running, Triton
-from registry.loading.weighing import Weighing
+from registry.loading.sizing import ModelSizer
+from registry.loading.triton_client import ModelInstances, Triton
+from registry.loading.weighing import PackageWeigher
 from registry.loading.witness import Witness
 from registry.packages.cache import PackageBrokenError, PackageCache
 from registry.packages.triton_config import BACKEND_PYTHON
@@ -77,7 +77,7 @@ class Loader:
         self._options = options
         self._demand = demand
         idle_seconds = 0.0 if demand is None else options.idle_seconds
-        self._idling = Idling(idle_seconds, options.settle_seconds, now)
+        self._idling = IdleTimes(idle_seconds, options.settle_seconds, now)
         self._leaving = ""  # Triton's name of a model that it is unloading for want of callers
         self._load_seconds: dict[str, float] = {}  # of the last load, by Triton's name
         self._stable: frozenset[str] = frozenset()  # Triton's names of all stable packages
@@ -87,7 +87,7 @@ class Loader:
         self._packages = packages
         self._triton = triton
         self._placement = placement
-        self._sizing = Sizing(
+        self._sizing = ModelSizer(
             triton,
             placement,
             cores=options.cores,
@@ -105,7 +105,7 @@ class Loader:
         self._witness = Witness(triton, placement, packages)
         self._cordoned = False
         self._troubles: dict[ModelRef, str] = {}
-        self._weighing = Weighing(options.room, packages.manifest)
+        self._weighing = PackageWeigher(options.room, packages.manifest)
         self._devices = devices
         self._gone: set[str] = set()  # Triton's names of models without a process
         self._stall = LoadStall(now)
@@ -295,7 +295,9 @@ class Loader:
         # By package, as the names of those that sleep are not in the report.
         self._restored = dict(report.asleep) if report else {}
 
-    async def _without_gone(self, held: Mapping[str, Running]) -> Mapping[str, Running]:
+    async def _without_gone(
+        self, held: Mapping[str, ModelInstances]
+    ) -> Mapping[str, ModelInstances]:
         """Unloads the models that have no process, so that they are loaded anew by this pass.
 
         Triton goes on to say that such a model is ready, and starts no other process for it.
@@ -323,7 +325,7 @@ class Loader:
         self._backend = None
         self._book.away()
 
-    def _take_in(self, held: Mapping[str, Running], wants: tuple[Want, ...]) -> None:
+    def _take_in(self, held: Mapping[str, ModelInstances], wants: tuple[Want, ...]) -> None:
         """Takes in what Triton holds; what it lost shows that it was restarted."""
         self._answers = True
         self._learn(held.values())
@@ -352,12 +354,12 @@ class Loader:
             if reason and not recorded:
                 self._failures.add(want, reason, FailureCause.CRASHED)
 
-    def _learn(self, running: Iterable[Running]) -> None:
+    def _learn(self, running: Iterable[ModelInstances]) -> None:
         """Whether this Triton runs models on GPUs; it says so of what it holds."""
         for how in running:
             self._on_gpu = how.on_gpu
 
-    def _keep_failures(self, wants: tuple[Want, ...], held: Mapping[str, Running]) -> None:
+    def _keep_failures(self, wants: tuple[Want, ...], held: Mapping[str, ModelInstances]) -> None:
         """Forgets failures at what nobody wants any more, or wants as it is by now."""
         missing = {
             want.ref.triton_model
@@ -379,7 +381,9 @@ class Loader:
                 return want
         return None
 
-    def _next_resize(self, wants: tuple[Want, ...], held: Mapping[str, Running]) -> Want | None:
+    def _next_resize(
+        self, wants: tuple[Want, ...], held: Mapping[str, ModelInstances]
+    ) -> Want | None:
         """A package that is loaded, with other copies than are wanted, or than were measured."""
         now = self._now()
         for want in wants:
@@ -391,14 +395,14 @@ class Loader:
     def _holds_any(self, wants: Iterable[Want]) -> bool:
         return any(want.ref.triton_model in self._loaded for want in wants)
 
-    def _differs(self, want: Want, held: Mapping[str, Running]) -> bool:
+    def _differs(self, want: Want, held: Mapping[str, ModelInstances]) -> bool:
         name = want.ref.triton_model
         running, loaded = held.get(name), self._loaded.get(name)
         if running is None or loaded is None:
             return False
         return self._sizing.differs(want, running, loaded)
 
-    async def _load(self, want: Want, running: Running | None) -> None:
+    async def _load(self, want: Want, running: ModelInstances | None) -> None:
         """Brings a package in, or takes up one that Triton runs already."""
         name = want.ref.triton_model
         started = time.monotonic()
@@ -508,7 +512,9 @@ class Loader:
         answer = await self._witness.ask(stable, lambda each: self._weigh(each, 1), backends, kind)
         self._failures.proved(ref, answer)
 
-    def _record_loaded(self, want: Want, running: Running, costs: tuple[CostPoint, ...]) -> None:
+    def _record_loaded(
+        self, want: Want, running: ModelInstances, costs: tuple[CostPoint, ...]
+    ) -> None:
         name = want.ref.triton_model
         self._failures.drop(name)
         self._gone.discard(name)  # it was told again while the one without a process was unloaded
@@ -519,7 +525,7 @@ class Loader:
         )
         self._loaded[name] = self._measured[name] = model
 
-    async def _resize(self, want: Want, running: Running) -> None:
+    async def _resize(self, want: Want, running: ModelInstances) -> None:
         """Runs another number of copies of a package, which answers meanwhile as it was.
 
         Costs are measured again, because a batch takes longer while others run beside it. A failure
@@ -540,7 +546,9 @@ class Loader:
         else:
             self._record_loaded(want, settled, costs)
 
-    async def _place_and_load(self, want: Want, package: Path, manifest: Manifest) -> Running:
+    async def _place_and_load(
+        self, want: Want, package: Path, manifest: Manifest
+    ) -> ModelInstances:
         """Loads by the first backend that this Triton has; returns how it is run."""
         name = want.ref.triton_model
         self._book.write(self._book.ledger.placed(want.ref))

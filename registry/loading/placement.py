@@ -26,12 +26,12 @@ from contracts.manifest import (
     Manifest,
 )
 from preprocess.model_code import sandbox
-from registry.loading.splits import Split
+from registry.loading.splits import InstanceSplit
 from registry.loading.triton_client import Overrides
 from registry.packages import token_rules, triton_config
 from registry.packages.triton_files import triton_file
 from registry.pyfunc import archive, process, worker
-from registry.pyfunc.process import Limits
+from registry.pyfunc.process import PyfuncLimits
 
 _CONFIGS = {
     triton_config.BACKEND_PYTHON: CONFIG_PYTHON,
@@ -41,7 +41,7 @@ _CONFIG = "config.pbtxt"
 _PYFUNC_SPEC = "pyfunc.json"  # beside the archive, see ``triton/pyfunc_model``
 _PACKED_SPEC = "packed.json"  # beside the weights, see ``triton/packed_model``
 _SHAPES = "shapes.json"  # beside a graph for GPUs, see ``triton/fixed_model``
-_USUAL = Limits()
+_USUAL = PyfuncLimits()
 # What Triton's model of a pyfunc imports and starts, under names that begin with ``pyfunc_``.
 _SOURCES = {
     "archive": Path(archive.__file__),
@@ -59,7 +59,7 @@ class Placement(Protocol):
         name: str,
         package: Path,
         backend: str,
-        split: Split,
+        split: InstanceSplit,
         device: DeviceKind | None = None,
     ) -> Overrides:
         """Brings the files; returns what the load call must carry.
@@ -81,7 +81,7 @@ class Placement(Protocol):
         name: str,
         package: Path,
         backend: str,
-        split: Split,
+        split: InstanceSplit,
         device: DeviceKind | None = None,
     ) -> Overrides:
         """Changes only how many copies of a placed model run, and by how many threads.
@@ -135,7 +135,7 @@ class SharedRepository:
         pyfunc: what the Python of a version may take.
     """
 
-    def __init__(self, folder: Path, pyfunc: Limits = _USUAL) -> None:
+    def __init__(self, folder: Path, pyfunc: PyfuncLimits = _USUAL) -> None:
         self._folder = folder
         self._pyfunc = pyfunc
 
@@ -144,7 +144,7 @@ class SharedRepository:
         name: str,
         package: Path,
         backend: str,
-        split: Split,
+        split: InstanceSplit,
         device: DeviceKind | None = None,
     ) -> Overrides:
         """Lays the model out; the load call carries nothing."""
@@ -179,7 +179,7 @@ class SharedRepository:
         name: str,
         package: Path,
         backend: str,
-        split: Split,
+        split: InstanceSplit,
         device: DeviceKind | None = None,
     ) -> Overrides:
         """Replaces the configuration, and what an engine is told beside its files."""
@@ -202,7 +202,7 @@ class SharedRepository:
 class UploadedFiles:
     """A Triton with no folder in common: the load call carries the configuration and the files."""
 
-    def __init__(self, pyfunc: Limits = _USUAL) -> None:
+    def __init__(self, pyfunc: PyfuncLimits = _USUAL) -> None:
         self._pyfunc = pyfunc
 
     def place(
@@ -210,7 +210,7 @@ class UploadedFiles:
         name: str,
         package: Path,
         backend: str,
-        split: Split,
+        split: InstanceSplit,
         device: DeviceKind | None = None,
     ) -> Overrides:
         """Reads the files into the load call's parameters."""
@@ -232,7 +232,7 @@ class UploadedFiles:
         name: str,
         package: Path,
         backend: str,
-        split: Split,
+        split: InstanceSplit,
         device: DeviceKind | None = None,
     ) -> Overrides:
         """The same as ``place``: Triton compares what it is sent with what it has."""
@@ -253,7 +253,11 @@ def _upload_of(layout: _Layout) -> Overrides:
 
 
 def _layout(
-    package: Path, backend: str, split: Split, device: DeviceKind | None, limits: Limits
+    package: Path,
+    backend: str,
+    split: InstanceSplit,
+    device: DeviceKind | None,
+    limits: PyfuncLimits,
 ) -> _Layout:
     return _Layout(
         config=_config(package, backend, split, device),
@@ -308,7 +312,7 @@ def _scripts(package: Path, backend: str) -> dict[str, Path]:
     }
 
 
-def _settings(package: Path, limits: Limits, split: Split) -> dict[str, str]:
+def _settings(package: Path, limits: PyfuncLimits, split: InstanceSplit) -> dict[str, str]:
     """What an engine is told beside its files; nothing of most graphs."""
     if (package / WEIGHTS).is_file():
         return {_PACKED_SPEC: _packed_spec(_manifest(package), split)}
@@ -334,7 +338,7 @@ def _settings(package: Path, limits: Limits, split: Split) -> dict[str, str]:
     }
 
 
-def _packed_spec(manifest: Manifest, split: Split) -> str:
+def _packed_spec(manifest: Manifest, split: InstanceSplit) -> str:
     if manifest.packed is None:
         raise ValueError(f"{WEIGHTS} is there, and the manifest does not say what loads it")
     return json.dumps(
@@ -374,7 +378,7 @@ def _graphs(package: Path) -> tuple[Path, ...]:
     return (package / MODEL_ONNX, *((encoder,) if encoder.is_file() else ()))
 
 
-def _config(package: Path, backend: str, split: Split, device: DeviceKind | None) -> str:
+def _config(package: Path, backend: str, split: InstanceSplit, device: DeviceKind | None) -> str:
     text = (package / _CONFIGS[backend]).read_text(encoding="utf-8")
     return triton_config.with_split(text, copies=split.copies, threads=split.threads, device=device)
 

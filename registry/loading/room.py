@@ -26,7 +26,7 @@ class NoRoomError(RegistryError):
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
+class PackageNeed:
     """Bytes that a package takes: of memory, as copies that run, of disk, and of a GPU's memory."""
 
     memory_bytes: int
@@ -34,7 +34,7 @@ class Need:
     gpu_bytes: int = 0
 
     @classmethod
-    def of(cls, manifest: Manifest, *, process: bool) -> "Need":
+    def of(cls, manifest: Manifest, *, process: bool) -> "PackageNeed":
         """What one copy of a package needs; ``process``: it runs in one of its own.
 
         A pyfunc's archive lies unpacked beside Triton's model, once for all copies; and its Python
@@ -68,8 +68,8 @@ class Room:
 
     def check(
         self,
-        need: Need,
-        held: Collection[Need],
+        need: PackageNeed,
+        held: Collection[PackageNeed],
         *,
         on_gpu: bool,
         gpu_free_bytes: int | None = None,
@@ -103,7 +103,7 @@ class Room:
                 f"it needs {_size(need.disk_bytes)} of disk, and {_size(max(0, left))} are left"
             )
 
-    def _disk_left(self, held: Collection[Need]) -> int | None:
+    def _disk_left(self, held: Collection[PackageNeed]) -> int | None:
         if self.disk_bytes is not None:
             return self.disk_bytes - sum(each.disk_bytes for each in held)
         if self.folder is None:

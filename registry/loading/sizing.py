@@ -19,15 +19,15 @@ from registry.errors import TritonRefusedError, TritonUnavailableError
 from registry.loading import splits, warmup
 from registry.loading.desired import Want
 from registry.loading.placement import Placement
-from registry.loading.splits import Split
-from registry.loading.triton_client import Running, Triton
+from registry.loading.splits import InstanceSplit
+from registry.loading.triton_client import ModelInstances, Triton
 
 log = logging.getLogger(__name__)
 
-Settled = tuple[Running, tuple[CostPoint, ...]]
+Settled = tuple[ModelInstances, tuple[CostPoint, ...]]
 
 
-class Sizing:
+class ModelSizer:
     """The copies and threads of one Triton's models.
 
     Args:
@@ -63,7 +63,7 @@ class Sizing:
         self._clock = clock
         self._alone: set[str] = set()  # names of those that run as one copy, whatever is asked
 
-    def differs(self, want: Want, running: Running, loaded: LoadedModel) -> bool:
+    def differs(self, want: Want, running: ModelInstances, loaded: LoadedModel) -> bool:
         """Whether a package runs otherwise than is wanted, or than was measured."""
         if running.on_gpu:
             copies = self._copies_on_gpu(want)
@@ -72,7 +72,7 @@ class Sizing:
 
     def first(
         self, want: Want, manifest: Manifest, known: LoadedModel | None, *, on_gpu: bool | None
-    ) -> Split:
+    ) -> InstanceSplit:
         """How a package is loaded at first.
 
         With one copy until Triton has said what it runs models on, by the first that it holds: a
@@ -86,13 +86,13 @@ class Sizing:
         """
         self._note_alone(want, manifest)
         if on_gpu is not False:
-            return Split(self._copies_on_gpu(want), self._cores if on_gpu is None else 1)
+            return InstanceSplit(self._copies_on_gpu(want), self._cores if on_gpu is None else 1)
         return self._suiting(want, known) or self._candidates(want, manifest)[0]
 
     async def settle(
         self,
         want: Want,
-        running: Running,
+        running: ModelInstances,
         package: Path,
         manifest: Manifest,
         known: LoadedModel | None,
@@ -111,7 +111,7 @@ class Sizing:
         """
         self._note_alone(want, manifest)
         if running.on_gpu:
-            split = Split(self._copies_on_gpu(want), running.threads)
+            split = InstanceSplit(self._copies_on_gpu(want), running.threads)
         elif suiting := self._suiting(want, known):
             split = suiting
         else:
@@ -134,7 +134,7 @@ class Sizing:
         )
         return running, costs
 
-    async def running(self, name: str) -> Running:
+    async def running(self, name: str) -> ModelInstances:
         """How Triton runs a model that was just loaded.
 
         Raises:
@@ -158,29 +158,29 @@ class Sizing:
             return 1
         return want.instances or min(self._auto_instances, self._most_instances) or None
 
-    def _suiting(self, want: Want, known: LoadedModel | None) -> Split | None:
+    def _suiting(self, want: Want, known: LoadedModel | None) -> InstanceSplit | None:
         """The split in which a package was measured, if it is still one that is wanted."""
         if known is None:
             return None
-        split = Split(known.instances, known.threads)
+        split = InstanceSplit(known.instances, known.threads)
         if want.instances is None and split.copies > self._most_instances:
             return None
         return split if splits.suits(split, self._cores, self._asked(want)) else None
 
-    def _candidates(self, want: Want, manifest: Manifest) -> tuple[Split, ...]:
+    def _candidates(self, want: Want, manifest: Manifest) -> tuple[InstanceSplit, ...]:
         if manifest.generation or manifest.pyfunc or manifest.engine is Engine.PACKED:
             # Copies can't join what is in one of them, so there is one; and each copy of a pyfunc
             # has packages of its own in memory.
             copies = self._asked(want) or 1
-            return (Split(copies, max(1, self._cores // copies)),)
+            return (InstanceSplit(copies, max(1, self._cores // copies)),)
         graph = manifest.files.get(MODEL_ONNX)
         held = splits.most_copies(graph.bytes if graph else 0, self._memory_bytes)
         most = min(held, self._most_instances)
         return splits.candidates(self._cores, most, self._asked(want))
 
     async def _chosen(
-        self, want: Want, running: Running, package: Path, manifest: Manifest
-    ) -> tuple[Split, Running]:
+        self, want: Want, running: ModelInstances, package: Path, manifest: Manifest
+    ) -> tuple[InstanceSplit, ModelInstances]:
         """The split that does most work, by a few batches of each; and how the package runs now.
 
         A split that Triton refuses, for instance for want of memory, is left out.
@@ -193,7 +193,7 @@ class Sizing:
         rows = await warmup.usual_rows(infer, manifest, self._clock)
         # What runs already comes first: it needs no load.
         order = tuple(sorted(order, key=lambda split: split != _split(running)))
-        found: dict[Split, float] = {}
+        found: dict[InstanceSplit, float] = {}
         for split in order:
             try:
                 if _split(running) != split:
@@ -210,7 +210,9 @@ class Sizing:
         log.info("%s runs as %d copies of %d threads; rows a second: %s", name, *best, told)
         return best, running
 
-    async def _rerun(self, split: Split, name: str, package: Path, running: Running) -> Running:
+    async def _rerun(
+        self, split: InstanceSplit, name: str, package: Path, running: ModelInstances
+    ) -> ModelInstances:
         device = DeviceKind.GPU if running.on_gpu else DeviceKind.CPU
         resize = self._placement.resize
         overrides = await asyncio.to_thread(resize, name, package, running.backend, split, device)
@@ -218,5 +220,5 @@ class Sizing:
         return await self.running(name)
 
 
-def _split(running: Running) -> Split:
-    return Split(running.copies, running.threads)
+def _split(running: ModelInstances) -> InstanceSplit:
+    return InstanceSplit(running.copies, running.threads)

@@ -16,7 +16,7 @@ _GRAPHS = 2
 _SHARE = 2  # copies of one package get this part of the memory: a rollout has two versions
 
 
-class Split(NamedTuple):
+class InstanceSplit(NamedTuple):
     """So many copies at once, on each GPU where there is one, of so many CPU threads each."""
 
     copies: int
@@ -36,7 +36,7 @@ def copy_bytes(graph_bytes: int, *, process: bool = True) -> int:
     return _PROCESS_BYTES * process + _GRAPHS * graph_bytes
 
 
-def candidates(cores: int, most: int, asked: int | None = None) -> tuple[Split, ...]:
+def candidates(cores: int, most: int, asked: int | None = None) -> tuple[InstanceSplit, ...]:
     """The divisions that are worth measuring, that with the most copies first.
 
     Args:
@@ -52,20 +52,22 @@ def candidates(cores: int, most: int, asked: int | None = None) -> tuple[Split, 
     [(3, 1), (3, 5)]
     """
     if asked is not None:
-        return tuple(dict.fromkeys((Split(asked, 1), Split(asked, max(1, cores // asked)))))
+        return tuple(
+            dict.fromkeys((InstanceSplit(asked, 1), InstanceSplit(asked, max(1, cores // asked))))
+        )
     top = max(1, min(cores, most, MOST_COPIES))
     numbers = dict.fromkeys(number for number in (top, top // 2, top // 4) if number)
-    return tuple(Split(copies, cores // copies) for copies in numbers)
+    return tuple(InstanceSplit(copies, cores // copies) for copies in numbers)
 
 
-def suits(split: Split, cores: int, asked: int | None = None) -> bool:
+def suits(split: InstanceSplit, cores: int, asked: int | None = None) -> bool:
     """Whether a division may have been chosen for so many cores."""
     if asked is not None:
         return split in candidates(cores, asked, asked)
     return 1 <= split.copies <= min(cores, MOST_COPIES) and split.threads == cores // split.copies
 
 
-def best(measured: Mapping[Split, float]) -> Split:
+def best(measured: Mapping[InstanceSplit, float]) -> InstanceSplit:
     """The division to take, of some with their rows a second; at least one.
 
     The fewest copies that come within a twentieth of the most rows a second: with more threads each

@@ -52,7 +52,7 @@ Metadata = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class ModelInstances:
     """How Triton runs a model: ``copies`` on each GPU where it is on GPUs, ``instances`` in all.
 
     ``threads``: of a CPU, for one execution; 0 where Triton is not told.
@@ -68,7 +68,7 @@ class Running:
 class Triton(Protocol):
     """One Triton's models. Each call raises ``TritonUnavailableError`` where none answers."""
 
-    async def held(self, names: Iterable[str]) -> Mapping[str, Running]:
+    async def held(self, names: Iterable[str]) -> Mapping[str, ModelInstances]:
         """Those of the models in ``names`` that are ready, and how each is run."""
         ...
 
@@ -140,10 +140,12 @@ class GrpcTriton:
         self._call_seconds = call_seconds
         self._load_seconds = load_seconds
         self._key_file = key_file
-        self._known: dict[str, Running] = {}  # asked once while a model stays as it was loaded
+        self._known: dict[
+            str, ModelInstances
+        ] = {}  # asked once while a model stays as it was loaded
         self.own: OwnRequests = {} if own is None else own
 
-    async def held(self, names: Iterable[str]) -> Mapping[str, Running]:
+    async def held(self, names: Iterable[str]) -> Mapping[str, ModelInstances]:
         """Those of the models in ``names`` that are ready, and how each is run.
 
         Asked one by one: Triton's index of its repository leaves uploaded models out.
@@ -157,7 +159,7 @@ class GrpcTriton:
             raise self._translated(error) from error
         return {name: how for name, how in zip(asked, ready, strict=True) if how is not None}
 
-    async def _running(self, name: str) -> Running | None:
+    async def _running(self, name: str) -> ModelInstances | None:
         """How a model is run; None where it is not ready."""
         request = service_pb2.ModelReadyRequest(name=name)
         try:
@@ -364,11 +366,11 @@ class SentRequests:
 OwnRequests = dict[str, SentRequests]  # by Triton's name of the model
 
 
-def _running(config: model_config_pb2.ModelConfig) -> Running:
+def _running(config: model_config_pb2.ModelConfig) -> ModelInstances:
     groups = config.instance_group
     gpu = model_config_pb2.ModelInstanceGroup.KIND_GPU
     threads = config.parameters[THREADS].string_value  # empty where there is none
-    return Running(
+    return ModelInstances(
         backend=config.backend,
         copies=sum(group.count for group in groups),
         instances=sum(group.count * max(1, len(group.gpus)) for group in groups),

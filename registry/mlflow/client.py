@@ -58,7 +58,7 @@ class ForeignSourceError(SourceRefusedError):
     """Artifacts lie where the operator has not allowed to read or write."""
 
 
-class MlflowServer:
+class MlflowConnection:
     """One MLflow server; threads may share it, and a process opens one.
 
     Args:

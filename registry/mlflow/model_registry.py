@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from registry.errors import SourceRefusedError, SourceUnavailableError
-from registry.mlflow.client import MlflowServer
+from registry.mlflow.client import MlflowConnection
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -124,7 +124,7 @@ class RunArtifacts(Protocol):
 class MlflowRegistry:
     """An MLflow server, as ``ModelRegistry`` and as ``RunArtifacts``."""
 
-    def __init__(self, server: MlflowServer) -> None:
+    def __init__(self, server: MlflowConnection) -> None:
         self._server = server
 
     async def models(self) -> tuple[RegisteredModel, ...]:

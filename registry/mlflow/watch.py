@@ -37,7 +37,7 @@ EMPTY_LIST_SECONDS = 900.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Reading:
+class _VersionsSnapshot:
     """A model's versions as they were read, and what that reading was of."""
 
     changed: int  # of the model, as MLflow gave it before the versions were read
@@ -72,7 +72,7 @@ class SourceWatch:
         self._webhooks_arrive = False
         self._followed: frozenset[str] = frozenset()
         self._wanted = Projection()
-        self._readings: dict[str, _Reading] = {}
+        self._readings: dict[str, _VersionsSnapshot] = {}
         self._models: dict[str, RegisteredModel] = {}
         self._list_at = 0.0  # all models, by our clock
         self._lost: dict[str, float] = {}  # models that lists lack, since when by our clock
@@ -277,7 +277,7 @@ class SourceWatch:
         versions = self._with_lost(model.name, listed)
         # One that lost something is asked for again at the next round.
         at = self._clock() if versions == listed else -math.inf
-        self._readings[model.name] = _Reading(model.changed, at, versions, model.created)
+        self._readings[model.name] = _VersionsSnapshot(model.changed, at, versions, model.created)
 
     def _with_lost(
         self, model: str, listed: tuple[RegisteredVersion, ...]

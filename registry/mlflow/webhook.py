@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from registry import metrics
 from registry.errors import SourceRefusedError, SourceUnavailableError
-from registry.mlflow.client import MlflowServer
+from registry.mlflow.client import MlflowConnection
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -170,7 +170,7 @@ class WebhookEntry:
         name = f"headrace-{re.sub('[^a-zA-Z0-9.-]', '-', place)}"
         return name[: _NAME_CHARACTERS - 1].rstrip("-.")
 
-    async def keep(self, server: MlflowServer) -> None:
+    async def keep(self, server: MlflowConnection) -> None:
         """Has MLflow send webhooks, and looks again now and then, until it is cancelled.
 
         Where MLflow refuses, the controller goes on and polls as often as without webhooks.

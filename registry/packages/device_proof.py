@@ -114,7 +114,7 @@ class DeviceProof(BaseModel):
         return ""
 
 
-class Reference(NamedTuple):
+class ReferenceRow(NamedTuple):
     """A row as the tokeniser gave it, and the original's values of it: float32 ``[n, width]``."""
 
     ids: Sequence[int]
@@ -123,7 +123,7 @@ class Reference(NamedTuple):
 
 
 def proof_of(
-    references: Sequence[Reference],
+    references: Sequence[ReferenceRow],
     *,
     task: Task,
     multi_label: bool,

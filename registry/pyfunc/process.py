@@ -42,7 +42,7 @@ class NotClosedOffError(PyfuncError):
 
 
 @dataclass(frozen=True)
-class Limits:
+class PyfuncLimits:
     """What the pyfunc of one version may take.
 
     Attributes:
@@ -65,7 +65,7 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Answers:
+class PyfuncAnswers:
     """What the code answered to a batch.
 
     ``numbers`` are float64 ``[rows, n]``; None where it answered ``texts``, one a row.
@@ -128,7 +128,7 @@ class PyfuncProcess:
         self,
         command: Sequence[str],
         told: Mapping[str, Any],
-        limits: Limits,
+        limits: PyfuncLimits,
         *,
         threads: int = 1,
         ended: Callable[[str], None] = lambda _why: None,
@@ -165,7 +165,7 @@ class PyfuncProcess:
         self._spawn()
         self._open(self._spawned_at + self._limits.start_seconds)
 
-    def answers(self, numbers: NDArray[np.float64], seconds: float | None = None) -> Answers:
+    def answers(self, numbers: NDArray[np.float64], seconds: float | None = None) -> PyfuncAnswers:
         """What the code answers to rows, float64 ``[rows, features]``.
 
         Args:
@@ -381,17 +381,17 @@ class PyfuncProcess:
         return bool(words)
 
 
-def _answers_of(header: Mapping[str, Any], body: bytes, rows: int) -> Answers:
+def _answers_of(header: Mapping[str, Any], body: bytes, rows: int) -> PyfuncAnswers:
     """Checks what a process answered; raises ``ValueError`` for what is no answer to ``rows``."""
     if header.get("texts"):
         texts = json.loads(body)
         if len(texts) != rows or not all(isinstance(text, str) for text in texts):
             raise ValueError("texts")
-        return Answers(None, tuple(texts))
+        return PyfuncAnswers(None, tuple(texts))
     numbers = np.frombuffer(body, "<f8")
     if numbers.size == 0 or numbers.size % rows:
         raise ValueError("numbers")
-    return Answers(numbers.reshape(rows, -1))
+    return PyfuncAnswers(numbers.reshape(rows, -1))
 
 
 def _object(data: bytes) -> dict[str, Any]:

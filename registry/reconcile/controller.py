@@ -27,7 +27,7 @@ from contracts.rollout import COMMAND_PREFIX
 from contracts.waiting import dated, new_waits
 from registry import metrics
 from registry.conversions.index import ConversionIndex
-from registry.conversions.messages import Conditions, ConversionRequest, Failed
+from registry.conversions.messages import Conditions, ConversionFailure, ConversionRequest
 from registry.conversions.running import ConversionJobs
 from registry.errors import EndpointConflictError, RegistryError
 from registry.mlflow.model_registry import RegisteredModel, RegisteredVersion
@@ -37,8 +37,8 @@ from registry.packages.store import StoreError
 from registry.reconcile import pools, sleep
 from registry.reconcile.auto_endpoints import missing_endpoints, name_notes
 from registry.reconcile.heartbeats import HeartbeatTracker, HeartbeatWriter
-from registry.reconcile.observer import Observer
-from registry.reconcile.plan import Decision, NextPool, Observed, is_crossing, plan
+from registry.reconcile.observer import EndpointObserver
+from registry.reconcile.plan import NextPool, ObservedState, PlanDecision, is_crossing, plan
 from registry.reconcile.rollouts import HeldPackages, Rollouts, Surroundings
 from registry.reconcile.waits import waiting
 from registry.reconcile.work_queue import WorkQueue
@@ -101,7 +101,7 @@ class Controller:
         self._rollouts = rollouts
         self._changed = changed
         self._now = now
-        self._observer = Observer(options.conditions, index=index, jobs=jobs, now=now)
+        self._observer = EndpointObserver(options.conditions, index=index, jobs=jobs, now=now)
         self._heartbeats = HeartbeatTracker(options.loader_silence_seconds)
         self._held = HeldPackages()
         self._create_at: dict[str, float] = {}
@@ -169,7 +169,9 @@ class Controller:
         self._count_sick()
         self._observer.told_damaged(self._held.damaged())
         self._take(endpoints)
-        failed = {key for key, word in self._jobs.states.items() if isinstance(word, Failed)}
+        failed = {
+            key for key, word in self._jobs.states.items() if isinstance(word, ConversionFailure)
+        }
         for endpoint in endpoints:
             if patience_seconds is None or self._has_work(endpoint, now):
                 urgent = is_urgent(endpoint)
@@ -242,9 +244,9 @@ class Controller:
         """Windows end at whole seconds: while this is the same, there are none to be judged."""
         return int(self._rollouts.closed_through(endpoint))
 
-    def _seen(self, endpoint: ModelEndpoint) -> "_Seen":
+    def _seen(self, endpoint: ModelEndpoint) -> "_ReconcileInputs":
         snapshot, model = self._source.snapshot, endpoint.spec.model
-        return _Seen(
+        return _ReconcileInputs(
             endpoint,
             self._revisions(endpoint),
             snapshot is not None,
@@ -493,7 +495,7 @@ class Controller:
         self._changed.set()
 
     def _request(
-        self, endpoint: ModelEndpoint, decision: Decision, seen: Observed
+        self, endpoint: ModelEndpoint, decision: PlanDecision, seen: ObservedState
     ) -> ConversionRequest:
         version = decision.convert.number if decision.convert else ""
         return ConversionRequest(
@@ -511,7 +513,7 @@ class Controller:
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
+class _ReconcileInputs:
     """What a reconcile went by: while it is the same, another one changes nothing for now."""
 
     endpoint: ModelEndpoint = field(compare=False)  # the same object, as sources keep them
@@ -531,7 +533,7 @@ class _Outcome:
     written: bool = True
     attended: bool = True  # false: nobody would take its candidate back now
     at: float = 0.0  # unix time, seconds
-    seen: _Seen | None = None  # None: look again at once
+    seen: _ReconcileInputs | None = None  # None: look again at once
     closed_through: int = 0  # unix seconds, of windows: later ones were not judged
 
 

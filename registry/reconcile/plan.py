@@ -34,7 +34,7 @@ from contracts.status_events import (
     is_passed_over,
     rejection_of,
 )
-from registry.conversions.messages import Failed, Package, Progress, Signature
+from registry.conversions.messages import ConversionFailure, ConversionProgress, Package, Signature
 from registry.reconcile import pools
 from registry.reconcile.blame import judge
 
@@ -59,7 +59,7 @@ MOST_CRASHES = 8  # conversions in a row that end without a result: with their p
 
 
 @dataclass(frozen=True, slots=True)
-class Version:
+class PlannedVersion:
     """A registered version, with the digest of all that decides how it is converted.
 
     ``device`` is the kind that it is converted for.
@@ -80,7 +80,7 @@ class NextPool:
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
+class ObservedState:
     """What is known at the moment of a pass.
 
     ``versions`` is newest first and None where MLflow never answered; ``created`` is when the model
@@ -96,11 +96,11 @@ class Observed:
     why the version can't be served there.
     """
 
-    versions: tuple[Version, ...] | None
+    versions: tuple[PlannedVersion, ...] | None
     aliases: Mapping[str, str] = field(default_factory=dict)
     created: int = 0
     packages: Mapping[str, Package] = field(default_factory=dict)
-    jobs: Mapping[str, Progress | Failed] = field(default_factory=dict)
+    jobs: Mapping[str, ConversionProgress | ConversionFailure] = field(default_factory=dict)
     loaders: tuple[LoaderReport, ...] = ()
     unserved: str = ""
     stable: Signature | None = None
@@ -109,27 +109,27 @@ class Observed:
     busy: str = ""
     refused: tuple[str, ...] = ()
     unsaid: str = ""
-    move: Version | None = None
+    move: PlannedVersion | None = None
     move_fault: str = ""
     next_pool: NextPool | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class PlanDecision:
     """The status to write, and the version whose conversion must be running, if one must."""
 
     status: EndpointStatus
-    convert: Version | None = None
+    convert: PlannedVersion | None = None
 
 
 def plan(
     spec: EndpointSpec,
     status: EndpointStatus,
-    seen: Observed,
+    seen: ObservedState,
     now: float,
     *,
     keep_seconds: float = 600.0,
-) -> Decision:
+) -> PlanDecision:
     """The next step of one endpoint.
 
     Above a ceiling nothing new is brought in, and what serves goes on. The previous stable version
@@ -137,24 +137,26 @@ def plan(
     """
     status = _of_this_model(_without_expired(status, now, keep_seconds), seen)
     if seen.versions is None or _is_rolling_out(status):
-        return Decision(status)
+        return PlanDecision(status)
     target = chosen(spec, status, seen)
     if target is None or _settled(status, target, seen):
-        return Decision(_idle(spec, status, seen))
+        return PlanDecision(_idle(spec, status, seen))
     candidate = _followed(status.candidate, target, seen)
     if seen.refused:
         reason = "; ".join(seen.refused)
-        return Decision(_prepared(status, _in_phase(candidate, Phase.BLOCKED, reason), now))
+        return PlanDecision(_prepared(status, _in_phase(candidate, Phase.BLOCKED, reason), now))
     package = seen.packages.get(target.options)
     if package is None and candidate.ref is not None:
-        return Decision(status)  # the store is away: go on when its packages are seen again
+        return PlanDecision(status)  # the store is away: go on when its packages are seen again
     if package is None:
         return _converting(status, candidate, target, seen, now)
     step = _crossing if target is seen.move else partial(_loading, spec)
-    return Decision(step(status, candidate, target, package, seen=seen, now=now))
+    return PlanDecision(step(status, candidate, target, package, seen=seen, now=now))
 
 
-def chosen(spec: EndpointSpec, status: EndpointStatus, seen: Observed) -> Version | None:
+def chosen(
+    spec: EndpointSpec, status: EndpointStatus, seen: ObservedState
+) -> PlannedVersion | None:
     """The version that should be stable, if there is one that may be tried.
 
     ``latest`` never goes back: a removed version goes on serving until a newer one is good. A
@@ -183,7 +185,7 @@ def chosen(spec: EndpointSpec, status: EndpointStatus, seen: Observed) -> Versio
     return named if named is not None and _not_rejected(status, named) else None
 
 
-def is_crossing(status: EndpointStatus, seen: Observed) -> bool:
+def is_crossing(status: EndpointStatus, seen: ObservedState) -> bool:
     """Whether callers are to move to Tritons for which their version needs another package.
 
     Not while a rollout is on: both its versions would have to.
@@ -194,7 +196,7 @@ def is_crossing(status: EndpointStatus, seen: Observed) -> bool:
     return package is None or package.ref != status.stable
 
 
-def version_numbered(seen: Observed, number: str) -> Version | None:
+def version_numbered(seen: ObservedState, number: str) -> PlannedVersion | None:
     """The registered version of this number, if there is one."""
     return next((item for item in seen.versions or () if item.number == number), None)
 
@@ -207,7 +209,7 @@ def _is_rolling_out(status: EndpointStatus) -> bool:
 # Which version
 
 
-def _wanted(spec: EndpointSpec, seen: Observed) -> Version | None:
+def _wanted(spec: EndpointSpec, seen: ObservedState) -> PlannedVersion | None:
     """The version that the spec names, good or not."""
     match spec.version:
         case PinnedVersion(pin=number):
@@ -218,7 +220,7 @@ def _wanted(spec: EndpointSpec, seen: Observed) -> Version | None:
             return next(iter(seen.versions or ()), None)
 
 
-def _stable_to_rebuild(status: EndpointStatus, seen: Observed) -> Version | None:
+def _stable_to_rebuild(status: EndpointStatus, seen: ObservedState) -> PlannedVersion | None:
     """The stable version, where its package is gone and it must be converted anew.
 
     Until then no Triton could load it again, and nobody knows what its callers rely on. A rollout
@@ -232,16 +234,16 @@ def _stable_to_rebuild(status: EndpointStatus, seen: Observed) -> Version | None
     return version if _not_rejected(status, version) else None
 
 
-def _not_rejected(status: EndpointStatus, version: Version) -> bool:
+def _not_rejected(status: EndpointStatus, version: PlannedVersion) -> bool:
     return rejection_of(status, version.number, version.options) is None
 
 
-def _is_registered_again(status: EndpointStatus, seen: Observed) -> bool:
+def _is_registered_again(status: EndpointStatus, seen: ObservedState) -> bool:
     """Whether MLflow's model is another one under the name of the stable version's."""
     return 0 < status.model_created < seen.created
 
 
-def _of_this_model(status: EndpointStatus, seen: Observed) -> EndpointStatus:
+def _of_this_model(status: EndpointStatus, seen: ObservedState) -> EndpointStatus:
     """With what is known of the model that the stable version is of."""
     if seen.created in (0, status.model_created):
         return status
@@ -258,7 +260,7 @@ def _of_this_model(status: EndpointStatus, seen: Observed) -> EndpointStatus:
     return status.model_copy(update=update)
 
 
-def _must_end(status: EndpointStatus, version: Version) -> bool:
+def _must_end(status: EndpointStatus, version: PlannedVersion) -> bool:
     """Whether this version is on its way, and no newer one may stop it."""
     candidate = status.candidate
     if candidate is None or candidate.phase not in _BEGUN:
@@ -268,7 +270,7 @@ def _must_end(status: EndpointStatus, version: Version) -> bool:
     return status.stable is None or candidate.superseded >= _MOST_SUPERSEDED
 
 
-def _settled(status: EndpointStatus, target: Version, seen: Observed) -> bool:
+def _settled(status: EndpointStatus, target: PlannedVersion, seen: ObservedState) -> bool:
     """Whether the target is what serves already, as far as can be known."""
     if status.stable is None or status.stable.version != target.number:
         return False
@@ -278,7 +280,9 @@ def _settled(status: EndpointStatus, target: Version, seen: Observed) -> bool:
     return package.ref == status.stable
 
 
-def _followed(candidate: Candidate | None, target: Version, seen: Observed) -> Candidate:
+def _followed(
+    candidate: Candidate | None, target: PlannedVersion, seen: ObservedState
+) -> Candidate:
     """The candidate as it was, or a new one where another version or package is wanted now."""
     new = Candidate(version=target.number, phase=Phase.WAITING, options=target.options)
     if candidate is None:
@@ -298,7 +302,7 @@ def _followed(candidate: Candidate | None, target: Version, seen: Observed) -> C
 # What to do with it
 
 
-def _idle(spec: EndpointSpec, status: EndpointStatus, seen: Observed) -> EndpointStatus:
+def _idle(spec: EndpointSpec, status: EndpointStatus, seen: ObservedState) -> EndpointStatus:
     """Nothing to bring into service; says why where the newest version is not the one serving."""
     newest = _wanted(spec, seen)
     shown = status.candidate
@@ -329,28 +333,38 @@ def _long_ago(rejection: Rejection) -> str:
 
 
 def _converting(
-    status: EndpointStatus, candidate: Candidate, target: Version, seen: Observed, now: float
-) -> Decision:
+    status: EndpointStatus,
+    candidate: Candidate,
+    target: PlannedVersion,
+    seen: ObservedState,
+    now: float,
+) -> PlanDecision:
     job = seen.jobs.get(target.options)
     waits = candidate.retry_at is not None and now < candidate.retry_at
-    if isinstance(job, Failed) and (job.by_version or not waits):  # else it is on record already
-        return Decision(_without_package(status, candidate, target, job, now))
-    if isinstance(job, Progress):
+    if isinstance(job, ConversionFailure) and (
+        job.by_version or not waits
+    ):  # else it is on record already
+        return PlanDecision(_without_package(status, candidate, target, job, now))
+    if isinstance(job, ConversionProgress):
         running = _in_phase(candidate, job.phase, job.message, retry_at=None)
-        return Decision(_prepared(status, running, now), convert=target)
+        return PlanDecision(_prepared(status, running, now), convert=target)
     if waits:
-        return Decision(_prepared(status, candidate, now))
+        return PlanDecision(_prepared(status, candidate, now))
     if seen.fault:
-        return Decision(_blocked(status, candidate, seen.fault, now))
+        return PlanDecision(_blocked(status, candidate, seen.fault, now))
     if seen.unsaid or seen.busy:
         reason = seen.unsaid or seen.busy
-        return Decision(_prepared(status, _in_phase(candidate, Phase.WAITING, reason), now))
+        return PlanDecision(_prepared(status, _in_phase(candidate, Phase.WAITING, reason), now))
     begun = _in_phase(candidate, Phase.CONVERTING, retry_at=None)
-    return Decision(_prepared(status, begun, now), convert=target)
+    return PlanDecision(_prepared(status, begun, now), convert=target)
 
 
 def _without_package(
-    status: EndpointStatus, candidate: Candidate, target: Version, job: Failed, now: float
+    status: EndpointStatus,
+    candidate: Candidate,
+    target: PlannedVersion,
+    job: ConversionFailure,
+    now: float,
 ) -> EndpointStatus:
     """After a conversion that failed: rejected by its own word only.
 
@@ -374,10 +388,10 @@ def _loading(
     spec: EndpointSpec,
     status: EndpointStatus,
     candidate: Candidate,
-    target: Version,
+    target: PlannedVersion,
     package: Package,
     *,
-    seen: Observed,
+    seen: ObservedState,
     now: float,
 ) -> EndpointStatus:
     if unknown := _unknown_signature(status, seen):
@@ -404,10 +418,10 @@ def _loading(
 def _crossing(
     status: EndpointStatus,
     candidate: Candidate,
-    target: Version,
+    target: PlannedVersion,
     package: Package,
     *,
-    seen: Observed,
+    seen: ObservedState,
     now: float,
 ) -> EndpointStatus:
     """The stable version in the pool that the endpoint moves to, by its package for that pool.
@@ -446,7 +460,7 @@ def _failures(loaders: tuple[LoaderReport, ...], ref: ModelRef) -> list[LoadFail
     return [failure for loader in loaders for failure in loader.failed if failure.ref == ref]
 
 
-def _unknown_signature(status: EndpointStatus, seen: Observed) -> str:
+def _unknown_signature(status: EndpointStatus, seen: ObservedState) -> str:
     """Why it is not known what callers of stable rely on; empty where it is."""
     known = status.stable is None or seen.stable is not None
     if known or (seen.stable_gone and not seen.fault):
@@ -454,7 +468,9 @@ def _unknown_signature(status: EndpointStatus, seen: Observed) -> str:
     return seen.fault or "the stable version's package can't be read"
 
 
-def _stable_signature(status: EndpointStatus, seen: Observed, package: Package) -> Signature | None:
+def _stable_signature(
+    status: EndpointStatus, seen: ObservedState, package: Package
+) -> Signature | None:
     """What callers of the stable version rely on.
 
     Where its package is gone, that is what the one made anew of the same version tells, and where
@@ -503,7 +519,7 @@ def _prepared(status: EndpointStatus, candidate: Candidate, now: float) -> Endpo
 
 def _rejected(
     status: EndpointStatus,
-    target: Version,
+    target: PlannedVersion,
     reason: str,
     now: float,
     *,

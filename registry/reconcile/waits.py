@@ -23,7 +23,7 @@ from contracts.status_events import is_passed_over
 from contracts.waiting import OF_PHASE
 from registry.mlflow.model_registry import MlflowSnapshot
 from registry.reconcile.blame import judge
-from registry.reconcile.plan import Observed, version_numbered
+from registry.reconcile.plan import ObservedState, version_numbered
 
 _OF_CONVERSION = frozenset({Phase.WAITING, Phase.CONVERTING, Phase.VERIFYING, Phase.PUBLISHING})
 _MOST_NAMED = 3
@@ -34,7 +34,7 @@ _UNDATED = 0.0
 def waiting(
     spec: EndpointSpec,
     status: EndpointStatus,
-    seen: Observed,
+    seen: ObservedState,
     snapshot: MlflowSnapshot | None,
     *,
     sick: Sequence[str] = (),
@@ -76,7 +76,7 @@ def _wait(cause: WaitsFor, what: str = "", *, version: str = "", since: float = 
 def _endpoints_own(
     spec: EndpointSpec,
     status: EndpointStatus,
-    seen: Observed,
+    seen: ObservedState,
     snapshot: MlflowSnapshot | None,
     sick: Sequence[str],
 ) -> Iterator[Wait]:
@@ -106,7 +106,7 @@ def _endpoints_own(
 
 
 def _lacking(
-    spec: EndpointSpec, status: EndpointStatus, seen: Observed, snapshot: MlflowSnapshot | None
+    spec: EndpointSpec, status: EndpointStatus, seen: ObservedState, snapshot: MlflowSnapshot | None
 ) -> Iterator[Wait]:
     """What the endpoint names and MLflow, as it was last read, lacks."""
     stable, model = status.stable, spec.model
@@ -141,7 +141,7 @@ def _lacking(
             )
 
 
-def _missing(spec: EndpointSpec, seen: Observed) -> tuple[WaitsFor, str] | None:
+def _missing(spec: EndpointSpec, seen: ObservedState) -> tuple[WaitsFor, str] | None:
     """The version that the spec asks for, if MLflow has none such."""
     match spec.version:
         case PinnedVersion(pin=number) if version_numbered(seen, number) is None:
@@ -160,7 +160,7 @@ def _missing(spec: EndpointSpec, seen: Observed) -> tuple[WaitsFor, str] | None:
 
 
 def _candidates(
-    spec: EndpointSpec, status: EndpointStatus, candidate: Candidate, seen: Observed
+    spec: EndpointSpec, status: EndpointStatus, candidate: Candidate, seen: ObservedState
 ) -> Iterator[Wait]:
     """Why the newest version is where it is; nothing if it waits for nothing."""
     phase = candidate.phase
@@ -179,7 +179,9 @@ def _candidates(
         yield _wait(cause, said, version=candidate.version)
 
 
-def _preparing(status: EndpointStatus, candidate: Candidate, seen: Observed) -> WaitsFor | None:
+def _preparing(
+    status: EndpointStatus, candidate: Candidate, seen: ObservedState
+) -> WaitsFor | None:
     """What a version waits for before its rollout, if it is not what its phase says."""
     phase = candidate.phase
     if phase is Phase.LOADED:
@@ -192,7 +194,7 @@ def _preparing(status: EndpointStatus, candidate: Candidate, seen: Observed) -> 
     return WaitsFor.DEVICE if phase is Phase.WAITING and seen.unsaid else None
 
 
-def _unloaded(candidate: Candidate, seen: Observed) -> str:
+def _unloaded(candidate: Candidate, seen: ObservedState) -> str:
     """Which Tritons have yet to load the version."""
     lacking = sorted(
         report.loader
@@ -205,7 +207,7 @@ def _unloaded(candidate: Candidate, seen: Observed) -> str:
     return f"not loaded yet by {', '.join(lacking[:_MOST_NAMED])}{more}"
 
 
-def _blocking(status: EndpointStatus, candidate: Candidate, seen: Observed) -> WaitsFor:
+def _blocking(status: EndpointStatus, candidate: Candidate, seen: ObservedState) -> WaitsFor:
     if seen.refused:
         return WaitsFor.CEILING
     if candidate.retry_at is not None:

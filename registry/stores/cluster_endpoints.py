@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 from contracts.endpoint import EndpointStatus, ModelEndpoint
 from registry.errors import EndpointConflictError, EndpointUnreadableError
-from registry.stores.cluster_events import Events
+from registry.stores.cluster_events import KubernetesEvents
 from registry.stores.cluster_shown import conditions, shown
 from service.cluster import endpoints
 from service.cluster.client import ClusterClient
@@ -51,7 +51,7 @@ class KubernetesEndpointStore:
         self._collection = endpoints.collection(namespace)
         self._mirror = Mirror(client, self._collection, endpoints.read, pace)
         self._watching = False
-        self._events = Events(client, namespace)
+        self._events = KubernetesEvents(client, namespace)
         self._now = now
         self._options: dict[str, object] = {"dry_run": "All"} if dry_run else {}
 

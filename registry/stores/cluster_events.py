@@ -27,7 +27,7 @@ _MOST_MESSAGE = 1024
 _MOST_WAITING = 1000  # writes whose Events are not created yet
 
 
-class Events:
+class KubernetesEvents:
     """The Events of one namespace.
 
     Once started, a thread creates them: no write of an endpoint waits for those of another, nor for

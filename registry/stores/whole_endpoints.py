@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _FollowedEndpoint:
     """One endpoint, as it is followed and as it is."""
 
     summary: ModelEndpoint
@@ -44,7 +44,7 @@ class WholeEndpoints:
         self._summaries = summaries
         self._records = records
         self._for_people = for_people
-        self._known: dict[str, _Known] = {}
+        self._known: dict[str, _FollowedEndpoint] = {}
 
     def list(self) -> tuple[ModelEndpoint, ...]:
         """Every endpoint, by name; see the Protocol."""
@@ -100,7 +100,7 @@ class WholeEndpoints:
         self._known.pop(name, None)
         self._records.forget(name)
 
-    def _at(self, endpoint: ModelEndpoint) -> _Known | None:
+    def _at(self, endpoint: ModelEndpoint) -> _FollowedEndpoint | None:
         """What is stored, at just the revision that was read; None where none was.
 
         Raises:
@@ -137,7 +137,7 @@ class WholeEndpoints:
         """The endpoint as it was stored, with its whole status."""
         status = status.model_copy(update={"outdated": summary.status.outdated})
         stored = summary.model_copy(update={"status": status})
-        self._known[summary.name] = _Known(summary, stored)
+        self._known[summary.name] = _FollowedEndpoint(summary, stored)
         return stored
 
     def _whole(self, summary: ModelEndpoint) -> ModelEndpoint:
@@ -149,7 +149,7 @@ class WholeEndpoints:
         if known is not None and named is not None and known.summary.status.record == named:
             return self._learn(summary, known.whole.status)
         found = self._read(summary)
-        self._known[summary.name] = _Known(summary, found)
+        self._known[summary.name] = _FollowedEndpoint(summary, found)
         return found
 
     def _read(self, summary: ModelEndpoint) -> ModelEndpoint:

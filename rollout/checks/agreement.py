@@ -19,7 +19,7 @@ from measures.correlation import Floats, IntraclassCorrelation, design_effect
 from measures.state import State
 from rollout.checks import words
 from rollout.checks.rates import BETA
-from rollout.checks.stage import Stage
+from rollout.checks.stage import ComparisonStage
 
 AGREEMENT = "agreement"
 LEAST_TO_PASS = 100  # pairs
@@ -29,7 +29,7 @@ TO_PASS = np.array([0.02, 0.1, 0.25, 0.5, 0.75])
 _LEAST_DIFFERENT = 0.001  # a limit of 1 would need endless evidence
 
 
-class Agreement(State, frozen=True):
+class PairAgreement(State, frozen=True):
     """Evidence about pairs.
 
     Attributes:
@@ -91,7 +91,7 @@ class Agreement(State, frozen=True):
         enough = self.pairs >= LEAST_TO_PASS and self.evidence_to_pass * BETA >= 1.0
         return Verdict.PASS if enough else Verdict.UNKNOWN
 
-    def result(self, check: AgreementCheck, alpha: float, stage: Stage) -> CheckResult:
+    def result(self, check: AgreementCheck, alpha: float, stage: ComparisonStage) -> CheckResult:
         """The result; where shadow is over without a verdict, it is no longer waited for."""
         return self.told(
             check,
@@ -106,7 +106,7 @@ class Agreement(State, frozen=True):
         self,
         check: AgreementCheck | ScoreAgreementCheck,
         alpha: float,
-        stage: Stage,
+        stage: ComparisonStage,
         *,
         name: str,
         what: str,
@@ -142,7 +142,7 @@ class Agreement(State, frozen=True):
                 "needed_to_pass": 1 / BETA,
             },
             gate=check.gate,
-            required=check.required and stage is Stage.SHADOW,
+            required=check.required and stage is ComparisonStage.SHADOW,
             needs=max(0, LEAST_TO_PASS - self.pairs) or None
             if verdict is Verdict.UNKNOWN
             else None,

@@ -22,7 +22,7 @@ from contracts.windows import CALLER_GROUPS, EvidenceCounts, Sparse
 from measures.correlation import Floats
 from measures.histograms import dense
 from measures.state import State
-from rollout.checks.rows import CLASSES, ERRORS, QUALITY, Rows, answered, by_label
+from rollout.checks.rows import CLASSES, ERRORS, QUALITY, CheckRows, answered, by_label
 
 # Standard deviations that arms of one version may be apart. Of 100 splits about one is further, in
 # either direction, the deviation being an estimate.
@@ -36,7 +36,7 @@ _DECIMALS = 3  # of an event, that are kept
 
 
 @dataclass(frozen=True)
-class Grouped:
+class GroupCounts:
     """Counts of one arm in one window, of errors, of feedback and of each class.
 
     Attributes:
@@ -83,7 +83,7 @@ class Grouped:
         )
 
 
-class Callers(State, frozen=True):
+class CallerVariation(State, frozen=True):
     """Sums over stable's windows.
 
     Attributes:
@@ -104,7 +104,7 @@ class Callers(State, frozen=True):
         zero = np.zeros((*shape, _kinds(labels)))
         return cls(np.zeros((*zero.shape, CALLER_GROUPS)), zero, zero, zero)
 
-    def after(self, stable: Grouped) -> Self:
+    def after(self, stable: GroupCounts) -> Self:
         """With a window of stable."""
         n = np.maximum(stable.all_requests, 1.0)
         share = stable.all_events / n
@@ -118,7 +118,7 @@ class Callers(State, frozen=True):
             self.requests + stable.all_requests,
         )
 
-    def spread(self, rows: Rows, share: Floats | float) -> Floats:
+    def spread(self, rows: CheckRows, share: Floats | float) -> Floats:
         """``[..., rows]``: how far the arms' shares can be apart with one version in both.
 
         Args:
@@ -167,7 +167,7 @@ def _kinds(labels: int) -> int:
     return _CLASSES + (labels + 1 if labels else 0)
 
 
-def _kind_of_class(rows: Rows) -> NDArray[np.intp]:
+def _kind_of_class(rows: CheckRows) -> NDArray[np.intp]:
     """The kind of each class's row: a class that falls is the one that grows."""
     classes = np.arange(len(rows.directions), dtype=np.intp)
     return _CLASSES + classes % (len(rows.labels) + 1)

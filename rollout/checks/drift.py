@@ -54,7 +54,7 @@ class ArmAggregates:
     stable_profile: ReferenceProfile | None = None
 
 
-class Look(State, frozen=True, array_like=True):
+class DriftLook(State, frozen=True, array_like=True):
     """What the last look saw, of the statistic with the largest excess for its error."""
 
     statistic: str
@@ -70,7 +70,7 @@ class Drifts(State, frozen=True):
     stable: dict[str, Sparse] = msgspec.field(default_factory=dict)
     texts: int = 0
     looks: int = 0
-    seen: Look | None = None
+    seen: DriftLook | None = None
     failed: bool = False
     passed: bool = False
 
@@ -156,12 +156,12 @@ def _look(
     stable: Mapping[str, Sparse],
     of_candidate: ReferenceProfile,
     of_stable: ReferenceProfile,
-) -> Look | None:
+) -> DriftLook | None:
     one = _index(candidate[name], _reference(of_candidate, name))
     other = _index(stable.get(name, {}), _reference(of_stable, name))
     if one is None or other is None:
         return None
-    return Look(name, one[0], other[0], math.sqrt(one[1] + other[1]))
+    return DriftLook(name, one[0], other[0], math.sqrt(one[1] + other[1]))
 
 
 def _index(counts: Sparse, reference: Floats) -> tuple[float, float] | None:
@@ -185,7 +185,7 @@ def _variance(slope: Floats, shares: Floats) -> float:
     return float((shares * slope**2).sum() - (shares * slope).sum() ** 2)
 
 
-def _excess(look: Look) -> float:
+def _excess(look: DriftLook) -> float:
     return look.candidate_psi - max(0.0, look.stable_psi)
 
 

@@ -18,7 +18,7 @@ from measures.leaving_out import GROUPS, expected_events
 from measures.own_past import STRATA, CallersAnswers, OwnPast
 from measures.proportions import ALTERNATIVES, History, alternatives, log_evidence
 from measures.state import State
-from rollout.checks.callers import Grouped
+from rollout.checks.callers import GroupCounts
 from rollout.checks.rows import (
     CLASS_TEST,
     CLASSES,
@@ -26,7 +26,7 @@ from rollout.checks.rows import (
     ERRORS,
     LATENCY,
     LATENCY_TEST,
-    Rows,
+    CheckRows,
 )
 from rollout.checks.slowness import ENOUGH as ENOUGH_PAST
 
@@ -51,7 +51,7 @@ class ArmGroups(State, frozen=True):
         """None yet."""
         return cls(np.zeros((*shape, 2)), np.zeros((*shape, 2, GROUPS)))
 
-    def after(self, candidate: Grouped, stable: Grouped) -> Self:
+    def after(self, candidate: GroupCounts, stable: GroupCounts) -> Self:
         """With a window of both arms."""
         arms = (candidate, stable)
         every = np.stack([arm.all_requests[..., 0] for arm in arms], axis=-1)
@@ -67,7 +67,7 @@ class ArmGroups(State, frozen=True):
 
 
 @dataclass(frozen=True)
-class Believed:
+class WindowPrior:
     """What is believed before a window, ``[..., rows]`` each.
 
     Attributes:
@@ -82,7 +82,7 @@ class Believed:
     rho: Floats
     within: Floats
 
-    def log_s(self, window: Window, rows: Rows) -> Floats:
+    def log_s(self, window: Window, rows: CheckRows) -> Floats:
         """``[..., tests, ALTERNATIVES]``: what a window says."""
         of_tests: Floats = np.add.reduceat(self.log_of_rows(window), rows.tests, axis=-2)
         return of_tests
@@ -109,7 +109,7 @@ class Believed:
         )
         return log_s
 
-    def expected(self, window: Window, rows: Rows) -> Floats:
+    def expected(self, window: Window, rows: CheckRows) -> Floats:
         """``[..., tests]``: events of the candidate in a window, at stable's rate."""
         return expected_events(window.n_c, self.theta_s, rows.tests)
 
@@ -123,7 +123,7 @@ class Believed:
 
 
 @dataclass(frozen=True)
-class ArmGrouped:
+class ArmGroupCounts:
     """One arm's counts of a window by groups of callers.
 
     Attributes:
@@ -132,12 +132,12 @@ class ArmGrouped:
         attempts: likewise.
     """
 
-    every: Grouped
+    every: GroupCounts
     failed: Floats
     attempts: Floats
 
     @classmethod
-    def of(cls, every: Grouped, callers: CallersAnswers, past: OwnPast) -> Self:
+    def of(cls, every: GroupCounts, callers: CallersAnswers, past: OwnPast) -> Self:
         """With errors by stratum, ``callers`` being those of whom it is told."""
         by_group = replace(callers, length=callers.at[-1] % GROUPS)
         found = by_group.by_stratum(past.strata, every.events[..., 0, :], every.requests[..., 0, :])
@@ -147,9 +147,9 @@ class ArmGrouped:
 def without_groups(
     log_s: Floats,
     window: Window,
-    arms: tuple[ArmGrouped, ArmGrouped],
-    believed: Believed,
-    rows: Rows,
+    arms: tuple[ArmGroupCounts, ArmGroupCounts],
+    believed: WindowPrior,
+    rows: CheckRows,
 ) -> Floats:
     """``[..., GROUPS, tests, ALTERNATIVES]``: what a window says without each group.
 
@@ -172,7 +172,9 @@ def without_groups(
     return found
 
 
-def also_against_past(log_s: Floats, window: Window, past: History, believed: Believed) -> Floats:
+def also_against_past(
+    log_s: Floats, window: Window, past: History, believed: WindowPrior
+) -> Floats:
     """``log_s`` of a bake, with latency's evidence as far as stable's past says the same.
 
     The promoted version has nearly all callers in the bake and the old one few. Batches of the
@@ -195,13 +197,13 @@ def also_against_past(log_s: Floats, window: Window, past: History, believed: Be
     return found
 
 
-def classes_by_group(arm: Grouped) -> Floats:
+def classes_by_group(arm: GroupCounts) -> Floats:
     """``[..., GROUPS, classes]``: answers of each class."""
     found: Floats = np.moveaxis(arm.events, -1, -2)[..., 2:]
     return found
 
 
-def _of_rows(arm: ArmGrouped, rows: Rows) -> tuple[Floats, Floats]:
+def _of_rows(arm: ArmGroupCounts, rows: CheckRows) -> tuple[Floats, Floats]:
     """Events and requests of each row of errors and classes, ``[..., GROUPS, rows]``."""
     events, requests = (
         np.moveaxis(part, -1, -2)[..., 2:] for part in (arm.every.events, arm.every.requests)

@@ -29,7 +29,7 @@ _TAKEN_UP_WINDOWS = 6
 _PRIOR_REQUESTS = 100.0  # that the believed share of an arm lies near the one that was asked for
 
 
-class HungUps(State, frozen=True):
+class HangUps(State, frozen=True):
     """Evidence about callers who gave up, of requests that callers sent.
 
     Attributes:

@@ -15,7 +15,7 @@ from measures.correlation import Floats, RequestTexts
 from measures.histograms import dense
 from measures.state import State
 from rollout.checks import shift
-from rollout.checks.callers import MOST_CALLER_SPREAD, Grouped
+from rollout.checks.callers import MOST_CALLER_SPREAD, GroupCounts
 from rollout.checks.left_out import classes_by_group
 from rollout.checks.rates import LEAST_TO_PASS
 from rollout.checks.rows import answered, by_label, paired_norms
@@ -144,7 +144,9 @@ class Outputs(State, frozen=True):
     def _groups(
         self, candidate: EvidenceCounts, stable: EvidenceCounts, *, is_alone: bool
     ) -> shift.Groups:
-        one, other = (classes_by_group(Grouped.of(arm, self.labels)) for arm in (candidate, stable))
+        one, other = (
+            classes_by_group(GroupCounts.of(arm, self.labels)) for arm in (candidate, stable)
+        )
         return shift.Groups(one, other, is_alone=is_alone)
 
     def _counts(self, evidence: EvidenceCounts) -> Floats:

@@ -14,9 +14,9 @@ from measures.correlation import Floats
 from measures.evalue import Tolerance, Window, log_ratio
 from rollout.checks import rates as tests
 from rollout.checks import words
-from rollout.checks.rates import BETA, LEAST_TO_PASS, Rates
+from rollout.checks.rates import BETA, LEAST_TO_PASS, RateEvidence
 from rollout.checks.rows import CLASSES, OTHER, Compared, compared
-from rollout.checks.stage import Stage
+from rollout.checks.stage import ComparisonStage
 
 _EVENTS = {
     tests.ERROR_RATE: "errors",
@@ -40,7 +40,7 @@ class _Arms:
     n_s: float
     events: str
     worse: str = "worse"
-    of_callers: "_OfCallers | None" = None
+    of_callers: "_CallerStrata | None" = None
 
     def sentence(self) -> str:
         one, other = words.share_of(self.e_c, self.n_c), words.share_of(self.e_s, self.n_s)
@@ -49,7 +49,7 @@ class _Arms:
 
 
 @dataclass(frozen=True)
-class _OfCallers:
+class _CallerStrata:
     """What the candidate's callers are like, where they have strata.
 
     Attributes:
@@ -85,7 +85,7 @@ class _OfCallers:
 
 
 @dataclass(frozen=True)
-class Setting:
+class ComparisonSetting:
     """What is compared.
 
     Attributes:
@@ -94,26 +94,26 @@ class Setting:
         is_last_step: whether the candidate is promoted after this step.
     """
 
-    stage: Stage
+    stage: ComparisonStage
     share: float
     is_last_step: bool
 
 
-def verdict(rates: Rates, name: str) -> Verdict:
+def verdict(rates: RateEvidence, name: str) -> Verdict:
     """A check's word, without its figures."""
     if name in rates.failed:
         return Verdict.FAIL
     return Verdict.PASS if rates.passed(name) else Verdict.UNKNOWN
 
 
-def verdicts(rates: Rates, checks: Checks) -> dict[str, Verdict]:
+def verdicts(rates: RateEvidence, checks: Checks) -> dict[str, Verdict]:
     """The words of those of these checks that were asked for."""
     enabled = tests.enabled(checks)
     return {name: verdict(rates, name) for name in tests.IN_ORDER if enabled[name]}
 
 
 def results(
-    rates: Rates, checks: Checks, alpha: float, setting: Setting
+    rates: RateEvidence, checks: Checks, alpha: float, setting: ComparisonSetting
 ) -> tuple[CheckResult, ...]:
     """The results of those of these checks that were asked for.
 
@@ -132,12 +132,12 @@ def results(
 
 
 def _result(
-    rates: Rates, name: str, check: Compared, alpha: float, setting: Setting
+    rates: RateEvidence, name: str, check: Compared, alpha: float, setting: ComparisonSetting
 ) -> CheckResult:
     outcome = verdict(rates, name)
     arms = _arms(rates, name, outcome)
     is_open = outcome is Verdict.UNKNOWN
-    is_idle = is_open and setting.stage is Stage.SHADOW and name in _NOT_IN_SHADOW
+    is_idle = is_open and setting.stage is ComparisonStage.SHADOW and name in _NOT_IN_SHADOW
     spread = rates.caller_spread(name, setting.share)
     is_hidden = (
         is_open
@@ -151,7 +151,7 @@ def _result(
         else rates.requests_in_stage(name) >= LEAST_TO_PASS
     )
     is_waited_for = is_open and not (is_idle or is_settled)
-    is_paired = setting.stage is Stage.SHADOW and rates.is_paired(name)
+    is_paired = setting.stage is ComparisonStage.SHADOW and rates.is_paired(name)
     missing = None
     if is_waited_for:
         missing = (
@@ -204,7 +204,7 @@ def _result(
     )
 
 
-def _arms(rates: Rates, name: str, outcome: Verdict) -> _Arms:
+def _arms(rates: RateEvidence, name: str, outcome: Verdict) -> _Arms:
     """Counts of the test that decides: since the rollout began where it failed, else by stage."""
     if name == tests.CLASS_SHARE:
         return _class_arms(rates, outcome)
@@ -218,11 +218,13 @@ def _arms(rates: Rates, name: str, outcome: Verdict) -> _Arms:
         tests.LATENCY: rates.own_past is not None,
     }.get(name, False)
     what = "callers and texts" if name == tests.LATENCY else "callers"
-    of_callers = _OfCallers.of(sums[2, at], sums[3, at], sums[1, at], what) if has_strata else None
+    of_callers = (
+        _CallerStrata.of(sums[2, at], sums[3, at], sums[1, at], what) if has_strata else None
+    )
     return _Arms(e_c, n_c, e_s, n_s, _EVENTS[name], of_callers=of_callers)
 
 
-def _class_arms(rates: Rates, outcome: Verdict) -> _Arms:
+def _class_arms(rates: RateEvidence, outcome: Verdict) -> _Arms:
     if not rates.rows.labels:
         return _Arms(0, 0, 0, 0, "labels")
     of_classes = tests.TESTS[tests.CLASS_SHARE]
@@ -238,16 +240,16 @@ def _class_arms(rates: Rates, outcome: Verdict) -> _Arms:
     return _Arms(n_c - e_c, n_c, n_s - e_s, n_s, events, "rarer")
 
 
-def _stage_sums(rates: Rates) -> Floats:
+def _stage_sums(rates: RateEvidence) -> Floats:
     of_stage = rates.non_inferiority
     return np.stack([of_stage.e_c, of_stage.n_c, of_stage.e_s, of_stage.n_s])
 
 
-def _tests_of(rates: Rates, name: str) -> list[int]:
+def _tests_of(rates: RateEvidence, name: str) -> list[int]:
     return list(range(len(rates.rows.tests)))[tests.TESTS[name]]
 
 
-def _needed(rates: Rates, name: str, line: Line, spread: float) -> int | None:
+def _needed(rates: RateEvidence, name: str, line: Line, spread: float) -> int | None:
     """The candidate's requests until it passes, if it is as good as stable.
 
     With a ``spread``, until it is no further off than the line and what callers can make.
@@ -280,7 +282,7 @@ def _needed(rates: Rates, name: str, line: Line, spread: float) -> int | None:
     return math.ceil(missing * for_one)
 
 
-def _needed_pairs(rates: Rates, name: str) -> int | None:
+def _needed_pairs(rates: RateEvidence, name: str) -> int | None:
     """The shadow's requests until it passes by pairs, if the next ones are like those so far.
 
     None where they gained nothing yet.

@@ -33,17 +33,17 @@ from measures.proportions import (
 )
 from measures.state import State
 from rollout.checks import rows as at
-from rollout.checks.callers import DEVIATIONS, MOST_CALLER_SPREAD, Callers, Grouped
+from rollout.checks.callers import DEVIATIONS, MOST_CALLER_SPREAD, CallerVariation, GroupCounts
 from rollout.checks.left_out import (
-    ArmGrouped,
+    ArmGroupCounts,
     ArmGroups,
-    Believed,
+    WindowPrior,
     also_against_past,
     without_groups,
 )
-from rollout.checks.rows import Lines, Rows
+from rollout.checks.rows import CheckRows, Lines
 from rollout.checks.slowness import Slowness
-from rollout.checks.stage import Stage
+from rollout.checks.stage import ComparisonStage
 
 BETA = 0.05  # chance that a version on the line of ``pass`` passes in a stage
 LEAST_TO_PASS = 100  # the candidate's requests in a stage
@@ -60,7 +60,7 @@ TESTS = {
 IN_ORDER = (ERROR_RATE, LATENCY, QUALITY, CLASS_SHARE)  # of ``rows.compared``
 
 
-class Rates(State, frozen=True):
+class RateEvidence(State, frozen=True):
     """Evidence of all tests of two proportions.
 
     Attributes:
@@ -93,7 +93,7 @@ class Rates(State, frozen=True):
     labels: tuple[str, ...]
     slowness: Slowness
     correlation: IntraclassCorrelation
-    callers: Callers
+    callers: CallerVariation
     past: Floats
     harm: HarmTest
     non_inferiority: NonInferiorityTest
@@ -114,13 +114,13 @@ class Rates(State, frozen=True):
     @classmethod
     def begin(cls, labels: tuple[str, ...]) -> Self:
         """Nothing known yet."""
-        rows = Rows.of(labels)
+        rows = CheckRows.of(labels)
         shape = (rows.count,)
         return cls(
             labels,
             Slowness.begin(),
             IntraclassCorrelation.begin(len(rows.tests)),
-            Callers.begin(len(labels)),
+            CallerVariation.begin(len(labels)),
             np.zeros((2, rows.count)),
             HarmTest.begin(shape, rows.tests),
             NonInferiorityTest.begin(shape, rows.tests),
@@ -134,7 +134,7 @@ class Rates(State, frozen=True):
 
     def with_labels(self, labels: tuple[str, ...]) -> Self:
         """With the rows of classes, which were not known before."""
-        more = Rows.of(labels).count - self.rows.count
+        more = CheckRows.of(labels).count - self.rows.count
         # As if they had been there, without evidence: the weights of the starts so far.
         spent = 1 - unspent(self.harm.windows)
         log_a = np.full((more, self.harm.log_a.shape[-1]), np.log(spent) if spent else -np.inf)
@@ -179,7 +179,7 @@ class Rates(State, frozen=True):
         self,
         candidate: EvidenceCounts,
         stable: EvidenceCounts,
-        stage: Stage,
+        stage: ComparisonStage,
         lines: Lines,
         alpha: float,
         *,
@@ -206,7 +206,7 @@ class Rates(State, frozen=True):
         seen, past, correlation = np.stack([e_c, n_c, e_s, n_s]), self.past, self.correlation
         texts, waiting = self.texts, self.feedback
         told = self._told(pairs, failures)
-        if stage is Stage.SHADOW:
+        if stage is ComparisonStage.SHADOW:
             correlation, texts = self._correlation_after(e_s, n_s), self._texts_after(stable)
             # What is not compared by arms is one more window of stable's past.
             past = past.copy()
@@ -222,12 +222,12 @@ class Rates(State, frozen=True):
         window, history, tests = Window(e_c, n_c, e_s, n_s), History(*self.past), self.rows.tests
         spread = self.spread(share)
         fail = Tolerance(lines.fail.a + spread, lines.fail.s)
-        believed = Believed(self.harm.theta_s(history), fail, self.rho, self.within)
+        believed = WindowPrior(self.harm.theta_s(history), fail, self.rho, self.within)
         log_s = believed.log_s(window, self.rows) + to_fail
-        if stage is Stage.BAKE:
+        if stage is ComparisonStage.BAKE:
             log_s = also_against_past(log_s, window, history, believed)
         harm = self.harm.grown(log_s, window)
-        if stage is Stage.SHADOW:
+        if stage is ComparisonStage.SHADOW:
             of_groups, groups = np.repeat(log_s[None], GROUPS, axis=0), self.groups
         else:
             both = (self._grouped(candidate), self._grouped(stable))
@@ -250,12 +250,14 @@ class Rates(State, frozen=True):
         after = replace(
             self,
             slowness=self.slowness.after(stable),
-            own_past=self._own_past_after(stable) if stage is Stage.SHADOW else self.own_past,
+            own_past=self._own_past_after(stable)
+            if stage is ComparisonStage.SHADOW
+            else self.own_past,
             errors_past=self._errors_past_after(stable)
-            if stage is Stage.SHADOW
+            if stage is ComparisonStage.SHADOW
             else self.errors_past,
             correlation=correlation,
-            callers=self.callers if stage is Stage.BAKE else self._callers_after(stable),
+            callers=self.callers if stage is ComparisonStage.BAKE else self._callers_after(stable),
             past=past,
             harm=harm,
             non_inferiority=near,
@@ -401,9 +403,9 @@ class Rates(State, frozen=True):
         return bool(self.groups.is_alone)
 
     @property
-    def rows(self) -> Rows:
+    def rows(self) -> CheckRows:
         """Which rows there are."""
-        return Rows.of(self.labels)
+        return CheckRows.of(self.labels)
 
     @cached_property
     def e_values(self) -> Floats:
@@ -458,9 +460,9 @@ class Rates(State, frozen=True):
     def _counts(self, arm: EvidenceCounts) -> tuple[Floats, Floats]:
         return self.rows.counts(arm, self.slowness, self.own_past, self.errors_past)
 
-    def _grouped(self, arm: EvidenceCounts) -> ArmGrouped:
-        every = Grouped.of(arm, self.labels)
-        return ArmGrouped.of(every, at.errors_of_callers(arm), self.errors_past)
+    def _grouped(self, arm: EvidenceCounts) -> ArmGroupCounts:
+        every = GroupCounts.of(arm, self.labels)
+        return ArmGroupCounts.of(every, at.errors_of_callers(arm), self.errors_past)
 
     def _texts_after(self, stable: EvidenceCounts) -> RequestTexts | None:
         if not self.labels:
@@ -469,19 +471,21 @@ class Rates(State, frozen=True):
         events = np.array(at.by_label(stable.labels, self.labels), dtype=np.float64)
         return before.after(events, *at.neighbours(stable, self.labels))
 
-    def _told(self, pairs: Floats | None, failures: Floats | None) -> "tuple[_Told, ...]":
+    def _told(self, pairs: Floats | None, failures: Floats | None) -> "tuple[_PairedWindow, ...]":
         """What a window of shadow tells by pairs."""
         found = []
         if failures is not None:
             of_errors = Pairs.of_event(failures)
-            found.append(_Told(of_errors, at.PAIRED_ERRORS, at.ERROR_TEST, self.paired_errors))
+            found.append(
+                _PairedWindow(of_errors, at.PAIRED_ERRORS, at.ERROR_TEST, self.paired_errors)
+            )
         if pairs is not None:
             of_classes = Pairs.of(pairs, self.rows.count - at.CLASSES)
             rows = slice(at.CLASSES, self.rows.count)
-            found.append(_Told(of_classes, rows, at.CLASS_TEST, self.paired))
+            found.append(_PairedWindow(of_classes, rows, at.CLASS_TEST, self.paired))
         return tuple(found)
 
-    def _by_pairs(self, told: "tuple[_Told, ...]", lines: Lines) -> tuple[Floats, Floats]:
+    def _by_pairs(self, told: "tuple[_PairedWindow, ...]", lines: Lines) -> tuple[Floats, Floats]:
         """Log e-values of a window's pairs to fail, ``[tests, ALTERNATIVES]``, and to pass."""
         to_fail = np.zeros((len(self.rows.tests), ALTERNATIVES))
         to_pass = np.zeros(len(self.rows.tests))
@@ -505,12 +509,12 @@ class Rates(State, frozen=True):
             np.add.reduceat(events, tests), np.add.reduceat(requests, tests)
         )
 
-    def _callers_after(self, stable: EvidenceCounts) -> Callers:
-        return self.callers.after(Grouped.of(stable, self.labels))
+    def _callers_after(self, stable: EvidenceCounts) -> CallerVariation:
+        return self.callers.after(GroupCounts.of(stable, self.labels))
 
 
 @dataclass(frozen=True)
-class _Told:
+class _PairedWindow:
     """Pairs of one window, the rows and the first test that they are of, and all those before."""
 
     pairs: Pairs
@@ -531,14 +535,14 @@ class _Told:
         return found
 
 
-def _added(told: tuple[_Told, ...], test: int, before: Floats | None) -> Floats | None:
+def _added(told: tuple[_PairedWindow, ...], test: int, before: Floats | None) -> Floats | None:
     """All pairs of one kind so far, with this window's."""
     of_test = next((each for each in told if each.test == test), None)
     return before if of_test is None else of_test.pairs.added(before)
 
 
 def in_blocks(counts: Floats, waiting: Floats) -> tuple[Floats, Floats]:
-    """Feedback that is compared now, and what waits on: both ``[4, ...]``, as ``Rates.feedback``.
+    """Feedback that is compared now, and what still waits: ``[4, ...]``, as in ``RateEvidence``.
 
     A window in which one arm alone has feedback tells nothing of a difference, and at a label in
     ten windows nearly all are such. So windows are added up until both arms have ``LEAST_FEEDBACK``
@@ -564,7 +568,7 @@ def enabled(checks: Checks) -> dict[str, bool]:
     }
 
 
-def with_edited_checks(rates: Rates, was: Checks, now: Checks) -> Rates:
+def with_edited_checks(rates: RateEvidence, was: Checks, now: Checks) -> RateEvidence:
     """The evidence under edited checks: those whose tolerance changed begin anew."""
     for name, one, other in zip(IN_ORDER, at.compared(was), at.compared(now), strict=True):
         if (one.fail, one.pass_) != (other.fail, other.pass_):

@@ -48,7 +48,7 @@ class Direction:
 
 
 @dataclass(frozen=True)
-class Rows:
+class CheckRows:
     """The rows of an endpoint whose answers have these labels; none while they are not known."""
 
     labels: tuple[str, ...]
@@ -264,7 +264,7 @@ def compared(checks: Checks) -> tuple[Compared, Compared, Compared, Compared]:
     )
 
 
-def lines(checks: Checks, rows: Rows) -> Lines:
+def lines(checks: Checks, rows: CheckRows) -> Lines:
     """The tolerance of each row."""
     sizes = (STRATA, LATENCY.stop - LATENCY.start, 1, len(rows.directions))
     of_rows = [

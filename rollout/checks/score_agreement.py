@@ -10,8 +10,8 @@ from typing import Self
 from contracts.rollout import CheckResult, ScoreAgreementCheck
 from contracts.statistics import EDGES, Statistic
 from contracts.windows import EvidenceCounts
-from rollout.checks.agreement import Agreement
-from rollout.checks.stage import Stage
+from rollout.checks.agreement import PairAgreement
+from rollout.checks.stage import ComparisonStage
 
 SCORE_AGREEMENT = "scoreAgreement"
 # A bucket of ``pair_scores`` holds (1 + difference) / 2 between two of these.
@@ -19,7 +19,7 @@ _UPPER = EDGES[Statistic.SCORE].upper
 _ROUNDING = 1e-6
 
 
-class ScoreAgreement(Agreement, frozen=True):
+class ScoreAgreement(PairAgreement, frozen=True):
     """Evidence about pairs of scores; ``different`` are those that are too far apart."""
 
     def after_scores(
@@ -29,7 +29,7 @@ class ScoreAgreement(Agreement, frozen=True):
         return self.after(compared(candidate, check.within), check.at_least, alpha)
 
     def result_of_scores(
-        self, check: ScoreAgreementCheck, alpha: float, stage: Stage
+        self, check: ScoreAgreementCheck, alpha: float, stage: ComparisonStage
     ) -> CheckResult:
         """The result, with ``within`` among its figures."""
         found = self.told(

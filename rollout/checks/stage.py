@@ -6,7 +6,7 @@ A step from 5 % to 25 % enters the same stage anew.
 from enum import StrEnum
 
 
-class Stage(StrEnum):
+class ComparisonStage(StrEnum):
     """Who is compared with whom."""
 
     SHADOW = "shadow"  # the candidate's answers to copies, with stable's to the originals

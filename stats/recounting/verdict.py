@@ -21,7 +21,7 @@ from measures.ranges import range_start, read_from
 from measures.recounting import Duplicates, RawMessage
 from rollout import steps
 from rollout.checks.drift import DRIFT
-from rollout.judge import Judge
+from rollout.judge import WindowsJudge
 from service.kafka import KafkaAddress
 from stats.recounting.evidence import RawEvidence
 from stats.recounting.raw_log import KafkaRawLog, RawLog
@@ -131,7 +131,9 @@ def recount_verdict(
     if not lines or lines[0].at > state.began + 1.0:
         missing.append("the history does not hold the beginning of the rollout any more")
         lines = lines or [Transition(at=state.began, version="", phase=Phase.SHADOW, step=0)]
-    replay = _Replay(endpoint.spec.rollout, state, Judge(profiles), counted.windows(), lateness)
+    replay = _Replay(
+        endpoint.spec.rollout, state, WindowsJudge(profiles), counted.windows(), lateness
+    )
     return replay.along(lines, counted.events, tuple(missing))
 
 
@@ -173,7 +175,7 @@ class _Replay:
         self,
         spec: RolloutSpec,
         recorded: RolloutState,
-        judge: Judge,
+        judge: WindowsJudge,
         windows: Sequence[EndpointWindow],
         lateness: float,
     ) -> None:

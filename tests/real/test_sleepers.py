@@ -25,7 +25,7 @@ from registry.loader_main import waking
 from registry.loading.loader import Loader
 from registry.loading.options import LoaderOptions
 from registry.loading.placement import UploadedFiles
-from registry.loading.room import WITHOUT_BOUNDS, Need, Room
+from registry.loading.room import WITHOUT_BOUNDS, PackageNeed, Room
 from registry.loading.triton_client import GrpcTriton, Overrides
 from registry.packages.cache import LocalPackages
 from registry.packages.store import PackageStore
@@ -223,7 +223,7 @@ async def test_a_model_that_does_not_fit_beside_what_came_meanwhile_ends_nothing
     sleepless = endpoint_of(other, name="other", packages=[other])
     spec = sleepless.spec.model_copy(update={"sleeps": False})
     home.endpoints.put(sleepless.model_copy(update={"spec": spec}))
-    one = Need.of(store.manifest(other.package), process=True).memory_bytes
+    one = PackageNeed.of(store.manifest(other.package), process=True).memory_bytes
     async with (
         loaders(home, idle_seconds=6.0, room=Room(memory_bytes=one * 3 // 2)),
         gateway(home, "a") as first,

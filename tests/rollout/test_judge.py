@@ -24,14 +24,14 @@ from contracts.rollout import (
 )
 from contracts.windows import EndpointWindow, EvidenceCounts
 from rollout.evidence import Evidence
-from rollout.judge import Judge
+from rollout.judge import WindowsJudge
 from rollout.packed_evidence import packed, unpacked
 
 SPEC = RolloutSpec(
     steps=(ShadowStep(shadow=100), WeightStep(weight=50)), checks=Checks(latency=None)
 )
 BAD, GOOD = answered(100, 100, errors=40), answered(1000, 1000, errors=20)
-JUDGE = Judge()
+JUDGE = WindowsJudge()
 
 
 def state(*, step: int = 0, promoted_at: float | None = None) -> RolloutState:
@@ -213,7 +213,7 @@ def test_an_edited_check_shows_without_a_new_window() -> None:
 
 def test_labels_come_from_stables_profile_and_past_never_from_the_candidate() -> None:
     profile = ReferenceProfile(texts=3, source="texts", labels={"rare": 1, "positive": 2})
-    judge = Judge(lambda ref: profile if ref == OLD else None)
+    judge = WindowsJudge(lambda ref: profile if ref == OLD else None)
     after = judge.begin(SPEC, state(), history())
     odd = EvidenceCounts(requests=100, labels={"odd": 100})
     after = judge.look(SPEC, after, [both(200, (Arm.SHADOW, Arm.STABLE), odd)])
@@ -228,7 +228,7 @@ def test_drift_needs_the_profiles_of_both() -> None:
         return None
 
     spec = SPEC.model_copy(update={"checks": only(drift=DriftCheck(gate=True))})
-    judge = Judge(profiles)
+    judge = WindowsJudge(profiles)
     windows: Sequence[EndpointWindow] = [both(200, (Arm.CANARY, Arm.STABLE))]
     after = judge.look(spec, judge.begin(spec, state(step=1), history()), windows)
     assert verdict(after, "drift") is Verdict.UNKNOWN

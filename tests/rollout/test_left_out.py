@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from contracts.rollout import Checks, Verdict
 from contracts.windows import EvidenceCounts
 from rollout.checks.left_out import ENOUGH
-from rollout.evidence import Evidence, Stage
+from rollout.evidence import ComparisonStage, Evidence
 
 LABELS = ("negative", "positive")
 # Group of callers -> (requests, errors, positive answers) of a window.
@@ -35,7 +35,9 @@ def counts(told: Told) -> EvidenceCounts:
 
 
 def begun() -> Evidence:
-    evidence = Evidence.begin(Checks(drift=None, latency=None), 0.05, LABELS, Stage.CANARY)
+    evidence = Evidence.begin(
+        Checks(drift=None, latency=None), 0.05, LABELS, ComparisonStage.CANARY
+    )
     for _ in range(20):
         evidence = evidence.with_history(counts(STABLE))
     return evidence.with_share(0.25)

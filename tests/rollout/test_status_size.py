@@ -30,7 +30,7 @@ from contracts.windows import (
     WindowAggregate,
 )
 from rollout import status_size
-from rollout.judge import Judge
+from rollout.judge import WindowsJudge
 
 OLD = ModelRef(model="m" * 200, version="1", package="a" * 64)
 NEW = ModelRef(model="m" * 200, version="2", package="b" * 64)
@@ -93,7 +93,7 @@ def state() -> RolloutState:
         )
         for n in range(3, 6)
     ]
-    judged = Judge().look(SPEC, Judge().begin(SPEC, begun, past), seen)
+    judged = WindowsJudge().look(SPEC, WindowsJudge().begin(SPEC, begun, past), seen)
     point = SeriesPoint(
         start=1.7e9,
         seconds=10,

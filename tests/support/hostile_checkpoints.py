@@ -22,7 +22,7 @@ from registry.convert import walk
 from registry.convert.errors import ConversionError
 from registry.convert.flavours import detect
 from registry.convert.graph import engine_form
-from registry.convert.parity.engine import Engine
+from registry.convert.parity.engine import GraphEngine
 from registry.convert.parity.proof import Comparison, require_equal_answers
 from registry.convert.parity.verify import values_of
 from registry.convert.steps import encoded, signature_of
@@ -141,7 +141,7 @@ def by_headrace(folder: Path, work: Path) -> Served:
     given = encoded(rows, built, engine_form.inputs_of(graph))
     reference, name = answers(rows)
     signature_of(request, original, built, reference.shape[1])
-    engine = Engine(graph, threads=1)
+    engine = GraphEngine(graph, threads=1)
     multi_label = original.multi_label
     comparison = Comparison(original.task, multi_label, given, reference, name)
     require_equal_answers(comparison, engine)

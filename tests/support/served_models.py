@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pipeline_world import World, world_of
 from promotable import assert_promotable
 
-from contracts.endpoint import Limits, Precision, Serving
+from contracts.endpoint import Precision, PyfuncLimits, Serving
 from contracts.manifest import MODEL_ONNX, TOKENIZER
 from contracts.tasks import Task
 from gateway.app import create_app
@@ -26,11 +26,11 @@ from gateway.inference.generation import Generation
 from gateway.packages import ServedModel, open_package
 from registry.conversions.messages import ConversionRequest
 from registry.convert.parity.continuations import Decoder
-from registry.convert.parity.engine import Engine
-from registry.convert.tracking import Tracking
+from registry.convert.parity.engine import GraphEngine
+from registry.convert.tracking import TrackingServer
 from registry.convert.walk import convert
 from registry.packages.store import PackageStore
-from registry.pyfunc.process import Limits as OfPyfunc
+from registry.pyfunc.process import PyfuncLimits as OfPyfunc
 
 
 class Graph(FakeEngine):
@@ -39,7 +39,7 @@ class Graph(FakeEngine):
     def __init__(self, path: Path) -> None:
         super().__init__()
         model = onnx.load(str(path))
-        self._engine = Engine(model, threads=1)
+        self._engine = GraphEngine(model, threads=1)
         self.decoder = Decoder(model, threads=1)
 
     def generate(self, prompt: Prompt, timeout_seconds: float) -> FakeStream:
@@ -87,7 +87,7 @@ def converted(
         )
         place = store_folder or folder / "store"
         store = PackageStore(place.as_uri())
-        ref = convert(request, Tracking(fake.uri), store, lambda _phase, _words: None)
+        ref = convert(request, TrackingServer(fake.uri), store, lambda _phase, _words: None)
         assert_promotable(request, ref, store)
     package = place / ref.package
     manifest = store.manifest(ref.package)
@@ -116,7 +116,7 @@ async def asked(
 
 @asynccontextmanager
 async def asking(
-    models: Mapping[str, ServedModel], engine: FakeEngine, limits: Limits | None = None
+    models: Mapping[str, ServedModel], engine: FakeEngine, limits: PyfuncLimits | None = None
 ) -> AsyncIterator[tuple[httpx.AsyncClient, World]]:
     """A client of a gateway that serves models as endpoints, by these names, and the gateway."""
     endpoints = [endpoint_of(model.ref, name=name, limits=limits) for name, model in models.items()]

@@ -7,7 +7,7 @@ from typing import Any
 
 from contracts.tasks import Task
 from registry.convert.errors import VersionError
-from registry.convert.forms import FORMS, Form
+from registry.convert.forms import FORMS, TaskForm
 
 Json = Mapping[str, Any]
 
@@ -83,7 +83,7 @@ def task_of(
     return found
 
 
-def _fits(form: Form, names: Sequence[str], config: Json) -> bool:
+def _fits(form: TaskForm, names: Sequence[str], config: Json) -> bool:
     ends = [name.endswith(form.architecture) for name in names]
     if not form.has_labels:
         return all(ends)

@@ -20,7 +20,7 @@ from registry.convert.flavours.config import (
     task_of,
 )
 from registry.convert.flavours.hints import read_hints
-from registry.convert.flavours.original import Original, Pooling, PoolingMode
+from registry.convert.flavours.original import OriginalTextModel, Pooling, PoolingMode
 from registry.convert.flavours.pooling import MODULES, read_pooling, require_transformer_only
 from registry.convert.flavours.sentences import (
     longest_of,
@@ -58,7 +58,7 @@ def detect(
     usual: Task | None = None,
     allow_pickle: bool = False,
     allow_remote_code: bool = False,
-) -> Original:
+) -> OriginalTextModel:
     """What the version in ``folder`` is.
 
     Args:
@@ -114,7 +114,7 @@ def detect(
         require_class(sentences, loaded_by)
     prompts, usual_prompt = prompts_of(model_folder) if written else ({}, None)
     sentence_config = transformer_config(transformer) if written else {}
-    return Original(
+    return OriginalTextModel(
         flavour=_flavour(folder, graph, sentences),
         folder=model_folder if loaded_by or sentences is None else transformer,
         tokenizer=tokenizer_folder,

@@ -11,7 +11,7 @@ import onnx
 
 from contracts.tasks import ENGINE_OUTPUT, Task
 from registry.convert.errors import VersionError
-from registry.convert.forms import FORMS, Form
+from registry.convert.forms import FORMS, TaskForm
 
 
 def read_hints(path: Path, requested: Task | None) -> tuple[Task, tuple[str, ...]]:
@@ -47,7 +47,7 @@ def _rank(value: onnx.ValueInfoProto) -> int | None:
     return len(kind.shape.dim) if kind.HasField("shape") else None
 
 
-def _fits(task: Task, form: Form, outputs: Mapping[str, int | None]) -> bool:
+def _fits(task: Task, form: TaskForm, outputs: Mapping[str, int | None]) -> bool:
     """Whether an output has a telling name, and as many dimensions as the task's, where known."""
     if form.stacked and set(form.stacked) <= set(outputs):
         return True

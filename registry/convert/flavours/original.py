@@ -9,14 +9,14 @@ from typing import NamedTuple
 from contracts.tasks import Task
 
 
-class Row(NamedTuple):
+class TokenisedRow(NamedTuple):
     """What a model reads of a text; ``types`` is None where all are 0 or nobody asks."""
 
     ids: list[int]
     types: list[int] | None
 
 
-Reader = Callable[[str, str | None], Row]  # of a text, or of a pair
+Reader = Callable[[str, str | None], TokenisedRow]  # of a text, or of a pair
 
 
 class PoolingMode(StrEnum):
@@ -49,7 +49,7 @@ class Pooling:
 
 
 @dataclass(frozen=True)
-class Original:
+class OriginalTextModel:
     """A version as it was registered.
 
     Attributes:

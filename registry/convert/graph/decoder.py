@@ -19,9 +19,9 @@ from onnx import helper, numpy_helper
 from contracts.manifest import TokenRules
 from contracts.tasks import ATTENTION_MASK, INPUT_IDS
 from registry.convert.errors import VersionError
-from registry.convert.flavours.original import Original
+from registry.convert.flavours.original import OriginalTextModel
 from registry.convert.graph import engine_form
-from registry.convert.graph.export import Loaded
+from registry.convert.graph.export import TorchModel
 
 POSITIONS = "position_ids"
 PAST, PRESENT = "past_key_values", "present"
@@ -31,7 +31,7 @@ _OPSET = 17
 _ROWS, _BEFORE, _LENGTH = 2, 3, 4  # of the traced example; all stay variable
 
 
-def to_onnx(loaded: Loaded, path: Path) -> None:
+def to_onnx(loaded: TorchModel, path: Path) -> None:
     """Writes the graph, with variable rows, tokens read before, and tokens to read.
 
     Raises:
@@ -122,7 +122,7 @@ def _stepping(network: Any) -> Any:  # noqa: ANN401
     import torch  # noqa: PLC0415
     from transformers.cache_utils import DynamicCache  # noqa: PLC0415
 
-    class Step(torch.nn.Module):
+    class DecoderStep(torch.nn.Module):
         """The network with its keys and values by position, as the exporter wants them."""
 
         def __init__(self) -> None:
@@ -143,7 +143,7 @@ def _stepping(network: Any) -> Any:  # noqa: ANN401
             )
             return (result.logits[:, -1].float(), *_flat(result.past_key_values))
 
-    return Step().eval()
+    return DecoderStep().eval()
 
 
 def _flat(cache: Any) -> list[Any]:  # noqa: ANN401
@@ -151,7 +151,7 @@ def _flat(cache: Any) -> list[Any]:  # noqa: ANN401
     return [tensor for layer in cache.layers for tensor in (layer.keys, layer.values)]
 
 
-def stop_ids(original: Original) -> tuple[int, ...]:
+def stop_ids(original: OriginalTextModel) -> tuple[int, ...]:
     """The tokens that end a text, by ``generation_config.json``, else by ``config.json``."""
     for name in ("generation_config.json", "config.json"):
         path = original.folder / name
@@ -165,7 +165,7 @@ _NO_RULES = TokenRules()
 
 
 def written(
-    loaded: Loaded,
+    loaded: TorchModel,
     prompts: Sequence[Sequence[int]],
     stops: Sequence[int],
     *,

@@ -19,7 +19,7 @@ from contracts.manifest import TokenRules
 from contracts.tasks import ATTENTION_MASK, INPUT_IDS
 from registry.convert.errors import VersionError
 from registry.convert.flavours.config import CONFIG, read_json
-from registry.convert.flavours.original import Original
+from registry.convert.flavours.original import OriginalTextModel
 from registry.convert.graph.decoder import (
     LOGITS,
     PAST,
@@ -28,7 +28,7 @@ from registry.convert.graph.decoder import (
     SOURCE,
     SOURCE_MASK,
 )
-from registry.convert.graph.export import OPSET, Loaded
+from registry.convert.graph.export import OPSET, TorchModel
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ _MOST_SEQUENCES = 1000  # that may be forbidden; each is looked at in every step
 _ROWS, _BEFORE, _LENGTH = 2, 3, 5  # of the traced example; all stay variable
 
 
-def start_id(original: Original) -> int:
+def start_id(original: OriginalTextModel) -> int:
     """The token before the first one that is written.
 
     Raises:
@@ -150,7 +150,7 @@ def _placed(network: Any, table: Any) -> Iterator[Any]:  # noqa: ANN401
         return
     import torch  # noqa: PLC0415
 
-    class Placed(torch.nn.Module):
+    class PositionLookup(torch.nn.Module):
         """Looks up what it was given, where the original would count."""
 
         at: Any = None
@@ -164,7 +164,7 @@ def _placed(network: Any, table: Any) -> Iterator[Any]:  # noqa: ANN401
             return torch.nn.functional.embedding(self.at + offset, table.weight)
 
     decoder = network.get_decoder()
-    placed = Placed()
+    placed = PositionLookup()
     decoder.embed_positions = placed
     try:
         yield placed
@@ -172,7 +172,7 @@ def _placed(network: Any, table: Any) -> Iterator[Any]:  # noqa: ANN401
         decoder.embed_positions = table
 
 
-def to_onnx(loaded: Loaded, encoder: Path, decoder: Path) -> None:
+def to_onnx(loaded: TorchModel, encoder: Path, decoder: Path) -> None:
     """Writes both graphs, with variable rows and lengths.
 
     Raises:
@@ -243,7 +243,7 @@ def _reading(network: Any) -> Any:  # noqa: ANN401
     """What reads a prompt, with its tensors by position, as the exporter wants them."""
     import torch  # noqa: PLC0415
 
-    class Reading(torch.nn.Module):
+    class PromptReader(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.encoder, self.decoder = network.get_encoder(), network.get_decoder()
@@ -259,7 +259,7 @@ def _reading(network: Any) -> Any:  # noqa: ANN401
             )
             return _flat(result.past_key_values.cross_attention_cache)
 
-    return Reading().eval()
+    return PromptReader().eval()
 
 
 def _writing(network: Any, placed: Any) -> Any:  # noqa: ANN401
@@ -269,7 +269,7 @@ def _writing(network: Any, placed: Any) -> Any:  # noqa: ANN401
 
     width = network.config.d_model
 
-    class Writing(torch.nn.Module):
+    class TokenWriter(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.network = network
@@ -298,7 +298,7 @@ def _writing(network: Any, placed: Any) -> Any:  # noqa: ANN401
             after = result.past_key_values.self_attention_cache
             return (result.logits[:, -1].float(), *_flat(after))
 
-    return Writing().eval()
+    return TokenWriter().eval()
 
 
 def _flat(cache: Any) -> tuple[Any, ...]:  # noqa: ANN401

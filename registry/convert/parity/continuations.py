@@ -17,7 +17,7 @@ from contracts.tasks import ATTENTION_MASK, INPUT_IDS, Task
 from registry.convert.errors import VersionError
 from registry.convert.forms import FORMS
 from registry.convert.graph.decoder import PAST, POSITIONS, SOURCE_MASK
-from registry.convert.parity.engine import Engine
+from registry.convert.parity.engine import GraphEngine
 from registry.convert.parity.verify import broken_limit
 from registry.packages.token_rules import allowed, forced_last
 
@@ -46,8 +46,8 @@ class Decoder:
 
         ``rules``: what is forced and forbidden (``registry.packages.token_rules``).
         """
-        self._engine = Engine(model, threads=threads)
-        self._encoder = None if encoder is None else Engine(encoder, threads=threads)
+        self._engine = GraphEngine(model, threads=threads)
+        self._encoder = None if encoder is None else GraphEngine(encoder, threads=threads)
         self._sources = [] if encoder is None else [each.name for each in encoder.graph.output]
         self._start = start
         self._rules = rules or {}

@@ -14,8 +14,8 @@ from preprocess.observe import answered
 from preprocess.tasks import HEADS
 from registry.convert import texts
 from registry.convert.errors import VersionError
-from registry.convert.flavours import Original
-from registry.convert.parity.engine import TextEngine, Texts, encode
+from registry.convert.flavours import OriginalTextModel
+from registry.convert.parity.engine import TextEngine, TokenisedTexts, encode
 from registry.convert.parity.verify import values_of
 from registry.convert.tokeniser import Tokeniser
 
@@ -27,7 +27,7 @@ _MOST_UNKNOWN = 0.5
 
 def profile_of(
     evaluation: texts.EvaluationTexts,
-    original: Original,
+    original: OriginalTextModel,
     engine: TextEngine,
     made: Tokeniser,
     *,
@@ -77,7 +77,7 @@ def _encoded(
     made: Tokeniser,
     inputs: tuple[TensorSpec, ...],
     encoder: TextEncoder,
-) -> Texts:
+) -> TokenisedTexts:
     return encode(
         evaluation.texts, encoder, inputs, made.spec, made.buckets, pairs=evaluation.pairs
     )

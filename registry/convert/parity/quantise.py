@@ -113,7 +113,7 @@ def with_taps(model: onnx.ModelProto, tensors: Iterable[str]) -> onnx.ModelProto
     return tapped
 
 
-class Calibration:
+class RangeCalibration:
     """Collects the ranges of activations over texts, each run alone and without padding."""
 
     def __init__(self, texts: int) -> None:
@@ -150,7 +150,7 @@ def scales_for(seen: Range, weights: Floats) -> Scales:
     return best
 
 
-def quantise(model: onnx.ModelProto, calibration: Calibration) -> onnx.ModelProto:
+def quantise(model: onnx.ModelProto, calibration: RangeCalibration) -> onnx.ModelProto:
     """The model with every calibrated product in int8."""
     chosen = [item for item in products(model) if item.activation in calibration.ranges]
     by_activation: dict[str, list[Product]] = {}

@@ -51,7 +51,7 @@ _XGBOOST_CLASSES = ("XGBClassifier", "XGBRegressor")
 
 
 @dataclass(frozen=True)
-class Original:
+class OriginalTableModel:
     """An opened model.
 
     Attributes:
@@ -119,7 +119,7 @@ def library(name: str) -> Any:  # noqa: ANN401 - a module without types
         ) from error
 
 
-def opened(version: TableVersion, *, allow_pickle: bool) -> Original:
+def opened(version: TableVersion, *, allow_pickle: bool) -> OriginalTableModel:
     """Opens the model.
 
     Raises:
@@ -151,9 +151,11 @@ def opened(version: TableVersion, *, allow_pickle: bool) -> Original:
         if not isinstance(classes, np.ndarray) or classes.ndim != 1:
             raise VersionError(f"{name} answers several questions at once, which is not served")
         labels = tuple(str(label) for label in classes.tolist())
-        return Original(estimator, Task.TABULAR_CLASSIFICATION, labels, reference, version)
+        return OriginalTableModel(
+            estimator, Task.TABULAR_CLASSIFICATION, labels, reference, version
+        )
     if base.is_regressor(estimator):
-        return Original(estimator, Task.TABULAR_REGRESSION, (), reference, version)
+        return OriginalTableModel(estimator, Task.TABULAR_REGRESSION, (), reference, version)
     raise VersionError(f"{name} is neither a classifier nor a regression")
 
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from contracts.features import FeatureKind
 from registry.convert.errors import VersionError
-from registry.convert.tables.flavour import Column, TableVersion
+from registry.convert.tables.flavour import SignatureColumn, TableVersion
 from registry.convert.tables.original import Row
 from registry.convert.texts import is_evaluation_file, thinned
 
@@ -65,7 +65,7 @@ def find(version: TableVersion, folders: Sequence[Path]) -> OwnRows:
 
 
 def drawn(
-    columns: Sequence[Column],
+    columns: Sequence[SignatureColumn],
     rows: Sequence[Row],
     categories: Mapping[str, Sequence[str]],
     count: int,
@@ -84,7 +84,7 @@ def drawn(
 
 
 def _drawn(
-    column: Column,
+    column: SignatureColumn,
     seen: Sequence[Any],
     categories: Mapping[str, Sequence[str]],
     count: int,
@@ -121,7 +121,7 @@ def _read(path: Path) -> list[Mapping[str, Any]]:
         raise VersionError(f"{path.name} can't be read as rows: {error}") from error
 
 
-def _example(data: Any, columns: Sequence[Column]) -> list[Mapping[str, Any]]:  # noqa: ANN401
+def _example(data: Any, columns: Sequence[SignatureColumn]) -> list[Mapping[str, Any]]:  # noqa: ANN401
     """The rows of MLflow's example: a frame in one of its two forms, or an array."""
     names = [column.name for column in columns]
     if isinstance(data, dict) and "data" in data:
@@ -134,7 +134,9 @@ def _example(data: Any, columns: Sequence[Column]) -> list[Mapping[str, Any]]:  
     return [row if isinstance(row, dict) else dict(zip(names, row, strict=True)) for row in data]
 
 
-def _rows(source: str, rows: Sequence[Mapping[str, Any]], columns: Sequence[Column]) -> list[Row]:
+def _rows(
+    source: str, rows: Sequence[Mapping[str, Any]], columns: Sequence[SignatureColumn]
+) -> list[Row]:
     found: list[Row] = []
     for number, row in enumerate(rows):
         try:
@@ -146,7 +148,7 @@ def _rows(source: str, rows: Sequence[Mapping[str, Any]], columns: Sequence[Colu
     return found
 
 
-def _value(column: Column, value: Any) -> Any:  # noqa: ANN401 - out of a file
+def _value(column: SignatureColumn, value: Any) -> Any:  # noqa: ANN401 - out of a file
     """A value as the model takes it; of CSV they are all texts."""
     if column.kind is FeatureKind.CATEGORY:
         return None if value is None else str(value)

@@ -20,9 +20,9 @@ from contracts.features import (
 from contracts.statistics import Edges
 from measures.observation import histogram
 from registry.convert.errors import VersionError
-from registry.convert.tables.flavour import Column
+from registry.convert.tables.flavour import SignatureColumn
 from registry.convert.tables.graph import UNSEEN
-from registry.convert.tables.original import Floats, Original, Row
+from registry.convert.tables.original import Floats, OriginalTableModel, Row
 from registry.convert.tables.rows import OwnRows
 
 _FEWEST_FOR_QUANTILES = 20
@@ -50,7 +50,7 @@ class Schema:
 
 
 def schema_of(
-    columns: Sequence[Column],
+    columns: Sequence[SignatureColumn],
     own: OwnRows,
     stable: Sequence[Feature] = (),
     *,
@@ -77,7 +77,7 @@ def schema_of(
     )
 
 
-def answered(original: Original, schema: Schema, rows: Sequence[Row]) -> Schema:
+def answered(original: OriginalTableModel, schema: Schema, rows: Sequence[Row]) -> Schema:
     """With what the model answers when it is asked about missing values and new categories."""
     some = list(rows[:_PROBED])
 
@@ -100,7 +100,7 @@ def _asked(feature: Feature, answers: Callable[[str, Any], bool]) -> Feature:
 
 
 def prediction(
-    original: Original, values: Floats | None, stable: Sequence[Feature] = ()
+    original: OriginalTableModel, values: Floats | None, stable: Sequence[Feature] = ()
 ) -> tuple[Feature, ...]:
     """How a regression's answers are counted; nothing of a classification.
 
@@ -117,7 +117,7 @@ def prediction(
 
 
 def _feature(
-    column: Column,
+    column: SignatureColumn,
     values: Sequence[Any],
     known: Mapping[str, Feature],
     fitted: Mapping[str, Sequence[str]],

@@ -17,7 +17,7 @@ from contracts.tasks import Task
 from registry.conversions.messages import ConversionRequest, Signature
 from registry.convert.errors import VersionError
 from registry.convert.parity.continuations import Decoder, proved
-from registry.convert.tracking import Tracking
+from registry.convert.tracking import TrackingServer
 from registry.convert.walk import convert
 from registry.packages.store import PackageStore
 
@@ -67,7 +67,7 @@ def converted(
         }
     )
     store = PackageStore((folder / "store").as_uri())
-    ref = convert(request, Tracking(fake.uri), store, lambda _phase, _words: None)
+    ref = convert(request, TrackingServer(fake.uri), store, lambda _phase, _words: None)
     assert_promotable(request, ref, store)
     return store.manifest(ref.package), folder / "store" / ref.package
 
@@ -150,7 +150,7 @@ def test_smaller_numbers_of_what_writes_are_refused_with_the_reason(
     store = PackageStore((tmp_path / "store").as_uri())
     reason = f"text-generation is served in fp32, and {precision} is asked for.*no limit is known"
     with pytest.raises(VersionError, match=reason):
-        convert(request, Tracking(fake.uri), store, lambda _phase, _words: None)
+        convert(request, TrackingServer(fake.uri), store, lambda _phase, _words: None)
 
 
 def test_a_graph_that_writes_something_else_is_refused() -> None:

@@ -19,7 +19,7 @@ from contracts.endpoint import EngineChoice, Precision, Serving
 from contracts.loading import DeviceKind
 from contracts.manifest import CONFIG_PYTHON, DEVICE_PROOF, MODEL_ONNX, TOKENIZER, Engine, Manifest
 from registry.conversions.messages import ConversionRequest
-from registry.convert.tracking import Tracking
+from registry.convert.tracking import TrackingServer
 from registry.convert.walk import convert
 from registry.errors import TritonRefusedError
 from registry.loading import device_check
@@ -89,7 +89,9 @@ class FixedHarness:
             device=device,
             work_dir=str(work),
         )
-        ref = convert(request, Tracking(self._fake.uri), self.store, lambda _phase, _said: None)
+        ref = convert(
+            request, TrackingServer(self._fake.uri), self.store, lambda _phase, _said: None
+        )
         assert_promotable(request, ref, self.store)
         return self.store.manifest(ref.package)
 

@@ -18,7 +18,7 @@ from contracts.model import ModelRef
 from contracts.rollout import RolloutState
 from registry.loading.desired import (
     AWAY_GRACE_SECONDS,
-    Ledger,
+    ModelLedger,
     Role,
     Want,
     awaited,
@@ -123,7 +123,7 @@ def test_tritons_words_tell_whose_fault_it_is(words: str, *, version: bool) -> N
 def test_a_model_expires_only_after_its_whole_grace_unwanted(
     steps: list[tuple[bool, float]],
 ) -> None:
-    ledger, now, since = Ledger().placed(A), 1.0, None
+    ledger, now, since = ModelLedger().placed(A), 1.0, None
     for is_wanted, passed in steps:
         now += passed
         since = None if is_wanted else since or now
@@ -161,8 +161,8 @@ def test_a_version_at_fault_in_its_bake_leaves_room_for_the_old_one() -> None:
 
 
 def test_a_ledger_counts_the_ends_under_a_model_until_nobody_wants_it() -> None:
-    ledger = Ledger().placed(A).ended([A]).placed(A).ended([A]).ended_loading(A)
-    read = Ledger.model_validate_json(ledger.model_dump_json())
+    ledger = ModelLedger().placed(A).ended([A]).placed(A).ended([A]).ended_loading(A)
+    read = ModelLedger.model_validate_json(ledger.model_dump_json())
     assert read == ledger
     assert read.with_unwanted([Want(A, Role.CANDIDATE)], 5.0).crash_reason(A)
     assert not read.with_unwanted([], 5.0).crash_reason(A)
@@ -171,13 +171,13 @@ def test_a_ledger_counts_the_ends_under_a_model_until_nobody_wants_it() -> None:
 
 
 def test_a_load_that_succeeds_takes_back_the_ends_of_loads_before() -> None:
-    ledger = Ledger().placed(A).ended_loading(A).loaded(A).ended_loading(A)
+    ledger = ModelLedger().placed(A).ended_loading(A).loaded(A).ended_loading(A)
     assert not ledger.crash_reason(A)
     assert ledger.ended_loading(A).crash_reason(A)
 
 
 def test_ends_and_time_without_a_model_on_trial_are_what_is_usual() -> None:
-    ledger = Ledger().placed(A).watched([], 60.0).ended([]).watched([A], 5.0)
+    ledger = ModelLedger().placed(A).watched([], 60.0).ended([]).watched([A], 5.0)
     assert (ledger.usual.count, ledger.usual.seconds) == (1, 60.0)
     assert ledger.entries[A.triton_model].held.seconds == 5.0
 

@@ -24,9 +24,9 @@ from contracts.rollout import RolloutSpec, RolloutState
 from contracts.windows import EndpointWindow
 from controller.rollouts import JoinedRollouts, PackageProfiles
 from registry.conversions.index import ConversionIndex
-from registry.conversions.messages import ConversionRequest, Failed, Progress
+from registry.conversions.messages import ConversionFailure, ConversionProgress, ConversionRequest
 from registry.conversions.running import ConversionJobs
-from registry.mlflow.projection import EvidenceOf
+from registry.mlflow.projection import ShownRollout
 from registry.mlflow.watch import SourceWatch
 from registry.mlflow.write_back import WriteBack
 from registry.packages.store import PackageStore
@@ -36,7 +36,7 @@ from registry.stores import opening
 from registry.stores.endpoints import EndpointStore
 from registry.stores.whole_endpoints import WholeEndpoints
 from rollout.gates import failing
-from rollout.judge import Judge
+from rollout.judge import WindowsJudge
 from scale.memory import most_resident_megabytes
 from scale.population import (
     INDEX_KEYS,
@@ -53,7 +53,7 @@ from stats.reading.record_log import KafkaRecordLog
 _THREADS = 32  # as ``controller/main.py`` has
 
 
-class NotingJudge(Judge):
+class NotingJudge(WindowsJudge):
     """Notes the first window with which a candidate had to go.
 
     A late look judges several windows at once: the first of them that fails is found by itself, so
@@ -74,7 +74,7 @@ class NotingJudge(Judge):
     def look(
         self, spec: RolloutSpec, state: RolloutState, windows: Sequence[EndpointWindow]
     ) -> RolloutState:
-        """See ``Judge``."""
+        """See ``WindowsJudge``."""
         looked = super().look(spec, state, windows)
         package = looked.candidate.package
         if failing(looked):
@@ -142,13 +142,15 @@ class NoConversions:
     async def run(
         self,
         request: ConversionRequest,
-        progress: Callable[[Progress], None],
+        progress: Callable[[ConversionProgress], None],
         *,
         python_path: tuple[Path, ...] = (),
-    ) -> Failed:
+    ) -> ConversionFailure:
         """See ``ConversionLauncher``."""
         del progress, python_path
-        return Failed(reason=f"{request.model} should be converted already", by_version=False)
+        return ConversionFailure(
+            reason=f"{request.model} should be converted already", by_version=False
+        )
 
 
 async def run(
@@ -163,7 +165,7 @@ async def run(
     changed, stop = asyncio.Event(), asyncio.Event()
     registry = SimulatedRegistry(population.models)
 
-    async def render(evidence: EvidenceOf) -> Mapping[str, bytes]:
+    async def render(evidence: ShownRollout) -> Mapping[str, bytes]:
         return await asyncio.to_thread(rollouts.evidence, evidence.endpoint, evidence.state)
 
     metered = MeteredEndpoints(opening.endpoints(place, os.environ))

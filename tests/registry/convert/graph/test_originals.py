@@ -20,7 +20,7 @@ from registry.convert.errors import VersionError
 from registry.convert.flavours import detect
 from registry.convert.flavours.config import OFFSET_POSITIONS
 from registry.convert.graph import engine_form, export, last_end
-from registry.convert.parity.engine import Engine
+from registry.convert.parity.engine import GraphEngine
 from registry.convert.steps import encoded, loaded_original
 
 pytestmark = [
@@ -77,7 +77,7 @@ def test_a_cross_encoders_usual_prompt_goes_before_the_first_text_of_each_pair(
     export.to_onnx(loaded, original.task, tmp_path / "m.onnx")
     model = engine_form.finish(engine_form.load(tmp_path / "m.onnx"), original.task, None)
     rows = encoded(pair, built, engine_form.inputs_of(model))
-    assert Engine(model, threads=1).outputs(rows)[0, 0] == pytest.approx(found[0, 0], abs=1e-5)
+    assert GraphEngine(model, threads=1).outputs(rows)[0, 0] == pytest.approx(found[0, 0], abs=1e-5)
 
 
 @pytest.mark.parametrize("architecture", ["BartForSequenceClassification",
@@ -96,7 +96,7 @@ def test_texts_with_end_tokens_do_not_break_their_neighbours(
     export.to_onnx(loaded, original.task, tmp_path / "m.onnx")
     model = engine_form.finish(engine_form.load(tmp_path / "m.onnx"), original.task, None)
     rows = encoded(asked, built, engine_form.inputs_of(model))
-    together = Engine(model, threads=1).rows(rows, range(4), 16)
+    together = GraphEngine(model, threads=1).rows(rows, range(4), 16)
     alone = export.originals(loaded, original.task, asked.texts, max_tokens=64)
     np.testing.assert_allclose(np.concatenate(together), alone, atol=1e-5)
 
