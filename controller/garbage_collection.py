@@ -95,7 +95,7 @@ class GarbageCollection:
         """Removes a package, unless it is wanted again by now: listing them all takes its time."""
         if self._is_converting():  # it may be about to publish this one again
             raise _PostponedError("a conversion is on")
-        if package in gc.named(self._endpoints()):
+        if package in gc.list_named(self._endpoints()):
             return
         self._store.delete(package)
         metrics.PACKAGES_REMOVED.inc()

@@ -79,22 +79,22 @@ class JoinedRollouts:
         spec, before = endpoint.spec.rollout, endpoint.status
         status = machine.advance(spec, before, observed, now, self._judge)
         if status != before:
-            status = self._fitted(endpoint.name, status, now)
+            status = self._fit_status(endpoint.name, status, now)
             _refuse_unreadable(status)
-        return without_answered_commands(endpoint.model_copy(update={"status": status}))
+        return drop_answered_commands(endpoint.model_copy(update={"status": status}))
 
     def withdrawn(self, endpoint: ModelEndpoint, now: float, reason: str) -> ModelEndpoint:
         """The endpoint with its rollout ended and all callers with stable, as small as can be.
 
         It is a summary of itself, so that no record need be written before it.
         """
-        status = status_size.withdrawn(endpoint.status, now, reason)
+        status = status_size.withdraw(endpoint.status, now, reason)
         status = summary(status.model_copy(update={"notes": ()}))
         return endpoint.model_copy(update={"status": status})
 
-    def _fitted(self, name: str, status: EndpointStatus, now: float) -> EndpointStatus:
+    def _fit_status(self, name: str, status: EndpointStatus, now: float) -> EndpointStatus:
         """The status in the room that there is for it."""
-        found = status_size.fitted(status, self._most_bytes)
+        found = status_size.fit_status(status, self._most_bytes)
         if found is None:
             bytes_ = status_size.size(status)
             reason = (
@@ -102,7 +102,7 @@ class JoinedRollouts:
                 "stored: compare fewer statistics (spec.rollout.checks.statistics)"
             )
             log.warning("%s: the rollout ends: %s", name, reason)
-            return status_size.withdrawn(status, now, reason)
+            return status_size.withdraw(status, now, reason)
         if found is not status:
             log.info("%s: older evidence left the record, to keep it storable", name)
         return found
@@ -141,7 +141,7 @@ def waiting_commands(annotations: Mapping[str, str]) -> tuple[Command, ...]:
     return tuple(sorted(found, key=lambda command: (command.at, command.id)))
 
 
-def without_answered_commands(endpoint: ModelEndpoint) -> ModelEndpoint:
+def drop_answered_commands(endpoint: ModelEndpoint) -> ModelEndpoint:
     """Without the commands that were answered, and without what can't be read as one."""
     answered = {outcome.id for outcome in endpoint.status.commands}
     annotations = endpoint.metadata.annotations

@@ -24,7 +24,7 @@ EXPECTED_REQUESTS = 5.0
 WAIT_OF_DEADLINE = 1 / 24  # an hour of a day
 
 
-def begun(at: float) -> StepTraffic:
+def begin_step(at: float) -> StepTraffic:
     """Of a step that begins at this unix time."""
     return StepTraffic(since=at)
 
@@ -121,14 +121,14 @@ def estimated_callers(groups: int) -> float:
     return round(math.log1p(-groups / CALLER_GROUPS) / math.log1p(-1 / CALLER_GROUPS))
 
 
-def missed(traffic: StepTraffic, share: float) -> str:
+def explain_missed(traffic: StepTraffic, share: float) -> str:
     """That no caller falls into the candidate's arm, as a sentence."""
     if traffic.groups.bit_count() == 1:
         return f"the only caller does not fall into the {100 * share:g} % of this step"
     return f"none of {callers(traffic)} falls into the {100 * share:g} % of this step"
 
 
-def lacking(state: RolloutState, open_checks: Iterable[CheckResult], now: float) -> str:
+def describe_lack(state: RolloutState, open_checks: Iterable[CheckResult], now: float) -> str:
     """What requests a step had and what its checks still need, in one line.
 
     Empty where the candidate had none, which is said already, or where nobody counted.

@@ -37,9 +37,9 @@ _Done = tuple[EndpointStatus, str]
 _Handler = Callable[[EndpointStatus, Command, ReconcileContext], _Done]
 
 
-def answered(status: EndpointStatus, context: ReconcileContext) -> EndpointStatus:
+def answer_commands(status: EndpointStatus, context: ReconcileContext) -> EndpointStatus:
     """With each command that waits done or refused, and the answer noted."""
-    for command in _waiting(status, context.observed.commands):
+    for command in _list_waiting(status, context.observed.commands):
         try:
             status, answer = _HANDLERS[command.verb](status, command, context)
         except _CommandRefusedError as refusal:
@@ -58,7 +58,7 @@ def answered(status: EndpointStatus, context: ReconcileContext) -> EndpointStatu
     return status
 
 
-def _waiting(status: EndpointStatus, commands: Iterable[Command]) -> list[Command]:
+def _list_waiting(status: EndpointStatus, commands: Iterable[Command]) -> list[Command]:
     """Commands without an answer, oldest first, as many as answers are kept.
 
     An answer bears the time of its command. Where the list of answers is full, a command older than
@@ -83,7 +83,7 @@ def _promote(status: EndpointStatus, command: Command, context: ReconcileContext
     if state is not None and state.promoted_at is not None:
         raise _CommandRefusedError(f"version {state.candidate.version} is promoted already")
     if state is None:
-        status, state = _begun(status, command, context)
+        status, state = _begin(status, command, context)
         if not command.full:  # its first step is the next one
             return _in_its_step(status, state, command, context)
     _check_version(command, state.candidate.version)
@@ -93,14 +93,14 @@ def _promote(status: EndpointStatus, command: Command, context: ReconcileContext
             "callers would get no answer"
         )
     if not command.full and steps.following(context.spec, state) is not None:
-        state = status_updates.resumed(state, context.now)
+        state = status_updates.resume(state, context.now)
         reason = _reason("sent to the next step", command)
-        status = status_updates.entered(
+        status = status_updates.enter_step(
             status, state, state.step + 1, context, reason=reason, by=command.by
         )
         return _in_its_step(status, status.rollout or state, command, context)
     reason = _reason("promoted", command)
-    status = status_updates.promoted(status, state, context, reason=reason, by=command.by)
+    status = status_updates.promote(status, state, context, reason=reason, by=command.by)
     return status, (
         f"version {state.candidate.version} is promoted: it has all callers but the hold-back, "
         "and is watched until the end of its bake"
@@ -111,14 +111,14 @@ def _in_its_step(
     status: EndpointStatus, state: RolloutState, command: Command, context: ReconcileContext
 ) -> _Done:
     _check_version(command, state.candidate.version)
-    step = steps.named(steps.current(context.spec, state))
+    step = steps.describe(steps.current(context.spec, state))
     return status, (
         f"version {state.candidate.version} is in the step {step}, whose checks begin anew; "
         "promote --full gives it all callers"
     )
 
 
-def _begun(
+def _begin(
     status: EndpointStatus, command: Command, context: ReconcileContext
 ) -> tuple[EndpointStatus, RolloutState]:
     """A rollout that had not begun yet, for its version waited, e.g. for statistics."""
@@ -126,24 +126,24 @@ def _begun(
     if candidate is None or candidate.phase in ENDS:
         raise _CommandRefusedError("no version is on its way")
     _check_version(command, candidate.version)
-    waiting = status_updates.waiting(status)
+    waiting = status_updates.find_waiting(status)
     if waiting is None:
         raise _CommandRefusedError(
             f"version {candidate.version} is {candidate.phase.value}, and its rollout begins "
             "once every Triton holds it; to stay on another one, pin that"
         )
-    status = status_updates.begun(status, waiting, context)
+    status = status_updates.begin(status, waiting, context)
     if status.rollout is None:
         raise AssertionError("a rollout that has begun is on")
     return status, status.rollout
 
 
 def _pause(status: EndpointStatus, command: Command, context: ReconcileContext) -> _Done:
-    state = _going_on(status, command)
+    state = _require_rollout(status, command)
     if state.paused_at is not None:
         raise _CommandRefusedError(f"version {state.candidate.version} is paused already")
-    status = status_updates.with_state(status, status_updates.paused(state, context.now))
-    status = _noted(status, state.candidate.version, _reason("paused", command), command, context)
+    status = status_updates.with_state(status, status_updates.pause(state, context.now))
+    status = _note(status, state.candidate.version, _reason("paused", command), command, context)
     return status, (
         f"version {state.candidate.version} is paused: weights and deadline stand still; "
         "a check that fails still takes it back"
@@ -151,18 +151,18 @@ def _pause(status: EndpointStatus, command: Command, context: ReconcileContext) 
 
 
 def _resume(status: EndpointStatus, command: Command, context: ReconcileContext) -> _Done:
-    state = _going_on(status, command)
+    state = _require_rollout(status, command)
     if state.paused_at is None:
         raise _CommandRefusedError(f"version {state.candidate.version} is not paused")
-    status = status_updates.with_state(status, status_updates.resumed(state, context.now))
-    status = _noted(status, state.candidate.version, _reason("resumed", command), command, context)
+    status = status_updates.with_state(status, status_updates.resume(state, context.now))
+    status = _note(status, state.candidate.version, _reason("resumed", command), command, context)
     return status, f"version {state.candidate.version} goes on"
 
 
 def _abort(status: EndpointStatus, command: Command, context: ReconcileContext) -> _Done:
     state = status.rollout
     if state is None:
-        status, state = _begun(status, command, context)  # given up before its first step
+        status, state = _begin(status, command, context)  # given up before its first step
     _check_version(command, state.candidate.version)
     if state.promoted_at is not None:
         raise _CommandRefusedError(
@@ -211,7 +211,7 @@ def _pin(status: EndpointStatus, command: Command, context: ReconcileContext) ->
     if command.version is None:
         raise _CommandRefusedError("pin needs the number of a version")
     answer = f"pinned to version {command.version}"
-    status = _noted_on_endpoint(status, answer, command, context)
+    status = _note_on_endpoint(status, answer, command, context)
     if is_rejected(status, command.version):
         answer += ", which was rejected, rolled back or expired: it gets callers only after retry"
     return status, answer
@@ -219,7 +219,7 @@ def _pin(status: EndpointStatus, command: Command, context: ReconcileContext) ->
 
 def _unpin(status: EndpointStatus, command: Command, context: ReconcileContext) -> _Done:
     answer = "not pinned any more"
-    return _noted_on_endpoint(status, answer, command, context), answer
+    return _note_on_endpoint(status, answer, command, context), answer
 
 
 def _retry(status: EndpointStatus, command: Command, context: ReconcileContext) -> _Done:
@@ -257,7 +257,7 @@ _HANDLERS: dict[Verb, _Handler] = {
 # What they share
 
 
-def _going_on(status: EndpointStatus, command: Command) -> RolloutState:
+def _require_rollout(status: EndpointStatus, command: Command) -> RolloutState:
     if status.rollout is None:
         raise _CommandRefusedError("no rollout is on")
     _check_version(command, status.rollout.candidate.version)
@@ -282,7 +282,7 @@ def _reason(done: str, command: Command) -> str:
     return f"{sentence}: {command.reason}" if command.reason else sentence
 
 
-def _noted(
+def _note(
     status: EndpointStatus, version: str, reason: str, command: Command, context: ReconcileContext
 ) -> EndpointStatus:
     """With a line of history that changes no phase."""
@@ -290,9 +290,9 @@ def _noted(
     return applied(status, Noted(context.now, version, reason, by=command.by, step=step))
 
 
-def _noted_on_endpoint(
+def _note_on_endpoint(
     status: EndpointStatus, done: str, command: Command, context: ReconcileContext
 ) -> EndpointStatus:
     """A note about the endpoint, kept on the version that serves."""
     version = status.stable.version if status.stable else command.version or ""
-    return _noted(status, version, _reason(done, command), command, context)
+    return _note(status, version, _reason(done, command), command, context)

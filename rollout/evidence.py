@@ -25,7 +25,7 @@ from rollout.checks.outputs import OUTPUT_SHIFT, Outputs
 from rollout.checks.own import OwnStatistics
 from rollout.checks.rate_results import ComparisonSetting
 from rollout.checks.rates import RateEvidence
-from rollout.checks.rows import Lines, leading
+from rollout.checks.rows import Lines, list_leading
 from rollout.checks.score_agreement import SCORE_AGREEMENT, ScoreAgreement
 from rollout.checks.shift import ShiftTest
 from rollout.checks.stage import ComparisonStage
@@ -117,7 +117,7 @@ class Evidence:
         """With a window of stable before any canary, and its whole aggregate if there is one."""
         if stable.requests == 0:
             return self
-        if (known := self._knowing(stable)) is not self:
+        if (known := self._learn_answers(stable)) is not self:
             return known.with_history(stable, whole)
         return replace(
             self,
@@ -171,16 +171,16 @@ class Evidence:
             if is_shadow:
                 return self.with_history(stable, aggregate)
             return self.with_feedback(candidate, stable)
-        if (known := self._knowing(stable)) is not self:
+        if (known := self._learn_answers(stable)) is not self:
             return known.after_answers(candidate, stable, seconds, arms)
         checks, alpha = self.checks, self.alpha
         pairs = failures = norms = None
         if is_shadow:
-            pairs = rows_of.paired(candidate, self.rates.labels)
-            failures = rows_of.paired_errors(candidate)
-            norms = self.outputs.paired_norms(candidate)
+            pairs = rows_of.pair_labels(candidate, self.rates.labels)
+            failures = rows_of.pair_errors(candidate)
+            norms = self.outputs.pair_norms(candidate)
             if pairs is None and norms is None:
-                stable = rows_of.inferred_alone(stable)
+                stable = rows_of.drop_cached(stable)
         of_rates = self.rates.after(
             candidate,
             stable,
@@ -267,9 +267,9 @@ class Evidence:
             checks=checks,
             false_rollback=false_rollback,
             lines=rows_of.lines(checks, self.rates.rows),
-            rates=rates.with_edited_checks(self.rates, was, checks),
+            rates=rates.edit_checks(self.rates, was, checks),
             outputs=self.outputs if has_same_shift else self.outputs.restarted(),
-            own=self.own.with_checks(self._compared(was), self._compared(checks)),
+            own=self.own.with_checks(self._list_compared(was), self._list_compared(checks)),
             agreement=self.agreement if has_same_agreement else PairAgreement.begin(),
             score_agreement=self.score_agreement if has_same_scores else ScoreAgreement.begin(),
             drifts=self.drifts if was.drift == checks.drift else Drifts(),
@@ -284,7 +284,7 @@ class Evidence:
     @cached_property
     def alpha(self) -> float:
         """What each gating check may spend."""
-        return self.false_rollback / max(1, len(_gating(self.checks)))
+        return self.false_rollback / max(1, len(_list_gating(self.checks)))
 
     @property
     def verdicts(self) -> dict[str, Verdict]:
@@ -372,12 +372,12 @@ class Evidence:
             is_last_step=bool(data["is_last_step"]),
         )
 
-    def _knowing(self, stable: EvidenceCounts) -> Self:
+    def _learn_answers(self, stable: EvidenceCounts) -> Self:
         """With what stable's answers are, once there are some: labels, or vectors with a norm."""
         if self.outputs.test is not None:
             return self
         if stable.labels:
-            labels = leading(stable.labels)
+            labels = list_leading(stable.labels)
             of_rates = self.rates.with_labels(labels)
             lines = rows_of.lines(self.checks, of_rates.rows)
             return replace(self, rates=of_rates, lines=lines, outputs=Outputs.begin(labels))
@@ -390,9 +390,9 @@ class Evidence:
 
     @property
     def _statistics(self) -> tuple[StatisticCheck, ...]:
-        return self._compared(self.checks)
+        return self._list_compared(self.checks)
 
-    def _compared(self, checks: Checks) -> tuple[StatisticCheck, ...]:
+    def _list_compared(self, checks: Checks) -> tuple[StatisticCheck, ...]:
         """The statistics to compare: with a regression's answers, which are counted as one."""
         check, asked = checks.output_shift, checks.statistics
         is_known = self.outputs.test is not None or any(each.name == PREDICTION for each in asked)
@@ -435,7 +435,7 @@ class Evidence:
         return (*found, *self.own.results(checks.statistics, alpha))
 
 
-def _gating(checks: Checks) -> tuple[object, ...]:
+def _list_gating(checks: Checks) -> tuple[object, ...]:
     """The checks that may fail a rollout; each spends an equal part of the error."""
     single = (getattr(checks, name) for name in Checks.model_fields if name != "statistics")
     every = (*single, *checks.statistics)

@@ -26,7 +26,7 @@ from measures.proportions import HarmTest, History, NonInferiorityTest, Toleranc
 from rollout import arm_traffic, steps
 from rollout.checks import rates as tests
 from rollout.checks.rates import BETA, LEAST_TO_PASS, RateEvidence
-from rollout.checks.rows import CLASSES, compared, leading, lines
+from rollout.checks.rows import CLASSES, choose_compared, lines, list_leading
 from rollout.evidence import Evidence
 
 SECONDS = 10.0  # of a window
@@ -153,7 +153,7 @@ def _evidence(spec: RolloutSpec, counted: Sequence[WindowAggregate]) -> Evidence
     for found in counted:
         for label, count in found.evidence.labels.items():
             labels[label] = labels.get(label, 0) + count
-    evidence = Evidence.begin(spec.checks, spec.false_rollback, leading(labels))
+    evidence = Evidence.begin(spec.checks, spec.false_rollback, list_leading(labels))
     for found in counted:
         evidence = evidence.with_history(found.evidence)
     return evidence
@@ -168,8 +168,8 @@ def _step(learnt: _PriorEvidence, step: Step, told: Forecast) -> StepForecast:
     found: dict[str, float] = {}
     passes = 0.0
     for name in (tests.ERROR_RATE, tests.LATENCY, tests.CLASS_SHARE):
-        check = compared(spec.checks)[tests.IN_ORDER.index(name)]
-        if not tests.enabled(spec.checks)[name] or (is_shadow and name != tests.ERROR_RATE):
+        check = choose_compared(spec.checks)[tests.IN_ORDER.index(name)]
+        if not tests.list_enabled(spec.checks)[name] or (is_shadow and name != tests.ERROR_RATE):
             continue
         drawn = _SimulatedCheck(learnt, name, arms, 0.0 if is_shadow else percent)
         if not drawn.rows.size:
@@ -182,7 +182,7 @@ def _step(learnt: _PriorEvidence, step: Step, told: Forecast) -> StepForecast:
     # Requests without a name are spread one by one: with some of them no arm stays empty.
     is_by_callers = not is_shadow and told.unnamed * told.requests * percent < 1
     empty = (1 - percent) ** told.callers if is_by_callers else 0.0
-    return StepForecast(steps.named(step), told.requests * percent, empty, found, passes)
+    return StepForecast(steps.describe(step), told.requests * percent, empty, found, passes)
 
 
 class _SimulatedCheck:
@@ -228,7 +228,7 @@ class _SimulatedCheck:
         of_candidate = np.repeat(np.stack([fault.rates for fault in faults]), _DRAWN, axis=0)
         test = HarmTest.begin(of_candidate.shape, self._tests)
         hours = np.full(len(of_candidate), np.inf)
-        for window, rho, at in self._drawn(of_candidate):
+        for window, rho, at in self._draw(of_candidate):
             test = test.after(window, self._past, self._fail, rho, self._tests)
             failed = test.e_value().mean(axis=-1) * self._alpha >= 1
             hours = np.where(failed & np.isinf(hours), at, hours)
@@ -245,7 +245,7 @@ class _SimulatedCheck:
         of_candidate = np.tile(self._rates, (_DRAWN, 1))
         test = NonInferiorityTest.begin(of_candidate.shape, self._tests)
         hours = np.full(_DRAWN, np.inf)
-        for window, rho, at in self._drawn(of_candidate):
+        for window, rho, at in self._draw(of_candidate):
             test = test.after(window, self._past, self._pass, rho, self._tests)
             seen = np.add.reduceat(test.n_c, self._tests, axis=-1).min(axis=-1)
             passed = (seen >= LEAST_TO_PASS) & (test.e_value().min(axis=-1) * BETA >= 1)
@@ -254,7 +254,7 @@ class _SimulatedCheck:
                 break
         return float(np.quantile(hours, 0.5, method="higher"))
 
-    def _drawn(self, of_candidate: Floats) -> Iterator[tuple[Window, Floats, float]]:
+    def _draw(self, of_candidate: Floats) -> Iterator[tuple[Window, Floats, float]]:
         """Windows of growing length up to the deadline, with their correlation and end in hours."""
         rng, seconds, count = np.random.default_rng(_SEED), 0.0, 0
         while seconds < self._longest:

@@ -16,10 +16,10 @@ from contracts.profile import ReferenceProfile
 from contracts.rollout import RolloutSpec, RolloutState, SeriesPoint
 from contracts.windows import EndpointWindow, EvidenceCounts, Sparse, WindowAggregate
 from rollout import steps
-from rollout.checks.rows import leading
+from rollout.checks.rows import list_leading
 from rollout.evidence import ArmAggregates, ComparisonStage, Evidence
-from rollout.packed_evidence import packed, unpacked
-from rollout.series import extended
+from rollout.packed_evidence import pack, unpack
+from rollout.series import extend
 
 Profiles = Callable[[ModelRef], ReferenceProfile | None]
 
@@ -101,7 +101,7 @@ class WindowsJudge:
         return _with_evidence(state, evidence).model_copy(
             update={
                 "looked_through": max(state.looked_through, float(through)),
-                "series": extended(state.series, points),
+                "series": extend(state.series, points),
             }
         )
 
@@ -117,7 +117,7 @@ class WindowsJudge:
 
     def _evidence(self, spec: RolloutSpec, state: RolloutState) -> Evidence:
         if state.evidence:
-            return Evidence.of_json(unpacked(state.evidence))
+            return Evidence.of_json(unpack(state.evidence))
         return Evidence.begin(
             spec.checks, spec.false_rollback, self._labels(state, ()), stage(spec, state)
         )
@@ -134,7 +134,7 @@ class WindowsJudge:
         ):
             for label, count in labels.items():
                 counts[label] = counts.get(label, 0) + count
-        return leading(counts)
+        return list_leading(counts)
 
 
 def stage(spec: RolloutSpec, state: RolloutState) -> ComparisonStage:
@@ -178,17 +178,17 @@ def _with_feedback(counts: EvidenceCounts, more: WindowAggregate | None) -> Evid
         counts,
         feedback=counts.feedback + told.feedback,
         feedback_wrong=counts.feedback_wrong + told.feedback_wrong,
-        group_feedback=_summed(counts.group_feedback, told.group_feedback),
-        group_wrong=_summed(counts.group_wrong, told.group_wrong),
+        group_feedback=_sum(counts.group_feedback, told.group_feedback),
+        group_wrong=_sum(counts.group_wrong, told.group_wrong),
     )
 
 
-def _summed(one: Sparse, other: Sparse) -> Sparse:
+def _sum(one: Sparse, other: Sparse) -> Sparse:
     return {key: one.get(key, 0) + other.get(key, 0) for key in one.keys() | other.keys()}
 
 
 def _with_evidence(state: RolloutState, evidence: Evidence) -> RolloutState:
-    stored = packed(evidence.to_json())
+    stored = pack(evidence.to_json())
     return state.model_copy(update={"evidence": stored, "checks": evidence.results()})
 
 

@@ -35,15 +35,15 @@ def advance(
         commands brought up to date.
     """
     context = ReconcileContext(spec, observed, now, judge)
-    status = _with_evidence(_as_the_spec_is_now(status, context), context)
-    status = commands.answered(status, context)
-    status = _advanced(status, context)
+    status = _with_evidence(_follow_spec(status, context), context)
+    status = commands.answer_commands(status, context)
+    status = _advance(status, context)
     if status.rollout is None:
-        status = _advanced(_begun(status, context), context)
-    return status_updates.routed(status, context)
+        status = _advance(_begin(status, context), context)
+    return status_updates.update_routes(status, context)
 
 
-def _as_the_spec_is_now(status: EndpointStatus, context: ReconcileContext) -> EndpointStatus:
+def _follow_spec(status: EndpointStatus, context: ReconcileContext) -> EndpointStatus:
     """With the rollout in a step that the spec still has, and no time ahead of the clock."""
     if status.rollout is None:
         return status
@@ -57,8 +57,8 @@ def _as_the_spec_is_now(status: EndpointStatus, context: ReconcileContext) -> En
     state = state.model_copy(update={"step": step})
     now_in = steps.current(context.spec, state)
     if steps.phase(now_in) is not was:
-        reason = f"the spec's steps were edited: now {steps.named(now_in)}"
-        return status_updates.entered(status, state, step, context, reason=reason)
+        reason = f"the spec's steps were edited: now {steps.describe(now_in)}"
+        return status_updates.enter_step(status, state, step, context, reason=reason)
     return status_updates.with_state(status, state)
 
 
@@ -67,24 +67,24 @@ def _with_evidence(status: EndpointStatus, context: ReconcileContext) -> Endpoin
     state = status.rollout
     if state is None or state.evidence:
         return status
-    return status_updates.begun_again(
+    return status_updates.begin_again(
         status, state, context, reason="its evidence is lost, so that it begins again"
     )
 
 
-def _begun(status: EndpointStatus, context: ReconcileContext) -> EndpointStatus:
+def _begin(status: EndpointStatus, context: ReconcileContext) -> EndpointStatus:
     """With a rollout of the version that waits for one, if there is what it needs."""
-    waiting, observed = status_updates.waiting(status), context.observed
+    waiting, observed = status_updates.find_waiting(status), context.observed
     if waiting is None or context.spec.strategy is Strategy.DIRECT:
         return status
     if waiting.ref not in observed.loaded or observed.target not in (None, waiting.ref.version):
         return status
-    if held := gates.uncounted(observed):
+    if held := gates.explain_uncounted(observed):
         return status_updates.waits(status, held)
-    return status_updates.begun(status, waiting, context)
+    return status_updates.begin(status, waiting, context)
 
 
-def _advanced(status: EndpointStatus, context: ReconcileContext) -> EndpointStatus:
+def _advance(status: EndpointStatus, context: ReconcileContext) -> EndpointStatus:
     """With the rollout as far as it may be by now."""
     state = status.rollout
     if state is None:
@@ -97,19 +97,19 @@ def _advanced(status: EndpointStatus, context: ReconcileContext) -> EndpointStat
 def _before_promotion(
     status: EndpointStatus, state: RolloutState, context: ReconcileContext
 ) -> EndpointStatus:
-    state = _judged(state, context)
-    held = gates.hold(state, context)
+    state = _judge_windows(state, context)
+    held = gates.explain_hold(state, context)
     if (end := _end(state, context, held)) is not None:
         outcome, reason = end
         return status_updates.ended(status, state, outcome, context, reason=reason)
     if held:
         if empty := gates.empty_arm(state, context):
             following = state.step + 1
-            status = status_updates.entered(status, state, following, context, reason=empty)
-            return _advanced(status, context)
+            status = status_updates.enter_step(status, state, following, context, reason=empty)
+            return _advance(status, context)
         phase = steps.phase(steps.current(context.spec, state))
         return shown(status_updates.with_state(status, state), state, phase, held)
-    return _advanced(_forward(status, state, context), context)
+    return _advance(_forward(status, state, context), context)
 
 
 def _end(state: RolloutState, context: ReconcileContext, held: str) -> tuple[Outcome, str] | None:
@@ -123,7 +123,7 @@ def _end(state: RolloutState, context: ReconcileContext, held: str) -> tuple[Out
         return Outcome.SETTLED, "the strategy is direct now"
     if gates.is_over_deadline(state, context):
         missing = held or "steps were left"
-        lacking = arm_traffic.lacking(state, gates.open_checks(state), context.now)
+        lacking = arm_traffic.describe_lack(state, gates.open_checks(state), context.now)
         reason = f"no verdict within {written(spec.deadline)}: {missing}"
         return Outcome.EXPIRED, f"{reason}; {lacking}" if lacking else reason
     return None
@@ -133,18 +133,18 @@ def _forward(
     status: EndpointStatus, state: RolloutState, context: ReconcileContext
 ) -> EndpointStatus:
     """With the rollout one step on: what had to pass has passed."""
-    names = ", ".join(check.name for check in gates.required(state))
+    names = ", ".join(check.name for check in gates.list_required(state))
     reason = f"passed: {names}" if names else "no check is required"
     if steps.following(context.spec, state) is None:
-        return status_updates.promoted(status, state, context, reason=reason)
-    return status_updates.entered(status, state, state.step + 1, context, reason=reason)
+        return status_updates.promote(status, state, context, reason=reason)
+    return status_updates.enter_step(status, state, state.step + 1, context, reason=reason)
 
 
 def _in_the_bake(
     status: EndpointStatus, state: RolloutState, context: ReconcileContext
 ) -> EndpointStatus:
-    state = _judged(state, context)
-    held = gates.settling(state, context)
+    state = _judge_windows(state, context)
+    held = gates.explain_settling(state, context)
     if state.stable in context.observed.loaded:
         version = state.stable.version
         if context.observed.target == version != state.candidate.version:
@@ -168,10 +168,10 @@ def _fault(state: RolloutState, context: ReconcileContext) -> str:
     """Why a version must go, empty where it may stay."""
     if state.candidate in context.observed.failures:
         return context.observed.failures[state.candidate]
-    return gates.with_reasons(gates.failing(state))
+    return gates.with_reasons(gates.list_failing(state))
 
 
-def _judged(state: RolloutState, context: ReconcileContext) -> RolloutState:
+def _judge_windows(state: RolloutState, context: ReconcileContext) -> RolloutState:
     """With all windows that are closed by now in its evidence."""
     windows = context.observed.windows
     if windows is None:

@@ -76,7 +76,7 @@ def plot(title: str, unit: str, lines: Sequence[PlotLine], marks: Iterable[PlotM
         *_legend(lines),
         *_vertical(frame, unit),
         *_horizontal(frame),
-        *(piece for line in lines for piece in _drawn(frame, line, unit)),
+        *(piece for line in lines for piece in _draw(frame, line, unit)),
         *_marks(frame, marks),
         "</svg>",
     ]
@@ -173,7 +173,7 @@ def _marks(frame: _Frame, marks: Iterable[PlotMark]) -> Iterable[str]:
         yield f'<text class="note" x="{left:.1f}" y="{y}">{escape(mark.name)}</text>'
 
 
-def _drawn(frame: _Frame, line: PlotLine, unit: str) -> Iterable[str]:
+def _draw(frame: _Frame, line: PlotLine, unit: str) -> Iterable[str]:
     css = escape(line.css)
     path, is_down = [], False
     known = [(at, value) for at, value in line.points if value is not None]

@@ -16,9 +16,9 @@ from contracts.durations import written
 from contracts.endpoint import ModelEndpoint, Phase, Transition
 from contracts.rollout import CheckResult, RolloutState, SeriesPoint, Verdict
 from rollout import plots
-from rollout.packed_evidence import unpacked
+from rollout.packed_evidence import unpack
 from rollout.plots import PlotLine, PlotMark, number
-from rollout.series import gathered
+from rollout.series import gather
 from rollout.view import FULL, of_rollout
 
 SCHEMA_VERSION = 1
@@ -58,7 +58,7 @@ svg circle.candidate { fill: #c2560c; } svg circle.stable { fill: #1f5fbf; }
 def document(endpoint: ModelEndpoint, state: RolloutState) -> dict[str, Any]:
     """All that the verdict rests on, JSON-able: spec, state with series and evidence, history."""
     with suppress(ValueError):  # damaged: as it is stored, for whoever looks into it
-        state = state.model_copy(update={"evidence": unpacked(state.evidence)})
+        state = state.model_copy(update={"evidence": unpack(state.evidence)})
     return {
         "schema_version": SCHEMA_VERSION,
         "endpoint": endpoint.name,
@@ -151,7 +151,7 @@ def _facts(endpoint: ModelEndpoint, state: RolloutState) -> str:
 
 
 def _plots(state: RolloutState, lines: Iterable[Transition]) -> str:
-    series = gathered(state.series, _MOST_POINTS)
+    series = gather(state.series, _MOST_POINTS)
     marks = [PlotMark(line.at, _mark(line)) for line in lines if line.phase in _MARKED]
     candidate = f"candidate, version {state.candidate.version}"
     stable = f"stable, version {state.stable.version}"

@@ -13,8 +13,8 @@ from contracts.endpoint import EndpointStatus
 from contracts.endpoint_record import text_of
 from contracts.rollout import CheckResult, Outcome, RolloutState
 from contracts.status_events import Ended, applied
-from rollout.series import gathered
-from rollout.status_updates import resumed
+from rollout.series import gather
+from rollout.status_updates import resume
 
 MOST_BYTES = 896 << 10
 _RECENT_LINES = 10  # of the history, that keep their figures longer
@@ -26,7 +26,7 @@ def size(status: EndpointStatus) -> int:
     return len(text_of(status).encode())
 
 
-def fitted(status: EndpointStatus, most: int = MOST_BYTES) -> EndpointStatus | None:
+def fit_status(status: EndpointStatus, most: int = MOST_BYTES) -> EndpointStatus | None:
     """The status in at most so many bytes; None where its rollout's evidence has no room."""
     for cut in (_whole, *_CUTS):
         status = cut(status)
@@ -35,7 +35,7 @@ def fitted(status: EndpointStatus, most: int = MOST_BYTES) -> EndpointStatus | N
     return None
 
 
-def withdrawn(status: EndpointStatus, now: float, reason: str) -> EndpointStatus:
+def withdraw(status: EndpointStatus, now: float, reason: str) -> EndpointStatus:
     """With the rollout at its end, as small as it can be: all callers are with stable again.
 
     It says nothing of the version, which is not tried again unless a person asks for it.
@@ -43,7 +43,7 @@ def withdrawn(status: EndpointStatus, now: float, reason: str) -> EndpointStatus
     state = status.rollout
     if state is None:
         return status
-    bare = resumed(state, now).model_copy(
+    bare = resume(state, now).model_copy(
         update={"evidence": {}, "series": (), "checks": _without_figures(state.checks)}
     )
     # A promoted version is taken back; one on its way has had no verdict.
@@ -79,7 +79,7 @@ def _last(status: EndpointStatus, **update: object) -> EndpointStatus:
 
 
 def _series_of(state: RolloutState | None) -> tuple[object, ...]:
-    return tuple(gathered(state.series, _FEW_POINTS)) if state and state.series else ()
+    return tuple(gather(state.series, _FEW_POINTS)) if state and state.series else ()
 
 
 def _rollout(status: EndpointStatus, **update: object) -> EndpointStatus:

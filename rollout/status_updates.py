@@ -2,7 +2,7 @@
 
 It makes a rollout's next state and says what happened as an event of ``contracts.status_events``,
 which writes it. It never decides which change it is. Routes of a rollout that goes on follow from
-its state at the end of each pass (``routed``), so that no other change here needs to set them.
+its state at the end of each pass (``update_routes``): no other change here needs to set them.
 """
 
 from hashlib import blake2b
@@ -26,7 +26,7 @@ class WaitingVersion(NamedTuple):
     stable: ModelRef
 
 
-def waiting(status: EndpointStatus) -> WaitingVersion | None:
+def find_waiting(status: EndpointStatus) -> WaitingVersion | None:
     """The version that waits for its rollout, if one does."""
     candidate, stable = status.candidate, status.stable
     if status.rollout is not None or candidate is None or candidate.phase is not Phase.LOADED:
@@ -36,7 +36,7 @@ def waiting(status: EndpointStatus) -> WaitingVersion | None:
     return WaitingVersion(candidate.ref, candidate.options, stable)
 
 
-def begun(
+def begin(
     status: EndpointStatus, waiting: WaitingVersion, context: ReconcileContext
 ) -> EndpointStatus:
     """With a rollout in its first step."""
@@ -50,14 +50,14 @@ def begun(
         stable=stable,
         began=context.now,
         step_began=max(context.now, through),
-        traffic=arm_traffic.begun(max(context.now, through)),
+        traffic=arm_traffic.begin_step(max(context.now, through)),
         looked_through=through,
     )
     state = context.judge.begin(context.spec, state, context.observed.windows or ())
     return _in_step(status, state, context, reason=f"compared with version {stable.version}")
 
 
-def begun_again(
+def begin_again(
     status: EndpointStatus, state: RolloutState, context: ReconcileContext, *, reason: str
 ) -> EndpointStatus:
     """With a rollout in its first step, or at the beginning of its bake; its deadline stays."""
@@ -69,7 +69,7 @@ def begun_again(
             "step": state.step if is_promoted else 0,
             "step_began": began,
             "promoted_at": context.now if is_promoted else None,
-            "traffic": None if is_promoted else arm_traffic.begun(began),
+            "traffic": None if is_promoted else arm_traffic.begin_step(began),
             "looked_through": through,
             "checks": (),
             "series": (),
@@ -81,7 +81,7 @@ def begun_again(
     return _in_step(status, state, context, reason=reason)
 
 
-def entered(
+def enter_step(
     status: EndpointStatus,
     state: RolloutState,
     step: int,
@@ -93,7 +93,7 @@ def entered(
     """With the rollout in another step. Only what is seen from now on lets it pass."""
     figures = state.figures
     began = max(context.now, state.looked_through)
-    traffic = arm_traffic.begun(began)
+    traffic = arm_traffic.begin_step(began)
     state = state.model_copy(
         update={"step": step, "step_began": began, "traffic": traffic, "checks": ()}
     )
@@ -101,7 +101,7 @@ def entered(
     return _in_step(status, state, context, reason=reason, by=by, figures=figures)
 
 
-def promoted(
+def promote(
     status: EndpointStatus,
     state: RolloutState,
     context: ReconcileContext,
@@ -111,7 +111,7 @@ def promoted(
 ) -> EndpointStatus:
     """With the candidate as the stable version, watched for the time of the bake."""
     figures = state.figures
-    state = resumed(state, context.now).model_copy(
+    state = resume(state, context.now).model_copy(
         update={
             "promoted_at": context.now,
             "step_began": max(context.now, state.looked_through),
@@ -146,7 +146,7 @@ def ended(
     """
     event = Ended(
         context.now,
-        resumed(state, context.now),
+        resume(state, context.now),
         outcome,
         reason,
         by=by,
@@ -156,12 +156,12 @@ def ended(
     return applied(status, event)
 
 
-def paused(state: RolloutState, now: float) -> RolloutState:
+def pause(state: RolloutState, now: float) -> RolloutState:
     """With the deadline stopped."""
     return state.model_copy(update={"paused_at": now})
 
 
-def resumed(state: RolloutState, now: float) -> RolloutState:
+def resume(state: RolloutState, now: float) -> RolloutState:
     """With the deadline running, and the time of the pause counted."""
     if state.paused_at is None:
         return state
@@ -206,7 +206,7 @@ def phase(status: EndpointStatus, state: RolloutState) -> Phase | None:
     return candidate.phase if candidate.phase in (Phase.SHADOW, Phase.CANARY) else None
 
 
-def routed(status: EndpointStatus, context: ReconcileContext) -> EndpointStatus:
+def update_routes(status: EndpointStatus, context: ReconcileContext) -> EndpointStatus:
     """With the routes that follow from the rollout that goes on, and what they need loaded."""
     state = status.rollout
     if state is None:
@@ -215,7 +215,7 @@ def routed(status: EndpointStatus, context: ReconcileContext) -> EndpointStatus:
     routes = steps.routes(context.spec, state, context.observed.loaded, callers=callers)
     needed = (*status.packages, state.stable, state.candidate)
     update = {"routes": routes, "packages": tuple(dict.fromkeys(needed))}
-    return _fallback_noted(status, state, routes, context).model_copy(update=update)
+    return _note_fallback(status, state, routes, context).model_copy(update=update)
 
 
 def _in_step(
@@ -233,7 +233,7 @@ def _in_step(
     return applied(status, event)
 
 
-def _fallback_noted(
+def _note_fallback(
     status: EndpointStatus,
     state: RolloutState,
     routes: tuple[Route, ...],

@@ -35,7 +35,7 @@ def arm(step: Step) -> Arm:
     return Arm.CANARY if isinstance(step, WeightStep) else Arm.SHADOW
 
 
-def named(step: Step) -> str:
+def describe(step: Step) -> str:
     """The step in words: ``25 %`` or ``shadow``."""
     return f"{step.weight:g} %" if isinstance(step, WeightStep) else "shadow"
 

@@ -60,7 +60,7 @@ def _with_percent(step: Step) -> str:
     return f"shadow {step.shadow:g} %" if isinstance(step, ShadowStep) else f"{step.weight:g} %"
 
 
-BRIEF: Final = StageWords(step=steps.named, promoted="promoted")
+BRIEF: Final = StageWords(step=steps.describe, promoted="promoted")
 FULL: Final = StageWords(step=_with_percent, promoted="bake")
 
 
@@ -184,7 +184,7 @@ def of_preparation(
         candidate.version,
         candidate.phase.value,
         candidate.reason,
-        _marked(names, min(at, len(names) - 1), mark),
+        _mark_stages(names, min(at, len(names) - 1), mark),
         against=None if stable is None else stable.version,
     )
 
@@ -270,11 +270,11 @@ def _stages_of_rollout(
 ) -> tuple[StageView, ...]:
     names = _names(spec, words)
     if state.outcome is Outcome.SETTLED:
-        return _marked(names, len(names), StageMark.DONE)
+        return _mark_stages(names, len(names), StageMark.DONE)
     at = len(_BEFORE) + min(state.step, len(spec.planned) - 1)
     if state.promoted_at is not None:
         at = len(names) - 2
-    return _marked(names, at, _ENDED[state.outcome])
+    return _mark_stages(names, at, _ENDED[state.outcome])
 
 
 def _furthest(endpoint: ModelEndpoint, version: str) -> int:
@@ -291,7 +291,7 @@ def _names(spec: RolloutSpec, words: StageWords) -> tuple[str, ...]:
     return (*_BEFORE, *map(words.step, spec.planned), words.promoted, "settled")
 
 
-def _marked(names: tuple[str, ...], at: int, mark: StageMark) -> tuple[StageView, ...]:
+def _mark_stages(names: tuple[str, ...], at: int, mark: StageMark) -> tuple[StageView, ...]:
     """Stages before ``at`` are done, that one is marked, the others are ahead."""
     return tuple(
         StageView(

@@ -73,7 +73,7 @@ class CommandExportEnvironment:
         except OSError as error:
             raise ExportUnavailableError(f"{self._argv[0]} can't be run: {error}") from error
         try:
-            return await asyncio.wait_for(_installed(process.stdout, progress), self._timeout)
+            return await asyncio.wait_for(_install(process.stdout, progress), self._timeout)
         except TimeoutError as error:
             raise ExportUnavailableError(
                 f"the installation of torch and transformers took more than {self._timeout:g} s"
@@ -118,7 +118,7 @@ class ExportingLauncher:
         return await self._launcher.run(request, progress, python_path=(folder, *python_path))
 
 
-async def _installed(lines: "asyncio.StreamReader | None", progress: Callable[[str], None]) -> Path:
+async def _install(lines: "asyncio.StreamReader | None", progress: Callable[[str], None]) -> Path:
     """Reads the installer's lines to the one that ends it."""
     assert lines is not None  # noqa: S101 - it was asked for
     async for line in lines:

@@ -28,7 +28,7 @@ from registry.packages.store import (
     PackageDamagedError,
     PackageMissingError,
     PackageStore,
-    reached,
+    translate_errors,
 )
 
 log = logging.getLogger(__name__)
@@ -114,7 +114,7 @@ class ConversionIndex:
         Raises:
             StoreUnavailableError: the store can't be read.
         """
-        with reached(_INDEX):
+        with translate_errors(_INDEX):
             try:
                 entry = _IndexEntry.model_validate_json(self._files.cat_file(self._path(options)))
                 manifest = self._store.manifest(entry.ref.package)
@@ -140,7 +140,7 @@ class ConversionIndex:
         Raises:
             StoreUnavailableError: the store can't be written.
         """
-        with reached(_INDEX):
+        with translate_errors(_INDEX):
             for kind in ("json", "mac"):
                 try:
                     self._files.rm(self._path(options, kind))
@@ -165,7 +165,7 @@ class ConversionIndex:
         path = self._path(options)
         aside = f"{path}.{ref.package[:12]}"
         entry = _IndexEntry(ref=ref, signature=found).model_dump_json().encode()
-        with reached(_INDEX):
+        with translate_errors(_INDEX):
             self._files.makedirs(self._root, exist_ok=True)
             self._sign(options, ref)
             self._files.pipe_file(aside, entry)

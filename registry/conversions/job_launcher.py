@@ -81,7 +81,7 @@ class JobLauncher:
         name = job_manifest.name_of(request)
         try:
             await asyncio.to_thread(self._begin, request)
-            return await self._watched(name, progress)
+            return await self._watch(name, progress)
         except ApiRefusedError as error:
             return ConversionFailure(reason=f"its Job is refused: {error}", by_version=False)
         finally:
@@ -99,9 +99,7 @@ class JobLauncher:
         except ConflictError:
             log.info("the Job %s is there already, and is watched", made["metadata"]["name"])
 
-    async def _watched(
-        self, name: str, progress: OnProgress
-    ) -> PublishedPackage | ConversionFailure:
+    async def _watch(self, name: str, progress: OnProgress) -> PublishedPackage | ConversionFailure:
         loop = asyncio.get_running_loop()
         options = self._options
         began = loop.time()
@@ -148,7 +146,7 @@ class JobLauncher:
             self._options.namespace,
             label_selector=f"{job_manifest.LABEL}={name}",
         )
-        return max(answer["items"] or (), key=_made, default=None)
+        return max(answer["items"] or (), key=_creation_time, default=None)
 
     def _log(self, pod: Object | None) -> str:
         """The end of the log of what converts in a pod; empty where it has none."""
@@ -184,5 +182,5 @@ class JobLauncher:
             log.warning("the Job %s is left to its own deadline: %s", name, error)
 
 
-def _made(pod: Object) -> str:
+def _creation_time(pod: Object) -> str:
     return str(pod["metadata"].get("creationTimestamp", ""))

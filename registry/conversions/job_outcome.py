@@ -48,22 +48,22 @@ JobState = ConversionProgress | PublishedPackage | ConversionFailure | PendingPo
 def state_of(job: Object, pod: Object | None, log: str, limits: ConversionLimits) -> JobState:
     """How a conversion is now."""
     status = _part(pod, "status")
-    ended = _terminated(status, limits.container)
+    ended = _find_terminated(status, limits.container)
     result = result_of(str(ended.get("message") or ""))
     if result is not None:
         return result
-    progress, last_line = _parsed(log.splitlines())
+    progress, last_line = _parse_log(log.splitlines())
     if pod is None or _part(pod, "metadata").get("deletionTimestamp"):
         return _without_pod(job, limits) or PendingPod("its pod is not there yet")
     phase = status.get("phase")
     if phase in {"Failed", "Succeeded"}:
-        return _ended(status, ended, last_line, limits)
+        return _explain_end(status, ended, last_line, limits)
     if phase == "Pending":
         return PendingPod(_why_pending(status))
     return progress or ConversionProgress(phase=Phase.CONVERTING, message="runs")
 
 
-def _parsed(lines: Iterable[str]) -> tuple[ConversionProgress | None, str]:
+def _parse_log(lines: Iterable[str]) -> tuple[ConversionProgress | None, str]:
     """The last progress, and the last line that is none."""
     progress, last_line = None, ""
     for line in lines:
@@ -80,7 +80,7 @@ def _without_pod(job: Object, limits: ConversionLimits) -> ConversionFailure | N
         if condition.get("type") != "Failed" or condition.get("status") != "True":
             continue
         if condition.get("reason") == "DeadlineExceeded":
-            return _timed_out(limits)
+            return _explain_timeout(limits)
         reason_text = condition.get("message") or condition.get("reason") or "no reason was given"
         return ConversionFailure(
             reason=f"its conversion was ended by the cluster: {reason_text}", by_version=False
@@ -88,14 +88,14 @@ def _without_pod(job: Object, limits: ConversionLimits) -> ConversionFailure | N
     return None
 
 
-def _ended(
+def _explain_end(
     status: Object, ended: Object, last_line: str, limits: ConversionLimits
 ) -> ConversionFailure:
     """A pod that ended without a result."""
     reason, message = str(status.get("reason", "")), str(status.get("message", ""))
     code = int(ended.get("exitCode", 0))
     if reason == "DeadlineExceeded":
-        return _timed_out(limits)
+        return _explain_timeout(limits)
     if ended.get("reason") == "OOMKilled":
         most = f"its limit of {limits.memory}" if limits.memory else "there was"
         reason_text = f"its conversion needed more memory than {most} and was ended"
@@ -103,7 +103,7 @@ def _ended(
     if reason == "Evicted" and "exceeds the" in message:  # its own limit of disk
         reason_text = f"its conversion used more than it may: {message}"
         return ConversionFailure(reason=reason_text[:_MOST_REASON], by_version=True)
-    if reason or _disrupted(status) or code == _SIGTERM:
+    if reason or _is_disrupted(status) or code == _SIGTERM:
         reason_text = message or reason or "the node is drained, or made room for another pod"
         return ConversionFailure(
             reason=f"its conversion was ended by the cluster: {reason_text}"[:_MOST_REASON],
@@ -119,7 +119,7 @@ def _ended(
     return ConversionFailure(reason=reason_text[:_MOST_REASON], by_version=False, crashed=True)
 
 
-def _timed_out(limits: ConversionLimits) -> ConversionFailure:
+def _explain_timeout(limits: ConversionLimits) -> ConversionFailure:
     reason = f"its conversion took more than {limits.timeout_seconds:g} s"
     return ConversionFailure(reason=reason, by_version=False, crashed=True)
 
@@ -136,14 +136,14 @@ def _why_pending(status: Object) -> str:
     return "its pod starts"
 
 
-def _disrupted(status: Object) -> bool:
+def _is_disrupted(status: Object) -> bool:
     return any(
         condition.get("type") == "DisruptionTarget" and condition.get("status") == "True"
         for condition in status.get("conditions") or ()
     )
 
 
-def _terminated(status: Object, name: str) -> Object:
+def _find_terminated(status: Object, name: str) -> Object:
     """How the container that converts has ended; a cluster may have put others beside it."""
     for container in status.get("containerStatuses") or ():
         if container.get("name", name) == name:

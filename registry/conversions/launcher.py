@@ -123,14 +123,14 @@ class SubprocessLauncher:
                 process_group.give_way(process.pid)
                 recorded = process_group.record(process.pid)
                 (scratch / _PID_FILE).write_text(recorded, encoding="utf-8")
-                return await self._watched(process, progress, scratch)
+                return await self._watch(process, progress, scratch)
             finally:
                 process_group.kill(process.pid)
                 await process.wait()
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
 
-    async def _watched(
+    async def _watch(
         self, process: Process, progress: OnProgress, scratch: Path
     ) -> PublishedPackage | ConversionFailure:
         """The process' result, or the limit that it went over."""

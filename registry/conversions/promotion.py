@@ -141,14 +141,14 @@ class PromotingLauncher:
             staged = PackageStore(url)
             manifest = staged.fetch(ref.package, folder, most_bytes=self._most_bytes)
             if reason := refusal(manifest, ref, request, version):
-                return _refused(request, reason)
+                return _refuse(request, reason)
             if reason := altered_configs(manifest, folder, request.threads):
                 # Not the version's fault where an operator runs conversions of another release.
-                return _refused(request, reason, by_version=False)
+                return _refuse(request, reason, by_version=False)
             return PublishedPackage(ref=self._store.publish(folder, manifest))
         except (PackageMissingError, PackageDamagedError) as error:
             # Maybe not the version's fault: others may be able to write there too.
-            return _refused(request, str(error), by_version=False)
+            return _refuse(request, str(error), by_version=False)
         except (StoreError, OSError) as error:
             return ConversionFailure(
                 reason=f"its package can't be published: {error}", by_version=False
@@ -365,7 +365,7 @@ def _other_pyfunc(manifest: Manifest, *, allowed: bool) -> str:
     return ""
 
 
-def _refused(
+def _refuse(
     request: ConversionRequest, reason: str, *, by_version: bool = True
 ) -> ConversionFailure:
     what = f"the package that its conversion made is refused: {reason}"

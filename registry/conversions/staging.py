@@ -66,16 +66,16 @@ class StagingFolders:
                 there at the start and after that time is removed; then there is a look a day.
             wait: sleeps for so many seconds.
         """
-        before = await self._found()
+        before = await self._list_folders()
         for seconds in chain((conversion_seconds,), repeat(EVERY_SECONDS)):
             await wait(seconds)
-            now = await self._found()
+            now = await self._list_folders()
             for url in sorted((before & now) - self._used):
                 if url not in self._used:  # by now
                     await asyncio.to_thread(remove, url)
             before = now
 
-    async def _found(self) -> frozenset[str]:
+    async def _list_folders(self) -> frozenset[str]:
         """This controller's folders that are there; none where the store can't be asked."""
         try:
             names = await asyncio.to_thread(PackageStore(self._url).names)

@@ -74,7 +74,7 @@ def fetch(request: ConversionRequest, tracking: TrackingServer, work: Path) -> F
     run = tracking.run(version.run_id) if version.run_id else None
     beside.mkdir(parents=True, exist_ok=True)
     if run is not None and run.artifacts:
-        tracking.download(run.artifacts, beside, skip=lambda name: not _wanted_of_run(name))
+        tracking.download(run.artifacts, beside, skip=lambda name: not _is_wanted_of_run(name))
     return FetchedVersion(version, run, folder, beside, refused)
 
 
@@ -92,7 +92,7 @@ def with_pickles(fetched: FetchedVersion, tracking: TrackingServer) -> FetchedVe
     return replace(fetched, refused=())
 
 
-def recognised(fetched: FetchedVersion, request: ConversionRequest) -> DownloadedVersion:
+def recognise(fetched: FetchedVersion, request: ConversionRequest) -> DownloadedVersion:
     """What a version of texts is; raises ``VersionError`` or ``EnvironmentFaultError``."""
     version, folder, beside = fetched.version, fetched.folder, fetched.beside
     try:
@@ -137,7 +137,7 @@ def _code(folder: Path, refused: tuple[str, ...], *, allowed: bool) -> bytes | N
         raise VersionError(str(error)) from error
 
 
-def _wanted_of_run(name: str) -> bool:
+def _is_wanted_of_run(name: str) -> bool:
     parts = Path(name).parts
     ours = parts[0] == _TOKENIZER_FOLDER or name == TOKENIZER
     return (ours and not is_pickle(name)) or texts.is_evaluation_file(name)

@@ -20,15 +20,15 @@ from registry.convert.flavours.config import CONFIG, read_json
 from registry.convert.flavours.folders import transformer_folder
 from registry.convert.graph import engine_form, fusing
 from registry.convert.graph.fusing import FusedGraph
-from registry.convert.parity.carried_proof import carried_proof
-from registry.convert.parity.choose import ChosenGraph, joined
+from registry.convert.parity.carried_proof import make_device_proof
+from registry.convert.parity.choose import ChosenGraph, join_reasons
 from registry.convert.parity.proof import Comparison
 from registry.convert.tokeniser import Tokeniser
 
 log = logging.getLogger(__name__)
 
 
-def fused(
+def fuse_for_gpus(
     request: ConversionRequest,
     original: OriginalTextModel,
     model: onnx.ModelProto,
@@ -44,7 +44,7 @@ def fused(
     except (VersionError, ValueError) as error:
         reason = error.reason if isinstance(error, VersionError) else str(error)
         log.info("the graph stays as it is", extra={"reason": reason})
-        return None, joined(given_up, reason)
+        return None, join_reasons(given_up, reason)
     log.info("the graph was fused", extra={"counts": made.counts})
     return made, given_up
 
@@ -60,7 +60,7 @@ def laid_out(
     if chosen.fused is None:
         return None
     names = {spec.name for spec in engine_form.inputs_of(chosen.model)}
-    carried = carried_proof(comparison, chosen.proof, type_ids=TOKEN_TYPE_IDS in names)
+    carried = make_device_proof(comparison, chosen.proof, type_ids=TOKEN_TYPE_IDS in names)
     (folder / DEVICE_PROOF).write_text(carried.model_dump_json(), encoding="utf-8")
     rows = row_buckets(request.serving.max_batch_size, built.buckets)
     return FixedSpec(rows=rows, fused=dict(chosen.fused))

@@ -24,17 +24,17 @@ from registry.convert.flavours.config import Json, read_json, runs_own_code
 from registry.convert.flavours.folders import transformer_folder
 from registry.convert.forms import FORMS
 from registry.convert.parity import packed_engine
-from registry.convert.parity.carried_proof import carried_proof
+from registry.convert.parity.carried_proof import make_device_proof
 from registry.convert.parity.packed_engine import PackedTextEngine
 from registry.convert.parity.profiling import profile_of
-from registry.convert.parity.proof import Comparison, Proof, proved, require_equal_answers
+from registry.convert.parity.proof import Comparison, Proof, prove_engine, require_equal_answers
 from registry.convert.steps import (
     EngineParts,
     Report,
-    compared_of,
-    encoded,
+    choose_compared_texts,
+    encode_texts,
     evaluation_of,
-    loaded_original,
+    load_original,
     manifest_of,
     signature_of,
     write_common,
@@ -70,7 +70,7 @@ def convert(
     original = downloaded.original
     config = _suitable_config(original)
     precisions = _precisions(request, config)
-    loaded, built, answers = loaded_original(request, original)
+    loaded, built, answers = load_original(request, original)
     if reason := packed_engine.unsuitable(config, FORMS[original.task].loader):
         raise VersionError(reason)
     folder = work / "packed"
@@ -82,7 +82,7 @@ def convert(
         dense=weights.lay_out(original, folder),
         normalise=bool(original.pooling and original.pooling.normalise),
     )
-    compared = compared_of(downloaded, built)
+    compared = choose_compared_texts(downloaded, built)
     device, gpu = packed_engine.device_here(gpu=request.device is DeviceKind.GPU)
     where = f" on {gpu}" if gpu else ""
     report(Phase.VERIFYING, f"comparing with the original over {len(compared.texts)} texts{where}")
@@ -92,7 +92,7 @@ def convert(
     comparison = Comparison(
         task=original.task,
         multi_label=original.multi_label,
-        texts=encoded(compared, built, ()),
+        texts=encode_texts(compared, built, ()),
         reference=reference,
         reference_name=reference_name,
         min_neighbours=request.serving.min_neighbours,
@@ -123,7 +123,7 @@ def convert(
         ),
         encoding="utf-8",
     )
-    carried = carried_proof(comparison, proof, type_ids=spec.type_ids)
+    carried = make_device_proof(comparison, proof, type_ids=spec.type_ids)
     (folder / DEVICE_PROOF).write_text(carried.model_dump_json(), encoding="utf-8")
     manifest = manifest_of(
         request, downloaded, built, signature,
@@ -203,7 +203,7 @@ def _fastest(
     for precision in precisions:
         try:
             engine = opener.opened(precision)
-            proof = proved(comparison, engine, precision, fallback="; ".join(reasons))
+            proof = prove_engine(comparison, engine, precision, fallback="; ".join(reasons))
         except VersionError as error:
             log.info("%s is given up", precision, extra={"reason": error.reason})
             reasons.append(error.reason)

@@ -49,20 +49,22 @@ def evaluation_of(downloaded: DownloadedVersion) -> texts.EvaluationTexts:
     return downloaded.evaluation if FORMS[task].pairs else downloaded.evaluation.single()
 
 
-def compared_of(downloaded: DownloadedVersion, built: tokeniser.Tokeniser) -> texts.EvaluationTexts:
+def choose_compared_texts(
+    downloaded: DownloadedVersion, built: tokeniser.Tokeniser
+) -> texts.EvaluationTexts:
     """The texts that engines are compared with the original on.
 
     Among them are long ones, and some with the vocabulary's own special tokens: callers send them,
     and some networks look for them in the rows of a batch.
     """
-    compared = evaluation_of(downloaded).thinned(_PARITY_TEXTS)
+    compared = evaluation_of(downloaded).thin(_PARITY_TEXTS)
     if FORMS[downloaded.original.task].agreement is AgreementKind.COSINE:
-        compared = compared.filled(FEWEST_FOR_NEIGHBOURS)
+        compared = compared.fill(FEWEST_FOR_NEIGHBOURS)
     special = special_texts(built.encoder.tokenizer)[:_SPECIAL_TEXTS]
     return compared.with_further(special).with_long_ones(built.spec.max_tokens)
 
 
-def encoded(
+def encode_texts(
     compared: texts.EvaluationTexts, built: tokeniser.Tokeniser, inputs: tuple[TensorSpec, ...]
 ) -> TokenisedTexts:
     """The texts as the engine takes them; ``inputs`` are of one that pads, none of others."""
@@ -113,7 +115,7 @@ def _require_tokens(
     )
 
 
-def loaded_original(
+def load_original(
     request: ConversionRequest, original: OriginalTextModel
 ) -> tuple[Any, tokeniser.Tokeniser, Answers]:
     """A PyTorch version in memory (``graph.export.Loaded``), its tokeniser, and its own answers.

@@ -32,7 +32,7 @@ from preprocess.observe import unanswered
 from preprocess.tasks.generation import FINISHES
 from registry.conversions.messages import ConversionRequest, Signature
 from registry.convert import fixed, packed, tables, texts, tokeniser
-from registry.convert.download import DownloadedVersion, fetch, lineage, recognised, with_pickles
+from registry.convert.download import DownloadedVersion, fetch, lineage, recognise, with_pickles
 from registry.convert.errors import VersionError
 from registry.convert.flavours import OriginalTextModel, marian
 from registry.convert.forms import FORMS
@@ -54,10 +54,10 @@ from registry.convert.steps import (
     EngineParts,
     Floats,
     Report,
-    compared_of,
-    encoded,
+    choose_compared_texts,
+    encode_texts,
     evaluation_of,
-    loaded_original,
+    load_original,
     manifest_of,
     require_tokens_of_file,
     require_tokens_of_library,
@@ -95,7 +95,7 @@ def convert(
                 request, with_pickles(fetched, tracking), table, store, report
             )
         return tables.convert(request, fetched, table, store, report)
-    downloaded = recognised(fetched, request)
+    downloaded = recognise(fetched, request)
     original = downloaded.original
     report(Phase.CONVERTING, f"preparing the {original.flavour} model")
     if FORMS[original.task].generates:
@@ -129,7 +129,7 @@ def _convert_padded(
     _require_precision_for(request, given_up)
     model, built, answers = _prepare(request, original, work)
     inputs = engine_form.inputs_of(model)
-    compared = compared_of(downloaded, built)
+    compared = choose_compared_texts(downloaded, built)
     report(Phase.VERIFYING, f"comparing with the original over {len(compared.texts)} texts")
     reference, reference_name = answers(compared)
     width = reference.shape[1]
@@ -137,12 +137,12 @@ def _convert_padded(
     comparison = Comparison(
         task=original.task,
         multi_label=original.multi_label,
-        texts=encoded(compared, built, inputs),
+        texts=encode_texts(compared, built, inputs),
         reference=reference,
         reference_name=reference_name,
         min_neighbours=request.serving.min_neighbours,
     )
-    fused, given_up = fixed.fused(request, original, model, built, given_up)
+    fused, given_up = fixed.fuse_for_gpus(request, original, model, built, given_up)
     chosen = choose(
         Trial(
             requested=request.serving.precision,
@@ -245,14 +245,14 @@ def _convert_decoder(
     if request.stable is not None and (broken := request.stable.broken_by(signature)):
         raise VersionError(broken)
     evaluation = downloaded.evaluation.single()
-    compared = evaluation.thinned(continuations.PROMPTS)
+    compared = evaluation.thin(continuations.PROMPTS)
     stops = decoder.stop_ids(original)
     spec = GenerationSpec(stop_ids=stops, start_id=graphs.start_id, rules=graphs.rules)
     most = min(continuations.MOST_TOKENS, built.spec.max_tokens // 2)
     longest = min(continuations.LONGEST_PROMPT, built.spec.max_tokens - most)
     prompts = [ids[:longest] for ids in built.encoder.encode(compared.texts).ids]
     report(Phase.VERIFYING, f"comparing with the original after {len(prompts)} prompts")
-    parity = continuations.proved(
+    parity = continuations.prove_continuations(
         graphs.loaded(request.threads),
         prompts,
         stops,
@@ -324,7 +324,7 @@ def _prepare_decoder(
 ) -> tuple[_Graphs, tokeniser.Tokeniser, _Write]:
     """The graphs, the tokeniser, and what has the original write after prompts."""
     if original.onnx is not None:
-        model = decoder.registered(original.onnx)
+        model = decoder.keep_last_logits(original.onnx)
         graphs = _Graphs(model)
         alone = graphs.loaded(request.threads)
 
@@ -365,7 +365,7 @@ def _prepare_decoder(
     def by_original(
         prompts: list[list[int]], stops: tuple[int, ...], most: int
     ) -> tuple[list[list[int]], Floats]:
-        return decoder.written(
+        return decoder.write_continuations(
             loaded, prompts, stops, most=most, start=graphs.start_id, rules=graphs.rules
         )
 
@@ -387,7 +387,7 @@ def _prepare(
         registered = engine_form.load(original.onnx)
         model = engine_form.finish(registered, original.task, original.pooling)
         return model, built, _answers_of_graph(model, original, built, request.threads)
-    loaded, built, answers = loaded_original(request, original)
+    loaded, built, answers = load_original(request, original)
     from registry.convert.graph import export  # noqa: PLC0415 - needs torch
 
     path = work / "exported.onnx"
@@ -401,7 +401,7 @@ def _answers_of_graph(
 ) -> Answers:
     def answers(compared: texts.EvaluationTexts) -> tuple[Floats, str]:
         inputs = engine_form.inputs_of(model)
-        outputs = GraphEngine(model, threads=threads).alone(encoded(compared, built, inputs))
+        outputs = GraphEngine(model, threads=threads).alone(encode_texts(compared, built, inputs))
         return values_of(original.task, outputs, multi_label=original.multi_label), "onnx-fp32"
 
     return answers

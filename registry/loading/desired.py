@@ -96,7 +96,7 @@ class ModelLedger(BaseModel):
 
     def placed(self, ref: ModelRef) -> "ModelLedger":
         """With one more model."""
-        return self._updated(ref, unwanted_since=None)
+        return self._update(ref, unwanted_since=None)
 
     def found(self, held: Collection[str], wanted: Iterable[Want]) -> "ModelLedger":
         """With the wanted models that an earlier loader, whose ledger is lost, had put there.
@@ -114,13 +114,13 @@ class ModelLedger(BaseModel):
         """With one model less."""
         return self._with({key: item for key, item in self.entries.items() if key != name})
 
-    def ended_loading(self, ref: ModelRef) -> "ModelLedger":
+    def count_end_of_load(self, ref: ModelRef) -> "ModelLedger":
         """With one more end of Triton while it loaded a model on trial."""
-        return self._updated(ref, loads=self._entry(ref).loads + 1)
+        return self._update(ref, loads=self._entry(ref).loads + 1)
 
     def loaded(self, ref: ModelRef) -> "ModelLedger":
         """With a model that was loaded: its loads do not end Triton."""
-        return self._updated(ref, loads=0)
+        return self._update(ref, loads=0)
 
     def ended(self, trials: Collection[ModelRef]) -> "ModelLedger":
         """With one more end of Triton, under these models on trial; usual without any."""
@@ -128,7 +128,7 @@ class ModelLedger(BaseModel):
             return self.model_copy(update={"usual": self.usual.ended()})
         ledger = self
         for ref in trials:
-            ledger = ledger._updated(ref, held=ledger._entry(ref).held.ended())
+            ledger = ledger._update(ref, held=ledger._entry(ref).held.ended())
         return ledger
 
     def watched(self, trials: Collection[ModelRef], seconds: float) -> "ModelLedger":
@@ -137,7 +137,7 @@ class ModelLedger(BaseModel):
             return self.model_copy(update={"usual": self.usual.watched(seconds)})
         ledger = self
         for ref in trials:
-            ledger = ledger._updated(ref, held=ledger._entry(ref).held.watched(seconds))
+            ledger = ledger._update(ref, held=ledger._entry(ref).held.watched(seconds))
         return ledger
 
     def crash_reason(self, ref: ModelRef) -> str:
@@ -176,7 +176,7 @@ class ModelLedger(BaseModel):
     def _entry(self, ref: ModelRef) -> LedgerEntry:
         return self.entries.get(ref.triton_model) or LedgerEntry(ref=ref)
 
-    def _updated(self, ref: ModelRef, **fields: object) -> "ModelLedger":
+    def _update(self, ref: ModelRef, **fields: object) -> "ModelLedger":
         entry = self._entry(ref).model_copy(update=fields)
         return self._with({**self.entries, ref.triton_model: entry})
 
@@ -215,7 +215,7 @@ class PackageFailure:
         return self.cause is FailureCause.ROOM
 
 
-def wanted(
+def list_wanted(
     endpoints: Iterable[ModelEndpoint], pool: str = DEFAULT_POOL, loader: str = ""
 ) -> tuple[Want, ...]:
     """Every package that an endpoint of the pool names, once, in the order to load them.
@@ -239,7 +239,7 @@ def wanted(
     return tuple(sorted(found.values(), key=lambda want: (want.role, want.ref.triton_model)))
 
 
-def failed(
+def count_failure(
     want: Want,
     reason: str,
     previous: PackageFailure | None,
@@ -269,7 +269,7 @@ def failed(
     )
 
 
-def proved(failure: PackageFailure, answer: WitnessAnswer, now: float) -> PackageFailure:
+def add_witness(failure: PackageFailure, answer: WitnessAnswer, now: float) -> PackageFailure:
     """A failure with what its witness did since; one that was not loaded is asked again later.
 
     An answer that could not be had leaves the last one.
@@ -285,7 +285,7 @@ def may_try(failure: PackageFailure | None, now: float) -> bool:
     return failure is None or (failure.retry_at is not None and now >= failure.retry_at)
 
 
-def missing_stable(wants: Iterable[Want], loaded: Container[str]) -> tuple[ModelRef, ...]:
+def find_missing_stable(wants: Iterable[Want], loaded: Container[str]) -> tuple[ModelRef, ...]:
     """The stable packages that are not loaded and do not sleep.
 
     A candidate never makes a Triton unready.
@@ -293,7 +293,7 @@ def missing_stable(wants: Iterable[Want], loaded: Container[str]) -> tuple[Model
     return tuple(want.ref for want in _awake(wants) if want.ref.triton_model not in loaded)
 
 
-def awaited(
+def find_awaited(
     wants: Iterable[Want],
     loaded: Container[str],
     failures: Mapping[str, PackageFailure],
@@ -312,8 +312,8 @@ def awaited(
         now: unix time, seconds.
     """
     stable = _awake(wants)
-    holds_none = len(missing_stable(stable, loaded)) == len(stable)
-    missing = missing_stable((want for want in stable if not want.returns), loaded)
+    holds_none = len(find_missing_stable(stable, loaded)) == len(stable)
+    missing = find_missing_stable((want for want in stable if not want.returns), loaded)
     if holds_none:
         return missing
     return tuple(ref for ref in missing if not _overdue(failures.get(ref.triton_model), now))

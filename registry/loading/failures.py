@@ -40,7 +40,7 @@ class Failures:
         """Notes one more failure."""
         name = want.ref.triton_model
         previous = self._failures.get(name)
-        failure = desired.failed(want, reason, previous, cause=cause, now=self._now())
+        failure = desired.count_failure(want, reason, previous, cause=cause, now=self._now())
         self._failures[name] = failure
         metrics.LOAD_FAILURES.labels("version" if failure.blames_model else "environment").inc()
         log.warning("%s is not loaded: %s", name, reason)
@@ -67,7 +67,7 @@ class Failures:
             for name, item in self._failures.items()
         }
 
-    def unproven(self) -> ModelRef | None:
+    def find_unproven(self) -> ModelRef | None:
         """A package for whose refusal a witness is due, if there is one."""
         now = self._now()
         for item in self._failures.values():
@@ -75,11 +75,11 @@ class Failures:
                 return item.ref
         return None
 
-    def proved(self, ref: ModelRef, answer: WitnessAnswer) -> None:
+    def note_witness(self, ref: ModelRef, answer: WitnessAnswer) -> None:
         """Notes what the witness did. One that was not loaded is asked again later."""
         name = ref.triton_model
         if (item := self._failures.get(name)) is not None:
-            self._failures[name] = desired.proved(item, answer, self._now())
+            self._failures[name] = desired.add_witness(item, answer, self._now())
 
     def reported(self) -> tuple[LoadFailure, ...]:
         """As the report has them."""

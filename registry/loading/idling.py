@@ -96,7 +96,7 @@ class IdleTimes:
         asked = self._asked.get(name)
         return asked is None or self._now() - asked >= self._idle_seconds
 
-    def resolved(self, wants: Iterable[Want]) -> tuple[Want, ...]:
+    def resolve(self, wants: Iterable[Want]) -> tuple[Want, ...]:
         """What is wanted, with those asleep alone that are idle here too; the others return."""
         resolved = []
         for want in wants:

@@ -161,7 +161,7 @@ class Loader:
             return "the controller took this Triton out of service: it refuses what others hold"
         if self._complete:
             return ""
-        why = "; ".join(map(self._described, self._awaited)) or "no endpoint was read yet"
+        why = "; ".join(map(self._describe, self._awaited)) or "no endpoint was read yet"
         return f"a stable version is not loaded yet: {why}"
 
     def fault(self) -> str:
@@ -190,14 +190,14 @@ class Loader:
 
     def stable(self) -> tuple[ModelRef, ...]:
         """The stable packages that Triton holds now, but for one that is leaving."""
-        return tuple(want.ref for want in self._staying() if want.role is Role.STABLE)
+        return tuple(want.ref for want in self._list_staying() if want.role is Role.STABLE)
 
     def others(self) -> tuple[ModelRef, ...]:
         """The other packages that Triton holds now and that are wanted."""
-        return tuple(want.ref for want in self._staying() if want.role is not Role.STABLE)
+        return tuple(want.ref for want in self._list_staying() if want.role is not Role.STABLE)
 
-    def _staying(self) -> Iterable[Want]:
-        wants = self._wanted() if self._answers else ()
+    def _list_staying(self) -> Iterable[Want]:
+        wants = self._list_wanted() if self._answers else ()
         here = self._loaded.keys() - {self._leaving}
         return (want for want in wants if want.ref.triton_model in here)
 
@@ -223,7 +223,7 @@ class Loader:
     async def step(self) -> bool:
         """One pass; returns whether there may be more to do at once."""
         await self._read_endpoints()
-        wants = self._wanted()
+        wants = self._list_wanted()
         try:
             held = await self._triton.held(self._names(wants))
             held = await self._without_gone(held)
@@ -236,7 +236,7 @@ class Loader:
             await self._devices.look()
         if self._idling.look_due:
             await self._look_at_demand()
-            wants = self._wanted()
+            wants = self._list_wanted()
         all_read = self._read_once and not self._endpoints.unreadable
         if all_read:  # else who knows what is unwanted
             self._book.write(self._book.ledger.with_unwanted(wants, self._now()))
@@ -246,7 +246,7 @@ class Loader:
             await self._load(want, held.get(want.ref.triton_model))
         elif changed is not None:
             await self._resize(changed, held[changed.ref.triton_model])
-        elif (unproven := self._failures.unproven()) is not None:
+        elif (unproven := self._failures.find_unproven()) is not None:
             await self._ask_witness(unproven)
         elif all_read and not await self._let_one_sleep(wants):
             await self._unload_expired()
@@ -266,10 +266,10 @@ class Loader:
         except OSError as error:
             log.warning("endpoints can't be read, going on with the last ones: %s", error)
 
-    def _wanted(self) -> tuple[Want, ...]:
-        wants = desired.wanted(self._known, self._options.pool, self._options.name)
+    def _list_wanted(self) -> tuple[Want, ...]:
+        wants = desired.list_wanted(self._known, self._options.pool, self._options.name)
         self._stable = frozenset(w.ref.triton_model for w in wants if w.role is Role.STABLE)
-        return self._idling.resolved(wants)
+        return self._idling.resolve(wants)
 
     async def _look_at_demand(self) -> None:
         """Counts what others asked since the last time; where that fails, they may have asked."""
@@ -344,7 +344,7 @@ class Loader:
         found = self._book.ledger.found(held.keys(), wants)
         self._book.write(found.left(in_order=False))
         self._loaded = {name: model for name, model in self._loaded.items() if name in held}
-        if self._holds_any(wants) or not desired.missing_stable(wants, ()):
+        if self._holds_any(wants) or not desired.find_missing_stable(wants, ()):
             self._stall.ended()
         self._keep_failures(wants, held)
         for want in wants:
@@ -431,9 +431,9 @@ class Loader:
             self._triton_is_away(str(error))
             self._failures.add(want, str(error), FailureCause.AWAY)
             if want.on_trial:
-                self._book.write(self._book.ledger.ended_loading(want.ref))
+                self._book.write(self._book.ledger.count_end_of_load(want.ref))
         except TritonRefusedError as error:
-            await self._refused(want, error)
+            await self._note_refusal(want, error)
         except (RegistryError, OSError, ValueError) as error:
             self._failures.add(want, str(error), _cause(error))
         else:
@@ -462,7 +462,7 @@ class Loader:
 
     def _weigh(self, ref: ModelRef, copies_of_it: int | None) -> DeviceKind | None:
         """Where a package runs beside all that Triton holds; raises as ``_check_room``."""
-        copies = {item.ref.triton_model: item.instances for item in self._wanted()}
+        copies = {item.ref.triton_model: item.instances for item in self._list_wanted()}
         backend = self._backend or self._options.backends[0]
         kind = self._kind(self._packages.manifest(ref), backend)
         self._weighing.check(
@@ -483,7 +483,7 @@ class Loader:
         """Where a package runs; None: Triton decides. Raises ``DeviceUnfitError``."""
         return None if self._devices is None else self._devices.kind_for(manifest, backend)
 
-    async def _refused(self, want: Want, error: TritonRefusedError) -> None:
+    async def _note_refusal(self, want: Want, error: TritonRefusedError) -> None:
         """Records a refusal; a package that has no process any more is taken out.
 
         Triton goes on to say that such a package is ready, and starts no other process for it
@@ -501,7 +501,7 @@ class Loader:
         environment = not failure.blames_model and not isinstance(error, BackendMissingError)
         if environment and want.role is Role.STABLE and not want.on_trial and self._answers:
             self._stall.refused(said)
-        if self._answers and (unproven := self._failures.unproven()) is not None:
+        if self._answers and (unproven := self._failures.find_unproven()) is not None:
             await self._ask_witness(unproven)
 
     async def _ask_witness(self, ref: ModelRef) -> None:
@@ -510,7 +510,7 @@ class Loader:
         backends = (self._backend,) if self._backend else self._options.backends
         kind = {True: DeviceKind.GPU, False: DeviceKind.CPU, None: None}[self._on_gpu]
         answer = await self._witness.ask(stable, lambda each: self._weigh(each, 1), backends, kind)
-        self._failures.proved(ref, answer)
+        self._failures.note_witness(ref, answer)
 
     def _record_loaded(
         self, want: Want, running: ModelInstances, costs: tuple[CostPoint, ...]
@@ -662,17 +662,17 @@ class Loader:
 
     def _update_readiness(self, wants: tuple[Want, ...]) -> None:
         held = self._loaded if self._answers else {}
-        missing = desired.missing_stable(wants, held)
+        missing = desired.find_missing_stable(wants, held)
         metrics.MISSING_STABLE.set(len(missing))
-        self._awaited = desired.awaited(wants, held, self._failures.all, self._now())
+        self._awaited = desired.find_awaited(wants, held, self._failures.all, self._now())
         self._complete |= self._answers and self._read_once and not self._awaited
         given_up = () if self._awaited else missing
         if given_up and given_up != self._missing:
-            why = "; ".join(map(self._described, given_up))
+            why = "; ".join(map(self._describe, given_up))
             log.warning("Triton gets requests for what it holds, without %s", why)
         self._missing = given_up
 
-    def _described(self, ref: ModelRef) -> str:
+    def _describe(self, ref: ModelRef) -> str:
         failure = self._failures.get(ref.triton_model)
         return f"{ref.triton_model} ({failure.reason})" if failure else ref.triton_model
 

@@ -298,7 +298,7 @@ def _scripts(package: Path, backend: str) -> dict[str, Path]:
             "python_model.py": batches,
             **{f"pyfunc_{each}.py": _SOURCES[each] for each in _SOURCES},
         }
-    if _fixed(package) is not None:
+    if _read_fixed(package) is not None:
         beside = triton_file("fixed_model").parent.glob("*.py")
         return {"python_model.py": batches, **{file.name: file for file in beside}}
     if not triton_config.generates((package / CONFIG_PYTHON).read_text(encoding="utf-8")):
@@ -316,7 +316,7 @@ def _settings(package: Path, limits: PyfuncLimits, split: InstanceSplit) -> dict
     """What an engine is told beside its files; nothing of most graphs."""
     if (package / WEIGHTS).is_file():
         return {_PACKED_SPEC: _packed_spec(_manifest(package), split)}
-    if (fixed := _fixed(package)) is not None:
+    if (fixed := _read_fixed(package)) is not None:
         return {_SHAPES: json.dumps(triton_config.fixed_settings(fixed))}
     if not (package / PYFUNC).is_file():
         return {}
@@ -351,7 +351,7 @@ def _packed_spec(manifest: Manifest, split: InstanceSplit) -> str:
     )
 
 
-def _fixed(package: Path) -> Manifest | None:
+def _read_fixed(package: Path) -> Manifest | None:
     """The manifest of a graph that runs in fixed shapes; None of other packages."""
     if not (package / DEVICE_PROOF).is_file() or (package / WEIGHTS).is_file():
         return None

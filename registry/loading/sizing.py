@@ -68,7 +68,7 @@ class ModelSizer:
         if running.on_gpu:
             copies = self._copies_on_gpu(want)
             return (running.copies, running.instances) != (copies, loaded.instances)
-        return _split(running) != self._suiting(want, loaded)
+        return _split(running) != self._find_measured_split(want, loaded)
 
     def first(
         self, want: Want, manifest: Manifest, known: LoadedModel | None, *, on_gpu: bool | None
@@ -87,7 +87,7 @@ class ModelSizer:
         self._note_alone(want, manifest)
         if on_gpu is not False:
             return InstanceSplit(self._copies_on_gpu(want), self._cores if on_gpu is None else 1)
-        return self._suiting(want, known) or self._candidates(want, manifest)[0]
+        return self._find_measured_split(want, known) or self._candidates(want, manifest)[0]
 
     async def settle(
         self,
@@ -112,11 +112,11 @@ class ModelSizer:
         self._note_alone(want, manifest)
         if running.on_gpu:
             split = InstanceSplit(self._copies_on_gpu(want), running.threads)
-        elif suiting := self._suiting(want, known):
+        elif suiting := self._find_measured_split(want, known):
             split = suiting
         else:
             known = None
-            split, running = await self._chosen(want, running, package, manifest)
+            split, running = await self._choose_split(want, running, package, manifest)
         name = want.ref.triton_model
         if _split(running) != split:
             running = await self._rerun(split, name, package, running)
@@ -153,32 +153,32 @@ class ModelSizer:
     def _copies_on_gpu(self, want: Want) -> int:
         return 1 if want.ref.triton_model in self._alone else want.instances or 1
 
-    def _asked(self, want: Want) -> int | None:
+    def _asked_copies(self, want: Want) -> int | None:
         if want.ref.triton_model in self._alone:
             return 1
         return want.instances or min(self._auto_instances, self._most_instances) or None
 
-    def _suiting(self, want: Want, known: LoadedModel | None) -> InstanceSplit | None:
+    def _find_measured_split(self, want: Want, known: LoadedModel | None) -> InstanceSplit | None:
         """The split in which a package was measured, if it is still one that is wanted."""
         if known is None:
             return None
         split = InstanceSplit(known.instances, known.threads)
         if want.instances is None and split.copies > self._most_instances:
             return None
-        return split if splits.suits(split, self._cores, self._asked(want)) else None
+        return split if splits.suits(split, self._cores, self._asked_copies(want)) else None
 
     def _candidates(self, want: Want, manifest: Manifest) -> tuple[InstanceSplit, ...]:
         if manifest.generation or manifest.pyfunc or manifest.engine is Engine.PACKED:
             # Copies can't join what is in one of them, so there is one; and each copy of a pyfunc
             # has packages of its own in memory.
-            copies = self._asked(want) or 1
+            copies = self._asked_copies(want) or 1
             return (InstanceSplit(copies, max(1, self._cores // copies)),)
         graph = manifest.files.get(MODEL_ONNX)
         held = splits.most_copies(graph.bytes if graph else 0, self._memory_bytes)
         most = min(held, self._most_instances)
-        return splits.candidates(self._cores, most, self._asked(want))
+        return splits.candidates(self._cores, most, self._asked_copies(want))
 
-    async def _chosen(
+    async def _choose_split(
         self, want: Want, running: ModelInstances, package: Path, manifest: Manifest
     ) -> tuple[InstanceSplit, ModelInstances]:
         """The split that does most work, by a few batches of each; and how the package runs now.

@@ -154,12 +154,12 @@ class GrpcTriton:
         live = service_pb2.ServerLiveRequest()
         try:
             await self._stub.ServerLive(live, timeout=self._call_seconds)
-            ready = await asyncio.gather(*(self._running(name) for name in asked))
+            ready = await asyncio.gather(*(self._read_instances(name) for name in asked))
         except grpc.aio.AioRpcError as error:
-            raise self._translated(error) from error
+            raise self._translate_error(error) from error
         return {name: how for name, how in zip(asked, ready, strict=True) if how is not None}
 
-    async def _running(self, name: str) -> ModelInstances | None:
+    async def _read_instances(self, name: str) -> ModelInstances | None:
         """How a model is run; None where it is not ready."""
         request = service_pb2.ModelReadyRequest(name=name)
         try:
@@ -169,7 +169,7 @@ class GrpcTriton:
             elif name not in self._known:
                 config = service_pb2.ModelConfigRequest(name=name)
                 answer = await self._stub.ModelConfig(config, timeout=self._call_seconds)
-                self._known[name] = _running(answer.config)
+                self._known[name] = _parse_instances(answer.config)
         except grpc.aio.AioRpcError as error:
             self._known.pop(name, None)
             if error.code() in _AWAY:
@@ -216,7 +216,7 @@ class GrpcTriton:
         try:
             response = await self._stub.ModelInfer(request, timeout=self._call_seconds)
         except grpc.aio.AioRpcError as error:
-            raise self._translated(error) from error
+            raise self._translate_error(error) from error
         return bytes(response.raw_output_contents[0])
 
     async def requests(self) -> Mapping[str, int | None]:
@@ -226,7 +226,7 @@ class GrpcTriton:
         try:
             answer = await self._stub.ModelStatistics(request, timeout=self._call_seconds)
         except grpc.aio.AioRpcError as error:
-            raise self._translated(error) from error
+            raise self._translate_error(error) from error
         counted: dict[str, int | None] = {}
         for model in answer.model_stats:
             own = self.own.get(model.name, SentRequests())
@@ -269,7 +269,7 @@ class GrpcTriton:
         try:
             answer = await self._stub.ModelStatistics(request, timeout=self._call_seconds)
         except grpc.aio.AioRpcError as error:
-            raise self._translated(error) from error
+            raise self._translate_error(error) from error
         return sum(each.execution_count for each in answer.model_stats)
 
     async def refused(self) -> Mapping[str, int]:
@@ -278,7 +278,7 @@ class GrpcTriton:
         try:
             answer = await self._stub.ModelStatistics(request, timeout=self._call_seconds)
         except grpc.aio.AioRpcError as error:
-            raise self._translated(error) from error
+            raise self._translate_error(error) from error
         return {each.name: each.inference_stats.fail.count for each in answer.model_stats}
 
     async def _generate(self, request: service_pb2.ModelInferRequest) -> tuple[int, int]:
@@ -288,12 +288,12 @@ class GrpcTriton:
             call = self._stub.ModelStreamInfer(iter((request,)), timeout=self._load_seconds)
             async for part in call:
                 if part.error_message:
-                    raise self._refused(part.error_message)
+                    raise self._make_refusal(part.error_message)
                 contents = part.infer_response.raw_output_contents
                 count += bool(contents)
                 size += sum(map(len, contents))
         except grpc.aio.AioRpcError as error:
-            raise self._translated(error) from error
+            raise self._translate_error(error) from error
         return count, size
 
     async def close(self) -> None:
@@ -319,17 +319,17 @@ class GrpcTriton:
         try:
             return await call(request, timeout=self._load_seconds, metadata=metadata)
         except grpc.aio.AioRpcError as error:
-            raise self._translated(error) from error
+            raise self._translate_error(error) from error
 
-    def _translated(
+    def _translate_error(
         self, error: "grpc.aio.AioRpcError"
     ) -> TritonUnavailableError | TritonRefusedError:
         details = (error.details() or error.code().name).strip().rstrip(";").strip()
         if error.code() in _AWAY:
             return TritonUnavailableError(f"Triton at {self._target} does not answer: {details}")
-        return self._refused(details)
+        return self._make_refusal(details)
 
-    def _refused(self, details: str) -> TritonRefusedError:
+    def _make_refusal(self, details: str) -> TritonRefusedError:
         if details.startswith(OF_MODEL):  # words of a version's own code, whatever they say
             return TritonRefusedError(details)
         if any(sign in details for sign in _NO_BACKEND):
@@ -366,7 +366,7 @@ class SentRequests:
 OwnRequests = dict[str, SentRequests]  # by Triton's name of the model
 
 
-def _running(config: model_config_pb2.ModelConfig) -> ModelInstances:
+def _parse_instances(config: model_config_pb2.ModelConfig) -> ModelInstances:
     groups = config.instance_group
     gpu = model_config_pb2.ModelInstanceGroup.KIND_GPU
     threads = config.parameters[THREADS].string_value  # empty where there is none

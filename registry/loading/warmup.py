@@ -199,7 +199,7 @@ def packed_lengths(tokens: int, longest: int) -> list[int]:
     return lengths
 
 
-def packed(manifest: Manifest, tokens: int) -> dict[str, NDArray[np.number]]:
+def pack_batch(manifest: Manifest, tokens: int) -> dict[str, NDArray[np.number]]:
     """A batch of so many tokens, as the packed engine takes it (``contracts.tasks``)."""
     starts = np.cumsum([0, *packed_lengths(tokens, manifest.length_buckets[-1])])
     tensors: dict[str, NDArray[np.number]] = {
@@ -221,7 +221,7 @@ def batch(manifest: Manifest, bucket: int, rows: int) -> dict[str, NDArray[np.nu
     there is room for a token.
     """
     if _is_packed(manifest):
-        return packed(manifest, bucket)
+        return pack_batch(manifest, bucket)
     if manifest.pyfunc:
         (spec,) = manifest.inputs
         return {spec.name: np.tile(np.array(manifest.pyfunc.example, np.float64), (rows, 1))}

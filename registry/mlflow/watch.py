@@ -226,13 +226,13 @@ class SourceWatch:
                     known.pop(name, None)
                     if model is not None:
                         known[name] = model
-                return self._believed(known)
-        models = self._believed({model.name: model for model in await self._source.models()})
+                return self._confirm_list(known)
+        models = self._confirm_list({model.name: model for model in await self._source.models()})
         self._list_at = now + self._poll_seconds * (len(models) // PAGE)
         metrics.SOURCE_MODELS.set(len(models))
         return models
 
-    def _believed(self, listed: dict[str, RegisteredModel]) -> dict[str, RegisteredModel]:
+    def _confirm_list(self, listed: dict[str, RegisteredModel]) -> dict[str, RegisteredModel]:
         """The models of a list, and those that it lost and only one look has missed so far.
 
         Raises:

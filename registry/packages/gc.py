@@ -58,11 +58,11 @@ def needless(store: Packages, endpoints: Iterable[ModelEndpoint], *, keep: int) 
     if keep < 1:
         raise ValueError("keep at least one package of each model")
     found = _manifests(store)
-    needed = named(endpoints) | _newest(found, keep)
+    needed = list_named(endpoints) | _newest(found, keep)
     return [package for package in found if package not in needed]
 
 
-def named(endpoints: Iterable[ModelEndpoint]) -> set[str]:
+def list_named(endpoints: Iterable[ModelEndpoint]) -> set[str]:
     """What endpoints serve, bring into service, or may go back to."""
     return {ref.package for endpoint in endpoints for ref in refs_of(endpoint.status)}
 

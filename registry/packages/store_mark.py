@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import fsspec
 
-from registry.packages.store import StoreError, reached
+from registry.packages.store import StoreError, translate_errors
 
 FILE = "release.mark"
 
@@ -40,7 +40,7 @@ class StoreMark:
         Raises:
             registry.packages.store.StoreUnavailableError: the store can't be read or written.
         """
-        with reached(f"the mark of the package store {self._url}"):
+        with translate_errors(f"the mark of the package store {self._url}"):
             if self._read() in {"", *self._marks[1:]}:
                 self._files.makedirs(self._root, exist_ok=True)
                 self._files.pipe_file(self._path, self._marks[0].encode())

@@ -189,13 +189,13 @@ class PyfuncProcess:
                 return _answers_of(header, body, len(rows))
         except TimeoutError as error:
             why = f"The version's code took more than {limit:g} s and was stopped."
-            raise self._failed(why) from error
+            raise self._fail(why) from error
         except (EOFError, OSError) as error:
-            raise self._failed(f"The version's code has crashed: {self._ending()}.") from error
+            raise self._fail(f"The version's code has crashed: {self._explain_end()}.") from error
         except ValueError as error:
-            raise self._failed("The version's code has crashed: it wrote no answer.") from error
+            raise self._fail("The version's code has crashed: it wrote no answer.") from error
         sentence = f"The version's code failed: {_reason(header)}."
-        raise self._failed(sentence) if header.get("memory") else PyfuncError(sentence)
+        raise self._fail(sentence) if header.get("memory") else PyfuncError(sentence)
 
     def close(self) -> None:
         """Ends the process, if it is there."""
@@ -245,30 +245,30 @@ class PyfuncProcess:
                 os.set_blocking(_number(stream), False)
             self._write_frame(self._told, self._spawned_at + self._limits.start_seconds)
         except (OSError, EOFError) as error:
-            raise self._failed(f"The version's code can't be started: {error}.") from error
+            raise self._fail(f"The version's code can't be started: {error}.") from error
 
     def _open(self, latest: float) -> None:
         what, limits = "The version's code can't be started", self._limits
         try:
             hello = _object(self._read_frame(_LONGEST_HEADER, latest))
         except TimeoutError as error:
-            raise self._failed(f"{what}: it took more than {limits.start_seconds:g} s.") from error
+            raise self._fail(f"{what}: it took more than {limits.start_seconds:g} s.") from error
         except (EOFError, OSError) as error:
-            raise self._failed(f"{what}: {self._ending()}.") from error
+            raise self._fail(f"{what}: {self._explain_end()}.") from error
         except ValueError as error:
-            raise self._failed(f"{what}: it wrote what is no answer.") from error
+            raise self._fail(f"{what}: it wrote what is no answer.") from error
         if "error" in hello:
-            raise self._failed(f"{what}: {_reason(hello)}.")
+            raise self._fail(f"{what}: {_reason(hello)}.")
         if limits.closed_off and not (hello.get("files_closed") and hello.get("calls_refused")):
             why = (
                 f"{what}: this kernel has no Landlock or no seccomp to close it off with, and the "
                 "operator asks for both."
             )
-            self._failed(why)
+            self._fail(why)
             raise NotClosedOffError(why)
         self._hello, self._ready_at = hello, self._clock()
 
-    def _failed(self, why: str) -> PyfuncError:
+    def _fail(self, why: str) -> PyfuncError:
         """Ends the process, and says when there may be another; returns what to raise."""
         limits, now = self._limits, self._clock()
         steady = self._ready_at is not None and now - self._ready_at >= limits.steady_seconds
@@ -282,7 +282,7 @@ class PyfuncProcess:
         self._ended(why)
         return PyfuncError(why)
 
-    def _ending(self) -> str:
+    def _explain_end(self) -> str:
         """How the process has ended."""
         process = self._process
         if process is None:

@@ -68,8 +68,8 @@ def judge(reports: Sequence[LoaderReport]) -> Verdicts:
         if ref not in holders and (reason := _accusation(told, sound))
     }
     sick = _sick(refusals, holders)
-    excused = _excused(reports, sick)
-    return Verdicts(at_fault, sick, frozenset(excused), _cordoned(reports, excused, refusals))
+    excused = _find_excused(reports, sick)
+    return Verdicts(at_fault, sick, frozenset(excused), _find_cordoned(reports, excused, refusals))
 
 
 def _accusation(told: Mapping[str, LoadFailure], sound: set[str]) -> str:
@@ -118,12 +118,12 @@ def _sick(
     return found
 
 
-def _excused(reports: Sequence[LoaderReport], sick: Iterable[str]) -> tuple[str, ...]:
+def _find_excused(reports: Sequence[LoaderReport], sick: Iterable[str]) -> tuple[str, ...]:
     """The sick that do not decide: at most half of the pool, so that the others can serve it."""
     return tuple(sorted(sick))[: len(reports) // 2]
 
 
-def _cordoned(
+def _find_cordoned(
     reports: Sequence[LoaderReport],
     excused: tuple[str, ...],
     refusals: Mapping[ModelRef, Mapping[str, LoadFailure]],

@@ -40,7 +40,7 @@ from registry.reconcile.heartbeats import HeartbeatTracker, HeartbeatWriter
 from registry.reconcile.observer import EndpointObserver
 from registry.reconcile.plan import NextPool, ObservedState, PlanDecision, is_crossing, plan
 from registry.reconcile.rollouts import HeldPackages, Rollouts, Surroundings
-from registry.reconcile.waits import waiting
+from registry.reconcile.waits import list_waits
 from registry.reconcile.work_queue import WorkQueue
 from registry.stores.endpoints import EndpointStore
 from registry.stores.reports import Reports
@@ -167,7 +167,7 @@ class Controller:
             self._heartbeats.alive(reports, now, disconnected=self._reports.disconnected)
         )
         self._count_sick()
-        self._observer.told_damaged(self._held.damaged())
+        self._observer.note_damaged(self._held.list_damaged())
         self._take(endpoints)
         failed = {
             key for key, word in self._jobs.states.items() if isinstance(word, ConversionFailure)
@@ -180,7 +180,7 @@ class Controller:
         self._settle_jobs(failed)
         self._project()
         metrics.WAITING.set(self._queue.waiting + len(self._queue.running))
-        return self._endpoints.unreadable | self._unattended(self._now())
+        return self._endpoints.unreadable | self._list_unattended(self._now())
 
     def _count_sick(self) -> None:
         """Counts the Tritons that refuse what is good; one that is well again leaves no series."""
@@ -220,7 +220,7 @@ class Controller:
             return True
         if any(key.startswith(COMMAND_PREFIX) for key in endpoint.metadata.annotations):
             return True
-        return last.options in self._jobs.states or last.seen != self._seen(endpoint)
+        return last.options in self._jobs.states or last.seen != self._reconcile_inputs(endpoint)
 
     def _is_due(self, endpoint: ModelEndpoint, last: "_Outcome", now: float) -> bool:
         """Whether time alone, or traffic, may have changed something."""
@@ -244,7 +244,7 @@ class Controller:
         """Windows end at whole seconds: while this is the same, there are none to be judged."""
         return int(self._rollouts.closed_through(endpoint))
 
-    def _seen(self, endpoint: ModelEndpoint) -> "_ReconcileInputs":
+    def _reconcile_inputs(self, endpoint: ModelEndpoint) -> "_ReconcileInputs":
         snapshot, model = self._source.snapshot, endpoint.spec.model
         return _ReconcileInputs(
             endpoint,
@@ -265,7 +265,7 @@ class Controller:
         began = time.monotonic()
         while True:
             while (name := self._queue.take()) is not None:
-                self._tasks[asyncio.create_task(self._tried(self._listed[name]))] = name
+                self._tasks[asyncio.create_task(self._try_reconcile(self._listed[name]))] = name
             if not self._tasks:
                 return
             left = None
@@ -280,9 +280,9 @@ class Controller:
             if not done and left is not None:
                 return
 
-    async def _tried(self, endpoint: ModelEndpoint) -> None:
+    async def _try_reconcile(self, endpoint: ModelEndpoint) -> None:
         """One reconcile within its deadline; what came of it is on record for the pass."""
-        seen, began = self._seen(endpoint), time.monotonic()
+        seen, began = self._reconcile_inputs(endpoint), time.monotonic()
         closed_through = self._closed_through(endpoint)
         try:
             async with asyncio.timeout(self._options.deadline_seconds):
@@ -331,7 +331,7 @@ class Controller:
         self._source.follow({item.spec.model for item in seen}, wanted)
         self._projected = seen
 
-    def _unattended(self, now: float) -> frozenset[str]:
+    def _list_unattended(self, now: float) -> frozenset[str]:
         """Endpoints whose last reconcile failed, and rollouts that have long waited for one."""
         long_ago = now - self._options.overdue_seconds
         return frozenset(
@@ -429,11 +429,11 @@ class Controller:
         planned = endpoint.model_copy(update={"status": status, "spec": bounded})
         routed = frozenset(route.ref for route in endpoint.status.routes)
         around = pool.around(target.number if target else None, routed)
-        advanced, holds = await self._advanced(planned, around, now)
-        status = sleep.slept(bounded, advanced.status, held, now)
+        advanced, holds = await self._advance(planned, around, now)
+        status = sleep.note_sleep(bounded, advanced.status, held, now)
         sick = tuple(pools.sick_tritons(status, held))
         known = endpoint.status.waits
-        waits = waiting(bounded, status, seen, snapshot, sick=sick, before=known, now=now)
+        waits = list_waits(bounded, status, seen, snapshot, sick=sick, before=known, now=now)
         status = status.model_copy(update={"waits": waits})
         following = with_generation(endpoint.status, status)
         written = advanced.model_copy(update={"status": following, "spec": endpoint.spec})
@@ -447,14 +447,14 @@ class Controller:
         except (RegistryError, OSError) as error:  # this one must not hold up the others
             log.warning("the endpoint %s can't be written: %s", endpoint.name, error)
             metrics.WRITES_REFUSED.labels(endpoint.name).inc()
-            safe = await self._withdrawn(endpoint, error, now)
+            safe = await self._withdraw(endpoint, error, now)
             return _Outcome(safe or endpoint, options, written=False, attended=safe is not None)
         if decision.convert is not None:
             request = self._request(endpoint, decision, seen)
             self._jobs.start(decision.convert.options, request, endpoint.tenant)
         return _Outcome(written, options, attended=not holds)
 
-    async def _withdrawn(
+    async def _withdraw(
         self, endpoint: ModelEndpoint, error: Exception, now: float
     ) -> ModelEndpoint | None:
         """The endpoint without its rollout, written where the API server refused the whole status.
@@ -474,7 +474,7 @@ class Controller:
             return None
         return safe
 
-    async def _advanced(
+    async def _advance(
         self, planned: ModelEndpoint, around: Surroundings, now: float
     ) -> tuple[ModelEndpoint, bool]:
         """With its rollout's next step, and whether a fault in there holds this endpoint alone."""
@@ -484,7 +484,7 @@ class Controller:
             metrics.ROLLOUT_FAULTS.labels(planned.name).inc()
             log.exception("the rollout of %s can't go on and holds", planned.name)
             note = f"the rollout stays where it is: its reconcile step failed with {error!r}"
-            return planned.model_copy(update={"status": _noted(planned.status, note)}), True
+            return planned.model_copy(update={"status": _note(planned.status, note)}), True
         return advanced, False
 
     async def _write(self, before: ModelEndpoint, after: ModelEndpoint) -> None:
@@ -554,18 +554,18 @@ def with_generation(before: EndpointStatus, after: EndpointStatus) -> EndpointSt
 
     It is about the spec that was read, which is news where the stored one is about an earlier spec.
     """
-    changed = _followed(before) != _followed(after)
+    changed = _list_followed(before) != _list_followed(after)
     update = {"generation": before.generation + changed, "outdated": False}
     return after.model_copy(update=update)
 
 
-def _followed(status: EndpointStatus) -> tuple[object, ...]:
+def _list_followed(status: EndpointStatus) -> tuple[object, ...]:
     salt = status.rollout.id if status.rollout else ""
     held = status.packages, status.next_packages
     return status.routes, held, status.pools, status.loading, salt
 
 
-def _noted(status: EndpointStatus, note: str) -> EndpointStatus:
+def _note(status: EndpointStatus, note: str) -> EndpointStatus:
     return status.model_copy(update={"notes": (*status.notes, note)})
 
 

@@ -32,7 +32,7 @@ from registry.packages.store import (
     StoreError,
     StoreUnavailableError,
 )
-from registry.reconcile.plan import ObservedState, PlannedVersion, chosen, version_numbered
+from registry.reconcile.plan import ObservedState, PlannedVersion, choose_version, find_version
 from registry.reconcile.store_guard import StoreTimeoutGuard
 
 log = logging.getLogger(__name__)
@@ -69,7 +69,7 @@ class EndpointObserver:
         self._proofs: dict[ModelRef, asyncio.Task[bool]] = {}
         self._proven_at: dict[ModelRef, float] = {}
 
-    def told_damaged(self, refs: Iterable[ModelRef]) -> None:
+    def note_damaged(self, refs: Iterable[ModelRef]) -> None:
         """Takes in which packages loaders say to be damaged; each is read before it is believed.
 
         What is damaged or missing in the store is forgotten, so that its version is converted
@@ -121,7 +121,7 @@ class EndpointObserver:
             seen = await self._with_move(seen, endpoint, snapshot, crossing)
         if endpoint.status.stable is not None:
             seen = await self._with_stable(seen, endpoint, endpoint.status.stable)
-        target = chosen(endpoint.spec, endpoint.status, seen)
+        target = choose_version(endpoint.spec, endpoint.status, seen)
         if target is not None:
             seen = await self._with_package(seen, target, endpoint)
         return self._with_job(seen, target, endpoint.tenant), target
@@ -162,7 +162,7 @@ class EndpointObserver:
         if stable is not None:
             return replace(seen, stable=stable)
         seen = replace(seen, stable_gone=True)
-        version = version_numbered(seen, ref.version)
+        version = find_version(seen, ref.version)
         if version is None:
             return seen
         seen = await self._with_package(seen, version, endpoint)

@@ -135,26 +135,26 @@ def plan(
     Above a ceiling nothing new is brought in, and what serves goes on. The previous stable version
     stays loaded for ``keep_seconds``.
     """
-    status = _of_this_model(_without_expired(status, now, keep_seconds), seen)
+    status = _of_this_model(_drop_expired(status, now, keep_seconds), seen)
     if seen.versions is None or _is_rolling_out(status):
         return PlanDecision(status)
-    target = chosen(spec, status, seen)
-    if target is None or _settled(status, target, seen):
+    target = choose_version(spec, status, seen)
+    if target is None or _is_settled(status, target, seen):
         return PlanDecision(_idle(spec, status, seen))
-    candidate = _followed(status.candidate, target, seen)
+    candidate = _follow(status.candidate, target, seen)
     if seen.refused:
         reason = "; ".join(seen.refused)
-        return PlanDecision(_prepared(status, _in_phase(candidate, Phase.BLOCKED, reason), now))
+        return PlanDecision(_prepare(status, _in_phase(candidate, Phase.BLOCKED, reason), now))
     package = seen.packages.get(target.options)
     if package is None and candidate.ref is not None:
         return PlanDecision(status)  # the store is away: go on when its packages are seen again
     if package is None:
-        return _converting(status, candidate, target, seen, now)
-    step = _crossing if target is seen.move else partial(_loading, spec)
+        return _plan_conversion(status, candidate, target, seen, now)
+    step = _plan_crossing if target is seen.move else partial(_plan_load, spec)
     return PlanDecision(step(status, candidate, target, package, seen=seen, now=now))
 
 
-def chosen(
+def choose_version(
     spec: EndpointSpec, status: EndpointStatus, seen: ObservedState
 ) -> PlannedVersion | None:
     """The version that should be stable, if there is one that may be tried.
@@ -177,12 +177,12 @@ def chosen(
         may_follow = [
             item
             for item in newer
-            if _not_rejected(status, item) and (again or not is_passed_over(status, item.number))
+            if _is_not_rejected(status, item) and (again or not is_passed_over(status, item.number))
         ]
         begun = next((item for item in may_follow if _must_end(status, item)), None)
         return begun or next(iter(may_follow), None)
-    named = _wanted(spec, seen)
-    return named if named is not None and _not_rejected(status, named) else None
+    named = _find_wanted(spec, seen)
+    return named if named is not None and _is_not_rejected(status, named) else None
 
 
 def is_crossing(status: EndpointStatus, seen: ObservedState) -> bool:
@@ -190,13 +190,13 @@ def is_crossing(status: EndpointStatus, seen: ObservedState) -> bool:
 
     Not while a rollout is on: both its versions would have to.
     """
-    if seen.move is None or status.rollout is not None or not _not_rejected(status, seen.move):
+    if seen.move is None or status.rollout is not None or not _is_not_rejected(status, seen.move):
         return False
     package = seen.packages.get(seen.move.options)
     return package is None or package.ref != status.stable
 
 
-def version_numbered(seen: ObservedState, number: str) -> PlannedVersion | None:
+def find_version(seen: ObservedState, number: str) -> PlannedVersion | None:
     """The registered version of this number, if there is one."""
     return next((item for item in seen.versions or () if item.number == number), None)
 
@@ -209,13 +209,13 @@ def _is_rolling_out(status: EndpointStatus) -> bool:
 # Which version
 
 
-def _wanted(spec: EndpointSpec, seen: ObservedState) -> PlannedVersion | None:
+def _find_wanted(spec: EndpointSpec, seen: ObservedState) -> PlannedVersion | None:
     """The version that the spec names, good or not."""
     match spec.version:
         case PinnedVersion(pin=number):
-            return version_numbered(seen, number)
+            return find_version(seen, number)
         case AliasVersion(alias=alias):
-            return version_numbered(seen, seen.aliases.get(alias, ""))
+            return find_version(seen, seen.aliases.get(alias, ""))
         case _:
             return next(iter(seen.versions or ()), None)
 
@@ -228,13 +228,13 @@ def _stable_to_rebuild(status: EndpointStatus, seen: ObservedState) -> PlannedVe
     """
     if not seen.stable_gone or seen.fault or status.stable is None or status.rollout is not None:
         return None
-    version = version_numbered(seen, status.stable.version)
+    version = find_version(seen, status.stable.version)
     if version is None or version.options in seen.packages:
         return None
-    return version if _not_rejected(status, version) else None
+    return version if _is_not_rejected(status, version) else None
 
 
-def _not_rejected(status: EndpointStatus, version: PlannedVersion) -> bool:
+def _is_not_rejected(status: EndpointStatus, version: PlannedVersion) -> bool:
     return rejection_of(status, version.number, version.options) is None
 
 
@@ -249,7 +249,7 @@ def _of_this_model(status: EndpointStatus, seen: ObservedState) -> EndpointStatu
         return status
     stable = status.stable
     if stable is not None:
-        version = version_numbered(seen, stable.version)
+        version = find_version(seen, stable.version)
         package = None if version is None else seen.packages.get(version.options)
         is_of_it = package is not None and package.ref == stable
         if not is_of_it and (status.model_created or version is None):
@@ -270,7 +270,7 @@ def _must_end(status: EndpointStatus, version: PlannedVersion) -> bool:
     return status.stable is None or candidate.superseded >= _MOST_SUPERSEDED
 
 
-def _settled(status: EndpointStatus, target: PlannedVersion, seen: ObservedState) -> bool:
+def _is_settled(status: EndpointStatus, target: PlannedVersion, seen: ObservedState) -> bool:
     """Whether the target is what serves already, as far as can be known."""
     if status.stable is None or status.stable.version != target.number:
         return False
@@ -280,9 +280,7 @@ def _settled(status: EndpointStatus, target: PlannedVersion, seen: ObservedState
     return package.ref == status.stable
 
 
-def _followed(
-    candidate: Candidate | None, target: PlannedVersion, seen: ObservedState
-) -> Candidate:
+def _follow(candidate: Candidate | None, target: PlannedVersion, seen: ObservedState) -> Candidate:
     """The candidate as it was, or a new one where another version or package is wanted now."""
     new = Candidate(version=target.number, phase=Phase.WAITING, options=target.options)
     if candidate is None:
@@ -304,7 +302,7 @@ def _followed(
 
 def _idle(spec: EndpointSpec, status: EndpointStatus, seen: ObservedState) -> EndpointStatus:
     """Nothing to bring into service; says why where the newest version is not the one serving."""
-    newest = _wanted(spec, seen)
+    newest = _find_wanted(spec, seen)
     shown = status.candidate
     if shown is not None and status.rollout is not None and shown.phase not in _PREPARING:
         return status  # the version that is in its bake
@@ -332,7 +330,7 @@ def _long_ago(rejection: Rejection) -> str:
     return f"{what}: MLflow's tags of the version say why"
 
 
-def _converting(
+def _plan_conversion(
     status: EndpointStatus,
     candidate: Candidate,
     target: PlannedVersion,
@@ -347,16 +345,16 @@ def _converting(
         return PlanDecision(_without_package(status, candidate, target, job, now))
     if isinstance(job, ConversionProgress):
         running = _in_phase(candidate, job.phase, job.message, retry_at=None)
-        return PlanDecision(_prepared(status, running, now), convert=target)
+        return PlanDecision(_prepare(status, running, now), convert=target)
     if waits:
-        return PlanDecision(_prepared(status, candidate, now))
+        return PlanDecision(_prepare(status, candidate, now))
     if seen.fault:
-        return PlanDecision(_blocked(status, candidate, seen.fault, now))
+        return PlanDecision(_block(status, candidate, seen.fault, now))
     if seen.unsaid or seen.busy:
         reason = seen.unsaid or seen.busy
-        return PlanDecision(_prepared(status, _in_phase(candidate, Phase.WAITING, reason), now))
+        return PlanDecision(_prepare(status, _in_phase(candidate, Phase.WAITING, reason), now))
     begun = _in_phase(candidate, Phase.CONVERTING, retry_at=None)
-    return PlanDecision(_prepared(status, begun, now), convert=target)
+    return PlanDecision(_prepare(status, begun, now), convert=target)
 
 
 def _without_package(
@@ -371,11 +369,11 @@ def _without_package(
     One that ended without a word is tried again, with growing pauses, and expires in the end.
     """
     if job.by_version:
-        return _rejected(status, target, job.reason, now)
+        return _reject(status, target, job.reason, now)
     crashes = candidate.crashes + 1 if job.crashed else 0
     if crashes < MOST_CRASHES:
         told = candidate.model_copy(update={"crashes": crashes})
-        return _blocked(status, told, job.reason, now)
+        return _block(status, told, job.reason, now)
     reason = (
         f"{crashes} conversions in a row ended without a result, which may be the version or what "
         f"it runs on; the last one: {job.reason}"
@@ -384,7 +382,7 @@ def _without_package(
     return applied(status, ended)
 
 
-def _loading(
+def _plan_load(
     spec: EndpointSpec,
     status: EndpointStatus,
     candidate: Candidate,
@@ -395,13 +393,13 @@ def _loading(
     now: float,
 ) -> EndpointStatus:
     if unknown := _unknown_signature(status, seen):
-        return _prepared(status, _in_phase(candidate, Phase.BLOCKED, unknown), now)
+        return _prepare(status, _in_phase(candidate, Phase.BLOCKED, unknown), now)
     relied_on = _stable_signature(status, seen, package)
     if relied_on is not None and (broken := relied_on.broken_by(package.signature)):
-        return _rejected(status, target, broken, now)
+        return _reject(status, target, broken, now)
     verdicts = judge(seen.loaders)
     if reason := verdicts.at_fault.get(package.ref):
-        return _rejected(status, target, reason, now, refused=package.ref)
+        return _reject(status, target, reason, now, refused=package.ref)
     deciding = verdicts.deciding(seen.loaders)
     named = _with_package(status, package)
     may_load = pools.next_loaders(seen.loaders, package.ref, status.loading)
@@ -409,13 +407,13 @@ def _loading(
     update = {"ref": package.ref, "attempts": 0, "retry_at": None}
     candidate = candidate.model_copy(update=update)
     if held_by_all(deciding, package.ref):
-        return _loaded(spec, named, candidate, package, now)
+        return _accept_loaded(spec, named, candidate, package, now)
     if failures := _failures(deciding, package.ref):
-        return _prepared(named, _in_phase(candidate, Phase.BLOCKED, failures[0].reason), now)
-    return _prepared(named, _in_phase(candidate, Phase.LOADING, seen.unserved), now)
+        return _prepare(named, _in_phase(candidate, Phase.BLOCKED, failures[0].reason), now)
+    return _prepare(named, _in_phase(candidate, Phase.LOADING, seen.unserved), now)
 
 
-def _crossing(
+def _plan_crossing(
     status: EndpointStatus,
     candidate: Candidate,
     target: PlannedVersion,
@@ -431,27 +429,27 @@ def _crossing(
     """
     there = seen.next_pool or NextPool(status.pool)
     if unknown := _unknown_signature(status, seen):
-        return _prepared(status, _in_phase(candidate, Phase.BLOCKED, unknown), now)
+        return _prepare(status, _in_phase(candidate, Phase.BLOCKED, unknown), now)
     relied_on = _stable_signature(status, seen, package)
     if relied_on is not None and (broken := relied_on.broken_by(package.signature)):
-        return _rejected(_staying(status), target, broken, now)
+        return _reject(_cancel_crossing(status), target, broken, now)
     verdicts = judge(there.loaders)
     if reason := verdicts.at_fault.get(package.ref):
-        return _rejected(_staying(status), target, reason, now, refused=package.ref)
+        return _reject(_cancel_crossing(status), target, reason, now, refused=package.ref)
     if package.ref in there.everywhere:
         update = {"pool": there.name, "device": target.device, "packages": (), "asleep": None}
-        moved = _staying(status).model_copy(update=update)
+        moved = _cancel_crossing(status).model_copy(update=update)
         return applied(moved, Served(now, package.ref, package.signature.task))
     candidate = candidate.model_copy(update={"ref": package.ref, "attempts": 0, "retry_at": None})
     stays = f"{status.pool} goes on answering"
     if failures := _failures(verdicts.deciding(there.loaders), package.ref):
         reason = f"the pool {there.name} can't load it, and {stays}: {failures[0].reason}"
-        return _prepared(status, _in_phase(candidate, Phase.BLOCKED, reason), now)
+        return _prepare(status, _in_phase(candidate, Phase.BLOCKED, reason), now)
     reason = f"the pool {there.name} loads it, and {stays}"
-    return _prepared(status, _in_phase(candidate, Phase.LOADING, reason), now)
+    return _prepare(status, _in_phase(candidate, Phase.LOADING, reason), now)
 
 
-def _staying(status: EndpointStatus) -> EndpointStatus:
+def _cancel_crossing(status: EndpointStatus) -> EndpointStatus:
     """Without a move to another pool."""
     return status.model_copy(update={"next_pool": "", "next_packages": (), "loading": ()})
 
@@ -481,7 +479,7 @@ def _stable_signature(
     return (seen.stable or package.signature).model_copy(update={"task": status.task})
 
 
-def _loaded(
+def _accept_loaded(
     spec: EndpointSpec, status: EndpointStatus, candidate: Candidate, package: Package, now: float
 ) -> EndpointStatus:
     """Every Triton of the pool holds it: stable at once where it is compared with nothing.
@@ -493,7 +491,7 @@ def _loaded(
         return applied(status, Served(now, package.ref, package.signature.task))
     baking = status.rollout
     reason = f"waits for the end of version {baking.candidate.version}'s bake" if baking else ""
-    return _prepared(status, _in_phase(candidate, Phase.LOADED, reason), now)
+    return _prepare(status, _in_phase(candidate, Phase.LOADED, reason), now)
 
 
 def held_by_all(loaders: tuple[LoaderReport, ...], ref: ModelRef) -> bool:
@@ -513,11 +511,11 @@ def _with_package(status: EndpointStatus, package: Package) -> EndpointStatus:
     return status.model_copy(update={"packages": (*status.packages, package.ref)})
 
 
-def _prepared(status: EndpointStatus, candidate: Candidate, now: float) -> EndpointStatus:
+def _prepare(status: EndpointStatus, candidate: Candidate, now: float) -> EndpointStatus:
     return applied(status, Prepared(now, candidate))
 
 
-def _rejected(
+def _reject(
     status: EndpointStatus,
     target: PlannedVersion,
     reason: str,
@@ -528,14 +526,12 @@ def _rejected(
     return applied(status, Rejected(now, target.number, target.options, reason, refused=refused))
 
 
-def _blocked(
-    status: EndpointStatus, candidate: Candidate, reason: str, now: float
-) -> EndpointStatus:
+def _block(status: EndpointStatus, candidate: Candidate, reason: str, now: float) -> EndpointStatus:
     """With a candidate that waits longer after each fault of the environment in a row."""
     attempts = candidate.attempts + 1
     retry_at = now + RETRIES.after(attempts)
     blocked = _in_phase(candidate, Phase.BLOCKED, reason, attempts=attempts, retry_at=retry_at)
-    return _prepared(status, blocked, now)
+    return _prepare(status, blocked, now)
 
 
 def _in_phase(
@@ -550,17 +546,17 @@ def _with_candidate(status: EndpointStatus, shown: Candidate | None) -> Endpoint
     return status if status.candidate == shown else status.model_copy(update={"candidate": shown})
 
 
-def _without_expired(status: EndpointStatus, now: float, keep_seconds: float) -> EndpointStatus:
+def _drop_expired(status: EndpointStatus, now: float, keep_seconds: float) -> EndpointStatus:
     """Without the packages that nothing needs and whose time to stay has passed."""
     serving = [line.at for line in status.history if line.phase is Phase.SERVING]
     if serving and now - serving[-1] < keep_seconds:
         return status
-    needed = _needed(status, now, keep_seconds)
+    needed = _list_needed(status, now, keep_seconds)
     packages = tuple(ref for ref in status.packages if ref in needed)
     return status.model_copy(update={"packages": packages})
 
 
-def _needed(status: EndpointStatus, now: float, keep_seconds: float) -> set[ModelRef]:
+def _list_needed(status: EndpointStatus, now: float, keep_seconds: float) -> set[ModelRef]:
     """What is routed, on its way, judged, or may be gone back to."""
     needed = {route.ref for route in status.routes}
     if status.candidate is not None and status.candidate.ref is not None:

@@ -115,7 +115,7 @@ class HeldPackages:
         for report in loaders:
             divided.setdefault(report.pool, []).append(report)
         self._pools = {
-            pool: self._taken(self._pools.get(pool, _NONE_HELD), tuple(reports))
+            pool: self._take(self._pools.get(pool, _NONE_HELD), tuple(reports))
             for pool, reports in divided.items()
         }
 
@@ -124,7 +124,7 @@ class HeldPackages:
         """Names of the pools that have a Triton now, in order."""
         return tuple(sorted(self._pools))
 
-    def damaged(self) -> frozenset[ModelRef]:
+    def list_damaged(self) -> frozenset[ModelRef]:
         """The packages that some loader found damaged in the store."""
         return frozenset(
             failure.ref
@@ -138,7 +138,7 @@ class HeldPackages:
         """What the Tritons of a pool hold; nothing where there are none."""
         return self._pools.get(pool, _NONE_HELD)
 
-    def _taken(self, before: HeldInPool, loaders: tuple[LoaderReport, ...]) -> HeldInPool:
+    def _take(self, before: HeldInPool, loaders: tuple[LoaderReport, ...]) -> HeldInPool:
         if _timeless(before.loaders) == _timeless(loaders):
             return replace(before, loaders=loaders)
         self._revision += 1

@@ -12,7 +12,7 @@ from registry.reconcile.rollouts import HeldPackages
 _AT_REST = frozenset({Phase.REJECTED, Phase.ROLLED_BACK, Phase.EXPIRED})
 
 
-def slept(
+def note_sleep(
     spec: EndpointSpec, status: EndpointStatus, held: HeldPackages, now: float
 ) -> EndpointStatus:
     """The status with since when its stable version sleeps.

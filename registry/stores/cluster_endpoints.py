@@ -18,7 +18,7 @@ from collections.abc import Callable
 from contracts.endpoint import EndpointStatus, ModelEndpoint
 from registry.errors import EndpointConflictError, EndpointUnreadableError
 from registry.stores.cluster_events import KubernetesEvents
-from registry.stores.cluster_shown import conditions, shown
+from registry.stores.cluster_shown import conditions, make_columns
 from service.cluster import endpoints
 from service.cluster.client import ClusterClient
 from service.cluster.collection import Object
@@ -69,7 +69,7 @@ class KubernetesEndpointStore:
     def list(self) -> tuple[ModelEndpoint, ...]:
         """Every endpoint as the watch knows it, which goes on through an outage."""
         if not self._watching:
-            return self._listed_now()
+            return self._list_now()
         if not self._mirror.wait(_FIRST_LIST_SECONDS):
             raise ApiUnavailableError("the endpoints could not be listed yet")
         self.unreadable = self._mirror.unreadable
@@ -108,7 +108,7 @@ class KubernetesEndpointStore:
         except MissingError:
             return
 
-    def _listed_now(self) -> tuple[ModelEndpoint, ...]:
+    def _list_now(self) -> tuple[ModelEndpoint, ...]:
         items, _ = self._client.list(self._collection)
         found: dict[str, ModelEndpoint | None] = {}
         for item in items:
@@ -132,10 +132,10 @@ class KubernetesEndpointStore:
             before = endpoints.read(item)
             if endpoint.status != before.status or _differs_beside_status(endpoint, before):
                 return item, before
-        item = self._stored(endpoint)
+        item = self._store(endpoint)
         return item, endpoints.read(item)
 
-    def _stored(self, endpoint: ModelEndpoint) -> Object:
+    def _store(self, endpoint: ModelEndpoint) -> Object:
         """The resource as it is, of just the revision that was read; made where there is none."""
         revision = endpoint.metadata.revision
         if not revision:
@@ -154,7 +154,7 @@ class KubernetesEndpointStore:
         written = {
             **json.loads(status.model_dump_json(by_alias=True)),  # as files hold it
             "observedGeneration": generation,
-            "shown": shown(status),
+            "shown": make_columns(status),
             "conditions": conditions(status, before, generation, self._now()),
         }
         name = item["metadata"]["name"]

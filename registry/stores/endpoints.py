@@ -97,7 +97,7 @@ class FileEndpointStore:
 
     def put(self, endpoint: ModelEndpoint) -> ModelEndpoint:
         """Writes against the revision that was read; see the Protocol."""
-        with self._locked():
+        with self._lock():
             stored = self.get(endpoint.name)
             revision = stored.metadata.revision if stored else ""
             if revision != endpoint.metadata.revision:
@@ -113,7 +113,7 @@ class FileEndpointStore:
 
     def delete(self, name: str) -> None:
         """Removes the endpoint's file."""
-        with self._locked():
+        with self._lock():
             self._path(name).unlink(missing_ok=True)
 
     def _last_good(self, name: str, stamp: Stamp) -> ModelEndpoint | None:
@@ -135,7 +135,7 @@ class FileEndpointStore:
         return self._folder / f"{name}.json"
 
     @contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _lock(self) -> Iterator[None]:
         """Holds every other writer off; the kernel lets go however this process ends."""
         self._folder.mkdir(parents=True, exist_ok=True)
         with (self._folder / ".lock").open("w") as file:

@@ -74,14 +74,14 @@ class WholeEndpoints:
         """Writes against the revision that was read; see the Protocol."""
         known = self._at(endpoint)
         if known is not None and known.whole.status == endpoint.status:
-            return self._learn(self._stored(endpoint, known.summary.status), endpoint.status)
+            return self._learn(self._read_stored(endpoint, known.summary.status), endpoint.status)
         status = endpoint.status
         summary = endpoint_record.summary(status)
         if summary == status:
-            return self._learn(self._stored(endpoint, summary), status)
+            return self._learn(self._read_stored(endpoint, summary), status)
         if known is None:  # a record belongs to an endpoint that is there
             made = endpoint.model_copy(update={"status": EndpointStatus()})
-            self._learn(self._stored(made, made.status), made.status)
+            self._learn(self._read_stored(made, made.status), made.status)
             metadata = self._known[endpoint.name].summary.metadata
             return self.put(endpoint.model_copy(update={"metadata": metadata}))
         before, text = known.summary.status.record, endpoint_record.text_of(status)
@@ -92,7 +92,7 @@ class WholeEndpoints:
             except ConflictError as error:
                 raise EndpointConflictError(f"endpoint {endpoint.name}: {error}") from error
         summary = summary.model_copy(update={"record": ref})
-        return self._learn(self._stored(endpoint, summary), status)
+        return self._learn(self._read_stored(endpoint, summary), status)
 
     def delete(self, name: str) -> None:
         """Removes an endpoint and its records."""
@@ -130,7 +130,7 @@ class WholeEndpoints:
 
         return confirm
 
-    def _stored(self, endpoint: ModelEndpoint, summary: EndpointStatus) -> ModelEndpoint:
+    def _read_stored(self, endpoint: ModelEndpoint, summary: EndpointStatus) -> ModelEndpoint:
         return self._summaries.put(endpoint.model_copy(update={"status": summary}))
 
     def _learn(self, summary: ModelEndpoint, status: EndpointStatus) -> ModelEndpoint:

@@ -22,7 +22,7 @@ from contracts.windows import CALLER_GROUPS, EvidenceCounts, Sparse
 from measures.correlation import Floats
 from measures.histograms import dense
 from measures.state import State
-from rollout.checks.rows import CLASSES, ERRORS, QUALITY, CheckRows, answered, by_label
+from rollout.checks.rows import CLASSES, ERRORS, QUALITY, CheckRows, by_label, count_answers
 
 # Standard deviations that arms of one version may be apart. Of 100 splits about one is further, in
 # either direction, the deviation being an estimate.
@@ -57,7 +57,7 @@ class GroupCounts:
         of_labels = {name: _dense(groups) for name, groups in evidence.group_labels.items()}
         for name, groups in evidence.group_cached_labels.items():
             of_labels[name] = of_labels.get(name, np.zeros(CALLER_GROUPS)) + _dense(groups)
-        answers = answered(evidence)
+        answers = count_answers(evidence)
         labelled = sum(of_labels.values(), np.zeros(CALLER_GROUPS))
         known = [of_labels.get(label, np.zeros(CALLER_GROUPS)) for label in labels]
         classes = [*known, labelled - sum(known, np.zeros(CALLER_GROUPS))] if labels else []

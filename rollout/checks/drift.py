@@ -81,8 +81,8 @@ class Drifts(State, frozen=True):
             return self
         summed = replace(
             self,
-            candidate=_added(self.candidate, _counts(arms.candidate, of_candidate)),
-            stable=_added(self.stable, _counts(arms.stable, of_stable)),
+            candidate=_add(self.candidate, _counts(arms.candidate, of_candidate)),
+            stable=_add(self.stable, _counts(arms.stable, of_stable)),
             texts=self.texts + arms.candidate.texts,
         )
         grown = math.log(max(summed.texts, FIRST_LOOK) / FIRST_LOOK) / math.log(GROWTH)
@@ -212,7 +212,7 @@ def _counts(aggregate: WindowAggregate, profile: ReferenceProfile) -> dict[str, 
     return counts
 
 
-def _added(sums: Mapping[str, Sparse], more: Mapping[str, Sparse]) -> dict[str, Sparse]:
+def _add(sums: Mapping[str, Sparse], more: Mapping[str, Sparse]) -> dict[str, Sparse]:
     added = {name: dict(counts) for name, counts in sums.items()}
     add_counts(added, more)
     return added

@@ -18,7 +18,7 @@ from rollout.checks import shift
 from rollout.checks.callers import MOST_CALLER_SPREAD, GroupCounts
 from rollout.checks.left_out import classes_by_group
 from rollout.checks.rates import LEAST_TO_PASS
-from rollout.checks.rows import answered, by_label, paired_norms
+from rollout.checks.rows import by_label, count_answers, pair_norms
 from rollout.checks.shift import ShiftTest
 
 OUTPUT_SHIFT = "outputShift"
@@ -55,9 +55,9 @@ class Outputs(State, frozen=True):
         """Whether norms are compared."""
         return self.test is not None and not self.labels
 
-    def paired_norms(self, copies: EvidenceCounts) -> Floats | None:
+    def pair_norms(self, copies: EvidenceCounts) -> Floats | None:
         """Norms of vectors and of their originals, ``[bins, bins]``; None where none are told."""
-        return paired_norms(copies, _NORM_BINS) if self.are_vectors else None
+        return pair_norms(copies, _NORM_BINS) if self.are_vectors else None
 
     def with_history(self, stable: EvidenceCounts) -> Self:
         """With a window of stable from before the rollout."""
@@ -80,7 +80,7 @@ class Outputs(State, frozen=True):
     ) -> Self:
         """With a window of both arms, whose labels callers may set apart by ``caller_spread``.
 
-        With ``pairs`` of shadow (``rows.paired``, ``paired_norms``), the originals of the copies
+        With ``pairs`` of shadow (``rows.pair_labels``, ``pair_norms``), the originals of the copies
         take the place of all of stable's requests. Pairs scatter less than the arms that the test
         assumes: it errs more rarely than it may. ``texts`` tell how much labels of one request
         resemble one another; among pairs a request counts once. ``is_alone``: one group of callers
@@ -151,6 +151,6 @@ class Outputs(State, frozen=True):
 
     def _counts(self, evidence: EvidenceCounts) -> Floats:
         if self.labels:
-            return np.array(by_label(answered(evidence), self.labels), dtype=np.float64)
+            return np.array(by_label(count_answers(evidence), self.labels), dtype=np.float64)
         norms = dense(evidence.norms, _NORM_BINS) + dense(evidence.cached_norms, _NORM_BINS)
         return norms.astype(np.float64)

@@ -77,7 +77,7 @@ class OwnStatistics:
         return tuple(
             shift.result(
                 self.tests.get(check.name),
-                _named(check),
+                _check_name(check),
                 f"values of {check.name}",
                 shift.limits(check.distance, alpha),
                 check,
@@ -87,7 +87,7 @@ class OwnStatistics:
 
     def verdicts(self, checks: Checked) -> dict[str, Verdict]:
         """The word of each test."""
-        return {_named(check): shift.verdict(self.tests.get(check.name)) for check in checks}
+        return {_check_name(check): shift.verdict(self.tests.get(check.name)) for check in checks}
 
     def _test(self, name: str, counts: Floats) -> ShiftTest:
         """The test as it is, or a new one where the declaration has other bins by now."""
@@ -105,7 +105,7 @@ class OwnStatistics:
         return cls({name: ShiftTest.of_json(test) for name, test in data.items()})
 
 
-def _named(check: StatisticCheck) -> str:
+def _check_name(check: StatisticCheck) -> str:
     return f"statistic.{check.name}"
 
 

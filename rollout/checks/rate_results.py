@@ -15,7 +15,7 @@ from measures.evalue import Tolerance, Window, log_ratio
 from rollout.checks import rates as tests
 from rollout.checks import words
 from rollout.checks.rates import BETA, LEAST_TO_PASS, RateEvidence
-from rollout.checks.rows import CLASSES, OTHER, Compared, compared
+from rollout.checks.rows import CLASSES, OTHER, Compared, choose_compared
 from rollout.checks.stage import ComparisonStage
 
 _EVENTS = {
@@ -108,7 +108,7 @@ def verdict(rates: RateEvidence, name: str) -> Verdict:
 
 def verdicts(rates: RateEvidence, checks: Checks) -> dict[str, Verdict]:
     """The words of those of these checks that were asked for."""
-    enabled = tests.enabled(checks)
+    enabled = tests.list_enabled(checks)
     return {name: verdict(rates, name) for name in tests.IN_ORDER if enabled[name]}
 
 
@@ -123,10 +123,10 @@ def results(
         alpha: of each check.
         setting: what is compared.
     """
-    enabled = tests.enabled(checks)
+    enabled = tests.list_enabled(checks)
     return tuple(
         _result(rates, name, check, alpha, setting)
-        for name, check in zip(tests.IN_ORDER, compared(checks), strict=True)
+        for name, check in zip(tests.IN_ORDER, choose_compared(checks), strict=True)
         if enabled[name]
     )
 
@@ -270,7 +270,7 @@ def _needed(rates: RateEvidence, name: str, line: Line, spread: float) -> int | 
     gained = log_ratio(window, theta, theta, tolerance, rates.rho[at], within=rates.within[at])
     of_row = rates.rows.test_of_row[at]
     missing = max(0.0, LEAST_TO_PASS - n_c)
-    of_tests = rates.lacking(beyond_callers=spread > 0)
+    of_tests = rates.missing_evidence(beyond_callers=spread > 0)
     for test in np.unique(of_row):
         a_request = float(gained[of_row == test].sum() / requests[of_row == test].sum())
         lacking = float(of_tests[test])

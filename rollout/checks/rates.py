@@ -57,7 +57,7 @@ TESTS = {
     CLASS_SHARE: slice(at.CLASS_TEST, None),
 }
 
-IN_ORDER = (ERROR_RATE, LATENCY, QUALITY, CLASS_SHARE)  # of ``rows.compared``
+IN_ORDER = (ERROR_RATE, LATENCY, QUALITY, CLASS_SHARE)  # of ``rows.choose_compared``
 
 
 class RateEvidence(State, frozen=True):
@@ -196,16 +196,16 @@ class RateEvidence(State, frozen=True):
             lines: the tolerances of the rows.
             alpha: of each check.
             share: of callers, that the candidate has; 0 in shadow, where it has copies.
-            pairs: of shadow, both versions' answers to the same requests (``rows.paired``), by
+            pairs: of shadow, both versions' answers to the same requests (``rows.pair_labels``), by
                 which classes are judged; None: by all requests of both arms.
-            failures: likewise, whether they failed at them (``rows.paired_errors``), by which
+            failures: likewise, whether they failed at them (``rows.pair_errors``), by which
                 errors are judged.
         """
         e_c, n_c = self._counts(candidate)
         e_s, n_s = self._counts(stable)
         seen, past, correlation = np.stack([e_c, n_c, e_s, n_s]), self.past, self.correlation
         texts, waiting = self.texts, self.feedback
-        told = self._told(pairs, failures)
+        told = self._pair_windows(pairs, failures)
         if stage is ComparisonStage.SHADOW:
             correlation, texts = self._correlation_after(e_s, n_s), self._texts_after(stable)
             # What is not compared by arms is one more window of stable's past.
@@ -215,7 +215,7 @@ class RateEvidence(State, frozen=True):
                 for counts in (e_c, n_c, e_s, n_s):
                     counts[part] = 0.0
         else:
-            compared, waiting = in_blocks(seen[:, at.QUALITY.start], self._waiting)
+            compared, waiting = split_in_blocks(seen[:, at.QUALITY.start], self._waiting)
             for counts, block in zip((e_c, n_c, e_s, n_s), compared, strict=True):
                 counts[at.QUALITY] = block
         to_fail, to_pass = self._by_pairs(told, lines)
@@ -230,7 +230,7 @@ class RateEvidence(State, frozen=True):
         if stage is ComparisonStage.SHADOW:
             of_groups, groups = np.repeat(log_s[None], GROUPS, axis=0), self.groups
         else:
-            both = (self._grouped(candidate), self._grouped(stable))
+            both = (self._count_groups(candidate), self._count_groups(stable))
             of_groups = without_groups(log_s, window, both, believed, self.rows)
             groups = self.groups.after(*(arm.every for arm in both))
         near = self.non_inferiority.after(
@@ -261,8 +261,8 @@ class RateEvidence(State, frozen=True):
             past=past,
             harm=harm,
             non_inferiority=near,
-            paired=_added(told, at.CLASS_TEST, self.paired),
-            paired_errors=_added(told, at.ERROR_TEST, self.paired_errors),
+            paired=_add_pairs(told, at.CLASS_TEST, self.paired),
+            paired_errors=_add_pairs(told, at.ERROR_TEST, self.paired_errors),
             texts=texts,
             sums=self.sums + seen,
             windows=self.windows + 1,
@@ -363,7 +363,7 @@ class RateEvidence(State, frozen=True):
         is_enough = bool(len(log_e)) and float(log_e.min()) >= -np.log(BETA)
         return self.requests_in_stage(name) >= LEAST_TO_PASS and is_enough
 
-    def lacking(self, *, beyond_callers: bool) -> Floats:
+    def missing_evidence(self, *, beyond_callers: bool) -> Floats:
         """``[tests]``: the logarithm by which evidence to pass must grow still."""
         log_e = self.beyond_callers if beyond_callers else self.non_inferiority.log_e
         needed: Floats = np.maximum(-np.log(BETA) - log_e, 0.0)
@@ -460,7 +460,7 @@ class RateEvidence(State, frozen=True):
     def _counts(self, arm: EvidenceCounts) -> tuple[Floats, Floats]:
         return self.rows.counts(arm, self.slowness, self.own_past, self.errors_past)
 
-    def _grouped(self, arm: EvidenceCounts) -> ArmGroupCounts:
+    def _count_groups(self, arm: EvidenceCounts) -> ArmGroupCounts:
         every = GroupCounts.of(arm, self.labels)
         return ArmGroupCounts.of(every, at.errors_of_callers(arm), self.errors_past)
 
@@ -471,7 +471,9 @@ class RateEvidence(State, frozen=True):
         events = np.array(at.by_label(stable.labels, self.labels), dtype=np.float64)
         return before.after(events, *at.neighbours(stable, self.labels))
 
-    def _told(self, pairs: Floats | None, failures: Floats | None) -> "tuple[_PairedWindow, ...]":
+    def _pair_windows(
+        self, pairs: Floats | None, failures: Floats | None
+    ) -> "tuple[_PairedWindow, ...]":
         """What a window of shadow tells by pairs."""
         found = []
         if failures is not None:
@@ -535,13 +537,13 @@ class _PairedWindow:
         return found
 
 
-def _added(told: tuple[_PairedWindow, ...], test: int, before: Floats | None) -> Floats | None:
+def _add_pairs(told: tuple[_PairedWindow, ...], test: int, before: Floats | None) -> Floats | None:
     """All pairs of one kind so far, with this window's."""
     of_test = next((each for each in told if each.test == test), None)
     return before if of_test is None else of_test.pairs.added(before)
 
 
-def in_blocks(counts: Floats, waiting: Floats) -> tuple[Floats, Floats]:
+def split_in_blocks(counts: Floats, waiting: Floats) -> tuple[Floats, Floats]:
     """Feedback that is compared now, and what still waits: ``[4, ...]``, as in ``RateEvidence``.
 
     A window in which one arm alone has feedback tells nothing of a difference, and at a label in
@@ -558,7 +560,7 @@ def in_blocks(counts: Floats, waiting: Floats) -> tuple[Floats, Floats]:
     return np.where(is_full, held, 0.0), np.where(is_full, 0.0, held)
 
 
-def enabled(checks: Checks) -> dict[str, bool]:
+def list_enabled(checks: Checks) -> dict[str, bool]:
     """Which of these checks were asked for."""
     return {
         ERROR_RATE: checks.error_rate is not None,
@@ -568,9 +570,11 @@ def enabled(checks: Checks) -> dict[str, bool]:
     }
 
 
-def with_edited_checks(rates: RateEvidence, was: Checks, now: Checks) -> RateEvidence:
+def edit_checks(rates: RateEvidence, was: Checks, now: Checks) -> RateEvidence:
     """The evidence under edited checks: those whose tolerance changed begin anew."""
-    for name, one, other in zip(IN_ORDER, at.compared(was), at.compared(now), strict=True):
+    for name, one, other in zip(
+        IN_ORDER, at.choose_compared(was), at.choose_compared(now), strict=True
+    ):
         if (one.fail, one.pass_) != (other.fail, other.pass_):
             rates = rates.restarted(name)
     return rates

@@ -102,7 +102,7 @@ class CheckRows:
         events = [*failed, *slow, evidence.feedback_wrong]
         requests = [*attempts, *timed, evidence.feedback]
         if self.labels:
-            answers = answered(evidence)
+            answers = count_answers(evidence)
             labelled = sum(answers.values())
             shares = by_label(answers, self.labels)
             falls = [labelled - count for count in shares]
@@ -149,7 +149,7 @@ def errors_of_callers(evidence: EvidenceCounts) -> CallersAnswers:
     )
 
 
-def answered(evidence: EvidenceCounts) -> dict[str, int]:
+def count_answers(evidence: EvidenceCounts) -> dict[str, int]:
     """All of an arm's answers by label, those that a cache kept included.
 
     Each version has a cache of its own. In an arm of few requests it finds fewer of the texts that
@@ -163,7 +163,7 @@ def answered(evidence: EvidenceCounts) -> dict[str, int]:
     return found
 
 
-def inferred_alone(evidence: EvidenceCounts) -> EvidenceCounts:
+def drop_cached(evidence: EvidenceCounts) -> EvidenceCounts:
     """Without what a cache answered: of that no copies are made."""
     if not evidence.cached_labels and not evidence.cached_norms:
         return evidence
@@ -186,7 +186,7 @@ def neighbours(evidence: EvidenceCounts, labels: Sequence[str]) -> tuple[Floats,
     return np.array(every, dtype=np.float64), np.array([*like, every[-1]], dtype=np.float64)
 
 
-def paired(evidence: EvidenceCounts, labels: tuple[str, ...]) -> Floats | None:
+def pair_labels(evidence: EvidenceCounts, labels: tuple[str, ...]) -> Floats | None:
     """Requests by the original's label and the shadow's, ``[classes, classes]``, others behind.
 
     None if no event told what the caller got.
@@ -201,7 +201,7 @@ def paired(evidence: EvidenceCounts, labels: tuple[str, ...]) -> Floats | None:
     return table
 
 
-def paired_errors(evidence: EvidenceCounts) -> Floats | None:
+def pair_errors(evidence: EvidenceCounts) -> Floats | None:
     """Requests by whether the original failed and whether the shadow did, ``[2, 2]``.
 
     A pair of which no version had a part in one attempt (``UNSERVED``) tells nothing. None where no
@@ -217,7 +217,7 @@ def paired_errors(evidence: EvidenceCounts) -> Floats | None:
     return table
 
 
-def paired_norms(evidence: EvidenceCounts, bins: int) -> Floats | None:
+def pair_norms(evidence: EvidenceCounts, bins: int) -> Floats | None:
     """Requests by bin of the original's norm and the shadow's, ``[bins, bins]``; None likewise."""
     if not evidence.pair_norms:
         return None
@@ -228,7 +228,7 @@ def paired_norms(evidence: EvidenceCounts, bins: int) -> Floats | None:
     return table
 
 
-def leading(counts: dict[str, int]) -> tuple[str, ...]:
+def list_leading(counts: dict[str, int]) -> tuple[str, ...]:
     """The labels that are compared one by one: the most frequent ones, by name."""
     ranked = sorted(counts, key=lambda label: (-counts[label], label))
     return tuple(sorted(ranked[:CLASSES_LIMIT]))
@@ -254,7 +254,7 @@ class Lines:
         )
 
 
-def compared(checks: Checks) -> tuple[Compared, Compared, Compared, Compared]:
+def choose_compared(checks: Checks) -> tuple[Compared, Compared, Compared, Compared]:
     """Errors, latency, quality and classes as asked for, or by default where they are not."""
     return (
         checks.error_rate or ErrorRateCheck(),
@@ -268,7 +268,9 @@ def lines(checks: Checks, rows: CheckRows) -> Lines:
     """The tolerance of each row."""
     sizes = (STRATA, LATENCY.stop - LATENCY.start, 1, len(rows.directions))
     of_rows = [
-        check for check, size in zip(compared(checks), sizes, strict=True) for _ in range(size)
+        check
+        for check, size in zip(choose_compared(checks), sizes, strict=True)
+        for _ in range(size)
     ]
     return Lines(
         Tolerance(

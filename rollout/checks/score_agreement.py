@@ -26,7 +26,7 @@ class ScoreAgreement(PairAgreement, frozen=True):
         self, candidate: EvidenceCounts, check: ScoreAgreementCheck, alpha: float
     ) -> Self:
         """With a window of shadow."""
-        return self.after(compared(candidate, check.within), check.at_least, alpha)
+        return self.after(compare_scores(candidate, check.within), check.at_least, alpha)
 
     def result_of_scores(
         self, check: ScoreAgreementCheck, alpha: float, stage: ComparisonStage
@@ -43,7 +43,7 @@ class ScoreAgreement(PairAgreement, frozen=True):
         return found.model_copy(update={"figures": {**found.figures, "within": check.within}})
 
 
-def compared(candidate: EvidenceCounts, within: float) -> EvidenceCounts:
+def compare_scores(candidate: EvidenceCounts, within: float) -> EvidenceCounts:
     """Pairs of scores, of which those are equal whose difference may be ``within``."""
     pairs = equal = 0
     for bucket, count in candidate.pair_scores.items():

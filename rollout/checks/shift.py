@@ -91,7 +91,7 @@ class ShiftTest(State, frozen=True):
         if not stable.any():
             return self
         if self.at is None:
-            return self._learning(stable, ENOUGH)
+            return self._learn(stable, ENOUGH)
         return replace(
             self, correlation=_correlation_after(self.correlation, merged(stable, self.at))
         )
@@ -114,7 +114,7 @@ class ShiftTest(State, frozen=True):
         if not candidate.any() or not stable.any():
             return self
         if self.at is None:
-            known = self._learning(stable, 0.0)
+            known = self._learn(stable, 0.0)
             return known.after(
                 candidate, stable, limits, texts, groups, before_canary=before_canary
             )
@@ -139,7 +139,7 @@ class ShiftTest(State, frozen=True):
             fails=fails,
             passes=self.passes.after(one, other, limits, rho, within),
             without=without,
-            has_failed=self._failed or (bool(fails.failed) and is_left),
+            has_failed=self._has_failed or (bool(fails.failed) and is_left),
         )
 
     def next_stage(self) -> Self:
@@ -158,18 +158,18 @@ class ShiftTest(State, frozen=True):
         )
 
     @property
-    def _failed(self) -> bool:
+    def _has_failed(self) -> bool:
         # Without groups all requests decide.
         return self.has_failed or (self.without is None and bool(self.fails.failed))
 
     @property
     def verdict(self) -> Verdict:
         """What the looks said so far."""
-        if self._failed:
+        if self._has_failed:
             return Verdict.FAIL
         return Verdict.PASS if bool(self.passes.passed) else Verdict.UNKNOWN
 
-    def _learning(self, stable: Floats, enough: float) -> Self:
+    def _learn(self, stable: Floats, enough: float) -> Self:
         """With more of the past, and with classes if that is enough."""
         past = self.past + stable
         if past.sum() < enough:

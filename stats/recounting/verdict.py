@@ -275,7 +275,7 @@ def _told(
     wanted = [each for each in state.checks if each.gate and each.required]
     is_bake = line.phase is Phase.PROMOTED
     return StepRecount(
-        name="bake" if is_bake else steps.named(spec.step_at(line.step or 0)),
+        name="bake" if is_bake else steps.describe(spec.step_at(line.step or 0)),
         began=line.at,
         windows=windows,
         passed=bool(windows) and all(each.verdict is Verdict.PASS for each in wanted),

@@ -24,9 +24,9 @@ from controller.rollouts import JoinedRollouts
 from registry.conversions.messages import ConversionFailure, Package, Signature
 from registry.mlflow.model_registry import MlflowSnapshot, RegisteredModel, RegisteredVersion
 from registry.reconcile.controller import with_generation
-from registry.reconcile.plan import ObservedState, PlannedVersion, chosen, plan
+from registry.reconcile.plan import ObservedState, PlannedVersion, choose_version, plan
 from registry.reconcile.rollouts import surroundings
-from registry.reconcile.waits import waiting
+from registry.reconcile.waits import list_waits
 
 SIGNATURE = Signature(task=Task.TEXT_CLASSIFICATION, labels=("no", "yes"))
 ROLLOUT = {
@@ -177,13 +177,13 @@ class Walk(RuleBasedStateMachine):
         before = self.stored
         reports = (self._report(),)
         seen = self._observed(reports)
-        target = chosen(before.spec, before.status, seen)
+        target = choose_version(before.spec, before.status, seen)
         status = plan(before.spec, before.status, seen, self.now).status
         planned = before.model_copy(update={"status": status})
         around = surroundings(reports, target.number if target else None)
         after = self.rollouts.advance(planned, around, self.now)
         snapshot = self._mlflow(seen) if self.mlflow else None
-        waits = waiting(
+        waits = list_waits(
             before.spec, after.status, seen, snapshot, before=before.status.waits, now=self.now
         )
         status = after.status.model_copy(update={"waits": waits})

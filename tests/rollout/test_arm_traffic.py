@@ -23,7 +23,7 @@ STATE = RolloutState(
     stable=ONE,
     began=1000.0,
     step_began=1000.0,
-    traffic=arm_traffic.begun(1000.0),
+    traffic=arm_traffic.begin_step(1000.0),
 )
 
 
@@ -244,4 +244,4 @@ def test_at_the_deadline_it_says_what_traffic_a_verdict_would_have_taken() -> No
 
 
 def test_what_was_counted_since_the_middle_of_a_step_gives_no_rate() -> None:
-    assert arm_traffic.lacking(STATE.model_copy(update={"traffic": None}), (), 2000.0) == ""
+    assert arm_traffic.describe_lack(STATE.model_copy(update={"traffic": None}), (), 2000.0) == ""

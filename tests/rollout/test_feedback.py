@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from contracts.endpoint import Arm
 from contracts.rollout import CheckResult, QualityCheck, RolloutSpec, RolloutState, WeightStep
 from contracts.windows import EndpointWindow, EvidenceCounts
-from rollout.checks.rates import LEAST_FEEDBACK, in_blocks
+from rollout.checks.rates import LEAST_FEEDBACK, split_in_blocks
 from rollout.evidence import ComparisonStage, Evidence
 from rollout.judge import WindowsJudge
 
@@ -69,8 +69,8 @@ def test_no_label_is_lost_and_answers_do_not_decide_when_labels_are_compared(
     for window_ in windows:
         other = window_.copy()
         other[[0, 2]] = window_[[1, 3]] - window_[[0, 2]]  # right for wrong
-        compared, waiting = in_blocks(window_, waiting)
-        compared_too, flipped = in_blocks(other, flipped)
+        compared, waiting = split_in_blocks(window_, waiting)
+        compared_too, flipped = split_in_blocks(other, flipped)
         assert (compared[[1, 3]] == compared_too[[1, 3]]).all()
         assert compared[1] == compared[3] == 0 or min(compared[1], compared[3]) >= LEAST_FEEDBACK
         total += compared

@@ -25,7 +25,7 @@ from contracts.rollout import (
 from contracts.windows import EndpointWindow, EvidenceCounts
 from rollout.evidence import Evidence
 from rollout.judge import WindowsJudge
-from rollout.packed_evidence import packed, unpacked
+from rollout.packed_evidence import pack, unpack
 
 SPEC = RolloutSpec(
     steps=(ShadowStep(shadow=100), WeightStep(weight=50)), checks=Checks(latency=None)
@@ -49,7 +49,7 @@ def state(*, step: int = 0, promoted_at: float | None = None) -> RolloutState:
 
 def told(judged: RolloutState) -> Mapping[str, Any]:
     """The evidence as ``rollout/evidence.py`` told it."""
-    return unpacked(judged.evidence)
+    return unpack(judged.evidence)
 
 
 def history(evidence: EvidenceCounts = GOOD, windows: int = 20) -> list[EndpointWindow]:
@@ -173,7 +173,7 @@ def test_evidence_is_a_small_part_of_what_it_was() -> None:
         judged = JUDGE.look(SPEC, judged, windows)
     plain = json.dumps(told(judged), separators=(",", ":"))
     assert len(json.dumps(judged.evidence)) < len(plain) / 2
-    assert packed(told(judged)) == judged.evidence
+    assert pack(told(judged)) == judged.evidence
 
 
 def test_a_shadow_window_without_copies_is_history() -> None:

@@ -448,7 +448,7 @@ class ScriptedRollouts:
         return endpoint.model_copy(update={"metadata": metadata, "status": status})
 
     def withdrawn(self, endpoint: ModelEndpoint, now: float, reason: str) -> ModelEndpoint:
-        status = status_size.withdrawn(endpoint.status, now, reason)
+        status = status_size.withdraw(endpoint.status, now, reason)
         return endpoint.model_copy(update={"status": status})
 
     def evidence(self, endpoint: ModelEndpoint, state: RolloutState) -> Mapping[str, bytes]:

@@ -85,7 +85,7 @@ def detect(
     graph = _graph(folder) if by_graph else None
     refuse_adapters(folder, has_model=has_weights or graph is not None)
     if graph is None and weights is None and sentences is None:
-        raise VersionError(_unrecognised(folder, refused))
+        raise VersionError(_explain_unrecognised(folder, refused))
     model_folder = sentences or weights or _config_folder(graph, folders)
     transformer, pooling = model_folder, None
     if sentences is not None:
@@ -184,7 +184,7 @@ def _weights(candidate: Path) -> Iterable[Path]:
 
 def _require_weights(folder: Path, transformer: Path, refused: Sequence[str]) -> None:
     if not any(_weights(transformer)):
-        raise VersionError(_unrecognised(folder, refused))
+        raise VersionError(_explain_unrecognised(folder, refused))
 
 
 def _has_weights(sentences: Path | None) -> bool:
@@ -237,7 +237,7 @@ def _flavour(folder: Path, graph: Path | None, sentences: Path | None) -> str:
     return "transformers" if (folder / "MLmodel").is_file() else "transformers folder"
 
 
-def _unrecognised(folder: Path, refused: Sequence[str]) -> str:
+def _explain_unrecognised(folder: Path, refused: Sequence[str]) -> str:
     if refused:
         return (
             f"the weights are in {', '.join(sorted(refused)[:3])}, a pickle, which can run code "

@@ -52,7 +52,7 @@ def to_onnx(loaded: TorchModel, path: Path) -> None:
             kept = [f"{layer}.{kind}" for layer in range(len(past) // 2) for kind in _KINDS]
             before, after = ([f"{name}.{each}" for each in kept] for name in (PAST, PRESENT))
             torch.onnx.export(
-                _stepping(network),
+                _make_step(network),
                 (ids, mask, positions, *past),
                 str(path),
                 input_names=[INPUT_IDS, ATTENTION_MASK, POSITIONS, *before],
@@ -77,7 +77,7 @@ def to_onnx(loaded: TorchModel, path: Path) -> None:
 _KINDS = ("key", "value")
 
 
-def registered(path: Path) -> onnx.ModelProto:
+def keep_last_logits(path: Path) -> onnx.ModelProto:
     """A registered graph of the same form, with the logits of the last token alone.
 
     Raises:
@@ -118,7 +118,7 @@ def _last_alone(model: onnx.ModelProto, logits: onnx.ValueInfoProto) -> None:
     del logits.type.tensor_type.shape.dim[1]
 
 
-def _stepping(network: Any) -> Any:  # noqa: ANN401
+def _make_step(network: Any) -> Any:  # noqa: ANN401
     import torch  # noqa: PLC0415
     from transformers.cache_utils import DynamicCache  # noqa: PLC0415
 
@@ -164,7 +164,7 @@ def stop_ids(original: OriginalTextModel) -> tuple[int, ...]:
 _NO_RULES = TokenRules()
 
 
-def written(
+def write_continuations(
     loaded: TorchModel,
     prompts: Sequence[Sequence[int]],
     stops: Sequence[int],

@@ -140,7 +140,7 @@ def positions_of(network: Any) -> Any:  # noqa: ANN401
 
 
 @contextmanager
-def _placed(network: Any, table: Any) -> Iterator[Any]:  # noqa: ANN401
+def _place_positions(network: Any, table: Any) -> Iterator[Any]:  # noqa: ANN401
     """The decoder takes the positions that are set at ``at``, int64 ``[rows, length]``.
 
     ``table`` is its own, which it has again afterwards; None leaves the decoder as it is.
@@ -188,7 +188,7 @@ def to_onnx(loaded: TorchModel, encoder: Path, decoder: Path) -> None:
             warnings.simplefilter("ignore")
             ids = torch.full((_ROWS, _LENGTH), 5, dtype=torch.int64)
             mask = torch.ones_like(ids)
-            reading = _reading(network)
+            reading = _make_reader(network)
             sources = reading(ids, mask)
             kept = [f"{place // 2}.{('key', 'value')[place % 2]}" for place in range(len(sources))]
             read, before, after = (
@@ -213,9 +213,9 @@ def to_onnx(loaded: TorchModel, encoder: Path, decoder: Path) -> None:
             past = [torch.zeros((_ROWS, heads, _BEFORE, width)) for _ in kept]
             own = torch.ones((_ROWS, _BEFORE + 1), dtype=torch.int64)
             counted = {} if table is None else {POSITIONS: torch.full((_ROWS, 1), _BEFORE)}
-            with _placed(network, table) as placed:
+            with _place_positions(network, table) as placed:
                 torch.onnx.export(
-                    _writing(network, placed),
+                    _make_writer(network, placed),
                     (ids[:, :1], own, mask, *counted.values(), *past, *sources),
                     str(decoder),
                     input_names=[INPUT_IDS, ATTENTION_MASK, SOURCE_MASK, *counted, *before, *read],
@@ -239,7 +239,7 @@ def to_onnx(loaded: TorchModel, encoder: Path, decoder: Path) -> None:
         raise VersionError(f"the model can't be exported as an encoder-decoder: {error}") from error
 
 
-def _reading(network: Any) -> Any:  # noqa: ANN401
+def _make_reader(network: Any) -> Any:  # noqa: ANN401
     """What reads a prompt, with its tensors by position, as the exporter wants them."""
     import torch  # noqa: PLC0415
 
@@ -262,7 +262,7 @@ def _reading(network: Any) -> Any:  # noqa: ANN401
     return PromptReader().eval()
 
 
-def _writing(network: Any, placed: Any) -> Any:  # noqa: ANN401
+def _make_writer(network: Any, placed: Any) -> Any:  # noqa: ANN401
     """What writes, likewise; ``placed`` takes the positions, None where there are none."""
     import torch  # noqa: PLC0415
     from transformers.cache_utils import DynamicCache, EncoderDecoderCache  # noqa: PLC0415

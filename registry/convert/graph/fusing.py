@@ -61,14 +61,14 @@ def fuse(model: onnx.ModelProto, config: Json) -> FusedGraph:
         ).model
     except Exception as error:  # the tool raises many kinds
         raise VersionError(f"the graph can't be fused: {error}") from error
-    counts = _contributed(fused) - _contributed(model)
+    counts = _count_contributed(fused) - _count_contributed(model)
     if not counts:
         raise VersionError("nothing of the graph could be fused")
     require_opset(fused, CONTRIB, 1)
     return FusedGraph(fused, dict(sorted(counts.items())))
 
 
-def _contributed(model: onnx.ModelProto) -> Counter[str]:
+def _count_contributed(model: onnx.ModelProto) -> Counter[str]:
     return Counter(node.op_type for node in model.graph.node if node.domain == CONTRIB)
 
 

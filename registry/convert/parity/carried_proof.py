@@ -15,7 +15,7 @@ from registry.packages.device_proof import DeviceProof, ReferenceRow, proof_of
 Floats = NDArray[np.float32]
 
 
-def carried_proof(comparison: Comparison, proof: Proof, *, type_ids: bool) -> DeviceProof:
+def make_device_proof(comparison: Comparison, proof: Proof, *, type_ids: bool) -> DeviceProof:
     """Some of the texts that the engine was compared on, for the device that will serve it."""
     return proof_of(
         _references(comparison.texts, comparison.reference, HEADS[comparison.task].rank),

@@ -17,7 +17,7 @@ from registry.convert.graph.fusing import FusedGraph
 from registry.convert.parity import precision
 from registry.convert.parity.engine import GraphEngine
 from registry.convert.parity.precision import BuiltEngine
-from registry.convert.parity.proof import Comparison, Proof, proved, require_equal_answers
+from registry.convert.parity.proof import Comparison, Proof, prove_engine, require_equal_answers
 
 log = logging.getLogger(__name__)
 
@@ -70,10 +70,10 @@ def choose(trial: Trial) -> ChosenGraph:
         return _fastest(trial, standard)
     if trial.fused is not None:
         try:
-            return _of_fused(trial, trial.fused)
+            return _choose_fused(trial, trial.fused)
         except VersionError as error:
             log.info("the fused graph is given up", extra={"reason": error.reason})
-            trial = replace(trial, given_up=joined(trial.given_up, f"fused: {error.reason}"))
+            trial = replace(trial, given_up=join_reasons(trial.given_up, f"fused: {error.reason}"))
     built: BuiltEngine | None = standard
     if trial.requested is Precision.FP16:
         built = precision.fp16(trial.model, threads=trial.threads)
@@ -81,7 +81,7 @@ def choose(trial: Trial) -> ChosenGraph:
         built = precision.int8(trial.model, trial.comparison.texts, threads=trial.threads)
     if built is None:
         raise VersionError("int8 was asked for, but the graph has no matrix products")
-    return _proved(trial, built, fallback=trial.given_up)
+    return _prove(trial, built, fallback=trial.given_up)
 
 
 def _fastest(trial: Trial, standard: BuiltEngine) -> ChosenGraph:
@@ -92,14 +92,14 @@ def _fastest(trial: Trial, standard: BuiltEngine) -> ChosenGraph:
         reason = "the graph has no matrix products to make int8"
     elif not (reason := precision.slower(built.engine, standard.engine, texts)):
         try:
-            return _proved(trial, built)
+            return _prove(trial, built)
         except VersionError as error:
             reason = error.reason
     log.info("staying with fp32", extra={"reason": reason})
-    return _proved(trial, standard, fallback=reason)
+    return _prove(trial, standard, fallback=reason)
 
 
-def _of_fused(trial: Trial, fused: FusedGraph) -> ChosenGraph:
+def _choose_fused(trial: Trial, fused: FusedGraph) -> ChosenGraph:
     """The fused graph in the best precision that keeps to its limits.
 
     Raises:
@@ -113,20 +113,20 @@ def _of_fused(trial: Trial, fused: FusedGraph) -> ChosenGraph:
     if trial.requested is not Precision.FP32:
         try:
             half = precision.fp16(fused.model, threads=trial.threads)
-            return replace(_proved(trial, half, fallback=fallback), fused=fused.counts)
+            return replace(_prove(trial, half, fallback=fallback), fused=fused.counts)
         except VersionError as error:
             if trial.requested is not Precision.AUTO:
                 raise
-            fallback = joined(fallback, error.reason)
-    return replace(_proved(trial, standard, fallback=fallback), fused=fused.counts)
+            fallback = join_reasons(fallback, error.reason)
+    return replace(_prove(trial, standard, fallback=fallback), fused=fused.counts)
 
 
-def joined(*reasons: str) -> str:
+def join_reasons(*reasons: str) -> str:
     """Reasons one after the other, as a parity report has them."""
     return "; ".join(filter(None, reasons))
 
 
-def _proved(trial: Trial, built: BuiltEngine, *, fallback: str = "") -> ChosenGraph:
+def _prove(trial: Trial, built: BuiltEngine, *, fallback: str = "") -> ChosenGraph:
     """The graph with its whole proof; ``fallback`` says why nothing faster was taken."""
-    proof = proved(trial.comparison, built.engine, built.precision, fallback=fallback)
+    proof = prove_engine(trial.comparison, built.engine, built.precision, fallback=fallback)
     return ChosenGraph(built.precision, built.model, built.engine, proof)

@@ -19,7 +19,7 @@ from registry.convert.forms import FORMS
 from registry.convert.graph.decoder import PAST, POSITIONS, SOURCE_MASK
 from registry.convert.parity.engine import GraphEngine
 from registry.convert.parity.verify import broken_limit
-from registry.packages.token_rules import allowed, forced_last
+from registry.packages.token_rules import find_forced_last, mask_forbidden
 
 Floats = NDArray[np.float32]
 Feed = dict[str, NDArray[Any]]
@@ -75,10 +75,10 @@ class Decoder:
 
     def _next(self, logits: Floats, tokens: list[int], stops: Sequence[int], most: int) -> int:
         """The most likely token that may come."""
-        last = forced_last(self._rules, tokens, most)
+        last = find_forced_last(self._rules, tokens, most)
         if last is not None:
             return last
-        return int(allowed(logits, self._rules, tokens, stops).argmax())
+        return int(mask_forbidden(logits, self._rules, tokens, stops).argmax())
 
     def together(self, prompts: Sequence[Sequence[int]]) -> Floats:
         """The logits after each of some prompts that are read as rows of one batch."""
@@ -124,7 +124,7 @@ class Decoder:
         return logits, after
 
 
-def proved(
+def prove_continuations(
     decoder: Decoder,
     prompts: Sequence[Sequence[int]],
     stops: Sequence[int],

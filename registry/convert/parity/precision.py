@@ -40,7 +40,7 @@ def int8(model: onnx.ModelProto, texts: TokenisedTexts, *, threads: int) -> Buil
     if not names:
         return None
     tapped = GraphEngine(quantise.with_taps(model, names), threads=threads)
-    picked = spread(texts, _CALIBRATION_TEXTS)
+    picked = spread_indexes(texts, _CALIBRATION_TEXTS)
     calibration = quantise.RangeCalibration(len(picked))
     for index in picked:
         values = tapped.run(texts.feed([index], texts.encoded.tokens[index]))
@@ -94,7 +94,7 @@ def slower(candidate: GraphEngine, standard: GraphEngine, texts: TokenisedTexts)
     return f"int8 was not clearly faster than fp32 for {_BATCH} texts of {_LENGTH} tokens"
 
 
-def spread(texts: TokenisedTexts, count: int) -> Sequence[int]:
+def spread_indexes(texts: TokenisedTexts, count: int) -> Sequence[int]:
     """Indexes of at most ``count`` texts, evenly over all lengths."""
     order = sorted(range(len(texts)), key=lambda index: texts.encoded.tokens[index])
     if len(order) <= count:

@@ -51,10 +51,10 @@ def profile_of(
     """
     # As the gateway makes rows: of a head that makes windows, by that encoder.
     encoder = HEADS[original.task].encoder(made.data, made.spec)
-    encoded = _encoded(evaluation, made, inputs, encoder)
+    encoded = _encode(evaluation, made, inputs, encoder)
     affordable = _affordable(weights, encoded.encoded.tokens)
     if affordable < len(encoded):
-        encoded = _encoded(evaluation.thinned(affordable), made, inputs, encoder)
+        encoded = _encode(evaluation.thin(affordable), made, inputs, encoder)
     outputs = engine.outputs(encoded)
     values = values_of(original.task, outputs, multi_label=original.multi_label)
     records = answered(encoded.encoded, original.task, values, labels)
@@ -72,7 +72,7 @@ def profile_of(
     )
 
 
-def _encoded(
+def _encode(
     evaluation: texts.EvaluationTexts,
     made: Tokeniser,
     inputs: tuple[TensorSpec, ...],

@@ -60,7 +60,7 @@ class Proof:
     ranges: VectorRanges | None
 
 
-def proved(
+def prove_engine(
     comparison: Comparison, engine: TextEngine, precision: Precision, *, fallback: str = ""
 ) -> Proof:
     """The whole proof of an engine; ``fallback`` says why nothing faster was taken.

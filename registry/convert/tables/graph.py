@@ -43,14 +43,14 @@ def layouts(features: Sequence[Feature]) -> list[GraphLayout]:
     return found
 
 
-def made(
+def make_graph(
     original: OriginalTableModel, features: Sequence[Feature], layout: GraphLayout
 ) -> onnx.ModelProto:
     """The engine's graph; raises ``VersionError`` where the estimator has none of this layout."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            model = _converted(original, features, layout)
+            model = _convert(original, features, layout)
     except VersionError:
         raise
     except Exception as error:  # skl2onnx raises errors of many classes
@@ -63,7 +63,7 @@ def made(
     return model
 
 
-def _converted(
+def _convert(
     original: OriginalTableModel, features: Sequence[Feature], layout: GraphLayout
 ) -> onnx.ModelProto:
     skl2onnx = library("skl2onnx")

@@ -76,13 +76,13 @@ class OriginalTableModel:
         """
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            given = self._given(rows)
+            given = self._arrange(rows)
             if self.labels:
                 return np.asarray(self.estimator.predict_proba(given), np.float32)
             values = np.asarray(self.estimator.predict(given), np.float64)
             return values.reshape(len(rows), -1).astype(np.float32)
 
-    def _given(self, rows: Sequence[Row]) -> Any:  # noqa: ANN401 - a frame or an array
+    def _arrange(self, rows: Sequence[Row]) -> Any:  # noqa: ANN401 - a frame or an array
         if not self.version.are_named:
             names = [column.name for column in self.version.columns]
             return np.array([[_number(row[name]) for name in names] for row in rows], np.float64)
@@ -119,7 +119,7 @@ def library(name: str) -> Any:  # noqa: ANN401 - a module without types
         ) from error
 
 
-def opened(version: TableVersion, *, allow_pickle: bool) -> OriginalTableModel:
+def open_original(version: TableVersion, *, allow_pickle: bool) -> OriginalTableModel:
     """Opens the model.
 
     Raises:

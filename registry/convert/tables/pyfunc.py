@@ -33,7 +33,7 @@ from registry.convert.tables.walk import (
     LIMITS,
     ProvedModel,
     check_precision,
-    compared_rows,
+    choose_compared_rows,
     folder_of,
     is_taken,
     package_of,
@@ -108,16 +108,16 @@ def convert(
     own = rows.find(version, (fetched.folder, fetched.beside))
     stable = request.stable
     known = schema.schema_of(version.columns, own, () if stable is None else stable.features)
-    compared = compared_rows(version, own, known)
+    compared = choose_compared_rows(version, own, known)
     report(Phase.CONVERTING, "opening the pyfunc in a process of its own")
-    with _started(request, version, site, known.features) as process:
+    with _start(request, version, site, known.features) as process:
         try:
-            original = _opened(request, version, process, known.features, compared)
-            known = schema.answered(original, known, compared)
+            original = _open_pyfunc(request, version, process, known.features, compared)
+            known = schema.probe_schema(original, known, compared)
             compared = [row for row in compared if is_taken(row, known.features)]
             report(Phase.VERIFYING, f"asking it twice, and alone, about {len(compared)} rows")
-            tried = rows.drawn(version.columns, own.rows, known.categories, _TRIED)
-            made, example = _proved(original, known.features, compared, tried)
+            tried = rows.draw_rows(version.columns, own.rows, known.categories, _TRIED)
+            made, example = _prove(original, known.features, compared, tried)
             signature = signature_of(original, own, made, stable)
             profile = profile_of(original, own, made)
         except PyfuncError as error:
@@ -143,7 +143,7 @@ def convert(
 
 
 @contextmanager
-def _started(
+def _start(
     request: ConversionRequest, version: TableVersion, site: Path, features: Sequence[Feature]
 ) -> Iterator[PyfuncProcess]:
     """The process with the opened model, which is ended afterwards."""
@@ -178,7 +178,7 @@ def _started(
         process.close()
 
 
-def _opened(
+def _open_pyfunc(
     request: ConversionRequest,
     version: TableVersion,
     process: PyfuncProcess,
@@ -257,7 +257,7 @@ def learnt_labels(
     return tuple(sorted(found))
 
 
-def _proved(
+def _prove(
     original: _OpenPyfunc,
     features: tuple[Feature, ...],
     compared: Sequence[Row],

@@ -20,7 +20,7 @@ from contracts.features import FeatureKind
 from registry.convert.errors import VersionError
 from registry.convert.tables.flavour import SignatureColumn, TableVersion
 from registry.convert.tables.original import Row
-from registry.convert.texts import is_evaluation_file, thinned
+from registry.convert.texts import is_evaluation_file, thin_out
 
 EXAMPLE = "input_example.json"
 _MOST_ROWS = 5000
@@ -53,7 +53,7 @@ def find(version: TableVersion, folders: Sequence[Path]) -> OwnRows:
                 and is_evaluation_file(str(name))
             ):
                 rows = _rows(path.name, _read(path), version.columns)
-                return OwnRows(tuple(thinned(rows, _MOST_ROWS)), f"{name} of the version")
+                return OwnRows(tuple(thin_out(rows, _MOST_ROWS)), f"{name} of the version")
     example = version.folder / EXAMPLE
     if example.is_file():
         try:
@@ -64,7 +64,7 @@ def find(version: TableVersion, folders: Sequence[Path]) -> OwnRows:
     return OwnRows((), "no rows of its own")
 
 
-def drawn(
+def draw_rows(
     columns: Sequence[SignatureColumn],
     rows: Sequence[Row],
     categories: Mapping[str, Sequence[str]],
@@ -77,13 +77,15 @@ def drawn(
     """
     random = np.random.default_rng(0)
     values = {
-        column.name: _drawn(column, [row[column.name] for row in rows], categories, count, random)
+        column.name: _draw_values(
+            column, [row[column.name] for row in rows], categories, count, random
+        )
         for column in columns
     }
     return [{name: found[at] for name, found in values.items()} for at in range(count)]
 
 
-def _drawn(
+def _draw_values(
     column: SignatureColumn,
     seen: Sequence[Any],
     categories: Mapping[str, Sequence[str]],

@@ -77,7 +77,7 @@ def schema_of(
     )
 
 
-def answered(original: OriginalTableModel, schema: Schema, rows: Sequence[Row]) -> Schema:
+def probe_schema(original: OriginalTableModel, schema: Schema, rows: Sequence[Row]) -> Schema:
     """With what the model answers when it is asked about missing values and new categories."""
     some = list(rows[:_PROBED])
 
@@ -88,10 +88,10 @@ def answered(original: OriginalTableModel, schema: Schema, rows: Sequence[Row]) 
             return False
         return bool(np.isfinite(found).all())
 
-    return Schema(tuple(_asked(feature, answers) for feature in schema.features))
+    return Schema(tuple(_probe_feature(feature, answers) for feature in schema.features))
 
 
-def _asked(feature: Feature, answers: Callable[[str, Any], bool]) -> Feature:
+def _probe_feature(feature: Feature, answers: Callable[[str, Any], bool]) -> Feature:
     if feature.kind is FeatureKind.CATEGORY:
         return feature.model_copy(update={"unseen": answers(feature.name, UNSEEN)})
     if feature.kind is FeatureKind.BOOLEAN:

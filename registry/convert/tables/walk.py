@@ -35,10 +35,10 @@ from registry.convert.parity.engine import GraphEngine
 from registry.convert.parity.verify import broken_limit
 from registry.convert.tables import graph, rows, schema
 from registry.convert.tables.flavour import TableVersion
-from registry.convert.tables.original import Floats, OriginalTableModel, Row, opened
+from registry.convert.tables.original import Floats, OriginalTableModel, Row, open_original
 from registry.convert.tables.rows import OwnRows
 from registry.convert.tables.schema import Schema
-from registry.convert.texts import thinned
+from registry.convert.texts import thin_out
 from registry.packages.store import PackageStore
 
 log = logging.getLogger(__name__)
@@ -97,7 +97,7 @@ def convert(
     """
     check_precision(request)
     report(Phase.CONVERTING, f"preparing the {version.flavour} model")
-    original = opened(version, allow_pickle=request.allow_pickle)
+    original = open_original(version, allow_pickle=request.allow_pickle)
     if request.task not in (None, original.task):
         raise VersionError(f"the endpoint asks for {request.task}, and this does {original.task}")
     own = rows.find(version, (fetched.folder, fetched.beside))
@@ -108,11 +108,11 @@ def convert(
         () if stable is None else stable.features,
         estimator=original.estimator,
     )
-    compared = compared_rows(version, own, known)
-    known = schema.answered(original, known, compared)
+    compared = choose_compared_rows(version, own, known)
+    known = schema.probe_schema(original, known, compared)
     compared = [row for row in compared if is_taken(row, known.features)]
     report(Phase.VERIFYING, f"comparing with the original over {len(compared)} rows")
-    made = _proved(original, known, compared, threads=request.threads)
+    made = _prove(original, known, compared, threads=request.threads)
     signature = signature_of(original, own, made, stable)
     if stable is not None and (broken := stable.broken_by(signature)):
         raise VersionError(broken)
@@ -130,11 +130,11 @@ def check_precision(request: ConversionRequest) -> None:
         )
 
 
-def compared_rows(version: TableVersion, own: OwnRows, known: Schema) -> list[Row]:
+def choose_compared_rows(version: TableVersion, own: OwnRows, known: Schema) -> list[Row]:
     """Rows to compare on: the version's own, and where they are too few, drawn ones."""
-    found = list(thinned(own.rows, _PARITY_ROWS))
+    found = list(thin_out(own.rows, _PARITY_ROWS))
     count = max(0, _PARITY_ROWS - len(found))
-    found += rows.drawn(version.columns, own.rows, known.categories, count)
+    found += rows.draw_rows(version.columns, own.rows, known.categories, count)
     return [row for row in found if not _lacks_category(row, known.features)]
 
 
@@ -159,14 +159,14 @@ def signature_of(
     )
 
 
-def _proved(
+def _prove(
     original: OriginalTableModel, known: Schema, compared: Sequence[Row], *, threads: int
 ) -> ProvedModel:
     """The first graph whose answers are the original's; raises ``VersionError``."""
     reasons: list[str] = []
     for layout in graph.layouts(known.features):
         try:
-            model = graph.made(original, known.features, layout)
+            model = graph.make_graph(original, known.features, layout)
             engine = GraphEngine(model, threads=threads)
             parity, width = parity_of(original, known.features, engine, compared)
         except VersionError as error:
@@ -176,14 +176,14 @@ def _proved(
             reasons.append(f"its answers are not the original's ({layout.value}): {broken}")
             continue
         features = tuple(
-            _proved_feature(original, known.features, feature, engine, compared)
+            _prove_feature(original, known.features, feature, engine, compared)
             for feature in known.features
         )
         return ProvedModel(model, engine, features, parity, width)
     raise VersionError("; ".join(dict.fromkeys(reasons)))
 
 
-def _proved_feature(
+def _prove_feature(
     original: OriginalTableModel,
     features: Sequence[Feature],
     feature: Feature,

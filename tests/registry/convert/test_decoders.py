@@ -16,7 +16,7 @@ from contracts.manifest import CONFIG_PYTHON, MODEL_ONNX, Manifest
 from contracts.tasks import Task
 from registry.conversions.messages import ConversionRequest, Signature
 from registry.convert.errors import VersionError
-from registry.convert.parity.continuations import Decoder, proved
+from registry.convert.parity.continuations import Decoder, prove_continuations
 from registry.convert.tracking import TrackingServer
 from registry.convert.walk import convert
 from registry.packages.store import PackageStore
@@ -158,6 +158,6 @@ def test_a_graph_that_writes_something_else_is_refused() -> None:
     written = [one.writes(prompt, (), most=4) for prompt in PROMPTS]
     firsts = one.together(PROMPTS)
     original = [tokens for tokens, _ in written], firsts
-    assert proved(one, PROMPTS, (), original, reference="it", most=4).equal_labels == 1
+    assert prove_continuations(one, PROMPTS, (), original, reference="it", most=4).equal_labels == 1
     with pytest.raises(VersionError, match="does not write as the original"):
-        proved(other, PROMPTS, (), original, reference="it", most=4)
+        prove_continuations(other, PROMPTS, (), original, reference="it", most=4)

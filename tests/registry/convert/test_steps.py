@@ -11,7 +11,7 @@ from contracts.tasks import Task
 from registry.convert import texts, tokeniser
 from registry.convert.download import DownloadedVersion
 from registry.convert.flavours import OriginalTextModel
-from registry.convert.steps import compared_of
+from registry.convert.steps import choose_compared_texts
 from registry.convert.tracking import SourceVersion
 
 LONGEST = 600
@@ -31,7 +31,7 @@ def test_special_tokens_and_a_row_that_is_full_are_compared_too(tmp_path: Path, 
     built = tokeniser.build(original, Serving(max_tokens=LONGEST))
     evaluation = texts.EvaluationTexts(TEXTS, "", own=True)
     version = SourceVersion(source="", run_id="", artifacts="", created=0.0)
-    compared = compared_of(DownloadedVersion(version, None, original, evaluation), built)
+    compared = choose_compared_texts(DownloadedVersion(version, None, original, evaluation), built)
     ends = [text.count("</s>") for text in compared.texts]
     assert {0, 1, 2} <= set(ends)
     rows = built.encoder.encode(compared.texts, compared.pairs)

@@ -79,7 +79,7 @@ def test_without_a_time_nothing_is_ever_idle(clock: Clock) -> None:
     clock.now += 1000 * HOUR
     assert idle(never) == [False, False]
     assert not never.look_due
-    assert [want.asleep for want in never.resolved(sleeping(ONE, OTHER))] == [False, False]
+    assert [want.asleep for want in never.resolve(sleeping(ONE, OTHER))] == [False, False]
 
 
 def test_what_the_status_has_sleep_stays_while_it_is_asked_for_here(
@@ -87,7 +87,7 @@ def test_what_the_status_has_sleep_stays_while_it_is_asked_for_here(
 ) -> None:
     clock.now += HOUR
     idling.asked(NAMES[0])
-    assert [want.asleep for want in idling.resolved(sleeping(ONE, OTHER))] == [False, True]
+    assert [want.asleep for want in idling.resolve(sleeping(ONE, OTHER))] == [False, True]
 
 
 def test_it_leaves_once_gateways_know_and_the_one_longest_without_a_caller_first(
@@ -96,14 +96,14 @@ def test_it_leaves_once_gateways_know_and_the_one_longest_without_a_caller_first
     clock.now += 1
     idling.asked(NAMES[0])
     clock.now += HOUR
-    wants = idling.resolved(sleeping(ONE, OTHER))
+    wants = idling.resolve(sleeping(ONE, OTHER))
     assert idling.leaving(wants, NAMES) is None
     clock.now += 10
-    assert idling.leaving(idling.resolved(wants), NAMES) == wants[1]
-    assert idling.leaving(idling.resolved(wants), NAMES[:1]) == wants[0]
+    assert idling.leaving(idling.resolve(wants), NAMES) == wants[1]
+    assert idling.leaving(idling.resolve(wants), NAMES[:1]) == wants[0]
     # The time begins anew where the status has had it wake in between.
-    idling.resolved(sleeping())
-    assert idling.leaving(idling.resolved(wants), NAMES) is None
+    idling.resolve(sleeping())
+    assert idling.leaving(idling.resolve(wants), NAMES) is None
 
 
 def test_it_is_looked_ten_times_in_that_time_and_each_half_minute_at_least(

@@ -29,7 +29,7 @@ from registry.reconcile.plan import (
     ObservedState,
     PlanDecision,
     PlannedVersion,
-    chosen,
+    choose_version,
     plan,
 )
 
@@ -289,7 +289,7 @@ def test_each_of_many_versions_at_fault_is_tried_once(bad: int) -> None:
     status, tried = serving(), []
     for moment in range(3 * bad):
         seen = ObservedState(versions, packages=packaged(ONE), stable=CLASSIFIER)
-        target = chosen(SPEC, status, seen)
+        target = choose_version(SPEC, status, seen)
         if target is not None and target != ONE:
             tried.append(target.number)
             seen = replace(seen, jobs={target.options: AT_FAULT})
@@ -305,16 +305,16 @@ def test_a_version_that_a_rollout_took_back_stays_so_however_many_fail_after_it(
         seen = ObservedState((version,), jobs={version.options: AT_FAULT}, stable=CLASSIFIER)
         status = plan(SPEC, status, seen, float(number)).status
     seen = ObservedState((TWO, ONE), packages=packaged(ONE, TWO), stable=CLASSIFIER)
-    assert chosen(SPEC, status, seen) == ONE
+    assert choose_version(SPEC, status, seen) == ONE
 
 
 def test_versions_passed_over_are_not_followed_but_can_be_pinned() -> None:
     status = serving().model_copy(update={"rejected_through": 2})
     seen = ObservedState((TWO, ONE), packages=packaged(ONE), stable=CLASSIFIER)
-    assert chosen(SPEC, status, seen) == ONE
-    assert chosen(SPEC, status, replace(seen, versions=(THREE, TWO, ONE))) == THREE
+    assert choose_version(SPEC, status, seen) == ONE
+    assert choose_version(SPEC, status, replace(seen, versions=(THREE, TWO, ONE))) == THREE
     pinned = EndpointSpec(model="m", version=PinnedVersion(pin="2"))
-    assert chosen(pinned, status, seen) == TWO
+    assert choose_version(pinned, status, seen) == TWO
 
 
 def test_a_rejection_of_long_ago_is_shown_though_its_reason_has_left() -> None:
@@ -381,7 +381,7 @@ def test_a_rollout_goes_on_while_the_stable_versions_package_is_gone() -> None:
     status = rolling_out(serving())
     seen = gone(TWO, ONE, packages=packaged(TWO))
     assert plan(SPEC, status, seen, 2.0) == PlanDecision(status)
-    assert chosen(SPEC, status, seen) == TWO
+    assert choose_version(SPEC, status, seen) == TWO
 
 
 def test_a_store_that_is_away_meanwhile_moves_nothing() -> None:

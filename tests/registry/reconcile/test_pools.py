@@ -146,7 +146,7 @@ def test_callers_never_go_where_a_ready_triton_lacks_their_version(
     after = placed(before, held_by(*reports))
     there = [each for each in reports if each.pool == "gpu" and each.ready]
     whole = bool(there) and all(
-        pools.answered_by(before) <= {model.ref for model in each.loaded} for each in there
+        pools.list_answering(before) <= {model.ref for model in each.loaded} for each in there
     )
     assert (after.pool == "gpu") == whole
     assert after.routes == before.routes

@@ -22,7 +22,7 @@ from contracts.waiting import dated, sentences, what
 from registry.conversions.messages import ConversionFailure, ConversionProgress, Package, Signature
 from registry.mlflow.model_registry import MlflowSnapshot, RegisteredModel, RegisteredVersion
 from registry.reconcile.plan import ObservedState, PlannedVersion, plan
-from registry.reconcile.waits import waiting
+from registry.reconcile.waits import list_waits
 
 NOW = 1000.0
 OLD, NEW = ref("1", "a"), ref("2", "b")
@@ -66,7 +66,7 @@ def found(
     before: tuple[Wait, ...] = (),
     now: float = NOW,
 ) -> tuple[Wait, ...]:
-    return waiting(spec, status, seen, mlflow, sick=sick, before=before, now=now)
+    return list_waits(spec, status, seen, mlflow, sick=sick, before=before, now=now)
 
 
 SHADOW = SPEC.model_copy(update={"rollout": RolloutSpec(strategy=Strategy.SHADOW)})

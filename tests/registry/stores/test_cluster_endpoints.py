@@ -312,9 +312,9 @@ def test_what_the_first_event_needs_is_imported_at_the_start(tmp_path: Path) -> 
     script.write_text(
         "import sys\n"
         "from kubernetes.client import Configuration\n"
-        "from registry.stores.cluster_events import Events\n"
+        "from registry.stores.cluster_events import KubernetesEvents\n"
         "from service.cluster.client import ClusterClient\n"
-        "events = Events(ClusterClient(Configuration()), 'n')\n"
+        "events = KubernetesEvents(ClusterClient(Configuration()), 'n')\n"
         "events.start()\n"
         "events.close()\n"
         "print('kubernetes.client.api.core_v1_api' in sys.modules)\n"

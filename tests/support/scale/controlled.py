@@ -35,7 +35,7 @@ from registry.reconcile.heartbeats import HeartbeatWriter
 from registry.stores import opening
 from registry.stores.endpoints import EndpointStore
 from registry.stores.whole_endpoints import WholeEndpoints
-from rollout.gates import failing
+from rollout.gates import list_failing
 from rollout.judge import WindowsJudge
 from scale.memory import most_resident_megabytes
 from scale.population import (
@@ -77,7 +77,7 @@ class NotingJudge(WindowsJudge):
         """See ``WindowsJudge``."""
         looked = super().look(spec, state, windows)
         package = looked.candidate.package
-        if failing(looked):
+        if list_failing(looked):
             self.__dict__["looked"].setdefault(package, time.time())
         new = sorted(
             (each for each in windows if each.start + each.seconds > state.looked_through),
@@ -85,15 +85,15 @@ class NotingJudge(WindowsJudge):
         )
         decided: dict[str, float] = self.__dict__["decided"]
         judged: dict[str, int] = self.__dict__["judged"]
-        if package not in decided and failing(looked) and len(new) == 1:
+        if package not in decided and list_failing(looked) and len(new) == 1:
             judged[package] = judged.get(package, 0) + 1
             decided[package] = new[0].start + new[0].seconds
-        elif package not in decided and failing(looked):
+        elif package not in decided and list_failing(looked):
             one = state
             for window in new:
                 judged[package] = judged.get(package, 0) + 1
                 one = super().look(spec, one, [window])
-                if failing(one):
+                if list_failing(one):
                     decided[package] = window.start + window.seconds
                     break
         elif package not in decided:
