@@ -182,7 +182,7 @@ async def _run(
         store,
         staging=staging,
         keys=keys,
-        registered=source.registered,
+        registered=source.find_version,
         work_dir=settings.work_dir,
     )
     promoting.clean()

@@ -83,7 +83,7 @@ class JoinedRollouts:
             _refuse_unreadable(status)
         return drop_answered_commands(endpoint.model_copy(update={"status": status}))
 
-    def withdrawn(self, endpoint: ModelEndpoint, now: float, reason: str) -> ModelEndpoint:
+    def withdraw(self, endpoint: ModelEndpoint, now: float, reason: str) -> ModelEndpoint:
         """The endpoint with its rollout ended and all callers with stable, as small as can be.
 
         It is a summary of itself, so that no record need be written before it.

@@ -85,8 +85,8 @@ async def _run(settings: LoaderSettings, environment: Mapping[str, str]) -> None
             PACE,
             told=loader.note_trouble,
             gone=loader.note_gone,
-            executed=probed.executed,
-            refused=probed.refused,
+            executed=probed.count_executed,
+            refused=probed.count_refused,
             others=loader.others,
         )
 

@@ -169,7 +169,7 @@ def _abort(status: EndpointStatus, command: Command, context: ReconcileContext) 
             f"version {state.candidate.version} is promoted already: undo takes it back"
         )
     reason = _reason("aborted", command)
-    status = status_updates.ended(
+    status = status_updates.end_rollout(
         status, state, Outcome.ROLLED_BACK, context, reason=reason, by=command.by
     )
     return status, (
@@ -198,7 +198,7 @@ def _undo(status: EndpointStatus, command: Command, context: ReconcileContext) -
             f"version {state.stable.version} is not loaded any more: pin it to bring it back"
         )
     reason = _reason("undone", command)
-    status = status_updates.ended(
+    status = status_updates.end_rollout(
         status, state, Outcome.REVERTED, context, reason=reason, by=command.by
     )
     return status, (

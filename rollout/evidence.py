@@ -268,7 +268,7 @@ class Evidence:
             false_rollback=false_rollback,
             lines=rows_of.lines(checks, self.rates.rows),
             rates=rates.edit_checks(self.rates, was, checks),
-            outputs=self.outputs if has_same_shift else self.outputs.restarted(),
+            outputs=self.outputs if has_same_shift else self.outputs.restart(),
             own=self.own.with_checks(self._list_compared(was), self._list_compared(checks)),
             agreement=self.agreement if has_same_agreement else PairAgreement.begin(),
             score_agreement=self.score_agreement if has_same_scores else ScoreAgreement.begin(),
@@ -279,7 +279,7 @@ class Evidence:
 
     def slow(self, evidence: EvidenceCounts) -> int:
         """Attempts of a window above stable's 95th percentile so far, for plots."""
-        return sum(self.rates.slowness.counted(evidence)[0])
+        return sum(self.rates.slowness.count_slow(evidence)[0])
 
     @cached_property
     def alpha(self) -> float:

@@ -47,7 +47,7 @@ def _follow_spec(status: EndpointStatus, context: ReconcileContext) -> EndpointS
     """With the rollout in a step that the spec still has, and no time ahead of the clock."""
     if status.rollout is None:
         return status
-    state = status_updates.in_the_past(status.rollout, context.now)
+    state = status_updates.move_to_past(status.rollout, context.now)
     status = status_updates.with_state(status, state)
     if state.promoted_at is not None:
         return status
@@ -101,7 +101,7 @@ def _before_promotion(
     held = gates.explain_hold(state, context)
     if (end := _end(state, context, held)) is not None:
         outcome, reason = end
-        return status_updates.ended(status, state, outcome, context, reason=reason)
+        return status_updates.end_rollout(status, state, outcome, context, reason=reason)
     if held:
         if empty := gates.empty_arm(state, context):
             following = state.step + 1
@@ -150,17 +150,19 @@ def _in_the_bake(
         if context.observed.target == version != state.candidate.version:
             # What the spec wants is no verdict on the version: it may be tried again.
             reason = f"version {version} is wanted again"
-            return status_updates.ended(
+            return status_updates.end_rollout(
                 status, state, Outcome.REVERTED, context, reason=reason, reject=False
             )
         fault = _fault(state, context)
         if not fault and gates.is_over_bake(state, context):
             fault = gates.absence(state, context)
         if fault:
-            return status_updates.ended(status, state, Outcome.REVERTED, context, reason=fault)
+            return status_updates.end_rollout(
+                status, state, Outcome.REVERTED, context, reason=fault
+            )
     if not held or gates.is_over_bake(state, context):
         reason = held or f"no check failed in the bake of {written(context.spec.bake)}"
-        return status_updates.ended(status, state, Outcome.SETTLED, context, reason=reason)
+        return status_updates.end_rollout(status, state, Outcome.SETTLED, context, reason=reason)
     return shown(status_updates.with_state(status, state), state, Phase.PROMOTED, held)
 
 

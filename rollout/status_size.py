@@ -70,7 +70,7 @@ def _without_figures(checks: tuple[CheckResult, ...]) -> tuple[CheckResult, ...]
     return tuple(check.model_copy(update={"figures": {}}) for check in checks)
 
 
-def _last(status: EndpointStatus, **update: object) -> EndpointStatus:
+def _find_last(status: EndpointStatus, **update: object) -> EndpointStatus:
     """With the rollout that ended changed."""
     last = status.last_rollout
     if last is None:
@@ -91,11 +91,11 @@ def _rollout(status: EndpointStatus, **update: object) -> EndpointStatus:
 
 _CUTS: tuple[Callable[[EndpointStatus], EndpointStatus], ...] = (
     lambda status: _with_figures_of(status, _RECENT_LINES),
-    lambda status: _last(status, evidence={}),
-    lambda status: _last(status, series=_series_of(status.last_rollout)),
+    lambda status: _find_last(status, evidence={}),
+    lambda status: _find_last(status, series=_series_of(status.last_rollout)),
     lambda status: _with_figures_of(status, 0),
-    lambda status: _last(status, series=()),
-    lambda status: _last(
+    lambda status: _find_last(status, series=()),
+    lambda status: _find_last(
         status,
         checks=_without_figures(status.last_rollout.checks if status.last_rollout else ()),
     ),

@@ -123,7 +123,7 @@ def promote(
     return applied(status, Promoted(context.now, state, reason, by=by, figures=figures))
 
 
-def ended(
+def end_rollout(
     status: EndpointStatus,
     state: RolloutState,
     outcome: Outcome,
@@ -174,7 +174,7 @@ def with_state(status: EndpointStatus, state: RolloutState) -> EndpointStatus:
     return status.model_copy(update={"rollout": state})
 
 
-def in_the_past(state: RolloutState, now: float) -> RolloutState:
+def move_to_past(state: RolloutState, now: float) -> RolloutState:
     """With no time ahead of the clock, so that one set back can't put off the deadline for long."""
     update: dict[str, object] = {
         "began": min(state.began, now),

@@ -113,7 +113,7 @@ class PromotingLauncher:
         """Runs a conversion in its own folder, and publishes its package; see the Protocol."""
         url = staging_url(request, self._key)
         staged = request.model_copy(update={"store_url": url})
-        with self._staging.using(url):
+        with self._staging.hold(url):
             try:
                 result = await self._launcher.run(staged, progress, python_path=python_path)
                 if isinstance(result, ConversionFailure):

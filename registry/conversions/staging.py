@@ -45,7 +45,7 @@ class StagingFolders:
         self._used: set[str] = set()
 
     @contextmanager
-    def using(self, url: str) -> Iterator[None]:
+    def hold(self, url: str) -> Iterator[None]:
         """Keeps a folder from being taken for one that was left."""
         self._used.add(url)
         try:

@@ -144,7 +144,7 @@ class _Opener:
         self._threads = threads
         self._device = device
 
-    def opened(self, precision: Precision) -> PackedTextEngine:
+    def open_engine(self, precision: Precision) -> PackedTextEngine:
         """The engine; raises ``ConversionError``."""
         settings = packed_settings(
             self._spec, task=self._task, precision=precision, threads=self._threads
@@ -198,11 +198,11 @@ def _fastest(
     Raises:
         VersionError: none does.
     """
-    require_equal_answers(comparison, opener.opened(Precision.FP32))
+    require_equal_answers(comparison, opener.open_engine(Precision.FP32))
     reasons: list[str] = []
     for precision in precisions:
         try:
-            engine = opener.opened(precision)
+            engine = opener.open_engine(precision)
             proof = prove_engine(comparison, engine, precision, fallback="; ".join(reasons))
         except VersionError as error:
             log.info("%s is given up", precision, extra={"reason": error.reason})

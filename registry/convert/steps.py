@@ -45,7 +45,7 @@ def evaluation_of(downloaded: DownloadedVersion) -> texts.EvaluationTexts:
     """The version's texts: pairs for a task that reads pairs."""
     task = downloaded.original.task
     if HEADS[task].second_text is SecondText.REQUIRED:
-        return downloaded.evaluation.paired()
+        return downloaded.evaluation.pair()
     return downloaded.evaluation if FORMS[task].pairs else downloaded.evaluation.single()
 
 

@@ -73,7 +73,7 @@ class EvaluationTexts:
             return self
         return replace(self, texts=(*self.texts, *_read_bundled())[:count])
 
-    def paired(self) -> "EvaluationTexts":
+    def pair(self) -> "EvaluationTexts":
         """As pairs. Where the texts are none, each is paired with the next one."""
         if self.pairs is not None:
             return self

@@ -253,7 +253,7 @@ def _convert_decoder(
     prompts = [ids[:longest] for ids in built.encoder.encode(compared.texts).ids]
     report(Phase.VERIFYING, f"comparing with the original after {len(prompts)} prompts")
     parity = continuations.prove_continuations(
-        graphs.loaded(request.threads),
+        graphs.load(request.threads),
         prompts,
         stops,
         write(prompts, stops, most),
@@ -305,7 +305,7 @@ class _Graphs:
     start_id: int | None = None
     rules: TokenRules = field(default_factory=TokenRules)
 
-    def loaded(self, threads: int) -> continuations.Decoder:
+    def load(self, threads: int) -> continuations.Decoder:
         """Raises ``VersionError``."""
         return continuations.Decoder(
             self.decoder,
@@ -326,7 +326,7 @@ def _prepare_decoder(
     if original.onnx is not None:
         model = decoder.keep_last_logits(original.onnx)
         graphs = _Graphs(model)
-        alone = graphs.loaded(request.threads)
+        alone = graphs.load(request.threads)
 
         def by_graph(
             prompts: list[list[int]], stops: tuple[int, ...], most: int
@@ -401,7 +401,9 @@ def _answers_of_graph(
 ) -> Answers:
     def answers(compared: texts.EvaluationTexts) -> tuple[Floats, str]:
         inputs = engine_form.inputs_of(model)
-        outputs = GraphEngine(model, threads=threads).alone(encode_texts(compared, built, inputs))
+        outputs = GraphEngine(model, threads=threads).run_one_by_one(
+            encode_texts(compared, built, inputs)
+        )
         return values_of(original.task, outputs, multi_label=original.multi_label), "onnx-fp32"
 
     return answers

@@ -30,11 +30,11 @@ class CrashCount(BaseModel):
     count: float = 0.0
     seconds: float = 0.0
 
-    def ended(self) -> "CrashCount":
+    def count_end(self) -> "CrashCount":
         """With one more end."""
         return CrashCount(count=self.count + 1, seconds=self.seconds)
 
-    def watched(self, seconds: float) -> "CrashCount":
+    def count_seconds(self, seconds: float) -> "CrashCount":
         """With so much more time; what is long ago counts less."""
         total = self.seconds + seconds
         if total <= _MEMORY_SECONDS:

@@ -94,11 +94,11 @@ class ModelLedger(BaseModel):
     in_order: bool = False
     usual: CrashCount = CrashCount()
 
-    def placed(self, ref: ModelRef) -> "ModelLedger":
+    def place(self, ref: ModelRef) -> "ModelLedger":
         """With one more model."""
         return self._update(ref, unwanted_since=None)
 
-    def found(self, held: Collection[str], wanted: Iterable[Want]) -> "ModelLedger":
+    def adopt(self, held: Collection[str], wanted: Iterable[Want]) -> "ModelLedger":
         """With the wanted models that an earlier loader, whose ledger is lost, had put there.
 
         Triton's name of a model holds its package's digest: nobody else has put it there.
@@ -107,7 +107,7 @@ class ModelLedger(BaseModel):
         for want in wanted:
             name = want.ref.triton_model
             if name in held and name not in self.entries:
-                ledger = ledger.placed(want.ref)
+                ledger = ledger.place(want.ref)
         return ledger
 
     def without(self, name: str) -> "ModelLedger":
@@ -118,26 +118,26 @@ class ModelLedger(BaseModel):
         """With one more end of Triton while it loaded a model on trial."""
         return self._update(ref, loads=self._entry(ref).loads + 1)
 
-    def loaded(self, ref: ModelRef) -> "ModelLedger":
+    def confirm_loaded(self, ref: ModelRef) -> "ModelLedger":
         """With a model that was loaded: its loads do not end Triton."""
         return self._update(ref, loads=0)
 
-    def ended(self, trials: Collection[ModelRef]) -> "ModelLedger":
+    def count_end_of_triton(self, trials: Collection[ModelRef]) -> "ModelLedger":
         """With one more end of Triton, under these models on trial; usual without any."""
         if not trials:
-            return self.model_copy(update={"usual": self.usual.ended()})
+            return self.model_copy(update={"usual": self.usual.count_end()})
         ledger = self
         for ref in trials:
-            ledger = ledger._update(ref, held=ledger._entry(ref).held.ended())
+            ledger = ledger._update(ref, held=ledger._entry(ref).held.count_end())
         return ledger
 
-    def watched(self, trials: Collection[ModelRef], seconds: float) -> "ModelLedger":
+    def count_trial_seconds(self, trials: Collection[ModelRef], seconds: float) -> "ModelLedger":
         """With more time in which Triton answered and held these models on trial."""
         if not trials:
-            return self.model_copy(update={"usual": self.usual.watched(seconds)})
+            return self.model_copy(update={"usual": self.usual.count_seconds(seconds)})
         ledger = self
         for ref in trials:
-            ledger = ledger._update(ref, held=ledger._entry(ref).held.watched(seconds))
+            ledger = ledger._update(ref, held=ledger._entry(ref).held.count_seconds(seconds))
         return ledger
 
     def crash_reason(self, ref: ModelRef) -> str:
@@ -145,7 +145,7 @@ class ModelLedger(BaseModel):
         entry = self._entry(ref)
         return crashes.reason(entry.loads, entry.held, self.usual)
 
-    def left(self, *, in_order: bool) -> "ModelLedger":
+    def close(self, *, in_order: bool) -> "ModelLedger":
         """With how the loader ended."""
         return self.model_copy(update={"in_order": in_order})
 
@@ -165,7 +165,7 @@ class ModelLedger(BaseModel):
                 )
         return self._with(entries)
 
-    def expired(self, now: float, grace_seconds: float) -> tuple[str, ...]:
+    def find_expired(self, now: float, grace_seconds: float) -> tuple[str, ...]:
         """Names of the models that nobody has wanted for so long."""
         return tuple(
             name

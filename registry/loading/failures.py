@@ -81,7 +81,7 @@ class Failures:
         if (item := self._failures.get(name)) is not None:
             self._failures[name] = desired.add_witness(item, answer, self._now())
 
-    def reported(self) -> tuple[LoadFailure, ...]:
+    def list_reported(self) -> tuple[LoadFailure, ...]:
         """As the report has them."""
         return tuple(
             LoadFailure(

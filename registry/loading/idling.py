@@ -59,15 +59,15 @@ class IdleTimes:
         """Whether it is time to count again."""
         return self._idle_seconds > 0 and self._now() >= self._look_at
 
-    def asked(self, name: str) -> None:
+    def note_request(self, name: str) -> None:
         """Somebody asks for a model now. Any thread may say so."""
         self._asked[name] = self._now()
 
-    def found(self, held: Iterable[str]) -> None:
+    def note_held(self, held: Iterable[str]) -> None:
         """Triton holds these; one never heard of is there by an earlier loader."""
         for name in held:
             if name not in self._asked:
-                self.asked(name)
+                self.note_request(name)
 
     def forget(self, name: str) -> None:
         """Nobody names a model any more."""
@@ -75,18 +75,18 @@ class IdleTimes:
         self._counted.pop(name, None)
         self._asleep_since.pop(name, None)
 
-    def looked(self, counts: Mapping[str, int | None], loaded: Collection[str]) -> None:
+    def note_counts(self, counts: Mapping[str, int | None], loaded: Collection[str]) -> None:
         """Takes what was counted; of models that were left out nobody knows."""
         least, most = _LOOK_SECONDS
         self._look_at = self._now() + min(most, max(least, self._idle_seconds / _LOOKS))
         for name in loaded:
             count = counts.get(name)
             if name not in counts:
-                self.asked(name)
+                self.note_request(name)
             if count is None:
                 continue
             if count > self._counted.get(name, count):
-                self.asked(name)
+                self.note_request(name)
             self._counted[name] = count
 
     def is_idle(self, name: str) -> bool:
@@ -110,7 +110,7 @@ class IdleTimes:
             resolved.append(want)
         return tuple(resolved)
 
-    def leaving(self, wants: Iterable[Want], loaded: Collection[str]) -> Want | None:
+    def find_leaving(self, wants: Iterable[Want], loaded: Collection[str]) -> Want | None:
         """A model that sleeps and is loaded, and may leave now: the one longest without a caller.
 
         ``wants`` are resolved.

@@ -57,7 +57,7 @@ class LedgerFile:
         trials = [want.ref for want in wants if want.on_trial]
         under = [ref for ref in trials if ref.triton_model in lost]
         if under or not trials:
-            self.write(self._ledger.ended(under))
+            self.write(self._ledger.count_end_of_triton(under))
 
     def count_uptime(self, held: Container[str], wants: tuple[Want, ...]) -> None:
         """Counts the time since the last pass; on disk it is written now and then alone."""
@@ -67,7 +67,7 @@ class LedgerFile:
         under = [ref for ref in trials if ref.triton_model in held]
         if last is None or (trials and not under):
             return
-        watched = self._ledger.watched(under, max(0.0, now - last))
+        watched = self._ledger.count_trial_seconds(under, max(0.0, now - last))
         if now - self._written_at >= _WRITE_SECONDS:
             self._written_at = now
             try:

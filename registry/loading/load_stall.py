@@ -25,7 +25,7 @@ class LoadStall:
         self._restarts = 0
         self._reason = ""
 
-    def refused(self, reason: str) -> None:
+    def note_refusal(self, reason: str) -> None:
         """Notes one more refusal of a stable package."""
         if self._since is None:
             self._since = self._now()
@@ -38,7 +38,7 @@ class LoadStall:
             self._restarts += 1
         self._forget()
 
-    def ended(self) -> None:
+    def note_end(self) -> None:
         """Notes that Triton holds something that is wanted, or that nothing stable is."""
         self._restarts = 0
         self._forget()

@@ -142,7 +142,7 @@ class Loader:
     def leave(self) -> None:
         """Notes that this loader ended as it was told to, so that the next one blames nobody."""
         try:
-            self._book.write(self._book.ledger.left(in_order=True))
+            self._book.write(self._book.ledger.close(in_order=True))
         except OSError as error:
             log.warning("the ledger can't be written: %s", error)
         self._reporter.leave()
@@ -210,7 +210,7 @@ class Loader:
         if name not in self._stable:
             return WakeAnswer.UNKNOWN
         # Noted before it is looked at, as the one who unloads looks after it has said so.
-        self._idling.asked(name)
+        self._idling.note_request(name)
         if name == self._leaving:
             return WakeAnswer.LEAVING
         if name in self._loaded and self._answers:
@@ -226,7 +226,7 @@ class Loader:
         wants = self._list_wanted()
         try:
             held = await self._triton.held(self._names(wants))
-            held = await self._without_gone(held)
+            held = await self._unload_gone(held)
         except TritonUnavailableError as error:
             self._triton_is_away(str(error))
             await self._report(wants)
@@ -279,7 +279,7 @@ class Loader:
                 counts = await self._demand.requests()
         except (TritonUnavailableError, TritonRefusedError) as error:
             log.warning("Triton's statistics can't be read, so that nothing is idle: %s", error)
-        self._idling.looked(counts, tuple(self._loaded))
+        self._idling.note_counts(counts, tuple(self._loaded))
 
     def _names(self, wants: tuple[Want, ...]) -> set[str]:
         """Every model whose presence matters here."""
@@ -291,11 +291,11 @@ class Loader:
         for model in report.loaded if report else ():
             self._measured[model.ref.triton_model] = model
             self._loaded[model.ref.triton_model] = model
-            self._idling.asked(model.ref.triton_model)
+            self._idling.note_request(model.ref.triton_model)
         # By package, as the names of those that sleep are not in the report.
         self._restored = dict(report.asleep) if report else {}
 
-    async def _without_gone(
+    async def _unload_gone(
         self, held: Mapping[str, ModelInstances]
     ) -> Mapping[str, ModelInstances]:
         """Unloads the models that have no process, so that they are loaded anew by this pass.
@@ -329,7 +329,7 @@ class Loader:
         """Takes in what Triton holds; what it lost shows that it was restarted."""
         self._answers = True
         self._learn(held.values())
-        self._idling.found(held)
+        self._idling.note_held(held)
         lost = set(self._loaded) - held.keys()
         if lost:
             log.warning("Triton lost %s: it was restarted", ", ".join(sorted(lost)))
@@ -341,11 +341,11 @@ class Loader:
             if not self._book.ledger.in_order:
                 self._book.record_crash(lost, wants)
         self._book.count_uptime(held, wants)
-        found = self._book.ledger.found(held.keys(), wants)
-        self._book.write(found.left(in_order=False))
+        found = self._book.ledger.adopt(held.keys(), wants)
+        self._book.write(found.close(in_order=False))
         self._loaded = {name: model for name, model in self._loaded.items() if name in held}
         if self._holds_any(wants) or not desired.find_missing_stable(wants, ()):
-            self._stall.ended()
+            self._stall.note_end()
         self._keep_failures(wants, held)
         for want in wants:
             reason = self._book.ledger.crash_reason(want.ref) if want.on_trial else ""
@@ -500,7 +500,7 @@ class Loader:
                 log.warning("%s can't be unloaded: %s", want.ref.triton_model, refusal)
         environment = not failure.blames_model and not isinstance(error, BackendMissingError)
         if environment and want.role is Role.STABLE and not want.on_trial and self._answers:
-            self._stall.refused(said)
+            self._stall.note_refusal(said)
         if self._answers and (unproven := self._failures.find_unproven()) is not None:
             await self._ask_witness(unproven)
 
@@ -518,8 +518,8 @@ class Loader:
         name = want.ref.triton_model
         self._failures.drop(name)
         self._gone.discard(name)  # it was told again while the one without a process was unloaded
-        self._idling.asked(name)
-        self._book.write(self._book.ledger.loaded(want.ref))
+        self._idling.note_request(name)
+        self._book.write(self._book.ledger.confirm_loaded(want.ref))
         model = LoadedModel(
             ref=want.ref, costs=costs, instances=running.instances, threads=running.threads
         )
@@ -551,7 +551,7 @@ class Loader:
     ) -> ModelInstances:
         """Loads by the first backend that this Triton has; returns how it is run."""
         name = want.ref.triton_model
-        self._book.write(self._book.ledger.placed(want.ref))
+        self._book.write(self._book.ledger.place(want.ref))
         is_free = CONFIG_ONNXRUNTIME in manifest.files  # to be run by either
         backends = (self._backend,) if self._backend else self._options.backends
         if not is_free:
@@ -571,7 +571,7 @@ class Loader:
                 if is_free:
                     self._backend = backend
                 break
-        running = await self._sizing.running(name)
+        running = await self._sizing.read_instances(name)
         self._learn((running,))
         return running
 
@@ -581,7 +581,7 @@ class Loader:
         Returns:
             Whether one was unloaded.
         """
-        want = self._idling.leaving(wants, self._loaded)
+        want = self._idling.find_leaving(wants, self._loaded)
         if want is None:
             return False
         name = want.ref.triton_model
@@ -601,7 +601,7 @@ class Loader:
         return True
 
     async def _unload_expired(self) -> None:
-        expired = self._book.ledger.expired(self._now(), self._options.unload_after_seconds)
+        expired = self._book.ledger.find_expired(self._now(), self._options.unload_after_seconds)
         for name in expired:
             await self._triton.unload(name)
             await asyncio.to_thread(self._placement.remove, name)
@@ -631,7 +631,7 @@ class Loader:
             ended_at=self._book.ended_at,
             ready=self._answers and not (self._awaited or self._device_fault() or self._cordoned),
             loaded=loaded,
-            failed=self._failures.reported(),
+            failed=self._failures.list_reported(),
             cordoned=self._cordoned,
             troubles=tuple(
                 Trouble(ref=ref, reason=reason)

@@ -134,7 +134,7 @@ class ModelSizer:
         )
         return running, costs
 
-    async def running(self, name: str) -> ModelInstances:
+    async def read_instances(self, name: str) -> ModelInstances:
         """How Triton runs a model that was just loaded.
 
         Raises:
@@ -217,7 +217,7 @@ class ModelSizer:
         resize = self._placement.resize
         overrides = await asyncio.to_thread(resize, name, package, running.backend, split, device)
         await self._triton.load(name, overrides)
-        return await self.running(name)
+        return await self.read_instances(name)
 
 
 def _split(running: ModelInstances) -> InstanceSplit:

@@ -263,7 +263,7 @@ class GrpcTriton:
         ((output, content),) = found
         return np.frombuffer(content, np.float32).reshape(tuple(output.shape))
 
-    async def executed(self, name: str) -> int:
+    async def count_executed(self, name: str) -> int:
         """How many batches of a model were run since it was loaded; raises as ``Triton`` says."""
         request = service_pb2.ModelStatisticsRequest(name=name)
         try:
@@ -272,7 +272,7 @@ class GrpcTriton:
             raise self._translate_error(error) from error
         return sum(each.execution_count for each in answer.model_stats)
 
-    async def refused(self) -> Mapping[str, int]:
+    async def count_refused(self) -> Mapping[str, int]:
         """How many requests each model has failed, likewise."""
         request = service_pb2.ModelStatisticsRequest()
         try:

@@ -141,7 +141,7 @@ class MlflowRegistry:
         found: list[RegisteredModel] = []
         token: str | None = None
         while True:
-            search = partial(_newest_models, token)
+            search = partial(_find_newest_models, token)
             page = await self._server.ask_in_time(search)
             found.extend(map(_model, page))
             token = page.token
@@ -210,7 +210,9 @@ class MlflowRegistry:
         return found
 
 
-def _newest_models(token: str | None, client: "MlflowClient") -> "PagedList[RegisteredModelEntity]":
+def _find_newest_models(
+    token: str | None, client: "MlflowClient"
+) -> "PagedList[RegisteredModelEntity]":
     newest = ["last_updated_timestamp DESC"]
     return client.search_registered_models(max_results=PAGE, order_by=newest, page_token=token)
 

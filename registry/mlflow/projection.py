@@ -176,14 +176,14 @@ def alias_refusals(
     return refusals
 
 
-def alias_moved(endpoint: ModelEndpoint) -> str:
+def moved_alias(endpoint: ModelEndpoint) -> str:
     """The alias that it is to move, as ``status.moves`` has it; empty if there is none."""
     spec = endpoint.spec
     return f"{spec.model}@{spec.rollout.alias}" if spec.rollout.alias else ""
 
 
 def _moves_already(endpoint: ModelEndpoint) -> bool:
-    return endpoint.status.moves == alias_moved(endpoint) != ""
+    return endpoint.status.moves == moved_alias(endpoint) != ""
 
 
 def _not_allowed(model: str, alias: str) -> str:

@@ -116,7 +116,7 @@ class SourceWatch:
         self._followed = followed
         self._wanted = wanted
 
-    def registered(self, model: str, number: str) -> RegisteredVersion | None:
+    def find_version(self, model: str, number: str) -> RegisteredVersion | None:
         """A version as last seen; None where it was not."""
         return self.snapshot.version(model, number) if self.snapshot is not None else None
 
@@ -187,7 +187,7 @@ class SourceWatch:
             except SourceUnavailableError as error:
                 failure = failure or error
         versions = {name: reading.versions for name, reading in self._readings.items()}
-        snapshot = MlflowSnapshot(models, versions, self._doubted)
+        snapshot = MlflowSnapshot(models, versions, self._doubted_models)
         told_of = prompted or self._prompted  # or a webhook that came meanwhile
         if self._webhooks_arrive and not told_of and _has_news(self.snapshot, snapshot):
             log.info("MLflow changed, and no webhook told of it: it is asked often again")
@@ -255,7 +255,7 @@ class SourceWatch:
         return listed | kept
 
     @property
-    def _doubted(self) -> frozenset[str]:
+    def _doubted_models(self) -> frozenset[str]:
         """Models that endpoints follow, that were never seen, and that only one look has missed."""
         now = self._clock()
         return frozenset(

@@ -58,7 +58,7 @@ def needless(store: Packages, endpoints: Iterable[ModelEndpoint], *, keep: int) 
     if keep < 1:
         raise ValueError("keep at least one package of each model")
     found = _manifests(store)
-    needed = list_named(endpoints) | _newest(found, keep)
+    needed = list_named(endpoints) | _find_newest(found, keep)
     return [package for package in found if package not in needed]
 
 
@@ -92,7 +92,7 @@ def _manifests(store: Packages) -> dict[str, Manifest | None]:
     return found
 
 
-def _newest(found: dict[str, Manifest | None], keep: int) -> set[str]:
+def _find_newest(found: dict[str, Manifest | None], keep: int) -> set[str]:
     by_model: dict[str, list[tuple[int, str]]] = {}
     for package, manifest in found.items():
         if manifest is not None:

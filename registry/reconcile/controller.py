@@ -31,7 +31,7 @@ from registry.conversions.messages import Conditions, ConversionFailure, Convers
 from registry.conversions.running import ConversionJobs
 from registry.errors import EndpointConflictError, RegistryError
 from registry.mlflow.model_registry import RegisteredModel, RegisteredVersion
-from registry.mlflow.projection import alias_moved, alias_refusals, projection
+from registry.mlflow.projection import alias_refusals, moved_alias, projection
 from registry.mlflow.watch import SourceWatch
 from registry.packages.store import StoreError
 from registry.reconcile import pools, sleep
@@ -201,7 +201,7 @@ class Controller:
         ):
             refusals = alias_refusals(endpoints, self._options.alias_models)
             self._moves = {
-                endpoint.name: alias_moved(endpoint)
+                endpoint.name: moved_alias(endpoint)
                 for endpoint in endpoints
                 if endpoint.name not in refusals
             }
@@ -395,7 +395,9 @@ class Controller:
         snapshot, held = self._source.snapshot, self._held
         ceilings = self._options.ceilings
         refused = ceilings.over(endpoint.spec)
-        place = partial(pools.placed, endpoint.spec, endpoint.status, held, refused=bool(refused))
+        place = partial(
+            pools.place_endpoint, endpoint.spec, endpoint.status, held, refused=bool(refused)
+        )
         device, crossing = self._devices(endpoint, refused=bool(refused))
         seen, target = await self._observer.observe(endpoint, snapshot, device, crossing)
         moved = None
@@ -464,7 +466,7 @@ class Controller:
         if not isinstance(error, ApiRefusedError) or endpoint.status.rollout is None:
             return None
         reason = f"its status was refused, so that nobody could have taken it back later: {error}"
-        ended = await asyncio.to_thread(self._rollouts.withdrawn, endpoint, now, reason)
+        ended = await asyncio.to_thread(self._rollouts.withdraw, endpoint, now, reason)
         status = with_generation(endpoint.status, ended.status)
         safe = endpoint.model_copy(update={"status": status})
         try:

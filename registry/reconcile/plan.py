@@ -424,8 +424,8 @@ def _plan_crossing(
 ) -> EndpointStatus:
     """The stable version in the pool that the endpoint moves to, by its package for that pool.
 
-    The pool loads it (``pools.placed`` says so in the status) while callers are answered as before;
-    once all its ready Tritons hold it, callers go there.
+    The pool loads it (``pools.place_endpoint`` says so in the status) while callers are answered as
+    before; once all its ready Tritons hold it, callers go there.
     """
     there = seen.next_pool or NextPool(status.pool)
     if unknown := _unknown_signature(status, seen):

@@ -16,7 +16,7 @@ from contracts.model import ModelRef
 from registry.reconcile.rollouts import HeldPackages
 
 
-def placed(
+def place_endpoint(
     spec: EndpointSpec,
     status: EndpointStatus,
     held: HeldPackages,

@@ -44,7 +44,7 @@ class Rollouts(Protocol):
         """The endpoint with its next status, and without the commands that were answered."""
         ...
 
-    def withdrawn(self, endpoint: ModelEndpoint, now: float, reason: str) -> ModelEndpoint:
+    def withdraw(self, endpoint: ModelEndpoint, now: float, reason: str) -> ModelEndpoint:
         """The endpoint with its rollout ended and all callers with stable, as small as can be."""
         ...
 

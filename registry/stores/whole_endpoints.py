@@ -158,20 +158,20 @@ class WholeEndpoints:
         except OSError as error:
             if not self._for_people:
                 raise
-            return _noted(summary, f"this is a summary: its record can't be read: {error}")
+            return _note(summary, f"this is a summary: its record can't be read: {error}")
         if found is not None:
             return found
         if self._for_people:
-            return _noted(summary, "this is a summary: its record is not there")
+            return _note(summary, "this is a summary: its record is not there")
         log.error(
             "%s: the record that its status names is gone: a rollout begins again, and older "
             "history is lost",
             summary.name,
         )
-        return _noted(summary, "")
+        return _note(summary, "")
 
 
-def _noted(summary: ModelEndpoint, note: str) -> ModelEndpoint:
+def _note(summary: ModelEndpoint, note: str) -> ModelEndpoint:
     """The summary as all that there is, with a note if there is something to say."""
     notes = (*summary.status.notes, *((note,) if note else ()))
     status = summary.status.model_copy(update={"record": None, "notes": notes})

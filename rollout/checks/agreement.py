@@ -93,7 +93,7 @@ class PairAgreement(State, frozen=True):
 
     def result(self, check: AgreementCheck, alpha: float, stage: ComparisonStage) -> CheckResult:
         """The result; where shadow is over without a verdict, it is no longer waited for."""
-        return self.told(
+        return self.describe(
             check,
             alpha,
             stage,
@@ -102,7 +102,7 @@ class PairAgreement(State, frozen=True):
             nothing="no labels were compared yet",
         )
 
-    def told(
+    def describe(
         self,
         check: AgreementCheck | ScoreAgreementCheck,
         alpha: float,

@@ -112,9 +112,9 @@ class Outputs(State, frozen=True):
         test = self.test.next_stage() if self.test else None
         return replace(self, test=test, is_settled=is_settled)
 
-    def restarted(self) -> Self:
+    def restart(self) -> Self:
         """With no evidence, but what is known of stable."""
-        return replace(self, test=self.test.restarted() if self.test else None, is_settled=False)
+        return replace(self, test=self.test.restart() if self.test else None, is_settled=False)
 
     def result(
         self,

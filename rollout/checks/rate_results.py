@@ -103,7 +103,7 @@ def verdict(rates: RateEvidence, name: str) -> Verdict:
     """A check's word, without its figures."""
     if name in rates.failed:
         return Verdict.FAIL
-    return Verdict.PASS if rates.passed(name) else Verdict.UNKNOWN
+    return Verdict.PASS if rates.has_passed(name) else Verdict.UNKNOWN
 
 
 def verdicts(rates: RateEvidence, checks: Checks) -> dict[str, Verdict]:
@@ -146,7 +146,7 @@ def _result(
         and rates.is_hidden_by_callers(name, check.pass_, setting.share)
     )
     is_settled = is_hidden and (
-        rates.passed_beyond_callers(name)
+        rates.has_passed_beyond_callers(name)
         if setting.is_last_step
         else rates.requests_in_stage(name) >= LEAST_TO_PASS
     )
@@ -157,7 +157,7 @@ def _result(
         missing = (
             _needed_pairs(rates, name)
             if is_paired
-            else _needed(rates, name, check.pass_, spread if is_hidden else 0.0)
+            else _needed_requests(rates, name, check.pass_, spread if is_hidden else 0.0)
         )
     of_callers = {}
     if arms.of_callers is not None:
@@ -249,7 +249,7 @@ def _tests_of(rates: RateEvidence, name: str) -> list[int]:
     return list(range(len(rates.rows.tests)))[tests.TESTS[name]]
 
 
-def _needed(rates: RateEvidence, name: str, line: Line, spread: float) -> int | None:
+def _needed_requests(rates: RateEvidence, name: str, line: Line, spread: float) -> int | None:
     """The candidate's requests until it passes, if it is as good as stable.
 
     With a ``spread``, until it is no further off than the line and what callers can make.

@@ -141,21 +141,21 @@ class RateEvidence(State, frozen=True):
         harm = replace(
             self.harm,
             log_a=np.concatenate([self.harm.log_a, log_a]),
-            e_s=_longer(self.harm.e_s, more),
-            n_s=_longer(self.harm.n_s, more),
+            e_s=_lengthen(self.harm.e_s, more),
+            n_s=_lengthen(self.harm.n_s, more),
         )
         return replace(
             self,
             labels=labels,
             correlation=self.correlation.widened(more),
             callers=self.callers.with_labels(len(labels)),
-            past=_longer(self.past, more),
+            past=_lengthen(self.past, more),
             harm=harm,
             non_inferiority=NonInferiorityTest(
-                *(_longer(part, more) for part in structs.astuple(self.non_inferiority))
+                *(_lengthen(part, more) for part in structs.astuple(self.non_inferiority))
             ),
-            sums=_longer(self.sums, more),
-            beyond_callers=_longer(self.beyond_callers, more),
+            sums=_lengthen(self.sums, more),
+            beyond_callers=_lengthen(self.beyond_callers, more),
             left_out=self.left_out.joined(
                 LeftOut.following(harm), slice(self.harm.log_a.shape[-2], None)
             ),
@@ -167,8 +167,8 @@ class RateEvidence(State, frozen=True):
         return replace(
             self,
             slowness=self.slowness.after(stable),
-            own_past=self._own_past_after(stable),
-            errors_past=self._errors_past_after(stable),
+            own_past=self._extend_own_past(stable),
+            errors_past=self._extend_errors_past(stable),
             correlation=self._correlation_after(e, n),
             callers=self._callers_after(stable),
             texts=self._texts_after(stable),
@@ -215,7 +215,7 @@ class RateEvidence(State, frozen=True):
                 for counts in (e_c, n_c, e_s, n_s):
                     counts[part] = 0.0
         else:
-            compared, waiting = split_in_blocks(seen[:, at.QUALITY.start], self._waiting)
+            compared, waiting = split_in_blocks(seen[:, at.QUALITY.start], self._waiting_feedback)
             for counts, block in zip((e_c, n_c, e_s, n_s), compared, strict=True):
                 counts[at.QUALITY] = block
         to_fail, to_pass = self._by_pairs(told, lines)
@@ -250,10 +250,10 @@ class RateEvidence(State, frozen=True):
         after = replace(
             self,
             slowness=self.slowness.after(stable),
-            own_past=self._own_past_after(stable)
+            own_past=self._extend_own_past(stable)
             if stage is ComparisonStage.SHADOW
             else self.own_past,
-            errors_past=self._errors_past_after(stable)
+            errors_past=self._extend_errors_past(stable)
             if stage is ComparisonStage.SHADOW
             else self.errors_past,
             correlation=correlation,
@@ -284,14 +284,16 @@ class RateEvidence(State, frozen=True):
             return self
         sums = self.sums.copy()
         sums[:, at.QUALITY.start] += told
-        return replace(self, sums=sums, feedback=self._waiting + np.array(told, dtype=np.float64))
+        return replace(
+            self, sums=sums, feedback=self._waiting_feedback + np.array(told, dtype=np.float64)
+        )
 
     def next_stage(self, *, is_end_of_shadow: bool = False) -> Self:
         """With the evidence to pass begun anew."""
         begun = NonInferiorityTest.begin((self.rows.count,), self.rows.tests)
         settled = self.settled
         if is_end_of_shadow:
-            settled = frozenset(name for name in TESTS if self.passed(name))
+            settled = frozenset(name for name in TESTS if self.has_passed(name))
         return replace(
             self,
             non_inferiority=begun,
@@ -302,7 +304,7 @@ class RateEvidence(State, frozen=True):
             beyond_callers=np.zeros(len(self.rows.tests)),
         )
 
-    def restarted(self, name: str) -> Self:
+    def restart(self, name: str) -> Self:
         """With a check begun anew, whose tolerance was changed."""
         tests = TESTS[name]
         in_test = np.isin(self.rows.test_of_row, np.arange(len(self.rows.tests))[tests])
@@ -340,7 +342,7 @@ class RateEvidence(State, frozen=True):
         log_e = self.non_inferiority.log_e[TESTS[name]]
         return float(np.exp(min(log_e.min(), 700.0))) if len(log_e) else 1.0
 
-    def passed(self, name: str) -> bool:
+    def has_passed(self, name: str) -> bool:
         """Whether the evidence, as it stands, is enough to pass in this stage."""
         return (
             self.requests_in_stage(name) >= LEAST_TO_PASS
@@ -357,7 +359,7 @@ class RateEvidence(State, frozen=True):
         """
         return bool(self.caller_spread(name, share) > MOST_CALLER_SPREAD * line.absolute)
 
-    def passed_beyond_callers(self, name: str) -> bool:
+    def has_passed_beyond_callers(self, name: str) -> bool:
         """Whether it passes at lines that are wider by what callers can set the arms apart."""
         log_e = self.beyond_callers[TESTS[name]]
         is_enough = bool(len(log_e)) and float(log_e.min()) >= -np.log(BETA)
@@ -445,13 +447,13 @@ class RateEvidence(State, frozen=True):
             found[at.CLASSES :] = np.resize(effect, self.rows.count - at.CLASSES)
         return found
 
-    def _own_past_after(self, stable: EvidenceCounts) -> OwnPast:
+    def _extend_own_past(self, stable: EvidenceCounts) -> OwnPast:
         if not stable.caller_latency:
             return self.own_past
-        slow, timed = np.array(self.slowness.counted(stable), dtype=np.float64)
+        slow, timed = np.array(self.slowness.count_slow(stable), dtype=np.float64)
         return self.own_past.after(self.slowness.of_callers(stable), slow, timed)
 
-    def _errors_past_after(self, stable: EvidenceCounts) -> OwnPast:
+    def _extend_errors_past(self, stable: EvidenceCounts) -> OwnPast:
         if not stable.caller_requests:
             return self.errors_past
         failed, attempts = (np.array([float(of)]) for of in (stable.errors, stable.requests))
@@ -502,7 +504,7 @@ class RateEvidence(State, frozen=True):
         return to_fail, to_pass
 
     @property
-    def _waiting(self) -> Floats:
+    def _waiting_feedback(self) -> Floats:
         return np.zeros(4) if self.feedback is None else self.feedback
 
     def _correlation_after(self, events: Floats, requests: Floats) -> IntraclassCorrelation:
@@ -576,9 +578,9 @@ def edit_checks(rates: RateEvidence, was: Checks, now: Checks) -> RateEvidence:
         IN_ORDER, at.choose_compared(was), at.choose_compared(now), strict=True
     ):
         if (one.fail, one.pass_) != (other.fail, other.pass_):
-            rates = rates.restarted(name)
+            rates = rates.restart(name)
     return rates
 
 
-def _longer(part: Floats, more: int) -> Floats:
+def _lengthen(part: Floats, more: int) -> Floats:
     return np.concatenate([part, np.zeros((*part.shape[:-1], more))], axis=-1)

@@ -116,7 +116,7 @@ def latency_counts(
     evidence: EvidenceCounts, slowness: Slowness, past: OwnPast
 ) -> tuple[Sequence[float], Sequence[float]]:
     """Slow attempts and all attempts of a window, by row of latency."""
-    slow, timed = slowness.counted(evidence)
+    slow, timed = slowness.count_slow(evidence)
     if not evidence.caller_latency:
         nothing = [0] * (len(LENGTHS) * (STRATA - 1))
         return [*slow, *nothing], [*timed, *nothing]

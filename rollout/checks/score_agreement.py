@@ -32,7 +32,7 @@ class ScoreAgreement(PairAgreement, frozen=True):
         self, check: ScoreAgreementCheck, alpha: float, stage: ComparisonStage
     ) -> CheckResult:
         """The result, with ``within`` among its figures."""
-        found = self.told(
+        found = self.describe(
             check,
             alpha,
             stage,

@@ -146,7 +146,7 @@ class ShiftTest(State, frozen=True):
         """With the evidence to pass begun anew."""
         return replace(self, passes=Shift.begin(self.passes.p.shape[-1]))
 
-    def restarted(self) -> Self:
+    def restart(self) -> Self:
         """With no evidence, but what is known of stable."""
         count = self.passes.p.shape[-1]
         return replace(
@@ -236,7 +236,7 @@ def result(
     outcome = test.verdict
     shown = test.fails if outcome is Verdict.FAIL else test.passes
     is_waited_for = outcome is Verdict.UNKNOWN and not is_settled
-    missing = _needed(test.passes, limits) if is_waited_for else None
+    missing = _needed_answers(test.passes, limits) if is_waited_for else None
     spread = float(limits.caller_spread)
     by_callers = f" beyond the {spread:.3f} that callers can make" if spread else ""
     distance, counted = float(shown.distance()), float(shown.n_c)
@@ -273,7 +273,7 @@ def result(
     )
 
 
-def _needed(shift: Shift, limits: Limits) -> int | None:
+def _needed_answers(shift: Shift, limits: Limits) -> int | None:
     """The candidate's answers until an equal version passes, at this stage's ratio of the arms."""
     n_c, most = float(shift.n_c), int(shift.p.shape[-1]) - 1
     if n_c <= 0 or float(shift.size()) <= 0:

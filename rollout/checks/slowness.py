@@ -57,7 +57,7 @@ class Slowness:
             for bucket, total in zip(buckets, totals, strict=True)
         )
 
-    def counted(self, evidence: EvidenceCounts) -> tuple[list[int], list[int]]:
+    def count_slow(self, evidence: EvidenceCounts) -> tuple[list[int], list[int]]:
         """Slow attempts and all attempts of a window, a length; both 0 where no edge is known."""
         slow, timed = [0] * len(LENGTHS), [0] * len(LENGTHS)
         for tokens, counts in evidence.latency.items():

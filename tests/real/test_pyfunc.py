@@ -17,7 +17,7 @@ from served_models import asking, converted
 from table_models import people, tensors_of
 from waiting import until
 
-from contracts.endpoint import PyfuncLimits as OfRequests
+from contracts.endpoint import Limits as OfRequests
 from contracts.model import ModelRef
 from gateway.engine.triton import TritonEngine
 from gateway.packages import ServedModel, open_package

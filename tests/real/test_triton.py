@@ -310,9 +310,9 @@ async def test_two_cores_are_divided_as_a_few_batches_of_each_way_say(
         assert model.costs
         answered = await harness.client.held([name])
         assert (answered[name].copies, answered[name].threads) == chosen
-        before = await harness.client.executed(name)
+        before = await harness.client.count_executed(name)
         assert await harness.client.infer(name, batch(3, 8)) == (3, 24)
-        assert await harness.client.executed(name) == before + 1
+        assert await harness.client.count_executed(name) == before + 1
     assert len(told) == len(refs)
     caplog.clear()
     assert (await harness.settle()).loaded == report.loaded

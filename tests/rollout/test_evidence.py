@@ -235,7 +235,7 @@ def test_fail_goes_before_pass_and_stays() -> None:
     failed = after(begun(), both)
     healthy = [(answered(2000, 2000), answered(2000, 2000, errors=40))] * 20
     later = after(failed.next_stage(ComparisonStage.CANARY), healthy)
-    assert later.rates.passed("errorRate")
+    assert later.rates.has_passed("errorRate")
     assert later.verdicts["errorRate"] is Verdict.FAIL
     assert Evidence.of_json(later.to_json()).verdicts["errorRate"] is Verdict.FAIL
 

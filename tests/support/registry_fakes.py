@@ -447,7 +447,7 @@ class ScriptedRollouts:
         status = self.next_status(endpoint.status)
         return endpoint.model_copy(update={"metadata": metadata, "status": status})
 
-    def withdrawn(self, endpoint: ModelEndpoint, now: float, reason: str) -> ModelEndpoint:
+    def withdraw(self, endpoint: ModelEndpoint, now: float, reason: str) -> ModelEndpoint:
         status = status_size.withdraw(endpoint.status, now, reason)
         return endpoint.model_copy(update={"status": status})
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pipeline_world import World, world_of
 from promotable import assert_promotable
 
-from contracts.endpoint import Precision, PyfuncLimits, Serving
+from contracts.endpoint import Limits, Precision, Serving
 from contracts.manifest import MODEL_ONNX, TOKENIZER
 from contracts.tasks import Task
 from gateway.app import create_app
@@ -30,7 +30,7 @@ from registry.convert.parity.engine import GraphEngine
 from registry.convert.tracking import TrackingServer
 from registry.convert.walk import convert
 from registry.packages.store import PackageStore
-from registry.pyfunc.process import PyfuncLimits as OfPyfunc
+from registry.pyfunc.process import PyfuncLimits
 
 
 class Graph(FakeEngine):
@@ -57,7 +57,7 @@ def converted(
     folder: Path,
     *,
     task: str | None = None,
-    pyfunc: OfPyfunc | None = None,
+    pyfunc: PyfuncLimits | None = None,
     store_folder: Path | None = None,
 ) -> tuple[ServedModel, Path]:
     """The package of a model that is registered as a folder, and its graph.
@@ -116,7 +116,7 @@ async def asked(
 
 @asynccontextmanager
 async def asking(
-    models: Mapping[str, ServedModel], engine: FakeEngine, limits: PyfuncLimits | None = None
+    models: Mapping[str, ServedModel], engine: FakeEngine, limits: Limits | None = None
 ) -> AsyncIterator[tuple[httpx.AsyncClient, World]]:
     """A client of a gateway that serves models as endpoints, by these names, and the gateway."""
     endpoints = [endpoint_of(model.ref, name=name, limits=limits) for name, model in models.items()]

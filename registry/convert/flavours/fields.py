@@ -256,6 +256,6 @@ def require_known(file: str, config: Json, fields: Fields) -> None:
             )
 
 
-def unknown_of(names: Collection[str], fields: Fields) -> list[str]:
+def list_unknown(names: Collection[str], fields: Fields) -> list[str]:
     """Which of a library's fields the table lacks, in order."""
     return sorted(set(names) - fields.keys())

@@ -99,14 +99,14 @@ def keep_last_logits(path: Path) -> onnx.ModelProto:
             f"{', '.join(sorted(outputs))}"
         )
     if len(outputs[LOGITS].type.tensor_type.shape.dim) == _ALL_TOKENS:
-        _last_alone(model, outputs[LOGITS])
+        _keep_last(model, outputs[LOGITS])
     return model
 
 
 _ALL_TOKENS = 3  # dimensions of logits of all tokens
 
 
-def _last_alone(model: onnx.ModelProto, logits: onnx.ValueInfoProto) -> None:
+def _keep_last(model: onnx.ModelProto, logits: onnx.ValueInfoProto) -> None:
     """Takes the last token's logits of those of all tokens."""
     graph = model.graph
     for node in graph.node:

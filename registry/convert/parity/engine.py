@@ -139,7 +139,7 @@ class GraphEngine:
                 found.update(zip(part, self.rows(texts, part, bucket), strict=True))
         return np.concatenate([found[index] for index in range(len(texts))])
 
-    def alone(self, texts: TokenisedTexts) -> Floats:
+    def run_one_by_one(self, texts: TokenisedTexts) -> Floats:
         """The same of every text alone, without any padding."""
         tokens = texts.encoded.tokens
         return np.concatenate(

@@ -89,7 +89,7 @@ def test_evaluation_texts_may_be_pairs(tmp_path: Path, name: str, content: str) 
     (tmp_path / name).write_text(content)
     found = texts.find([tmp_path])
     assert (found.texts, found.pairs) == (("q", "r"), ("d", ""))
-    assert found.paired() == found
+    assert found.pair() == found
     assert found.single().pairs is None
 
 
@@ -101,7 +101,7 @@ def test_pairs_and_single_texts_in_one_file_are_refused(tmp_path: Path) -> None:
 
 
 def test_texts_without_pairs_are_paired_with_the_next_one() -> None:
-    found = texts.EvaluationTexts(("a", "b", "c"), "here", own=True).paired()
+    found = texts.EvaluationTexts(("a", "b", "c"), "here", own=True).pair()
     assert found.pairs == ("b", "c", "a")
     longer = found.with_long_ones()
     assert longer.pairs is not None

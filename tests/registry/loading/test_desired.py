@@ -123,13 +123,13 @@ def test_tritons_words_tell_whose_fault_it_is(words: str, *, version: bool) -> N
 def test_a_model_expires_only_after_its_whole_grace_unwanted(
     steps: list[tuple[bool, float]],
 ) -> None:
-    ledger, now, since = ModelLedger().placed(A), 1.0, None
+    ledger, now, since = ModelLedger().place(A), 1.0, None
     for is_wanted, passed in steps:
         now += passed
         since = None if is_wanted else since or now
         ledger = ledger.with_unwanted([Want(A, Role.STABLE)] if is_wanted else [], now)
         expected = since is not None and now - since >= 600
-        assert (A.triton_model in ledger.expired(now, 600)) == expected
+        assert (A.triton_model in ledger.find_expired(now, 600)) == expected
 
 
 def baking() -> EndpointStatus:
@@ -164,7 +164,14 @@ def test_a_version_at_fault_in_its_bake_leaves_room_for_the_old_one() -> None:
 
 
 def test_a_ledger_counts_the_ends_under_a_model_until_nobody_wants_it() -> None:
-    ledger = ModelLedger().placed(A).ended([A]).placed(A).ended([A]).count_end_of_load(A)
+    ledger = (
+        ModelLedger()
+        .place(A)
+        .count_end_of_triton([A])
+        .place(A)
+        .count_end_of_triton([A])
+        .count_end_of_load(A)
+    )
     read = ModelLedger.model_validate_json(ledger.model_dump_json())
     assert read == ledger
     assert read.with_unwanted([Want(A, Role.CANDIDATE)], 5.0).crash_reason(A)
@@ -174,13 +181,19 @@ def test_a_ledger_counts_the_ends_under_a_model_until_nobody_wants_it() -> None:
 
 
 def test_a_load_that_succeeds_takes_back_the_ends_of_loads_before() -> None:
-    ledger = ModelLedger().placed(A).count_end_of_load(A).loaded(A).count_end_of_load(A)
+    ledger = ModelLedger().place(A).count_end_of_load(A).confirm_loaded(A).count_end_of_load(A)
     assert not ledger.crash_reason(A)
     assert ledger.count_end_of_load(A).crash_reason(A)
 
 
 def test_ends_and_time_without_a_model_on_trial_are_what_is_usual() -> None:
-    ledger = ModelLedger().placed(A).watched([], 60.0).ended([]).watched([A], 5.0)
+    ledger = (
+        ModelLedger()
+        .place(A)
+        .count_trial_seconds([], 60.0)
+        .count_end_of_triton([])
+        .count_trial_seconds([A], 5.0)
+    )
     assert (ledger.usual.count, ledger.usual.seconds) == (1, 60.0)
     assert ledger.entries[A.triton_model].held.seconds == 5.0
 

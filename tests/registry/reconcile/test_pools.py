@@ -38,7 +38,7 @@ def of(pool: str, loaded: LoaderReport, name: str = "x") -> LoaderReport:
 def placed(
     status: EndpointStatus, held: HeldPackages, spec: EndpointSpec = GPU, *, refused: bool = False
 ) -> EndpointStatus:
-    return pools.placed(spec, status, held, refused=refused)
+    return pools.place_endpoint(spec, status, held, refused=refused)
 
 
 def test_an_endpoint_that_serves_nobody_yet_is_placed_at_once() -> None:

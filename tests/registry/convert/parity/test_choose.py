@@ -35,7 +35,7 @@ def trial(model: onnx.ModelProto, requested: Precision = Precision.AUTO) -> Tria
     spec = TokenizerSpec(max_tokens=24, pad_id=0, unk_id=1, vocabulary=20)
     encoder = TextEncoder(tokenizer().to_str().encode(), spec)
     texts = encode(TEXTS, encoder, engine_form.inputs_of(model), spec, automatic_buckets(24))
-    outputs = GraphEngine(model, threads=1).alone(texts)
+    outputs = GraphEngine(model, threads=1).run_one_by_one(texts)
     comparison = Comparison(
         task=Task.TEXT_CLASSIFICATION,
         multi_label=False,
