@@ -83,7 +83,7 @@ class _Loops:
     passes: LoopHeartbeat = field(default_factory=lambda: LoopHeartbeat(_PASS_SECONDS))
 
     def fault(self) -> str:
-        """Why the process should be started anew; empty where it should not."""
+        """Why the process should be restarted; empty if it should not."""
         if fault := self.passes.fault():
             return f"no pass over the endpoints has come to its end: {fault}"
         return self.events.fault()
@@ -228,7 +228,7 @@ async def _run(
 async def _webhook(
     settings: ControllerSettings, secrets: Sequence[str], source: SourceWatch
 ) -> AsyncIterator[None]:
-    """Listens to webhooks within the block, where there is a port for them."""
+    """Listens to webhooks within the block, if there is a port for them."""
     if not settings.webhook_port:
         yield
         return
@@ -279,7 +279,7 @@ def _options(settings: ControllerSettings) -> ControllerOptions:
 
 
 def _pyfunc_limits(settings: ControllerSettings) -> PyfuncLimits | None:
-    """What a pyfunc may take in its conversion; None where none is converted."""
+    """What a pyfunc may take in its conversion; None if none is converted."""
     if not settings.pyfunc:
         return None
     return PyfuncLimits(megabytes=settings.pyfunc_megabytes, closed_off=settings.pyfunc_closed_off)
@@ -339,7 +339,7 @@ def _webhook_secrets(settings: ControllerSettings) -> tuple[str, ...]:
 
 
 def _launcher(settings: ControllerSettings, environment: Mapping[str, str]) -> ConversionLauncher:
-    """Conversions as Jobs where there is a template, else as subprocesses."""
+    """Conversions as Jobs if there is a template, else as subprocesses."""
     if settings.conversion_job_template:
         return _jobs(settings, environment)
     launcher = SubprocessLauncher(
@@ -367,7 +367,7 @@ def _outliving_seconds(settings: ControllerSettings) -> float:
 
 def _jobs(settings: ControllerSettings, environment: Mapping[str, str]) -> JobLauncher:
     if not access.in_cluster(settings.endpoints):
-        raise BadTemplateError("conversions are Jobs only where the endpoints lie in a cluster")
+        raise BadTemplateError("conversions are Jobs only if the endpoints lie in a cluster")
     opened = access.opened(settings.endpoints, environment)
     file = Path(settings.conversion_job_template)
     try:

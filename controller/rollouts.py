@@ -35,7 +35,7 @@ _RETRY_SECONDS = 60.0  # of a package store that failed
 
 
 class Statistics(Protocol):
-    """Whoever knows the windows; ``stats.reading.reader.WindowsReader`` does."""
+    """What knows the windows; ``stats.reading.reader.WindowsReader`` does."""
 
     def windows(
         self, endpoint: str, after: float, *, lateness_seconds: float | None = None
@@ -116,7 +116,7 @@ class JoinedRollouts:
         }
 
     def _windows(self, endpoint: ModelEndpoint) -> tuple[EndpointWindow, ...] | None:
-        """What is known, where a rollout is on or may begin; nobody looks at it otherwise."""
+        """What is known, if a rollout is on or may begin; nobody looks at it otherwise."""
         status = endpoint.status
         waits = status.candidate is not None and status.candidate.phase is Phase.LOADED
         if status.rollout is None and not waits:
@@ -142,7 +142,7 @@ def waiting_commands(annotations: Mapping[str, str]) -> tuple[Command, ...]:
 
 
 def drop_answered_commands(endpoint: ModelEndpoint) -> ModelEndpoint:
-    """Without the commands that were answered, and without what can't be read as one."""
+    """Drops the commands that were answered, and what can't be read as a command."""
     answered = {outcome.id for outcome in endpoint.status.commands}
     annotations = endpoint.metadata.annotations
     kept = {}
@@ -191,7 +191,7 @@ class PackageProfiles:
         self._retry_at = -math.inf
 
     def __call__(self, ref: ModelRef) -> ReferenceProfile | None:
-        """The profile; None where the package has none, or can't be read now."""
+        """The profile; None if the package has none, or can't be read now."""
         if ref.package not in self._known:
             if self._clock() < self._retry_at:
                 return None

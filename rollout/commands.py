@@ -38,7 +38,7 @@ _Handler = Callable[[EndpointStatus, Command, ReconcileContext], _Done]
 
 
 def answer_commands(status: EndpointStatus, context: ReconcileContext) -> EndpointStatus:
-    """With each command that waits done or refused, and the answer noted."""
+    """Does or refuses each command that waits, and notes the answer."""
     for command in _list_waiting(status, context.observed.commands):
         try:
             status, answer = _HANDLERS[command.verb](status, command, context)
@@ -61,8 +61,8 @@ def answer_commands(status: EndpointStatus, context: ReconcileContext) -> Endpoi
 def _list_waiting(status: EndpointStatus, commands: Iterable[Command]) -> list[Command]:
     """Commands without an answer, oldest first, as many as answers are kept.
 
-    An answer bears the time of its command. Where the list of answers is full, a command older than
-    all of them has had its answer before, and whoever wrote it has not taken it away yet.
+    An answer bears the time of its command. If the list of answers is full, a command older than
+    all of them has had its answer before, and its author has not removed it yet.
     """
     known = {outcome.id for outcome in status.commands}
     is_full = len(status.commands) >= COMMANDS_LIMIT
@@ -113,7 +113,7 @@ def _in_its_step(
     _check_version(command, state.candidate.version)
     step = steps.describe(steps.current(context.spec, state))
     return status, (
-        f"version {state.candidate.version} is in the step {step}, whose checks begin anew; "
+        f"version {state.candidate.version} is in the step {step}, whose checks begin again; "
         "promote --full gives it all callers"
     )
 
@@ -285,7 +285,7 @@ def _reason(done: str, command: Command) -> str:
 def _note(
     status: EndpointStatus, version: str, reason: str, command: Command, context: ReconcileContext
 ) -> EndpointStatus:
-    """With a line of history that changes no phase."""
+    """Adds a line of history that changes no phase."""
     step = status.rollout.step if status.rollout else None
     return applied(status, Noted(context.now, version, reason, by=command.by, step=step))
 

@@ -33,7 +33,7 @@ from rollout.checks.stage import ComparisonStage
 __all__ = ["ArmAggregates", "ComparisonStage", "Evidence"]
 
 SCHEMA_VERSION = 1
-_OUTPUTS = OutputShiftCheck()  # what the test of answers goes by while nobody asks for it
+_OUTPUTS = OutputShiftCheck()  # what the test of answers goes by while no spec asks for it
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class Evidence:
         )
 
     def with_history(self, stable: EvidenceCounts, whole: WindowAggregate | None = None) -> Self:
-        """With a window of stable before any canary, and its whole aggregate if there is one."""
+        """Adds a window of stable before any canary, and its whole aggregate if there is one."""
         if stable.requests == 0:
             return self
         if (known := self._learn_answers(stable)) is not self:
@@ -135,7 +135,7 @@ class Evidence:
         seconds: float,
         arms: ArmAggregates | None = None,
     ) -> Self:
-        """With the next window of both arms of this stage.
+        """Returns a copy with the next window of both arms of this stage.
 
         A window in which an arm had no request tells nothing about either but by its feedback; in
         shadow, stable's traffic in it is one more window of its history.
@@ -226,14 +226,14 @@ class Evidence:
         )
 
     def with_feedback(self, candidate: EvidenceCounts, stable: EvidenceCounts) -> Self:
-        """With the feedback of a window in which an arm of callers had no request."""
+        """Adds the feedback of a window in which an arm of callers had no request."""
         if self.stage is ComparisonStage.SHADOW:
             return self
         rates = self.rates.with_feedback(candidate, stable)
         return self if rates is self.rates else replace(self, rates=rates)
 
     def next_stage(self, stage: ComparisonStage) -> Self:
-        """In another step: what lets it pass is asked anew, what fails it goes on."""
+        """In another step: what lets it pass is asked again, what fails it goes on."""
         is_end = self.stage is ComparisonStage.SHADOW is not stage
         return replace(
             self,
@@ -245,7 +245,7 @@ class Evidence:
         )
 
     def with_share(self, share: float, *, is_last_step: bool = False) -> Self:
-        """With this share of callers on the candidate: arms of few callers differ by who they are.
+        """Takes this share of callers on the candidate: arms of few callers differ by who they are.
 
         0 in shadow, where both arms answer the same callers. ``is_last_step``: the candidate is
         promoted after it.
@@ -255,7 +255,7 @@ class Evidence:
         return replace(self, share=share, is_last_step=is_last_step)
 
     def with_checks(self, checks: Checks, false_rollback: float) -> Self:
-        """With the checks of an edited spec: those with another tolerance begin anew."""
+        """Takes the checks of an edited spec: those with another tolerance begin again."""
         was = self.checks
         if checks == was and false_rollback == self.false_rollback:
             return self
@@ -373,7 +373,7 @@ class Evidence:
         )
 
     def _learn_answers(self, stable: EvidenceCounts) -> Self:
-        """With what stable's answers are, once there are some: labels, or vectors with a norm."""
+        """Notes what stable's answers are, once there are some: labels, or vectors with a norm."""
         if self.outputs.test is not None:
             return self
         if stable.labels:

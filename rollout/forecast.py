@@ -52,9 +52,9 @@ class StepForecast:
     Attributes:
         name: ``shadow`` or ``5 %``.
         requests: an hour, of the candidate.
-        empty: the probability that no caller falls into the arm.
-        found: fault -> hours until half of the drawn rollouts found it; infinite where that is
-            later than the deadline, and absent where the step does not judge it.
+        empty: the probability that no caller is assigned to the arm.
+        found: fault -> hours until half of the drawn rollouts found it; infinite if that is
+            later than the deadline, and absent if the step does not judge it.
         passes: hours until half of the rollouts of an equal version pass the step.
     """
 
@@ -71,7 +71,7 @@ class Forecast:
 
     Attributes:
         requests: an hour, of all arms.
-        callers: about how many have a name; infinite where they are more than can be told.
+        callers: about how many have a name; infinite if they are more than can be told.
         unnamed: share of requests without a caller's name.
         deadline_hours: of the spec.
         steps: in their order.
@@ -91,8 +91,8 @@ class Forecast:
     def warnings(self) -> tuple[str, ...]:
         """What is likely to keep a rollout from a verdict, a sentence each."""
         said = [
-            f"At {step.name} none of about {self.callers:.0f} callers falls into the arm, with a "
-            f"probability of {step.empty:.0%}. The next step then begins after a 24th of the "
+            f"At {step.name} none of about {self.callers:.0f} callers is assigned to the arm, with "
+            f"a probability of {step.empty:.0%}. The next step then begins after a 24th of the "
             "deadline; the last step would wait for the deadline."
             for step in self.steps
             if step.empty >= _CERTAINLY_EMPTY
@@ -141,7 +141,7 @@ def forecast(
 
 @dataclass(frozen=True)
 class _PriorEvidence:
-    """What is known before a rollout: the evidence of so many windows, those without any too."""
+    """What is known before a rollout: the evidence of its windows, also of those without any."""
 
     spec: RolloutSpec
     evidence: Evidence

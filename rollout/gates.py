@@ -41,7 +41,7 @@ def may_have_callers(state: RolloutState, context: ReconcileContext) -> bool:
 
 
 def explain_hold(state: RolloutState, context: ReconcileContext) -> str:
-    """Why a rollout stays in its step, in a sentence; empty where it may go on."""
+    """Why a rollout stays in its step, in a sentence; empty if it may go on."""
     if state.paused_at is not None:
         return "paused"
     return _by_surroundings(state, context) or _by_evidence(state, context)
@@ -70,7 +70,7 @@ def empty_arm(state: RolloutState, context: ReconcileContext) -> str:
 
 
 def explain_settling(state: RolloutState, context: ReconcileContext) -> str:
-    """Why a promoted version does not settle yet, in a sentence; empty where it may."""
+    """Why a promoted version does not settle yet, in a sentence; empty if it may."""
     if state.paused_at is not None:
         return "paused"
     if state.promoted_at is None or context.now < state.promoted_at + context.spec.bake:
@@ -98,14 +98,14 @@ def open_checks(state: RolloutState) -> tuple[CheckResult, ...]:
 
 
 def absence(state: RolloutState, context: ReconcileContext) -> str:
-    """That the candidate is not loaded, in a sentence; empty where it is."""
+    """That the candidate is not loaded, in a sentence; empty if it is."""
     if state.candidate in context.observed.loaded:
         return ""
     return f"version {state.candidate.version} is not loaded on every Triton"
 
 
 def explain_uncounted(observed: Observation) -> str:
-    """Why windows do not tell what the traffic is, in a sentence; empty where they do."""
+    """Why windows do not tell what the traffic is, in a sentence; empty if they do."""
     if observed.counting.holds:
         return f"waits for statistics: {observed.counting.sentence()}"
     if observed.windows is None:

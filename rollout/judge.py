@@ -47,7 +47,7 @@ class WindowsJudge:
     def begin(
         self, spec: RolloutSpec, state: RolloutState, history: Sequence[EndpointWindow]
     ) -> RolloutState:
-        """With fresh evidence that knows stable's past from these windows, oldest first."""
+        """Begins fresh evidence that knows stable's past from these windows, oldest first."""
         aggregates = [
             aggregate
             for window in sorted(history, key=lambda window: window.start)
@@ -63,7 +63,7 @@ class WindowsJudge:
     def look(
         self, spec: RolloutSpec, state: RolloutState, windows: Sequence[EndpointWindow]
     ) -> RolloutState:
-        """With the windows that end after ``state.looked_through`` judged, each once."""
+        """Judges the windows that end after ``state.looked_through``, each once."""
         new = sorted(
             (window for window in windows if window.start + window.seconds > state.looked_through),
             key=lambda window: window.start,

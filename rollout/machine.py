@@ -5,7 +5,7 @@ what both make of the status in one conditional write. Everything that it goes o
 status and in what is observed: killed between two passes it loses nothing, and a pass with nothing
 new changes nothing. It has no clock and does no I/O; it never touches ``generation``, never loads,
 converts or counts anything, and takes no step forward without a pass, a person's word, or an arm
-that no caller falls into.
+that no caller is assigned to.
 
 The way of a version reads downward from ``advance``: its beginning, its steps, its bake.
 """
@@ -44,7 +44,7 @@ def advance(
 
 
 def _follow_spec(status: EndpointStatus, context: ReconcileContext) -> EndpointStatus:
-    """With the rollout in a step that the spec still has, and no time ahead of the clock."""
+    """Puts the rollout in a step that the spec still has, and no time ahead of the clock."""
     if status.rollout is None:
         return status
     state = status_updates.move_to_past(status.rollout, context.now)
@@ -63,7 +63,7 @@ def _follow_spec(status: EndpointStatus, context: ReconcileContext) -> EndpointS
 
 
 def _with_evidence(status: EndpointStatus, context: ReconcileContext) -> EndpointStatus:
-    """With a rollout whose evidence is lost at its beginning: none goes on by a part of it."""
+    """Restarts a rollout whose evidence is lost: none goes on by a part of it."""
     state = status.rollout
     if state is None or state.evidence:
         return status
@@ -73,7 +73,7 @@ def _with_evidence(status: EndpointStatus, context: ReconcileContext) -> Endpoin
 
 
 def _begin(status: EndpointStatus, context: ReconcileContext) -> EndpointStatus:
-    """With a rollout of the version that waits for one, if there is what it needs."""
+    """Begins a rollout of the version that waits for one, if there is what it needs."""
     waiting, observed = status_updates.find_waiting(status), context.observed
     if waiting is None or context.spec.strategy is Strategy.DIRECT:
         return status
@@ -85,7 +85,7 @@ def _begin(status: EndpointStatus, context: ReconcileContext) -> EndpointStatus:
 
 
 def _advance(status: EndpointStatus, context: ReconcileContext) -> EndpointStatus:
-    """With the rollout as far as it may be by now."""
+    """Moves the rollout as far as it may be by now."""
     state = status.rollout
     if state is None:
         return status
@@ -113,7 +113,7 @@ def _before_promotion(
 
 
 def _end(state: RolloutState, context: ReconcileContext, held: str) -> tuple[Outcome, str] | None:
-    """How and why a rollout ends before its promotion; None where it goes on."""
+    """How and why a rollout ends before its promotion; None if it goes on."""
     observed, spec = context.observed, context.spec
     if fault := _fault(state, context):
         return Outcome.ROLLED_BACK, fault
@@ -132,7 +132,7 @@ def _end(state: RolloutState, context: ReconcileContext, held: str) -> tuple[Out
 def _forward(
     status: EndpointStatus, state: RolloutState, context: ReconcileContext
 ) -> EndpointStatus:
-    """With the rollout one step on: what had to pass has passed."""
+    """Moves the rollout one step on: what had to pass has passed."""
     names = ", ".join(check.name for check in gates.list_required(state))
     reason = f"passed: {names}" if names else "no check is required"
     if steps.following(context.spec, state) is None:
@@ -167,14 +167,14 @@ def _in_the_bake(
 
 
 def _fault(state: RolloutState, context: ReconcileContext) -> str:
-    """Why a version must go, empty where it may stay."""
+    """Why a version must go, empty if it may stay."""
     if state.candidate in context.observed.failures:
         return context.observed.failures[state.candidate]
     return gates.with_reasons(gates.list_failing(state))
 
 
 def _judge_windows(state: RolloutState, context: ReconcileContext) -> RolloutState:
-    """With all windows that are closed by now in its evidence."""
+    """Adds all windows that are closed by now to the evidence."""
     windows = context.observed.windows
     if windows is None:
         return state
@@ -188,10 +188,10 @@ def _judge_windows(state: RolloutState, context: ReconcileContext) -> RolloutSta
         and not gates.may_have_callers(state, context)
     ):
         # No caller has met it yet, so that all there is is history.
-        anew = state.model_copy(
+        fresh = state.model_copy(
             update={"evidence": {}, "checks": (), "looked_through": context.observed.newest_end}
         )
-        state = judge.begin(spec, anew, windows)
+        state = judge.begin(spec, fresh, windows)
     looked = judge.look(spec, state, windows)
     return looked.model_copy(update={"traffic": _traffic(looked, through, context)})
 

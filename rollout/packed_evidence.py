@@ -1,6 +1,6 @@
 """How a rollout's evidence lies in an endpoint's record: compressed. Pure.
 
-Five sixths of a record are numbers of this evidence, which the judge alone reads. What people read,
+Five sixths of a record are numbers of this evidence, which only the judge reads. What people read,
 checks with their figures, lies beside it as it is.
 """
 

@@ -23,7 +23,7 @@ _SPANS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 
 
 @dataclass(frozen=True, slots=True)
 class PlotLine:
-    """One arm's values at times (unix seconds); None where there is no value."""
+    """One arm's values at times (unix seconds); None if there is no value."""
 
     name: str
     css: str
@@ -108,7 +108,7 @@ def moments(start: float, end: float) -> list[float]:
 
 
 def clock(at: float, span: float) -> str:
-    """A time of day (UTC), with the date where the span is longer than a day."""
+    """A time of day (UTC), with the date if the span is longer than a day."""
     moment = datetime.fromtimestamp(at, UTC)
     if span > 86400:
         return moment.strftime("%d %b %H:%M")

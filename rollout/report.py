@@ -57,7 +57,7 @@ svg circle.candidate { fill: #c2560c; } svg circle.stable { fill: #1f5fbf; }
 
 def document(endpoint: ModelEndpoint, state: RolloutState) -> dict[str, Any]:
     """All that the verdict rests on, JSON-able: spec, state with series and evidence, history."""
-    with suppress(ValueError):  # damaged: as it is stored, for whoever looks into it
+    with suppress(ValueError):  # damaged: as it is stored, for the person who looks into it
         state = state.model_copy(update={"evidence": unpack(state.evidence)})
     return {
         "schema_version": SCHEMA_VERSION,
@@ -211,7 +211,7 @@ def _mark(line: Transition) -> str:
 
 
 def _since(state: RolloutState) -> str:
-    """What the results are of: they begin anew with each step."""
+    """What the results are of: they begin again with each step."""
     if state.promoted_at is None:
         return ""
     return (

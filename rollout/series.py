@@ -29,6 +29,6 @@ def join(points: Sequence[SeriesPoint]) -> SeriesPoint:
 
 
 def gather(series: Sequence[SeriesPoint], most: int) -> list[SeriesPoint]:
-    """The same counts in at most so many points, so that small numbers don't jump."""
+    """The same counts in at most ``most`` points, so that small numbers don't jump."""
     size = math.ceil(len(series) / most) or 1
     return [join(series[first : first + size]) for first in range(0, len(series), size)]

@@ -1,7 +1,7 @@
 """Keeps a status within what a cluster stores of an object, and ends a rollout that can't be kept.
 
 The whole status lies in a record (``contracts/endpoint_record.py``), and etcd takes 1.5 MB of an
-object. One that it refuses would leave a canary at its weight, with nobody able to take it back. So
+object. One that it refuses would leave a canary at its weight, and nobody could roll it back. So
 the oldest and most detailed gives way first: figures of old lines of the history, then the last
 rollout's evidence and plot (its run in MLflow has both), then the plot of the rollout that goes on.
 Its evidence never does, for verdicts follow from it. Pure.
@@ -27,7 +27,7 @@ def size(status: EndpointStatus) -> int:
 
 
 def fit_status(status: EndpointStatus, most: int = MOST_BYTES) -> EndpointStatus | None:
-    """The status in at most so many bytes; None where its rollout's evidence has no room."""
+    """The status in at most this number of bytes; None if its rollout's evidence has no room."""
     for cut in (_whole, *_CUTS):
         status = cut(status)
         if size(status) <= most:
@@ -36,7 +36,7 @@ def fit_status(status: EndpointStatus, most: int = MOST_BYTES) -> EndpointStatus
 
 
 def withdraw(status: EndpointStatus, now: float, reason: str) -> EndpointStatus:
-    """With the rollout at its end, as small as it can be: all callers are with stable again.
+    """Ends the rollout, as small as it can be: all callers are with stable again.
 
     It says nothing of the version, which is not tried again unless a person asks for it.
     """
@@ -46,7 +46,7 @@ def withdraw(status: EndpointStatus, now: float, reason: str) -> EndpointStatus:
     bare = resume(state, now).model_copy(
         update={"evidence": {}, "series": (), "checks": _without_figures(state.checks)}
     )
-    # A promoted version is taken back; one on its way has had no verdict.
+    # A promoted version is rolled back; one on its way has had no verdict.
     outcome = Outcome.EXPIRED if state.promoted_at is None else Outcome.REVERTED
     ended = applied(status, Ended(now, bare, outcome, reason))
     return _with_figures_of(ended, 0)
@@ -57,7 +57,7 @@ def _whole(status: EndpointStatus) -> EndpointStatus:
 
 
 def _with_figures_of(status: EndpointStatus, lines: int) -> EndpointStatus:
-    """With the figures of the newest lines of the history alone."""
+    """Returns the status with the figures of only the newest lines of the history."""
     bare = len(status.history) - lines
     history = tuple(
         line.model_copy(update={"figures": {}}) if place < bare and line.figures else line
@@ -71,7 +71,7 @@ def _without_figures(checks: tuple[CheckResult, ...]) -> tuple[CheckResult, ...]
 
 
 def _find_last(status: EndpointStatus, **update: object) -> EndpointStatus:
-    """With the rollout that ended changed."""
+    """Returns the status with the rollout that ended changed."""
     last = status.last_rollout
     if last is None:
         return status
@@ -83,7 +83,7 @@ def _series_of(state: RolloutState | None) -> tuple[object, ...]:
 
 
 def _rollout(status: EndpointStatus, **update: object) -> EndpointStatus:
-    """With the rollout that goes on changed."""
+    """Returns the status with the rollout that goes on changed."""
     if status.rollout is None:
         return status
     return status.model_copy(update={"rollout": status.rollout.model_copy(update=update)})

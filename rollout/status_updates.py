@@ -1,4 +1,4 @@
-"""How a rollout changes an endpoint's status, one change a function. Values alone.
+"""How a rollout changes an endpoint's status, one change a function. Only values.
 
 It makes a rollout's next state and says what happened as an event of ``contracts.status_events``,
 which writes it. It never decides which change it is. Routes of a rollout that goes on follow from
@@ -39,7 +39,7 @@ def find_waiting(status: EndpointStatus) -> WaitingVersion | None:
 def begin(
     status: EndpointStatus, waiting: WaitingVersion, context: ReconcileContext
 ) -> EndpointStatus:
-    """With a rollout in its first step."""
+    """Begins a rollout in its first step."""
     ref, options, stable = waiting
     name = blake2b(f"{ref.package}:{context.now!r}".encode(), digest_size=6).hexdigest()
     through = context.observed.newest_end
@@ -60,7 +60,7 @@ def begin(
 def begin_again(
     status: EndpointStatus, state: RolloutState, context: ReconcileContext, *, reason: str
 ) -> EndpointStatus:
-    """With a rollout in its first step, or at the beginning of its bake; its deadline stays."""
+    """Puts a rollout back to its first step or the start of its bake; its deadline stays."""
     through = max(context.observed.newest_end, state.looked_through)
     began = max(context.now, through)
     is_promoted = state.promoted_at is not None
@@ -90,7 +90,7 @@ def enter_step(
     reason: str,
     by: str = "",
 ) -> EndpointStatus:
-    """With the rollout in another step. Only what is seen from now on lets it pass."""
+    """Puts the rollout into another step. Only what is seen from now on lets it pass."""
     figures = state.figures
     began = max(context.now, state.looked_through)
     traffic = arm_traffic.begin_step(began)
@@ -109,7 +109,7 @@ def promote(
     reason: str,
     by: str = "",
 ) -> EndpointStatus:
-    """With the candidate as the stable version, watched for the time of the bake."""
+    """Makes the candidate the stable version, watched for the time of the bake."""
     figures = state.figures
     state = resume(state, context.now).model_copy(
         update={
@@ -133,7 +133,7 @@ def end_rollout(
     by: str = "",
     reject: bool = True,
 ) -> EndpointStatus:
-    """With the rollout at its end: all callers on the version that came out of it.
+    """Ends the rollout: all callers get the version that came out of it.
 
     Args:
         status: as it was.
@@ -157,12 +157,12 @@ def end_rollout(
 
 
 def pause(state: RolloutState, now: float) -> RolloutState:
-    """With the deadline stopped."""
+    """Stops the deadline."""
     return state.model_copy(update={"paused_at": now})
 
 
 def resume(state: RolloutState, now: float) -> RolloutState:
-    """With the deadline running, and the time of the pause counted."""
+    """Lets the deadline run again, and counts the time of the pause."""
     if state.paused_at is None:
         return state
     seconds = state.paused_seconds + max(0.0, now - state.paused_at)
@@ -170,12 +170,12 @@ def resume(state: RolloutState, now: float) -> RolloutState:
 
 
 def with_state(status: EndpointStatus, state: RolloutState) -> EndpointStatus:
-    """With the rollout's state."""
+    """Returns the status with the rollout's state."""
     return status.model_copy(update={"rollout": state})
 
 
 def move_to_past(state: RolloutState, now: float) -> RolloutState:
-    """With no time ahead of the clock, so that one set back can't put off the deadline for long."""
+    """Moves times ahead of the clock to now, so that no clock puts off the deadline for long."""
     update: dict[str, object] = {
         "began": min(state.began, now),
         "step_began": min(state.step_began, max(now, state.looked_through)),
@@ -191,7 +191,7 @@ def move_to_past(state: RolloutState, now: float) -> RolloutState:
 
 
 def waits(status: EndpointStatus, reason: str) -> EndpointStatus:
-    """With the reason why a candidate's rollout does not begin."""
+    """Returns the status with the reason why a candidate's rollout does not begin."""
     if status.candidate is None:
         return status
     candidate = status.candidate.model_copy(update={"reason": reason})
@@ -199,7 +199,7 @@ def waits(status: EndpointStatus, reason: str) -> EndpointStatus:
 
 
 def phase(status: EndpointStatus, state: RolloutState) -> Phase | None:
-    """The phase that the rollout was last shown in, None where that can't be told."""
+    """The phase that the rollout was last shown in, None if that can't be told."""
     candidate = status.candidate
     if candidate is None or not is_own(candidate, state):
         return None
@@ -207,7 +207,7 @@ def phase(status: EndpointStatus, state: RolloutState) -> Phase | None:
 
 
 def update_routes(status: EndpointStatus, context: ReconcileContext) -> EndpointStatus:
-    """With the routes that follow from the rollout that goes on, and what they need loaded."""
+    """Sets the routes that follow from the rollout that goes on, and what they need loaded."""
     state = status.rollout
     if state is None:
         return status
@@ -239,7 +239,7 @@ def _note_fallback(
     routes: tuple[Route, ...],
     context: ReconcileContext,
 ) -> EndpointStatus:
-    """With a note where the candidate loses its traffic for want of a Triton, or has it again.
+    """Notes if the candidate loses its traffic for want of a Triton, or has it again.
 
     The step is kept through it, and no check hears of it.
     """

@@ -74,7 +74,7 @@ def routes(
 ) -> tuple[Route, ...]:
     """The routing table of a rollout that goes on.
 
-    Nothing but stable is routed where the last observation did not show it loaded; stable always
+    Nothing but stable is routed if the last observation did not show it loaded; stable always
     is, for there is nothing else to answer with.
 
     Args:

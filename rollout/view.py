@@ -79,16 +79,16 @@ class RolloutView:
 
     Attributes:
         endpoint: its name.
-        version: None where the endpoint has none yet.
+        version: None if the endpoint has none yet.
         against: the version that it is compared with.
         phase: of the version, or how its rollout ended.
         reason: why it is where it is.
         stages: its way, in the words of who draws it.
         arms: who gets what now.
         checks: results of the rollout's checks.
-        paused_at: since when the deadline stands still; None where it does not.
+        paused_at: since when the deadline stands still; None if it does not.
         deadline_at: unix time at which it expires without a verdict, if it is not paused
-            before; None where no deadline counts.
+            before; None if no deadline counts.
         bake_ends_at: unix time of the end of its bake; None before and after.
         next_version: waits for this one to end.
         commands_waiting: commands that the controller has not answered.
@@ -113,7 +113,7 @@ class RolloutView:
     lines: tuple[Transition, ...] = ()
 
     def deadline_seconds(self, now: float) -> float | None:
-        """Seconds to the deadline; None where none counts."""
+        """Seconds to the deadline; None if none counts."""
         if self.deadline_at is None:
             return None
         return max(0.0, self.deadline_at - (now if self.paused_at is None else self.paused_at))

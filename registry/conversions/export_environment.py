@@ -86,7 +86,7 @@ class CommandExportEnvironment:
 class ExportingLauncher:
     """A launcher that has the export environment installed at the first version that needs it.
 
-    ``environment`` is None where nothing can install torch and transformers here.
+    ``environment`` is None if nothing can install torch and transformers here.
     """
 
     def __init__(self, launcher: ConversionLauncher, environment: ExportEnvironment | None) -> None:
@@ -100,7 +100,7 @@ class ExportingLauncher:
         *,
         python_path: tuple[Path, ...] = (),
     ) -> PublishedPackage | ConversionFailure:
-        """Runs a conversion, a second time with torch where the first found that it needs it."""
+        """Runs a conversion, a second time with torch if the first found that it needs it."""
         result = await self._launcher.run(request, progress, python_path=python_path)
         if not isinstance(result, ConversionFailure) or not result.needs_export:
             return result

@@ -4,7 +4,7 @@ The key is a digest of all that decides the outcome: the version, the serving op
 allowed. Entries lie beside the packages, in ``<store>/index/``, where others than the controller
 may be able to write: an entry counts only with a MAC, beside it in ``<options>.mac``, that this
 controller's key makes of it. One without a good MAC, whose key was lost, counts if an endpoint's
-status, which the controller alone writes, names its package already, and gets its MAC then. Any
+status, which only the controller writes, names its package already, and gets its MAC then. Any
 other entry, and one whose package is gone, counts as none.
 """
 
@@ -178,7 +178,7 @@ class ConversionIndex:
         self._files.pipe_file(self._path(options, "mac"), made.encode())
 
     def _mac_of(self, options: str) -> str:
-        """An entry's MAC as it is stored; empty where there is none."""
+        """An entry's MAC as it is stored; empty if there is none."""
         try:
             return str(self._files.cat_file(self._path(options, "mac")), "ascii").strip()
         except FileNotFoundError:

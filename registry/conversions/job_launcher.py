@@ -127,7 +127,7 @@ class JobLauncher:
             await asyncio.sleep(options.poll_seconds)
 
     def _look(self, name: str) -> JobState | None:
-        """How the conversion is now; None where that can't be known."""
+        """How the conversion is now; None if that can't be known."""
         try:
             job = self._client.get(self._jobs, name)
             pod = self._pod(name)
@@ -149,7 +149,7 @@ class JobLauncher:
         return max(answer["items"] or (), key=_creation_time, default=None)
 
     def _log(self, pod: Object | None) -> str:
-        """The end of the log of what converts in a pod; empty where it has none."""
+        """The end of the log of what converts in a pod; empty if it has none."""
         phase = ((pod or {}).get("status") or {}).get("phase")
         if pod is None or phase in {None, "Pending"}:
             return ""

@@ -75,7 +75,7 @@ def _parse_log(lines: Iterable[str]) -> tuple[ConversionProgress | None, str]:
 
 
 def _without_pod(job: Object, limits: ConversionLimits) -> ConversionFailure | None:
-    """What the Job itself says, where its pod can't be asked."""
+    """What the Job itself says, if its pod can't be asked."""
     for condition in _part(job, "status").get("conditions") or ():
         if condition.get("type") != "Failed" or condition.get("status") != "True":
             continue

@@ -185,7 +185,7 @@ async def _read(process: Process, progress: OnProgress) -> None:
 
 
 def _result(file: Path) -> PublishedPackage | ConversionFailure | None:
-    """What the process wrote; None where that is no result. No link is followed."""
+    """What the process wrote; None if that is no result. No link is followed."""
     try:
         descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
@@ -199,7 +199,7 @@ def _result(file: Path) -> PublishedPackage | ConversionFailure | None:
 
 
 async def _status(process: Process) -> int | None:
-    """The exit status of a process whose output has ended; None where it still runs."""
+    """The exit status of a process whose output has ended; None if it still runs."""
     try:
         return await asyncio.wait_for(process.wait(), _EXIT_SECONDS)
     except TimeoutError:

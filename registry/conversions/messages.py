@@ -43,7 +43,7 @@ class Signature(_Message):
     answers: tuple[Feature, ...] = Field((), description="what is counted of answers")
 
     def broken_by(self, new: "Signature") -> str:
-        """Why callers of this version could not go on with a new one; empty where they can."""
+        """Why callers of this version could not go on with a new one; empty if they can."""
         if self.task != new.task:
             return f"its task is {new.task}, the stable version's is {self.task}"
         if set(self.labels) != set(new.labels):
@@ -64,7 +64,7 @@ class Signature(_Message):
 
 
 def _broken_features(ours: tuple[Feature, ...], new: tuple[Feature, ...]) -> str:
-    """Why rows for a version could not go to a new one; empty where they can."""
+    """Why rows for a version could not go to a new one; empty if they can."""
     names, others = [each.name for each in ours], [each.name for each in new]
     if names != others:
         gone = ", ".join(name for name in names if name not in others) or "none"
@@ -114,7 +114,7 @@ class ConversionRequest(_Message):
 
 
 class ConversionProgress(_Message):
-    """A step begun, for whoever watches."""
+    """A step that has begun, for those who watch."""
 
     kind: Literal["progress"] = "progress"
     phase: Literal[Phase.WAITING, Phase.CONVERTING, Phase.VERIFYING, Phase.PUBLISHING]
@@ -155,7 +155,7 @@ def progress_of(line: str | bytes) -> ConversionProgress | None:
 
 
 def result_of(data: str | bytes) -> PublishedPackage | ConversionFailure | None:
-    """What the result's file says; None where it says nothing of this schema."""
+    """What the result's file says; None if it says nothing of this schema."""
     if len(data) > MOST_RESULT_BYTES:
         return None
     try:

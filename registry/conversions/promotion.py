@@ -5,7 +5,7 @@ writes into a folder of its own, ``<store>/staging/<id>/``, and names a package 
 controller copies that package, proves every byte, and compares it with the request and with what
 MLflow says of the version. Only then it publishes the package. The id is keyed: the code of one
 version can't guess the folder of another. Graphs and tokenisers are never opened here: what is
-wrong in them harms their own model alone.
+wrong in them harms only their own model.
 """
 
 import asyncio
@@ -143,7 +143,7 @@ class PromotingLauncher:
             if reason := refusal(manifest, ref, request, version):
                 return _refuse(request, reason)
             if reason := altered_configs(manifest, folder, request.threads):
-                # Not the version's fault where an operator runs conversions of another release.
+                # Not the version's fault if an operator runs conversions of another release.
                 return _refuse(request, reason, by_version=False)
             return PublishedPackage(ref=self._store.publish(folder, manifest))
         except (PackageMissingError, PackageDamagedError) as error:
@@ -160,7 +160,7 @@ class PromotingLauncher:
 def refusal(
     manifest: Manifest, ref: ModelRef, request: ConversionRequest, version: RegisteredVersion
 ) -> str:
-    """Why a package is not the one that was asked for; empty where it is.
+    """Why a package is not the one that was asked for; empty if it is.
 
     Args:
         manifest: of the package, proved against its name.

@@ -64,7 +64,7 @@ class StagingFolders:
         Args:
             conversion_seconds: so long a conversion of an earlier controller may go on. What is
                 there at the start and after that time is removed; then there is a look a day.
-            wait: sleeps for so many seconds.
+            wait: sleeps for the given number of seconds.
         """
         before = await self._list_folders()
         for seconds in chain((conversion_seconds,), repeat(EVERY_SECONDS)):
@@ -76,7 +76,7 @@ class StagingFolders:
             before = now
 
     async def _list_folders(self) -> frozenset[str]:
-        """This controller's folders that are there; none where the store can't be asked."""
+        """This controller's folders that are there; none if the store can't be asked."""
         try:
             names = await asyncio.to_thread(PackageStore(self._url).names)
         except StoreError as error:

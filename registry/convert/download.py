@@ -31,7 +31,7 @@ class FetchedVersion:
 
     Attributes:
         version: as MLflow has it.
-        run: None where none is recorded.
+        run: None if none is recorded.
         folder: with the version's files.
         beside: with files of its run.
         refused: paths of pickles that were left where they are.
@@ -46,9 +46,9 @@ class FetchedVersion:
 
 @dataclass(frozen=True)
 class DownloadedVersion:
-    """A version of which is known what it is. ``run`` is None where none is recorded.
+    """A version of which is known what it is. ``run`` is None if none is recorded.
 
-    ``code`` is what it brings for gateways, packed; None where it brings none.
+    ``code`` is what it brings for gateways, packed; None if it brings none.
     """
 
     version: SourceVersion

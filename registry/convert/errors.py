@@ -7,7 +7,7 @@ what surrounds it (tried again later)?
 
 
 class ConversionError(Exception):
-    """The root; ``reason`` is a sentence for whoever registered the version."""
+    """The root; ``reason`` is a sentence for the person who registered the version."""
 
     by_version = False
     needs_export = False

@@ -1,4 +1,4 @@
-"""What a graph gets beside itself where it is fused for GPUs: shapes, and a proof for the device.
+"""What a graph gets beside itself if it is fused for GPUs: shapes, and a proof for the device.
 
 A fused graph compiles a plan for each new shape on a GPU, so that it is served in a fixed, bounded
 set of them (``triton/fixed_model``). The choice of a precision is ``choose``'s.

@@ -79,18 +79,18 @@ class TaskForm:
         telling: of these, the names that tell the task of a graph without ``config.json``.
         joined: names of the outputs that are joined to one: dense ``[batch, n]``, of all tokens but
             the first ``[batch, length - 1, n]``, and a weight a token ``[batch, length, 1]``.
-        pooling: how token vectors, in which the graph may end, become one where no file says it
-            (``PoolingMode``); empty where they don't.
+        pooling: how token vectors, in which the graph may end, become one if no file says it
+            (``PoolingMode``); empty if they don't.
         has_labels: whether there is a name for each value; otherwise the manifest has a dimension.
         one_label: whether there is just one.
         stacked: outputs of ``[batch, length]`` that become the columns of the one that is meant.
-        columns: what the values are, where the files do not say it.
-        named: how one of the labels must begin, in any case; empty where any will do.
+        columns: what the values are, if the files do not say it.
+        named: how one of the labels must begin, in any case; empty if any will do.
         regressions: whether a model that gives numbers and no probabilities may do it.
         pairs: whether evaluation texts may be pairs.
         agreement: what is counted beside differences.
         sentences_class: the class of sentence-transformers that loads what that library wrote;
-            empty where transformers does.
+            empty if transformers does.
         encoder_decoder: the loader of those with an encoder of their own; empty for none such.
         generates: whether it writes text, token by token.
         scaled: whether differences are divided by the mean length of the original's vectors.

@@ -153,7 +153,7 @@ class _Opener:
 
 
 def _suitable_config(original: OriginalTextModel) -> Json:
-    """The model's configuration; raises ``VersionError`` where the engine is not for it."""
+    """The model's configuration; raises ``VersionError`` if the engine is not for it."""
     if original.onnx is not None:
         raise VersionError("it is registered as an ONNX graph, and the packed engine runs PyTorch")
     if FORMS[original.task].joined:

@@ -124,7 +124,7 @@ def load_original(
         ExportMissingError: torch or the library is not installed.
         VersionError: they can't load it.
     """
-    # Imported for PyTorch versions alone: it is slow, and needs an environment of its own.
+    # Imported only for PyTorch versions: it is slow, and needs an environment of its own.
     from registry.convert.graph import export  # noqa: PLC0415
 
     loaded = export.load(

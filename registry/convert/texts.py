@@ -36,7 +36,7 @@ _Row = tuple[str, str | None]  # a text, and the second one of a pair
 class EvaluationTexts:
     """Texts, and where they came from in words; ``own`` if they are the version's.
 
-    ``pairs`` has the second text of each, where they are pairs.
+    ``pairs`` has the second text of each, if they are pairs.
     """
 
     texts: tuple[str, ...]
@@ -50,14 +50,14 @@ class EvaluationTexts:
         return replace(self, texts=thin_out(self.texts, count), pairs=pairs)
 
     def with_further(self, further: Sequence[str]) -> "EvaluationTexts":
-        """With further texts behind them, as pairs each with the next one."""
+        """Returns the texts with further texts behind them, as pairs each with the next one."""
         texts = (*self.texts, *further)
         if self.pairs is None:
             return replace(self, texts=texts)
         return replace(self, texts=texts, pairs=(*self.pairs, *further[1:], *further[:1]))
 
     def with_long_ones(self, longest: int = 0) -> "EvaluationTexts":
-        """With a few long ones behind them, of both texts of a pair: see below."""
+        """Adds a few long texts at the end, of both texts of a pair: see below."""
         texts = with_long_ones(self.texts, longest)
         if self.pairs is None:
             return replace(self, texts=texts)
@@ -68,19 +68,19 @@ class EvaluationTexts:
         )
 
     def fill(self, count: int) -> "EvaluationTexts":
-        """With neutral texts of Headrace behind them, where they are fewer than ``count``."""
+        """Adds neutral texts of Headrace at the end, if there are fewer than ``count``."""
         if len(self.texts) >= count or self.pairs is not None:
             return self
         return replace(self, texts=(*self.texts, *_read_bundled())[:count])
 
     def pair(self) -> "EvaluationTexts":
-        """As pairs. Where the texts are none, each is paired with the next one."""
+        """As pairs. If the texts are none, each is paired with the next one."""
         if self.pairs is not None:
             return self
         return replace(self, pairs=(*self.texts[1:], *self.texts[:1]))
 
     def single(self) -> "EvaluationTexts":
-        """Without second texts."""
+        """Returns the texts without second texts."""
         return replace(self, pairs=None)
 
 
@@ -125,7 +125,7 @@ def with_long_ones(texts: Sequence[str], longest: int = 0) -> tuple[str, ...]:
     """The texts and, behind them, a few long ones that are joined from them.
 
     Evaluation sets are often all short; a served model gets long texts all the same. The last one
-    has as many words as the longest row has tokens, where that is more.
+    has as many words as the longest row has tokens, if that is more.
     """
     words = " ".join(texts).split()
     joined = [

@@ -55,9 +55,9 @@ def build(
     Args:
         original: with the folder that holds its files.
         serving: whose limits and buckets hold.
-        fast: the content of ``tokenizer.json`` where the version has older files only.
-        pad_id: the network's own padding id, where it is known; None to read it from the files.
-        rows: how many tokens the network has a row for, where that is known.
+        fast: the content of ``tokenizer.json`` if the version has older files only.
+        pad_id: the network's own padding id, if it is known; None to read it from the files.
+        rows: how many tokens the network has a row for, if that is known.
 
     Raises:
         VersionError: it can't be used.
@@ -93,7 +93,7 @@ def build(
 def _with_rows(tokenizer: Tokenizer, rows: int) -> Tokenizer:
     """The same without special tokens that the network has no row for.
 
-    Classes of transformers add such a one where a vocabulary lacks it (BERT's ``[MASK]``); as a
+    Classes of transformers add such a one if a vocabulary lacks it (BERT's ``[MASK]``); as a
     text it would be an error, and break its neighbours in the batch.
 
     Raises:

@@ -50,10 +50,10 @@ _COMING = frozenset({Phase.LOADING, Phase.BLOCKED})
 class Want:
     """A package that some endpoint names.
 
-    ``on_trial``: it has not proven itself yet, so that it is blamed where Triton dies under it. So
+    ``on_trial``: it has not proven itself yet, so that it is blamed if Triton dies under it. So
     is a candidate, and a stable version in its bake. ``instances``: copies that run at once; None:
     as many as suit Triton's machine. ``waits``: other Tritons of the pool load it first.
-    ``asleep``: nobody asks for it, so that it need not be loaded until somebody does; ``returns``:
+    ``asleep``: it is idle, so that it need not be loaded until somebody does; ``returns``:
     somebody asks for it, and the status still says that it sleeps.
     """
 
@@ -95,11 +95,11 @@ class ModelLedger(BaseModel):
     usual: CrashCount = CrashCount()
 
     def place(self, ref: ModelRef) -> "ModelLedger":
-        """With one more model."""
+        """Returns the ledger with one more model."""
         return self._update(ref, unwanted_since=None)
 
     def adopt(self, held: Collection[str], wanted: Iterable[Want]) -> "ModelLedger":
-        """With the wanted models that an earlier loader, whose ledger is lost, had put there.
+        """Adds the wanted models that an earlier loader, whose ledger is lost, had put there.
 
         Triton's name of a model holds its package's digest: nobody else has put it there.
         """
@@ -111,19 +111,19 @@ class ModelLedger(BaseModel):
         return ledger
 
     def without(self, name: str) -> "ModelLedger":
-        """With one model less."""
+        """Returns the ledger with one model less."""
         return self._with({key: item for key, item in self.entries.items() if key != name})
 
     def count_end_of_load(self, ref: ModelRef) -> "ModelLedger":
-        """With one more end of Triton while it loaded a model on trial."""
+        """Returns the ledger with one more end of Triton while it loaded a model on trial."""
         return self._update(ref, loads=self._entry(ref).loads + 1)
 
     def confirm_loaded(self, ref: ModelRef) -> "ModelLedger":
-        """With a model that was loaded: its loads do not end Triton."""
+        """Returns the ledger with a model that was loaded: its loads do not end Triton."""
         return self._update(ref, loads=0)
 
     def count_end_of_triton(self, trials: Collection[ModelRef]) -> "ModelLedger":
-        """With one more end of Triton, under these models on trial; usual without any."""
+        """Counts one more end of Triton, under these models on trial; usual without any."""
         if not trials:
             return self.model_copy(update={"usual": self.usual.count_end()})
         ledger = self
@@ -132,7 +132,7 @@ class ModelLedger(BaseModel):
         return ledger
 
     def count_trial_seconds(self, trials: Collection[ModelRef], seconds: float) -> "ModelLedger":
-        """With more time in which Triton answered and held these models on trial."""
+        """Adds time in which Triton answered and held these models on trial."""
         if not trials:
             return self.model_copy(update={"usual": self.usual.count_seconds(seconds)})
         ledger = self
@@ -141,16 +141,16 @@ class ModelLedger(BaseModel):
         return ledger
 
     def crash_reason(self, ref: ModelRef) -> str:
-        """Why a model on trial is refused for Triton's ends; empty where it is not."""
+        """Why a model on trial is refused for Triton's ends; empty if it is not."""
         entry = self._entry(ref)
         return crashes.reason(entry.loads, entry.held, self.usual)
 
     def close(self, *, in_order: bool) -> "ModelLedger":
-        """With how the loader ended."""
+        """Returns the ledger with how the loader ended."""
         return self.model_copy(update={"in_order": in_order})
 
     def with_unwanted(self, wanted: Iterable[Want], now: float) -> "ModelLedger":
-        """With the time since when each model is unwanted; equal where nothing changed.
+        """Adds the time since when each model is unwanted; equal if nothing changed.
 
         One that is wanted again later, because a person said so, is on trial again.
         """
@@ -221,7 +221,7 @@ def list_wanted(
     """Every package that an endpoint of the pool names, once, in the order to load them.
 
     Stable ones come first, but for those of an endpoint that moves to this pool: until all its
-    Tritons hold them, callers are answered elsewhere. Where two endpoints share a package, the
+    Tritons hold them, callers are answered elsewhere. If two endpoints share a package, the
     larger number of copies that one asks for counts.
     """
     found: dict[str, Want] = {}
@@ -301,7 +301,7 @@ def find_awaited(
 ) -> tuple[ModelRef, ...]:
     """The missing stable packages for which a Triton should get no requests yet.
 
-    None of them where it holds others, and has failed for long to load each of these: what it has
+    None of them if it holds others, and has failed for long to load each of these: what it has
     must not stay unserved for what it can't have. One that holds none is never ready: it could
     take the place of one that does. What comes back after a sleep is waited for by its callers.
 

@@ -74,7 +74,7 @@ def _pad(rows: Sequence[ProofRow], manifest: Manifest) -> Mapping[str, Tensor]:
 
 
 def _unpad(output: NDArray[np.float32], rows: Sequence[ProofRow]) -> NDArray[np.float32]:
-    """The answers without those of padding, where there is one for each token."""
+    """The answers without those of padding, if there is one for each token."""
     if output.ndim < 3 or len(output) != len(rows):
         return output
     return np.concatenate([of[: len(row.ids)] for of, row in zip(output, rows, strict=True)])

@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 PROBE_MODEL = "headrace-device-probe"
 EVERY_SECONDS = 10.0
 _REFUSED_TIMES = 6  # as long until the next look at a Triton that refuses the probe
-# Looks in a row that find no GPU where one was seen, or a driver that does not answer, before they
+# Looks in a row that find no GPU if one was seen, or a driver that does not answer, before they
 # are believed, and how soon they follow each other: a driver may fail to answer for a moment.
 _DOUBTED_LOOKS = 3
 _DOUBT_SECONDS = 1.0
@@ -81,7 +81,7 @@ class ProbedTriton(Protocol):
         ...
 
     async def unload(self, name: str) -> None:
-        """Unloads a model, likewise."""
+        """Unloads a model, and raises the same errors."""
         ...
 
     async def ask(self, name: str) -> bytes:
@@ -151,7 +151,7 @@ class Devices:
         return f"{CANT_USE}: {self._seen.why or 'it has none'}"
 
     def free_bytes(self) -> int | None:
-        """Memory of a GPU that is free; None if there is no GPU, or nobody knows."""
+        """Memory of a GPU that is free; None if there is no GPU, or it is unknown."""
         if self._promise is Promise.CPU or self._seen is None:
             return None
         device = self._seen.device
@@ -164,7 +164,7 @@ class Devices:
         return self.free_bytes()
 
     def held_bytes(self, name: str) -> int | None:
-        """Memory of a GPU that a model holds, by Triton's name; None if nobody knows."""
+        """Memory of a GPU that a model holds, by Triton's name; None if it is unknown."""
         return None if self._seen is None else self._seen.held.get(name)
 
     async def look(self, *, now: bool = False) -> None:

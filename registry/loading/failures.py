@@ -1,6 +1,6 @@
 """What one Triton failed to load, as its loader remembers and reports it.
 
-Facts alone: what failed, how often in a row, and whether a package that is known to be good was
+Only facts: what failed, how often in a row, and whether a package that is known to be good was
 loaded since then. It judges nobody. Every failure is tried again, with growing pauses, but for a
 version on trial under which Triton ends: another load would end it again.
 """

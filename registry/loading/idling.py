@@ -1,8 +1,8 @@
-"""Which of one Triton's models nobody asks for, and which of them may leave it now.
+"""Which of one Triton's models are idle, and which of them may leave it now.
 
 Triton counts the requests of a model, and the loader takes its own away (``triton_client``). What
 is seen here for the first time counts as asked for just now, and so does everything that can't be
-counted: no model leaves because nobody looked. It decides for one Triton alone: whether a model
+counted: no model leaves because nobody looked. It decides for one Triton only: whether a model
 leaves is the status's to say, which speaks for all Tritons of the pool
 (``registry/reconcile/sleep.py``).
 """
@@ -23,7 +23,7 @@ class Demand(Protocol):
     async def requests(self) -> Mapping[str, int | None]:
         """Requests of all others since some moment, by each model that Triton holds.
 
-        A number alone says nothing, a larger one than before that somebody asked. None where it
+        One number says nothing, a larger one than before that somebody asked. None if it
         can't be told now, because a request of the loader's own is on its way.
 
         Raises:
@@ -90,14 +90,14 @@ class IdleTimes:
             self._counted[name] = count
 
     def is_idle(self, name: str) -> bool:
-        """Whether nobody has asked for a model in a long time; true for one never heard of."""
+        """Whether a model has been idle for a long time; true for one never heard of."""
         if self._idle_seconds <= 0:
             return False
         asked = self._asked.get(name)
         return asked is None or self._now() - asked >= self._idle_seconds
 
     def resolve(self, wants: Iterable[Want]) -> tuple[Want, ...]:
-        """What is wanted, with those asleep alone that are idle here too; the others return."""
+        """What is wanted, asleep only if they are idle here too; the others return."""
         resolved = []
         for want in wants:
             name = want.ref.triton_model

@@ -60,7 +60,7 @@ class LedgerFile:
             self.write(self._ledger.count_end_of_triton(under))
 
     def count_uptime(self, held: Container[str], wants: tuple[Want, ...]) -> None:
-        """Counts the time since the last pass; on disk it is written now and then alone."""
+        """Counts the time since the last pass; on disk it is written only now and then."""
         now, last = self._now(), self._watched_at
         self._watched_at = now
         trials = [want.ref for want in wants if want.on_trial]

@@ -148,7 +148,7 @@ class Loader:
         self._reporter.leave()
 
     def unready(self) -> str:
-        """Why this Triton should get no requests yet; empty where it may.
+        """Why this Triton should get no requests yet; empty if it may.
 
         Once it held every stable package that it can it stays ready while it loses none: a version
         that is promoted later never takes a serving Triton out.
@@ -165,7 +165,7 @@ class Loader:
         return f"a stable version is not loaded yet: {why}"
 
     def fault(self) -> str:
-        """Why Triton, which answers, should be started anew; empty where it should not."""
+        """Why Triton, which answers, should be restarted; empty if it should not."""
         return self._stall.fault()
 
     def _device(self) -> Device | None:
@@ -175,7 +175,7 @@ class Loader:
         return "" if self._devices is None else self._devices.fault()
 
     def note_gone(self, ref: ModelRef) -> bool:
-        """Has a model without a process loaded anew; false if that is still to be done."""
+        """Has a model without a process loaded again; false if that is still to be done."""
         if ref.triton_model in self._gone:
             return False
         self._gone.add(ref.triton_model)
@@ -183,7 +183,7 @@ class Loader:
         return True
 
     def note_trouble(self, ref: ModelRef, reason: str) -> None:
-        """Takes in why a package that Triton holds refuses its probe; empty where it answers."""
+        """Takes in why a package that Triton holds refuses its probe; empty if it answers."""
         self._troubles.pop(ref, None)
         if reason:
             self._troubles[ref] = reason[:_LONGEST_TROUBLE]
@@ -272,7 +272,7 @@ class Loader:
         return self._idling.resolve(wants)
 
     async def _look_at_demand(self) -> None:
-        """Counts what others asked since the last time; where that fails, they may have asked."""
+        """Counts what others asked since the last time; if that fails, they may have asked."""
         counts: Mapping[str, int | None] = {}
         try:
             if self._demand is not None:
@@ -298,7 +298,7 @@ class Loader:
     async def _unload_gone(
         self, held: Mapping[str, ModelInstances]
     ) -> Mapping[str, ModelInstances]:
-        """Unloads the models that have no process, so that they are loaded anew by this pass.
+        """Unloads the models that have no process, so that this pass loads them again.
 
         Triton goes on to say that such a model is ready, and starts no other process for it.
 
@@ -312,7 +312,7 @@ class Loader:
             except TritonRefusedError as refusal:
                 log.warning("%s can't be unloaded: %s", name, refusal)
             self._loaded.pop(name, None)
-            log.warning("%s has no process any more and is loaded anew", name)
+            log.warning("%s has no process any more and is loaded again", name)
         return {name: running for name, running in held.items() if name not in gone}
 
     def _triton_is_away(self, reason: str) -> None:
@@ -443,7 +443,7 @@ class Loader:
             log.info("loaded %s", name, extra={"seconds": round(seconds, 3)})
 
     async def _gpu_free(self) -> int | None:
-        """Bytes of a GPU that are free now; None if there is none, or nobody knows."""
+        """Bytes of a GPU that are free now; None if there is none, or it is unknown."""
         return None if self._devices is None else await self._devices.free_now()
 
     def _check_room(self, want: Want) -> None:
@@ -487,7 +487,7 @@ class Loader:
         """Records a refusal; a package that has no process any more is taken out.
 
         Triton goes on to say that such a package is ready, and starts no other process for it
-        before it is loaded anew.
+        before it is loaded again.
         """
         said = str(error)
         failure = self._failures.add(want, said, refusals.cause_of(said))
@@ -576,7 +576,7 @@ class Loader:
         return running
 
     async def _let_one_sleep(self, wants: tuple[Want, ...]) -> bool:
-        """Unloads one model that nobody asks for, if there is one; its files stay for its return.
+        """Unloads one idle model, if there is one; its files stay for its return.
 
         Returns:
             Whether one was unloaded.
@@ -597,7 +597,7 @@ class Loader:
             self._leaving = ""
         self._failures.retry_what_did_not_fit()
         metrics.LEFT.inc()
-        log.info("unloaded %s, which nobody asks for", name)
+        log.info("unloaded %s, which is idle", name)
         return True
 
     async def _unload_expired(self) -> None:
@@ -650,7 +650,7 @@ class Loader:
         await self._reporter.report(report)
 
     def _asleep(self, wants: tuple[Want, ...]) -> dict[str, float]:
-        """What sleeps, and how long its last load took, seconds; 0 where that is not known."""
+        """What sleeps, and how long its last load took, seconds; 0 if that is not known."""
         found = {}
         for want in wants:
             name, package = want.ref.triton_model, want.ref.package

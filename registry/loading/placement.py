@@ -218,12 +218,12 @@ class UploadedFiles:
         return _upload_of(_layout(package, backend, split, device, self._pyfunc))
 
     def place_probe(self, name: str) -> Overrides:
-        """Reads its files likewise."""
+        """Reads its files in the same way."""
         del name
         return _upload_of(_probe())
 
     def place_witness(self, name: str, backend: str, device: DeviceKind | None) -> Overrides:
-        """Reads its files likewise."""
+        """Reads its files in the same way."""
         del name
         return _upload_of(_witness(backend, device))
 
@@ -384,7 +384,7 @@ def _config(package: Path, backend: str, split: InstanceSplit, device: DeviceKin
 
 
 def _link(source: Path, target: Path) -> None:
-    """A hard link, which costs no disk; a copy where the folders are on different disks."""
+    """A hard link, which costs no disk; a copy if the folders are on different disks."""
     try:
         os.link(source, target)
     except OSError:

@@ -2,7 +2,7 @@
 
 One row is run on each model every few seconds, as a caller would; a model that keeps refusing is
 named in the log and is no reason to restart the others. One that refuses because its process is
-gone is loaded anew, as Triton starts no other by itself: only if that does not bring a stable one
+gone is loaded again, as Triton starts no other by itself: only if that does not bring a stable one
 back is Triton restarted. No reason is one that is not stable, whatever it does, nor one that is
 Python of its users' own and takes too long: what it does it does to itself. Nor is a Triton that is
 slow, which runs batches of the model between two probes that wait in vain: one that hangs runs
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 class ProberPace:
     """How often it looks, how long it waits, and how often in a row an answer may be missing.
 
-    A model without a process is loaded anew ``reloads_allowed`` times in a row.
+    A model without a process is loaded again ``reloads_allowed`` times in a row.
     """
 
     every_seconds: float = 15.0
@@ -51,11 +51,11 @@ class Prober:
         stable: the stable models that it should answer for now.
         manifest: reads the manifest of one of them, once; may block.
         pace: how often and how long.
-        told: is told why a model refuses, or nothing where it answers.
-        gone: is told that a model has no process any more, and has it loaded anew; returns false
+        told: is told why a model refuses, or nothing if it answers.
+        gone: is told that a model has no process any more, and has it loaded again; returns false
             if it was told before and has not come to it yet.
         executed: how many batches of a model have been run.
-        refused: how many requests each model has failed, by Triton's name of it: where that grows
+        refused: how many requests each model has failed, by Triton's name of it: if that grows
             it looks at once.
         others: the other models that it holds, such as candidates: Triton never ends for them.
     """
@@ -90,7 +90,7 @@ class Prober:
         self._fault = ""
 
     def fault(self) -> str:
-        """Why Triton should be restarted; empty where it answers."""
+        """Why Triton should be restarted; empty if it answers."""
         return self._fault if self._failures > self._pace.failures_allowed else ""
 
     async def run(self) -> None:
@@ -183,7 +183,7 @@ class Prober:
             log.info("%s can't be examined: %s", name, error)
 
     def _reload(self, ref: ModelRef, error: ModelProcessGoneError) -> None:
-        """Has a model loaded anew, or gives up; a loader that loads another one comes to it later.
+        """Has a model loaded again, or gives up; a loader that loads another one comes to it later.
 
         Raises:
             TritonUnavailableError: it was asked for so often, and the model still has no process.

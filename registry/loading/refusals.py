@@ -1,7 +1,7 @@
 """What a Triton's refusal speaks of: of the model, of memory, or of something else. Pure.
 
 No word excuses: whatever is not in the list of words that blame the model blames nobody, and the
-controller asks other Tritons (``registry/reconcile/blame.py``). Words alone never reject a version.
+controller asks other Tritons (``registry/reconcile/blame.py``). Words never reject a version.
 """
 
 from contracts.loading import FailureCause

@@ -1,6 +1,6 @@
 """Whether a package fits beside what a Triton holds, before its files are fetched.
 
-What is weighed is an estimate, and the least: one copy where the endpoint names no number. A Triton
+What is weighed is an estimate, and the least: one copy if the endpoint names no number. A Triton
 that is full takes all its models with it when it ends, so that what can't fit is not tried. Pure
 but for the disk's free bytes.
 """
@@ -58,7 +58,7 @@ class PackageNeed:
 class Room:
     """What a Triton's models may take altogether.
 
-    ``memory_bytes``: None where it is not known, as of a Triton elsewhere. ``disk_bytes``: None for
+    ``memory_bytes``: None if it is not known, as of a Triton elsewhere. ``disk_bytes``: None for
     what is free in ``folder``, where packages lie; nothing is weighed without either.
     """
 
@@ -80,7 +80,7 @@ class Room:
             need: of the package.
             held: of all others that Triton holds.
             on_gpu: it runs on a GPU, whose memory is not the machine's.
-            gpu_free_bytes: what is free of that, whoever has the rest; None if nobody knows.
+            gpu_free_bytes: what is free of that, whatever holds the rest; None if it is not known.
 
         Raises:
             NoRoomError: with what it needs and what is left.

@@ -1,6 +1,6 @@
 """Runs each package in as many copies, of as many threads each, as suit its Triton.
 
-Where more than one way is open on CPUs, a few batches of each decide (``registry.loading.splits``),
+If more than one way is open on CPUs, a few batches of each decide (``registry.loading.splits``),
 once for each package: what was decided stays while the cores and the wishes do. Costs of batches
 are always those of the way in which the package runs. It knows nothing of endpoints, failures and
 reports.
@@ -35,7 +35,7 @@ class ModelSizer:
         placement: writes their configuration.
         cores: that Triton may use.
         memory_bytes: that Triton may use.
-        auto_instances: copies on CPUs where the endpoint names no number; 0 to measure.
+        auto_instances: copies on CPUs if the endpoint names no number; 0 to measure.
         most_instances: copies of a package that the operator lets run at once; None: any number.
         measure_seconds: time to measure what a package's batches cost.
         clock: seconds, for measuring.

@@ -10,14 +10,14 @@ from typing import NamedTuple
 
 MOST_COPIES = 16
 _AS_GOOD = 0.95  # of the most rows a second
-# Memory of a copy in the Python backend: the process, and weights that ONNX Runtime packs anew.
+# Memory of a copy in the Python backend: the process, and weights that ONNX Runtime packs again.
 _PROCESS_BYTES = 128 * 1024 * 1024
 _GRAPHS = 2
 _SHARE = 2  # copies of one package get this part of the memory: a rollout has two versions
 
 
 class InstanceSplit(NamedTuple):
-    """So many copies at once, on each GPU where there is one, of so many CPU threads each."""
+    """How many copies run at once (on each GPU if there is one), and CPU threads of each."""
 
     copies: int
     threads: int
@@ -42,7 +42,7 @@ def candidates(cores: int, most: int, asked: int | None = None) -> tuple[Instanc
     Args:
         cores: that Triton may use.
         most: copies that memory holds.
-        asked: copies where the number is given; then only their threads are open.
+        asked: copies if the number is given; then only their threads are open.
 
     >>> [tuple(split) for split in candidates(16, 99)]
     [(16, 1), (8, 2), (4, 4)]
@@ -61,7 +61,7 @@ def candidates(cores: int, most: int, asked: int | None = None) -> tuple[Instanc
 
 
 def suits(split: InstanceSplit, cores: int, asked: int | None = None) -> bool:
-    """Whether a division may have been chosen for so many cores."""
+    """Whether a division may have been chosen for this number of cores."""
     if asked is not None:
         return split in candidates(cores, asked, asked)
     return 1 <= split.copies <= min(cores, MOST_COPIES) and split.threads == cores // split.copies

@@ -53,9 +53,9 @@ Metadata = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class ModelInstances:
-    """How Triton runs a model: ``copies`` on each GPU where it is on GPUs, ``instances`` in all.
+    """How Triton runs a model: ``copies`` on each GPU if it is on GPUs, ``instances`` in all.
 
-    ``threads``: of a CPU, for one execution; 0 where Triton is not told.
+    ``threads``: of a CPU, for one execution; 0 if Triton is not told.
     """
 
     backend: str
@@ -66,7 +66,7 @@ class ModelInstances:
 
 
 class Triton(Protocol):
-    """One Triton's models. Each call raises ``TritonUnavailableError`` where none answers."""
+    """One Triton's models. Each call raises ``TritonUnavailableError`` if none answers."""
 
     async def held(self, names: Iterable[str]) -> Mapping[str, ModelInstances]:
         """Those of the models in ``names`` that are ready, and how each is run."""
@@ -75,7 +75,7 @@ class Triton(Protocol):
     async def load(self, name: str, overrides: Overrides) -> None:
         """Loads a model from the repository, or from ``overrides`` (config and files).
 
-        One that is loaded is loaded again, and answers meanwhile as it was; so it goes on where
+        One that is loaded is loaded again, and answers meanwhile as it was; so it goes on if
         that is refused.
 
         Raises:
@@ -160,7 +160,7 @@ class GrpcTriton:
         return {name: how for name, how in zip(asked, ready, strict=True) if how is not None}
 
     async def _read_instances(self, name: str) -> ModelInstances | None:
-        """How a model is run; None where it is not ready."""
+        """How a model is run; None if it is not ready."""
         request = service_pb2.ModelReadyRequest(name=name)
         try:
             response = await self._stub.ModelReady(request, timeout=self._call_seconds)
@@ -273,7 +273,7 @@ class GrpcTriton:
         return sum(each.execution_count for each in answer.model_stats)
 
     async def count_refused(self) -> Mapping[str, int]:
-        """How many requests each model has failed, likewise."""
+        """How many requests each model has failed; raises as ``Triton`` says."""
         request = service_pb2.ModelStatisticsRequest()
         try:
             answer = await self._stub.ModelStatistics(request, timeout=self._call_seconds)
@@ -369,7 +369,7 @@ OwnRequests = dict[str, SentRequests]  # by Triton's name of the model
 def _parse_instances(config: model_config_pb2.ModelConfig) -> ModelInstances:
     groups = config.instance_group
     gpu = model_config_pb2.ModelInstanceGroup.KIND_GPU
-    threads = config.parameters[THREADS].string_value  # empty where there is none
+    threads = config.parameters[THREADS].string_value  # empty if there is none
     return ModelInstances(
         backend=config.backend,
         copies=sum(group.count for group in groups),

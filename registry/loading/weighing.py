@@ -47,10 +47,10 @@ class PackageWeigher:
         Args:
             ref: the package.
             copies: that run at once; None: as many as suit.
-            held: all others that Triton holds, likewise.
+            held: all others that Triton holds, in the same form.
             in_process: they run in processes of their own, by the Python backend.
             on_gpu: the package runs on a GPU.
-            gpu_free_bytes: of its memory; None if nobody knows.
+            gpu_free_bytes: of its memory; None if it is unknown.
 
         Raises:
             NoRoomError: it does not fit.
@@ -67,7 +67,7 @@ class PackageWeigher:
 
         Args:
             name: Triton's name of it.
-            before: bytes that were free before it was loaded; None if nobody knows.
+            before: bytes that were free before it was loaded; None if it is unknown.
             after: bytes that are free now.
             held: bytes that its own process holds.
         """

@@ -37,8 +37,8 @@ class RegisteredModel:
 class RegisteredVersion:
     """``identity`` differs between two versions that had the same name and number in turn.
 
-    ``run_id`` is empty where the version was registered without a run. ``source`` is where its
-    files are, as whoever registered it said.
+    ``run_id`` is empty if the version was registered without a run. ``source`` is where its
+    files are, as the person who registered it said.
     """
 
     model: str
@@ -74,7 +74,7 @@ class MlflowSnapshot:
 
 
 class ModelRegistry(Protocol):
-    """The registry; each call raises ``SourceUnavailableError`` where it does not answer.
+    """The registry; each call raises ``SourceUnavailableError`` if it does not answer.
 
     What it refuses to write is ``SourceRefusedError``.
     """
@@ -86,13 +86,13 @@ class ModelRegistry(Protocol):
     async def changed_models(self, since: int) -> tuple[RegisteredModel, ...]:
         """Models that changed at ``since`` (as ``RegisteredModel.changed``) or later.
 
-        New and removed versions change a model; aliases and removed models are seen in ``models``
-        alone. Raises ``SourceRefusedError`` too, where the registry can't say it.
+        New and removed versions change a model; aliases and removed models are seen only in
+        ``models``. Raises ``SourceRefusedError`` too, if the registry can't say it.
         """
         ...
 
     async def model(self, name: str) -> RegisteredModel | None:
-        """One registered model; None where there is none of that name."""
+        """One registered model; None if there is none of that name."""
         ...
 
     async def versions(self, model: str) -> tuple[RegisteredVersion, ...]:
@@ -193,7 +193,7 @@ class MlflowRegistry:
     async def _all(
         self, page: Callable[[str | None], Callable[["MlflowClient"], Any]]
     ) -> list[Any]:
-        """All pages, however many; none where MLflow does not know what was asked for."""
+        """All pages, however many; none if MLflow does not know what was asked for."""
         found: list[Any] = []
         token: str | None = None
         while True:

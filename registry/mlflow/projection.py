@@ -136,7 +136,7 @@ def projection(endpoints: Iterable[ModelEndpoint], alias_models: Sequence[str] =
 def alias_refusals(
     endpoints: Iterable[ModelEndpoint], alias_models: Sequence[str] = ()
 ) -> dict[str, str]:
-    """Why an endpoint's alias is not moved, by the endpoint's name; empty where nobody asked.
+    """Why an endpoint's alias is not moved, by the endpoint's name; empty if nobody asked.
 
     An alias that the endpoint follows itself would be moved by what it decides. Of two endpoints
     that would move one alias of one model, the one that moves it already goes on; of new ones, the

@@ -29,7 +29,7 @@ from registry.mlflow.write_back import WriteBack
 
 log = logging.getLogger(__name__)
 
-_REREAD_SECONDS = 60.0  # also where nothing seems to have changed
+_REREAD_SECONDS = 60.0  # also if nothing seems to have changed
 # A list that lost something is believed at the first look that is so much later and lacks it too.
 SECOND_LOOK_SECONDS = 30.0
 # An empty list after one that was not is hardly MLflow's: longer than its alert takes to fire.
@@ -76,7 +76,7 @@ class SourceWatch:
         self._models: dict[str, RegisteredModel] = {}
         self._list_at = 0.0  # all models, by our clock
         self._lost: dict[str, float] = {}  # models that lists lack, since when by our clock
-        self._lost_versions: dict[tuple[str, str], float] = {}  # likewise: model and number
+        self._lost_versions: dict[tuple[str, str], float] = {}  # the same, by model and number
         self._answers = True
         self.snapshot: MlflowSnapshot | None = None
 
@@ -117,7 +117,7 @@ class SourceWatch:
         self._wanted = wanted
 
     def find_version(self, model: str, number: str) -> RegisteredVersion | None:
-        """A version as last seen; None where it was not."""
+        """A version as last seen; None if it was not."""
         return self.snapshot.version(model, number) if self.snapshot is not None else None
 
     async def run(self) -> None:
@@ -143,7 +143,7 @@ class SourceWatch:
                 continue
 
     async def round(self) -> None:
-        """Reads once where it is time to, then writes what MLflow does not know yet.
+        """Reads once if it is time to, then writes what MLflow does not know yet.
 
         A model whose versions can't be read keeps those that were read last, and holds up no other.
 
@@ -206,9 +206,9 @@ class SourceWatch:
         """All models: listed, or as they were listed and with those that changed since.
 
         Models of which webhooks ``told`` are asked for by name, because a moved alias is no change
-        of a model. A list of many pages is asked for in so many rounds once, so that MLflow answers
-        about two pages a round however many models it has. Up to one page, every round asks for
-        all.
+        of a model. A list of many pages is asked for once in that number of rounds, so that
+        MLflow answers about two pages a round however many models it has. Up to one page, every
+        round asks for all.
         """
         now = self._clock()
         if self._models and now < self._list_at:
@@ -265,7 +265,7 @@ class SourceWatch:
         )
 
     async def _read(self, model: RegisteredModel) -> None:
-        """Reads a model's versions where they may be others than those that were read last."""
+        """Reads a model's versions if they may be others than those that were read last."""
         known = self._readings.get(model.name)
         if known is not None and known.created != model.created:
             known = None  # another model under its name: that one's versions are not lost

@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 Render = Callable[[ShownRollout], Awaitable[Mapping[str, bytes]]]
 
-NO_RUN = "kept in Headrace alone: the version was registered without a run"
+NO_RUN = "kept only in Headrace: the version was registered without a run"
 _RETRY_SECONDS = 60.0
 
 

@@ -203,7 +203,7 @@ def packed_batch(
 
 
 def cosines(original: Floats, values: Floats) -> Floats:
-    """Of each row ``[n]``; 1 where both are nothing but zeros, as two sparse vectors may be."""
+    """Of each row ``[n]``; 1 if both are nothing but zeros, as two sparse vectors may be."""
     found: Floats = (unit(original) * unit(values)).sum(axis=1)
     found[~original.any(axis=1) & ~values.any(axis=1)] = 1.0
     return found

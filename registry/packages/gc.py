@@ -40,7 +40,7 @@ def collect(
     Args:
         store: the packages, or their store's URL.
         endpoints: all of them; every package that a status names stays.
-        keep: of each model, packages of so many of the newest versions stay too.
+        keep: of each model, packages of this number of the newest versions stay too.
 
     Raises:
         ValueError: ``keep`` is below 1.

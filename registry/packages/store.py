@@ -122,7 +122,7 @@ class PackageStore:
         Args:
             package: its name.
             folder: where it goes.
-            most_bytes: of all its files; whoever published it is not trusted to be brief.
+            most_bytes: of all its files; the publisher is not trusted to be brief.
 
         Raises:
             PackageMissingError: there is no such package.

@@ -17,7 +17,7 @@ FORCED_FIRST, FORCED_LAST = "forced_bos_token_id", "forced_eos_token_id"
 def mask_forbidden(
     logits: np.ndarray, rules: Mapping[str, Any], tokens: Sequence[int], stops: Collection[int]
 ) -> np.ndarray:
-    """The logits ``[vocabulary]``, at minus infinity where a token may not come next.
+    """The logits ``[vocabulary]``, at minus infinity if a token may not come next.
 
     Args:
         logits: as the model gives them; they are not changed.
@@ -38,12 +38,12 @@ def mask_forbidden(
         banned.update(stops)
     kept = logits.copy()
     kept[[token for token in banned if token < len(kept)]] = -np.inf
-    # Where nothing is left, forbidding all of it chooses nothing.
+    # If nothing is left, forbidding all of it chooses nothing.
     return kept if np.isfinite(kept).any() else logits
 
 
 def find_forced_last(rules: Mapping[str, Any], tokens: Sequence[int], most: int) -> int | None:
-    """The token that has to end a text of ``most`` tokens, where the next one is its last."""
+    """The token that has to end a text of ``most`` tokens, if the next one is its last."""
     last = rules.get(FORCED_LAST)
     return last if last is not None and len(tokens) == most else None
 

@@ -1,6 +1,6 @@
 """A version's model and its packages as one file of its package: equal bytes for equal files.
 
-This file is copied beside Triton's model, which unpacks there: it needs the standard library alone.
+This file is copied beside Triton's model, which unpacks there: it needs only the standard library.
 It never runs any of what it packs.
 """
 
@@ -47,7 +47,7 @@ def pack(folders: Mapping[str, Path], target: Path) -> dict[str, int]:
                 _check_size(count, total)
                 entry = zipfile.ZipInfo(place, _EPOCH)
                 entry.compress_type = zipfile.ZIP_DEFLATED
-                entry.file_size = size  # so that ZIP64 is used where it is needed
+                entry.file_size = size  # so that ZIP64 is used if it is needed
                 with path.open("rb") as source, archive.open(entry, "w") as written:
                     shutil.copyfileobj(source, written)
     return sizes
@@ -56,7 +56,7 @@ def pack(folders: Mapping[str, Path], target: Path) -> dict[str, int]:
 def unpack(archive: Path, folder: Path, most_bytes: int | None = None) -> None:
     """Writes an archive's files into ``folder``, which appears whole; nothing if it is there.
 
-    Several processes may do so at the same time. ``most_bytes``: of all files, where that is known.
+    Several processes may do so at the same time. ``most_bytes``: of all files, if that is known.
 
     Raises:
         PyfuncArchiveError: it is none, too large, or a name leads out of the folder.

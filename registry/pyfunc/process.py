@@ -1,11 +1,11 @@
 """Asks the process that runs a version's pyfunc, and keeps what that process does to itself.
 
 One batch at a time, each with a time limit, after which the process is killed. One that was killed
-or has ended is started anew by a later call: at once where it had run well, else after a pause that
+or has ended is restarted by a later call: at once if it had run well, else after a pause that
 doubles. Nobody waits longer than the time limit of one call, whatever the process does.
 
 This file is copied beside Triton's model (``registry/loading/placement.py``), where Headrace is not
-installed: it needs the standard library and numpy alone. It starts no thread, because a process
+installed: it needs only the standard library and numpy. It starts no thread, because a process
 that is to end with its parent ends with the thread that started it.
 """
 
@@ -48,9 +48,9 @@ class PyfuncLimits:
     Attributes:
         call_seconds: of one batch.
         megabytes: address space of the process, Python and its libraries included.
-        closed_off: whether it runs only where the kernel closes files and other processes off.
+        closed_off: whether it runs only if the kernel closes files and other processes off.
         start_seconds: to start, and to open the model.
-        steady_seconds: a process that ran for so long is started anew at once when it fails.
+        steady_seconds: a process that ran for so long is restarted at once when it fails.
         first_pause_seconds: before another start of one that did not.
         longest_pause_seconds: which the pause doubles up to.
     """
@@ -68,7 +68,7 @@ class PyfuncLimits:
 class PyfuncAnswers:
     """What the code answered to a batch.
 
-    ``numbers`` are float64 ``[rows, n]``; None where it answered ``texts``, one a row.
+    ``numbers`` are float64 ``[rows, n]``; None if it answered ``texts``, one a row.
     """
 
     numbers: NDArray[np.float64] | None
@@ -213,7 +213,7 @@ class PyfuncProcess:
     # One process, from its start to its end
 
     def _start_anew(self, deadline: float) -> None:
-        """Has a process that takes calls; raises ``PyfuncError`` where there is none in time."""
+        """Has a process that takes calls; raises ``PyfuncError`` if there is none in time."""
         now = self._clock()
         if self._process is None:
             if now < self._paused_until:

@@ -1,4 +1,4 @@
-"""Who is at fault where a Triton did not load a package: the version, or that Triton. Pure.
+"""Who is at fault if a Triton did not load a package: the version, or that Triton. Pure.
 
 Loaders report facts: what failed, in whose words, and whether their Triton has loaded a package
 since then that is known to be good (its witness). Only here is a version blamed, and never by the

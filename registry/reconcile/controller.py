@@ -318,7 +318,7 @@ class Controller:
             self._jobs.forget(noted)
 
     def _project(self) -> None:
-        """Tells the write-back what MLflow should say, where that is new."""
+        """Tells the write-back what MLflow should say, if that is new."""
         seen = tuple(
             self._outcomes[name].endpoint if name in self._outcomes else endpoint
             for name, endpoint in self._listed.items()
@@ -459,13 +459,15 @@ class Controller:
     async def _withdraw(
         self, endpoint: ModelEndpoint, error: Exception, now: float
     ) -> ModelEndpoint | None:
-        """The endpoint without its rollout, written where the API server refused the whole status.
+        """The endpoint without its rollout, written if the API server refused the whole status.
 
-        Else its candidate would keep its callers, with nobody able to take it back.
+        Else its candidate would keep its callers, and nobody could roll it back.
         """
         if not isinstance(error, ApiRefusedError) or endpoint.status.rollout is None:
             return None
-        reason = f"its status was refused, so that nobody could have taken it back later: {error}"
+        reason = (
+            f"its status was refused, so that it could not have been rolled back later: {error}"
+        )
         ended = await asyncio.to_thread(self._rollouts.withdraw, endpoint, now, reason)
         status = with_generation(endpoint.status, ended.status)
         safe = endpoint.model_copy(update={"status": status})
@@ -479,7 +481,7 @@ class Controller:
     async def _advance(
         self, planned: ModelEndpoint, around: Surroundings, now: float
     ) -> tuple[ModelEndpoint, bool]:
-        """With its rollout's next step, and whether a fault in there holds this endpoint alone."""
+        """With its rollout's next step, and whether a fault in there holds only this endpoint."""
         try:
             advanced = await asyncio.to_thread(self._rollouts.advance, planned, around, now)
         except Exception as error:
@@ -533,14 +535,14 @@ class _Outcome:
     endpoint: ModelEndpoint
     options: str
     written: bool = True
-    attended: bool = True  # false: nobody would take its candidate back now
+    attended: bool = True  # false: nothing would roll its candidate back now
     at: float = 0.0  # unix time, seconds
     seen: _ReconcileInputs | None = None  # None: look again at once
     closed_through: int = 0  # unix seconds, of windows: later ones were not judged
 
 
 def is_under_way(status: EndpointStatus) -> bool:
-    """Whether a version is on its way, so that time alone may change something."""
+    """Whether a version is on its way, so that the passing of time may change something."""
     candidate = status.candidate
     return status.rollout is not None or (candidate is not None and candidate.phase not in _AT_REST)
 
@@ -552,9 +554,9 @@ def is_urgent(endpoint: ModelEndpoint) -> bool:
 
 
 def with_generation(before: EndpointStatus, after: EndpointStatus) -> EndpointStatus:
-    """With the next generation where what gateways and loaders must follow has changed.
+    """Raises the generation if what gateways and loaders must follow has changed.
 
-    It is about the spec that was read, which is news where the stored one is about an earlier spec.
+    It is about the spec that was read, which is news if the stored one is about an earlier spec.
     """
     changed = _list_followed(before) != _list_followed(after)
     update = {"generation": before.generation + changed, "outdated": False}

@@ -110,7 +110,7 @@ class EndpointObserver:
             endpoint: as it is stored.
             snapshot: of MLflow.
             device: of the Tritons that answer.
-            crossing: the other kind that the endpoint moves to; None where it moves to none.
+            crossing: the other kind that the endpoint moves to; None if it moves to none.
         """
         model = snapshot.models.get(endpoint.spec.model) if snapshot else None
         versions = self._versions(endpoint, snapshot, device)
@@ -137,7 +137,7 @@ class EndpointObserver:
         snapshot: MlflowSnapshot | None,
         device: DeviceKind,
     ) -> ObservedState:
-        """With the stable version for another kind of device, as far as it can be made."""
+        """Adds the stable version for another kind of device, as far as it can be made."""
         stable, spec = endpoint.status.stable, endpoint.spec
         found = snapshot.versions.get(spec.model, ()) if snapshot is not None else ()
         number = "" if stable is None else stable.version
@@ -154,7 +154,7 @@ class EndpointObserver:
     async def _with_stable(
         self, seen: ObservedState, endpoint: ModelEndpoint, ref: ModelRef
     ) -> ObservedState:
-        """With what callers of the stable version rely on, as far as it can be known."""
+        """Adds what callers of the stable version rely on, as far as it can be known."""
         try:
             stable = await self._signature(ref)
         except StoreError as error:
@@ -166,15 +166,15 @@ class EndpointObserver:
         if version is None:
             return seen
         seen = await self._with_package(seen, version, endpoint)
-        anew = seen.packages.get(version.options)
-        if anew is None:
+        remade = seen.packages.get(version.options)
+        if remade is None:
             return seen
-        return replace(seen, stable=anew.signature, stable_gone=anew.ref != ref)
+        return replace(seen, stable=remade.signature, stable_gone=remade.ref != ref)
 
     async def _with_package(
         self, seen: ObservedState, version: PlannedVersion, endpoint: ModelEndpoint
     ) -> ObservedState:
-        """With what the store says about this version."""
+        """Returns what is seen with what the store says about this version."""
         if version.options in seen.packages:
             return seen
         this = (endpoint.spec.model, version.number)
@@ -190,7 +190,7 @@ class EndpointObserver:
     def _with_job(
         self, seen: ObservedState, target: PlannedVersion | None, tenant: str
     ) -> ObservedState:
-        """With what the running conversions say about the target."""
+        """Returns what is seen with what the running conversions say about the target."""
         options = target.options if target else ""
         word = self._jobs.states.get(options)
         jobs = {options: word} if isinstance(word, ConversionProgress | ConversionFailure) else {}
@@ -248,7 +248,7 @@ class EndpointObserver:
         return found
 
     async def _signature(self, ref: ModelRef) -> Signature | None:
-        """What callers of a package rely on; None where the store lacks the package."""
+        """What callers of a package rely on; None if the store lacks the package."""
         if ref in self._broken:
             return None
         known, at = self._signatures.get(ref.package, (None, 0.0))

@@ -83,16 +83,16 @@ class NextPool:
 class ObservedState:
     """What is known at the moment of a pass.
 
-    ``versions`` is newest first and None where MLflow never answered; ``created`` is when the model
+    ``versions`` is newest first and None if MLflow never answered; ``created`` is when the model
     was registered, by MLflow's clock, or 0. ``packages`` and ``jobs`` go
     by a version's options. ``fault`` says why ``packages`` may be incomplete. ``stable_gone`` says
     that the store lacks the stable version's package: ``stable`` is then that of the package made
-    anew of the same version, if there is one. ``loaders`` are those of the endpoint's pool that
+    again of the same version, if there is one. ``loaders`` are those of the endpoint's pool that
     gave a sign of life lately; ``unserved`` says why there are none. ``refused`` says what the spec
     asks for above the operator's ceilings. ``busy``: which conversions have to end before the next
     one may begin. ``unsaid``: why it is not known for which kind of device
     to convert. ``move`` is the stable version for the devices of the pool that the endpoint moves
-    to, where they are of another kind, ``next_pool`` what is seen of that pool; ``move_fault`` says
+    to, if they are of another kind, ``next_pool`` what is seen of that pool; ``move_fault`` says
     why the version can't be served there.
     """
 
@@ -161,7 +161,7 @@ def choose_version(
 
     ``latest`` never goes back: a removed version goes on serving until a newer one is good. A
     version that serves, and whose package is gone, comes before all others. A newer version stops
-    one on its way, unless nothing serves yet or this has happened too often in a row: whoever
+    one on its way, unless nothing serves yet or this has happened too often in a row: a person who
     registers faster than versions are converted would never be served. Of a model that was deleted
     and registered again, every version is newer than those before.
     """
@@ -221,7 +221,7 @@ def _find_wanted(spec: EndpointSpec, seen: ObservedState) -> PlannedVersion | No
 
 
 def _stable_to_rebuild(status: EndpointStatus, seen: ObservedState) -> PlannedVersion | None:
-    """The stable version, where its package is gone and it must be converted anew.
+    """The stable version, if its package is gone and it must be converted again.
 
     Until then no Triton could load it again, and nobody knows what its callers rely on. A rollout
     that is on goes on: it has its packages.
@@ -244,7 +244,7 @@ def _is_registered_again(status: EndpointStatus, seen: ObservedState) -> bool:
 
 
 def _of_this_model(status: EndpointStatus, seen: ObservedState) -> EndpointStatus:
-    """With what is known of the model that the stable version is of."""
+    """Returns the status with what is known of the model that the stable version is of."""
     if seen.created in (0, status.model_created):
         return status
     stable = status.stable
@@ -281,7 +281,7 @@ def _is_settled(status: EndpointStatus, target: PlannedVersion, seen: ObservedSt
 
 
 def _follow(candidate: Candidate | None, target: PlannedVersion, seen: ObservedState) -> Candidate:
-    """The candidate as it was, or a new one where another version or package is wanted now."""
+    """The candidate as it was, or a new one if another version or package is wanted now."""
     new = Candidate(version=target.number, phase=Phase.WAITING, options=target.options)
     if candidate is None:
         return new
@@ -301,7 +301,7 @@ def _follow(candidate: Candidate | None, target: PlannedVersion, seen: ObservedS
 
 
 def _idle(spec: EndpointSpec, status: EndpointStatus, seen: ObservedState) -> EndpointStatus:
-    """Nothing to bring into service; says why where the newest version is not the one serving."""
+    """Nothing to bring into service; says why if the newest version is not the one serving."""
     newest = _find_wanted(spec, seen)
     shown = status.candidate
     if shown is not None and status.rollout is not None and shown.phase not in _PREPARING:
@@ -450,7 +450,7 @@ def _plan_crossing(
 
 
 def _cancel_crossing(status: EndpointStatus) -> EndpointStatus:
-    """Without a move to another pool."""
+    """Returns the status without a move to another pool."""
     return status.model_copy(update={"next_pool": "", "next_packages": (), "loading": ()})
 
 
@@ -459,7 +459,7 @@ def _failures(loaders: tuple[LoaderReport, ...], ref: ModelRef) -> list[LoadFail
 
 
 def _unknown_signature(status: EndpointStatus, seen: ObservedState) -> str:
-    """Why it is not known what callers of stable rely on; empty where it is."""
+    """Why it is not known what callers of stable rely on; empty if it is."""
     known = status.stable is None or seen.stable is not None
     if known or (seen.stable_gone and not seen.fault):
         return ""
@@ -471,8 +471,8 @@ def _stable_signature(
 ) -> Signature | None:
     """What callers of the stable version rely on.
 
-    Where its package is gone, that is what the one made anew of the same version tells, and where
-    there is none, the task alone: it is in the status.
+    If its package is gone, that is what the one made again of the same version tells, and if
+    there is none, only the task: it is in the status.
     """
     if not seen.stable_gone or status.task is None:
         return seen.stable
@@ -482,7 +482,7 @@ def _stable_signature(
 def _accept_loaded(
     spec: EndpointSpec, status: EndpointStatus, candidate: Candidate, package: Package, now: float
 ) -> EndpointStatus:
-    """Every Triton of the pool holds it: stable at once where it is compared with nothing.
+    """Every Triton of the pool holds it: stable at once if it is compared with nothing.
 
     Otherwise it waits here for its rollout, which starts when no other is on.
     """
@@ -505,7 +505,7 @@ def held_by_all(loaders: tuple[LoaderReport, ...], ref: ModelRef) -> bool:
 
 
 def _with_package(status: EndpointStatus, package: Package) -> EndpointStatus:
-    """With the package among those that every Triton must hold."""
+    """Returns the status with the package among those that every Triton must hold."""
     if package.ref in status.packages:
         return status
     return status.model_copy(update={"packages": (*status.packages, package.ref)})
@@ -527,7 +527,7 @@ def _reject(
 
 
 def _block(status: EndpointStatus, candidate: Candidate, reason: str, now: float) -> EndpointStatus:
-    """With a candidate that waits longer after each fault of the environment in a row."""
+    """Lets the candidate wait longer after each fault of the environment in a row."""
     attempts = candidate.attempts + 1
     retry_at = now + RETRIES.after(attempts)
     blocked = _in_phase(candidate, Phase.BLOCKED, reason, attempts=attempts, retry_at=retry_at)
@@ -542,12 +542,12 @@ def _in_phase(
 
 
 def _with_candidate(status: EndpointStatus, shown: Candidate | None) -> EndpointStatus:
-    """With what to show where nothing is on its way: a rejected version, or nothing."""
+    """Sets what to show if nothing is on its way: a rejected version, or nothing."""
     return status if status.candidate == shown else status.model_copy(update={"candidate": shown})
 
 
 def _drop_expired(status: EndpointStatus, now: float, keep_seconds: float) -> EndpointStatus:
-    """Without the packages that nothing needs and whose time to stay has passed."""
+    """Drops the packages that nothing needs and whose time to stay has passed."""
     serving = [line.at for line in status.history if line.phase is Phase.SERVING]
     if serving and now - serving[-1] < keep_seconds:
         return status

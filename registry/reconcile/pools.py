@@ -4,7 +4,7 @@ An endpoint whose spec names another pool moves in two steps. First that pool's 
 its callers are answered by, while the old pool goes on; once all of them hold it, callers go there.
 The loaders of the old pool unload it later, as they do with whatever nobody names.
 
-A package is made for one kind of device. Where the other pool computes on another kind, the stable
+A package is made for one kind of device. If the other pool computes on another kind, the stable
 version is converted for that first, and it is that package that the other pool loads. Pure.
 """
 
@@ -85,7 +85,7 @@ def device_of(
 def crossing_of(
     spec: EndpointSpec, status: EndpointStatus, held: HeldPackages, *, refused: bool
 ) -> DeviceKind | None:
-    """The kind of device that the endpoint's callers move to, where it is another one than now.
+    """The kind of device that the endpoint's callers move to, if it is another one than now.
 
     The arguments are those of ``device_of``.
     """

@@ -47,7 +47,7 @@ class ReleaseClaim:
         """Why this release can't have the endpoints, else nothing.
 
         Args:
-            pause: waits so many seconds; called only if there is another release's heartbeat.
+            pause: waits the given seconds; called only if there is another release's heartbeat.
         """
         if not self.explain_conflict():
             return ""

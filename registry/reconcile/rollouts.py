@@ -22,7 +22,7 @@ class Surroundings:
     """What a rollout needs to know of the registry and the Tritons.
 
     ``loaded`` is what ready Tritons hold, ``failures`` which versions are at fault, and why,
-    ``target`` the number of the version that the spec wants now; None where that is unknown.
+    ``target`` the number of the version that the spec wants now; None if that is unknown.
     """
 
     loaded: frozenset[ModelRef] = frozenset()
@@ -85,7 +85,7 @@ class HeldInPool:
         some seconds whenever a Triton is added.
 
         Args:
-            target: version number that the spec wants, None where unknown.
+            target: version number that the spec wants, None if unknown.
             routed: packages that the endpoint's requests go to now.
         """
         awaited = {
@@ -135,7 +135,7 @@ class HeldPackages:
         )
 
     def of(self, pool: str) -> HeldInPool:
-        """What the Tritons of a pool hold; nothing where there are none."""
+        """What the Tritons of a pool hold; nothing if there are none."""
         return self._pools.get(pool, _NONE_HELD)
 
     def _take(self, before: HeldInPool, loaders: tuple[LoaderReport, ...]) -> HeldInPool:

@@ -60,7 +60,7 @@ class WorkQueue:
             self._leave(key)
 
     def take(self) -> str | None:
-        """The next key to work on; None where none may be taken now."""
+        """The next key to work on; None if none may be taken now."""
         if len(self._running) >= self._most:
             return None
         is_turn_of_others = self._urgent_in_a_row >= _TURNS - 1

@@ -5,7 +5,7 @@ keeps a resource's status apart from the rest, so that a write that changes both
 first, for an answered command must be on record before it is taken away. Both carry the
 resourceVersion that was read; two controllers at once can't undo one another's writes.
 
-A write begins with the resource as the watch gave it, where that is of the revision that was read,
+A write begins with the resource as the watch gave it, if that is of the revision that was read,
 and with one read from the API server otherwise. Either way the API server compares revisions, and
 refuses a write against an old one.
 """
@@ -125,7 +125,7 @@ class KubernetesEndpointStore:
         """The resource at the revision that was read, and the endpoint that it holds.
 
         The watch's is as good as one read now: nothing is written unless it is still the newest.
-        Where there is nothing to write, only the API server can tell whether it is.
+        If there is nothing to write, only the API server can tell whether it is.
         """
         item = self._mirror.item(endpoint.name, endpoint.metadata.revision)
         if item is not None:
@@ -136,7 +136,7 @@ class KubernetesEndpointStore:
         return item, endpoints.read(item)
 
     def _store(self, endpoint: ModelEndpoint) -> Object:
-        """The resource as it is, of just the revision that was read; made where there is none."""
+        """The resource as it is, of just the revision that was read; made if there is none."""
         revision = endpoint.metadata.revision
         if not revision:
             item = self._client.create(self._collection, _new(endpoint), **self._options)

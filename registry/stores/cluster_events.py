@@ -44,7 +44,7 @@ class KubernetesEvents:
         """From now on they are created beside what creates them; ``close`` ends it."""
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="events")
         # Its import takes the interpreter for most of a second, which the first rollout that is
-        # taken back would wait for.
+        # rolled back would wait for.
         self._thread.submit(lambda: self._client.core)
 
     def close(self) -> None:

@@ -93,7 +93,7 @@ class KubernetesReports:
         return self._mirror.disconnected
 
     def get(self, loader: str) -> LoaderReport | None:
-        """One loader's last report, read now, without heartbeats; None where it can't be had."""
+        """One loader's last report, read now, without heartbeats; None if it can't be had."""
         try:
             name = f"{reports.REPORT_PREFIX}{loader}"
             found = reports.read_report(self._client.get(self._collection, name))

@@ -40,7 +40,7 @@ class EndpointStore(Protocol):
         ...
 
     def get(self, name: str) -> ModelEndpoint | None:
-        """One endpoint, or None where there is none.
+        """One endpoint, or None if there is none.
 
         Raises:
             EndpointUnreadableError: what is stored is not an endpoint.
@@ -72,7 +72,7 @@ class FileEndpointStore:
         self._read: dict[str, tuple[Stamp, ModelEndpoint | None]] = {}
 
     def list(self) -> tuple[ModelEndpoint, ...]:
-        """Every endpoint, by name; cheap where nothing changed, so that polling is."""
+        """Every endpoint, by name; cheap if nothing changed, so that polling is."""
         stamps = {Path(name).stem: stamp for name, stamp in json_files.stamps(self._folder).items()}
         for gone in set(self._read) - stamps.keys():
             self._read.pop(gone, None)  # another thread may list too

@@ -1,10 +1,10 @@
 """Endpoints with their whole status, of which others follow a summary.
 
-``contracts/endpoint_record.py`` says how a status lies in two objects. For whoever uses this store
+``contracts/endpoint_record.py`` says how a status lies in two objects. For the user of this store
 it is one: it reads both, and writes the record before the summary that names it. Both writes are
 conditional. A write that is cut short between the two leaves the endpoint as it was.
 
-Where the record that a summary names is gone, the summary is all that is left of the status. Its
+If the record that a summary names is gone, the summary is all that is left of the status. Its
 rollout then has no evidence, and ``rollout/machine.py`` begins it again.
 """
 
@@ -34,7 +34,7 @@ class WholeEndpoints:
     """An ``EndpointStore`` on a store of summaries. Threads may share it.
 
     ``for_people``: a record that can't be read is told in a note of its endpoint's status. Else
-    such an endpoint is unreadable: whoever decides must not go by its summary.
+    such an endpoint is unreadable: code that decides must not go by its summary.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class WholeEndpoints:
         self._records.forget(name)
 
     def _at(self, endpoint: ModelEndpoint) -> _FollowedEndpoint | None:
-        """What is stored, at just the revision that was read; None where none was.
+        """What is stored, at just the revision that was read; None if none was.
 
         Raises:
             EndpointConflictError: someone else wrote it in the meantime.
@@ -117,7 +117,7 @@ class WholeEndpoints:
         return known
 
     def _is_still(self, endpoint: ModelEndpoint) -> Callable[[], None]:
-        """Raises ``EndpointConflictError`` where the stored endpoint is of another revision."""
+        """Raises ``EndpointConflictError`` if the stored endpoint is of another revision."""
 
         def confirm() -> None:
             found = self._summaries.get(endpoint.name)

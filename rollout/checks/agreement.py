@@ -35,7 +35,7 @@ class PairAgreement(State, frozen=True):
     Attributes:
         pairs: how many were compared; ``different`` of them had other labels.
         log_fail: ``[len(TO_FAIL)]``, log-likelihood ratios against the limit.
-        log_pass: ``[len(TO_PASS)]``, likewise.
+        log_pass: ``[len(TO_PASS)]``, the same.
         correlation: of different labels, over shadow's windows.
         failed: the evidence was enough to fail at some window.
     """
@@ -55,7 +55,7 @@ class PairAgreement(State, frozen=True):
         )
 
     def after(self, candidate: EvidenceCounts, at_least: float, alpha: float) -> Self:
-        """With a window of shadow."""
+        """Returns a copy with a window of shadow."""
         pairs, different = candidate.pairs, candidate.pairs - candidate.pairs_equal
         if pairs == 0:
             return self
@@ -92,7 +92,7 @@ class PairAgreement(State, frozen=True):
         return Verdict.PASS if enough else Verdict.UNKNOWN
 
     def result(self, check: AgreementCheck, alpha: float, stage: ComparisonStage) -> CheckResult:
-        """The result; where shadow is over without a verdict, it is no longer waited for."""
+        """The result; if shadow is over without a verdict, it is no longer waited for."""
         return self.describe(
             check,
             alpha,

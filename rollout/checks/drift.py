@@ -33,7 +33,7 @@ LABELS = "labels"
 FIRST_LOOK = 500  # the candidate's texts
 GROWTH = 1.25
 SMALLEST_BIN = 0.02  # of the reference
-# Texts of a request and of a caller are alike: so many count as one.
+# Texts of a request and of a caller are alike: this number of them counts as one.
 EFFECT = 2.0
 
 
@@ -43,9 +43,9 @@ class ArmAggregates:
 
     Attributes:
         candidate: its aggregate in the window.
-        stable: likewise.
-        candidate_profile: of its package; None where there is none.
-        stable_profile: likewise.
+        stable: the same of stable.
+        candidate_profile: of its package; None if there is none.
+        stable_profile: the same of stable.
     """
 
     candidate: WindowAggregate
@@ -75,7 +75,7 @@ class Drifts(State, frozen=True):
     passed: bool = False
 
     def after(self, arms: ArmAggregates, check: DriftCheck, alpha: float) -> Self:
-        """With one more window, and a look where one is due."""
+        """Returns a copy with one more window, and a look if one is due."""
         of_candidate, of_stable = arms.candidate_profile, arms.stable_profile
         if of_candidate is None or of_stable is None:
             return self
@@ -165,7 +165,7 @@ def _look(
 
 
 def _index(counts: Sparse, reference: Floats) -> tuple[float, float] | None:
-    """PSI less what equal samples would show, and its variance; None where too little is known."""
+    """PSI less what equal samples would show, and its variance; None if too little is known."""
     n = float(reference.sum())
     m = float(sum(counts.values())) / EFFECT
     if n < LEAST or m < LEAST:

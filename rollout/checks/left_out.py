@@ -52,7 +52,7 @@ class ArmGroups(State, frozen=True):
         return cls(np.zeros((*shape, 2)), np.zeros((*shape, 2, GROUPS)))
 
     def after(self, candidate: GroupCounts, stable: GroupCounts) -> Self:
-        """With a window of both arms."""
+        """Returns a copy with a window of both arms."""
         arms = (candidate, stable)
         every = np.stack([arm.all_requests[..., 0] for arm in arms], axis=-1)
         groups = np.stack([arm.requests[..., 0, :] for arm in arms], axis=-2)
@@ -90,7 +90,7 @@ class WindowPrior:
     def log_of_rows(self, window: Window) -> Floats:
         """``[..., rows, ALTERNATIVES]``: what each row of a window says.
 
-        It is computed where both arms have requests, for other rows say nothing: in most strata of
+        It is computed if both arms have requests, for other rows say nothing: in most strata of
         callers an arm has none.
         """
         is_told = (window.n_c > 0) & (window.n_s > 0)
@@ -129,7 +129,7 @@ class ArmGroupCounts:
     Attributes:
         every: of errors and of each class.
         failed: ``[..., GROUPS, STRATA]``, errors.
-        attempts: likewise.
+        attempts: of the same shape.
     """
 
     every: GroupCounts
@@ -138,7 +138,7 @@ class ArmGroupCounts:
 
     @classmethod
     def of(cls, every: GroupCounts, callers: CallersAnswers, past: OwnPast) -> Self:
-        """With errors by stratum, ``callers`` being those of whom it is told."""
+        """Returns a copy with errors by stratum, ``callers`` being those of whom it is told."""
         by_group = replace(callers, length=callers.at[-1] % GROUPS)
         found = by_group.by_stratum(past.strata, every.events[..., 0, :], every.requests[..., 0, :])
         return cls(every, *(np.moveaxis(part, -2, -1) for part in found))

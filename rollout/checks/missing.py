@@ -57,7 +57,7 @@ class HangUps(State, frozen=True):
         )
 
     def with_history(self, stable: EvidenceCounts) -> Self:
-        """With a window of stable before any canary."""
+        """Returns a copy with a window of stable before any canary."""
         events, requests = _hung_up(stable)
         return replace(
             self,
@@ -68,7 +68,7 @@ class HangUps(State, frozen=True):
     def after(
         self, candidate: EvidenceCounts, stable: EvidenceCounts, check: HungUpCheck, alpha: float
     ) -> Self:
-        """With a window of both arms of callers."""
+        """Returns a copy with a window of both arms of callers."""
         window = Window(*_hung_up(candidate), *_hung_up(stable))
         if window.n_c[0] == 0 or window.n_s[0] == 0:
             return self
@@ -81,7 +81,7 @@ class HangUps(State, frozen=True):
         return replace(self, harm=harm, safe=safe, failed=failed)
 
     def next_stage(self) -> Self:
-        """In another step: what lets it pass is asked anew."""
+        """In another step: what lets it pass is asked again."""
         return replace(self, safe=NonInferiorityTest.begin((1,)))
 
     @property
@@ -144,7 +144,7 @@ class ArmShares(State, frozen=True):
         waits: windows that are still left out, until every gateway has the step's split.
         share: of callers, that the candidate was asked to have.
         candidate: its requests without a caller's name, in this step.
-        stable: likewise.
+        stable: the same of stable.
         failed: the evidence was enough to fail at some window.
     """
 
@@ -163,7 +163,7 @@ class ArmShares(State, frozen=True):
         check: ArmShareCheck,
         alpha: float,
     ) -> Self:
-        """With a window of both arms of callers, of whom the candidate is to have this share."""
+        """Adds a window of both arms of callers, of whom the candidate is to have this share."""
         if not 0 < share < 1:
             return self
         now = self
@@ -190,7 +190,7 @@ class ArmShares(State, frozen=True):
         return math.exp(min(690.0, self._log_mixture() - self._log_likelihood(nearest)))
 
     def verdict(self, check: ArmShareCheck) -> Verdict:
-        """What is known so far; it passes where both bounds of the tolerance are unlikely."""
+        """What is known so far; it passes if both bounds of the tolerance are unlikely."""
         if self.failed:
             return Verdict.FAIL
         total, (low, high) = self.candidate + self.stable, _bounds(self.share, check)

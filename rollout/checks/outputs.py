@@ -1,4 +1,4 @@
-"""Output shift of an endpoint's answers: of labels where it answers labels, of norms of vectors.
+"""Output shift of an endpoint's answers: of labels if it answers labels, of norms of vectors.
 
 If the labels are not known before, stable's first answers show which of the two it is.
 """
@@ -56,11 +56,11 @@ class Outputs(State, frozen=True):
         return self.test is not None and not self.labels
 
     def pair_norms(self, copies: EvidenceCounts) -> Floats | None:
-        """Norms of vectors and of their originals, ``[bins, bins]``; None where none are told."""
+        """Norms of vectors and of their originals, ``[bins, bins]``; None if none are told."""
         return pair_norms(copies, _NORM_BINS) if self.are_vectors else None
 
     def with_history(self, stable: EvidenceCounts) -> Self:
-        """With a window of stable from before the rollout."""
+        """Returns a copy with a window of stable from before the rollout."""
         if self.test is None:
             return self
         return replace(self, test=self.test.with_history(self._counts(stable)))
@@ -78,7 +78,7 @@ class Outputs(State, frozen=True):
         texts: RequestTexts | None = None,
         is_alone: bool = False,
     ) -> Self:
-        """With a window of both arms, whose labels callers may set apart by ``caller_spread``.
+        """Adds a window of both arms, whose labels callers may set apart by ``caller_spread``.
 
         With ``pairs`` of shadow (``rows.pair_labels``, ``pair_norms``), the originals of the copies
         take the place of all of stable's requests. Pairs scatter less than the arms that the test
@@ -105,7 +105,7 @@ class Outputs(State, frozen=True):
         return replace(self, test=test)
 
     def next_stage(self, *, is_end_of_shadow: bool = False) -> Self:
-        """With the evidence to pass begun anew."""
+        """Returns a copy with the evidence to pass begun again."""
         is_settled = self.is_settled
         if is_end_of_shadow:
             is_settled = shift.verdict(self.test) is Verdict.PASS
@@ -113,7 +113,7 @@ class Outputs(State, frozen=True):
         return replace(self, test=test, is_settled=is_settled)
 
     def restart(self) -> Self:
-        """With no evidence, but what is known of stable."""
+        """Returns a copy with no evidence, but what is known of stable."""
         return replace(self, test=self.test.restart() if self.test else None, is_settled=False)
 
     def result(
@@ -124,7 +124,7 @@ class Outputs(State, frozen=True):
         *,
         is_last_step: bool = False,
     ) -> CheckResult:
-        """What the test says, where callers make ``caller_spread`` of the distance at most.
+        """What the test says, if callers make ``caller_spread`` of the distance at most.
 
         In the last step it must have passed at a distance that is larger by that.
         """

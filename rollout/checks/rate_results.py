@@ -50,7 +50,7 @@ class _Arms:
 
 @dataclass(frozen=True)
 class _CallerStrata:
-    """What the candidate's callers are like, where they have strata.
+    """What the candidate's callers are like, if they have strata.
 
     Attributes:
         expected: share of events that stable has in answers to callers and texts like its.
@@ -72,7 +72,7 @@ class _CallerStrata:
         return cls(expected, 1 - like / every if every else 0.0, what)
 
     def sentence(self, arms: _Arms) -> str:
-        """What is to be said of them; nothing where they are much like stable's."""
+        """What is to be said of them; nothing if they are much like stable's."""
         said = ""
         if arms.n_s and abs(self.expected - arms.e_s / arms.n_s) >= _WORTH_SAYING:
             said = f", where {words.percent(self.expected)} are expected of such {self.what}"
@@ -205,7 +205,7 @@ def _result(
 
 
 def _arms(rates: RateEvidence, name: str, outcome: Verdict) -> _Arms:
-    """Counts of the test that decides: since the rollout began where it failed, else by stage."""
+    """Counts of the test that decides: since the rollout began if it failed, else by stage."""
     if name == tests.CLASS_SHARE:
         return _class_arms(rates, outcome)
     at = np.flatnonzero(np.isin(rates.rows.test_of_row, _tests_of(rates, name)))
@@ -255,7 +255,7 @@ def _needed_requests(rates: RateEvidence, name: str, line: Line, spread: float) 
     With a ``spread``, until it is no further off than the line and what callers can make.
 
     By what a window of this stage is expected to add, at the rate learnt so far, and by how many
-    requests it takes for one that the test rests on: not each has feedback. None where nothing is
+    requests it takes for one that the test rests on: not each has feedback. None if nothing is
     known of that yet.
     """
     of_stage = rates.non_inferiority
@@ -285,7 +285,7 @@ def _needed_requests(rates: RateEvidence, name: str, line: Line, spread: float) 
 def _needed_pairs(rates: RateEvidence, name: str) -> int | None:
     """The shadow's requests until it passes by pairs, if the next ones are like those so far.
 
-    None where they gained nothing yet.
+    None if they gained nothing yet.
     """
     n_c = rates.requests_in_stage(name)
     log_e = rates.non_inferiority.log_e[tests.TESTS[name]]

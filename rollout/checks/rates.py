@@ -1,6 +1,6 @@
 """Errors, latency, quality and class shares: the tests of two proportions, as one state.
 
-Evidence to fail adds up over all stages; evidence to pass begins anew at each. Latency is not
+Evidence to fail adds up over all stages; evidence to pass begins again at each. Latency is not
 judged in shadow, since mirrored requests have low priority. It writes no sentence
 (``rollout.checks.rate_results`` does) and knows no clock.
 
@@ -79,7 +79,7 @@ class RateEvidence(State, frozen=True):
         settled: names of checks that passed in shadow, on the same requests.
         paired: ``[3, rows of classes]``, shadow's pairs so far, those that gained the class and
             those that lost it; None before the first.
-        paired_errors: ``[3, 1]``, likewise those in which the shadow alone failed, and stable.
+        paired_errors: ``[3, 1]``, the same of those in which only the shadow or only stable failed.
         left_out: the evidence to fail without some callers and windows, by which it is decided.
         groups: requests of this stage by callers' groups.
         feedback: ``[4]``, wrong and all feedback of candidate and stable that waits to be compared;
@@ -87,7 +87,7 @@ class RateEvidence(State, frozen=True):
         texts: of stable's requests before the canary, how much they resemble one another, a class;
             None while the labels are not known.
         own_past: how slow each of stable's callers was before the canary.
-        errors_past: likewise, how often each failed.
+        errors_past: the same, of how often each failed.
     """
 
     labels: tuple[str, ...]
@@ -133,7 +133,7 @@ class RateEvidence(State, frozen=True):
         )
 
     def with_labels(self, labels: tuple[str, ...]) -> Self:
-        """With the rows of classes, which were not known before."""
+        """Returns a copy with the rows of classes, which were not known before."""
         more = CheckRows.of(labels).count - self.rows.count
         # As if they had been there, without evidence: the weights of the starts so far.
         spent = 1 - unspent(self.harm.windows)
@@ -162,7 +162,7 @@ class RateEvidence(State, frozen=True):
         )
 
     def with_history(self, stable: EvidenceCounts) -> Self:
-        """With a window of stable from before the rollout."""
+        """Returns a copy with a window of stable from before the rollout."""
         e, n = self._counts(stable)
         return replace(
             self,
@@ -187,18 +187,18 @@ class RateEvidence(State, frozen=True):
         pairs: Floats | None = None,
         failures: Floats | None = None,
     ) -> Self:
-        """With a window of both arms. In shadow, stable's traffic still tells its correlation.
+        """Adds a window of both arms. In shadow, stable's traffic still tells its correlation.
 
         Args:
             candidate: its counts.
-            stable: likewise.
+            stable: the same of stable.
             stage: which arms these are.
             lines: the tolerances of the rows.
             alpha: of each check.
             share: of callers, that the candidate has; 0 in shadow, where it has copies.
             pairs: of shadow, both versions' answers to the same requests (``rows.pair_labels``), by
                 which classes are judged; None: by all requests of both arms.
-            failures: likewise, whether they failed at them (``rows.pair_errors``), by which
+            failures: the same, of whether they failed at them (``rows.pair_errors``), by which
                 errors are judged.
         """
         e_c, n_c = self._counts(candidate)
@@ -277,7 +277,7 @@ class RateEvidence(State, frozen=True):
         return replace(after, failed=self.failed.union(failing)) if failing else after
 
     def with_feedback(self, candidate: EvidenceCounts, stable: EvidenceCounts) -> Self:
-        """With the feedback of a window in which one arm had no request, and is not compared."""
+        """Adds the feedback of a window in which one arm had no request, and is not compared."""
         told = [candidate.feedback_wrong, candidate.feedback]
         told += [stable.feedback_wrong, stable.feedback]
         if not any(told):
@@ -289,7 +289,7 @@ class RateEvidence(State, frozen=True):
         )
 
     def next_stage(self, *, is_end_of_shadow: bool = False) -> Self:
-        """With the evidence to pass begun anew."""
+        """Returns a copy with the evidence to pass begun again."""
         begun = NonInferiorityTest.begin((self.rows.count,), self.rows.tests)
         settled = self.settled
         if is_end_of_shadow:
@@ -305,7 +305,7 @@ class RateEvidence(State, frozen=True):
         )
 
     def restart(self, name: str) -> Self:
-        """With a check begun anew, whose tolerance was changed."""
+        """Returns a copy with a check begun again, whose tolerance was changed."""
         tests = TESTS[name]
         in_test = np.isin(self.rows.test_of_row, np.arange(len(self.rows.tests))[tests])
         spent = 1 - unspent(self.harm.windows)
@@ -548,7 +548,7 @@ def _add_pairs(told: tuple[_PairedWindow, ...], test: int, before: Floats | None
 def split_in_blocks(counts: Floats, waiting: Floats) -> tuple[Floats, Floats]:
     """Feedback that is compared now, and what still waits: ``[4, ...]``, as in ``RateEvidence``.
 
-    A window in which one arm alone has feedback tells nothing of a difference, and at a label in
+    A window in which only one arm has feedback tells nothing of a difference, and at a label in
     ten windows nearly all are such. So windows are added up until both arms have ``LEAST_FEEDBACK``
     labels. The rule counts labels and sees no answer; the rates are taken to be even within what is
     added up.
@@ -573,7 +573,7 @@ def list_enabled(checks: Checks) -> dict[str, bool]:
 
 
 def edit_checks(rates: RateEvidence, was: Checks, now: Checks) -> RateEvidence:
-    """The evidence under edited checks: those whose tolerance changed begin anew."""
+    """The evidence under edited checks: those whose tolerance changed begin again."""
     for name, one, other in zip(
         IN_ORDER, at.choose_compared(was), at.choose_compared(now), strict=True
     ):

@@ -94,7 +94,7 @@ class CheckRows:
     ) -> tuple[Floats, Floats]:
         """Events and requests of one arm in one window, a row.
 
-        ``past`` is that of callers, by which latency is compared, and ``errors_past`` likewise
+        ``past`` is that of callers, by which latency is compared, and ``errors_past`` that
         errors.
         """
         slow, timed = latency_counts(evidence, slowness, past)
@@ -204,7 +204,7 @@ def pair_labels(evidence: EvidenceCounts, labels: tuple[str, ...]) -> Floats | N
 def pair_errors(evidence: EvidenceCounts) -> Floats | None:
     """Requests by whether the original failed and whether the shadow did, ``[2, 2]``.
 
-    A pair of which no version had a part in one attempt (``UNSERVED``) tells nothing. None where no
+    A pair of which no version had a part in one attempt (``UNSERVED``) tells nothing. None if no
     event told how the caller's attempt ended.
     """
     if not evidence.pair_statuses:
@@ -218,7 +218,7 @@ def pair_errors(evidence: EvidenceCounts) -> Floats | None:
 
 
 def pair_norms(evidence: EvidenceCounts, bins: int) -> Floats | None:
-    """Requests by bin of the original's norm and the shadow's, ``[bins, bins]``; None likewise."""
+    """Requests by bin of the original's norm and the shadow's, ``[bins, bins]``; None as there."""
     if not evidence.pair_norms:
         return None
     table = np.zeros((bins, bins))
@@ -255,7 +255,7 @@ class Lines:
 
 
 def choose_compared(checks: Checks) -> tuple[Compared, Compared, Compared, Compared]:
-    """Errors, latency, quality and classes as asked for, or by default where they are not."""
+    """Errors, latency, quality and classes as asked for, or by default if they are not."""
     return (
         checks.error_rate or ErrorRateCheck(),
         checks.latency or LatencyCheck(),

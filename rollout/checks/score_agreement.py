@@ -25,7 +25,7 @@ class ScoreAgreement(PairAgreement, frozen=True):
     def after_scores(
         self, candidate: EvidenceCounts, check: ScoreAgreementCheck, alpha: float
     ) -> Self:
-        """With a window of shadow."""
+        """Returns a copy with a window of shadow."""
         return self.after(compare_scores(candidate, check.within), check.at_least, alpha)
 
     def result_of_scores(

@@ -1,6 +1,6 @@
 """Which arms are compared: the part of a rollout's life that evidence depends on.
 
-A step from 5 % to 25 % enters the same stage anew.
+A step from 5 % to 25 % enters the same stage again.
 """
 
 from enum import StrEnum

@@ -85,7 +85,9 @@ def test_an_arm_that_callers_are_likely_to_miss_is_warned_of() -> None:
     assert walk.callers == 10
     assert [round(step.empty, 2) for step in walk.steps] == [0, 0.6, 0.06, 0]
     (five, quarter) = walk.warnings()
-    assert five.startswith("At 5 % none of about 10 callers falls into the arm, with a probability")
+    assert five.startswith(
+        "At 5 % none of about 10 callers is assigned to the arm, with a probability"
+    )
     assert quarter.startswith("At 25 %")
 
 

@@ -66,7 +66,7 @@ def test_what_one_caller_sends_is_no_fault_of_the_version_that_answers_it() -> N
 def test_a_check_says_that_what_it_saw_comes_from_few() -> None:
     job = after(begun(), GOOD | {3: (80, 0, 80)}, STABLE, 60)
     reasons = {result.name: result.reason for result in job.results()}
-    said = "; what speaks against it comes from one group of callers, or one window, alone"
+    said = "; what speaks against it comes only from one group of callers, or one window"
     assert reasons["classShare"].endswith(said)
     assert reasons["outputShift"].endswith(said)
     assert not reasons["errorRate"].endswith(said)

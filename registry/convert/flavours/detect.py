@@ -169,7 +169,7 @@ def _refuse_own_code(*folders: Path) -> None:
 
 
 def _refuse_other_weights(*folders: Path) -> None:
-    """Indices of weights in several files may name safetensors alone: others are unpickled."""
+    """Indices of weights in several files may name only safetensors: others are unpickled."""
     for index in {path for folder in folders for path in folder.glob(f"*{SAFETENSORS}.index.json")}:
         weights = read_json(index).get("weight_map")
         named = set(map(str, weights.values())) if isinstance(weights, dict) else set()

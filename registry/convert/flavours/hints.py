@@ -18,7 +18,7 @@ def read_hints(path: Path, requested: Task | None) -> tuple[Task, tuple[str, ...
     """The task by the graph's output, and the labels by its metadata, if there are any.
 
     Labels are ``id2label`` (a JSON object) or ``labels`` (a JSON list) in the metadata.
-    ``requested``, the endpoint's task, decides where the output's name does not.
+    ``requested``, the endpoint's task, decides if the output's name does not.
 
     Raises:
         VersionError: not a graph, or nothing says what it does.
@@ -48,7 +48,7 @@ def _rank(value: onnx.ValueInfoProto) -> int | None:
 
 
 def _fits(task: Task, form: TaskForm, outputs: Mapping[str, int | None]) -> bool:
-    """Whether an output has a telling name, and as many dimensions as the task's, where known."""
+    """Whether an output has a telling name, and as many dimensions as the task's, if known."""
     if form.stacked and set(form.stacked) <= set(outputs):
         return True
     ranks = [outputs[name] for name in form.telling if name in outputs]

@@ -10,7 +10,7 @@ from contracts.tasks import Task
 
 
 class TokenisedRow(NamedTuple):
-    """What a model reads of a text; ``types`` is None where all are 0 or nobody asks."""
+    """What a model reads of a text; ``types`` is None if all are 0 or the model takes none."""
 
     ids: list[int]
     types: list[int] | None
@@ -58,14 +58,14 @@ class OriginalTextModel:
         tokenizer: the folder with the tokeniser's files.
         onnx: the graph, for versions that are ONNX already; None for PyTorch.
         task: what it does.
-        labels: in the order of the logits; empty where no file says.
+        labels: in the order of the logits; empty if no file says.
         multi_label: each label on its own.
-        pooling: for embeddings, what follows the token vectors; None where a graph ends in vectors.
+        pooling: for embeddings, what follows the token vectors; None if a graph ends in vectors.
         max_tokens: longest row that the model takes, special tokens included; None if no file says.
         prompts: what the model's files put before texts, by name.
         default_prompt: the name of the one before texts for which none is named.
         lowercase: whether the model's files lower-case every text.
-        loaded_by: the class of sentence-transformers that loads ``folder``; empty where
+        loaded_by: the class of sentence-transformers that loads ``folder``; empty if
             transformers does.
     """
 

@@ -1,7 +1,7 @@
 """Exports a decoder with its keys and values as inputs and outputs, and lets the original write.
 
-The graph reads some tokens after those that it has read before, and gives the logits of the last
-one alone. Its names are those of Optimum's exports. But for graphs that are registered so, this
+The graph reads some tokens after those that it has read before, and gives the logits of only
+the last one. Its names are those of Optimum's exports. But for graphs that are registered so, this
 needs torch and transformers, as ``export`` does, whose ``load`` gives the model.
 """
 
@@ -78,7 +78,7 @@ _KINDS = ("key", "value")
 
 
 def keep_last_logits(path: Path) -> onnx.ModelProto:
-    """A registered graph of the same form, with the logits of the last token alone.
+    """A registered graph of the same form, with the logits of the last token only.
 
     Raises:
         VersionError: it is of another form.
@@ -178,7 +178,7 @@ def write_continuations(
     Of its ``generation_config.json`` only the ``rules`` are used, as nothing else of it is served.
 
     Returns:
-        The tokens after each prompt, at most so many, and the logits of the first one, float32
+        The tokens after each prompt, at most that number, and the logits of the first one, float32
         ``[prompts, vocabulary]``.
 
     Raises:

@@ -4,8 +4,8 @@ The encoder's graph ends in the keys and values that each layer of the decoder h
 that a step does not make them again. The decoder's is that of ``decoder`` with these as further
 inputs. Rows of several lengths lie in one array, and the code of BART and Marian counts tokens from
 the array's beginning: so such a decoder is given its positions, as one without an encoder is. One
-whose positions are relative, as T5's, needs none. Parity holds a row among others to the same row
-alone. This needs torch and transformers.
+whose positions are relative, as T5's, needs none. Parity compares a row among others with the same
+row by itself. This needs torch and transformers.
 """
 
 import logging
@@ -263,7 +263,7 @@ def _make_reader(network: Any) -> Any:  # noqa: ANN401
 
 
 def _make_writer(network: Any, placed: Any) -> Any:  # noqa: ANN401
-    """What writes, likewise; ``placed`` takes the positions, None where there are none."""
+    """What writes, in the same way; ``placed`` takes the positions, None if there are none."""
     import torch  # noqa: PLC0415
     from transformers.cache_utils import DynamicCache, EncoderDecoderCache  # noqa: PLC0415
 

@@ -70,7 +70,7 @@ def finish(model: onnx.ModelProto, task: Task, pooling: Pooling | None) -> onnx.
     Args:
         model: ends in logits, vectors or token vectors.
         task: which of them is meant.
-        pooling: what follows token vectors; not used where the graph ends in vectors.
+        pooling: what follows token vectors; not used if the graph ends in vectors.
 
     Raises:
         VersionError: no output that fits, or an operator set that is too old for pooling.

@@ -385,7 +385,7 @@ def pad_id_of(loaded: TorchModel) -> int | None:
 
 
 def rows_of(loaded: TorchModel) -> int | None:
-    """How many tokens the network has a row for; None where that is not known."""
+    """How many tokens the network has a row for; None if that is not known."""
     rows = getattr(loaded.network.get_input_embeddings(), "num_embeddings", None)
     return rows if isinstance(rows, int) else None
 

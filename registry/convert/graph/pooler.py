@@ -63,7 +63,7 @@ class Pooler:
         if mode is PoolingMode.CLS:
             return self._node("Gather", [states, self._constant(np.array(0, np.int64))], axis=1)
         if mode is PoolingMode.SPLADE:
-            # log(1 + relu(x)) grows with x, so that it can be taken of the largest alone: once a
+            # log(1 + relu(x)) grows with x, so that it can be taken of only the largest: once a
             # text instead of once a token. A text without tokens has a largest far below 0.
             largest = self._pool(states, mask, PoolingMode.MAX)
             one = self._constant(np.array(1, np.float32))

@@ -61,7 +61,7 @@ class Decoder:
     def writes(
         self, prompt: Sequence[int], stops: Sequence[int], *, most: int
     ) -> tuple[list[int], Floats]:
-        """Tokens after a prompt, at most so many, and the logits of the first, ``[vocabulary]``."""
+        """At most ``most`` tokens after a prompt, and the first one's logits, ``[vocabulary]``."""
         begins, source = self._begins([prompt])
         (read,) = begins
         logits, past = self._read(np.array(begins), np.ones((1, len(read))), self._empty(1), source)
@@ -176,7 +176,7 @@ def _at_right(rows: Sequence[Sequence[int]]) -> tuple[NDArray[np.int64], NDArray
 
 
 def _wide(cache: Floats, width: int) -> Floats:
-    """Keys or values ``[1, heads, tokens, n]``, of which the last of so many tokens are these."""
+    """Keys or values ``[1, heads, tokens, n]``, of which these are the last tokens."""
     return np.pad(cache, ((0, 0), (0, 0), (width - cache.shape[2], 0), (0, 0)))
 
 

@@ -64,7 +64,7 @@ def encode(
 ) -> TokenisedTexts:
     """The texts, or pairs of them, tokenised once for all that follows.
 
-    With the usual prompt before them, where the model has one.
+    With the usual prompt before them, if the model has one.
     """
     return TokenisedTexts(
         encoder.encode(encoder.prompted(texts), pairs), RowPadder(inputs, tokenizer), buckets

@@ -162,6 +162,6 @@ def _module() -> Any:  # noqa: ANN401 - a file that Triton runs, of no package
 
 
 def _tell_of_memory(error: Exception) -> None:
-    """Raises ``EnvironmentFaultError`` where a GPU was full: it may be of others that use it."""
+    """Raises ``EnvironmentFaultError`` if a GPU was full: it may be of others that use it."""
     if _NO_MEMORY in str(error).lower():
         raise EnvironmentFaultError(f"the GPU has no room for the proof: {error}") from error

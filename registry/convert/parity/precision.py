@@ -1,6 +1,6 @@
 """Chooses between float32 and int8 by measuring both.
 
-int8 is taken where it was asked for, or where ``auto`` finds that it keeps to its limits and is
+int8 is taken if it was asked for, or if ``auto`` finds that it keeps to its limits and is
 faster. What is measured is this machine's speed: the choice is part of the package, and says so.
 """
 
@@ -35,7 +35,7 @@ class BuiltEngine:
 
 
 def int8(model: onnx.ModelProto, texts: TokenisedTexts, *, threads: int) -> BuiltEngine | None:
-    """The graph in int8, or None where it has no matrix product to quantise."""
+    """The graph in int8, or None if it has no matrix product to quantise."""
     names = list(dict.fromkeys(item.activation for item in quantise.products(model)))
     if not names:
         return None
@@ -72,12 +72,12 @@ def fp16(model: onnx.ModelProto, *, threads: int) -> BuiltEngine:
 def slower(candidate: GraphEngine, standard: GraphEngine, texts: TokenisedTexts) -> str:
     """Why the candidate isn't worth it, in words; empty if it is clearly faster.
 
-    The times go to the log alone: the words become part of a manifest, and converting a version
+    The times go only to the log: the words become part of a manifest, and converting a version
     twice shall give one package.
 
     By the processor time of a batch of 8 rows of 64 tokens, the least of runs that take turns: by
     the clock, whatever else the machine does would choose, and two equal versions could get two
-    precisions, of which a rollout takes back the slower one.
+    precisions, of which a rollout rolls back the slower one.
     """
     feed = _batch(texts)
     times: tuple[list[float], list[float]] = ([], [])
@@ -103,7 +103,7 @@ def spread_indexes(texts: TokenisedTexts, count: int) -> Sequence[int]:
 
 
 def _batch(texts: TokenisedTexts) -> Feed:
-    """Real tokens, repeated to full rows: time depends on the shape alone."""
+    """Real tokens, repeated to full rows: time depends only on the shape."""
     length = min(_LENGTH, texts.buckets[-1])
     ids = np.concatenate([np.asarray(row) for row in texts.encoded.ids])
     return texts.padder.pad(np.resize(ids, (_BATCH, length)).tolist(), length)

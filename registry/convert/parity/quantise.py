@@ -3,7 +3,7 @@
 Only matrix products with constant weights are quantised (attention scores, softmax and
 normalisation stay float32), since they hold almost all the work. Activation scales are measured
 once over real texts and are then constants of the graph: a text's answer can't depend on what else
-is in its batch, as it does where scales are taken from the batch.
+is in its batch, as it does if scales are taken from the batch.
 
 Weights are 7 bit wide, signed, one scale a column: CPUs without VNNI add pairs of 8 bit products
 in 16 bit and saturate with full-width weights. Activations are 8 bit wide, unsigned, with one scale
@@ -74,7 +74,7 @@ class Range:
 class Scales:
     """Constants that quantise one activation tensor: ``round(x / channel / scale) + zero_point``.
 
-    ``channel`` is float32 ``[k]``, or None where no smoothing is best.
+    ``channel`` is float32 ``[k]``, or None if no smoothing is best.
     """
 
     channel: Floats | None

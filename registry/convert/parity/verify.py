@@ -38,7 +38,7 @@ def limits_for(
 ) -> dict[str, float]:
     """What the figures of a precision are held to.
 
-    An endpoint's own ``min_neighbours`` takes the place of the task's, where the task has one.
+    An endpoint's own ``min_neighbours`` takes the place of the task's, if the task has one.
     float32 keeps the task's, for it has to answer as the original.
 
     Raises:
@@ -91,7 +91,7 @@ def compare(
         precision: whose limits apply.
         reference: what ``original`` comes from.
         batch_difference: from ``batch_invariance``.
-        texts: how many they are of, where that is not one row each.
+        texts: how many they are of, if that is not one row each.
         min_neighbours: see ``limits_for``.
     """
     size = scale_of(task, original)

@@ -1,7 +1,7 @@
 """Tells by a version's files whether it reads tables, and which columns. Runs nothing of it.
 
 A version that only ``python_function`` opens is Python of its users' own: so is one of a flavour
-that is not known here, such as CatBoost's, where MLflow gives it a pyfunc and a signature.
+that is not known here, such as CatBoost's, if MLflow gives it a pyfunc and a signature.
 """
 
 import json
@@ -55,8 +55,8 @@ class TableVersion:
     Attributes:
         flavour: of MLflow.
         path: the model's file.
-        saved_by: version of the library that saved it; empty where nothing says it.
-        model_class: the name of its class; empty where nothing says it.
+        saved_by: version of the library that saved it; empty if nothing says it.
+        model_class: the name of its class; empty if nothing says it.
         columns: of a row, in order.
         are_named: whether the model was fitted on a frame with names, and not on an array.
         folder: with ``MLmodel``.

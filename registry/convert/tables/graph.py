@@ -46,7 +46,7 @@ def layouts(features: Sequence[Feature]) -> list[GraphLayout]:
 def make_graph(
     original: OriginalTableModel, features: Sequence[Feature], layout: GraphLayout
 ) -> onnx.ModelProto:
-    """The engine's graph; raises ``VersionError`` where the estimator has none of this layout."""
+    """The engine's graph; raises ``VersionError`` if the estimator has none of this layout."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -1,7 +1,7 @@
 """Opens the model that was registered, and asks it: what the engine's answers are held to.
 
 A file of skops or of a library's own format holds data alone, and opening it runs none of its code;
-types that are not known here are refused. A pickle runs code, and is opened only where the operator
+types that are not known here are refused. A pickle runs code, and is opened only if the operator
 allows it.
 """
 
@@ -23,7 +23,7 @@ from registry.convert.tables import bounds
 from registry.convert.tables.flavour import LIGHTGBM, SKLEARN, XGBOOST, TableVersion
 
 Floats = NDArray[np.float32]
-Row = Mapping[str, Any]  # values by column; None where one is missing
+Row = Mapping[str, Any]  # values by column; None if one is missing
 
 _LIBRARIES = {SKLEARN: "sklearn", XGBOOST: "xgboost", LIGHTGBM: "lightgbm"}
 # Types that skops does not know to be safe itself: plain data of scikit-learn's, boosters, whose
@@ -109,7 +109,7 @@ def _dtype(kind: FeatureKind, values: Sequence[Any]) -> str:
 
 
 def library(name: str) -> Any:  # noqa: ANN401 - a module without types
-    """A library of the extra ``tables``; raises ``EnvironmentFaultError`` where it is missing."""
+    """A library of the extra ``tables``; raises ``EnvironmentFaultError`` if it is missing."""
     try:
         return importlib.import_module(name)
     except ImportError as error:

@@ -163,7 +163,7 @@ def _start(
         "categories": [feature.categories or None for feature in features],
         "example": None,  # none is known yet
     }
-    # The code must not read this process, which holds credentials, where files are not closed off.
+    # The code must not read this process, which holds credentials, if files are not closed off.
     sandbox.hide_from_others()
     command = [sys.executable, "-I", "-S", "-B", worker.__file__]
     process = PyfuncProcess(command, told, limits, threads=request.threads)
@@ -217,7 +217,7 @@ def learnt_labels(
 ) -> tuple[str, ...]:
     """Its labels: those that its metadata names, else those that it answered; none of a regression.
 
-    Single numbers are labels where its metadata or the endpoint's task say so.
+    Single numbers are labels if its metadata or the endpoint's task say so.
 
     Args:
         named: in its metadata.

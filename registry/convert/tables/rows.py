@@ -2,7 +2,7 @@
 
 Best are the rows that it was evaluated on: a ``.csv`` or ``.jsonl`` with a column for each feature
 where texts would be (``registry.convert.texts``). Else the ``input_example`` that MLflow keeps.
-Rows that are drawn around these, or around nothing, stand in where they are too few; they are never
+Rows that are drawn around these, or around nothing, stand in if they are too few; they are never
 part of a profile.
 """
 
@@ -39,7 +39,7 @@ class OwnRows:
 
 
 def find(version: TableVersion, folders: Sequence[Path]) -> OwnRows:
-    """The version's own rows: none, where it has none.
+    """The version's own rows: none, if it has none.
 
     Raises:
         VersionError: a file of them that can't be read.
@@ -72,7 +72,7 @@ def draw_rows(
 ) -> list[Row]:
     """Rows that are drawn feature by feature, the same ones each time.
 
-    Numbers lie around those that were seen, or around 0 where none were; half of them are among
+    Numbers lie around those that were seen, or around 0 if none were; half of them are among
     those that were seen.
     """
     random = np.random.default_rng(0)

@@ -1,7 +1,7 @@
 """What a row of a version is: its features, which of their values are answered, how they count.
 
 What the model takes is asked of the model itself: a row with a missing value, one with a category
-that nobody has seen. Buckets of numbers are those of the stable version where it has the feature,
+that nobody has seen. Buckets of numbers are those of the stable version if it has the feature,
 else quantiles of the version's own rows, else fixed ones.
 """
 
@@ -78,7 +78,7 @@ def schema_of(
 
 
 def probe_schema(original: OriginalTableModel, schema: Schema, rows: Sequence[Row]) -> Schema:
-    """With what the model answers when it is asked about missing values and new categories."""
+    """Adds what the model answers when it is asked about missing values and new categories."""
     some = list(rows[:_PROBED])
 
     def answers(name: str, value: Any) -> bool:  # noqa: ANN401 - of a row
@@ -106,7 +106,7 @@ def prediction(
 
     Args:
         original: the opened model.
-        values: its answers to its own rows, None where it has too few of them.
+        values: its answers to its own rows, None if it has too few of them.
         stable: what is counted of the answers of the version that callers get.
     """
     if original.labels or (values is not None and values.shape[1] != 1):

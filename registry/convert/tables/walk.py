@@ -123,7 +123,7 @@ def convert(
 
 
 def check_precision(request: ConversionRequest) -> None:
-    """Raises ``VersionError`` where another precision than fp32 is asked for."""
+    """Raises ``VersionError`` if another precision than fp32 is asked for."""
     if request.serving.precision not in (Precision.AUTO, Precision.FP32):
         raise VersionError(
             f"{request.serving.precision} is asked for, and models of tables are served in fp32"
@@ -131,7 +131,7 @@ def check_precision(request: ConversionRequest) -> None:
 
 
 def choose_compared_rows(version: TableVersion, own: OwnRows, known: Schema) -> list[Row]:
-    """Rows to compare on: the version's own, and where they are too few, drawn ones."""
+    """Rows to compare on: the version's own, and if they are too few, drawn ones."""
     found = list(thin_out(own.rows, _PARITY_ROWS))
     count = max(0, _PARITY_ROWS - len(found))
     found += rows.draw_rows(version.columns, own.rows, known.categories, count)
@@ -329,7 +329,7 @@ def package_of(
 def profile_of(
     original: OriginalTableModel, own: OwnRows, made: ProvedModel
 ) -> ReferenceProfile | None:
-    """Of the answers to the version's own rows; None where they are too few."""
+    """Of the answers to the version's own rows; None if they are too few."""
     taken = [row for row in own.rows if is_taken(row, made.features)]
     if len(taken) < _PROFILED_ROWS:
         return None
