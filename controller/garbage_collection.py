@@ -1,4 +1,4 @@
-"""Removes packages that nobody needs any more, once a day, where it is told how many to keep.
+"""Removes packages that nobody needs any more, once a day, if it is told how many to keep.
 
 Run beside the controller's loop by its main: in a cluster nobody else does.
 ``registry.packages.gc`` says what is needless; here is when that may be believed. It never holds up
@@ -33,13 +33,13 @@ class GarbageCollection:
     named it.
 
     Args:
-        keep: so many of the newest packages of each model stay; below 1 none is ever removed.
+        keep: how many of the newest packages of each model stay; below 1 none is ever removed.
         store: the packages.
-        open_endpoints: opens the endpoints' store anew, one that asks instead of watching: a watch
+        open_endpoints: opens the endpoints' store again, one that asks instead of watching: a watch
             goes on with what it last knew, and that is not enough to remove anything by.
         is_converting: whether a conversion runs, or has ended and was not taken note of.
         foreign: why the store is another release's; empty if it is not.
-        wait: sleeps for so many seconds.
+        wait: sleeps for the given number of seconds.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class GarbageCollection:
     ) -> None:
         self._keep = keep
         self._stopped = threading.Event()
-        self._store = _UntilStopped(store, self._stopped)
+        self._store = _StoppableStore(store, self._stopped)
         self._open_endpoints = open_endpoints
         self._is_converting = is_converting
         self._foreign = foreign
@@ -62,7 +62,7 @@ class GarbageCollection:
         self._needless: frozenset[str] = frozenset()  # at the last look
 
     async def run(self) -> None:
-        """Collects until it is cancelled; returns at once where nothing may be removed."""
+        """Collects until it is cancelled; returns at once if nothing may be removed."""
         if self._keep < 1:
             return
         try:
@@ -95,7 +95,7 @@ class GarbageCollection:
         """Removes a package, unless it is wanted again by now: listing them all takes its time."""
         if self._is_converting():  # it may be about to publish this one again
             raise _PostponedError("a conversion is on")
-        if package in gc.named(self._endpoints()):
+        if package in gc.list_named(self._endpoints()):
             return
         self._store.delete(package)
         metrics.PACKAGES_REMOVED.inc()
@@ -108,7 +108,7 @@ class GarbageCollection:
         if store.unreadable:
             names = ", ".join(sorted(store.unreadable))
             raise _PostponedError(f"the endpoint of {names} can't be read")
-        if not endpoints:  # rather looked for in the wrong place, or about to be made anew
+        if not endpoints:  # rather looked for in the wrong place, or about to be made again
             raise _PostponedError("there is no endpoint")
         return endpoints
 
@@ -117,7 +117,7 @@ class _PostponedError(Exception):
     """Nothing may be removed now, and why."""
 
 
-class _UntilStopped:
+class _StoppableStore:
     """A store that is asked nothing more after the end: a process waits for its threads."""
 
     def __init__(self, store: gc.Packages, stopped: threading.Event) -> None:

@@ -40,15 +40,15 @@ from registry.conversions.promotion import PromotingLauncher
 from registry.conversions.running import ConversionJobs
 from registry.conversions.staging import StagingFolders
 from registry.errors import SourceUnavailableError
-from registry.mlflow.client import MlflowServer
+from registry.mlflow.client import MlflowConnection
 from registry.mlflow.model_registry import MlflowRegistry
-from registry.mlflow.projection import EvidenceOf
+from registry.mlflow.projection import ShownRollout
 from registry.mlflow.watch import SourceWatch
 from registry.mlflow.webhook import WebhookEntry, WebhookListener
 from registry.mlflow.write_back import WriteBack
 from registry.packages.store import PackageStore, StoreError, StoreUnavailableError
 from registry.packages.store_mark import StoreMark, StoreTakenError
-from registry.pyfunc.process import Limits
+from registry.pyfunc.process import PyfuncLimits
 from registry.reconcile.controller import Controller, ControllerOptions
 from registry.reconcile.heartbeats import HeartbeatWriter
 from registry.reconcile.release_claim import EndpointsTakenError, ReleaseClaim
@@ -56,7 +56,7 @@ from registry.reconcile.rollouts import Rollouts
 from registry.stores import opening
 from registry.stores.endpoints import EndpointStore
 from registry.stores.heartbeats import Heartbeats
-from rollout.judge import Judge
+from rollout.judge import WindowsJudge
 from service import flags, logs, pages
 from service.cluster import access
 from service.cluster.errors import AccessError
@@ -85,7 +85,7 @@ class _Loops:
     passes: LoopHeartbeat = field(default_factory=lambda: LoopHeartbeat(_PASS_SECONDS))
 
     def fault(self) -> str:
-        """Why the process should be started anew; empty where it should not."""
+        """Why the process should be restarted; empty if it should not."""
         if fault := self.passes.fault():
             return f"no pass over the endpoints has come to its end: {fault}"
         return self.events.fault()
@@ -115,7 +115,7 @@ def main() -> int:
         webhook_secrets = _webhook_secrets(settings)
         kafka = KafkaAddress.of(settings.kafka_bootstrap, login=settings.kafka_login)
         # Before the loop: its import takes seconds.
-        mlflow = MlflowServer(
+        mlflow = MlflowConnection(
             settings.mlflow_uri,
             timeout_seconds=settings.mlflow_timeout_seconds,
             sources=settings.mlflow_sources,
@@ -166,7 +166,7 @@ async def _run(
     launcher: ConversionLauncher,
     *,
     release: _Release,
-    mlflow: MlflowServer,
+    mlflow: MlflowConnection,
     webhook_secrets: Sequence[str],
     statistics: WindowsReader,
     loops: "_Loops",
@@ -176,7 +176,7 @@ async def _run(
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     store, keys = PackageStore(settings.store_url), release.keys
-    rollouts = JoinedRollouts(Judge(PackageProfiles(store)), statistics)
+    rollouts = JoinedRollouts(WindowsJudge(PackageProfiles(store)), statistics)
     source = _source(settings, mlflow, rollouts, changed)
     staging = StagingFolders(settings.store_url, keys)
     promoting = PromotingLauncher(
@@ -184,7 +184,7 @@ async def _run(
         store,
         staging=staging,
         keys=keys,
-        registered=source.registered,
+        registered=source.find_version,
         work_dir=settings.work_dir,
     )
     promoting.clean()
@@ -232,7 +232,7 @@ async def _run(
 async def _webhook(
     settings: ControllerSettings, secrets: Sequence[str], source: SourceWatch
 ) -> AsyncIterator[None]:
-    """Listens to webhooks within the block, where there is a port for them."""
+    """Listens to webhooks within the block, if there is a port for them."""
     if not settings.webhook_port:
         yield
         return
@@ -243,11 +243,11 @@ async def _webhook(
 
 def _source(
     settings: ControllerSettings,
-    mlflow: MlflowServer,
+    mlflow: MlflowConnection,
     rollouts: Rollouts,
     changed: asyncio.Event,
 ) -> SourceWatch:
-    async def render(evidence: EvidenceOf) -> Mapping[str, bytes]:
+    async def render(evidence: ShownRollout) -> Mapping[str, bytes]:
         return await asyncio.to_thread(rollouts.evidence, evidence.endpoint, evidence.state)
 
     registry = MlflowRegistry(mlflow)
@@ -282,11 +282,11 @@ def _options(settings: ControllerSettings) -> ControllerOptions:
     )
 
 
-def _pyfunc_limits(settings: ControllerSettings) -> Limits | None:
-    """What a pyfunc may take in its conversion; None where none is converted."""
+def _pyfunc_limits(settings: ControllerSettings) -> PyfuncLimits | None:
+    """What a pyfunc may take in its conversion; None if none is converted."""
     if not settings.pyfunc:
         return None
-    return Limits(megabytes=settings.pyfunc_megabytes, closed_off=settings.pyfunc_closed_off)
+    return PyfuncLimits(megabytes=settings.pyfunc_megabytes, closed_off=settings.pyfunc_closed_off)
 
 
 def _store_mark(settings: ControllerSettings, keys: Sequence[bytes]) -> StoreMark:
@@ -348,7 +348,7 @@ def _webhook_secrets(settings: ControllerSettings) -> tuple[str, ...]:
 
 
 def _launcher(settings: ControllerSettings, environment: Mapping[str, str]) -> ConversionLauncher:
-    """Conversions as Jobs where there is a template, else as subprocesses."""
+    """Conversions as Jobs if there is a template, else as subprocesses."""
     if settings.conversion_job_template:
         return _jobs(settings, environment)
     launcher = SubprocessLauncher(

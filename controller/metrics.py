@@ -41,8 +41,8 @@ class RolloutCollector(Collector):
         yield numbers(metrics.ENDPOINT_STABLE, _stable(endpoints))
         yield numbers(metrics.ROLLOUT_PHASE, _phases(endpoints))
         yield numbers(metrics.ROLLOUT_STEP, _steps(endpoints))
-        yield numbers(metrics.ROLLOUT_PAUSED, _paused(endpoints))
-        yield from _waiting(endpoints)
+        yield numbers(metrics.ROLLOUT_PAUSED, _collect_paused(endpoints))
+        yield from _collect_waiting(endpoints)
         yield numbers(metrics.CHECK_VERDICT, _verdicts(endpoints))
         yield numbers(metrics.ROLLOUT_TRANSITIONS, self._transitions.counts(endpoints))
 
@@ -139,12 +139,12 @@ def _steps(endpoints: Iterable[ModelEndpoint]) -> _Numbers:
         yield (name, state.candidate.version), state.step
 
 
-def _paused(endpoints: Iterable[ModelEndpoint]) -> _Numbers:
+def _collect_paused(endpoints: Iterable[ModelEndpoint]) -> _Numbers:
     for name, state in _rollouts(endpoints):
         yield (name, state.candidate.version), float(state.paused_at is not None)
 
 
-def _waiting(endpoints: Iterable[ModelEndpoint]) -> Iterator[Family]:
+def _collect_waiting(endpoints: Iterable[ModelEndpoint]) -> Iterator[Family]:
     """Of rollouts that wait for a verdict: neither a person nor the bake has stopped the clock."""
     found: list[tuple[Labels, RolloutState, float]] = []
     for one in endpoints:

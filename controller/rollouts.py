@@ -35,7 +35,7 @@ _RETRY_SECONDS = 60.0  # of a package store that failed
 
 
 class Statistics(Protocol):
-    """Whoever knows the windows; ``stats.reading.reader.WindowsReader`` does."""
+    """What knows the windows; ``stats.reading.reader.WindowsReader`` does."""
 
     def windows(
         self, endpoint: str, after: float, *, lateness_seconds: float | None = None
@@ -79,22 +79,22 @@ class JoinedRollouts:
         spec, before = endpoint.rollout_spec, endpoint.status
         status = machine.advance(spec, before, observed, now, self._judge)
         if status != before:
-            status = self._fitted(endpoint.name, status, now)
+            status = self._fit_status(endpoint.name, status, now)
             _refuse_unreadable(status)
-        return without_answered_commands(endpoint.model_copy(update={"status": status}))
+        return drop_answered_commands(endpoint.model_copy(update={"status": status}))
 
-    def withdrawn(self, endpoint: ModelEndpoint, now: float, reason: str) -> ModelEndpoint:
+    def withdraw(self, endpoint: ModelEndpoint, now: float, reason: str) -> ModelEndpoint:
         """The endpoint with its rollout ended and all callers with stable, as small as can be.
 
         It is a summary of itself, so that no record need be written before it.
         """
-        status = status_size.withdrawn(endpoint.status, now, reason)
+        status = status_size.withdraw(endpoint.status, now, reason)
         status = summary(status.model_copy(update={"notes": ()}))
         return endpoint.model_copy(update={"status": status})
 
-    def _fitted(self, name: str, status: EndpointStatus, now: float) -> EndpointStatus:
+    def _fit_status(self, name: str, status: EndpointStatus, now: float) -> EndpointStatus:
         """The status in the room that there is for it."""
-        found = status_size.fitted(status, self._most_bytes)
+        found = status_size.fit_status(status, self._most_bytes)
         if found is None:
             bytes_ = status_size.size(status)
             reason = (
@@ -102,7 +102,7 @@ class JoinedRollouts:
                 "stored: compare fewer statistics (spec.rollout.checks.statistics)"
             )
             log.warning("%s: the rollout ends: %s", name, reason)
-            return status_size.withdrawn(status, now, reason)
+            return status_size.withdraw(status, now, reason)
         if found is not status:
             log.info("%s: older evidence left the record, to keep it storable", name)
         return found
@@ -116,7 +116,7 @@ class JoinedRollouts:
         }
 
     def _windows(self, endpoint: ModelEndpoint) -> tuple[EndpointWindow, ...] | None:
-        """What is known, where a rollout is on or may begin; nobody looks at it otherwise."""
+        """What is known, if a rollout is on or may begin; nobody looks at it otherwise."""
         status = endpoint.status
         waits = status.candidate is not None and status.candidate.phase is Phase.LOADED
         if status.rollout is None and not waits:
@@ -141,8 +141,8 @@ def waiting_commands(annotations: Mapping[str, str]) -> tuple[Command, ...]:
     return tuple(sorted(found, key=lambda command: (command.at, command.id)))
 
 
-def without_answered_commands(endpoint: ModelEndpoint) -> ModelEndpoint:
-    """Without the commands that were answered, and without what can't be read as one."""
+def drop_answered_commands(endpoint: ModelEndpoint) -> ModelEndpoint:
+    """Drops the commands that were answered, and what can't be read as a command."""
     answered = {outcome.id for outcome in endpoint.status.commands}
     annotations = endpoint.metadata.annotations
     kept = {}
@@ -191,7 +191,7 @@ class PackageProfiles:
         self._retry_at = -math.inf
 
     def __call__(self, ref: ModelRef) -> ReferenceProfile | None:
-        """The profile; None where the package has none, or can't be read now."""
+        """The profile; None if the package has none, or can't be read now."""
         if ref.package not in self._known:
             if self._clock() < self._retry_at:
                 return None

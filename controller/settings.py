@@ -1,6 +1,6 @@
 """The settings of the controller, built once in its main.
 
-Units are in the names. Folders are made by whoever uses them.
+Units are in the names. The code that uses a folder makes it.
 """
 
 from dataclasses import dataclass, field
@@ -78,7 +78,7 @@ class ControllerSettings:
     pyfunc_megabytes: int = option(2048, "Address space of each process of a pyfunc.")
     pyfunc_closed_off: bool = option(
         default=True,
-        text="Run pyfuncs only where the kernel closes them off (Landlock and seccomp).",
+        text="Run pyfuncs only if the kernel closes them off (Landlock and seccomp).",
     )
     conversion_job_template: str = option(
         "", "File with the Job of a conversion, as JSON; empty: conversions are subprocesses."

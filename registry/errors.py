@@ -59,4 +59,4 @@ class PyfuncNotAllowedError(RegistryError):
 
 
 class ModelProcessGoneError(TritonRefusedError):
-    """The process that ran the model is gone; Triton starts no other until it is loaded anew."""
+    """The process that ran the model is gone; Triton starts no other until it is loaded again."""

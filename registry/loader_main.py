@@ -85,8 +85,8 @@ async def _run(settings: LoaderSettings, environment: Mapping[str, str]) -> None
             PACE,
             told=loader.note_trouble,
             gone=loader.note_gone,
-            executed=probed.executed,
-            refused=probed.refused,
+            executed=probed.count_executed,
+            refused=probed.count_refused,
             others=loader.others,
             lost=loader.note_lost,
         )
@@ -97,7 +97,7 @@ async def _run(settings: LoaderSettings, environment: Mapping[str, str]) -> None
         metrics.TRITON_FAULT.set_function(lambda: float(bool(fault())))
         if settings.metrics_port:
             probes = {"/readyz": loader.unready, "/triton/livez": fault}
-            actions = {WAKE_PATH: waking(loader, key)} if settings.idle_seconds else {}
+            actions = {WAKE_PATH: answer_waking(loader, key)} if settings.idle_seconds else {}
             pages.serve(settings.metrics_host, settings.metrics_port, probes, actions)
         async with asyncio.TaskGroup() as tasks:
             probing = tasks.create_task(prober.run())
@@ -175,7 +175,7 @@ _WAKE_SENTENCES = {
 }
 
 
-def waking(loader: Loader, key: str) -> pages.Action:
+def answer_waking(loader: Loader, key: str) -> pages.Action:
     """What answers gateways that ask for a model, by Triton's name of it."""
 
     def answer(name: str, shown: str) -> tuple[HTTPStatus, str]:

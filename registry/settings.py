@@ -1,6 +1,6 @@
 """The settings of the loader, built once in its main.
 
-Units are in the names. Folders are made by whoever uses them.
+Units are in the names. The code that uses a folder makes it.
 """
 
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from pathlib import Path
 from contracts.ceilings import FLAG_HELP, NO_CEILINGS, Ceilings
 from contracts.loading import LEAST_IDLE_SECONDS
 from contracts.model import DEFAULT_POOL, pool_named
-from registry.pyfunc.process import Limits
+from registry.pyfunc.process import PyfuncLimits
 from service.flags import option
 
 
@@ -57,7 +57,7 @@ class LoaderSettings:
     )
     backend: str = option(
         "auto",
-        "Triton's backend; auto: the native one where Triton has it, else Python.",
+        "Triton's backend; auto: the native one if Triton has it, else Python.",
         choices=("auto", "python", "onnxruntime"),
     )
     device: str = option(
@@ -95,7 +95,7 @@ class LoaderSettings:
     pyfunc_megabytes: int = option(2048, "Address space of each process of a pyfunc.")
     pyfunc_closed_off: bool = option(
         default=True,
-        text="Run pyfuncs only where the kernel closes them off (Landlock and seccomp).",
+        text="Run pyfuncs only if the kernel closes them off (Landlock and seccomp).",
     )
     cores: int = option(0, "CPUs that Triton may use; 0: those that this process may use.")
     memory_megabytes: int = option(
@@ -113,9 +113,9 @@ class LoaderSettings:
     log_level: str = option("INFO", "Least severe level that is logged.")
 
     @property
-    def pyfunc_limits(self) -> Limits:
+    def pyfunc_limits(self) -> PyfuncLimits:
         """What a pyfunc may take."""
-        return Limits(
+        return PyfuncLimits(
             call_seconds=self.pyfunc_seconds,
             megabytes=self.pyfunc_megabytes,
             closed_off=self.pyfunc_closed_off,

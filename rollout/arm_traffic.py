@@ -1,7 +1,7 @@
-"""What requests a step has had, and what follows where the candidate's arm had none. Pure.
+"""What requests a step has had, and what follows if the candidate's arm had none. Pure.
 
-Callers stay on their arm. Of ``n`` callers with a name none falls into an arm of the share ``p``
-with probability ``(1 - p)^n``: 60 % for 10 callers at 5 %. Such an arm never gets a request,
+Callers stay on their arm. Of ``n`` callers with a name none is assigned to an arm of the share
+``p`` with probability ``(1 - p)^n``: 60 % for 10 callers at 5 %. Such an arm never gets a request,
 however long a rollout waits. The next step then begins.
 
 Everything here follows from counts of requests, never from what was answered or how fast. So an
@@ -18,13 +18,13 @@ from contracts.model import ModelRef
 from contracts.rollout import CheckResult, RolloutState, StepTraffic
 from contracts.windows import CALLER_GROUPS, EndpointWindow, WindowAggregate
 
-# An arm that should have had so many requests and had none is empty for a reason: by chance alone
+# An arm that should have had this number of requests and had none is empty for a reason: by chance
 # that has a probability of exp(-5), less than 1 %.
 EXPECTED_REQUESTS = 5.0
 WAIT_OF_DEADLINE = 1 / 24  # an hour of a day
 
 
-def begun(at: float) -> StepTraffic:
+def begin_step(at: float) -> StepTraffic:
     """Of a step that begins at this unix time."""
     return StepTraffic(since=at)
 
@@ -47,7 +47,7 @@ def after(
         arm: the candidate's in this step.
         longest_seconds: windows that span more than this came while the controller was away, and
             gateways then withhold the candidate. Stable's requests count from their end on.
-        is_routed: whether callers could reach the candidate. Where they could not, that it has no
+        is_routed: whether callers could reach the candidate. If they could not, that it has no
             requests says nothing.
     """
     traffic = state.traffic
@@ -82,7 +82,7 @@ def is_missed(traffic: StepTraffic) -> bool:
 
 
 def is_empty(traffic: StepTraffic, share: float, through: float, wait: float) -> bool:
-    """Whether to take it that no caller falls into the candidate's arm.
+    """Whether to take it that no caller is assigned to the candidate's arm.
 
     Args:
         traffic: of the step.
@@ -90,7 +90,7 @@ def is_empty(traffic: StepTraffic, share: float, through: float, wait: float) ->
         through: event time up to which windows are counted, unix seconds.
         wait: seconds for which the arm must have been empty.
 
-    Requests without a caller's name are spread one by one. Where the arm should have had some of
+    Requests without a caller's name are spread one by one. If the arm should have had some of
     those and has none, it is not for want of callers: gateways pass the candidate over, and more
     callers would not help.
     """
@@ -115,23 +115,23 @@ def callers(traffic: StepTraffic) -> str:
 
 
 def estimated_callers(groups: int) -> float:
-    """How many callers so many groups of 32 are likely to hold; infinite where all are seen."""
+    """How many callers this number of the 32 groups probably holds; infinite if all are seen."""
     if groups >= CALLER_GROUPS:
         return math.inf
     return round(math.log1p(-groups / CALLER_GROUPS) / math.log1p(-1 / CALLER_GROUPS))
 
 
-def missed(traffic: StepTraffic, share: float) -> str:
-    """That no caller falls into the candidate's arm, as a sentence."""
+def explain_missed(traffic: StepTraffic, share: float) -> str:
+    """That no caller is assigned to the candidate's arm, as a sentence."""
     if traffic.groups.bit_count() == 1:
-        return f"the only caller does not fall into the {100 * share:g} % of this step"
-    return f"none of {callers(traffic)} falls into the {100 * share:g} % of this step"
+        return f"the only caller is not assigned to the {100 * share:g} % of this step"
+    return f"none of {callers(traffic)} is assigned to the {100 * share:g} % of this step"
 
 
-def lacking(state: RolloutState, open_checks: Iterable[CheckResult], now: float) -> str:
+def describe_lack(state: RolloutState, open_checks: Iterable[CheckResult], now: float) -> str:
     """What requests a step had and what its checks still need, in one line.
 
-    Empty where the candidate had none, which is said already, or where nobody counted.
+    Empty if the candidate had none, which is said already, or if nobody counted.
     """
     traffic, seconds = state.traffic, max(1.0, now - state.step_began)
     if traffic is None or not traffic.candidate:
@@ -175,7 +175,7 @@ def _requests(count: int) -> str:
 
 
 def _pace(rate: float) -> str:
-    """Requests a second, in a unit that leaves at least one where there is such a one."""
+    """Requests a second, in a unit that leaves at least one if there is such a one."""
     for seconds, unit in ((1.0, "a second"), (60.0, "a minute"), (3600.0, "an hour")):
         if rate * seconds >= 1:
             return f"{rate * seconds:.3g} {unit}"

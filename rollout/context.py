@@ -20,10 +20,10 @@ class Observation:
     Attributes:
         loaded: packages that every Triton in service holds.
         failures: packages that a Triton refused by their own fault, with its words.
-        target: number of the version that the spec wants now; None where that is not known.
+        target: number of the version that the spec wants now; None if that is not known.
         windows: closed ones, oldest first, those before the rollout too; None while statistics
             can't be read, which holds everything that needs evidence.
-        counting: whether the traffic is in the windows. Where it is not, windows that do not come
+        counting: whether the traffic is in the windows. If it is not, windows that do not come
             say nothing, and hold everything that needs evidence too.
         commands: what people asked for, answered ones too.
     """
@@ -46,14 +46,14 @@ class Judge(Protocol):
 
     A judge is pure: the same arguments give the same state, and it has no memory but the state. It
     sets a state's evidence, checks, series and ``looked_through``; all other fields are the
-    machine's. The stage follows from spec and state alone: ``state.promoted_at`` is set in the
+    machine's. The stage follows only from spec and state: ``state.promoted_at`` is set in the
     bake, else ``rollout.steps.current`` says whether callers or copies go to the candidate.
     """
 
     def begin(
         self, spec: RolloutSpec, state: RolloutState, history: Sequence[EndpointWindow]
     ) -> RolloutState:
-        """With fresh evidence, which knows stable's past from these windows, oldest first.
+        """Begins fresh evidence, which knows stable's past from these windows, oldest first.
 
         It begins again with more of them as long as a rollout without a shadow step has too little
         history; nothing has been judged by then.
@@ -63,7 +63,7 @@ class Judge(Protocol):
     def look(
         self, spec: RolloutSpec, state: RolloutState, windows: Sequence[EndpointWindow]
     ) -> RolloutState:
-        """With the windows that end after ``state.looked_through`` judged, each once.
+        """Judges the windows that end after ``state.looked_through``, each once.
 
         Afterwards ``looked_through`` is the end of the last window. A check that the spec has only
         now begins here. Without a newer window and with the same spec the state stays as it is.
@@ -71,7 +71,7 @@ class Judge(Protocol):
         ...
 
     def next_stage(self, spec: RolloutSpec, state: RolloutState) -> RolloutState:
-        """Ready for the step that the state has just entered: tests for ``pass`` begin anew."""
+        """Ready for the step that the state has just entered: tests for ``pass`` begin again."""
         ...
 
     def history_windows(self, state: RolloutState) -> int:

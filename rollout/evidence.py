@@ -18,22 +18,22 @@ from contracts.rollout import CheckResult, Checks, OutputShiftCheck, StatisticCh
 from contracts.windows import EvidenceCounts, WindowAggregate
 from rollout.checks import rate_results, rates, shift
 from rollout.checks import rows as rows_of
-from rollout.checks.agreement import AGREEMENT, Agreement
+from rollout.checks.agreement import AGREEMENT, PairAgreement
 from rollout.checks.drift import DRIFT, ArmAggregates, Drifts
-from rollout.checks.missing import ARM_SHARE, HUNG_UP, ArmShares, HungUps
+from rollout.checks.missing import ARM_SHARE, HUNG_UP, ArmShares, HangUps
 from rollout.checks.outputs import OUTPUT_SHIFT, Outputs
 from rollout.checks.own import OwnStatistics
-from rollout.checks.rate_results import Setting
-from rollout.checks.rates import Rates
-from rollout.checks.rows import Lines, leading
+from rollout.checks.rate_results import ComparisonSetting
+from rollout.checks.rates import RateEvidence
+from rollout.checks.rows import Lines, list_leading
 from rollout.checks.score_agreement import SCORE_AGREEMENT, ScoreAgreement
 from rollout.checks.shift import ShiftTest
-from rollout.checks.stage import Stage
+from rollout.checks.stage import ComparisonStage
 
-__all__ = ["ArmAggregates", "Evidence", "Stage"]
+__all__ = ["ArmAggregates", "ComparisonStage", "Evidence"]
 
 SCHEMA_VERSION = 1
-_OUTPUTS = OutputShiftCheck()  # what the test of answers goes by while nobody asks for it
+_OUTPUTS = OutputShiftCheck()  # what the test of answers goes by while no spec asks for it
 
 
 @dataclass(frozen=True)
@@ -62,17 +62,17 @@ class Evidence:
     checks: Checks
     false_rollback: float
     lines: Lines
-    stage: Stage
+    stage: ComparisonStage
     share: float
     history_windows: int
     seconds: float
-    rates: Rates
+    rates: RateEvidence
     outputs: Outputs
     own: OwnStatistics
-    agreement: Agreement
+    agreement: PairAgreement
     score_agreement: ScoreAgreement
     drifts: Drifts
-    hung_ups: HungUps
+    hung_ups: HangUps
     arm_shares: ArmShares
     is_last_step: bool = False
 
@@ -82,7 +82,7 @@ class Evidence:
         checks: Checks,
         false_rollback: float,
         labels: tuple[str, ...] = (),
-        stage: Stage = Stage.SHADOW,
+        stage: ComparisonStage = ComparisonStage.SHADOW,
     ) -> Self:
         """Nothing known yet.
 
@@ -94,7 +94,7 @@ class Evidence:
             stage: that the rollout begins with.
         """
         labels = tuple(sorted(labels)[: rows_of.CLASSES_LIMIT])
-        of_rates = Rates.begin(labels)
+        of_rates = RateEvidence.begin(labels)
         return cls(
             checks=checks,
             false_rollback=false_rollback,
@@ -106,18 +106,18 @@ class Evidence:
             rates=of_rates,
             outputs=Outputs.begin(labels),
             own=OwnStatistics(),
-            agreement=Agreement.begin(),
+            agreement=PairAgreement.begin(),
             score_agreement=ScoreAgreement.begin(),
             drifts=Drifts(),
-            hung_ups=HungUps.begin(),
+            hung_ups=HangUps.begin(),
             arm_shares=ArmShares(),
         )
 
     def with_history(self, stable: EvidenceCounts, whole: WindowAggregate | None = None) -> Self:
-        """With a window of stable before any canary, and its whole aggregate if there is one."""
+        """Adds a window of stable before any canary, and its whole aggregate if there is one."""
         if stable.requests == 0:
             return self
-        if (known := self._knowing(stable)) is not self:
+        if (known := self._learn_answers(stable)) is not self:
             return known.with_history(stable, whole)
         return replace(
             self,
@@ -135,7 +135,7 @@ class Evidence:
         seconds: float,
         arms: ArmAggregates | None = None,
     ) -> Self:
-        """With the next window of both arms of this stage.
+        """Returns a copy with the next window of both arms of this stage.
 
         A window in which an arm had no request tells nothing about either but by its feedback; in
         shadow, stable's traffic in it is one more window of its history.
@@ -147,7 +147,7 @@ class Evidence:
             arms: the whole aggregates and profiles, for users' statistics and drift.
         """
         judged = self.after_answers(candidate, stable, seconds, arms)
-        if self.stage is Stage.SHADOW:
+        if self.stage is ComparisonStage.SHADOW:
             return judged
         hung_ups, arm_shares, checks = self.hung_ups, self.arm_shares, self.checks
         if checks.hung_up:
@@ -165,22 +165,22 @@ class Evidence:
         arms: ArmAggregates | None,
     ) -> Self:
         """``after``, but for what is missing from the answers."""
-        is_shadow = self.stage is Stage.SHADOW
+        is_shadow = self.stage is ComparisonStage.SHADOW
         if candidate.requests == 0 or stable.requests == 0:
             aggregate = arms.stable if arms else None
             if is_shadow:
                 return self.with_history(stable, aggregate)
             return self.with_feedback(candidate, stable)
-        if (known := self._knowing(stable)) is not self:
+        if (known := self._learn_answers(stable)) is not self:
             return known.after_answers(candidate, stable, seconds, arms)
         checks, alpha = self.checks, self.alpha
         pairs = failures = norms = None
         if is_shadow:
-            pairs = rows_of.paired(candidate, self.rates.labels)
-            failures = rows_of.paired_errors(candidate)
-            norms = self.outputs.paired_norms(candidate)
+            pairs = rows_of.pair_labels(candidate, self.rates.labels)
+            failures = rows_of.pair_errors(candidate)
+            norms = self.outputs.pair_norms(candidate)
             if pairs is None and norms is None:
-                stable = rows_of.inferred_alone(stable)
+                stable = rows_of.drop_cached(stable)
         of_rates = self.rates.after(
             candidate,
             stable,
@@ -226,15 +226,15 @@ class Evidence:
         )
 
     def with_feedback(self, candidate: EvidenceCounts, stable: EvidenceCounts) -> Self:
-        """With the feedback of a window in which an arm of callers had no request."""
-        if self.stage is Stage.SHADOW:
+        """Adds the feedback of a window in which an arm of callers had no request."""
+        if self.stage is ComparisonStage.SHADOW:
             return self
         rates = self.rates.with_feedback(candidate, stable)
         return self if rates is self.rates else replace(self, rates=rates)
 
-    def next_stage(self, stage: Stage) -> Self:
-        """In another step: what lets it pass is asked anew, what fails it goes on."""
-        is_end = self.stage is Stage.SHADOW is not stage
+    def next_stage(self, stage: ComparisonStage) -> Self:
+        """In another step: what lets it pass is asked again, what fails it goes on."""
+        is_end = self.stage is ComparisonStage.SHADOW is not stage
         return replace(
             self,
             stage=stage,
@@ -245,7 +245,7 @@ class Evidence:
         )
 
     def with_share(self, share: float, *, is_last_step: bool = False) -> Self:
-        """With this share of callers on the candidate: arms of few callers differ by who they are.
+        """Takes this share of callers on the candidate: arms of few callers differ by who they are.
 
         0 in shadow, where both arms answer the same callers. ``is_last_step``: the candidate is
         promoted after it.
@@ -255,7 +255,7 @@ class Evidence:
         return replace(self, share=share, is_last_step=is_last_step)
 
     def with_checks(self, checks: Checks, false_rollback: float) -> Self:
-        """With the checks of an edited spec: those with another tolerance begin anew."""
+        """Takes the checks of an edited spec: those with another tolerance begin again."""
         was = self.checks
         if checks == was and false_rollback == self.false_rollback:
             return self
@@ -267,24 +267,24 @@ class Evidence:
             checks=checks,
             false_rollback=false_rollback,
             lines=rows_of.lines(checks, self.rates.rows),
-            rates=rates.with_edited_checks(self.rates, was, checks),
-            outputs=self.outputs if has_same_shift else self.outputs.restarted(),
-            own=self.own.with_checks(self._compared(was), self._compared(checks)),
-            agreement=self.agreement if has_same_agreement else Agreement.begin(),
+            rates=rates.edit_checks(self.rates, was, checks),
+            outputs=self.outputs if has_same_shift else self.outputs.restart(),
+            own=self.own.with_checks(self._list_compared(was), self._list_compared(checks)),
+            agreement=self.agreement if has_same_agreement else PairAgreement.begin(),
             score_agreement=self.score_agreement if has_same_scores else ScoreAgreement.begin(),
             drifts=self.drifts if was.drift == checks.drift else Drifts(),
-            hung_ups=self.hung_ups if was.hung_up == checks.hung_up else HungUps.begin(),
+            hung_ups=self.hung_ups if was.hung_up == checks.hung_up else HangUps.begin(),
             arm_shares=self.arm_shares if was.arm_share == checks.arm_share else ArmShares(),
         )
 
     def slow(self, evidence: EvidenceCounts) -> int:
         """Attempts of a window above stable's 95th percentile so far, for plots."""
-        return sum(self.rates.slowness.counted(evidence)[0])
+        return sum(self.rates.slowness.count_slow(evidence)[0])
 
     @cached_property
     def alpha(self) -> float:
         """What each gating check may spend."""
-        return self.false_rollback / max(1, len(_gating(self.checks)))
+        return self.false_rollback / max(1, len(_list_gating(self.checks)))
 
     @property
     def verdicts(self) -> dict[str, Verdict]:
@@ -311,7 +311,7 @@ class Evidence:
             self.rates,
             self.checks,
             self.alpha,
-            Setting(self.stage, self.share, is_last_step=self.is_last_step),
+            ComparisonSetting(self.stage, self.share, is_last_step=self.is_last_step),
         )
         if self.outputs.are_vectors or self._numbers is not None:
             what = "vectors" if self.outputs.are_vectors else "numbers"
@@ -349,32 +349,35 @@ class Evidence:
         """
         if data["schema_version"] != SCHEMA_VERSION:
             raise ValueError(f"evidence of schema {data['schema_version']} is not known")
-        checks, of_rates = Checks.model_validate(data["checks"]), Rates.of_json(data["rates"])
+        checks, of_rates = (
+            Checks.model_validate(data["checks"]),
+            RateEvidence.of_json(data["rates"]),
+        )
         return cls(
             checks=checks,
             false_rollback=float(data["false_rollback"]),
             lines=rows_of.lines(checks, of_rates.rows),
-            stage=Stage(data["stage"]),
+            stage=ComparisonStage(data["stage"]),
             share=float(data["share"]),
             history_windows=int(data["history_windows"]),
             seconds=float(data["seconds"]),
             rates=of_rates,
             outputs=Outputs.of_json(data["outputs"]),
             own=OwnStatistics.of_json(data["own"]),
-            agreement=Agreement.of_json(data["agreement"]),
+            agreement=PairAgreement.of_json(data["agreement"]),
             score_agreement=ScoreAgreement.of_json(data["score_agreement"]),
             drifts=Drifts.of_json(data["drifts"]),
-            hung_ups=HungUps.of_json(data["hung_ups"]),
+            hung_ups=HangUps.of_json(data["hung_ups"]),
             arm_shares=ArmShares.of_json(data["arm_shares"]),
             is_last_step=bool(data["is_last_step"]),
         )
 
-    def _knowing(self, stable: EvidenceCounts) -> Self:
-        """With what stable's answers are, once there are some: labels, or vectors with a norm."""
+    def _learn_answers(self, stable: EvidenceCounts) -> Self:
+        """Notes what stable's answers are, once there are some: labels, or vectors with a norm."""
         if self.outputs.test is not None:
             return self
         if stable.labels:
-            labels = leading(stable.labels)
+            labels = list_leading(stable.labels)
             of_rates = self.rates.with_labels(labels)
             lines = rows_of.lines(self.checks, of_rates.rows)
             return replace(self, rates=of_rates, lines=lines, outputs=Outputs.begin(labels))
@@ -387,9 +390,9 @@ class Evidence:
 
     @property
     def _statistics(self) -> tuple[StatisticCheck, ...]:
-        return self._compared(self.checks)
+        return self._list_compared(self.checks)
 
-    def _compared(self, checks: Checks) -> tuple[StatisticCheck, ...]:
+    def _list_compared(self, checks: Checks) -> tuple[StatisticCheck, ...]:
         """The statistics to compare: with a regression's answers, which are counted as one."""
         check, asked = checks.output_shift, checks.statistics
         is_known = self.outputs.test is not None or any(each.name == PREDICTION for each in asked)
@@ -432,7 +435,7 @@ class Evidence:
         return (*found, *self.own.results(checks.statistics, alpha))
 
 
-def _gating(checks: Checks) -> tuple[object, ...]:
+def _list_gating(checks: Checks) -> tuple[object, ...]:
     """The checks that may fail a rollout; each spends an equal part of the error."""
     single = (getattr(checks, name) for name in Checks.model_fields if name != "statistics")
     every = (*single, *checks.statistics)

@@ -31,8 +31,8 @@ from measures.proportions import (
 )
 from rollout import arm_traffic, steps
 from rollout.checks import rates as tests
-from rollout.checks.rates import BETA, LEAST_TO_PASS, Rates
-from rollout.checks.rows import CLASSES, compared, leading, lines
+from rollout.checks.rates import BETA, LEAST_TO_PASS, RateEvidence
+from rollout.checks.rows import CLASSES, choose_compared, lines, list_leading
 from rollout.evidence import Evidence
 
 SECONDS = 10.0  # of a window
@@ -58,9 +58,9 @@ class StepForecast:
     Attributes:
         name: ``shadow`` or ``5 %``.
         requests: an hour, of the candidate.
-        empty: the probability that no caller falls into the arm.
-        found: fault -> hours until half of the drawn rollouts found it; infinite where that is
-            later than the deadline, and absent where the step does not judge it.
+        empty: the probability that no caller is assigned to the arm.
+        found: fault -> hours until half of the drawn rollouts found it; infinite if that is
+            later than the deadline, and absent if the step does not judge it.
         passes: hours until half of the rollouts of an equal version pass the step.
     """
 
@@ -77,7 +77,7 @@ class Forecast:
 
     Attributes:
         requests: an hour, of all arms.
-        callers: about how many have a name; infinite where they are more than can be told.
+        callers: about how many have a name; infinite if they are more than can be told.
         unnamed: share of requests without a caller's name.
         deadline_hours: of the spec.
         steps: in their order.
@@ -97,8 +97,8 @@ class Forecast:
     def warnings(self) -> tuple[str, ...]:
         """What is likely to keep a rollout from a verdict, a sentence each."""
         said = [
-            f"At {step.name} none of about {self.callers:.0f} callers falls into the arm, with a "
-            f"probability of {step.empty:.0%}. The next step then begins after a 24th of the "
+            f"At {step.name} none of about {self.callers:.0f} callers is assigned to the arm, with "
+            f"a probability of {step.empty:.0%}. The next step then begins after a 24th of the "
             "deadline; the last step would wait for the deadline."
             for step in self.steps
             if step.empty >= _CERTAINLY_EMPTY
@@ -140,14 +140,14 @@ def forecast(
     told = Forecast(requests / hours, callers, unnamed, spec.deadline / 3600)
     if not counted:
         return told
-    learnt = _Learnt(spec, _evidence(spec, counted), max(1.0, seconds / SECONDS))
+    learnt = _PriorEvidence(spec, _evidence(spec, counted), max(1.0, seconds / SECONDS))
     made = tuple(_step(learnt, step, told) for step in spec.planned)
     return Forecast(told.requests, callers, unnamed, told.deadline_hours, made)
 
 
 @dataclass(frozen=True)
-class _Learnt:
-    """What is known before a rollout: the evidence of so many windows, those without any too."""
+class _PriorEvidence:
+    """What is known before a rollout: the evidence of its windows, also of those without any."""
 
     spec: RolloutSpec
     evidence: Evidence
@@ -159,13 +159,13 @@ def _evidence(spec: RolloutSpec, counted: Sequence[WindowAggregate]) -> Evidence
     for found in counted:
         for label, count in found.evidence.labels.items():
             labels[label] = labels.get(label, 0) + count
-    evidence = Evidence.begin(spec.checks, spec.false_rollback, leading(labels))
+    evidence = Evidence.begin(spec.checks, spec.false_rollback, list_leading(labels))
     for found in counted:
         evidence = evidence.with_history(found.evidence)
     return evidence
 
 
-def _step(learnt: _Learnt, step: Step, told: Forecast) -> StepForecast:
+def _step(learnt: _PriorEvidence, step: Step, told: Forecast) -> StepForecast:
     spec, rates = learnt.spec, learnt.evidence.rates
     is_shadow = isinstance(step, ShadowStep)
     percent = steps.percent(step) / 100
@@ -174,10 +174,10 @@ def _step(learnt: _Learnt, step: Step, told: Forecast) -> StepForecast:
     found: dict[str, float] = {}
     passes = 0.0
     for name in (tests.ERROR_RATE, tests.LATENCY, tests.CLASS_SHARE):
-        check = compared(spec.checks)[tests.IN_ORDER.index(name)]
-        if not tests.enabled(spec.checks)[name] or (is_shadow and name != tests.ERROR_RATE):
+        check = choose_compared(spec.checks)[tests.IN_ORDER.index(name)]
+        if not tests.list_enabled(spec.checks)[name] or (is_shadow and name != tests.ERROR_RATE):
             continue
-        drawn = _Check(learnt, name, arms, 0.0 if is_shadow else percent)
+        drawn = _SimulatedCheck(learnt, name, arms, 0.0 if is_shadow else percent)
         if not drawn.rows.size:
             continue
         if check.gate:
@@ -188,10 +188,10 @@ def _step(learnt: _Learnt, step: Step, told: Forecast) -> StepForecast:
     # Requests without a name are spread one by one: with some of them no arm stays empty.
     is_by_callers = not is_shadow and told.unnamed * told.requests * percent < 1
     empty = (1 - percent) ** told.callers if is_by_callers else 0.0
-    return StepForecast(steps.named(step), told.requests * percent, empty, found, passes)
+    return StepForecast(steps.describe(step), told.requests * percent, empty, found, passes)
 
 
-class _Check:
+class _SimulatedCheck:
     """One check in one step, over traffic that is drawn like the windows' own.
 
     Args:
@@ -201,7 +201,9 @@ class _Check:
         share: of callers, that the candidate has; 0 in shadow.
     """
 
-    def __init__(self, learnt: _Learnt, name: str, arms: tuple[float, float], share: float) -> None:
+    def __init__(
+        self, learnt: _PriorEvidence, name: str, arms: tuple[float, float], share: float
+    ) -> None:
         spec, rates = learnt.spec, learnt.evidence.rates
         limits = lines(spec.checks, rates.rows)
         in_check = np.isin(
@@ -232,7 +234,7 @@ class _Check:
         of_candidate = np.repeat(np.stack([fault.rates for fault in faults]), _DRAWN, axis=0)
         test = HarmTest.begin(of_candidate.shape, self._tests)
         hours = np.full(len(of_candidate), np.inf)
-        for window, rho, at in self._drawn(of_candidate):
+        for window, rho, at in self._draw(of_candidate):
             test = test.after(window, self._past, self._fail, rho, self._tests)
             failed = test.e_value().mean(axis=-1) * self._alpha >= 1
             hours = np.where(failed & np.isinf(hours), at, hours)
@@ -249,7 +251,7 @@ class _Check:
         of_candidate = np.tile(self._rates, (_DRAWN, 1))
         test = NonInferiorityTest.begin(of_candidate.shape, self._tests)
         hours = np.full(_DRAWN, np.inf)
-        for window, rho, at in self._drawn(of_candidate):
+        for window, rho, at in self._draw(of_candidate):
             test = test.after(window, self._past, self._pass, rho, self._tests)
             seen = np.add.reduceat(test.n_c, self._tests, axis=-1).min(axis=-1)
             passed = (seen >= LEAST_TO_PASS) & (test.e_value().min(axis=-1) * BETA >= 1)
@@ -258,7 +260,7 @@ class _Check:
                 break
         return float(np.quantile(hours, 0.5, method="higher"))
 
-    def _drawn(self, of_candidate: Floats) -> Iterator[tuple[WindowCounts, Floats, float]]:
+    def _draw(self, of_candidate: Floats) -> Iterator[tuple[WindowCounts, Floats, float]]:
         """Windows of growing length up to the deadline, with their correlation and end in hours."""
         rng, seconds, count = np.random.default_rng(_SEED), 0.0, 0
         while seconds < self._longest:
@@ -274,7 +276,7 @@ class _Check:
             yield WindowCounts(*parts), self._rho / length, seconds / 3600
 
 
-def _labels(rates: Rates, rows: NDArray[np.intp]) -> tuple[tuple[str, bool], ...]:
+def _labels(rates: RateEvidence, rows: NDArray[np.intp]) -> tuple[tuple[str, bool], ...]:
     found = (rates.rows.directions[row - CLASSES] for row in rows)
     return tuple((direction.label, direction.grows) for direction in found)
 

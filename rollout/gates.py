@@ -19,12 +19,12 @@ from rollout.context import Observation, ReconcileContext
 from rollout.steps import HISTORY_WINDOWS, arm, current, following
 
 
-def failing(state: RolloutState) -> tuple[CheckResult, ...]:
+def list_failing(state: RolloutState) -> tuple[CheckResult, ...]:
     """Checks that end the rollout."""
     return tuple(check for check in state.checks if check.gate and check.verdict is Verdict.FAIL)
 
 
-def required(state: RolloutState) -> tuple[CheckResult, ...]:
+def list_required(state: RolloutState) -> tuple[CheckResult, ...]:
     """Checks that must pass before a step is over."""
     return tuple(check for check in state.checks if check.gate and check.required)
 
@@ -53,8 +53,8 @@ def may_have_callers(state: RolloutState, context: ReconcileContext) -> bool:
     return context.judge.history_windows(state) >= HISTORY_WINDOWS
 
 
-def hold(state: RolloutState, context: ReconcileContext) -> str:
-    """Why a rollout stays in its step, in a sentence; empty where it may go on."""
+def explain_hold(state: RolloutState, context: ReconcileContext) -> str:
+    """Why a rollout stays in its step, in a sentence; empty if it may go on."""
     if state.paused_at is not None:
         return "paused"
     return _by_surroundings(state, context) or _by_evidence(state, context)
@@ -77,18 +77,18 @@ def empty_arm(state: RolloutState, context: ReconcileContext) -> str:
         return ""
     seconds = state.looked_through - traffic.since
     return (
-        f"{arm_traffic.missed(traffic, share)}: stable answered {traffic.named:,} requests of "
-        f"theirs in {humanise(seconds)}, and version {state.candidate.version} none"
+        f"{arm_traffic.explain_missed(traffic, share)}: stable answered {traffic.named:,} requests "
+        f"of theirs in {humanise(seconds)}, and version {state.candidate.version} none"
     )
 
 
-def settling(state: RolloutState, context: ReconcileContext) -> str:
-    """Why a promoted version does not settle yet, in a sentence; empty where it may."""
+def explain_settling(state: RolloutState, context: ReconcileContext) -> str:
+    """Why a promoted version does not settle yet, in a sentence; empty if it may."""
     if state.paused_at is not None:
         return "paused"
     if state.promoted_at is None or context.now < state.promoted_at + context.spec.bake:
         return f"is watched for {format_duration(context.spec.bake)} after its promotion"
-    if failed := failing(state):
+    if failed := list_failing(state):
         return f"{with_reasons(failed)}; version {state.stable.version} is not loaded to go back to"
     return _by_surroundings(state, context)
 
@@ -107,18 +107,18 @@ def with_reasons(checks: tuple[CheckResult, ...]) -> str:
 
 def open_checks(state: RolloutState) -> tuple[CheckResult, ...]:
     """Required checks that have not passed."""
-    return tuple(check for check in required(state) if check.verdict is not Verdict.PASS)
+    return tuple(check for check in list_required(state) if check.verdict is not Verdict.PASS)
 
 
 def absence(state: RolloutState, context: ReconcileContext) -> str:
-    """That the candidate is not loaded, in a sentence; empty where it is."""
+    """That the candidate is not loaded, in a sentence; empty if it is."""
     if state.candidate in context.observed.loaded:
         return ""
     return f"version {state.candidate.version} is not loaded on every Triton"
 
 
-def uncounted(observed: Observation) -> str:
-    """Why windows do not tell what the traffic is, in a sentence; empty where they do."""
+def explain_uncounted(observed: Observation) -> str:
+    """Why windows do not tell what the traffic is, in a sentence; empty if they do."""
     if observed.counting.holds:
         return f"waits for statistics: {observed.counting.sentence()}"
     if observed.windows is None:
@@ -133,7 +133,7 @@ def _by_surroundings(state: RolloutState, context: ReconcileContext) -> str:
     # In the bake the old version is a mere control, and may have gone.
     if state.promoted_at is None and stable not in observed.loaded:
         return f"version {stable.version}, the stable one, is not loaded on every Triton"
-    return uncounted(observed)
+    return explain_uncounted(observed)
 
 
 def _by_evidence(state: RolloutState, context: ReconcileContext) -> str:
@@ -165,7 +165,7 @@ def _before_cutover(state: RolloutState, spec: RolloutSpec) -> str:
 def _without_traffic(state: RolloutState, context: ReconcileContext) -> str:
     step, traffic = current(context.spec, state), state.traffic
     if traffic is not None and isinstance(step, WeightStep) and arm_traffic.is_missed(traffic):
-        return arm_traffic.missed(traffic, step.weight / 100)
+        return arm_traffic.explain_missed(traffic, step.weight / 100)
     return "no traffic has reached it in this step"
 
 

@@ -16,17 +16,17 @@ from contracts.profile import ReferenceProfile
 from contracts.rollout import RolloutSpec, RolloutState, SeriesPoint
 from contracts.windows import EndpointWindow, EvidenceCounts, Sparse, WindowAggregate
 from rollout import steps
-from rollout.checks.rows import leading
-from rollout.evidence import ArmAggregates, Evidence, Stage
-from rollout.packed_evidence import packed, unpacked
-from rollout.series import extended
+from rollout.checks.rows import list_leading
+from rollout.evidence import ArmAggregates, ComparisonStage, Evidence
+from rollout.packed_evidence import pack, unpack
+from rollout.series import extend
 
 Profiles = Callable[[ModelRef], ReferenceProfile | None]
 
 _ARMS = {
-    Stage.SHADOW: (Arm.SHADOW, Arm.STABLE),
-    Stage.CANARY: (Arm.CANARY, Arm.STABLE),
-    Stage.BAKE: (Arm.STABLE, Arm.CONTROL),
+    ComparisonStage.SHADOW: (Arm.SHADOW, Arm.STABLE),
+    ComparisonStage.CANARY: (Arm.CANARY, Arm.STABLE),
+    ComparisonStage.BAKE: (Arm.STABLE, Arm.CONTROL),
 }
 
 
@@ -35,7 +35,7 @@ def _no_profiles(_: ModelRef) -> ReferenceProfile | None:
 
 
 @dataclass(frozen=True)
-class Judge:
+class WindowsJudge:
     """Turns windows into evidence.
 
     Attributes:
@@ -47,7 +47,7 @@ class Judge:
     def begin(
         self, spec: RolloutSpec, state: RolloutState, history: Sequence[EndpointWindow]
     ) -> RolloutState:
-        """With fresh evidence that knows stable's past from these windows, oldest first."""
+        """Begins fresh evidence that knows stable's past from these windows, oldest first."""
         aggregates = [
             aggregate
             for window in sorted(history, key=lambda window: window.start)
@@ -63,7 +63,7 @@ class Judge:
     def look(
         self, spec: RolloutSpec, state: RolloutState, windows: Sequence[EndpointWindow]
     ) -> RolloutState:
-        """With the windows that end after ``state.looked_through`` judged, each once."""
+        """Judges the windows that end after ``state.looked_through``, each once."""
         new = sorted(
             (window for window in windows if window.start + window.seconds > state.looked_through),
             key=lambda window: window.start,
@@ -82,7 +82,7 @@ class Judge:
             stable = _aggregate(window, state.stable, arms[1])
             one = candidate.evidence if candidate else EvidenceCounts()
             other = stable.evidence if stable else EvidenceCounts()
-            if evidence.stage is Stage.BAKE:
+            if evidence.stage is ComparisonStage.BAKE:
                 # Of answers before the promotion: the candidate gave them as canary, and what is
                 # the control now as stable.
                 one = _with_feedback(one, _aggregate(window, state.candidate, Arm.CANARY))
@@ -93,7 +93,7 @@ class Judge:
             if candidate is not None and stable is not None:
                 arms_seen = ArmAggregates(candidate, stable, *profiles)
                 evidence = evidence.after(one, other, window.seconds, arms_seen)
-            elif evidence.stage is not Stage.SHADOW:
+            elif evidence.stage is not ComparisonStage.SHADOW:
                 evidence = evidence.with_feedback(one, other)
             elif stable is not None:
                 evidence = evidence.with_history(other, stable)
@@ -101,7 +101,7 @@ class Judge:
         return _with_evidence(state, evidence).model_copy(
             update={
                 "looked_through": max(state.looked_through, float(through)),
-                "series": extended(state.series, points),
+                "series": extend(state.series, points),
             }
         )
 
@@ -117,7 +117,7 @@ class Judge:
 
     def _evidence(self, spec: RolloutSpec, state: RolloutState) -> Evidence:
         if state.evidence:
-            return Evidence.of_json(unpacked(state.evidence))
+            return Evidence.of_json(unpack(state.evidence))
         return Evidence.begin(
             spec.checks, spec.false_rollback, self._labels(state, ()), stage(spec, state)
         )
@@ -134,15 +134,15 @@ class Judge:
         ):
             for label, count in labels.items():
                 counts[label] = counts.get(label, 0) + count
-        return leading(counts)
+        return list_leading(counts)
 
 
-def stage(spec: RolloutSpec, state: RolloutState) -> Stage:
+def stage(spec: RolloutSpec, state: RolloutState) -> ComparisonStage:
     """Which arms a rollout compares now."""
     if state.promoted_at is not None:
-        return Stage.BAKE
+        return ComparisonStage.BAKE
     is_shadow = steps.arm(steps.current(spec, state)) is Arm.SHADOW
-    return Stage.SHADOW if is_shadow else Stage.CANARY
+    return ComparisonStage.SHADOW if is_shadow else ComparisonStage.CANARY
 
 
 def share(spec: RolloutSpec, state: RolloutState) -> float:
@@ -178,17 +178,17 @@ def _with_feedback(counts: EvidenceCounts, more: WindowAggregate | None) -> Evid
         counts,
         feedback=counts.feedback + told.feedback,
         feedback_wrong=counts.feedback_wrong + told.feedback_wrong,
-        group_feedback=_summed(counts.group_feedback, told.group_feedback),
-        group_wrong=_summed(counts.group_wrong, told.group_wrong),
+        group_feedback=_sum(counts.group_feedback, told.group_feedback),
+        group_wrong=_sum(counts.group_wrong, told.group_wrong),
     )
 
 
-def _summed(one: Sparse, other: Sparse) -> Sparse:
+def _sum(one: Sparse, other: Sparse) -> Sparse:
     return {key: one.get(key, 0) + other.get(key, 0) for key in one.keys() | other.keys()}
 
 
 def _with_evidence(state: RolloutState, evidence: Evidence) -> RolloutState:
-    stored = packed(evidence.to_json())
+    stored = pack(evidence.to_json())
     return state.model_copy(update={"evidence": stored, "checks": evidence.results()})
 
 

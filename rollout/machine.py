@@ -5,7 +5,7 @@ what both make of the status in one conditional write. Everything that it goes o
 status and in what is observed: killed between two passes it loses nothing, and a pass with nothing
 new changes nothing. It has no clock and does no I/O; it never touches ``generation``, never loads,
 converts or counts anything, and takes no step forward without a pass, a person's word, or an arm
-that no caller falls into.
+that no caller is assigned to.
 
 The way of a version reads downward from ``advance``: its beginning, its steps, its bake.
 """
@@ -35,19 +35,19 @@ def advance(
         commands brought up to date.
     """
     context = ReconcileContext(spec, observed, now, judge)
-    status = _with_evidence(_as_the_spec_is_now(status, context), context)
-    status = commands.answered(status, context)
-    status = _advanced(status, context)
+    status = _with_evidence(_follow_spec(status, context), context)
+    status = commands.answer_commands(status, context)
+    status = _advance(status, context)
     if status.rollout is None:
-        status = _advanced(_begun(status, context), context)
-    return status_updates.routed(status, context)
+        status = _advance(_begin(status, context), context)
+    return status_updates.update_routes(status, context)
 
 
-def _as_the_spec_is_now(status: EndpointStatus, context: ReconcileContext) -> EndpointStatus:
-    """With the rollout in a step that the spec still has, and no time ahead of the clock."""
+def _follow_spec(status: EndpointStatus, context: ReconcileContext) -> EndpointStatus:
+    """Puts the rollout in a step that the spec still has, and no time ahead of the clock."""
     if status.rollout is None:
         return status
-    state = status_updates.in_the_past(status.rollout, context.now)
+    state = status_updates.move_to_past(status.rollout, context.now)
     status = status_updates.with_state(status, state)
     if state.promoted_at is not None:
         return status
@@ -57,35 +57,35 @@ def _as_the_spec_is_now(status: EndpointStatus, context: ReconcileContext) -> En
     state = state.model_copy(update={"step": step})
     now_in = steps.current(context.spec, state)
     if steps.phase(now_in) is not was:
-        reason = f"the spec's steps were edited: now {steps.named(now_in)}"
-        return status_updates.entered(status, state, step, context, reason=reason)
+        reason = f"the spec's steps were edited: now {steps.describe(now_in)}"
+        return status_updates.enter_step(status, state, step, context, reason=reason)
     return status_updates.with_state(status, state)
 
 
 def _with_evidence(status: EndpointStatus, context: ReconcileContext) -> EndpointStatus:
-    """With a rollout whose evidence is lost at its beginning: none goes on by a part of it."""
+    """Restarts a rollout whose evidence is lost: none goes on by a part of it."""
     state = status.rollout
     if state is None or state.evidence:
         return status
-    return status_updates.begun_again(
+    return status_updates.begin_again(
         status, state, context, reason="its evidence is lost, so that it begins again"
     )
 
 
-def _begun(status: EndpointStatus, context: ReconcileContext) -> EndpointStatus:
-    """With a rollout of the version that waits for one, if there is what it needs."""
-    waiting, observed = status_updates.waiting(status), context.observed
+def _begin(status: EndpointStatus, context: ReconcileContext) -> EndpointStatus:
+    """Begins a rollout of the version that waits for one, if there is what it needs."""
+    waiting, observed = status_updates.find_waiting(status), context.observed
     if waiting is None or context.spec.strategy is Strategy.DIRECT:
         return status
     if waiting.ref not in observed.loaded or observed.target not in (None, waiting.ref.version):
         return status
-    if held := gates.uncounted(observed):
+    if held := gates.explain_uncounted(observed):
         return status_updates.waits(status, held)
-    return status_updates.begun(status, waiting, context)
+    return status_updates.begin(status, waiting, context)
 
 
-def _advanced(status: EndpointStatus, context: ReconcileContext) -> EndpointStatus:
-    """With the rollout as far as it may be by now."""
+def _advance(status: EndpointStatus, context: ReconcileContext) -> EndpointStatus:
+    """Moves the rollout as far as it may be by now."""
     state = status.rollout
     if state is None:
         return status
@@ -97,23 +97,23 @@ def _advanced(status: EndpointStatus, context: ReconcileContext) -> EndpointStat
 def _before_promotion(
     status: EndpointStatus, state: RolloutState, context: ReconcileContext
 ) -> EndpointStatus:
-    state = _judged(state, context)
-    held = gates.hold(state, context)
+    state = _judge_windows(state, context)
+    held = gates.explain_hold(state, context)
     if (end := _end(state, context, held)) is not None:
         outcome, reason = end
-        return status_updates.ended(status, state, outcome, context, reason=reason)
+        return status_updates.end_rollout(status, state, outcome, context, reason=reason)
     if held:
         if empty := gates.empty_arm(state, context):
             following = state.step + 1
-            status = status_updates.entered(status, state, following, context, reason=empty)
-            return _advanced(status, context)
+            status = status_updates.enter_step(status, state, following, context, reason=empty)
+            return _advance(status, context)
         phase = steps.phase(steps.current(context.spec, state))
         return show_on_its_way(status_updates.with_state(status, state), state, phase, held)
-    return _advanced(_forward(status, state, context), context)
+    return _advance(_forward(status, state, context), context)
 
 
 def _end(state: RolloutState, context: ReconcileContext, held: str) -> tuple[Outcome, str] | None:
-    """How and why a rollout ends before its promotion; None where it goes on."""
+    """How and why a rollout ends before its promotion; None if it goes on."""
     observed, spec = context.observed, context.spec
     if fault := _fault(state, context):
         return Outcome.ROLLED_BACK, fault
@@ -123,7 +123,7 @@ def _end(state: RolloutState, context: ReconcileContext, held: str) -> tuple[Out
         return Outcome.SETTLED, "the strategy is direct now"
     if gates.is_over_deadline(state, context):
         missing = held or "steps were left"
-        lacking = arm_traffic.lacking(state, gates.open_checks(state), context.now)
+        lacking = arm_traffic.describe_lack(state, gates.open_checks(state), context.now)
         reason = f"no verdict within {format_duration(spec.deadline)}: {missing}"
         return Outcome.EXPIRED, f"{reason}; {lacking}" if lacking else reason
     return None
@@ -132,47 +132,49 @@ def _end(state: RolloutState, context: ReconcileContext, held: str) -> tuple[Out
 def _forward(
     status: EndpointStatus, state: RolloutState, context: ReconcileContext
 ) -> EndpointStatus:
-    """With the rollout one step on: what had to pass has passed."""
-    names = ", ".join(check.name for check in gates.required(state))
+    """Moves the rollout one step on: what had to pass has passed."""
+    names = ", ".join(check.name for check in gates.list_required(state))
     reason = f"passed: {names}" if names else "no check is required"
     if steps.following(context.spec, state) is None:
-        return status_updates.promoted(status, state, context, reason=reason)
-    return status_updates.entered(status, state, state.step + 1, context, reason=reason)
+        return status_updates.promote(status, state, context, reason=reason)
+    return status_updates.enter_step(status, state, state.step + 1, context, reason=reason)
 
 
 def _in_the_bake(
     status: EndpointStatus, state: RolloutState, context: ReconcileContext
 ) -> EndpointStatus:
-    state = _judged(state, context)
-    held = gates.settling(state, context)
+    state = _judge_windows(state, context)
+    held = gates.explain_settling(state, context)
     if state.stable in context.observed.loaded:
         version = state.stable.version
         if context.observed.target == version != state.candidate.version:
             # What the spec wants is no verdict on the version: it may be tried again.
             reason = f"version {version} is wanted again"
-            return status_updates.ended(
+            return status_updates.end_rollout(
                 status, state, Outcome.REVERTED, context, reason=reason, reject=False
             )
         fault = _fault(state, context)
         if not fault and gates.is_over_bake(state, context):
             fault = gates.absence(state, context)
         if fault:
-            return status_updates.ended(status, state, Outcome.REVERTED, context, reason=fault)
+            return status_updates.end_rollout(
+                status, state, Outcome.REVERTED, context, reason=fault
+            )
     if not held or gates.is_over_bake(state, context):
         reason = held or f"no check failed in the bake of {format_duration(context.spec.bake)}"
-        return status_updates.ended(status, state, Outcome.SETTLED, context, reason=reason)
+        return status_updates.end_rollout(status, state, Outcome.SETTLED, context, reason=reason)
     return show_on_its_way(status_updates.with_state(status, state), state, Phase.PROMOTED, held)
 
 
 def _fault(state: RolloutState, context: ReconcileContext) -> str:
-    """Why a version must go, empty where it may stay."""
+    """Why a version must go, empty if it may stay."""
     if state.candidate in context.observed.failures:
         return context.observed.failures[state.candidate]
-    return gates.with_reasons(gates.failing(state))
+    return gates.with_reasons(gates.list_failing(state))
 
 
-def _judged(state: RolloutState, context: ReconcileContext) -> RolloutState:
-    """With all windows that are closed by now in its evidence."""
+def _judge_windows(state: RolloutState, context: ReconcileContext) -> RolloutState:
+    """Adds all windows that are closed by now to the evidence."""
     windows = context.observed.windows
     if windows is None:
         return state
@@ -186,10 +188,10 @@ def _judged(state: RolloutState, context: ReconcileContext) -> RolloutState:
         and not gates.may_have_callers(state, context)
     ):
         # No caller has met it yet, so that all there is is history.
-        anew = state.model_copy(
+        fresh = state.model_copy(
             update={"evidence": {}, "checks": (), "looked_through": context.observed.newest_end}
         )
-        state = judge.begin(spec, anew, windows)
+        state = judge.begin(spec, fresh, windows)
     looked = judge.look(spec, state, windows)
     return looked.model_copy(update={"traffic": _traffic(looked, through, context)})
 

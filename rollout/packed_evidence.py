@@ -1,6 +1,6 @@
 """How a rollout's evidence lies in an endpoint's record: compressed. Pure.
 
-Five sixths of a record are numbers of this evidence, which the judge alone reads. What people read,
+Five sixths of a record are numbers of this evidence, which only the judge reads. What people read,
 checks with their figures, lies beside it as it is.
 """
 
@@ -15,7 +15,7 @@ _MOST_BYTES = 16 << 20  # of evidence; some 250 KB at the specification's maximu
 _SCHEMA, _WINDOWS, _PACKED = "schema_version", "history_windows", "zlib"
 
 
-def packed(evidence: Mapping[str, Any]) -> dict[str, Any]:
+def pack(evidence: Mapping[str, Any]) -> dict[str, Any]:
     """The evidence, compressed. The same gives the same, so that nothing is written twice.
 
     Raises:
@@ -29,7 +29,7 @@ def packed(evidence: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def unpacked(stored: Mapping[str, Any]) -> Mapping[str, Any]:
+def unpack(stored: Mapping[str, Any]) -> Mapping[str, Any]:
     """What was packed, bit by bit.
 
     Raises:

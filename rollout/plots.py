@@ -22,8 +22,8 @@ _SPANS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """One arm's values at times (unix seconds); None where there is no value."""
+class PlotLine:
+    """One arm's values at times (unix seconds); None if there is no value."""
 
     name: str
     css: str
@@ -31,7 +31,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class PlotMark:
     """A moment worth a vertical line."""
 
     at: float
@@ -54,7 +54,7 @@ class _Frame:
         return HEIGHT - _BOTTOM - value / self.top * (HEIGHT - _TOP - _BOTTOM)
 
 
-def plot(title: str, unit: str, lines: Sequence[Line], marks: Iterable[Mark] = ()) -> str:
+def plot(title: str, unit: str, lines: Sequence[PlotLine], marks: Iterable[PlotMark] = ()) -> str:
     """One plot with its title, axes, legend and marks.
 
     Args:
@@ -76,7 +76,7 @@ def plot(title: str, unit: str, lines: Sequence[Line], marks: Iterable[Mark] = (
         *_legend(lines),
         *_vertical(frame, unit),
         *_horizontal(frame),
-        *(piece for line in lines for piece in _drawn(frame, line, unit)),
+        *(piece for line in lines for piece in _draw(frame, line, unit)),
         *_marks(frame, marks),
         "</svg>",
     ]
@@ -108,7 +108,7 @@ def moments(start: float, end: float) -> list[float]:
 
 
 def clock(at: float, span: float) -> str:
-    """A time of day (UTC), with the date where the span is longer than a day."""
+    """A time of day (UTC), with the date if the span is longer than a day."""
     moment = datetime.fromtimestamp(at, UTC)
     if span > 86400:
         return moment.strftime("%d %b %H:%M")
@@ -126,7 +126,7 @@ def number(value: float) -> str:
     return f"{value:.4g}"
 
 
-def _legend(lines: Sequence[Line]) -> Iterable[str]:
+def _legend(lines: Sequence[PlotLine]) -> Iterable[str]:
     """One key an arm, its line right before its name whatever the name's letters are."""
     first = WIDTH - _RIGHT - _KEY_WIDTH * len(lines)
     for index, line in enumerate(lines):
@@ -155,7 +155,7 @@ def _horizontal(frame: _Frame) -> Iterable[str]:
         )
 
 
-def _marks(frame: _Frame, marks: Iterable[Mark]) -> Iterable[str]:
+def _marks(frame: _Frame, marks: Iterable[PlotMark]) -> Iterable[str]:
     """A line a moment, with its name; names that would overlap go below one another."""
     taken = [0.0] * _NOTE_ROWS  # how far each row of names is written
     for mark in sorted(marks, key=lambda mark: mark.at):
@@ -173,7 +173,7 @@ def _marks(frame: _Frame, marks: Iterable[Mark]) -> Iterable[str]:
         yield f'<text class="note" x="{left:.1f}" y="{y}">{escape(mark.name)}</text>'
 
 
-def _drawn(frame: _Frame, line: Line, unit: str) -> Iterable[str]:
+def _draw(frame: _Frame, line: PlotLine, unit: str) -> Iterable[str]:
     css = escape(line.css)
     path, is_down = [], False
     known = [(at, value) for at, value in line.points if value is not None]

@@ -16,9 +16,9 @@ from contracts.durations import format_duration
 from contracts.endpoint import ModelEndpoint, Phase, Transition
 from contracts.rollout import CheckResult, RolloutState, SeriesPoint, Verdict
 from rollout import plots
-from rollout.packed_evidence import unpacked
-from rollout.plots import Line, Mark, number
-from rollout.series import gathered
+from rollout.packed_evidence import unpack
+from rollout.plots import PlotLine, PlotMark, number
+from rollout.series import gather
 from rollout.view import FULL, of_rollout
 
 SCHEMA_VERSION = 1
@@ -57,8 +57,8 @@ svg circle.candidate { fill: #c2560c; } svg circle.stable { fill: #1f5fbf; }
 
 def document(endpoint: ModelEndpoint, state: RolloutState) -> dict[str, Any]:
     """All that the verdict rests on, JSON-able: spec, state with series and evidence, history."""
-    with suppress(ValueError):  # damaged: as it is stored, for whoever looks into it
-        state = state.model_copy(update={"evidence": unpacked(state.evidence)})
+    with suppress(ValueError):  # damaged: as it is stored, for the person who looks into it
+        state = state.model_copy(update={"evidence": unpack(state.evidence)})
     return {
         "schema_version": SCHEMA_VERSION,
         "endpoint": endpoint.name,
@@ -151,19 +151,21 @@ def _facts(endpoint: ModelEndpoint, state: RolloutState) -> str:
 
 
 def _plots(state: RolloutState, lines: Iterable[Transition]) -> str:
-    series = gathered(state.series, _MOST_POINTS)
-    marks = [Mark(line.at, _mark(line)) for line in lines if line.phase in _MARKED]
+    series = gather(state.series, _MOST_POINTS)
+    marks = [PlotMark(line.at, _mark(line)) for line in lines if line.phase in _MARKED]
     candidate = f"candidate, version {state.candidate.version}"
     stable = f"stable, version {state.stable.version}"
 
     def arms(
         of_candidate: Callable[[SeriesPoint], float | None],
         of_stable: Callable[[SeriesPoint], float | None],
-    ) -> list[Line]:
+    ) -> list[PlotLine]:
         middle = [point.start + point.seconds / 2 for point in series]
         return [
-            Line(stable, "stable", list(zip(middle, map(of_stable, series), strict=True))),
-            Line(candidate, "candidate", list(zip(middle, map(of_candidate, series), strict=True))),
+            PlotLine(stable, "stable", list(zip(middle, map(of_stable, series), strict=True))),
+            PlotLine(
+                candidate, "candidate", list(zip(middle, map(of_candidate, series), strict=True))
+            ),
         ]
 
     met = next((point.start for point in series if point.candidate_requests), math.inf)
@@ -209,7 +211,7 @@ def _mark(line: Transition) -> str:
 
 
 def _since(state: RolloutState) -> str:
-    """What the results are of: they begin anew with each step."""
+    """What the results are of: they begin again with each step."""
     if state.promoted_at is None:
         return ""
     return (

@@ -11,26 +11,24 @@ from contracts.rollout import SERIES_LIMIT, SeriesPoint
 _COUNTS = tuple(name for name in SeriesPoint.model_fields if name not in ("start", "seconds"))
 
 
-def extended(
-    series: Sequence[SeriesPoint], points: Sequence[SeriesPoint]
-) -> tuple[SeriesPoint, ...]:
+def extend(series: Sequence[SeriesPoint], points: Sequence[SeriesPoint]) -> tuple[SeriesPoint, ...]:
     """With more points at the end; all are merged two by two whenever there are too many."""
     grown = list(series)
     for point in points:
         if len(grown) == SERIES_LIMIT:
-            grown = [joined(grown[at : at + 2]) for at in range(0, len(grown), 2)]
+            grown = [join(grown[at : at + 2]) for at in range(0, len(grown), 2)]
         grown.append(point)
     return tuple(grown)
 
 
-def joined(points: Sequence[SeriesPoint]) -> SeriesPoint:
+def join(points: Sequence[SeriesPoint]) -> SeriesPoint:
     """Neighbours as one; ``seconds`` reaches from the first to the end of the last, with gaps."""
     first, last = points[0], points[-1]
     counts = {name: sum(getattr(point, name) for point in points) for name in _COUNTS}
     return SeriesPoint(start=first.start, seconds=last.start + last.seconds - first.start, **counts)
 
 
-def gathered(series: Sequence[SeriesPoint], most: int) -> list[SeriesPoint]:
-    """The same counts in at most so many points, so that small numbers don't jump."""
+def gather(series: Sequence[SeriesPoint], most: int) -> list[SeriesPoint]:
+    """The same counts in at most ``most`` points, so that small numbers don't jump."""
     size = math.ceil(len(series) / most) or 1
-    return [joined(series[first : first + size]) for first in range(0, len(series), size)]
+    return [join(series[first : first + size]) for first in range(0, len(series), size)]

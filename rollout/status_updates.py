@@ -1,8 +1,8 @@
-"""How a rollout changes an endpoint's status, one change a function. Values alone.
+"""How a rollout changes an endpoint's status, one change a function. Only values.
 
 It makes a rollout's next state and says what happened as an event of ``contracts.status_events``,
 which writes it. It never decides which change it is. Routes of a rollout that goes on follow from
-its state at the end of each pass (``routed``), so that no other change here needs to set them.
+its state at the end of each pass (``update_routes``): no other change here needs to set them.
 """
 
 from hashlib import blake2b
@@ -25,7 +25,7 @@ from rollout.context import ReconcileContext
 _FELL_BACK = "fell back to version "
 
 
-class Waiting(NamedTuple):
+class WaitingVersion(NamedTuple):
     """A version that every Triton holds, and the one that it will be compared with."""
 
     ref: ModelRef
@@ -33,19 +33,19 @@ class Waiting(NamedTuple):
     stable: ModelRef
 
 
-def waiting(status: EndpointStatus) -> Waiting | None:
+def find_waiting(status: EndpointStatus) -> WaitingVersion | None:
     """The version that waits for its rollout, if one does."""
     candidate, stable = status.candidate, status.stable
     if status.rollout is not None or candidate is None or candidate.phase is not Phase.LOADED:
         return None
     if candidate.ref is None or stable is None or stable == candidate.ref:
         return None
-    return Waiting(candidate.ref, candidate.options, stable)
+    return WaitingVersion(candidate.ref, candidate.options, stable)
 
 
-def begun(
+def begin(
     status: EndpointStatus,
-    waiting: Waiting,
+    waiting: WaitingVersion,
     context: ReconcileContext,
     *,
     reason: str = "",
@@ -62,7 +62,7 @@ def begun(
         stable=stable,
         began=context.now,
         step_began=max(context.now, through),
-        traffic=arm_traffic.begun(max(context.now, through)),
+        traffic=arm_traffic.begin_step(max(context.now, through)),
         looked_through=through,
     )
     state = context.judge.begin(context.spec, state, context.observed.windows or ())
@@ -70,10 +70,10 @@ def begun(
     return _in_step(status, state, context, reason=reason, by=by)
 
 
-def begun_again(
+def begin_again(
     status: EndpointStatus, state: RolloutState, context: ReconcileContext, *, reason: str
 ) -> EndpointStatus:
-    """With a rollout in its first step, or at the beginning of its bake; its deadline stays."""
+    """Puts a rollout back to its first step or the start of its bake; its deadline stays."""
     through = max(context.observed.newest_end, state.looked_through)
     began = max(context.now, through)
     is_promoted = state.promoted_at is not None
@@ -82,7 +82,7 @@ def begun_again(
             "step": state.step if is_promoted else 0,
             "step_began": began,
             "promoted_at": context.now if is_promoted else None,
-            "traffic": None if is_promoted else arm_traffic.begun(began),
+            "traffic": None if is_promoted else arm_traffic.begin_step(began),
             "looked_through": through,
             "checks": (),
             "series": (),
@@ -94,7 +94,7 @@ def begun_again(
     return _in_step(status, state, context, reason=reason)
 
 
-def entered(
+def enter_step(
     status: EndpointStatus,
     state: RolloutState,
     step: int,
@@ -103,10 +103,10 @@ def entered(
     reason: str,
     by: str = "",
 ) -> EndpointStatus:
-    """With the rollout in another step. Only what is seen from now on lets it pass."""
+    """Puts the rollout into another step. Only what is seen from now on lets it pass."""
     figures = state.figures
     began = max(context.now, state.looked_through)
-    traffic = arm_traffic.begun(began)
+    traffic = arm_traffic.begin_step(began)
     state = state.model_copy(
         update={"step": step, "step_began": began, "traffic": traffic, "checks": ()}
     )
@@ -114,7 +114,7 @@ def entered(
     return _in_step(status, state, context, reason=reason, by=by, figures=figures)
 
 
-def promoted(
+def promote(
     status: EndpointStatus,
     state: RolloutState,
     context: ReconcileContext,
@@ -122,9 +122,9 @@ def promoted(
     reason: str,
     by: str = "",
 ) -> EndpointStatus:
-    """With the candidate as the stable version, watched for the time of the bake."""
+    """Makes the candidate the stable version, watched for the time of the bake."""
     figures = state.figures
-    state = resumed(state, context.now).model_copy(
+    state = resume(state, context.now).model_copy(
         update={
             "promoted_at": context.now,
             "step_began": max(context.now, state.looked_through),
@@ -136,7 +136,7 @@ def promoted(
     return apply(status, Promotion(context.now, state, reason, by=by, figures=figures))
 
 
-def ended(
+def end_rollout(
     status: EndpointStatus,
     state: RolloutState,
     outcome: Outcome,
@@ -146,7 +146,7 @@ def ended(
     by: str = "",
     reject: bool = True,
 ) -> EndpointStatus:
-    """With the rollout at its end: all callers on the version that came out of it.
+    """Ends the rollout: all callers get the version that came out of it.
 
     Args:
         status: as it was.
@@ -159,7 +159,7 @@ def ended(
     """
     event = RolloutEnding(
         context.now,
-        resumed(state, context.now),
+        resume(state, context.now),
         outcome,
         reason,
         by=by,
@@ -169,13 +169,13 @@ def ended(
     return apply(status, event)
 
 
-def paused(state: RolloutState, now: float) -> RolloutState:
-    """With the deadline stopped."""
+def pause(state: RolloutState, now: float) -> RolloutState:
+    """Stops the deadline."""
     return state.model_copy(update={"paused_at": now})
 
 
-def resumed(state: RolloutState, now: float) -> RolloutState:
-    """With the deadline running, and the time of the pause counted."""
+def resume(state: RolloutState, now: float) -> RolloutState:
+    """Lets the deadline run again, and counts the time of the pause."""
     if state.paused_at is None:
         return state
     seconds = state.paused_seconds + max(0.0, now - state.paused_at)
@@ -183,12 +183,12 @@ def resumed(state: RolloutState, now: float) -> RolloutState:
 
 
 def with_state(status: EndpointStatus, state: RolloutState) -> EndpointStatus:
-    """With the rollout's state."""
+    """Returns the status with the rollout's state."""
     return status.model_copy(update={"rollout": state})
 
 
-def in_the_past(state: RolloutState, now: float) -> RolloutState:
-    """With no time ahead of the clock, so that one set back can't put off the deadline for long."""
+def move_to_past(state: RolloutState, now: float) -> RolloutState:
+    """Moves times ahead of the clock to now, so that no clock puts off the deadline for long."""
     update: dict[str, object] = {
         "began": min(state.began, now),
         "step_began": min(state.step_began, max(now, state.looked_through)),
@@ -204,7 +204,7 @@ def in_the_past(state: RolloutState, now: float) -> RolloutState:
 
 
 def waits(status: EndpointStatus, reason: str) -> EndpointStatus:
-    """With the reason why a candidate's rollout does not begin."""
+    """Returns the status with the reason why a candidate's rollout does not begin."""
     if status.candidate is None:
         return status
     candidate = status.candidate.model_copy(update={"reason": reason})
@@ -212,15 +212,15 @@ def waits(status: EndpointStatus, reason: str) -> EndpointStatus:
 
 
 def phase(status: EndpointStatus, state: RolloutState) -> Phase | None:
-    """The phase that the rollout was last shown in, None where that can't be told."""
+    """The phase that the rollout was last shown in, None if that can't be told."""
     candidate = status.candidate
     if candidate is None or not is_own(candidate, state):
         return None
     return candidate.phase if candidate.phase in (Phase.SHADOW, Phase.CANARY) else None
 
 
-def routed(status: EndpointStatus, context: ReconcileContext) -> EndpointStatus:
-    """With the routes that follow from the rollout that goes on, and what they need loaded."""
+def update_routes(status: EndpointStatus, context: ReconcileContext) -> EndpointStatus:
+    """Sets the routes that follow from the rollout that goes on, and what they need loaded."""
     state = status.rollout
     if state is None:
         return status
@@ -228,7 +228,7 @@ def routed(status: EndpointStatus, context: ReconcileContext) -> EndpointStatus:
     routes = steps.routes(context.spec, state, context.observed.loaded, callers=callers)
     needed = (*status.packages, state.stable, state.candidate)
     update = {"routes": routes, "packages": tuple(dict.fromkeys(needed))}
-    return _fallback_noted(status, state, routes, context).model_copy(update=update)
+    return _note_fallback(status, state, routes, context).model_copy(update=update)
 
 
 def _in_step(
@@ -246,13 +246,13 @@ def _in_step(
     return apply(status, event)
 
 
-def _fallback_noted(
+def _note_fallback(
     status: EndpointStatus,
     state: RolloutState,
     routes: tuple[Route, ...],
     context: ReconcileContext,
 ) -> EndpointStatus:
-    """With a note where the candidate loses its traffic for want of a Triton, or has it again.
+    """Notes if the candidate loses its traffic for want of a Triton, or has it again.
 
     The step is kept through it, and no check hears of it.
     """

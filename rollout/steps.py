@@ -42,7 +42,7 @@ def arm(step: Step) -> Arm:
     return Arm.CANARY if isinstance(step, WeightStep) else Arm.SHADOW
 
 
-def named(step: Step) -> str:
+def describe(step: Step) -> str:
     """The step in words: ``25 %`` or ``shadow``."""
     return f"{step.weight:g} %" if isinstance(step, WeightStep) else "shadow"
 
@@ -81,7 +81,7 @@ def routes(
 ) -> tuple[Route, ...]:
     """The routing table of a rollout that goes on.
 
-    Nothing but stable is routed where the last observation did not show it loaded; stable always
+    Nothing but stable is routed if the last observation did not show it loaded; stable always
     is, for there is nothing else to answer with.
 
     Args:

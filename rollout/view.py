@@ -1,7 +1,7 @@
 """The one view model of a rollout: for the command line, the page ``/ui``, MLflow's report. Pure.
 
-A ``View`` holds nothing but what follows from the stored endpoint. Each rendering decides what it
-draws of it, and how it names a step.
+A ``RolloutView`` holds nothing but what follows from the stored endpoint. Each rendering decides
+what it draws of it, and how it names a step.
 """
 
 from collections.abc import Callable, Iterable
@@ -30,7 +30,7 @@ ENDS: Final = frozenset(
 )
 
 
-class Mark(StrEnum):
+class StageMark(StrEnum):
     """Where a stage stands."""
 
     DONE = "done"
@@ -41,15 +41,15 @@ class Mark(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class StageView:
     """One stage on the way to all callers."""
 
     name: str
-    mark: Mark
+    mark: StageMark
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
+class StageWords:
     """What stages are called: each step, and the time between promotion and the end."""
 
     step: Callable[[Step], str]
@@ -60,12 +60,12 @@ def _with_percent(step: Step) -> str:
     return f"shadow {step.shadow:g} %" if isinstance(step, ShadowStep) else f"{step.weight:g} %"
 
 
-BRIEF: Final = Words(step=steps.named, promoted="promoted")
-FULL: Final = Words(step=_with_percent, promoted="bake")
+BRIEF: Final = StageWords(step=steps.describe, promoted="promoted")
+FULL: Final = StageWords(step=_with_percent, promoted="bake")
 
 
 @dataclass(frozen=True, slots=True)
-class Arm:
+class ArmView:
     """Who gets what: percent of callers or, for a shadow, of copied requests."""
 
     arm: str
@@ -74,21 +74,21 @@ class Arm:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class RolloutView:
     """All that is shown of a version's way.
 
     Attributes:
         endpoint: its name.
-        version: None where the endpoint has none yet.
+        version: None if the endpoint has none yet.
         against: the version that it is compared with.
         phase: of the version, or how its rollout ended.
         reason: why it is where it is.
         stages: its way, in the words of who draws it.
         arms: who gets what now.
         checks: results of the rollout's checks.
-        paused_at: since when the deadline stands still; None where it does not.
+        paused_at: since when the deadline stands still; None if it does not.
         deadline_at: unix time at which it expires without a verdict, if it is not paused
-            before; None where no deadline counts.
+            before; None if no deadline counts.
         bake_ends_at: unix time of the end of its bake; None before and after.
         next_version: waits for this one to end.
         commands_waiting: commands that the controller has not answered.
@@ -101,8 +101,8 @@ class View:
     against: str | None
     phase: str
     reason: str
-    stages: tuple[Stage, ...]
-    arms: tuple[Arm, ...]
+    stages: tuple[StageView, ...]
+    arms: tuple[ArmView, ...]
     checks: tuple[CheckResult, ...] = ()
     paused_at: float | None = None
     deadline_at: float | None = None
@@ -113,7 +113,7 @@ class View:
     lines: tuple[Transition, ...] = ()
 
     def deadline_seconds(self, now: float) -> float | None:
-        """Seconds to the deadline; None where none counts."""
+        """Seconds to the deadline; None if none counts."""
         if self.deadline_at is None:
             return None
         return max(0.0, self.deadline_at - (now if self.paused_at is None else self.paused_at))
@@ -123,7 +123,7 @@ class View:
         return None if self.bake_ends_at is None else max(0.0, self.bake_ends_at - now)
 
 
-def newest(endpoint: ModelEndpoint, words: Words = BRIEF) -> View:
+def newest(endpoint: ModelEndpoint, words: StageWords = BRIEF) -> RolloutView:
     """The newest version: its rollout, its preparation, or where it ended."""
     status = endpoint.status
     candidate, last = status.candidate, status.last_rollout
@@ -138,7 +138,9 @@ def newest(endpoint: ModelEndpoint, words: Words = BRIEF) -> View:
     return _view(endpoint, None if stable is None else stable.version, phase.value, "", ())
 
 
-def of_rollout(endpoint: ModelEndpoint, state: RolloutState, words: Words = BRIEF) -> View:
+def of_rollout(
+    endpoint: ModelEndpoint, state: RolloutState, words: StageWords = BRIEF
+) -> RolloutView:
     """A rollout, as it goes on or as it ended."""
     spec, candidate = endpoint.rollout_spec, endpoint.status.candidate
     version, is_on = state.candidate.version, state.outcome is None
@@ -166,14 +168,16 @@ def of_rollout(endpoint: ModelEndpoint, state: RolloutState, words: Words = BRIE
     )
 
 
-def of_preparation(endpoint: ModelEndpoint, candidate: Candidate, words: Words = BRIEF) -> View:
+def of_preparation(
+    endpoint: ModelEndpoint, candidate: Candidate, words: StageWords = BRIEF
+) -> RolloutView:
     """A version that is not compared yet: converted, loaded, waiting, blocked or rejected."""
     stable = endpoint.status.stable
     if candidate.phase in _REACHED:
-        at, mark = _REACHED[candidate.phase], Mark.NOW
+        at, mark = _REACHED[candidate.phase], StageMark.NOW
     else:
         at = _furthest(endpoint, candidate.version)
-        mark = Mark.NOW if candidate.phase is Phase.BLOCKED else Mark.FAILED
+        mark = StageMark.NOW if candidate.phase is Phase.BLOCKED else StageMark.FAILED
     spec = endpoint.rollout_spec
     direct = stable is None or spec.strategy is Strategy.DIRECT
     names = (*_BEFORE, "serving") if direct else _names(spec, words)
@@ -182,7 +186,7 @@ def of_preparation(endpoint: ModelEndpoint, candidate: Candidate, words: Words =
         candidate.version,
         candidate.phase.value,
         candidate.reason,
-        _marked(names, min(at, len(names) - 1), mark),
+        _mark_stages(names, min(at, len(names) - 1), mark),
         against=None if stable is None else stable.version,
     )
 
@@ -197,17 +201,17 @@ def _view(
     version: str | None,
     phase: str,
     reason: str,
-    stages: tuple[Stage, ...],
+    stages: tuple[StageView, ...],
     **more: Any,  # noqa: ANN401 - the view's further fields
-) -> View:
-    return View(
+) -> RolloutView:
+    return RolloutView(
         endpoint=endpoint.name,
         version=version,
         phase=phase,
         reason=reason,
         stages=stages,
         arms=tuple(
-            Arm(route.arm.value, route.ref.version, route.weight)
+            ArmView(route.arm.value, route.ref.version, route.weight)
             for route in endpoint.status.routes
         ),
         commands_waiting=sum(
@@ -255,22 +259,24 @@ _REACHED: Final = {
     Phase.LOADED: 3,
 }
 _ENDED: Final = {
-    None: Mark.NOW,
-    Outcome.ROLLED_BACK: Mark.FAILED,
-    Outcome.REVERTED: Mark.FAILED,
-    Outcome.SUPERSEDED: Mark.LEFT,
-    Outcome.EXPIRED: Mark.LEFT,
+    None: StageMark.NOW,
+    Outcome.ROLLED_BACK: StageMark.FAILED,
+    Outcome.REVERTED: StageMark.FAILED,
+    Outcome.SUPERSEDED: StageMark.LEFT,
+    Outcome.EXPIRED: StageMark.LEFT,
 }
 
 
-def _stages_of_rollout(spec: RolloutSpec, state: RolloutState, words: Words) -> tuple[Stage, ...]:
+def _stages_of_rollout(
+    spec: RolloutSpec, state: RolloutState, words: StageWords
+) -> tuple[StageView, ...]:
     names = _names(spec, words)
     if state.outcome is Outcome.SETTLED:
-        return _marked(names, len(names), Mark.DONE)
+        return _mark_stages(names, len(names), StageMark.DONE)
     at = len(_BEFORE) + min(state.step, len(spec.planned) - 1)
     if state.promoted_at is not None:
         at = len(names) - 2
-    return _marked(names, at, _ENDED[state.outcome])
+    return _mark_stages(names, at, _ENDED[state.outcome])
 
 
 def _furthest(endpoint: ModelEndpoint, version: str) -> int:
@@ -283,13 +289,15 @@ def _furthest(endpoint: ModelEndpoint, version: str) -> int:
     return min(reached[-1] if reached else 0, len(_BEFORE) - 1)
 
 
-def _names(spec: RolloutSpec, words: Words) -> tuple[str, ...]:
+def _names(spec: RolloutSpec, words: StageWords) -> tuple[str, ...]:
     return (*_BEFORE, *map(words.step, spec.planned), words.promoted, "settled")
 
 
-def _marked(names: tuple[str, ...], at: int, mark: Mark) -> tuple[Stage, ...]:
+def _mark_stages(names: tuple[str, ...], at: int, mark: StageMark) -> tuple[StageView, ...]:
     """Stages before ``at`` are done, that one is marked, the others are ahead."""
     return tuple(
-        Stage(name, Mark.DONE if number < at else mark if number == at else Mark.AHEAD)
+        StageView(
+            name, StageMark.DONE if number < at else mark if number == at else StageMark.AHEAD
+        )
         for number, name in enumerate(names)
     )

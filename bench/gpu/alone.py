@@ -14,7 +14,7 @@ from bench.gpu.site import Setting
 from bench.peers.model import PreparedModel
 from contracts.manifest import TOKENIZER
 from registry.loading.placement import SharedRepository
-from registry.loading.splits import Split
+from registry.loading.splits import InstanceSplit
 
 TOKENS = (512, 1024, 2048, 4096, 8192, 16_384, 100_000)
 LONE = (16, 128)  # tokens of rows that are run alone
@@ -31,7 +31,7 @@ def measure(
     repository = setting.scratch / "alone"
     name = prepared.manifest.ref().triton_model
     repository.mkdir()
-    SharedRepository(repository).place(name, prepared.package, "python", Split(1, 1))
+    SharedRepository(repository).place(name, prepared.package, "python", InstanceSplit(1, 1))
     known = Tokenizer.from_file(str(prepared.package / TOKENIZER))
     known.no_padding()
     known.enable_truncation(prepared.manifest.tokenizer.max_tokens)

@@ -14,30 +14,30 @@ from bench.peers.model import MODEL, PreparedModel, judged_texts
 from contracts.endpoint import Phase, Precision, ServingOptions
 from contracts.loading import DeviceKind
 from registry.conversions.messages import ConversionRequest
-from registry.convert.tracking import Run, Tracking, Version
+from registry.convert.tracking import SourceRun, SourceVersion, TrackingServer
 from registry.convert.walk import convert as convert_version
 from registry.packages.store import PackageStore
 
 
-class _FolderRegistry(Tracking):
+class _FolderRegistry(TrackingServer):
     """A registry whose one version is a folder on this disk."""
 
     def __init__(self, source: Path) -> None:
         self._source = source
 
-    def version(self, name: str, version: str) -> Version:
-        """See ``Tracking``."""
+    def version(self, name: str, version: str) -> SourceVersion:
+        """See ``TrackingServer``."""
         del version
-        return Version(source=name, artifacts=name, run_id="", created=0.0)
+        return SourceVersion(source=name, artifacts=name, run_id="", created=0.0)
 
-    def run(self, run_id: str) -> Run:
-        """See ``Tracking``; the version has none."""
+    def run(self, run_id: str) -> SourceRun:
+        """See ``TrackingServer``; the version has none."""
         raise LookupError(run_id)
 
     def download(
         self, artifacts: str, folder: Path, *, skip: Callable[[str], bool]
     ) -> tuple[str, ...]:
-        """See ``Tracking``."""
+        """See ``TrackingServer``."""
         del artifacts, skip
         folder.symlink_to(self._source)
         return ()

@@ -13,17 +13,21 @@ from contracts.endpoint import Phase, Transition
 from contracts.rollout import CheckResult, CommandOutcome, Verdict
 from headrace.commands.layout import GLUE, Pieces, Sentence, TableRow, rows, sentences
 from rollout.plots import number
-from rollout.view import Mark, Stage, View
+from rollout.view import RolloutView, StageMark, StageView
 
 _STYLE = {
-    Mark.DONE: "green",
-    Mark.NOW: "bold cyan",
-    Mark.AHEAD: "dim",
-    Mark.FAILED: "bold red",
-    Mark.LEFT: "yellow",
+    StageMark.DONE: "green",
+    StageMark.NOW: "bold cyan",
+    StageMark.AHEAD: "dim",
+    StageMark.FAILED: "bold red",
+    StageMark.LEFT: "yellow",
 }
 # Also without colour one must see where it is.
-_AROUND = {Mark.NOW: ("[", "]"), Mark.FAILED: ("[✗ ", "]"), Mark.LEFT: ("[", " left]")}
+_AROUND = {
+    StageMark.NOW: ("[", "]"),
+    StageMark.FAILED: ("[✗ ", "]"),
+    StageMark.LEFT: ("[", " left]"),
+}
 _VERDICT = {Verdict.PASS: "pass", Verdict.FAIL: "fail", Verdict.UNKNOWN: "not yet"}
 _VERDICT_STYLE = {Verdict.PASS: "green", Verdict.FAIL: "red", Verdict.UNKNOWN: ""}
 _PERCENT = "percent"
@@ -38,7 +42,7 @@ _PHASE_STYLE = {
 }
 
 
-def document(seen: View, now: float) -> dict[str, Any]:
+def document(seen: RolloutView, now: float) -> dict[str, Any]:
     """The rollout as JSON, at this unix time."""
     return {
         "endpoint": seen.endpoint,
@@ -58,13 +62,13 @@ def document(seen: View, now: float) -> dict[str, Any]:
     }
 
 
-def in_brief(seen: View, now: float) -> str:
+def in_brief(seen: RolloutView, now: float) -> str:
     """The rollout in a few words, for a table; empty if none is on."""
     deadline, bake = seen.deadline_seconds(now), seen.bake_seconds(now)
     if deadline is None and bake is None:
         return ""
     passed = sum(check.verdict is Verdict.PASS for check in seen.checks)
-    stage = next((stage.name for stage in seen.stages if stage.mark is Mark.NOW), seen.phase)
+    stage = next((stage.name for stage in seen.stages if stage.mark is StageMark.NOW), seen.phase)
     words = [f"version {seen.version} at {stage}"]
     if seen.paused_at is not None:
         words.append("paused")
@@ -73,13 +77,13 @@ def in_brief(seen: View, now: float) -> str:
     return ", ".join((*words, *_time_left(seen, now)))
 
 
-def _time_left(seen: View, now: float) -> list[str]:
+def _time_left(seen: RolloutView, now: float) -> list[str]:
     deadline, bake = seen.deadline_seconds(now), seen.bake_seconds(now)
     told = [] if deadline is None else [f"{humanise(deadline)} to the deadline"]
     return told if bake is None else [*told, f"{humanise(bake)} of its bake left"]
 
 
-def picture(seen: View, now: float, *, details: bool = False) -> Group:
+def picture(seen: RolloutView, now: float, *, details: bool = False) -> Group:
     """A rollout for people: its stages, who gets what, its checks.
 
     Without ``details``, only the verdict of a check is shown if it passes, or if its sentence is
@@ -106,7 +110,7 @@ def picture(seen: View, now: float, *, details: bool = False) -> Group:
     return Group(*parts)
 
 
-def stage_line(stages: tuple[Stage, ...]) -> Pieces:
+def stage_line(stages: tuple[StageView, ...]) -> Pieces:
     """The stages one after the other, ``converting > verifying > [shadow] > 5 % > promoted``."""
     pieces: list[Text] = []
     for stage in stages:
@@ -115,7 +119,7 @@ def stage_line(stages: tuple[Stage, ...]) -> Pieces:
     return Pieces(tuple(pieces), between=" > ")
 
 
-def _headline(seen: View, now: float) -> list[Sentence]:
+def _headline(seen: RolloutView, now: float) -> list[Sentence]:
     if seen.version is None:
         return [Sentence(f"{seen.endpoint}: no version yet", style="bold")]
     title = f"{seen.endpoint}: version {seen.version}"
@@ -128,7 +132,7 @@ def _headline(seen: View, now: float) -> list[Sentence]:
     return [*told, *sentences(seen.reason)]
 
 
-def _arms(seen: View) -> Sentence:
+def _arms(seen: RolloutView) -> Sentence:
     told = [f"{arm.arm} version {arm.version} {arm.percent:g} %" for arm in seen.arms]
     return Sentence(f"weights: {', '.join(told)}", rest=2)
 

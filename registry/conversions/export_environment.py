@@ -18,7 +18,12 @@ from typing import Protocol
 from contracts.endpoint import Phase
 from registry.conversions import process_group
 from registry.conversions.launcher import ConversionLauncher, OnProgress
-from registry.conversions.messages import ConversionRequest, Failed, Progress, Published
+from registry.conversions.messages import (
+    ConversionFailure,
+    ConversionProgress,
+    ConversionRequest,
+    PublishedPackage,
+)
 from registry.errors import RegistryError
 
 log = logging.getLogger(__name__)
@@ -68,7 +73,7 @@ class CommandExportEnvironment:
         except OSError as error:
             raise ExportUnavailableError(f"{self._argv[0]} can't be run: {error}") from error
         try:
-            return await asyncio.wait_for(_installed(process.stdout, progress), self._timeout)
+            return await asyncio.wait_for(_install(process.stdout, progress), self._timeout)
         except TimeoutError as error:
             raise ExportUnavailableError(
                 f"the installation of torch and transformers took more than {self._timeout:g} s"
@@ -81,7 +86,7 @@ class CommandExportEnvironment:
 class ExportingLauncher:
     """A launcher that has the export environment installed at the first version that needs it.
 
-    ``environment`` is None where nothing can install torch and transformers here.
+    ``environment`` is None if nothing can install torch and transformers here.
     """
 
     def __init__(self, launcher: ConversionLauncher, environment: ExportEnvironment | None) -> None:
@@ -94,26 +99,26 @@ class ExportingLauncher:
         progress: OnProgress,
         *,
         python_path: tuple[Path, ...] = (),
-    ) -> Published | Failed:
-        """Runs a conversion, a second time with torch where the first found that it needs it."""
+    ) -> PublishedPackage | ConversionFailure:
+        """Runs a conversion, a second time with torch if the first found that it needs it."""
         result = await self._launcher.run(request, progress, python_path=python_path)
-        if not isinstance(result, Failed) or not result.needs_export:
+        if not isinstance(result, ConversionFailure) or not result.needs_export:
             return result
         if self._environment is None:
-            return Failed(reason=_MISSING, by_version=False, needs_export=True)
+            return ConversionFailure(reason=_MISSING, by_version=False, needs_export=True)
 
         def note(line: str) -> None:
             message = f"installing torch and transformers, once: {line}"
-            progress(Progress(phase=Phase.CONVERTING, message=message))
+            progress(ConversionProgress(phase=Phase.CONVERTING, message=message))
 
         try:
             folder = await self._environment.ensure(note)
         except ExportUnavailableError as error:
-            return Failed(reason=str(error), by_version=False, needs_export=True)
+            return ConversionFailure(reason=str(error), by_version=False, needs_export=True)
         return await self._launcher.run(request, progress, python_path=(folder, *python_path))
 
 
-async def _installed(lines: "asyncio.StreamReader | None", progress: Callable[[str], None]) -> Path:
+async def _install(lines: "asyncio.StreamReader | None", progress: Callable[[str], None]) -> Path:
     """Reads the installer's lines to the one that ends it."""
     assert lines is not None  # noqa: S101 - it was asked for
     async for line in lines:

@@ -4,7 +4,7 @@ The key is a digest of all that decides the outcome: the version, the serving op
 allowed. Entries lie beside the packages, in ``<store>/index/``, where others than the controller
 may be able to write: an entry counts only with a MAC, beside it in ``<options>.mac``, that this
 controller's key makes of it. One without a good MAC, whose key was lost, counts if an endpoint's
-status, which the controller alone writes, names its package already, and gets its MAC then. Any
+status, which only the controller writes, names its package already, and gets its MAC then. Any
 other entry, and one whose package is gone, counts as none.
 """
 
@@ -28,7 +28,7 @@ from registry.packages.store import (
     PackageDamagedError,
     PackageMissingError,
     PackageStore,
-    reached,
+    translate_errors,
 )
 
 log = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ KEY_FILE = "index-keys"  # in a controller's work folder, where it is told no ot
 _INDEX = "the index of conversions"
 
 
-class _Entry(BaseModel):
+class _IndexEntry(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     ref: ModelRef
@@ -115,9 +115,9 @@ class ConversionIndex:
         Raises:
             StoreUnavailableError: the store can't be read.
         """
-        with reached(_INDEX):
+        with translate_errors(_INDEX):
             try:
-                entry = _Entry.model_validate_json(self._files.cat_file(self._path(options)))
+                entry = _IndexEntry.model_validate_json(self._files.cat_file(self._path(options)))
                 manifest = self._store.manifest(entry.ref.package)
             except (FileNotFoundError, PackageMissingError, PackageDamagedError, ValidationError):
                 return None  # convert again: that mends a damaged package or entry too
@@ -141,7 +141,7 @@ class ConversionIndex:
         Raises:
             StoreUnavailableError: the store can't be written.
         """
-        with reached(_INDEX):
+        with translate_errors(_INDEX):
             for kind in ("json", "mac"):
                 try:
                     self._files.rm(self._path(options, kind))
@@ -165,8 +165,8 @@ class ConversionIndex:
         found = self.signature(ref)
         path = self._path(options)
         aside = f"{path}.{ref.package[:12]}"
-        entry = _Entry(ref=ref, signature=found).model_dump_json().encode()
-        with reached(_INDEX):
+        entry = _IndexEntry(ref=ref, signature=found).model_dump_json().encode()
+        with translate_errors(_INDEX):
             self._files.makedirs(self._root, exist_ok=True)
             self._sign(options, ref)
             self._files.pipe_file(aside, entry)
@@ -179,7 +179,7 @@ class ConversionIndex:
         self._files.pipe_file(self._path(options, "mac"), made.encode())
 
     def _mac_of(self, options: str) -> str:
-        """An entry's MAC as it is stored; empty where there is none."""
+        """An entry's MAC as it is stored; empty if there is none."""
         try:
             return str(self._files.cat_file(self._path(options, "mac")), "ascii").strip()
         except FileNotFoundError:

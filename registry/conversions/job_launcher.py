@@ -13,9 +13,14 @@ from pathlib import Path
 
 from contracts.endpoint import Phase
 from registry.conversions import job_manifest
-from registry.conversions.job_outcome import JobState, Limits, Waiting, state_of
+from registry.conversions.job_outcome import ConversionLimits, JobState, PendingPod, state_of
 from registry.conversions.launcher import OnProgress
-from registry.conversions.messages import ConversionRequest, Failed, Progress, Published
+from registry.conversions.messages import (
+    ConversionFailure,
+    ConversionProgress,
+    ConversionRequest,
+    PublishedPackage,
+)
 from registry.stores.cluster_reports import Owner
 from service.cluster.client import ClusterClient
 from service.cluster.collection import Collection, Object
@@ -60,7 +65,7 @@ class JobLauncher:
         self._jobs = Collection("batch/v1", "jobs", options.namespace)
         memory = job_manifest.memory_limit(options.template)
         container = job_manifest.container_name(options.template)
-        self._limits = Limits(memory, options.timeout_seconds, container)
+        self._limits = ConversionLimits(memory, options.timeout_seconds, container)
         # A pod with sidecars has a log for each container, and gives none without a name.
         self._container = {"container": container} if container else {}
 
@@ -70,15 +75,15 @@ class JobLauncher:
         progress: OnProgress,
         *,
         python_path: tuple[Path, ...] = (),
-    ) -> Published | Failed:
+    ) -> PublishedPackage | ConversionFailure:
         """Runs a conversion to its end; see the Protocol."""
         del python_path  # the image holds all that a conversion needs
         name = job_manifest.name_of(request)
         try:
             await asyncio.to_thread(self._begin, request)
-            return await self._watched(name, progress)
+            return await self._watch(name, progress)
         except ApiRefusedError as error:
-            return Failed(reason=f"its Job is refused: {error}", by_version=False)
+            return ConversionFailure(reason=f"its Job is refused: {error}", by_version=False)
         finally:
             # Shielded: being cancelled once more must not leave the Job behind.
             await asyncio.shield(asyncio.to_thread(self._remove, name))
@@ -94,22 +99,22 @@ class JobLauncher:
         except ConflictError:
             log.info("the Job %s is there already, and is watched", made["metadata"]["name"])
 
-    async def _watched(self, name: str, progress: OnProgress) -> Published | Failed:
+    async def _watch(self, name: str, progress: OnProgress) -> PublishedPackage | ConversionFailure:
         loop = asyncio.get_running_loop()
         options = self._options
         began = loop.time()
         waits_since: float | None = began
-        reported: Progress | None = None
+        reported: ConversionProgress | None = None
         while True:
             seen = await asyncio.to_thread(self._look, name)
-            if isinstance(seen, Published | Failed):
+            if isinstance(seen, PublishedPackage | ConversionFailure):
                 return seen
-            if isinstance(seen, Waiting):
+            if isinstance(seen, PendingPod):
                 waits_since = loop.time() if waits_since is None else waits_since
                 if loop.time() - waits_since >= options.stuck_seconds:
                     reason = f"its conversion could not start in time: {seen.reason}"
-                    return Failed(reason=reason, by_version=False)
-                seen = Progress(phase=Phase.CONVERTING, message=seen.reason)
+                    return ConversionFailure(reason=reason, by_version=False)
+                seen = ConversionProgress(phase=Phase.CONVERTING, message=seen.reason)
             elif seen is not None:
                 waits_since = None
             if seen is not None and seen != reported:
@@ -118,22 +123,22 @@ class JobLauncher:
             # The pod's own deadline is its node's to keep, which may be lost.
             if loop.time() - began >= options.stuck_seconds + options.timeout_seconds:
                 reason = "its conversion is given up: its Job did not end in time"
-                return Failed(reason=reason, by_version=False)
+                return ConversionFailure(reason=reason, by_version=False)
             await asyncio.sleep(options.poll_seconds)
 
     def _look(self, name: str) -> JobState | None:
-        """How the conversion is now; None where that can't be known."""
+        """How the conversion is now; None if that can't be known."""
         try:
             job = self._client.get(self._jobs, name)
             pod = self._pod(name)
             return state_of(job, pod, self._log(pod), self._limits)
         except MissingError:
-            return Failed(reason="its Job was deleted by someone else", by_version=False)
+            return ConversionFailure(reason="its Job was deleted by someone else", by_version=False)
         except ApiUnavailableError as error:
             log.info("the Job %s can't be looked at now: %s", name, error)
             return None
         except KubernetesError as error:
-            return Failed(reason=f"its Job can't be watched: {error}", by_version=False)
+            return ConversionFailure(reason=f"its Job can't be watched: {error}", by_version=False)
 
     def _pod(self, name: str) -> Object | None:
         answer = self._client.ask(
@@ -141,10 +146,10 @@ class JobLauncher:
             self._options.namespace,
             label_selector=f"{job_manifest.LABEL}={name}",
         )
-        return max(answer["items"] or (), key=_made, default=None)
+        return max(answer["items"] or (), key=_creation_time, default=None)
 
     def _log(self, pod: Object | None) -> str:
-        """The end of the log of what converts in a pod; empty where it has none."""
+        """The end of the log of what converts in a pod; empty if it has none."""
         phase = ((pod or {}).get("status") or {}).get("phase")
         if pod is None or phase in {None, "Pending"}:
             return ""
@@ -177,5 +182,5 @@ class JobLauncher:
             log.warning("the Job %s is left to its own deadline: %s", name, error)
 
 
-def _made(pod: Object) -> str:
+def _creation_time(pod: Object) -> str:
     return str(pod["metadata"].get("creationTimestamp", ""))

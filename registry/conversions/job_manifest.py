@@ -76,7 +76,7 @@ def job(
 
 
 def container_name(base: Object) -> str:
-    """The name of the container that converts; empty where the template gives none."""
+    """The name of the container that converts; empty if the template gives none."""
     return str(base["spec"]["template"]["spec"]["containers"][0].get("name", ""))
 
 

@@ -12,7 +12,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from contracts.endpoint import Phase
-from registry.conversions.messages import Failed, Progress, Published, progress_of, result_of
+from registry.conversions.messages import (
+    ConversionFailure,
+    ConversionProgress,
+    PublishedPackage,
+    progress_of,
+    result_of,
+)
 
 Object = Mapping[str, Any]
 
@@ -21,7 +27,7 @@ _MOST_REASON = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ConversionLimits:
     """The limits of a conversion, for sentences, and the name of its container."""
 
     memory: str
@@ -30,34 +36,34 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class PendingPod:
     """Nothing has run yet, and why."""
 
     reason: str
 
 
-JobState = Progress | Published | Failed | Waiting
+JobState = ConversionProgress | PublishedPackage | ConversionFailure | PendingPod
 
 
-def state_of(job: Object, pod: Object | None, log: str, limits: Limits) -> JobState:
+def state_of(job: Object, pod: Object | None, log: str, limits: ConversionLimits) -> JobState:
     """How a conversion is now."""
     status = _part(pod, "status")
-    ended = _terminated(status, limits.container)
+    ended = _find_terminated(status, limits.container)
     result = result_of(str(ended.get("message") or ""))
     if result is not None:
         return result
-    progress, last_line = _parsed(log.splitlines())
+    progress, last_line = _parse_log(log.splitlines())
     if pod is None or _part(pod, "metadata").get("deletionTimestamp"):
-        return _without_pod(job, limits) or Waiting("its pod is not there yet")
+        return _without_pod(job, limits) or PendingPod("its pod is not there yet")
     phase = status.get("phase")
     if phase in {"Failed", "Succeeded"}:
-        return _ended(status, ended, last_line, limits)
+        return _explain_end(status, ended, last_line, limits)
     if phase == "Pending":
-        return Waiting(_why_pending(status))
-    return progress or Progress(phase=Phase.CONVERTING, message="runs")
+        return PendingPod(_why_pending(status))
+    return progress or ConversionProgress(phase=Phase.CONVERTING, message="runs")
 
 
-def _parsed(lines: Iterable[str]) -> tuple[Progress | None, str]:
+def _parse_log(lines: Iterable[str]) -> tuple[ConversionProgress | None, str]:
     """The last progress, and the last line that is none."""
     progress, last_line = None, ""
     for line in lines:
@@ -68,52 +74,54 @@ def _parsed(lines: Iterable[str]) -> tuple[Progress | None, str]:
     return progress, last_line
 
 
-def _without_pod(job: Object, limits: Limits) -> Failed | None:
-    """What the Job itself says, where its pod can't be asked."""
+def _without_pod(job: Object, limits: ConversionLimits) -> ConversionFailure | None:
+    """What the Job itself says, if its pod can't be asked."""
     for condition in _part(job, "status").get("conditions") or ():
         if condition.get("type") != "Failed" or condition.get("status") != "True":
             continue
         if condition.get("reason") == "DeadlineExceeded":
-            return _timed_out(limits)
+            return _explain_timeout(limits)
         reason_text = condition.get("message") or condition.get("reason") or "no reason was given"
-        return Failed(
+        return ConversionFailure(
             reason=f"its conversion was ended by the cluster: {reason_text}", by_version=False
         )
     return None
 
 
-def _ended(status: Object, ended: Object, last_line: str, limits: Limits) -> Failed:
+def _explain_end(
+    status: Object, ended: Object, last_line: str, limits: ConversionLimits
+) -> ConversionFailure:
     """A pod that ended without a result."""
     reason, message = str(status.get("reason", "")), str(status.get("message", ""))
     code = int(ended.get("exitCode", 0))
     if reason == "DeadlineExceeded":
-        return _timed_out(limits)
+        return _explain_timeout(limits)
     if ended.get("reason") == "OOMKilled":
         most = f"its limit of {limits.memory}" if limits.memory else "there was"
         reason_text = f"its conversion needed more memory than {most} and was ended"
-        return Failed(reason=reason_text, by_version=True)
+        return ConversionFailure(reason=reason_text, by_version=True)
     if reason == "Evicted" and "exceeds the" in message:  # its own limit of disk
         reason_text = f"its conversion used more than it may: {message}"
-        return Failed(reason=reason_text[:_MOST_REASON], by_version=True)
-    if reason or _disrupted(status) or code == _SIGTERM:
+        return ConversionFailure(reason=reason_text[:_MOST_REASON], by_version=True)
+    if reason or _is_disrupted(status) or code == _SIGTERM:
         reason_text = message or reason or "the node is drained, or made room for another pod"
-        return Failed(
+        return ConversionFailure(
             reason=f"its conversion was ended by the cluster: {reason_text}"[:_MOST_REASON],
             by_version=False,
         )
     if code == 0:  # it writes its result before it ends so
         reason_text = "its conversion ended and left no result"
-        return Failed(reason=reason_text, by_version=False, crashed=True)
+        return ConversionFailure(reason=reason_text, by_version=False, crashed=True)
     how = f"ended with status {code}"
     if code == _SIGKILL:
         how = "was killed, most likely because the machine ran out of memory"
     reason_text = f"its conversion {how}: {last_line or 'it said nothing'}"
-    return Failed(reason=reason_text[:_MOST_REASON], by_version=False, crashed=True)
+    return ConversionFailure(reason=reason_text[:_MOST_REASON], by_version=False, crashed=True)
 
 
-def _timed_out(limits: Limits) -> Failed:
+def _explain_timeout(limits: ConversionLimits) -> ConversionFailure:
     reason = f"its conversion took more than {limits.timeout_seconds:g} s"
-    return Failed(reason=reason, by_version=False, crashed=True)
+    return ConversionFailure(reason=reason, by_version=False, crashed=True)
 
 
 def _why_pending(status: Object) -> str:
@@ -128,14 +136,14 @@ def _why_pending(status: Object) -> str:
     return "its pod starts"
 
 
-def _disrupted(status: Object) -> bool:
+def _is_disrupted(status: Object) -> bool:
     return any(
         condition.get("type") == "DisruptionTarget" and condition.get("status") == "True"
         for condition in status.get("conditions") or ()
     )
 
 
-def _terminated(status: Object, name: str) -> Object:
+def _find_terminated(status: Object, name: str) -> Object:
     """How the container that converts has ended; a cluster may have put others beside it."""
     for container in status.get("containerStatuses") or ():
         if container.get("name", name) == name:

@@ -23,17 +23,17 @@ from typing import Protocol
 from registry.conversions import process_group
 from registry.conversions.messages import (
     MOST_RESULT_BYTES,
+    ConversionFailure,
+    ConversionProgress,
     ConversionRequest,
-    Failed,
-    Progress,
-    Published,
+    PublishedPackage,
     progress_of,
     result_of,
 )
 
 log = logging.getLogger(__name__)
 
-OnProgress = Callable[[Progress], None]
+OnProgress = Callable[[ConversionProgress], None]
 
 _MEMORY_CHECK_SECONDS = 0.25
 _STDERR_TAIL_BYTES = 2000
@@ -53,7 +53,7 @@ class ConversionLauncher(Protocol):
         progress: OnProgress,
         *,
         python_path: tuple[Path, ...] = (),
-    ) -> Published | Failed:
+    ) -> PublishedPackage | ConversionFailure:
         """Runs a conversion to its end; being cancelled ends it at once.
 
         Args:
@@ -95,7 +95,7 @@ class SubprocessLauncher:
         progress: OnProgress,
         *,
         python_path: tuple[Path, ...] = (),
-    ) -> Published | Failed:
+    ) -> PublishedPackage | ConversionFailure:
         """Runs a conversion to its end; see the Protocol."""
         options = self._options
         options.work_dir.mkdir(parents=True, exist_ok=True)
@@ -123,16 +123,16 @@ class SubprocessLauncher:
                 process_group.give_way(process.pid)
                 recorded = process_group.record(process.pid)
                 (scratch / _PID_FILE).write_text(recorded, encoding="utf-8")
-                return await self._watched(process, progress, scratch)
+                return await self._watch(process, progress, scratch)
             finally:
                 process_group.kill(process.pid)
                 await process.wait()
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
 
-    async def _watched(
+    async def _watch(
         self, process: Process, progress: OnProgress, scratch: Path
-    ) -> Published | Failed:
+    ) -> PublishedPackage | ConversionFailure:
         """The process' result, or the limit that it went over."""
         reading = asyncio.create_task(_read(process, progress))
         memory = asyncio.create_task(self._over_memory(process))
@@ -158,13 +158,13 @@ class SubprocessLauncher:
         while process_group.resident_bytes(process.pid) <= limit:  # noqa: ASYNC110 - /proc has no events
             await asyncio.sleep(_MEMORY_CHECK_SECONDS)
 
-    def _over_limit(self, *, by_memory: bool) -> Failed:
+    def _over_limit(self, *, by_memory: bool) -> ConversionFailure:
         if by_memory:
             limit = self._options.memory_bytes >> 20
             reason = f"its conversion needed more than {limit} MB of memory and was ended"
         else:
             reason = f"its conversion took more than {self._options.timeout_seconds:g} s"
-        return Failed(reason=reason, by_version=by_memory, crashed=not by_memory)
+        return ConversionFailure(reason=reason, by_version=by_memory, crashed=not by_memory)
 
 
 async def _read(process: Process, progress: OnProgress) -> None:
@@ -184,8 +184,8 @@ async def _read(process: Process, progress: OnProgress) -> None:
             progress(message)
 
 
-def _result(file: Path) -> Published | Failed | None:
-    """What the process wrote; None where that is no result. No link is followed."""
+def _result(file: Path) -> PublishedPackage | ConversionFailure | None:
+    """What the process wrote; None if that is no result. No link is followed."""
     try:
         descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
@@ -199,14 +199,14 @@ def _result(file: Path) -> Published | Failed | None:
 
 
 async def _status(process: Process) -> int | None:
-    """The exit status of a process whose output has ended; None where it still runs."""
+    """The exit status of a process whose output has ended; None if it still runs."""
     try:
         return await asyncio.wait_for(process.wait(), _EXIT_SECONDS)
     except TimeoutError:
         return None
 
 
-def _crash(status: int | None, errors: Path) -> Failed:
+def _crash(status: int | None, errors: Path) -> ConversionFailure:
     """What an end without a result means."""
     if status is None:
         how = "closed its output and went on"
@@ -221,7 +221,9 @@ def _crash(status: int | None, errors: Path) -> Failed:
         log_tail = file.read().decode(errors="replace").strip()
     last = log_tail.splitlines()[-1] if log_tail else "it said nothing"
     log.warning("a conversion %s; the end of its log:\n%s", how, log_tail)
-    return Failed(reason=f"its conversion {how}: {last}"[:500], by_version=False, crashed=True)
+    return ConversionFailure(
+        reason=f"its conversion {how}: {last}"[:500], by_version=False, crashed=True
+    )
 
 
 def _environment(base: Mapping[str, str], python_path: tuple[Path, ...]) -> dict[str, str]:

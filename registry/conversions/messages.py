@@ -3,10 +3,11 @@
 The controller starts ``python -m registry.convert`` (a subprocess locally, a Job in Kubernetes)
 with a ``ConversionRequest`` as JSON in a file and the path of the file that takes the result. The
 process downloads the version, detects its flavour, converts, verifies and publishes where the
-request says. It prints ``Progress`` as one JSON object a line on standard output, and writes one
-``Published`` or ``Failed`` into the result's file. What it prints is shown and never acted upon: a
-version's code may print too. An end without a result (a crash, a signal) blames nobody: it is tried
-again a few times. A limit that the launcher itself enforces is the version's own fault.
+request says. It prints ``ConversionProgress`` as one JSON object a line on standard output, and
+writes one ``PublishedPackage`` or ``ConversionFailure`` into the result's file. What it prints is
+shown and never acted upon: a version's code may print too. An end without a result (a crash, a
+signal) blames nobody: it is tried again a few times. A limit that the launcher itself enforces is
+the version's own fault.
 """
 
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from contracts.features import Feature
 from contracts.loading import DeviceKind
 from contracts.model import ModelRef
 from contracts.tasks import Task
-from registry.pyfunc.process import Limits
+from registry.pyfunc.process import PyfuncLimits
 
 # Of a result's file: the kubelet reads so much of a container's termination message.
 MOST_RESULT_BYTES = 4096
@@ -42,7 +43,7 @@ class Signature(_Message):
     answers: tuple[Feature, ...] = Field((), description="what is counted of answers")
 
     def broken_by(self, new: "Signature") -> str:
-        """Why callers of this version could not go on with a new one; empty where they can."""
+        """Why callers of this version could not go on with a new one; empty if they can."""
         if self.task != new.task:
             return f"its task is {new.task}, the stable version's is {self.task}"
         if set(self.labels) != set(new.labels):
@@ -63,7 +64,7 @@ class Signature(_Message):
 
 
 def _broken_features(ours: tuple[Feature, ...], new: tuple[Feature, ...]) -> str:
-    """Why rows for a version could not go to a new one; empty where they can."""
+    """Why rows for a version could not go to a new one; empty if they can."""
     names, others = [each.name for each in ours], [each.name for each in new]
     if names != others:
         gone = ", ".join(name for name in names if name not in others) or "none"
@@ -104,28 +105,30 @@ class ConversionRequest(_Message):
     allow_remote_code: bool = False
     sources: tuple[str, ...] = Field((), description="URLs below which artifacts may lie")
     model_code: bool = Field(False, description="gateways run the code that versions bring")
-    pyfunc: Limits | None = Field(None, description="of Python of users' own; none: it is refused")
+    pyfunc: PyfuncLimits | None = Field(
+        None, description="of Python of users' own; none: it is refused"
+    )
     device: DeviceKind = Field(DeviceKind.CPU, description="of the Tritons that will run it")
     threads: int = 1
     work_dir: str = Field(description="scratch folder, removed by the launcher")
 
 
-class Progress(_Message):
-    """A step begun, for whoever watches."""
+class ConversionProgress(_Message):
+    """A step that has begun, for those who watch."""
 
     kind: Literal["progress"] = "progress"
     phase: Literal[Phase.WAITING, Phase.CONVERTING, Phase.VERIFYING, Phase.PUBLISHING]
     message: Annotated[str, Field(max_length=_MOST_MESSAGE)]
 
 
-class Published(_Message):
+class PublishedPackage(_Message):
     """The package is where the request said."""
 
     kind: Literal["published"] = "published"
     ref: ModelRef
 
 
-class Failed(_Message):
+class ConversionFailure(_Message):
     """No package. ``by_version``: the version itself is at fault, trying again would not help.
 
     ``crashed``: the conversion ended without a result, as its launcher saw; it is in no file.
@@ -138,21 +141,21 @@ class Failed(_Message):
     needs_export: bool = Field(False, description="torch and transformers are not installed here")
 
 
-_RESULT: TypeAdapter[Published | Failed] = TypeAdapter(
-    Annotated[Published | Failed, Field(discriminator="kind")]
+_RESULT: TypeAdapter[PublishedPackage | ConversionFailure] = TypeAdapter(
+    Annotated[PublishedPackage | ConversionFailure, Field(discriminator="kind")]
 )
 
 
-def progress_of(line: str | bytes) -> Progress | None:
+def progress_of(line: str | bytes) -> ConversionProgress | None:
     """A printed line that is progress; None for any other."""
     try:
-        return Progress.model_validate_json(line)
+        return ConversionProgress.model_validate_json(line)
     except ValidationError:
         return None
 
 
-def result_of(data: str | bytes) -> Published | Failed | None:
-    """What the result's file says; None where it says nothing of this schema."""
+def result_of(data: str | bytes) -> PublishedPackage | ConversionFailure | None:
+    """What the result's file says; None if it says nothing of this schema."""
     if len(data) > MOST_RESULT_BYTES:
         return None
     try:
@@ -161,11 +164,11 @@ def result_of(data: str | bytes) -> Published | Failed | None:
         return None
 
 
-def result_file(result: Published | Failed) -> bytes:
+def result_file(result: PublishedPackage | ConversionFailure) -> bytes:
     """The content of a result's file: a reason that is too long for it is cut."""
     data = result.model_dump_json().encode()
     most = _MOST_REASON_BYTES
-    while len(data) > MOST_RESULT_BYTES and isinstance(result, Failed):
+    while len(data) > MOST_RESULT_BYTES and isinstance(result, ConversionFailure):
         cut = result.reason.encode()[:most].decode(errors="ignore")
         data = result.model_copy(update={"reason": f"{cut}..."}).model_dump_json().encode()
         most //= 2
@@ -182,7 +185,7 @@ class Conditions:
     sources: tuple[str, ...] = ()
     # Not in the key of a conversion: without them, a version with code waits, and is no other.
     model_code: bool = False
-    pyfunc: Limits | None = None
+    pyfunc: PyfuncLimits | None = None
 
 
 @dataclass(frozen=True, slots=True)

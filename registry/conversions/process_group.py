@@ -10,12 +10,12 @@ from contextlib import suppress
 from pathlib import Path
 
 _PROC = Path("/proc")
-_NICENESS = 5  # more than our own: a third of what others get, where all are busy
+_NICENESS = 5  # more than our own: a third of what others get, if all are busy
 _GROUP, _START, _RESIDENT = 2, 19, 21  # fields of /proc/<pid>/stat after the name, from 0
 
 
 def resident_bytes(group: int) -> int:
-    """Memory that the processes of a group hold now; 0 where there are none."""
+    """Memory that the processes of a group hold now; 0 if there are none."""
     pages = 0
     for entry in _PROC.glob("[0-9]*"):
         fields = _fields(entry)
@@ -31,9 +31,9 @@ def kill(group: int) -> None:
 
 
 def give_way(group: int) -> None:
-    """Lets other processes of the machine go first; where the system refuses, nothing changes.
+    """Lets other processes of the machine go first; if the system refuses, nothing changes.
 
-    For a group whose leader began a session. Where Linux shares processors between sessions, it is
+    For a group whose leader began a session. If Linux shares processors between sessions, it is
     the session's niceness that counts (sched(7), "The autogroup feature"), else each process's own.
     """
     niceness = min(19, os.getpriority(os.PRIO_PROCESS, 0) + _NICENESS)

@@ -5,7 +5,7 @@ writes into a folder of its own, ``<store>/staging/<id>/``, and names a package 
 controller copies that package, proves every byte, and compares it with the request and with what
 MLflow says of the version. Only then it publishes the package. The id is keyed: the code of one
 version can't guess the folder of another. Graphs and tokenisers are never opened here: what is
-wrong in them harms their own model alone.
+wrong in them harms only their own model.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ from contracts.tasks import packed_inputs
 from preprocess.buckets import automatic_buckets, checked_buckets, row_buckets
 from registry.conversions.index import signature
 from registry.conversions.launcher import ConversionLauncher, OnProgress
-from registry.conversions.messages import ConversionRequest, Failed, Published
+from registry.conversions.messages import ConversionFailure, ConversionRequest, PublishedPackage
 from registry.conversions.staging import StagingFolders, remove, staging_url
 from registry.mlflow.model_registry import RegisteredVersion
 from registry.packages.store import (
@@ -109,29 +109,31 @@ class PromotingLauncher:
         progress: OnProgress,
         *,
         python_path: tuple[Path, ...] = (),
-    ) -> Published | Failed:
+    ) -> PublishedPackage | ConversionFailure:
         """Runs a conversion in its own folder, and publishes its package; see the Protocol."""
         url = staging_url(request, self._key)
         staged = request.model_copy(update={"store_url": url})
-        with self._staging.using(url):
+        with self._staging.hold(url):
             try:
                 result = await self._launcher.run(staged, progress, python_path=python_path)
-                if isinstance(result, Failed):
+                if isinstance(result, ConversionFailure):
                     return result
                 promoted = asyncio.to_thread(self._promote, request, result.ref, url)
                 return await asyncio.wait_for(promoted, self._timeout)
             except TimeoutError:
                 reason = f"its package could not be published within {self._timeout:g} s"
-                return Failed(reason=reason, by_version=False)
+                return ConversionFailure(reason=reason, by_version=False)
             finally:
                 # Shielded: being cancelled once more must not leave the folder behind.
                 await asyncio.shield(asyncio.to_thread(remove, url))
 
-    def _promote(self, request: ConversionRequest, ref: ModelRef, url: str) -> Published | Failed:
+    def _promote(
+        self, request: ConversionRequest, ref: ModelRef, url: str
+    ) -> PublishedPackage | ConversionFailure:
         version = self._registered(request.model, request.version)
         if version is None:
             reason = "MLflow does not list the version any more"
-            return Failed(reason=reason, by_version=False)
+            return ConversionFailure(reason=reason, by_version=False)
         self._work_dir.mkdir(parents=True, exist_ok=True)
         scratch = Path(tempfile.mkdtemp(prefix=_SCRATCH, dir=self._work_dir))
         folder = scratch / ref.package
@@ -139,16 +141,18 @@ class PromotingLauncher:
             staged = PackageStore(url)
             manifest = staged.fetch(ref.package, folder, most_bytes=self._most_bytes)
             if reason := refusal(manifest, ref, request, version):
-                return _refused(request, reason)
+                return _refuse(request, reason)
             if reason := altered_configs(manifest, folder, request.threads):
-                # Not the version's fault where an operator runs conversions of another release.
-                return _refused(request, reason, by_version=False)
-            return Published(ref=self._store.publish(folder, manifest))
+                # Not the version's fault if an operator runs conversions of another release.
+                return _refuse(request, reason, by_version=False)
+            return PublishedPackage(ref=self._store.publish(folder, manifest))
         except (PackageMissingError, PackageDamagedError) as error:
             # Maybe not the version's fault: others may be able to write there too.
-            return _refused(request, str(error), by_version=False)
+            return _refuse(request, str(error), by_version=False)
         except (StoreError, OSError) as error:
-            return Failed(reason=f"its package can't be published: {error}", by_version=False)
+            return ConversionFailure(
+                reason=f"its package can't be published: {error}", by_version=False
+            )
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
 
@@ -156,7 +160,7 @@ class PromotingLauncher:
 def refusal(
     manifest: Manifest, ref: ModelRef, request: ConversionRequest, version: RegisteredVersion
 ) -> str:
-    """Why a package is not the one that was asked for; empty where it is.
+    """Why a package is not the one that was asked for; empty if it is.
 
     Args:
         manifest: of the package, proved against its name.
@@ -361,7 +365,9 @@ def _other_pyfunc(manifest: Manifest, *, allowed: bool) -> str:
     return ""
 
 
-def _refused(request: ConversionRequest, reason: str, *, by_version: bool = True) -> Failed:
+def _refuse(
+    request: ConversionRequest, reason: str, *, by_version: bool = True
+) -> ConversionFailure:
     what = f"the package that its conversion made is refused: {reason}"
     log.error("version %s of %s: %s", request.version, request.model, what)
-    return Failed(reason=what[:1000], by_version=by_version)
+    return ConversionFailure(reason=what[:1000], by_version=by_version)

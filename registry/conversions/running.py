@@ -14,14 +14,19 @@ from typing import NamedTuple
 from contracts.endpoint import Phase
 from registry import metrics
 from registry.conversions.launcher import ConversionLauncher
-from registry.conversions.messages import ConversionRequest, Failed, Progress, Published
+from registry.conversions.messages import (
+    ConversionFailure,
+    ConversionProgress,
+    ConversionRequest,
+    PublishedPackage,
+)
 
 log = logging.getLogger(__name__)
 
-State = Progress | Published | Failed
+State = ConversionProgress | PublishedPackage | ConversionFailure
 
 
-class _Running(NamedTuple):
+class _RunningConversion(NamedTuple):
     """A conversion that runs, with the words for its version."""
 
     task: "asyncio.Task[None]"
@@ -40,7 +45,7 @@ class ConversionJobs:
         self._launcher = launcher
         self._most = most
         self._changed = changed
-        self._running: dict[str, _Running] = {}
+        self._running: dict[str, _RunningConversion] = {}
         self._waiting: dict[str, None] = {}  # those refused a start, in order of asking
         self._states: dict[str, State] = {}
 
@@ -80,10 +85,10 @@ class ConversionJobs:
         if options in self._states or not self.has_room(tenant):
             return
         self._waiting.pop(options, None)
-        self._states[options] = Progress(phase=Phase.CONVERTING, message="starts")
+        self._states[options] = ConversionProgress(phase=Phase.CONVERTING, message="starts")
         version = f"{request.model} version {request.version}"
         task = asyncio.create_task(self._run(options, request), name=f"convert {version}")
-        self._running[options] = _Running(task, version, tenant)
+        self._running[options] = _RunningConversion(task, version, tenant)
         task.add_done_callback(lambda ended: self._end(options, ended))
 
     def forget(self, options: str) -> None:
@@ -114,14 +119,16 @@ class ConversionJobs:
     async def _run(self, options: str, request: ConversionRequest) -> None:
         started = time.monotonic()
 
-        def note(progress: Progress) -> None:
+        def note(progress: ConversionProgress) -> None:
             self._states[options] = progress
             self._changed.set()
 
         try:
             result = await self._launcher.run(request, note)
         except OSError as error:
-            result = Failed(reason=f"the conversion can't be started: {error}", by_version=False)
+            result = ConversionFailure(
+                reason=f"the conversion can't be started: {error}", by_version=False
+            )
         seconds = time.monotonic() - started
         self._states[options] = result
         _count(result, seconds)
@@ -140,12 +147,12 @@ class ConversionJobs:
         elif (error := task.exception()) is not None:
             log.error("%s broke", task.get_name(), exc_info=error)
             reason = f"the controller failed while it converted: {error!r}"
-            self._states[options] = Failed(reason=reason, by_version=False)
+            self._states[options] = ConversionFailure(reason=reason, by_version=False)
         self._changed.set()
 
 
-def _count(result: Published | Failed, seconds: float) -> None:
-    if isinstance(result, Published):
+def _count(result: PublishedPackage | ConversionFailure, seconds: float) -> None:
+    if isinstance(result, PublishedPackage):
         metrics.CONVERSIONS.labels("published").inc()
         metrics.CONVERSION_SECONDS.observe(seconds)
     else:

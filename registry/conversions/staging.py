@@ -45,7 +45,7 @@ class StagingFolders:
         self._used: set[str] = set()
 
     @contextmanager
-    def using(self, url: str) -> Iterator[None]:
+    def hold(self, url: str) -> Iterator[None]:
         """Keeps a folder from being taken for one that was left."""
         self._used.add(url)
         try:
@@ -64,19 +64,19 @@ class StagingFolders:
         Args:
             conversion_seconds: so long a conversion of an earlier controller may go on. What is
                 there at the start and after that time is removed; then there is a look a day.
-            wait: sleeps for so many seconds.
+            wait: sleeps for the given number of seconds.
         """
-        before = await self._found()
+        before = await self._list_folders()
         for seconds in chain((conversion_seconds,), repeat(EVERY_SECONDS)):
             await wait(seconds)
-            now = await self._found()
+            now = await self._list_folders()
             for url in sorted((before & now) - self._used):
                 if url not in self._used:  # by now
                     await asyncio.to_thread(remove, url)
             before = now
 
-    async def _found(self) -> frozenset[str]:
-        """This controller's folders that are there; none where the store can't be asked."""
+    async def _list_folders(self) -> frozenset[str]:
+        """This controller's folders that are there; none if the store can't be asked."""
         try:
             names = await asyncio.to_thread(PackageStore(self._url).names)
         except StoreError as error:

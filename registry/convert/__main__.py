@@ -2,8 +2,8 @@
 
 It prints progress as one JSON object a line on standard output, writes its result into the second
 file, both as ``registry.conversions.messages`` says, and logs on standard error. Limits of memory
-and time are the launcher's. A failure that it foresees ends in ``Failed`` and exit status 0; a
-crash ends without a result.
+and time are the launcher's. A failure that it foresees ends in ``ConversionFailure`` and exit
+status 0; a crash ends without a result.
 """
 
 import os
@@ -12,10 +12,10 @@ from pathlib import Path
 
 from contracts.endpoint import Phase
 from registry.conversions.messages import (
+    ConversionFailure,
+    ConversionProgress,
     ConversionRequest,
-    Failed,
-    Progress,
-    Published,
+    PublishedPackage,
     result_file,
 )
 from registry.convert.errors import ConversionError
@@ -35,27 +35,27 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def _result(request: ConversionRequest) -> Published | Failed:
+def _result(request: ConversionRequest) -> PublishedPackage | ConversionFailure:
     # Imported only now, so that thread settings hold for the libraries' start.
-    from registry.convert.tracking import Tracking  # noqa: PLC0415
+    from registry.convert.tracking import TrackingServer  # noqa: PLC0415
     from registry.convert.walk import convert  # noqa: PLC0415
     from registry.packages.store import PackageStore, StoreError  # noqa: PLC0415
 
     try:
-        tracking = Tracking(request.tracking_uri, sources=request.sources)
+        tracking = TrackingServer(request.tracking_uri, sources=request.sources)
         store = PackageStore(request.store_url, write_only=True)
-        return Published(ref=convert(request, tracking, store, _report))
+        return PublishedPackage(ref=convert(request, tracking, store, _report))
     except ConversionError as error:
-        return Failed(
+        return ConversionFailure(
             reason=error.reason, by_version=error.by_version, needs_export=error.needs_export
         )
     except StoreError as error:
-        return Failed(reason=str(error), by_version=False)
+        return ConversionFailure(reason=str(error), by_version=False)
     except MemoryError:  # of the machine: the limit of a conversion ends it from outside
         return sys.exit("the conversion found no more memory")
     except OSError as error:
         # The scratch folder is all that is left to fail here: a full disk, most often.
-        return Failed(reason=f"conversion's scratch folder: {error}", by_version=False)
+        return ConversionFailure(reason=f"conversion's scratch folder: {error}", by_version=False)
 
 
 def _prepare_process(threads: int) -> None:
@@ -67,7 +67,7 @@ def _prepare_process(threads: int) -> None:
 
 
 def _report(phase: Phase, message: str) -> None:
-    line = Progress.model_validate({"phase": phase, "message": message[:500]})
+    line = ConversionProgress.model_validate({"phase": phase, "message": message[:500]})
     sys.stdout.write(line.model_dump_json() + "\n")
     sys.stdout.flush()
 

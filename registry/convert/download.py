@@ -13,12 +13,12 @@ from preprocess.model_code import archive
 from registry.conversions.messages import ConversionRequest
 from registry.convert import texts
 from registry.convert.errors import EnvironmentFaultError, VersionError
-from registry.convert.flavours import Original, detect
+from registry.convert.flavours import OriginalTextModel, detect
 from registry.convert.flavours.detect import (
     TokenizerNotFoundError,
     is_pickle,
 )
-from registry.convert.tracking import Run, Tracking, Version
+from registry.convert.tracking import SourceRun, SourceVersion, TrackingServer
 
 # Someone who logs a model and then its tokeniser registers the version in between.
 _STILL_ARRIVING_SECONDS = 30.0
@@ -26,39 +26,39 @@ _TOKENIZER_FOLDER = "tokenizer"
 
 
 @dataclass(frozen=True)
-class Fetched:
+class FetchedVersion:
     """A version in the scratch folder.
 
     Attributes:
         version: as MLflow has it.
-        run: None where none is recorded.
+        run: None if none is recorded.
         folder: with the version's files.
         beside: with files of its run.
         refused: paths of pickles that were left where they are.
     """
 
-    version: Version
-    run: Run | None
+    version: SourceVersion
+    run: SourceRun | None
     folder: Path
     beside: Path
     refused: tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Downloaded:
-    """A version of which is known what it is. ``run`` is None where none is recorded.
+class DownloadedVersion:
+    """A version of which is known what it is. ``run`` is None if none is recorded.
 
-    ``code`` is what it brings for gateways, packed; None where it brings none.
+    ``code`` is what it brings for gateways, packed; None if it brings none.
     """
 
-    version: Version
-    run: Run | None
-    original: Original
+    version: SourceVersion
+    run: SourceRun | None
+    original: OriginalTextModel
     evaluation: texts.EvaluationTexts
     code: bytes | None = None
 
 
-def fetch(request: ConversionRequest, tracking: Tracking, work: Path) -> Fetched:
+def fetch(request: ConversionRequest, tracking: TrackingServer, work: Path) -> FetchedVersion:
     """Downloads a version and what belongs to it.
 
     Raises:
@@ -74,11 +74,11 @@ def fetch(request: ConversionRequest, tracking: Tracking, work: Path) -> Fetched
     run = tracking.run(version.run_id) if version.run_id else None
     beside.mkdir(parents=True, exist_ok=True)
     if run is not None and run.artifacts:
-        tracking.download(run.artifacts, beside, skip=lambda name: not _wanted_of_run(name))
-    return Fetched(version, run, folder, beside, refused)
+        tracking.download(run.artifacts, beside, skip=lambda name: not _is_wanted_of_run(name))
+    return FetchedVersion(version, run, folder, beside, refused)
 
 
-def with_pickles(fetched: Fetched, tracking: Tracking) -> Fetched:
+def with_pickles(fetched: FetchedVersion, tracking: TrackingServer) -> FetchedVersion:
     """The version with its pickles too, for what opens them in a process that is closed off.
 
     Raises:
@@ -92,7 +92,7 @@ def with_pickles(fetched: Fetched, tracking: Tracking) -> Fetched:
     return replace(fetched, refused=())
 
 
-def recognised(fetched: Fetched, request: ConversionRequest) -> Downloaded:
+def recognise(fetched: FetchedVersion, request: ConversionRequest) -> DownloadedVersion:
     """What a version of texts is; raises ``VersionError`` or ``EnvironmentFaultError``."""
     version, folder, beside = fetched.version, fetched.folder, fetched.beside
     try:
@@ -110,7 +110,7 @@ def recognised(fetched: Fetched, request: ConversionRequest) -> Downloaded:
             raise EnvironmentFaultError(f"{error} (the version is new: looking again)") from error
         raise
     code = _code(folder, fetched.refused, allowed=request.model_code)
-    return Downloaded(version, fetched.run, original, texts.find((folder, beside)), code)
+    return DownloadedVersion(version, fetched.run, original, texts.find((folder, beside)), code)
 
 
 def _code(folder: Path, refused: tuple[str, ...], *, allowed: bool) -> bytes | None:
@@ -137,13 +137,13 @@ def _code(folder: Path, refused: tuple[str, ...], *, allowed: bool) -> bytes | N
         raise VersionError(str(error)) from error
 
 
-def _wanted_of_run(name: str) -> bool:
+def _is_wanted_of_run(name: str) -> bool:
     parts = Path(name).parts
     ours = parts[0] == _TOKENIZER_FOLDER or name == TOKENIZER
     return (ours and not is_pickle(name)) or texts.is_evaluation_file(name)
 
 
-def lineage(request: ConversionRequest, version: Version, run: Run | None) -> Lineage:
+def lineage(request: ConversionRequest, version: SourceVersion, run: SourceRun | None) -> Lineage:
     """Where a version came from."""
     tags = {} if run is None else run.tags
     return Lineage(

@@ -1,13 +1,13 @@
 """What can end a conversion without a package.
 
 Raised by ``registry.convert`` and ``registry.convert.flavours``; ``__main__`` turns each into one
-``Failed`` line. The difference that matters: is the version at fault (never tried again), or what
-surrounds it (tried again later)?
+``ConversionFailure``. The difference that matters: is the version at fault (never tried again), or
+what surrounds it (tried again later)?
 """
 
 
 class ConversionError(Exception):
-    """The root; ``reason`` is a sentence for whoever registered the version."""
+    """The root; ``reason`` is a sentence for the person who registered the version."""
 
     by_version = False
     needs_export = False

@@ -59,7 +59,7 @@ _EQUAL_LABELS = {
 }  # fmt: skip
 
 
-class Agreement(Enum):
+class AgreementKind(Enum):
     """What is counted beside differences."""
 
     EQUAL_LABELS = "equal labels"
@@ -68,7 +68,7 @@ class Agreement(Enum):
 
 
 @dataclass(frozen=True)
-class Form:
+class TaskForm:
     """One task.
 
     Attributes:
@@ -79,18 +79,18 @@ class Form:
         telling: of these, the names that tell the task of a graph without ``config.json``.
         joined: names of the outputs that are joined to one: dense ``[batch, n]``, of all tokens but
             the first ``[batch, length - 1, n]``, and a weight a token ``[batch, length, 1]``.
-        pooling: how token vectors, in which the graph may end, become one where no file says it
-            (``PoolingMode``); empty where they don't.
+        pooling: how token vectors, in which the graph may end, become one if no file says it
+            (``PoolingMode``); empty if they don't.
         has_labels: whether there is a name for each value; otherwise the manifest has a dimension.
         one_label: whether there is just one.
         stacked: outputs of ``[batch, length]`` that become the columns of the one that is meant.
-        columns: what the values are, where the files do not say it.
-        named: how one of the labels must begin, in any case; empty where any will do.
+        columns: what the values are, if the files do not say it.
+        named: how one of the labels must begin, in any case; empty if any will do.
         regressions: whether a model that gives numbers and no probabilities may do it.
         pairs: whether evaluation texts may be pairs.
         agreement: what is counted beside differences.
         sentences_class: the class of sentence-transformers that loads what that library wrote;
-            empty where transformers does.
+            empty if transformers does.
         encoder_decoder: the loader of those with an encoder of their own; empty for none such.
         generates: whether it writes text, token by token.
         scaled: whether differences are divided by the mean length of the original's vectors.
@@ -102,7 +102,7 @@ class Form:
     architecture: tuple[str, ...]
     outputs: tuple[str, ...]
     limits: Limits
-    agreement: Agreement
+    agreement: AgreementKind
     telling: frozenset[str] = frozenset({"logits"})
     joined: tuple[str, ...] = ()
     pooling: str = ""
@@ -139,39 +139,39 @@ _CLASSIFIED: Limits = {
     for precision, limits in _PROBABILITIES.items()
 }
 _CLASSIFIER = "AutoModelForSequenceClassification"
-FORMS: Mapping[Task, Form] = MappingProxyType(
+FORMS: Mapping[Task, TaskForm] = MappingProxyType(
     {
         # Before embeddings, for whose encoders such an architecture could be taken as well.
         # Differences are of the probabilities of tokens; equal labels, of whole texts.
-        Task.TEXT_GENERATION: Form(
+        Task.TEXT_GENERATION: TaskForm(
             loader="AutoModelForCausalLM",
             exported="logits",
             encoder_decoder="AutoModelForSeq2SeqLM",
             architecture=("LMHeadModel", "ForCausalLM", "ForConditionalGeneration", "MTModel"),
             outputs=("logits",),
             limits={Precision.FP32: {**_EXACT, "min_equal_labels": 0.98}},
-            agreement=Agreement.EQUAL_LABELS,
+            agreement=AgreementKind.EQUAL_LABELS,
             telling=frozenset(),
             has_labels=False,
             pairs=False,
             generates=True,
         ),
-        Task.TEXT_CLASSIFICATION: Form(
+        Task.TEXT_CLASSIFICATION: TaskForm(
             loader=_CLASSIFIER,
             exported="logits",
             architecture=("ForSequenceClassification",),
             outputs=_LOGITS,
             limits=_CLASSIFIED,
-            agreement=Agreement.EQUAL_LABELS,
+            agreement=AgreementKind.EQUAL_LABELS,
             regressions=False,
         ),
-        Task.TEXT_EMBEDDING: Form(
+        Task.TEXT_EMBEDDING: TaskForm(
             loader="AutoModel",
             exported=STATES,
             architecture=("Model", "ForMaskedLM", "ForPreTraining"),
             outputs=(*_VECTORS, *STATE_OUTPUTS),
             limits=_SEARCHED,
-            agreement=Agreement.COSINE,
+            agreement=AgreementKind.COSINE,
             telling=frozenset(
                 {"embedding", "embeddings", "sentence_embedding", STATES, "token_embeddings"}
             ),
@@ -182,13 +182,13 @@ FORMS: Mapping[Task, Form] = MappingProxyType(
             scaled=True,
         ),
         # Limits as of other vectors: chosen, not measured on a trained model.
-        Task.SPARSE_EMBEDDING: Form(
+        Task.SPARSE_EMBEDDING: TaskForm(
             loader="AutoModelForMaskedLM",
             exported="logits",
             architecture=("ForMaskedLM",),
             outputs=("sparse_embedding", "logits", "output"),
             limits=_SEARCHED,
-            agreement=Agreement.COSINE,
+            agreement=AgreementKind.COSINE,
             telling=frozenset({"sparse_embedding"}),
             pooling=SPLADE,
             sentences_class="SparseEncoder",
@@ -198,30 +198,30 @@ FORMS: Mapping[Task, Form] = MappingProxyType(
         ),
         # Rows are of tokens. Limits as of other vectors, but for neighbours of single tokens, which
         # nobody searches by themselves.
-        Task.HYBRID_EMBEDDING: Form(
+        Task.HYBRID_EMBEDDING: TaskForm(
             loader="AutoModel",
             exported=STATES,
             architecture=("Model",),
             outputs=("hybrid_embedding",),
             limits=_VECTORS_APART,
-            agreement=Agreement.COSINE,
+            agreement=AgreementKind.COSINE,
             telling=frozenset({"colbert_vecs"}),
             joined=("dense_vecs", "colbert_vecs", "sparse_vecs"),
             has_labels=False,
             pairs=False,
             scaled=True,
         ),
-        Task.TEXT_RANKING: Form(
+        Task.TEXT_RANKING: TaskForm(
             loader=_CLASSIFIER,
             exported="logits",
             architecture=("ForSequenceClassification",),
             outputs=_LOGITS,
             limits=_PROBABILITIES,
-            agreement=Agreement.NONE,
+            agreement=AgreementKind.NONE,
             sentences_class="CrossEncoder",
             one_label=True,
         ),
-        Task.TOKEN_CLASSIFICATION: Form(
+        Task.TOKEN_CLASSIFICATION: TaskForm(
             loader="AutoModelForTokenClassification",
             exported="logits",
             architecture=("ForTokenClassification",),
@@ -230,25 +230,25 @@ FORMS: Mapping[Task, Form] = MappingProxyType(
                 precision: {**limits, "min_equal_labels": _EQUAL_LABELS[precision]}
                 for precision, limits in _TOKENS.items()
             },
-            agreement=Agreement.EQUAL_LABELS,
+            agreement=AgreementKind.EQUAL_LABELS,
             pairs=False,
         ),
-        Task.ZERO_SHOT_CLASSIFICATION: Form(
+        Task.ZERO_SHOT_CLASSIFICATION: TaskForm(
             loader=_CLASSIFIER,
             exported="logits",
             architecture=("ForSequenceClassification",),
             outputs=_LOGITS,
             limits=_CLASSIFIED,
-            agreement=Agreement.EQUAL_LABELS,
+            agreement=AgreementKind.EQUAL_LABELS,
             named=ENTAILED,
         ),
-        Task.QUESTION_ANSWERING: Form(
+        Task.QUESTION_ANSWERING: TaskForm(
             loader="AutoModelForQuestionAnswering",
             exported="logits",
             architecture=("ForQuestionAnswering",),
             outputs=_LOGITS,
             limits=_SPANS,
-            agreement=Agreement.NONE,
+            agreement=AgreementKind.NONE,
             stacked=("start_logits", "end_logits"),
             columns=("start", "end"),
             scaled=True,

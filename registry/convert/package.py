@@ -49,7 +49,7 @@ def write_configs(
     threads: int,
     native: bool = True,
 ) -> None:
-    """Writes Triton's configuration for both backends, or for the Python backend alone."""
+    """Writes Triton's configuration for both backends, or only for the Python backend."""
     python, of_native = render(
         inputs=inputs,
         outputs=outputs,
@@ -64,7 +64,7 @@ def write_configs(
 def write_generation_config(
     folder: Path, *, context: int, rows: int, threads: int, generation: GenerationSpec
 ) -> None:
-    """Writes Triton's configuration of a model that generates: for the Python backend alone."""
+    """Writes Triton's configuration of a model that generates: for the Python backend only."""
     made = render_generation(context=context, rows=rows, threads=threads, generation=generation)
     (folder / CONFIG_PYTHON).write_text(made, encoding="utf-8")
 

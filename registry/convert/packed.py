@@ -17,24 +17,24 @@ from contracts.model import ModelRef
 from contracts.tasks import ENGINE_OUTPUT, TOKEN_TYPE_IDS, packed_inputs
 from registry.conversions.messages import ConversionRequest
 from registry.convert import weights
-from registry.convert.download import Downloaded
+from registry.convert.download import DownloadedVersion
 from registry.convert.errors import VersionError
-from registry.convert.flavours import Original
+from registry.convert.flavours import OriginalTextModel
 from registry.convert.flavours.config import Json, read_json, runs_own_code
 from registry.convert.flavours.folders import transformer_folder
 from registry.convert.forms import FORMS
 from registry.convert.parity import packed_engine
-from registry.convert.parity.carried_proof import carried_proof
-from registry.convert.parity.packed_engine import PackedEngine
+from registry.convert.parity.carried_proof import make_device_proof
+from registry.convert.parity.packed_engine import PackedTextEngine
 from registry.convert.parity.profiling import profile_of
-from registry.convert.parity.proof import Comparison, Proof, proved, require_equal_answers
+from registry.convert.parity.proof import Comparison, Proof, prove_engine, require_equal_answers
 from registry.convert.steps import (
     EngineParts,
     Report,
-    compared_of,
-    encoded,
+    choose_compared_texts,
+    encode_texts,
     evaluation_of,
-    loaded_original,
+    load_original,
     manifest_of,
     signature_of,
     write_common,
@@ -56,7 +56,7 @@ def is_wanted(request: ConversionRequest) -> bool:
 
 def convert(
     request: ConversionRequest,
-    downloaded: Downloaded,
+    downloaded: DownloadedVersion,
     work: Path,
     store: PackageStore,
     report: Report,
@@ -70,7 +70,7 @@ def convert(
     original = downloaded.original
     config = _suitable_config(original)
     precisions = _precisions(request, config)
-    loaded, built, answers = loaded_original(request, original)
+    loaded, built, answers = load_original(request, original)
     if reason := packed_engine.unsuitable(config, FORMS[original.task].loader):
         raise VersionError(reason)
     folder = work / "packed"
@@ -82,7 +82,7 @@ def convert(
         dense=weights.lay_out(original, folder),
         normalise=bool(original.pooling and original.pooling.normalise),
     )
-    compared = compared_of(downloaded, built)
+    compared = choose_compared_texts(downloaded, built)
     device, gpu = packed_engine.device_here(gpu=request.device is DeviceKind.GPU)
     where = f" on {gpu}" if gpu else ""
     report(Phase.VERIFYING, f"comparing with the original over {len(compared.texts)} texts{where}")
@@ -92,7 +92,7 @@ def convert(
     comparison = Comparison(
         task=original.task,
         multi_label=original.multi_label,
-        texts=encoded(compared, built, ()),
+        texts=encode_texts(compared, built, ()),
         reference=reference,
         reference_name=reference_name,
         min_neighbours=request.serving.min_neighbours,
@@ -123,7 +123,7 @@ def convert(
         ),
         encoding="utf-8",
     )
-    carried = carried_proof(comparison, proof, type_ids=spec.type_ids)
+    carried = make_device_proof(comparison, proof, type_ids=spec.type_ids)
     (folder / DEVICE_PROOF).write_text(carried.model_dump_json(), encoding="utf-8")
     manifest = manifest_of(
         request, downloaded, built, signature,
@@ -136,7 +136,7 @@ class _Opener:
     """Opens the engine on a package's files, in any precision."""
 
     def __init__(
-        self, folder: Path, spec: PackedSpec, original: Original, threads: int, device: str
+        self, folder: Path, spec: PackedSpec, original: OriginalTextModel, threads: int, device: str
     ) -> None:
         self._folder = folder
         self._spec = spec
@@ -144,7 +144,7 @@ class _Opener:
         self._threads = threads
         self._device = device
 
-    def opened(self, precision: Precision) -> PackedEngine:
+    def open_engine(self, precision: Precision) -> PackedTextEngine:
         """The engine; raises ``ConversionError``."""
         settings = packed_settings(
             self._spec, task=self._task, precision=precision, threads=self._threads
@@ -152,8 +152,8 @@ class _Opener:
         return packed_engine.load(self._folder, settings, self._device)
 
 
-def _suitable_config(original: Original) -> Json:
-    """The model's configuration; raises ``VersionError`` where the engine is not for it."""
+def _suitable_config(original: OriginalTextModel) -> Json:
+    """The model's configuration; raises ``VersionError`` if the engine is not for it."""
     if original.onnx is not None:
         raise VersionError("it is registered as an ONNX graph, and the packed engine runs PyTorch")
     if FORMS[original.task].joined:
@@ -192,18 +192,18 @@ def _is_bf16(config: Json) -> bool:
 
 def _fastest(
     comparison: Comparison, opener: _Opener, precisions: Sequence[Precision]
-) -> tuple[Precision, PackedEngine, Proof]:
+) -> tuple[Precision, PackedTextEngine, Proof]:
     """The first precision that keeps to its limits, once float32 answers as the original.
 
     Raises:
         VersionError: none does.
     """
-    require_equal_answers(comparison, opener.opened(Precision.FP32))
+    require_equal_answers(comparison, opener.open_engine(Precision.FP32))
     reasons: list[str] = []
     for precision in precisions:
         try:
-            engine = opener.opened(precision)
-            proof = proved(comparison, engine, precision, fallback="; ".join(reasons))
+            engine = opener.open_engine(precision)
+            proof = prove_engine(comparison, engine, precision, fallback="; ".join(reasons))
         except VersionError as error:
             log.info("%s is given up", precision, extra={"reason": error.reason})
             reasons.append(error.reason)

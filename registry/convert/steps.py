@@ -20,13 +20,13 @@ from contracts.tensors import TensorSpec
 from preprocess.tasks import HEADS, SecondText
 from registry.conversions.messages import ConversionRequest, Signature
 from registry.convert import texts, tokeniser
-from registry.convert.download import Downloaded, lineage
+from registry.convert.download import DownloadedVersion, lineage
 from registry.convert.errors import VersionError
-from registry.convert.flavours import Original
+from registry.convert.flavours import OriginalTextModel
 from registry.convert.flavours.original import Reader
-from registry.convert.forms import FORMS, Agreement
+from registry.convert.forms import FORMS, AgreementKind
 from registry.convert.package import created_by, proofs
-from registry.convert.parity.engine import Texts, encode
+from registry.convert.parity.engine import TokenisedTexts, encode
 from registry.convert.parity.proof import Proof
 from registry.convert.parity.same_tokens import of_file, require_same_tokens, special_texts
 from registry.convert.parity.verify import FEWEST_FOR_NEIGHBOURS, values_of
@@ -41,37 +41,39 @@ _PARITY_TEXTS = 256
 _SPECIAL_TEXTS = 16
 
 
-def evaluation_of(downloaded: Downloaded) -> texts.EvaluationTexts:
+def evaluation_of(downloaded: DownloadedVersion) -> texts.EvaluationTexts:
     """The version's texts: pairs for a task that reads pairs."""
     task = downloaded.original.task
     if HEADS[task].second_text is SecondText.REQUIRED:
-        return downloaded.evaluation.paired()
+        return downloaded.evaluation.pair()
     return downloaded.evaluation if FORMS[task].pairs else downloaded.evaluation.single()
 
 
-def compared_of(downloaded: Downloaded, built: tokeniser.Tokeniser) -> texts.EvaluationTexts:
+def choose_compared_texts(
+    downloaded: DownloadedVersion, built: tokeniser.Tokeniser
+) -> texts.EvaluationTexts:
     """The texts that engines are compared with the original on.
 
     Among them are long ones, and some with the vocabulary's own special tokens: callers send them,
     and some networks look for them in the rows of a batch.
     """
-    compared = evaluation_of(downloaded).thinned(_PARITY_TEXTS)
-    if FORMS[downloaded.original.task].agreement is Agreement.COSINE:
-        compared = compared.filled(FEWEST_FOR_NEIGHBOURS)
+    compared = evaluation_of(downloaded).thin(_PARITY_TEXTS)
+    if FORMS[downloaded.original.task].agreement is AgreementKind.COSINE:
+        compared = compared.fill(FEWEST_FOR_NEIGHBOURS)
     special = special_texts(built.encoder.tokenizer)[:_SPECIAL_TEXTS]
     return compared.with_further(special).with_long_ones(built.spec.max_tokens)
 
 
-def encoded(
+def encode_texts(
     compared: texts.EvaluationTexts, built: tokeniser.Tokeniser, inputs: tuple[TensorSpec, ...]
-) -> Texts:
+) -> TokenisedTexts:
     """The texts as the engine takes them; ``inputs`` are of one that pads, none of others."""
     return encode(
         compared.texts, built.encoder, inputs, built.spec, built.buckets, pairs=compared.pairs
     )
 
 
-def require_tokens_of_file(original: Original, built: tokeniser.Tokeniser) -> None:
+def require_tokens_of_file(original: OriginalTextModel, built: tokeniser.Tokeniser) -> None:
     """Refuses a version whose tokens are not those of its own ``tokenizer.json``; ``VersionError``.
 
     For versions that no library loads as a whole.
@@ -81,7 +83,7 @@ def require_tokens_of_file(original: Original, built: tokeniser.Tokeniser) -> No
 
 
 def require_tokens_of_library(
-    original: Original,
+    original: OriginalTextModel,
     built: tokeniser.Tokeniser,
     loaded: Any,  # noqa: ANN401
 ) -> None:
@@ -97,7 +99,7 @@ def require_tokens_of_library(
 
 
 def _require_tokens(
-    original: Original,
+    original: OriginalTextModel,
     built: tokeniser.Tokeniser,
     read: Reader,
     how: str,
@@ -113,8 +115,8 @@ def _require_tokens(
     )
 
 
-def loaded_original(
-    request: ConversionRequest, original: Original
+def load_original(
+    request: ConversionRequest, original: OriginalTextModel
 ) -> tuple[Any, tokeniser.Tokeniser, Answers]:
     """A PyTorch version in memory (``graph.export.Loaded``), its tokeniser, and its own answers.
 
@@ -122,7 +124,7 @@ def loaded_original(
         ExportMissingError: torch or the library is not installed.
         VersionError: they can't load it.
     """
-    # Imported for PyTorch versions alone: it is slow, and needs an environment of its own.
+    # Imported only for PyTorch versions: it is slow, and needs an environment of its own.
     from registry.convert.graph import export  # noqa: PLC0415
 
     loaded = export.load(
@@ -150,7 +152,7 @@ def loaded_original(
 
 def _built_as_library_has_it(
     request: ConversionRequest,
-    original: Original,
+    original: OriginalTextModel,
     loaded: Any,  # noqa: ANN401
 ) -> tokeniser.Tokeniser:
     """The tokeniser to publish, which makes the tokens of ``loaded``; raises ``VersionError``."""
@@ -176,7 +178,7 @@ def _built_as_library_has_it(
 
 
 def signature_of(
-    request: ConversionRequest, original: Original, built: tokeniser.Tokeniser, width: int
+    request: ConversionRequest, original: OriginalTextModel, built: tokeniser.Tokeniser, width: int
 ) -> Signature:
     """What callers will rely on.
 
@@ -206,7 +208,7 @@ class EngineParts:
     fixed: FixedSpec | None = None
 
 
-def write_common(folder: Path, downloaded: Downloaded, built: tokeniser.Tokeniser) -> None:
+def write_common(folder: Path, downloaded: DownloadedVersion, built: tokeniser.Tokeniser) -> None:
     """The files that every package of texts has, and the version's own code."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / TOKENIZER).write_bytes(built.data)
@@ -216,7 +218,7 @@ def write_common(folder: Path, downloaded: Downloaded, built: tokeniser.Tokenise
 
 def manifest_of(
     request: ConversionRequest,
-    downloaded: Downloaded,
+    downloaded: DownloadedVersion,
     built: tokeniser.Tokeniser,
     signature: Signature,
     *,
@@ -253,7 +255,7 @@ def manifest_of(
     )
 
 
-def _labels(original: Original, width: int) -> tuple[str, ...]:
+def _labels(original: OriginalTextModel, width: int) -> tuple[str, ...]:
     form = FORMS[original.task]
     if not form.has_labels:
         return ()
@@ -275,7 +277,7 @@ def _labels(original: Original, width: int) -> tuple[str, ...]:
     return labels
 
 
-def _dimension(original: Original, width: int) -> int | None:
+def _dimension(original: OriginalTextModel, width: int) -> int | None:
     if FORMS[original.task].has_labels:
         return None
     return width - HEADS[original.task].further_columns

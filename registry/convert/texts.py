@@ -36,7 +36,7 @@ _Row = tuple[str, str | None]  # a text, and the second one of a pair
 class EvaluationTexts:
     """Texts, and where they came from in words; ``own`` if they are the version's.
 
-    ``pairs`` has the second text of each, where they are pairs.
+    ``pairs`` has the second text of each, if they are pairs.
     """
 
     texts: tuple[str, ...]
@@ -44,20 +44,20 @@ class EvaluationTexts:
     own: bool
     pairs: tuple[str, ...] | None = None
 
-    def thinned(self, count: int) -> "EvaluationTexts":
+    def thin(self, count: int) -> "EvaluationTexts":
         """At most ``count`` of them, evenly out of all."""
-        pairs = None if self.pairs is None else thinned(self.pairs, count)
-        return replace(self, texts=thinned(self.texts, count), pairs=pairs)
+        pairs = None if self.pairs is None else thin_out(self.pairs, count)
+        return replace(self, texts=thin_out(self.texts, count), pairs=pairs)
 
     def with_further(self, further: Sequence[str]) -> "EvaluationTexts":
-        """With further texts behind them, as pairs each with the next one."""
+        """Returns the texts with further texts behind them, as pairs each with the next one."""
         texts = (*self.texts, *further)
         if self.pairs is None:
             return replace(self, texts=texts)
         return replace(self, texts=texts, pairs=(*self.pairs, *further[1:], *further[:1]))
 
     def with_long_ones(self, longest: int = 0) -> "EvaluationTexts":
-        """With a few long ones behind them, of both texts of a pair: see below."""
+        """Adds a few long texts at the end, of both texts of a pair: see below."""
         texts = with_long_ones(self.texts, longest)
         if self.pairs is None:
             return replace(self, texts=texts)
@@ -67,20 +67,20 @@ class EvaluationTexts:
             self, texts=tuple(text for text, _ in both), pairs=tuple(pair for _, pair in both)
         )
 
-    def filled(self, count: int) -> "EvaluationTexts":
-        """With neutral texts of Headrace behind them, where they are fewer than ``count``."""
+    def fill(self, count: int) -> "EvaluationTexts":
+        """Adds neutral texts of Headrace at the end, if there are fewer than ``count``."""
         if len(self.texts) >= count or self.pairs is not None:
             return self
-        return replace(self, texts=(*self.texts, *_bundled())[:count])
+        return replace(self, texts=(*self.texts, *_read_bundled())[:count])
 
-    def paired(self) -> "EvaluationTexts":
-        """As pairs. Where the texts are none, each is paired with the next one."""
+    def pair(self) -> "EvaluationTexts":
+        """As pairs. If the texts are none, each is paired with the next one."""
         if self.pairs is not None:
             return self
         return replace(self, pairs=(*self.texts[1:], *self.texts[:1]))
 
     def single(self) -> "EvaluationTexts":
-        """Without second texts."""
+        """Returns the texts without second texts."""
         return replace(self, pairs=None)
 
 
@@ -104,10 +104,10 @@ def find(folders: Sequence[Path]) -> EvaluationTexts:
             name = path.relative_to(folder)
             if path.is_file() and is_evaluation_file(str(name)) and (rows := _read(path)):
                 return _evaluation(rows, f"{name} of the version")
-    return EvaluationTexts(_bundled(), "neutral texts of Headrace", own=False)
+    return EvaluationTexts(_read_bundled(), "neutral texts of Headrace", own=False)
 
 
-def _bundled() -> tuple[str, ...]:
+def _read_bundled() -> tuple[str, ...]:
     text = files("registry.convert").joinpath("texts.txt").read_text(encoding="utf-8")
     return tuple(text.splitlines())
 
@@ -118,14 +118,14 @@ def _evaluation(rows: Sequence[_Row], source: str) -> EvaluationTexts:
     pairs = tuple(pair for _, pair in rows if pair is not None)
     if pairs and len(pairs) != len(texts):
         raise VersionError(f"{source} has a text_pair in some rows and not in others")
-    return EvaluationTexts(texts, source, own=True, pairs=pairs or None).thinned(_MOST_TEXTS)
+    return EvaluationTexts(texts, source, own=True, pairs=pairs or None).thin(_MOST_TEXTS)
 
 
 def with_long_ones(texts: Sequence[str], longest: int = 0) -> tuple[str, ...]:
     """The texts and, behind them, a few long ones that are joined from them.
 
     Evaluation sets are often all short; a served model gets long texts all the same. The last one
-    has as many words as the longest row has tokens, where that is more.
+    has as many words as the longest row has tokens, if that is more.
     """
     words = " ".join(texts).split()
     joined = [
@@ -138,7 +138,7 @@ def with_long_ones(texts: Sequence[str], longest: int = 0) -> tuple[str, ...]:
     return (*texts, *joined)
 
 
-def thinned(texts: Sequence[Item], count: int) -> tuple[Item, ...]:
+def thin_out(texts: Sequence[Item], count: int) -> tuple[Item, ...]:
     """At most ``count`` of the texts or rows, evenly out of all."""
     if len(texts) <= count:
         return tuple(texts)

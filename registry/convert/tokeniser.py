@@ -19,7 +19,7 @@ from preprocess.errors import PreprocessError
 from preprocess.expressions import refuse_slow_expressions
 from registry.convert.errors import VersionError
 from registry.convert.flavours.config import CONFIG, read_json
-from registry.convert.flavours.original import Original
+from registry.convert.flavours.original import OriginalTextModel
 
 _PADS = ("[PAD]", "<pad>", "<PAD>", "[pad]")
 _UNKS = ("[UNK]", "<unk>", "<UNK>", "[unk]")
@@ -43,7 +43,7 @@ class Tokeniser:
 
 
 def build(
-    original: Original,
+    original: OriginalTextModel,
     serving: ServingOptions,
     fast: str | None = None,
     *,
@@ -55,9 +55,9 @@ def build(
     Args:
         original: with the folder that holds its files.
         serving: whose limits and buckets hold.
-        fast: the content of ``tokenizer.json`` where the version has older files only.
-        pad_id: the network's own padding id, where it is known; None to read it from the files.
-        rows: how many tokens the network has a row for, where that is known.
+        fast: the content of ``tokenizer.json`` if the version has older files only.
+        pad_id: the network's own padding id, if it is known; None to read it from the files.
+        rows: how many tokens the network has a row for, if that is known.
 
     Raises:
         VersionError: it can't be used.
@@ -93,7 +93,7 @@ def build(
 def _with_rows(tokenizer: Tokenizer, rows: int) -> Tokenizer:
     """The same without special tokens that the network has no row for.
 
-    Classes of transformers add such a one where a vocabulary lacks it (BERT's ``[MASK]``); as a
+    Classes of transformers add such a one if a vocabulary lacks it (BERT's ``[MASK]``); as a
     text it would be an error, and break its neighbours in the batch.
 
     Raises:
@@ -141,7 +141,7 @@ def _read(content: bytes, *, lowercase: bool = False) -> Tokenizer:
     return tokenizer
 
 
-def _truncation_side(original: Original, content: bytes) -> str:
+def _truncation_side(original: OriginalTextModel, content: bytes) -> str:
     """Where long texts are cut, by the rule of transformers: what the config says goes first."""
     said = read_json(original.tokenizer / "tokenizer_config.json").get("truncation_side")
     return str(said or (json.loads(content).get("truncation") or {}).get("direction") or "right")
@@ -160,7 +160,7 @@ def _require_total(tokenizer: Tokenizer) -> None:
 
 
 def _spec(
-    tokenizer: Tokenizer, original: Original, *, requested_tokens: int, pad_id: int | None
+    tokenizer: Tokenizer, original: OriginalTextModel, *, requested_tokens: int, pad_id: int | None
 ) -> TokenizerSpec:
     """Ids and limits for the manifest."""
     definition = json.loads(tokenizer.to_str())

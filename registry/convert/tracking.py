@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from contracts.manifest import DataSet
 from registry.convert.errors import EnvironmentFaultError, VersionError
 from registry.errors import SourceRefusedError, SourceUnavailableError
-from registry.mlflow.client import Answer, ForeignSourceError, MlflowServer, UnsafePathError
+from registry.mlflow.client import Answer, ForeignSourceError, MlflowConnection, UnsafePathError
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -25,7 +25,7 @@ _MOST_FILES = 2000
 
 
 @dataclass(frozen=True)
-class Run:
+class SourceRun:
     """The run behind a version: where its files are, and where it came from itself."""
 
     artifacts: str
@@ -34,7 +34,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Version:
+class SourceVersion:
     """A registered version. ``created`` is unix time in seconds."""
 
     source: str
@@ -43,7 +43,7 @@ class Version:
     created: float
 
 
-class Tracking:
+class TrackingServer:
     """One MLflow server, for the length of one conversion."""
 
     def __init__(
@@ -61,18 +61,18 @@ class Tracking:
             timeout_seconds: how long the server may be silent.
             deadline_seconds: after which nothing more is asked for. A file that is on its way then
                 still comes: what bounds the whole conversion bounds it.
-            sources: as in ``MlflowServer``.
+            sources: as in ``MlflowConnection``.
 
         Raises:
             EnvironmentFaultError: another kind of address.
         """
         self._ends = time.monotonic() + deadline_seconds
         try:
-            self._server = MlflowServer(uri, timeout_seconds=timeout_seconds, sources=sources)
+            self._server = MlflowConnection(uri, timeout_seconds=timeout_seconds, sources=sources)
         except SourceUnavailableError as error:
             raise EnvironmentFaultError(str(error)) from error
 
-    def version(self, name: str, version: str) -> Version:
+    def version(self, name: str, version: str) -> SourceVersion:
         """The registered version.
 
         Raises:
@@ -87,14 +87,14 @@ class Tracking:
         )
         if not location and found.source:
             raise EnvironmentFaultError(f"MLflow does not say where the files of {what} are")
-        return Version(
+        return SourceVersion(
             source=found.source or "",
             artifacts=self._resolve(location or ""),
             run_id=found.run_id or "",
             created=(found.creation_timestamp or 0) / 1000,
         )
 
-    def run(self, run_id: str) -> Run:
+    def run(self, run_id: str) -> SourceRun:
         """The run, with the data sets that it logged.
 
         Raises:
@@ -104,7 +104,7 @@ class Tracking:
         run = self._ask(run_id, lambda client: client.get_run(run_id))
         self._check_own(run_id, run.info.run_id, run_id)
         inputs = run.inputs.dataset_inputs if run.inputs else ()
-        return Run(
+        return SourceRun(
             artifacts=run.info.artifact_uri or "",
             tags=dict(run.data.tags),
             data_sets=tuple(_data_set(item) for item in inputs),
@@ -114,7 +114,7 @@ class Tracking:
         """Copies a folder of artifacts.
 
         Args:
-            artifacts: as in ``Version.artifacts`` or ``Run.artifacts``.
+            artifacts: as in ``SourceVersion.artifacts`` or ``SourceRun.artifacts``.
             folder: made if it isn't there.
             skip: whether a file, by its path within ``artifacts``, stays where it is.
 

@@ -32,9 +32,9 @@ from preprocess.observe import unanswered
 from preprocess.tasks.generation import FINISHES
 from registry.conversions.messages import ConversionRequest, Signature
 from registry.convert import fixed, packed, tables, texts, tokeniser
-from registry.convert.download import Downloaded, fetch, lineage, recognised, with_pickles
+from registry.convert.download import DownloadedVersion, fetch, lineage, recognise, with_pickles
 from registry.convert.errors import VersionError
-from registry.convert.flavours import Original, marian
+from registry.convert.flavours import OriginalTextModel, marian
 from registry.convert.forms import FORMS
 from registry.convert.graph import decoder, encoder_decoder, engine_form
 from registry.convert.package import (
@@ -45,7 +45,7 @@ from registry.convert.package import (
 )
 from registry.convert.parity import continuations
 from registry.convert.parity.choose import Trial, choose
-from registry.convert.parity.engine import Engine
+from registry.convert.parity.engine import GraphEngine
 from registry.convert.parity.profiling import profile_of
 from registry.convert.parity.proof import Comparison
 from registry.convert.parity.verify import values_of
@@ -54,24 +54,24 @@ from registry.convert.steps import (
     EngineParts,
     Floats,
     Report,
-    compared_of,
-    encoded,
+    choose_compared_texts,
+    encode_texts,
     evaluation_of,
-    loaded_original,
+    load_original,
     manifest_of,
     require_tokens_of_file,
     require_tokens_of_library,
     signature_of,
     write_common,
 )
-from registry.convert.tracking import Tracking
+from registry.convert.tracking import TrackingServer
 from registry.packages.store import PackageStore
 
 log = logging.getLogger(__name__)
 
 
 def convert(
-    request: ConversionRequest, tracking: Tracking, store: PackageStore, report: Report
+    request: ConversionRequest, tracking: TrackingServer, store: PackageStore, report: Report
 ) -> ModelRef:
     """Makes and publishes the package of one version.
 
@@ -95,7 +95,7 @@ def convert(
                 request, with_pickles(fetched, tracking), table, store, report
             )
         return tables.convert(request, fetched, table, store, report)
-    downloaded = recognised(fetched, request)
+    downloaded = recognise(fetched, request)
     original = downloaded.original
     report(Phase.CONVERTING, f"preparing the {original.flavour} model")
     if FORMS[original.task].generates:
@@ -114,7 +114,7 @@ def convert(
 
 def _convert_padded(
     request: ConversionRequest,
-    downloaded: Downloaded,
+    downloaded: DownloadedVersion,
     work: Path,
     store: PackageStore,
     report: Report,
@@ -129,7 +129,7 @@ def _convert_padded(
     _require_precision_for(request, given_up)
     model, built, answers = _prepare(request, original, work)
     inputs = engine_form.inputs_of(model)
-    compared = compared_of(downloaded, built)
+    compared = choose_compared_texts(downloaded, built)
     report(Phase.VERIFYING, f"comparing with the original over {len(compared.texts)} texts")
     reference, reference_name = answers(compared)
     width = reference.shape[1]
@@ -137,12 +137,12 @@ def _convert_padded(
     comparison = Comparison(
         task=original.task,
         multi_label=original.multi_label,
-        texts=encoded(compared, built, inputs),
+        texts=encode_texts(compared, built, inputs),
         reference=reference,
         reference_name=reference_name,
         min_neighbours=request.serving.min_neighbours,
     )
-    fused, given_up = fixed.fused(request, original, model, built, given_up)
+    fused, given_up = fixed.fuse_for_gpus(request, original, model, built, given_up)
     chosen = choose(
         Trial(
             requested=request.serving.precision,
@@ -221,7 +221,7 @@ def _require_precision_for(request: ConversionRequest, given_up: str) -> None:
 
 def _convert_decoder(
     request: ConversionRequest,
-    downloaded: Downloaded,
+    downloaded: DownloadedVersion,
     work: Path,
     store: PackageStore,
     report: Report,
@@ -245,15 +245,15 @@ def _convert_decoder(
     if request.stable is not None and (broken := request.stable.broken_by(signature)):
         raise VersionError(broken)
     evaluation = downloaded.evaluation.single()
-    compared = evaluation.thinned(continuations.PROMPTS)
+    compared = evaluation.thin(continuations.PROMPTS)
     stops = decoder.stop_ids(original)
     spec = GenerationSpec(stop_ids=stops, start_id=graphs.start_id, rules=graphs.rules)
     most = min(continuations.MOST_TOKENS, built.spec.max_tokens // 2)
     longest = min(continuations.LONGEST_PROMPT, built.spec.max_tokens - most)
     prompts = [ids[:longest] for ids in built.encoder.encode(compared.texts).ids]
     report(Phase.VERIFYING, f"comparing with the original after {len(prompts)} prompts")
-    parity = continuations.proved(
-        graphs.loaded(request.threads),
+    parity = continuations.prove_continuations(
+        graphs.load(request.threads),
         prompts,
         stops,
         write(prompts, stops, most),
@@ -305,7 +305,7 @@ class _Graphs:
     start_id: int | None = None
     rules: TokenRules = field(default_factory=TokenRules)
 
-    def loaded(self, threads: int) -> continuations.Decoder:
+    def load(self, threads: int) -> continuations.Decoder:
         """Raises ``VersionError``."""
         return continuations.Decoder(
             self.decoder,
@@ -320,13 +320,13 @@ _Write = Callable[[list[list[int]], tuple[int, ...], int], tuple[list[list[int]]
 
 
 def _prepare_decoder(
-    request: ConversionRequest, original: Original, work: Path
+    request: ConversionRequest, original: OriginalTextModel, work: Path
 ) -> tuple[_Graphs, tokeniser.Tokeniser, _Write]:
     """The graphs, the tokeniser, and what has the original write after prompts."""
     if original.onnx is not None:
-        model = decoder.registered(original.onnx)
+        model = decoder.keep_last_logits(original.onnx)
         graphs = _Graphs(model)
-        alone = graphs.loaded(request.threads)
+        alone = graphs.load(request.threads)
 
         def by_graph(
             prompts: list[list[int]], stops: tuple[int, ...], most: int
@@ -365,7 +365,7 @@ def _prepare_decoder(
     def by_original(
         prompts: list[list[int]], stops: tuple[int, ...], most: int
     ) -> tuple[list[list[int]], Floats]:
-        return decoder.written(
+        return decoder.write_continuations(
             loaded, prompts, stops, most=most, start=graphs.start_id, rules=graphs.rules
         )
 
@@ -378,7 +378,7 @@ def _prepare_decoder(
 
 
 def _prepare(
-    request: ConversionRequest, original: Original, work: Path
+    request: ConversionRequest, original: OriginalTextModel, work: Path
 ) -> tuple[onnx.ModelProto, tokeniser.Tokeniser, Answers]:
     """The graph in the engine's form, the tokeniser, and what gives the original's answers."""
     if original.onnx is not None:
@@ -387,7 +387,7 @@ def _prepare(
         registered = engine_form.load(original.onnx)
         model = engine_form.finish(registered, original.task, original.pooling)
         return model, built, _answers_of_graph(model, original, built, request.threads)
-    loaded, built, answers = loaded_original(request, original)
+    loaded, built, answers = load_original(request, original)
     from registry.convert.graph import export  # noqa: PLC0415 - needs torch
 
     path = work / "exported.onnx"
@@ -397,11 +397,13 @@ def _prepare(
 
 
 def _answers_of_graph(
-    model: onnx.ModelProto, original: Original, built: tokeniser.Tokeniser, threads: int
+    model: onnx.ModelProto, original: OriginalTextModel, built: tokeniser.Tokeniser, threads: int
 ) -> Answers:
     def answers(compared: texts.EvaluationTexts) -> tuple[Floats, str]:
         inputs = engine_form.inputs_of(model)
-        outputs = Engine(model, threads=threads).alone(encoded(compared, built, inputs))
+        outputs = GraphEngine(model, threads=threads).run_one_by_one(
+            encode_texts(compared, built, inputs)
+        )
         return values_of(original.task, outputs, multi_label=original.multi_label), "onnx-fp32"
 
     return answers

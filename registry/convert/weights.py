@@ -16,7 +16,7 @@ import numpy as np
 
 from contracts.manifest import MODEL_CONFIG, WEIGHTS, PackedDense
 from registry.convert.errors import VersionError
-from registry.convert.flavours import Original
+from registry.convert.flavours import OriginalTextModel
 from registry.convert.flavours.config import read_json
 from registry.convert.flavours.folders import transformer_folder
 
@@ -37,7 +37,7 @@ class _Shard:
     begin: int
 
 
-def lay_out(original: Original, folder: Path) -> tuple[PackedDense, ...]:
+def lay_out(original: OriginalTextModel, folder: Path) -> tuple[PackedDense, ...]:
     """Copies weights, configuration and the layers after pooling; returns those layers.
 
     Raises:

@@ -1,7 +1,7 @@
 """Whether a version on trial makes Triton crash: arithmetic on counts, without a clock.
 
 Triton crashes for other reasons too: a node's memory, a GPU that fails, a person. So a version is
-refused for crashes while Triton held it only where they are more frequent than this Triton's
+refused for crashes while Triton held it only if they are more frequent than this Triton's
 crashes without any version on trial. It is refused at once for the second crash in a row while it
 was being loaded.
 """
@@ -9,9 +9,9 @@ was being loaded.
 from pydantic import BaseModel, ConfigDict
 
 # Of as many ends in as long a time, if the version had no part in them. Every trial on every Triton
-# asks anew, after each end, and what kills Tritons comes in clusters: one in a thousand rolled back
-# a good version in an hour of faults. A version that really ends Triton needs one end more for
-# this.
+# asks again, after each end, and what kills Tritons comes in clusters: one in a thousand rolled
+# back a good version in an hour of faults. A version that really ends Triton needs one end more
+# for this.
 REFUSED_PROBABILITY = 1e-5
 LOAD_CRASHES_ALLOWED = 1  # ends in a row during loads of a version
 CRASHES_ALLOWED = 1  # ends under a version that is held, however short the time
@@ -30,12 +30,12 @@ class CrashCount(BaseModel):
     count: float = 0.0
     seconds: float = 0.0
 
-    def ended(self) -> "CrashCount":
-        """With one more end."""
+    def count_end(self) -> "CrashCount":
+        """Returns the count with one more end."""
         return CrashCount(count=self.count + 1, seconds=self.seconds)
 
-    def watched(self, seconds: float) -> "CrashCount":
-        """With so much more time; what is long ago counts less."""
+    def count_seconds(self, seconds: float) -> "CrashCount":
+        """Returns the count with more time; what is long ago counts less."""
         total = self.seconds + seconds
         if total <= _MEMORY_SECONDS:
             return CrashCount(count=self.count, seconds=total)
@@ -43,7 +43,7 @@ class CrashCount(BaseModel):
 
 
 def crash_probability(under: CrashCount, usual: CrashCount) -> float:
-    """How likely so many ends are in so long a time for a Triton that ends as it usually does.
+    """How likely this number of ends is in this time for a Triton that ends as it usually does.
 
     What is known of the usual rate is a gamma distribution, so that the count is negative binomial
     (Gelman et al., Bayesian Data Analysis, 3rd edition, section 2.6).
@@ -64,7 +64,7 @@ def crash_probability(under: CrashCount, usual: CrashCount) -> float:
 
 
 def reason(loads: int, under: CrashCount, usual: CrashCount) -> str:
-    """Why a version on trial is refused for Triton's ends; empty where it is not.
+    """Why a version on trial is refused for Triton's ends; empty if it is not.
 
     Args:
         loads: ends in a row while the version was loaded.

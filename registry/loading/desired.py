@@ -50,10 +50,10 @@ _COMING = frozenset({Phase.LOADING, Phase.BLOCKED})
 class Want:
     """A package that some endpoint names.
 
-    ``on_trial``: it has not proven itself yet, so that it is blamed where Triton dies under it. So
+    ``on_trial``: it has not proven itself yet, so that it is blamed if Triton dies under it. So
     is a candidate, and a stable version in its bake. ``instances``: copies that run at once; None:
     as many as suit Triton's machine. ``waits``: other Tritons of the pool load it first.
-    ``asleep``: nobody asks for it, so that it need not be loaded until somebody does; ``returns``:
+    ``asleep``: it is idle, so that it need not be loaded until somebody does; ``returns``:
     somebody asks for it, and the status still says that it sleeps.
     """
 
@@ -66,7 +66,7 @@ class Want:
     returns: bool = False
 
 
-class Entry(BaseModel):
+class LedgerEntry(BaseModel):
     """A model that this loader put into Triton, and since when (unix, seconds) nobody wants it.
 
     Of the time in which it was on trial: ``loads`` counts Triton's ends in a row while it was
@@ -81,7 +81,7 @@ class Entry(BaseModel):
     held: CrashCount = CrashCount()
 
 
-class Ledger(BaseModel):
+class ModelLedger(BaseModel):
     """All models that this loader put into its Triton, by Triton's name of them.
 
     ``in_order``: the loader ended as it was told to. What Triton lost meanwhile shows no crash.
@@ -90,16 +90,16 @@ class Ledger(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
-    entries: dict[str, Entry] = {}
+    entries: dict[str, LedgerEntry] = {}
     in_order: bool = False
     usual: CrashCount = CrashCount()
 
-    def placed(self, ref: ModelRef) -> "Ledger":
-        """With one more model."""
-        return self._updated(ref, unwanted_since=None)
+    def place(self, ref: ModelRef) -> "ModelLedger":
+        """Returns the ledger with one more model."""
+        return self._update(ref, unwanted_since=None)
 
-    def found(self, held: Collection[str], wanted: Iterable[Want]) -> "Ledger":
-        """With the wanted models that an earlier loader, whose ledger is lost, had put there.
+    def adopt(self, held: Collection[str], wanted: Iterable[Want]) -> "ModelLedger":
+        """Adds the wanted models that an earlier loader, whose ledger is lost, had put there.
 
         Triton's name of a model holds its package's digest: nobody else has put it there.
         """
@@ -107,50 +107,50 @@ class Ledger(BaseModel):
         for want in wanted:
             name = want.ref.triton_model
             if name in held and name not in self.entries:
-                ledger = ledger.placed(want.ref)
+                ledger = ledger.place(want.ref)
         return ledger
 
-    def without(self, name: str) -> "Ledger":
-        """With one model less."""
+    def without(self, name: str) -> "ModelLedger":
+        """Returns the ledger with one model less."""
         return self._with({key: item for key, item in self.entries.items() if key != name})
 
-    def ended_loading(self, ref: ModelRef) -> "Ledger":
-        """With one more end of Triton while it loaded a model on trial."""
-        return self._updated(ref, loads=self._entry(ref).loads + 1)
+    def count_end_of_load(self, ref: ModelRef) -> "ModelLedger":
+        """Returns the ledger with one more end of Triton while it loaded a model on trial."""
+        return self._update(ref, loads=self._entry(ref).loads + 1)
 
-    def loaded(self, ref: ModelRef) -> "Ledger":
-        """With a model that was loaded: its loads do not end Triton."""
-        return self._updated(ref, loads=0)
+    def confirm_loaded(self, ref: ModelRef) -> "ModelLedger":
+        """Returns the ledger with a model that was loaded: its loads do not end Triton."""
+        return self._update(ref, loads=0)
 
-    def ended(self, trials: Collection[ModelRef]) -> "Ledger":
-        """With one more end of Triton, under these models on trial; usual without any."""
+    def count_end_of_triton(self, trials: Collection[ModelRef]) -> "ModelLedger":
+        """Counts one more end of Triton, under these models on trial; usual without any."""
         if not trials:
-            return self.model_copy(update={"usual": self.usual.ended()})
+            return self.model_copy(update={"usual": self.usual.count_end()})
         ledger = self
         for ref in trials:
-            ledger = ledger._updated(ref, held=ledger._entry(ref).held.ended())
+            ledger = ledger._update(ref, held=ledger._entry(ref).held.count_end())
         return ledger
 
-    def watched(self, trials: Collection[ModelRef], seconds: float) -> "Ledger":
-        """With more time in which Triton answered and held these models on trial."""
+    def count_trial_seconds(self, trials: Collection[ModelRef], seconds: float) -> "ModelLedger":
+        """Adds time in which Triton answered and held these models on trial."""
         if not trials:
-            return self.model_copy(update={"usual": self.usual.watched(seconds)})
+            return self.model_copy(update={"usual": self.usual.count_seconds(seconds)})
         ledger = self
         for ref in trials:
-            ledger = ledger._updated(ref, held=ledger._entry(ref).held.watched(seconds))
+            ledger = ledger._update(ref, held=ledger._entry(ref).held.count_seconds(seconds))
         return ledger
 
     def crash_reason(self, ref: ModelRef) -> str:
-        """Why a model on trial is refused for Triton's ends; empty where it is not."""
+        """Why a model on trial is refused for Triton's ends; empty if it is not."""
         entry = self._entry(ref)
         return crashes.reason(entry.loads, entry.held, self.usual)
 
-    def left(self, *, in_order: bool) -> "Ledger":
-        """With how the loader ended."""
+    def close(self, *, in_order: bool) -> "ModelLedger":
+        """Returns the ledger with how the loader ended."""
         return self.model_copy(update={"in_order": in_order})
 
-    def with_unwanted(self, wanted: Iterable[Want], now: float) -> "Ledger":
-        """With the time since when each model is unwanted; equal where nothing changed.
+    def with_unwanted(self, wanted: Iterable[Want], now: float) -> "ModelLedger":
+        """Adds the time since when each model is unwanted; equal if nothing changed.
 
         One that is wanted again later, because a person said so, is on trial again.
         """
@@ -160,10 +160,12 @@ class Ledger(BaseModel):
             if name in names:
                 entries[name] = entry.model_copy(update={"unwanted_since": None})
             else:
-                entries[name] = Entry(ref=entry.ref, unwanted_since=entry.unwanted_since or now)
+                entries[name] = LedgerEntry(
+                    ref=entry.ref, unwanted_since=entry.unwanted_since or now
+                )
         return self._with(entries)
 
-    def expired(self, now: float, grace_seconds: float) -> tuple[str, ...]:
+    def find_expired(self, now: float, grace_seconds: float) -> tuple[str, ...]:
         """Names of the models that nobody has wanted for so long."""
         return tuple(
             name
@@ -171,19 +173,19 @@ class Ledger(BaseModel):
             if entry.unwanted_since is not None and now - entry.unwanted_since >= grace_seconds
         )
 
-    def _entry(self, ref: ModelRef) -> Entry:
-        return self.entries.get(ref.triton_model) or Entry(ref=ref)
+    def _entry(self, ref: ModelRef) -> LedgerEntry:
+        return self.entries.get(ref.triton_model) or LedgerEntry(ref=ref)
 
-    def _updated(self, ref: ModelRef, **fields: object) -> "Ledger":
+    def _update(self, ref: ModelRef, **fields: object) -> "ModelLedger":
         entry = self._entry(ref).model_copy(update=fields)
         return self._with({**self.entries, ref.triton_model: entry})
 
-    def _with(self, entries: dict[str, Entry]) -> "Ledger":
+    def _with(self, entries: dict[str, LedgerEntry]) -> "ModelLedger":
         return self.model_copy(update={"entries": entries})
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class PackageFailure:
     """Why a package is not loaded. ``retry_at`` is None while trying again would do harm.
 
     ``since`` is the time of the first failure in a row, unix seconds. ``blames_model``: the words
@@ -213,13 +215,13 @@ class Failure:
         return self.cause is FailureCause.ROOM
 
 
-def wanted(
+def list_wanted(
     endpoints: Iterable[ModelEndpoint], pool: str = DEFAULT_POOL, loader: str = ""
 ) -> tuple[Want, ...]:
     """Every package that an endpoint of the pool names, once, in the order to load them.
 
     Stable ones come first, but for those of an endpoint that moves to this pool: until all its
-    Tritons hold them, callers are answered elsewhere. Where two endpoints share a package, the
+    Tritons hold them, callers are answered elsewhere. If two endpoints share a package, the
     larger number of copies that one asks for counts.
     """
     found: dict[str, Want] = {}
@@ -237,14 +239,14 @@ def wanted(
     return tuple(sorted(found.values(), key=lambda want: (want.role, want.ref.triton_model)))
 
 
-def failed(
+def count_failure(
     want: Want,
     reason: str,
-    previous: Failure | None,
+    previous: PackageFailure | None,
     *,
     cause: FailureCause,
     now: float,
-) -> Failure:
+) -> PackageFailure:
     """A failure to load, with the time of the next try.
 
     A version on trial under which Triton ends is not tried again: it would end once more. A witness
@@ -253,7 +255,7 @@ def failed(
     attempts = previous.attempts + 1 if previous else 1
     proven = previous is not None and previous.cause is cause
     final = cause is FailureCause.CRASHED and (want.on_trial or want.role is not Role.STABLE)
-    return Failure(
+    return PackageFailure(
         want.ref,
         reason,
         cause,
@@ -267,7 +269,7 @@ def failed(
     )
 
 
-def proved(failure: Failure, answer: WitnessAnswer, now: float) -> Failure:
+def add_witness(failure: PackageFailure, answer: WitnessAnswer, now: float) -> PackageFailure:
     """A failure with what its witness did since; one that was not loaded is asked again later.
 
     An answer that could not be had leaves the last one.
@@ -278,12 +280,12 @@ def proved(failure: Failure, answer: WitnessAnswer, now: float) -> Failure:
     return replace(failure, witness=known, witness_asked=asked, witness_at=again)
 
 
-def may_try(failure: Failure | None, now: float) -> bool:
+def may_try(failure: PackageFailure | None, now: float) -> bool:
     """Whether a package that is not loaded may be tried now."""
     return failure is None or (failure.retry_at is not None and now >= failure.retry_at)
 
 
-def missing_stable(wants: Iterable[Want], loaded: Container[str]) -> tuple[ModelRef, ...]:
+def find_missing_stable(wants: Iterable[Want], loaded: Container[str]) -> tuple[ModelRef, ...]:
     """The stable packages that are not loaded and do not sleep.
 
     A candidate never makes a Triton unready.
@@ -291,12 +293,15 @@ def missing_stable(wants: Iterable[Want], loaded: Container[str]) -> tuple[Model
     return tuple(want.ref for want in _awake(wants) if want.ref.triton_model not in loaded)
 
 
-def awaited(
-    wants: Iterable[Want], loaded: Container[str], failures: Mapping[str, Failure], now: float
+def find_awaited(
+    wants: Iterable[Want],
+    loaded: Container[str],
+    failures: Mapping[str, PackageFailure],
+    now: float,
 ) -> tuple[ModelRef, ...]:
     """The missing stable packages for which a Triton should get no requests yet.
 
-    None of them where it holds others, and has failed for long to load each of these: what it has
+    None of them if it holds others, and has failed for long to load each of these: what it has
     must not stay unserved for what it can't have. One that holds none is never ready: it could
     take the place of one that does. What comes back after a sleep is waited for by its callers.
 
@@ -307,8 +312,8 @@ def awaited(
         now: unix time, seconds.
     """
     stable = _awake(wants)
-    holds_none = len(missing_stable(stable, loaded)) == len(stable)
-    missing = missing_stable((want for want in stable if not want.returns), loaded)
+    holds_none = len(find_missing_stable(stable, loaded)) == len(stable)
+    missing = find_missing_stable((want for want in stable if not want.returns), loaded)
     if holds_none:
         return missing
     return tuple(ref for ref in missing if not _overdue(failures.get(ref.triton_model), now))
@@ -318,7 +323,7 @@ def _awake(wants: Iterable[Want]) -> list[Want]:
     return [want for want in wants if want.role is Role.STABLE and not want.asleep]
 
 
-def _overdue(failure: Failure | None, now: float) -> bool:
+def _overdue(failure: PackageFailure | None, now: float) -> bool:
     if failure is None:
         return False
     grace = REFUSED_GRACE_SECONDS if failure.blames_model else AWAY_GRACE_SECONDS

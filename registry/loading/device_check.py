@@ -49,7 +49,7 @@ async def check(
         if manifest.fixed is None:
             output = await triton.outputs(name, proof.tensors(rows))
         else:
-            output = _unpadded(await triton.outputs(name, _padded(rows, manifest)), rows)
+            output = _unpad(await triton.outputs(name, _pad(rows, manifest)), rows)
         if why := proof.check(rows, output):
             of = "one row" if len(rows) == 1 else f"{len(rows)} rows together"
             raise TritonRefusedError(
@@ -65,7 +65,7 @@ def _batches(proof: DeviceProof, manifest: Manifest) -> Iterator[tuple[ProofRow,
             yield rows[begin : begin + most]
 
 
-def _padded(rows: Sequence[ProofRow], manifest: Manifest) -> Mapping[str, Tensor]:
+def _pad(rows: Sequence[ProofRow], manifest: Manifest) -> Mapping[str, Tensor]:
     """A batch as a gateway sends it to a graph."""
     length = bucket_of(max(len(row.ids) for row in rows), manifest.length_buckets)
     types = [row.type_ids or (0,) * len(row.ids) for row in rows]
@@ -73,8 +73,8 @@ def _padded(rows: Sequence[ProofRow], manifest: Manifest) -> Mapping[str, Tensor
     return padder.pad([row.ids for row in rows], length, types)
 
 
-def _unpadded(output: NDArray[np.float32], rows: Sequence[ProofRow]) -> NDArray[np.float32]:
-    """The answers without those of padding, where there is one for each token."""
+def _unpad(output: NDArray[np.float32], rows: Sequence[ProofRow]) -> NDArray[np.float32]:
+    """The answers without those of padding, if there is one for each token."""
     if output.ndim < 3 or len(output) != len(rows):
         return output
     return np.concatenate([of[: len(row.ids)] for of, row in zip(output, rows, strict=True)])

@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 PROBE_MODEL = "headrace-device-probe"
 EVERY_SECONDS = 10.0
 _REFUSED_TIMES = 6  # as long until the next look at a Triton that refuses the probe
-# Looks in a row that find no GPU where one was seen, or a driver that does not answer, before they
+# Looks in a row that find no GPU if one was seen, or a driver that does not answer, before they
 # are believed, and how soon they follow each other: a driver may fail to answer for a moment.
 _DOUBTED_LOOKS = 3
 _DOUBT_SECONDS = 1.0
@@ -49,7 +49,7 @@ class Promise(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ProbeResult:
     """What the probe said: the device, why it is no GPU, and the CUDA of packages and driver.
 
     The CUDA of a package is empty if it can use no GPU. ``unsure``: there is a driver, and it
@@ -67,7 +67,7 @@ class Seen:
     torch: str = ""
 
     @classmethod
-    def of(cls, told: Mapping[str, Any]) -> "Seen":
+    def of(cls, told: Mapping[str, Any]) -> "ProbeResult":
         """From the probe's object; raises ``ValueError``."""
         fields = {name: value for name, value in told.items() if name != "fault"}
         words = {name: str(told.get(name, "")) for name in ("cuda", "onnxruntime", "torch")}
@@ -93,7 +93,7 @@ class ProbedTriton(Protocol):
         ...
 
     async def unload(self, name: str) -> None:
-        """Unloads a model, likewise."""
+        """Unloads a model, and raises the same errors."""
         ...
 
     async def ask(self, name: str) -> bytes:
@@ -132,7 +132,7 @@ class Devices:
         self._every_seconds = every_seconds
         self._clock = clock
         self._due_at: float | None = None  # None: at once
-        self._seen: Seen | None = None
+        self._seen: ProbeResult | None = None
         self._failure = ""
         self._lost = ""  # as Triton's own process says of its GPU
         self._doubts = 0  # looks in a row that are not believed
@@ -168,7 +168,7 @@ class Devices:
         return f"{CANT_USE}: {self._seen.why or 'it has none'}"
 
     def free_bytes(self) -> int | None:
-        """Memory of a GPU that is free; None if there is no GPU, or nobody knows."""
+        """Memory of a GPU that is free; None if there is no GPU, or it is unknown."""
         if self._promise is Promise.CPU or self._seen is None:
             return None
         device = self._seen.device
@@ -181,7 +181,7 @@ class Devices:
         return self.free_bytes()
 
     def held_bytes(self, name: str) -> int | None:
-        """Memory of a GPU that a model holds, by Triton's name; None if nobody knows."""
+        """Memory of a GPU that a model holds, by Triton's name; None if it is unknown."""
         return None if self._seen is None else self._seen.held.get(name)
 
     async def look(self, *, now: bool = False) -> None:
@@ -196,7 +196,7 @@ class Devices:
             return
         self._due_at = at + self._every_seconds
         try:
-            seen = Seen.of(json.loads(await self._ask_probe()))
+            seen = ProbeResult.of(json.loads(await self._ask_probe()))
         except TritonUnavailableError as error:
             self._note(None, f"the probe of devices does not answer: {error}")
         except (TritonRefusedError, OSError, ValueError) as error:
@@ -251,7 +251,7 @@ class Devices:
         await self._triton.load(PROBE_MODEL, self._place(PROBE_MODEL))
         return await self._triton.ask(PROBE_MODEL)
 
-    def _believes(self, seen: Seen) -> bool:
+    def _believes(self, seen: ProbeResult) -> bool:
         """Whether a look counts: no GPU becomes a CPU because a driver did not answer once."""
         had = self._seen is not None and self._seen.device.kind is DeviceKind.GPU
         if seen.device.kind is DeviceKind.GPU or not (had or seen.unsure):
@@ -260,7 +260,7 @@ class Devices:
         self._doubts += 1
         return self._doubts >= _DOUBTED_LOOKS
 
-    def _note(self, seen: Seen | None, why: str) -> None:
+    def _note(self, seen: ProbeResult | None, why: str) -> None:
         if why and why != self._failure:
             level = logging.INFO if self._promise is not Promise.GPU else logging.WARNING
             log.log(level, "no GPU: %s", why)
@@ -272,7 +272,7 @@ def _coarse(share: float) -> float:
     return round(share / _TOLD_BUSY) * _TOLD_BUSY
 
 
-def _lack(seen: Seen, manifest: Manifest, backend: str) -> str:
+def _lack(seen: ProbeResult, manifest: Manifest, backend: str) -> str:
     """Why a package can't run on the GPU that is there; empty if it can."""
     if manifest.engine is EngineKind.PACKED:
         return _old(seen.cuda, "torch", seen.torch)

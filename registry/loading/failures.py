@@ -1,6 +1,6 @@
 """What one Triton failed to load, as its loader remembers and reports it.
 
-Facts alone: what failed, how often in a row, and whether a package that is known to be good was
+Only facts: what failed, how often in a row, and whether a package that is known to be good was
 loaded since then. It judges nobody. Every failure is tried again, with growing pauses, but for a
 version on trial under which Triton ends: another load would end it again.
 """
@@ -13,7 +13,7 @@ from contracts.loading import FailureCause, LoadFailure, WitnessAnswer
 from contracts.model import ModelRef
 from registry import metrics
 from registry.loading import desired
-from registry.loading.desired import Failure, Want
+from registry.loading.desired import PackageFailure, Want
 
 log = logging.getLogger(__name__)
 
@@ -25,22 +25,22 @@ class Failures:
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
-        self._failures: dict[str, Failure] = {}
+        self._failures: dict[str, PackageFailure] = {}
 
-    def get(self, name: str) -> Failure | None:
+    def get(self, name: str) -> PackageFailure | None:
         """What is known of one."""
         return self._failures.get(name)
 
     @property
-    def all(self) -> Mapping[str, Failure]:
+    def all(self) -> Mapping[str, PackageFailure]:
         """All of them, for ``desired``."""
         return self._failures
 
-    def add(self, want: Want, reason: str, cause: FailureCause) -> Failure:
+    def add(self, want: Want, reason: str, cause: FailureCause) -> PackageFailure:
         """Notes one more failure."""
         name = want.ref.triton_model
         previous = self._failures.get(name)
-        failure = desired.failed(want, reason, previous, cause=cause, now=self._now())
+        failure = desired.count_failure(want, reason, previous, cause=cause, now=self._now())
         self._failures[name] = failure
         metrics.LOAD_FAILURES.labels("version" if failure.blames_model else "environment").inc()
         log.warning("%s is not loaded: %s", name, reason)
@@ -67,7 +67,7 @@ class Failures:
             for name, item in self._failures.items()
         }
 
-    def unproven(self) -> ModelRef | None:
+    def find_unproven(self) -> ModelRef | None:
         """A package for whose refusal a witness is due, if there is one."""
         now = self._now()
         for item in self._failures.values():
@@ -75,13 +75,13 @@ class Failures:
                 return item.ref
         return None
 
-    def proved(self, ref: ModelRef, answer: WitnessAnswer) -> None:
+    def note_witness(self, ref: ModelRef, answer: WitnessAnswer) -> None:
         """Notes what the witness did. One that was not loaded is asked again later."""
         name = ref.triton_model
         if (item := self._failures.get(name)) is not None:
-            self._failures[name] = desired.proved(item, answer, self._now())
+            self._failures[name] = desired.add_witness(item, answer, self._now())
 
-    def reported(self) -> tuple[LoadFailure, ...]:
+    def list_reported(self) -> tuple[LoadFailure, ...]:
         """As the report has them."""
         return tuple(
             LoadFailure(

@@ -1,8 +1,8 @@
-"""Which of one Triton's models nobody asks for, and which of them may leave it now.
+"""Which of one Triton's models are idle, and which of them may leave it now.
 
 Triton counts the requests of a model, and the loader takes its own away (``triton_client``). What
 is seen here for the first time counts as asked for just now, and so does everything that can't be
-counted: no model leaves because nobody looked. It decides for one Triton alone: whether a model
+counted: no model leaves because nobody looked. It decides for one Triton only: whether a model
 leaves is the status's to say, which speaks for all Tritons of the pool
 (``registry/reconcile/sleep.py``).
 """
@@ -23,7 +23,7 @@ class Demand(Protocol):
     async def requests(self) -> Mapping[str, int | None]:
         """Requests of all others since some moment, by each model that Triton holds.
 
-        A number alone says nothing, a larger one than before that somebody asked. None where it
+        One number says nothing, a larger one than before that somebody asked. None if it
         can't be told now, because a request of the loader's own is on its way.
 
         Raises:
@@ -33,7 +33,7 @@ class Demand(Protocol):
         ...
 
 
-class Idling:
+class IdleTimes:
     """When each model was last asked for.
 
     Args:
@@ -59,15 +59,15 @@ class Idling:
         """Whether it is time to count again."""
         return self._idle_seconds > 0 and self._now() >= self._look_at
 
-    def asked(self, name: str) -> None:
+    def note_request(self, name: str) -> None:
         """Somebody asks for a model now. Any thread may say so."""
         self._asked[name] = self._now()
 
-    def found(self, held: Iterable[str]) -> None:
+    def note_held(self, held: Iterable[str]) -> None:
         """Triton holds these; one never heard of is there by an earlier loader."""
         for name in held:
             if name not in self._asked:
-                self.asked(name)
+                self.note_request(name)
 
     def forget(self, name: str) -> None:
         """Nobody names a model any more."""
@@ -75,29 +75,29 @@ class Idling:
         self._counted.pop(name, None)
         self._asleep_since.pop(name, None)
 
-    def looked(self, counts: Mapping[str, int | None], loaded: Collection[str]) -> None:
+    def note_counts(self, counts: Mapping[str, int | None], loaded: Collection[str]) -> None:
         """Takes what was counted; of models that were left out nobody knows."""
         least, most = _LOOK_SECONDS
         self._look_at = self._now() + min(most, max(least, self._idle_seconds / _LOOKS))
         for name in loaded:
             count = counts.get(name)
             if name not in counts:
-                self.asked(name)
+                self.note_request(name)
             if count is None:
                 continue
             if count > self._counted.get(name, count):
-                self.asked(name)
+                self.note_request(name)
             self._counted[name] = count
 
     def is_idle(self, name: str) -> bool:
-        """Whether nobody has asked for a model in a long time; true for one never heard of."""
+        """Whether a model has been idle for a long time; true for one never heard of."""
         if self._idle_seconds <= 0:
             return False
         asked = self._asked.get(name)
         return asked is None or self._now() - asked >= self._idle_seconds
 
-    def resolved(self, wants: Iterable[Want]) -> tuple[Want, ...]:
-        """What is wanted, with those asleep alone that are idle here too; the others return."""
+    def resolve(self, wants: Iterable[Want]) -> tuple[Want, ...]:
+        """What is wanted, asleep only if they are idle here too; the others return."""
         resolved = []
         for want in wants:
             name = want.ref.triton_model
@@ -110,7 +110,7 @@ class Idling:
             resolved.append(want)
         return tuple(resolved)
 
-    def leaving(self, wants: Iterable[Want], loaded: Collection[str]) -> Want | None:
+    def find_leaving(self, wants: Iterable[Want], loaded: Collection[str]) -> Want | None:
         """A model that sleeps and is loaded, and may leave now: the one longest without a caller.
 
         ``wants`` are resolved.

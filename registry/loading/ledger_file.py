@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Container
 from pathlib import Path
 
-from registry.loading.desired import Ledger, Want
+from registry.loading.desired import ModelLedger, Want
 from service import durable
 
 log = logging.getLogger(__name__)
@@ -32,11 +32,11 @@ class LedgerFile:
         self.ended_at = 0.0  # unix time at which Triton was last found to have ended by itself
 
     @property
-    def ledger(self) -> Ledger:
+    def ledger(self) -> ModelLedger:
         """As it is now."""
         return self._ledger
 
-    def write(self, ledger: Ledger) -> None:
+    def write(self, ledger: ModelLedger) -> None:
         """Replaces it, if it is another one; raises ``OSError``."""
         if ledger != self._ledger:
             durable.write(self._path, ledger.model_dump_json(indent=2).encode())
@@ -57,17 +57,17 @@ class LedgerFile:
         trials = [want.ref for want in wants if want.on_trial]
         under = [ref for ref in trials if ref.triton_model in lost]
         if under or not trials:
-            self.write(self._ledger.ended(under))
+            self.write(self._ledger.count_end_of_triton(under))
 
     def count_uptime(self, held: Container[str], wants: tuple[Want, ...]) -> None:
-        """Counts the time since the last pass; on disk it is written now and then alone."""
+        """Counts the time since the last pass; on disk it is written only now and then."""
         now, last = self._now(), self._watched_at
         self._watched_at = now
         trials = [want.ref for want in wants if want.on_trial]
         under = [ref for ref in trials if ref.triton_model in held]
         if last is None or (trials and not under):
             return
-        watched = self._ledger.watched(under, max(0.0, now - last))
+        watched = self._ledger.count_trial_seconds(under, max(0.0, now - last))
         if now - self._written_at >= _WRITE_SECONDS:
             self._written_at = now
             try:
@@ -77,16 +77,16 @@ class LedgerFile:
         self._ledger = watched
 
 
-def _read(path: Path) -> Ledger:
+def _read(path: Path) -> ModelLedger:
     """The ledger as it was left; an empty one if there is none or it can't be read.
 
     Without it nothing is lost but Triton's ends so far, and the unloading of what an earlier loader
     had put there and no endpoint names any more.
     """
     try:
-        return Ledger.model_validate_json(path.read_bytes())
+        return ModelLedger.model_validate_json(path.read_bytes())
     except FileNotFoundError:
-        return Ledger()
+        return ModelLedger()
     except ValueError as error:
         log.warning("the ledger %s can't be read and is started empty: %s", path, error)
-        return Ledger()
+        return ModelLedger()

@@ -1,4 +1,4 @@
-"""Whether a Triton that says that it lives should be started anew, because it loads nothing.
+"""Whether a Triton that says that it lives should be restarted, because it loads nothing.
 
 Counted are its refusals of stable packages, in words that speak of the machine, while it holds
 nothing that is wanted: its model processes can't start, for instance. Two rules keep a package that
@@ -25,7 +25,7 @@ class LoadStall:
         self._restarts = 0
         self._reason = ""
 
-    def refused(self, reason: str) -> None:
+    def note_refusal(self, reason: str) -> None:
         """Notes one more refusal of a stable package."""
         if self._since is None:
             self._since = self._now()
@@ -38,13 +38,13 @@ class LoadStall:
             self._restarts += 1
         self._forget()
 
-    def ended(self) -> None:
+    def note_end(self) -> None:
         """Notes that Triton holds something that is wanted, or that nothing stable is."""
         self._restarts = 0
         self._forget()
 
     def fault(self) -> str:
-        """Why Triton should be restarted; empty where it should not."""
+        """Why Triton should be restarted; empty if it should not."""
         if self._since is None or self._refusals < LEAST_REFUSALS:
             return ""
         seconds = self._now() - self._since

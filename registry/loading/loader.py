@@ -37,16 +37,16 @@ from registry.loading import desired, device_check, refusals
 from registry.loading.desired import Role, Want
 from registry.loading.devices import Devices
 from registry.loading.failures import Failures
-from registry.loading.idling import Demand, Idling
+from registry.loading.idling import Demand, IdleTimes
 from registry.loading.ledger_file import LedgerFile
 from registry.loading.load_stall import LoadStall
 from registry.loading.options import LoaderOptions
 from registry.loading.placement import Placement
 from registry.loading.reporter import Reporter
 from registry.loading.room import NoRoomError
-from registry.loading.sizing import Sizing
-from registry.loading.triton_client import Running, Triton
-from registry.loading.weighing import Weighing
+from registry.loading.sizing import ModelSizer
+from registry.loading.triton_client import ModelInstances, Triton
+from registry.loading.weighing import PackageWeigher
 from registry.loading.witness import Witness
 from registry.packages.cache import PackageBrokenError, PackageCache
 from registry.packages.triton_config import BACKEND_PYTHON
@@ -77,7 +77,7 @@ class Loader:
         self._options = options
         self._demand = demand
         idle_seconds = 0.0 if demand is None else options.idle_seconds
-        self._idling = Idling(idle_seconds, options.settle_seconds, now)
+        self._idling = IdleTimes(idle_seconds, options.settle_seconds, now)
         self._leaving = ""  # Triton's name of a model that it is unloading for want of callers
         self._load_seconds: dict[str, float] = {}  # of the last load, by Triton's name
         self._stable: frozenset[str] = frozenset()  # Triton's names of all stable packages
@@ -87,7 +87,7 @@ class Loader:
         self._packages = packages
         self._triton = triton
         self._placement = placement
-        self._sizing = Sizing(
+        self._sizing = ModelSizer(
             triton,
             placement,
             cores=options.cores,
@@ -105,7 +105,7 @@ class Loader:
         self._witness = Witness(triton, placement, packages)
         self._cordoned = False
         self._troubles: dict[ModelRef, str] = {}
-        self._weighing = Weighing(options.room, packages.manifest)
+        self._weighing = PackageWeigher(options.room, packages.manifest)
         self._devices = devices
         self._gone: set[str] = set()  # Triton's names of models without a process
         self._stall = LoadStall(now)
@@ -142,13 +142,13 @@ class Loader:
     def leave(self) -> None:
         """Notes that this loader ended as it was told to, so that the next one blames nobody."""
         try:
-            self._book.write(self._book.ledger.left(in_order=True))
+            self._book.write(self._book.ledger.close(in_order=True))
         except OSError as error:
             log.warning("the ledger can't be written: %s", error)
         self._reporter.leave()
 
     def unready(self) -> str:
-        """Why this Triton should get no requests yet; empty where it may.
+        """Why this Triton should get no requests yet; empty if it may.
 
         Once it held every stable package that it can it stays ready while it loses none: a version
         that is promoted later never takes a serving Triton out.
@@ -161,11 +161,11 @@ class Loader:
             return "the controller took this Triton out of service: it refuses what others hold"
         if self._complete:
             return ""
-        why = "; ".join(map(self._described, self._awaited)) or "no endpoint was read yet"
+        why = "; ".join(map(self._describe, self._awaited)) or "no endpoint was read yet"
         return f"a stable version is not loaded yet: {why}"
 
     def fault(self) -> str:
-        """Why Triton, which answers, should be started anew; empty where it should not."""
+        """Why Triton, which answers, should be restarted; empty if it should not."""
         return self._stall.fault()
 
     def _device(self) -> Device | None:
@@ -175,7 +175,7 @@ class Loader:
         return "" if self._devices is None else self._devices.fault()
 
     def note_gone(self, ref: ModelRef) -> bool:
-        """Has a model without a process loaded anew; false if that is still to be done."""
+        """Has a model without a process loaded again; false if that is still to be done."""
         if ref.triton_model in self._gone:
             return False
         self._gone.add(ref.triton_model)
@@ -183,7 +183,7 @@ class Loader:
         return True
 
     def note_trouble(self, ref: ModelRef, reason: str) -> None:
-        """Takes in why a package that Triton holds refuses its probe; empty where it answers."""
+        """Takes in why a package that Triton holds refuses its probe; empty if it answers."""
         self._troubles.pop(ref, None)
         if reason:
             self._troubles[ref] = reason[:_LONGEST_TROUBLE]
@@ -195,14 +195,14 @@ class Loader:
 
     def stable(self) -> tuple[ModelRef, ...]:
         """The stable packages that Triton holds now, but for one that is leaving."""
-        return tuple(want.ref for want in self._staying() if want.role is Role.STABLE)
+        return tuple(want.ref for want in self._list_staying() if want.role is Role.STABLE)
 
     def others(self) -> tuple[ModelRef, ...]:
         """The other packages that Triton holds now and that are wanted."""
-        return tuple(want.ref for want in self._staying() if want.role is not Role.STABLE)
+        return tuple(want.ref for want in self._list_staying() if want.role is not Role.STABLE)
 
-    def _staying(self) -> Iterable[Want]:
-        wants = self._wanted() if self._answers else ()
+    def _list_staying(self) -> Iterable[Want]:
+        wants = self._list_wanted() if self._answers else ()
         here = self._loaded.keys() - {self._leaving}
         return (want for want in wants if want.ref.triton_model in here)
 
@@ -215,7 +215,7 @@ class Loader:
         if name not in self._stable:
             return WakeAnswer.UNKNOWN
         # Noted before it is looked at, as the one who unloads looks after it has said so.
-        self._idling.asked(name)
+        self._idling.note_request(name)
         if name == self._leaving:
             return WakeAnswer.LEAVING
         if name in self._loaded and self._answers:
@@ -228,10 +228,10 @@ class Loader:
     async def step(self) -> bool:
         """One pass; returns whether there may be more to do at once."""
         await self._read_endpoints()
-        wants = self._wanted()
+        wants = self._list_wanted()
         try:
             held = await self._triton.held(self._names(wants))
-            held = await self._without_gone(held)
+            held = await self._unload_gone(held)
         except TritonUnavailableError as error:
             self._triton_is_away(str(error))
             await self._report(wants)
@@ -241,7 +241,7 @@ class Loader:
             await self._devices.look()
         if self._idling.look_due:
             await self._look_at_demand()
-            wants = self._wanted()
+            wants = self._list_wanted()
         all_read = self._read_once and not self._endpoints.unreadable
         if all_read:  # else who knows what is unwanted
             self._book.write(self._book.ledger.with_unwanted(wants, self._now()))
@@ -251,7 +251,7 @@ class Loader:
             await self._load(want, held.get(want.ref.triton_model))
         elif changed is not None:
             await self._resize(changed, held[changed.ref.triton_model])
-        elif (unproven := self._failures.unproven()) is not None:
+        elif (unproven := self._failures.find_unproven()) is not None:
             await self._ask_witness(unproven)
         elif all_read and not await self._let_one_sleep(wants):
             await self._unload_expired()
@@ -271,20 +271,20 @@ class Loader:
         except OSError as error:
             log.warning("endpoints can't be read, going on with the last ones: %s", error)
 
-    def _wanted(self) -> tuple[Want, ...]:
-        wants = desired.wanted(self._known, self._options.pool, self._options.name)
+    def _list_wanted(self) -> tuple[Want, ...]:
+        wants = desired.list_wanted(self._known, self._options.pool, self._options.name)
         self._stable = frozenset(w.ref.triton_model for w in wants if w.role is Role.STABLE)
-        return self._idling.resolved(wants)
+        return self._idling.resolve(wants)
 
     async def _look_at_demand(self) -> None:
-        """Counts what others asked since the last time; where that fails, they may have asked."""
+        """Counts what others asked since the last time; if that fails, they may have asked."""
         counts: Mapping[str, int | None] = {}
         try:
             if self._demand is not None:
                 counts = await self._demand.requests()
         except (TritonUnavailableError, TritonRefusedError) as error:
             log.warning("Triton's statistics can't be read, so that nothing is idle: %s", error)
-        self._idling.looked(counts, tuple(self._loaded))
+        self._idling.note_counts(counts, tuple(self._loaded))
 
     def _names(self, wants: tuple[Want, ...]) -> set[str]:
         """Every model whose presence matters here."""
@@ -296,12 +296,14 @@ class Loader:
         for model in report.loaded if report else ():
             self._measured[model.ref.triton_model] = model
             self._loaded[model.ref.triton_model] = model
-            self._idling.asked(model.ref.triton_model)
+            self._idling.note_request(model.ref.triton_model)
         # By package, as the names of those that sleep are not in the report.
         self._restored = dict(report.asleep) if report else {}
 
-    async def _without_gone(self, held: Mapping[str, Running]) -> Mapping[str, Running]:
-        """Unloads the models that have no process, so that they are loaded anew by this pass.
+    async def _unload_gone(
+        self, held: Mapping[str, ModelInstances]
+    ) -> Mapping[str, ModelInstances]:
+        """Unloads the models that have no process, so that this pass loads them again.
 
         Triton goes on to say that such a model is ready, and starts no other process for it.
 
@@ -315,7 +317,7 @@ class Loader:
             except TritonRefusedError as refusal:
                 log.warning("%s can't be unloaded: %s", name, refusal)
             self._loaded.pop(name, None)
-            log.warning("%s has no process any more and is loaded anew", name)
+            log.warning("%s has no process any more and is loaded again", name)
         return {name: running for name, running in held.items() if name not in gone}
 
     def _triton_is_away(self, reason: str) -> None:
@@ -328,11 +330,11 @@ class Loader:
         self._backend = None
         self._book.away()
 
-    def _take_in(self, held: Mapping[str, Running], wants: tuple[Want, ...]) -> None:
+    def _take_in(self, held: Mapping[str, ModelInstances], wants: tuple[Want, ...]) -> None:
         """Takes in what Triton holds; what it lost shows that it was restarted."""
         self._answers = True
         self._learn(held.values())
-        self._idling.found(held)
+        self._idling.note_held(held)
         lost = set(self._loaded) - held.keys()
         if lost:
             log.warning("Triton lost %s: it was restarted", ", ".join(sorted(lost)))
@@ -344,11 +346,11 @@ class Loader:
             if not self._book.ledger.in_order:
                 self._book.record_crash(lost, wants)
         self._book.count_uptime(held, wants)
-        found = self._book.ledger.found(held.keys(), wants)
-        self._book.write(found.left(in_order=False))
+        found = self._book.ledger.adopt(held.keys(), wants)
+        self._book.write(found.close(in_order=False))
         self._loaded = {name: model for name, model in self._loaded.items() if name in held}
-        if self._holds_any(wants) or not desired.missing_stable(wants, ()):
-            self._stall.ended()
+        if self._holds_any(wants) or not desired.find_missing_stable(wants, ()):
+            self._stall.note_end()
         self._keep_failures(wants, held)
         for want in wants:
             reason = self._book.ledger.crash_reason(want.ref) if want.on_trial else ""
@@ -357,12 +359,12 @@ class Loader:
             if reason and not recorded:
                 self._failures.add(want, reason, FailureCause.CRASHED)
 
-    def _learn(self, running: Iterable[Running]) -> None:
+    def _learn(self, running: Iterable[ModelInstances]) -> None:
         """Whether this Triton runs models on GPUs; it says so of what it holds."""
         for how in running:
             self._on_gpu = how.on_gpu
 
-    def _keep_failures(self, wants: tuple[Want, ...], held: Mapping[str, Running]) -> None:
+    def _keep_failures(self, wants: tuple[Want, ...], held: Mapping[str, ModelInstances]) -> None:
         """Forgets failures at what nobody wants any more, or wants as it is by now."""
         missing = {
             want.ref.triton_model
@@ -384,7 +386,9 @@ class Loader:
                 return want
         return None
 
-    def _next_resize(self, wants: tuple[Want, ...], held: Mapping[str, Running]) -> Want | None:
+    def _next_resize(
+        self, wants: tuple[Want, ...], held: Mapping[str, ModelInstances]
+    ) -> Want | None:
         """A package that is loaded, with other copies than are wanted, or than were measured."""
         now = self._now()
         for want in wants:
@@ -396,14 +400,14 @@ class Loader:
     def _holds_any(self, wants: Iterable[Want]) -> bool:
         return any(want.ref.triton_model in self._loaded for want in wants)
 
-    def _differs(self, want: Want, held: Mapping[str, Running]) -> bool:
+    def _differs(self, want: Want, held: Mapping[str, ModelInstances]) -> bool:
         name = want.ref.triton_model
         running, loaded = held.get(name), self._loaded.get(name)
         if running is None or loaded is None:
             return False
         return self._sizing.differs(want, running, loaded)
 
-    async def _load(self, want: Want, running: Running | None) -> None:
+    async def _load(self, want: Want, running: ModelInstances | None) -> None:
         """Brings a package in, or takes up one that Triton runs already."""
         name = want.ref.triton_model
         started = time.monotonic()
@@ -432,9 +436,9 @@ class Loader:
             self._triton_is_away(str(error))
             self._failures.add(want, str(error), FailureCause.AWAY)
             if want.on_trial:
-                self._book.write(self._book.ledger.ended_loading(want.ref))
+                self._book.write(self._book.ledger.count_end_of_load(want.ref))
         except TritonRefusedError as error:
-            await self._refused(want, error)
+            await self._note_refusal(want, error)
         except (RegistryError, OSError, ValueError) as error:
             self._failures.add(want, str(error), _cause(error))
         else:
@@ -444,7 +448,7 @@ class Loader:
             log.info("loaded %s", name, extra={"seconds": round(seconds, 3)})
 
     async def _gpu_free(self) -> int | None:
-        """Bytes of a GPU that are free now; None if there is none, or nobody knows."""
+        """Bytes of a GPU that are free now; None if there is none, or it is unknown."""
         return None if self._devices is None else await self._devices.free_now()
 
     def _check_room(self, want: Want) -> None:
@@ -463,7 +467,7 @@ class Loader:
 
     def _weigh(self, ref: ModelRef, copies_of_it: int | None) -> DeviceKind | None:
         """Where a package runs beside all that Triton holds; raises as ``_check_room``."""
-        copies = {item.ref.triton_model: item.instances for item in self._wanted()}
+        copies = {item.ref.triton_model: item.instances for item in self._list_wanted()}
         backend = self._backend or self._options.backends[0]
         kind = self._kind(self._packages.manifest(ref), backend)
         self._weighing.check(
@@ -484,11 +488,11 @@ class Loader:
         """Where a package runs; None: Triton decides. Raises ``DeviceUnfitError``."""
         return None if self._devices is None else self._devices.kind_for(manifest, backend)
 
-    async def _refused(self, want: Want, error: TritonRefusedError) -> None:
+    async def _note_refusal(self, want: Want, error: TritonRefusedError) -> None:
         """Records a refusal; a package that has no process any more is taken out.
 
         Triton goes on to say that such a package is ready, and starts no other process for it
-        before it is loaded anew.
+        before it is loaded again.
         """
         said = str(error)
         failure = self._failures.add(want, said, refusals.cause_of(said))
@@ -501,8 +505,8 @@ class Loader:
                 log.warning("%s can't be unloaded: %s", want.ref.triton_model, refusal)
         environment = not failure.blames_model and not isinstance(error, BackendMissingError)
         if environment and want.role is Role.STABLE and not want.on_trial and self._answers:
-            self._stall.refused(said)
-        if self._answers and (unproven := self._failures.unproven()) is not None:
+            self._stall.note_refusal(said)
+        if self._answers and (unproven := self._failures.find_unproven()) is not None:
             await self._ask_witness(unproven)
 
     async def _ask_witness(self, ref: ModelRef) -> None:
@@ -511,20 +515,22 @@ class Loader:
         backends = (self._backend,) if self._backend else self._options.backends
         kind = {True: DeviceKind.GPU, False: DeviceKind.CPU, None: None}[self._on_gpu]
         answer = await self._witness.ask(stable, lambda each: self._weigh(each, 1), backends, kind)
-        self._failures.proved(ref, answer)
+        self._failures.note_witness(ref, answer)
 
-    def _record_loaded(self, want: Want, running: Running, costs: tuple[CostPoint, ...]) -> None:
+    def _record_loaded(
+        self, want: Want, running: ModelInstances, costs: tuple[CostPoint, ...]
+    ) -> None:
         name = want.ref.triton_model
         self._failures.drop(name)
         self._gone.discard(name)  # it was told again while the one without a process was unloaded
-        self._idling.asked(name)
-        self._book.write(self._book.ledger.loaded(want.ref))
+        self._idling.note_request(name)
+        self._book.write(self._book.ledger.confirm_loaded(want.ref))
         model = LoadedModel(
             ref=want.ref, costs=costs, instances=running.instances, threads=running.threads
         )
         self._loaded[name] = self._measured[name] = model
 
-    async def _resize(self, want: Want, running: Running) -> None:
+    async def _resize(self, want: Want, running: ModelInstances) -> None:
         """Runs another number of copies of a package, which answers meanwhile as it was.
 
         Costs are measured again, because a batch takes longer while others run beside it. A failure
@@ -545,10 +551,12 @@ class Loader:
         else:
             self._record_loaded(want, settled, costs)
 
-    async def _place_and_load(self, want: Want, package: Path, manifest: Manifest) -> Running:
+    async def _place_and_load(
+        self, want: Want, package: Path, manifest: Manifest
+    ) -> ModelInstances:
         """Loads by the first backend that this Triton has; returns how it is run."""
         name = want.ref.triton_model
-        self._book.write(self._book.ledger.placed(want.ref))
+        self._book.write(self._book.ledger.place(want.ref))
         is_free = CONFIG_ONNXRUNTIME in manifest.files  # to be run by either
         backends = (self._backend,) if self._backend else self._options.backends
         if not is_free:
@@ -568,17 +576,17 @@ class Loader:
                 if is_free:
                     self._backend = backend
                 break
-        running = await self._sizing.running(name)
+        running = await self._sizing.read_instances(name)
         self._learn((running,))
         return running
 
     async def _let_one_sleep(self, wants: tuple[Want, ...]) -> bool:
-        """Unloads one model that nobody asks for, if there is one; its files stay for its return.
+        """Unloads one idle model, if there is one; its files stay for its return.
 
         Returns:
             Whether one was unloaded.
         """
-        want = self._idling.leaving(wants, self._loaded)
+        want = self._idling.find_leaving(wants, self._loaded)
         if want is None:
             return False
         name = want.ref.triton_model
@@ -594,11 +602,11 @@ class Loader:
             self._leaving = ""
         self._failures.retry_what_did_not_fit()
         metrics.LEFT.inc()
-        log.info("unloaded %s, which nobody asks for", name)
+        log.info("unloaded %s, which is idle", name)
         return True
 
     async def _unload_expired(self) -> None:
-        expired = self._book.ledger.expired(self._now(), self._options.unload_after_seconds)
+        expired = self._book.ledger.find_expired(self._now(), self._options.unload_after_seconds)
         for name in expired:
             await self._triton.unload(name)
             await asyncio.to_thread(self._placement.remove, name)
@@ -628,7 +636,7 @@ class Loader:
             ended_at=self._book.ended_at,
             ready=self._answers and not (self._awaited or self._device_fault() or self._cordoned),
             loaded=loaded,
-            failed=self._failures.reported(),
+            failed=self._failures.list_reported(),
             cordoned=self._cordoned,
             troubles=tuple(
                 Trouble(ref=ref, reason=reason)
@@ -647,7 +655,7 @@ class Loader:
         await self._reporter.report(report)
 
     def _asleep(self, wants: tuple[Want, ...]) -> dict[str, float]:
-        """What sleeps, and how long its last load took, seconds; 0 where that is not known."""
+        """What sleeps, and how long its last load took, seconds; 0 if that is not known."""
         found = {}
         for want in wants:
             name, package = want.ref.triton_model, want.ref.package
@@ -659,17 +667,17 @@ class Loader:
 
     def _update_readiness(self, wants: tuple[Want, ...]) -> None:
         held = self._loaded if self._answers else {}
-        missing = desired.missing_stable(wants, held)
+        missing = desired.find_missing_stable(wants, held)
         metrics.MISSING_STABLE.set(len(missing))
-        self._awaited = desired.awaited(wants, held, self._failures.all, self._now())
+        self._awaited = desired.find_awaited(wants, held, self._failures.all, self._now())
         self._complete |= self._answers and self._read_once and not self._awaited
         given_up = () if self._awaited else missing
         if given_up and given_up != self._missing:
-            why = "; ".join(map(self._described, given_up))
+            why = "; ".join(map(self._describe, given_up))
             log.warning("Triton gets requests for what it holds, without %s", why)
         self._missing = given_up
 
-    def _described(self, ref: ModelRef) -> str:
+    def _describe(self, ref: ModelRef) -> str:
         failure = self._failures.get(ref.triton_model)
         return f"{ref.triton_model} ({failure.reason})" if failure else ref.triton_model
 

@@ -17,7 +17,7 @@ class LoaderOptions:
     by measurement; on GPUs one each. ``ceilings``: the operator's. ``cores`` and ``memory_bytes``
     are what Triton may use. ``pool``: the one whose endpoints' versions it holds. ``room``: what
     its models may take. ``pyfunc``: packages that are Python of their users' own are
-    loaded. ``idle_seconds``: what nobody asks for in that time leaves, where the status says so, 0:
+    loaded. ``idle_seconds``: what is idle for that time leaves, if the status says so, 0:
     nothing does; ``settle_seconds``: after the status says so. ``wake_address`` and ``wake_key``:
     where gateways ask for it again, and what they show there.
     """

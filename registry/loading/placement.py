@@ -27,12 +27,12 @@ from contracts.manifest import (
     Manifest,
 )
 from preprocess.model_code import sandbox
-from registry.loading.splits import Split
+from registry.loading.splits import InstanceSplit
 from registry.loading.triton_client import Overrides
 from registry.packages import token_rules, triton_config
 from registry.packages.triton_files import triton_file
 from registry.pyfunc import archive, process, worker
-from registry.pyfunc.process import Limits
+from registry.pyfunc.process import PyfuncLimits
 
 _CONFIGS = {
     triton_config.BACKEND_PYTHON: CONFIG_PYTHON,
@@ -42,7 +42,7 @@ _CONFIG = "config.pbtxt"
 _PYFUNC_SPEC = "pyfunc.json"  # beside the archive, see ``triton/pyfunc_model``
 _PACKED_SPEC = "packed.json"  # beside the weights, see ``triton/packed_model``
 _SHAPES = "shapes.json"  # beside a graph for GPUs, see ``triton/fixed_model``
-_USUAL = Limits()
+_USUAL = PyfuncLimits()
 _GPU_FAULTS = {"gpu_faults.py": Path(gpu_faults.__file__)}  # beside every model of our own
 # What Triton's model of a pyfunc imports and starts, under names that begin with ``pyfunc_``.
 _SOURCES = {
@@ -61,7 +61,7 @@ class Placement(Protocol):
         name: str,
         package: Path,
         backend: str,
-        split: Split,
+        split: InstanceSplit,
         device: DeviceKind | None = None,
     ) -> Overrides:
         """Brings the files; returns what the load call must carry.
@@ -83,7 +83,7 @@ class Placement(Protocol):
         name: str,
         package: Path,
         backend: str,
-        split: Split,
+        split: InstanceSplit,
         device: DeviceKind | None = None,
     ) -> Overrides:
         """Changes only how many copies of a placed model run, and by how many threads.
@@ -137,7 +137,7 @@ class SharedRepository:
         pyfunc: what the Python of a version may take.
     """
 
-    def __init__(self, folder: Path, pyfunc: Limits = _USUAL) -> None:
+    def __init__(self, folder: Path, pyfunc: PyfuncLimits = _USUAL) -> None:
         self._folder = folder
         self._pyfunc = pyfunc
 
@@ -146,7 +146,7 @@ class SharedRepository:
         name: str,
         package: Path,
         backend: str,
-        split: Split,
+        split: InstanceSplit,
         device: DeviceKind | None = None,
     ) -> Overrides:
         """Lays the model out; the load call carries nothing."""
@@ -181,7 +181,7 @@ class SharedRepository:
         name: str,
         package: Path,
         backend: str,
-        split: Split,
+        split: InstanceSplit,
         device: DeviceKind | None = None,
     ) -> Overrides:
         """Replaces the configuration, and what an engine is told beside its files."""
@@ -204,7 +204,7 @@ class SharedRepository:
 class UploadedFiles:
     """A Triton with no folder in common: the load call carries the configuration and the files."""
 
-    def __init__(self, pyfunc: Limits = _USUAL) -> None:
+    def __init__(self, pyfunc: PyfuncLimits = _USUAL) -> None:
         self._pyfunc = pyfunc
 
     def place(
@@ -212,7 +212,7 @@ class UploadedFiles:
         name: str,
         package: Path,
         backend: str,
-        split: Split,
+        split: InstanceSplit,
         device: DeviceKind | None = None,
     ) -> Overrides:
         """Reads the files into the load call's parameters."""
@@ -220,12 +220,12 @@ class UploadedFiles:
         return _upload_of(_layout(package, backend, split, device, self._pyfunc))
 
     def place_probe(self, name: str) -> Overrides:
-        """Reads its files likewise."""
+        """Reads its files in the same way."""
         del name
         return _upload_of(_probe())
 
     def place_witness(self, name: str, backend: str, device: DeviceKind | None) -> Overrides:
-        """Reads its files likewise."""
+        """Reads its files in the same way."""
         del name
         return _upload_of(_witness(backend, device))
 
@@ -234,7 +234,7 @@ class UploadedFiles:
         name: str,
         package: Path,
         backend: str,
-        split: Split,
+        split: InstanceSplit,
         device: DeviceKind | None = None,
     ) -> Overrides:
         """The same as ``place``: Triton compares what it is sent with what it has."""
@@ -255,7 +255,11 @@ def _upload_of(layout: _Layout) -> Overrides:
 
 
 def _layout(
-    package: Path, backend: str, split: Split, device: DeviceKind | None, limits: Limits
+    package: Path,
+    backend: str,
+    split: InstanceSplit,
+    device: DeviceKind | None,
+    limits: PyfuncLimits,
 ) -> _Layout:
     return _Layout(
         config=_config(package, backend, split, device),
@@ -299,7 +303,7 @@ def _scripts(package: Path, backend: str) -> dict[str, Path]:
             triton_config.MODEL_PY: triton_file("pyfunc_model"),
             **{f"pyfunc_{each}.py": _SOURCES[each] for each in _SOURCES},
         }
-    if _fixed(package) is not None:
+    if _read_fixed(package) is not None:
         beside = triton_file("fixed_model").parent.glob("*.py")
         return {**shared, **{file.name: file for file in beside}}
     if not triton_config.generates((package / CONFIG_PYTHON).read_text(encoding="utf-8")):
@@ -311,11 +315,11 @@ def _scripts(package: Path, backend: str) -> dict[str, Path]:
     }
 
 
-def _settings(package: Path, limits: Limits, split: Split) -> dict[str, str]:
+def _settings(package: Path, limits: PyfuncLimits, split: InstanceSplit) -> dict[str, str]:
     """What an engine is told beside its files; nothing of most graphs."""
     if (package / WEIGHTS).is_file():
         return {_PACKED_SPEC: _packed_spec(_manifest(package), split)}
-    if (fixed := _fixed(package)) is not None:
+    if (fixed := _read_fixed(package)) is not None:
         return {_SHAPES: json.dumps(triton_config.fixed_settings(fixed))}
     if not (package / PYFUNC).is_file():
         return {}
@@ -337,7 +341,7 @@ def _settings(package: Path, limits: Limits, split: Split) -> dict[str, str]:
     }
 
 
-def _packed_spec(manifest: Manifest, split: Split) -> str:
+def _packed_spec(manifest: Manifest, split: InstanceSplit) -> str:
     if manifest.packed is None:
         raise ValueError(f"{WEIGHTS} is there, and the manifest does not say what loads it")
     return json.dumps(
@@ -350,7 +354,7 @@ def _packed_spec(manifest: Manifest, split: Split) -> str:
     )
 
 
-def _fixed(package: Path) -> Manifest | None:
+def _read_fixed(package: Path) -> Manifest | None:
     """The manifest of a graph that runs in fixed shapes; None of other packages."""
     if not (package / DEVICE_PROOF).is_file() or (package / WEIGHTS).is_file():
         return None
@@ -377,13 +381,13 @@ def _graphs(package: Path) -> tuple[Path, ...]:
     return (package / MODEL_ONNX, *((encoder,) if encoder.is_file() else ()))
 
 
-def _config(package: Path, backend: str, split: Split, device: DeviceKind | None) -> str:
+def _config(package: Path, backend: str, split: InstanceSplit, device: DeviceKind | None) -> str:
     text = (package / _CONFIGS[backend]).read_text(encoding="utf-8")
     return triton_config.with_split(text, copies=split.copies, threads=split.threads, device=device)
 
 
 def _link(source: Path, target: Path) -> None:
-    """A hard link, which costs no disk; a copy where the folders are on different disks."""
+    """A hard link, which costs no disk; a copy if the folders are on different disks."""
     try:
         os.link(source, target)
     except OSError:

@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 class ProberPace:
     """How often it looks, how long it waits, and how often in a row an answer may be missing.
 
-    A model without a process is loaded anew ``reloads_allowed`` times in a row.
+    A model without a process is loaded again ``reloads_allowed`` times in a row.
     """
 
     every_seconds: float = 15.0
@@ -62,11 +62,11 @@ class Prober:
         stable: the stable models that it should answer for now.
         manifest: reads the manifest of one of them, once; may block.
         pace: how often and how long.
-        told: is told why a model refuses, or nothing where it answers.
-        gone: is told that a model has no process any more, and has it loaded anew; returns false
+        told: is told why a model refuses, or nothing if it answers.
+        gone: is told that a model has no process any more, and has it loaded again; returns false
             if it was told before and has not come to it yet.
         executed: how many batches of a model have been run.
-        refused: how many requests each model has failed, by Triton's name of it: where that grows
+        refused: how many requests each model has failed, by Triton's name of it: if that grows
             it looks at once.
         others: the other models that it holds, such as candidates: Triton never ends for them.
         lost: is told at each look by what words Triton's own process lost its GPU; none if it did
@@ -105,7 +105,7 @@ class Prober:
         self._fault = ""
 
     def fault(self) -> str:
-        """Why Triton should be restarted; empty where it answers."""
+        """Why Triton should be restarted; empty if it answers."""
         return self._fault if self._failures > self._pace.failures_allowed else ""
 
     async def run(self) -> None:

@@ -4,7 +4,7 @@ What GPUs and memory say is in ``contracts/gpu_faults.py``, and goes before a mo
 of a graph may have any name.
 
 No word excuses: whatever is not in the list of words that blame the model blames nobody, and the
-controller asks other Tritons (``registry/reconcile/blame.py``). Words alone never reject a version.
+controller asks other Tritons (``registry/reconcile/blame.py``). Words never reject a version.
 """
 
 from contracts.gpu_faults import FaultOf, gpu_fault, is_memory

@@ -1,4 +1,4 @@
-"""Reports what one loader sees: at once where it is new; a report that stands gets heartbeats.
+"""Reports what one loader sees: at once if it is new; a report that stands gets heartbeats.
 
 A report that can't be written is no reason to stop: the next one says it all.
 """
@@ -30,7 +30,7 @@ class Reporter:
         self._failing = False
 
     async def report(self, seen: LoaderReport) -> None:
-        """Writes what is seen now where it is new, or a heartbeat where one is due."""
+        """Writes what is seen now if it is new, or a heartbeat if one is due."""
         async with self._writing:
             last = self._last
             report = seen.model_copy(update={"at": self._time()})
@@ -49,7 +49,7 @@ class Reporter:
                     await self._write(self._reports.beat, beat)
 
     def leave(self) -> None:
-        """Takes the report away, where a loader that ends leaves none."""
+        """Takes the report away, if a loader that ends leaves none."""
         try:
             self._reports.leave(self._name)
         except OSError as error:

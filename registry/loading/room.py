@@ -1,6 +1,6 @@
 """Whether a package fits beside what a Triton holds, before its files are fetched.
 
-What is weighed is an estimate, and the least: one copy where the endpoint names no number. A Triton
+What is weighed is an estimate, and the least: one copy if the endpoint names no number. A Triton
 that is full takes all its models with it when it ends, so that what can't fit is not tried. Pure
 but for the disk's free bytes.
 """
@@ -26,7 +26,7 @@ class NoRoomError(RegistryError):
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
+class PackageNeed:
     """Bytes that a package takes: of memory, as copies that run, of disk, and of a GPU's memory."""
 
     memory_bytes: int
@@ -34,7 +34,7 @@ class Need:
     gpu_bytes: int = 0
 
     @classmethod
-    def of(cls, manifest: Manifest, *, process: bool) -> "Need":
+    def of(cls, manifest: Manifest, *, process: bool) -> "PackageNeed":
         """What one copy of a package needs; ``process``: it runs in one of its own.
 
         A pyfunc's archive lies unpacked beside Triton's model, once for all copies; and its Python
@@ -58,7 +58,7 @@ class Need:
 class Room:
     """What a Triton's models may take altogether.
 
-    ``memory_bytes``: None where it is not known, as of a Triton elsewhere. ``disk_bytes``: None for
+    ``memory_bytes``: None if it is not known, as of a Triton elsewhere. ``disk_bytes``: None for
     what is free in ``folder``, where packages lie; nothing is weighed without either.
     """
 
@@ -68,8 +68,8 @@ class Room:
 
     def check(
         self,
-        need: Need,
-        held: Collection[Need],
+        need: PackageNeed,
+        held: Collection[PackageNeed],
         *,
         on_gpu: bool,
         gpu_free_bytes: int | None = None,
@@ -80,7 +80,7 @@ class Room:
             need: of the package.
             held: of all others that Triton holds.
             on_gpu: it runs on a GPU, whose memory is not the machine's.
-            gpu_free_bytes: what is free of that, whoever has the rest; None if nobody knows.
+            gpu_free_bytes: what is free of that, whatever holds the rest; None if it is not known.
 
         Raises:
             NoRoomError: with what it needs and what is left.
@@ -103,7 +103,7 @@ class Room:
                 f"it needs {_size(need.disk_bytes)} of disk, and {_size(max(0, left))} are left"
             )
 
-    def _disk_left(self, held: Collection[Need]) -> int | None:
+    def _disk_left(self, held: Collection[PackageNeed]) -> int | None:
         if self.disk_bytes is not None:
             return self.disk_bytes - sum(each.disk_bytes for each in held)
         if self.folder is None:

@@ -1,6 +1,6 @@
 """Runs each package in as many copies, of as many threads each, as suit its Triton.
 
-Where more than one way is open on CPUs, a few batches of each decide (``registry.loading.splits``),
+If more than one way is open on CPUs, a few batches of each decide (``registry.loading.splits``),
 once for each package: what was decided stays while the cores and the wishes do. Costs of batches
 are always those of the way in which the package runs. It knows nothing of endpoints, failures and
 reports.
@@ -19,15 +19,15 @@ from registry.errors import TritonRefusedError, TritonUnavailableError
 from registry.loading import splits, warmup
 from registry.loading.desired import Want
 from registry.loading.placement import Placement
-from registry.loading.splits import Split
-from registry.loading.triton_client import Running, Triton
+from registry.loading.splits import InstanceSplit
+from registry.loading.triton_client import ModelInstances, Triton
 
 log = logging.getLogger(__name__)
 
-Settled = tuple[Running, tuple[CostPoint, ...]]
+Settled = tuple[ModelInstances, tuple[CostPoint, ...]]
 
 
-class Sizing:
+class ModelSizer:
     """The copies and threads of one Triton's models.
 
     Args:
@@ -35,7 +35,7 @@ class Sizing:
         placement: writes their configuration.
         cores: that Triton may use.
         memory_bytes: that Triton may use.
-        auto_instances: copies on CPUs where the endpoint names no number; 0 to measure.
+        auto_instances: copies on CPUs if the endpoint names no number; 0 to measure.
         most_instances: copies of a package that the operator lets run at once; None: any number.
         measure_seconds: time to measure what a package's batches cost.
         clock: seconds, for measuring.
@@ -63,16 +63,16 @@ class Sizing:
         self._clock = clock
         self._alone: set[str] = set()  # names of those that run as one copy, whatever is asked
 
-    def differs(self, want: Want, running: Running, loaded: LoadedModel) -> bool:
+    def differs(self, want: Want, running: ModelInstances, loaded: LoadedModel) -> bool:
         """Whether a package runs otherwise than is wanted, or than was measured."""
         if running.on_gpu:
             copies = self._copies_on_gpu(want)
             return (running.copies, running.instances) != (copies, loaded.instances)
-        return _split(running) != self._suiting(want, loaded)
+        return _split(running) != self._find_measured_split(want, loaded)
 
     def first(
         self, want: Want, manifest: Manifest, known: LoadedModel | None, *, on_gpu: bool | None
-    ) -> Split:
+    ) -> InstanceSplit:
         """How a package is loaded at first.
 
         With one copy until Triton has said what it runs models on, by the first that it holds: a
@@ -86,13 +86,13 @@ class Sizing:
         """
         self._note_alone(want, manifest)
         if on_gpu is not False:
-            return Split(self._copies_on_gpu(want), self._cores if on_gpu is None else 1)
-        return self._suiting(want, known) or self._candidates(want, manifest)[0]
+            return InstanceSplit(self._copies_on_gpu(want), self._cores if on_gpu is None else 1)
+        return self._find_measured_split(want, known) or self._candidates(want, manifest)[0]
 
     async def settle(
         self,
         want: Want,
-        running: Running,
+        running: ModelInstances,
         package: Path,
         manifest: Manifest,
         known: LoadedModel | None,
@@ -111,12 +111,12 @@ class Sizing:
         """
         self._note_alone(want, manifest)
         if running.on_gpu:
-            split = Split(self._copies_on_gpu(want), running.threads)
-        elif suiting := self._suiting(want, known):
+            split = InstanceSplit(self._copies_on_gpu(want), running.threads)
+        elif suiting := self._find_measured_split(want, known):
             split = suiting
         else:
             known = None
-            split, running = await self._chosen(want, running, package, manifest)
+            split, running = await self._choose_split(want, running, package, manifest)
         name = want.ref.triton_model
         if _split(running) != split:
             running = await self._rerun(split, name, package, running)
@@ -134,7 +134,7 @@ class Sizing:
         )
         return running, costs
 
-    async def running(self, name: str) -> Running:
+    async def read_instances(self, name: str) -> ModelInstances:
         """How Triton runs a model that was just loaded.
 
         Raises:
@@ -153,34 +153,34 @@ class Sizing:
     def _copies_on_gpu(self, want: Want) -> int:
         return 1 if want.ref.triton_model in self._alone else want.instances or 1
 
-    def _asked(self, want: Want) -> int | None:
+    def _asked_copies(self, want: Want) -> int | None:
         if want.ref.triton_model in self._alone:
             return 1
         return want.instances or min(self._auto_instances, self._most_instances) or None
 
-    def _suiting(self, want: Want, known: LoadedModel | None) -> Split | None:
+    def _find_measured_split(self, want: Want, known: LoadedModel | None) -> InstanceSplit | None:
         """The split in which a package was measured, if it is still one that is wanted."""
         if known is None:
             return None
-        split = Split(known.instances, known.threads)
+        split = InstanceSplit(known.instances, known.threads)
         if want.instances is None and split.copies > self._most_instances:
             return None
-        return split if splits.suits(split, self._cores, self._asked(want)) else None
+        return split if splits.suits(split, self._cores, self._asked_copies(want)) else None
 
-    def _candidates(self, want: Want, manifest: Manifest) -> tuple[Split, ...]:
+    def _candidates(self, want: Want, manifest: Manifest) -> tuple[InstanceSplit, ...]:
         if manifest.generation or manifest.pyfunc or manifest.engine is EngineKind.PACKED:
             # Copies can't join what is in one of them, so there is one; and each copy of a pyfunc
             # has packages of its own in memory.
-            copies = self._asked(want) or 1
-            return (Split(copies, max(1, self._cores // copies)),)
+            copies = self._asked_copies(want) or 1
+            return (InstanceSplit(copies, max(1, self._cores // copies)),)
         graph = manifest.files.get(MODEL_ONNX)
         held = splits.most_copies(graph.bytes if graph else 0, self._memory_bytes)
         most = min(held, self._most_instances)
-        return splits.candidates(self._cores, most, self._asked(want))
+        return splits.candidates(self._cores, most, self._asked_copies(want))
 
-    async def _chosen(
-        self, want: Want, running: Running, package: Path, manifest: Manifest
-    ) -> tuple[Split, Running]:
+    async def _choose_split(
+        self, want: Want, running: ModelInstances, package: Path, manifest: Manifest
+    ) -> tuple[InstanceSplit, ModelInstances]:
         """The split that does most work, by a few batches of each; and how the package runs now.
 
         A split that Triton refuses, for instance for want of memory, is left out.
@@ -193,7 +193,7 @@ class Sizing:
         rows = await warmup.usual_rows(infer, manifest, self._clock)
         # What runs already comes first: it needs no load.
         order = tuple(sorted(order, key=lambda split: split != _split(running)))
-        found: dict[Split, float] = {}
+        found: dict[InstanceSplit, float] = {}
         for split in order:
             try:
                 if _split(running) != split:
@@ -210,13 +210,15 @@ class Sizing:
         log.info("%s runs as %d copies of %d threads; rows a second: %s", name, *best, told)
         return best, running
 
-    async def _rerun(self, split: Split, name: str, package: Path, running: Running) -> Running:
+    async def _rerun(
+        self, split: InstanceSplit, name: str, package: Path, running: ModelInstances
+    ) -> ModelInstances:
         device = DeviceKind.GPU if running.on_gpu else DeviceKind.CPU
         resize = self._placement.resize
         overrides = await asyncio.to_thread(resize, name, package, running.backend, split, device)
         await self._triton.load(name, overrides)
-        return await self.running(name)
+        return await self.read_instances(name)
 
 
-def _split(running: Running) -> Split:
-    return Split(running.copies, running.threads)
+def _split(running: ModelInstances) -> InstanceSplit:
+    return InstanceSplit(running.copies, running.threads)

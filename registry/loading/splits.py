@@ -10,14 +10,14 @@ from typing import NamedTuple
 
 MOST_COPIES = 16
 _AS_GOOD = 0.95  # of the most rows a second
-# Memory of a copy in the Python backend: the process, and weights that ONNX Runtime packs anew.
+# Memory of a copy in the Python backend: the process, and weights that ONNX Runtime packs again.
 _PROCESS_BYTES = 128 * 1024 * 1024
 _GRAPHS = 2
 _SHARE = 2  # copies of one package get this part of the memory: a rollout has two versions
 
 
-class Split(NamedTuple):
-    """So many copies at once, on each GPU where there is one, of so many CPU threads each."""
+class InstanceSplit(NamedTuple):
+    """How many copies run at once (on each GPU if there is one), and CPU threads of each."""
 
     copies: int
     threads: int
@@ -36,13 +36,13 @@ def copy_bytes(graph_bytes: int, *, process: bool = True) -> int:
     return _PROCESS_BYTES * process + _GRAPHS * graph_bytes
 
 
-def candidates(cores: int, most: int, asked: int | None = None) -> tuple[Split, ...]:
+def candidates(cores: int, most: int, asked: int | None = None) -> tuple[InstanceSplit, ...]:
     """The divisions that are worth measuring, that with the most copies first.
 
     Args:
         cores: that Triton may use.
         most: copies that memory holds.
-        asked: copies where the number is given; then only their threads are open.
+        asked: copies if the number is given; then only their threads are open.
 
     >>> [tuple(split) for split in candidates(16, 99)]
     [(16, 1), (8, 2), (4, 4)]
@@ -52,20 +52,22 @@ def candidates(cores: int, most: int, asked: int | None = None) -> tuple[Split, 
     [(3, 1), (3, 5)]
     """
     if asked is not None:
-        return tuple(dict.fromkeys((Split(asked, 1), Split(asked, max(1, cores // asked)))))
+        return tuple(
+            dict.fromkeys((InstanceSplit(asked, 1), InstanceSplit(asked, max(1, cores // asked))))
+        )
     top = max(1, min(cores, most, MOST_COPIES))
     numbers = dict.fromkeys(number for number in (top, top // 2, top // 4) if number)
-    return tuple(Split(copies, cores // copies) for copies in numbers)
+    return tuple(InstanceSplit(copies, cores // copies) for copies in numbers)
 
 
-def suits(split: Split, cores: int, asked: int | None = None) -> bool:
-    """Whether a division may have been chosen for so many cores."""
+def suits(split: InstanceSplit, cores: int, asked: int | None = None) -> bool:
+    """Whether a division may have been chosen for this number of cores."""
     if asked is not None:
         return split in candidates(cores, asked, asked)
     return 1 <= split.copies <= min(cores, MOST_COPIES) and split.threads == cores // split.copies
 
 
-def best(measured: Mapping[Split, float]) -> Split:
+def best(measured: Mapping[InstanceSplit, float]) -> InstanceSplit:
     """The division to take, of some with their rows a second; at least one.
 
     The fewest copies that come within a twentieth of the most rows a second: with more threads each

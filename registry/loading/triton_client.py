@@ -52,10 +52,10 @@ Metadata = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
-    """How Triton runs a model: ``copies`` on each GPU where it is on GPUs, ``instances`` in all.
+class ModelInstances:
+    """How Triton runs a model: ``copies`` on each GPU if it is on GPUs, ``instances`` in all.
 
-    ``threads``: of a CPU, for one execution; 0 where Triton is not told.
+    ``threads``: of a CPU, for one execution; 0 if Triton is not told.
     """
 
     backend: str
@@ -66,16 +66,16 @@ class Running:
 
 
 class Triton(Protocol):
-    """One Triton's models. Each call raises ``TritonUnavailableError`` where none answers."""
+    """One Triton's models. Each call raises ``TritonUnavailableError`` if none answers."""
 
-    async def held(self, names: Iterable[str]) -> Mapping[str, Running]:
+    async def held(self, names: Iterable[str]) -> Mapping[str, ModelInstances]:
         """Those of the models in ``names`` that are ready, and how each is run."""
         ...
 
     async def load(self, name: str, overrides: Overrides) -> None:
         """Loads a model from the repository, or from ``overrides`` (config and files).
 
-        One that is loaded is loaded again, and answers meanwhile as it was; so it goes on where
+        One that is loaded is loaded again, and answers meanwhile as it was; so it goes on if
         that is refused.
 
         Raises:
@@ -140,10 +140,12 @@ class GrpcTriton:
         self._call_seconds = call_seconds
         self._load_seconds = load_seconds
         self._key_file = key_file
-        self._known: dict[str, Running] = {}  # asked once while a model stays as it was loaded
+        self._known: dict[
+            str, ModelInstances
+        ] = {}  # asked once while a model stays as it was loaded
         self.own: OwnRequests = {} if own is None else own
 
-    async def held(self, names: Iterable[str]) -> Mapping[str, Running]:
+    async def held(self, names: Iterable[str]) -> Mapping[str, ModelInstances]:
         """Those of the models in ``names`` that are ready, and how each is run.
 
         Asked one by one: Triton's index of its repository leaves uploaded models out.
@@ -152,13 +154,13 @@ class GrpcTriton:
         live = service_pb2.ServerLiveRequest()
         try:
             await self._stub.ServerLive(live, timeout=self._call_seconds)
-            ready = await asyncio.gather(*(self._running(name) for name in asked))
+            ready = await asyncio.gather(*(self._read_instances(name) for name in asked))
         except grpc.aio.AioRpcError as error:
-            raise self._translated(error) from error
+            raise self._translate_error(error) from error
         return {name: how for name, how in zip(asked, ready, strict=True) if how is not None}
 
-    async def _running(self, name: str) -> Running | None:
-        """How a model is run; None where it is not ready."""
+    async def _read_instances(self, name: str) -> ModelInstances | None:
+        """How a model is run; None if it is not ready."""
         request = service_pb2.ModelReadyRequest(name=name)
         try:
             response = await self._stub.ModelReady(request, timeout=self._call_seconds)
@@ -167,7 +169,7 @@ class GrpcTriton:
             elif name not in self._known:
                 config = service_pb2.ModelConfigRequest(name=name)
                 answer = await self._stub.ModelConfig(config, timeout=self._call_seconds)
-                self._known[name] = _running(answer.config)
+                self._known[name] = _parse_instances(answer.config)
         except grpc.aio.AioRpcError as error:
             self._known.pop(name, None)
             if error.code() in _AWAY:
@@ -214,7 +216,7 @@ class GrpcTriton:
         try:
             response = await self._stub.ModelInfer(request, timeout=self._call_seconds)
         except grpc.aio.AioRpcError as error:
-            raise self._translated(error) from error
+            raise self._translate_error(error) from error
         return bytes(response.raw_output_contents[0])
 
     async def requests(self) -> Mapping[str, int | None]:
@@ -224,7 +226,7 @@ class GrpcTriton:
         try:
             answer = await self._stub.ModelStatistics(request, timeout=self._call_seconds)
         except grpc.aio.AioRpcError as error:
-            raise self._translated(error) from error
+            raise self._translate_error(error) from error
         counted: dict[str, int | None] = {}
         for model in answer.model_stats:
             own = self.own.get(model.name, SentRequests())
@@ -261,22 +263,22 @@ class GrpcTriton:
         ((output, content),) = found
         return np.frombuffer(content, np.float32).reshape(tuple(output.shape))
 
-    async def executed(self, name: str) -> int:
+    async def count_executed(self, name: str) -> int:
         """How many batches of a model were run since it was loaded; raises as ``Triton`` says."""
         request = service_pb2.ModelStatisticsRequest(name=name)
         try:
             answer = await self._stub.ModelStatistics(request, timeout=self._call_seconds)
         except grpc.aio.AioRpcError as error:
-            raise self._translated(error) from error
+            raise self._translate_error(error) from error
         return sum(each.execution_count for each in answer.model_stats)
 
-    async def refused(self) -> Mapping[str, int]:
-        """How many requests each model has failed, likewise."""
+    async def count_refused(self) -> Mapping[str, int]:
+        """How many requests each model has failed; raises as ``Triton`` says."""
         request = service_pb2.ModelStatisticsRequest()
         try:
             answer = await self._stub.ModelStatistics(request, timeout=self._call_seconds)
         except grpc.aio.AioRpcError as error:
-            raise self._translated(error) from error
+            raise self._translate_error(error) from error
         return {each.name: each.inference_stats.fail.count for each in answer.model_stats}
 
     async def _generate(self, request: service_pb2.ModelInferRequest) -> tuple[int, int]:
@@ -286,12 +288,12 @@ class GrpcTriton:
             call = self._stub.ModelStreamInfer(iter((request,)), timeout=self._load_seconds)
             async for part in call:
                 if part.error_message:
-                    raise self._refused(part.error_message)
+                    raise self._make_refusal(part.error_message)
                 contents = part.infer_response.raw_output_contents
                 count += bool(contents)
                 size += sum(map(len, contents))
         except grpc.aio.AioRpcError as error:
-            raise self._translated(error) from error
+            raise self._translate_error(error) from error
         return count, size
 
     async def close(self) -> None:
@@ -317,17 +319,17 @@ class GrpcTriton:
         try:
             return await call(request, timeout=self._load_seconds, metadata=metadata)
         except grpc.aio.AioRpcError as error:
-            raise self._translated(error) from error
+            raise self._translate_error(error) from error
 
-    def _translated(
+    def _translate_error(
         self, error: "grpc.aio.AioRpcError"
     ) -> TritonUnavailableError | TritonRefusedError:
         details = (error.details() or error.code().name).strip().rstrip(";").strip()
         if error.code() in _AWAY:
             return TritonUnavailableError(f"Triton at {self._target} does not answer: {details}")
-        return self._refused(details)
+        return self._make_refusal(details)
 
-    def _refused(self, details: str) -> TritonRefusedError:
+    def _make_refusal(self, details: str) -> TritonRefusedError:
         if details.startswith(OF_MODEL):  # words of a version's own code, whatever they say
             return TritonRefusedError(details)
         if any(sign in details for sign in _NO_BACKEND):
@@ -364,11 +366,11 @@ class SentRequests:
 OwnRequests = dict[str, SentRequests]  # by Triton's name of the model
 
 
-def _running(config: model_config_pb2.ModelConfig) -> Running:
+def _parse_instances(config: model_config_pb2.ModelConfig) -> ModelInstances:
     groups = config.instance_group
     gpu = model_config_pb2.ModelInstanceGroup.KIND_GPU
-    threads = config.parameters[THREADS].string_value  # empty where there is none
-    return Running(
+    threads = config.parameters[THREADS].string_value  # empty if there is none
+    return ModelInstances(
         backend=config.backend,
         copies=sum(group.count for group in groups),
         instances=sum(group.count * max(1, len(group.gpus)) for group in groups),

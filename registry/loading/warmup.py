@@ -1,7 +1,7 @@
 """Runs a model that was just loaded on every row length, and measures what batches cost.
 
 The first run of a shape is slow on every engine, so no caller should be the one who pays for it;
-and the gateway's batcher needs to know what a batch of so many rows costs on the engine at hand. A
+and the gateway's batcher needs to know what a batch of each size costs on the engine at hand. A
 packed engine has no shapes: it costs what the tokens of a batch cost, and has captured its own
 graphs before it says that it is loaded. It never judges a model by its speed.
 """
@@ -65,7 +65,7 @@ def points(
 async def warm_up(infer: Infer, manifest: Manifest, copies: int = 1) -> None:
     """Runs one row of every bucket, for a model whose costs are known already.
 
-    On as many copies of the model as run at once, likewise in ``measure``.
+    On as many copies of the model as run at once, as ``measure`` does.
 
     Raises:
         TritonRefusedError: the model fails, or answers with nothing.
@@ -145,7 +145,7 @@ async def throughput(
     rows: int,
     clock: Callable[[], float] = time.monotonic,
 ) -> float:
-    """Rows a second while every copy is busy with batches of so many rows: the best of some rounds.
+    """Rows a second while every copy is busy with batches of this size: the best of some rounds.
 
     Raises:
         TritonRefusedError, TritonUnavailableError: as ``measure``.
@@ -184,7 +184,7 @@ def _buckets(manifest: Manifest) -> tuple[int, ...]:
 
 
 def packed_lengths(tokens: int, longest: int) -> list[int]:
-    """Lengths of rows with so many tokens altogether, short and long ones in turn.
+    """Lengths of rows with this number of tokens altogether, short and long ones in turn.
 
     >>> packed_lengths(100, 512), packed_lengths(7, 4)
     ([25, 75], [3, 4])
@@ -199,8 +199,8 @@ def packed_lengths(tokens: int, longest: int) -> list[int]:
     return lengths
 
 
-def packed(manifest: Manifest, tokens: int) -> dict[str, NDArray[np.number]]:
-    """A batch of so many tokens, as the packed engine takes it (``contracts.tasks``)."""
+def pack_batch(manifest: Manifest, tokens: int) -> dict[str, NDArray[np.number]]:
+    """A batch of this number of tokens, as the packed engine takes it (``contracts.tasks``)."""
     starts = np.cumsum([0, *packed_lengths(tokens, manifest.length_buckets[-1])])
     tensors: dict[str, NDArray[np.number]] = {
         INPUT_IDS: np.arange(tokens, dtype=np.int32) % np.int32(manifest.tokenizer.vocabulary),
@@ -221,7 +221,7 @@ def batch(manifest: Manifest, bucket: int, rows: int) -> dict[str, NDArray[np.nu
     there is room for a token.
     """
     if _is_packed(manifest):
-        return packed(manifest, bucket)
+        return pack_batch(manifest, bucket)
     if manifest.pyfunc:
         (spec,) = manifest.inputs
         return {spec.name: np.tile(np.array(manifest.pyfunc.example, np.float64), (rows, 1))}

@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterable
 
 from contracts.manifest import CONFIG_ONNXRUNTIME, Manifest
 from contracts.model import ModelRef
-from registry.loading.room import Need, Room
+from registry.loading.room import PackageNeed, Room
 
 log = logging.getLogger(__name__)
 
 Copies = int | None
 
 
-class Weighing:
+class PackageWeigher:
     """The needs of packages.
 
     Args:
@@ -29,7 +29,7 @@ class Weighing:
         self._room = room
         self._manifest = manifest
         # What one copy needs, in Triton's process and in its own, by Triton's name of the package.
-        self._needs: dict[str, tuple[Need, Need]] = {}
+        self._needs: dict[str, tuple[PackageNeed, PackageNeed]] = {}
         self._grown: dict[str, int] = {}  # of a GPU's memory, bytes, by the same
 
     def check(
@@ -47,10 +47,10 @@ class Weighing:
         Args:
             ref: the package.
             copies: that run at once; None: as many as suit.
-            held: all others that Triton holds, likewise.
+            held: all others that Triton holds, in the same form.
             in_process: they run in processes of their own, by the Python backend.
             on_gpu: the package runs on a GPU.
-            gpu_free_bytes: of its memory; None if nobody knows.
+            gpu_free_bytes: of its memory; None if it is unknown.
 
         Raises:
             NoRoomError: it does not fit.
@@ -67,7 +67,7 @@ class Weighing:
 
         Args:
             name: Triton's name of it.
-            before: bytes that were free before it was loaded; None if nobody knows.
+            before: bytes that were free before it was loaded; None if it is unknown.
             after: bytes that are free now.
             held: bytes that its own process holds.
         """
@@ -87,15 +87,15 @@ class Weighing:
         self._needs.pop(name, None)
         self._grown.pop(name, None)
 
-    def _need(self, ref: ModelRef, copies: Copies, *, in_process: bool) -> Need:
+    def _need(self, ref: ModelRef, copies: Copies, *, in_process: bool) -> PackageNeed:
         name = ref.triton_model
         known = self._needs.get(name)
         if known is None:
             manifest = self._manifest(ref)
-            alone = Need.of(manifest, process=True)
+            alone = PackageNeed.of(manifest, process=True)
             is_free = CONFIG_ONNXRUNTIME in manifest.files
-            known = Need.of(manifest, process=False) if is_free else alone, alone
+            known = PackageNeed.of(manifest, process=False) if is_free else alone, alone
             self._needs[name] = known
         need, number = known[in_process], copies or 1
         gpu = self._grown.get(name, need.gpu_bytes * number)
-        return Need(need.memory_bytes * number, need.disk_bytes, gpu)
+        return PackageNeed(need.memory_bytes * number, need.disk_bytes, gpu)

@@ -23,7 +23,7 @@ from registry.errors import (
 )
 from registry.loading import warmup
 from registry.loading.placement import Placement
-from registry.loading.splits import Split
+from registry.loading.splits import InstanceSplit
 from registry.loading.triton_client import PROBE, Overrides, Triton
 from registry.packages.cache import PackageCache
 from registry.packages.triton_config import BACKEND_PYTHON
@@ -31,7 +31,7 @@ from registry.packages.triton_config import BACKEND_PYTHON
 log = logging.getLogger(__name__)
 
 NAME = "headrace-witness"  # Triton's name of it
-_ONE_COPY = Split(copies=1, threads=1)
+_ONE_COPY = InstanceSplit(copies=1, threads=1)
 
 
 class Witness:

@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
 Answer = TypeVar("Answer")
 
-# One retry, at once: a server may close a connection just as the client uses it again. Whoever asks
-# comes back by itself where MLflow is away.
+# One retry, at once: a server may close a connection just as the client uses it again. A caller
+# comes back by itself if MLflow is away.
 _SETTINGS = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
     "MLFLOW_HTTP_RESPECT_RETRY_AFTER_HEADER": "false",  # which may lie beyond any deadline
-    "MLFLOW_ENABLE_PROXY_MULTIPART_DOWNLOAD": "false",  # files come through the server alone
+    "MLFLOW_ENABLE_PROXY_MULTIPART_DOWNLOAD": "false",  # files come only through the server
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
     "MLFLOW_CONFIGURE_LOGGING": "false",  # its records go to our log
 }
@@ -58,7 +58,7 @@ class ForeignSourceError(SourceRefusedError):
     """Artifacts lie where the operator has not allowed to read or write."""
 
 
-class MlflowServer:
+class MlflowConnection:
     """One MLflow server; threads may share it, and a process opens one.
 
     Args:
@@ -77,7 +77,7 @@ class MlflowServer:
         self._timeout = timeout_seconds
         self._sources = tuple(sources)
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="mlflow")
-        # The client takes whole seconds, from its environment alone.
+        # The client takes whole seconds, only from its environment.
         timeout = str(math.ceil(timeout_seconds))
         os.environ.update({**_SETTINGS, "MLFLOW_HTTP_REQUEST_TIMEOUT": timeout})
         if bundle := os.environ.get("SSL_CERT_FILE"):  # what the rest of the process trusts
@@ -128,8 +128,9 @@ class MlflowServer:
 def check_source(root: str, server: str, sources: Sequence[str]) -> None:
     """Refuses artifacts that lie neither in the tracking server nor below an allowed URL.
 
-    Whoever may register a version chooses its ``source``, and it is read with our credentials. They
-    would open other people's buckets and files of this machine, or go to a server of the author's.
+    A person who may register a version chooses its ``source``, and it is read with our credentials.
+    They would open other people's buckets and files of this machine, or go to a server of the
+    author's.
 
     Args:
         root: where the artifacts lie, as MLflow says.
@@ -155,7 +156,7 @@ def check_source(root: str, server: str, sources: Sequence[str]) -> None:
 
 
 def _place(url: str) -> tuple[str, str, tuple[str, ...]] | None:
-    """Scheme, host and segments of a URL; None where it has parts that drivers read differently."""
+    """Scheme, host and segments of a URL; None if it has parts that drivers read differently."""
     parts = urllib.parse.urlsplit(url)
     segments = tuple(filter(None, parts.path.split("/")))
     plain = urllib.parse.unquote(url)
@@ -165,10 +166,10 @@ def _place(url: str) -> tuple[str, str, tuple[str, ...]] | None:
 
 
 class ArtifactFolder:
-    """A folder of artifacts, through the server where it serves them, else where they lie.
+    """A folder of artifacts, through the server if it serves them, else where they lie.
 
-    Each call raises ``SourceUnavailableError`` where MLflow is away, and ``SourceRefusedError``
-    where MLflow refuses or where the store behind it fails, in whichever way.
+    Each call raises ``SourceUnavailableError`` if MLflow is away, and ``SourceRefusedError``
+    if MLflow refuses or if the store behind it fails, in whichever way.
     """
 
     def __init__(self, uri: str, root: str) -> None:
@@ -234,7 +235,7 @@ def _api_fault(uri: str, error: Exception) -> SourceRefusedError | SourceUnavail
         )
     if not status and isinstance(error, MlflowException):
         of_code = error.get_http_status_code()
-        status = of_code if of_code < 500 else 0  # which it guesses where there is no code
+        status = of_code if of_code < 500 else 0  # which it guesses if there is no code
     if isinstance(error, RestException) or (400 <= status < 500 and status not in _PASSING):
         verb = f"answered {status}" if status else "refuses"
         missing = isinstance(error, RestException) and error.error_code == _MISSING
@@ -273,7 +274,7 @@ def _is_own(error: Exception) -> bool:
 
 
 def _status(error: Exception) -> int:
-    """HTTP's status that an exception of the client tells; 0 where it tells none."""
+    """HTTP's status that an exception of the client tells; 0 if it tells none."""
     if (response := _response(error)) is not None:
         return response.status_code
     found = next(filter(None, (_STATUS.search(str(each)) for each in _chain(error))), None)

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from registry.errors import SourceRefusedError, SourceUnavailableError
-from registry.mlflow.client import MlflowServer
+from registry.mlflow.client import MlflowConnection
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -37,8 +37,8 @@ class RegisteredModel:
 class RegisteredVersion:
     """``identity`` differs between two versions that had the same name and number in turn.
 
-    ``run_id`` is empty where the version was registered without a run. ``source`` is where its
-    files are, as whoever registered it said.
+    ``run_id`` is empty if the version was registered without a run. ``source`` is where its
+    files are, as the person who registered it said.
     """
 
     model: str
@@ -74,7 +74,7 @@ class MlflowSnapshot:
 
 
 class ModelRegistry(Protocol):
-    """The registry; each call raises ``SourceUnavailableError`` where it does not answer.
+    """The registry; each call raises ``SourceUnavailableError`` if it does not answer.
 
     What it refuses to write is ``SourceRefusedError``.
     """
@@ -86,13 +86,13 @@ class ModelRegistry(Protocol):
     async def changed_models(self, since: int) -> tuple[RegisteredModel, ...]:
         """Models that changed at ``since`` (as ``RegisteredModel.changed``) or later.
 
-        New and removed versions change a model; aliases and removed models are seen in ``models``
-        alone. Raises ``SourceRefusedError`` too, where the registry can't say it.
+        New and removed versions change a model; aliases and removed models are seen only in
+        ``models``. Raises ``SourceRefusedError`` too, if the registry can't say it.
         """
         ...
 
     async def model(self, name: str) -> RegisteredModel | None:
-        """One registered model; None where there is none of that name."""
+        """One registered model; None if there is none of that name."""
         ...
 
     async def versions(self, model: str) -> tuple[RegisteredVersion, ...]:
@@ -124,7 +124,7 @@ class RunArtifacts(Protocol):
 class MlflowRegistry:
     """An MLflow server, as ``ModelRegistry`` and as ``RunArtifacts``."""
 
-    def __init__(self, server: MlflowServer) -> None:
+    def __init__(self, server: MlflowConnection) -> None:
         self._server = server
 
     async def models(self) -> tuple[RegisteredModel, ...]:
@@ -141,7 +141,7 @@ class MlflowRegistry:
         found: list[RegisteredModel] = []
         token: str | None = None
         while True:
-            search = partial(_newest_models, token)
+            search = partial(_find_newest_models, token)
             page = await self._server.ask_in_time(search)
             found.extend(map(_model, page))
             token = page.token
@@ -193,7 +193,7 @@ class MlflowRegistry:
     async def _all(
         self, page: Callable[[str | None], Callable[["MlflowClient"], Any]]
     ) -> list[Any]:
-        """All pages, however many; none where MLflow does not know what was asked for."""
+        """All pages, however many; none if MLflow does not know what was asked for."""
         found: list[Any] = []
         token: str | None = None
         while True:
@@ -210,7 +210,9 @@ class MlflowRegistry:
         return found
 
 
-def _newest_models(token: str | None, client: "MlflowClient") -> "PagedList[RegisteredModelEntity]":
+def _find_newest_models(
+    token: str | None, client: "MlflowClient"
+) -> "PagedList[RegisteredModelEntity]":
     newest = ["last_updated_timestamp DESC"]
     return client.search_registered_models(max_results=PAGE, order_by=newest, page_token=token)
 

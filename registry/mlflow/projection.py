@@ -53,7 +53,7 @@ class VersionTags:
 
 
 @dataclass(frozen=True, slots=True)
-class AliasOf:
+class RequiredAlias:
     """An alias of a model that must name this version."""
 
     model: str
@@ -62,7 +62,7 @@ class AliasOf:
 
 
 @dataclass(frozen=True, slots=True)
-class EvidenceOf:
+class ShownRollout:
     """A rollout whose verdict must be shown in the run that made the version."""
 
     endpoint: ModelEndpoint
@@ -107,8 +107,8 @@ class Projection:
     """All that MLflow should say."""
 
     tags: tuple[VersionTags, ...] = ()
-    aliases: tuple[AliasOf, ...] = ()
-    evidence: tuple[EvidenceOf, ...] = ()
+    aliases: tuple[RequiredAlias, ...] = ()
+    evidence: tuple[ShownRollout, ...] = ()
 
 
 def projection(endpoints: Iterable[ModelEndpoint], alias_models: Sequence[str] = ()) -> Projection:
@@ -121,7 +121,7 @@ def projection(endpoints: Iterable[ModelEndpoint], alias_models: Sequence[str] =
     return Projection(
         tags=tuple(tags for endpoint in every for tags in _tags(endpoint)),
         aliases=tuple(
-            AliasOf(
+            RequiredAlias(
                 endpoint.spec.model, endpoint.spec.rollout.alias, endpoint.status.stable.version
             )
             for endpoint in every
@@ -136,7 +136,7 @@ def projection(endpoints: Iterable[ModelEndpoint], alias_models: Sequence[str] =
 def alias_refusals(
     endpoints: Iterable[ModelEndpoint], alias_models: Sequence[str] = ()
 ) -> dict[str, str]:
-    """Why an endpoint's alias is not moved, by the endpoint's name; empty where nobody asked.
+    """Why an endpoint's alias is not moved, by the endpoint's name; empty if nobody asked.
 
     An alias that the endpoint follows itself would be moved by what it decides. Of two endpoints
     that would move one alias of one model, the one that moves it already goes on; of new ones, the
@@ -176,14 +176,14 @@ def alias_refusals(
     return refusals
 
 
-def alias_moved(endpoint: ModelEndpoint) -> str:
+def moved_alias(endpoint: ModelEndpoint) -> str:
     """The alias that it is to move, as ``status.moves`` has it; empty if there is none."""
     spec = endpoint.spec
     return f"{spec.model}@{spec.rollout.alias}" if spec.rollout.alias else ""
 
 
 def _moves_already(endpoint: ModelEndpoint) -> bool:
-    return endpoint.status.moves == alias_moved(endpoint) != ""
+    return endpoint.status.moves == moved_alias(endpoint) != ""
 
 
 def _not_allowed(model: str, alias: str) -> str:
@@ -228,13 +228,13 @@ def _phase(status: EndpointStatus, line: Transition) -> Phase:
     return line.phase
 
 
-def _evidence(endpoint: ModelEndpoint) -> Iterable[EvidenceOf]:
+def _evidence(endpoint: ModelEndpoint) -> Iterable[ShownRollout]:
     """Verdicts in force, one a version: a retried version's last one counts."""
-    found: dict[str, EvidenceOf] = {}
+    found: dict[str, ShownRollout] = {}
     status = endpoint.status
     for state in (status.last_rollout, status.rollout):
         if state is not None and (state.promoted_at is not None or state.ended_at is not None):
-            found[state.candidate.version] = EvidenceOf(endpoint, state)
+            found[state.candidate.version] = ShownRollout(endpoint, state)
     return found.values()
 
 

@@ -29,7 +29,7 @@ from registry.mlflow.write_back import WriteBack
 
 log = logging.getLogger(__name__)
 
-_REREAD_SECONDS = 60.0  # also where nothing seems to have changed
+_REREAD_SECONDS = 60.0  # also if nothing seems to have changed
 # A list that lost something is believed at the first look that is so much later and lacks it too.
 SECOND_LOOK_SECONDS = 30.0
 # An empty list after one that was not is hardly MLflow's: longer than its alert takes to fire.
@@ -37,7 +37,7 @@ EMPTY_LIST_SECONDS = 900.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Reading:
+class _VersionsSnapshot:
     """A model's versions as they were read, and what that reading was of."""
 
     changed: int  # of the model, as MLflow gave it before the versions were read
@@ -72,11 +72,11 @@ class SourceWatch:
         self._webhooks_arrive = False
         self._followed: frozenset[str] = frozenset()
         self._wanted = Projection()
-        self._readings: dict[str, _Reading] = {}
+        self._readings: dict[str, _VersionsSnapshot] = {}
         self._models: dict[str, RegisteredModel] = {}
         self._list_at = 0.0  # all models, by our clock
         self._lost: dict[str, float] = {}  # models that lists lack, since when by our clock
-        self._lost_versions: dict[tuple[str, str], float] = {}  # likewise: model and number
+        self._lost_versions: dict[tuple[str, str], float] = {}  # the same, by model and number
         self._answers = True
         self.snapshot: MlflowSnapshot | None = None
 
@@ -116,8 +116,8 @@ class SourceWatch:
         self._followed = followed
         self._wanted = wanted
 
-    def registered(self, model: str, number: str) -> RegisteredVersion | None:
-        """A version as last seen; None where it was not."""
+    def find_version(self, model: str, number: str) -> RegisteredVersion | None:
+        """A version as last seen; None if it was not."""
         return self.snapshot.version(model, number) if self.snapshot is not None else None
 
     async def run(self) -> None:
@@ -143,7 +143,7 @@ class SourceWatch:
                 continue
 
     async def round(self) -> None:
-        """Reads once where it is time to, then writes what MLflow does not know yet.
+        """Reads once if it is time to, then writes what MLflow does not know yet.
 
         A model whose versions can't be read keeps those that were read last, and holds up no other.
 
@@ -187,7 +187,7 @@ class SourceWatch:
             except SourceUnavailableError as error:
                 failure = failure or error
         versions = {name: reading.versions for name, reading in self._readings.items()}
-        snapshot = MlflowSnapshot(models, versions, self._doubted)
+        snapshot = MlflowSnapshot(models, versions, self._doubted_models)
         told_of = prompted or self._prompted  # or a webhook that came meanwhile
         if self._webhooks_arrive and not told_of and _has_news(self.snapshot, snapshot):
             log.info("MLflow changed, and no webhook told of it: it is asked often again")
@@ -206,9 +206,9 @@ class SourceWatch:
         """All models: listed, or as they were listed and with those that changed since.
 
         Models of which webhooks ``told`` are asked for by name, because a moved alias is no change
-        of a model. A list of many pages is asked for in so many rounds once, so that MLflow answers
-        about two pages a round however many models it has. Up to one page, every round asks for
-        all.
+        of a model. A list of many pages is asked for once in that number of rounds, so that
+        MLflow answers about two pages a round however many models it has. Up to one page, every
+        round asks for all.
         """
         now = self._clock()
         if self._models and now < self._list_at:
@@ -226,13 +226,13 @@ class SourceWatch:
                     known.pop(name, None)
                     if model is not None:
                         known[name] = model
-                return self._believed(known)
-        models = self._believed({model.name: model for model in await self._source.models()})
+                return self._confirm_list(known)
+        models = self._confirm_list({model.name: model for model in await self._source.models()})
         self._list_at = now + self._poll_seconds * (len(models) // PAGE)
         metrics.SOURCE_MODELS.set(len(models))
         return models
 
-    def _believed(self, listed: dict[str, RegisteredModel]) -> dict[str, RegisteredModel]:
+    def _confirm_list(self, listed: dict[str, RegisteredModel]) -> dict[str, RegisteredModel]:
         """The models of a list, and those that it lost and only one look has missed so far.
 
         Raises:
@@ -255,7 +255,7 @@ class SourceWatch:
         return listed | kept
 
     @property
-    def _doubted(self) -> frozenset[str]:
+    def _doubted_models(self) -> frozenset[str]:
         """Models that endpoints follow, that were never seen, and that only one look has missed."""
         now = self._clock()
         return frozenset(
@@ -265,7 +265,7 @@ class SourceWatch:
         )
 
     async def _read(self, model: RegisteredModel) -> None:
-        """Reads a model's versions where they may be others than those that were read last."""
+        """Reads a model's versions if they may be others than those that were read last."""
         known = self._readings.get(model.name)
         if known is not None and known.created != model.created:
             known = None  # another model under its name: that one's versions are not lost
@@ -277,7 +277,7 @@ class SourceWatch:
         versions = self._with_lost(model.name, listed)
         # One that lost something is asked for again at the next round.
         at = self._clock() if versions == listed else -math.inf
-        self._readings[model.name] = _Reading(model.changed, at, versions, model.created)
+        self._readings[model.name] = _VersionsSnapshot(model.changed, at, versions, model.created)
 
     def _with_lost(
         self, model: str, listed: tuple[RegisteredVersion, ...]

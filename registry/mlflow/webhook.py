@@ -3,7 +3,7 @@
 MLflow signs ``<delivery id>.<timestamp>.<body>`` with HMAC-SHA256; what is not signed with a shared
 secret, or is older than five minutes, is refused. Webhooks are lost on a crash of MLflow and may be
 repeated: both do no harm, for the loop polls and only compares. What a webhook says is never
-believed: of its body, the name of a model alone is read, which MLflow is then asked for.
+believed: of its body, only the name of a model is read, which MLflow is then asked for.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from registry import metrics
 from registry.errors import SourceRefusedError, SourceUnavailableError
-from registry.mlflow.client import MlflowServer
+from registry.mlflow.client import MlflowConnection
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -77,7 +77,7 @@ def verify(
 
 
 def model_of(body: bytes) -> str:
-    """The registered model that a webhook is about; empty where it does not say one."""
+    """The registered model that a webhook is about; empty if it does not say one."""
     try:
         told = json.loads(body)
         name = told["data"]["name"] if str(told["entity"]).startswith(_OF_MODELS) else ""
@@ -170,10 +170,10 @@ class WebhookEntry:
         name = f"headrace-{re.sub('[^a-zA-Z0-9.-]', '-', place)}"
         return name[: _NAME_CHARACTERS - 1].rstrip("-.")
 
-    async def keep(self, server: MlflowServer) -> None:
+    async def keep(self, server: MlflowConnection) -> None:
         """Has MLflow send webhooks, and looks again now and then, until it is cancelled.
 
-        Where MLflow refuses, the controller goes on and polls as often as without webhooks.
+        If MLflow refuses, the controller goes on and polls as often as without webhooks.
         """
         fault, register = "", self.renew
         while True:
@@ -192,7 +192,7 @@ class WebhookEntry:
             await asyncio.sleep(wait)
 
     def renew(self, client: "MlflowClient") -> None:
-        """Makes the entry, or writes it anew: its secret can't be read from MLflow."""
+        """Makes the entry, or writes it again: its secret can't be read from MLflow."""
         if (entry := self._entry(client)) is None:
             self._create(client)
         else:
@@ -201,7 +201,7 @@ class WebhookEntry:
             )
 
     def restore(self, client: "MlflowClient") -> None:
-        """Makes the entry where it is gone."""
+        """Makes the entry if it is gone."""
         if self._entry(client) is None:
             self._create(client)
 

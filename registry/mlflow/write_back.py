@@ -20,13 +20,13 @@ from registry.mlflow.model_registry import (
     RegisteredVersion,
     RunArtifacts,
 )
-from registry.mlflow.projection import WAITS, EvidenceOf, Projection, VersionTags
+from registry.mlflow.projection import WAITS, Projection, ShownRollout, VersionTags
 
 log = logging.getLogger(__name__)
 
-Render = Callable[[EvidenceOf], Awaitable[Mapping[str, bytes]]]
+Render = Callable[[ShownRollout], Awaitable[Mapping[str, bytes]]]
 
-NO_RUN = "kept in Headrace alone: the version was registered without a run"
+NO_RUN = "kept only in Headrace: the version was registered without a run"
 _RETRY_SECONDS = 60.0
 
 
@@ -83,7 +83,7 @@ class WriteBack:
                 known = replace(known, tags={**known.tags, key: value})
         return snapshot.with_version(known)
 
-    async def _evidence(self, snapshot: MlflowSnapshot, evidence: EvidenceOf) -> MlflowSnapshot:
+    async def _evidence(self, snapshot: MlflowSnapshot, evidence: ShownRollout) -> MlflowSnapshot:
         known = snapshot.version(evidence.model, evidence.version)
         digest_tag = evidence.tag("evidence_digest")
         if known is None or known.tags.get(digest_tag, "") == evidence.digest:
@@ -97,7 +97,7 @@ class WriteBack:
         tags = {evidence.tag("evidence"): location, digest_tag: evidence.digest}
         return await self._tags(snapshot, evidence.model, evidence.version, tags)
 
-    async def _upload(self, version: RegisteredVersion, evidence: EvidenceOf) -> None:
+    async def _upload(self, version: RegisteredVersion, evidence: ShownRollout) -> None:
         for name, data in (await self._render(evidence)).items():
             await self._artifacts.put(version.run_id, f"{evidence.folder}/{name}", data)
 

@@ -114,7 +114,7 @@ class DeviceProof(BaseModel):
         return ""
 
 
-class Reference(NamedTuple):
+class ReferenceRow(NamedTuple):
     """A row as the tokeniser gave it, and the original's values of it: float32 ``[n, width]``."""
 
     ids: Sequence[int]
@@ -123,7 +123,7 @@ class Reference(NamedTuple):
 
 
 def proof_of(
-    references: Sequence[Reference],
+    references: Sequence[ReferenceRow],
     *,
     task: Task,
     multi_label: bool,
@@ -203,7 +203,7 @@ def packed_batch(
 
 
 def cosines(original: Floats, values: Floats) -> Floats:
-    """Of each row ``[n]``; 1 where both are nothing but zeros, as two sparse vectors may be."""
+    """Of each row ``[n]``; 1 if both are nothing but zeros, as two sparse vectors may be."""
     found: Floats = (unit(original) * unit(values)).sum(axis=1)
     found[~original.any(axis=1) & ~values.any(axis=1)] = 1.0
     return found

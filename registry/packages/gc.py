@@ -40,7 +40,7 @@ def collect(
     Args:
         store: the packages, or their store's URL.
         endpoints: all of them; every package that a status names stays.
-        keep: of each model, packages of so many of the newest versions stay too.
+        keep: of each model, packages of this number of the newest versions stay too.
 
     Raises:
         ValueError: ``keep`` is below 1.
@@ -58,11 +58,11 @@ def needless(store: Packages, endpoints: Iterable[ModelEndpoint], *, keep: int) 
     if keep < 1:
         raise ValueError("keep at least one package of each model")
     found = _manifests(store)
-    needed = named(endpoints) | _newest(found, keep)
+    needed = list_named(endpoints) | _find_newest(found, keep)
     return [package for package in found if package not in needed]
 
 
-def named(endpoints: Iterable[ModelEndpoint]) -> set[str]:
+def list_named(endpoints: Iterable[ModelEndpoint]) -> set[str]:
     """What endpoints serve, bring into service, or may go back to."""
     return {ref.package for endpoint in endpoints for ref in refs_of(endpoint.status)}
 
@@ -92,7 +92,7 @@ def _manifests(store: Packages) -> dict[str, Manifest | None]:
     return found
 
 
-def _newest(found: dict[str, Manifest | None], keep: int) -> set[str]:
+def _find_newest(found: dict[str, Manifest | None], keep: int) -> set[str]:
     by_model: dict[str, list[tuple[int, str]]] = {}
     for package, manifest in found.items():
         if manifest is not None:

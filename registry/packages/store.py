@@ -83,8 +83,8 @@ class PackageStore:
         for name, proof in manifest.files.items():
             if digest(folder / name) != proof.sha256:
                 raise PackageDamagedError(f"{name} changed after its digest was taken")
-        with self._reached():
-            if self._is_local and self._published_by_move(folder, manifest, ref.package):
+        with self._reach():
+            if self._is_local and self._publish_by_move(folder, manifest, ref.package):
                 return ref
             wrong = [*manifest.files, MANIFEST]
             if not self._write_only:
@@ -109,7 +109,7 @@ class PackageStore:
             StoreUnavailableError: the store can't be read.
         """
         manifest = self.manifest(package)
-        with self._reached():
+        with self._reach():
             for name in self._wrong(manifest, package):
                 raise PackageDamagedError(f"{name} of package {package} is not what was published")
         return manifest
@@ -122,7 +122,7 @@ class PackageStore:
         Args:
             package: its name.
             folder: where it goes.
-            most_bytes: of all its files; whoever published it is not trusted to be brief.
+            most_bytes: of all its files; the publisher is not trusted to be brief.
 
         Raises:
             PackageMissingError: there is no such package.
@@ -134,8 +134,8 @@ class PackageStore:
         if most_bytes is not None:
             self._check_sizes(package, most_bytes)
         manifest = self.manifest(package)
-        with _made_aside(folder) as aside:
-            with self._reached():
+        with _make_aside(folder) as aside:
+            with self._reach():
                 for name in manifest.files:
                     try:
                         self._files.get_file(self._path(package, name), str(aside / name))
@@ -156,12 +156,12 @@ class PackageStore:
             PackageDamagedError: the manifest is not the one that the name was taken from.
             StoreUnavailableError: the store can't be read.
         """
-        with self._reached():
+        with self._reach():
             try:
                 data = self._files.cat_file(self._path(package, MANIFEST))
             except FileNotFoundError as error:
                 raise PackageMissingError(f"{self._url} holds no package {package}") from error
-        return _parsed(data, package)
+        return _parse_manifest(data, package)
 
     def packages(self) -> list[str]:
         """Names of all packages, in order.
@@ -170,7 +170,7 @@ class PackageStore:
             StoreUnavailableError: the store can't be read.
         """
         names = self.names()
-        with self._reached():
+        with self._reach():
             return [name for name in names if self._has_manifest(name)]
 
     def leftovers(self) -> list[str]:
@@ -182,7 +182,7 @@ class PackageStore:
             StoreUnavailableError: the store can't be read.
         """
         names = self.names()
-        with self._reached():
+        with self._reach():
             return [
                 name
                 for name in names
@@ -196,7 +196,7 @@ class PackageStore:
         Raises:
             StoreUnavailableError: the store can't be read.
         """
-        with self._reached():
+        with self._reach():
             self._files.invalidate_cache(self._root)  # some drivers keep what they once listed
             try:
                 found = self._files.ls(self._root, detail=False)
@@ -210,7 +210,7 @@ class PackageStore:
         Raises:
             StoreUnavailableError: the store can't be written.
         """
-        with self._reached():
+        with self._reach():
             if self._is_local:
                 self._delete_by_move(Path(self._path(package)))
                 return
@@ -227,14 +227,14 @@ class PackageStore:
         Raises:
             StoreUnavailableError: the store can't be written.
         """
-        with self._reached():
+        with self._reach():
             try:
                 self._files.rm(self._root, recursive=True)
             except FileNotFoundError:
                 return
 
     def _check_sizes(self, package: str, most_bytes: int) -> None:
-        with self._reached():
+        with self._reach():
             sizes = {name: int(size or 0) for name, size in self._sizes(package).items()}
         if not sizes:
             raise PackageMissingError(f"{self._url} holds no package {package}")
@@ -251,13 +251,13 @@ class PackageStore:
     def _is_local(self) -> bool:
         return isinstance(self._files, LocalFileSystem)
 
-    def _published_by_move(self, folder: Path, manifest: Manifest, package: str) -> bool:
+    def _publish_by_move(self, folder: Path, manifest: Manifest, package: str) -> bool:
         """Moves the whole package into place; false if there is a folder of its name already."""
         target = Path(self._root) / package
         if target.exists():
             return False
         try:
-            with _made_aside(target, on_disk=True) as aside:
+            with _make_aside(target, on_disk=True) as aside:
                 for name in manifest.files:
                     shutil.copyfile(folder / name, aside / name)
                 (aside / MANIFEST).write_bytes(manifest.canonical())
@@ -347,12 +347,12 @@ class PackageStore:
     def _path(self, *parts: str) -> str:
         return "/".join((self._root.rstrip("/"), *parts))
 
-    def _reached(self) -> AbstractContextManager[None]:
-        return reached(f"the package store {self._url}")
+    def _reach(self) -> AbstractContextManager[None]:
+        return translate_errors(f"the package store {self._url}")
 
 
 @contextmanager
-def reached(what: str) -> Iterator[None]:
+def translate_errors(what: str) -> Iterator[None]:
     """Makes one error of all that a store's driver raises.
 
     Drivers have no root of errors in common: those of S3's (botocore) are no OSErrors.
@@ -381,7 +381,7 @@ def prove(folder: Path, package: str) -> Manifest:
         PackageDamagedError: it is not.
     """
     try:
-        manifest = _parsed((folder / MANIFEST).read_bytes(), package)
+        manifest = _parse_manifest((folder / MANIFEST).read_bytes(), package)
         for name, proof in manifest.files.items():
             if digest(folder / name) != proof.sha256:
                 raise PackageDamagedError(f"{name} of package {package} is not what was published")
@@ -390,7 +390,7 @@ def prove(folder: Path, package: str) -> Manifest:
     return manifest
 
 
-def _parsed(data: bytes, package: str) -> Manifest:
+def _parse_manifest(data: bytes, package: str) -> Manifest:
     if hashlib.sha256(data).hexdigest() != package:
         raise PackageDamagedError(f"the manifest of package {package} is not what was published")
     try:
@@ -403,7 +403,7 @@ def _parsed(data: bytes, package: str) -> Manifest:
 
 
 @contextmanager
-def _made_aside(target: Path, *, on_disk: bool = False) -> Iterator[Path]:
+def _make_aside(target: Path, *, on_disk: bool = False) -> Iterator[Path]:
     """A new folder beside ``target``, which takes its place once it is complete.
 
     ``on_disk``: and synced. A copy that is proved at each use need not be.

@@ -18,7 +18,7 @@ import fsspec
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from contracts.durations import humanise
-from registry.packages.store import StoreError, reached
+from registry.packages.store import StoreError, translate_errors
 
 log = logging.getLogger(__name__)
 
@@ -56,13 +56,13 @@ class _MarkFiles:
 
     def __init__(self, store_url: str) -> None:
         self._what = f"the mark of the package store {store_url}"
-        with reached(self._what):
+        with translate_errors(self._what):
             self._files, root = fsspec.core.url_to_fs(store_url)
         self._root = root.rstrip("/")
 
     def read(self, name: str) -> str:
         """What a file holds; empty if there is none."""
-        with reached(self._what):
+        with translate_errors(self._what):
             try:
                 found = self._files.cat_file(f"{self._root}/{name}")
             except FileNotFoundError:
@@ -71,13 +71,13 @@ class _MarkFiles:
 
     def write(self, name: str, text: str) -> None:
         """Replaces a file."""
-        with reached(self._what):
+        with translate_errors(self._what):
             self._files.makedirs(self._root, exist_ok=True)
             self._files.pipe_file(f"{self._root}/{name}", text.encode())
 
     def remove(self, name: str) -> None:
         """Removes a file; one that is not there is no error."""
-        with reached(self._what):
+        with translate_errors(self._what):
             try:
                 self._files.rm_file(f"{self._root}/{name}")
             except FileNotFoundError:

@@ -14,10 +14,10 @@ BAD_WORDS, NO_REPEAT, FEWEST = "bad_words_ids", "no_repeat_ngram_size", "min_new
 FORCED_FIRST, FORCED_LAST = "forced_bos_token_id", "forced_eos_token_id"
 
 
-def allowed(
+def mask_forbidden(
     logits: np.ndarray, rules: Mapping[str, Any], tokens: Sequence[int], stops: Collection[int]
 ) -> np.ndarray:
-    """The logits ``[vocabulary]``, at minus infinity where a token may not come next.
+    """The logits ``[vocabulary]``, at minus infinity if a token may not come next.
 
     Args:
         logits: as the model gives them; they are not changed.
@@ -33,22 +33,22 @@ def allowed(
         kept = np.full_like(logits, -np.inf)
         kept[first] = 0
         return kept
-    banned = _forbidden(rules, list(tokens))
+    banned = _find_forbidden(rules, list(tokens))
     if written < rules.get(FEWEST, 0):
         banned.update(stops)
     kept = logits.copy()
     kept[[token for token in banned if token < len(kept)]] = -np.inf
-    # Where nothing is left, forbidding all of it chooses nothing.
+    # If nothing is left, forbidding all of it chooses nothing.
     return kept if np.isfinite(kept).any() else logits
 
 
-def forced_last(rules: Mapping[str, Any], tokens: Sequence[int], most: int) -> int | None:
-    """The token that has to end a text of ``most`` tokens, where the next one is its last."""
+def find_forced_last(rules: Mapping[str, Any], tokens: Sequence[int], most: int) -> int | None:
+    """The token that has to end a text of ``most`` tokens, if the next one is its last."""
     last = rules.get(FORCED_LAST)
     return last if last is not None and len(tokens) == most else None
 
 
-def _forbidden(rules: Mapping[str, Any], tokens: list[int]) -> set[int]:
+def _find_forbidden(rules: Mapping[str, Any], tokens: list[int]) -> set[int]:
     """What would complete words that are forbidden, or repeat a sequence."""
     banned = set()
     for *before, last in rules.get(BAD_WORDS, ()):

@@ -69,7 +69,7 @@ def render(
 
     Args:
         inputs: the graph's inputs; the first dimension of each shape is the batch.
-        outputs: the graph's outputs, likewise.
+        outputs: the graph's outputs, in the same form.
         max_batch_size: rows that one execution takes at most.
         threads: CPU threads that one execution uses.
 
@@ -179,13 +179,13 @@ _PLAIN = GenerationSpec()
 def render_generation(
     *, context: int, rows: int, threads: int, generation: GenerationSpec = _PLAIN
 ) -> str:
-    """The configuration of a model that generates, which Triton's Python backend alone can run.
+    """The configuration of a model that generates, which only Triton's Python backend can run.
 
     Args:
         context: tokens that a prompt and what is generated may have together.
         rows: requests that are stepped together.
         threads: CPU threads that one step uses.
-        generation: how a text begins and goes on; where it has a ``start_id``, prompt and text have
+        generation: how a text begins and goes on; if it has a ``start_id``, prompt and text have
             ``context`` each.
     """
     base = model_config_pb2.ModelConfig(max_batch_size=0)
@@ -246,9 +246,9 @@ _KINDS = {
 
 
 def with_split(text: str, *, copies: int, threads: int, device: DeviceKind | None = None) -> str:
-    """The configuration with so many copies, on each GPU or on the CPU.
+    """The configuration with this number of copies, on each GPU or on the CPU.
 
-    Each execution uses so many CPU threads.
+    Each execution uses this number of CPU threads.
 
     Args:
         text: the configuration.

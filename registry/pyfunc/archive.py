@@ -1,6 +1,6 @@
 """A version's model and its packages as one file of its package: equal bytes for equal files.
 
-This file is copied beside Triton's model, which unpacks there: it needs the standard library alone.
+This file is copied beside Triton's model, which unpacks there: it needs only the standard library.
 It never runs any of what it packs.
 """
 
@@ -20,7 +20,7 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)  # of every file, since the archive's digest name
 _LEVEL = 1  # packages hardly become smaller by more
 
 
-class ArchiveError(Exception):
+class PyfuncArchiveError(Exception):
     """The files can't be packed or unpacked; the message says why."""
 
 
@@ -28,7 +28,7 @@ def pack(folders: Mapping[str, Path], target: Path) -> dict[str, int]:
     """Writes an archive of all files of some folders; returns the bytes of each, by its name.
 
     Raises:
-        ArchiveError: too many files, too large, or a link.
+        PyfuncArchiveError: too many files, too large, or a link.
         OSError: a file can't be read, or the archive can't be written.
     """
     count = total = 0
@@ -38,7 +38,7 @@ def pack(folders: Mapping[str, Path], target: Path) -> dict[str, int]:
             for path in sorted(folder.rglob("*")):
                 place = f"{name}/{path.relative_to(folder).as_posix()}"
                 if path.is_symlink():
-                    raise ArchiveError(f"it has a link: {place}")
+                    raise PyfuncArchiveError(f"it has a link: {place}")
                 if not path.is_file():
                     continue
                 size = path.stat().st_size
@@ -47,7 +47,7 @@ def pack(folders: Mapping[str, Path], target: Path) -> dict[str, int]:
                 _check_size(count, total)
                 entry = zipfile.ZipInfo(place, _EPOCH)
                 entry.compress_type = zipfile.ZIP_DEFLATED
-                entry.file_size = size  # so that ZIP64 is used where it is needed
+                entry.file_size = size  # so that ZIP64 is used if it is needed
                 with path.open("rb") as source, archive.open(entry, "w") as written:
                     shutil.copyfileobj(source, written)
     return sizes
@@ -56,10 +56,10 @@ def pack(folders: Mapping[str, Path], target: Path) -> dict[str, int]:
 def unpack(archive: Path, folder: Path, most_bytes: int | None = None) -> None:
     """Writes an archive's files into ``folder``, which appears whole; nothing if it is there.
 
-    Several processes may do so at the same time. ``most_bytes``: of all files, where that is known.
+    Several processes may do so at the same time. ``most_bytes``: of all files, if that is known.
 
     Raises:
-        ArchiveError: it is none, too large, or a name leads out of the folder.
+        PyfuncArchiveError: it is none, too large, or a name leads out of the folder.
         OSError: the folder can't be written.
     """
     with folder.with_name(f"{folder.name}.lock").open("w") as lock:
@@ -81,26 +81,26 @@ def _extract(path: Path, folder: Path, most_bytes: int | None) -> None:
             size = sum(member.file_size for member in members)
             _check_size(len(members), size)
             if most_bytes is not None and size > most_bytes:
-                raise ArchiveError(
+                raise PyfuncArchiveError(
                     f"{path.name} unpacks to {size:,} bytes, and its package tells "
                     f"of {most_bytes:,}"
                 )
             for member in members:
                 name = PurePosixPath(member.filename)
                 if not name.parts or ".." in name.parts or name.is_absolute():
-                    raise ArchiveError(f"{member.filename} lies outside the archive's folder")
+                    raise PyfuncArchiveError(f"{member.filename} lies outside the archive's folder")
                 target = folder.joinpath(*name.parts)
                 target.parent.mkdir(parents=True, exist_ok=True)
                 # No more is read than the size that was counted.
                 with archive.open(member) as source, target.open("wb") as file:
                     shutil.copyfileobj(source, file)
     except (zipfile.BadZipFile, zipfile.LargeZipFile, NotImplementedError, EOFError) as error:
-        raise ArchiveError(f"{path.name} can't be read: {error}") from error
+        raise PyfuncArchiveError(f"{path.name} can't be read: {error}") from error
 
 
 def _check_size(files: int, size: int) -> None:
     if files > MOST_FILES or size > MOST_BYTES:
-        raise ArchiveError(
+        raise PyfuncArchiveError(
             f"the model and its packages have {files} files of {size:,} bytes; "
             f"{MOST_FILES} of {MOST_BYTES:,} may be there"
         )

@@ -1,11 +1,11 @@
 """Asks the process that runs a version's pyfunc, and keeps what that process does to itself.
 
 One batch at a time, each with a time limit, after which the process is killed. One that was killed
-or has ended is started anew by a later call: at once where it had run well, else after a pause that
+or has ended is restarted by a later call: at once if it had run well, else after a pause that
 doubles. Nobody waits longer than the time limit of one call, whatever the process does.
 
 This file is copied beside Triton's model (``registry/loading/placement.py``), where Headrace is not
-installed: it needs the standard library and numpy alone. It starts no thread, because a process
+installed: it needs only the standard library and numpy. It starts no thread, because a process
 that is to end with its parent ends with the thread that started it.
 """
 
@@ -42,15 +42,15 @@ class NotClosedOffError(PyfuncError):
 
 
 @dataclass(frozen=True)
-class Limits:
+class PyfuncLimits:
     """What the pyfunc of one version may take.
 
     Attributes:
         call_seconds: of one batch.
         megabytes: address space of the process, Python and its libraries included.
-        closed_off: whether it runs only where the kernel closes files and other processes off.
+        closed_off: whether it runs only if the kernel closes files and other processes off.
         start_seconds: to start, and to open the model.
-        steady_seconds: a process that ran for so long is started anew at once when it fails.
+        steady_seconds: a process that ran for so long is restarted at once when it fails.
         first_pause_seconds: before another start of one that did not.
         longest_pause_seconds: which the pause doubles up to.
     """
@@ -65,10 +65,10 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Answers:
+class PyfuncAnswers:
     """What the code answered to a batch.
 
-    ``numbers`` are float64 ``[rows, n]``; None where it answered ``texts``, one a row.
+    ``numbers`` are float64 ``[rows, n]``; None if it answered ``texts``, one a row.
     """
 
     numbers: NDArray[np.float64] | None
@@ -128,7 +128,7 @@ class PyfuncProcess:
         self,
         command: Sequence[str],
         told: Mapping[str, Any],
-        limits: Limits,
+        limits: PyfuncLimits,
         *,
         threads: int = 1,
         ended: Callable[[str], None] = lambda _why: None,
@@ -165,7 +165,7 @@ class PyfuncProcess:
         self._spawn()
         self._open(self._spawned_at + self._limits.start_seconds)
 
-    def answers(self, numbers: NDArray[np.float64], seconds: float | None = None) -> Answers:
+    def answers(self, numbers: NDArray[np.float64], seconds: float | None = None) -> PyfuncAnswers:
         """What the code answers to rows, float64 ``[rows, features]``.
 
         Args:
@@ -189,13 +189,13 @@ class PyfuncProcess:
                 return _answers_of(header, body, len(rows))
         except TimeoutError as error:
             why = f"The version's code took more than {limit:g} s and was stopped."
-            raise self._failed(why) from error
+            raise self._fail(why) from error
         except (EOFError, OSError) as error:
-            raise self._failed(f"The version's code has crashed: {self._ending()}.") from error
+            raise self._fail(f"The version's code has crashed: {self._explain_end()}.") from error
         except ValueError as error:
-            raise self._failed("The version's code has crashed: it wrote no answer.") from error
+            raise self._fail("The version's code has crashed: it wrote no answer.") from error
         sentence = f"The version's code failed: {_reason(header)}."
-        raise self._failed(sentence) if header.get("memory") else PyfuncError(sentence)
+        raise self._fail(sentence) if header.get("memory") else PyfuncError(sentence)
 
     def close(self) -> None:
         """Ends the process, if it is there."""
@@ -213,7 +213,7 @@ class PyfuncProcess:
     # One process, from its start to its end
 
     def _start_anew(self, deadline: float) -> None:
-        """Has a process that takes calls; raises ``PyfuncError`` where there is none in time."""
+        """Has a process that takes calls; raises ``PyfuncError`` if there is none in time."""
         now = self._clock()
         if self._process is None:
             if now < self._paused_until:
@@ -245,30 +245,30 @@ class PyfuncProcess:
                 os.set_blocking(_number(stream), False)
             self._write_frame(self._told, self._spawned_at + self._limits.start_seconds)
         except (OSError, EOFError) as error:
-            raise self._failed(f"The version's code can't be started: {error}.") from error
+            raise self._fail(f"The version's code can't be started: {error}.") from error
 
     def _open(self, latest: float) -> None:
         what, limits = "The version's code can't be started", self._limits
         try:
             hello = _object(self._read_frame(_LONGEST_HEADER, latest))
         except TimeoutError as error:
-            raise self._failed(f"{what}: it took more than {limits.start_seconds:g} s.") from error
+            raise self._fail(f"{what}: it took more than {limits.start_seconds:g} s.") from error
         except (EOFError, OSError) as error:
-            raise self._failed(f"{what}: {self._ending()}.") from error
+            raise self._fail(f"{what}: {self._explain_end()}.") from error
         except ValueError as error:
-            raise self._failed(f"{what}: it wrote what is no answer.") from error
+            raise self._fail(f"{what}: it wrote what is no answer.") from error
         if "error" in hello:
-            raise self._failed(f"{what}: {_reason(hello)}.")
+            raise self._fail(f"{what}: {_reason(hello)}.")
         if limits.closed_off and not (hello.get("files_closed") and hello.get("calls_refused")):
             why = (
                 f"{what}: this kernel has no Landlock or no seccomp to close it off with, and the "
                 "operator asks for both."
             )
-            self._failed(why)
+            self._fail(why)
             raise NotClosedOffError(why)
         self._hello, self._ready_at = hello, self._clock()
 
-    def _failed(self, why: str) -> PyfuncError:
+    def _fail(self, why: str) -> PyfuncError:
         """Ends the process, and says when there may be another; returns what to raise."""
         limits, now = self._limits, self._clock()
         steady = self._ready_at is not None and now - self._ready_at >= limits.steady_seconds
@@ -282,7 +282,7 @@ class PyfuncProcess:
         self._ended(why)
         return PyfuncError(why)
 
-    def _ending(self) -> str:
+    def _explain_end(self) -> str:
         """How the process has ended."""
         process = self._process
         if process is None:
@@ -381,17 +381,17 @@ class PyfuncProcess:
         return bool(words)
 
 
-def _answers_of(header: Mapping[str, Any], body: bytes, rows: int) -> Answers:
+def _answers_of(header: Mapping[str, Any], body: bytes, rows: int) -> PyfuncAnswers:
     """Checks what a process answered; raises ``ValueError`` for what is no answer to ``rows``."""
     if header.get("texts"):
         texts = json.loads(body)
         if len(texts) != rows or not all(isinstance(text, str) for text in texts):
             raise ValueError("texts")
-        return Answers(None, tuple(texts))
+        return PyfuncAnswers(None, tuple(texts))
     numbers = np.frombuffer(body, "<f8")
     if numbers.size == 0 or numbers.size % rows:
         raise ValueError("numbers")
-    return Answers(numbers.reshape(rows, -1))
+    return PyfuncAnswers(numbers.reshape(rows, -1))
 
 
 def _object(data: bytes) -> dict[str, Any]:

@@ -51,7 +51,7 @@ class _Model:
         import numpy as np  # noqa: PLC0415 - as above
 
         numbers = np.frombuffer(data, "<f8").reshape(rows, -1)
-        found = self._model.predict(self._given(numbers))
+        found = self._model.predict(self._arrange(numbers))
         array = rows_of(found, rows)
         if array.dtype.kind in "fiu":
             return array.astype("<f8").tobytes(), False
@@ -60,7 +60,7 @@ class _Model:
         texts = [str(each) for each in array[:, 0].tolist()]
         return json.dumps(texts).encode(), True
 
-    def _given(self, numbers: Any) -> Any:  # noqa: ANN401 - of numpy and pandas
+    def _arrange(self, numbers: Any) -> Any:  # noqa: ANN401 - of numpy and pandas
         import numpy as np  # noqa: PLC0415
         import pandas as pd  # noqa: PLC0415
 

@@ -1,4 +1,4 @@
-"""Who is at fault where a Triton did not load a package: the version, or that Triton. Pure.
+"""Who is at fault if a Triton did not load a package: the version, or that Triton. Pure.
 
 Loaders report facts: what failed, in whose words, and whether their Triton has loaded a package
 since then that is known to be good (its witness). Only here is a version blamed, and never by the
@@ -74,14 +74,14 @@ def judge(reports: Sequence[LoaderReport]) -> Verdicts:
         if ref not in holders and (reason := _accusation(told, sound))
     }
     sick = _sick(refusals, holders) | lost
-    excused = _excused(reports, sick)
+    excused = _find_excused(reports, sick)
     refusing = {
         loader
         for told in refusals.values()
         for loader, failure in told.items()
         if failure.cause is FailureCause.REFUSED
     }
-    cordoned = _cordoned(reports, excused, refusing | lost.keys())
+    cordoned = _find_cordoned(reports, excused, refusing | lost.keys())
     return Verdicts(at_fault, sick, frozenset(excused), cordoned)
 
 
@@ -131,12 +131,12 @@ def _sick(
     return found
 
 
-def _excused(reports: Sequence[LoaderReport], sick: Iterable[str]) -> tuple[str, ...]:
+def _find_excused(reports: Sequence[LoaderReport], sick: Iterable[str]) -> tuple[str, ...]:
     """The sick that do not decide: at most half of the pool, so that the others can serve it."""
     return tuple(sorted(sick))[: len(reports) // 2]
 
 
-def _cordoned(
+def _find_cordoned(
     reports: Sequence[LoaderReport],
     excused: tuple[str, ...],
     useless: Collection[str],

@@ -30,20 +30,20 @@ from contracts.waiting import describe_with_time, new_waits
 from preprocess.tasks import HEADS
 from registry import metrics
 from registry.conversions.index import ConversionIndex
-from registry.conversions.messages import Conditions, ConversionRequest, Failed
+from registry.conversions.messages import Conditions, ConversionFailure, ConversionRequest
 from registry.conversions.running import ConversionJobs
 from registry.errors import EndpointConflictError, RegistryError
 from registry.mlflow.model_registry import RegisteredModel, RegisteredVersion
-from registry.mlflow.projection import alias_moved, alias_refusals, projection
+from registry.mlflow.projection import alias_refusals, moved_alias, projection
 from registry.mlflow.watch import SourceWatch
 from registry.packages.store import StoreError
 from registry.reconcile import pools, sleep
 from registry.reconcile.auto_endpoints import missing_endpoints, name_notes
 from registry.reconcile.heartbeats import HeartbeatTracker, HeartbeatWriter
-from registry.reconcile.observer import Observer
-from registry.reconcile.plan import Decision, NextPool, Observed, is_crossing, plan
+from registry.reconcile.observer import EndpointObserver
+from registry.reconcile.plan import NextPool, ObservedState, PlanDecision, is_crossing, plan
 from registry.reconcile.rollouts import HeldPackages, Rollouts, Surroundings
-from registry.reconcile.waits import waiting
+from registry.reconcile.waits import list_waits
 from registry.reconcile.work_queue import WorkQueue
 from registry.stores.endpoints import EndpointStore
 from registry.stores.reports import Reports
@@ -104,7 +104,7 @@ class Controller:
         self._rollouts = rollouts
         self._changed = changed
         self._now = now
-        self._observer = Observer(options.conditions, index=index, jobs=jobs, now=now)
+        self._observer = EndpointObserver(options.conditions, index=index, jobs=jobs, now=now)
         self._heartbeats = HeartbeatTracker(options.loader_silence_seconds)
         self._held = HeldPackages()
         self._create_at: dict[str, float] = {}
@@ -171,9 +171,11 @@ class Controller:
             self._heartbeats.alive(reports, now, disconnected=self._reports.disconnected)
         )
         self._count_sick()
-        self._observer.told_damaged(self._held.damaged())
+        self._observer.note_damaged(self._held.list_damaged())
         self._take(endpoints)
-        failed = {key for key, word in self._jobs.states.items() if isinstance(word, Failed)}
+        failed = {
+            key for key, word in self._jobs.states.items() if isinstance(word, ConversionFailure)
+        }
         for endpoint in endpoints:
             if patience_seconds is None or self._has_work(endpoint, now):
                 urgent = is_urgent(endpoint)
@@ -182,7 +184,7 @@ class Controller:
         self._settle_jobs(failed)
         self._project()
         metrics.WAITING.set(self._queue.waiting + len(self._queue.running))
-        return self._endpoints.unreadable | self._unattended(self._now())
+        return self._endpoints.unreadable | self._list_unattended(self._now())
 
     def _count_sick(self) -> None:
         """Counts the Tritons that refuse what is good; one that is well again leaves no series."""
@@ -203,7 +205,7 @@ class Controller:
         ):
             refusals = alias_refusals(endpoints, self._options.alias_models)
             self._moves = {
-                endpoint.name: alias_moved(endpoint)
+                endpoint.name: moved_alias(endpoint)
                 for endpoint in endpoints
                 if endpoint.name not in refusals
             }
@@ -222,7 +224,7 @@ class Controller:
             return True
         if any(key.startswith(COMMAND_PREFIX) for key in endpoint.metadata.annotations):
             return True
-        return last.options in self._jobs.states or last.seen != self._seen(endpoint)
+        return last.options in self._jobs.states or last.seen != self._reconcile_inputs(endpoint)
 
     def _is_due(self, endpoint: ModelEndpoint, last: "_Outcome", now: float) -> bool:
         """Whether time alone, or traffic, may have changed something."""
@@ -246,9 +248,9 @@ class Controller:
         """Windows end at whole seconds: while this is the same, there are none to be judged."""
         return int(self._rollouts.closed_through(endpoint))
 
-    def _seen(self, endpoint: ModelEndpoint) -> "_Seen":
+    def _reconcile_inputs(self, endpoint: ModelEndpoint) -> "_ReconcileInputs":
         snapshot, model = self._source.snapshot, endpoint.spec.model
-        return _Seen(
+        return _ReconcileInputs(
             endpoint,
             self._revisions(endpoint),
             snapshot is not None,
@@ -267,7 +269,7 @@ class Controller:
         began = time.monotonic()
         while True:
             while (name := self._queue.take()) is not None:
-                self._tasks[asyncio.create_task(self._tried(self._listed[name]))] = name
+                self._tasks[asyncio.create_task(self._try_reconcile(self._listed[name]))] = name
             if not self._tasks:
                 return
             left = None
@@ -282,9 +284,9 @@ class Controller:
             if not done and left is not None:
                 return
 
-    async def _tried(self, endpoint: ModelEndpoint) -> None:
+    async def _try_reconcile(self, endpoint: ModelEndpoint) -> None:
         """One reconcile within its deadline; what came of it is on record for the pass."""
-        seen, began = self._seen(endpoint), time.monotonic()
+        seen, began = self._reconcile_inputs(endpoint), time.monotonic()
         closed_through = self._closed_through(endpoint)
         try:
             async with asyncio.timeout(self._options.deadline_seconds):
@@ -320,7 +322,7 @@ class Controller:
             self._jobs.forget(noted)
 
     def _project(self) -> None:
-        """Tells the write-back what MLflow should say, where that is new."""
+        """Tells the write-back what MLflow should say, if that is new."""
         seen = tuple(
             self._outcomes[name].endpoint if name in self._outcomes else endpoint
             for name, endpoint in self._listed.items()
@@ -333,7 +335,7 @@ class Controller:
         self._source.follow({item.spec.model for item in seen}, wanted)
         self._projected = seen
 
-    def _unattended(self, now: float) -> frozenset[str]:
+    def _list_unattended(self, now: float) -> frozenset[str]:
         """Endpoints whose last reconcile failed, and rollouts that have long waited for one."""
         long_ago = now - self._options.overdue_seconds
         return frozenset(
@@ -397,7 +399,9 @@ class Controller:
         snapshot, held = self._source.snapshot, self._held
         ceilings = self._options.ceilings
         refused = ceilings.list_excesses(endpoint.spec)
-        place = partial(pools.placed, endpoint.spec, endpoint.status, held, refused=bool(refused))
+        place = partial(
+            pools.place_endpoint, endpoint.spec, endpoint.status, held, refused=bool(refused)
+        )
         device, crossing = self._devices(endpoint, refused=bool(refused))
         seen, target = await self._observer.observe(endpoint, snapshot, device, crossing)
         moved = None
@@ -434,11 +438,11 @@ class Controller:
         planned = endpoint.model_copy(update={"status": status, "spec": bounded})
         routed = frozenset(route.ref for route in endpoint.status.routes)
         around = pool.around(target.number if target else None, routed)
-        advanced, holds = await self._advanced(planned, around, now)
-        status = sleep.slept(bounded, advanced.status, held, now)
+        advanced, holds = await self._advance(planned, around, now)
+        status = sleep.note_sleep(bounded, advanced.status, held, now)
         sick = tuple(pools.sick_tritons(status, held))
         known = endpoint.status.waits
-        waits = waiting(bounded, status, seen, snapshot, sick=sick, before=known, now=now)
+        waits = list_waits(bounded, status, seen, snapshot, sick=sick, before=known, now=now)
         status = status.model_copy(update={"waits": waits})
         following = with_generation(endpoint.status, status)
         written = advanced.model_copy(update={"status": following, "spec": endpoint.spec})
@@ -452,24 +456,26 @@ class Controller:
         except (RegistryError, OSError) as error:  # this one must not hold up the others
             log.warning("the endpoint %s can't be written: %s", endpoint.name, error)
             metrics.WRITES_REFUSED.labels(endpoint.name).inc()
-            safe = await self._withdrawn(endpoint, error, now)
+            safe = await self._withdraw(endpoint, error, now)
             return _Outcome(safe or endpoint, options, written=False, attended=safe is not None)
         if decision.convert is not None:
             request = self._request(endpoint, decision, seen)
             self._jobs.start(decision.convert.options, request, endpoint.tenant)
         return _Outcome(written, options, attended=not holds)
 
-    async def _withdrawn(
+    async def _withdraw(
         self, endpoint: ModelEndpoint, error: Exception, now: float
     ) -> ModelEndpoint | None:
-        """The endpoint without its rollout, written where the API server refused the whole status.
+        """The endpoint without its rollout, written if the API server refused the whole status.
 
-        Else its candidate would keep its callers, with nobody able to take it back.
+        Else its candidate would keep its callers, and nobody could roll it back.
         """
         if not isinstance(error, ApiRefusedError) or endpoint.status.rollout is None:
             return None
-        reason = f"its status was refused, so that nobody could have taken it back later: {error}"
-        ended = await asyncio.to_thread(self._rollouts.withdrawn, endpoint, now, reason)
+        reason = (
+            f"its status was refused, so that it could not have been rolled back later: {error}"
+        )
+        ended = await asyncio.to_thread(self._rollouts.withdraw, endpoint, now, reason)
         status = with_generation(endpoint.status, ended.status)
         safe = endpoint.model_copy(update={"status": status})
         try:
@@ -479,17 +485,17 @@ class Controller:
             return None
         return safe
 
-    async def _advanced(
+    async def _advance(
         self, planned: ModelEndpoint, around: Surroundings, now: float
     ) -> tuple[ModelEndpoint, bool]:
-        """With its rollout's next step, and whether a fault in there holds this endpoint alone."""
+        """With its rollout's next step, and whether a fault in there holds only this endpoint."""
         try:
             advanced = await asyncio.to_thread(self._rollouts.advance, planned, around, now)
         except Exception as error:
             metrics.ROLLOUT_FAULTS.labels(planned.name).inc()
             log.exception("the rollout of %s can't go on and holds", planned.name)
             note = f"the rollout stays where it is: its reconcile step failed with {error!r}"
-            return planned.model_copy(update={"status": _noted(planned.status, note)}), True
+            return planned.model_copy(update={"status": _note(planned.status, note)}), True
         return advanced, False
 
     async def _write(self, before: ModelEndpoint, after: ModelEndpoint) -> None:
@@ -500,7 +506,7 @@ class Controller:
         self._changed.set()
 
     def _request(
-        self, endpoint: ModelEndpoint, decision: Decision, seen: Observed
+        self, endpoint: ModelEndpoint, decision: PlanDecision, seen: ObservedState
     ) -> ConversionRequest:
         version = decision.convert.number if decision.convert else ""
         return ConversionRequest(
@@ -518,7 +524,7 @@ class Controller:
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
+class _ReconcileInputs:
     """What a reconcile went by: while it is the same, another one changes nothing for now."""
 
     endpoint: ModelEndpoint = field(compare=False)  # the same object, as sources keep them
@@ -536,14 +542,14 @@ class _Outcome:
     endpoint: ModelEndpoint
     options: str
     written: bool = True
-    attended: bool = True  # false: nobody would take its candidate back now
+    attended: bool = True  # false: nothing would roll its candidate back now
     at: float = 0.0  # unix time, seconds
-    seen: _Seen | None = None  # None: look again at once
+    seen: _ReconcileInputs | None = None  # None: look again at once
     closed_through: int = 0  # unix seconds, of windows: later ones were not judged
 
 
 def is_under_way(status: EndpointStatus) -> bool:
-    """Whether a version is on its way, so that time alone may change something."""
+    """Whether a version is on its way, so that the passing of time may change something."""
     candidate = status.candidate
     return status.rollout is not None or (candidate is not None and candidate.phase not in _AT_REST)
 
@@ -555,22 +561,22 @@ def is_urgent(endpoint: ModelEndpoint) -> bool:
 
 
 def with_generation(before: EndpointStatus, after: EndpointStatus) -> EndpointStatus:
-    """With the next generation where what gateways and loaders must follow has changed.
+    """Raises the generation if what gateways and loaders must follow has changed.
 
-    It is about the spec that was read, which is news where the stored one is about an earlier spec.
+    It is about the spec that was read, which is news if the stored one is about an earlier spec.
     """
-    changed = _followed(before) != _followed(after)
+    changed = _list_followed(before) != _list_followed(after)
     update = {"generation": before.generation + changed, "outdated": False}
     return after.model_copy(update=update)
 
 
-def _followed(status: EndpointStatus) -> tuple[object, ...]:
+def _list_followed(status: EndpointStatus) -> tuple[object, ...]:
     salt = status.rollout.id if status.rollout else ""
     held = status.packages, status.next_packages
     return status.routes, held, status.pools, status.loading, salt
 
 
-def _unguarded(endpoint: ModelEndpoint, seen: Observed) -> str:
+def _unguarded(endpoint: ModelEndpoint, seen: ObservedState) -> str:
     """Why gateways refuse all callers of the guardrail: as far as stable's labels are known."""
     wanted, stable = endpoint.spec.guardrail, seen.stable
     if wanted is None or endpoint.status.stable is None:
@@ -584,7 +590,7 @@ def _unguarded(endpoint: ModelEndpoint, seen: Observed) -> str:
     return f"spec.guardrail.labels: {why}" if why else ""
 
 
-def _noted(status: EndpointStatus, note: str) -> EndpointStatus:
+def _note(status: EndpointStatus, note: str) -> EndpointStatus:
     return status.model_copy(update={"notes": (*status.notes, note)})
 
 

@@ -99,7 +99,9 @@ class HeartbeatWriter:
         while True:
             await self._passed.wait()
             self._passed.clear()
-            if self._claim is not None and (taken := await asyncio.to_thread(self._claim.taken)):
+            if self._claim is not None and (
+                taken := await asyncio.to_thread(self._claim.explain_conflict)
+            ):
                 log.error("%s", taken)
                 self._on_taken()
                 return

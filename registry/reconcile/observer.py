@@ -17,10 +17,10 @@ from contracts.status_events import rejection_of
 from registry.conversions.index import ConversionIndex, options_digest
 from registry.conversions.messages import (
     Conditions,
-    Failed,
+    ConversionFailure,
+    ConversionProgress,
     Package,
-    Progress,
-    Published,
+    PublishedPackage,
     Signature,
 )
 from registry.conversions.running import ConversionJobs
@@ -32,18 +32,20 @@ from registry.packages.store import (
     StoreError,
     StoreUnavailableError,
 )
-from registry.reconcile.plan import Observed, Version, chosen, version_numbered
+from registry.reconcile.plan import ObservedState, PlannedVersion, choose_version, find_version
 from registry.reconcile.store_guard import StoreTimeoutGuard
 
 log = logging.getLogger(__name__)
 
-_Numbered = tuple[tuple[RegisteredVersion, ...], EndpointSpec, DeviceKind, tuple[Version, ...]]
+_Numbered = tuple[
+    tuple[RegisteredVersion, ...], EndpointSpec, DeviceKind, tuple[PlannedVersion, ...]
+]
 _FOUND_FRESH_SECONDS = 60.0  # of an index entry that was there
 _MISSING_FRESH_SECONDS = 2.0  # of one that was not
 _PROVEN_FRESH_SECONDS = 300.0  # of a package that was read whole and is as it should be
 
 
-class Observer:
+class EndpointObserver:
     """One for all endpoints; owned by the controller."""
 
     def __init__(
@@ -67,7 +69,7 @@ class Observer:
         self._proofs: dict[ModelRef, asyncio.Task[bool]] = {}
         self._proven_at: dict[ModelRef, float] = {}
 
-    def told_damaged(self, refs: Iterable[ModelRef]) -> None:
+    def note_damaged(self, refs: Iterable[ModelRef]) -> None:
         """Takes in which packages loaders say to be damaged; each is read before it is believed.
 
         What is damaged or missing in the store is forgotten, so that its version is converted
@@ -101,25 +103,25 @@ class Observer:
         snapshot: MlflowSnapshot | None,
         device: DeviceKind = DeviceKind.CPU,
         crossing: DeviceKind | None = None,
-    ) -> tuple[Observed, Version | None]:
+    ) -> tuple[ObservedState, PlannedVersion | None]:
         """What is, and the version that should be stable.
 
         Args:
             endpoint: as it is stored.
             snapshot: of MLflow.
             device: of the Tritons that answer.
-            crossing: the other kind that the endpoint moves to; None where it moves to none.
+            crossing: the other kind that the endpoint moves to; None if it moves to none.
         """
         model = snapshot.models.get(endpoint.spec.model) if snapshot else None
         versions = self._versions(endpoint, snapshot, device)
-        seen = Observed(versions)
+        seen = ObservedState(versions)
         if model is not None:
             seen = replace(seen, aliases=model.aliases, created=model.created)
         if crossing is not None and versions is not None:
             seen = await self._with_move(seen, endpoint, snapshot, crossing)
         if endpoint.status.stable is not None:
             seen = await self._with_stable(seen, endpoint, endpoint.status.stable)
-        target = chosen(endpoint.spec, endpoint.status, seen)
+        target = choose_version(endpoint.spec, endpoint.status, seen)
         if target is not None:
             seen = await self._with_package(seen, target, endpoint)
         return self._with_job(seen, target, endpoint.tenant), target
@@ -130,12 +132,12 @@ class Observer:
 
     async def _with_move(
         self,
-        seen: Observed,
+        seen: ObservedState,
         endpoint: ModelEndpoint,
         snapshot: MlflowSnapshot | None,
         device: DeviceKind,
-    ) -> Observed:
-        """With the stable version for another kind of device, as far as it can be made."""
+    ) -> ObservedState:
+        """Adds the stable version for another kind of device, as far as it can be made."""
         stable, spec = endpoint.status.stable, endpoint.spec
         found = snapshot.versions.get(spec.model, ()) if snapshot is not None else ()
         number = "" if stable is None else stable.version
@@ -143,16 +145,16 @@ class Observer:
         if registered is None:
             return replace(seen, move_fault=f"MLflow does not list version {number} any more")
         options = options_digest(spec, registered, self._conditions, device=device)
-        move = Version(number, options, device=device)
+        move = PlannedVersion(number, options, device=device)
         rejection = rejection_of(endpoint.status, number, options)
         if rejection is not None:
             return replace(seen, move_fault=rejection.reason or "it was rejected there")
         return await self._with_package(replace(seen, move=move), move, endpoint)
 
     async def _with_stable(
-        self, seen: Observed, endpoint: ModelEndpoint, ref: ModelRef
-    ) -> Observed:
-        """With what callers of the stable version rely on, as far as it can be known."""
+        self, seen: ObservedState, endpoint: ModelEndpoint, ref: ModelRef
+    ) -> ObservedState:
+        """Adds what callers of the stable version rely on, as far as it can be known."""
         try:
             stable = await self._signature(ref)
         except StoreError as error:
@@ -160,19 +162,19 @@ class Observer:
         if stable is not None:
             return replace(seen, stable=stable)
         seen = replace(seen, stable_gone=True)
-        version = version_numbered(seen, ref.version)
+        version = find_version(seen, ref.version)
         if version is None:
             return seen
         seen = await self._with_package(seen, version, endpoint)
-        anew = seen.packages.get(version.options)
-        if anew is None:
+        remade = seen.packages.get(version.options)
+        if remade is None:
             return seen
-        return replace(seen, stable=anew.signature, stable_gone=anew.ref != ref)
+        return replace(seen, stable=remade.signature, stable_gone=remade.ref != ref)
 
     async def _with_package(
-        self, seen: Observed, version: Version, endpoint: ModelEndpoint
-    ) -> Observed:
-        """With what the store says about this version."""
+        self, seen: ObservedState, version: PlannedVersion, endpoint: ModelEndpoint
+    ) -> ObservedState:
+        """Returns what is seen with what the store says about this version."""
         if version.options in seen.packages:
             return seen
         this = (endpoint.spec.model, version.number)
@@ -185,11 +187,13 @@ class Observer:
             return seen
         return replace(seen, packages={**seen.packages, version.options: package})
 
-    def _with_job(self, seen: Observed, target: Version | None, tenant: str) -> Observed:
-        """With what the running conversions say about the target."""
+    def _with_job(
+        self, seen: ObservedState, target: PlannedVersion | None, tenant: str
+    ) -> ObservedState:
+        """Returns what is seen with what the running conversions say about the target."""
         options = target.options if target else ""
         word = self._jobs.states.get(options)
-        jobs = {options: word} if isinstance(word, Progress | Failed) else {}
+        jobs = {options: word} if isinstance(word, ConversionProgress | ConversionFailure) else {}
         is_asked = target is not None and options not in seen.packages
         return replace(
             seen, jobs=jobs, busy=self._jobs.waits_for(options, tenant) if is_asked else ""
@@ -197,7 +201,7 @@ class Observer:
 
     def _versions(
         self, endpoint: ModelEndpoint, snapshot: MlflowSnapshot | None, device: DeviceKind
-    ) -> tuple[Version, ...] | None:
+    ) -> tuple[PlannedVersion, ...] | None:
         """The model's versions under the endpoint's options; None until they were read."""
         model = endpoint.spec.model
         if snapshot is None or model in snapshot.doubted:
@@ -213,14 +217,14 @@ class Observer:
 
     def _version(
         self, spec: EndpointSpec, version: RegisteredVersion, device: DeviceKind
-    ) -> Version:
+    ) -> PlannedVersion:
         options = options_digest(spec, version, self._conditions, device=device)
-        return Version(version.number, options, device)
+        return PlannedVersion(version.number, options, device)
 
     async def _package(self, options: str, named: tuple[ModelRef, ...]) -> Package | None:
         """The package of a version under these options, if it was converted before."""
         word = self._jobs.states.get(options)
-        if isinstance(word, Published):
+        if isinstance(word, PublishedPackage):
             put = partial(self._index.put, options, word.ref)
             package = await self._store_guard.ask(f"put {options}", put)
             self._known[options] = (package, self._now())
@@ -244,7 +248,7 @@ class Observer:
         return found
 
     async def _signature(self, ref: ModelRef) -> Signature | None:
-        """What callers of a package rely on; None where the store lacks the package."""
+        """What callers of a package rely on; None if the store lacks the package."""
         if ref in self._broken:
             return None
         known, at = self._signatures.get(ref.package, (None, 0.0))

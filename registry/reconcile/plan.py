@@ -35,7 +35,7 @@ from contracts.status_events import (
     is_passed_over,
     rejection_of,
 )
-from registry.conversions.messages import Failed, Package, Progress, Signature
+from registry.conversions.messages import ConversionFailure, ConversionProgress, Package, Signature
 from registry.reconcile import pools
 from registry.reconcile.blame import judge
 
@@ -60,7 +60,7 @@ MOST_CRASHES = 8  # conversions in a row that end without a result: with their p
 
 
 @dataclass(frozen=True, slots=True)
-class Version:
+class PlannedVersion:
     """A registered version, with the digest of all that decides how it is converted.
 
     ``device`` is the kind that it is converted for.
@@ -81,27 +81,27 @@ class NextPool:
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
+class ObservedState:
     """What is known at the moment of a pass.
 
-    ``versions`` is newest first and None where MLflow never answered; ``created`` is when the model
+    ``versions`` is newest first and None if MLflow never answered; ``created`` is when the model
     was registered, by MLflow's clock, or 0. ``packages`` and ``jobs`` go
     by a version's options. ``fault`` says why ``packages`` may be incomplete. ``stable_gone`` says
     that the store lacks the stable version's package: ``stable`` is then that of the package made
-    anew of the same version, if there is one. ``loaders`` are those of the endpoint's pool that
+    again of the same version, if there is one. ``loaders`` are those of the endpoint's pool that
     gave a sign of life lately; ``unserved`` says why there are none. ``refused`` says what the spec
     asks for above the operator's ceilings. ``busy``: which conversions have to end before the next
     one may begin. ``unsaid``: why it is not known for which kind of device
     to convert. ``move`` is the stable version for the devices of the pool that the endpoint moves
-    to, where they are of another kind, ``next_pool`` what is seen of that pool; ``move_fault`` says
+    to, if they are of another kind, ``next_pool`` what is seen of that pool; ``move_fault`` says
     why the version can't be served there.
     """
 
-    versions: tuple[Version, ...] | None
+    versions: tuple[PlannedVersion, ...] | None
     aliases: Mapping[str, str] = field(default_factory=dict)
     created: int = 0
     packages: Mapping[str, Package] = field(default_factory=dict)
-    jobs: Mapping[str, Progress | Failed] = field(default_factory=dict)
+    jobs: Mapping[str, ConversionProgress | ConversionFailure] = field(default_factory=dict)
     loaders: tuple[LoaderReport, ...] = ()
     unserved: str = ""
     stable: Signature | None = None
@@ -110,58 +110,60 @@ class Observed:
     busy: str = ""
     refused: tuple[str, ...] = ()
     unsaid: str = ""
-    move: Version | None = None
+    move: PlannedVersion | None = None
     move_fault: str = ""
     next_pool: NextPool | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class PlanDecision:
     """The status to write, and the version whose conversion must be running, if one must."""
 
     status: EndpointStatus
-    convert: Version | None = None
+    convert: PlannedVersion | None = None
 
 
 def plan(
     spec: EndpointSpec,
     status: EndpointStatus,
-    seen: Observed,
+    seen: ObservedState,
     now: float,
     *,
     keep_seconds: float = 600.0,
-) -> Decision:
+) -> PlanDecision:
     """The next step of one endpoint.
 
     Above a ceiling nothing new is brought in, and what serves goes on. The previous stable version
     stays loaded for ``keep_seconds``.
     """
-    status = _of_this_model(_without_expired(status, now, keep_seconds), seen)
+    status = _of_this_model(_drop_expired(status, now, keep_seconds), seen)
     if seen.versions is None or _is_rolling_out(status):
-        return Decision(status)
-    target = chosen(spec, status, seen)
-    if target is None or _settled(status, target, seen):
-        return Decision(_idle(spec, _left(spec, status, target, seen, now), seen))
-    candidate = _followed(status.candidate, target, seen)
+        return PlanDecision(status)
+    target = choose_version(spec, status, seen)
+    if target is None or _is_settled(status, target, seen):
+        return PlanDecision(_idle(spec, _left(spec, status, target, seen, now), seen))
+    candidate = _follow(status.candidate, target, seen)
     status = _left(spec, status, target, seen, now)
     if seen.refused:
         reason = "; ".join(seen.refused)
-        return Decision(_prepared(status, _in_phase(candidate, Phase.BLOCKED, reason), now))
+        return PlanDecision(_prepare(status, _in_phase(candidate, Phase.BLOCKED, reason), now))
     package = seen.packages.get(target.options)
     if package is None and candidate.ref is not None:
-        return Decision(status)  # the store is away: go on when its packages are seen again
+        return PlanDecision(status)  # the store is away: go on when its packages are seen again
     if package is None:
-        return _converting(status, candidate, target, seen, now)
-    step = _crossing if target is seen.move else partial(_loading, spec)
-    return Decision(step(status, candidate, target, package, seen=seen, now=now))
+        return _plan_conversion(status, candidate, target, seen, now)
+    step = _plan_crossing if target is seen.move else partial(_plan_load, spec)
+    return PlanDecision(step(status, candidate, target, package, seen=seen, now=now))
 
 
-def chosen(spec: EndpointSpec, status: EndpointStatus, seen: Observed) -> Version | None:
+def choose_version(
+    spec: EndpointSpec, status: EndpointStatus, seen: ObservedState
+) -> PlannedVersion | None:
     """The version that should be stable, if there is one that may be tried.
 
     ``latest`` never goes back: a removed version goes on serving until a newer one is good. A
     version that serves, and whose package is gone, comes before all others. A newer version stops
-    one on its way, unless nothing serves yet or this has happened too often in a row: whoever
+    one on its way, unless nothing serves yet or this has happened too often in a row: a person who
     registers faster than versions are converted would never be served. Of a model that was deleted
     and registered again, every version is newer than those before.
     """
@@ -177,26 +179,26 @@ def chosen(spec: EndpointSpec, status: EndpointStatus, seen: Observed) -> Versio
         may_follow = [
             item
             for item in newer
-            if _not_rejected(status, item) and (again or not is_passed_over(status, item.number))
+            if _is_not_rejected(status, item) and (again or not is_passed_over(status, item.number))
         ]
         begun = next((item for item in may_follow if _must_end(status, item)), None)
         return begun or next(iter(may_follow), None)
-    named = _wanted(spec, seen)
-    return named if named is not None and _not_rejected(status, named) else None
+    named = _find_wanted(spec, seen)
+    return named if named is not None and _is_not_rejected(status, named) else None
 
 
-def is_crossing(status: EndpointStatus, seen: Observed) -> bool:
+def is_crossing(status: EndpointStatus, seen: ObservedState) -> bool:
     """Whether callers are to move to Tritons for which their version needs another package.
 
     Not while a rollout is on: both its versions would have to.
     """
-    if seen.move is None or status.rollout is not None or not _not_rejected(status, seen.move):
+    if seen.move is None or status.rollout is not None or not _is_not_rejected(status, seen.move):
         return False
     package = seen.packages.get(seen.move.options)
     return package is None or package.ref != status.stable
 
 
-def version_numbered(seen: Observed, number: str) -> Version | None:
+def find_version(seen: ObservedState, number: str) -> PlannedVersion | None:
     """The registered version of this number, if there is one."""
     return next((item for item in seen.versions or () if item.number == number), None)
 
@@ -209,47 +211,47 @@ def _is_rolling_out(status: EndpointStatus) -> bool:
 # Which version
 
 
-def _wanted(spec: EndpointSpec, seen: Observed) -> Version | None:
+def _find_wanted(spec: EndpointSpec, seen: ObservedState) -> PlannedVersion | None:
     """The version that the spec names, good or not."""
     match spec.version:
         case PinnedVersion(pin=number):
-            return version_numbered(seen, number)
+            return find_version(seen, number)
         case AliasVersion(alias=alias):
-            return version_numbered(seen, seen.aliases.get(alias, ""))
+            return find_version(seen, seen.aliases.get(alias, ""))
         case _:
             return next(iter(seen.versions or ()), None)
 
 
-def _stable_to_rebuild(status: EndpointStatus, seen: Observed) -> Version | None:
-    """The stable version, where its package is gone and it must be converted anew.
+def _stable_to_rebuild(status: EndpointStatus, seen: ObservedState) -> PlannedVersion | None:
+    """The stable version, if its package is gone and it must be converted again.
 
     Until then no Triton could load it again, and nobody knows what its callers rely on. A rollout
     that is on goes on: it has its packages.
     """
     if not seen.stable_gone or seen.fault or status.stable is None or status.rollout is not None:
         return None
-    version = version_numbered(seen, status.stable.version)
+    version = find_version(seen, status.stable.version)
     if version is None or version.options in seen.packages:
         return None
-    return version if _not_rejected(status, version) else None
+    return version if _is_not_rejected(status, version) else None
 
 
-def _not_rejected(status: EndpointStatus, version: Version) -> bool:
+def _is_not_rejected(status: EndpointStatus, version: PlannedVersion) -> bool:
     return rejection_of(status, version.number, version.options) is None
 
 
-def _is_registered_again(status: EndpointStatus, seen: Observed) -> bool:
+def _is_registered_again(status: EndpointStatus, seen: ObservedState) -> bool:
     """Whether MLflow's model is another one under the name of the stable version's."""
     return 0 < status.model_created < seen.created
 
 
-def _of_this_model(status: EndpointStatus, seen: Observed) -> EndpointStatus:
-    """With what is known of the model that the stable version is of."""
+def _of_this_model(status: EndpointStatus, seen: ObservedState) -> EndpointStatus:
+    """Returns the status with what is known of the model that the stable version is of."""
     if seen.created in (0, status.model_created):
         return status
     stable = status.stable
     if stable is not None:
-        version = version_numbered(seen, stable.version)
+        version = find_version(seen, stable.version)
         package = None if version is None else seen.packages.get(version.options)
         is_of_it = package is not None and package.ref == stable
         if not is_of_it and (status.model_created or version is None):
@@ -260,7 +262,7 @@ def _of_this_model(status: EndpointStatus, seen: Observed) -> EndpointStatus:
     return status.model_copy(update=update)
 
 
-def _must_end(status: EndpointStatus, version: Version) -> bool:
+def _must_end(status: EndpointStatus, version: PlannedVersion) -> bool:
     """Whether this version is on its way, and no newer one may stop it."""
     candidate = status.candidate
     if candidate is None or candidate.phase not in _BEGUN:
@@ -270,7 +272,7 @@ def _must_end(status: EndpointStatus, version: Version) -> bool:
     return status.stable is None or candidate.superseded >= _MOST_SUPERSEDED
 
 
-def _settled(status: EndpointStatus, target: Version, seen: Observed) -> bool:
+def _is_settled(status: EndpointStatus, target: PlannedVersion, seen: ObservedState) -> bool:
     """Whether the target is what serves already, as far as can be known."""
     if status.stable is None or status.stable.version != target.number:
         return False
@@ -280,8 +282,8 @@ def _settled(status: EndpointStatus, target: Version, seen: Observed) -> bool:
     return package.ref == status.stable
 
 
-def _followed(candidate: Candidate | None, target: Version, seen: Observed) -> Candidate:
-    """The candidate as it was, or a new one where another version or package is wanted now."""
+def _follow(candidate: Candidate | None, target: PlannedVersion, seen: ObservedState) -> Candidate:
+    """The candidate as it was, or a new one if another version or package is wanted now."""
     new = Candidate(version=target.number, phase=Phase.WAITING, options=target.options)
     if candidate is None:
         return new
@@ -311,7 +313,11 @@ _WHILE = {
 
 
 def _left(
-    spec: EndpointSpec, status: EndpointStatus, target: Version | None, seen: Observed, now: float
+    spec: EndpointSpec,
+    status: EndpointStatus,
+    target: PlannedVersion | None,
+    seen: ObservedState,
+    now: float,
 ) -> EndpointStatus:
     """With why the version on its way is not on its way any more, if it is not.
 
@@ -323,7 +329,7 @@ def _left(
         return status
     serves = status.stable is not None and status.stable.version == left.version
     if serves and (
-        target is None or target.number != left.version or _settled(status, target, seen)
+        target is None or target.number != left.version or _is_settled(status, target, seen)
     ):
         reason = "it serves as before: another package of it is not needed any more"
         return apply(status, HistoryNote(now, left.version, reason, phase=Phase.SERVING))
@@ -340,9 +346,11 @@ def _left(
     return status
 
 
-def _why_left(spec: EndpointSpec, number: str, target: Version | None, seen: Observed) -> str:
+def _why_left(
+    spec: EndpointSpec, number: str, target: PlannedVersion | None, seen: ObservedState
+) -> str:
     """Why a version is not the one that is brought in any more."""
-    if version_numbered(seen, number) is None:
+    if find_version(seen, number) is None:
         why = f"MLflow's model {spec.model} has no version {number} any more"
     elif target is not None and target is seen.move:
         why = f"the endpoint moves to another pool, which needs version {target.number} first"
@@ -363,9 +371,9 @@ def _why_left(spec: EndpointSpec, number: str, target: Version | None, seen: Obs
 # What to do with it
 
 
-def _idle(spec: EndpointSpec, status: EndpointStatus, seen: Observed) -> EndpointStatus:
-    """Nothing to bring into service; says why where the newest version is not the one serving."""
-    newest = _wanted(spec, seen)
+def _idle(spec: EndpointSpec, status: EndpointStatus, seen: ObservedState) -> EndpointStatus:
+    """Nothing to bring into service; says why if the newest version is not the one serving."""
+    newest = _find_wanted(spec, seen)
     shown = status.candidate
     if shown is not None and status.rollout is not None and shown.phase not in _PREPARING:
         return status  # the version that is in its bake
@@ -393,40 +401,50 @@ def _long_ago(rejection: Rejection) -> str:
     return f"{what}: MLflow's tags of the version say why"
 
 
-def _converting(
-    status: EndpointStatus, candidate: Candidate, target: Version, seen: Observed, now: float
-) -> Decision:
+def _plan_conversion(
+    status: EndpointStatus,
+    candidate: Candidate,
+    target: PlannedVersion,
+    seen: ObservedState,
+    now: float,
+) -> PlanDecision:
     job = seen.jobs.get(target.options)
     waits = candidate.retry_at is not None and now < candidate.retry_at
-    if isinstance(job, Failed) and (job.by_version or not waits):  # else it is on record already
-        return Decision(_without_package(status, candidate, target, job, now))
-    if isinstance(job, Progress):
+    if isinstance(job, ConversionFailure) and (
+        job.by_version or not waits
+    ):  # else it is on record already
+        return PlanDecision(_without_package(status, candidate, target, job, now))
+    if isinstance(job, ConversionProgress):
         running = _in_phase(candidate, job.phase, job.message, retry_at=None)
-        return Decision(_prepared(status, running, now), convert=target)
+        return PlanDecision(_prepare(status, running, now), convert=target)
     if waits:
-        return Decision(_prepared(status, candidate, now))
+        return PlanDecision(_prepare(status, candidate, now))
     if seen.fault:
-        return Decision(_blocked(status, candidate, seen.fault, now))
+        return PlanDecision(_block(status, candidate, seen.fault, now))
     if seen.unsaid or seen.busy:
         reason = seen.unsaid or seen.busy
-        return Decision(_prepared(status, _in_phase(candidate, Phase.WAITING, reason), now))
+        return PlanDecision(_prepare(status, _in_phase(candidate, Phase.WAITING, reason), now))
     begun = _in_phase(candidate, Phase.CONVERTING, retry_at=None)
-    return Decision(_prepared(status, begun, now), convert=target)
+    return PlanDecision(_prepare(status, begun, now), convert=target)
 
 
 def _without_package(
-    status: EndpointStatus, candidate: Candidate, target: Version, job: Failed, now: float
+    status: EndpointStatus,
+    candidate: Candidate,
+    target: PlannedVersion,
+    job: ConversionFailure,
+    now: float,
 ) -> EndpointStatus:
     """After a conversion that failed: rejected by its own word only.
 
     One that ended without a word is tried again, with growing pauses, and expires in the end.
     """
     if job.by_version:
-        return _rejected(status, target, job.reason, now)
+        return _reject(status, target, job.reason, now)
     crashes = candidate.crashes + 1 if job.crashed else 0
     if crashes < MOST_CRASHES:
         told = candidate.model_copy(update={"crashes": crashes})
-        return _blocked(status, told, job.reason, now)
+        return _block(status, told, job.reason, now)
     reason = (
         f"{crashes} conversions in a row ended without a result, which may be the version or what "
         f"it runs on; the last one: {job.reason}"
@@ -435,24 +453,24 @@ def _without_package(
     return apply(status, ended)
 
 
-def _loading(
+def _plan_load(
     spec: EndpointSpec,
     status: EndpointStatus,
     candidate: Candidate,
-    target: Version,
+    target: PlannedVersion,
     package: Package,
     *,
-    seen: Observed,
+    seen: ObservedState,
     now: float,
 ) -> EndpointStatus:
     if unknown := _unknown_signature(status, seen):
-        return _prepared(status, _in_phase(candidate, Phase.BLOCKED, unknown), now)
+        return _prepare(status, _in_phase(candidate, Phase.BLOCKED, unknown), now)
     relied_on = _stable_signature(status, seen, package)
     if relied_on is not None and (broken := relied_on.broken_by(package.signature)):
-        return _rejected(status, target, broken, now)
+        return _reject(status, target, broken, now)
     verdicts = judge(seen.loaders)
     if reason := verdicts.at_fault.get(package.ref):
-        return _rejected(status, target, reason, now, refused=package.ref)
+        return _reject(status, target, reason, now, refused=package.ref)
     deciding = verdicts.deciding(seen.loaders)
     named = _with_package(status, package)
     may_load = pools.next_loaders(seen.loaders, package.ref, status.loading)
@@ -460,50 +478,50 @@ def _loading(
     update = {"ref": package.ref, "attempts": 0, "retry_at": None}
     candidate = candidate.model_copy(update=update)
     if held_by_all(deciding, package.ref):
-        return _loaded(spec, named, candidate, package, now)
+        return _accept_loaded(spec, named, candidate, package, now)
     if failures := _failures(deciding, package.ref):
-        return _prepared(named, _in_phase(candidate, Phase.BLOCKED, failures[0].reason), now)
-    return _prepared(named, _in_phase(candidate, Phase.LOADING, seen.unserved), now)
+        return _prepare(named, _in_phase(candidate, Phase.BLOCKED, failures[0].reason), now)
+    return _prepare(named, _in_phase(candidate, Phase.LOADING, seen.unserved), now)
 
 
-def _crossing(
+def _plan_crossing(
     status: EndpointStatus,
     candidate: Candidate,
-    target: Version,
+    target: PlannedVersion,
     package: Package,
     *,
-    seen: Observed,
+    seen: ObservedState,
     now: float,
 ) -> EndpointStatus:
     """The stable version in the pool that the endpoint moves to, by its package for that pool.
 
-    The pool loads it (``pools.placed`` says so in the status) while callers are answered as before;
-    once all its ready Tritons hold it, callers go there.
+    The pool loads it (``pools.place_endpoint`` says so in the status) while callers are answered as
+    before; once all its ready Tritons hold it, callers go there.
     """
     there = seen.next_pool or NextPool(status.pool)
     if unknown := _unknown_signature(status, seen):
-        return _prepared(status, _in_phase(candidate, Phase.BLOCKED, unknown), now)
+        return _prepare(status, _in_phase(candidate, Phase.BLOCKED, unknown), now)
     relied_on = _stable_signature(status, seen, package)
     if relied_on is not None and (broken := relied_on.broken_by(package.signature)):
-        return _rejected(_staying(status), target, broken, now)
+        return _reject(_cancel_crossing(status), target, broken, now)
     verdicts = judge(there.loaders)
     if reason := verdicts.at_fault.get(package.ref):
-        return _rejected(_staying(status), target, reason, now, refused=package.ref)
+        return _reject(_cancel_crossing(status), target, reason, now, refused=package.ref)
     if package.ref in there.everywhere:
         update = {"pool": there.name, "device": target.device, "packages": (), "asleep": None}
-        moved = _staying(status).model_copy(update=update)
+        moved = _cancel_crossing(status).model_copy(update=update)
         return apply(moved, DirectRelease(now, package.ref, package.signature.task))
     candidate = candidate.model_copy(update={"ref": package.ref, "attempts": 0, "retry_at": None})
     stays = f"{status.pool} goes on answering"
     if failures := _failures(verdicts.deciding(there.loaders), package.ref):
         reason = f"the pool {there.name} can't load it, and {stays}: {failures[0].reason}"
-        return _prepared(status, _in_phase(candidate, Phase.BLOCKED, reason), now)
+        return _prepare(status, _in_phase(candidate, Phase.BLOCKED, reason), now)
     reason = f"the pool {there.name} loads it, and {stays}"
-    return _prepared(status, _in_phase(candidate, Phase.LOADING, reason), now)
+    return _prepare(status, _in_phase(candidate, Phase.LOADING, reason), now)
 
 
-def _staying(status: EndpointStatus) -> EndpointStatus:
-    """Without a move to another pool."""
+def _cancel_crossing(status: EndpointStatus) -> EndpointStatus:
+    """Returns the status without a move to another pool."""
     return status.model_copy(update={"next_pool": "", "next_packages": (), "loading": ()})
 
 
@@ -511,29 +529,31 @@ def _failures(loaders: tuple[LoaderReport, ...], ref: ModelRef) -> list[LoadFail
     return [failure for loader in loaders for failure in loader.failed if failure.ref == ref]
 
 
-def _unknown_signature(status: EndpointStatus, seen: Observed) -> str:
-    """Why it is not known what callers of stable rely on; empty where it is."""
+def _unknown_signature(status: EndpointStatus, seen: ObservedState) -> str:
+    """Why it is not known what callers of stable rely on; empty if it is."""
     known = status.stable is None or seen.stable is not None
     if known or (seen.stable_gone and not seen.fault):
         return ""
     return seen.fault or "the stable version's package can't be read"
 
 
-def _stable_signature(status: EndpointStatus, seen: Observed, package: Package) -> Signature | None:
+def _stable_signature(
+    status: EndpointStatus, seen: ObservedState, package: Package
+) -> Signature | None:
     """What callers of the stable version rely on.
 
-    Where its package is gone, that is what the one made anew of the same version tells, and where
-    there is none, the task alone: it is in the status.
+    If its package is gone, that is what the one made again of the same version tells, and if
+    there is none, only the task: it is in the status.
     """
     if not seen.stable_gone or status.task is None:
         return seen.stable
     return (seen.stable or package.signature).model_copy(update={"task": status.task})
 
 
-def _loaded(
+def _accept_loaded(
     spec: EndpointSpec, status: EndpointStatus, candidate: Candidate, package: Package, now: float
 ) -> EndpointStatus:
-    """Every Triton of the pool holds it: stable at once where it is compared with nothing.
+    """Every Triton of the pool holds it: stable at once if it is compared with nothing.
 
     Otherwise it waits here for its rollout, which starts when no other is on.
     """
@@ -542,7 +562,7 @@ def _loaded(
         return apply(status, DirectRelease(now, package.ref, package.signature.task))
     baking = status.rollout
     reason = f"waits for the end of version {baking.candidate.version}'s bake" if baking else ""
-    return _prepared(status, _in_phase(candidate, Phase.LOADED, reason), now)
+    return _prepare(status, _in_phase(candidate, Phase.LOADED, reason), now)
 
 
 def held_by_all(loaders: tuple[LoaderReport, ...], ref: ModelRef) -> bool:
@@ -556,19 +576,19 @@ def held_by_all(loaders: tuple[LoaderReport, ...], ref: ModelRef) -> bool:
 
 
 def _with_package(status: EndpointStatus, package: Package) -> EndpointStatus:
-    """With the package among those that every Triton must hold."""
+    """Returns the status with the package among those that every Triton must hold."""
     if package.ref in status.packages:
         return status
     return status.model_copy(update={"packages": (*status.packages, package.ref)})
 
 
-def _prepared(status: EndpointStatus, candidate: Candidate, now: float) -> EndpointStatus:
+def _prepare(status: EndpointStatus, candidate: Candidate, now: float) -> EndpointStatus:
     return apply(status, CandidateUpdate(now, candidate))
 
 
-def _rejected(
+def _reject(
     status: EndpointStatus,
-    target: Version,
+    target: PlannedVersion,
     reason: str,
     now: float,
     *,
@@ -579,14 +599,12 @@ def _rejected(
     )
 
 
-def _blocked(
-    status: EndpointStatus, candidate: Candidate, reason: str, now: float
-) -> EndpointStatus:
-    """With a candidate that waits longer after each fault of the environment in a row."""
+def _block(status: EndpointStatus, candidate: Candidate, reason: str, now: float) -> EndpointStatus:
+    """Lets the candidate wait longer after each fault of the environment in a row."""
     attempts = candidate.attempts + 1
     retry_at = now + RETRIES.after(attempts)
     blocked = _in_phase(candidate, Phase.BLOCKED, reason, attempts=attempts, retry_at=retry_at)
-    return _prepared(status, blocked, now)
+    return _prepare(status, blocked, now)
 
 
 def _in_phase(
@@ -597,21 +615,21 @@ def _in_phase(
 
 
 def _with_candidate(status: EndpointStatus, shown: Candidate | None) -> EndpointStatus:
-    """With what to show where nothing is on its way: a rejected version, or nothing."""
+    """Sets what to show if nothing is on its way: a rejected version, or nothing."""
     return status if status.candidate == shown else status.model_copy(update={"candidate": shown})
 
 
-def _without_expired(status: EndpointStatus, now: float, keep_seconds: float) -> EndpointStatus:
-    """Without the packages that nothing needs and whose time to stay has passed."""
+def _drop_expired(status: EndpointStatus, now: float, keep_seconds: float) -> EndpointStatus:
+    """Drops the packages that nothing needs and whose time to stay has passed."""
     serving = [line.at for line in status.history if line.phase is Phase.SERVING]
     if serving and now - serving[-1] < keep_seconds:
         return status
-    needed = _needed(status, now, keep_seconds)
+    needed = _list_needed(status, now, keep_seconds)
     packages = tuple(ref for ref in status.packages if ref in needed)
     return status.model_copy(update={"packages": packages})
 
 
-def _needed(status: EndpointStatus, now: float, keep_seconds: float) -> set[ModelRef]:
+def _list_needed(status: EndpointStatus, now: float, keep_seconds: float) -> set[ModelRef]:
     """What is routed, on its way, judged, or may be gone back to."""
     needed = {route.ref for route in status.routes}
     if status.candidate is not None and status.candidate.ref is not None:

@@ -4,7 +4,7 @@ An endpoint whose spec names another pool moves in two steps. First that pool's 
 its callers are answered by, while the old pool goes on; once all of them hold it, callers go there.
 The loaders of the old pool unload it later, as they do with whatever nobody names.
 
-A package is made for one kind of device. Where the other pool computes on another kind, the stable
+A package is made for one kind of device. If the other pool computes on another kind, the stable
 version is converted for that first, and it is that package that the other pool loads. Pure.
 """
 
@@ -16,7 +16,7 @@ from contracts.model import ModelRef
 from registry.reconcile.rollouts import HeldPackages
 
 
-def placed(
+def place_endpoint(
     spec: EndpointSpec,
     status: EndpointStatus,
     held: HeldPackages,
@@ -44,7 +44,7 @@ def placed(
     elif moves and crossing is not None and moved != status.stable:
         if moved is not None:
             coming, instead = spec.pool, (moved,)
-    elif moves and answered_by(status) <= held.of(spec.pool).everywhere:
+    elif moves and list_answering(status) <= held.of(spec.pool).everywhere:
         pool = spec.pool
     elif moves and not has_yet_to_say(spec.pool, held):
         coming = spec.pool
@@ -54,7 +54,7 @@ def placed(
         "next_pool": coming,
         "next_packages": instead,
         "unserved": "",
-        "cordoned": _cordoned((pool, coming), held),
+        "cordoned": _find_cordoned((pool, coming), held),
     }
     status = status.model_copy(update=update)
     if held.of(pool).loaders:
@@ -62,7 +62,7 @@ def placed(
     return status.model_copy(update={"unserved": without_tritons(pool, held)})
 
 
-def _cordoned(names: Iterable[str], held: HeldPackages) -> tuple[str, ...]:
+def _find_cordoned(names: Iterable[str], held: HeldPackages) -> tuple[str, ...]:
     return tuple(sorted({each for name in names for each in held.of(name).verdicts.cordoned}))
 
 
@@ -85,7 +85,7 @@ def device_of(
 def crossing_of(
     spec: EndpointSpec, status: EndpointStatus, held: HeldPackages, *, refused: bool
 ) -> DeviceKind | None:
-    """The kind of device that the endpoint's callers move to, where it is another one than now.
+    """The kind of device that the endpoint's callers move to, if it is another one than now.
 
     The arguments are those of ``device_of``.
     """
@@ -118,7 +118,7 @@ def unsaid(status: EndpointStatus, held: HeldPackages) -> str:
     return f"no Triton of the pool {status.pool} has said yet what it computes on"
 
 
-def answered_by(status: EndpointStatus) -> frozenset[ModelRef]:
+def list_answering(status: EndpointStatus) -> frozenset[ModelRef]:
     """The packages that callers and a rollout need on every Triton."""
     rollout = status.rollout
     judged = (rollout.candidate, rollout.stable) if rollout is not None else ()
@@ -162,7 +162,7 @@ def notes(status: EndpointStatus, held: HeldPackages) -> Iterator[str]:
     if not found.loaders:
         yield f"{without_tritons(status.next_pool, held)}: {stays}"
         return
-    needed = answered_by(status)
+    needed = list_answering(status)
     failed = {
         failure.ref.triton_model: failure.reason
         for report in found.loaders
@@ -220,7 +220,7 @@ def _plural(device: DeviceKind) -> str:
 def _troubles(status: EndpointStatus, held: HeldPackages) -> Iterator[str]:
     """What is wrong with versions that Tritons hold and that answer callers."""
     where: dict[tuple[str, str], list[str]] = {}
-    needed = answered_by(status)
+    needed = list_answering(status)
     for report in held.of(status.pool).loaders:
         for trouble in report.troubles:
             if trouble.ref in needed:

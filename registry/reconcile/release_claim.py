@@ -47,19 +47,19 @@ class ReleaseClaim:
         """Why this release can't have the endpoints, else nothing.
 
         Args:
-            pause: waits so many seconds; called only if there is another release's heartbeat.
+            pause: waits the given seconds; called only if there is another release's heartbeat.
         """
-        if not self.taken():
+        if not self.explain_conflict():
             return ""
         self._left = _number_of(self._store.get())
         for _ in range(round(LEAST_TIMEOUT_SECONDS / _LOOK_SECONDS)):
             pause(_LOOK_SECONDS)
-            if refused := self.taken():
+            if refused := self.explain_conflict():
                 return refused
         log.info("takes over %s of a release whose controller does not run any more", self._place)
         return ""
 
-    def taken(self) -> str:
+    def explain_conflict(self) -> str:
         """That another release's heartbeat is there, in a sentence, else nothing."""
         found = self._store.get()
         if found is None or found.release in ("", *self._marks) or _number_of(found) == self._left:

@@ -22,7 +22,7 @@ class Surroundings:
     """What a rollout needs to know of the registry and the Tritons.
 
     ``loaded`` is what ready Tritons hold, ``failures`` which versions are at fault, and why,
-    ``target`` the number of the version that the spec wants now; None where that is unknown.
+    ``target`` the number of the version that the spec wants now; None if that is unknown.
     """
 
     loaded: frozenset[ModelRef] = frozenset()
@@ -44,7 +44,7 @@ class Rollouts(Protocol):
         """The endpoint with its next status, and without the commands that were answered."""
         ...
 
-    def withdrawn(self, endpoint: ModelEndpoint, now: float, reason: str) -> ModelEndpoint:
+    def withdraw(self, endpoint: ModelEndpoint, now: float, reason: str) -> ModelEndpoint:
         """The endpoint with its rollout ended and all callers with stable, as small as can be."""
         ...
 
@@ -85,7 +85,7 @@ class HeldInPool:
         some seconds whenever a Triton is added.
 
         Args:
-            target: version number that the spec wants, None where unknown.
+            target: version number that the spec wants, None if unknown.
             routed: packages that the endpoint's requests go to now.
         """
         awaited = {
@@ -115,7 +115,7 @@ class HeldPackages:
         for report in loaders:
             divided.setdefault(report.pool, []).append(report)
         self._pools = {
-            pool: self._taken(self._pools.get(pool, _NONE_HELD), tuple(reports))
+            pool: self._take(self._pools.get(pool, _NONE_HELD), tuple(reports))
             for pool, reports in divided.items()
         }
 
@@ -124,7 +124,7 @@ class HeldPackages:
         """Names of the pools that have a Triton now, in order."""
         return tuple(sorted(self._pools))
 
-    def damaged(self) -> frozenset[ModelRef]:
+    def list_damaged(self) -> frozenset[ModelRef]:
         """The packages that some loader found damaged in the store."""
         return frozenset(
             failure.ref
@@ -135,10 +135,10 @@ class HeldPackages:
         )
 
     def of(self, pool: str) -> HeldInPool:
-        """What the Tritons of a pool hold; nothing where there are none."""
+        """What the Tritons of a pool hold; nothing if there are none."""
         return self._pools.get(pool, _NONE_HELD)
 
-    def _taken(self, before: HeldInPool, loaders: tuple[LoaderReport, ...]) -> HeldInPool:
+    def _take(self, before: HeldInPool, loaders: tuple[LoaderReport, ...]) -> HeldInPool:
         if _timeless(before.loaders) == _timeless(loaders):
             return replace(before, loaders=loaders)
         self._revision += 1

@@ -1,4 +1,4 @@
-"""Whether an endpoint's stable version may leave its Tritons because nobody asks for it. Pure.
+"""Whether an endpoint's stable version may leave its Tritons because it is idle. Pure.
 
 A loader sees its own Triton alone, and gateways send light traffic to one of several. So it is
 decided here, for all Tritons of the pool at once: what sleeps is written into the status, and
@@ -12,7 +12,7 @@ from registry.reconcile.rollouts import HeldPackages
 _AT_REST = frozenset({Phase.REJECTED, Phase.ROLLED_BACK, Phase.EXPIRED})
 
 
-def slept(
+def note_sleep(
     spec: EndpointSpec, status: EndpointStatus, held: HeldPackages, now: float
 ) -> EndpointStatus:
     """The status with since when its stable version sleeps.

@@ -49,7 +49,7 @@ class StoreTimeoutGuard:
         asked = self._late.get(key)
         if asked is None:
             async with self._room:
-                asked = self._late.get(key) or self._begun(key, question)
+                asked = self._late.get(key) or self._begin(key, question)
                 await self._in_time(asked)
         elif not asked.done():
             self._refuse()
@@ -58,7 +58,7 @@ class StoreTimeoutGuard:
             del self._late[key]
         return cast("Answer", asked.result())
 
-    def _begun(self, key: str, question: Callable[[], object]) -> "asyncio.Future[object]":
+    def _begin(self, key: str, question: Callable[[], object]) -> "asyncio.Future[object]":
         self._refuse()
         loop = asyncio.get_running_loop()
         asked = self._late[key] = loop.run_in_executor(self._threads, question)

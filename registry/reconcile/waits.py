@@ -24,7 +24,7 @@ from contracts.status_events import is_passed_over
 from contracts.waiting import OF_PHASE
 from registry.mlflow.model_registry import MlflowSnapshot
 from registry.reconcile.blame import judge
-from registry.reconcile.plan import Observed, version_numbered
+from registry.reconcile.plan import ObservedState, find_version
 from rollout import gates
 
 _OF_CONVERSION = frozenset({Phase.WAITING, Phase.CONVERTING, Phase.VERIFYING, Phase.PUBLISHING})
@@ -33,10 +33,10 @@ _MOST_NAMED = 3
 _UNDATED = 0.0
 
 
-def waiting(
+def list_waits(
     spec: EndpointSpec,
     status: EndpointStatus,
-    seen: Observed,
+    seen: ObservedState,
     snapshot: MlflowSnapshot | None,
     *,
     sick: Sequence[str] = (),
@@ -78,12 +78,12 @@ def _wait(cause: WaitsFor, what: str = "", *, version: str = "", since: float = 
 def _endpoints_own(
     spec: EndpointSpec,
     status: EndpointStatus,
-    seen: Observed,
+    seen: ObservedState,
     snapshot: MlflowSnapshot | None,
     sick: Sequence[str],
 ) -> Iterator[Wait]:
     stable = status.stable
-    yield from _lacking(spec, status, seen, snapshot)
+    yield from _list_lacking(spec, status, seen, snapshot)
     remade = status.candidate is not None and status.rollout is None
     if seen.stable_gone and not seen.fault and stable is not None and not remade:
         yield _wait(
@@ -107,8 +107,8 @@ def _endpoints_own(
         yield _wait(WaitsFor.CALLER, since=status.asleep)
 
 
-def _lacking(
-    spec: EndpointSpec, status: EndpointStatus, seen: Observed, snapshot: MlflowSnapshot | None
+def _list_lacking(
+    spec: EndpointSpec, status: EndpointStatus, seen: ObservedState, snapshot: MlflowSnapshot | None
 ) -> Iterator[Wait]:
     """What the endpoint names and MLflow, as it was last read, lacks."""
     stable, model = status.stable, spec.model
@@ -118,20 +118,18 @@ def _lacking(
         return
     serving = "" if stable is None else f"; version {stable.version} goes on serving"
     tried = status.rollout.candidate.version if status.rollout else ""
-    if tried and version_numbered(seen, tried) is None:
+    if tried and find_version(seen, tried) is None:
         said = f"version {tried} is not in MLflow any more, and its rollout goes on"
         yield _wait(WaitsFor.LOST_VERSION, said, version=tried)
     if model not in snapshot.models:
         yield _wait(WaitsFor.MODEL, f"MLflow has no registered model {model}{serving}")
-    elif (missing := _missing(spec, seen)) is not None:
+    elif (missing := _find_missing(spec, seen)) is not None:
         cause, said = missing
         yield _wait(cause, said + serving)
     elif not seen.versions and stable is None:
         yield _wait(WaitsFor.FIRST_VERSION, f"MLflow's model {model} has no version")
     elif (
-        stable is not None
-        and stable.model == model
-        and version_numbered(seen, stable.version) is None
+        stable is not None and stable.model == model and find_version(seen, stable.version) is None
     ):
         yield _wait(
             WaitsFor.LOST_VERSION,
@@ -147,14 +145,14 @@ def _lacking(
             )
 
 
-def _missing(spec: EndpointSpec, seen: Observed) -> tuple[WaitsFor, str] | None:
+def _find_missing(spec: EndpointSpec, seen: ObservedState) -> tuple[WaitsFor, str] | None:
     """The version that the spec asks for, if MLflow has none such."""
     match spec.version:
-        case PinnedVersion(pin=number) if version_numbered(seen, number) is None:
+        case PinnedVersion(pin=number) if find_version(seen, number) is None:
             return WaitsFor.PINNED_VERSION, f"MLflow has no version {number} of {spec.model}"
         case AliasVersion(alias=alias) if alias not in seen.aliases:
             return WaitsFor.ALIAS, f"MLflow's model {spec.model} has no alias {alias}"
-        case AliasVersion(alias=alias) if version_numbered(seen, seen.aliases[alias]) is None:
+        case AliasVersion(alias=alias) if find_version(seen, seen.aliases[alias]) is None:
             number = seen.aliases[alias]
             said = f"the alias {alias} of {spec.model} names version {number}, which MLflow lacks"
             return WaitsFor.VERSION_OF_ALIAS, said
@@ -166,26 +164,28 @@ def _missing(spec: EndpointSpec, seen: Observed) -> tuple[WaitsFor, str] | None:
 
 
 def _candidates(
-    spec: EndpointSpec, status: EndpointStatus, candidate: Candidate, seen: Observed
+    spec: EndpointSpec, status: EndpointStatus, candidate: Candidate, seen: ObservedState
 ) -> Iterator[Wait]:
     """Why the newest version is where it is; nothing if it waits for nothing."""
     phase = candidate.phase
     if phase is Phase.BLOCKED:
-        cause: WaitsFor | None = _blocking(status, candidate, seen)
+        cause: WaitsFor | None = _find_block(status, candidate, seen)
     elif phase in {Phase.SHADOW, Phase.CANARY, Phase.PROMOTED}:
         cause = _rollouts(spec, status, phase)
     else:
-        cause = _preparing(status, candidate, seen) or OF_PHASE[phase]
+        cause = _find_preparation(status, candidate, seen) or OF_PHASE[phase]
     said = ""
     if cause is WaitsFor.STORE:
         said = seen.fault
     elif cause is WaitsFor.LOADING and not candidate.reason:
-        said = _unloaded(candidate, seen)
+        said = _describe_unloaded(candidate, seen)
     if cause is not None:
         yield _wait(cause, said, version=candidate.version)
 
 
-def _preparing(status: EndpointStatus, candidate: Candidate, seen: Observed) -> WaitsFor | None:
+def _find_preparation(
+    status: EndpointStatus, candidate: Candidate, seen: ObservedState
+) -> WaitsFor | None:
     """What a version waits for before its rollout, if it is not what its phase says."""
     phase = candidate.phase
     if phase is Phase.LOADED:
@@ -198,7 +198,7 @@ def _preparing(status: EndpointStatus, candidate: Candidate, seen: Observed) -> 
     return WaitsFor.DEVICE if phase is Phase.WAITING and seen.unsaid else None
 
 
-def _unloaded(candidate: Candidate, seen: Observed) -> str:
+def _describe_unloaded(candidate: Candidate, seen: ObservedState) -> str:
     """Which Tritons have yet to load the version."""
     lacking = sorted(
         report.loader
@@ -211,7 +211,7 @@ def _unloaded(candidate: Candidate, seen: Observed) -> str:
     return f"not loaded yet by {', '.join(lacking[:_MOST_NAMED])}{more}"
 
 
-def _blocking(status: EndpointStatus, candidate: Candidate, seen: Observed) -> WaitsFor:
+def _find_block(status: EndpointStatus, candidate: Candidate, seen: ObservedState) -> WaitsFor:
     if seen.refused:
         return WaitsFor.CEILING
     if candidate.retry_at is not None:

@@ -60,7 +60,7 @@ class WorkQueue:
             self._leave(key)
 
     def take(self) -> str | None:
-        """The next key to work on; None where none may be taken now."""
+        """The next key to work on; None if none may be taken now."""
         if len(self._running) >= self._most:
             return None
         is_turn_of_others = self._urgent_in_a_row >= _TURNS - 1
@@ -68,7 +68,7 @@ class WorkQueue:
             tenant = self._next_tenant(urgent=urgent)
             if tenant is not None:
                 self._urgent_in_a_row = self._urgent_in_a_row + 1 if urgent else 0
-                return self._taken(tenant, urgent=urgent)
+                return self._take(tenant, urgent=urgent)
         return None
 
     def done(self, key: str) -> None:
@@ -84,7 +84,7 @@ class WorkQueue:
                 return tenant
         return None
 
-    def _taken(self, tenant: str, *, urgent: bool) -> str:
+    def _take(self, tenant: str, *, urgent: bool) -> str:
         key = next(iter(self._waiting[urgent][tenant]))
         self._waiting[urgent].move_to_end(tenant)
         self._leave(key)

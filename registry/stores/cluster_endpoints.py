@@ -5,7 +5,7 @@ keeps a resource's status apart from the rest, so that a write that changes both
 first, for an answered command must be on record before it is taken away. Both carry the
 resourceVersion that was read; two controllers at once can't undo one another's writes.
 
-A write begins with the resource as the watch gave it, where that is of the revision that was read,
+A write begins with the resource as the watch gave it, if that is of the revision that was read,
 and with one read from the API server otherwise. Either way the API server compares revisions, and
 refuses a write against an old one.
 """
@@ -17,8 +17,8 @@ from collections.abc import Callable
 
 from contracts.endpoint import EndpointStatus, ModelEndpoint
 from registry.errors import EndpointConflictError, EndpointUnreadableError
-from registry.stores.cluster_events import Events
-from registry.stores.cluster_shown import conditions, refused, shown
+from registry.stores.cluster_events import KubernetesEvents
+from registry.stores.cluster_shown import conditions, make_columns, note_refusal
 from service.cluster import endpoints
 from service.cluster.client import ClusterClient
 from service.cluster.collection import Object
@@ -56,7 +56,7 @@ class KubernetesEndpointStore:
         self._collection = endpoints.collection(namespace)
         self._mirror = CollectionMirror(client, self._collection, endpoints.read, pace)
         self._watching = False
-        self._events = Events(client, namespace)
+        self._events = KubernetesEvents(client, namespace)
         self._now = now
         self._options: dict[str, object] = {"dry_run": "All"} if dry_run else {}
 
@@ -74,7 +74,7 @@ class KubernetesEndpointStore:
     def list(self) -> tuple[ModelEndpoint, ...]:
         """Every endpoint as the watch knows it, which goes on through an outage."""
         if not self._watching:
-            return self._listed_now()
+            return self._list_now()
         if not self._mirror.wait(_FIRST_LIST_SECONDS):
             raise ApiUnavailableError("the endpoints could not be listed yet")
         self.unreadable = self._mirror.unreadable
@@ -123,7 +123,7 @@ class KubernetesEndpointStore:
             status, metadata = item.get("status") or {}, item["metadata"]
             before = status.get("conditions") or []
             generation = int(metadata.get("generation", 0))
-            refusal = refused(reason, before, generation, self._now())
+            refusal = note_refusal(reason, before, generation, self._now())
             if refusal in before:
                 continue
             others = [each for each in before if each.get("type") != refusal["type"]]
@@ -137,7 +137,7 @@ class KubernetesEndpointStore:
                 continue
             self._mirror.learn(done)
 
-    def _listed_now(self) -> tuple[ModelEndpoint, ...]:
+    def _list_now(self) -> tuple[ModelEndpoint, ...]:
         items, _ = self._client.list(self._collection)
         found: dict[str, ModelEndpoint | None] = {}
         for item in items:
@@ -154,18 +154,18 @@ class KubernetesEndpointStore:
         """The resource at the revision that was read, and the endpoint that it holds.
 
         The watch's is as good as one read now: nothing is written unless it is still the newest.
-        Where there is nothing to write, only the API server can tell whether it is.
+        If there is nothing to write, only the API server can tell whether it is.
         """
         item = self._mirror.item(endpoint.name, endpoint.metadata.revision)
         if item is not None:
             before = endpoints.read(item)
             if endpoint.status != before.status or _differs_beside_status(endpoint, before):
                 return item, before
-        item = self._stored(endpoint)
+        item = self._store(endpoint)
         return item, endpoints.read(item)
 
-    def _stored(self, endpoint: ModelEndpoint) -> Object:
-        """The resource as it is, of just the revision that was read; made where there is none."""
+    def _store(self, endpoint: ModelEndpoint) -> Object:
+        """The resource as it is, of just the revision that was read; made if there is none."""
         revision = endpoint.metadata.revision
         if not revision:
             item = self._client.create(self._collection, _new(endpoint), **self._options)
@@ -188,7 +188,7 @@ class KubernetesEndpointStore:
         written = {
             **json.loads(status.model_dump_json(by_alias=True)),  # as files hold it
             "observedGeneration": generation,
-            "shown": shown(status),
+            "shown": make_columns(status),
             "conditions": conditions(status, before, generation, self._now()),
         }
         name = item["metadata"]["name"]

@@ -27,7 +27,7 @@ _MOST_MESSAGE = 1024
 _MOST_WAITING = 1000  # writes whose Events are not created yet
 
 
-class Events:
+class KubernetesEvents:
     """The Events of one namespace.
 
     Once started, a thread creates them: no write of an endpoint waits for those of another, nor for
@@ -44,7 +44,7 @@ class Events:
         """From now on they are created beside what creates them; ``close`` ends it."""
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="events")
         # Its import takes the interpreter for most of a second, which the first rollout that is
-        # taken back would wait for.
+        # rolled back would wait for.
         self._thread.submit(lambda: self._client.core)
 
     def close(self) -> None:

@@ -93,7 +93,7 @@ class KubernetesReports:
         return self._mirror.disconnected
 
     def get(self, loader: str) -> LoaderReport | None:
-        """One loader's last report, read now, without heartbeats; None where it can't be had."""
+        """One loader's last report, read now, without heartbeats; None if it can't be had."""
         try:
             name = f"{reports.REPORT_PREFIX}{loader}"
             found = reports.read_report(self._client.get(self._collection, name))
@@ -118,9 +118,9 @@ class KubernetesReports:
         for name in written.parts.keys() - known.stored:
             known.tried.add(name)
             with suppress(ConflictError):  # an earlier try made it
-                self._client.create(self._collection, self._owned(written.parts[name]))
+                self._client.create(self._collection, self._set_owner(written.parts[name]))
             known.stored.add(name)
-        self._client.put(self._collection, self._owned(written.report))
+        self._client.put(self._collection, self._set_owner(written.report))
         metrics.REPORT_BYTES.set(written.bytes)
         for name in (known.stored | known.tried) - written.parts.keys():
             self._remove(name)
@@ -129,7 +129,9 @@ class KubernetesReports:
 
     def beat(self, report: LoaderReport) -> None:
         """Writes a heartbeat."""
-        self._client.put(self._collection, self._owned(reports.heartbeat(report, self._instance)))
+        self._client.put(
+            self._collection, self._set_owner(reports.heartbeat(report, self._instance))
+        )
 
     def leave(self, loader: str) -> None:
         """Takes the report away: this loader goes, and the Triton beside it goes as well."""
@@ -139,7 +141,7 @@ class KubernetesReports:
         for name in known.stored | known.tried:
             self._remove(name)
 
-    def _owned(self, lease: Object) -> Object:
+    def _set_owner(self, lease: Object) -> Object:
         if self._owner is None:
             return lease
         metadata = {**lease["metadata"], "ownerReferences": self._owner.references()}

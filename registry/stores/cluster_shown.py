@@ -29,7 +29,7 @@ _ON_ITS_WAY = frozenset(
 _MOST_MESSAGE = 512  # bytes: gateways are sent it too
 
 
-def shown(status: EndpointStatus) -> Part:
+def make_columns(status: EndpointStatus) -> Part:
     """The columns of ``kubectl get mep``."""
     stable, candidate = status.stable, status.candidate
     words = {
@@ -47,17 +47,21 @@ def conditions(
 ) -> list[Part]:
     """The conditions, with the time of each one's last change."""
     last = {condition.get("type"): condition for condition in before}
-    made = [_ready(status), _progressing(status), _accepted(status)]
+    made = [_ready(status), _progressing_condition(status), _accepted_condition(status)]
     if status.unguarded:
         made.append(_condition("Guarded", "False", "UnknownLabel", status.unguarded))
-    return [_dated(condition, last.get(condition["type"]), generation, now) for condition in made]
+    return [
+        _set_date(condition, last.get(condition["type"]), generation, now) for condition in made
+    ]
 
 
-def refused(reason: str, before: Iterable[Mapping[str, Any]], generation: int, now: float) -> Part:
+def note_refusal(
+    reason: str, before: Iterable[Mapping[str, Any]], generation: int, now: float
+) -> Part:
     """The condition of an endpoint whose spec can't be read."""
     last = {condition.get("type"): condition for condition in before}
     made = _condition("Accepted", "False", "Invalid", reason)
-    return _dated(made, last.get(made["type"]), generation, now)
+    return _set_date(made, last.get(made["type"]), generation, now)
 
 
 def moment(seconds: float) -> str:
@@ -77,7 +81,7 @@ def _weights(status: EndpointStatus) -> Iterable[str]:
         yield f"{route.ref.version}: {route.weight:g} %{copies}"
 
 
-def _accepted(status: EndpointStatus) -> Part:
+def _accepted_condition(status: EndpointStatus) -> Part:
     if status.refused:
         return _condition("Accepted", "False", "AboveCeiling", "; ".join(status.refused))
     return _condition("Accepted", "True", "WithinCeilings", "nothing is above a ceiling")
@@ -99,7 +103,7 @@ def _ready(status: EndpointStatus) -> Part:
     return _condition("Ready", "False", _phase(status) or Phase.WAITING.value, message)
 
 
-def _progressing(status: EndpointStatus) -> Part:
+def _progressing_condition(status: EndpointStatus) -> Part:
     candidate = status.candidate
     if candidate is None:
         return _condition("Progressing", "False", "Settled", "no version is on its way")
@@ -120,7 +124,7 @@ def _condition(kind: str, status: str, reason: str, message: str) -> Part:
     }
 
 
-def _dated(condition: Part, last: Mapping[str, Any] | None, generation: int, now: float) -> Part:
+def _set_date(condition: Part, last: Mapping[str, Any] | None, generation: int, now: float) -> Part:
     since = moment(now)
     if last is not None and last.get("status") == condition["status"]:
         since = str(last.get("lastTransitionTime") or since)

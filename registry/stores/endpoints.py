@@ -40,7 +40,7 @@ class EndpointStore(Protocol):
         ...
 
     def get(self, name: str) -> ModelEndpoint | None:
-        """One endpoint, or None where there is none.
+        """One endpoint, or None if there is none.
 
         Raises:
             EndpointUnreadableError: what is stored is not an endpoint.
@@ -76,7 +76,7 @@ class FileEndpointStore:
         self._read: dict[str, tuple[Stamp, ModelEndpoint | None]] = {}
 
     def list(self) -> tuple[ModelEndpoint, ...]:
-        """Every endpoint, by name; cheap where nothing changed, so that polling is."""
+        """Every endpoint, by name; cheap if nothing changed, so that polling is."""
         stamps = {Path(name).stem: stamp for name, stamp in json_files.stamps(self._folder).items()}
         for gone in set(self._read) - stamps.keys():
             self._read.pop(gone, None)  # another thread may list too
@@ -101,7 +101,7 @@ class FileEndpointStore:
 
     def put(self, endpoint: ModelEndpoint) -> ModelEndpoint:
         """Writes against the revision that was read; see the Protocol."""
-        with self._locked():
+        with self._lock():
             stored = self.get(endpoint.name)
             revision = stored.metadata.revision if stored else ""
             if revision != endpoint.metadata.revision:
@@ -117,7 +117,7 @@ class FileEndpointStore:
 
     def delete(self, name: str) -> None:
         """Removes the endpoint's file."""
-        with self._locked():
+        with self._lock():
             self._path(name).unlink(missing_ok=True)
 
     def tell_refused(self) -> None:
@@ -142,7 +142,7 @@ class FileEndpointStore:
         return self._folder / f"{name}.json"
 
     @contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _lock(self) -> Iterator[None]:
         """Holds every other writer off; the kernel lets go however this process ends."""
         self._folder.mkdir(parents=True, exist_ok=True)
         with (self._folder / ".lock").open("w") as file:

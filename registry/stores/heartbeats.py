@@ -29,7 +29,7 @@ class Heartbeats(Protocol):
         ...
 
     def get(self) -> ControllerBeat | None:
-        """The last one; None where there is none, or it can't be read now."""
+        """The last one; None if there is none, or it can't be read now."""
         ...
 
 
@@ -76,7 +76,7 @@ class KubernetesHeartbeats:
         self._client.put(self._collection, lease)
 
     def get(self) -> ControllerBeat | None:
-        """The last one; None where there is none, or it can't be read now."""
+        """The last one; None if there is none, or it can't be read now."""
         try:
             return leases.read_beat(self._client.get(self._collection, leases.BEAT_NAME))
         except MissingError:

@@ -19,7 +19,7 @@ from service.endpoint_records import ClusterRecords, FileRecords, Records
 def endpoints(flag: str, environment: Mapping[str, str], *, watch: bool = True) -> EndpointStore:
     """The endpoints, each with the summary of its status.
 
-    With ``watch``, a cluster's are watched, for whoever asks again and again.
+    With ``watch``, a cluster's are watched, for processes that ask again and again.
 
     Raises:
         AccessError: no API server is known, or how to sign in.
@@ -46,7 +46,7 @@ def records(flag: str, environment: Mapping[str, str]) -> Records:
 
 
 def whole_endpoints(flag: str, environment: Mapping[str, str]) -> WholeEndpoints:
-    """The endpoints with their whole status, watched where they lie in a cluster.
+    """The endpoints with their whole status, watched if they lie in a cluster.
 
     Raises:
         AccessError: no API server is known, or how to sign in.

@@ -58,7 +58,7 @@ class Reports(Protocol):
     def leave(self, loader: str) -> None:
         """Called when a loader ends as it was told to.
 
-        Where its Triton ends with it, nobody should count on either from now on.
+        If its Triton ends with it, nobody should count on either from now on.
         """
         ...
 

@@ -1,10 +1,10 @@
 """Endpoints with their whole status, of which others follow a summary.
 
-``contracts/endpoint_record.py`` says how a status lies in two objects. For whoever uses this store
+``contracts/endpoint_record.py`` says how a status lies in two objects. For the user of this store
 it is one: it reads both, and writes the record before the summary that names it. Both writes are
 conditional. A write that is cut short between the two leaves the endpoint as it was.
 
-Where the record that a summary names is gone, the summary is all that is left of the status. Its
+If the record that a summary names is gone, the summary is all that is left of the status. Its
 rollout then has no evidence, and ``rollout/machine.py`` begins it again.
 """
 
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _FollowedEndpoint:
     """One endpoint, as it is followed and as it is."""
 
     summary: ModelEndpoint
@@ -34,7 +34,7 @@ class WholeEndpoints:
     """An ``EndpointStore`` on a store of summaries. Threads may share it.
 
     ``for_people``: a record that can't be read is told in a note of its endpoint's status. Else
-    such an endpoint is unreadable: whoever decides must not go by its summary.
+    such an endpoint is unreadable: code that decides must not go by its summary.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class WholeEndpoints:
         self._summaries = summaries
         self._records = records
         self._for_people = for_people
-        self._known: dict[str, _Known] = {}
+        self._known: dict[str, _FollowedEndpoint] = {}
 
     def list(self) -> tuple[ModelEndpoint, ...]:
         """Every endpoint, by name; see the Protocol."""
@@ -74,14 +74,14 @@ class WholeEndpoints:
         """Writes against the revision that was read; see the Protocol."""
         known = self._at(endpoint)
         if known is not None and known.whole.status == endpoint.status:
-            return self._learn(self._stored(endpoint, known.summary.status), endpoint.status)
+            return self._learn(self._read_stored(endpoint, known.summary.status), endpoint.status)
         status = endpoint.status
         summary = endpoint_record.summary(status)
         if summary == status:
-            return self._learn(self._stored(endpoint, summary), status)
+            return self._learn(self._read_stored(endpoint, summary), status)
         if known is None:  # a record belongs to an endpoint that is there
             made = endpoint.model_copy(update={"status": EndpointStatus()})
-            self._learn(self._stored(made, made.status), made.status)
+            self._learn(self._read_stored(made, made.status), made.status)
             metadata = self._known[endpoint.name].summary.metadata
             return self.put(endpoint.model_copy(update={"metadata": metadata}))
         before, text = known.summary.status.record, endpoint_record.text_of(status)
@@ -92,7 +92,7 @@ class WholeEndpoints:
             except ConflictError as error:
                 raise EndpointConflictError(f"endpoint {endpoint.name}: {error}") from error
         summary = summary.model_copy(update={"record": ref})
-        return self._learn(self._stored(endpoint, summary), status)
+        return self._learn(self._read_stored(endpoint, summary), status)
 
     def delete(self, name: str) -> None:
         """Removes an endpoint and its records."""
@@ -104,7 +104,7 @@ class WholeEndpoints:
         """See the Protocol."""
         self._summaries.tell_refused()
 
-    def _at(self, endpoint: ModelEndpoint) -> _Known | None:
+    def _at(self, endpoint: ModelEndpoint) -> _FollowedEndpoint | None:
         """What is stored, at just the revision that was read; None where none was.
 
         Raises:
@@ -121,7 +121,7 @@ class WholeEndpoints:
         return known
 
     def _is_still(self, endpoint: ModelEndpoint) -> Callable[[], None]:
-        """Raises ``EndpointConflictError`` where the stored endpoint is of another revision."""
+        """Raises ``EndpointConflictError`` if the stored endpoint is of another revision."""
 
         def confirm() -> None:
             found = self._summaries.get(endpoint.name)
@@ -134,14 +134,14 @@ class WholeEndpoints:
 
         return confirm
 
-    def _stored(self, endpoint: ModelEndpoint, summary: EndpointStatus) -> ModelEndpoint:
+    def _read_stored(self, endpoint: ModelEndpoint, summary: EndpointStatus) -> ModelEndpoint:
         return self._summaries.put(endpoint.model_copy(update={"status": summary}))
 
     def _learn(self, summary: ModelEndpoint, status: EndpointStatus) -> ModelEndpoint:
         """The endpoint as it was stored, with its whole status."""
         status = status.model_copy(update={"outdated": summary.status.outdated})
         stored = summary.model_copy(update={"status": status})
-        self._known[summary.name] = _Known(summary, stored)
+        self._known[summary.name] = _FollowedEndpoint(summary, stored)
         return stored
 
     def _whole(self, summary: ModelEndpoint) -> ModelEndpoint:
@@ -153,7 +153,7 @@ class WholeEndpoints:
         if known is not None and named is not None and known.summary.status.record == named:
             return self._learn(summary, known.whole.status)
         found = self._read(summary)
-        self._known[summary.name] = _Known(summary, found)
+        self._known[summary.name] = _FollowedEndpoint(summary, found)
         return found
 
     def _read(self, summary: ModelEndpoint) -> ModelEndpoint:
@@ -162,20 +162,20 @@ class WholeEndpoints:
         except OSError as error:
             if not self._for_people:
                 raise
-            return _noted(summary, f"this is a summary: its record can't be read: {error}")
+            return _note(summary, f"this is a summary: its record can't be read: {error}")
         if found is not None:
             return found
         if self._for_people:
-            return _noted(summary, "this is a summary: its record is not there")
+            return _note(summary, "this is a summary: its record is not there")
         log.error(
             "%s: the record that its status names is gone: a rollout begins again, and older "
             "history is lost",
             summary.name,
         )
-        return _noted(summary, "")
+        return _note(summary, "")
 
 
-def _noted(summary: ModelEndpoint, note: str) -> ModelEndpoint:
+def _note(summary: ModelEndpoint, note: str) -> ModelEndpoint:
     """The summary as all that there is, with a note if there is something to say."""
     notes = (*summary.status.notes, *((note,) if note else ()))
     status = summary.status.model_copy(update={"record": None, "notes": notes})

@@ -19,7 +19,7 @@ from measures.correlation import Floats, IntraclassCorrelation, design_effect
 from measures.state import SequentialState
 from rollout.checks import words
 from rollout.checks.rates import BETA
-from rollout.checks.stage import Stage
+from rollout.checks.stage import ComparisonStage
 
 AGREEMENT = "agreement"
 LEAST_TO_PASS = 100  # pairs
@@ -29,13 +29,13 @@ TO_PASS = np.array([0.02, 0.1, 0.25, 0.5, 0.75])
 _LEAST_DIFFERENT = 0.001  # a limit of 1 would need endless evidence
 
 
-class Agreement(SequentialState, frozen=True):
+class PairAgreement(SequentialState, frozen=True):
     """Evidence about pairs.
 
     Attributes:
         pairs: how many were compared; ``different`` of them had other labels.
         log_fail: ``[len(TO_FAIL)]``, log-likelihood ratios against the limit.
-        log_pass: ``[len(TO_PASS)]``, likewise.
+        log_pass: ``[len(TO_PASS)]``, the same.
         correlation: of different labels, over shadow's windows.
         failed: the evidence was enough to fail at some window.
     """
@@ -55,7 +55,7 @@ class Agreement(SequentialState, frozen=True):
         )
 
     def after(self, candidate: EvidenceCounts, at_least: float, alpha: float) -> Self:
-        """With a window of shadow."""
+        """Returns a copy with a window of shadow."""
         pairs, different = candidate.pairs, candidate.pairs - candidate.pairs_equal
         if pairs == 0:
             return self
@@ -91,9 +91,9 @@ class Agreement(SequentialState, frozen=True):
         enough = self.pairs >= LEAST_TO_PASS and self.evidence_to_pass * BETA >= 1.0
         return Verdict.PASS if enough else Verdict.UNKNOWN
 
-    def result(self, check: AgreementCheck, alpha: float, stage: Stage) -> CheckResult:
-        """The result; where shadow is over without a verdict, it is no longer waited for."""
-        return self.told(
+    def result(self, check: AgreementCheck, alpha: float, stage: ComparisonStage) -> CheckResult:
+        """The result; if shadow is over without a verdict, it is no longer waited for."""
+        return self.describe(
             check,
             alpha,
             stage,
@@ -102,11 +102,11 @@ class Agreement(SequentialState, frozen=True):
             nothing="no labels were compared yet",
         )
 
-    def told(
+    def describe(
         self,
         check: AgreementCheck | ScoreAgreementCheck,
         alpha: float,
-        stage: Stage,
+        stage: ComparisonStage,
         *,
         name: str,
         what: str,
@@ -142,7 +142,7 @@ class Agreement(SequentialState, frozen=True):
                 "needed_to_pass": 1 / BETA,
             },
             gate=check.gate,
-            required=check.required and stage is Stage.SHADOW,
+            required=check.required and stage is ComparisonStage.SHADOW,
             needs=max(0, LEAST_TO_PASS - self.pairs) or None
             if verdict is Verdict.UNKNOWN
             else None,

@@ -6,7 +6,7 @@ tells it from a bad version. It is learnt from stable's callers, in groups by a 
 what the groups differ by beyond chance is the callers'. It never sees a canary.
 
 Let ``u_k`` be the events of the k-th caller above its requests times the share of all callers in
-the same window, N all callers' requests. Where each caller is in one arm with chance w, else in the
+the same window, N all callers' requests. If each caller is in one arm with chance w, else in the
 other, the arms' shares differ with a variance of ``sum u_k^2 / N^2 / (w (1 - w))``: the linearised
 difference of two ratios under Poisson sampling of clusters (Sarndal, Swensson and Wretman, Model
 Assisted Survey Sampling, 1992). Sums over groups have the same expectation as sums over callers.
@@ -22,12 +22,12 @@ from contracts.windows import CALLER_GROUPS, EvidenceCounts, Sparse
 from measures.correlation import Floats
 from measures.histograms import dense
 from measures.state import SequentialState
-from rollout.checks.rows import CLASSES, ERRORS, QUALITY, Rows, answered, by_label
+from rollout.checks.rows import CLASSES, ERRORS, QUALITY, CheckRows, by_label, count_answers
 
 # Standard deviations that arms of one version may be apart. Of 100 splits about one is further, in
 # either direction, the deviation being an estimate.
 DEVIATIONS = 3.0
-# Of what is tolerated: where callers can make more than that, passing is luck or takes very long,
+# Of what is tolerated: if callers can make more than that, passing is luck or takes very long,
 # and what passed in shadow need not pass again.
 MOST_CALLER_SPREAD = 0.5
 
@@ -36,14 +36,14 @@ _DECIMALS = 3  # of an event, that are kept
 
 
 @dataclass(frozen=True)
-class Grouped:
+class GroupCounts:
     """Counts of one arm in one window, of errors, of feedback and of each class.
 
     Attributes:
         events: ``[..., kinds, groups]``, of callers with a name.
-        requests: likewise.
+        requests: of the same shape.
         all_events: ``[..., kinds]``, of all callers.
-        all_requests: likewise.
+        all_requests: of the same shape.
     """
 
     events: Floats
@@ -57,7 +57,7 @@ class Grouped:
         of_labels = {name: _dense(groups) for name, groups in evidence.group_labels.items()}
         for name, groups in evidence.group_cached_labels.items():
             of_labels[name] = of_labels.get(name, np.zeros(CALLER_GROUPS)) + _dense(groups)
-        answers = answered(evidence)
+        answers = count_answers(evidence)
         labelled = sum(of_labels.values(), np.zeros(CALLER_GROUPS))
         known = [of_labels.get(label, np.zeros(CALLER_GROUPS)) for label in labels]
         classes = [*known, labelled - sum(known, np.zeros(CALLER_GROUPS))] if labels else []
@@ -83,14 +83,14 @@ class Grouped:
         )
 
 
-class Callers(SequentialState, frozen=True):
+class CallerVariation(SequentialState, frozen=True):
     """Sums over stable's windows.
 
     Attributes:
         above: ``[..., kinds, groups]``, events above what the groups' requests would have.
         by_chance: ``[..., kinds]``, the sum of squares of that, expected of callers all alike.
         events: ``[..., kinds]``, of all callers.
-        requests: likewise.
+        requests: of the same shape.
     """
 
     above: Floats
@@ -100,12 +100,12 @@ class Callers(SequentialState, frozen=True):
 
     @classmethod
     def begin(cls, labels: int, shape: tuple[int, ...] = ()) -> Self:
-        """Nothing known yet, of answers with so many labels."""
+        """Nothing known yet, of answers with this number of labels."""
         zero = np.zeros((*shape, _kinds(labels)))
         return cls(np.zeros((*zero.shape, CALLER_GROUPS)), zero, zero, zero)
 
-    def after(self, stable: Grouped) -> Self:
-        """With a window of stable."""
+    def after(self, stable: GroupCounts) -> Self:
+        """Returns a copy with a window of stable."""
         n = np.maximum(stable.all_requests, 1.0)
         share = stable.all_events / n
         others = 1 - stable.requests / n[..., None]
@@ -118,13 +118,13 @@ class Callers(SequentialState, frozen=True):
             self.requests + stable.all_requests,
         )
 
-    def spread(self, rows: Rows, share: Floats | float) -> Floats:
+    def spread(self, rows: CheckRows, share: Floats | float) -> Floats:
         """``[..., rows]``: how far the arms' shares can be apart with one version in both.
 
         Args:
             rows: of all tests. Those of strata of callers (``measures.own_past``) are 0 here: all
                 of latency's, and those of errors but for the unknown stratum.
-            share: ``[...]``, of callers that the candidate has; 0 or 1 where both arms answer the
+            share: ``[...]``, of callers that the candidate has; 0 or 1 if both arms answer the
                 same callers: then nothing is apart.
         """
         kinds = self._kinds_spread(share)
@@ -153,7 +153,7 @@ class Callers(SequentialState, frozen=True):
         return found
 
     def with_labels(self, labels: int) -> Self:
-        """With so many labels, which were not known before."""
+        """Returns a copy with this number of labels, which were not known before."""
         begun = self.begin(labels)
         return type(self)(
             *(
@@ -167,7 +167,7 @@ def _kinds(labels: int) -> int:
     return _CLASSES + (labels + 1 if labels else 0)
 
 
-def _kind_of_class(rows: Rows) -> NDArray[np.intp]:
+def _kind_of_class(rows: CheckRows) -> NDArray[np.intp]:
     """The kind of each class's row: a class that falls is the one that grows."""
     classes = np.arange(len(rows.directions), dtype=np.intp)
     return _CLASSES + classes % (len(rows.labels) + 1)

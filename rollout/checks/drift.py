@@ -33,7 +33,7 @@ LABELS = "labels"
 FIRST_LOOK = 500  # the candidate's texts
 GROWTH = 1.25
 SMALLEST_BIN = 0.02  # of the reference
-# Texts of a request and of a caller are alike: so many count as one.
+# Texts of a request and of a caller are alike: this number of them counts as one.
 EFFECT = 2.0
 
 
@@ -43,9 +43,9 @@ class ArmAggregates:
 
     Attributes:
         candidate: its aggregate in the window.
-        stable: likewise.
-        candidate_profile: of its package; None where there is none.
-        stable_profile: likewise.
+        stable: the same of stable.
+        candidate_profile: of its package; None if there is none.
+        stable_profile: the same of stable.
     """
 
     candidate: WindowAggregate
@@ -54,7 +54,7 @@ class ArmAggregates:
     stable_profile: ReferenceProfile | None = None
 
 
-class Look(SequentialState, frozen=True, array_like=True):
+class DriftLook(SequentialState, frozen=True, array_like=True):
     """What the last look saw, of the statistic with the largest excess for its error."""
 
     statistic: str
@@ -70,19 +70,19 @@ class Drifts(SequentialState, frozen=True):
     stable: dict[str, Sparse] = msgspec.field(default_factory=dict)
     texts: int = 0
     looks: int = 0
-    seen: Look | None = None
+    seen: DriftLook | None = None
     failed: bool = False
     passed: bool = False
 
     def after(self, arms: ArmAggregates, check: DriftCheck, alpha: float) -> Self:
-        """With one more window, and a look where one is due."""
+        """Returns a copy with one more window, and a look if one is due."""
         of_candidate, of_stable = arms.candidate_profile, arms.stable_profile
         if of_candidate is None or of_stable is None:
             return self
         summed = replace(
             self,
-            candidate=_added(self.candidate, _counts(arms.candidate, of_candidate)),
-            stable=_added(self.stable, _counts(arms.stable, of_stable)),
+            candidate=_add(self.candidate, _counts(arms.candidate, of_candidate)),
+            stable=_add(self.stable, _counts(arms.stable, of_stable)),
             texts=self.texts + arms.candidate.texts,
         )
         grown = math.log(max(summed.texts, FIRST_LOOK) / FIRST_LOOK) / math.log(GROWTH)
@@ -156,16 +156,16 @@ def _look(
     stable: Mapping[str, Sparse],
     of_candidate: ReferenceProfile,
     of_stable: ReferenceProfile,
-) -> Look | None:
+) -> DriftLook | None:
     one = _index(candidate[name], _reference(of_candidate, name))
     other = _index(stable.get(name, {}), _reference(of_stable, name))
     if one is None or other is None:
         return None
-    return Look(name, one[0], other[0], math.sqrt(one[1] + other[1]))
+    return DriftLook(name, one[0], other[0], math.sqrt(one[1] + other[1]))
 
 
 def _index(counts: Sparse, reference: Floats) -> tuple[float, float] | None:
-    """PSI less what equal samples would show, and its variance; None where too little is known."""
+    """PSI less what equal samples would show, and its variance; None if too little is known."""
     n = float(reference.sum())
     m = float(sum(counts.values())) / EFFECT
     if n < LEAST or m < LEAST:
@@ -185,7 +185,7 @@ def _variance(slope: Floats, shares: Floats) -> float:
     return float((shares * slope**2).sum() - (shares * slope).sum() ** 2)
 
 
-def _excess(look: Look) -> float:
+def _excess(look: DriftLook) -> float:
     return look.candidate_psi - max(0.0, look.stable_psi)
 
 
@@ -212,7 +212,7 @@ def _counts(aggregate: WindowAggregate, profile: ReferenceProfile) -> dict[str, 
     return counts
 
 
-def _added(sums: Mapping[str, Sparse], more: Mapping[str, Sparse]) -> dict[str, Sparse]:
+def _add(sums: Mapping[str, Sparse], more: Mapping[str, Sparse]) -> dict[str, Sparse]:
     added = {name: dict(counts) for name, counts in sums.items()}
     add_counts(added, more)
     return added

@@ -18,7 +18,7 @@ from measures.leaving_out import GROUPS, expected_events
 from measures.own_past import STRATA, CallersAnswers, OwnPast
 from measures.proportions import ALTERNATIVES, StableHistory, alternatives, log_evidence
 from measures.state import SequentialState
-from rollout.checks.callers import Grouped
+from rollout.checks.callers import GroupCounts
 from rollout.checks.rows import (
     CLASS_TEST,
     CLASSES,
@@ -26,7 +26,7 @@ from rollout.checks.rows import (
     ERRORS,
     LATENCY,
     LATENCY_TEST,
-    Rows,
+    CheckRows,
 )
 from rollout.checks.slowness import ENOUGH as ENOUGH_PAST
 
@@ -51,8 +51,8 @@ class ArmGroups(SequentialState, frozen=True):
         """None yet."""
         return cls(np.zeros((*shape, 2)), np.zeros((*shape, 2, GROUPS)))
 
-    def after(self, candidate: Grouped, stable: Grouped) -> Self:
-        """With a window of both arms."""
+    def after(self, candidate: GroupCounts, stable: GroupCounts) -> Self:
+        """Returns a copy with a window of both arms."""
         arms = (candidate, stable)
         every = np.stack([arm.all_requests[..., 0] for arm in arms], axis=-1)
         groups = np.stack([arm.requests[..., 0, :] for arm in arms], axis=-2)
@@ -67,7 +67,7 @@ class ArmGroups(SequentialState, frozen=True):
 
 
 @dataclass(frozen=True)
-class Believed:
+class WindowPrior:
     """What is believed before a window, ``[..., rows]`` each.
 
     Attributes:
@@ -82,7 +82,7 @@ class Believed:
     rho: Floats
     within: Floats
 
-    def log_s(self, window: WindowCounts, rows: Rows) -> Floats:
+    def log_s(self, window: WindowCounts, rows: CheckRows) -> Floats:
         """``[..., tests, ALTERNATIVES]``: what a window says."""
         of_tests: Floats = np.add.reduceat(self.log_of_rows(window), rows.tests, axis=-2)
         return of_tests
@@ -90,7 +90,7 @@ class Believed:
     def log_of_rows(self, window: WindowCounts) -> Floats:
         """``[..., rows, ALTERNATIVES]``: what each row of a window says.
 
-        It is computed where both arms have requests, for other rows say nothing: in most strata of
+        It is computed if both arms have requests, for other rows say nothing: in most strata of
         callers an arm has none.
         """
         is_told = (window.n_c > 0) & (window.n_s > 0)
@@ -111,7 +111,7 @@ class Believed:
         )
         return log_s
 
-    def expected(self, window: WindowCounts, rows: Rows) -> Floats:
+    def expected(self, window: WindowCounts, rows: CheckRows) -> Floats:
         """``[..., tests]``: events of the candidate in a window, at stable's rate."""
         return expected_events(window.n_c, self.theta_s, rows.tests)
 
@@ -125,22 +125,22 @@ class Believed:
 
 
 @dataclass(frozen=True)
-class ArmGrouped:
+class ArmGroupCounts:
     """One arm's counts of a window by groups of callers.
 
     Attributes:
         every: of errors and of each class.
         failed: ``[..., GROUPS, STRATA]``, errors.
-        attempts: likewise.
+        attempts: of the same shape.
     """
 
-    every: Grouped
+    every: GroupCounts
     failed: Floats
     attempts: Floats
 
     @classmethod
-    def of(cls, every: Grouped, callers: CallersAnswers, past: OwnPast) -> Self:
-        """With errors by stratum, ``callers`` being those of whom it is told."""
+    def of(cls, every: GroupCounts, callers: CallersAnswers, past: OwnPast) -> Self:
+        """Returns a copy with errors by stratum, ``callers`` being those of whom it is told."""
         by_group = replace(callers, length=callers.at[-1] % GROUPS)
         found = by_group.by_stratum(past.strata, every.events[..., 0, :], every.requests[..., 0, :])
         return cls(every, *(np.moveaxis(part, -2, -1) for part in found))
@@ -149,9 +149,9 @@ class ArmGrouped:
 def without_groups(
     log_s: Floats,
     window: WindowCounts,
-    arms: tuple[ArmGrouped, ArmGrouped],
-    believed: Believed,
-    rows: Rows,
+    arms: tuple[ArmGroupCounts, ArmGroupCounts],
+    believed: WindowPrior,
+    rows: CheckRows,
 ) -> Floats:
     """``[..., GROUPS, tests, ALTERNATIVES]``: what a window says without each group.
 
@@ -175,7 +175,7 @@ def without_groups(
 
 
 def also_against_past(
-    log_s: Floats, window: WindowCounts, past: StableHistory, believed: Believed
+    log_s: Floats, window: WindowCounts, past: StableHistory, believed: WindowPrior
 ) -> Floats:
     """``log_s`` of a bake, with latency's evidence as far as stable's past says the same.
 
@@ -199,13 +199,13 @@ def also_against_past(
     return found
 
 
-def classes_by_group(arm: Grouped) -> Floats:
+def classes_by_group(arm: GroupCounts) -> Floats:
     """``[..., GROUPS, classes]``: answers of each class."""
     found: Floats = np.moveaxis(arm.events, -1, -2)[..., 2:]
     return found
 
 
-def _of_rows(arm: ArmGrouped, rows: Rows) -> tuple[Floats, Floats]:
+def _of_rows(arm: ArmGroupCounts, rows: CheckRows) -> tuple[Floats, Floats]:
     """Events and requests of each row of errors and classes, ``[..., GROUPS, rows]``."""
     events, requests = (
         np.moveaxis(part, -1, -2)[..., 2:] for part in (arm.every.events, arm.every.requests)

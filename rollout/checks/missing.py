@@ -35,7 +35,7 @@ _TAKEN_UP_WINDOWS = 6
 _PRIOR_REQUESTS = 100.0  # that the believed share of an arm lies near the one that was asked for
 
 
-class HungUps(SequentialState, frozen=True):
+class HangUps(SequentialState, frozen=True):
     """Evidence about callers who gave up, of requests that callers sent.
 
     Attributes:
@@ -63,7 +63,7 @@ class HungUps(SequentialState, frozen=True):
         )
 
     def with_history(self, stable: EvidenceCounts) -> Self:
-        """With a window of stable before any canary."""
+        """Returns a copy with a window of stable before any canary."""
         events, requests = _hung_up(stable)
         return replace(
             self,
@@ -87,7 +87,7 @@ class HungUps(SequentialState, frozen=True):
         return replace(self, harm=harm, safe=safe, failed=failed)
 
     def next_stage(self) -> Self:
-        """In another step: what lets it pass is asked anew."""
+        """In another step: what lets it pass is asked again."""
         return replace(self, safe=NonInferiorityTest.begin((1,)))
 
     @property
@@ -150,7 +150,7 @@ class ArmShares(SequentialState, frozen=True):
         waits: windows that are still left out, until every gateway has the step's split.
         share: of callers, that the candidate was asked to have.
         candidate: its requests without a caller's name, in this step.
-        stable: likewise.
+        stable: the same of stable.
         failed: the evidence was enough to fail at some window.
     """
 
@@ -169,7 +169,7 @@ class ArmShares(SequentialState, frozen=True):
         check: ArmShareCheck,
         alpha: float,
     ) -> Self:
-        """With a window of both arms of callers, of whom the candidate is to have this share."""
+        """Adds a window of both arms of callers, of whom the candidate is to have this share."""
         if not 0 < share < 1:
             return self
         now = self
@@ -196,7 +196,7 @@ class ArmShares(SequentialState, frozen=True):
         return math.exp(min(690.0, self._log_mixture() - self._log_likelihood(nearest)))
 
     def verdict(self, check: ArmShareCheck) -> Verdict:
-        """What is known so far; it passes where both bounds of the tolerance are unlikely."""
+        """What is known so far; it passes if both bounds of the tolerance are unlikely."""
         if self.failed:
             return Verdict.FAIL
         total, (low, high) = self.candidate + self.stable, _bounds(self.share, check)

@@ -1,4 +1,4 @@
-"""Output shift of an endpoint's answers: of labels where it answers labels, of norms of vectors.
+"""Output shift of an endpoint's answers: of labels if it answers labels, of norms of vectors.
 
 If the labels are not known before, stable's first answers show which of the two it is.
 """
@@ -15,10 +15,10 @@ from measures.correlation import Floats, RequestTexts
 from measures.histograms import dense
 from measures.state import SequentialState
 from rollout.checks import shift
-from rollout.checks.callers import MOST_CALLER_SPREAD, Grouped
+from rollout.checks.callers import MOST_CALLER_SPREAD, GroupCounts
 from rollout.checks.left_out import classes_by_group
 from rollout.checks.rates import LEAST_TO_PASS
-from rollout.checks.rows import answered, by_label, paired_norms
+from rollout.checks.rows import by_label, count_answers, pair_norms
 from rollout.checks.shift import ShiftTest
 
 OUTPUT_SHIFT = "outputShift"
@@ -55,12 +55,12 @@ class Outputs(SequentialState, frozen=True):
         """Whether norms are compared."""
         return self.test is not None and not self.labels
 
-    def paired_norms(self, copies: EvidenceCounts) -> Floats | None:
-        """Norms of vectors and of their originals, ``[bins, bins]``; None where none are told."""
-        return paired_norms(copies, _NORM_BINS) if self.are_vectors else None
+    def pair_norms(self, copies: EvidenceCounts) -> Floats | None:
+        """Norms of vectors and of their originals, ``[bins, bins]``; None if none are told."""
+        return pair_norms(copies, _NORM_BINS) if self.are_vectors else None
 
     def with_history(self, stable: EvidenceCounts) -> Self:
-        """With a window of stable from before the rollout."""
+        """Returns a copy with a window of stable from before the rollout."""
         if self.test is None:
             return self
         return replace(self, test=self.test.with_history(self._counts(stable)))
@@ -78,9 +78,9 @@ class Outputs(SequentialState, frozen=True):
         texts: RequestTexts | None = None,
         is_alone: bool = False,
     ) -> Self:
-        """With a window of both arms, whose labels callers may set apart by ``caller_spread``.
+        """Adds a window of both arms, whose labels callers may set apart by ``caller_spread``.
 
-        With ``pairs`` of shadow (``rows.paired``, ``paired_norms``), the originals of the copies
+        With ``pairs`` of shadow (``rows.pair_labels``, ``pair_norms``), the originals of the copies
         take the place of all of stable's requests. Pairs scatter less than the arms that the test
         assumes: it errs more rarely than it may. ``texts`` tell how much labels of one request
         resemble one another; among pairs a request counts once. ``is_alone``: one group of callers
@@ -105,16 +105,16 @@ class Outputs(SequentialState, frozen=True):
         return replace(self, test=test)
 
     def next_stage(self, *, is_end_of_shadow: bool = False) -> Self:
-        """With the evidence to pass begun anew."""
+        """Returns a copy with the evidence to pass begun again."""
         is_settled = self.is_settled
         if is_end_of_shadow:
             is_settled = shift.verdict(self.test) is Verdict.PASS
         test = self.test.next_stage() if self.test else None
         return replace(self, test=test, is_settled=is_settled)
 
-    def restarted(self) -> Self:
-        """With no evidence, but what is known of stable."""
-        return replace(self, test=self.test.restarted() if self.test else None, is_settled=False)
+    def restart(self) -> Self:
+        """Returns a copy with no evidence, but what is known of stable."""
+        return replace(self, test=self.test.restart() if self.test else None, is_settled=False)
 
     def result(
         self,
@@ -124,7 +124,7 @@ class Outputs(SequentialState, frozen=True):
         *,
         is_last_step: bool = False,
     ) -> CheckResult:
-        """What the test says, where callers make ``caller_spread`` of the distance at most.
+        """What the test says, if callers make ``caller_spread`` of the distance at most.
 
         In the last step it must have passed at a distance that is larger by that.
         """
@@ -144,11 +144,13 @@ class Outputs(SequentialState, frozen=True):
     def _groups(
         self, candidate: EvidenceCounts, stable: EvidenceCounts, *, is_alone: bool
     ) -> shift.Groups:
-        one, other = (classes_by_group(Grouped.of(arm, self.labels)) for arm in (candidate, stable))
+        one, other = (
+            classes_by_group(GroupCounts.of(arm, self.labels)) for arm in (candidate, stable)
+        )
         return shift.Groups(one, other, is_alone=is_alone)
 
     def _counts(self, evidence: EvidenceCounts) -> Floats:
         if self.labels:
-            return np.array(by_label(answered(evidence), self.labels), dtype=np.float64)
+            return np.array(by_label(count_answers(evidence), self.labels), dtype=np.float64)
         norms = dense(evidence.norms, _NORM_BINS) + dense(evidence.cached_norms, _NORM_BINS)
         return norms.astype(np.float64)

@@ -26,7 +26,7 @@ class OwnStatistics:
     tests: Mapping[str, ShiftTest] = field(default_factory=dict)
 
     def with_history(self, aggregate: WindowAggregate, checks: Checked) -> Self:
-        """With a window of stable from before the rollout."""
+        """Returns a copy with a window of stable from before the rollout."""
         tests = dict(self.tests)
         for check in checks:
             if own := _of(aggregate, check.name):
@@ -43,7 +43,7 @@ class OwnStatistics:
         *,
         before_canary: bool,
     ) -> Self:
-        """With a window of both arms."""
+        """Returns a copy with a window of both arms."""
         tests = dict(self.tests)
         for check in checks:
             twins = _of_one_declaration(_of(candidate, check.name), _of(stable, check.name))
@@ -59,11 +59,11 @@ class OwnStatistics:
         return replace(self, tests=tests) if checks else self
 
     def next_stage(self) -> Self:
-        """With the evidence to pass begun anew."""
+        """Returns a copy with the evidence to pass begun again."""
         return replace(self, tests={name: test.next_stage() for name, test in self.tests.items()})
 
     def with_checks(self, was: Checked, now: Checked) -> Self:
-        """With the tests of an edited spec: those of another tolerance begin anew."""
+        """Takes the tests of an edited spec: those of another tolerance begin again."""
         distances = {check.name: check.distance for check in was}
         kept = {
             check.name: self.tests[check.name]
@@ -77,7 +77,7 @@ class OwnStatistics:
         return tuple(
             shift.result(
                 self.tests.get(check.name),
-                _named(check),
+                _check_name(check),
                 f"values of {check.name}",
                 shift.limits(check.distance, alpha),
                 check,
@@ -87,10 +87,10 @@ class OwnStatistics:
 
     def verdicts(self, checks: Checked) -> dict[str, Verdict]:
         """The word of each test."""
-        return {_named(check): shift.verdict(self.tests.get(check.name)) for check in checks}
+        return {_check_name(check): shift.verdict(self.tests.get(check.name)) for check in checks}
 
     def _test(self, name: str, counts: Floats) -> ShiftTest:
-        """The test as it is, or a new one where the declaration has other bins by now."""
+        """The test as it is, or a new one if the declaration has other bins by now."""
         test = self.tests.get(name)
         is_same = test is not None and len(test.past) == len(counts)
         return test if test is not None and is_same else ShiftTest.begin(len(counts))
@@ -101,11 +101,11 @@ class OwnStatistics:
 
     @classmethod
     def of_json(cls, data: Mapping[str, Any]) -> Self:
-        """The state that ``to_json`` told; raises ``KeyError`` where a part is missing."""
+        """The state that ``to_json`` told; raises ``KeyError`` if a part is missing."""
         return cls({name: ShiftTest.of_json(test) for name, test in data.items()})
 
 
-def _named(check: StatisticCheck) -> str:
+def _check_name(check: StatisticCheck) -> str:
     return f"statistic.{check.name}"
 
 
@@ -125,7 +125,7 @@ def _of(aggregate: WindowAggregate, name: str) -> list[OwnCounts]:
 def _of_one_declaration(
     candidate: list[OwnCounts], stable: list[OwnCounts]
 ) -> tuple[OwnCounts, OwnCounts] | None:
-    """Counts of both arms under one declaration; of the last such where one was edited."""
+    """Counts of both arms under one declaration; of the last such if one was edited."""
     for own in reversed(candidate):
         for twin in stable:
             if own.spec == twin.spec:

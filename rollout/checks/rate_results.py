@@ -14,9 +14,9 @@ from measures.correlation import Floats
 from measures.evalue import Tolerance, WindowCounts, log_ratio
 from rollout.checks import rates as tests
 from rollout.checks import words
-from rollout.checks.rates import BETA, LEAST_TO_PASS, Rates
-from rollout.checks.rows import CLASSES, OTHER, Compared, compared
-from rollout.checks.stage import Stage
+from rollout.checks.rates import BETA, LEAST_TO_PASS, RateEvidence
+from rollout.checks.rows import CLASSES, OTHER, Compared, choose_compared
+from rollout.checks.stage import ComparisonStage
 
 _EVENTS = {
     tests.ERROR_RATE: "errors",
@@ -40,7 +40,7 @@ class _Arms:
     n_s: float
     events: str
     worse: str = "worse"
-    of_callers: "_OfCallers | None" = None
+    of_callers: "_CallerStrata | None" = None
 
     def sentence(self) -> str:
         one, other = words.share_of(self.e_c, self.n_c), words.share_of(self.e_s, self.n_s)
@@ -49,8 +49,8 @@ class _Arms:
 
 
 @dataclass(frozen=True)
-class _OfCallers:
-    """What the candidate's callers are like, where they have strata.
+class _CallerStrata:
+    """What the candidate's callers are like, if they have strata.
 
     Attributes:
         expected: share of events that stable has in answers to callers and texts like its.
@@ -72,7 +72,7 @@ class _OfCallers:
         return cls(expected, 1 - like / every if every else 0.0, what)
 
     def sentence(self, arms: _Arms) -> str:
-        """What is to be said of them; nothing where they are much like stable's."""
+        """What is to be said of them; nothing if they are much like stable's."""
         said = ""
         if arms.n_s and abs(self.expected - arms.e_s / arms.n_s) >= _WORTH_SAYING:
             said = f", where {words.percent(self.expected)} are expected of such {self.what}"
@@ -85,7 +85,7 @@ class _OfCallers:
 
 
 @dataclass(frozen=True)
-class Setting:
+class ComparisonSetting:
     """What is compared.
 
     Attributes:
@@ -94,26 +94,26 @@ class Setting:
         is_last_step: whether the candidate is promoted after this step.
     """
 
-    stage: Stage
+    stage: ComparisonStage
     share: float
     is_last_step: bool
 
 
-def verdict(rates: Rates, name: str) -> Verdict:
+def verdict(rates: RateEvidence, name: str) -> Verdict:
     """A check's word, without its figures."""
     if name in rates.failed:
         return Verdict.FAIL
-    return Verdict.PASS if rates.passed(name) else Verdict.UNKNOWN
+    return Verdict.PASS if rates.has_passed(name) else Verdict.UNKNOWN
 
 
-def verdicts(rates: Rates, checks: Checks) -> dict[str, Verdict]:
+def verdicts(rates: RateEvidence, checks: Checks) -> dict[str, Verdict]:
     """The words of those of these checks that were asked for."""
-    enabled = tests.enabled(checks)
+    enabled = tests.list_enabled(checks)
     return {name: verdict(rates, name) for name in tests.IN_ORDER if enabled[name]}
 
 
 def results(
-    rates: Rates, checks: Checks, alpha: float, setting: Setting
+    rates: RateEvidence, checks: Checks, alpha: float, setting: ComparisonSetting
 ) -> tuple[CheckResult, ...]:
     """The results of those of these checks that were asked for.
 
@@ -123,21 +123,21 @@ def results(
         alpha: of each check.
         setting: what is compared.
     """
-    enabled = tests.enabled(checks)
+    enabled = tests.list_enabled(checks)
     return tuple(
         _result(rates, name, check, alpha, setting)
-        for name, check in zip(tests.IN_ORDER, compared(checks), strict=True)
+        for name, check in zip(tests.IN_ORDER, choose_compared(checks), strict=True)
         if enabled[name]
     )
 
 
 def _result(
-    rates: Rates, name: str, check: Compared, alpha: float, setting: Setting
+    rates: RateEvidence, name: str, check: Compared, alpha: float, setting: ComparisonSetting
 ) -> CheckResult:
     outcome = verdict(rates, name)
     arms = _arms(rates, name, outcome)
     is_open = outcome is Verdict.UNKNOWN
-    is_idle = is_open and setting.stage is Stage.SHADOW and name in _NOT_IN_SHADOW
+    is_idle = is_open and setting.stage is ComparisonStage.SHADOW and name in _NOT_IN_SHADOW
     spread = rates.caller_spread(name, setting.share)
     is_hidden = (
         is_open
@@ -146,18 +146,18 @@ def _result(
         and rates.is_hidden_by_callers(name, check.pass_, setting.share)
     )
     is_settled = is_hidden and (
-        rates.passed_beyond_callers(name)
+        rates.has_passed_beyond_callers(name)
         if setting.is_last_step
         else rates.requests_in_stage(name) >= LEAST_TO_PASS
     )
     is_waited_for = is_open and not (is_idle or is_settled)
-    is_paired = setting.stage is Stage.SHADOW and rates.is_paired(name)
+    is_paired = setting.stage is ComparisonStage.SHADOW and rates.is_paired(name)
     missing = None
     if is_waited_for:
         missing = (
             _needed_pairs(rates, name)
             if is_paired
-            else _needed(rates, name, check.pass_, spread if is_hidden else 0.0)
+            else _needed_requests(rates, name, check.pass_, spread if is_hidden else 0.0)
         )
     of_callers = {}
     if arms.of_callers is not None:
@@ -204,8 +204,8 @@ def _result(
     )
 
 
-def _arms(rates: Rates, name: str, outcome: Verdict) -> _Arms:
-    """Counts of the test that decides: since the rollout began where it failed, else by stage."""
+def _arms(rates: RateEvidence, name: str, outcome: Verdict) -> _Arms:
+    """Counts of the test that decides: since the rollout began if it failed, else by stage."""
     if name == tests.CLASS_SHARE:
         return _class_arms(rates, outcome)
     at = np.flatnonzero(np.isin(rates.rows.test_of_row, _tests_of(rates, name)))
@@ -218,11 +218,13 @@ def _arms(rates: Rates, name: str, outcome: Verdict) -> _Arms:
         tests.LATENCY: rates.own_past is not None,
     }.get(name, False)
     what = "callers and texts" if name == tests.LATENCY else "callers"
-    of_callers = _OfCallers.of(sums[2, at], sums[3, at], sums[1, at], what) if has_strata else None
+    of_callers = (
+        _CallerStrata.of(sums[2, at], sums[3, at], sums[1, at], what) if has_strata else None
+    )
     return _Arms(e_c, n_c, e_s, n_s, _EVENTS[name], of_callers=of_callers)
 
 
-def _class_arms(rates: Rates, outcome: Verdict) -> _Arms:
+def _class_arms(rates: RateEvidence, outcome: Verdict) -> _Arms:
     if not rates.rows.labels:
         return _Arms(0, 0, 0, 0, "labels")
     of_classes = tests.TESTS[tests.CLASS_SHARE]
@@ -238,22 +240,24 @@ def _class_arms(rates: Rates, outcome: Verdict) -> _Arms:
     return _Arms(n_c - e_c, n_c, n_s - e_s, n_s, events, "rarer")
 
 
-def _stage_sums(rates: Rates) -> Floats:
+def _stage_sums(rates: RateEvidence) -> Floats:
     of_stage = rates.non_inferiority
     return np.stack([of_stage.e_c, of_stage.n_c, of_stage.e_s, of_stage.n_s])
 
 
-def _tests_of(rates: Rates, name: str) -> list[int]:
+def _tests_of(rates: RateEvidence, name: str) -> list[int]:
     return list(range(len(rates.rows.tests)))[tests.TESTS[name]]
 
 
-def _needed(rates: Rates, name: str, line: ToleranceLine, spread: float) -> int | None:
+def _needed_requests(
+    rates: RateEvidence, name: str, line: ToleranceLine, spread: float
+) -> int | None:
     """The candidate's requests until it passes, if it is as good as stable.
 
     With a ``spread``, until it is no further off than the line and what callers can make.
 
     By what a window of this stage is expected to add, at the rate learnt so far, and by how many
-    requests it takes for one that the test rests on: not each has feedback. None where nothing is
+    requests it takes for one that the test rests on: not each has feedback. None if nothing is
     known of that yet.
     """
     of_stage = rates.non_inferiority
@@ -268,7 +272,7 @@ def _needed(rates: Rates, name: str, line: ToleranceLine, spread: float) -> int 
     gained = log_ratio(window, theta, theta, tolerance, rates.rho[at], within=rates.within[at])
     of_row = rates.rows.test_of_row[at]
     missing = max(0.0, LEAST_TO_PASS - n_c)
-    of_tests = rates.lacking(beyond_callers=spread > 0)
+    of_tests = rates.missing_evidence(beyond_callers=spread > 0)
     for test in np.unique(of_row):
         a_request = float(gained[of_row == test].sum() / requests[of_row == test].sum())
         lacking = float(of_tests[test])
@@ -280,10 +284,10 @@ def _needed(rates: Rates, name: str, line: ToleranceLine, spread: float) -> int 
     return math.ceil(missing * for_one)
 
 
-def _needed_pairs(rates: Rates, name: str) -> int | None:
+def _needed_pairs(rates: RateEvidence, name: str) -> int | None:
     """The shadow's requests until it passes by pairs, if the next ones are like those so far.
 
-    None where they gained nothing yet.
+    None if they gained nothing yet.
     """
     n_c = rates.requests_in_stage(name)
     log_e = rates.non_inferiority.log_e[tests.TESTS[name]]

@@ -1,6 +1,6 @@
 """Errors, latency, quality and class shares: the tests of two proportions, as one state.
 
-Evidence to fail adds up over all stages; evidence to pass begins anew at each. Latency is not
+Evidence to fail adds up over all stages; evidence to pass begins again at each. Latency is not
 judged in shadow, since mirrored requests have low priority. It writes no sentence
 (``rollout.checks.rate_results`` does) and knows no clock.
 
@@ -33,17 +33,17 @@ from measures.proportions import (
 )
 from measures.state import SequentialState
 from rollout.checks import rows as at
-from rollout.checks.callers import DEVIATIONS, MOST_CALLER_SPREAD, Callers, Grouped
+from rollout.checks.callers import DEVIATIONS, MOST_CALLER_SPREAD, CallerVariation, GroupCounts
 from rollout.checks.left_out import (
-    ArmGrouped,
+    ArmGroupCounts,
     ArmGroups,
-    Believed,
+    WindowPrior,
     also_against_past,
     without_groups,
 )
-from rollout.checks.rows import Lines, Rows
+from rollout.checks.rows import CheckRows, Lines
 from rollout.checks.slowness import Slowness
-from rollout.checks.stage import Stage
+from rollout.checks.stage import ComparisonStage
 
 BETA = 0.05  # chance that a version on the line of ``pass`` passes in a stage
 LEAST_TO_PASS = 100  # the candidate's requests in a stage
@@ -57,10 +57,10 @@ TESTS = {
     CLASS_SHARE: slice(at.CLASS_TEST, None),
 }
 
-IN_ORDER = (ERROR_RATE, LATENCY, QUALITY, CLASS_SHARE)  # of ``rows.compared``
+IN_ORDER = (ERROR_RATE, LATENCY, QUALITY, CLASS_SHARE)  # of ``rows.choose_compared``
 
 
-class Rates(SequentialState, frozen=True):
+class RateEvidence(SequentialState, frozen=True):
     """Evidence of all tests of two proportions.
 
     Attributes:
@@ -79,7 +79,7 @@ class Rates(SequentialState, frozen=True):
         settled: names of checks that passed in shadow, on the same requests.
         paired: ``[3, rows of classes]``, shadow's pairs so far, those that gained the class and
             those that lost it; None before the first.
-        paired_errors: ``[3, 1]``, likewise those in which the shadow alone failed, and stable.
+        paired_errors: ``[3, 1]``, the same of those in which only the shadow or only stable failed.
         left_out: the evidence to fail without some callers and windows, by which it is decided.
         groups: requests of this stage by callers' groups.
         feedback: ``[4]``, wrong and all feedback of candidate and stable that waits to be compared;
@@ -87,13 +87,13 @@ class Rates(SequentialState, frozen=True):
         texts: of stable's requests before the canary, how much they resemble one another, a class;
             None while the labels are not known.
         own_past: how slow each of stable's callers was before the canary.
-        errors_past: likewise, how often each failed.
+        errors_past: the same, of how often each failed.
     """
 
     labels: tuple[str, ...]
     slowness: Slowness
     correlation: IntraclassCorrelation
-    callers: Callers
+    callers: CallerVariation
     past: Floats
     harm: HarmTest
     non_inferiority: NonInferiorityTest
@@ -114,13 +114,13 @@ class Rates(SequentialState, frozen=True):
     @classmethod
     def begin(cls, labels: tuple[str, ...]) -> Self:
         """Nothing known yet."""
-        rows = Rows.of(labels)
+        rows = CheckRows.of(labels)
         shape = (rows.count,)
         return cls(
             labels,
             Slowness.begin(),
             IntraclassCorrelation.begin(len(rows.tests)),
-            Callers.begin(len(labels)),
+            CallerVariation.begin(len(labels)),
             np.zeros((2, rows.count)),
             HarmTest.begin(shape, rows.tests),
             NonInferiorityTest.begin(shape, rows.tests),
@@ -133,42 +133,42 @@ class Rates(SequentialState, frozen=True):
         )
 
     def with_labels(self, labels: tuple[str, ...]) -> Self:
-        """With the rows of classes, which were not known before."""
-        more = Rows.of(labels).count - self.rows.count
+        """Returns a copy with the rows of classes, which were not known before."""
+        more = CheckRows.of(labels).count - self.rows.count
         # As if they had been there, without evidence: the weights of the starts so far.
         spent = 1 - weigh_unspent(self.harm.windows)
         log_a = np.full((more, self.harm.log_a.shape[-1]), np.log(spent) if spent else -np.inf)
         harm = replace(
             self.harm,
             log_a=np.concatenate([self.harm.log_a, log_a]),
-            e_s=_longer(self.harm.e_s, more),
-            n_s=_longer(self.harm.n_s, more),
+            e_s=_lengthen(self.harm.e_s, more),
+            n_s=_lengthen(self.harm.n_s, more),
         )
         return replace(
             self,
             labels=labels,
             correlation=self.correlation.widen(more),
             callers=self.callers.with_labels(len(labels)),
-            past=_longer(self.past, more),
+            past=_lengthen(self.past, more),
             harm=harm,
             non_inferiority=NonInferiorityTest(
-                *(_longer(part, more) for part in structs.astuple(self.non_inferiority))
+                *(_lengthen(part, more) for part in structs.astuple(self.non_inferiority))
             ),
-            sums=_longer(self.sums, more),
-            beyond_callers=_longer(self.beyond_callers, more),
+            sums=_lengthen(self.sums, more),
+            beyond_callers=_lengthen(self.beyond_callers, more),
             left_out=self.left_out.join(
                 LeftOut.following(harm), slice(self.harm.log_a.shape[-2], None)
             ),
         )
 
     def with_history(self, stable: EvidenceCounts) -> Self:
-        """With a window of stable from before the rollout."""
+        """Returns a copy with a window of stable from before the rollout."""
         e, n = self._counts(stable)
         return replace(
             self,
             slowness=self.slowness.after(stable),
-            own_past=self._own_past_after(stable),
-            errors_past=self._errors_past_after(stable),
+            own_past=self._extend_own_past(stable),
+            errors_past=self._extend_errors_past(stable),
             correlation=self._correlation_after(e, n),
             callers=self._callers_after(stable),
             texts=self._texts_after(stable),
@@ -179,7 +179,7 @@ class Rates(SequentialState, frozen=True):
         self,
         candidate: EvidenceCounts,
         stable: EvidenceCounts,
-        stage: Stage,
+        stage: ComparisonStage,
         lines: Lines,
         alpha: float,
         *,
@@ -187,26 +187,26 @@ class Rates(SequentialState, frozen=True):
         pairs: Floats | None = None,
         failures: Floats | None = None,
     ) -> Self:
-        """With a window of both arms. In shadow, stable's traffic still tells its correlation.
+        """Adds a window of both arms. In shadow, stable's traffic still tells its correlation.
 
         Args:
             candidate: its counts.
-            stable: likewise.
+            stable: the same of stable.
             stage: which arms these are.
             lines: the tolerances of the rows.
             alpha: of each check.
             share: of callers, that the candidate has; 0 in shadow, where it has copies.
-            pairs: of shadow, both versions' answers to the same requests (``rows.paired``), by
+            pairs: of shadow, both versions' answers to the same requests (``rows.pair_labels``), by
                 which classes are judged; None: by all requests of both arms.
-            failures: likewise, whether they failed at them (``rows.paired_errors``), by which
+            failures: the same, of whether they failed at them (``rows.pair_errors``), by which
                 errors are judged.
         """
         e_c, n_c = self._counts(candidate)
         e_s, n_s = self._counts(stable)
         seen, past, correlation = np.stack([e_c, n_c, e_s, n_s]), self.past, self.correlation
         texts, waiting = self.texts, self.feedback
-        told = self._told(pairs, failures)
-        if stage is Stage.SHADOW:
+        told = self._pair_windows(pairs, failures)
+        if stage is ComparisonStage.SHADOW:
             correlation, texts = self._correlation_after(e_s, n_s), self._texts_after(stable)
             # What is not compared by arms is one more window of stable's past.
             past = past.copy()
@@ -215,7 +215,7 @@ class Rates(SequentialState, frozen=True):
                 for counts in (e_c, n_c, e_s, n_s):
                     counts[part] = 0.0
         else:
-            compared, waiting = in_blocks(seen[:, at.QUALITY.start], self._waiting)
+            compared, waiting = split_in_blocks(seen[:, at.QUALITY.start], self._waiting_feedback)
             for counts, block in zip((e_c, n_c, e_s, n_s), compared, strict=True):
                 counts[at.QUALITY] = block
         to_fail, to_pass = self._by_pairs(told, lines)
@@ -226,15 +226,15 @@ class Rates(SequentialState, frozen=True):
         )
         spread = self.spread(share)
         fail = Tolerance(lines.fail.a + spread, lines.fail.s)
-        believed = Believed(self.harm.theta_s(history), fail, self.rho, self.within)
+        believed = WindowPrior(self.harm.theta_s(history), fail, self.rho, self.within)
         log_s = believed.log_s(window, self.rows) + to_fail
-        if stage is Stage.BAKE:
+        if stage is ComparisonStage.BAKE:
             log_s = also_against_past(log_s, window, history, believed)
         harm = self.harm.grow(log_s, window)
-        if stage is Stage.SHADOW:
+        if stage is ComparisonStage.SHADOW:
             of_groups, groups = np.repeat(log_s[None], GROUPS, axis=0), self.groups
         else:
-            both = (self._grouped(candidate), self._grouped(stable))
+            both = (self._count_groups(candidate), self._count_groups(stable))
             of_groups = without_groups(log_s, window, both, believed, self.rows)
             groups = self.groups.after(*(arm.every for arm in both))
         near = self.non_inferiority.after(
@@ -254,17 +254,19 @@ class Rates(SequentialState, frozen=True):
         after = replace(
             self,
             slowness=self.slowness.after(stable),
-            own_past=self._own_past_after(stable) if stage is Stage.SHADOW else self.own_past,
-            errors_past=self._errors_past_after(stable)
-            if stage is Stage.SHADOW
+            own_past=self._extend_own_past(stable)
+            if stage is ComparisonStage.SHADOW
+            else self.own_past,
+            errors_past=self._extend_errors_past(stable)
+            if stage is ComparisonStage.SHADOW
             else self.errors_past,
             correlation=correlation,
-            callers=self.callers if stage is Stage.BAKE else self._callers_after(stable),
+            callers=self.callers if stage is ComparisonStage.BAKE else self._callers_after(stable),
             past=past,
             harm=harm,
             non_inferiority=near,
-            paired=_added(told, at.CLASS_TEST, self.paired),
-            paired_errors=_added(told, at.ERROR_TEST, self.paired_errors),
+            paired=_add_pairs(told, at.CLASS_TEST, self.paired),
+            paired_errors=_add_pairs(told, at.ERROR_TEST, self.paired_errors),
             texts=texts,
             sums=self.sums + seen,
             windows=self.windows + 1,
@@ -279,21 +281,23 @@ class Rates(SequentialState, frozen=True):
         return replace(after, failed=self.failed.union(failing)) if failing else after
 
     def with_feedback(self, candidate: EvidenceCounts, stable: EvidenceCounts) -> Self:
-        """With the feedback of a window in which one arm had no request, and is not compared."""
+        """Adds the feedback of a window in which one arm had no request, and is not compared."""
         told = [candidate.feedback_wrong, candidate.feedback]
         told += [stable.feedback_wrong, stable.feedback]
         if not any(told):
             return self
         sums = self.sums.copy()
         sums[:, at.QUALITY.start] += told
-        return replace(self, sums=sums, feedback=self._waiting + np.array(told, dtype=np.float64))
+        return replace(
+            self, sums=sums, feedback=self._waiting_feedback + np.array(told, dtype=np.float64)
+        )
 
     def next_stage(self, *, is_end_of_shadow: bool = False) -> Self:
-        """With the evidence to pass begun anew."""
+        """Returns a copy with the evidence to pass begun again."""
         begun = NonInferiorityTest.begin((self.rows.count,), self.rows.tests)
         settled = self.settled
         if is_end_of_shadow:
-            settled = frozenset(name for name in TESTS if self.passed(name))
+            settled = frozenset(name for name in TESTS if self.has_passed(name))
         return replace(
             self,
             non_inferiority=begun,
@@ -304,8 +308,8 @@ class Rates(SequentialState, frozen=True):
             beyond_callers=np.zeros(len(self.rows.tests)),
         )
 
-    def restarted(self, name: str) -> Self:
-        """With a check begun anew, whose tolerance was changed."""
+    def restart(self, name: str) -> Self:
+        """Returns a copy with a check begun again, whose tolerance was changed."""
         tests = TESTS[name]
         in_test = np.isin(self.rows.test_of_row, np.arange(len(self.rows.tests))[tests])
         spent = 1 - weigh_unspent(self.harm.windows)
@@ -342,7 +346,7 @@ class Rates(SequentialState, frozen=True):
         log_e = self.non_inferiority.log_e[TESTS[name]]
         return float(np.exp(min(log_e.min(), 700.0))) if len(log_e) else 1.0
 
-    def passed(self, name: str) -> bool:
+    def has_passed(self, name: str) -> bool:
         """Whether the evidence, as it stands, is enough to pass in this stage."""
         return (
             self.requests_in_stage(name) >= LEAST_TO_PASS
@@ -359,13 +363,13 @@ class Rates(SequentialState, frozen=True):
         """
         return bool(self.caller_spread(name, share) > MOST_CALLER_SPREAD * line.absolute)
 
-    def passed_beyond_callers(self, name: str) -> bool:
+    def has_passed_beyond_callers(self, name: str) -> bool:
         """Whether it passes at lines that are wider by what callers can set the arms apart."""
         log_e = self.beyond_callers[TESTS[name]]
         is_enough = bool(len(log_e)) and float(log_e.min()) >= -np.log(BETA)
         return self.requests_in_stage(name) >= LEAST_TO_PASS and is_enough
 
-    def lacking(self, *, beyond_callers: bool) -> Floats:
+    def missing_evidence(self, *, beyond_callers: bool) -> Floats:
         """``[tests]``: the logarithm by which evidence to pass must grow still."""
         log_e = self.beyond_callers if beyond_callers else self.non_inferiority.log_e
         needed: Floats = np.maximum(-np.log(BETA) - log_e, 0.0)
@@ -405,9 +409,9 @@ class Rates(SequentialState, frozen=True):
         return bool(self.groups.is_alone)
 
     @property
-    def rows(self) -> Rows:
+    def rows(self) -> CheckRows:
         """Which rows there are."""
-        return Rows.of(self.labels)
+        return CheckRows.of(self.labels)
 
     @cached_property
     def e_values(self) -> Floats:
@@ -447,13 +451,13 @@ class Rates(SequentialState, frozen=True):
             found[at.CLASSES :] = np.resize(effect, self.rows.count - at.CLASSES)
         return found
 
-    def _own_past_after(self, stable: EvidenceCounts) -> OwnPast:
+    def _extend_own_past(self, stable: EvidenceCounts) -> OwnPast:
         if not stable.caller_latency:
             return self.own_past
-        slow, timed = np.array(self.slowness.counted(stable), dtype=np.float64)
+        slow, timed = np.array(self.slowness.count_slow(stable), dtype=np.float64)
         return self.own_past.after(self.slowness.of_callers(stable), slow, timed)
 
-    def _errors_past_after(self, stable: EvidenceCounts) -> OwnPast:
+    def _extend_errors_past(self, stable: EvidenceCounts) -> OwnPast:
         if not stable.caller_requests:
             return self.errors_past
         failed, attempts = (np.array([float(of)]) for of in (stable.errors, stable.requests))
@@ -462,9 +466,9 @@ class Rates(SequentialState, frozen=True):
     def _counts(self, arm: EvidenceCounts) -> tuple[Floats, Floats]:
         return self.rows.counts(arm, self.slowness, self.own_past, self.errors_past)
 
-    def _grouped(self, arm: EvidenceCounts) -> ArmGrouped:
-        every = Grouped.of(arm, self.labels)
-        return ArmGrouped.of(every, at.errors_of_callers(arm), self.errors_past)
+    def _count_groups(self, arm: EvidenceCounts) -> ArmGroupCounts:
+        every = GroupCounts.of(arm, self.labels)
+        return ArmGroupCounts.of(every, at.errors_of_callers(arm), self.errors_past)
 
     def _texts_after(self, stable: EvidenceCounts) -> RequestTexts | None:
         if not self.labels:
@@ -473,19 +477,23 @@ class Rates(SequentialState, frozen=True):
         events = np.array(at.by_label(stable.labels, self.labels), dtype=np.float64)
         return before.after(events, *at.neighbours(stable, self.labels))
 
-    def _told(self, pairs: Floats | None, failures: Floats | None) -> "tuple[_Told, ...]":
+    def _pair_windows(
+        self, pairs: Floats | None, failures: Floats | None
+    ) -> "tuple[_PairedWindow, ...]":
         """What a window of shadow tells by pairs."""
         found = []
         if failures is not None:
             of_errors = Pairs.of_event(failures)
-            found.append(_Told(of_errors, at.PAIRED_ERRORS, at.ERROR_TEST, self.paired_errors))
+            found.append(
+                _PairedWindow(of_errors, at.PAIRED_ERRORS, at.ERROR_TEST, self.paired_errors)
+            )
         if pairs is not None:
             of_classes = Pairs.of(pairs, self.rows.count - at.CLASSES)
             rows = slice(at.CLASSES, self.rows.count)
-            found.append(_Told(of_classes, rows, at.CLASS_TEST, self.paired))
+            found.append(_PairedWindow(of_classes, rows, at.CLASS_TEST, self.paired))
         return tuple(found)
 
-    def _by_pairs(self, told: "tuple[_Told, ...]", lines: Lines) -> tuple[Floats, Floats]:
+    def _by_pairs(self, told: "tuple[_PairedWindow, ...]", lines: Lines) -> tuple[Floats, Floats]:
         """Log e-values of a window's pairs to fail, ``[tests, ALTERNATIVES]``, and to pass."""
         to_fail = np.zeros((len(self.rows.tests), ALTERNATIVES))
         to_pass = np.zeros(len(self.rows.tests))
@@ -500,7 +508,7 @@ class Rates(SequentialState, frozen=True):
         return to_fail, to_pass
 
     @property
-    def _waiting(self) -> Floats:
+    def _waiting_feedback(self) -> Floats:
         return np.zeros(4) if self.feedback is None else self.feedback
 
     def _correlation_after(self, events: Floats, requests: Floats) -> IntraclassCorrelation:
@@ -509,12 +517,12 @@ class Rates(SequentialState, frozen=True):
             np.add.reduceat(events, tests), np.add.reduceat(requests, tests)
         )
 
-    def _callers_after(self, stable: EvidenceCounts) -> Callers:
-        return self.callers.after(Grouped.of(stable, self.labels))
+    def _callers_after(self, stable: EvidenceCounts) -> CallerVariation:
+        return self.callers.after(GroupCounts.of(stable, self.labels))
 
 
 @dataclass(frozen=True)
-class _Told:
+class _PairedWindow:
     """Pairs of one window, the rows and the first test that they are of, and all those before."""
 
     pairs: Pairs
@@ -535,16 +543,16 @@ class _Told:
         return found
 
 
-def _added(told: tuple[_Told, ...], test: int, before: Floats | None) -> Floats | None:
+def _add_pairs(told: tuple[_PairedWindow, ...], test: int, before: Floats | None) -> Floats | None:
     """All pairs of one kind so far, with this window's."""
     of_test = next((each for each in told if each.test == test), None)
     return before if of_test is None else of_test.pairs.add(before)
 
 
-def in_blocks(counts: Floats, waiting: Floats) -> tuple[Floats, Floats]:
-    """Feedback that is compared now, and what waits on: both ``[4, ...]``, as ``Rates.feedback``.
+def split_in_blocks(counts: Floats, waiting: Floats) -> tuple[Floats, Floats]:
+    """Feedback that is compared now, and what still waits: ``[4, ...]``, as in ``RateEvidence``.
 
-    A window in which one arm alone has feedback tells nothing of a difference, and at a label in
+    A window in which only one arm has feedback tells nothing of a difference, and at a label in
     ten windows nearly all are such. So windows are added up until both arms have ``LEAST_FEEDBACK``
     labels. The rule counts labels and sees no answer; the rates are taken to be even within what is
     added up.
@@ -558,7 +566,7 @@ def in_blocks(counts: Floats, waiting: Floats) -> tuple[Floats, Floats]:
     return np.where(is_full, held, 0.0), np.where(is_full, 0.0, held)
 
 
-def enabled(checks: Checks) -> dict[str, bool]:
+def list_enabled(checks: Checks) -> dict[str, bool]:
     """Which of these checks were asked for."""
     return {
         ERROR_RATE: checks.error_rate is not None,
@@ -568,13 +576,15 @@ def enabled(checks: Checks) -> dict[str, bool]:
     }
 
 
-def with_edited_checks(rates: Rates, was: Checks, now: Checks) -> Rates:
-    """The evidence under edited checks: those whose tolerance changed begin anew."""
-    for name, one, other in zip(IN_ORDER, at.compared(was), at.compared(now), strict=True):
+def edit_checks(rates: RateEvidence, was: Checks, now: Checks) -> RateEvidence:
+    """The evidence under edited checks: those whose tolerance changed begin again."""
+    for name, one, other in zip(
+        IN_ORDER, at.choose_compared(was), at.choose_compared(now), strict=True
+    ):
         if (one.fail, one.pass_) != (other.fail, other.pass_):
-            rates = rates.restarted(name)
+            rates = rates.restart(name)
     return rates
 
 
-def _longer(part: Floats, more: int) -> Floats:
+def _lengthen(part: Floats, more: int) -> Floats:
     return np.concatenate([part, np.zeros((*part.shape[:-1], more))], axis=-1)

@@ -48,7 +48,7 @@ class Direction:
 
 
 @dataclass(frozen=True)
-class Rows:
+class CheckRows:
     """The rows of an endpoint whose answers have these labels; none while they are not known."""
 
     labels: tuple[str, ...]
@@ -94,7 +94,7 @@ class Rows:
     ) -> tuple[Floats, Floats]:
         """Events and requests of one arm in one window, a row.
 
-        ``past`` is that of callers, by which latency is compared, and ``errors_past`` likewise
+        ``past`` is that of callers, by which latency is compared, and ``errors_past`` that
         errors.
         """
         slow, timed = latency_counts(evidence, slowness, past)
@@ -102,7 +102,7 @@ class Rows:
         events = [*failed, *slow, evidence.feedback_wrong]
         requests = [*attempts, *timed, evidence.feedback]
         if self.labels:
-            answers = answered(evidence)
+            answers = count_answers(evidence)
             labelled = sum(answers.values())
             shares = by_label(answers, self.labels)
             falls = [labelled - count for count in shares]
@@ -116,7 +116,7 @@ def latency_counts(
     evidence: EvidenceCounts, slowness: Slowness, past: OwnPast
 ) -> tuple[Sequence[float], Sequence[float]]:
     """Slow attempts and all attempts of a window, by row of latency."""
-    slow, timed = slowness.counted(evidence)
+    slow, timed = slowness.count_slow(evidence)
     if not evidence.caller_latency:
         nothing = [0] * (len(LENGTHS) * (STRATA - 1))
         return [*slow, *nothing], [*timed, *nothing]
@@ -149,7 +149,7 @@ def errors_of_callers(evidence: EvidenceCounts) -> CallersAnswers:
     )
 
 
-def answered(evidence: EvidenceCounts) -> dict[str, int]:
+def count_answers(evidence: EvidenceCounts) -> dict[str, int]:
     """All of an arm's answers by label, those that a cache kept included.
 
     Each version has a cache of its own. In an arm of few requests it finds fewer of the texts that
@@ -163,7 +163,7 @@ def answered(evidence: EvidenceCounts) -> dict[str, int]:
     return found
 
 
-def inferred_alone(evidence: EvidenceCounts) -> EvidenceCounts:
+def drop_cached(evidence: EvidenceCounts) -> EvidenceCounts:
     """Without what a cache answered: of that no copies are made."""
     if not evidence.cached_labels and not evidence.cached_norms:
         return evidence
@@ -186,7 +186,7 @@ def neighbours(evidence: EvidenceCounts, labels: Sequence[str]) -> tuple[Floats,
     return np.array(every, dtype=np.float64), np.array([*like, every[-1]], dtype=np.float64)
 
 
-def paired(evidence: EvidenceCounts, labels: tuple[str, ...]) -> Floats | None:
+def pair_labels(evidence: EvidenceCounts, labels: tuple[str, ...]) -> Floats | None:
     """Requests by the original's label and the shadow's, ``[classes, classes]``, others behind.
 
     None if no event told what the caller got.
@@ -201,10 +201,10 @@ def paired(evidence: EvidenceCounts, labels: tuple[str, ...]) -> Floats | None:
     return table
 
 
-def paired_errors(evidence: EvidenceCounts) -> Floats | None:
+def pair_errors(evidence: EvidenceCounts) -> Floats | None:
     """Requests by whether the original failed and whether the shadow did, ``[2, 2]``.
 
-    A pair of which no version had a part in one attempt (``UNSERVED``) tells nothing. None where no
+    A pair of which no version had a part in one attempt (``UNSERVED``) tells nothing. None if no
     event told how the caller's attempt ended.
     """
     if not evidence.pair_statuses:
@@ -217,8 +217,8 @@ def paired_errors(evidence: EvidenceCounts) -> Floats | None:
     return table
 
 
-def paired_norms(evidence: EvidenceCounts, bins: int) -> Floats | None:
-    """Requests by bin of the original's norm and the shadow's, ``[bins, bins]``; None likewise."""
+def pair_norms(evidence: EvidenceCounts, bins: int) -> Floats | None:
+    """Requests by bin of the original's norm and the shadow's, ``[bins, bins]``; None as there."""
     if not evidence.pair_norms:
         return None
     table = np.zeros((bins, bins))
@@ -228,7 +228,7 @@ def paired_norms(evidence: EvidenceCounts, bins: int) -> Floats | None:
     return table
 
 
-def leading(counts: dict[str, int]) -> tuple[str, ...]:
+def list_leading(counts: dict[str, int]) -> tuple[str, ...]:
     """The labels that are compared one by one: the most frequent ones, by name."""
     ranked = sorted(counts, key=lambda label: (-counts[label], label))
     return tuple(sorted(ranked[:CLASSES_LIMIT]))
@@ -254,8 +254,8 @@ class Lines:
         )
 
 
-def compared(checks: Checks) -> tuple[Compared, Compared, Compared, Compared]:
-    """Errors, latency, quality and classes as asked for, or by default where they are not."""
+def choose_compared(checks: Checks) -> tuple[Compared, Compared, Compared, Compared]:
+    """Errors, latency, quality and classes as asked for, or by default if they are not."""
     return (
         checks.error_rate or ErrorRateCheck(),
         checks.latency or LatencyCheck(),
@@ -264,11 +264,13 @@ def compared(checks: Checks) -> tuple[Compared, Compared, Compared, Compared]:
     )
 
 
-def lines(checks: Checks, rows: Rows) -> Lines:
+def lines(checks: Checks, rows: CheckRows) -> Lines:
     """The tolerance of each row."""
     sizes = (STRATA, LATENCY.stop - LATENCY.start, 1, len(rows.directions))
     of_rows = [
-        check for check, size in zip(compared(checks), sizes, strict=True) for _ in range(size)
+        check
+        for check, size in zip(choose_compared(checks), sizes, strict=True)
+        for _ in range(size)
     ]
     return Lines(
         Tolerance(

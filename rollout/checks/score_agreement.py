@@ -10,8 +10,8 @@ from typing import Self
 from contracts.rollout import CheckResult, ScoreAgreementCheck
 from contracts.statistics import EDGES, Statistic
 from contracts.windows import EvidenceCounts
-from rollout.checks.agreement import Agreement
-from rollout.checks.stage import Stage
+from rollout.checks.agreement import PairAgreement
+from rollout.checks.stage import ComparisonStage
 
 SCORE_AGREEMENT = "scoreAgreement"
 # A bucket of ``pair_scores`` holds (1 + difference) / 2 between two of these.
@@ -19,20 +19,20 @@ _UPPER = EDGES[Statistic.SCORE].upper
 _ROUNDING = 1e-6
 
 
-class ScoreAgreement(Agreement, frozen=True):
+class ScoreAgreement(PairAgreement, frozen=True):
     """Evidence about pairs of scores; ``different`` are those that are too far apart."""
 
     def after_scores(
         self, candidate: EvidenceCounts, check: ScoreAgreementCheck, alpha: float
     ) -> Self:
-        """With a window of shadow."""
-        return self.after(compared(candidate, check.within), check.at_least, alpha)
+        """Returns a copy with a window of shadow."""
+        return self.after(compare_scores(candidate, check.within), check.at_least, alpha)
 
     def result_of_scores(
-        self, check: ScoreAgreementCheck, alpha: float, stage: Stage
+        self, check: ScoreAgreementCheck, alpha: float, stage: ComparisonStage
     ) -> CheckResult:
         """The result, with ``within`` among its figures."""
-        found = self.told(
+        found = self.describe(
             check,
             alpha,
             stage,
@@ -43,7 +43,7 @@ class ScoreAgreement(Agreement, frozen=True):
         return found.model_copy(update={"figures": {**found.figures, "within": check.within}})
 
 
-def compared(candidate: EvidenceCounts, within: float) -> EvidenceCounts:
+def compare_scores(candidate: EvidenceCounts, within: float) -> EvidenceCounts:
     """Pairs of scores, of which those are equal whose difference may be ``within``."""
     pairs = equal = 0
     for bucket, count in candidate.pair_scores.items():

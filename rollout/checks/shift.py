@@ -1,7 +1,7 @@
 """Output shift: how far the arms' histograms of answers are apart, as one test over all classes.
 
 It tests answers (labels, or norms of vectors), and each statistic of the users' own. The test to
-fail goes on through the stages; the test to pass begins anew at each. The classes are fixed by
+fail goes on through the stages; the test to pass begins again at each. The classes are fixed by
 stable's past before the first comparison, and nothing of the candidate chooses them.
 """
 
@@ -22,7 +22,9 @@ from measures.state import SequentialState
 from rollout.checks import words
 from rollout.checks.rates import BETA
 
-BINS = 20  # classes are bins up to so many; of more bins, each class holds a twentieth of the past
+BINS = (
+    20  # classes are bins up to this number; of more bins, each class holds a twentieth of the past
+)
 ENOUGH = 1000  # past values by which bins are merged to classes
 _LOOKS_AHEAD = 60
 _LN_2 = math.log(2.0)
@@ -34,7 +36,7 @@ class Groups:
 
     Attributes:
         candidate: ``[GROUPS, bins]``.
-        stable: likewise.
+        stable: the same of stable.
         is_alone: whether one group is nearly all of an arm, and can't be left out.
     """
 
@@ -58,7 +60,7 @@ class ShiftTest(SequentialState, frozen=True):
         correlation: stable's traffic before the canary, a class.
         fails: evidence to fail.
         passes: evidence to pass, of this stage.
-        without: as ``fails``, ``[GROUPS]``: without the callers of each group. None where they are
+        without: as ``fails``, ``[GROUPS]``: without the callers of each group. None if they are
             not counted by group.
         has_failed: at some window the evidence was enough, with all callers and without any group.
     """
@@ -73,7 +75,7 @@ class ShiftTest(SequentialState, frozen=True):
 
     @classmethod
     def begin(cls, bins: int, *, is_grouped: bool = False) -> Self:
-        """Nothing known yet, of so many bins; ``is_grouped`` where each bin is a class."""
+        """Nothing known yet, of this number of bins; ``is_grouped`` if each bin is a class."""
         past = np.zeros(bins)
         at = classes(past) if bins <= BINS else None
         count = 1 if at is None else len(at)
@@ -87,11 +89,11 @@ class ShiftTest(SequentialState, frozen=True):
         )
 
     def with_history(self, stable: Floats) -> Self:
-        """With a window of stable, ``[bins]``, from before the rollout."""
+        """Returns a copy with a window of stable, ``[bins]``, from before the rollout."""
         if not stable.any():
             return self
         if self.at is None:
-            return self._learning(stable, ENOUGH)
+            return self._learn(stable, ENOUGH)
         return replace(
             self, correlation=_correlation_after(self.correlation, merge_bins(stable, self.at))
         )
@@ -106,7 +108,7 @@ class ShiftTest(SequentialState, frozen=True):
         *,
         before_canary: bool,
     ) -> Self:
-        """With a window of both arms, each ``[bins]``; ``before_canary`` in shadow.
+        """Returns a copy with a window of both arms, each ``[bins]``; ``before_canary`` in shadow.
 
         ``texts`` tell how much the values of one request resemble one another; None: not known.
         ``groups`` of callers are left out one by one; None: nobody is.
@@ -114,7 +116,7 @@ class ShiftTest(SequentialState, frozen=True):
         if not candidate.any() or not stable.any():
             return self
         if self.at is None:
-            known = self._learning(stable, 0.0)
+            known = self._learn(stable, 0.0)
             return known.after(
                 candidate, stable, limits, texts, groups, before_canary=before_canary
             )
@@ -139,15 +141,15 @@ class ShiftTest(SequentialState, frozen=True):
             fails=fails,
             passes=self.passes.after(one, other, limits, rho, within),
             without=without,
-            has_failed=self._failed or (bool(fails.failed) and is_left),
+            has_failed=self._has_failed or (bool(fails.failed) and is_left),
         )
 
     def next_stage(self) -> Self:
-        """With the evidence to pass begun anew."""
+        """Returns a copy with the evidence to pass begun again."""
         return replace(self, passes=Shift.begin(self.passes.p.shape[-1]))
 
-    def restarted(self) -> Self:
-        """With no evidence, but what is known of stable."""
+    def restart(self) -> Self:
+        """Returns a copy with no evidence, but what is known of stable."""
         count = self.passes.p.shape[-1]
         return replace(
             self,
@@ -158,19 +160,19 @@ class ShiftTest(SequentialState, frozen=True):
         )
 
     @property
-    def _failed(self) -> bool:
+    def _has_failed(self) -> bool:
         # Without groups all requests decide.
         return self.has_failed or (self.without is None and bool(self.fails.failed))
 
     @property
     def verdict(self) -> Verdict:
         """What the looks said so far."""
-        if self._failed:
+        if self._has_failed:
             return Verdict.FAIL
         return Verdict.PASS if bool(self.passes.passed) else Verdict.UNKNOWN
 
-    def _learning(self, stable: Floats, enough: float) -> Self:
-        """With more of the past, and with classes if that is enough."""
+    def _learn(self, stable: Floats, enough: float) -> Self:
+        """Returns a copy with more of the past, and with classes if that is enough."""
         past = self.past + stable
         if past.sum() < enough:
             return replace(self, past=past)
@@ -188,7 +190,7 @@ class ShiftTest(SequentialState, frozen=True):
 
 
 def verdict(test: ShiftTest | None) -> Verdict:
-    """What a test says; unknown where there is none yet."""
+    """What a test says; unknown if there is none yet."""
     return Verdict.UNKNOWN if test is None else test.verdict
 
 
@@ -218,7 +220,7 @@ def result(
     """The result of one test.
 
     Args:
-        test: None where there is none yet.
+        test: None if there is none yet.
         name: of the check.
         what: the histograms are of.
         limits: that it is held to.
@@ -236,7 +238,7 @@ def result(
     outcome = test.verdict
     shown = test.fails if outcome is Verdict.FAIL else test.passes
     is_waited_for = outcome is Verdict.UNKNOWN and not is_settled
-    missing = _needed(test.passes, limits) if is_waited_for else None
+    missing = _needed_answers(test.passes, limits) if is_waited_for else None
     spread = float(limits.caller_spread)
     by_callers = f" beyond the {spread:.3f} that callers can make" if spread else ""
     distance, counted = float(shown.distance()), float(shown.n_c)
@@ -273,7 +275,7 @@ def result(
     )
 
 
-def _needed(shift: Shift, limits: ShiftLimits) -> int | None:
+def _needed_answers(shift: Shift, limits: ShiftLimits) -> int | None:
     """The candidate's answers until an equal version passes, at this stage's ratio of the arms."""
     n_c, most = float(shift.n_c), int(shift.p.shape[-1]) - 1
     if n_c <= 0 or float(shift.size()) <= 0:
@@ -296,7 +298,7 @@ def limits(distance: float, alpha: float, caller_spread: float = 0.0) -> ShiftLi
 
 
 def classes(past: Floats) -> Starts:
-    """First bin of each class: every bin where they are few, else so that each holds enough.
+    """First bin of each class: every bin if they are few, else so that each holds enough.
 
     What lies below and above all of the past are classes of their own: vectors of one norm, as
     normalised ones are, leave no other place where a norm that changed could show.

@@ -1,7 +1,7 @@
 """What counts as slow: above the 95th percentile bucket of stable's past, within a length bucket.
 
 An arm with few callers gets smaller batches and another mix of lengths, so latencies are compared
-with stable's only for texts of the same length. The edge comes from stable's past windows alone; a
+with stable's only for texts of the same length. The edge comes only from stable's past windows; a
 latency is slow strictly above it.
 """
 
@@ -35,7 +35,7 @@ class Slowness:
         return cls(np.zeros((len(LENGTHS), _BUCKETS), dtype=np.int64))
 
     def after(self, stable: EvidenceCounts) -> Self:
-        """With one more window of stable."""
+        """Returns a copy with one more window of stable."""
         if not stable.latency:
             return self
         past = self.past.copy()
@@ -47,7 +47,7 @@ class Slowness:
 
     @cached_property
     def edges(self) -> tuple[int | None, ...]:
-        """The bucket that holds the percentile, a length; None where too little is known."""
+        """The bucket that holds the percentile, a length; None if too little is known."""
         cumulated = np.cumsum(self.past, axis=-1)
         totals = cumulated[:, -1]
         ranks = np.ceil(PERCENTILE * totals)
@@ -57,8 +57,8 @@ class Slowness:
             for bucket, total in zip(buckets, totals, strict=True)
         )
 
-    def counted(self, evidence: EvidenceCounts) -> tuple[list[int], list[int]]:
-        """Slow attempts and all attempts of a window, a length; both 0 where no edge is known."""
+    def count_slow(self, evidence: EvidenceCounts) -> tuple[list[int], list[int]]:
+        """Slow attempts and all attempts of a window, a length; both 0 if no edge is known."""
         slow, timed = [0] * len(LENGTHS), [0] * len(LENGTHS)
         for tokens, counts in evidence.latency.items():
             at = _length(tokens)

@@ -1,12 +1,12 @@
 """Which arms are compared: the part of a rollout's life that evidence depends on.
 
-A step from 5 % to 25 % enters the same stage anew.
+A step from 5 % to 25 % enters the same stage again.
 """
 
 from enum import StrEnum
 
 
-class Stage(StrEnum):
+class ComparisonStage(StrEnum):
     """Who is compared with whom."""
 
     SHADOW = "shadow"  # the candidate's answers to copies, with stable's to the originals

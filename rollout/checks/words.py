@@ -14,13 +14,13 @@ def count(number: float) -> str:
 
 
 def percent(share: float) -> str:
-    """A share: ``3.0 %``; with more digits where it is small."""
+    """A share: ``3.0 %``; with more digits if it is small."""
     digits = 1 if share == 0 or share >= 0.001 else 3
     return f"{100 * share:.{digits}f} %"
 
 
 def share_of(events: float, requests: float) -> str:
-    """``12 of 400 (3.0 %)``; ``none`` where nothing was seen."""
+    """``12 of 400 (3.0 %)``; ``none`` if nothing was seen."""
     if requests <= 0:
         return "none"
     return f"{count(events)} of {count(requests)} ({percent(events / requests)})"
@@ -41,7 +41,7 @@ def by_more_than(line: ToleranceLine) -> str:
 
 
 # Of evidence that would be enough, but not without some callers or windows.
-RESTS_ON_FEW = "what speaks against it comes from one group of callers, or one window, alone"
+RESTS_ON_FEW = "what speaks against it comes only from one group of callers, or one window"
 
 
 def evidence(found: float, needed: float) -> str:

@@ -21,7 +21,7 @@ from measures.ranges import range_start, read_from
 from measures.recounting import Duplicates, RawMessage
 from rollout import steps
 from rollout.checks.drift import DRIFT
-from rollout.judge import Judge
+from rollout.judge import WindowsJudge
 from service.kafka import KafkaAddress
 from stats.recounting.evidence import RawEvidence
 from stats.recounting.raw_log import KafkaRawLog, RawLog
@@ -131,7 +131,9 @@ def recount_verdict(
     if not lines or lines[0].at > state.began + 1.0:
         missing.append("the history does not hold the beginning of the rollout any more")
         lines = lines or [Transition(at=state.began, version="", phase=Phase.SHADOW, step=0)]
-    replay = _Replay(endpoint.rollout_spec, state, Judge(profiles), counted.windows(), lateness)
+    replay = _Replay(
+        endpoint.rollout_spec, state, WindowsJudge(profiles), counted.windows(), lateness
+    )
     return replay.walk(lines, counted.events, tuple(missing))
 
 
@@ -173,7 +175,7 @@ class _Replay:
         self,
         spec: RolloutSpec,
         recorded: RolloutState,
-        judge: Judge,
+        judge: WindowsJudge,
         windows: Sequence[EndpointWindow],
         lateness: float,
     ) -> None:
@@ -273,7 +275,7 @@ def _build_step(
     wanted = [each for each in state.checks if each.gate and each.required]
     is_bake = line.phase is Phase.PROMOTED
     return StepRecount(
-        name="bake" if is_bake else steps.named(spec.step_at(line.step or 0)),
+        name="bake" if is_bake else steps.describe(spec.step_at(line.step or 0)),
         began=line.at,
         windows=windows,
         passed=bool(windows) and all(each.verdict is Verdict.PASS for each in wanted),

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 import msgspec
 
-from rollout.view import Stage
+from rollout.view import StageView
 from stats.ui.columns import Span
 
 SCHEMA_VERSION = 1
@@ -259,7 +259,7 @@ class Preparing(msgspec.Struct, frozen=True):
 
     version: str
     reason: str
-    stages: list[Stage]
+    stages: list[StageView]
 
 
 class Check(msgspec.Struct, frozen=True):
@@ -325,7 +325,7 @@ class Rollout(msgspec.Struct, frozen=True):
     ended: float | None
     deadline: float | None
     paused: float | None
-    stages: list[Stage]
+    stages: list[StageView]
     steps: list[StepView]
     checks: list[Check]
     points: Points

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from contracts.endpoint import ModelEndpoint, Phase, Transition
 from contracts.rollout import LOST, Outcome, RolloutState, SeriesPoint
 from rollout import view
-from rollout.series import gathered
+from rollout.series import gather
 from stats.ui import document
 from stats.ui.columns import round_value
 from stats.ui.document import Check, HistoryLine, Points, Preparing, Rollout, Tone
@@ -46,7 +46,7 @@ def rollout(endpoint: ModelEndpoint) -> Rollout | None:
             )
             for check in seen.checks
         ],
-        points=_points(gathered(state.series, _MOST_POINTS)),
+        points=_points(gather(state.series, _MOST_POINTS)),
         moments=[history_line(line) for line in seen.lines],
         next_version=seen.next_version or "",
     )

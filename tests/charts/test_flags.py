@@ -8,7 +8,7 @@ from helm_chart import CASES, LIGHT, everything, manifests, pod_specs
 
 from controller.settings import ControllerSettings
 from gateway.settings import Settings
-from registry.pyfunc.process import Limits
+from registry.pyfunc.process import PyfuncLimits
 from registry.settings import LoaderSettings
 from service import flags
 from stats.evaluate_main import EvaluateSettings
@@ -97,7 +97,7 @@ def test_what_values_say_is_what_services_read() -> None:
     assert (gateway.model_code_megabytes, gateway.model_code_closed_off) == (2000, False)
     loader = read["registry.loader_main"]
     assert loader.pyfunc is controller.pyfunc is True
-    assert loader.pyfunc_limits == Limits(call_seconds=7.0, megabytes=6000, closed_off=False)
+    assert loader.pyfunc_limits == PyfuncLimits(call_seconds=7.0, megabytes=6000, closed_off=False)
     assert (controller.pyfunc_megabytes, controller.pyfunc_closed_off) == (6000, False)
     assert gateway.log_level == "warning"
     assert gateway.topic_partitions == read["stats.fold_main"].windows_partitions == 12

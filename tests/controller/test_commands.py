@@ -7,7 +7,7 @@ from registry_fakes import endpoint
 
 from contracts.endpoint import EndpointStatus, ModelEndpoint
 from contracts.rollout import COMMAND_BY_PREFIX, COMMAND_PREFIX, Command, CommandOutcome, Verb
-from controller.rollouts import waiting_commands, without_answered_commands
+from controller.rollouts import drop_answered_commands, waiting_commands
 
 
 def command(name: str, at: float = 1.0) -> Command:
@@ -41,7 +41,7 @@ def test_a_commands_id_is_its_annotations() -> None:
 
 def test_what_was_answered_leaves_and_all_else_stays() -> None:
     one = annotated(command("a"), command("b"), answered=("a",), more={"note": "x"})
-    left = without_answered_commands(one).metadata.annotations
+    left = drop_answered_commands(one).metadata.annotations
     assert set(left) == {f"{COMMAND_PREFIX}b", "note"}
 
 
@@ -50,7 +50,7 @@ def test_the_user_beside_a_command_is_who_wrote_it_and_leaves_with_it() -> None:
     one = annotated(command("a"), command("b"), answered=("a",), more=users)
     read = waiting_commands(one.metadata.annotations)
     assert {item.by for item in read} == {"anna@example.com"}
-    left = without_answered_commands(one).metadata.annotations
+    left = drop_answered_commands(one).metadata.annotations
     assert set(left) == {f"{COMMAND_PREFIX}b", f"{COMMAND_BY_PREFIX}b"}
 
 
@@ -62,7 +62,7 @@ def test_the_controller_reads_what_the_command_line_writes() -> None:
 
 def test_without_an_answer_the_endpoint_stays_as_it_is() -> None:
     one = annotated(command("a"))
-    assert without_answered_commands(one) is one
+    assert drop_answered_commands(one) is one
 
 
 def test_what_is_no_command_leaves_with_a_word_in_the_log(
@@ -71,5 +71,5 @@ def test_what_is_no_command_leaves_with_a_word_in_the_log(
     one = annotated(more={f"{COMMAND_PREFIX}x": "{}"})
     assert waiting_commands(one.metadata.annotations) == ()
     with caplog.at_level(logging.WARNING):
-        assert without_answered_commands(one).metadata.annotations == {}
+        assert drop_answered_commands(one).metadata.annotations == {}
     assert "is no command" in caplog.text

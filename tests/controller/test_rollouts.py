@@ -190,7 +190,7 @@ def test_a_rollout_whose_record_is_refused_is_ended_without_one(tmp_path: Path) 
     refusing = WholeEndpoints(FileEndpointStore(tmp_path), NoRecords(tmp_path))
     with pytest.raises(ApiRefusedError):
         refusing.put(stored.model_copy(update={"status": harness.step()}))
-    refusing.put(harness.rollouts.withdrawn(stored, harness.now, "exceeded quota"))
+    refusing.put(harness.rollouts.withdraw(stored, harness.now, "exceeded quota"))
     found = FileEndpointStore(tmp_path).get("e")
     assert found is not None
     assert found.status.record is None

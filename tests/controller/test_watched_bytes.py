@@ -22,7 +22,7 @@ from controller.rollouts import JoinedRollouts
 from registry.reconcile.rollouts import Surroundings
 from registry.stores.cluster_endpoints import KubernetesEndpointStore
 from registry.stores.whole_endpoints import WholeEndpoints
-from rollout.judge import Judge
+from rollout.judge import WindowsJudge
 from service.endpoint_records import ClusterRecords
 
 OLD, NEW = ref("1", "a"), ref("2", "b")
@@ -74,7 +74,7 @@ def test_two_hours_of_a_rollout_are_under_8_kb_for_each_that_watches(labels: int
             ClusterRecords(fake.client(), NAMESPACE),
         )
         current = store.put(endpoint(started, spec=EndpointSpec(model="m", rollout=spec)))
-        rollouts, largest = JoinedRollouts(Judge(), statistics), 0
+        rollouts, largest = JoinedRollouts(WindowsJudge(), statistics), 0
         for number in range(HISTORY + HOURS_2):
             start = number * WINDOW
             arms = [(OLD, Arm.STABLE, 300), (NEW, Arm.CANARY, 100)][: 1 + (number >= HISTORY)]

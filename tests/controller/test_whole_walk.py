@@ -21,12 +21,12 @@ from contracts.rollout import COMMAND_PREFIX, Command, RolloutSpec, Strategy, Ve
 from contracts.tasks import Task
 from contracts.waiting import OF_PHASE, describe_wait, to_do, waits_of
 from controller.rollouts import JoinedRollouts
-from registry.conversions.messages import Failed, Package, Signature
+from registry.conversions.messages import ConversionFailure, Package, Signature
 from registry.mlflow.model_registry import MlflowSnapshot, RegisteredModel, RegisteredVersion
 from registry.reconcile.controller import with_generation
-from registry.reconcile.plan import Observed, Version, chosen, plan
+from registry.reconcile.plan import ObservedState, PlannedVersion, choose_version, plan
 from registry.reconcile.rollouts import surroundings
-from registry.reconcile.waits import waiting
+from registry.reconcile.waits import list_waits
 
 SIGNATURE = Signature(task=Task.TEXT_CLASSIFICATION, labels=("no", "yes"))
 ROLLOUT = {
@@ -177,13 +177,13 @@ class Walk(RuleBasedStateMachine):
         before = self.stored
         reports = (self._report(),)
         seen = self._observed(reports)
-        target = chosen(before.spec, before.status, seen)
+        target = choose_version(before.spec, before.status, seen)
         status = plan(before.spec, before.status, seen, self.now).status
         planned = before.model_copy(update={"status": status})
         around = surroundings(reports, target.number if target else None)
         after = self.rollouts.advance(planned, around, self.now)
         snapshot = self._mlflow(seen) if self.mlflow else None
-        waits = waiting(
+        waits = list_waits(
             before.spec, after.status, seen, snapshot, before=before.status.waits, now=self.now
         )
         status = after.status.model_copy(update={"waits": waits})
@@ -207,19 +207,19 @@ class Walk(RuleBasedStateMachine):
         waiting = {key for key in after.metadata.annotations if key.startswith(COMMAND_PREFIX)}
         assert waiting == set()
 
-    def _observed(self, reports: tuple[LoaderReport, ...]) -> Observed:
+    def _observed(self, reports: tuple[LoaderReport, ...]) -> ObservedState:
         """Every conversion ends within a pass, well or not."""
         numbers = [str(number) for number in range(self.newest, 0, -1)]
-        versions = tuple(Version(number, f"o{number}") for number in numbers)
+        versions = tuple(PlannedVersion(number, f"o{number}") for number in numbers)
         for version in versions:
             if version.number not in self.broken:
                 made = Package(ref(version.number, "abcdef"[int(version.number)]), SIGNATURE)
                 self.converted.setdefault(version.options, made)
-        return Observed(
+        return ObservedState(
             versions if self.mlflow else None,
             packages=dict(self.converted) if self.store else {},
             jobs={
-                version.options: Failed(reason="a pickle", by_version=True)
+                version.options: ConversionFailure(reason="a pickle", by_version=True)
                 for version in versions
                 if version.options not in self.converted
             },
@@ -229,7 +229,7 @@ class Walk(RuleBasedStateMachine):
         )
 
     @staticmethod
-    def _mlflow(seen: Observed) -> MlflowSnapshot:
+    def _mlflow(seen: ObservedState) -> MlflowSnapshot:
         versions = tuple(
             RegisteredVersion("m", version.number, version.number)
             for version in seen.versions or ()

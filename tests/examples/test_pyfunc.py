@@ -20,7 +20,7 @@ from contracts.features import ENGINE_FEATURES
 from contracts.manifest import PYFUNC
 from contracts.tasks import Task
 from gateway.engine.protocol import Work
-from registry.pyfunc.process import Limits, PyfuncProcess
+from registry.pyfunc.process import PyfuncLimits, PyfuncProcess
 
 pytestmark = [
     pytest.mark.real,  # installs packages from an index
@@ -28,7 +28,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore"),  # MLflow's own
 ]
 EXAMPLE = Path(__file__).parents[2] / "examples" / "pyfunc"
-LIMITS = Limits(call_seconds=120.0, start_seconds=600.0)
+LIMITS = PyfuncLimits(call_seconds=120.0, start_seconds=600.0)
 
 
 @dataclass

@@ -31,7 +31,7 @@ from preprocess.windows import ContextEncoder, WindowEncoder
 from registry.convert import tokeniser
 from registry.convert.flavours.detect import detect
 from registry.convert.graph import engine_form, export
-from registry.convert.parity.engine import Engine, Texts
+from registry.convert.parity.engine import GraphEngine, TokenisedTexts
 from registry.convert.parity.verify import values_of
 
 pytestmark = [
@@ -72,14 +72,14 @@ class Served:
     task: Task
     multi_label: bool
     inputs: tuple[TensorSpec, ...]
-    engine: Engine
+    engine: GraphEngine
 
     def answer(
         self, texts: Sequence[str], pairs: Sequence[str] | None = None
     ) -> NDArray[np.float32]:
         encoded = self.tokeniser.encoder.encode(texts, pairs)
         padder = RowPadder(self.inputs, self.tokeniser.spec)
-        outputs = self.engine.outputs(Texts(encoded, padder, self.tokeniser.buckets))
+        outputs = self.engine.outputs(TokenisedTexts(encoded, padder, self.tokeniser.buckets))
         return HEADS[self.task].values(
             outputs, width=outputs.shape[1], multi_label=self.multi_label
         )
@@ -110,7 +110,7 @@ def served(folder: Path, scratch: Path, task: Task | None = None) -> Served:
         task=original.task,
         multi_label=original.multi_label,
         inputs=engine_form.inputs_of(model),
-        engine=Engine(model, threads=1),
+        engine=GraphEngine(model, threads=1),
     )
 
 
@@ -234,7 +234,7 @@ def test_tokens_get_the_labels_that_the_transformers_pipeline_gives_them(
     encoder = WindowEncoder(ours.tokeniser.data, ours.tokeniser.spec)
     encoded = encoder.encode(texts)
     padder = RowPadder(ours.inputs, ours.tokeniser.spec)
-    outputs = ours.engine.outputs(Texts(encoded, padder, ours.tokeniser.buckets))
+    outputs = ours.engine.outputs(TokenisedTexts(encoded, padder, ours.tokeniser.buckets))
     values = values_of(ours.task, outputs, multi_label=False)
     ignored = ["O", "PER"] if strategy == "max" else ["O"]
     found = entities(encoded, values, TAGS, strategy=strategy, ignored=ignored)
@@ -439,7 +439,7 @@ def test_questions_are_answered_as_the_transformers_pipeline_answered_them(
     encoder = ContextEncoder(ours.tokeniser.data, ours.tokeniser.spec)
     encoded = encoder.encode(questions, contexts)
     padder = RowPadder(ours.inputs, ours.tokeniser.spec)
-    outputs = ours.engine.outputs(Texts(encoded, padder, ours.tokeniser.buckets))
+    outputs = ours.engine.outputs(TokenisedTexts(encoded, padder, ours.tokeniser.buckets))
     values = values_of(ours.task, outputs, multi_label=False)
     options: dict[str, Any] = {
         "top_k": 3,
@@ -653,8 +653,10 @@ def test_kinds_of_vectors_are_those_that_a_model_as_bge_m3_gives(
     made = tokeniser.build(original, ServingOptions(max_tokens=512))
     head = HEADS[Task.HYBRID_EMBEDDING]
     encoded = made.encoder.encode(texts)
-    rows = Texts(encoded, RowPadder(engine_form.inputs_of(finished), made.spec), made.buckets)
-    outputs = Engine(finished, threads=1).outputs(rows)
+    rows = TokenisedTexts(
+        encoded, RowPadder(engine_form.inputs_of(finished), made.spec), made.buckets
+    )
+    outputs = GraphEngine(finished, threads=1).outputs(rows)
     values = values_of(original.task, outputs, multi_label=False)
     answer = Answered(values, (), {}, encoded)
     dense, sparse, vectors = head.dense(answer), head.sparse(answer), head.token_vectors(answer)

@@ -17,12 +17,12 @@ from tiny_models import TEXTS, classifier, tokenizer
 from contracts.manifest import Manifest
 from headrace.stack.mlflow import MlflowProcess
 from registry.conversions.launcher import SubprocessLauncher, SubprocessOptions
-from registry.conversions.messages import ConversionRequest, Failed, Published
+from registry.conversions.messages import ConversionFailure, ConversionRequest, PublishedPackage
 from registry.conversions.promotion import PromotingLauncher
 from registry.conversions.staging import STAGING, StagingFolders
 from registry.convert import walk
-from registry.convert.tracking import Tracking
-from registry.mlflow.client import MlflowServer
+from registry.convert.tracking import TrackingServer
+from registry.mlflow.client import MlflowConnection
 from registry.mlflow.model_registry import MlflowRegistry
 from registry.packages.store import PackageStore
 
@@ -53,12 +53,12 @@ def request_for(server: MlflowProcess, folder: Path, model: str) -> ConversionRe
     )
 
 
-def convert(server: MlflowProcess, folder: Path, model: str) -> Manifest | Failed:
+def convert(server: MlflowProcess, folder: Path, model: str) -> Manifest | ConversionFailure:
     """As the controller does it: in a process, into a folder of its own, and then proved."""
     request = request_for(server, folder, model)
     store = PackageStore(request.store_url)
     versions = asyncio.run(
-        MlflowRegistry(MlflowServer(server.url, timeout_seconds=30.0)).versions(model)
+        MlflowRegistry(MlflowConnection(server.url, timeout_seconds=30.0)).versions(model)
     )
     options = SubprocessOptions(work_dir=folder / "work", environment=dict(os.environ))
     launcher = PromotingLauncher(
@@ -72,7 +72,7 @@ def convert(server: MlflowProcess, folder: Path, model: str) -> Manifest | Faile
         work_dir=folder / "work",
     )
     result = asyncio.run(launcher.run(request, lambda _progress: None))
-    if isinstance(result, Published):
+    if isinstance(result, PublishedPackage):
         assert not list((folder / "store" / STAGING).iterdir())
         return store.manifest(result.ref.package)
     return result
@@ -90,7 +90,7 @@ def do_as_page_says(page: str, server: MlflowProcess, model: str, folder: Path) 
 def convert_here(server: MlflowProcess, folder: Path, model: str) -> Manifest:
     """In this process, which has imported torch already: another takes many seconds for it."""
     request, store = request_for(server, folder, model), PackageStore((folder / "store").as_uri())
-    ref = walk.convert(request, Tracking(server.url), store, lambda _phase, _message: None)
+    ref = walk.convert(request, TrackingServer(server.url), store, lambda _phase, _message: None)
     return store.manifest(ref.package)
 
 
@@ -133,7 +133,7 @@ def test_a_pyfunc_waits_for_the_operators_consent(server: MlflowProcess, tmp_pat
             name="model", python_model=Echo(), registered_model_name="echo", pip_requirements=[]
         )
     failed = convert(server, tmp_path, "echo")
-    assert isinstance(failed, Failed)
+    assert isinstance(failed, ConversionFailure)
     assert not failed.by_version
     assert "triton.pyfunc.enabled" in failed.reason
 

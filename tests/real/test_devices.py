@@ -131,7 +131,7 @@ async def test_a_model_whose_process_ended_answers_again_from_another_one(
         served.manifest,
         ProberPace(every_seconds=SECONDS, retry_seconds=0.1),
         gone=served.loader.note_gone,
-        refused=served.client.refused,
+        refused=served.client.count_refused,
         others=tuple if is_stable else served.loader.stable,
     )
     stop = asyncio.Event()

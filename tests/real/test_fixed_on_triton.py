@@ -14,7 +14,7 @@ from contracts.tensors import Datatype, TensorSpec
 from headrace.stack.triton import TritonProcess
 from registry.errors import TritonRefusedError
 from registry.loading.placement import UploadedFiles
-from registry.loading.splits import Split
+from registry.loading.splits import InstanceSplit
 from registry.loading.triton_client import GrpcTriton
 from registry.packages import triton_config
 
@@ -41,7 +41,9 @@ async def test_batches_of_any_shape_answer_as_each_row_alone_and_too_long_rows_a
     client = GrpcTriton(triton.grpc, call_seconds=30.0, load_seconds=60.0)
     plain = onnxruntime.InferenceSession(str(graph), providers=["CPUExecutionProvider"])
     try:
-        await client.load("fixed", UploadedFiles().place("fixed", package, "python", Split(1, 1)))
+        await client.load(
+            "fixed", UploadedFiles().place("fixed", package, "python", InstanceSplit(1, 1))
+        )
         for count in range(1, len(ROWS) + 1):
             found = await client.outputs("fixed", batch_of(ROWS[:count]))
             alone = [plain.run([OUTPUT], batch_of([row]))[0][0] for row in ROWS[:count]]

@@ -42,7 +42,7 @@ from headrace.stack.triton import TritonProcess
 from registry.conversions.messages import ConversionRequest
 from registry.convert import package
 from registry.convert.parity.continuations import Decoder
-from registry.convert.tracking import Tracking
+from registry.convert.tracking import TrackingServer
 from registry.convert.walk import convert
 from registry.loading.placement import UploadedFiles
 from registry.packages.store import PackageStore
@@ -335,7 +335,7 @@ async def test_what_is_registered_writes_what_transformers_writes(
             tracking_uri=fake.uri, model="writer", version="1", store_url="unused",
             serving=ServingOptions(maxBatchSize=8), work_dir=str(tmp_path / "work"),  # type: ignore[call-arg]
         )  # fmt: skip
-        ref = convert(request, Tracking(fake.uri), store, lambda _phase, _words: None)
+        ref = convert(request, TrackingServer(fake.uri), store, lambda _phase, _words: None)
         assert_promotable(request, ref, store)
     manifest: Manifest = store.manifest(ref.package)
     assert manifest.generation is not None

@@ -34,7 +34,7 @@ from registry.loading.placement import Placement, SharedRepository, UploadedFile
 from registry.loading.triton_client import GrpcTriton
 from registry.packages import triton_config
 from registry.packages.cache import LocalPackages
-from registry.packages.device_proof import Reference, packed_batch, proof_of
+from registry.packages.device_proof import ReferenceRow, packed_batch, proof_of
 from registry.packages.store import PackageStore
 from registry.stores.endpoints import FileEndpointStore
 from registry.stores.reports import FileReports
@@ -76,7 +76,7 @@ def published(store: PackageStore, folder: Path, *, strays: bool = False) -> Mod
     sign = -1 if strays else 1
     rows = rows_of(LENGTHS)
     proof = proof_of(
-        [Reference(row, None, sign * by_itself(folder, row)[np.newaxis]) for row in rows],
+        [ReferenceRow(row, None, sign * by_itself(folder, row)[np.newaxis]) for row in rows],
         task=Task.TEXT_EMBEDDING,
         multi_label=False,
         type_ids=True,

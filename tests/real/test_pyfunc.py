@@ -26,7 +26,7 @@ from registry.loading.placement import SharedRepository
 from registry.loading.prober import Prober
 from registry.loading.triton_client import GrpcTriton
 from registry.packages.store import PackageStore
-from registry.pyfunc.process import Limits
+from registry.pyfunc.process import PyfuncLimits
 
 pytestmark = [
     pytest.mark.real,
@@ -35,7 +35,7 @@ pytestmark = [
 ]
 SECONDS = 300.0
 CALL_SECONDS = 60.0  # of a batch: more than a busy machine takes for an honest one
-LIMITS = Limits(call_seconds=CALL_SECONDS, start_seconds=SECONDS, first_pause_seconds=0.0)
+LIMITS = PyfuncLimits(call_seconds=CALL_SECONDS, start_seconds=SECONDS, first_pause_seconds=0.0)
 OF_REQUESTS = OfRequests(timeout_seconds=SECONDS)
 
 

@@ -18,7 +18,7 @@ from contracts.manifest import MODEL_ONNX, Manifest, PackageFile
 from gateway.packages import PackageError, StorePackages
 from registry.conversions.index import ConversionIndex
 from registry.errors import SourceRefusedError
-from registry.mlflow.client import MlflowServer
+from registry.mlflow.client import MlflowConnection
 from registry.packages.gc import collect
 from registry.packages.store import PackageStore, StoreUnavailableError, digest
 from stats.evaluation.references import StoredReferences
@@ -149,7 +149,7 @@ def test_a_server_that_is_away_is_a_sentence_and_its_return_needs_no_restart(
 def test_files_of_runs_go_to_the_store_where_mlflow_hands_out_none(
     url: str, tmp_path: Path
 ) -> None:
-    run = MlflowServer("http://127.0.0.1:9", timeout_seconds=5.0, sources=[url]).folder(url)
+    run = MlflowConnection("http://127.0.0.1:9", timeout_seconds=5.0, sources=[url]).folder(url)
     run.put("headrace/e/v2/report.html", CONTENT)
     run.put("model.onnx", b"graph")
     assert list(run.names()) == ["model.onnx", "headrace/e/v2/report.html"]
@@ -160,6 +160,6 @@ def test_files_of_runs_go_to_the_store_where_mlflow_hands_out_none(
 @pytest.mark.usefixtures("object_store")
 def test_a_store_that_will_not_take_a_runs_files_holds_up_no_others() -> None:
     url = "s3://no-such-bucket/run"
-    run = MlflowServer("http://127.0.0.1:9", timeout_seconds=5.0, sources=[url]).folder(url)
+    run = MlflowConnection("http://127.0.0.1:9", timeout_seconds=5.0, sources=[url]).folder(url)
     with pytest.raises(SourceRefusedError, match="the artifacts at s3://no-such-bucket"):
         run.put("headrace/e/v2/report.html", b"")

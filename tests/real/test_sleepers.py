@@ -21,16 +21,16 @@ from contracts.endpoint import ModelEndpoint
 from contracts.loading import WAKE_PATH, LoaderReport
 from contracts.model import ModelRef
 from headrace.stack.triton import TritonProcess
-from registry.loader_main import waking
+from registry.loader_main import answer_waking
 from registry.loading.loader import Loader
 from registry.loading.options import LoaderOptions
 from registry.loading.placement import UploadedFiles
-from registry.loading.room import WITHOUT_BOUNDS, Need, Room
+from registry.loading.room import WITHOUT_BOUNDS, PackageNeed, Room
 from registry.loading.triton_client import GrpcTriton, Overrides
 from registry.packages.cache import LocalPackages
 from registry.packages.store import PackageStore
 from registry.reconcile.rollouts import HeldPackages
-from registry.reconcile.sleep import slept
+from registry.reconcile.sleep import note_sleep
 from registry.stores.endpoints import FileEndpointStore
 from registry.stores.reports import FileReports
 from service import pages
@@ -132,7 +132,7 @@ async def loaders(
                 clients.append(client)
                 port = own_ports(1)[0]
                 loader = loader_of(home, number, client, idle_seconds, port=port, room=room)
-                actions = {WAKE_PATH: waking(loader, f"key-{number}")}
+                actions = {WAKE_PATH: answer_waking(loader, f"key-{number}")}
                 server = cleanup.enter_context(pages.serve("127.0.0.1", port, {}, actions))
                 cleanup.callback(server.shutdown)
                 tasks.create_task(loader.run(stop))
@@ -179,7 +179,7 @@ async def control(home: Home) -> None:
     while True:
         held.take(home.reports())
         for found in home.endpoints.list():
-            status = slept(found.spec, found.status, held, time.time())
+            status = note_sleep(found.spec, found.status, held, time.time())
             if status != found.status:
                 home.endpoints.put(found.model_copy(update={"status": status}))
         await asyncio.sleep(0.1)  # the pace of passes
@@ -223,7 +223,7 @@ async def test_a_model_that_does_not_fit_beside_what_came_meanwhile_ends_nothing
     sleepless = endpoint_of(other, name="other", packages=[other])
     spec = sleepless.spec.model_copy(update={"sleeps": False})
     home.endpoints.put(sleepless.model_copy(update={"spec": spec}))
-    one = Need.of(store.manifest(other.package), process=True).memory_bytes
+    one = PackageNeed.of(store.manifest(other.package), process=True).memory_bytes
     async with (
         loaders(home, idle_seconds=6.0, room=Room(memory_bytes=one * 3 // 2)),
         gateway(home, "a") as first,

@@ -56,7 +56,7 @@ from registry.loading.placement import (
     SharedRepository,
     UploadedFiles,
 )
-from registry.loading.splits import Split
+from registry.loading.splits import InstanceSplit
 from registry.loading.triton_client import GrpcTriton
 from registry.packages.cache import LocalPackages
 from registry.packages.store import PackageStore
@@ -311,9 +311,9 @@ async def test_two_cores_are_divided_as_a_few_batches_of_each_way_say(
         assert model.costs
         answered = await harness.client.held([name])
         assert (answered[name].copies, answered[name].threads) == chosen
-        before = await harness.client.executed(name)
+        before = await harness.client.count_executed(name)
         assert await harness.client.infer(name, batch(3, 8)) == (3, 24)
-        assert await harness.client.executed(name) == before + 1
+        assert await harness.client.count_executed(name) == before + 1
     assert len(told) == len(refs)
     caplog.clear()
     assert (await harness.settle()).loaded == report.loaded
@@ -495,7 +495,7 @@ async def test_only_who_knows_its_key_loads_models_and_everybody_infers(
     try:
         await reached(loader)
         publish(PackageStore((tmp_path / "store").as_uri()), tmp_path / "source", "1")
-        overrides = UploadedFiles().place("m", tmp_path / "source", "python", Split(1, 1))
+        overrides = UploadedFiles().place("m", tmp_path / "source", "python", InstanceSplit(1, 1))
         with pytest.raises(TritonUnavailableError, match="restricted"):
             await stranger.load("m", overrides)
         assert await stranger.held(["m"]) == {}
@@ -527,7 +527,9 @@ async def test_tritons_refusals_are_told_apart(triton: TritonProcess, tmp_path: 
             await client.load("no-such-model", {})
         store = PackageStore((tmp_path / "store").as_uri())
         publish(store, tmp_path / "source", "1")
-        overrides = UploadedFiles().place("native", tmp_path / "source", "onnxruntime", Split(1, 1))
+        overrides = UploadedFiles().place(
+            "native", tmp_path / "source", "onnxruntime", InstanceSplit(1, 1)
+        )
         with pytest.raises(BackendMissingError):
             await client.load("native", overrides)
         await client.unload("no-such-model")
@@ -581,7 +583,7 @@ async def test_after_a_fault_of_its_gpu_a_model_answers_nobody_until_it_is_loade
     triton: TritonProcess, tmp_path: Path
 ) -> None:
     publish(PackageStore((tmp_path / "store").as_uri()), tmp_path / "source", "1")
-    overrides = dict(UploadedFiles().place("m", tmp_path / "source", "python", Split(1, 1)))
+    overrides = dict(UploadedFiles().place("m", tmp_path / "source", "python", InstanceSplit(1, 1)))
     overrides["file:1/python_model.py"] = overrides["file:1/model.py"]
     overrides["file:1/model.py"] = LOSES_ITS_GPU.encode()
     client = GrpcTriton(triton.grpc, call_seconds=CALL_SECONDS, load_seconds=LOAD_SECONDS)
@@ -632,7 +634,9 @@ async def test_the_simulated_accelerator_answers_zeros_after_its_time(
 ) -> None:
     store = PackageStore((tmp_path / "store").as_uri())
     publish(store, tmp_path / "source", "1")
-    overrides = dict(UploadedFiles().place("sim", tmp_path / "source", "python", Split(1, 1)))
+    overrides = dict(
+        UploadedFiles().place("sim", tmp_path / "source", "python", InstanceSplit(1, 1))
+    )
     model = triton_file("python_model").parents[1] / "simulated_accelerator" / "model.py"
     overrides["file:1/model.py"] = model.read_bytes()
     client = GrpcTriton(triton.grpc, call_seconds=CALL_SECONDS, load_seconds=LOAD_SECONDS)
@@ -662,7 +666,7 @@ async def test_two_tritons_answer_those_alone_who_show_a_certificate_of_their_au
         certificate, _ = certificates.write(folder, folder.name)
         (folder / "ca.crt").write_bytes(certificate.read_bytes())
     publish(PackageStore((tmp_path / "store").as_uri()), tmp_path / "source", "1")
-    overrides = UploadedFiles().place("m", tmp_path / "source", "python", Split(1, 1))
+    overrides = UploadedFiles().place("m", tmp_path / "source", "python", InstanceSplit(1, 1))
     ids = np.ones((2, 4), np.int64)
     tensors = {"input_ids": ids, "attention_mask": ids}
     work = Work("m", "logits", tensors)

@@ -33,7 +33,7 @@ from registry.convert import package
 from registry.loading.loader import Loader
 from registry.loading.options import LoaderOptions
 from registry.loading.placement import UploadedFiles
-from registry.loading.splits import Split
+from registry.loading.splits import InstanceSplit
 from registry.loading.triton_client import GrpcTriton
 from registry.packages.cache import LocalPackages
 from registry.packages.store import PackageStore
@@ -66,7 +66,7 @@ def files(tmp_path: Path) -> Path:
 async def load(triton: TritonProcess, files: Path) -> None:
     name = model_of().name
     client = GrpcTriton(triton.grpc, call_seconds=30.0, load_seconds=60.0)
-    await client.load(name, UploadedFiles().place(name, files, "python", Split(1, 1)))
+    await client.load(name, UploadedFiles().place(name, files, "python", InstanceSplit(1, 1)))
     await client.close()
 
 

@@ -10,7 +10,7 @@ from contracts.rollout import AgreementCheck, Checks, Verdict
 from contracts.windows import EvidenceCounts
 from measures.folding import Fold
 from preprocess.tasks.question_answering import NO_ANSWER
-from rollout.evidence import Evidence, Stage
+from rollout.evidence import ComparisonStage, Evidence
 
 CHECKS = Checks(drift=None, agreement=AgreementCheck(at_least=0.9))
 REQUESTS = 120  # a window
@@ -49,15 +49,17 @@ def window(rng: random.Random, arm: Arm, instead: dict[str, str]) -> EvidenceCou
     return aggregate.evidence
 
 
-def judged(stage: Stage, instead: dict[str, str]) -> dict[str, Verdict]:
+def judged(stage: ComparisonStage, instead: dict[str, str]) -> dict[str, Verdict]:
     rng = random.Random(4)
     evidence = Evidence.begin(CHECKS, 0.05, (), stage).with_share(
-        0.5 if stage is Stage.CANARY else 0.0
+        0.5 if stage is ComparisonStage.CANARY else 0.0
     )
     for _ in range(30):
         evidence = evidence.with_history(window(rng, Arm.STABLE, {}))
     for _ in range(WINDOWS):
-        candidate = window(rng, Arm.SHADOW if stage is Stage.SHADOW else Arm.CANARY, instead)
+        candidate = window(
+            rng, Arm.SHADOW if stage is ComparisonStage.SHADOW else Arm.CANARY, instead
+        )
         evidence = evidence.after(candidate, window(rng, Arm.STABLE, {}), 10.0)
     return evidence.verdicts
 
@@ -70,17 +72,17 @@ LONG = {CLASSES[0]: CLASSES[2]}
 def test_a_version_of_other_answers_fails_class_shares_among_callers(
     instead: dict[str, str],
 ) -> None:
-    assert judged(Stage.CANARY, instead)["classShare"] is Verdict.FAIL
+    assert judged(ComparisonStage.CANARY, instead)["classShare"] is Verdict.FAIL
 
 
 @pytest.mark.slow
 def test_a_version_of_the_same_answers_passes_among_callers() -> None:
-    good = judged(Stage.CANARY, {})
+    good = judged(ComparisonStage.CANARY, {})
     assert Verdict.FAIL not in good.values()
     assert good["classShare"] is Verdict.PASS
 
 
 @pytest.mark.slow
 def test_a_shadow_of_other_answers_fails_agreement() -> None:
-    assert judged(Stage.SHADOW, SILENT)["agreement"] is Verdict.FAIL
-    assert judged(Stage.SHADOW, {})["agreement"] is Verdict.PASS
+    assert judged(ComparisonStage.SHADOW, SILENT)["agreement"] is Verdict.FAIL
+    assert judged(ComparisonStage.SHADOW, {})["agreement"] is Verdict.PASS

@@ -1,4 +1,4 @@
-"""An arm that no caller falls into: seen, said and passed by, by counts of requests alone."""
+"""An arm that no caller is assigned to: seen, said and passed by, by counts of requests alone."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -23,7 +23,7 @@ STATE = RolloutState(
     stable=ONE,
     began=1000.0,
     step_began=1000.0,
-    traffic=arm_traffic.begun(1000.0),
+    traffic=arm_traffic.begin_step(1000.0),
 )
 
 
@@ -54,13 +54,13 @@ def of_callers(walk: Walk, windows: int = 1, anonymous: int = 0) -> Walk:
 
 def test_an_arm_that_no_caller_falls_into_is_said_and_passed_by_after_an_hour() -> None:
     walk = of_callers(Walk().through(1))
-    assert walk.why == "none of about 3 callers falls into the 5 % of this step"
+    assert walk.why == "none of about 3 callers is assigned to the 5 % of this step"
     of_callers(walk, 358)
     assert walk.shares == {"canary 2": 5, "stable 1": 95}
     of_callers(walk, 2)
     assert walk.shares == {"canary 2": 25, "stable 1": 75}
     assert walk.status.history[-1].reason == (
-        "none of about 3 callers falls into the 5 % of this step: "
+        "none of about 3 callers is assigned to the 5 % of this step: "
         "stable answered 36,000 requests of theirs in 1h, and version 2 none"
     )
 
@@ -69,7 +69,7 @@ def test_an_arm_that_no_caller_falls_into_is_said_and_passed_by_after_an_hour() 
 def test_the_last_step_is_never_passed_by_so_that_nothing_is_promoted_without_a_pass() -> None:
     walk = of_callers(Walk(replace_deadline(24 * 600)).through(3), 1500)
     assert (walk.last.outcome, walk.last.promoted_at) == (Outcome.EXPIRED, None)
-    assert "none of about 3 callers falls into the 50 % of this step" in walk.last.reason
+    assert "none of about 3 callers is assigned to the 50 % of this step" in walk.last.reason
 
 
 def replace_deadline(seconds: float) -> RolloutSpec:
@@ -244,4 +244,4 @@ def test_at_the_deadline_it_says_what_traffic_a_verdict_would_have_taken() -> No
 
 
 def test_what_was_counted_since_the_middle_of_a_step_gives_no_rate() -> None:
-    assert arm_traffic.lacking(STATE.model_copy(update={"traffic": None}), (), 2000.0) == ""
+    assert arm_traffic.describe_lack(STATE.model_copy(update={"traffic": None}), (), 2000.0) == ""

@@ -8,7 +8,7 @@ from evidence_windows import only
 
 from contracts.rollout import LatencyCheck, Verdict
 from contracts.windows import EvidenceCounts
-from rollout.evidence import Evidence, Stage
+from rollout.evidence import ComparisonStage, Evidence
 
 CHECKS = only(latency=LatencyCheck())
 USUAL, QUICKER = 100, 92  # buckets of LATENCY_EDGES
@@ -19,10 +19,10 @@ def answers(count: int, bucket: int, rng: np.random.Generator) -> EvidenceCounts
     return EvidenceCounts(requests=count, latency={32: dict(Counter(took.tolist()))})
 
 
-def verdict(promoted: int, stage: Stage, past: int = USUAL) -> Verdict:
+def verdict(promoted: int, stage: ComparisonStage, past: int = USUAL) -> Verdict:
     """Of the version that has nearly all callers; the few of the other get quick answers."""
     rng = np.random.default_rng(1)
-    evidence = Evidence.begin(CHECKS, 0.05, ("a", "b"), Stage.CANARY)
+    evidence = Evidence.begin(CHECKS, 0.05, ("a", "b"), ComparisonStage.CANARY)
     for _ in range(40):
         evidence = evidence.with_history(answers(200, past, rng))
     evidence = evidence.next_stage(stage).with_share(0.95)
@@ -36,14 +36,14 @@ def verdict(promoted: int, stage: Stage, past: int = USUAL) -> Verdict:
 def test_answers_that_only_take_longer_than_the_few_of_the_control_are_no_fault_in_the_bake() -> (
     None
 ):
-    assert verdict(USUAL, Stage.BAKE) is not Verdict.FAIL
-    assert verdict(USUAL, Stage.CANARY) is Verdict.FAIL
+    assert verdict(USUAL, ComparisonStage.BAKE) is not Verdict.FAIL
+    assert verdict(USUAL, ComparisonStage.CANARY) is Verdict.FAIL
 
 
 @pytest.mark.parametrize("slower", [4, 12])
 def test_a_promoted_version_that_is_slower_than_stable_ever_was_fails(slower: int) -> None:
-    assert verdict(USUAL + slower, Stage.BAKE) is Verdict.FAIL
+    assert verdict(USUAL + slower, ComparisonStage.BAKE) is Verdict.FAIL
 
 
 def test_a_slow_hour_that_meets_both_arms_is_no_fault_in_the_bake() -> None:
-    assert verdict(QUICKER, Stage.BAKE, past=QUICKER - 12) is not Verdict.FAIL
+    assert verdict(QUICKER, ComparisonStage.BAKE, past=QUICKER - 12) is not Verdict.FAIL

@@ -9,7 +9,7 @@ from contracts.events import NO_ENTITY, EventBatch, Latency, Pairing, Prediction
 from contracts.rollout import AgreementCheck, Checks, Verdict
 from contracts.windows import EvidenceCounts
 from measures.folding import Fold
-from rollout.evidence import Evidence, Stage
+from rollout.evidence import ComparisonStage, Evidence
 
 pytestmark = pytest.mark.slow
 
@@ -74,15 +74,15 @@ def window(rng: random.Random, arm: Arm, *, misses_places: bool, paired: bool) -
     return aggregate.evidence
 
 
-def judged(stage: Stage, *, misses_places: bool) -> dict[str, Verdict]:
+def judged(stage: ComparisonStage, *, misses_places: bool) -> dict[str, Verdict]:
     rng = random.Random(4)
     evidence = Evidence.begin(CHECKS, 0.05, (), stage).with_share(
-        0.5 if stage is Stage.CANARY else 0.0
+        0.5 if stage is ComparisonStage.CANARY else 0.0
     )
     for _ in range(30):
         stable = window(rng, Arm.STABLE, misses_places=False, paired=False)
         evidence = evidence.with_history(stable)
-    is_shadow = stage is Stage.SHADOW
+    is_shadow = stage is ComparisonStage.SHADOW
     for _ in range(WINDOWS):
         candidate = window(
             rng,
@@ -96,12 +96,12 @@ def judged(stage: Stage, *, misses_places: bool) -> dict[str, Verdict]:
 
 
 def test_a_version_that_finds_no_places_fails_class_shares_among_callers() -> None:
-    assert judged(Stage.CANARY, misses_places=True)["classShare"] is Verdict.FAIL
-    good = judged(Stage.CANARY, misses_places=False)
+    assert judged(ComparisonStage.CANARY, misses_places=True)["classShare"] is Verdict.FAIL
+    good = judged(ComparisonStage.CANARY, misses_places=False)
     assert Verdict.FAIL not in good.values()
     assert good["classShare"] is Verdict.PASS
 
 
 def test_a_shadow_that_finds_no_places_fails_agreement() -> None:
-    assert judged(Stage.SHADOW, misses_places=True)["agreement"] is Verdict.FAIL
-    assert judged(Stage.SHADOW, misses_places=False)["agreement"] is Verdict.PASS
+    assert judged(ComparisonStage.SHADOW, misses_places=True)["agreement"] is Verdict.FAIL
+    assert judged(ComparisonStage.SHADOW, misses_places=False)["agreement"] is Verdict.PASS

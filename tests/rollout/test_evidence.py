@@ -33,7 +33,7 @@ from contracts.rollout import (
 )
 from contracts.statistics import EDGES, Statistic
 from contracts.windows import CALLER_GROUPS, EvidenceCounts, OwnCounts, WindowAggregate
-from rollout.evidence import ArmAggregates, Evidence, Stage
+from rollout.evidence import ArmAggregates, ComparisonStage, Evidence
 
 EVERYTHING = Checks(
     agreement=AgreementCheck(),
@@ -99,7 +99,7 @@ PAST = EvidenceCounts(
 
 def begun(
     checks: Checks = EVERYTHING,
-    stage: Stage = Stage.CANARY,
+    stage: ComparisonStage = ComparisonStage.CANARY,
     *,
     labels: tuple[str, ...] = LABELS,
     past: EvidenceCounts = PAST,
@@ -149,10 +149,10 @@ def test_history_alone_leaves_everything_unknown() -> None:
     assert begun().with_history(EvidenceCounts()).history_windows == 20
 
 
-@given(st.lists(windows, max_size=5), st.sampled_from(Stage), st.booleans())
+@given(st.lists(windows, max_size=5), st.sampled_from(ComparisonStage), st.booleans())
 @settings(max_examples=15)
 def test_one_arm_alone_never_gets_a_verdict(
-    seen: list[EvidenceCounts], stage: Stage, candidate_is_there: bool
+    seen: list[EvidenceCounts], stage: ComparisonStage, candidate_is_there: bool
 ) -> None:
     nobody = EvidenceCounts()
     both = [(one, nobody) if candidate_is_there else (nobody, one) for one in seen]
@@ -161,10 +161,10 @@ def test_one_arm_alone_never_gets_a_verdict(
 
 
 @pytest.mark.slow
-@given(pairs_of_arms, st.sampled_from(Stage))
+@given(pairs_of_arms, st.sampled_from(ComparisonStage))
 @settings(max_examples=15)
 def test_evidence_is_the_same_after_any_number_of_round_trips(
-    seen: list[tuple[EvidenceCounts, EvidenceCounts]], stage: Stage
+    seen: list[tuple[EvidenceCounts, EvidenceCounts]], stage: ComparisonStage
 ) -> None:
     kept = told = begun(stage=stage).with_history(answered(900, 900))
     for one, other in seen:
@@ -180,7 +180,7 @@ def test_evidence_is_the_same_after_any_number_of_round_trips(
 def test_the_short_verdicts_are_those_of_the_results(
     seen: list[tuple[EvidenceCounts, EvidenceCounts]],
 ) -> None:
-    evidence = after(begun(stage=Stage.SHADOW), seen)
+    evidence = after(begun(stage=ComparisonStage.SHADOW), seen)
     assert evidence.verdicts == {result.name: result.verdict for result in evidence.results()}
 
 
@@ -234,8 +234,8 @@ def test_fail_goes_before_pass_and_stays() -> None:
     both = [(answered(200, 200, errors=60), answered(4000, 4000, errors=40))] * 2
     failed = after(begun(), both)
     healthy = [(answered(2000, 2000), answered(2000, 2000, errors=40))] * 20
-    later = after(failed.next_stage(Stage.CANARY), healthy)
-    assert later.rates.passed("errorRate")
+    later = after(failed.next_stage(ComparisonStage.CANARY), healthy)
+    assert later.rates.has_passed("errorRate")
     assert later.verdicts["errorRate"] is Verdict.FAIL
     assert Evidence.of_json(later.to_json()).verdicts["errorRate"] is Verdict.FAIL
 
@@ -244,7 +244,7 @@ def test_to_pass_begins_anew_at_each_stage_and_to_fail_goes_on() -> None:
     checks = Checks(latency=None, drift=None)
     passed = after(begun(checks), [(answered(2000, 2000), answered(2000, 2000))] * 3)
     assert set(passed.verdicts.values()) == {Verdict.PASS}
-    anew = passed.next_stage(Stage.CANARY)
+    anew = passed.next_stage(ComparisonStage.CANARY)
     assert set(anew.verdicts.values()) == {Verdict.UNKNOWN}
     one, other = of(passed, "errorRate").figures, of(anew, "errorRate").figures
     assert one["evidence_to_fail"] == other["evidence_to_fail"]
@@ -256,7 +256,7 @@ def test_weak_evidence_of_several_stages_adds_up() -> None:
     evidence = begun(only(error_rate=ErrorRateCheck()))
     said = []
     for _ in range(6):
-        evidence = evidence.after(*bad, 10.0).next_stage(Stage.CANARY)
+        evidence = evidence.after(*bad, 10.0).next_stage(ComparisonStage.CANARY)
         said.append(evidence.verdicts["errorRate"])
     assert said[0] is Verdict.UNKNOWN
     assert said[-1] is Verdict.FAIL
@@ -272,12 +272,12 @@ def test_each_gating_check_spends_an_equal_part_of_the_error() -> None:
 def test_latency_is_reported_in_shadow_and_not_judged() -> None:
     quick = EvidenceCounts(requests=1000, latency={64: {10: 950, 12: 50}})
     slow = EvidenceCounts(requests=1000, latency={64: {200: 1000}})
-    shadow = after(begun(stage=Stage.SHADOW, past=quick), [(slow, quick)] * 5)
+    shadow = after(begun(stage=ComparisonStage.SHADOW, past=quick), [(slow, quick)] * 5)
     result = of(shadow, "latency")
     assert (result.verdict, result.required) == (Verdict.UNKNOWN, False)
     assert "5,000 of 5,000 (100.0 %) against 250 of 5,000 (5.0 %)" in result.reason
     assert result.reason.endswith("not judged in shadow")
-    canary = shadow.next_stage(Stage.CANARY)
+    canary = shadow.next_stage(ComparisonStage.CANARY)
     assert of(canary, "latency").figures["evidence_to_fail"] == pytest.approx(1)
     assert of(canary, "latency").required
     assert after(canary, [(quick, quick)] * 3).verdicts["latency"] is Verdict.PASS
@@ -286,18 +286,20 @@ def test_latency_is_reported_in_shadow_and_not_judged() -> None:
 
 
 def test_quality_is_not_waited_for_in_shadow() -> None:
-    evidence = begun(only(quality=QualityCheck(required=True)), Stage.SHADOW)
+    evidence = begun(only(quality=QualityCheck(required=True)), ComparisonStage.SHADOW)
     assert not of(evidence, "quality").required
-    assert of(evidence.next_stage(Stage.CANARY), "quality").required
+    assert of(evidence.next_stage(ComparisonStage.CANARY), "quality").required
 
 
 def test_agreement_keeps_its_verdict_after_shadow_and_is_not_waited_for_then() -> None:
     pairs = EvidenceCounts(requests=400, pairs=400, pairs_equal=399)
-    shadow = after(begun(stage=Stage.SHADOW), [(pairs, EvidenceCounts(requests=400))] * 3)
+    shadow = after(begun(stage=ComparisonStage.SHADOW), [(pairs, EvidenceCounts(requests=400))] * 3)
     assert of(shadow, "agreement").verdict is Verdict.PASS
     assert of(shadow, "agreement").required
     bad = EvidenceCounts(requests=400, pairs=400, pairs_equal=0)
-    canary = after(shadow.next_stage(Stage.CANARY), [(bad, EvidenceCounts(requests=400))] * 3)
+    canary = after(
+        shadow.next_stage(ComparisonStage.CANARY), [(bad, EvidenceCounts(requests=400))] * 3
+    )
     assert of(canary, "agreement").verdict is Verdict.PASS
     assert not of(canary, "agreement").required
 
@@ -306,7 +308,7 @@ def test_a_ranker_whose_scores_move_fails_score_agreement_and_nothing_else_sees_
     same = {9: 200, 10: 200}  # differences up to a tenth, down and up
     shadow = EvidenceCounts(requests=400, labels={"relevant": 400}, pairs=400, pairs_equal=400)
     stable = EvidenceCounts(requests=400, labels={"relevant": 400})
-    begins = begun(EVERYTHING, Stage.SHADOW)
+    begins = begun(EVERYTHING, ComparisonStage.SHADOW)
     alike = after(begins, [(structs.replace(shadow, pair_scores=same), stable)] * 3)
     assert of(alike, "scoreAgreement").verdict is Verdict.PASS
     moved = {10: 250, 13: 150}
@@ -315,7 +317,7 @@ def test_a_ranker_whose_scores_move_fails_score_agreement_and_nothing_else_sees_
     others = {name: word for name, word in apart.verdicts.items() if name != "scoreAgreement"}
     assert Verdict.FAIL not in others.values()
     assert others["agreement"] is Verdict.PASS
-    later = apart.next_stage(Stage.CANARY)
+    later = apart.next_stage(ComparisonStage.CANARY)
     assert later.verdicts["scoreAgreement"] is Verdict.FAIL
 
 
@@ -401,18 +403,22 @@ def test_what_callers_hide_need_not_pass_again_if_it_passed_in_shadow(
     checks: Checks, name: str, positive: int
 ) -> None:
     same = (of_callers(0.05), of_callers(0.05))
-    shadow = after(begun(checks, Stage.SHADOW, past=same[0]), [same] * 3)
+    shadow = after(begun(checks, ComparisonStage.SHADOW, past=same[0]), [same] * 3)
     assert of(shadow, name).verdict is Verdict.PASS
-    canary = shadow.next_stage(Stage.CANARY).with_share(0.05)
+    canary = shadow.next_stage(ComparisonStage.CANARY).with_share(0.05)
     assert of(canary, name).required  # where it answered nobody
     few = EvidenceCounts(requests=100, labels={"negative": 100 - positive, "positive": positive})
     canary = after(canary, [(few, same[1])])
     result = of(canary, name)
     assert (result.verdict, result.required) == (Verdict.UNKNOWN, False)
     assert "passed in shadow" in result.reason
-    next_step = after(canary.next_stage(Stage.CANARY), [(few, same[1])])
+    next_step = after(canary.next_stage(ComparisonStage.CANARY), [(few, same[1])])
     assert not of(next_step, name).required
-    unseen = begun(checks, Stage.SHADOW, past=same[0]).next_stage(Stage.CANARY).with_share(0.05)
+    unseen = (
+        begun(checks, ComparisonStage.SHADOW, past=same[0])
+        .next_stage(ComparisonStage.CANARY)
+        .with_share(0.05)
+    )
     assert of(unseen, name).required
 
 
@@ -428,8 +434,8 @@ def test_a_version_is_promoted_only_where_its_answers_are_as_near_as_callers_can
 ) -> None:
     # Callers make 6.1 points at a quarter, 0.052 as a distance: to pass, 11.1 points and 0.152.
     stable = of_callers(0.05)
-    shadow = after(begun(checks, Stage.SHADOW, past=stable), [(stable, stable)] * 3)
-    canary = shadow.next_stage(Stage.CANARY)
+    shadow = after(begun(checks, ComparisonStage.SHADOW, past=stable), [(stable, stable)] * 3)
+    canary = shadow.next_stage(ComparisonStage.CANARY)
     for positive, waits_in_last_step in ((near, False), (far, True)):
         answers = EvidenceCounts(
             requests=1000, labels={"negative": 1000 - positive, "positive": positive}
@@ -444,8 +450,8 @@ def test_a_version_is_promoted_only_where_its_answers_are_as_near_as_callers_can
 
 def test_class_shares_must_pass_where_callers_are_alike() -> None:
     checks, alike = only(class_share=ClassShareCheck()), (of_callers(0.0), of_callers(0.0))
-    shadow = after(begun(checks, Stage.SHADOW, past=alike[0]), [alike] * 3)
-    assert of(shadow.next_stage(Stage.CANARY).with_share(0.05), "classShare").required
+    shadow = after(begun(checks, ComparisonStage.SHADOW, past=alike[0]), [alike] * 3)
+    assert of(shadow.next_stage(ComparisonStage.CANARY).with_share(0.05), "classShare").required
 
 
 def test_answers_may_be_as_far_apart_as_callers_are_and_not_further() -> None:

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from contracts.endpoint import Arm
 from contracts.rollout import CheckResult, QualityCheck, RolloutSpec, RolloutState, WeightStep
 from contracts.windows import EndpointWindow, EvidenceCounts
-from rollout.checks.rates import LEAST_FEEDBACK, in_blocks
-from rollout.evidence import Evidence, Stage
-from rollout.judge import Judge
+from rollout.checks.rates import LEAST_FEEDBACK, split_in_blocks
+from rollout.evidence import ComparisonStage, Evidence
+from rollout.judge import WindowsJudge
 
 SPEC = RolloutSpec(steps=(WeightStep(weight=50),), checks=only(quality=QualityCheck()))
 NOTHING = EvidenceCounts()
@@ -22,7 +22,7 @@ def told(wrong: int, of: int, requests: int = 10) -> EvidenceCounts:
 
 
 def begun() -> Evidence:
-    evidence = Evidence.begin(SPEC.checks, 0.05, ("a",), Stage.CANARY)
+    evidence = Evidence.begin(SPEC.checks, 0.05, ("a",), ComparisonStage.CANARY)
     for _ in range(20):
         evidence = evidence.with_history(EvidenceCounts(requests=100, feedback=5, feedback_wrong=1))
     return evidence.with_share(0.5)
@@ -54,7 +54,7 @@ def test_what_waits_survives_being_stored_and_ends_with_the_step() -> None:
     stored = Evidence.of_json(evidence.to_json())
     assert stored.rates.feedback is not None
     assert stored.rates.feedback.tolist() == [1, 1, 0, 0]
-    assert stored.next_stage(Stage.CANARY).rates.feedback is None
+    assert stored.next_stage(ComparisonStage.CANARY).rates.feedback is None
 
 
 counts = st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(0, 3), st.integers(0, 3))
@@ -69,8 +69,8 @@ def test_no_label_is_lost_and_answers_do_not_decide_when_labels_are_compared(
     for window_ in windows:
         other = window_.copy()
         other[[0, 2]] = window_[[1, 3]] - window_[[0, 2]]  # right for wrong
-        compared, waiting = in_blocks(window_, waiting)
-        compared_too, flipped = in_blocks(other, flipped)
+        compared, waiting = split_in_blocks(window_, waiting)
+        compared_too, flipped = split_in_blocks(other, flipped)
         assert (compared[[1, 3]] == compared_too[[1, 3]]).all()
         assert compared[1] == compared[3] == 0 or min(compared[1], compared[3]) >= LEAST_FEEDBACK
         total += compared
@@ -87,7 +87,7 @@ def state(promoted_at: float | None) -> RolloutState:
 
 
 def judged(windows: list[EndpointWindow], promoted_at: float | None) -> CheckResult:
-    judge = Judge()
+    judge = WindowsJudge()
     begun_ = judge.begin(SPEC, state(promoted_at), ())
     checks = judge.look(SPEC, begun_, windows).checks
     return next(check for check in checks if check.name == "quality")

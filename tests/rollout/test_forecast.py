@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from contracts.endpoint import Arm
 from contracts.rollout import RolloutSpec, ShadowStep, Verdict, WeightStep
 from contracts.windows import EndpointWindow, Sparse
-from rollout.evidence import Evidence, Stage
+from rollout.evidence import ComparisonStage, Evidence
 from rollout.forecast import Forecast, forecast
 
 HALF = RolloutSpec(steps=(WeightStep(weight=50),))
@@ -71,7 +71,7 @@ def test_the_hours_are_those_that_the_checks_take_in_such_traffic() -> None:
         evidence = Evidence.begin(HALF.checks, 0.05, ("negative", "positive"))
         for past in traffic(100):
             evidence = evidence.with_history(past.aggregates[0].evidence)
-        evidence, windows = evidence.next_stage(Stage.CANARY).with_share(0.5), 0
+        evidence, windows = evidence.next_stage(ComparisonStage.CANARY).with_share(0.5), 0
         while evidence.verdicts["errorRate"] is not Verdict.FAIL:
             evidence = evidence.after(drawn(rng, 50, errors=0.11), drawn(rng, 50), 10)
             windows += 1
@@ -85,7 +85,9 @@ def test_an_arm_that_callers_are_likely_to_miss_is_warned_of() -> None:
     assert walk.callers == 10
     assert [round(step.empty, 2) for step in walk.steps] == [0, 0.6, 0.06, 0]
     (five, quarter) = walk.warnings()
-    assert five.startswith("At 5 % none of about 10 callers falls into the arm, with a probability")
+    assert five.startswith(
+        "At 5 % none of about 10 callers is assigned to the arm, with a probability"
+    )
     assert quarter.startswith("At 25 %")
 
 

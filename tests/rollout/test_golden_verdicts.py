@@ -23,7 +23,7 @@ from contracts.rollout import (
     Verdict,
 )
 from contracts.windows import EvidenceCounts
-from rollout.evidence import Evidence, Stage
+from rollout.evidence import ComparisonStage, Evidence
 
 EQUAL = ToleranceLine(absolute=0, relative=1)
 KEPT = 1e-5  # the evidence without some callers and windows is kept in single precision
@@ -34,7 +34,7 @@ def begun(
     stable: EvidenceCounts,
     *,
     labels: tuple[str, ...] = (),
-    stage: Stage = Stage.CANARY,
+    stage: ComparisonStage = ComparisonStage.CANARY,
 ) -> Evidence:
     """After 20 windows of stable, each the same: without any correlation, so that rho is 0."""
     evidence = Evidence.begin(checks, 0.05, labels, stage)
@@ -293,7 +293,7 @@ def test_wrong_answers_by_feedback_fail_quality() -> None:
 
 def test_agreement_below_the_limit_fails_and_above_it_passes() -> None:
     checks = only(agreement=AgreementCheck(at_least=0.9))
-    evidence = begun(checks, EvidenceCounts(requests=100), stage=Stage.SHADOW)
+    evidence = begun(checks, EvidenceCounts(requests=100), stage=ComparisonStage.SHADOW)
     effect = 1 + (500 - 1) * 0.01  # too few windows to know how correlated pairs are
 
     def e_value(different: int, odds: tuple[float, ...]) -> float:
@@ -329,7 +329,9 @@ def test_scores_that_moved_further_than_allowed_are_counted_by_their_bucket(
     within: float, different: int
 ) -> None:
     check = ScoreAgreementCheck(at_least=0.9, within=within, gate=True)
-    evidence = begun(only(score_agreement=check), EvidenceCounts(requests=100), stage=Stage.SHADOW)
+    evidence = begun(
+        only(score_agreement=check), EvidenceCounts(requests=100), stage=ComparisonStage.SHADOW
+    )
     # Buckets of a tenth from -1 on: 9 and 10 are next to 0; 8 is -0.2 to -0.1, 12 is 0.2 to 0.3.
     scores = {9: 150, 10: 200, 8: 30, 12: 120}
     result = seen(
@@ -368,7 +370,7 @@ def test_outputs_that_moved_far_fail_with_their_distance() -> None:
 
 def test_correlated_traffic_is_divided_by_its_design_effect() -> None:
     checks = only(error_rate=ErrorRateCheck(fail=EQUAL))
-    evidence = Evidence.begin(checks, 0.05, (), Stage.CANARY)
+    evidence = Evidence.begin(checks, 0.05, (), ComparisonStage.CANARY)
     for index in range(20):
         evidence = evidence.with_history(
             EvidenceCounts(requests=1000, errors=10 if index % 2 else 50)

@@ -24,14 +24,14 @@ from contracts.rollout import (
 )
 from contracts.windows import EndpointWindow, EvidenceCounts
 from rollout.evidence import Evidence
-from rollout.judge import Judge
-from rollout.packed_evidence import packed, unpacked
+from rollout.judge import WindowsJudge
+from rollout.packed_evidence import pack, unpack
 
 SPEC = RolloutSpec(
     steps=(ShadowStep(shadow=100), WeightStep(weight=50)), checks=Checks(latency=None)
 )
 BAD, GOOD = answered(100, 100, errors=40), answered(1000, 1000, errors=20)
-JUDGE = Judge()
+JUDGE = WindowsJudge()
 
 
 def state(*, step: int = 0, promoted_at: float | None = None) -> RolloutState:
@@ -49,7 +49,7 @@ def state(*, step: int = 0, promoted_at: float | None = None) -> RolloutState:
 
 def told(judged: RolloutState) -> Mapping[str, Any]:
     """The evidence as ``rollout/evidence.py`` told it."""
-    return unpacked(judged.evidence)
+    return unpack(judged.evidence)
 
 
 def history(evidence: EvidenceCounts = GOOD, windows: int = 20) -> list[EndpointWindow]:
@@ -173,7 +173,7 @@ def test_evidence_is_a_small_part_of_what_it_was() -> None:
         judged = JUDGE.look(SPEC, judged, windows)
     plain = json.dumps(told(judged), separators=(",", ":"))
     assert len(json.dumps(judged.evidence)) < len(plain) / 2
-    assert packed(told(judged)) == judged.evidence
+    assert pack(told(judged)) == judged.evidence
 
 
 def test_a_shadow_window_without_copies_is_history() -> None:
@@ -213,7 +213,7 @@ def test_an_edited_check_shows_without_a_new_window() -> None:
 
 def test_labels_come_from_stables_profile_and_past_never_from_the_candidate() -> None:
     profile = ReferenceProfile(texts=3, source="texts", labels={"rare": 1, "positive": 2})
-    judge = Judge(lambda ref: profile if ref == OLD else None)
+    judge = WindowsJudge(lambda ref: profile if ref == OLD else None)
     after = judge.begin(SPEC, state(), history())
     odd = EvidenceCounts(requests=100, labels={"odd": 100})
     after = judge.look(SPEC, after, [both(200, (Arm.SHADOW, Arm.STABLE), odd)])
@@ -228,7 +228,7 @@ def test_drift_needs_the_profiles_of_both() -> None:
         return None
 
     spec = SPEC.model_copy(update={"checks": only(drift=DriftCheck(gate=True))})
-    judge = Judge(profiles)
+    judge = WindowsJudge(profiles)
     windows: Sequence[EndpointWindow] = [both(200, (Arm.CANARY, Arm.STABLE))]
     after = judge.look(spec, judge.begin(spec, state(step=1), history()), windows)
     assert verdict(after, "drift") is Verdict.UNKNOWN

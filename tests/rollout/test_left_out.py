@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from contracts.rollout import Checks, Verdict
 from contracts.windows import EvidenceCounts
 from rollout.checks.left_out import ENOUGH
-from rollout.evidence import Evidence, Stage
+from rollout.evidence import ComparisonStage, Evidence
 
 LABELS = ("negative", "positive")
 # Group of callers -> (requests, errors, positive answers) of a window.
@@ -35,7 +35,9 @@ def counts(told: Told) -> EvidenceCounts:
 
 
 def begun() -> Evidence:
-    evidence = Evidence.begin(Checks(drift=None, latency=None), 0.05, LABELS, Stage.CANARY)
+    evidence = Evidence.begin(
+        Checks(drift=None, latency=None), 0.05, LABELS, ComparisonStage.CANARY
+    )
     for _ in range(20):
         evidence = evidence.with_history(counts(STABLE))
     return evidence.with_share(0.25)
@@ -64,7 +66,7 @@ def test_what_one_caller_sends_is_no_fault_of_the_version_that_answers_it() -> N
 def test_a_check_says_that_what_it_saw_comes_from_few() -> None:
     job = after(begun(), GOOD | {3: (80, 0, 80)}, STABLE, 60)
     reasons = {result.name: result.reason for result in job.results()}
-    said = "; what speaks against it comes from one group of callers, or one window, alone"
+    said = "; what speaks against it comes only from one group of callers, or one window"
     assert reasons["classShare"].endswith(said)
     assert reasons["outputShift"].endswith(said)
     assert not reasons["errorRate"].endswith(said)

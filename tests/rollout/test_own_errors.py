@@ -14,9 +14,9 @@ from contracts.rollout import ErrorRateCheck, Verdict
 from contracts.windows import CALLER_GROUPS, EvidenceCounts, Sparse
 from measures.own_past import STRATA, OwnPast
 from rollout.checks import rows
-from rollout.checks.callers import Grouped
-from rollout.checks.left_out import ArmGrouped
-from rollout.evidence import Evidence, Stage
+from rollout.checks.callers import GroupCounts
+from rollout.checks.left_out import ArmGroupCounts
+from rollout.evidence import ComparisonStage, Evidence
 
 CHECKS = only(error_rate=ErrorRateCheck())
 CALLERS = np.arange(40)
@@ -101,7 +101,7 @@ def test_what_the_candidate_answers_moves_no_caller_to_another_stratum() -> None
 
 def test_shadow_teaches_how_often_callers_fail_and_pairs_are_of_all_of_them() -> None:
     rng = np.random.default_rng(3)
-    shadow = begun(windows=1).next_stage(Stage.SHADOW).with_share(0.0)
+    shadow = begun(windows=1).next_stage(ComparisonStage.SHADOW).with_share(0.0)
     failures = {200: {200: 780, 502: 4}, 502: {200: 8, 502: 8}}
     for _ in range(40):
         copies = EvidenceCounts(requests=800, errors=12, pair_statuses=failures)
@@ -134,7 +134,7 @@ def test_while_folds_are_upgraded_an_equal_version_does_not_fail(
 ) -> None:
     """Some windows tell callers and others don't, before the canary and in it."""
     rng = np.random.default_rng(7)
-    evidence = Evidence.begin(CHECKS, 0.05, ("a", "b"), Stage.CANARY)
+    evidence = Evidence.begin(CHECKS, 0.05, ("a", "b"), ComparisonStage.CANARY)
     for at in range(40):
         evidence = evidence.with_history(window(CALLERS, rng, is_told=told_before and at > 20))
     evidence = evidence.with_share(0.1)
@@ -180,7 +180,7 @@ def test_groups_and_strata_add_up_to_what_is_counted(
     past.events[: 2048 + stratum] = 10.0 * stratum
     past.expected[::2] = 3.0
     of_rows = rows.error_counts(evidence, past)
-    arm = ArmGrouped.of(Grouped.of(evidence, ()), rows.errors_of_callers(evidence), past)
+    arm = ArmGroupCounts.of(GroupCounts.of(evidence, ()), rows.errors_of_callers(evidence), past)
     for whole, of_groups, nobodys in zip(of_rows, (arm.failed, arm.attempts), (2, 7), strict=True):
         assert of_groups.shape == (CALLER_GROUPS, STRATA)
         assert of_groups.min() >= 0

@@ -11,7 +11,7 @@ from evidence_windows import result_of as latency
 from contracts.rollout import LatencyCheck, Verdict
 from contracts.windows import CALLER_STRIDE, EvidenceCounts
 from measures.own_past import OwnPast
-from rollout.evidence import Evidence, Stage
+from rollout.evidence import ComparisonStage, Evidence
 
 CHECKS = only(latency=LatencyCheck())
 CALLERS = np.arange(40)
@@ -76,7 +76,7 @@ def test_what_the_candidate_answers_moves_no_caller_to_another_stratum() -> None
 
 def test_shadow_teaches_what_callers_are_like() -> None:
     rng = np.random.default_rng(3)
-    shadow = begun(windows=1).next_stage(Stage.SHADOW).with_share(0.0)
+    shadow = begun(windows=1).next_stage(ComparisonStage.SHADOW).with_share(0.0)
     for _ in range(40):
         stable = window(CALLERS, rng)
         shadow = shadow.after(window(CALLERS, rng, is_told=False), stable, 10.0)

@@ -18,7 +18,7 @@ from contracts.rollout import (
 )
 from contracts.windows import MICRO, EvidenceCounts, WindowAggregate
 from measures.merging import merge
-from rollout.evidence import Evidence, Stage
+from rollout.evidence import ComparisonStage, Evidence
 
 CHECKS = only(class_share=ClassShareCheck(), output_shift=OutputShiftCheck())
 LABELS = ("negative", "positive")
@@ -64,7 +64,7 @@ def begun() -> Evidence:
     return reduce(
         lambda evidence, _: evidence.with_history(STABLE),
         range(20),
-        Evidence.begin(CHECKS, 0.05, LABELS, Stage.SHADOW),
+        Evidence.begin(CHECKS, 0.05, LABELS, ComparisonStage.SHADOW),
     )
 
 
@@ -135,15 +135,15 @@ def test_a_request_of_several_texts_counts_once() -> None:
 
 def test_stables_shares_are_learnt_in_shadow_as_before() -> None:
     """What callers get is held against all of stable's requests, and not against the copied."""
-    evidence = after(Evidence.begin(CHECKS, 0.05, LABELS, Stage.SHADOW), *[SELECTED] * 20)
+    evidence = after(Evidence.begin(CHECKS, 0.05, LABELS, ComparisonStage.SHADOW), *[SELECTED] * 20)
     events, requests = evidence.rates.past[:, -2]
     assert (events, requests) == (20 * 460, 20 * 1000)
-    canary = evidence.next_stage(Stage.CANARY)
+    canary = evidence.next_stage(ComparisonStage.CANARY)
     assert after(canary, answered(46, 54)).rates.e_values.max() < 10
 
 
 def test_pairs_count_in_shadow_alone() -> None:
-    canary = begun().next_stage(Stage.CANARY)
+    canary = begun().next_stage(ComparisonStage.CANARY)
     told, untold = (after(canary, window) for window in (SELECTED, without_labels(SELECTED)))
     assert told.to_json() == untold.to_json()
 
@@ -183,7 +183,7 @@ def of_errors(*windows: EvidenceCounts, past: int = 20) -> Evidence:
     begins = reduce(
         lambda evidence, _: evidence.with_history(FAILING),
         range(past),
-        Evidence.begin(ERRORS, 0.05, LABELS, Stage.SHADOW),
+        Evidence.begin(ERRORS, 0.05, LABELS, ComparisonStage.SHADOW),
     )
     return reduce(lambda so_far, window: so_far.after(window, FAILING, 10.0), windows, begins)
 
@@ -242,7 +242,7 @@ def test_a_window_without_pairs_that_tell_is_no_evidence_by_requests_either() ->
 def test_stables_errors_are_learnt_in_shadow_as_before() -> None:
     evidence = of_errors(*[attempts(81, 9, 9, 1)] * 10, past=20)
     assert evidence.rates.past[:, 0].tolist() == [30 * 20, 30 * 1000]
-    canary = evidence.next_stage(Stage.CANARY)
+    canary = evidence.next_stage(ComparisonStage.CANARY)
     assert after(canary, answered(460, 530, errors=20)).rates.e_values[0] < 10
 
 
@@ -291,7 +291,7 @@ def of_norms(*windows: EvidenceCounts) -> Evidence:
     begins = reduce(
         lambda evidence, _: evidence.with_history(VECTORS),
         range(20),
-        Evidence.begin(only(output_shift=OutputShiftCheck()), 0.05, (), Stage.SHADOW),
+        Evidence.begin(only(output_shift=OutputShiftCheck()), 0.05, (), ComparisonStage.SHADOW),
     )
     return reduce(lambda so_far, window: so_far.after(window, VECTORS, 10.0), windows, begins)
 

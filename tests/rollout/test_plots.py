@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rollout.plots import WIDTH, Line, Mark, ceiling, clock, moments, number, plot
+from rollout.plots import WIDTH, PlotLine, PlotMark, ceiling, clock, moments, number, plot
 
 
-def drawn(*points: tuple[float, float | None], marks: tuple[Mark, ...] = ()) -> ET.Element:
-    return ET.fromstring(plot("title", " %", [Line("arm", "stable", points)], marks))
+def drawn(*points: tuple[float, float | None], marks: tuple[PlotMark, ...] = ()) -> ET.Element:
+    return ET.fromstring(plot("title", " %", [PlotLine("arm", "stable", points)], marks))
 
 
 def path(root: ET.Element) -> str:
@@ -25,7 +25,7 @@ def test_a_line_goes_through_its_points_from_left_to_right() -> None:
 
 def test_no_data_is_a_gap_and_never_a_zero() -> None:
     assert path(drawn((0.0, 1.0), (10.0, None), (20.0, 1.0))).count("M") == 2
-    assert "no requests yet" in plot("title", "", [Line("arm", "stable", [(0.0, None)])])
+    assert "no requests yet" in plot("title", "", [PlotLine("arm", "stable", [(0.0, None)])])
 
 
 def test_few_points_are_dots_that_tell_their_value() -> None:
@@ -35,7 +35,7 @@ def test_few_points_are_dots_that_tell_their_value() -> None:
 
 
 def test_moments_outside_the_axis_are_left_out() -> None:
-    marks = (Mark(5.0, "5 %"), Mark(50.0, "later"), Mark(-5.0, "earlier"))
+    marks = (PlotMark(5.0, "5 %"), PlotMark(50.0, "later"), PlotMark(-5.0, "earlier"))
     root = drawn((0.0, 1.0), (10.0, 1.0), marks=marks)
     assert [item.text for item in root.findall("text[@class='note']")] == ["5 %"]
 
@@ -44,7 +44,7 @@ def test_moments_outside_the_axis_are_left_out() -> None:
 def test_names_of_moments_never_overlap_or_leave_the_frame(
     found: list[tuple[float, str]],
 ) -> None:
-    root = drawn((0.0, 1.0), (10.0, 1.0), marks=tuple(Mark(at, name) for at, name in found))
+    root = drawn((0.0, 1.0), (10.0, 1.0), marks=tuple(PlotMark(at, name) for at, name in found))
     assert len(root.findall("path[@class='mark']")) == len(found)
     rows: dict[str, float] = {}
     for note in root.findall("text[@class='note']"):
@@ -56,7 +56,7 @@ def test_names_of_moments_never_overlap_or_leave_the_frame(
 
 def test_a_key_of_the_legend_stands_right_before_its_name() -> None:
     names = ("stable, version 1", "candidate, version 12")
-    root = ET.fromstring(plot("t", "", [Line(name, "stable", [(3.0, 2.0)]) for name in names]))
+    root = ET.fromstring(plot("t", "", [PlotLine(name, "stable", [(3.0, 2.0)]) for name in names]))
     keys = [path.attrib["d"] for path in root.findall("path[@class='line stable']")[:2]]
     lefts = [float(text.attrib["x"]) for text in root.findall("text[@class='legend']")]
     ends = [float(key[1:].split(" ")[0]) + float(key.split("h")[1]) for key in keys]
@@ -64,7 +64,7 @@ def test_a_key_of_the_legend_stands_right_before_its_name() -> None:
 
 
 def test_one_point_and_names_with_markup_are_drawn_too() -> None:
-    text = plot("<t>", "", [Line("a & b", "stable", [(3.0, 2.0)])], [Mark(3.0, "<m>")])
+    text = plot("<t>", "", [PlotLine("a & b", "stable", [(3.0, 2.0)])], [PlotMark(3.0, "<m>")])
     root = ET.fromstring(text)
     assert root.attrib["aria-label"] == "<t>"
 

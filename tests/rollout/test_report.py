@@ -14,8 +14,8 @@ from contracts.endpoint import (
 from contracts.model import ModelRef
 from contracts.rollout import CheckResult, Outcome, RolloutState, SeriesPoint, Verdict
 from rollout import report
-from rollout.packed_evidence import packed
-from rollout.series import gathered
+from rollout.packed_evidence import pack
+from rollout.series import gather
 
 OLD = ModelRef(model="m", version="1", package="a" * 64)
 NEW = ModelRef(model="m", version="2", package="b" * 64)
@@ -191,7 +191,7 @@ def test_the_document_is_json_and_holds_the_state_as_it_is() -> None:
 
 def test_the_document_holds_the_evidence_unpacked_and_what_is_damaged_as_it_is() -> None:
     evidence = {"schema_version": 1, "history_windows": 3, "rates": {"logs": [0.1, -3.0, None]}}
-    stored = packed(evidence)
+    stored = pack(evidence)
     damaged = {**stored, "zlib": stored["zlib"][4:]}
     for kept, shown in ((stored, evidence), (evidence, evidence), (damaged, damaged)):
         document = report.document(endpoint(), rollout(evidence=kept))
@@ -200,8 +200,8 @@ def test_the_document_holds_the_evidence_unpacked_and_what_is_damaged_as_it_is()
 
 def test_many_windows_are_gathered_without_losing_a_request() -> None:
     series = [point(100.0 + 10 * index, requests=index) for index in range(239)]
-    few = gathered(series, 60)
+    few = gather(series, 60)
     assert len(few) <= 60
     assert sum(item.candidate_requests for item in few) == sum(range(239))
     assert (few[0].start, few[-1].start + few[-1].seconds) == (100.0, 2490.0)
-    assert gathered([], 60) == []
+    assert gather([], 60) == []

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from contracts.rollout import Checks, ClassShareCheck, OutputShiftCheck, Verdict
 from contracts.windows import EvidenceCounts
-from rollout.evidence import Evidence, Stage
+from rollout.evidence import ComparisonStage, Evidence
 
 TEXTS = 16
 CHECKS = only(class_share=ClassShareCheck(), output_shift=OutputShiftCheck())
@@ -31,7 +31,9 @@ def of_single_texts(evidence: EvidenceCounts) -> EvidenceCounts:
 
 
 def begun(
-    *windows: EvidenceCounts, checks: Checks = CHECKS, stage: Stage = Stage.CANARY
+    *windows: EvidenceCounts,
+    checks: Checks = CHECKS,
+    stage: ComparisonStage = ComparisonStage.CANARY,
 ) -> Evidence:
     evidence = Evidence.begin(checks, 0.05, ("negative", "positive"), stage)
     return reduce(lambda so_far, window: so_far.with_history(window), windows * 20, evidence)
@@ -87,7 +89,7 @@ def test_what_is_known_of_requests_is_learnt_before_the_canary_alone() -> None:
     assert evidence.rates.texts is not None
     assert later.rates.texts is not None
     assert later.rates.texts.to_json() == evidence.rates.texts.to_json()
-    shadow = after(begun(STABLE, stage=Stage.SHADOW), FEW)
+    shadow = after(begun(STABLE, stage=ComparisonStage.SHADOW), FEW)
     assert shadow.rates.texts is not None
     assert float(shadow.rates.texts.texts) == 21 * TEXTS * 100
 
@@ -100,7 +102,7 @@ def test_a_class_that_falls_is_as_alike_in_a_request_as_it_is_where_it_grows() -
         label_neighbours=dict.fromkeys(labels, 60),
         label_like_neighbours={"a": 60, "b": 30},
     )
-    evidence = Evidence.begin(CHECKS, 0.05, labels, Stage.CANARY)
+    evidence = Evidence.begin(CHECKS, 0.05, labels, ComparisonStage.CANARY)
     for _ in range(20):
         evidence = evidence.with_history(window)
     of_classes = evidence.rates.within[-8:]

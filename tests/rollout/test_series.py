@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.rollout import SERIES_LIMIT, SeriesPoint
-from rollout.series import extended
+from rollout.series import extend
 
 
 def point(at: int) -> SeriesPoint:
@@ -27,7 +27,7 @@ def test_all_counts_and_all_time_are_kept_in_a_bounded_number_of_points(
     first: int, more: int
 ) -> None:
     points = [point(at) for at in range(first + more)]
-    series = extended(extended((), points[:first]), points[first:])
+    series = extend(extend((), points[:first]), points[first:])
     assert len(series) <= SERIES_LIMIT
     for name in SeriesPoint.model_fields.keys() - {"start", "seconds"}:
         kept = sum(getattr(one, name) for one in series)
@@ -39,5 +39,5 @@ def test_all_counts_and_all_time_are_kept_in_a_bounded_number_of_points(
 
 def test_few_points_stay_as_they_are() -> None:
     points = tuple(point(at) for at in range(SERIES_LIMIT))
-    assert extended((), points) == points
-    assert len(extended(points, [point(SERIES_LIMIT)])) == SERIES_LIMIT // 2 + 1
+    assert extend((), points) == points
+    assert len(extend(points, [point(SERIES_LIMIT)])) == SERIES_LIMIT // 2 + 1

@@ -11,7 +11,7 @@ from verdicts.findings import Finding, interval, needed, share, table
 from verdicts.traffic import LABELS, Harm, Places, World, harmed, window
 
 from contracts.rollout import Verdict
-from rollout.evidence import Evidence, Stage
+from rollout.evidence import ComparisonStage, Evidence
 
 pytestmark = pytest.mark.slow
 
@@ -31,18 +31,23 @@ def test_rollouts_side_by_side_are_judged_as_production_judges_one() -> None:
         alone = [alone[row].with_history(stable.evidence(row)) for row in rows]
     # Different steps at the same time, as it comes in the simulation.
     step, seen = np.array([0, 0, 1]), set()
-    alone = [alone[r].next_stage(Stage.SHADOW if step[r] == 0 else Stage.CANARY) for r in rows]
+    alone = [
+        alone[r].next_stage(ComparisonStage.SHADOW if step[r] == 0 else ComparisonStage.CANARY)
+        for r in rows
+    ]
     for at in range(60):
         if at in {20, 40}:
             moving = np.array([True, at == 20, False])
             step = step + moving
             batched = batched.next_stage(moving)
-            alone = [alone[r].next_stage(Stage.CANARY) if moving[r] else alone[r] for r in rows]
+            alone = [
+                alone[r].next_stage(ComparisonStage.CANARY) if moving[r] else alone[r] for r in rows
+            ]
         if at == 45:
             moving = np.array([False, False, True])
             step = np.where(moving, whole.BAKE, step)
             batched = batched.next_stage(moving)
-            alone[2] = alone[2].next_stage(Stage.BAKE)
+            alone[2] = alone[2].next_stage(ComparisonStage.BAKE)
         is_last = step == (1 if at < 40 else 2)  # of some, in each part of the way
         places = places.moved(rng)
         arms = window(places, whole.LOW[step], whole.HIGH[step], rng)
@@ -61,7 +66,7 @@ def test_rollouts_side_by_side_are_judged_as_production_judges_one() -> None:
             beyond_callers = of_one.beyond_callers
             assert batched.beyond_callers[row] == pytest.approx(beyond_callers)
             for result in alone[row].results():
-                if result.name in NAMES[2:] and alone[row].stage is Stage.CANARY:
+                if result.name in NAMES[2:] and alone[row].stage is ComparisonStage.CANARY:
                     has_passed = {
                         "classShare": "classShare" in of_one.settled,
                         "outputShift": alone[row].outputs.is_settled,

@@ -30,7 +30,7 @@ from contracts.windows import (
     WindowAggregate,
 )
 from rollout import status_size
-from rollout.judge import Judge
+from rollout.judge import WindowsJudge
 
 OLD = ModelRef(model="m" * 200, version="1", package="a" * 64)
 NEW = ModelRef(model="m" * 200, version="2", package="b" * 64)
@@ -93,7 +93,7 @@ def state() -> RolloutState:
         )
         for n in range(3, 6)
     ]
-    judged = Judge().look(SPEC, Judge().begin(SPEC, begun, past), seen)
+    judged = WindowsJudge().look(SPEC, WindowsJudge().begin(SPEC, begun, past), seen)
     point = SeriesPoint(
         start=1.7e9,
         seconds=10,
@@ -129,7 +129,7 @@ def test_the_schemas_largest_status_is_more_than_a_cluster_stores_and_is_made_to
     largest: EndpointStatus,
 ) -> None:
     assert status_size.size(largest) > 1_500_000
-    found = status_size.fitted(largest)
+    found = status_size.fit_status(largest)
     assert found is not None
     assert status_size.size(found) <= status_size.MOST_BYTES
     before, after = largest.rollout, found.rollout
@@ -145,11 +145,11 @@ def test_old_figures_go_before_the_last_rollouts_evidence_and_that_before_the_pl
     largest: EndpointStatus,
 ) -> None:
     whole = status_size.size(largest)
-    found = status_size.fitted(largest, whole - 1)
+    found = status_size.fit_status(largest, whole - 1)
     assert found is not None
     assert [bool(line.figures) for line in found.history] == [False] * 40 + [True] * 10
     assert found.last_rollout == largest.last_rollout
-    less = status_size.fitted(largest, status_size.size(found) - 1)
+    less = status_size.fit_status(largest, status_size.size(found) - 1)
     assert less is not None
     assert less.last_rollout is not None
     assert less.last_rollout.evidence == {}
@@ -158,7 +158,7 @@ def test_old_figures_go_before_the_last_rollouts_evidence_and_that_before_the_pl
 
 
 def test_a_status_that_fits_is_left_as_it_is(largest: EndpointStatus) -> None:
-    assert status_size.fitted(largest, status_size.size(largest)) is largest
+    assert status_size.fit_status(largest, status_size.size(largest)) is largest
 
 
 @pytest.mark.parametrize(
@@ -167,11 +167,11 @@ def test_a_status_that_fits_is_left_as_it_is(largest: EndpointStatus) -> None:
 def test_a_rollout_whose_evidence_has_no_room_ends_with_all_callers_on_stable(
     largest: EndpointStatus, promoted_at: float | None, outcome: Outcome
 ) -> None:
-    assert status_size.fitted(largest, 1000) is None
+    assert status_size.fit_status(largest, 1000) is None
     rolls = largest.rollout
     assert rolls is not None
     rolls = rolls.model_copy(update={"promoted_at": promoted_at})
-    found = status_size.withdrawn(
+    found = status_size.withdraw(
         largest.model_copy(update={"rollout": rolls}), 9.0, "it is too large"
     )
     assert found.routes == (Route.all_callers(OLD),)

@@ -83,4 +83,4 @@ def test_weights_sum_to_a_hundred_and_nothing_unloaded_is_routed(
 
 @pytest.mark.parametrize(("step", "words"), [(SHADOW, "shadow"), (WeightStep(weight=2.5), "2.5 %")])
 def test_a_step_is_named_as_people_name_it(step: Step, words: str) -> None:
-    assert steps.named(step) == words
+    assert steps.describe(step) == words

@@ -22,7 +22,7 @@ from contracts.rollout import (
     Strategy,
     WeightStep,
 )
-from rollout.view import Stage, View, Words, newest, of_preparation, of_rollout
+from rollout.view import RolloutView, StageView, StageWords, newest, of_preparation, of_rollout
 
 COPIES, FIVE, HALF = ShadowStep(shadow=50), WeightStep(weight=5), WeightStep(weight=50)
 SPEC = RolloutSpec(steps=(COPIES, FIVE, HALF))
@@ -32,7 +32,7 @@ def named(step: Step) -> str:
     return "copies" if isinstance(step, ShadowStep) else f"{step.weight:g}"
 
 
-WORDS = Words(step=named, promoted="bake")
+WORDS = StageWords(step=named, promoted="bake")
 
 
 def state(step: int, outcome: Outcome | None = None, promoted: float | None = None) -> RolloutState:
@@ -53,11 +53,11 @@ def endpoint(spec: RolloutSpec = SPEC, **status: object) -> ModelEndpoint:
     )
 
 
-def shown(stages: tuple[Stage, ...]) -> str:
+def shown(stages: tuple[StageView, ...]) -> str:
     return " ".join(f"{stage.name}:{stage.mark.value}" for stage in stages)
 
 
-def preparing(phase: Phase, *, spec: RolloutSpec = SPEC, **status: object) -> View:
+def preparing(phase: Phase, *, spec: RolloutSpec = SPEC, **status: object) -> RolloutView:
     candidate = Candidate(version="2", phase=phase)
     return of_preparation(endpoint(spec, **status), candidate, WORDS)
 

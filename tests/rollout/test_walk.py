@@ -15,7 +15,7 @@ from contracts.endpoint import Arm, EndpointStatus, Phase, Route
 from contracts.endpoint_record import summary
 from contracts.rollout import Checks, LatencyCheck, Outcome, RolloutSpec, ShadowStep, Verdict
 from contracts.windows import EndpointWindow, WindowAggregate
-from rollout.judge import Judge
+from rollout.judge import WindowsJudge
 from rollout.steps import HISTORY_WINDOWS
 
 SECONDS = 10
@@ -43,7 +43,7 @@ class Traffic:
 
 def begun(traffic: Traffic, spec: RolloutSpec = SPEC, history: int = HISTORY_WINDOWS) -> Walk:
     """A rollout in its first step, with some of stable's past known."""
-    walk = Walk(spec, judge=Judge())
+    walk = Walk(spec, judge=WindowsJudge())
     first = int(walk.now) - history * SECONDS
     past = tuple(traffic.on(STABLE_ALONE, first + i * SECONDS) for i in range(history))
     walk.observed = replace(walk.observed, windows=past)

@@ -10,7 +10,7 @@ from verdicts.traffic import LABELS, Arm, given_to_callers, kept
 from verdicts.worlds import WORLDS, Stream, Traffic, World
 
 from measures.correlation import Floats
-from rollout.evidence import Evidence, Stage
+from rollout.evidence import ComparisonStage, Evidence
 
 ROLLOUTS = 40
 SHADOW, HALF = (
@@ -252,7 +252,7 @@ def test_requests_of_several_texts_are_judged_as_production_judges_them() -> Non
         is_canary = at >= 30
         if at == 30:
             batched = batched.next_stage(np.full(rollouts, fill_value=True))
-            alone = [one.next_stage(Stage.CANARY).with_share(0.25) for one in alone]
+            alone = [one.next_stage(ComparisonStage.CANARY).with_share(0.25) for one in alone]
         traffic = traffic.moved(rng)
         high = nobody + (0.25 if is_canary else np.inf)
         both = traffic.window(nobody, high, rng)

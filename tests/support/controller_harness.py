@@ -23,10 +23,10 @@ from registry_fakes import (
 from contracts.endpoint import EndpointStatus
 from contracts.model import ModelRef
 from registry.conversions.index import ConversionIndex
-from registry.conversions.messages import Failed, Published
+from registry.conversions.messages import ConversionFailure, PublishedPackage
 from registry.conversions.running import ConversionJobs
 from registry.errors import SourceUnavailableError
-from registry.mlflow.projection import EvidenceOf
+from registry.mlflow.projection import ShownRollout
 from registry.mlflow.watch import SourceWatch
 from registry.mlflow.write_back import WriteBack
 from registry.packages.store import PackageStore
@@ -78,7 +78,7 @@ class ControllerHarness:
             now=lambda: self.time,
         )
 
-    async def render(self, evidence: EvidenceOf) -> Mapping[str, bytes]:
+    async def render(self, evidence: ShownRollout) -> Mapping[str, bytes]:
         return self.rollouts.evidence(evidence.endpoint, evidence.state)
 
     async def restart(self) -> None:
@@ -106,7 +106,7 @@ class ControllerHarness:
     async def convert(self, number: str) -> ModelRef:
         """The running conversion ends well."""
         ref = self.publish(number)
-        self.launcher.end(Published(ref=ref))
+        self.launcher.end(PublishedPackage(ref=ref))
         await self.settle_jobs()
         return ref
 
@@ -125,7 +125,7 @@ class ControllerHarness:
         await self.fail(reason, by_version=by_version)
 
     async def fail(self, reason: str, *, by_version: bool) -> None:
-        self.launcher.end(Failed(reason=reason, by_version=by_version))
+        self.launcher.end(ConversionFailure(reason=reason, by_version=by_version))
         await self.settle_jobs()
 
     async def settle_jobs(self) -> None:

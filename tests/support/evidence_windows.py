@@ -9,7 +9,7 @@ from contracts.endpoint import Arm
 from contracts.model import ModelRef
 from contracts.rollout import CheckResult, Checks
 from contracts.windows import EndpointWindow, EvidenceCounts, Sparse, WindowAggregate
-from rollout.evidence import Evidence, Stage
+from rollout.evidence import ComparisonStage, Evidence
 
 NEW = ModelRef(model="Sentiment", version="2", package="b" * 64)
 OLD = ModelRef(model="Sentiment", version="1", package="a" * 64)
@@ -61,7 +61,7 @@ def drawn(
 
 def begun(checks: Checks, history: Callable[[], EvidenceCounts], windows: int = 40) -> Evidence:
     """Evidence of a canary at a tenth, after so many windows of stable alone."""
-    evidence = Evidence.begin(checks, 0.05, ("a", "b"), Stage.CANARY)
+    evidence = Evidence.begin(checks, 0.05, ("a", "b"), ComparisonStage.CANARY)
     for _ in range(windows):
         evidence = evidence.with_history(history())
     return evidence.with_share(0.1)

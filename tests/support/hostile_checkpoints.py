@@ -22,10 +22,10 @@ from registry.convert import walk
 from registry.convert.errors import ConversionError
 from registry.convert.flavours import detect
 from registry.convert.graph import engine_form
-from registry.convert.parity.engine import Engine
+from registry.convert.parity.engine import GraphEngine
 from registry.convert.parity.proof import Comparison, require_equal_answers
 from registry.convert.parity.verify import values_of
-from registry.convert.steps import encoded, signature_of
+from registry.convert.steps import encode_texts, signature_of
 from registry.convert.texts import EvaluationTexts
 
 Values = NDArray[np.float32]
@@ -138,10 +138,10 @@ def by_headrace(folder: Path, work: Path) -> Served:
     graph, built, answers = walk._prepare(request, original, work)
     pairs = (ASKED[0],) * len(ASKED) if original.task is Task.TEXT_RANKING else None
     rows = EvaluationTexts(ASKED, "", own=False, pairs=pairs)
-    given = encoded(rows, built, engine_form.inputs_of(graph))
+    given = encode_texts(rows, built, engine_form.inputs_of(graph))
     reference, name = answers(rows)
     signature_of(request, original, built, reference.shape[1])
-    engine = Engine(graph, threads=1)
+    engine = GraphEngine(graph, threads=1)
     multi_label = original.multi_label
     comparison = Comparison(original.task, multi_label, given, reference, name)
     require_equal_answers(comparison, engine)

@@ -27,7 +27,7 @@ from registry.errors import SourceUnavailableError
 from registry.loading.devices import Devices, Promise
 from registry.loading.loader import Loader
 from registry.loading.options import LoaderOptions
-from registry.loading.splits import Split
+from registry.loading.splits import InstanceSplit
 from registry.loading.triton_client import Overrides
 from registry.packages.device_proof import DeviceProof
 from registry.packages.triton_config import BACKEND_PYTHON
@@ -91,7 +91,7 @@ class NoPlacement:
 
     def __init__(self) -> None:
         self.placed: list[tuple[str, str]] = []
-        self.resized: list[tuple[str, str, Split]] = []
+        self.resized: list[tuple[str, str, InstanceSplit]] = []
         self.removed: list[str] = []
         self.devices: dict[str, DeviceKind | None] = {}  # by Triton's name
 
@@ -100,7 +100,7 @@ class NoPlacement:
         name: str,
         package: Path,
         backend: str,
-        split: Split,
+        split: InstanceSplit,
         device: DeviceKind | None = None,
     ) -> Overrides:
         del package
@@ -113,7 +113,7 @@ class NoPlacement:
         name: str,
         package: Path,
         backend: str,
-        split: Split,
+        split: InstanceSplit,
         device: DeviceKind | None = None,
     ) -> Overrides:
         del package, device

@@ -6,14 +6,14 @@ from pathlib import Path
 from contracts.model import ModelRef
 from registry.conversions.messages import ConversionRequest
 from registry.conversions.promotion import altered_configs, refusal
-from registry.convert.tracking import Tracking
+from registry.convert.tracking import TrackingServer
 from registry.mlflow.model_registry import RegisteredVersion
 from registry.packages.store import PackageStore
 
 
 def assert_promotable(request: ConversionRequest, ref: ModelRef, store: PackageStore) -> None:
     """A package that a conversion left in ``store`` belongs to the version of its request."""
-    known = Tracking(request.tracking_uri).version(request.model, request.version)
+    known = TrackingServer(request.tracking_uri).version(request.model, request.version)
     version = RegisteredVersion(
         request.model, request.version, "", run_id=known.run_id, source=known.source
     )

@@ -13,7 +13,7 @@ from table_models import people
 from contracts.manifest import Manifest
 from preprocess.model_code import sandbox
 from registry.pyfunc import archive, worker
-from registry.pyfunc.process import Limits, PyfuncProcess
+from registry.pyfunc.process import PyfuncLimits, PyfuncProcess
 
 # As they are here, so that nothing else is downloaded.
 PINNED = [f"{name}=={version(name)}" for name in ("mlflow-skinny", "numpy", "pandas")]
@@ -92,7 +92,9 @@ def logged(
     return folder
 
 
-def worker_of(package: Path, manifest: Manifest, folder: Path, limits: Limits) -> PyfuncProcess:
+def worker_of(
+    package: Path, manifest: Manifest, folder: Path, limits: PyfuncLimits
+) -> PyfuncProcess:
     """The process that answers for a package's archive, which is unpacked into ``folder``."""
     archive.unpack(package, folder)
     told = {

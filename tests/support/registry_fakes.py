@@ -30,7 +30,12 @@ from contracts.model import ModelRef
 from contracts.rollout import RolloutState
 from contracts.tasks import Task
 from contracts.tensors import Datatype, TensorSpec
-from registry.conversions.messages import ConversionRequest, Failed, Progress, Published
+from registry.conversions.messages import (
+    ConversionFailure,
+    ConversionProgress,
+    ConversionRequest,
+    PublishedPackage,
+)
 from registry.errors import (
     EndpointConflictError,
     ModelProcessGoneError,
@@ -39,13 +44,13 @@ from registry.errors import (
     TritonRefusedError,
     TritonUnavailableError,
 )
-from registry.loading.triton_client import Overrides, Running
+from registry.loading.triton_client import ModelInstances, Overrides
 from registry.mlflow.model_registry import RegisteredModel, RegisteredVersion
 from registry.packages.store import StoreUnavailableError, digest
 from registry.reconcile.rollouts import Surroundings
 from rollout import status_size
 
-Progressing = Callable[[Progress], None]
+Progressing = Callable[[ConversionProgress], None]
 
 KEYS = (b"k" * 32,)  # of a controller's index
 
@@ -253,15 +258,15 @@ class FakeTriton:
         self.copies.clear()
         self.down = False
 
-    async def held(self, names: Iterable[str]) -> Mapping[str, Running]:
+    async def held(self, names: Iterable[str]) -> Mapping[str, ModelInstances]:
         self._reach()
         return {name: self.running(name) for name in names if name in self.models}
 
-    def running(self, name: str) -> Running:
+    def running(self, name: str) -> ModelInstances:
         """How a model is run."""
         copies = self.copies.get(name, 1)
         instances, threads = copies * max(1, self.gpus), self.threads.get(name, 1)
-        return Running("onnxruntime", copies, instances, threads, on_gpu=self.gpus > 0)
+        return ModelInstances("onnxruntime", copies, instances, threads, on_gpu=self.gpus > 0)
 
     async def load(self, name: str, overrides: Overrides) -> None:
         self._reach()
@@ -445,8 +450,8 @@ class ScriptedRollouts:
         status = self.next_status(endpoint.status)
         return endpoint.model_copy(update={"metadata": metadata, "status": status})
 
-    def withdrawn(self, endpoint: ModelEndpoint, now: float, reason: str) -> ModelEndpoint:
-        status = status_size.withdrawn(endpoint.status, now, reason)
+    def withdraw(self, endpoint: ModelEndpoint, now: float, reason: str) -> ModelEndpoint:
+        status = status_size.withdraw(endpoint.status, now, reason)
         return endpoint.model_copy(update={"status": status})
 
     def evidence(self, endpoint: ModelEndpoint, state: RolloutState) -> Mapping[str, bytes]:
@@ -463,7 +468,9 @@ class ScriptedLauncher:
         self.requests: list[ConversionRequest] = []
         self.paths: list[tuple[Path, ...]] = []
         self.cancelled = 0
-        self._waiting: list[tuple[asyncio.Future[Published | Failed], Progressing]] = []
+        self._waiting: list[
+            tuple[asyncio.Future[PublishedPackage | ConversionFailure], Progressing]
+        ] = []
 
     async def run(
         self,
@@ -471,10 +478,12 @@ class ScriptedLauncher:
         progress: Progressing,
         *,
         python_path: tuple[Path, ...] = (),
-    ) -> Published | Failed:
+    ) -> PublishedPackage | ConversionFailure:
         self.requests.append(request)
         self.paths.append(python_path)
-        future: asyncio.Future[Published | Failed] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[PublishedPackage | ConversionFailure] = (
+            asyncio.get_running_loop().create_future()
+        )
         self._waiting.append((future, progress))
         try:
             return await future
@@ -487,11 +496,11 @@ class ScriptedLauncher:
         """How many have neither ended nor been cancelled."""
         return sum(1 for future, _ in self._waiting if not future.done())
 
-    def say(self, message: Progress) -> None:
+    def say(self, message: ConversionProgress) -> None:
         """The newest conversion's progress."""
         self._waiting[-1][1](message)
 
-    def end(self, result: Published | Failed) -> None:
+    def end(self, result: PublishedPackage | ConversionFailure) -> None:
         """The newest conversion's end."""
         self._waiting[-1][0].set_result(result)
 

@@ -26,11 +26,11 @@ from gateway.inference.generation import Generation
 from gateway.packages import ServedModel, open_package
 from registry.conversions.messages import ConversionRequest
 from registry.convert.parity.continuations import Decoder
-from registry.convert.parity.engine import Engine
-from registry.convert.tracking import Tracking
+from registry.convert.parity.engine import GraphEngine
+from registry.convert.tracking import TrackingServer
 from registry.convert.walk import convert
 from registry.packages.store import PackageStore
-from registry.pyfunc.process import Limits as OfPyfunc
+from registry.pyfunc.process import PyfuncLimits
 
 
 class Graph(FakeEngine):
@@ -39,7 +39,7 @@ class Graph(FakeEngine):
     def __init__(self, path: Path) -> None:
         super().__init__()
         model = onnx.load(str(path))
-        self._engine = Engine(model, threads=1)
+        self._engine = GraphEngine(model, threads=1)
         self.decoder = Decoder(model, threads=1)
 
     def generate(self, prompt: Prompt, timeout_seconds: float) -> FakeStream:
@@ -57,7 +57,7 @@ def converted(
     folder: Path,
     *,
     task: str | None = None,
-    pyfunc: OfPyfunc | None = None,
+    pyfunc: PyfuncLimits | None = None,
     store_folder: Path | None = None,
 ) -> tuple[ServedModel, Path]:
     """The package of a model that is registered as a folder, and its graph.
@@ -87,7 +87,7 @@ def converted(
         )
         place = store_folder or folder / "store"
         store = PackageStore(place.as_uri())
-        ref = convert(request, Tracking(fake.uri), store, lambda _phase, _words: None)
+        ref = convert(request, TrackingServer(fake.uri), store, lambda _phase, _words: None)
         assert_promotable(request, ref, store)
     package = place / ref.package
     manifest = store.manifest(ref.package)

@@ -16,7 +16,7 @@ from contracts.manifest import Manifest
 from contracts.model import ModelRef
 from preprocess.table import TableEncoder, TablePadder
 from registry.conversions.messages import ConversionRequest
-from registry.convert.tracking import Tracking
+from registry.convert.tracking import TrackingServer
 from registry.convert.walk import convert
 from registry.packages.store import PackageStore
 
@@ -50,7 +50,9 @@ class TableConversions:
         return self.store.manifest(ref.package)
 
     def published(self, request: ConversionRequest) -> ModelRef:
-        return convert(request, Tracking(self.fake.uri), self.store, lambda _phase, _words: None)
+        return convert(
+            request, TrackingServer(self.fake.uri), self.store, lambda _phase, _words: None
+        )
 
     def file(self, manifest: Manifest, name: str) -> Path:
         """A file of a package."""

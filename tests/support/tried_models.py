@@ -28,7 +28,7 @@ from bench.documents import written
 from contracts.endpoint import Precision, ServingOptions
 from contracts.manifest import Manifest
 from registry.conversions.messages import ConversionRequest
-from registry.convert.tracking import Tracking
+from registry.convert.tracking import TrackingServer
 from registry.convert.walk import convert
 from registry.packages.store import PackageStore
 
@@ -182,7 +182,7 @@ def converted(tried: Tried, scratch: Path) -> Manifest:
             serving=ServingOptions(precision=Precision.FP32, max_tokens=tried.max_tokens),
             work_dir=str(work),
         )
-        ref = convert(request, Tracking(fake.uri), store, lambda _phase, _message: None)
+        ref = convert(request, TrackingServer(fake.uri), store, lambda _phase, _message: None)
         return store.manifest(ref.package)
 
 

@@ -40,7 +40,7 @@ from python_model import (
     providers,
     session_options,
 )
-from token_rules import allowed, forced_last
+from token_rules import find_forced_last, mask_forbidden
 
 GOES_ON, STOPPED, AT_LIMIT = 0, 1, 2
 CONTEXT = "context"  # parameters of the configuration
@@ -240,9 +240,9 @@ class GenerationRequest:
 
     def take(self, logits: np.ndarray) -> None:
         """Chooses the next token."""
-        logits = allowed(logits, self.rules, self.tokens, self.stops)
+        logits = mask_forbidden(logits, self.rules, self.tokens, self.stops)
         token = choose_token(logits, self.temperature, self.top_p, self.random)
-        last = forced_last(self.rules, self.tokens, self.most)
+        last = find_forced_last(self.rules, self.tokens, self.most)
         if last is not None:
             self.is_cut, token = token not in self.stops, last
         self.tokens.append(token)

@@ -53,7 +53,7 @@ class TritonPythonModel:
         self.labels = spec["labels"]
         files = folder / UNPACKED
         pyfunc_archive.unpack(folder / ARCHIVE, files, spec["bytes"])
-        limits = pyfunc_process.Limits(**spec["limits"])
+        limits = pyfunc_process.PyfuncLimits(**spec["limits"])
         told = {
             "model": str(files / pyfunc_archive.MODEL),
             "site": str(files / pyfunc_archive.SITE),

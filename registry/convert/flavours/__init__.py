@@ -1,6 +1,6 @@
 """How people register models: what each MLflow flavour looks like on disk, and what it means."""
 
 from registry.convert.flavours.detect import detect
-from registry.convert.flavours.original import Dense, Original, Pooling, PoolingMode
+from registry.convert.flavours.original import Dense, OriginalTextModel, Pooling, PoolingMode
 
-__all__ = ["Dense", "Original", "Pooling", "PoolingMode", "detect"]
+__all__ = ["Dense", "OriginalTextModel", "Pooling", "PoolingMode", "detect"]

@@ -7,14 +7,14 @@ from typing import Any
 
 from contracts.tasks import Task
 from registry.convert.errors import VersionError
-from registry.convert.forms import FORMS, Form
+from registry.convert.forms import FORMS, TaskForm
 
 Json = Mapping[str, Any]
 
 CONFIG = "config.json"
 SENTENCES_CONFIG = "config_sentence_transformers.json"
 _NO_LIMIT = 1_000_000  # tokenisers without a limit write 1e30
-# Their positions start after the padding id, by RoBERTa's way; it is 1 where the file omits it.
+# Their positions start after the padding id, by RoBERTa's way; it is 1 if the file omits it.
 OFFSET_POSITIONS = frozenset(
     {
         *("roberta", "xlm-roberta", "xlm-roberta-xl", "roberta-prelayernorm", "camembert"),
@@ -47,8 +47,8 @@ def task_of(
 ) -> Task:
     """The task by the model's architecture, or the one that the endpoint asks for.
 
-    A classifier of one label may be a cross-encoder. It is taken for one where the endpoint asks
-    for it, or where sentence-transformers has written it as one and ``usual`` says nothing else. A
+    A classifier of one label may be a cross-encoder. It is taken for one if the endpoint asks
+    for it, or if sentence-transformers has written it as one and ``usual`` says nothing else. A
     model of entailment is a classifier, unless the endpoint asks for zero-shot classification.
 
     Raises:
@@ -83,7 +83,7 @@ def task_of(
     return found
 
 
-def _fits(form: Form, names: Sequence[str], config: Json) -> bool:
+def _fits(form: TaskForm, names: Sequence[str], config: Json) -> bool:
     ends = [name.endswith(form.architecture) for name in names]
     if not form.has_labels:
         return all(ends)
@@ -132,7 +132,7 @@ def is_multi_label(config: Json) -> bool:
 
 
 def max_tokens_of(config: Json, tokenizer_config: Json) -> int | None:
-    """The longest row that both the positions and the tokeniser allow; None where neither says."""
+    """The longest row that both the positions and the tokeniser allow; None if neither says."""
     limits = []
     positions = config.get("max_position_embeddings")
     if positions is None and "relative_attention_num_buckets" not in config:

@@ -20,7 +20,7 @@ from registry.convert.flavours.config import (
     task_of,
 )
 from registry.convert.flavours.hints import read_hints
-from registry.convert.flavours.original import Original, Pooling, PoolingMode
+from registry.convert.flavours.original import OriginalTextModel, Pooling, PoolingMode
 from registry.convert.flavours.pooling import MODULES, read_pooling, require_transformer_only
 from registry.convert.flavours.sentences import (
     longest_of,
@@ -58,7 +58,7 @@ def detect(
     usual: Task | None = None,
     allow_pickle: bool = False,
     allow_remote_code: bool = False,
-) -> Original:
+) -> OriginalTextModel:
     """What the version in ``folder`` is.
 
     Args:
@@ -85,7 +85,7 @@ def detect(
     graph = _graph(folder) if by_graph else None
     refuse_adapters(folder, has_model=has_weights or graph is not None)
     if graph is None and weights is None and sentences is None:
-        raise VersionError(_unrecognised(folder, refused))
+        raise VersionError(_explain_unrecognised(folder, refused))
     model_folder = sentences or weights or _config_folder(graph, folders)
     transformer, pooling = model_folder, None
     if sentences is not None:
@@ -114,7 +114,7 @@ def detect(
         require_class(sentences, loaded_by)
     prompts, usual_prompt = prompts_of(model_folder) if written else ({}, None)
     sentence_config = transformer_config(transformer) if written else {}
-    return Original(
+    return OriginalTextModel(
         flavour=_flavour(folder, graph, sentences),
         folder=model_folder if loaded_by or sentences is None else transformer,
         tokenizer=tokenizer_folder,
@@ -169,7 +169,7 @@ def _refuse_own_code(*folders: Path) -> None:
 
 
 def _refuse_other_weights(*folders: Path) -> None:
-    """Indices of weights in several files may name safetensors alone: others are unpickled."""
+    """Indices of weights in several files may name only safetensors: others are unpickled."""
     for index in {path for folder in folders for path in folder.glob(f"*{SAFETENSORS}.index.json")}:
         weights = read_json(index).get("weight_map")
         named = set(map(str, weights.values())) if isinstance(weights, dict) else set()
@@ -184,7 +184,7 @@ def _weights(candidate: Path) -> Iterable[Path]:
 
 def _require_weights(folder: Path, transformer: Path, refused: Sequence[str]) -> None:
     if not any(_weights(transformer)):
-        raise VersionError(_unrecognised(folder, refused))
+        raise VersionError(_explain_unrecognised(folder, refused))
 
 
 def _has_weights(sentences: Path | None) -> bool:
@@ -237,7 +237,7 @@ def _flavour(folder: Path, graph: Path | None, sentences: Path | None) -> str:
     return "transformers" if (folder / "MLmodel").is_file() else "transformers folder"
 
 
-def _unrecognised(folder: Path, refused: Sequence[str]) -> str:
+def _explain_unrecognised(folder: Path, refused: Sequence[str]) -> str:
     if refused:
         return (
             f"the weights are in {', '.join(sorted(refused)[:3])}, a pickle, which can run code "

@@ -42,7 +42,7 @@ Fields = Mapping[str, Field]
 _READ, _COMPARED, _NONE = (Field(each) for each in (Effect.READ, Effect.COMPARED, Effect.NONE))
 
 
-def _limited(why: str, *allowed: object) -> Field:
+def _limit_values(why: str, *allowed: object) -> Field:
     """A field that may be absent, null, or one of some values."""
     return Field(Effect.LIMITED, lambda value: value is None or value in allowed, why)
 
@@ -58,7 +58,7 @@ _SENTENCE = "sentence_embedding"
 # Of config_sentence_transformers.json, whichever class wrote it.
 SENTENCES: Fields = MappingProxyType(
     {
-        "model_type": _limited(
+        "model_type": _limit_values(
             "late interaction and other classes are not served",
             *("SentenceTransformer", "CrossEncoder", "SparseEncoder"),
         ),
@@ -67,8 +67,8 @@ SENTENCES: Fields = MappingProxyType(
         "prompts": _READ,
         "default_prompt_name": _READ,
         "similarity_fn_name": _NONE,  # vectors are answered, and compared by the caller
-        "truncate_dim": _limited("vectors would be shorter: callers ask for that themselves"),
-        "max_active_dims": _limited("only the largest weights of each text would be left"),
+        "truncate_dim": _limit_values("vectors would be shorter: callers ask for that themselves"),
+        "max_active_dims": _limit_values("only the largest weights of each text would be left"),
         "activation_fn": _NONE,  # a ranker's logit is answered beside its score
         "keep_in_fp32_modules": _NONE,  # fewer bits are compared with float32 in any case
     }
@@ -78,18 +78,18 @@ TRANSFORMER: Fields = MappingProxyType(
     {
         "max_seq_length": _READ,
         "do_lower_case": _READ,
-        "transformer_task": _limited(
+        "transformer_task": _limit_values(
             "the transformer would do another task",
             *("feature-extraction", "fill-mask", "sequence-classification"),
         ),
         "modality_config": Field(Effect.LIMITED, _is_for_texts, "it would not read plain texts"),
-        "module_output_name": _limited(_OTHER_VECTORS, "token_embeddings", "scores"),
-        "processing_kwargs": _limited("texts would be cut or joined otherwise", {}),
+        "module_output_name": _limit_values(_OTHER_VECTORS, "token_embeddings", "scores"),
+        "processing_kwargs": _limit_values("texts would be cut or joined otherwise", {}),
         "unpad_inputs": _NONE,
-        "query_length": _limited(_ROWS),
-        "document_length": _limited(_ROWS),
-        "query_expansion": _limited(_ROWS),
-        "tokenizer_name_or_path": _limited("the tokeniser would be that of another folder"),
+        "query_length": _limit_values(_ROWS),
+        "document_length": _limit_values(_ROWS),
+        "query_expansion": _limit_values(_ROWS),
+        "tokenizer_name_or_path": _limit_values("the tokeniser would be that of another folder"),
         # How the library loads network, tokeniser and config; the older names come first.
         "model_args": _COMPARED,
         "model_kwargs": _COMPARED,
@@ -123,13 +123,13 @@ _DENSE: Fields = {
     "out_features": _NONE,  # the weights have it
     "bias": _NONE,  # as well
     "activation_function": _READ,
-    "module_input_name": _limited(_OTHER_VECTORS, _SENTENCE),
-    "module_output_name": _limited(_OTHER_VECTORS, _SENTENCE),
-    "use_residual": _limited("what goes in would be added to what comes out", False),
+    "module_input_name": _limit_values(_OTHER_VECTORS, _SENTENCE),
+    "module_output_name": _limit_values(_OTHER_VECTORS, _SENTENCE),
+    "use_residual": _limit_values("what goes in would be added to what comes out", False),
 }
 _NORMALIZE: Fields = {
-    "module_input_name": _limited(_OTHER_VECTORS, _SENTENCE),
-    "module_output_name": _limited(_OTHER_VECTORS, _SENTENCE),
+    "module_input_name": _limit_values(_OTHER_VECTORS, _SENTENCE),
+    "module_output_name": _limit_values(_OTHER_VECTORS, _SENTENCE),
 }
 # Of config.json of each module that is served, but for the transformer's own.
 MODULES: Mapping[str, Fields] = MappingProxyType(
@@ -256,6 +256,6 @@ def require_known(file: str, config: Json, fields: Fields) -> None:
             )
 
 
-def unknown_of(names: Collection[str], fields: Fields) -> list[str]:
+def list_unknown(names: Collection[str], fields: Fields) -> list[str]:
     """Which of a library's fields the table lacks, in order."""
     return sorted(set(names) - fields.keys())

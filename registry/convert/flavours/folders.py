@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from registry.convert.flavours.original import Original
+from registry.convert.flavours.original import OriginalTextModel
 from registry.convert.flavours.pooling import read_pooling
 from registry.convert.flavours.sentences import CROSS_ENCODER
 
 
-def transformer_folder(original: Original) -> Path:
+def transformer_folder(original: OriginalTextModel) -> Path:
     """Where the transformer's own configuration and weights are; raises ``VersionError``."""
     if original.loaded_by not in {"", CROSS_ENCODER}:
         return read_pooling(original.folder)[0]

@@ -11,14 +11,14 @@ import onnx
 
 from contracts.tasks import ENGINE_OUTPUT, Task
 from registry.convert.errors import VersionError
-from registry.convert.forms import FORMS, Form
+from registry.convert.forms import FORMS, TaskForm
 
 
 def read_hints(path: Path, requested: Task | None) -> tuple[Task, tuple[str, ...]]:
     """The task by the graph's output, and the labels by its metadata, if there are any.
 
     Labels are ``id2label`` (a JSON object) or ``labels`` (a JSON list) in the metadata.
-    ``requested``, the endpoint's task, decides where the output's name does not.
+    ``requested``, the endpoint's task, decides if the output's name does not.
 
     Raises:
         VersionError: not a graph, or nothing says what it does.
@@ -47,8 +47,8 @@ def _rank(value: onnx.ValueInfoProto) -> int | None:
     return len(kind.shape.dim) if kind.HasField("shape") else None
 
 
-def _fits(task: Task, form: Form, outputs: Mapping[str, int | None]) -> bool:
-    """Whether an output has a telling name, and as many dimensions as the task's, where known."""
+def _fits(task: Task, form: TaskForm, outputs: Mapping[str, int | None]) -> bool:
+    """Whether an output has a telling name, and as many dimensions as the task's, if known."""
     if form.stacked and set(form.stacked) <= set(outputs):
         return True
     ranks = [outputs[name] for name in form.telling if name in outputs]

@@ -1,11 +1,11 @@
 """Makes ``tokenizer.json`` of the files that Marian's models (opus-mt) have in its place.
 
 Those are ``source.spm``, which says how a text is cut into pieces, and ``vocab.json``, which has
-the numbers of both languages' pieces. A piece of the target language alone is never read out of a
-text, and is only written: its name in the file begins with a sign that no text has, which decoding
-removes. A single character that only the target language has is read, as the original reads it;
-several in a row are one unknown piece there, and each its own here. It needs neither torch nor the
-library sentencepiece.
+the numbers of both languages' pieces. A piece that only the target language has is never read out
+of a text, and is only written: its name in the file begins with a sign that no text has, which
+decoding removes. A single character that only the target language has is read, as the original
+reads it; several in a row are one unknown piece there, and each its own here. It needs neither
+torch nor the library sentencepiece.
 """
 
 import json

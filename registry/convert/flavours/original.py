@@ -9,14 +9,14 @@ from typing import NamedTuple
 from contracts.tasks import Task
 
 
-class Row(NamedTuple):
-    """What a model reads of a text; ``types`` is None where all are 0 or nobody asks."""
+class TokenisedRow(NamedTuple):
+    """What a model reads of a text; ``types`` is None if all are 0 or the model takes none."""
 
     ids: list[int]
     types: list[int] | None
 
 
-Reader = Callable[[str, str | None], Row]  # of a text, or of a pair
+Reader = Callable[[str, str | None], TokenisedRow]  # of a text, or of a pair
 
 
 class PoolingMode(StrEnum):
@@ -49,7 +49,7 @@ class Pooling:
 
 
 @dataclass(frozen=True)
-class Original:
+class OriginalTextModel:
     """A version as it was registered.
 
     Attributes:
@@ -58,14 +58,14 @@ class Original:
         tokenizer: the folder with the tokeniser's files.
         onnx: the graph, for versions that are ONNX already; None for PyTorch.
         task: what it does.
-        labels: in the order of the logits; empty where no file says.
+        labels: in the order of the logits; empty if no file says.
         multi_label: each label on its own.
-        pooling: for embeddings, what follows the token vectors; None where a graph ends in vectors.
+        pooling: for embeddings, what follows the token vectors; None if a graph ends in vectors.
         max_tokens: longest row that the model takes, special tokens included; None if no file says.
         prompts: what the model's files put before texts, by name.
         default_prompt: the name of the one before texts for which none is named.
         lowercase: whether the model's files lower-case every text.
-        loaded_by: the class of sentence-transformers that loads ``folder``; empty where
+        loaded_by: the class of sentence-transformers that loads ``folder``; empty if
             transformers does.
     """
 

@@ -74,7 +74,7 @@ def transformer_config(folder: Path) -> Json:
 
 
 def longest_of(config: Json) -> int | None:
-    """The longest row by that file; None where it does not say."""
+    """The longest row by that file; None if it does not say."""
     limits = [config.get("max_seq_length")]
     for name in ("tokenizer_args", "processor_kwargs"):
         options = config.get(name)

@@ -1,7 +1,7 @@
 """Exports a decoder with its keys and values as inputs and outputs, and lets the original write.
 
-The graph reads some tokens after those that it has read before, and gives the logits of the last
-one alone. Its names are those of Optimum's exports. But for graphs that are registered so, this
+The graph reads some tokens after those that it has read before, and gives the logits of only
+the last one. Its names are those of Optimum's exports. But for graphs that are registered so, this
 needs torch and transformers, as ``export`` does, whose ``load`` gives the model.
 """
 
@@ -19,9 +19,9 @@ from onnx import helper, numpy_helper
 from contracts.manifest import TokenRules
 from contracts.tasks import ATTENTION_MASK, INPUT_IDS
 from registry.convert.errors import VersionError
-from registry.convert.flavours.original import Original
+from registry.convert.flavours.original import OriginalTextModel
 from registry.convert.graph import engine_form
-from registry.convert.graph.export import Loaded
+from registry.convert.graph.export import TorchModel
 
 POSITIONS = "position_ids"
 PAST, PRESENT = "past_key_values", "present"
@@ -31,7 +31,7 @@ _OPSET = 17
 _ROWS, _BEFORE, _LENGTH = 2, 3, 4  # of the traced example; all stay variable
 
 
-def to_onnx(loaded: Loaded, path: Path) -> None:
+def to_onnx(loaded: TorchModel, path: Path) -> None:
     """Writes the graph, with variable rows, tokens read before, and tokens to read.
 
     Raises:
@@ -52,7 +52,7 @@ def to_onnx(loaded: Loaded, path: Path) -> None:
             kept = [f"{layer}.{kind}" for layer in range(len(past) // 2) for kind in _KINDS]
             before, after = ([f"{name}.{each}" for each in kept] for name in (PAST, PRESENT))
             torch.onnx.export(
-                _stepping(network),
+                _make_step(network),
                 (ids, mask, positions, *past),
                 str(path),
                 input_names=[INPUT_IDS, ATTENTION_MASK, POSITIONS, *before],
@@ -77,8 +77,8 @@ def to_onnx(loaded: Loaded, path: Path) -> None:
 _KINDS = ("key", "value")
 
 
-def registered(path: Path) -> onnx.ModelProto:
-    """A registered graph of the same form, with the logits of the last token alone.
+def keep_last_logits(path: Path) -> onnx.ModelProto:
+    """A registered graph of the same form, with the logits of the last token only.
 
     Raises:
         VersionError: it is of another form.
@@ -99,14 +99,14 @@ def registered(path: Path) -> onnx.ModelProto:
             f"{', '.join(sorted(outputs))}"
         )
     if len(outputs[LOGITS].type.tensor_type.shape.dim) == _ALL_TOKENS:
-        _last_alone(model, outputs[LOGITS])
+        _keep_last(model, outputs[LOGITS])
     return model
 
 
 _ALL_TOKENS = 3  # dimensions of logits of all tokens
 
 
-def _last_alone(model: onnx.ModelProto, logits: onnx.ValueInfoProto) -> None:
+def _keep_last(model: onnx.ModelProto, logits: onnx.ValueInfoProto) -> None:
     """Takes the last token's logits of those of all tokens."""
     graph = model.graph
     for node in graph.node:
@@ -118,11 +118,11 @@ def _last_alone(model: onnx.ModelProto, logits: onnx.ValueInfoProto) -> None:
     del logits.type.tensor_type.shape.dim[1]
 
 
-def _stepping(network: Any) -> Any:  # noqa: ANN401
+def _make_step(network: Any) -> Any:  # noqa: ANN401
     import torch  # noqa: PLC0415
     from transformers.cache_utils import DynamicCache  # noqa: PLC0415
 
-    class Step(torch.nn.Module):
+    class DecoderStep(torch.nn.Module):
         """The network with its keys and values by position, as the exporter wants them."""
 
         def __init__(self) -> None:
@@ -143,7 +143,7 @@ def _stepping(network: Any) -> Any:  # noqa: ANN401
             )
             return (result.logits[:, -1].float(), *_flat(result.past_key_values))
 
-    return Step().eval()
+    return DecoderStep().eval()
 
 
 def _flat(cache: Any) -> list[Any]:  # noqa: ANN401
@@ -151,7 +151,7 @@ def _flat(cache: Any) -> list[Any]:  # noqa: ANN401
     return [tensor for layer in cache.layers for tensor in (layer.keys, layer.values)]
 
 
-def stop_ids(original: Original) -> tuple[int, ...]:
+def stop_ids(original: OriginalTextModel) -> tuple[int, ...]:
     """The tokens that end a text, by ``generation_config.json``, else by ``config.json``."""
     for name in ("generation_config.json", "config.json"):
         path = original.folder / name
@@ -164,8 +164,8 @@ def stop_ids(original: Original) -> tuple[int, ...]:
 _NO_RULES = TokenRules()
 
 
-def written(
-    loaded: Loaded,
+def write_continuations(
+    loaded: TorchModel,
     prompts: Sequence[Sequence[int]],
     stops: Sequence[int],
     *,
@@ -178,7 +178,7 @@ def written(
     Of its ``generation_config.json`` only the ``rules`` are used, as nothing else of it is served.
 
     Returns:
-        The tokens after each prompt, at most so many, and the logits of the first one, float32
+        The tokens after each prompt, at most that number, and the logits of the first one, float32
         ``[prompts, vocabulary]``.
 
     Raises:

@@ -4,8 +4,8 @@ The encoder's graph ends in the keys and values that each layer of the decoder h
 that a step does not make them again. The decoder's is that of ``decoder`` with these as further
 inputs. Rows of several lengths lie in one array, and the code of BART and Marian counts tokens from
 the array's beginning: so such a decoder is given its positions, as one without an encoder is. One
-whose positions are relative, as T5's, needs none. Parity holds a row among others to the same row
-alone. This needs torch and transformers.
+whose positions are relative, as T5's, needs none. Parity compares a row among others with the same
+row by itself. This needs torch and transformers.
 """
 
 import logging
@@ -19,7 +19,7 @@ from contracts.manifest import TokenRules
 from contracts.tasks import ATTENTION_MASK, INPUT_IDS
 from registry.convert.errors import VersionError
 from registry.convert.flavours.config import CONFIG, read_json
-from registry.convert.flavours.original import Original
+from registry.convert.flavours.original import OriginalTextModel
 from registry.convert.graph.decoder import (
     LOGITS,
     PAST,
@@ -28,7 +28,7 @@ from registry.convert.graph.decoder import (
     SOURCE,
     SOURCE_MASK,
 )
-from registry.convert.graph.export import OPSET, Loaded
+from registry.convert.graph.export import OPSET, TorchModel
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ _MOST_SEQUENCES = 1000  # that may be forbidden; each is looked at in every step
 _ROWS, _BEFORE, _LENGTH = 2, 3, 5  # of the traced example; all stay variable
 
 
-def start_id(original: Original) -> int:
+def start_id(original: OriginalTextModel) -> int:
     """The token before the first one that is written.
 
     Raises:
@@ -140,7 +140,7 @@ def positions_of(network: Any) -> Any:  # noqa: ANN401
 
 
 @contextmanager
-def _placed(network: Any, table: Any) -> Iterator[Any]:  # noqa: ANN401
+def _place_positions(network: Any, table: Any) -> Iterator[Any]:  # noqa: ANN401
     """The decoder takes the positions that are set at ``at``, int64 ``[rows, length]``.
 
     ``table`` is its own, which it has again afterwards; None leaves the decoder as it is.
@@ -150,7 +150,7 @@ def _placed(network: Any, table: Any) -> Iterator[Any]:  # noqa: ANN401
         return
     import torch  # noqa: PLC0415
 
-    class Placed(torch.nn.Module):
+    class PositionLookup(torch.nn.Module):
         """Looks up what it was given, where the original would count."""
 
         at: Any = None
@@ -164,7 +164,7 @@ def _placed(network: Any, table: Any) -> Iterator[Any]:  # noqa: ANN401
             return torch.nn.functional.embedding(self.at + offset, table.weight)
 
     decoder = network.get_decoder()
-    placed = Placed()
+    placed = PositionLookup()
     decoder.embed_positions = placed
     try:
         yield placed
@@ -172,7 +172,7 @@ def _placed(network: Any, table: Any) -> Iterator[Any]:  # noqa: ANN401
         decoder.embed_positions = table
 
 
-def to_onnx(loaded: Loaded, encoder: Path, decoder: Path) -> None:
+def to_onnx(loaded: TorchModel, encoder: Path, decoder: Path) -> None:
     """Writes both graphs, with variable rows and lengths.
 
     Raises:
@@ -188,7 +188,7 @@ def to_onnx(loaded: Loaded, encoder: Path, decoder: Path) -> None:
             warnings.simplefilter("ignore")
             ids = torch.full((_ROWS, _LENGTH), 5, dtype=torch.int64)
             mask = torch.ones_like(ids)
-            reading = _reading(network)
+            reading = _make_reader(network)
             sources = reading(ids, mask)
             kept = [f"{place // 2}.{('key', 'value')[place % 2]}" for place in range(len(sources))]
             read, before, after = (
@@ -213,9 +213,9 @@ def to_onnx(loaded: Loaded, encoder: Path, decoder: Path) -> None:
             past = [torch.zeros((_ROWS, heads, _BEFORE, width)) for _ in kept]
             own = torch.ones((_ROWS, _BEFORE + 1), dtype=torch.int64)
             counted = {} if table is None else {POSITIONS: torch.full((_ROWS, 1), _BEFORE)}
-            with _placed(network, table) as placed:
+            with _place_positions(network, table) as placed:
                 torch.onnx.export(
-                    _writing(network, placed),
+                    _make_writer(network, placed),
                     (ids[:, :1], own, mask, *counted.values(), *past, *sources),
                     str(decoder),
                     input_names=[INPUT_IDS, ATTENTION_MASK, SOURCE_MASK, *counted, *before, *read],
@@ -239,11 +239,11 @@ def to_onnx(loaded: Loaded, encoder: Path, decoder: Path) -> None:
         raise VersionError(f"the model can't be exported as an encoder-decoder: {error}") from error
 
 
-def _reading(network: Any) -> Any:  # noqa: ANN401
+def _make_reader(network: Any) -> Any:  # noqa: ANN401
     """What reads a prompt, with its tensors by position, as the exporter wants them."""
     import torch  # noqa: PLC0415
 
-    class Reading(torch.nn.Module):
+    class PromptReader(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.encoder, self.decoder = network.get_encoder(), network.get_decoder()
@@ -259,17 +259,17 @@ def _reading(network: Any) -> Any:  # noqa: ANN401
             )
             return _flat(result.past_key_values.cross_attention_cache)
 
-    return Reading().eval()
+    return PromptReader().eval()
 
 
-def _writing(network: Any, placed: Any) -> Any:  # noqa: ANN401
-    """What writes, likewise; ``placed`` takes the positions, None where there are none."""
+def _make_writer(network: Any, placed: Any) -> Any:  # noqa: ANN401
+    """What writes, in the same way; ``placed`` takes the positions, None if there are none."""
     import torch  # noqa: PLC0415
     from transformers.cache_utils import DynamicCache, EncoderDecoderCache  # noqa: PLC0415
 
     width = network.config.d_model
 
-    class Writing(torch.nn.Module):
+    class TokenWriter(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.network = network
@@ -298,7 +298,7 @@ def _writing(network: Any, placed: Any) -> Any:  # noqa: ANN401
             after = result.past_key_values.self_attention_cache
             return (result.logits[:, -1].float(), *_flat(after))
 
-    return Writing().eval()
+    return TokenWriter().eval()
 
 
 def _flat(cache: Any) -> tuple[Any, ...]:  # noqa: ANN401

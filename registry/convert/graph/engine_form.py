@@ -70,7 +70,7 @@ def finish(model: onnx.ModelProto, task: Task, pooling: Pooling | None) -> onnx.
     Args:
         model: ends in logits, vectors or token vectors.
         task: which of them is meant.
-        pooling: what follows token vectors; not used where the graph ends in vectors.
+        pooling: what follows token vectors; not used if the graph ends in vectors.
 
     Raises:
         VersionError: no output that fits, or an operator set that is too old for pooling.
@@ -88,7 +88,7 @@ def finish(model: onnx.ModelProto, task: Task, pooling: Pooling | None) -> onnx.
         name = _pick(graph, task)
         rank = _rank(graph, name)
     states = rank == 3 or (rank is None and name in STATE_OUTPUTS)
-    named, name = name, _widened(graph, name)
+    named, name = name, _widen(graph, name)
     wanted = ENGINE_OUTPUT[task]
     dimensions = ["batch", "length", "width"] if len(wanted.shape) == 3 else ["batch", "width"]
     if not form.pooling:
@@ -156,7 +156,7 @@ def _pick(graph: onnx.GraphProto, task: Task) -> str:
     return name
 
 
-def _widened(graph: onnx.GraphProto, name: str) -> str:
+def _widen(graph: onnx.GraphProto, name: str) -> str:
     """The same in float32, which everything after it is in."""
     kinds = {value.name: value.type.tensor_type.elem_type for value in graph.output}
     if kinds.get(name) != TensorProto.FLOAT16:
@@ -174,7 +174,7 @@ def _join(graph: onnx.GraphProto, parts: tuple[str, ...]) -> str:
             f"the graph has the outputs {', '.join(sorted(held))}; {', '.join(parts)} are needed: "
             "export the model to ONNX with all three"
         )
-    dense, tokens, weights = (_widened(graph, name) for name in parts)
+    dense, tokens, weights = (_widen(graph, name) for name in parts)
     axis = f"{_PREFIX}/axis"
     graph.initializer.append(numpy_helper.from_array(np.array([1], np.int64), axis))
     row, vectors, joined = (f"{_PREFIX}/{name}" for name in ("dense-row", "vectors", "joined"))
@@ -204,7 +204,7 @@ def _stack(graph: onnx.GraphProto, names: tuple[str, ...]) -> str:
     shape = f"{_PREFIX}/column-shape"
     graph.initializer.append(numpy_helper.from_array(np.array([0, 0, 1], np.int64), shape))
     for name, column in zip(names, columns, strict=True):
-        graph.node.append(helper.make_node("Reshape", [_widened(graph, name), shape], [column]))
+        graph.node.append(helper.make_node("Reshape", [_widen(graph, name), shape], [column]))
     graph.node.append(helper.make_node("Concat", columns, [f"{_PREFIX}/columns"], axis=2))
     return f"{_PREFIX}/columns"
 

@@ -21,7 +21,7 @@ from registry.convert.errors import ExportMissingError, VersionError
 from registry.convert.flavours import marian
 from registry.convert.flavours.config import CONFIG, read_json
 from registry.convert.flavours.folders import transformer_folder
-from registry.convert.flavours.original import Original, Reader, Row
+from registry.convert.flavours.original import OriginalTextModel, Reader, TokenisedRow
 from registry.convert.flavours.sentences import CROSS_ENCODER
 from registry.convert.flavours.unserved import MERGE
 from registry.convert.forms import FORMS, MEAN, SPLADE
@@ -36,7 +36,7 @@ _UNREAD = ("pooler.",)  # of token vectors, which are pooled by us
 
 
 @dataclass(frozen=True)
-class Loaded:
+class TorchModel:
     """A PyTorch model in memory.
 
     Attributes:
@@ -63,8 +63,8 @@ class Loaded:
 
 
 def load(
-    original: Original, *, threads: int, allow_pickle: bool, allow_remote_code: bool
-) -> Loaded:
+    original: OriginalTextModel, *, threads: int, allow_pickle: bool, allow_remote_code: bool
+) -> TorchModel:
     """Loads the version as its own library does.
 
     Raises:
@@ -100,7 +100,7 @@ def load(
         raise
     except Exception as error:  # the libraries raise many kinds, all about these files
         raise VersionError(f"transformers can't load the version: {error}") from error
-    return Loaded(network.float().eval(), None, tokenizer)
+    return TorchModel(network.float().eval(), None, tokenizer)
 
 
 def _whole(kind: Any, folder: Path, options: dict[str, Any]) -> Any:  # noqa: ANN401
@@ -143,14 +143,14 @@ def _size(shape: Sequence[int]) -> str:
     return " x ".join(map(str, shape))
 
 
-def is_encoder_decoder(original: Original) -> bool:
+def is_encoder_decoder(original: OriginalTextModel) -> bool:
     """Whether an encoder reads and a decoder writes."""
     return bool(read_json(original.folder / CONFIG).get("is_encoder_decoder"))
 
 
 def _load_sentences(
-    original: Original, options: dict[str, Any], *, allow_remote_code: bool
-) -> Loaded:
+    original: OriginalTextModel, options: dict[str, Any], *, allow_remote_code: bool
+) -> TorchModel:
     try:
         import sentence_transformers  # noqa: PLC0415
         import transformers  # noqa: PLC0415
@@ -178,10 +178,10 @@ def _load_sentences(
     sentences = sentences.float().eval()
     # The library does not say what was missing: the weights are looked at once more, and let go.
     _whole(type(sentences.transformers_model), folder, by_itself)
-    return Loaded(sentences.transformers_model, sentences, sentences.tokenizer)
+    return TorchModel(sentences.transformers_model, sentences, sentences.tokenizer)
 
 
-def to_onnx(loaded: Loaded, task: Task, path: Path) -> None:
+def to_onnx(loaded: TorchModel, task: Task, path: Path) -> None:
     """Writes the graph with variable batch and length, ending in logits or token vectors.
 
     Raises:
@@ -261,7 +261,7 @@ def _by_program(
 
 
 def originals(
-    loaded: Loaded,
+    loaded: TorchModel,
     task: Task,
     texts: Sequence[str],
     pairs: Sequence[str] | None = None,
@@ -320,11 +320,11 @@ def _of_sentences(
     return np.asarray(vectors.cpu(), dtype=np.float32)
 
 
-def reader_of(loaded: Loaded, *, max_tokens: int) -> Reader:
+def reader_of(loaded: TorchModel, *, max_tokens: int) -> Reader:
     """What the original's own tokeniser makes of a text, or of a pair."""
     typed = TOKEN_TYPE_IDS in loaded.inputs
 
-    def read(text: str, pair: str | None) -> Row:
+    def read(text: str, pair: str | None) -> TokenisedRow:
         if loaded.sentences is not None:
             loaded.sentences.max_seq_length = max_tokens
             given = loaded.sentences.preprocess([text if pair is None else (text, pair)])
@@ -334,12 +334,12 @@ def reader_of(loaded: Loaded, *, max_tokens: int) -> Reader:
             second = None if pair is None else [pair]
             batch = loaded.tokenizer([text], second, truncation=True, max_length=max_tokens)
             found = {name: rows[0] for name, rows in batch.items()}
-        return Row(list(found[INPUT_IDS]), list(found[TOKEN_TYPE_IDS]) if typed else None)
+        return TokenisedRow(list(found[INPUT_IDS]), list(found[TOKEN_TYPE_IDS]) if typed else None)
 
     return read
 
 
-def special_tokens_of(loaded: Loaded) -> tuple[str, ...]:
+def special_tokens_of(loaded: TorchModel) -> tuple[str, ...]:
     """The original's own special and added tokens, whichever file names them.
 
     Without those that the network has no row for: a text that holds one is an error there.
@@ -350,7 +350,7 @@ def special_tokens_of(loaded: Loaded) -> tuple[str, ...]:
     return tuple(name for name, at in ids if at is not None and (rows is None or at < rows))
 
 
-def _one(loaded: Loaded, task: Task, tensors: Any) -> NDArray[np.float32]:  # noqa: ANN401
+def _one(loaded: TorchModel, task: Task, tensors: Any) -> NDArray[np.float32]:  # noqa: ANN401
     result = loaded.network(**tensors)
     form = FORMS[task]
     values = _values(result, task)
@@ -377,20 +377,20 @@ def _values(result: Any, task: Task) -> Any:  # noqa: ANN401
     return torch.stack([result[name] for name in form.stacked], dim=-1)
 
 
-def pad_id_of(loaded: Loaded) -> int | None:
+def pad_id_of(loaded: TorchModel) -> int | None:
     """The padding id by which the network finds the ends of rows; None if it has none."""
     config = loaded.network.config
     found = getattr(config.get_text_config(), "pad_token_id", None)
     return found if isinstance(found, int) and found >= 0 else None
 
 
-def rows_of(loaded: Loaded) -> int | None:
-    """How many tokens the network has a row for; None where that is not known."""
+def rows_of(loaded: TorchModel) -> int | None:
+    """How many tokens the network has a row for; None if that is not known."""
     rows = getattr(loaded.network.get_input_embeddings(), "num_embeddings", None)
     return rows if isinstance(rows, int) else None
 
 
-def fast_tokenizer(loaded: Loaded) -> str:
+def fast_tokenizer(loaded: TorchModel) -> str:
     """``tokenizer.json`` of a version that has only older tokeniser files.
 
     Raises:

@@ -24,14 +24,14 @@ _WIDTHS = ("hidden_size", "dim", "d_model")
 
 
 @dataclass(frozen=True)
-class Fused:
+class FusedGraph:
     """A graph, and the operators that took the place of several, counted by name."""
 
     model: onnx.ModelProto
     counts: Mapping[str, int]
 
 
-def fuse(model: onnx.ModelProto, config: Json) -> Fused:
+def fuse(model: onnx.ModelProto, config: Json) -> FusedGraph:
     """A fused copy.
 
     Args:
@@ -61,14 +61,14 @@ def fuse(model: onnx.ModelProto, config: Json) -> Fused:
         ).model
     except Exception as error:  # the tool raises many kinds
         raise VersionError(f"the graph can't be fused: {error}") from error
-    counts = _contributed(fused) - _contributed(model)
+    counts = _count_contributed(fused) - _count_contributed(model)
     if not counts:
         raise VersionError("nothing of the graph could be fused")
     require_opset(fused, CONTRIB, 1)
-    return Fused(fused, dict(sorted(counts.items())))
+    return FusedGraph(fused, dict(sorted(counts.items())))
 
 
-def _contributed(model: onnx.ModelProto) -> Counter[str]:
+def _count_contributed(model: onnx.ModelProto) -> Counter[str]:
     return Counter(node.op_type for node in model.graph.node if node.domain == CONTRIB)
 
 

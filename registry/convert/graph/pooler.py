@@ -43,7 +43,7 @@ class Pooler:
         """The name of the finished vectors, ``[batch, width]``."""
         mask = self._node("Cast", [ATTENTION_MASK], to=TensorProto.FLOAT)
         mask = self._node("Unsqueeze", [mask, self._constant(np.array([2], np.int64))])
-        vectors = [self._pooled(states, mask, mode) for mode in pooling.modes]
+        vectors = [self._pool(states, mask, mode) for mode in pooling.modes]
         vector = vectors[0] if len(vectors) == 1 else self._node("Concat", vectors, axis=1)
         for dense in pooling.dense:
             weight, bias = _read_dense(dense.weights)
@@ -59,13 +59,13 @@ class Pooler:
             vector = self._node("Div", [vector, self._node("Max", [length, floor])])
         return vector
 
-    def _pooled(self, states: str, mask: str, mode: PoolingMode) -> str:
+    def _pool(self, states: str, mask: str, mode: PoolingMode) -> str:
         if mode is PoolingMode.CLS:
             return self._node("Gather", [states, self._constant(np.array(0, np.int64))], axis=1)
         if mode is PoolingMode.SPLADE:
-            # log(1 + relu(x)) grows with x, so that it can be taken of the largest alone: once a
+            # log(1 + relu(x)) grows with x, so that it can be taken of only the largest: once a
             # text instead of once a token. A text without tokens has a largest far below 0.
-            largest = self._pooled(states, mask, PoolingMode.MAX)
+            largest = self._pool(states, mask, PoolingMode.MAX)
             one = self._constant(np.array(1, np.float32))
             return self._node("Log", [self._node("Add", [self._node("Relu", [largest]), one])])
         if mode is PoolingMode.MAX:

@@ -7,15 +7,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from preprocess.tasks import HEADS
-from registry.convert.parity.engine import Texts
+from registry.convert.parity.engine import TokenisedTexts
 from registry.convert.parity.proof import Comparison, Proof
 from registry.convert.parity.verify import scale_of
-from registry.packages.device_proof import DeviceProof, Reference, proof_of
+from registry.packages.device_proof import DeviceProof, ReferenceRow, proof_of
 
 Floats = NDArray[np.float32]
 
 
-def carried_proof(comparison: Comparison, proof: Proof, *, type_ids: bool) -> DeviceProof:
+def make_device_proof(comparison: Comparison, proof: Proof, *, type_ids: bool) -> DeviceProof:
     """Some of the texts that the engine was compared on, for the device that will serve it."""
     return proof_of(
         _references(comparison.texts, comparison.reference, HEADS[comparison.task].rank),
@@ -27,12 +27,12 @@ def carried_proof(comparison: Comparison, proof: Proof, *, type_ids: bool) -> De
     )
 
 
-def _references(texts: Texts, values: Floats, rank: int) -> list[Reference]:
+def _references(texts: TokenisedTexts, values: Floats, rank: int) -> list[ReferenceRow]:
     """Each text's row, with its own part of the original's values."""
     found, begin = [], 0
     types = texts.encoded.type_ids
     for index, ids in enumerate(texts.encoded.ids):
         end = begin + (len(ids) if rank > 2 else 1)
-        found.append(Reference(ids, None if types is None else types[index], values[begin:end]))
+        found.append(ReferenceRow(ids, None if types is None else types[index], values[begin:end]))
         begin = end
     return found

@@ -13,11 +13,11 @@ import onnx
 from contracts.endpoint import Precision
 from contracts.loading import DeviceKind
 from registry.convert.errors import VersionError
-from registry.convert.graph.fusing import Fused
+from registry.convert.graph.fusing import FusedGraph
 from registry.convert.parity import precision
-from registry.convert.parity.engine import Engine
-from registry.convert.parity.precision import Built
-from registry.convert.parity.proof import Comparison, Proof, proved, require_equal_answers
+from registry.convert.parity.engine import GraphEngine
+from registry.convert.parity.precision import BuiltEngine
+from registry.convert.parity.proof import Comparison, Proof, prove_engine, require_equal_answers
 
 log = logging.getLogger(__name__)
 
@@ -41,48 +41,50 @@ class Trial:
     comparison: Comparison
     threads: int
     device: DeviceKind = DeviceKind.CPU
-    fused: Fused | None = None
+    fused: FusedGraph | None = None
     given_up: str = ""
 
 
 @dataclass(frozen=True)
-class Chosen:
+class ChosenGraph:
     """The graph to publish, and its proof; ``fused`` counts what was fused in it, if it was."""
 
     precision: Precision
     model: onnx.ModelProto
-    engine: Engine
+    engine: GraphEngine
     proof: Proof
     fused: Mapping[str, int] | None = None
 
 
-def choose(trial: Trial) -> Chosen:
+def choose(trial: Trial) -> ChosenGraph:
     """The graph that will be served.
 
     Raises:
         VersionError: the precision that was asked for, or float32 itself, breaks a limit.
     """
-    standard = Built(Precision.FP32, trial.model, Engine(trial.model, threads=trial.threads))
+    standard = BuiltEngine(
+        Precision.FP32, trial.model, GraphEngine(trial.model, threads=trial.threads)
+    )
     require_equal_answers(trial.comparison, standard.engine)
     if trial.requested is Precision.AUTO and trial.device is DeviceKind.CPU:
         return _fastest(trial, standard)
     if trial.fused is not None:
         try:
-            return _of_fused(trial, trial.fused)
+            return _choose_fused(trial, trial.fused)
         except VersionError as error:
             log.info("the fused graph is given up", extra={"reason": error.reason})
-            trial = replace(trial, given_up=joined(trial.given_up, f"fused: {error.reason}"))
-    built: Built | None = standard
+            trial = replace(trial, given_up=join_reasons(trial.given_up, f"fused: {error.reason}"))
+    built: BuiltEngine | None = standard
     if trial.requested is Precision.FP16:
         built = precision.fp16(trial.model, threads=trial.threads)
     elif trial.requested is Precision.INT8:
         built = precision.int8(trial.model, trial.comparison.texts, threads=trial.threads)
     if built is None:
         raise VersionError("int8 was asked for, but the graph has no matrix products")
-    return _proved(trial, built, fallback=trial.given_up)
+    return _prove(trial, built, fallback=trial.given_up)
 
 
-def _fastest(trial: Trial, standard: Built) -> Chosen:
+def _fastest(trial: Trial, standard: BuiltEngine) -> ChosenGraph:
     """int8 if it is worth it and keeps to its limits, else float32 with the reason."""
     texts = trial.comparison.texts
     built = precision.int8(trial.model, texts, threads=trial.threads)
@@ -90,39 +92,41 @@ def _fastest(trial: Trial, standard: Built) -> Chosen:
         reason = "the graph has no matrix products to make int8"
     elif not (reason := precision.slower(built.engine, standard.engine, texts)):
         try:
-            return _proved(trial, built)
+            return _prove(trial, built)
         except VersionError as error:
             reason = error.reason
     log.info("staying with fp32", extra={"reason": reason})
-    return _proved(trial, standard, fallback=reason)
+    return _prove(trial, standard, fallback=reason)
 
 
-def _of_fused(trial: Trial, fused: Fused) -> Chosen:
+def _choose_fused(trial: Trial, fused: FusedGraph) -> ChosenGraph:
     """The fused graph in the best precision that keeps to its limits.
 
     Raises:
         VersionError: none that may be taken does, or it does not answer as the original in float32.
     """
-    standard = Built(Precision.FP32, fused.model, Engine(fused.model, threads=trial.threads))
+    standard = BuiltEngine(
+        Precision.FP32, fused.model, GraphEngine(fused.model, threads=trial.threads)
+    )
     require_equal_answers(trial.comparison, standard.engine)
     fallback = trial.given_up
     if trial.requested is not Precision.FP32:
         try:
             half = precision.fp16(fused.model, threads=trial.threads)
-            return replace(_proved(trial, half, fallback=fallback), fused=fused.counts)
+            return replace(_prove(trial, half, fallback=fallback), fused=fused.counts)
         except VersionError as error:
             if trial.requested is not Precision.AUTO:
                 raise
-            fallback = joined(fallback, error.reason)
-    return replace(_proved(trial, standard, fallback=fallback), fused=fused.counts)
+            fallback = join_reasons(fallback, error.reason)
+    return replace(_prove(trial, standard, fallback=fallback), fused=fused.counts)
 
 
-def joined(*reasons: str) -> str:
+def join_reasons(*reasons: str) -> str:
     """Reasons one after the other, as a parity report has them."""
     return "; ".join(filter(None, reasons))
 
 
-def _proved(trial: Trial, built: Built, *, fallback: str = "") -> Chosen:
+def _prove(trial: Trial, built: BuiltEngine, *, fallback: str = "") -> ChosenGraph:
     """The graph with its whole proof; ``fallback`` says why nothing faster was taken."""
-    proof = proved(trial.comparison, built.engine, built.precision, fallback=fallback)
-    return Chosen(built.precision, built.model, built.engine, proof)
+    proof = prove_engine(trial.comparison, built.engine, built.precision, fallback=fallback)
+    return ChosenGraph(built.precision, built.model, built.engine, proof)

@@ -17,9 +17,9 @@ from contracts.tasks import ATTENTION_MASK, INPUT_IDS, Task
 from registry.convert.errors import VersionError
 from registry.convert.forms import FORMS
 from registry.convert.graph.decoder import PAST, POSITIONS, SOURCE_MASK
-from registry.convert.parity.engine import Engine
+from registry.convert.parity.engine import GraphEngine
 from registry.convert.parity.verify import broken_limit
-from registry.packages.token_rules import allowed, forced_last
+from registry.packages.token_rules import find_forced_last, mask_forbidden
 
 Floats = NDArray[np.float32]
 Feed = dict[str, NDArray[Any]]
@@ -46,8 +46,8 @@ class Decoder:
 
         ``rules``: what is forced and forbidden (``registry.packages.token_rules``).
         """
-        self._engine = Engine(model, threads=threads)
-        self._encoder = None if encoder is None else Engine(encoder, threads=threads)
+        self._engine = GraphEngine(model, threads=threads)
+        self._encoder = None if encoder is None else GraphEngine(encoder, threads=threads)
         self._sources = [] if encoder is None else [each.name for each in encoder.graph.output]
         self._start = start
         self._rules = rules or {}
@@ -61,7 +61,7 @@ class Decoder:
     def writes(
         self, prompt: Sequence[int], stops: Sequence[int], *, most: int
     ) -> tuple[list[int], Floats]:
-        """Tokens after a prompt, at most so many, and the logits of the first, ``[vocabulary]``."""
+        """At most ``most`` tokens after a prompt, and the first one's logits, ``[vocabulary]``."""
         begins, source = self._begins([prompt])
         (read,) = begins
         logits, past = self._read(np.array(begins), np.ones((1, len(read))), self._empty(1), source)
@@ -75,10 +75,10 @@ class Decoder:
 
     def _next(self, logits: Floats, tokens: list[int], stops: Sequence[int], most: int) -> int:
         """The most likely token that may come."""
-        last = forced_last(self._rules, tokens, most)
+        last = find_forced_last(self._rules, tokens, most)
         if last is not None:
             return last
-        return int(allowed(logits, self._rules, tokens, stops).argmax())
+        return int(mask_forbidden(logits, self._rules, tokens, stops).argmax())
 
     def together(self, prompts: Sequence[Sequence[int]]) -> Floats:
         """The logits after each of some prompts that are read as rows of one batch."""
@@ -124,7 +124,7 @@ class Decoder:
         return logits, after
 
 
-def proved(
+def prove_continuations(
     decoder: Decoder,
     prompts: Sequence[Sequence[int]],
     stops: Sequence[int],
@@ -176,7 +176,7 @@ def _at_right(rows: Sequence[Sequence[int]]) -> tuple[NDArray[np.int64], NDArray
 
 
 def _wide(cache: Floats, width: int) -> Floats:
-    """Keys or values ``[1, heads, tokens, n]``, of which the last of so many tokens are these."""
+    """Keys or values ``[1, heads, tokens, n]``, of which these are the last tokens."""
     return np.pad(cache, ((0, 0), (0, 0), (width - cache.shape[2], 0), (0, 0)))
 
 

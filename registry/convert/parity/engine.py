@@ -29,7 +29,7 @@ _TOKENS_A_BATCH = 2048
 
 
 @dataclass(frozen=True)
-class Texts:
+class TokenisedTexts:
     """Texts as this version's tokeniser sees them, and what pads them."""
 
     encoded: EncodedTexts
@@ -61,12 +61,12 @@ def encode(
     buckets: tuple[int, ...],
     *,
     pairs: Sequence[str] | None = None,
-) -> Texts:
+) -> TokenisedTexts:
     """The texts, or pairs of them, tokenised once for all that follows.
 
-    With the usual prompt before them, where the model has one.
+    With the usual prompt before them, if the model has one.
     """
-    return Texts(
+    return TokenisedTexts(
         encoder.encode(encoder.prompted(texts), pairs), RowPadder(inputs, tokenizer), buckets
     )
 
@@ -74,19 +74,19 @@ def encode(
 class TextEngine(Protocol):
     """What answers texts in batches, as the served engine does."""
 
-    def rows(self, texts: Texts, indexes: Sequence[int], length: int) -> list[Floats]:
+    def rows(self, texts: TokenisedTexts, indexes: Sequence[int], length: int) -> list[Floats]:
         """The answer to each of some texts in one batch, float32 ``[1, n]`` or ``[tokens, n]``.
 
         ``length`` is what rows are padded to, by engines that pad.
         """
         ...
 
-    def outputs(self, texts: Texts) -> Floats:
+    def outputs(self, texts: TokenisedTexts) -> Floats:
         """The answers to all texts in batches, joined: float32 ``[texts, n]`` or of tokens."""
         ...
 
 
-class Engine:
+class GraphEngine:
     """One graph, loaded."""
 
     def __init__(self, model: onnx.ModelProto, *, threads: int) -> None:
@@ -115,7 +115,7 @@ class Engine:
             shape = next(iter(feed.values())).shape
             raise VersionError(f"the graph fails on a batch of {shape}: {_first(error)}") from error
 
-    def rows(self, texts: Texts, indexes: Sequence[int], length: int) -> list[Floats]:
+    def rows(self, texts: TokenisedTexts, indexes: Sequence[int], length: int) -> list[Floats]:
         """The first output for some texts in one batch: for each float32 ``[1, n]``.
 
         An output with values for each token gives ``[tokens, n]``, without those of padding.
@@ -126,7 +126,7 @@ class Engine:
         tokens = texts.encoded.tokens
         return [output[at, : tokens[index]] for at, index in enumerate(indexes)]
 
-    def outputs(self, texts: Texts) -> Floats:
+    def outputs(self, texts: TokenisedTexts) -> Floats:
         """The first output for all texts, in batches within a bucket, joined as ``rows`` has it."""
         by_bucket: dict[int, list[int]] = {}
         for index in range(len(texts)):
@@ -139,7 +139,7 @@ class Engine:
                 found.update(zip(part, self.rows(texts, part, bucket), strict=True))
         return np.concatenate([found[index] for index in range(len(texts))])
 
-    def alone(self, texts: Texts) -> Floats:
+    def run_one_by_one(self, texts: TokenisedTexts) -> Floats:
         """The same of every text alone, without any padding."""
         tokens = texts.encoded.tokens
         return np.concatenate(

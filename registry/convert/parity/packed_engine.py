@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from contracts.tasks import INPUT_IDS, ROW_STARTS, TOKEN_TYPE_IDS
 from registry.convert.errors import EnvironmentFaultError, VersionError
-from registry.convert.parity.engine import Texts
+from registry.convert.parity.engine import TokenisedTexts
 from registry.packages.device_proof import packed_batch
 from registry.packages.triton_files import triton_file
 
@@ -43,7 +43,7 @@ class PackedRunner(Protocol):
         ...
 
 
-class PackedEngine:
+class PackedTextEngine:
     """A packed package, loaded.
 
     Args:
@@ -57,7 +57,7 @@ class PackedEngine:
         self._by_token = by_token
         self._type_ids = type_ids
 
-    def rows(self, texts: Texts, indexes: Sequence[int], length: int) -> list[Floats]:
+    def rows(self, texts: TokenisedTexts, indexes: Sequence[int], length: int) -> list[Floats]:
         """See ``TextEngine``; nothing is padded to ``length``.
 
         Raises:
@@ -70,7 +70,7 @@ class PackedEngine:
         ends = np.cumsum([len(row) for row in ids]) if self._by_token else range(1, len(ids) + 1)
         return np.split(output, list(ends)[:-1])
 
-    def outputs(self, texts: Texts) -> Floats:
+    def outputs(self, texts: TokenisedTexts) -> Floats:
         """See ``TextEngine``: each text in company of texts of other lengths."""
         found: list[Floats] = []
         batch: list[int] = []
@@ -83,7 +83,7 @@ class PackedEngine:
             tokens += count
         return np.concatenate([*found, *self.rows(texts, batch, 0)])
 
-    def _types(self, texts: Texts, indexes: Sequence[int]) -> list[Sequence[int]] | None:
+    def _types(self, texts: TokenisedTexts, indexes: Sequence[int]) -> list[Sequence[int]] | None:
         if not self._type_ids:
             return None
         types = texts.encoded.type_ids
@@ -112,7 +112,7 @@ def unsuitable(config: Mapping[str, Any], loader: str) -> str:
     return str(_module().suits(config, loader))
 
 
-def load(folder: Path, settings: Mapping[str, object], device: str) -> PackedEngine:
+def load(folder: Path, settings: Mapping[str, object], device: str) -> PackedTextEngine:
     """The engine on a package's files.
 
     Args:
@@ -132,7 +132,9 @@ def load(folder: Path, settings: Mapping[str, object], device: str) -> PackedEng
     except Exception as error:  # transformers and torch raise many kinds, all about these files
         _tell_of_memory(error)
         raise VersionError(f"the packed engine can't run it: {error}") from error
-    return PackedEngine(runner, by_token=settings["rank"] == 3, type_ids=bool(settings["type_ids"]))
+    return PackedTextEngine(
+        runner, by_token=settings["rank"] == 3, type_ids=bool(settings["type_ids"])
+    )
 
 
 def device_here(*, gpu: bool) -> tuple[str, str]:
@@ -160,6 +162,6 @@ def _module() -> Any:  # noqa: ANN401 - a file that Triton runs, of no package
 
 
 def _tell_of_memory(error: Exception) -> None:
-    """Raises ``EnvironmentFaultError`` where a GPU was full: it may be of others that use it."""
+    """Raises ``EnvironmentFaultError`` if a GPU was full: it may be of others that use it."""
     if _NO_MEMORY in str(error).lower():
         raise EnvironmentFaultError(f"the GPU has no room for the proof: {error}") from error

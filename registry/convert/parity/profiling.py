@@ -14,8 +14,8 @@ from preprocess.observe import answered
 from preprocess.tasks import HEADS
 from registry.convert import texts
 from registry.convert.errors import VersionError
-from registry.convert.flavours import Original
-from registry.convert.parity.engine import TextEngine, Texts, encode
+from registry.convert.flavours import OriginalTextModel
+from registry.convert.parity.engine import TextEngine, TokenisedTexts, encode
 from registry.convert.parity.verify import values_of
 from registry.convert.tokeniser import Tokeniser
 
@@ -27,7 +27,7 @@ _MOST_UNKNOWN = 0.5
 
 def profile_of(
     evaluation: texts.EvaluationTexts,
-    original: Original,
+    original: OriginalTextModel,
     engine: TextEngine,
     made: Tokeniser,
     *,
@@ -51,10 +51,10 @@ def profile_of(
     """
     # As the gateway makes rows: of a head that makes windows, by that encoder.
     encoder = HEADS[original.task].encoder(made.data, made.spec)
-    encoded = _encoded(evaluation, made, inputs, encoder)
+    encoded = _encode(evaluation, made, inputs, encoder)
     affordable = _affordable(weights, encoded.encoded.tokens)
     if affordable < len(encoded):
-        encoded = _encoded(evaluation.thinned(affordable), made, inputs, encoder)
+        encoded = _encode(evaluation.thin(affordable), made, inputs, encoder)
     outputs = engine.outputs(encoded)
     values = values_of(original.task, outputs, multi_label=original.multi_label)
     records = answered(encoded.encoded, original.task, values, labels)
@@ -72,12 +72,12 @@ def profile_of(
     )
 
 
-def _encoded(
+def _encode(
     evaluation: texts.EvaluationTexts,
     made: Tokeniser,
     inputs: tuple[TensorSpec, ...],
     encoder: TextEncoder,
-) -> Texts:
+) -> TokenisedTexts:
     return encode(
         evaluation.texts, encoder, inputs, made.spec, made.buckets, pairs=evaluation.pairs
     )

@@ -14,7 +14,7 @@ from contracts.manifest import Parity, VectorRanges
 from contracts.tasks import Task
 from preprocess.tasks import HEADS
 from registry.convert.errors import VersionError
-from registry.convert.parity.engine import TextEngine, Texts
+from registry.convert.parity.engine import TextEngine, TokenisedTexts
 from registry.convert.parity.verify import (
     batch_invariance,
     broken_limit,
@@ -42,7 +42,7 @@ class Comparison:
 
     task: Task
     multi_label: bool
-    texts: Texts
+    texts: TokenisedTexts
     reference: Floats
     reference_name: str
     min_neighbours: float | None = None
@@ -60,7 +60,7 @@ class Proof:
     ranges: VectorRanges | None
 
 
-def proved(
+def prove_engine(
     comparison: Comparison, engine: TextEngine, precision: Precision, *, fallback: str = ""
 ) -> Proof:
     """The whole proof of an engine; ``fallback`` says why nothing faster was taken.

@@ -3,7 +3,7 @@
 Only matrix products with constant weights are quantised (attention scores, softmax and
 normalisation stay float32), since they hold almost all the work. Activation scales are measured
 once over real texts and are then constants of the graph: a text's answer can't depend on what else
-is in its batch, as it does where scales are taken from the batch.
+is in its batch, as it does if scales are taken from the batch.
 
 Weights are 7 bit wide, signed, one scale a column: CPUs without VNNI add pairs of 8 bit products
 in 16 bit and saturate with full-width weights. Activations are 8 bit wide, unsigned, with one scale
@@ -74,7 +74,7 @@ class Range:
 class Scales:
     """Constants that quantise one activation tensor: ``round(x / channel / scale) + zero_point``.
 
-    ``channel`` is float32 ``[k]``, or None where no smoothing is best.
+    ``channel`` is float32 ``[k]``, or None if no smoothing is best.
     """
 
     channel: Floats | None
@@ -113,7 +113,7 @@ def with_taps(model: onnx.ModelProto, tensors: Iterable[str]) -> onnx.ModelProto
     return tapped
 
 
-class Calibration:
+class RangeCalibration:
     """Collects the ranges of activations over texts, each run alone and without padding."""
 
     def __init__(self, texts: int) -> None:
@@ -150,7 +150,7 @@ def scales_for(seen: Range, weights: Floats) -> Scales:
     return best
 
 
-def quantise(model: onnx.ModelProto, calibration: Calibration) -> onnx.ModelProto:
+def quantise(model: onnx.ModelProto, calibration: RangeCalibration) -> onnx.ModelProto:
     """The model with every calibrated product in int8."""
     chosen = [item for item in products(model) if item.activation in calibration.ranges]
     by_activation: dict[str, list[Product]] = {}

@@ -14,7 +14,7 @@ from tokenizers import Tokenizer
 
 from preprocess.encoder import TextEncoder
 from registry.convert.errors import VersionError
-from registry.convert.flavours.original import Reader, Row
+from registry.convert.flavours.original import Reader, TokenisedRow
 
 _SHOWN = 60  # characters of a text, and
 _SHOWN_IDS = 12
@@ -113,9 +113,9 @@ def of_file(tokenizer: Tokenizer, max_tokens: int) -> Reader:
     own.no_padding()
     own.enable_truncation(max_tokens)
 
-    def read(text: str, pair: str | None) -> Row:
+    def read(text: str, pair: str | None) -> TokenisedRow:
         encoding = own.encode(text, pair)
-        return Row(encoding.ids, encoding.type_ids)
+        return TokenisedRow(encoding.ids, encoding.type_ids)
 
     return read
 
@@ -128,7 +128,7 @@ def _compare(
         return  # a row that nothing can attend to: ours holds one token in its place
     encoded = encoder.encode([text], None if pair is None else [pair])
     types = None if encoded.type_ids is None else encoded.type_ids[0]
-    ours = Row(encoded.ids[0], types)
+    ours = TokenisedRow(encoded.ids[0], types)
     what = _first_difference(ours.ids, theirs.ids)
     kind = "tokens"
     if not what and theirs.types is not None:

@@ -16,8 +16,8 @@ from contracts.tasks import Task
 from preprocess.errors import EngineOutputError
 from preprocess.tasks import HEADS
 from registry.convert.errors import VersionError
-from registry.convert.forms import FORMS, Agreement
-from registry.convert.parity.engine import TextEngine, Texts
+from registry.convert.forms import FORMS, AgreementKind
+from registry.convert.parity.engine import TextEngine, TokenisedTexts
 from registry.packages.device_proof import cosines, unit
 
 Floats = NDArray[np.float32]
@@ -38,7 +38,7 @@ def limits_for(
 ) -> dict[str, float]:
     """What the figures of a precision are held to.
 
-    An endpoint's own ``min_neighbours`` takes the place of the task's, where the task has one.
+    An endpoint's own ``min_neighbours`` takes the place of the task's, if the task has one.
     float32 keeps the task's, for it has to answer as the original.
 
     Raises:
@@ -91,7 +91,7 @@ def compare(
         precision: whose limits apply.
         reference: what ``original`` comes from.
         batch_difference: from ``batch_invariance``.
-        texts: how many they are of, where that is not one row each.
+        texts: how many they are of, if that is not one row each.
         min_neighbours: see ``limits_for``.
     """
     size = scale_of(task, original)
@@ -100,9 +100,9 @@ def compare(
     shared: float | None = None
     original, values = HEADS[task].measured(original), HEADS[task].measured(values)
     agreement = FORMS[task].agreement
-    if agreement is Agreement.EQUAL_LABELS:
+    if agreement is AgreementKind.EQUAL_LABELS:
         equal = float((original.argmax(axis=1) == values.argmax(axis=1)).mean())
-    elif agreement is Agreement.COSINE:
+    elif agreement is AgreementKind.COSINE:
         cosine = float(cosines(original, values).min())
         if texts is None or texts == len(original):  # rows are texts
             shared = shared_neighbours(original, values)
@@ -171,7 +171,7 @@ def _cosines(vectors: Floats) -> Floats:
 
 
 def batch_invariance(
-    engine: TextEngine, texts: Texts, task: Task, *, multi_label: bool, size: float = 1.0
+    engine: TextEngine, texts: TokenisedTexts, task: Task, *, multi_label: bool, size: float = 1.0
 ) -> float:
     """The largest change of any answer by its neighbours in the batch, over all buckets.
 

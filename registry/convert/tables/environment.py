@@ -1,7 +1,7 @@
 """Installs the packages that a pyfunc needs into a folder, as its ``requirements.txt`` asks.
 
 From the index that the installer's own variables name (``UV_DEFAULT_INDEX``, ``UV_INDEX``), and
-from nowhere else: a requirement that names a place of its own is refused. Wheels alone are taken,
+from nowhere else: a requirement that names a place of its own is refused. Only wheels are taken,
 since to build one runs code. Requirements with hashes are held to them. It runs nothing of the
 version.
 """
@@ -29,7 +29,7 @@ _COMMENT = re.compile(r"(^|\s)#.*$")
 # Packages whose own tests are large, and imported by nothing else.
 _WITH_TESTS = ("numpy", "pandas", "scipy", "sklearn")
 _LAST_CHARACTERS = 600
-# What the installer says where the requirements themselves are at fault, and not the way to them.
+# What the installer says if the requirements themselves are at fault, and not the way to them.
 _OF_VERSION = ("No solution found", "Hash mismatch", "hash-checking", "--require-hashes")
 _TIMEOUT_SECONDS = 1200.0
 
@@ -39,7 +39,7 @@ def install(model: Path, mlflow_version: str, work: Path) -> Path:
 
     Args:
         model: MLflow's folder of the version.
-        mlflow_version: that logged it; empty where nothing says it.
+        mlflow_version: that logged it; empty if nothing says it.
         work: scratch.
 
     Raises:
@@ -110,12 +110,12 @@ def requirements(model: Path, mlflow_version: str) -> tuple[list[str], bool]:
             parsed = Requirement(bare)
         except InvalidRequirement as error:
             raise VersionError(
-                f"its {REQUIREMENTS} has {line[:100]!r}: packages of the index alone are installed"
+                f"its {REQUIREMENTS} has {line[:100]!r}: only packages of the index are installed"
             ) from error
         if parsed.url is not None:
             raise VersionError(
-                f"its {REQUIREMENTS} takes {parsed.name} from {parsed.url[:100]}: packages of the "
-                "index alone are installed"
+                f"its {REQUIREMENTS} takes {parsed.name} from {parsed.url[:100]}: only packages "
+                "of the index are installed"
             )
         named.add(parsed.name.lower().replace("_", "-"))
         found.append(line)
@@ -143,13 +143,13 @@ def _constraints(model: Path) -> tuple[str, ...]:
         except InvalidRequirement:
             pass
         raise VersionError(
-            f"its {CONSTRAINTS} has {line[:100]!r}: packages of the index alone are installed"
+            f"its {CONSTRAINTS} has {line[:100]!r}: only packages of the index are installed"
         )
     return ("--constraint", str(model / CONSTRAINTS))
 
 
 def _lines(path: Path) -> list[str]:
-    """The lines of a file of requirements, continued ones joined; none where it is not there."""
+    """The lines of a file of requirements, continued ones joined; none if it is not there."""
     if not path.is_file():
         return []
     try:

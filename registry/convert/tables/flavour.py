@@ -1,7 +1,7 @@
 """Tells by a version's files whether it reads tables, and which columns. Runs nothing of it.
 
 A version that only ``python_function`` opens is Python of its users' own: so is one of a flavour
-that is not known here, such as CatBoost's, where MLflow gives it a pyfunc and a signature.
+that is not known here, such as CatBoost's, if MLflow gives it a pyfunc and a signature.
 """
 
 import json
@@ -14,7 +14,7 @@ import yaml
 
 from contracts.features import FeatureKind
 from registry.conversions.messages import ConversionRequest
-from registry.convert.download import Fetched
+from registry.convert.download import FetchedVersion
 from registry.convert.errors import EnvironmentFaultError, VersionError
 
 MLMODEL = "MLmodel"
@@ -41,7 +41,7 @@ MOST_FEATURES = 4096
 
 
 @dataclass(frozen=True)
-class Column:
+class SignatureColumn:
     """An input of the model, by its signature."""
 
     name: str
@@ -55,8 +55,8 @@ class TableVersion:
     Attributes:
         flavour: of MLflow.
         path: the model's file.
-        saved_by: version of the library that saved it; empty where nothing says it.
-        model_class: the name of its class; empty where nothing says it.
+        saved_by: version of the library that saved it; empty if nothing says it.
+        model_class: the name of its class; empty if nothing says it.
         columns: of a row, in order.
         are_named: whether the model was fitted on a frame with names, and not on an array.
         folder: with ``MLmodel``.
@@ -67,13 +67,13 @@ class TableVersion:
     path: Path
     saved_by: str
     model_class: str
-    columns: tuple[Column, ...]
+    columns: tuple[SignatureColumn, ...]
     are_named: bool
     folder: Path
     labels: tuple[str, ...] = ()
 
 
-def find(fetched: Fetched, request: ConversionRequest) -> TableVersion | None:
+def find(fetched: FetchedVersion, request: ConversionRequest) -> TableVersion | None:
     """What a version is, if it reads tables; None for any other.
 
     Raises:
@@ -149,7 +149,7 @@ def _pyfunc(folder: Path, described: Mapping[str, Any], request: ConversionReque
     )
 
 
-def _columns(described: Mapping[str, Any]) -> tuple[tuple[Column, ...], bool]:
+def _columns(described: Mapping[str, Any]) -> tuple[tuple[SignatureColumn, ...], bool]:
     """The columns that the signature names, and whether these are names of the model's."""
     signature = described.get("signature") or {}
     text = signature.get("inputs")
@@ -172,7 +172,7 @@ def _columns(described: Mapping[str, Any]) -> tuple[tuple[Column, ...], bool]:
     return columns, True
 
 
-def _column(item: Mapping[str, Any]) -> Column:
+def _column(item: Mapping[str, Any]) -> SignatureColumn:
     name, kind = item.get("name"), item.get("type")
     if not isinstance(name, str) or not name:
         raise VersionError("a column of its signature has no name")
@@ -180,10 +180,10 @@ def _column(item: Mapping[str, Any]) -> Column:
         raise VersionError(
             f"its feature {name} is a {kind}; served are {', '.join(sorted(_KINDS))}"
         )
-    return Column(name, _KINDS[kind])
+    return SignatureColumn(name, _KINDS[kind])
 
 
-def _of_tensor(spec: Mapping[str, Any]) -> tuple[Column, ...]:
+def _of_tensor(spec: Mapping[str, Any]) -> tuple[SignatureColumn, ...]:
     """Columns of an array ``[-1, n]`` of numbers."""
     shape, dtype = spec["shape"], str(spec["dtype"])
     numbers = dtype.startswith(("float", "int", "uint", "bool"))
@@ -191,4 +191,4 @@ def _of_tensor(spec: Mapping[str, Any]) -> tuple[Column, ...]:
         raise VersionError(
             f"its signature is an array {shape} of {dtype}; served are arrays [-1, n] of numbers"
         )
-    return tuple(Column(f"x{at}", FeatureKind.NUMBER) for at in range(shape[1]))
+    return tuple(SignatureColumn(f"x{at}", FeatureKind.NUMBER) for at in range(shape[1]))

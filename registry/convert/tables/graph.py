@@ -18,14 +18,14 @@ from onnx import TensorProto, helper, numpy_helper
 from contracts.features import ENGINE_FEATURES, Feature, FeatureKind
 from contracts.tasks import ENGINE_OUTPUT, Task
 from registry.convert.errors import VersionError
-from registry.convert.tables.original import Original, library
+from registry.convert.tables.original import OriginalTableModel, library
 
 _OPSET = {"": 18, "ai.onnx.ml": 3}
 UNSEEN = "\x00unseen"  # stands for every category that the model does not know
 _MATRIX = "matrix"
 
 
-class Layout(Enum):
+class GraphLayout(Enum):
     """What the estimator's graph takes."""
 
     MATRIX = "one matrix of float32"
@@ -33,22 +33,24 @@ class Layout(Enum):
     INTEGERS = "a float32, an int64 or a string for each feature"
 
 
-def layouts(features: Sequence[Feature]) -> list[Layout]:
+def layouts(features: Sequence[Feature]) -> list[GraphLayout]:
     """Those that are worth a try, in this order."""
-    found = [Layout.COLUMNS]
+    found = [GraphLayout.COLUMNS]
     if all(feature.kind is not FeatureKind.CATEGORY for feature in features):
-        found.insert(0, Layout.MATRIX)
+        found.insert(0, GraphLayout.MATRIX)
     if any(feature.kind is FeatureKind.INTEGER for feature in features):
-        found.append(Layout.INTEGERS)
+        found.append(GraphLayout.INTEGERS)
     return found
 
 
-def made(original: Original, features: Sequence[Feature], layout: Layout) -> onnx.ModelProto:
-    """The engine's graph; raises ``VersionError`` where the estimator has none of this layout."""
+def make_graph(
+    original: OriginalTableModel, features: Sequence[Feature], layout: GraphLayout
+) -> onnx.ModelProto:
+    """The engine's graph; raises ``VersionError`` if the estimator has none of this layout."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            model = _converted(original, features, layout)
+            model = _convert(original, features, layout)
     except VersionError:
         raise
     except Exception as error:  # skl2onnx raises errors of many classes
@@ -61,7 +63,9 @@ def made(original: Original, features: Sequence[Feature], layout: Layout) -> onn
     return model
 
 
-def _converted(original: Original, features: Sequence[Feature], layout: Layout) -> onnx.ModelProto:
+def _convert(
+    original: OriginalTableModel, features: Sequence[Feature], layout: GraphLayout
+) -> onnx.ModelProto:
     skl2onnx = library("skl2onnx")
     _register_boosters(skl2onnx)
     estimator = _with_plain_names(original.estimator)
@@ -90,9 +94,9 @@ def _with_plain_names(estimator: Any) -> Any:  # noqa: ANN401 - of scikit-learn 
     return copied
 
 
-def _types(features: Sequence[Feature], layout: Layout) -> list[tuple[str, Any]]:
+def _types(features: Sequence[Feature], layout: GraphLayout) -> list[tuple[str, Any]]:
     types = library("skl2onnx.common.data_types")
-    if layout is Layout.MATRIX:
+    if layout is GraphLayout.MATRIX:
         return [(_MATRIX, types.FloatTensorType([None, len(features)]))]
     kinds = {_Input.FLOAT: types.FloatTensorType, _Input.INTEGER: types.Int64TensorType,
              _Input.STRING: types.StringTensorType}  # fmt: skip
@@ -105,10 +109,10 @@ class _Input(Enum):
     STRING = TensorProto.STRING
 
 
-def _input(feature: Feature, layout: Layout) -> _Input:
+def _input(feature: Feature, layout: GraphLayout) -> _Input:
     if feature.kind is FeatureKind.CATEGORY:
         return _Input.STRING
-    whole = layout is Layout.INTEGERS and feature.kind is FeatureKind.INTEGER
+    whole = layout is GraphLayout.INTEGERS and feature.kind is FeatureKind.INTEGER
     return _Input.INTEGER if whole else _Input.FLOAT
 
 
@@ -162,12 +166,12 @@ def _drop_unused(graph: Any) -> None:  # noqa: ANN401 - protobuf's messages have
     graph.node.extend(reversed(kept))
 
 
-def _begin(model: onnx.ModelProto, features: Sequence[Feature], layout: Layout) -> None:
+def _begin(model: onnx.ModelProto, features: Sequence[Feature], layout: GraphLayout) -> None:
     """Puts the engine's one input before the estimator's."""
     graph = model.graph
     wanted = [value.name for value in graph.input]
     nodes, constants = [], []
-    if layout is Layout.MATRIX:
+    if layout is GraphLayout.MATRIX:
         nodes.append(helper.make_node("Cast", [ENGINE_FEATURES], [_MATRIX], to=TensorProto.FLOAT))
     else:
         for at, feature in enumerate(features):

@@ -1,7 +1,7 @@
 """Opens the model that was registered, and asks it: what the engine's answers are held to.
 
 A file of skops or of a library's own format holds data alone, and opening it runs none of its code;
-types that are not known here are refused. A pickle runs code, and is opened only where the operator
+types that are not known here are refused. A pickle runs code, and is opened only if the operator
 allows it.
 """
 
@@ -23,7 +23,7 @@ from registry.convert.tables import bounds
 from registry.convert.tables.flavour import LIGHTGBM, SKLEARN, XGBOOST, TableVersion
 
 Floats = NDArray[np.float32]
-Row = Mapping[str, Any]  # values by column; None where one is missing
+Row = Mapping[str, Any]  # values by column; None if one is missing
 
 _LIBRARIES = {SKLEARN: "sklearn", XGBOOST: "xgboost", LIGHTGBM: "lightgbm"}
 # Types that skops does not know to be safe itself: plain data of scikit-learn's, boosters, whose
@@ -51,7 +51,7 @@ _XGBOOST_CLASSES = ("XGBClassifier", "XGBRegressor")
 
 
 @dataclass(frozen=True)
-class Original:
+class OriginalTableModel:
     """An opened model.
 
     Attributes:
@@ -76,13 +76,13 @@ class Original:
         """
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            given = self._given(rows)
+            given = self._arrange(rows)
             if self.labels:
                 return np.asarray(self.estimator.predict_proba(given), np.float32)
             values = np.asarray(self.estimator.predict(given), np.float64)
             return values.reshape(len(rows), -1).astype(np.float32)
 
-    def _given(self, rows: Sequence[Row]) -> Any:  # noqa: ANN401 - a frame or an array
+    def _arrange(self, rows: Sequence[Row]) -> Any:  # noqa: ANN401 - a frame or an array
         if not self.version.are_named:
             names = [column.name for column in self.version.columns]
             return np.array([[_number(row[name]) for name in names] for row in rows], np.float64)
@@ -109,7 +109,7 @@ def _dtype(kind: FeatureKind, values: Sequence[Any]) -> str:
 
 
 def library(name: str) -> Any:  # noqa: ANN401 - a module without types
-    """A library of the extra ``tables``; raises ``EnvironmentFaultError`` where it is missing."""
+    """A library of the extra ``tables``; raises ``EnvironmentFaultError`` if it is missing."""
     try:
         return importlib.import_module(name)
     except ImportError as error:
@@ -119,7 +119,7 @@ def library(name: str) -> Any:  # noqa: ANN401 - a module without types
         ) from error
 
 
-def opened(version: TableVersion, *, allow_pickle: bool) -> Original:
+def open_original(version: TableVersion, *, allow_pickle: bool) -> OriginalTableModel:
     """Opens the model.
 
     Raises:
@@ -151,9 +151,11 @@ def opened(version: TableVersion, *, allow_pickle: bool) -> Original:
         if not isinstance(classes, np.ndarray) or classes.ndim != 1:
             raise VersionError(f"{name} answers several questions at once, which is not served")
         labels = tuple(str(label) for label in classes.tolist())
-        return Original(estimator, Task.TABULAR_CLASSIFICATION, labels, reference, version)
+        return OriginalTableModel(
+            estimator, Task.TABULAR_CLASSIFICATION, labels, reference, version
+        )
     if base.is_regressor(estimator):
-        return Original(estimator, Task.TABULAR_REGRESSION, (), reference, version)
+        return OriginalTableModel(estimator, Task.TABULAR_REGRESSION, (), reference, version)
     raise VersionError(f"{name} is neither a classifier nor a regression")
 
 

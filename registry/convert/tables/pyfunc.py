@@ -23,17 +23,17 @@ from contracts.model import ModelRef
 from contracts.tasks import Task
 from preprocess.model_code import sandbox
 from registry.conversions.messages import ConversionRequest
-from registry.convert.download import Fetched
+from registry.convert.download import FetchedVersion
 from registry.convert.errors import EnvironmentFaultError, VersionError
 from registry.convert.parity.verify import broken_limit
 from registry.convert.tables import environment, rows, schema
 from registry.convert.tables.flavour import MOST_FEATURES, TableVersion
-from registry.convert.tables.original import Floats, Original, Row
+from registry.convert.tables.original import Floats, OriginalTableModel, Row
 from registry.convert.tables.walk import (
     LIMITS,
-    Made,
+    ProvedModel,
     check_precision,
-    compared_rows,
+    choose_compared_rows,
     folder_of,
     is_taken,
     package_of,
@@ -44,10 +44,10 @@ from registry.convert.tables.walk import (
 from registry.packages.store import PackageStore
 from registry.pyfunc import archive, worker
 from registry.pyfunc.process import (
-    Answers,
-    Limits,
     NotClosedOffError,
+    PyfuncAnswers,
     PyfuncError,
+    PyfuncLimits,
     PyfuncProcess,
     label_of,
 )
@@ -63,7 +63,7 @@ _MOST_LABELS = 100  # that are learnt of answers
 
 
 @dataclass(frozen=True)
-class _Opened(Original):
+class _OpenPyfunc(OriginalTableModel):
     """A pyfunc that is open in its process."""
 
     process: PyfuncProcess
@@ -81,7 +81,7 @@ class _Opened(Original):
 
 def convert(
     request: ConversionRequest,
-    fetched: Fetched,
+    fetched: FetchedVersion,
     version: TableVersion,
     store: PackageStore,
     report: Report,
@@ -108,16 +108,16 @@ def convert(
     own = rows.find(version, (fetched.folder, fetched.beside))
     stable = request.stable
     known = schema.schema_of(version.columns, own, () if stable is None else stable.features)
-    compared = compared_rows(version, own, known)
+    compared = choose_compared_rows(version, own, known)
     report(Phase.CONVERTING, "opening the pyfunc in a process of its own")
-    with _started(request, version, site, known.features) as process:
+    with _start(request, version, site, known.features) as process:
         try:
-            original = _opened(request, version, process, known.features, compared)
-            known = schema.answered(original, known, compared)
+            original = _open_pyfunc(request, version, process, known.features, compared)
+            known = schema.probe_schema(original, known, compared)
             compared = [row for row in compared if is_taken(row, known.features)]
             report(Phase.VERIFYING, f"asking it twice, and alone, about {len(compared)} rows")
-            tried = rows.drawn(version.columns, own.rows, known.categories, _TRIED)
-            made, example = _proved(original, known.features, compared, tried)
+            tried = rows.draw_rows(version.columns, own.rows, known.categories, _TRIED)
+            made, example = _prove(original, known.features, compared, tried)
             signature = signature_of(original, own, made, stable)
             profile = profile_of(original, own, made)
         except PyfuncError as error:
@@ -130,7 +130,7 @@ def convert(
     try:
         packed = {archive.MODEL: version.folder, archive.SITE: site}
         sizes = archive.pack(packed, folder / PYFUNC)
-    except archive.ArchiveError as error:
+    except archive.PyfuncArchiveError as error:
         raise VersionError(str(error)) from error
     spec = PyfuncSpec(
         python=f"{sys.version_info.major}.{sys.version_info.minor}",
@@ -143,12 +143,12 @@ def convert(
 
 
 @contextmanager
-def _started(
+def _start(
     request: ConversionRequest, version: TableVersion, site: Path, features: Sequence[Feature]
 ) -> Iterator[PyfuncProcess]:
     """The process with the opened model, which is ended afterwards."""
-    terms = request.pyfunc or Limits()
-    limits = Limits(
+    terms = request.pyfunc or PyfuncLimits()
+    limits = PyfuncLimits(
         call_seconds=_CALL_SECONDS,
         megabytes=terms.megabytes,
         closed_off=terms.closed_off,
@@ -163,7 +163,7 @@ def _started(
         "categories": [feature.categories or None for feature in features],
         "example": None,  # none is known yet
     }
-    # The code must not read this process, which holds credentials, where files are not closed off.
+    # The code must not read this process, which holds credentials, if files are not closed off.
     sandbox.hide_from_others()
     command = [sys.executable, "-I", "-S", "-B", worker.__file__]
     process = PyfuncProcess(command, told, limits, threads=request.threads)
@@ -178,13 +178,13 @@ def _started(
         process.close()
 
 
-def _opened(
+def _open_pyfunc(
     request: ConversionRequest,
     version: TableVersion,
     process: PyfuncProcess,
     features: tuple[Feature, ...],
     compared: Sequence[Row],
-) -> _Opened:
+) -> _OpenPyfunc:
     """What it is, by its answers; raises ``VersionError`` or ``PyfuncError``."""
     whole = [row for row in compared if None not in row.values()]
     if not whole:
@@ -200,7 +200,7 @@ def _opened(
     width = len(labels) or (1 if numbers is None else numbers.shape[1])
     if width > MOST_FEATURES:
         raise VersionError(f"it answers {width} numbers a row, more than {MOST_FEATURES}")
-    return _Opened(
+    return _OpenPyfunc(
         estimator=None,
         task=task,
         labels=labels,
@@ -213,11 +213,11 @@ def _opened(
 
 
 def learnt_labels(
-    named: tuple[str, ...], answers: Answers, stable: Sequence[str], asked: Task | None
+    named: tuple[str, ...], answers: PyfuncAnswers, stable: Sequence[str], asked: Task | None
 ) -> tuple[str, ...]:
     """Its labels: those that its metadata names, else those that it answered; none of a regression.
 
-    Single numbers are labels where its metadata or the endpoint's task say so.
+    Single numbers are labels if its metadata or the endpoint's task say so.
 
     Args:
         named: in its metadata.
@@ -257,12 +257,12 @@ def learnt_labels(
     return tuple(sorted(found))
 
 
-def _proved(
-    original: _Opened,
+def _prove(
+    original: _OpenPyfunc,
     features: tuple[Feature, ...],
     compared: Sequence[Row],
     tried: Sequence[Row],
-) -> tuple[Made, tuple[float, ...]]:
+) -> tuple[ProvedModel, tuple[float, ...]]:
     """Answers the same rows alike; raises ``VersionError``.
 
     The row that its package names, the second of what is returned, is the first of ``tried``, which
@@ -275,10 +275,10 @@ def _proved(
     if example is None:
         raise VersionError("it answers none of its rows alone")
     numbers = tuple(_numbers(features, [example])[0].tolist())
-    return Made(None, original, features, parity, width), numbers
+    return ProvedModel(None, original, features, parity, width), numbers
 
 
-def _answers(original: _Opened, row: Row) -> bool:
+def _answers(original: _OpenPyfunc, row: Row) -> bool:
     if None in row.values():
         return False
     try:

@@ -2,7 +2,7 @@
 
 Best are the rows that it was evaluated on: a ``.csv`` or ``.jsonl`` with a column for each feature
 where texts would be (``registry.convert.texts``). Else the ``input_example`` that MLflow keeps.
-Rows that are drawn around these, or around nothing, stand in where they are too few; they are never
+Rows that are drawn around these, or around nothing, stand in if they are too few; they are never
 part of a profile.
 """
 
@@ -18,9 +18,9 @@ import numpy as np
 
 from contracts.features import FeatureKind
 from registry.convert.errors import VersionError
-from registry.convert.tables.flavour import Column, TableVersion
+from registry.convert.tables.flavour import SignatureColumn, TableVersion
 from registry.convert.tables.original import Row
-from registry.convert.texts import is_evaluation_file, thinned
+from registry.convert.texts import is_evaluation_file, thin_out
 
 EXAMPLE = "input_example.json"
 _MOST_ROWS = 5000
@@ -39,7 +39,7 @@ class OwnRows:
 
 
 def find(version: TableVersion, folders: Sequence[Path]) -> OwnRows:
-    """The version's own rows: none, where it has none.
+    """The version's own rows: none, if it has none.
 
     Raises:
         VersionError: a file of them that can't be read.
@@ -53,7 +53,7 @@ def find(version: TableVersion, folders: Sequence[Path]) -> OwnRows:
                 and is_evaluation_file(str(name))
             ):
                 rows = _rows(path.name, _read(path), version.columns)
-                return OwnRows(tuple(thinned(rows, _MOST_ROWS)), f"{name} of the version")
+                return OwnRows(tuple(thin_out(rows, _MOST_ROWS)), f"{name} of the version")
     example = version.folder / EXAMPLE
     if example.is_file():
         try:
@@ -64,27 +64,29 @@ def find(version: TableVersion, folders: Sequence[Path]) -> OwnRows:
     return OwnRows((), "no rows of its own")
 
 
-def drawn(
-    columns: Sequence[Column],
+def draw_rows(
+    columns: Sequence[SignatureColumn],
     rows: Sequence[Row],
     categories: Mapping[str, Sequence[str]],
     count: int,
 ) -> list[Row]:
     """Rows that are drawn feature by feature, the same ones each time.
 
-    Numbers lie around those that were seen, or around 0 where none were; half of them are among
+    Numbers lie around those that were seen, or around 0 if none were; half of them are among
     those that were seen.
     """
     random = np.random.default_rng(0)
     values = {
-        column.name: _drawn(column, [row[column.name] for row in rows], categories, count, random)
+        column.name: _draw_values(
+            column, [row[column.name] for row in rows], categories, count, random
+        )
         for column in columns
     }
     return [{name: found[at] for name, found in values.items()} for at in range(count)]
 
 
-def _drawn(
-    column: Column,
+def _draw_values(
+    column: SignatureColumn,
     seen: Sequence[Any],
     categories: Mapping[str, Sequence[str]],
     count: int,
@@ -121,7 +123,7 @@ def _read(path: Path) -> list[Mapping[str, Any]]:
         raise VersionError(f"{path.name} can't be read as rows: {error}") from error
 
 
-def _example(data: Any, columns: Sequence[Column]) -> list[Mapping[str, Any]]:  # noqa: ANN401
+def _example(data: Any, columns: Sequence[SignatureColumn]) -> list[Mapping[str, Any]]:  # noqa: ANN401
     """The rows of MLflow's example: a frame in one of its two forms, or an array."""
     names = [column.name for column in columns]
     if isinstance(data, dict) and "data" in data:
@@ -134,7 +136,9 @@ def _example(data: Any, columns: Sequence[Column]) -> list[Mapping[str, Any]]:  
     return [row if isinstance(row, dict) else dict(zip(names, row, strict=True)) for row in data]
 
 
-def _rows(source: str, rows: Sequence[Mapping[str, Any]], columns: Sequence[Column]) -> list[Row]:
+def _rows(
+    source: str, rows: Sequence[Mapping[str, Any]], columns: Sequence[SignatureColumn]
+) -> list[Row]:
     found: list[Row] = []
     for number, row in enumerate(rows):
         try:
@@ -146,7 +150,7 @@ def _rows(source: str, rows: Sequence[Mapping[str, Any]], columns: Sequence[Colu
     return found
 
 
-def _value(column: Column, value: Any) -> Any:  # noqa: ANN401 - out of a file
+def _value(column: SignatureColumn, value: Any) -> Any:  # noqa: ANN401 - out of a file
     """A value as the model takes it; of CSV they are all texts."""
     if column.kind is FeatureKind.CATEGORY:
         return None if value is None else str(value)

@@ -1,7 +1,7 @@
 """What a row of a version is: its features, which of their values are answered, how they count.
 
 What the model takes is asked of the model itself: a row with a missing value, one with a category
-that nobody has seen. Buckets of numbers are those of the stable version where it has the feature,
+that nobody has seen. Buckets of numbers are those of the stable version if it has the feature,
 else quantiles of the version's own rows, else fixed ones.
 """
 
@@ -20,9 +20,9 @@ from contracts.features import (
 from contracts.statistics import Edges
 from measures.observation import histogram
 from registry.convert.errors import VersionError
-from registry.convert.tables.flavour import Column
+from registry.convert.tables.flavour import SignatureColumn
 from registry.convert.tables.graph import UNSEEN
-from registry.convert.tables.original import Floats, Original, Row
+from registry.convert.tables.original import Floats, OriginalTableModel, Row
 from registry.convert.tables.rows import OwnRows
 
 _FEWEST_FOR_QUANTILES = 20
@@ -50,7 +50,7 @@ class Schema:
 
 
 def schema_of(
-    columns: Sequence[Column],
+    columns: Sequence[SignatureColumn],
     own: OwnRows,
     stable: Sequence[Feature] = (),
     *,
@@ -77,8 +77,8 @@ def schema_of(
     )
 
 
-def answered(original: Original, schema: Schema, rows: Sequence[Row]) -> Schema:
-    """With what the model answers when it is asked about missing values and new categories."""
+def probe_schema(original: OriginalTableModel, schema: Schema, rows: Sequence[Row]) -> Schema:
+    """Adds what the model answers when it is asked about missing values and new categories."""
     some = list(rows[:_PROBED])
 
     def answers(name: str, value: Any) -> bool:  # noqa: ANN401 - of a row
@@ -88,10 +88,10 @@ def answered(original: Original, schema: Schema, rows: Sequence[Row]) -> Schema:
             return False
         return bool(np.isfinite(found).all())
 
-    return Schema(tuple(_asked(feature, answers) for feature in schema.features))
+    return Schema(tuple(_probe_feature(feature, answers) for feature in schema.features))
 
 
-def _asked(feature: Feature, answers: Callable[[str, Any], bool]) -> Feature:
+def _probe_feature(feature: Feature, answers: Callable[[str, Any], bool]) -> Feature:
     if feature.kind is FeatureKind.CATEGORY:
         return feature.model_copy(update={"unseen": answers(feature.name, UNSEEN)})
     if feature.kind is FeatureKind.BOOLEAN:
@@ -100,13 +100,13 @@ def _asked(feature: Feature, answers: Callable[[str, Any], bool]) -> Feature:
 
 
 def prediction(
-    original: Original, values: Floats | None, stable: Sequence[Feature] = ()
+    original: OriginalTableModel, values: Floats | None, stable: Sequence[Feature] = ()
 ) -> tuple[Feature, ...]:
     """How a regression's answers are counted; nothing of a classification.
 
     Args:
         original: the opened model.
-        values: its answers to its own rows, None where it has too few of them.
+        values: its answers to its own rows, None if it has too few of them.
         stable: what is counted of the answers of the version that callers get.
     """
     if original.labels or (values is not None and values.shape[1] != 1):
@@ -117,7 +117,7 @@ def prediction(
 
 
 def _feature(
-    column: Column,
+    column: SignatureColumn,
     values: Sequence[Any],
     known: Mapping[str, Feature],
     fitted: Mapping[str, Sequence[str]],

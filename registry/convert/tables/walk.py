@@ -28,17 +28,17 @@ from preprocess.observe import answered as answered_records
 from preprocess.table import WORDS_A_NUMBER, TableEncoder, TablePadder
 from preprocess.tasks import HEADS
 from registry.conversions.messages import ConversionRequest, Signature
-from registry.convert.download import Fetched, lineage
+from registry.convert.download import FetchedVersion, lineage
 from registry.convert.errors import VersionError
 from registry.convert.package import created_by, proofs, write_configs
-from registry.convert.parity.engine import Engine
+from registry.convert.parity.engine import GraphEngine
 from registry.convert.parity.verify import broken_limit
 from registry.convert.tables import graph, rows, schema
 from registry.convert.tables.flavour import TableVersion
-from registry.convert.tables.original import Floats, Original, Row, opened
+from registry.convert.tables.original import Floats, OriginalTableModel, Row, open_original
 from registry.convert.tables.rows import OwnRows
 from registry.convert.tables.schema import Schema
-from registry.convert.texts import thinned
+from registry.convert.texts import thin_out
 from registry.packages.store import PackageStore
 
 log = logging.getLogger(__name__)
@@ -59,7 +59,7 @@ _ALONE = 16
 _SPECIAL_ROWS = 4  # with a missing value, or a new category, of each feature
 
 
-class AnswersRows(Protocol):
+class RowEngine(Protocol):
     """What is asked in place of Triton's engine."""
 
     def run(self, tensors: Mapping[str, NDArray[Any]]) -> list[NDArray[Any]]:
@@ -68,14 +68,14 @@ class AnswersRows(Protocol):
 
 
 @dataclass(frozen=True)
-class Made:
+class ProvedModel:
     """What is served, once it was proved: a graph, or a pyfunc, whose archive is written already.
 
     ``width`` are numbers a row.
     """
 
     model: onnx.ModelProto | None
-    engine: AnswersRows
+    engine: RowEngine
     features: tuple[Feature, ...]
     parity: Parity
     width: int
@@ -84,7 +84,7 @@ class Made:
 
 def convert(
     request: ConversionRequest,
-    fetched: Fetched,
+    fetched: FetchedVersion,
     version: TableVersion,
     store: PackageStore,
     report: Report,
@@ -97,7 +97,7 @@ def convert(
     """
     check_precision(request)
     report(Phase.CONVERTING, f"preparing the {version.flavour} model")
-    original = opened(version, allow_pickle=request.allow_pickle)
+    original = open_original(version, allow_pickle=request.allow_pickle)
     if request.task not in (None, original.task):
         raise VersionError(f"the endpoint asks for {request.task}, and this does {original.task}")
     own = rows.find(version, (fetched.folder, fetched.beside))
@@ -108,11 +108,11 @@ def convert(
         () if stable is None else stable.features,
         estimator=original.estimator,
     )
-    compared = compared_rows(version, own, known)
-    known = schema.answered(original, known, compared)
+    compared = choose_compared_rows(version, own, known)
+    known = schema.probe_schema(original, known, compared)
     compared = [row for row in compared if is_taken(row, known.features)]
     report(Phase.VERIFYING, f"comparing with the original over {len(compared)} rows")
-    made = _proved(original, known, compared, threads=request.threads)
+    made = _prove(original, known, compared, threads=request.threads)
     signature = signature_of(original, own, made, stable)
     if stable is not None and (broken := stable.broken_by(signature)):
         raise VersionError(broken)
@@ -123,18 +123,18 @@ def convert(
 
 
 def check_precision(request: ConversionRequest) -> None:
-    """Raises ``VersionError`` where another precision than fp32 is asked for."""
+    """Raises ``VersionError`` if another precision than fp32 is asked for."""
     if request.serving.precision not in (Precision.AUTO, Precision.FP32):
         raise VersionError(
             f"{request.serving.precision} is asked for, and models of tables are served in fp32"
         )
 
 
-def compared_rows(version: TableVersion, own: OwnRows, known: Schema) -> list[Row]:
-    """Rows to compare on: the version's own, and where they are too few, drawn ones."""
-    found = list(thinned(own.rows, _PARITY_ROWS))
+def choose_compared_rows(version: TableVersion, own: OwnRows, known: Schema) -> list[Row]:
+    """Rows to compare on: the version's own, and if they are too few, drawn ones."""
+    found = list(thin_out(own.rows, _PARITY_ROWS))
     count = max(0, _PARITY_ROWS - len(found))
-    found += rows.drawn(version.columns, own.rows, known.categories, count)
+    found += rows.draw_rows(version.columns, own.rows, known.categories, count)
     return [row for row in found if not _lacks_category(row, known.features)]
 
 
@@ -144,7 +144,7 @@ def folder_of(request: ConversionRequest) -> Path:
 
 
 def signature_of(
-    original: Original, own: OwnRows, made: Made, stable: Signature | None
+    original: OriginalTableModel, own: OwnRows, made: ProvedModel, stable: Signature | None
 ) -> Signature:
     """What callers rely on, with the buckets in which answers are counted."""
     taken = [row for row in own.rows if is_taken(row, made.features)]
@@ -159,13 +159,15 @@ def signature_of(
     )
 
 
-def _proved(original: Original, known: Schema, compared: Sequence[Row], *, threads: int) -> Made:
+def _prove(
+    original: OriginalTableModel, known: Schema, compared: Sequence[Row], *, threads: int
+) -> ProvedModel:
     """The first graph whose answers are the original's; raises ``VersionError``."""
     reasons: list[str] = []
     for layout in graph.layouts(known.features):
         try:
-            model = graph.made(original, known.features, layout)
-            engine = Engine(model, threads=threads)
+            model = graph.make_graph(original, known.features, layout)
+            engine = GraphEngine(model, threads=threads)
             parity, width = parity_of(original, known.features, engine, compared)
         except VersionError as error:
             reasons.append(error.reason)
@@ -174,18 +176,18 @@ def _proved(original: Original, known: Schema, compared: Sequence[Row], *, threa
             reasons.append(f"its answers are not the original's ({layout.value}): {broken}")
             continue
         features = tuple(
-            _proved_feature(original, known.features, feature, engine, compared)
+            _prove_feature(original, known.features, feature, engine, compared)
             for feature in known.features
         )
-        return Made(model, engine, features, parity, width)
+        return ProvedModel(model, engine, features, parity, width)
     raise VersionError("; ".join(dict.fromkeys(reasons)))
 
 
-def _proved_feature(
-    original: Original,
+def _prove_feature(
+    original: OriginalTableModel,
     features: Sequence[Feature],
     feature: Feature,
-    engine: AnswersRows,
+    engine: RowEngine,
     compared: Sequence[Row],
 ) -> Feature:
     """The feature, with only those special values that the graph answers as the original does."""
@@ -205,7 +207,10 @@ def _proved_feature(
 
 
 def parity_of(
-    original: Original, features: Sequence[Feature], engine: AnswersRows, compared: Sequence[Row]
+    original: OriginalTableModel,
+    features: Sequence[Feature],
+    engine: RowEngine,
+    compared: Sequence[Row],
 ) -> tuple[Parity, int]:
     """How far the engine's answers are from the original's, and how many numbers a row has."""
     task = original.task
@@ -234,7 +239,7 @@ def parity_of(
     return parity, values.shape[1]
 
 
-def _answers_of(made: Made, asked: Sequence[Row], task: Task) -> Floats:
+def _answers_of(made: ProvedModel, asked: Sequence[Row], task: Task) -> Floats:
     return HEADS[task].values(_run(made.engine, numbers_of(made.features, asked)), width=made.width)
 
 
@@ -246,7 +251,7 @@ def numbers_of(features: Sequence[Feature], asked: Sequence[Row]) -> NDArray[Any
     return padder.pad(encoded.ids, WORDS_A_NUMBER * len(features))[ENGINE_FEATURES]
 
 
-def _run(engine: AnswersRows, numbers: NDArray[Any]) -> Floats:
+def _run(engine: RowEngine, numbers: NDArray[Any]) -> Floats:
     found = engine.run({ENGINE_FEATURES: numbers})[0].astype(np.float32, copy=False)
     if not np.isfinite(found).all():
         raise VersionError("it answers NaN or infinity")
@@ -274,8 +279,8 @@ def input_of(features: int) -> TensorSpec:
 
 def package_of(
     request: ConversionRequest,
-    fetched: Fetched,
-    made: Made,
+    fetched: FetchedVersion,
+    made: ProvedModel,
     signature: Signature,
     profile: ReferenceProfile | None,
 ) -> Manifest:
@@ -321,8 +326,10 @@ def package_of(
     )
 
 
-def profile_of(original: Original, own: OwnRows, made: Made) -> ReferenceProfile | None:
-    """Of the answers to the version's own rows; None where they are too few."""
+def profile_of(
+    original: OriginalTableModel, own: OwnRows, made: ProvedModel
+) -> ReferenceProfile | None:
+    """Of the answers to the version's own rows; None if they are too few."""
     taken = [row for row in own.rows if is_taken(row, made.features)]
     if len(taken) < _PROFILED_ROWS:
         return None

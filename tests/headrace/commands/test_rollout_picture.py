@@ -17,7 +17,7 @@ from contracts.endpoint import (
 from contracts.model import ModelRef
 from contracts.rollout import CheckResult, Outcome, RolloutState, Verdict
 from headrace.commands.rollout_picture import document, in_brief, picture
-from rollout.view import Mark, View, newest
+from rollout.view import RolloutView, StageMark, newest
 
 OLD = ModelRef(model="m", version="3", package="a" * 64)
 NEW = ModelRef(model="m", version="4", package="b" * 64)
@@ -45,7 +45,7 @@ def rollout(**state: object) -> RolloutState:
     )
 
 
-def drawn(seen: View) -> str:
+def drawn(seen: RolloutView) -> str:
     console = Console(width=120)
     with console.capture() as capture:
         console.print(picture(seen, NOW))
@@ -80,7 +80,7 @@ def test_an_ended_rollout_is_shown_with_its_outcome() -> None:
     candidate = Candidate(version="4", phase=Phase.ROLLED_BACK)
     for status in ({"last_rollout": last}, {"last_rollout": last, "candidate": candidate}):
         seen = newest(endpoint(**status))
-        assert [stage.name for stage in seen.stages if stage.mark is Mark.FAILED] == ["5 %"]
+        assert [stage.name for stage in seen.stages if stage.mark is StageMark.FAILED] == ["5 %"]
         assert (seen.phase, seen.reason) == (Outcome.ROLLED_BACK.value, "so it was")
 
 

@@ -16,10 +16,15 @@ from registry.conversions.export_environment import (
     ExportingLauncher,
     ExportUnavailableError,
 )
-from registry.conversions.messages import ConversionRequest, Failed, Progress, Published
+from registry.conversions.messages import (
+    ConversionFailure,
+    ConversionProgress,
+    ConversionRequest,
+    PublishedPackage,
+)
 
 REQUEST = request()
-NEEDS = Failed(reason="torch is missing", by_version=False, needs_export=True)
+NEEDS = ConversionFailure(reason="torch is missing", by_version=False, needs_export=True)
 
 
 class Torchless:
@@ -31,13 +36,13 @@ class Torchless:
     async def run(
         self,
         request: ConversionRequest,
-        progress: Callable[[Progress], None],
+        progress: Callable[[ConversionProgress], None],
         *,
         python_path: tuple[Path, ...] = (),
-    ) -> Published | Failed:
+    ) -> PublishedPackage | ConversionFailure:
         del request, progress
         self.paths.append(python_path)
-        return Published(ref=ref()) if python_path else NEEDS
+        return PublishedPackage(ref=ref()) if python_path else NEEDS
 
 
 class Folder:
@@ -47,16 +52,16 @@ class Folder:
 
 
 async def test_a_version_that_needs_torch_is_converted_once_it_is_there() -> None:
-    launcher, told = Torchless(), list[Progress]()
+    launcher, told = Torchless(), list[ConversionProgress]()
     result = await ExportingLauncher(launcher, Folder()).run(REQUEST, told.append)
-    assert result == Published(ref=ref())
+    assert result == PublishedPackage(ref=ref())
     assert launcher.paths == [(), (Path("/torch"),)]
     assert "downloading" in told[0].message
 
 
 async def test_without_an_installer_a_sentence_says_what_to_do() -> None:
     result = await ExportingLauncher(Torchless(), None).run(REQUEST, lambda _: None)
-    assert isinstance(result, Failed)
+    assert isinstance(result, ConversionFailure)
     assert not result.by_version
     assert "install headrace[export]" in result.reason
 

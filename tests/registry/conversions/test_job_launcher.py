@@ -13,13 +13,18 @@ from registry_fakes import ref
 from contracts.endpoint import Phase
 from registry.conversions import job_manifest
 from registry.conversions.job_launcher import JobLauncher, JobOptions
-from registry.conversions.messages import Failed, Progress, Published, result_file
+from registry.conversions.messages import (
+    ConversionFailure,
+    ConversionProgress,
+    PublishedPackage,
+    result_file,
+)
 
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 JOBS = f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs"
 NAME = job_manifest.name_of(request())
-STEP = Progress(phase=Phase.VERIFYING, message="compares")
-PUBLISHED = Published(ref=ref())
+STEP = ConversionProgress(phase=Phase.VERIFYING, message="compares")
+PUBLISHED = PublishedPackage(ref=ref())
 
 
 @pytest.fixture
@@ -28,8 +33,8 @@ def fake() -> Iterator[Fake]:
         yield server
 
 
-def assert_clusters_fault(result: Published | Failed, words: str = "") -> None:
-    assert isinstance(result, Failed)
+def assert_clusters_fault(result: PublishedPackage | ConversionFailure, words: str = "") -> None:
+    assert isinstance(result, ConversionFailure)
     assert not result.by_version
     assert words in result.reason
 
@@ -39,17 +44,17 @@ class LauncherHarness:
 
     def __init__(self, fake: Fake, **options: Any) -> None:
         self.fake = fake
-        self.told: list[Progress] = []
+        self.told: list[ConversionProgress] = []
         self.heard = asyncio.Event()
         base = json.loads(json.dumps(BASE))
         self.launcher = JobLauncher(
             fake.client(), JobOptions(NAMESPACE, base, poll_seconds=0.01, **options)
         )
 
-    def start(self) -> "asyncio.Task[Published | Failed]":
+    def start(self) -> "asyncio.Task[PublishedPackage | ConversionFailure]":
         return asyncio.create_task(self.launcher.run(request(), self._tell))
 
-    def _tell(self, progress: Progress) -> None:
+    def _tell(self, progress: ConversionProgress) -> None:
         self.told.append(progress)
         self.heard.set()
 
@@ -70,7 +75,7 @@ class LauncherHarness:
         item = {"metadata": metadata, "spec": spec, "status": {"phase": phase, **status}}
         self.fake.write(PODS, item)
 
-    def end(self, result: Published | Failed = PUBLISHED) -> None:
+    def end(self, result: PublishedPackage | ConversionFailure = PUBLISHED) -> None:
         """The container ends, and leaves a result."""
         ended = {"exitCode": 0, "message": result_file(result).decode()}
         statuses = [{"name": "convert", "state": {"terminated": ended}}]

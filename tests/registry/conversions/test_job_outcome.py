@@ -6,12 +6,17 @@ import pytest
 from registry_fakes import ref
 
 from contracts.endpoint import Phase
-from registry.conversions.job_outcome import Limits, Waiting, state_of
-from registry.conversions.messages import Failed, Progress, Published, result_file
+from registry.conversions.job_outcome import ConversionLimits, PendingPod, state_of
+from registry.conversions.messages import (
+    ConversionFailure,
+    ConversionProgress,
+    PublishedPackage,
+    result_file,
+)
 
-LIMITS = Limits("4Gi", 1800.0, "convert")
+LIMITS = ConversionLimits("4Gi", 1800.0, "convert")
 JOB: dict[str, Any] = {"metadata": {"name": "j"}, "status": {}}
-PUBLISHED = Published(ref=ref())
+PUBLISHED = PublishedPackage(ref=ref())
 NOISE = '{"level": "info", "message": "a library speaks"}\nTraceback of something\n'
 
 
@@ -26,8 +31,8 @@ def ended(
     return pod("Failed", containerStatuses=[{"name": name, "state": state}], **status)
 
 
-def failed(found: object) -> Failed:
-    assert isinstance(found, Failed)
+def failed(found: object) -> ConversionFailure:
+    assert isinstance(found, ConversionFailure)
     return found
 
 
@@ -40,16 +45,16 @@ def test_the_containers_own_message_is_the_result_however_it_ended() -> None:
 def test_a_forged_result_in_the_log_is_not_believed() -> None:
     """A version's code prints that another package is published."""
     log = f"{NOISE}{PUBLISHED.model_dump_json()}\n"
-    assert isinstance(state_of(JOB, pod("Running"), log, LIMITS), Progress)
+    assert isinstance(state_of(JOB, pod("Running"), log, LIMITS), ConversionProgress)
     assert failed(state_of(JOB, ended(1), log, LIMITS)).crashed
-    honest = Failed(reason="a strange graph", by_version=True)
+    honest = ConversionFailure(reason="a strange graph", by_version=True)
     told = ended(0, message=result_file(honest).decode())
     assert state_of(JOB, told, log, LIMITS) == honest
 
 
 def test_a_container_that_others_put_beside_it_has_no_say() -> None:
     beside = ended(0, message=result_file(PUBLISHED).decode(), name="sidecar")
-    assert isinstance(state_of(JOB, beside, "", LIMITS), Failed)
+    assert isinstance(state_of(JOB, beside, "", LIMITS), ConversionFailure)
 
 
 def test_progress_names_no_phase_but_those_of_a_conversion() -> None:
@@ -59,13 +64,13 @@ def test_progress_names_no_phase_but_those_of_a_conversion() -> None:
 
 def test_the_newest_progress_is_told() -> None:
     steps = [
-        Progress(phase=Phase.CONVERTING, message="one"),
-        Progress(phase=Phase.VERIFYING, message="two"),
+        ConversionProgress(phase=Phase.CONVERTING, message="one"),
+        ConversionProgress(phase=Phase.VERIFYING, message="two"),
     ]
     log = NOISE.join(step.model_dump_json() + "\n" for step in steps)
     assert state_of(JOB, pod("Running"), log, LIMITS) == steps[1]
     silent = state_of(JOB, pod("Running"), "", LIMITS)
-    assert isinstance(silent, Progress)
+    assert isinstance(silent, ConversionProgress)
 
 
 def test_too_little_memory_is_the_versions_fault_and_names_the_limit() -> None:
@@ -82,7 +87,11 @@ def test_too_little_memory_is_the_versions_fault_and_names_the_limit() -> None:
             {
                 "status": {
                     "conditions": [
-                        {"type": "Failed", "status": "True", "reason": "DeadlineExceeded"}
+                        {
+                            "type": "Failed",
+                            "status": "True",
+                            "reason": "DeadlineExceeded",
+                        }
                     ]
                 }
             },
@@ -120,7 +129,9 @@ def test_what_the_cluster_ends_is_tried_again(taken: dict[str, Any]) -> None:
 
 def test_a_full_scratch_folder_of_its_own_is_the_versions_fault() -> None:
     taken = pod(
-        "Failed", reason="Evicted", message='Usage of EmptyDir volume "work" exceeds the limit'
+        "Failed",
+        reason="Evicted",
+        message='Usage of EmptyDir volume "work" exceeds the limit',
     )
     assert failed(state_of(JOB, taken, "", LIMITS)).by_version
 
@@ -166,5 +177,5 @@ def test_a_job_that_failed_without_a_pod_says_why() -> None:
 )
 def test_what_has_not_begun_says_why(waiting: dict[str, Any] | None, why: str) -> None:
     found = state_of(JOB, waiting, "", LIMITS)
-    assert isinstance(found, Waiting)
+    assert isinstance(found, PendingPod)
     assert why in found.reason

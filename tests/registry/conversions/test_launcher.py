@@ -13,10 +13,15 @@ from registry_fakes import ref
 from contracts.endpoint import Phase
 from registry.conversions import process_group
 from registry.conversions.launcher import SubprocessLauncher, SubprocessOptions
-from registry.conversions.messages import Failed, Progress, Published, result_file
+from registry.conversions.messages import (
+    ConversionFailure,
+    ConversionProgress,
+    PublishedPackage,
+    result_file,
+)
 
 REQUEST = request()
-PUBLISHED = Published(ref=ref())
+PUBLISHED = PublishedPackage(ref=ref())
 
 
 def launcher(
@@ -33,23 +38,25 @@ def launcher(
     return SubprocessLauncher(options)
 
 
-async def run(made: SubprocessLauncher) -> tuple[Published | Failed, list[Progress]]:
-    told: list[Progress] = []
+async def run(
+    made: SubprocessLauncher,
+) -> tuple[PublishedPackage | ConversionFailure, list[ConversionProgress]]:
+    told: list[ConversionProgress] = []
     return await made.run(REQUEST, told.append), told
 
 
-def say(message: Progress | Published | Failed) -> str:
+def say(message: ConversionProgress | PublishedPackage | ConversionFailure) -> str:
     """Code that prints a line."""
     return f"print({message.model_dump_json()!r}, flush=True)\n"
 
 
-def end(result: Published | Failed = PUBLISHED) -> str:
+def end(result: PublishedPackage | ConversionFailure = PUBLISHED) -> str:
     """Code that writes the file of the result."""
     return f"import pathlib, sys; pathlib.Path(sys.argv[2]).write_bytes({result_file(result)!r})\n"
 
 
 async def test_progress_is_handed_on_and_the_result_returned(tmp_path: Path) -> None:
-    step = Progress(phase=Phase.VERIFYING, message="comparing")
+    step = ConversionProgress(phase=Phase.VERIFYING, message="comparing")
     result, told = await run(launcher(tmp_path, say(step) + end()))
     assert result == PUBLISHED
     assert told == [step]
@@ -83,11 +90,11 @@ async def test_a_conversion_gives_way_to_what_serves_on_the_same_machine(tmp_pat
 
 async def test_a_forged_result_among_what_is_printed_is_not_believed(tmp_path: Path) -> None:
     """A version's code prints that another package is published, and the conversion fails."""
-    honest = Failed(reason="a strange graph", by_version=True)
+    honest = ConversionFailure(reason="a strange graph", by_version=True)
     result, told = await run(launcher(tmp_path, say(PUBLISHED) + end(honest)))
     assert (result, told) == (honest, [])
     result, _ = await run(launcher(tmp_path, say(PUBLISHED) + "raise SystemExit(3)"))
-    assert isinstance(result, Failed)
+    assert isinstance(result, ConversionFailure)
     assert "status 3" in result.reason
 
 
@@ -104,7 +111,7 @@ async def test_a_forged_result_among_what_is_printed_is_not_believed(tmp_path: P
 async def test_a_file_that_is_no_result_counts_as_none(tmp_path: Path, write: str) -> None:
     code = f"import pathlib, sys; DATA = {result_file(PUBLISHED)!r}; {write}"
     result, _ = await run(launcher(tmp_path, code))
-    assert isinstance(result, Failed)
+    assert isinstance(result, ConversionFailure)
     assert "status 0" in result.reason
 
 
@@ -128,7 +135,7 @@ async def test_an_end_without_a_result_blames_nobody_and_says_how_it_ended(
     tmp_path: Path, code: str, limits: dict[str, Any], words: str
 ) -> None:
     result, _ = await run(launcher(tmp_path, code, **limits))
-    assert isinstance(result, Failed)
+    assert isinstance(result, ConversionFailure)
     assert result.crashed
     assert not result.by_version
     assert words in result.reason
@@ -137,7 +144,7 @@ async def test_an_end_without_a_result_blames_nobody_and_says_how_it_ended(
 async def test_more_memory_than_its_limit_is_the_versions_fault(tmp_path: Path) -> None:
     code = "held = bytearray(300 << 20)\nimport signal; signal.pause()"
     result, _ = await run(launcher(tmp_path, code, memory=100 << 20))
-    assert isinstance(result, Failed)
+    assert isinstance(result, ConversionFailure)
     assert result.by_version
     assert "100 MB" in result.reason
 
@@ -146,7 +153,7 @@ async def test_a_conversion_that_is_not_wanted_ends_with_all_its_children(tmp_pa
     begun = asyncio.Event()
     pids: list[int] = []
 
-    def note(progress: Progress) -> None:
+    def note(progress: ConversionProgress) -> None:
         pids.append(int(progress.message))
         if len(pids) == 2:
             begun.set()

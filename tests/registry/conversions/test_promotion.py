@@ -42,13 +42,13 @@ from contracts.tensors import Datatype, TensorSpec
 from preprocess.buckets import automatic_buckets, row_buckets
 from registry.conversions.index import signature
 from registry.conversions.launcher import OnProgress
-from registry.conversions.messages import ConversionRequest, Failed, Published
+from registry.conversions.messages import ConversionFailure, ConversionRequest, PublishedPackage
 from registry.conversions.promotion import PromotingLauncher, altered_configs, refusal
 from registry.conversions.staging import STAGING, StagingFolders, staging_url
 from registry.mlflow.model_registry import RegisteredVersion
 from registry.packages.store import PackageStore, digest
 from registry.packages.triton_config import render, render_generation, render_packed
-from registry.pyfunc.process import Limits
+from registry.pyfunc.process import PyfuncLimits
 
 VERSION = RegisteredVersion("m", "1", "created|s3://a|r", run_id="r", source="s3://a")
 BUCKETS = (8,)
@@ -58,7 +58,9 @@ PACKED = {"serving": ServingOptions(max_batch_size=8, max_tokens=8, engine=Engin
 class Conversion:
     """Code that runs as a conversion. ``told`` is all that it was asked."""
 
-    def __init__(self, act: Callable[[ConversionRequest], Published | Failed]) -> None:
+    def __init__(
+        self, act: Callable[[ConversionRequest], PublishedPackage | ConversionFailure]
+    ) -> None:
         self._act = act
         self.told: list[ConversionRequest] = []
 
@@ -68,7 +70,7 @@ class Conversion:
         progress: OnProgress,
         *,
         python_path: tuple[Path, ...] = (),
-    ) -> Published | Failed:
+    ) -> PublishedPackage | ConversionFailure:
         del progress, python_path
         self.told.append(request)
         return self._act(request)
@@ -106,10 +108,10 @@ class Packing:
             proofs[name] = PackageFile(sha256=digest(self._folder / name), bytes=len(data))
         return self._folder, made.model_copy(update={"files": proofs})
 
-    def publish(self, url: str, made: PackageManifest, **extra: bytes) -> Published:
+    def publish(self, url: str, made: PackageManifest, **extra: bytes) -> PublishedPackage:
         named = {name.replace("__", "."): data for name, data in extra.items()}
         folder, proved = self.write(made, named)
-        return Published(ref=PackageStore(url, write_only=True).publish(folder, proved))
+        return PublishedPackage(ref=PackageStore(url, write_only=True).publish(folder, proved))
 
 
 class Promoted:
@@ -129,11 +131,11 @@ class Promoted:
 
     async def run(
         self,
-        act: Callable[[ConversionRequest], Published | Failed],
+        act: Callable[[ConversionRequest], PublishedPackage | ConversionFailure],
         *,
         most_bytes: int = 1 << 20,
         **changes: Any,
-    ) -> Published | Failed:
+    ) -> PublishedPackage | ConversionFailure:
         launcher = PromotingLauncher(
             Conversion(act),
             self.store,
@@ -158,9 +160,9 @@ class Promoted:
         self.assert_refused(result, words, by_version=by_version)
 
     def assert_refused(
-        self, result: Published | Failed, words: str, *, by_version: bool = True
+        self, result: PublishedPackage | ConversionFailure, words: str, *, by_version: bool = True
     ) -> None:
-        assert isinstance(result, Failed)
+        assert isinstance(result, ConversionFailure)
         assert words in result.reason
         assert result.by_version == by_version
         assert self.store.packages() == []
@@ -176,13 +178,13 @@ async def test_a_package_of_that_version_is_published_whole(
 ) -> None:
     made = promoted.packing.manifest()
     result = await promoted.run(lambda asked: promoted.packing.publish(asked.store_url, made))
-    assert isinstance(result, Published)
+    assert isinstance(result, PublishedPackage)
     assert promoted.store.packages() == [result.ref.package]
     assert promoted.store.fetch(result.ref.package, tmp_path / "got").ref() == result.ref
 
 
 async def test_a_failure_is_told_as_it_is(promoted: Promoted) -> None:
-    failure = Failed(reason="a strange graph", by_version=True)
+    failure = ConversionFailure(reason="a strange graph", by_version=True)
     assert await promoted.run(lambda _: failure) == failure
 
 
@@ -204,9 +206,9 @@ async def test_a_package_of_another_model_or_version_is_refused(
 async def test_a_result_that_names_another_version_is_refused(promoted: Promoted) -> None:
     """The package is its own, and the line says that it is another team's."""
 
-    def act(asked: ConversionRequest) -> Published:
+    def act(asked: ConversionRequest) -> PublishedPackage:
         ref = promoted.packing.publish(asked.store_url, promoted.packing.manifest()).ref
-        return Published(ref=ModelRef(model="theirs", version="1", package=ref.package))
+        return PublishedPackage(ref=ModelRef(model="theirs", version="1", package=ref.package))
 
     promoted.assert_refused(await promoted.run(act), "it is of version")
 
@@ -269,7 +271,7 @@ async def test_code_for_gateways_needs_the_operators_consent(
         lambda asked: promoted.packing.publish(asked.store_url, made, code__zip=b"code"),
         model_code=allowed,
     )
-    assert isinstance(result, Published if allowed else Failed)
+    assert isinstance(result, PublishedPackage if allowed else ConversionFailure)
 
 
 def pyfunc_of(promoted: Promoted, **changes: Any) -> PackageManifest:
@@ -294,10 +296,10 @@ async def test_a_pyfunc_needs_the_operators_consent(promoted: Promoted, *, allow
     made = pyfunc_of(promoted)
     result = await promoted.run(
         lambda asked: promoted.packing.publish(asked.store_url, made, pyfunc__zip=b"code"),
-        pyfunc=Limits() if allowed else None,
+        pyfunc=PyfuncLimits() if allowed else None,
     )
     if allowed:
-        assert isinstance(result, Published)
+        assert isinstance(result, PublishedPackage)
     else:
         promoted.assert_refused(result, "which the operator does not allow")
 
@@ -324,7 +326,7 @@ async def test_a_pyfunc_is_of_tables_and_nothing_more(
         )
     result = await promoted.run(
         lambda asked: promoted.packing.publish(asked.store_url, made, pyfunc__zip=b"code"),
-        pyfunc=Limits(),
+        pyfunc=PyfuncLimits(),
     )
     promoted.assert_refused(result, reason)
 
@@ -338,7 +340,7 @@ async def test_a_pyfunc_brings_its_archive_and_no_other_file(
         lambda asked: promoted.packing.publish(
             asked.store_url, made, pyfunc__zip=b"code", **{extra: b"more"}
         ),
-        pyfunc=Limits(),
+        pyfunc=PyfuncLimits(),
     )
     promoted.assert_refused(result, "its files are")
 
@@ -347,7 +349,7 @@ async def test_an_archive_without_the_manifests_word_is_refused(promoted: Promot
     made = promoted.packing.manifest()
     result = await promoted.run(
         lambda asked: promoted.packing.publish(asked.store_url, made, pyfunc__zip=b"code"),
-        pyfunc=Limits(),
+        pyfunc=PyfuncLimits(),
     )
     promoted.assert_refused(result, "its files are")
 
@@ -357,7 +359,7 @@ async def test_a_configuration_that_tells_triton_to_run_something_else_is_refuse
 ) -> None:
     config = b'backend: "python"\nparameters {key: "EXECUTION_ENV_PATH"}'
 
-    def act(asked: ConversionRequest) -> Published:
+    def act(asked: ConversionRequest) -> PublishedPackage:
         url, made = asked.store_url, promoted.packing.manifest()
         return promoted.packing.publish(url, made, config__python__pbtxt=config)
 
@@ -397,7 +399,7 @@ async def test_a_file_name_that_leads_out_of_the_folder_is_refused(
 ) -> None:
     """By it a package would write an entry of the index, or any file of a loader."""
 
-    def act(asked: ConversionRequest) -> Published:
+    def act(asked: ConversionRequest) -> PublishedPackage:
         folder, proved = promoted.packing.write(promoted.packing.manifest())
         proof = PackageFile(sha256=digest(folder / MODEL_ONNX), bytes=5)
         escaping = proved.model_copy(update={"files": {**proved.files, "../../../evil": proof}})
@@ -407,13 +409,13 @@ async def test_a_file_name_that_leads_out_of_the_folder_is_refused(
             (base / name).write_bytes((folder / name).read_bytes())
         (base / "manifest.json").write_bytes(escaping.canonical())
         (tmp_path / "store" / "evil").write_bytes(b"graph")
-        return Published(ref=escaping.ref())
+        return PublishedPackage(ref=escaping.ref())
 
     promoted.assert_refused(await promoted.run(act), "names files", by_version=False)
 
 
 async def test_files_that_are_not_what_the_manifest_says_are_refused(promoted: Promoted) -> None:
-    def act(asked: ConversionRequest) -> Published:
+    def act(asked: ConversionRequest) -> PublishedPackage:
         result = promoted.packing.publish(asked.store_url, promoted.packing.manifest())
         folder = Path(asked.store_url.removeprefix("file://"))
         (folder / result.ref.package / MODEL_ONNX).write_bytes(b"other")
@@ -435,7 +437,7 @@ async def test_a_package_that_lies_elsewhere_is_not_taken(promoted: Promoted) ->
     made = promoted.packing.manifest()
     elsewhere = f"{promoted.url}/{STAGING}/of-another"
 
-    def act(asked: ConversionRequest) -> Published:
+    def act(asked: ConversionRequest) -> PublishedPackage:
         assert asked.store_url != elsewhere
         return promoted.packing.publish(elsewhere, made)
 
@@ -465,7 +467,7 @@ async def test_what_a_killed_controller_left_is_removed(promoted: Promoted) -> N
     left = promoted.folder / "work" / "promotion-x"
     left.mkdir(parents=True)
     launcher = PromotingLauncher(
-        Conversion(lambda _: Failed(reason="", by_version=True)),
+        Conversion(lambda _: ConversionFailure(reason="", by_version=True)),
         promoted.store,
         staging=StagingFolders(promoted.url, KEYS),
         keys=KEYS,

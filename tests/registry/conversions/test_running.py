@@ -8,7 +8,7 @@ from conversion_template import request
 from registry_fakes import ScriptedLauncher, ref
 
 from contracts.endpoint import Phase
-from registry.conversions.messages import Failed, Progress, Published
+from registry.conversions.messages import ConversionFailure, ConversionProgress, PublishedPackage
 from registry.conversions.running import ConversionJobs
 
 REQUEST = request()
@@ -47,16 +47,16 @@ async def test_no_more_run_at_a_time_than_allowed(harness: JobsHarness) -> None:
 
 async def test_progress_and_the_last_word_are_kept_until_forgotten(harness: JobsHarness) -> None:
     await harness.start("one")
-    words: list[Progress | Published | Failed] = [
-        Progress(phase=Phase.VERIFYING, message="comparing"),
-        Published(ref=ref()),
+    words: list[ConversionProgress | PublishedPackage | ConversionFailure] = [
+        ConversionProgress(phase=Phase.VERIFYING, message="comparing"),
+        PublishedPackage(ref=ref()),
     ]
-    harness.launcher.say(Progress(phase=Phase.VERIFYING, message="comparing"))
+    harness.launcher.say(ConversionProgress(phase=Phase.VERIFYING, message="comparing"))
     assert harness.jobs.states["one"] == words[0]
     harness.jobs.forget("one")
     assert harness.jobs.states["one"] == words[0]
     harness.changed.clear()
-    harness.launcher.end(Published(ref=ref()))
+    harness.launcher.end(PublishedPackage(ref=ref()))
     await harness.news()
     assert harness.jobs.states["one"] == words[1]
     assert not harness.jobs.busy
@@ -68,7 +68,7 @@ async def test_one_that_has_ended_is_not_started_again_before_it_is_forgotten(
     harness: JobsHarness,
 ) -> None:
     await harness.start("one")
-    harness.launcher.end(Failed(reason="no", by_version=False))
+    harness.launcher.end(ConversionFailure(reason="no", by_version=False))
     await harness.news()
     await harness.start("one")
     assert len(harness.launcher.requests) == 1
@@ -87,7 +87,7 @@ async def test_what_nobody_wants_is_ended(harness: JobsHarness) -> None:
 
 async def test_a_launcher_that_breaks_is_a_fault_of_the_environment() -> None:
     class Broken(ScriptedLauncher):
-        async def run(self, *_: object, **__: object) -> Published | Failed:
+        async def run(self, *_: object, **__: object) -> PublishedPackage | ConversionFailure:
             raise RuntimeError("a bug")
 
     changed = asyncio.Event()
@@ -95,7 +95,7 @@ async def test_a_launcher_that_breaks_is_a_fault_of_the_environment() -> None:
     jobs.start("one", REQUEST)
     await changed.wait()
     word = jobs.states["one"]
-    assert isinstance(word, Failed)
+    assert isinstance(word, ConversionFailure)
     assert not word.by_version
     assert "a bug" in word.reason
     assert not jobs.busy

@@ -84,7 +84,7 @@ async def test_folders_of_a_controller_that_was_killed_go_once_its_conversions_h
 async def test_a_folder_that_is_used_again_stays(cleaning: Cleaning) -> None:
     left, found_again = cleaning.leave("1"), cleaning.leave("2")
     await cleaning.start()
-    with cleaning.staging.using(found_again):  # its Job goes on, and is watched by this controller
+    with cleaning.staging.hold(found_again):  # its Job goes on, and is watched by this controller
         await cleaning.look()
         assert cleaning.left == {found_again}
     await cleaning.look()

@@ -16,8 +16,8 @@ from contracts.manifest import CONFIG_PYTHON, MODEL_ONNX, Manifest
 from contracts.tasks import Task
 from registry.conversions.messages import ConversionRequest, Signature
 from registry.convert.errors import VersionError
-from registry.convert.parity.continuations import Decoder, proved
-from registry.convert.tracking import Tracking
+from registry.convert.parity.continuations import Decoder, prove_continuations
+from registry.convert.tracking import TrackingServer
 from registry.convert.walk import convert
 from registry.packages.store import PackageStore
 
@@ -67,7 +67,7 @@ def converted(
         }
     )
     store = PackageStore((folder / "store").as_uri())
-    ref = convert(request, Tracking(fake.uri), store, lambda _phase, _words: None)
+    ref = convert(request, TrackingServer(fake.uri), store, lambda _phase, _words: None)
     assert_promotable(request, ref, store)
     return store.manifest(ref.package), folder / "store" / ref.package
 
@@ -150,7 +150,7 @@ def test_smaller_numbers_of_what_writes_are_refused_with_the_reason(
     store = PackageStore((tmp_path / "store").as_uri())
     reason = f"text-generation is served in fp32, and {precision} is asked for.*no limit is known"
     with pytest.raises(VersionError, match=reason):
-        convert(request, Tracking(fake.uri), store, lambda _phase, _words: None)
+        convert(request, TrackingServer(fake.uri), store, lambda _phase, _words: None)
 
 
 def test_a_graph_that_writes_something_else_is_refused() -> None:
@@ -158,6 +158,6 @@ def test_a_graph_that_writes_something_else_is_refused() -> None:
     written = [one.writes(prompt, (), most=4) for prompt in PROMPTS]
     firsts = one.together(PROMPTS)
     original = [tokens for tokens, _ in written], firsts
-    assert proved(one, PROMPTS, (), original, reference="it", most=4).equal_labels == 1
+    assert prove_continuations(one, PROMPTS, (), original, reference="it", most=4).equal_labels == 1
     with pytest.raises(VersionError, match="does not write as the original"):
-        proved(other, PROMPTS, (), original, reference="it", most=4)
+        prove_continuations(other, PROMPTS, (), original, reference="it", most=4)

@@ -26,7 +26,7 @@ from contracts.manifest import (
     Manifest,
 )
 from registry.conversions.messages import ConversionRequest
-from registry.convert.tracking import Tracking
+from registry.convert.tracking import TrackingServer
 from registry.convert.walk import convert
 from registry.errors import TritonRefusedError
 from registry.loading import device_check
@@ -96,7 +96,9 @@ class FixedHarness:
             device=device,
             work_dir=str(work),
         )
-        ref = convert(request, Tracking(self._fake.uri), self.store, lambda _phase, _said: None)
+        ref = convert(
+            request, TrackingServer(self._fake.uri), self.store, lambda _phase, _said: None
+        )
         assert_promotable(request, ref, self.store)
         return self.store.manifest(ref.package)
 

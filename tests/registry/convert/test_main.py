@@ -13,10 +13,10 @@ from fake_mlflow import FakeMlflow
 from tiny_models import write_onnx_version
 
 from registry.conversions.messages import (
+    ConversionFailure,
+    ConversionProgress,
     ConversionRequest,
-    Failed,
-    Progress,
-    Published,
+    PublishedPackage,
     progress_of,
     result_of,
 )
@@ -28,7 +28,7 @@ PROGRAM = [sys.executable, "-P", "-m", "registry.convert"]
 
 def run(
     fake: FakeMlflow, tmp_path: Path, **changes: object
-) -> tuple[list[Progress | None], Published | Failed | None]:
+) -> tuple[list[ConversionProgress | None], PublishedPackage | ConversionFailure | None]:
     work = tmp_path / "work"
     work.mkdir()
     request = ConversionRequest.model_validate(
@@ -57,7 +57,7 @@ def test_a_registry_that_is_away_is_not_the_versions_fault(
     fake: FakeMlflow, tmp_path: Path
 ) -> None:
     _, last = run(fake, tmp_path, tracking_uri="http://127.0.0.1:1")
-    assert isinstance(last, Failed)
+    assert isinstance(last, ConversionFailure)
     assert not last.by_version
 
 
@@ -67,8 +67,8 @@ def test_a_store_that_is_away_is_not_the_versions_fault(fake: FakeMlflow, tmp_pa
     (tmp_path / "file").write_bytes(b"")
     steps, last = run(fake, tmp_path, store_url=(tmp_path / "file" / "store").as_uri())
     assert steps
-    assert all(isinstance(step, Progress) for step in steps)
-    assert isinstance(last, Failed)
+    assert all(isinstance(step, ConversionProgress) for step in steps)
+    assert isinstance(last, ConversionFailure)
     assert not last.by_version
     assert "package store" in last.reason
 

@@ -12,7 +12,7 @@ from fake_mlflow import FakeMlflow
 from network_calls import addresses, traced
 from tiny_models import write_onnx_version
 
-from registry.conversions.messages import ConversionRequest, Published, result_of
+from registry.conversions.messages import ConversionRequest, PublishedPackage, result_of
 
 pytestmark = [
     pytest.mark.real,  # starts processes
@@ -45,6 +45,6 @@ def test_a_conversion_talks_to_the_tracking_server_alone_and_leaves_the_home_as_
     subprocess.run(
         traced(program, record), check=True, capture_output=True, timeout=180, env=environment
     )
-    assert isinstance(result_of(result.read_bytes()), Published)
+    assert isinstance(result_of(result.read_bytes()), PublishedPackage)
     assert addresses(record) == {("127.0.0.1", urlsplit(fake.uri).port)}
     assert list(home.rglob("*")) == []

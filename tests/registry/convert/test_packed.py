@@ -28,7 +28,7 @@ from contracts.tasks import INPUT_IDS, ROW_STARTS, TOKEN_TYPE_IDS, Task, packed_
 from registry.conversions.messages import ConversionRequest, Signature
 from registry.convert.errors import VersionError
 from registry.convert.parity import packed_engine
-from registry.convert.tracking import Tracking
+from registry.convert.tracking import TrackingServer
 from registry.convert.walk import convert
 from registry.packages import device_proof
 from registry.packages.store import PackageStore
@@ -85,7 +85,9 @@ class PackedHarness:
             task=task,
             work_dir=str(work),
         )
-        ref = convert(request, Tracking(self._fake.uri), self.store, lambda _phase, _said: None)
+        ref = convert(
+            request, TrackingServer(self._fake.uri), self.store, lambda _phase, _said: None
+        )
         assert_promotable(request, ref, self.store)
         return self.store.manifest(ref.package)
 

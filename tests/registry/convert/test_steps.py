@@ -9,10 +9,10 @@ from tokenizers import Tokenizer
 from contracts.endpoint import ServingOptions
 from contracts.tasks import Task
 from registry.convert import texts, tokeniser
-from registry.convert.download import Downloaded
-from registry.convert.flavours import Original
-from registry.convert.steps import compared_of
-from registry.convert.tracking import Version
+from registry.convert.download import DownloadedVersion
+from registry.convert.flavours import OriginalTextModel
+from registry.convert.steps import choose_compared_texts
+from registry.convert.tracking import SourceVersion
 
 LONGEST = 600
 
@@ -27,11 +27,11 @@ def marked() -> Tokenizer:
 @pytest.mark.parametrize("task", [Task.TEXT_CLASSIFICATION, Task.TEXT_RANKING, Task.TEXT_EMBEDDING])
 def test_special_tokens_and_a_row_that_is_full_are_compared_too(tmp_path: Path, task: Task) -> None:
     marked().save(str(tmp_path / "tokenizer.json"))
-    original = Original("x", tmp_path, tmp_path, task)
+    original = OriginalTextModel("x", tmp_path, tmp_path, task)
     built = tokeniser.build(original, ServingOptions(max_tokens=LONGEST))
     evaluation = texts.EvaluationTexts(TEXTS, "", own=True)
-    version = Version(source="", run_id="", artifacts="", created=0.0)
-    compared = compared_of(Downloaded(version, None, original, evaluation), built)
+    version = SourceVersion(source="", run_id="", artifacts="", created=0.0)
+    compared = choose_compared_texts(DownloadedVersion(version, None, original, evaluation), built)
     ends = [text.count("</s>") for text in compared.texts]
     assert {0, 1, 2} <= set(ends)
     rows = built.encoder.encode(compared.texts, compared.pairs)

@@ -64,9 +64,9 @@ def test_texts_that_can_not_be_read_are_the_versions_fault(
 
 
 def test_a_large_set_is_thinned_evenly() -> None:
-    kept = texts.thinned([str(place) for place in range(1000)], 10)
+    kept = texts.thin_out([str(place) for place in range(1000)], 10)
     assert kept == tuple(str(place) for place in range(0, 1000, 100))
-    assert texts.thinned(["a"], 10) == ("a",)
+    assert texts.thin_out(["a"], 10) == ("a",)
 
 
 def test_long_texts_are_joined_from_short_ones() -> None:
@@ -89,7 +89,7 @@ def test_evaluation_texts_may_be_pairs(tmp_path: Path, name: str, content: str) 
     (tmp_path / name).write_text(content)
     found = texts.find([tmp_path])
     assert (found.texts, found.pairs) == (("q", "r"), ("d", ""))
-    assert found.paired() == found
+    assert found.pair() == found
     assert found.single().pairs is None
 
 
@@ -101,19 +101,19 @@ def test_pairs_and_single_texts_in_one_file_are_refused(tmp_path: Path) -> None:
 
 
 def test_texts_without_pairs_are_paired_with_the_next_one() -> None:
-    found = texts.EvaluationTexts(("a", "b", "c"), "here", own=True).paired()
+    found = texts.EvaluationTexts(("a", "b", "c"), "here", own=True).pair()
     assert found.pairs == ("b", "c", "a")
     longer = found.with_long_ones()
     assert longer.pairs is not None
     assert len(longer.texts) == len(longer.pairs) > 3
-    assert found.thinned(1).pairs == ("b",)
+    assert found.thin(1).pairs == ("b",)
 
 
 def test_few_texts_are_filled_with_neutral_ones() -> None:
     own = texts.EvaluationTexts(("a", "b"), "here", own=True)
-    filled = own.filled(50)
+    filled = own.fill(50)
     assert (filled.texts[:2], len(filled.texts), filled.source) == (("a", "b"), 50, "here")
-    assert filled.filled(50) == filled
+    assert filled.fill(50) == filled
 
 
 def test_a_long_text_fills_the_longest_row() -> None:

@@ -8,12 +8,12 @@ from contracts.endpoint import ServingOptions
 from contracts.tasks import Task
 from registry.convert import tokeniser
 from registry.convert.errors import VersionError
-from registry.convert.flavours import Original
+from registry.convert.flavours import OriginalTextModel
 
 
-def original(folder: Path, **changes: object) -> Original:
+def original(folder: Path, **changes: object) -> OriginalTextModel:
     base = {"flavour": "x", "folder": folder, "tokenizer": folder, "task": Task.TEXT_EMBEDDING}
-    return Original(**{**base, **changes})  # type: ignore[arg-type]  # checked by the tests
+    return OriginalTextModel(**{**base, **changes})  # type: ignore[arg-type]  # checked by the tests
 
 
 @pytest.fixture

@@ -33,7 +33,7 @@ from preprocess.model_code import archive
 from preprocess.tasks import HEADS
 from registry.conversions.messages import ConversionRequest, Signature
 from registry.convert.errors import ConversionError, EnvironmentFaultError, VersionError
-from registry.convert.tracking import Tracking
+from registry.convert.tracking import TrackingServer
 from registry.convert.walk import convert
 from registry.packages.store import PackageStore
 
@@ -70,7 +70,10 @@ class ConversionHarness:
             }
         )
         ref = convert(
-            request, Tracking(self.fake.uri), self.store, lambda phase, _: self.phases.append(phase)
+            request,
+            TrackingServer(self.fake.uri),
+            self.store,
+            lambda phase, _: self.phases.append(phase),
         )
         assert_promotable(request, ref, self.store)
         return self.store.manifest(ref.package)

@@ -14,7 +14,7 @@ from contracts.manifest import MODEL_CONFIG, WEIGHTS, PackedDense
 from contracts.tasks import Task
 from registry.convert import weights
 from registry.convert.errors import VersionError
-from registry.convert.flavours import Original
+from registry.convert.flavours import OriginalTextModel
 from registry.convert.flavours.original import Dense, Pooling
 
 SIZES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "U8": 1}
@@ -52,7 +52,7 @@ def read(content: bytes) -> dict[str, tuple[str, list[int], bytes]]:
     return found
 
 
-def folder_of(folder: Path, shards: Sequence[Tensors]) -> Original:
+def folder_of(folder: Path, shards: Sequence[Tensors]) -> OriginalTextModel:
     """A version whose weights are in several files."""
     folder.mkdir()
     names: dict[str, str] = {}
@@ -62,7 +62,7 @@ def folder_of(folder: Path, shards: Sequence[Tensors]) -> Original:
         names |= dict.fromkeys(tensors, file)
     write_json(folder / f"{WEIGHTS}.index.json", {"weight_map": names})
     write_json(folder / MODEL_CONFIG, {"model_type": "bert"})
-    return Original(flavour="x", folder=folder, tokenizer=folder, task=Task.TEXT_EMBEDDING)
+    return OriginalTextModel(flavour="x", folder=folder, tokenizer=folder, task=Task.TEXT_EMBEDDING)
 
 
 @st.composite
@@ -96,11 +96,11 @@ def test_files_become_one_with_the_same_numbers_each_at_its_place(
     assert (base / "two-out" / WEIGHTS).read_bytes() == made
 
 
-def single(folder: Path, content: bytes) -> Original:
+def single(folder: Path, content: bytes) -> OriginalTextModel:
     folder.mkdir()
     (folder / WEIGHTS).write_bytes(content)
     write_json(folder / MODEL_CONFIG, {"model_type": "bert"})
-    return Original(flavour="x", folder=folder, tokenizer=folder, task=Task.TEXT_EMBEDDING)
+    return OriginalTextModel(flavour="x", folder=folder, tokenizer=folder, task=Task.TEXT_EMBEDDING)
 
 
 MATRIX = {"a": ("F32", [2, 3], b"x" * 24), "b": ("F16", [5], b"y" * 10)}
@@ -113,7 +113,7 @@ def test_a_single_file_is_copied_with_its_configuration_and_the_layers_after_poo
     layer = tmp_path / "v" / "layer.safetensors"
     layer.write_bytes(b"a layer")
     pooling = Pooling(dense=(Dense(layer, "Tanh"),))
-    original = Original(
+    original = OriginalTextModel(
         flavour="x",
         folder=original.folder,
         tokenizer=original.folder,

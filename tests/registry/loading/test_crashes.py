@@ -65,6 +65,6 @@ def test_a_second_end_in_a_row_while_it_is_loaded_is_the_versions() -> None:
 
 
 def test_what_is_long_ago_counts_less_and_the_rate_stays() -> None:
-    seen = crashes(24, DAY).watched(2 * HOUR)
+    seen = crashes(24, DAY).count_seconds(2 * HOUR)
     assert seen.seconds < DAY
     assert seen.count / seen.seconds == pytest.approx(24 / (DAY + 2 * HOUR))

@@ -18,14 +18,14 @@ from contracts.model import ModelRef
 from contracts.rollout import RolloutState
 from registry.loading.desired import (
     AWAY_GRACE_SECONDS,
-    Ledger,
+    ModelLedger,
     Role,
     Want,
-    awaited,
-    failed,
+    add_witness,
+    count_failure,
+    find_awaited,
+    list_wanted,
     may_try,
-    proved,
-    wanted,
 )
 from registry.loading.refusals import is_version_fault
 
@@ -39,13 +39,13 @@ def test_a_package_that_is_stable_anywhere_counts_as_stable() -> None:
         EndpointStatus(routes=(Route(arm=Arm.STABLE, ref=A, weight=100),), packages=(A,)),
         name="stable",
     )
-    assert wanted([kept, stable]) == (Want(A, Role.STABLE),)
+    assert list_wanted([kept, stable]) == (Want(A, Role.STABLE),)
 
 
 def test_the_candidate_comes_before_what_is_only_kept() -> None:
     candidate = Candidate(version="2", phase=Phase.LOADING, ref=B)
     status = EndpointStatus(packages=(A, B), candidate=candidate)
-    assert wanted([endpoint(status)]) == (
+    assert list_wanted([endpoint(status)]) == (
         Want(B, Role.CANDIDATE, on_trial=True),
         Want(A, Role.KEPT),
     )
@@ -54,27 +54,27 @@ def test_the_candidate_comes_before_what_is_only_kept() -> None:
 @pytest.mark.parametrize("role", Role)
 def test_only_a_version_on_trial_under_which_triton_ends_is_not_tried_again(role: Role) -> None:
     for cause in FailureCause:
-        failure = failed(Want(A, role), "no", None, cause=cause, now=10.0)
+        failure = count_failure(Want(A, role), "no", None, cause=cause, now=10.0)
         ends_it_again = cause is FailureCause.CRASHED and role is not Role.STABLE
         assert may_try(failure, 1e6) is not ends_it_again
 
 
 def test_a_version_is_blamed_by_words_and_a_witness_only() -> None:
     want, refused = Want(A, Role.CANDIDATE), FailureCause.REFUSED
-    failure = failed(want, "no such operator", None, cause=refused, now=0.0)
+    failure = count_failure(want, "no such operator", None, cause=refused, now=0.0)
     assert not failure.by_version
-    away = proved(failure, WitnessAnswer.UNTRIED, 1.0)
+    away = add_witness(failure, WitnessAnswer.UNTRIED, 1.0)
     assert not away.by_version
     assert away.witness_at == 2.0
-    no = proved(away, WitnessAnswer.REFUSED, 2.0)
+    no = add_witness(away, WitnessAnswer.REFUSED, 2.0)
     assert not no.by_version
     assert no.witness_at == 4.0
-    yes = proved(no, WitnessAnswer.LOADS, 4.0)
+    yes = add_witness(no, WitnessAnswer.LOADS, 4.0)
     assert yes.by_version
-    again = failed(want, "no such operator", yes, cause=refused, now=5.0)
+    again = count_failure(want, "no such operator", yes, cause=refused, now=5.0)
     assert again.by_version
     assert again.witness_at is None
-    other = failed(want, "connection reset", again, cause=FailureCause.AWAY, now=6.0)
+    other = count_failure(want, "connection reset", again, cause=FailureCause.AWAY, now=6.0)
     assert other.witness is WitnessAnswer.UNTRIED
 
 
@@ -82,7 +82,7 @@ def test_a_version_is_blamed_by_words_and_a_witness_only() -> None:
 def test_waits_grow_to_a_minute_and_no_further(tries: int) -> None:
     failure = None
     for _ in range(tries):
-        failure = failed(Want(A, Role.STABLE), "no", failure, cause=AWAY, now=0.0)
+        failure = count_failure(Want(A, Role.STABLE), "no", failure, cause=AWAY, now=0.0)
     assert failure is not None
     assert failure.retry_at == min(60.0, 2.0 ** (tries - 1))
 
@@ -123,13 +123,13 @@ def test_tritons_words_tell_whose_fault_it_is(words: str, *, version: bool) -> N
 def test_a_model_expires_only_after_its_whole_grace_unwanted(
     steps: list[tuple[bool, float]],
 ) -> None:
-    ledger, now, since = Ledger().placed(A), 1.0, None
+    ledger, now, since = ModelLedger().place(A), 1.0, None
     for is_wanted, passed in steps:
         now += passed
         since = None if is_wanted else since or now
         ledger = ledger.with_unwanted([Want(A, Role.STABLE)] if is_wanted else [], now)
         expected = since is not None and now - since >= 600
-        assert (A.triton_model in ledger.expired(now, 600)) == expected
+        assert (A.triton_model in ledger.find_expired(now, 600)) == expected
 
 
 def baking() -> EndpointStatus:
@@ -147,22 +147,32 @@ def baking() -> EndpointStatus:
 
 
 def test_in_a_bake_the_new_version_is_on_trial_and_the_old_one_is_not() -> None:
-    assert wanted([endpoint(baking())]) == (
+    assert list_wanted([endpoint(baking())]) == (
         Want(B, Role.STABLE, on_trial=True),
         Want(A, Role.KEPT),
     )
 
 
 def test_a_version_at_fault_in_its_bake_leaves_room_for_the_old_one() -> None:
-    new, _ = wanted([endpoint(baking())])
-    assert failed(new, "crash", None, cause=FailureCause.CRASHED, now=0.0).retry_at is None
+    new, _ = list_wanted([endpoint(baking())])
+    assert count_failure(new, "crash", None, cause=FailureCause.CRASHED, now=0.0).retry_at is None
     proven = Want(B, Role.STABLE)
-    assert failed(proven, "crash", None, cause=FailureCause.CRASHED, now=0.0).retry_at is not None
+    assert (
+        count_failure(proven, "crash", None, cause=FailureCause.CRASHED, now=0.0).retry_at
+        is not None
+    )
 
 
 def test_a_ledger_counts_the_ends_under_a_model_until_nobody_wants_it() -> None:
-    ledger = Ledger().placed(A).ended([A]).placed(A).ended([A]).ended_loading(A)
-    read = Ledger.model_validate_json(ledger.model_dump_json())
+    ledger = (
+        ModelLedger()
+        .place(A)
+        .count_end_of_triton([A])
+        .place(A)
+        .count_end_of_triton([A])
+        .count_end_of_load(A)
+    )
+    read = ModelLedger.model_validate_json(ledger.model_dump_json())
     assert read == ledger
     assert read.with_unwanted([Want(A, Role.CANDIDATE)], 5.0).crash_reason(A)
     assert not read.with_unwanted([], 5.0).crash_reason(A)
@@ -171,13 +181,19 @@ def test_a_ledger_counts_the_ends_under_a_model_until_nobody_wants_it() -> None:
 
 
 def test_a_load_that_succeeds_takes_back_the_ends_of_loads_before() -> None:
-    ledger = Ledger().placed(A).ended_loading(A).loaded(A).ended_loading(A)
+    ledger = ModelLedger().place(A).count_end_of_load(A).confirm_loaded(A).count_end_of_load(A)
     assert not ledger.crash_reason(A)
-    assert ledger.ended_loading(A).crash_reason(A)
+    assert ledger.count_end_of_load(A).crash_reason(A)
 
 
 def test_ends_and_time_without_a_model_on_trial_are_what_is_usual() -> None:
-    ledger = Ledger().placed(A).watched([], 60.0).ended([]).watched([A], 5.0)
+    ledger = (
+        ModelLedger()
+        .place(A)
+        .count_trial_seconds([], 60.0)
+        .count_end_of_triton([])
+        .count_trial_seconds([A], 5.0)
+    )
     assert (ledger.usual.count, ledger.usual.seconds) == (1, 60.0)
     assert ledger.entries[A.triton_model].held.seconds == 5.0
 
@@ -189,9 +205,9 @@ def test_a_loader_wants_what_the_endpoints_of_its_pool_name() -> None:
         return endpoint(status, name=f"{pool}-{package.version}")
 
     endpoints = [of("default", A), of("gpu", B)]
-    assert wanted(endpoints) == (Want(A, Role.STABLE),)
-    assert wanted(endpoints, "gpu") == (Want(B, Role.STABLE),)
-    assert wanted(endpoints, "other") == ()
+    assert list_wanted(endpoints) == (Want(A, Role.STABLE),)
+    assert list_wanted(endpoints, "gpu") == (Want(B, Role.STABLE),)
+    assert list_wanted(endpoints, "other") == ()
 
 
 def test_what_moves_to_a_pool_is_on_trial_there_and_stable_where_it_is() -> None:
@@ -199,8 +215,8 @@ def test_what_moves_to_a_pool_is_on_trial_there_and_stable_where_it_is() -> None
     moving = endpoint(
         EndpointStatus(routes=routes, packages=(A, B), pool="cpu", next_pool="gpu"), name="moving"
     )
-    assert wanted([moving], "cpu") == (Want(A, Role.STABLE), Want(B, Role.KEPT))
-    assert wanted([moving], "gpu") == (
+    assert list_wanted([moving], "cpu") == (Want(A, Role.STABLE), Want(B, Role.KEPT))
+    assert list_wanted([moving], "gpu") == (
         Want(A, Role.CANDIDATE, on_trial=True),
         Want(B, Role.CANDIDATE, on_trial=True),
     )
@@ -212,8 +228,8 @@ def test_a_pool_of_another_kind_of_device_loads_its_own_package_and_nothing_else
         routes=routes, packages=(A,), pool="cpu", next_pool="gpu", next_packages=(B,)
     )
     moving = endpoint(status, name="moving")
-    assert wanted([moving], "cpu") == (Want(A, Role.STABLE),)
-    assert wanted([moving], "gpu") == (Want(B, Role.CANDIDATE, on_trial=True),)
+    assert list_wanted([moving], "cpu") == (Want(A, Role.STABLE),)
+    assert list_wanted([moving], "gpu") == (Want(B, Role.CANDIDATE, on_trial=True),)
 
 
 def test_a_candidate_waits_where_other_loaders_come_first_and_only_while_it_is_brought_in() -> None:
@@ -222,7 +238,7 @@ def test_a_candidate_waits_where_other_loaders_come_first_and_only_while_it_is_b
         return EndpointStatus(packages=(A, B), candidate=candidate, loading=("first",))
 
     def waiting(status: EndpointStatus, loader: str) -> set[str]:
-        wants = wanted([endpoint(status)], loader=loader)
+        wants = list_wanted([endpoint(status)], loader=loader)
         return {want.ref.version for want in wants if want.waits}
 
     assert waiting(status(Phase.LOADING), "other") == {"2"}
@@ -238,14 +254,14 @@ def test_a_candidate_waits_where_other_loaders_come_first_and_only_while_it_is_b
         [serving, endpoint(status(Phase.LOADING))],
         [endpoint(status(Phase.LOADING)), serving],
     ):
-        assert not any(want.waits for want in wanted(order, loader="other"))
+        assert not any(want.waits for want in list_wanted(order, loader="other"))
 
 
 def test_a_triton_is_ready_with_what_it_holds_and_waits_for_nothing_that_comes_back() -> None:
     back, missing = Want(A, Role.STABLE, returns=True), Want(B, Role.STABLE)
-    long_ago = failed(missing, "no", None, cause=AWAY, now=0.0)
+    long_ago = count_failure(missing, "no", None, cause=AWAY, now=0.0)
     now, failures = AWAY_GRACE_SECONDS + 1.0, {B.triton_model: long_ago}
-    assert awaited([back], (), {}, now) == ()
-    assert awaited([back, missing], (), failures, now) == (B,)  # it holds none at all
-    assert awaited([back, missing], {A.triton_model}, failures, 1.0) == (B,)
-    assert awaited([back, missing], {A.triton_model}, failures, now) == ()
+    assert find_awaited([back], (), {}, now) == ()
+    assert find_awaited([back, missing], (), failures, now) == (B,)  # it holds none at all
+    assert find_awaited([back, missing], {A.triton_model}, failures, 1.0) == (B,)
+    assert find_awaited([back, missing], {A.triton_model}, failures, now) == ()

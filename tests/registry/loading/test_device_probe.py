@@ -13,7 +13,7 @@ import pytest
 from loaded_script import loaded
 from own_ports import own_ports
 
-from registry.loading.devices import Seen
+from registry.loading.devices import ProbeResult
 from registry.packages.triton_files import triton_file
 
 GIB = 1 << 30
@@ -130,9 +130,9 @@ def probe() -> Iterator[ModuleType]:
 TWO = (("GPU-a", 100 * GIB, 30), ("GPU-b", 90 * GIB, 70))
 
 
-def seen(probe: ModuleType, nvml: FakeNvml, **environment: str) -> Seen:
+def seen(probe: ModuleType, nvml: FakeNvml, **environment: str) -> ProbeResult:
     """What a loader makes of what the probe says."""
-    return Seen.of(probe.device(environment, lambda _: nvml))
+    return ProbeResult.of(probe.device(environment, lambda _: nvml))
 
 
 def test_a_gpu_is_told_with_its_memory_its_driver_and_how_busy_it_is(probe: ModuleType) -> None:
@@ -171,7 +171,7 @@ def test_a_machine_without_a_driver_is_a_cpu(probe: ModuleType) -> None:
     def missing(name: str) -> ctypes.CDLL:
         raise OSError(f"{name}: cannot open shared object file")
 
-    found = Seen.of(probe.device({}, missing))
+    found = ProbeResult.of(probe.device({}, missing))
     assert found.device.kind == "cpu"
     assert "libnvidia-ml.so.1 is not here" in found.why
 
@@ -215,7 +215,7 @@ def test_what_each_model_holds_of_the_gpu_on_which_it_holds_most_is_told(probe: 
     processes = {0: {11: 5 * GIB, 13: GIB, 14: 40 * GIB, 999: GIB}, 1: {11: GIB, 12: 2 * GIB}}
     nvml = FakeNvml(*TWO, processes=processes)
     told = probe.device({}, lambda _: nvml, lambda pid: WORDS.get(pid, []))
-    assert Seen.of(told).held == {"m-1": 6 * GIB, "other-2": 2 * GIB}
+    assert ProbeResult.of(told).held == {"m-1": 6 * GIB, "other-2": 2 * GIB}
 
 
 @pytest.mark.parametrize(
@@ -231,7 +231,7 @@ def test_where_the_driver_does_not_tell_processes_nothing_is_said_of_them(
     probe: ModuleType, nvml: FakeNvml
 ) -> None:
     told = probe.device({}, lambda _: nvml, lambda pid: WORDS.get(pid, []))
-    assert Seen.of(told).held == {}
+    assert ProbeResult.of(told).held == {}
     assert told["kind"] == "gpu"
 
 

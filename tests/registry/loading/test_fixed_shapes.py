@@ -82,7 +82,7 @@ class Graph:
         (found,) = self.session.run([OUTPUT], batch_of(rows, length))
         return found
 
-    def alone(self, row: Sequence[int]) -> Any:
+    def run_one_by_one(self, row: Sequence[int]) -> Any:
         (found,) = self.plain.run([OUTPUT], batch_of([row]))
         return found[0]
 
@@ -103,7 +103,7 @@ def test_batches_of_any_rows_and_lengths_answer_as_each_row_alone(
         assert len(answers) == len(rows)
         for row, answer in zip(rows, answers, strict=True):
             part = answer[: len(row)] if graph.by_token else answer
-            np.testing.assert_allclose(part, graph.alone(row), atol=2e-5, rtol=1e-4)
+            np.testing.assert_allclose(part, graph.run_one_by_one(row), atol=2e-5, rtol=1e-4)
         if graph.by_token:
             assert answers.shape[1] == max(map(len, rows))
 

@@ -34,10 +34,10 @@ from contracts.manifest import (
 from contracts.tasks import Task
 from contracts.tensors import Datatype, TensorSpec
 from registry.loading.placement import Placement, SharedRepository, UploadedFiles
-from registry.loading.splits import Split
+from registry.loading.splits import InstanceSplit
 from registry.packages import triton_config
 from registry.packages.triton_files import triton_file
-from registry.pyfunc.process import Limits
+from registry.pyfunc.process import PyfuncLimits
 
 NAME = "m-v1-aaaaaaaaaaaa"
 # What Triton's Python, or the packages of a pyfunc, bring.
@@ -68,7 +68,7 @@ def repository(tmp_path: Path) -> Path:
 def test_the_python_backend_gets_its_model_beside_the_graph(
     package: Path, repository: Path
 ) -> None:
-    assert SharedRepository(repository).place(NAME, package, "python", Split(1, 1)) == {}
+    assert SharedRepository(repository).place(NAME, package, "python", InstanceSplit(1, 1)) == {}
     model = repository / NAME
     assert 'backend: "python"' in (model / "config.pbtxt").read_text()
     assert (model / "1" / "model.onnx").read_bytes() == b"graph"
@@ -84,7 +84,7 @@ def test_a_model_that_writes_gets_all_that_it_imports_beside_both_graphs(
     )
     (package / CONFIG_PYTHON).write_text(text)
     (package / ENCODER_ONNX).write_bytes(b"reads")
-    SharedRepository(repository).place(NAME, package, "python", Split(1, 1))
+    SharedRepository(repository).place(NAME, package, "python", InstanceSplit(1, 1))
     placed = {file.name: file for file in (repository / NAME / "1").iterdir()}
     scripts = {"model.py", "python_model.py", "token_rules.py", "gpu_faults.py"}
     assert placed.keys() == {MODEL_ONNX, ENCODER_ONNX, *scripts}
@@ -101,7 +101,7 @@ def test_a_model_that_writes_gets_all_that_it_imports_beside_both_graphs(
             here = {script.removesuffix(".py") for script in scripts}
             assert wanted <= beside | sys.stdlib_module_names | here
     parameters = json.loads(
-        str(UploadedFiles().place(NAME, package, "python", Split(1, 1))["config"])
+        str(UploadedFiles().place(NAME, package, "python", InstanceSplit(1, 1))["config"])
     )["parameters"]
     assert parameters["start"]["string_value"] == "2"
     assert json.loads(parameters["rules"]["string_value"]) == {
@@ -111,7 +111,7 @@ def test_a_model_that_writes_gets_all_that_it_imports_beside_both_graphs(
 
 
 def test_the_native_backend_gets_the_graph_alone(package: Path, repository: Path) -> None:
-    SharedRepository(repository).place(NAME, package, "onnxruntime", Split(1, 1))
+    SharedRepository(repository).place(NAME, package, "onnxruntime", InstanceSplit(1, 1))
     model = repository / NAME
     assert 'backend: "onnxruntime"' in (model / "config.pbtxt").read_text()
     assert [item.name for item in (model / "1").iterdir()] == ["model.onnx"]
@@ -121,25 +121,25 @@ def test_the_native_backend_gets_the_graph_alone(package: Path, repository: Path
 def test_a_model_is_placed_with_as_many_copies_as_are_asked_for(
     package: Path, repository: Path, backend: str
 ) -> None:
-    SharedRepository(repository).place(NAME, package, backend, Split(3, 2))
+    SharedRepository(repository).place(NAME, package, backend, InstanceSplit(3, 2))
     text = (repository / NAME / "config.pbtxt").read_text()
     assert "count: 3" in text
     assert 'string_value: "2"' in text
-    sent = json.loads(UploadedFiles().place(NAME, package, backend, Split(3, 1))["config"])
+    sent = json.loads(UploadedFiles().place(NAME, package, backend, InstanceSplit(3, 1))["config"])
     assert [group["count"] for group in sent["instance_group"]] == [3]
 
 
 def test_other_copies_change_the_configuration_alone(package: Path, repository: Path) -> None:
     shared = SharedRepository(repository)
-    shared.place(NAME, package, "python", Split(1, 1))
+    shared.place(NAME, package, "python", InstanceSplit(1, 1))
     files = {path: path.stat() for path in (repository / NAME / "1").iterdir()}
-    assert shared.resize(NAME, package, "python", Split(4, 1)) == {}
+    assert shared.resize(NAME, package, "python", InstanceSplit(4, 1)) == {}
     assert "count: 4" in (repository / NAME / "config.pbtxt").read_text()
     assert {path: path.stat() for path in (repository / NAME / "1").iterdir()} == files
     assert {path.name for path in (repository / NAME).iterdir()} == {"1", "config.pbtxt"}
     uploaded = UploadedFiles()
-    assert uploaded.resize(NAME, package, "python", Split(4, 1)) == uploaded.place(
-        NAME, package, "python", Split(4, 1)
+    assert uploaded.resize(NAME, package, "python", InstanceSplit(4, 1)) == uploaded.place(
+        NAME, package, "python", InstanceSplit(4, 1)
     )
 
 
@@ -160,24 +160,24 @@ def pyfunc(package: Path) -> Path:
 
 
 def test_a_pyfunc_gets_what_runs_it_and_is_told_its_limits(pyfunc: Path, repository: Path) -> None:
-    limits = Limits(call_seconds=7.0, megabytes=1234, closed_off=False)
-    SharedRepository(repository, limits).place(NAME, pyfunc, "python", Split(1, 2))
+    limits = PyfuncLimits(call_seconds=7.0, megabytes=1234, closed_off=False)
+    SharedRepository(repository, limits).place(NAME, pyfunc, "python", InstanceSplit(1, 2))
     placed = {path.name: path.read_bytes() for path in (repository / NAME / "1").iterdir()}
     told = json.loads(placed["pyfunc.json"])
     assert told["categories"] == [None, ["Oslo", "Rome"]]
     assert (told["python"], told["example"], told["bytes"]) == ("3.11", [1.0, 0.0], 90)
     assert told["labels"] == list(manifest().labels)
-    assert Limits(**told["limits"]) == limits
+    assert PyfuncLimits(**told["limits"]) == limits
     assert placed["pyfunc.zip"] == b"archive"
     assert placed["model.py"] == triton_file("pyfunc_model").read_bytes()
-    sent = UploadedFiles(limits).place(NAME, pyfunc, "python", Split(1, 2))
+    sent = UploadedFiles(limits).place(NAME, pyfunc, "python", InstanceSplit(1, 2))
     assert {f"file:1/{name}": data for name, data in placed.items()} == {
         name: data for name, data in sent.items() if name != "config"
     }
 
 
 def test_what_is_placed_for_a_pyfunc_needs_no_headrace(pyfunc: Path, repository: Path) -> None:
-    SharedRepository(repository).place(NAME, pyfunc, "python", Split(1, 1))
+    SharedRepository(repository).place(NAME, pyfunc, "python", InstanceSplit(1, 1))
     folder = repository / NAME / "1"
     beside = {path.stem for path in folder.glob("*.py")}
     for path in folder.glob("*.py"):
@@ -214,7 +214,7 @@ def packed(package: Path) -> Path:
 def test_a_packed_engine_gets_its_weights_its_scripts_and_what_it_is_told(
     packed: Path, repository: Path
 ) -> None:
-    SharedRepository(repository).place(NAME, packed, "python", Split(1, 4))
+    SharedRepository(repository).place(NAME, packed, "python", InstanceSplit(1, 4))
     folder = repository / NAME / "1"
     placed = {path.name: path.read_bytes() for path in folder.iterdir()}
     scripts = {path.name for path in triton_file("packed_model").parent.glob("*.py")}
@@ -233,7 +233,7 @@ def test_a_packed_engine_gets_its_weights_its_scripts_and_what_it_is_told(
         "dtype": "fp16",
         "threads": 4,
     }
-    sent = UploadedFiles().place(NAME, packed, "python", Split(1, 4))
+    sent = UploadedFiles().place(NAME, packed, "python", InstanceSplit(1, 4))
     assert {f"file:1/{name}": data for name, data in placed.items()} == {
         name: data for name, data in sent.items() if name != "config"
     }
@@ -246,7 +246,7 @@ def test_a_fused_graph_gets_what_fills_its_batches_up_and_is_told_its_shapes(
     made = manifest().model_copy(update={"fixed": fixed, "precision": Precision.FP16})
     (package / MANIFEST).write_bytes(made.canonical())
     (package / DEVICE_PROOF).write_text("{}")
-    SharedRepository(repository).place(NAME, package, "python", Split(1, 4))
+    SharedRepository(repository).place(NAME, package, "python", InstanceSplit(1, 4))
     placed = {path.name: path.read_bytes() for path in (repository / NAME / "1").iterdir()}
     scripts = {"model.py", "fixed_shapes.py", "python_model.py", "gpu_faults.py"}
     assert placed.keys() == {MODEL_ONNX, "shapes.json", *scripts}
@@ -258,7 +258,7 @@ def test_a_fused_graph_gets_what_fills_its_batches_up_and_is_told_its_shapes(
         "rank": 2,
         "width": 2,
     }
-    sent = UploadedFiles().place(NAME, package, "python", Split(1, 4))
+    sent = UploadedFiles().place(NAME, package, "python", InstanceSplit(1, 4))
     assert {f"file:1/{name}": data for name, data in placed.items()} == {
         name: data for name, data in sent.items() if name != "config"
     }
@@ -266,8 +266,8 @@ def test_a_fused_graph_gets_what_fills_its_batches_up_and_is_told_its_shapes(
 
 def test_other_threads_reach_a_packed_engine(packed: Path, repository: Path) -> None:
     shared = SharedRepository(repository)
-    shared.place(NAME, packed, "python", Split(1, 4))
-    shared.resize(NAME, packed, "python", Split(1, 2))
+    shared.place(NAME, packed, "python", InstanceSplit(1, 4))
+    shared.resize(NAME, packed, "python", InstanceSplit(1, 2))
     told = json.loads((repository / NAME / "1" / "packed.json").read_text())
     assert told["threads"] == 2
 
@@ -281,11 +281,11 @@ def test_a_model_is_placed_on_the_device_that_is_asked_for(
 ) -> None:
     shared, uploaded = SharedRepository(repository), UploadedFiles()
     for place in (shared.place, shared.resize):
-        place(NAME, package, "python", Split(1, 1), device)
+        place(NAME, package, "python", InstanceSplit(1, 1), device)
         config = (repository / NAME / "config.pbtxt").read_text()
         assert (kind in config) or (device is None and "KIND" not in config)
     for send in (uploaded.place, uploaded.resize):
-        config = str(send(NAME, package, "python", Split(1, 1), device)["config"])
+        config = str(send(NAME, package, "python", InstanceSplit(1, 1), device)["config"])
         assert (kind in config) or (device is None and "KIND" not in config)
 
 
@@ -311,9 +311,9 @@ def test_whatever_runs_python_of_ours_has_the_table_of_gpu_faults_beside_it(
     uploaded = UploadedFiles()
     sent = [
         uploaded.place_witness("w", "python", None),
-        uploaded.place(NAME, package, "python", Split(1, 1)),
+        uploaded.place(NAME, package, "python", InstanceSplit(1, 1)),
     ]
-    sent.append(uploaded.place(NAME, pyfunc, "python", Split(1, 1)))
+    sent.append(uploaded.place(NAME, pyfunc, "python", InstanceSplit(1, 1)))
     table = Path(gpu_faults.__file__).read_bytes()
     assert [overrides["file:1/gpu_faults.py"] for overrides in sent] == [table] * 3
     assert "file:1/gpu_faults.py" not in uploaded.place_witness("w", "onnxruntime", None)
@@ -321,9 +321,9 @@ def test_whatever_runs_python_of_ours_has_the_table_of_gpu_faults_beside_it(
 
 def test_placing_again_replaces_everything(package: Path, repository: Path) -> None:
     shared = SharedRepository(repository)
-    shared.place(NAME, package, "python", Split(1, 1))
+    shared.place(NAME, package, "python", InstanceSplit(1, 1))
     (repository / f".{NAME}").mkdir()  # as one that was killed leaves it
-    shared.place(NAME, package, "onnxruntime", Split(1, 1))
+    shared.place(NAME, package, "onnxruntime", InstanceSplit(1, 1))
     assert not (repository / NAME / "1" / "model.py").exists()
     assert [item.name for item in repository.iterdir()] == [NAME]
 
@@ -331,18 +331,20 @@ def test_placing_again_replaces_everything(package: Path, repository: Path) -> N
 @pytest.mark.parametrize("kind", [SharedRepository, UploadedFiles])
 def test_removing_twice_is_no_error(kind: type[Placement], repository: Path, package: Path) -> None:
     placement = SharedRepository(repository) if kind is SharedRepository else UploadedFiles()
-    placement.place(NAME, package, "python", Split(1, 1))
+    placement.place(NAME, package, "python", InstanceSplit(1, 1))
     placement.remove(NAME)
     placement.remove(NAME)
     assert not (repository / NAME).exists()
 
 
 def test_an_upload_carries_the_configuration_as_json_and_every_file(package: Path) -> None:
-    overrides = UploadedFiles().place(NAME, package, "python", Split(1, 1))
+    overrides = UploadedFiles().place(NAME, package, "python", InstanceSplit(1, 1))
     assert json.loads(overrides["config"])["backend"] == "python"
     assert overrides["file:1/model.onnx"] == b"graph"
     assert overrides["file:1/model.py"] == triton_file("python_model").read_bytes()
-    assert "file:1/model.py" not in UploadedFiles().place(NAME, package, "onnxruntime", Split(1, 1))
+    assert "file:1/model.py" not in UploadedFiles().place(
+        NAME, package, "onnxruntime", InstanceSplit(1, 1)
+    )
 
 
 def test_the_folder_of_the_python_model_is_no_importable_package() -> None:

@@ -17,12 +17,12 @@ from registry_fakes import manifest
 from contracts.features import Feature, FeatureKind
 from contracts.manifest import CONFIG_PYTHON, MANIFEST, PYFUNC, PyfuncSpec
 from registry.loading.placement import SharedRepository
-from registry.loading.splits import Split
+from registry.loading.splits import InstanceSplit
 from registry.loading.triton_client import PROBE
 from registry.pyfunc import archive
-from registry.pyfunc.process import Limits
+from registry.pyfunc.process import PyfuncLimits
 
-LIMITS = Limits(call_seconds=60.0, start_seconds=60.0, first_pause_seconds=60.0)
+LIMITS = PyfuncLimits(call_seconds=60.0, start_seconds=60.0, first_pause_seconds=60.0)
 SITE_BYTES = 9
 OURS = ("model", "python_model", "pyfunc_archive", "pyfunc_process", "triton_python_backend_utils")
 
@@ -77,7 +77,9 @@ def placed(folder: Path, *, told_bytes: int = SITE_BYTES) -> Path:
     update = {"features": features, "pyfunc": spec, "labels": ()}
     (package / MANIFEST).write_bytes(manifest().model_copy(update=update).canonical())
     (package / CONFIG_PYTHON).write_text("name: 'm'\n", encoding="utf-8")
-    SharedRepository(folder / "repository", LIMITS).place("m", package, "python", Split(2, 1))
+    SharedRepository(folder / "repository", LIMITS).place(
+        "m", package, "python", InstanceSplit(2, 1)
+    )
     (folder / "repository" / "m" / "1" / "pyfunc_worker.py").write_text(WORKER, encoding="utf-8")
     return folder / "repository" / "m"
 

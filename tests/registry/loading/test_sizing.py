@@ -14,8 +14,8 @@ from contracts.manifest import EngineKind
 from registry.errors import TritonRefusedError
 from registry.loading import splits
 from registry.loading.desired import Role, Want
-from registry.loading.sizing import Sizing
-from registry.loading.splits import Split
+from registry.loading.sizing import ModelSizer
+from registry.loading.splits import InstanceSplit
 from registry.loading.triton_client import Overrides
 
 PACKAGE = ref()
@@ -31,7 +31,7 @@ class Machine(FakeTriton):
         super().__init__(models={NAME})
         self.now = 0.0
         self.rows = rows
-        self.tried: list[Split] = []
+        self.tried: list[InstanceSplit] = []
 
     def clock(self) -> float:
         return self.now
@@ -54,7 +54,7 @@ class Machine(FakeTriton):
         name: str,
         package: Path,
         backend: str,
-        split: Split,
+        split: InstanceSplit,
         device: DeviceKind | None = None,
     ) -> Overrides:
         del name, package, backend, device
@@ -76,8 +76,8 @@ class Machine(FakeTriton):
         auto_instances: int = 0,
         memory_bytes: int = 1 << 40,
         most_instances: int | None = None,
-    ) -> Sizing:
-        return Sizing(
+    ) -> ModelSizer:
+        return ModelSizer(
             self,
             self,
             cores=cores,
@@ -89,7 +89,7 @@ class Machine(FakeTriton):
         )
 
     async def settle(
-        self, sizing: Sizing, want: Want = WANT, known: LoadedModel | None = None
+        self, sizing: ModelSizer, want: Want = WANT, known: LoadedModel | None = None
     ) -> LoadedModel:
         """What a loader would report."""
         running, costs = await sizing.settle(want, self.running(NAME), FOLDER, manifest(), known)
@@ -138,7 +138,7 @@ async def test_what_was_chosen_for_other_cores_is_chosen_anew(cores: int) -> Non
     assert (report.instances, report.threads) == (2, 1)
     sizing = machine.sizing(cores)
     assert sizing.differs(WANT, machine.running(NAME), report)
-    assert splits.suits(Split(*_split(await machine.settle(sizing, known=report))), cores)
+    assert splits.suits(InstanceSplit(*_split(await machine.settle(sizing, known=report))), cores)
 
 
 async def test_a_report_that_says_nothing_of_threads_is_made_anew() -> None:
@@ -218,7 +218,7 @@ async def test_a_packed_engine_runs_as_one_copy_whatever_is_asked(
     machine = Machine({})
     machine.gpus = gpus
     sizing, want = machine.sizing(8, auto_instances=4), replace(WANT, instances=asked)
-    assert sizing.first(want, packed, None, on_gpu=gpus > 0) == Split(1, 1 if gpus else 8)
+    assert sizing.first(want, packed, None, on_gpu=gpus > 0) == InstanceSplit(1, 1 if gpus else 8)
     machine.threads[NAME] = 1 if gpus else 8
     running, costs = await sizing.settle(want, machine.running(NAME), FOLDER, packed, None)
     assert (running.copies, running.instances) == (1, max(1, gpus))

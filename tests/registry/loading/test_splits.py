@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from registry.loading import splits
-from registry.loading.splits import Split
+from registry.loading.splits import InstanceSplit
 
 CORES = st.integers(1, 256)
 GIGABYTE = 1024**3
@@ -52,16 +52,16 @@ def test_copies_that_are_asked_for_stay(cores: int, asked: int) -> None:
 @pytest.mark.parametrize(
     ("split", "cores", "asked"),
     [
-        (Split(1, 1), 2, None),
-        (Split(2, 2), 2, None),
-        (Split(17, 1), 17, None),
-        (Split(2, 0), 2, None),
-        (Split(1, 2), 2, 2),
-        (Split(1, 4), 16, 1),
+        (InstanceSplit(1, 1), 2, None),
+        (InstanceSplit(2, 2), 2, None),
+        (InstanceSplit(17, 1), 17, None),
+        (InstanceSplit(2, 0), 2, None),
+        (InstanceSplit(1, 2), 2, 2),
+        (InstanceSplit(1, 4), 16, 1),
     ],
 )
 def test_what_was_chosen_for_other_cores_does_not_suit(
-    split: Split, cores: int, asked: int | None
+    split: InstanceSplit, cores: int, asked: int | None
 ) -> None:
     assert not splits.suits(split, cores, asked)
 
@@ -87,4 +87,4 @@ def test_memory_bounds_the_copies(graph: int, memory: int, copies: int) -> None:
 def test_the_fewest_copies_that_do_nearly_as_much_are_taken(
     measured: dict[tuple[int, int], float], chosen: tuple[int, int]
 ) -> None:
-    assert splits.best({Split(*split): rows for split, rows in measured.items()}) == chosen
+    assert splits.best({InstanceSplit(*split): rows for split, rows in measured.items()}) == chosen

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from registry_fakes import MemoryArtifacts
 
 from registry.convert.errors import ConversionError, VersionError
-from registry.convert.tracking import Tracking
+from registry.convert.tracking import TrackingServer
 from registry.errors import SourceUnavailableError
-from registry.mlflow.client import MlflowServer
+from registry.mlflow.client import MlflowConnection
 from registry.mlflow.model_registry import MlflowRegistry
-from registry.mlflow.projection import EvidenceOf, Projection
+from registry.mlflow.projection import Projection, ShownRollout
 from registry.mlflow.watch import EMPTY_LIST_SECONDS, SECOND_LOOK_SECONDS, SourceWatch
 from registry.mlflow.write_back import WriteBack
 
@@ -53,7 +53,7 @@ def answers_itself(fake: FakeMlflow) -> None:
     fake.script = lambda _path, _query: None
 
 
-async def nothing(evidence: EvidenceOf) -> dict[str, bytes]:
+async def nothing(evidence: ShownRollout) -> dict[str, bytes]:
     raise AssertionError(f"nobody asked for {evidence}")
 
 
@@ -63,7 +63,7 @@ class Watched:
     def __init__(self, fake: FakeMlflow) -> None:
         self.fake = fake
         self.time = 0.0
-        registry = MlflowRegistry(MlflowServer(fake.uri, timeout_seconds=60))
+        registry = MlflowRegistry(MlflowConnection(fake.uri, timeout_seconds=60))
         self.watch = SourceWatch(
             registry,
             WriteBack(registry, MemoryArtifacts(), nothing),
@@ -95,7 +95,7 @@ class Watched:
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_no_answer_of_others_rejects_a_version(fake: FakeMlflow, fault: str) -> None:
-    tracking = Tracking(fake.uri)
+    tracking = TrackingServer(fake.uri)
     fake.script = lambda _path, _query: FAULTS[fault]
     for ask in (lambda: tracking.version("m", "1"), lambda: tracking.run("0" * 32)):
         with pytest.raises(ConversionError) as found:
@@ -111,7 +111,7 @@ def test_no_answer_of_others_rejects_a_version_on_the_way(
     fake.logged["l"] = "mlflow-artifacts:/v"
     fake.locations["m", "1"] = "runs:/r/m" if route == "runs/get" else "models:/l"
     fake.log_run("r", "mlflow-artifacts:/v")
-    tracking = Tracking(fake.uri)
+    tracking = TrackingServer(fake.uri)
     assert tracking.version("m", "1").artifacts.startswith("mlflow-artifacts:/v")
     fake.script = lambda path, _query: FAULTS[fault] if route in path else None
     with pytest.raises(ConversionError) as found:
@@ -121,7 +121,7 @@ def test_no_answer_of_others_rejects_a_version_on_the_way(
 
 def test_mlflows_own_word_that_a_version_is_gone_counts(fake: FakeMlflow) -> None:
     with pytest.raises(VersionError, match="does not know"):
-        Tracking(fake.uri).version("nobody", "1")
+        TrackingServer(fake.uri).version("nobody", "1")
 
 
 @settings(

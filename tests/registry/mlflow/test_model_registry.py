@@ -15,7 +15,7 @@ from loop_clocks import ShiftedLoop, runs_on
 
 from headrace.stack.mlflow import MlflowProcess
 from registry.errors import SourceRefusedError, SourceUnavailableError
-from registry.mlflow.client import ForeignSourceError, MlflowServer, check_source
+from registry.mlflow.client import ForeignSourceError, MlflowConnection, check_source
 from registry.mlflow.model_registry import MlflowRegistry, RegisteredModel, RegisteredVersion
 
 pytestmark = pytest.mark.slow  # imports MLflow: more than a second
@@ -28,19 +28,19 @@ def fake(tmp_path: Path) -> Iterator[FakeMlflow]:
 
 
 @pytest.fixture(params=["fake", pytest.param("real", marks=pytest.mark.real)])
-def server(request: pytest.FixtureRequest) -> MlflowServer:
+def server(request: pytest.FixtureRequest) -> MlflowConnection:
     if request.param == "real":
         process: MlflowProcess = request.getfixturevalue("mlflow_server")
-        return MlflowServer(process.url, timeout_seconds=60)
+        return MlflowConnection(process.url, timeout_seconds=60)
     fake: FakeMlflow = request.getfixturevalue("fake")
-    return MlflowServer(fake.uri, timeout_seconds=60)
+    return MlflowConnection(fake.uri, timeout_seconds=60)
 
 
 def registry(fake: FakeMlflow, timeout: float = 60.0) -> MlflowRegistry:
-    return MlflowRegistry(MlflowServer(fake.uri, timeout_seconds=timeout))
+    return MlflowRegistry(MlflowConnection(fake.uri, timeout_seconds=timeout))
 
 
-def registered(server: MlflowServer, count: int = 1) -> tuple[str, str]:
+def registered(server: MlflowConnection, count: int = 1) -> tuple[str, str]:
     """A new model with versions of one run; the model's name, and the run's id."""
     name = f"it's {uuid4().hex}"
 
@@ -54,7 +54,7 @@ def registered(server: MlflowServer, count: int = 1) -> tuple[str, str]:
     return name, server.ask(register)
 
 
-async def test_versions_come_newest_first_by_number(server: MlflowServer) -> None:
+async def test_versions_come_newest_first_by_number(server: MlflowConnection) -> None:
     name, run_id = registered(server, 11)
     versions = await MlflowRegistry(server).versions(name)
     assert [item.number for item in versions] == [str(number) for number in range(11, 0, -1)]
@@ -62,7 +62,7 @@ async def test_versions_come_newest_first_by_number(server: MlflowServer) -> Non
     assert {item.model for item in versions} == {name}
 
 
-async def test_a_tag_and_an_alias_are_set_and_seen(server: MlflowServer) -> None:
+async def test_a_tag_and_an_alias_are_set_and_seen(server: MlflowConnection) -> None:
     name, _ = registered(server, 2)
     source = MlflowRegistry(server)
     _, first = await source.versions(name)
@@ -87,7 +87,7 @@ async def test_a_registry_of_more_models_than_fit_into_fifty_pages_is_read_whole
     assert len(fake.asked) == 1
 
 
-async def test_what_changed_is_told_by_the_time_of_the_change(server: MlflowServer) -> None:
+async def test_what_changed_is_told_by_the_time_of_the_change(server: MlflowConnection) -> None:
     before, _ = registered(server)
     name, run_id = registered(server)
     source = MlflowRegistry(server)
@@ -103,7 +103,7 @@ async def test_what_changed_is_told_by_the_time_of_the_change(server: MlflowServ
     assert before not in changed
 
 
-async def test_a_new_version_changes_the_model(server: MlflowServer) -> None:
+async def test_a_new_version_changes_the_model(server: MlflowConnection) -> None:
     name, run_id = registered(server)
     source = MlflowRegistry(server)
     (before,) = [model for model in await source.models() if model.name == name]
@@ -114,7 +114,7 @@ async def test_a_new_version_changes_the_model(server: MlflowServer) -> None:
 
 
 async def test_a_file_of_a_run_is_written_over_what_was_there(
-    server: MlflowServer, tmp_path: Path
+    server: MlflowConnection, tmp_path: Path
 ) -> None:
     _, run_id = registered(server)
     for content in (b"old", b"<html>new"):
@@ -126,11 +126,11 @@ async def test_a_file_of_a_run_is_written_over_what_was_there(
     assert (tmp_path / "headrace/e/v2/a file.html").read_bytes() == b"<html>new"
 
 
-async def test_a_model_that_is_gone_has_no_versions(server: MlflowServer) -> None:
+async def test_a_model_that_is_gone_has_no_versions(server: MlflowConnection) -> None:
     assert await MlflowRegistry(server).versions("nobody") == ()
 
 
-async def test_what_is_gone_is_a_refusal(server: MlflowServer) -> None:
+async def test_what_is_gone_is_a_refusal(server: MlflowConnection) -> None:
     source = MlflowRegistry(server)
     with pytest.raises(SourceRefusedError, match="answered 404"):
         await source.set_tag(RegisteredVersion("nobody", "1", "i"), "key", "value")
@@ -262,20 +262,20 @@ async def test_a_server_that_hangs_is_given_up(hanging: Hanging) -> None:
 
 
 def test_a_thread_that_waits_is_let_go_in_the_end(hanging: Hanging) -> None:
-    server = MlflowServer(hanging.fake.uri, timeout_seconds=0.2)  # a second, for the client
+    server = MlflowConnection(hanging.fake.uri, timeout_seconds=0.2)  # a second, for the client
     with pytest.raises(SourceUnavailableError, match="timed out"):
         server.ask(lambda client: client.search_registered_models())
 
 
 async def test_a_server_that_is_down_is_said_so() -> None:
-    source = MlflowRegistry(MlflowServer("http://127.0.0.1:9", timeout_seconds=60))
+    source = MlflowRegistry(MlflowConnection("http://127.0.0.1:9", timeout_seconds=60))
     with pytest.raises(SourceUnavailableError, match=r"does not answer: .*Connection refused"):
         await source.models()
 
 
 def test_only_http_addresses_are_taken() -> None:
     with pytest.raises(SourceUnavailableError, match="must begin with http"):
-        MlflowServer("file:///etc", timeout_seconds=1.0)
+        MlflowConnection("file:///etc", timeout_seconds=1.0)
 
 
 @pytest.mark.parametrize("status", [200, 500])
@@ -292,7 +292,7 @@ async def test_files_go_where_they_lie_where_the_server_serves_none(
     fake: FakeMlflow, tmp_path: Path
 ) -> None:
     fake.log_run("abc", tmp_path.as_uri())
-    server = MlflowServer(fake.uri, timeout_seconds=60, sources=[tmp_path.as_uri()])
+    server = MlflowConnection(fake.uri, timeout_seconds=60, sources=[tmp_path.as_uri()])
     await MlflowRegistry(server).put("abc", "headrace/e.json", b"x")
     assert (tmp_path / "headrace" / "e.json").read_bytes() == b"x"
 

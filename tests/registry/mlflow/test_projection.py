@@ -17,7 +17,7 @@ from contracts.endpoint import (
     WaitsFor,
 )
 from contracts.rollout import Outcome, RolloutSpec, RolloutState
-from registry.mlflow.projection import TAG_CHARACTERS, AliasOf, alias_refusals, projection
+from registry.mlflow.projection import TAG_CHARACTERS, RequiredAlias, alias_refusals, projection
 
 OLD, NEW = ref("1", "a"), ref("2", "b")
 
@@ -108,7 +108,7 @@ def test_a_reason_is_cut_to_what_mlflow_keeps_so_that_it_is_told_once() -> None:
 
 
 def test_the_alias_names_what_is_stable() -> None:
-    assert projection([serving()], ALL).aliases == (AliasOf("m", "champion", "1"),)
+    assert projection([serving()], ALL).aliases == (RequiredAlias("m", "champion", "1"),)
     assert projection([serving(alias=None)], ALL).aliases == ()
     assert projection([endpoint()], ALL).aliases == ()
 
@@ -121,7 +121,9 @@ def test_aliases_are_moved_of_the_models_that_the_operator_names(
 ) -> None:
     for alias in ("champion", "served"):
         one = serving(alias=alias)
-        assert projection([one], models).aliases == ((AliasOf("m", alias, "1"),) if moved else ())
+        assert projection([one], models).aliases == (
+            (RequiredAlias("m", alias, "1"),) if moved else ()
+        )
         note = alias_refusals([one], models).get("e", "")
         # The usual alias stands in every spec: nobody may have wanted it.
         assert ("mlflow.aliasModels" in note) is (not moved and alias == "served")

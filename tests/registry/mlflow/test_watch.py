@@ -7,14 +7,14 @@ from registry_fakes import FakeRegistry, MemoryArtifacts
 
 from registry.errors import SourceUnavailableError
 from registry.mlflow.model_registry import PAGE
-from registry.mlflow.projection import EvidenceOf, Projection, VersionTags
+from registry.mlflow.projection import Projection, ShownRollout, VersionTags
 from registry.mlflow.watch import SECOND_LOOK_SECONDS, SourceWatch
 from registry.mlflow.write_back import WriteBack
 
 REJECTED = Projection(tags=(VersionTags("m", "1", {"verdict": "Rejected", "reason": "pickle"}),))
 
 
-async def nothing(evidence: EvidenceOf) -> dict[str, bytes]:
+async def nothing(evidence: ShownRollout) -> dict[str, bytes]:
     raise AssertionError(f"nobody asked for {evidence}")
 
 

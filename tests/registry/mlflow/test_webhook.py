@@ -14,7 +14,7 @@ from waiting import until
 
 from headrace.stack.mlflow import MlflowProcess
 from registry.mlflow import webhook
-from registry.mlflow.client import MlflowServer
+from registry.mlflow.client import MlflowConnection
 from registry.mlflow.webhook import WebhookEntry, WebhookListener, model_of, sign, verify
 
 SECRET, NOW = "s3cret", 1_700_000_000.0
@@ -181,7 +181,7 @@ async def test_what_mlflow_delivers_of_a_new_version_and_of_an_alias_names_the_m
     announced: asyncio.Queue[str] = asyncio.Queue()
     listener = await WebhookListener(["new", SECRET], announced.put_nowait).serve(0)
     port = listener.sockets[0].getsockname()[1]
-    mlflow = MlflowServer(new_mlflow.url, timeout_seconds=60)
+    mlflow = MlflowConnection(new_mlflow.url, timeout_seconds=60)
     url = f"http://127.0.0.1:{port}/"
     keeping = asyncio.create_task(WebhookEntry(url, SECRET).keep(mlflow))
     async with listener:
@@ -204,7 +204,7 @@ async def test_what_mlflow_delivers_of_a_new_version_and_of_an_alias_names_the_m
 async def test_mlflow_has_one_entry_and_is_told_the_secret_of_now(
     new_mlflow: MlflowProcess,
 ) -> None:
-    mlflow = MlflowServer(new_mlflow.url, timeout_seconds=60)
+    mlflow = MlflowConnection(new_mlflow.url, timeout_seconds=60)
     for secret in ("first", "second"):
         entry = WebhookEntry("http://headrace-controller.space.svc:9304/", secret)
         await mlflow.ask_in_time(entry.renew)

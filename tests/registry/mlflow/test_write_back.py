@@ -8,16 +8,16 @@ from registry_fakes import FakeRegistry, MemoryArtifacts, endpoint, ref
 from contracts.rollout import Outcome, RolloutState
 from registry.errors import SourceRefusedError, SourceUnavailableError
 from registry.mlflow.model_registry import MlflowSnapshot
-from registry.mlflow.projection import AliasOf, EvidenceOf, Projection, VersionTags
+from registry.mlflow.projection import Projection, RequiredAlias, ShownRollout, VersionTags
 from registry.mlflow.write_back import NO_RUN, WriteBack
 
 TAGS = (VersionTags("m", "1", {"a": "1", "b": ""}),)
-ALIAS = (AliasOf("m", "champion", "1"),)
+ALIAS = (RequiredAlias("m", "champion", "1"),)
 STATE = RolloutState(
     id="r", candidate=ref("1", "a"), stable=ref("0", "b"), began=1.0, step_began=1.0,
     ended_at=2.0, outcome=Outcome.ROLLED_BACK,
 )  # fmt: skip
-EVIDENCE = (EvidenceOf(endpoint(), STATE),)
+EVIDENCE = (ShownRollout(endpoint(), STATE),)
 ALL = Projection(TAGS, ALIAS, EVIDENCE)
 
 
@@ -32,7 +32,7 @@ class WriteBackHarness:
             self.registry, self.artifacts, self.render, clock=lambda: self.time
         )
 
-    async def render(self, evidence: EvidenceOf) -> Mapping[str, bytes]:
+    async def render(self, evidence: ShownRollout) -> Mapping[str, bytes]:
         self.rendered += 1
         if not self.draws:
             raise ArithmeticError("a figure that can't be drawn")
@@ -95,7 +95,7 @@ async def test_a_version_that_waits_no_more_is_not_said_to(harness: WriteBackHar
 
 async def test_nothing_is_told_about_a_version_that_is_gone(harness: WriteBackHarness) -> None:
     gone = VersionTags("m", "7", {"a": "1"}), VersionTags("other", "1", {"a": "1"})
-    await harness.write(Projection(tags=gone, aliases=(AliasOf("m", "champion", "7"),)))
+    await harness.write(Projection(tags=gone, aliases=(RequiredAlias("m", "champion", "7"),)))
     assert harness.registry.told == []
 
 

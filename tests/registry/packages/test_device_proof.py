@@ -22,7 +22,7 @@ from registry.packages.device_proof import (
     DeviceProof,
     DeviceProofError,
     ProofRow,
-    Reference,
+    ReferenceRow,
     packed_batch,
     proof_of,
 )
@@ -46,7 +46,7 @@ def vectors(count: int, *, width: int = 8, seed: int = 0) -> Floats:
 def proof(values: Floats, task: Task = Task.TEXT_EMBEDDING) -> DeviceProof:
     """One row of values each, of 1, 2, 3, ... tokens."""
     references = [
-        Reference([7] * (place + 1), None, values[place : place + 1])
+        ReferenceRow([7] * (place + 1), None, values[place : place + 1])
         for place in range(len(values))
     ]
     return proof_of(
@@ -123,7 +123,7 @@ def test_values_of_tokens_are_compared_token_by_token() -> None:
     logits = vectors(5, width=3)
     head = HEADS[Task.TOKEN_CLASSIFICATION]
     values = head.values(logits[np.newaxis], width=3)[0]
-    references = [Reference([1, 2], None, values[:2]), Reference([1, 2, 3], None, values[2:])]
+    references = [ReferenceRow([1, 2], None, values[:2]), ReferenceRow([1, 2, 3], None, values[2:])]
     made = proof_of(
         references,
         task=Task.TOKEN_CLASSIFICATION,
@@ -205,7 +205,7 @@ def test_a_model_without_type_ids_gets_none() -> None:
 def test_rows_keep_the_type_ids_that_are_not_all_zero() -> None:
     values = vectors(2)
     made = proof_of(
-        [Reference([1, 2], [0, 1], values[:1]), Reference([3], [0], values[1:])],
+        [ReferenceRow([1, 2], [0, 1], values[:1]), ReferenceRow([3], [0], values[1:])],
         task=Task.TEXT_EMBEDDING,
         multi_label=False,
         type_ids=True,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from registry.packages.token_rules import allowed, forced_last
+from registry.packages.token_rules import find_forced_last, mask_forbidden
 
 START, END, VOCABULARY = 0, 1, 6
 LOGITS = np.arange(VOCABULARY, dtype=np.float32)
@@ -16,7 +16,7 @@ WRITTEN = st.lists(TOKEN, max_size=12).map(lambda text: [START, *text])
 
 
 def open_to(rules: dict[str, Any], tokens: list[int]) -> set[int]:
-    return set(np.flatnonzero(np.isfinite(allowed(LOGITS, rules, tokens, (END,)))).tolist())
+    return set(np.flatnonzero(np.isfinite(mask_forbidden(LOGITS, rules, tokens, (END,)))).tolist())
 
 
 @pytest.mark.parametrize(
@@ -59,12 +59,16 @@ def test_where_all_is_forbidden_nothing_is() -> None:
 
 def test_what_may_come_keeps_its_logits_and_the_array_stays_as_it_was() -> None:
     before = LOGITS.copy()
-    found = allowed(LOGITS, {"bad_words_ids": [[2]]}, [START], ())
+    found = mask_forbidden(LOGITS, {"bad_words_ids": [[2]]}, [START], ())
     assert np.array_equal(np.delete(found, 2), np.delete(before, 2))
     assert np.array_equal(LOGITS, before)
 
 
 def test_the_last_of_as_many_tokens_as_were_asked_for_is_forced() -> None:
     rules = {"forced_eos_token_id": 0}
-    assert [forced_last(rules, [START, *range(count)], 3) for count in range(3)] == [None, None, 0]
-    assert forced_last({}, [START, 1, 2], 3) is None
+    assert [find_forced_last(rules, [START, *range(count)], 3) for count in range(3)] == [
+        None,
+        None,
+        0,
+    ]
+    assert find_forced_last({}, [START, 1, 2], 3) is None

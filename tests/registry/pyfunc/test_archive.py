@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from registry.pyfunc.archive import ArchiveError, pack, unpack
+from registry.pyfunc.archive import PyfuncArchiveError, pack, unpack
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def test_the_same_files_make_the_same_archive(folders: dict[str, Path], tmp_path
 
 def test_a_link_is_refused(folders: dict[str, Path], tmp_path: Path) -> None:
     (folders["site"] / "passwd").symlink_to("/etc/passwd")
-    with pytest.raises(ArchiveError, match="link: site/passwd"):
+    with pytest.raises(PyfuncArchiveError, match="link: site/passwd"):
         pack(folders, tmp_path / "p.zip")
 
 
@@ -57,7 +57,7 @@ def test_many_may_unpack_at_once_and_all_find_it_whole(
 
 def test_more_than_was_told_of_is_not_unpacked(folders: dict[str, Path], tmp_path: Path) -> None:
     pack(folders, tmp_path / "p.zip")
-    with pytest.raises(ArchiveError, match="unpacks to 9 bytes, and its package tells of 8"):
+    with pytest.raises(PyfuncArchiveError, match="unpacks to 9 bytes, and its package tells of 8"):
         unpack(tmp_path / "p.zip", tmp_path / "out", 8)
     assert not (tmp_path / "out").exists()
     unpack(tmp_path / "p.zip", tmp_path / "out", 9)
@@ -67,7 +67,7 @@ def test_more_than_was_told_of_is_not_unpacked(folders: dict[str, Path], tmp_pat
 def test_a_name_that_leads_out_is_refused_and_leaves_nothing(tmp_path: Path, name: str) -> None:
     with zipfile.ZipFile(tmp_path / "p.zip", "w") as archive:
         archive.writestr(name, "x")
-    with pytest.raises(ArchiveError, match="outside"):
+    with pytest.raises(PyfuncArchiveError, match="outside"):
         unpack(tmp_path / "p.zip", tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
@@ -78,5 +78,5 @@ def test_what_is_no_archive_is_refused(
 ) -> None:
     folder = tmp_path_factory.mktemp("odd")
     (folder / "p.zip").write_bytes(data)
-    with pytest.raises(ArchiveError, match="can't be read"):
+    with pytest.raises(PyfuncArchiveError, match="can't be read"):
         unpack(folder / "p.zip", folder / "out")

@@ -15,16 +15,16 @@ from hypothesis import strategies as st
 
 from contracts import telemetry_off
 from registry.pyfunc.process import (
-    Answers,
-    Limits,
     NotClosedOffError,
+    PyfuncAnswers,
     PyfuncError,
+    PyfuncLimits,
     PyfuncProcess,
     label_of,
 )
 
 ROWS = np.array([[1.0, 2.0], [3.0, 4.0]])
-LIMITS = Limits(call_seconds=30.0, start_seconds=60.0, first_pause_seconds=5.0)
+LIMITS = PyfuncLimits(call_seconds=30.0, start_seconds=60.0, first_pause_seconds=5.0)
 
 
 class Clock:
@@ -47,7 +47,7 @@ def made(tmp_path: Path) -> Iterator[Made]:
     processes = []
 
     def make(
-        limits: Limits = LIMITS,
+        limits: PyfuncLimits = LIMITS,
         clock: Clock | None = None,
         ended: Callable[[str], None] = lambda _: None,
         **told: Any,
@@ -184,7 +184,7 @@ def test_a_start_that_fails_says_why(made: Made, told: dict[str, Any], sentence:
 
 
 def test_a_start_that_hangs_ends_at_its_limit(made: Made) -> None:
-    process = made(Limits(start_seconds=0.2), sleep=True)
+    process = made(PyfuncLimits(start_seconds=0.2), sleep=True)
     with pytest.raises(PyfuncError, match=r"took more than 0\.2 s"):
         process.start()
     assert process.pid is None
@@ -201,7 +201,7 @@ def test_calls_wait_for_a_start_no_longer_than_for_an_answer(made: Made) -> None
 def test_where_the_kernel_closes_nothing_off_the_operator_decides(
     made: Made, *, asked_for: bool
 ) -> None:
-    process = made(Limits(closed_off=asked_for, call_seconds=30), closed=False)
+    process = made(PyfuncLimits(closed_off=asked_for, call_seconds=30), closed=False)
     if asked_for:
         with pytest.raises(NotClosedOffError, match="no Landlock or no seccomp"):
             process.start()
@@ -228,13 +228,13 @@ def test_its_process_sees_nothing_of_this_ones_environment(
 @given(st.lists(st.floats(allow_nan=False, width=32), min_size=1, max_size=40), st.integers(1, 3))
 def test_numbers_of_a_regression_pass_as_they_are(numbers: list[float], width: int) -> None:
     rows = np.repeat(np.array(numbers)[:, None], width, axis=1)
-    np.testing.assert_array_equal(Answers(rows).values((), width), rows.astype(np.float32))
+    np.testing.assert_array_equal(PyfuncAnswers(rows).values((), width), rows.astype(np.float32))
 
 
 @given(st.lists(st.sampled_from(["no", "yes", "maybe"]), min_size=1, max_size=40))
 def test_a_text_gets_the_whole_probability_of_its_label(texts: list[str]) -> None:
     labels = ("maybe", "no", "yes")
-    values = Answers(None, tuple(texts)).values(labels, 3)
+    values = PyfuncAnswers(None, tuple(texts)).values(labels, 3)
     assert [labels[at] for at in values.argmax(axis=1)] == texts
     np.testing.assert_array_equal(values.sum(axis=1), 1.0)
 
@@ -242,22 +242,22 @@ def test_a_text_gets_the_whole_probability_of_its_label(texts: list[str]) -> Non
 @given(st.lists(st.integers(-3, 3), min_size=1, max_size=40))
 def test_a_whole_number_may_be_a_label(numbers: list[int]) -> None:
     labels = tuple(map(str, range(-3, 4)))
-    values = Answers(np.array(numbers, float)[:, None]).values(labels, len(labels))
+    values = PyfuncAnswers(np.array(numbers, float)[:, None]).values(labels, len(labels))
     assert [labels[at] for at in values.argmax(axis=1)] == [label_of(each) for each in numbers]
 
 
 @pytest.mark.parametrize(
     ("answers", "labels", "width"),
     [
-        (Answers(np.ones((2, 3))), (), 1),
-        (Answers(None, ("a", "b")), (), 1),
-        (Answers(None, ("a", "c")), ("a", "b"), 2),
-        (Answers(np.ones((2, 3))), ("a", "b"), 2),
-        (Answers(np.full((2, 1), 7.0)), ("0", "1"), 2),
+        (PyfuncAnswers(np.ones((2, 3))), (), 1),
+        (PyfuncAnswers(None, ("a", "b")), (), 1),
+        (PyfuncAnswers(None, ("a", "c")), ("a", "b"), 2),
+        (PyfuncAnswers(np.ones((2, 3))), ("a", "b"), 2),
+        (PyfuncAnswers(np.full((2, 1), 7.0)), ("0", "1"), 2),
     ],
 )
 def test_answers_of_another_form_than_was_learnt_are_refused(
-    answers: Answers, labels: tuple[str, ...], width: int
+    answers: PyfuncAnswers, labels: tuple[str, ...], width: int
 ) -> None:
     with pytest.raises(PyfuncError, match="answered"):
         answers.values(labels, width)

@@ -20,7 +20,7 @@ from contracts.loading import LoadFailure, WitnessAnswer
 from contracts.model import ModelRef
 from contracts.rollout import RolloutState
 from registry import metrics
-from registry.conversions.messages import Failed, Published
+from registry.conversions.messages import ConversionFailure, PublishedPackage
 from registry.errors import EndpointConflictError, EndpointUnreadableError
 from registry.reconcile.heartbeats import HeartbeatWriter
 from registry.stores.heartbeats import FileHeartbeats
@@ -147,7 +147,7 @@ async def test_a_conversion_that_fails_while_a_pass_is_on_is_noted_by_the_next(
 
     harness.rollouts.next_status = fail_now
     await harness.controller.step()
-    assert any(isinstance(word, Failed) for word in harness.jobs.states.values())
+    assert any(isinstance(word, ConversionFailure) for word in harness.jobs.states.values())
     status = await harness.settle()
     assert candidate_of(status).reason == "no space left"
     assert len(harness.launcher.requests) == 1
@@ -181,7 +181,7 @@ async def test_a_stable_version_whose_package_is_gone_is_replaced_by_the_one_mad
     await harness.settle()
     harness.changed.clear()
     anew = harness.publish("1", labels=("no", "surely"))
-    harness.launcher.end(Published(ref=anew))
+    harness.launcher.end(PublishedPackage(ref=anew))
     await harness.settle_jobs()
     status = await harness.settle()
     assert (candidate_of(status).phase, candidate_of(status).ref) == (Phase.LOADING, anew)

@@ -13,7 +13,7 @@ from contracts.endpoint import EndpointSpec, EndpointStatus, Phase, Precision
 from contracts.loading import Device, DeviceKind, LoadFailure
 from contracts.model import ModelRef
 from contracts.rollout import RolloutSpec, RolloutState, Strategy
-from registry.conversions.messages import Published
+from registry.conversions.messages import PublishedPackage
 
 CPU, GPU = DeviceKind.CPU, DeviceKind.GPU
 DIRECT = RolloutSpec(strategy=Strategy.DIRECT)
@@ -59,7 +59,7 @@ class DeviceHarness(ControllerHarness):
         asked = self.launcher.requests[-1]
         ref = self.made(asked.version, asked.device)
         self.changed.clear()
-        self.launcher.end(Published(ref=ref))
+        self.launcher.end(PublishedPackage(ref=ref))
         await self.settle_jobs()
         return ref
 
@@ -297,7 +297,7 @@ async def test_a_package_that_suits_both_kinds_moves_as_it_is(devices: DeviceHar
     devices.ask_for_pool("gpu")
     await devices.settle()
     devices.changed.clear()
-    devices.launcher.end(Published(ref=ref))
+    devices.launcher.end(PublishedPackage(ref=ref))
     await devices.settle_jobs()
     status = await devices.settle()
     assert (status.pools, status.next_packages) == (("default", "gpu"), ())

@@ -14,7 +14,7 @@ from registry.conversions.messages import Conditions, Package, Signature
 from registry.conversions.running import ConversionJobs
 from registry.mlflow.model_registry import MlflowSnapshot
 from registry.packages.store import PackageMissingError, StoreUnavailableError
-from registry.reconcile.observer import Observer
+from registry.reconcile.observer import EndpointObserver
 from registry.reconcile.store_guard import StoreTimeoutGuard
 
 CLASSIFIER = Signature(task=Task.TEXT_CLASSIFICATION, labels=("no", "yes"))
@@ -55,7 +55,7 @@ class ObserverHarness:
         self.registry.register("m", "1")
         self.jobs = ConversionJobs(ScriptedLauncher(), most=1, changed=asyncio.Event())
         self.store_guard = StoreTimeoutGuard(lambda: self.time, seconds=seconds)
-        self.observer = Observer(
+        self.observer = EndpointObserver(
             Conditions(),
             index=self.index,
             jobs=self.jobs,

@@ -23,44 +23,46 @@ from contracts.endpoint import (
 from contracts.loading import DeviceKind, LoaderReport, LoadFailure
 from contracts.rollout import Outcome, RolloutSpec, RolloutState, Strategy
 from contracts.tasks import Task
-from registry.conversions.messages import Failed, Package, Progress, Signature
+from registry.conversions.messages import ConversionFailure, ConversionProgress, Package, Signature
 from registry.reconcile.plan import (
     MOST_CRASHES,
-    Decision,
-    Observed,
-    Version,
-    chosen,
+    ObservedState,
+    PlanDecision,
+    PlannedVersion,
+    choose_version,
     plan,
 )
 
 SPEC = EndpointSpec(model="m")
 DIRECT = EndpointSpec(model="m", rollout=RolloutSpec(strategy=Strategy.DIRECT))
 CLASSIFIER = Signature(task=Task.TEXT_CLASSIFICATION, labels=("no", "yes"))
-ONE, TWO, THREE = (Version(number, f"options-{number}") for number in "123")
+ONE, TWO, THREE = (PlannedVersion(number, f"options-{number}") for number in "123")
 WAITS = "waits for the conversion of other version 1 to end"
-AT_FAULT = Failed(reason="a pickle", by_version=True)
-AWAY = Failed(reason="no space left", by_version=False)
+AT_FAULT = ConversionFailure(reason="a pickle", by_version=True)
+AWAY = ConversionFailure(reason="no space left", by_version=False)
 
 
-def package(version: Version, letter: str = "") -> Package:
+def package(version: PlannedVersion, letter: str = "") -> Package:
     return Package(ref(version.number, letter or "abcdef"[int(version.number)]), CLASSIFIER)
 
 
-def packaged(*versions: Version) -> dict[str, Package]:
+def packaged(*versions: PlannedVersion) -> dict[str, Package]:
     return {version.options: package(version) for version in versions}
 
 
-def serving(version: Version = ONE, now: float = 0.0) -> EndpointStatus:
+def serving(version: PlannedVersion = ONE, now: float = 0.0) -> EndpointStatus:
     """An endpoint on which one version serves since ``now``."""
     made = package(version)
-    seen = Observed((version,), packages=packaged(version), loaders=(report(made.ref),))
+    seen = ObservedState((version,), packages=packaged(version), loaders=(report(made.ref),))
     return plan(SPEC, EndpointStatus(), seen, now).status
 
 
-def loading(status: EndpointStatus, version: Version = TWO, *reports: LoaderReport) -> Observed:
+def loading(
+    status: EndpointStatus, version: PlannedVersion = TWO, *reports: LoaderReport
+) -> ObservedState:
     """What is seen while ``version`` is converted and not loaded yet."""
     stable = CLASSIFIER if status.stable else None
-    return Observed(
+    return ObservedState(
         (version, ONE),
         packages=packaged(ONE, version),
         loaders=reports or (report(),),
@@ -68,14 +70,14 @@ def loading(status: EndpointStatus, version: Version = TWO, *reports: LoaderRepo
     )
 
 
-def rejecting(*versions: Version) -> EndpointStatus:
+def rejecting(*versions: PlannedVersion) -> EndpointStatus:
     """After the newest of these versions failed to convert, by its own fault."""
-    seen = Observed(versions, jobs={versions[0].options: AT_FAULT})
+    seen = ObservedState(versions, jobs={versions[0].options: AT_FAULT})
     return plan(SPEC, EndpointStatus(), seen, 1.0).status
 
 
 def taken_back(
-    status: EndpointStatus, version: Version, reason: str = "error rate"
+    status: EndpointStatus, version: PlannedVersion, reason: str = "error rate"
 ) -> EndpointStatus:
     """As a rollout leaves it that took ``version`` back."""
     rejection = Rejection(version=version.number, options=version.options, reason=reason, at=1.0)
@@ -85,26 +87,26 @@ def taken_back(
 @pytest.mark.parametrize(
     "seen",
     [
-        pytest.param(Observed(None), id="MLflow has not answered"),
-        pytest.param(Observed((ONE,), fault="away"), id="the store is away"),
-        pytest.param(Observed(()), id="the model was removed"),
+        pytest.param(ObservedState(None), id="MLflow has not answered"),
+        pytest.param(ObservedState((ONE,), fault="away"), id="the store is away"),
+        pytest.param(ObservedState(()), id="the model was removed"),
     ],
 )
-def test_what_serves_is_left_alone(seen: Observed) -> None:
+def test_what_serves_is_left_alone(seen: ObservedState) -> None:
     status = serving()
-    assert plan(SPEC, status, seen, 5.0) == Decision(status)
+    assert plan(SPEC, status, seen, 5.0) == PlanDecision(status)
 
 
 def test_a_first_version_is_converted() -> None:
-    decision = plan(SPEC, EndpointStatus(), Observed((ONE,)), 1.0)
+    decision = plan(SPEC, EndpointStatus(), ObservedState((ONE,)), 1.0)
     assert decision.convert == ONE
     assert candidate_of(decision.status).phase is Phase.CONVERTING
     assert decision.status.routes == ()
 
 
 def test_progress_of_the_conversion_is_shown() -> None:
-    job = Progress(phase=Phase.VERIFYING, message="comparing")
-    seen = Observed((ONE,), jobs={ONE.options: job})
+    job = ConversionProgress(phase=Phase.VERIFYING, message="comparing")
+    seen = ObservedState((ONE,), jobs={ONE.options: job})
     candidate = candidate_of(plan(SPEC, EndpointStatus(), seen, 1.0).status)
     assert (candidate.phase, candidate.reason) == (Phase.VERIFYING, "comparing")
 
@@ -178,17 +180,17 @@ def test_candidate_and_routes_are_the_rollouts_until_its_promotion() -> None:
     for seen in (
         loading(status, TWO),
         loading(status, THREE),
-        Observed((THREE, TWO, ONE), stable=CLASSIFIER),
-        Observed((ONE,), packages=packaged(ONE), stable=CLASSIFIER),
-        Observed(()),
+        ObservedState((THREE, TWO, ONE), stable=CLASSIFIER),
+        ObservedState((ONE,), packages=packaged(ONE), stable=CLASSIFIER),
+        ObservedState(()),
     ):
-        assert plan(SPEC, status, seen, 5000.0) == Decision(status)
-        assert plan(DIRECT, status, seen, 5000.0) == Decision(status)
+        assert plan(SPEC, status, seen, 5000.0) == PlanDecision(status)
+        assert plan(DIRECT, status, seen, 5000.0) == PlanDecision(status)
 
 
 def test_in_a_bake_a_newer_version_is_prepared_and_waits() -> None:
     status = rolling_out(serving(), promoted_at=50.0)
-    seen = Observed((THREE, TWO, ONE), packages=packaged(ONE, TWO), stable=CLASSIFIER)
+    seen = ObservedState((THREE, TWO, ONE), packages=packaged(ONE, TWO), stable=CLASSIFIER)
     decision = plan(SPEC, status, seen, 60.0)
     assert decision.convert == THREE
     held = [item.ref for item in packaged(ONE, TWO, THREE).values()]
@@ -203,22 +205,22 @@ def test_in_a_bake_a_newer_version_is_prepared_and_waits() -> None:
 
 def test_the_version_in_its_bake_stays_shown() -> None:
     status = rolling_out(serving(), promoted_at=50.0)
-    seen = Observed((TWO, ONE), packages=packaged(ONE, TWO), stable=CLASSIFIER)
-    assert plan(SPEC, status, seen, 60.0) == Decision(status)
+    seen = ObservedState((TWO, ONE), packages=packaged(ONE, TWO), stable=CLASSIFIER)
+    assert plan(SPEC, status, seen, 60.0) == PlanDecision(status)
 
 
 def test_a_version_that_was_rolled_back_stays_shown_as_that_and_is_not_tried_again() -> None:
     gone = Candidate(version="2", phase=Phase.ROLLED_BACK, reason="errors", options=TWO.options)
     rejection = Rejection(version="2", options=TWO.options, reason="errors", at=9.0)
     status = serving().model_copy(update={"candidate": gone, "rejected": (rejection,)})
-    seen = Observed((TWO, ONE), packages=packaged(ONE, TWO), stable=CLASSIFIER)
-    assert plan(SPEC, status, seen, 10.0) == Decision(status)
+    seen = ObservedState((TWO, ONE), packages=packaged(ONE, TWO), stable=CLASSIFIER)
+    assert plan(SPEC, status, seen, 10.0) == PlanDecision(status)
 
 
 def test_a_version_that_expired_is_shown_as_that_again_after_another_one() -> None:
     rejection = Rejection(version="2", options=TWO.options, reason="why", at=9.0, expired=True)
     status = serving().model_copy(update={"rejected": (rejection,)})
-    seen = Observed((TWO, ONE), packages=packaged(ONE, TWO), stable=CLASSIFIER)
+    seen = ObservedState((TWO, ONE), packages=packaged(ONE, TWO), stable=CLASSIFIER)
     shown = candidate_of(plan(SPEC, status, seen, 10.0).status)
     assert (shown.phase, shown.reason) == (Phase.EXPIRED, "why")
 
@@ -234,7 +236,7 @@ def test_a_rejection_that_a_person_cleared_begins_anew() -> None:
 def test_what_a_rollout_compares_and_what_undo_needs_stays_loaded() -> None:
     old, new = package(ONE).ref, package(TWO).ref
     baking = rolling_out(serving(), promoted_at=50.0)
-    seen = Observed((TWO, ONE), packages=packaged(ONE, TWO), stable=CLASSIFIER)
+    seen = ObservedState((TWO, ONE), packages=packaged(ONE, TWO), stable=CLASSIFIER)
     assert set(plan(SPEC, baking, seen, 5000.0).status.packages) == {old, new}
     assert baking.rollout is not None
     settled = baking.model_copy(
@@ -276,18 +278,18 @@ def test_a_version_at_fault_is_rejected_and_not_tried_again() -> None:
         Phase.REJECTED,
         "a pickle",
     )
-    again = plan(SPEC, rejected, Observed((ONE,)), 1e9)
+    again = plan(SPEC, rejected, ObservedState((ONE,)), 1e9)
     assert again.convert is None
     assert again.status == rejected
 
 
 @pytest.mark.parametrize("bad", [21, 60])
 def test_each_of_many_versions_at_fault_is_tried_once(bad: int) -> None:
-    versions = tuple(Version(str(n), f"options-{n}") for n in range(1 + bad, 0, -1))
+    versions = tuple(PlannedVersion(str(n), f"options-{n}") for n in range(1 + bad, 0, -1))
     status, tried = serving(), []
     for moment in range(3 * bad):
-        seen = Observed(versions, packages=packaged(ONE), stable=CLASSIFIER)
-        target = chosen(SPEC, status, seen)
+        seen = ObservedState(versions, packages=packaged(ONE), stable=CLASSIFIER)
+        target = choose_version(SPEC, status, seen)
         if target is not None and target != ONE:
             tried.append(target.number)
             seen = replace(seen, jobs={target.options: AT_FAULT})
@@ -299,41 +301,41 @@ def test_each_of_many_versions_at_fault_is_tried_once(bad: int) -> None:
 def test_a_version_that_a_rollout_took_back_stays_so_however_many_fail_after_it() -> None:
     status = taken_back(serving(), TWO)
     for number in range(3, 60):
-        version = Version(str(number), f"options-{number}")
-        seen = Observed((version,), jobs={version.options: AT_FAULT}, stable=CLASSIFIER)
+        version = PlannedVersion(str(number), f"options-{number}")
+        seen = ObservedState((version,), jobs={version.options: AT_FAULT}, stable=CLASSIFIER)
         status = plan(SPEC, status, seen, float(number)).status
-    seen = Observed((TWO, ONE), packages=packaged(ONE, TWO), stable=CLASSIFIER)
-    assert chosen(SPEC, status, seen) == ONE
+    seen = ObservedState((TWO, ONE), packages=packaged(ONE, TWO), stable=CLASSIFIER)
+    assert choose_version(SPEC, status, seen) == ONE
 
 
 def test_versions_passed_over_are_not_followed_but_can_be_pinned() -> None:
     status = serving().model_copy(update={"rejected_through": 2})
-    seen = Observed((TWO, ONE), packages=packaged(ONE), stable=CLASSIFIER)
-    assert chosen(SPEC, status, seen) == ONE
-    assert chosen(SPEC, status, replace(seen, versions=(THREE, TWO, ONE))) == THREE
+    seen = ObservedState((TWO, ONE), packages=packaged(ONE), stable=CLASSIFIER)
+    assert choose_version(SPEC, status, seen) == ONE
+    assert choose_version(SPEC, status, replace(seen, versions=(THREE, TWO, ONE))) == THREE
     pinned = EndpointSpec(model="m", version=PinnedVersion(pin="2"))
-    assert chosen(pinned, status, seen) == TWO
+    assert choose_version(pinned, status, seen) == TWO
 
 
 def test_a_rejection_of_long_ago_is_shown_though_its_reason_has_left() -> None:
     status = taken_back(serving(), TWO, reason="")
-    seen = Observed((TWO, ONE), packages=packaged(ONE), stable=CLASSIFIER)
+    seen = ObservedState((TWO, ONE), packages=packaged(ONE), stable=CLASSIFIER)
     candidate = candidate_of(plan(SPEC, status, seen, 9.0).status)
     assert candidate.phase is Phase.REJECTED
     assert "MLflow" in candidate.reason
 
 
 def test_a_rejected_version_is_tried_again_under_other_options() -> None:
-    changed = Version(ONE.number, "other options")
-    assert plan(SPEC, rejecting(ONE), Observed((changed,)), 2.0).convert == changed
+    changed = PlannedVersion(ONE.number, "other options")
+    assert plan(SPEC, rejecting(ONE), ObservedState((changed,)), 2.0).convert == changed
 
 
 def test_the_newest_good_version_is_taken_where_the_newest_is_rejected() -> None:
-    assert plan(SPEC, rejecting(TWO, ONE), Observed((TWO, ONE)), 2.0).convert == ONE
+    assert plan(SPEC, rejecting(TWO, ONE), ObservedState((TWO, ONE)), 2.0).convert == ONE
 
 
 def test_a_rejection_stays_visible_while_the_stable_version_serves() -> None:
-    seen = Observed((TWO, ONE), packages=packaged(ONE), jobs={TWO.options: AT_FAULT})
+    seen = ObservedState((TWO, ONE), packages=packaged(ONE), jobs={TWO.options: AT_FAULT})
     status = plan(SPEC, serving(), seen, 1.0).status
     assert status.stable == package(ONE).ref
     assert candidate_of(status).phase is Phase.REJECTED
@@ -343,12 +345,12 @@ def test_a_fault_of_the_environment_blocks_and_is_retried_with_growing_waits() -
     status = EndpointStatus()
     now, waits = 0.0, []
     for _ in range(4):
-        status = plan(SPEC, status, Observed((ONE,), jobs={ONE.options: AWAY}), now).status
+        status = plan(SPEC, status, ObservedState((ONE,), jobs={ONE.options: AWAY}), now).status
         candidate = candidate_of(status)
         assert (candidate.phase, candidate.reason) == (Phase.BLOCKED, "no space left")
         assert candidate.retry_at is not None
-        assert plan(SPEC, status, Observed((ONE,)), candidate.retry_at - 0.1).convert is None
-        assert plan(SPEC, status, Observed((ONE,)), candidate.retry_at).convert == ONE
+        assert plan(SPEC, status, ObservedState((ONE,)), candidate.retry_at - 0.1).convert is None
+        assert plan(SPEC, status, ObservedState((ONE,)), candidate.retry_at).convert == ONE
         waits.append(candidate.retry_at - now)
         now = candidate.retry_at
     assert waits == [5, 10, 20, 40]
@@ -357,14 +359,14 @@ def test_a_fault_of_the_environment_blocks_and_is_retried_with_growing_waits() -
 
 
 def test_a_fault_that_was_noted_is_not_counted_again() -> None:
-    seen = Observed((ONE,), jobs={ONE.options: AWAY})
+    seen = ObservedState((ONE,), jobs={ONE.options: AWAY})
     once = plan(SPEC, EndpointStatus(), seen, 1.0).status
-    assert plan(SPEC, once, seen, 2.0) == Decision(once)
+    assert plan(SPEC, once, seen, 2.0) == PlanDecision(once)
 
 
-def gone(*versions: Version, **more: Any) -> Observed:
+def gone(*versions: PlannedVersion, **more: Any) -> ObservedState:
     """The store answers, and lacks the package of version 1, which serves."""
-    return Observed(versions, stable_gone=True, **more)
+    return ObservedState(versions, stable_gone=True, **more)
 
 
 def test_a_stable_version_whose_package_is_gone_is_converted_before_all_others() -> None:
@@ -378,8 +380,8 @@ def test_a_stable_version_whose_package_is_gone_is_converted_before_all_others()
 def test_a_rollout_goes_on_while_the_stable_versions_package_is_gone() -> None:
     status = rolling_out(serving())
     seen = gone(TWO, ONE, packages=packaged(TWO))
-    assert plan(SPEC, status, seen, 2.0) == Decision(status)
-    assert chosen(SPEC, status, seen) == TWO
+    assert plan(SPEC, status, seen, 2.0) == PlanDecision(status)
+    assert choose_version(SPEC, status, seen) == TWO
 
 
 def test_a_store_that_is_away_meanwhile_moves_nothing() -> None:
@@ -419,7 +421,7 @@ def test_where_the_stable_version_can_not_be_made_anew_a_newer_one_must_keep_its
 def test_a_newer_version_supersedes_one_on_its_way() -> None:
     status = serving()
     status = plan(SPEC, status, loading(status), 1.0).status
-    seen = Observed((THREE, TWO, ONE), packages=packaged(ONE, TWO), stable=CLASSIFIER)
+    seen = ObservedState((THREE, TWO, ONE), packages=packaged(ONE, TWO), stable=CLASSIFIER)
     decision = plan(SPEC, status, seen, 2.0)
     assert decision.convert == THREE
     assert candidate_of(decision.status).version == "3"
@@ -427,8 +429,8 @@ def test_a_newer_version_supersedes_one_on_its_way() -> None:
 
 
 def test_no_newer_version_stops_the_first_one() -> None:
-    status = plan(SPEC, EndpointStatus(), Observed((ONE,)), 1.0).status
-    decision = plan(SPEC, status, Observed((THREE, TWO, ONE)), 2.0)
+    status = plan(SPEC, EndpointStatus(), ObservedState((ONE,)), 1.0).status
+    decision = plan(SPEC, status, ObservedState((THREE, TWO, ONE)), 2.0)
     assert decision.convert == ONE
     served = replace(
         loading(decision.status, ONE, report(package(ONE).ref)), versions=(THREE, TWO, ONE)
@@ -439,24 +441,24 @@ def test_no_newer_version_stops_the_first_one() -> None:
 
 
 def test_a_first_version_that_has_not_begun_or_can_not_go_on_gives_way_to_a_newer_one() -> None:
-    waits = plan(SPEC, EndpointStatus(), Observed((ONE,), busy=WAITS), 1.0).status
-    assert plan(SPEC, waits, Observed((TWO, ONE)), 2.0).convert == TWO
-    begun = plan(SPEC, EndpointStatus(), Observed((ONE,)), 1.0).status
-    blocked = plan(SPEC, begun, Observed((ONE,), jobs={ONE.options: AWAY}), 2.0).status
-    assert plan(SPEC, blocked, Observed((TWO, ONE)), 3.0).convert == TWO
-    assert plan(SPEC, begun, Observed((TWO,)), 2.0).convert == TWO  # the first was deleted
+    waits = plan(SPEC, EndpointStatus(), ObservedState((ONE,), busy=WAITS), 1.0).status
+    assert plan(SPEC, waits, ObservedState((TWO, ONE)), 2.0).convert == TWO
+    begun = plan(SPEC, EndpointStatus(), ObservedState((ONE,)), 1.0).status
+    blocked = plan(SPEC, begun, ObservedState((ONE,), jobs={ONE.options: AWAY}), 2.0).status
+    assert plan(SPEC, blocked, ObservedState((TWO, ONE)), 3.0).convert == TWO
+    assert plan(SPEC, begun, ObservedState((TWO,)), 2.0).convert == TWO  # the first was deleted
 
 
-def on_its_way(phase: Phase) -> tuple[EndpointStatus, Observed]:
+def on_its_way(phase: Phase) -> tuple[EndpointStatus, ObservedState]:
     """An endpoint that serves version 1, and version 2 in this phase before its rollout."""
     status = serving()
-    seen = Observed((TWO, ONE), packages=packaged(ONE), stable=CLASSIFIER)
+    seen = ObservedState((TWO, ONE), packages=packaged(ONE), stable=CLASSIFIER)
     if phase is Phase.WAITING:
         seen = replace(seen, busy=WAITS)
     elif phase is Phase.BLOCKED:
         seen = replace(seen, jobs={TWO.options: AWAY})
     elif phase in (Phase.VERIFYING, Phase.PUBLISHING):
-        seen = replace(seen, jobs={TWO.options: Progress(phase=phase, message="")})
+        seen = replace(seen, jobs={TWO.options: ConversionProgress(phase=phase, message="")})
     elif phase in (Phase.LOADING, Phase.LOADED):
         held = [package(ONE).ref, *([package(TWO).ref] if phase is Phase.LOADED else [])]
         seen = loading(status, TWO, report(*held))
@@ -472,8 +474,8 @@ ON_THE_WAY = [
 PINNED = SPEC.model_copy(update={"version": PinnedVersion(pin="1")})
 PINNED_TO_NONE = SPEC.model_copy(update={"version": PinnedVersion(pin="9")})
 FOLLOWS_NONE = SPEC.model_copy(update={"version": AliasVersion(alias="gone")})
-MOVED = Version("1", "options-1-gpu", DeviceKind.GPU)
-OTHERWISE = Version("2", "options-2-otherwise")
+MOVED = PlannedVersion("1", "options-1-gpu", DeviceKind.GPU)
+OTHERWISE = PlannedVersion("2", "options-2-otherwise")
 
 
 @pytest.mark.parametrize("phase", ON_THE_WAY)
@@ -523,8 +525,8 @@ def test_a_version_that_begins_again_under_other_options_says_so_and_is_not_drop
 
 def test_the_serving_version_that_need_not_be_made_anew_is_said_to_serve_as_before() -> None:
     stable = serving()
-    moves = Observed((ONE,), packages=packaged(ONE), stable=CLASSIFIER, move=MOVED)
-    rebuilds = Observed((ONE,), stable=CLASSIFIER, stable_gone=True)
+    moves = ObservedState((ONE,), packages=packaged(ONE), stable=CLASSIFIER, move=MOVED)
+    rebuilds = ObservedState((ONE,), stable=CLASSIFIER, stable_gone=True)
     for seen in (moves, rebuilds):
         on_the_way = plan(SPEC, stable, seen, 2.0).status
         assert candidate_of(on_the_way).version == "1"
@@ -539,8 +541,8 @@ def test_the_serving_version_that_need_not_be_made_anew_is_said_to_serve_as_befo
 
 
 def test_a_first_version_that_is_deleted_on_its_way_says_so() -> None:
-    status = plan(SPEC, EndpointStatus(), Observed((ONE,)), 1.0).status
-    decision = plan(SPEC, status, Observed(()), 2.0)
+    status = plan(SPEC, EndpointStatus(), ObservedState((ONE,)), 1.0).status
+    decision = plan(SPEC, status, ObservedState(()), 2.0)
     assert decision.convert is None
     assert decision.status.candidate is None
     line = decision.status.history[-1]
@@ -552,10 +554,10 @@ def test_a_first_version_that_is_deleted_on_its_way_says_so() -> None:
 
 def test_versions_registered_faster_than_they_are_converted_are_served_now_and_then() -> None:
     status, converted = serving(), set[str]()
-    versions: tuple[Version, ...] = (ONE,)
+    versions: tuple[PlannedVersion, ...] = (ONE,)
     for number in range(2, 12):
-        versions = (Version(str(number), f"options-{number}"), *versions)
-        seen = Observed(versions, packages=packaged(ONE), stable=CLASSIFIER)
+        versions = (PlannedVersion(str(number), f"options-{number}"), *versions)
+        seen = ObservedState(versions, packages=packaged(ONE), stable=CLASSIFIER)
         decision = plan(SPEC, status, seen, float(number))
         status = decision.status
         assert decision.convert is not None
@@ -564,10 +566,10 @@ def test_versions_registered_faster_than_they_are_converted_are_served_now_and_t
 
 
 def test_conversions_that_end_without_a_result_are_tried_again_and_expire_in_the_end() -> None:
-    crash = Failed(reason="killed by SIGKILL", by_version=False, crashed=True)
+    crash = ConversionFailure(reason="killed by SIGKILL", by_version=False, crashed=True)
     status, now, pauses = EndpointStatus(), 0.0, []
     while not status.rejected:
-        status = plan(SPEC, status, Observed((ONE,), jobs={ONE.options: crash}), now).status
+        status = plan(SPEC, status, ObservedState((ONE,), jobs={ONE.options: crash}), now).status
         candidate = candidate_of(status)
         if candidate.retry_at is not None:
             assert candidate.phase is Phase.BLOCKED
@@ -578,22 +580,22 @@ def test_conversions_that_end_without_a_result_are_tried_again_and_expire_in_the
     assert status.rejected[0].expired
     assert "SIGKILL" in status.rejected[0].reason
     assert candidate_of(status).phase is Phase.EXPIRED
-    after = plan(SPEC, status, Observed((ONE,), jobs={}), now + 1e6)
+    after = plan(SPEC, status, ObservedState((ONE,), jobs={}), now + 1e6)
     assert after.convert is None
 
 
 def test_faults_of_the_environment_between_crashes_do_not_count_as_crashes() -> None:
-    crash = Failed(reason="killed", by_version=False, crashed=True)
-    away = Failed(reason="MLflow is away", by_version=False)
+    crash = ConversionFailure(reason="killed", by_version=False, crashed=True)
+    away = ConversionFailure(reason="MLflow is away", by_version=False)
     status, now = EndpointStatus(), 0.0
     for job in (crash, away) * 2 * MOST_CRASHES:
-        status = plan(SPEC, status, Observed((ONE,), jobs={ONE.options: job}), now).status
+        status = plan(SPEC, status, ObservedState((ONE,), jobs={ONE.options: job}), now).status
         now = candidate_of(status).retry_at or now
     assert not status.rejected
 
 
 def test_another_conversion_is_waited_for() -> None:
-    decision = plan(SPEC, EndpointStatus(), Observed((ONE,), busy=WAITS), 1.0)
+    decision = plan(SPEC, EndpointStatus(), ObservedState((ONE,), busy=WAITS), 1.0)
     assert decision.convert is None
     candidate = candidate_of(decision.status)
     assert (candidate.phase, candidate.reason) == (Phase.WAITING, WAITS)
@@ -646,41 +648,41 @@ def test_nothing_is_promoted_while_the_stable_versions_package_can_not_be_read()
 
 
 def test_other_options_for_the_serving_version_make_a_new_candidate() -> None:
-    changed = Version("1", "other options")
-    decision = plan(SPEC, serving(), Observed((changed,), stable=CLASSIFIER), 1.0)
+    changed = PlannedVersion("1", "other options")
+    decision = plan(SPEC, serving(), ObservedState((changed,), stable=CLASSIFIER), 1.0)
     assert decision.convert == changed
     assert decision.status.stable == package(ONE).ref
 
 
 def test_latest_never_goes_back_where_versions_are_removed() -> None:
     status = serving(TWO)
-    decision = plan(SPEC, status, Observed((ONE,), stable=CLASSIFIER), 1.0)
-    assert decision == Decision(status)
+    decision = plan(SPEC, status, ObservedState((ONE,), stable=CLASSIFIER), 1.0)
+    assert decision == PlanDecision(status)
 
 
 def test_a_pin_goes_back() -> None:
     spec = EndpointSpec(model="m", version=PinnedVersion(pin="1"))
     status = serving(TWO)
-    assert plan(spec, status, Observed((TWO, ONE), stable=CLASSIFIER), 1.0).convert == ONE
+    assert plan(spec, status, ObservedState((TWO, ONE), stable=CLASSIFIER), 1.0).convert == ONE
 
 
 def test_an_alias_is_followed() -> None:
     spec = EndpointSpec(model="m", version=AliasVersion(alias="champion"))
-    seen = Observed((TWO, ONE), aliases={"champion": "1"})
+    seen = ObservedState((TWO, ONE), aliases={"champion": "1"})
     assert plan(spec, EndpointStatus(), seen, 1.0).convert == ONE
-    assert plan(spec, EndpointStatus(), Observed((TWO, ONE)), 1.0).convert is None
+    assert plan(spec, EndpointStatus(), ObservedState((TWO, ONE)), 1.0).convert is None
 
 
 jobs = st.sampled_from(
-    [None, AT_FAULT, AWAY, Progress(phase=Phase.CONVERTING, message=""), "published"]
+    [None, AT_FAULT, AWAY, ConversionProgress(phase=Phase.CONVERTING, message=""), "published"]
 )
 
 
 @st.composite
-def events(draw: st.DrawFn) -> list[tuple[Observed, float]]:
+def events(draw: st.DrawFn) -> list[tuple[ObservedState, float]]:
     """A history of what may be seen: versions come, conversions end, loaders come and go."""
-    versions = tuple(Version(str(number), f"o{number}") for number in (4, 3, 2, 1))
-    seen: list[tuple[Observed, float]] = []
+    versions = tuple(PlannedVersion(str(number), f"o{number}") for number in (4, 3, 2, 1))
+    seen: list[tuple[ObservedState, float]] = []
     now, packages = 0.0, dict[str, Package]()
     for _ in range(draw(st.integers(1, 15))):
         now += draw(st.sampled_from([0.25, 5.0, 700.0]))
@@ -695,10 +697,12 @@ def events(draw: st.DrawFn) -> list[tuple[Observed, float]]:
         failures = tuple(refusal(item, "no", by_version=draw(st.booleans())) for item in bad)
         reports = draw(st.sampled_from([(), (report(*held, failed=failures),)]))
         fault = draw(st.sampled_from(["", "", "away"]))
-        observed = Observed(
+        observed = ObservedState(
             draw(st.sampled_from([None, known, known])),
             packages={} if fault else dict(packages),
-            jobs={target.options: word} if isinstance(word, Failed | Progress) else {},
+            jobs={target.options: word}
+            if isinstance(word, ConversionFailure | ConversionProgress)
+            else {},
             loaders=reports,
             stable=None if fault else CLASSIFIER,
             fault=fault,
@@ -712,7 +716,7 @@ def events(draw: st.DrawFn) -> list[tuple[Observed, float]]:
 @settings(max_examples=60)
 @given(st.sampled_from([SPEC, DIRECT]), events())
 def test_whatever_happens_the_invariants_hold(
-    spec: EndpointSpec, history: list[tuple[Observed, float]]
+    spec: EndpointSpec, history: list[tuple[ObservedState, float]]
 ) -> None:
     status = EndpointStatus()
     rejected: set[tuple[str, str]] = set()

@@ -38,7 +38,7 @@ def of(pool: str, loaded: LoaderReport, name: str = "x") -> LoaderReport:
 def placed(
     status: EndpointStatus, held: HeldPackages, spec: EndpointSpec = GPU, *, refused: bool = False
 ) -> EndpointStatus:
-    return pools.placed(spec, status, held, refused=refused)
+    return pools.place_endpoint(spec, status, held, refused=refused)
 
 
 def test_an_endpoint_that_serves_nobody_yet_is_placed_at_once() -> None:
@@ -146,7 +146,7 @@ def test_callers_never_go_where_a_ready_triton_lacks_their_version(
     after = placed(before, held_by(*reports))
     there = [each for each in reports if each.pool == "gpu" and each.ready]
     whole = bool(there) and all(
-        pools.answered_by(before) <= {model.ref for model in each.loaded} for each in there
+        pools.list_answering(before) <= {model.ref for model in each.loaded} for each in there
     )
     assert (after.pool == "gpu") == whole
     assert after.routes == before.routes

@@ -66,9 +66,9 @@ def test_what_a_release_left_that_is_gone_is_taken_over_whatever_its_clock_said(
     theirs = claim(beats, THEIRS)
     assert theirs.refusal(waited.append) == ""
     assert sum(waited) >= 30.0  # three heartbeats of the other
-    assert theirs.taken() == ""
+    assert theirs.explain_conflict() == ""
     beat(beats, OURS, 2)
-    assert theirs.taken() != ""
+    assert theirs.explain_conflict() != ""
 
 
 def test_a_heartbeat_of_an_earlier_release_of_headrace_says_nothing(beats: FileHeartbeats) -> None:

@@ -7,7 +7,7 @@ from contracts.endpoint import Arm, Candidate, EndpointSpec, EndpointStatus, Pha
 from contracts.loading import LoaderReport
 from contracts.rollout import RolloutState
 from registry.reconcile.rollouts import HeldPackages
-from registry.reconcile.sleep import slept
+from registry.reconcile.sleep import note_sleep
 
 STABLE, NEW = ref("1", "a"), ref("2", "b")
 SPEC = EndpointSpec(model="m")
@@ -31,7 +31,7 @@ def after(
 ) -> float | None:
     held = HeldPackages()
     held.take(reports)
-    return slept(spec, status, held, NOW).asleep
+    return note_sleep(spec, status, held, NOW).asleep
 
 
 def test_it_falls_asleep_where_every_triton_holds_it_and_nobody_asked_any() -> None:

@@ -19,10 +19,10 @@ from contracts.endpoint import (
 from contracts.loading import FailureCause, LoadFailure, WitnessAnswer
 from contracts.rollout import RolloutSpec, RolloutState, Strategy
 from contracts.waiting import describe_wait, describe_with_time, sentences
-from registry.conversions.messages import Failed, Package, Progress, Signature
+from registry.conversions.messages import ConversionFailure, ConversionProgress, Package, Signature
 from registry.mlflow.model_registry import MlflowSnapshot, RegisteredModel, RegisteredVersion
-from registry.reconcile.plan import Observed, Version, plan
-from registry.reconcile.waits import waiting
+from registry.reconcile.plan import ObservedState, PlannedVersion, plan
+from registry.reconcile.waits import list_waits
 
 NOW = 1000.0
 OLD, NEW = ref("1", "a"), ref("2", "b")
@@ -31,7 +31,9 @@ SPEC = EndpointSpec(model="m")
 SERVING = EndpointStatus(
     routes=(Route.all_callers(OLD),), packages=(OLD,), task=SIGNATURE.task, model_created=1
 )
-SEEN = Observed((Version("2", "o2"), Version("1", "o1")), created=1, stable=SIGNATURE)
+SEEN = ObservedState(
+    (PlannedVersion("2", "o2"), PlannedVersion("1", "o1")), created=1, stable=SIGNATURE
+)
 MLFLOW = MlflowSnapshot(
     {"m": RegisteredModel("m", 1, created=1)},
     {"m": tuple(RegisteredVersion("m", number, number) for number in ("2", "1"))},
@@ -56,7 +58,7 @@ def with_rollout(phase: Phase, **fields: object) -> EndpointStatus:
 
 def found(
     status: EndpointStatus,
-    seen: Observed = SEEN,
+    seen: ObservedState = SEEN,
     *,
     spec: EndpointSpec = SPEC,
     mlflow: MlflowSnapshot | None = MLFLOW,
@@ -64,7 +66,7 @@ def found(
     before: tuple[Wait, ...] = (),
     now: float = NOW,
 ) -> tuple[Wait, ...]:
-    return waiting(spec, status, seen, mlflow, sick=sick, before=before, now=now)
+    return list_waits(spec, status, seen, mlflow, sick=sick, before=before, now=now)
 
 
 SHADOW = SPEC.model_copy(update={"rollout": RolloutSpec(strategy=Strategy.SHADOW)})
@@ -72,11 +74,11 @@ PAUSED = {"paused_at": 5.0}
 TAKEN_BACK = (Phase.REJECTED, Phase.ROLLED_BACK)
 NEW_ENDPOINT = EndpointStatus(generation=1)
 STATES: list[tuple[WaitsFor, tuple[Wait, ...]]] = [
-    (WaitsFor.MLFLOW, found(NEW_ENDPOINT, Observed(None), mlflow=None)),
-    (WaitsFor.MLFLOW, found(NEW_ENDPOINT, Observed(None))),
-    (WaitsFor.MODEL, found(NEW_ENDPOINT, Observed(()), spec=EndpointSpec(model="typo"))),
-    (WaitsFor.MODEL, found(SERVING, Observed(()), mlflow=MlflowSnapshot())),
-    (WaitsFor.FIRST_VERSION, found(NEW_ENDPOINT, Observed(()))),
+    (WaitsFor.MLFLOW, found(NEW_ENDPOINT, ObservedState(None), mlflow=None)),
+    (WaitsFor.MLFLOW, found(NEW_ENDPOINT, ObservedState(None))),
+    (WaitsFor.MODEL, found(NEW_ENDPOINT, ObservedState(()), spec=EndpointSpec(model="typo"))),
+    (WaitsFor.MODEL, found(SERVING, ObservedState(()), mlflow=MlflowSnapshot())),
+    (WaitsFor.FIRST_VERSION, found(NEW_ENDPOINT, ObservedState(()))),
     (
         WaitsFor.PINNED_VERSION,
         found(SERVING, spec=EndpointSpec(model="m", version=PinnedVersion(pin="7"))),
@@ -90,7 +92,7 @@ STATES: list[tuple[WaitsFor, tuple[Wait, ...]]] = [
             spec=EndpointSpec(model="m", version=AliasVersion(alias="p")),
         ),
     ),
-    (WaitsFor.LOST_VERSION, found(SERVING, replace(SEEN, versions=(Version("2", "o2"),)))),
+    (WaitsFor.LOST_VERSION, found(SERVING, replace(SEEN, versions=(PlannedVersion("2", "o2"),)))),
     (WaitsFor.LOST_PACKAGE, found(SERVING, replace(SEEN, stable=None, stable_gone=True))),
     (WaitsFor.NEWER_VERSION, found(SERVING.model_copy(update={"rejected_through": 2}))),
     (WaitsFor.TURN, found(on_its_way(Phase.WAITING), replace(SEEN, busy="another"))),
@@ -183,15 +185,15 @@ PROGRESS = (Phase.WAITING, Phase.CONVERTING, Phase.VERIFYING, Phase.PUBLISHING)
 @pytest.mark.parametrize(
     "job",
     [
-        *(Progress.model_validate({"phase": phase, "message": ""}) for phase in PROGRESS),
-        Failed(reason="a pickle", by_version=True),
-        Failed(reason="no space", by_version=False),
-        Failed(reason="a signal", by_version=False, crashed=True),
+        *(ConversionProgress.model_validate({"phase": phase, "message": ""}) for phase in PROGRESS),
+        ConversionFailure(reason="a pickle", by_version=True),
+        ConversionFailure(reason="no space", by_version=False),
+        ConversionFailure(reason="a signal", by_version=False, crashed=True),
     ],
 )
 @pytest.mark.parametrize("serves", [False, True])
 def test_whatever_a_conversion_says_its_version_waits_for_something_in_words(
-    job: Progress | Failed, serves: bool
+    job: ConversionProgress | ConversionFailure, serves: bool
 ) -> None:
     seen = replace(SEEN, jobs={"o2": job})
     status = plan(SPEC, SERVING if serves else EndpointStatus(), seen, NOW).status
@@ -255,7 +257,7 @@ def test_a_version_that_mlflow_lost_in_its_rollout_is_said_to_go_on() -> None:
     status = with_rollout(Phase.CANARY)
     assert status.rollout is not None
     number = status.rollout.candidate.version
-    serving = replace(SEEN, versions=(Version("1", "o1"),))
+    serving = replace(SEEN, versions=(PlannedVersion("1", "o1"),))
     (said,) = [each for each in found(status, serving) if each.cause is WaitsFor.LOST_VERSION]
     assert said.version == number
     assert said.what == f"version {number} is not in MLflow any more, and its rollout goes on"

@@ -227,7 +227,7 @@ RETRY = Wait(cause=WaitsFor.RETRY, since=60.0, version="2")
 
 def events_of(fake: Fake, *statuses: EndpointStatus) -> list[dict[str, Any]]:
     """The Events once an endpoint has had these statuses one after the other."""
-    events = cluster_events.Events(fake.client(), NAMESPACE)
+    events = cluster_events.KubernetesEvents(fake.client(), NAMESPACE)
     (item,) = fake.all("modelendpoints")
     for before, after in pairwise((EndpointStatus(), *statuses)):
         events.create(item, before, after)
@@ -295,7 +295,7 @@ def test_events_that_nobody_can_create_are_bounded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(cluster_events, "_MOST_WAITING", 1)
-    bounded = cluster_events.Events(fake.client(), NAMESPACE)
+    bounded = cluster_events.KubernetesEvents(fake.client(), NAMESPACE)
     bounded.start()
     store.put(endpoint())
     (item,) = fake.all("modelendpoints")
@@ -312,9 +312,9 @@ def test_what_the_first_event_needs_is_imported_at_the_start(tmp_path: Path) -> 
     script.write_text(
         "import sys\n"
         "from kubernetes.client import Configuration\n"
-        "from registry.stores.cluster_events import Events\n"
+        "from registry.stores.cluster_events import KubernetesEvents\n"
         "from service.cluster.client import ClusterClient\n"
-        "events = Events(ClusterClient(Configuration()), 'n')\n"
+        "events = KubernetesEvents(ClusterClient(Configuration()), 'n')\n"
         "events.start()\n"
         "events.close()\n"
         "print('kubernetes.client.api.core_v1_api' in sys.modules)\n"

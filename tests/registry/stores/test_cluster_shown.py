@@ -6,7 +6,7 @@ from registry_fakes import ref
 
 from contracts.endpoint import Arm, Candidate, EndpointStatus, Phase, Route, Transition
 from registry.stores.cluster_events import event, new
-from registry.stores.cluster_shown import conditions, shown
+from registry.stores.cluster_shown import conditions, make_columns
 
 STABLE = Route(arm=Arm.STABLE, ref=ref("7"), weight=95)
 SERVING = EndpointStatus(routes=(STABLE,))
@@ -29,14 +29,14 @@ def by_kind(status: EndpointStatus, before: list[dict[str, Any]]) -> dict[str, d
 
 
 def test_the_columns_say_who_serves_and_who_comes() -> None:
-    assert shown(EndpointStatus()) == {"pool": "default"}
-    assert shown(SERVING) == {
+    assert make_columns(EndpointStatus()) == {"pool": "default"}
+    assert make_columns(SERVING) == {
         "stable": "7",
         "phase": "Serving",
         "weights": "7: 95 %",
         "pool": "default",
     }
-    assert shown(CANARY) == {
+    assert make_columns(CANARY) == {
         "stable": "7",
         "candidate": "8",
         "phase": "Canary",
@@ -47,7 +47,7 @@ def test_the_columns_say_who_serves_and_who_comes() -> None:
 
 def test_a_move_shows_both_pools_and_a_pool_without_tritons_is_not_ready() -> None:
     moving = SERVING.model_copy(update={"pool": "cpu", "next_pool": "gpu"})
-    assert shown(moving)["pool"] == "cpu to gpu"
+    assert make_columns(moving)["pool"] == "cpu to gpu"
     assert by_kind(moving, [])["Ready"]["status"] == "True"
     said = "no Triton of the pool cpu has given a sign of life"
     ready = by_kind(moving.model_copy(update={"unserved": said}), [])["Ready"]

@@ -7,11 +7,11 @@ import pytest
 
 from contracts.windows import CALLER_GROUPS, EvidenceCounts
 from measures.correlation import Floats
-from rollout.checks.callers import DEVIATIONS, Callers, Grouped
-from rollout.checks.rows import CLASSES, Rows
+from rollout.checks.callers import DEVIATIONS, CallerVariation, GroupCounts
+from rollout.checks.rows import CLASSES, CheckRows
 
 LABELS = ("negative", "positive")
-ROWS = Rows(LABELS)
+ROWS = CheckRows(LABELS)
 CALLERS = 400
 
 
@@ -33,14 +33,14 @@ def window(group: Floats, requests: Floats, positive: Floats) -> EvidenceCounts:
     )
 
 
-def learnt(*windows: EvidenceCounts) -> Callers:
-    callers = Callers.begin(len(LABELS))
+def learnt(*windows: EvidenceCounts) -> CallerVariation:
+    callers = CallerVariation.begin(len(LABELS))
     for evidence in windows:
-        callers = callers.after(Grouped.of(evidence, LABELS))
+        callers = callers.after(GroupCounts.of(evidence, LABELS))
     return callers
 
 
-def simulated(rng: np.random.Generator, spread: float) -> tuple[Callers, Floats, Floats]:
+def simulated(rng: np.random.Generator, spread: float) -> tuple[CallerVariation, Floats, Floats]:
     """What was learnt of 30 windows, and each caller's requests and own share."""
     sizes = np.minimum(1000.0 / np.arange(1, CALLERS + 1), 40.0)
     own = np.clip(0.4 + spread * rng.normal(size=CALLERS), 0, 1)
@@ -99,7 +99,7 @@ def test_the_distance_of_answers_is_that_of_the_shares() -> None:
     # Two classes of a half: apart^2 x (2 + 2) / (8 ln 2).
     assert callers.distance(0.5) == pytest.approx(spread * np.sqrt(0.5 / np.log(2)))
     assert callers.distance(0.0) == 0
-    assert Callers.begin(0).distance(0.5) == 0
+    assert CallerVariation.begin(0).distance(0.5) == 0
 
 
 def test_few_callers_on_an_arm_are_further_apart_and_none_where_both_answer_the_same() -> None:
@@ -122,8 +122,12 @@ def test_errors_and_wrong_answers_are_told_apart_by_callers_too() -> None:
 
 def test_it_survives_json_bit_by_bit_and_labels_that_come_late() -> None:
     callers = simulated(np.random.default_rng(14), spread=0.2)[0]
-    again = Callers.of_json(json.loads(json.dumps(callers.to_json())))
+    again = CallerVariation.of_json(json.loads(json.dumps(callers.to_json())))
     assert again.to_json() == callers.to_json()
-    late = Callers.begin(0).after(Grouped.of(EvidenceCounts(requests=10), ())).with_labels(2)
+    late = (
+        CallerVariation.begin(0)
+        .after(GroupCounts.of(EvidenceCounts(requests=10), ()))
+        .with_labels(2)
+    )
     assert late.above.shape == callers.above.shape
     assert late.requests[0] == 10

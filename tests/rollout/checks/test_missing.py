@@ -10,8 +10,8 @@ import pytest
 from contracts.endpoint import Arm
 from contracts.rollout import ArmShareCheck, Checks, HungUpCheck, Verdict
 from contracts.windows import CALLER_CAP, EvidenceCounts
-from rollout.checks.missing import ArmShares, HungUps
-from rollout.evidence import Evidence, Stage
+from rollout.checks.missing import ArmShares, HangUps
+from rollout.evidence import ComparisonStage, Evidence
 
 CHECKS = Checks(
     error_rate=None,
@@ -46,7 +46,7 @@ def drawn(
 
 def judged(seed: int, windows: int, draw: Draw, share: float = 0.05) -> Evidence:
     generator = np.random.default_rng(seed)
-    evidence = Evidence.begin(CHECKS, 2 * ALPHA, ("a",), Stage.CANARY).with_share(share)
+    evidence = Evidence.begin(CHECKS, 2 * ALPHA, ("a",), ComparisonStage.CANARY).with_share(share)
     for _ in range(20):
         evidence = evidence.with_history(draw(generator)[1])
     return reduce(lambda so_far, _: so_far.after(*draw(generator), 10.0), range(windows), evidence)
@@ -118,7 +118,7 @@ def test_identical_versions_fail_as_seldom_as_was_asked(share: float) -> None:
     failed = {"hungUp": 0, "armShare": 0}
     for seed in range(40):
         generator = np.random.default_rng(1000 + seed)
-        hung_ups, shares = HungUps.begin(), ArmShares()
+        hung_ups, shares = HangUps.begin(), ArmShares()
         for _ in range(20):
             hung_ups = hung_ups.with_history(drawn(generator, share=share)[1])
         for _ in range(100):

@@ -28,7 +28,7 @@ from measures.merging import MergedWindows
 from measures.ranges import PartitionFold
 from measures.recounting import Duplicates, RawMessage
 from rollout.context import Observation
-from rollout.judge import Judge
+from rollout.judge import WindowsJudge
 from rollout.machine import advance
 from rollout.steps import HISTORY_WINDOWS
 from stats.recounting.evidence import RawEvidence, counts_of
@@ -132,7 +132,7 @@ class World:
             ),
         )
         if self.now >= self.began:
-            self.status = advance(self.spec, self.status, observed, self.now, Judge())
+            self.status = advance(self.spec, self.status, observed, self.now, WindowsJudge())
 
     def _event(self, arm: Arm, version: str) -> PredictionEvent:
         ref = ONE if version == "1" else TWO

@@ -24,9 +24,9 @@ from contracts.rollout import RolloutSpec, RolloutState
 from contracts.windows import EndpointWindow
 from controller.rollouts import JoinedRollouts, PackageProfiles
 from registry.conversions.index import ConversionIndex
-from registry.conversions.messages import ConversionRequest, Failed, Progress
+from registry.conversions.messages import ConversionFailure, ConversionProgress, ConversionRequest
 from registry.conversions.running import ConversionJobs
-from registry.mlflow.projection import EvidenceOf
+from registry.mlflow.projection import ShownRollout
 from registry.mlflow.watch import SourceWatch
 from registry.mlflow.write_back import WriteBack
 from registry.packages.store import PackageStore
@@ -35,8 +35,8 @@ from registry.reconcile.heartbeats import HeartbeatWriter
 from registry.stores import opening
 from registry.stores.endpoints import EndpointStore
 from registry.stores.whole_endpoints import WholeEndpoints
-from rollout.gates import failing
-from rollout.judge import Judge
+from rollout.gates import list_failing
+from rollout.judge import WindowsJudge
 from scale.memory import most_resident_megabytes
 from scale.population import (
     INDEX_KEYS,
@@ -53,7 +53,7 @@ from stats.reading.record_log import KafkaRecordLog
 _THREADS = 32  # as ``controller/main.py`` has
 
 
-class NotingJudge(Judge):
+class NotingJudge(WindowsJudge):
     """Notes the first window with which a candidate had to go.
 
     A late look judges several windows at once: the first of them that fails is found by itself, so
@@ -74,10 +74,10 @@ class NotingJudge(Judge):
     def look(
         self, spec: RolloutSpec, state: RolloutState, windows: Sequence[EndpointWindow]
     ) -> RolloutState:
-        """See ``Judge``."""
+        """See ``WindowsJudge``."""
         looked = super().look(spec, state, windows)
         package = looked.candidate.package
-        if failing(looked):
+        if list_failing(looked):
             self.__dict__["looked"].setdefault(package, time.time())
         new = sorted(
             (each for each in windows if each.start + each.seconds > state.looked_through),
@@ -85,15 +85,15 @@ class NotingJudge(Judge):
         )
         decided: dict[str, float] = self.__dict__["decided"]
         judged: dict[str, int] = self.__dict__["judged"]
-        if package not in decided and failing(looked) and len(new) == 1:
+        if package not in decided and list_failing(looked) and len(new) == 1:
             judged[package] = judged.get(package, 0) + 1
             decided[package] = new[0].start + new[0].seconds
-        elif package not in decided and failing(looked):
+        elif package not in decided and list_failing(looked):
             one = state
             for window in new:
                 judged[package] = judged.get(package, 0) + 1
                 one = super().look(spec, one, [window])
-                if failing(one):
+                if list_failing(one):
                     decided[package] = window.start + window.seconds
                     break
         elif package not in decided:
@@ -146,13 +146,15 @@ class NoConversions:
     async def run(
         self,
         request: ConversionRequest,
-        progress: Callable[[Progress], None],
+        progress: Callable[[ConversionProgress], None],
         *,
         python_path: tuple[Path, ...] = (),
-    ) -> Failed:
+    ) -> ConversionFailure:
         """See ``ConversionLauncher``."""
         del progress, python_path
-        return Failed(reason=f"{request.model} should be converted already", by_version=False)
+        return ConversionFailure(
+            reason=f"{request.model} should be converted already", by_version=False
+        )
 
 
 async def run(
@@ -167,7 +169,7 @@ async def run(
     changed, stop = asyncio.Event(), asyncio.Event()
     registry = SimulatedRegistry(population.models)
 
-    async def render(evidence: EvidenceOf) -> Mapping[str, bytes]:
+    async def render(evidence: ShownRollout) -> Mapping[str, bytes]:
         return await asyncio.to_thread(rollouts.evidence, evidence.endpoint, evidence.state)
 
     metered = MeteredEndpoints(opening.endpoints(place, os.environ))

@@ -28,11 +28,11 @@ from measures.proportions import (
     WindowCounts,
 )
 from rollout.checks import slowness
-from rollout.checks.callers import DEVIATIONS, MOST_CALLER_SPREAD, Callers, Grouped
+from rollout.checks.callers import DEVIATIONS, MOST_CALLER_SPREAD, CallerVariation, GroupCounts
 from rollout.checks.left_out import (
-    ArmGrouped,
+    ArmGroupCounts,
     ArmGroups,
-    Believed,
+    WindowPrior,
     also_against_past,
     classes_by_group,
     without_groups,
@@ -52,7 +52,7 @@ from rollout.checks.rows import (
     ERRORS,
     KNOWN_ERRORS,
     PAIRED_ERRORS,
-    Rows,
+    CheckRows,
     lines,
 )
 from rollout.checks.rows import LATENCY as LATENCY_ROWS
@@ -62,7 +62,7 @@ from verdicts.traffic import BUCKETS, LABELS, LENGTHS, Arm, nobodys
 OUTPUT_SHIFT = "outputShift"
 NAMES = (ERROR_RATE, LATENCY, CLASS_SHARE, OUTPUT_SHIFT)  # of the checks that gate by default
 CHECKS = Checks()
-ROWS = Rows(LABELS)
+ROWS = CheckRows(LABELS)
 LINES = lines(CHECKS, ROWS)
 DISTANCE = OutputShiftCheck().distance
 
@@ -73,7 +73,7 @@ _State = TypeVar(
     NonInferiorityTest,
     Shift,
     IntraclassCorrelation,
-    Callers,
+    CallerVariation,
     RequestTexts,
     ArmGroups,
     OwnPast,
@@ -140,7 +140,7 @@ class BatchedEvidence:
     past: Floats
     times: NDArray[np.int64]
     correlation: IntraclassCorrelation
-    callers: Callers
+    callers: CallerVariation
     answers: IntraclassCorrelation
     texts: RequestTexts
     harm: HarmTest
@@ -167,7 +167,7 @@ class BatchedEvidence:
             np.zeros((rollouts, 2, ROWS.count)),
             np.zeros((rollouts, len(LENGTHS), BUCKETS), dtype=np.int64),
             _unknown(rollouts, len(ROWS.tests)),
-            Callers.begin(len(LABELS), (rollouts,)),
+            CallerVariation.begin(len(LABELS), (rollouts,)),
             _unknown(rollouts, classes),
             RequestTexts.begin(classes, (rollouts,)),
             HarmTest.begin(shape, ROWS.tests),
@@ -256,7 +256,7 @@ class BatchedEvidence:
         wider = replace(asked, caller_spread=np.asarray(asked.caller_spread)[:, None])
         apart = self._apart(share)
         fail = Tolerance(LINES.fail.a + apart, LINES.fail.s)
-        believed = Believed(self.harm.theta_s(history), fail, rho_of_rows, within)
+        believed = WindowPrior(self.harm.theta_s(history), fail, rho_of_rows, within)
         log_s = believed.log_s(window, ROWS) + to_fail
         if bake.any():
             of_bake = also_against_past(log_s, window, history, believed)
@@ -385,7 +385,7 @@ class BatchedEvidence:
         return found
 
     def _counts(self, arm: Arm) -> tuple[Floats, Floats]:
-        """Events and requests, ``[rollouts, rows]``, as ``Rows.counts`` has them of one."""
+        """Events and requests, ``[rollouts, rows]``, as ``CheckRows.counts`` has them of one."""
         rollouts = len(arm.requests)
         e, n = np.zeros((rollouts, ROWS.count)), np.zeros((rollouts, ROWS.count))
         of_errors = _failed_of_callers(arm).by_stratum(self.errors_past.strata, *_attempts(arm))
@@ -424,8 +424,8 @@ class BatchedEvidence:
     def _errors_past_after(self, stable: Arm) -> OwnPast:
         return self.errors_past.after(_failed_of_callers(stable), *_attempts(stable))
 
-    def _grouped(self, arm: Arm) -> ArmGrouped:
-        return ArmGrouped.of(_grouped(arm), _failed_of_callers(arm), self.errors_past)
+    def _grouped(self, arm: Arm) -> ArmGroupCounts:
+        return ArmGroupCounts.of(_grouped(arm), _failed_of_callers(arm), self.errors_past)
 
     @cached_property
     def _edges(self) -> tuple[NDArray[np.intp], Yes]:
@@ -490,7 +490,7 @@ def _of_classes(effect: Floats) -> Floats:
     return found
 
 
-def _grouped(arm: Arm) -> Grouped:
+def _grouped(arm: Arm) -> GroupCounts:
     """Both classes and all others, of which there are none, behind errors and no feedback."""
     requests, errors, positive = (arm.groups[:, part].astype(np.float64) for part in range(3))
     answered, nothing = requests - errors, np.zeros(requests.shape)
@@ -498,7 +498,7 @@ def _grouped(arm: Arm) -> Grouped:
     labelled = labels.sum(axis=1)
     every = (labelled, labelled, labelled)
     empty = np.zeros(len(labelled))
-    return Grouped(
+    return GroupCounts(
         np.stack([errors, nothing, answered - positive, positive, nothing], axis=1),
         np.stack([requests, nothing, answered, answered, answered], axis=1),
         np.stack([arm.errors, empty, *labels.T, empty], axis=1).astype(np.float64),
@@ -506,7 +506,7 @@ def _grouped(arm: Arm) -> Grouped:
     )
 
 
-def _without(classes: Floats, arm: Grouped, shadow: Yes) -> Floats:
+def _without(classes: Floats, arm: GroupCounts, shadow: Yes) -> Floats:
     """``[rollouts, GROUPS, classes]``: without each group, but in shadow, where nobody is out."""
     of_groups = np.where(shadow[:, None, None], 0.0, classes_by_group(arm))
     return np.maximum(classes[:, None] - of_groups, 0.0)
@@ -515,8 +515,8 @@ def _without(classes: Floats, arm: Grouped, shadow: Yes) -> Floats:
 def _without_groups(
     log_s: Floats,
     window: WindowCounts,
-    arms: tuple[ArmGrouped, ArmGrouped],
-    believed: Believed,
+    arms: tuple[ArmGroupCounts, ArmGroupCounts],
+    believed: WindowPrior,
     shadow: Yes,
 ) -> Floats:
     """``left_out.without_groups``, but in shadow, where nobody is out."""

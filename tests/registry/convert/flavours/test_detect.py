@@ -16,7 +16,7 @@ from tiny_models import (
 
 from contracts.tasks import Task
 from registry.convert.errors import VersionError
-from registry.convert.flavours import Original, Pooling, PoolingMode, detect
+from registry.convert.flavours import OriginalTextModel, Pooling, PoolingMode, detect
 from registry.convert.flavours.detect import is_pickle
 
 MODULES = [
@@ -261,7 +261,9 @@ def test_a_bare_encoder_is_an_embedding_by_the_mean(tmp_path: Path) -> None:
 
 
 def test_multi_label_models_are_known_by_their_problem_type(tmp_path: Path) -> None:
-    found: Original = detect(hf_folder(tmp_path, problem_type="multi_label_classification"))
+    found: OriginalTextModel = detect(
+        hf_folder(tmp_path, problem_type="multi_label_classification")
+    )
     assert found.multi_label
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from registry.convert.errors import VersionError
 from registry.convert.flavours import fields
-from registry.convert.flavours.fields import Effect, require_known, unknown_of
+from registry.convert.flavours.fields import Effect, list_unknown, require_known
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_no_field_of_a_sentence_transformers_model_is_unknown(libraries: tuple[A
     base = classes[0].__mro__[1]
     found = literals_of(*functions, base._get_model_config, base._parse_model_config)
     inside_of_versions = {"sentence_transformers", "transformers", "pytorch"}
-    assert unknown_of(found - inside_of_versions, fields.SENTENCES) == []
+    assert list_unknown(found - inside_of_versions, fields.SENTENCES) == []
     assert {"prompts", "default_prompt_name", "truncate_dim", "activation_fn"} <= found
 
 
@@ -114,11 +114,11 @@ def test_no_field_of_a_served_module_is_unknown(libraries: tuple[Any, Any]) -> N
     for module in (Dense, Normalize, Pooling, SpladePooling):
         table = fields.MODULES[module.__name__]
         renamed = set(getattr(module, "config_key_renames", {}))
-        assert unknown_of({*module.config_keys, *renamed}, table) == [], module.__name__
+        assert list_unknown({*module.config_keys, *renamed}, table) == [], module.__name__
     taken = set(inspect.signature(inspect.unwrap(Transformer.__init__)).parameters)
     not_of_the_file = {"self", "model_name_or_path", "backend"}
     written = {*Transformer.config_keys, *taken} - not_of_the_file
-    assert unknown_of(written, fields.TRANSFORMER) == []
+    assert list_unknown(written, fields.TRANSFORMER) == []
 
 
 @exported
@@ -131,7 +131,7 @@ def test_no_common_field_of_a_tokeniser_is_unknown(libraries: tuple[Any, Any]) -
     of_truncation_and_padding = {"direction", "strategy", "length", "pad_type_id", "name"}
     of_templates = {"template"}
     found -= private | of_truncation_and_padding | of_templates
-    assert unknown_of(found, fields.TOKENIZER) == []
+    assert list_unknown(found, fields.TOKENIZER) == []
     assert {"truncation_side", "model_max_length", "split_special_tokens"} <= found
 
 
@@ -142,5 +142,5 @@ def test_no_common_field_of_a_network_is_unknown(libraries: tuple[Any, Any]) -> 
     found = {each.name for each in dataclasses.fields(config)}
     found |= literals_of(config.__post_init__)
     private = {name for name in found if name.startswith("_")} - {"_name_or_path"}
-    assert unknown_of(found - private, fields.NETWORK) == []
+    assert list_unknown(found - private, fields.NETWORK) == []
     assert {"id2label", "problem_type", "is_encoder_decoder"} <= found

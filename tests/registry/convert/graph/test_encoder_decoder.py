@@ -10,17 +10,17 @@ from tiny_models import write_json
 from contracts.manifest import TokenRules
 from contracts.tasks import Task
 from registry.convert.errors import VersionError
-from registry.convert.flavours import Original
+from registry.convert.flavours import OriginalTextModel
 from registry.convert.graph.encoder_decoder import positions_of, start_id, token_rules
 
 T5 = {"model_type": "t5", "relative_attention_num_buckets": 32, "decoder_start_token_id": 4}
 
 
-def original(folder: Path, config: dict[str, object], **generation: object) -> Original:
+def original(folder: Path, config: dict[str, object], **generation: object) -> OriginalTextModel:
     write_json(folder / "config.json", config)
     if generation:
         write_json(folder / "generation_config.json", generation)
-    return Original("transformers", folder, folder, Task.TEXT_GENERATION)
+    return OriginalTextModel("transformers", folder, folder, Task.TEXT_GENERATION)
 
 
 def test_the_first_token_is_that_of_generation_where_it_names_one(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from contracts.tensors import Datatype
 from registry.convert.errors import VersionError
 from registry.convert.flavours.original import Dense, Pooling, PoolingMode
 from registry.convert.graph import engine_form
-from registry.convert.parity.engine import Engine
+from registry.convert.parity.engine import GraphEngine
 
 IDS = np.array([[2, 5, 6, 7, 3, 0, 0], [2, 8, 3, 0, 0, 0, 0]], np.int64)
 MASK = (IDS != 0).astype(np.int64)
@@ -22,7 +22,7 @@ MASK = (IDS != 0).astype(np.int64)
 
 def run(model: onnx.ModelProto) -> NDArray[np.float32]:
     onnx.checker.check_model(model)
-    return Engine(model, threads=1).run({"input_ids": IDS, "attention_mask": MASK})[0]
+    return GraphEngine(model, threads=1).run({"input_ids": IDS, "attention_mask": MASK})[0]
 
 
 def states() -> NDArray[np.float32]:
@@ -258,7 +258,7 @@ def test_starts_and_ends_become_columns_of_one_output() -> None:
     finished = engine_form.finish(reader(), Task.QUESTION_ANSWERING, None)
     assert [value.name for value in finished.graph.output] == ["logits"]
     feed = {"input_ids": IDS, "attention_mask": MASK}
-    apart = Engine(reader(), threads=1).run(feed)
+    apart = GraphEngine(reader(), threads=1).run(feed)
     np.testing.assert_array_equal(run(finished), np.stack(apart, axis=-1))
 
 

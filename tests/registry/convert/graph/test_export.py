@@ -13,7 +13,7 @@ from contracts.manifest import Manifest
 from contracts.tasks import Task
 from registry.conversions.messages import ConversionRequest
 from registry.convert.errors import VersionError
-from registry.convert.tracking import Tracking
+from registry.convert.tracking import TrackingServer
 from registry.convert.walk import convert
 from registry.packages.store import PackageStore
 
@@ -57,7 +57,7 @@ def converted(fake: FakeMlflow, tmp_path: Path, **serving: Any) -> Manifest:
         serving=ServingOptions(**serving),
         work_dir=str(work),
     )
-    ref = convert(request, Tracking(fake.uri), store, lambda _phase, _message: None)
+    ref = convert(request, TrackingServer(fake.uri), store, lambda _phase, _message: None)
     return store.manifest(ref.package)
 
 

@@ -20,8 +20,8 @@ from registry.convert.errors import VersionError
 from registry.convert.flavours import detect
 from registry.convert.flavours.config import OFFSET_POSITIONS
 from registry.convert.graph import engine_form, export, last_end
-from registry.convert.parity.engine import Engine
-from registry.convert.steps import encoded, loaded_original
+from registry.convert.parity.engine import GraphEngine
+from registry.convert.steps import encode_texts, load_original
 
 pytestmark = [
     pytest.mark.export,
@@ -61,7 +61,7 @@ def test_a_cross_encoders_usual_prompt_goes_before_the_first_text_of_each_pair(
     folder = tmp_path / "v"
     tried_models.write(reranker, folder)
     original = detect(folder)
-    loaded, built, answers = loaded_original(request(tmp_path), original)
+    loaded, built, answers = load_original(request(tmp_path), original)
     pair = texts.EvaluationTexts(("who?",), "", own=True, pairs=("a film",))
     found, name = answers(pair)
     library = sentence_transformers.CrossEncoder(str(folder), device="cpu")
@@ -76,8 +76,8 @@ def test_a_cross_encoders_usual_prompt_goes_before_the_first_text_of_each_pair(
     assert scored("who?") == pytest.approx(scored("rank: who?", prompt=""), abs=1e-6)
     export.to_onnx(loaded, original.task, tmp_path / "m.onnx")
     model = engine_form.finish(engine_form.load(tmp_path / "m.onnx"), original.task, None)
-    rows = encoded(pair, built, engine_form.inputs_of(model))
-    assert Engine(model, threads=1).outputs(rows)[0, 0] == pytest.approx(found[0, 0], abs=1e-5)
+    rows = encode_texts(pair, built, engine_form.inputs_of(model))
+    assert GraphEngine(model, threads=1).outputs(rows)[0, 0] == pytest.approx(found[0, 0], abs=1e-5)
 
 
 @pytest.mark.parametrize("architecture", ["BartForSequenceClassification",
@@ -88,15 +88,15 @@ def test_texts_with_end_tokens_do_not_break_their_neighbours(
     torch, _ = libraries
     tried_models.write(tried(architecture), tmp_path / "v")
     original = detect(tmp_path / "v")
-    loaded, built, _ = loaded_original(request(tmp_path), original)
+    loaded, built, _ = load_original(request(tmp_path), original)
     assert last_end.suits(loaded.network)
     asked = texts.EvaluationTexts(("a film", "a </s> film </s>", "</s>", "no"), "", own=True)
     with pytest.raises(ValueError, match="same number of <eos> tokens"), torch.no_grad():
         loaded.network(**loaded.tokenizer(list(asked.texts), return_tensors="pt", padding=True))
     export.to_onnx(loaded, original.task, tmp_path / "m.onnx")
     model = engine_form.finish(engine_form.load(tmp_path / "m.onnx"), original.task, None)
-    rows = encoded(asked, built, engine_form.inputs_of(model))
-    together = Engine(model, threads=1).rows(rows, range(4), 16)
+    rows = encode_texts(asked, built, engine_form.inputs_of(model))
+    together = GraphEngine(model, threads=1).rows(rows, range(4), 16)
     alone = export.originals(loaded, original.task, asked.texts, max_tokens=64)
     np.testing.assert_allclose(np.concatenate(together), alone, atol=1e-5)
 
@@ -112,7 +112,7 @@ def test_a_tokeniser_that_the_library_makes_again_is_served_as_the_library_makes
     )  # fmt: skip
     transformers.BertForSequenceClassification(config).save_pretrained(tmp_path)
     tokenizer().save(str(tmp_path / "tokenizer.json"))
-    loaded, built, _ = loaded_original(request(tmp_path), detect(tmp_path))
+    loaded, built, _ = load_original(request(tmp_path), detect(tmp_path))
     assert tokenizer().encode("...").ids != loaded.tokenizer("...").input_ids
     assert built.encoder.encode(["..."]).ids == [loaded.tokenizer("...").input_ids]
 
@@ -142,7 +142,7 @@ def test_a_class_that_reads_texts_in_its_own_way_is_followed(
     words(tmp_path)
     written = json.loads((tmp_path / "tokenizer_config.json").read_text())
     write_json(tmp_path / "tokenizer_config.json", {**written, **named})
-    loaded, built, _ = loaded_original(request(tmp_path), detect(tmp_path))
+    loaded, built, _ = load_original(request(tmp_path), detect(tmp_path))
     by_file = Tokenizer.from_file(str(tmp_path / "tokenizer.json")).encode(differs).ids
     assert built.encoder.encode([differs]).ids == [loaded.tokenizer(differs).input_ids]
     assert built.encoder.encode([differs]).ids != [by_file]
@@ -159,11 +159,11 @@ def test_tokens_that_the_network_has_no_row_for_are_refused_by_name(
         intermediate_size=32, max_position_embeddings=64,
     )  # fmt: skip
     transformers.BertModel(config).save_pretrained(tmp_path)
-    loaded_original(request(tmp_path), detect(tmp_path))
+    load_original(request(tmp_path), detect(tmp_path))
     words.add_tokens(["[TAG]"])
     words.save_pretrained(tmp_path)
     with pytest.raises(VersionError, match=r"tokens .* have no row .*'\[TAG\]'"):
-        loaded_original(request(tmp_path), detect(tmp_path))
+        load_original(request(tmp_path), detect(tmp_path))
 
 
 def test_every_network_whose_positions_begin_behind_the_padding_id_is_known(
@@ -210,7 +210,7 @@ def test_a_library_that_would_take_padding_for_text_is_refused_as_that(
     tried_models.write(tried(architecture), folder)
     changed(folder, "tokenizer_config.json", model_input_names=["input_ids"])
     with pytest.raises(VersionError, match=r"model_input_names .* leaves out attention_mask"):
-        loaded_original(request(tmp_path), detect(folder))
+        load_original(request(tmp_path), detect(folder))
 
 
 def test_a_special_token_that_another_file_names_is_the_one_that_is_served(
@@ -220,7 +220,7 @@ def test_a_special_token_that_another_file_names_is_the_one_that_is_served(
     folder = tmp_path / "v"
     tried_models.write(tried("GteModel"), folder)
     changed(folder, "special_tokens_map.json", cls_token="[NEW]")
-    _, built, _ = loaded_original(request(tmp_path), detect(folder))
+    _, built, _ = load_original(request(tmp_path), detect(folder))
     library = transformers.AutoTokenizer.from_pretrained(folder)
     row = library("a [NEW] film")["input_ids"]
     assert library.convert_tokens_to_ids("[NEW]") in row

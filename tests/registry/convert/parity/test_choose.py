@@ -17,7 +17,7 @@ from preprocess.encoder import TextEncoder
 from registry.convert.errors import VersionError
 from registry.convert.graph import engine_form
 from registry.convert.parity.choose import Trial, choose
-from registry.convert.parity.engine import Engine, encode
+from registry.convert.parity.engine import GraphEngine, encode
 from registry.convert.parity.proof import Comparison
 from registry.convert.parity.verify import (
     batch_invariance,
@@ -35,7 +35,7 @@ def trial(model: onnx.ModelProto, requested: Precision = Precision.AUTO) -> Tria
     spec = TokenizerSpec(max_tokens=24, pad_id=0, unk_id=1, vocabulary=20)
     encoder = TextEncoder(tokenizer().to_str().encode(), spec)
     texts = encode(TEXTS, encoder, engine_form.inputs_of(model), spec, automatic_buckets(24))
-    outputs = Engine(model, threads=1).alone(texts)
+    outputs = GraphEngine(model, threads=1).run_one_by_one(texts)
     comparison = Comparison(
         task=Task.TEXT_CLASSIFICATION,
         multi_label=False,
@@ -96,7 +96,10 @@ def test_a_graph_whose_neighbours_change_answers_is_found_out() -> None:
     )
     case = trial(leaky)
     moved = batch_invariance(
-        Engine(leaky, threads=1), case.comparison.texts, Task.TEXT_CLASSIFICATION, multi_label=False
+        GraphEngine(leaky, threads=1),
+        case.comparison.texts,
+        Task.TEXT_CLASSIFICATION,
+        multi_label=False,
     )
     assert moved > 1e-3
 

@@ -12,8 +12,8 @@ from tiny_models import WORDS, tokenizer
 from contracts.manifest import TokenizerSpec
 from preprocess.encoder import TextEncoder
 from registry.convert.errors import EnvironmentFaultError, VersionError
-from registry.convert.parity.engine import Texts, encode
-from registry.convert.parity.packed_engine import PackedEngine
+from registry.convert.parity.engine import TokenisedTexts, encode
+from registry.convert.parity.packed_engine import PackedTextEngine
 
 Floats = NDArray[np.float32]
 SPEC = TokenizerSpec(max_tokens=24, pad_id=0, unk_id=1, vocabulary=20)
@@ -53,7 +53,7 @@ class BrokenRunner:
         raise RuntimeError(self._words)
 
 
-def texts_of(written: Sequence[str]) -> Texts:
+def texts_of(written: Sequence[str]) -> TokenisedTexts:
     return encode(written, ENCODER, (), SPEC, (24,))
 
 
@@ -63,7 +63,7 @@ def test_each_text_gets_its_own_values_in_batches_of_any_company(
 ) -> None:
     texts = texts_of(written)
     runner = IdRunner(by_token=by_token)
-    found = PackedEngine(runner, by_token=by_token, type_ids=type_ids).outputs(texts)
+    found = PackedTextEngine(runner, by_token=by_token, type_ids=type_ids).outputs(texts)
     ids = texts.encoded.ids
     wanted = [each for row in ids for each in row] if by_token else [sum(row) for row in ids]
     assert found[:, 0].tolist() == wanted
@@ -73,7 +73,7 @@ def test_each_text_gets_its_own_values_in_batches_of_any_company(
 @given(TEXTS)
 def test_rows_are_those_of_the_texts_in_their_order(written: list[str]) -> None:
     texts = texts_of(written)
-    engine = PackedEngine(IdRunner(by_token=True), by_token=True, type_ids=False)
+    engine = PackedTextEngine(IdRunner(by_token=True), by_token=True, type_ids=False)
     backward = list(range(len(texts)))[::-1]
     rows = engine.rows(texts, backward, 24)
     assert [row[:, 0].tolist() for row in rows] == [list(texts.encoded.ids[at]) for at in backward]
@@ -81,11 +81,11 @@ def test_rows_are_those_of_the_texts_in_their_order(written: list[str]) -> None:
 
 def test_a_gpu_that_is_full_is_not_the_version_s_fault() -> None:
     texts = texts_of(["yes"])
-    full = PackedEngine(
+    full = PackedTextEngine(
         BrokenRunner("CUDA out of memory. Tried to allocate 20 MiB"), by_token=False, type_ids=False
     )
     with pytest.raises(EnvironmentFaultError, match="the GPU has no room for the proof"):
         full.outputs(texts)
-    broken = PackedEngine(BrokenRunner("no such layer"), by_token=False, type_ids=False)
+    broken = PackedTextEngine(BrokenRunner("no such layer"), by_token=False, type_ids=False)
     with pytest.raises(VersionError, match="fails on 3 tokens: no such layer"):
         broken.outputs(texts)

@@ -13,12 +13,12 @@ from preprocess.buckets import automatic_buckets
 from preprocess.encoder import TextEncoder
 from registry.convert.graph import engine_form
 from registry.convert.parity import precision, quantise
-from registry.convert.parity.engine import Engine, Texts, encode
+from registry.convert.parity.engine import GraphEngine, TokenisedTexts, encode
 
 MAX_TOKENS = ServingOptions().max_tokens
 
 
-def encoded(model: onnx.ModelProto, texts: Sequence[str] = TEXTS) -> Texts:
+def encoded(model: onnx.ModelProto, texts: Sequence[str] = TEXTS) -> TokenisedTexts:
     spec = TokenizerSpec(max_tokens=24, pad_id=0, unk_id=1, vocabulary=20)
     encoder = TextEncoder(tokenizer().to_str().encode(), spec)
     return encode(texts, encoder, engine_form.inputs_of(model), spec, automatic_buckets(24))
@@ -45,7 +45,7 @@ def test_int8_answers_nearly_as_float32() -> None:
     texts = encoded(model)
     built = precision.int8(model, texts, threads=1)
     assert built is not None
-    exact = Engine(model, threads=1).outputs(texts)
+    exact = GraphEngine(model, threads=1).outputs(texts)
     near = built.engine.outputs(texts)
     assert np.abs(exact - near).max() < 0.05 * np.abs(exact).max()
 
@@ -77,7 +77,7 @@ def test_a_graph_without_products_is_left_to_float32() -> None:
 
 
 def seen(rows: NDArray[np.float32]) -> quantise.Range:
-    calibration = quantise.Calibration(1)
+    calibration = quantise.RangeCalibration(1)
     calibration.add("x", rows[None])
     return calibration.ranges["x"]
 

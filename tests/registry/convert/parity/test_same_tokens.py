@@ -7,7 +7,7 @@ from tokenizers import Tokenizer, normalizers
 from contracts.manifest import TokenizerSpec
 from preprocess.encoder import TextEncoder
 from registry.convert.errors import VersionError
-from registry.convert.flavours.original import Reader, Row
+from registry.convert.flavours.original import Reader, TokenisedRow
 from registry.convert.parity.same_tokens import (
     hostile_texts,
     of_file,
@@ -68,8 +68,8 @@ def test_special_tokens_that_only_the_original_has_are_tried_too() -> None:
 def test_token_types_of_pairs_are_compared_too() -> None:
     read = of_file(asking_tokenizer(), LONGEST)
 
-    def untyped(text: str, pair: str | None) -> Row:
-        return Row(ids := read(text, pair).ids, [0] * len(ids))
+    def untyped(text: str, pair: str | None) -> TokenisedRow:
+        return TokenisedRow(ids := read(text, pair).ids, [0] * len(ids))
 
     compare(asking_tokenizer(), untyped)
     with pytest.raises(VersionError, match=r"different token types of '' with ' '"):

@@ -25,16 +25,16 @@ from registry.convert import tables
 from registry.convert.download import fetch, with_pickles
 from registry.convert.errors import EnvironmentFaultError, VersionError
 from registry.convert.tables import environment
-from registry.convert.tracking import Tracking
+from registry.convert.tracking import TrackingServer
 from registry.loading import warmup
-from registry.pyfunc.process import Limits
+from registry.pyfunc.process import PyfuncLimits
 
 pytestmark = [
     pytest.mark.real,  # installs packages from an index
     pytest.mark.timeout(3600),  # each start imports pandas and MLflow
     pytest.mark.filterwarnings("ignore"),  # MLflow's own
 ]
-LIMITS = Limits(call_seconds=120.0, start_seconds=600.0)
+LIMITS = PyfuncLimits(call_seconds=120.0, start_seconds=600.0)
 
 
 @pytest.fixture(scope="session")
@@ -56,7 +56,7 @@ class Pyfuncs(TableConversions):
         return super().convert(**{"pyfunc": LIMITS, **changes})
 
     def published(self, request: ConversionRequest) -> ModelRef:
-        tracking = Tracking(self.fake.uri)
+        tracking = TrackingServer(self.fake.uri)
         fetched = fetch(request, tracking, Path(request.work_dir))
         version = tables.find(fetched, request)
         assert version is not None
@@ -162,7 +162,7 @@ def test_memory_beyond_its_bound_is_refused(world: Pyfuncs) -> None:
     body = "held = np.ones(1 << 29)\nreturn model_input['age'] * 1.0"
     logged(world.version, body=body)
     with pytest.raises(VersionError, match=r"MemoryError|status|SIG"):
-        world.convert(pyfunc=Limits(megabytes=2500))
+        world.convert(pyfunc=PyfuncLimits(megabytes=2500))
 
 
 def test_a_pickled_model_is_opened_in_its_process_alone(world: Pyfuncs, tmp_path: Path) -> None:

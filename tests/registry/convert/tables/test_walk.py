@@ -22,7 +22,7 @@ from contracts.manifest import MODEL_ONNX, TOKENIZER, Manifest
 from contracts.tasks import Task
 from registry.conversions.index import signature
 from registry.convert.errors import VersionError
-from registry.convert.parity.engine import Engine
+from registry.convert.parity.engine import GraphEngine
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
@@ -32,7 +32,7 @@ class TableConversions(Conversions):
 
     def answers(self, manifest: Manifest, rows: list[Any]) -> np.ndarray:
         """What the engine answers to rows as callers send them."""
-        engine = Engine(onnx.load(self.file(manifest, MODEL_ONNX)), threads=1)
+        engine = GraphEngine(onnx.load(self.file(manifest, MODEL_ONNX)), threads=1)
         return engine.run({ENGINE_FEATURES: encoded(manifest, rows)})[0]
 
 

@@ -1,9 +1,9 @@
 """The form of the models."""
 
 from contracts.endpoint import Precision
-from registry.convert.forms import Agreement, Form
+from registry.convert.forms import AgreementKind, TaskForm
 
-FORM = Form(
+FORM = TaskForm(
     loader="AutoModelForSequenceClassification",
     exported="logits",
     architecture=("ForSequenceRegression",),
@@ -13,6 +13,6 @@ FORM = Form(
         precision: {"max_abs_difference": 0.05, "mean_abs_difference": 0.01}
         for precision in Precision
     },
-    agreement=Agreement.NONE,
+    agreement=AgreementKind.NONE,
     has_labels=False,
 )
