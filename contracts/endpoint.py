@@ -159,7 +159,7 @@ class Guardrail(_EndpointModel):
         "cut: what is beyond is not checked",
     )
 
-    def unknown(self, known: Sequence[str]) -> str:
+    def name_unknown(self, known: Sequence[str]) -> str:
         """Which labels no version gives, and which there are; empty if all are known."""
         missing = [label for label in self.labels if label not in known]
         if not missing:

@@ -74,7 +74,7 @@ class Detection(TypedDict):
     score: float
 
 
-class _Checked(NamedTuple):
+class _GuardedTexts(NamedTuple):
     """What is asked, by which rules, and what the answer is to have of the texts.
 
     ``texts`` are whole if entities are looked for in them, else their beginnings.
@@ -155,21 +155,21 @@ class Guardrails:
         return Reply(made, headers=answer_headers(answer))
 
 
-def _read(view: EndpointView, encoded: bytes, *, strict: bool) -> _Checked:
+def _read(view: EndpointView, encoded: bytes, *, strict: bool) -> _GuardedTexts:
     sent = decode_counted(_decoder, view, encoded)
     ignored = [name for name in _NOT_READ if getattr(sent, name)]
     if strict and ignored:
         raise BadRequestError(f"{ignored[0]}: a guardrail reads texts only.")
-    return _checked(view, sent.texts or [], truncate=True)._replace(ignored=",".join(ignored))
+    return _guard_texts(view, sent.texts or [], truncate=True)._replace(ignored=",".join(ignored))
 
 
-def _read_contents(view: EndpointView, encoded: bytes) -> _Checked:
+def _read_contents(view: EndpointView, encoded: bytes) -> _GuardedTexts:
     sent = decode_counted(_contents_decoder, view, encoded)
     given = sent.detector_params or DetectorParameters()
-    return _checked(view, sent.contents, truncate=None)._replace(threshold=given.threshold)
+    return _guard_texts(view, sent.contents, truncate=None)._replace(threshold=given.threshold)
 
 
-def _checked(view: EndpointView, texts: list[str], *, truncate: bool | None) -> _Checked:
+def _guard_texts(view: EndpointView, texts: list[str], *, truncate: bool | None) -> _GuardedTexts:
     """What is asked; without ``truncate`` the endpoint says whether long texts are cut.
 
     Raises:
@@ -187,12 +187,12 @@ def _checked(view: EndpointView, texts: list[str], *, truncate: bool | None) -> 
         truncate = view.guardrail.long_texts == "cut"
     kept = list(texts) if head.by_tokens else [text[:_SHOWN_CHARACTERS] for text in texts]
     query = Query(texts, truncate=truncate, kept=head.by_tokens)
-    return _Checked(query, view.guardrail, kept, list(map(len, texts)))
+    return _GuardedTexts(query, view.guardrail, kept, list(map(len, texts)))
 
 
 def _check_labels(rules: Guardrail, task: Task, labels: tuple[str, ...]) -> None:
     """A label that the model does not have would never be found, and every text pass."""
-    if unknown := rules.unknown(HEADS[task].markable(labels)):
+    if unknown := rules.name_unknown(HEADS[task].markable(labels)):
         raise InvalidInputError(f"spec.guardrail.labels: {unknown}.")
 
 
@@ -202,7 +202,7 @@ def _marks(answer: Answer, rules: Guardrail) -> list[list[Mark]]:
     return HEADS[answer.task].marks(answer, rules.labels)
 
 
-def _verdict(view: EndpointView, answer: Answer, checked: _Checked) -> GuardrailAnswer:
+def _verdict(view: EndpointView, answer: Answer, checked: _GuardedTexts) -> GuardrailAnswer:
     marks = _marks(answer, checked.rules)
     found = [
         f"text {at} has the label {mark.label}"
@@ -222,11 +222,11 @@ def _verdict(view: EndpointView, answer: Answer, checked: _Checked) -> Guardrail
         return {"action": "BLOCKED", "blocked_reason": reason}
     if not any(marks):
         return {"action": "NONE"}
-    texts = [_masked(text, each) for text, each in zip(checked.texts, marks, strict=True)]
+    texts = [_mask(text, each) for text, each in zip(checked.texts, marks, strict=True)]
     return {"action": "GUARDRAIL_INTERVENED", "texts": texts}
 
 
-def _masked(text: str, marks: Sequence[Mark]) -> str:
+def _mask(text: str, marks: Sequence[Mark]) -> str:
     """The text with the label of each entity in its place; they are in order, none overlaps."""
     pieces: list[str] = []
     end = 0
@@ -236,7 +236,7 @@ def _masked(text: str, marks: Sequence[Mark]) -> str:
     return "".join([*pieces, text[end:]])
 
 
-def _detections(answer: Answer, checked: _Checked) -> list[list[Detection]]:
+def _detections(answer: Answer, checked: _GuardedTexts) -> list[list[Detection]]:
     least = checked.threshold
     found = zip(checked.texts, checked.lengths, _marks(answer, checked.rules), strict=True)
     return [

@@ -179,10 +179,10 @@ def server_properties(node: KafkaNode) -> str:
         "log.cleaner.threads": 1,
         "log.cleaner.dedupe.buffer.size": 16 * 1024 * 1024,
     }
-    return "".join(f"{name}={_escaped(str(value))}\n" for name, value in settings.items())
+    return "".join(f"{name}={_escape(str(value))}\n" for name, value in settings.items())
 
 
-def _escaped(value: str) -> str:
+def _escape(value: str) -> str:
     """A value as ``java.util.Properties`` reads it, which takes a byte for a letter of Latin-1."""
     letters = value.replace("\\", "\\\\").encode("utf-16-be")
     units = (int.from_bytes(letters[at : at + 2], "big") for at in range(0, len(letters), 2))

@@ -119,7 +119,7 @@ class KubernetesEndpointStore:
         The schema of the definition lets through what the models don't. Nothing else of the
         status changes: the last good state goes on.
         """
-        for item, reason in self._mirror.refused():
+        for item, reason in self._mirror.list_refused():
             status, metadata = item.get("status") or {}, item["metadata"]
             before = status.get("conditions") or []
             generation = int(metadata.get("generation", 0))

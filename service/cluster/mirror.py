@@ -86,7 +86,7 @@ class CollectionMirror(Generic[T]):
         with self._lock:
             return frozenset(name for name, (_, value) in self._known.items() if value is None)
 
-    def refused(self) -> tuple[tuple[Object, str], ...]:
+    def list_refused(self) -> tuple[tuple[Object, str], ...]:
         """The objects that can't be read as they are now, each with the reason.
 
         They belong to the mirror, as those of ``item``.

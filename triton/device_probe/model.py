@@ -165,7 +165,7 @@ class Nvml:
             return {}
         return {each.pid: each.used for each in found[: count.value] if each.used != _NOT_TOLD}
 
-    def registered(self, gpus: "list[ctypes.c_void_p]") -> ctypes.c_void_p:
+    def register(self, gpus: "list[ctypes.c_void_p]") -> ctypes.c_void_p:
         """A set of events that tells the Xids of these GPUs from now on."""
         events = ctypes.c_void_p()
         self._call("nvmlEventSetCreate", ctypes.byref(events))
@@ -365,11 +365,11 @@ class Xids:
 
     def _register(self, allowed: "str | None") -> "Nvml | None":
         try:
-            nvml = Nvml(self._open(LIBRARY))
+            nvml = Nvml(self._opened(LIBRARY))
         except (OSError, NvmlError):
             return None
         try:
-            self._events = nvml.registered(_visible_gpus(nvml, nvml.gpus(), allowed))
+            self._events = nvml.register(_visible_gpus(nvml, nvml.gpus(), allowed))
         except (AttributeError, NvmlError):  # as a part of a GPU may not
             nvml.close()
             return None
