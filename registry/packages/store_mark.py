@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import fsspec
 
-from registry.packages.store import StoreError, reached
+from registry.packages.store import StoreError, check_size, listed_sizes, reached
 
 FILE = "release.mark"
 
@@ -54,9 +54,13 @@ class StoreMark:
 
     def _read(self) -> str:
         try:
-            return str(self._files.cat_file(self._path), "utf-8", "replace").strip()
+            data = self._files.cat_file(self._path)
         except FileNotFoundError:
             return ""
+        found = str(data, "utf-8", "replace").strip()
+        if found not in self._marks:
+            check_size(FILE, len(data), listed_sizes(self._files, self._root))
+        return found
 
 
 def _mark(key: bytes) -> str:
