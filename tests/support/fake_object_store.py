@@ -64,7 +64,8 @@ class FakeObjectStore:
         return _refused("NoSuchKey") if found is None else _sent(found, request)
 
     def _put(self, key: str, data: bytes, *, copied: bool = False) -> Answer:
-        self.objects[key] = data
+        if key:  # else it is the bucket that is made
+            self.objects[key] = data
         body = f"<CopyObjectResult><ETag>{_etag(data)}</ETag></CopyObjectResult>" if copied else ""
         return Answer(200, f"{HEAD}{body}" if body else "", headers={"ETag": _etag(data)})
 
