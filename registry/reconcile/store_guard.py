@@ -33,6 +33,7 @@ class StoreTimeoutGuard:
         self._hanging: set[asyncio.Future[object]] = set()
         self._fault = ""
         self._paused_until = 0.0
+        metrics.STORE_UP.set(1)  # nothing is known against it
 
     @property
     def late(self) -> Mapping[str, asyncio.Future[object]]:

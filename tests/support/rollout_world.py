@@ -244,9 +244,9 @@ class RolloutWorld:
         lineage = manifest.lineage.model_copy(update={"registered_model": self.model})
         manifest = manifest.model_copy(update={"model": self.model, "lineage": lineage})
         ref = await asyncio.to_thread(self.store.publish, made, manifest)
+        self.changed.clear()
         self.launcher.end(Published(ref=ref))
-        while self.jobs.busy:
-            await asyncio.sleep(0)
+        await self.changed.wait()
 
     def traffic(self, verdict: str) -> None:
         """Requests on the routes as they are, and what the judge says of them."""
