@@ -101,7 +101,7 @@ class PodReader:
         }
         answer = self._asked(collection, query)
         try:
-            check_watch(answer.response.headers, collection.path)
+            check_watch(answer.response.getheader("Content-Length"), collection.path)
         except ApiUnavailableError:
             answer.whole(0)
             raise

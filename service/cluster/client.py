@@ -188,7 +188,7 @@ class ClusterClient:
                 _preload_content=False,
                 _request_timeout=self._timeout,
             )
-            check_watch(response.headers, collection.path)
+            check_watch(response.headers.get("Content-Length"), collection.path)
             if response.connection.sock is not None:  # else each silence ends it: a proxy's doing
                 response.connection.sock.settimeout(silence_seconds)
         return Watching(self, collection, response)

@@ -4,7 +4,7 @@
 light one of its own (``gateway/state/pod_reader.py``). Both pass the same contract tests.
 """
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -69,13 +69,13 @@ def check_own(answer: Object, name: str, what: str) -> None:
         raise ApiUnavailableError(f"{what} was answered by something else than the API server")
 
 
-def check_watch(headers: Mapping[str, str], what: str) -> None:
-    """Refuses an answer that knows its end, which no watch does.
+def check_watch(length: str | None, what: str) -> None:
+    """Refuses an answer that says its length, which no watch knows.
 
     Raises:
         ApiUnavailableError: something before the API server answered.
     """
-    if headers.get("Content-Length") is not None:
+    if length is not None:
         raise ApiUnavailableError(f"{what} is not watched: something else answered")
 
 

@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from pathlib import Path
 
@@ -31,7 +32,7 @@ from rollout_world import (
     served,
 )
 
-from contracts.endpoint import Arm, Phase
+from contracts.endpoint import Arm, EndpointStatus, Phase
 
 pytestmark = pytest.mark.slow  # imports clients of MLflow, S3 and Kubernetes
 
@@ -68,8 +69,14 @@ class Fault:
     flaps: bool = False
 
 
-FAULTS = st.builds(
-    Fault, st.sampled_from(PARTS), st.sampled_from([*FOREIGN, EMPTY, LOST]), st.booleans()
+# In an order in which any thirteen in a row are before all three and of most kinds.
+FAULTS = st.permutations(
+    [
+        Fault(part, kind, flaps)
+        for flaps in (False, True)
+        for kind in (LOST, EMPTY, *FOREIGN)
+        for part in PARTS
+    ]
 )
 
 
@@ -123,10 +130,10 @@ def harm(before: Seen, after: Seen) -> list[str]:
     return [what for what, is_so in found.items() if is_so]
 
 
-def _shares(status: object) -> set[tuple[str, str, float]]:
+def _shares(status: EndpointStatus) -> set[tuple[str, str, float]]:
     return {
         (route.arm.value, route.ref.package, route.weight)
-        for route in status.routes  # type: ignore[attr-defined]
+        for route in status.routes
         if route.arm is not Arm.SHADOW
     }
 
@@ -149,7 +156,7 @@ async def strike(world: RolloutWorld, fault: Fault, caplog: pytest.LogCaptureFix
     world.servers.clear()
     assert harm(before, during) == [], fault
     for part, metric in UP.items():
-        await world.until(f"{part} answers", lambda metric=metric: value(metric) == 1)
+        await world.until(f"{part} answers", partial(says, metric, 1.0))
     await world.settle()
     assert harm(before, world.seen()) == [], fault
 
@@ -157,15 +164,14 @@ async def strike(world: RolloutWorld, fault: Fault, caplog: pytest.LogCaptureFix
 async def tells(world: RolloutWorld, fault: Fault, caplog: pytest.LogCaptureFixture) -> None:
     """Waits until the sign that is for it says what is away."""
     if fault.part in UP:
-        await world.until(f"{fault} is told", lambda: value(UP[fault.part]) == 0)
+        await world.until(f"{fault} is told", partial(says, UP[fault.part], 0.0))
     else:
         await world.until(f"{fault} is told", lambda: "can't be watched" in caplog.text)
 
 
-def value(metric: str) -> float:
-    found = REGISTRY.get_sample_value(metric)
-    assert found is not None, metric
-    return found
+def says(metric: str, value: float) -> bool:
+    """Whether a gauge is at a value."""
+    return REGISTRY.get_sample_value(metric) == value
 
 
 async def walk(world: RolloutWorld, *, good: bool) -> AsyncIterator[str]:
@@ -192,14 +198,14 @@ async def walk(world: RolloutWorld, *, good: bool) -> AsyncIterator[str]:
     yield "shadow"
     for share in (5, 50):
         world.traffic("pass")
-        await world.until(f"{share} %", lambda share=share: weight(world, Arm.CANARY) == share)
+        await world.until(f"{share} %", partial(has_canary, world, share))
         yield f"{share} %"
     world.traffic("pass" if good else "fail")
     if not good:
         await world.until("taken back", lambda: world.phase == "RolledBack")
+        await world.settle()
+        await _unloaded(world)
         yield "taken back"
-        await _retired(world)
-        yield "retired"
         return
     await world.until("promoted", lambda: world.phase == "Promoted")
     yield "bake"
@@ -208,20 +214,21 @@ async def walk(world: RolloutWorld, *, good: bool) -> AsyncIterator[str]:
     await world.until("settled", lambda: world.status.rollout is None)
     await world.settle()
     yield "settled"
-    await _retired(world)
+    world.time += KEEP_SECONDS + 1.0
+    await world.until("retired", lambda: len(world.status.packages) == 1)
+    await _unloaded(world)
     yield "retired"
 
 
-async def _retired(world: RolloutWorld) -> None:
+async def _unloaded(world: RolloutWorld) -> None:
     """The version that has no callers any more leaves its Tritons."""
-    world.time += KEEP_SECONDS + 1.0
-    await world.until("retired", lambda: len(world.status.packages) == 1)
     world.time += UNLOAD_SECONDS + 1.0
     await world.until("unloaded", lambda: len(world.triton.models) == 1)
 
 
-def weight(world: RolloutWorld, arm: Arm) -> float:
-    return sum(route.weight for route in world.status.routes if route.arm is arm)
+def has_canary(world: RolloutWorld, share: float) -> bool:
+    """Whether so many percent of the callers are with the newer version."""
+    return any(route.arm is Arm.CANARY and route.weight == share for route in world.status.routes)
 
 
 async def struck(
@@ -243,11 +250,11 @@ async def struck(
         assert status.stable.version == ("2" if good else "1")
         assert [item.version for item in status.rejected] == ([] if good else ["2"])
         assert len(world.launcher.requests) == 2
-        assert len(phases) >= PHASES - 2
+        assert len(phases) == (PHASES if good else PHASES - 2)
 
 
 @settings(rollouts, max_examples=2)
-@given(st.lists(FAULTS, min_size=PHASES, max_size=PHASES), st.booleans())
+@given(FAULTS, st.booleans())
 async def test_a_fault_in_each_phase_changes_nothing_but_the_time_that_it_takes(
     servers: Servers,
     tmp_path: Path,
@@ -260,7 +267,7 @@ async def test_a_fault_in_each_phase_changes_nothing_but_the_time_that_it_takes(
 
 @pytest.mark.soak
 @settings(rollouts, max_examples=100)
-@given(st.lists(FAULTS, min_size=PHASES, max_size=PHASES), st.booleans())
+@given(FAULTS, st.booleans())
 async def test_a_hundred_rollouts_with_a_fault_in_each_phase(
     servers: Servers,
     tmp_path: Path,

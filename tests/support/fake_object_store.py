@@ -138,7 +138,7 @@ class _Handler(BaseHTTPRequestHandler):
         url = urlsplit(self.path)
         body = self._body()
         query = dict(parse_qsl(url.query, keep_blank_values=True))
-        request = Request(self.command, unquote(url.path), query, self.headers, body)
+        request = Request(self.command, unquote(url.path), query, dict(self.headers.items()), body)
         try:
             answer = self.fake.respond(request)
         except HangUpError:
