@@ -89,7 +89,7 @@ class PackageStore:
                 return ref
             wrong = [*manifest.files, MANIFEST]
             if not self._write_only:
-                wrong = list(self._wrong(manifest, ref.package))
+                wrong = [name for name, _ in self._wrong(manifest, ref.package)]
             for name in wrong:  # the manifest is the last
                 if self._is_local:
                     self._replace(folder, name, manifest, ref.package)
@@ -111,7 +111,8 @@ class PackageStore:
         """
         manifest = self.manifest(package)
         with self._reached():
-            for name in self._wrong(manifest, package):
+            for name, size in self._wrong(manifest, package):
+                check_size(name, size, self._sizes(package))
                 raise PackageDamagedError(f"{name} of package {package} is not what was published")
         return manifest
 
@@ -307,20 +308,20 @@ class PackageStore:
         else:
             aside.unlink()
 
-    def _wrong(self, manifest: Manifest, package: str) -> Iterator[str]:
-        """Files of a package that the store lacks, or holds otherwise; the manifest is the last."""
-        sizes = self._sizes(package)
+    def _wrong(self, manifest: Manifest, package: str) -> Iterator[tuple[str, int]]:
+        """Files of a package that the store lacks, or holds otherwise, each with its size.
+
+        The manifest is the last; the size of one that is not there is -1.
+        """
         for name, proof in manifest.files.items():
             found, size = self._digest(package, name)
             if found != proof.sha256:
-                check_size(name, size, sizes)
-                yield name
+                yield name, size
         data: bytes | None = None
         with suppress(FileNotFoundError):
             data = self._files.cat_file(self._path(package, MANIFEST))
         if data != manifest.canonical():
-            check_size(MANIFEST, -1 if data is None else len(data), sizes)
-            yield MANIFEST
+            yield MANIFEST, -1 if data is None else len(data)
 
     def _check_written(self, folder: Path, manifest: Manifest, package: str) -> None:
         """Whether the store says that it holds what was written."""
