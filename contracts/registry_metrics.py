@@ -39,6 +39,9 @@ SOURCE_ROUND: Final = gauge(
     "When MLflow was last asked for all and told all that it lacked, unix time; 0: never.",
 )
 SOURCE_MODELS: Final = gauge("registry_source_models", "Registered models that MLflow lists.")
+STORE_UP: Final = gauge(
+    "registry_store_up", "1 where the package store answered the last question of the controller."
+)
 PASSES: Final = counter("registry_passes", "Passes of the controller's loop.", "outcome")
 WRITES_REFUSED: Final = counter(
     "registry_writes_refused",

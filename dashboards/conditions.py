@@ -146,4 +146,5 @@ TRITON_SICK: Final = f"{_most(r.SICK_TRITONS, 'pool, loader')} == 1"
 MLFLOW_AWAY: Final = (  # or the loop that asks it, which says nothing if it hangs
     f"{_most(r.SOURCE_UP)} == 0 or time() - {_most(r.SOURCE_ROUND)} > 300"
 )
+STORE_AWAY: Final = f"{_most(r.STORE_UP)} == 0"
 CONTROLLER_AWAY: Final = f"absent(rate({selector(r.PASSES.name)}[5m]) > 0)"

@@ -411,6 +411,15 @@ ROLLOUT_ALERTS: Final = (
         board="gateway",
     ),
     Alert(
+        "HeadraceStoreAway",
+        q.STORE_AWAY,
+        "10m",
+        Severity.TICKET,
+        "The package store does not answer the controller",
+        "New versions wait, and no Triton can fetch a package. What is loaded goes on serving.",
+        board="gateway",
+    ),
+    Alert(
         "HeadraceCandidateWithheld",
         q.CANDIDATE_WITHHELD,
         "1m",

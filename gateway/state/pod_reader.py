@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from service.cluster import access, errors
-from service.cluster.collection import LIST_PATIENCE, Collection, Object
+from service.cluster.collection import LIST_PATIENCE, Collection, Object, check_watch, listed
 from service.cluster.errors import (
     AccessError,
     ApiUnavailableError,
@@ -84,10 +84,10 @@ class PodReader:
         )
         data = self._asked(collection, cached, LIST_PATIENCE * self._timeout).whole()
         try:
-            found = json.loads(data)
-            return found["items"] or [], found["metadata"]["resourceVersion"]
-        except (ValueError, KeyError, TypeError) as error:
+            answer = json.loads(data)
+        except ValueError as error:
             raise ApiUnavailableError(f"{collection.path} is no list: {error!r}") from error
+        return listed(answer, collection.path)
 
     def watch(
         self, collection: Collection, revision: str, *, seconds: int, silence_seconds: float
@@ -100,6 +100,11 @@ class PodReader:
             "timeoutSeconds": str(seconds),
         }
         answer = self._asked(collection, query)
+        try:
+            check_watch(answer.response.getheader("Content-Length"), collection.path)
+        except ApiUnavailableError:
+            answer.whole(0)
+            raise
         answer.socket.settimeout(silence_seconds)
         return answer
 

@@ -28,6 +28,8 @@ from registry.packages.store import (
     PackageDamagedError,
     PackageMissingError,
     PackageStore,
+    check_size,
+    list_sizes,
     translate_errors,
 )
 
@@ -38,6 +40,7 @@ REVISION = 1
 FOLDER = "index"
 KEY_FILE = "index-keys"  # in a controller's work folder, where it is told no other
 _INDEX = "the index of conversions"
+_MAC_CHARACTERS = 64
 
 
 class _IndexEntry(BaseModel):
@@ -117,7 +120,7 @@ class ConversionIndex:
         """
         with translate_errors(_INDEX):
             try:
-                entry = _IndexEntry.model_validate_json(self._files.cat_file(self._path(options)))
+                entry = self._entry(options)
                 manifest = self._store.manifest(entry.ref.package)
             except (FileNotFoundError, PackageMissingError, PackageDamagedError, ValidationError):
                 return None  # convert again: that mends a damaged package or entry too
@@ -173,6 +176,18 @@ class ConversionIndex:
             self._files.mv(aside, path)
         return Package(ref, found)
 
+    def _entry(self, options: str) -> _IndexEntry:
+        """An entry; raises ``FileNotFoundError`` and ``ValidationError``."""
+        data = self._files.cat_file(self._path(options))
+        try:
+            return _IndexEntry.model_validate_json(data)
+        except ValidationError:
+            self._check_size(f"{options}.json", data)
+            raise
+
+    def _check_size(self, name: str, data: bytes) -> None:
+        check_size(name, len(data), list_sizes(self._files, self._root))
+
     def _sign(self, options: str, ref: ModelRef) -> None:
         """Writes the entry's MAC, in a file of its own."""
         made = mac(self._keys[0], options, ref)
@@ -181,11 +196,12 @@ class ConversionIndex:
     def _mac_of(self, options: str) -> str:
         """An entry's MAC as it is stored; empty if there is none."""
         try:
-            return str(self._files.cat_file(self._path(options, "mac")), "ascii").strip()
+            data = self._files.cat_file(self._path(options, "mac"))
         except FileNotFoundError:
             return ""
-        except UnicodeDecodeError:
-            return "none"
+        if len(data) != _MAC_CHARACTERS:
+            self._check_size(f"{options}.mac", data)
+        return str(data, "ascii", "ignore").strip()
 
     def _path(self, options: str, kind: str = "json") -> str:
         return str(PurePosixPath(self._root, f"{options}.{kind}"))

@@ -23,7 +23,7 @@ from registry.conversions.messages import (
 )
 from registry.stores.cluster_reports import Owner
 from service.cluster.client import ClusterClient
-from service.cluster.collection import Collection, Object
+from service.cluster.collection import Collection, Object, listed
 from service.cluster.errors import (
     ApiRefusedError,
     ApiUnavailableError,
@@ -146,7 +146,8 @@ class JobLauncher:
             self._options.namespace,
             label_selector=f"{job_manifest.LABEL}={name}",
         )
-        return max(answer["items"] or (), key=_creation_time, default=None)
+        pods, _ = listed(answer, f"the pods of {name}")
+        return max(pods, key=_creation_time, default=None)
 
     def _log(self, pod: Object | None) -> str:
         """The end of the log of what converts in a pod; empty if it has none."""

@@ -124,23 +124,27 @@ class SourceWatch:
         """Rounds without end; MLflow's absence is logged once and does not end them."""
         while True:
             self._woken.clear()
-            try:
-                await self.round()
-            except SourceUnavailableError as error:
-                metrics.SOURCE_UP.set(0)
-                if self._answers:
-                    log.warning("going on with what was last seen: %s", error)
-                self._answers = False
-            else:
-                metrics.SOURCE_UP.set(1)
-                if not self._answers:
-                    log.info("MLflow answers again")
-                self._answers = True
+            await self.attempt()
             try:
                 async with asyncio.timeout(self._poll_seconds):
                     await self._woken.wait()
             except TimeoutError:
                 continue
+
+    async def attempt(self) -> None:
+        """One round; MLflow's absence is counted, and logged once."""
+        try:
+            await self.round()
+        except SourceUnavailableError as error:
+            metrics.SOURCE_UP.set(0)
+            if self._answers:
+                log.warning("going on with what was last seen: %s", error)
+            self._answers = False
+        else:
+            metrics.SOURCE_UP.set(1)
+            if not self._answers:
+                log.info("MLflow answers again")
+            self._answers = True
 
     async def round(self) -> None:
         """Reads once if it is time to, then writes what MLflow does not know yet.

@@ -5,7 +5,8 @@ synced, and moved into place, and moved aside before it is deleted; object store
 folder, so there the manifest is written last and deleted first. Since a package's name is the
 digest of its content, two publishers of the same package write the same bytes. Publishing proves
 what is there already and replaces what is not as it should be, file by file. It never changes a
-byte that is right.
+byte that is right. Bytes that are wrong are damage only if the store's list has them in that size:
+else something that stands before the store has answered, and the store is away.
 """
 
 import hashlib
@@ -13,8 +14,8 @@ import re
 import shutil
 import tempfile
 import uuid
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path, PurePosixPath
 
 import fsspec
@@ -88,7 +89,7 @@ class PackageStore:
                 return ref
             wrong = [*manifest.files, MANIFEST]
             if not self._write_only:
-                wrong = list(self._wrong(manifest, ref.package))
+                wrong = [name for name, _ in self._wrong(manifest, ref.package)]
             for name in wrong:  # the manifest is the last
                 if self._is_local:
                     self._replace(folder, name, manifest, ref.package)
@@ -110,7 +111,8 @@ class PackageStore:
         """
         manifest = self.manifest(package)
         with self._reach():
-            for name in self._wrong(manifest, package):
+            for name, size in self._wrong(manifest, package):
+                check_size(name, size, self._sizes(package))
                 raise PackageDamagedError(f"{name} of package {package} is not what was published")
         return manifest
 
@@ -145,7 +147,14 @@ class PackageStore:
                             error
                         )
             (aside / MANIFEST).write_bytes(manifest.canonical())
-            prove(aside, package)
+            try:
+                prove(aside, package)
+            except PackageDamagedError:
+                with self._reach():
+                    sizes = self._sizes(package)
+                    for name in manifest.files:
+                        check_size(name, (aside / name).stat().st_size, sizes)
+                raise
         return manifest
 
     def manifest(self, package: str) -> Manifest:
@@ -161,7 +170,11 @@ class PackageStore:
                 data = self._files.cat_file(self._path(package, MANIFEST))
             except FileNotFoundError as error:
                 raise PackageMissingError(f"{self._url} holds no package {package}") from error
-        return _parse_manifest(data, package)
+            try:
+                return _parse_manifest(data, package)
+            except PackageDamagedError:
+                check_size(MANIFEST, len(data), self._sizes(package))
+                raise
 
     def packages(self) -> list[str]:
         """Names of all packages, in order.
@@ -295,22 +308,20 @@ class PackageStore:
         else:
             aside.unlink()
 
-    def _wrong(self, manifest: Manifest, package: str) -> Iterator[str]:
-        """Files of a package that the store lacks, or holds otherwise; the manifest is the last.
+    def _wrong(self, manifest: Manifest, package: str) -> Iterator[tuple[str, int]]:
+        """Files of a package that the store lacks, or holds otherwise, each with its size.
 
-        Sizes are compared first, so that most damage is found without reading.
+        The manifest is the last; the size of one that is not there is -1.
         """
-        sizes = self._sizes(package)
         for name, proof in manifest.files.items():
-            size = sizes.get(name, -1)
-            if size not in (None, proof.bytes) or self._digest(package, name) != proof.sha256:
-                yield name
-        try:
+            found, size = self._digest(package, name)
+            if found != proof.sha256:
+                yield name, size
+        data: bytes | None = None
+        with suppress(FileNotFoundError):
             data = self._files.cat_file(self._path(package, MANIFEST))
-        except FileNotFoundError:
-            data = b""
         if data != manifest.canonical():
-            yield MANIFEST
+            yield MANIFEST, -1 if data is None else len(data)
 
     def _check_written(self, folder: Path, manifest: Manifest, package: str) -> None:
         """Whether the store says that it holds what was written."""
@@ -323,26 +334,22 @@ class PackageStore:
                 )
 
     def _sizes(self, package: str) -> dict[str, int | None]:
-        """Sizes of the files of a package, if there is any; None if the driver does not say."""
-        path = self._path(package)
-        self._files.invalidate_cache(path)
-        try:
-            listed = self._files.ls(path, detail=True)
-        except (FileNotFoundError, NotADirectoryError):
-            return {}
-        return {PurePosixPath(str(item["name"])).name: item.get("size") for item in listed}
+        return list_sizes(self._files, self._path(package))
 
-    def _digest(self, package: str, name: str) -> str:
-        """SHA-256 of a file in the store; empty if there is none."""
+    def _digest(self, package: str, name: str) -> tuple[str, int]:
+        """SHA-256 and size of a file in the store; empty and -1 if there is none."""
         path = self._path(package, name)
         try:
             if self._is_local:
-                return digest(Path(path))
+                return digest(Path(path)), Path(path).stat().st_size
             with tempfile.TemporaryDirectory() as folder:
-                self._files.get_file(path, f"{folder}/{name}")
-                return digest(Path(folder, name))
-        except (FileNotFoundError, IsADirectoryError):
-            return ""
+                copy = Path(folder, name)
+                self._files.get_file(path, str(copy))
+                return digest(copy), copy.stat().st_size
+        except FileNotFoundError:
+            return "", -1
+        except IsADirectoryError:
+            return "", Path(path).stat().st_size
 
     def _path(self, *parts: str) -> str:
         return "/".join((self._root.rstrip("/"), *parts))
@@ -366,6 +373,39 @@ def translate_errors(what: str) -> Iterator[None]:
         raise
     except Exception as error:
         raise StoreUnavailableError(f"{what}: {str(error) or repr(error)}") from error
+
+
+def list_sizes(files: fsspec.AbstractFileSystem, folder: str) -> dict[str, int | None]:
+    """Sizes of the files of a folder as its store lists them; None if the driver does not say."""
+    files.invalidate_cache(folder)
+    try:
+        listed = files.ls(folder, detail=True)
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    return {PurePosixPath(str(item["name"])).name: item.get("size") for item in listed}
+
+
+def check_size(name: str, received: int, sizes: Mapping[str, int | None]) -> None:
+    """Refuses to believe bytes that can't be right and that the store does not list so.
+
+    Args:
+        name: of a file.
+        received: its size as it came; -1 if it is said not to be there.
+        sizes: of the files of its folder, as they are listed.
+
+    Raises:
+        StoreUnavailableError: the file is listed with another size, or is not listed.
+    """
+    listed = sizes.get(name, -1)
+    if listed not in (None, received):
+        raise StoreUnavailableError(
+            f"the package store lists {name} with {_size(listed)} and gave {_size(received)}: "
+            "something before it may have answered"
+        )
+
+
+def _size(bytes_: int | None) -> str:
+    return "no such file" if bytes_ in (None, -1) else f"{bytes_:,} bytes"
 
 
 def digest(path: Path) -> str:

@@ -18,7 +18,7 @@ import fsspec
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from contracts.durations import humanise
-from registry.packages.store import StoreError, translate_errors
+from registry.packages.store import StoreError, check_size, list_sizes, translate_errors
 
 log = logging.getLogger(__name__)
 
@@ -61,13 +61,15 @@ class _MarkFiles:
         self._root = root.rstrip("/")
 
     def read(self, name: str) -> str:
-        """What a file holds; empty if there is none."""
+        """What a file holds; empty if there is none. It must be listed so, too."""
         with translate_errors(self._what):
             try:
                 found = self._files.cat_file(f"{self._root}/{name}")
             except FileNotFoundError:
-                return ""
-        return str(found, "utf-8", "replace").strip()
+                found = None
+            size = -1 if found is None else len(found)
+            check_size(name, size, list_sizes(self._files, self._root))
+        return "" if found is None else str(found, "utf-8", "replace").strip()
 
     def write(self, name: str, text: str) -> None:
         """Replaces a file."""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar, cast
 
+from registry import metrics
 from registry.packages.store import StoreUnavailableError
 
 Answer = TypeVar("Answer")
@@ -32,6 +33,7 @@ class StoreTimeoutGuard:
         self._hanging: set[asyncio.Future[object]] = set()
         self._fault = ""
         self._paused_until = 0.0
+        metrics.STORE_UP.set(1)  # nothing is known against it
 
     @property
     def late(self) -> Mapping[str, asyncio.Future[object]]:
@@ -74,6 +76,7 @@ class StoreTimeoutGuard:
         done, _ = await asyncio.wait({asked}, timeout=self._seconds)
         if not done:
             self._hanging.add(asked)
+            metrics.STORE_UP.set(0)
             self._fault = f"the package store has not answered for {self._seconds:g} s"
             raise StoreUnavailableError(self._fault)
 
@@ -81,6 +84,7 @@ class StoreTimeoutGuard:
         """A failure is remembered for all, and is nobody's late answer."""
         self._hanging.discard(asked)
         error = None if asked.cancelled() else asked.exception()
+        metrics.STORE_UP.set(not isinstance(error, StoreUnavailableError))
         if isinstance(error, StoreUnavailableError):
             self._fault = str(error)
             self._paused_until = self._now() + self._pause_seconds

@@ -14,7 +14,14 @@ from types import ModuleType
 from typing import Any
 
 from service.cluster import errors
-from service.cluster.collection import LIST_PATIENCE, Collection, Object
+from service.cluster.collection import (
+    LIST_PATIENCE,
+    Collection,
+    Object,
+    check_own,
+    check_watch,
+    listed,
+)
 from service.cluster.errors import (
     AccessError,
     ApiRefusedError,
@@ -164,10 +171,7 @@ class ClusterClient:
             collection, "GET", method, **_select(collection), **cached,
             _request_timeout=LIST_PATIENCE * self._timeout,
         )  # fmt: skip
-        try:
-            return answer["items"] or [], answer["metadata"]["resourceVersion"]
-        except (KeyError, TypeError) as error:
-            raise ApiUnavailableError(f"{collection.path} is no list: {error!r}") from error
+        return listed(answer, collection.path)
 
     def watch(
         self, collection: Collection, revision: str, *, seconds: int, silence_seconds: float
@@ -184,6 +188,7 @@ class ClusterClient:
                 _preload_content=False,
                 _request_timeout=self._timeout,
             )
+            check_watch(response.headers.get("Content-Length"), collection.path)
             if response.connection.sock is not None:  # else each silence ends it: a proxy's doing
                 response.connection.sock.settimeout(silence_seconds)
         return ClientWatch(self, collection, response)
@@ -198,8 +203,9 @@ class ClusterClient:
         except self._kubernetes.client.ApiException as error:
             if not error.status:  # TLS that can't be agreed on
                 raise self._build_silence_error(error.reason) from error
-            body = error.body or error.reason or ""
-            raise errors.of_answer(error.status, what, body) from error
+            if error.body is None:  # said in a watch, where nobody else speaks
+                raise errors.of_status(error.status, f"{what}: {error.reason}") from error
+            raise errors.of_answer(error.status, what, error.body) from error
         except HTTPError as error:
             raise self._build_silence_error(error) from error
         except (OSError, self._kubernetes.config.ConfigException) as error:
@@ -215,7 +221,12 @@ class ClusterClient:
         """A call on a collection, or on one object of it."""
         name = options.get("name")
         what = f"{verb} {collection.path_of(str(name)) if name else collection.path}"
-        return _object(self._data(what, method, **_names(collection), **options), what)
+        answer = _object(self._data(what, method, **_names(collection), **options), what)
+        if verb == "POST":
+            name = options["body"]["metadata"]["name"]  # type: ignore[index]
+        if name and answer.get("kind") != "Status":  # what a deletion may be answered with
+            check_own(answer, str(name), what)
+        return answer
 
     def _data(
         self, what: str, method: Callable[..., Any], *arguments: object, **options: object

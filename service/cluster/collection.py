@@ -8,6 +8,8 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from service.cluster.errors import ApiUnavailableError
+
 Object = dict[str, Any]
 
 # A list may take this many times as long as an answer about one object: of 1,000 endpoints it is
@@ -40,6 +42,42 @@ class Collection:
     def path_of(self, name: str, part: str = "") -> str:
         """Where one object is, or a part of it such as ``status``."""
         return f"{self.path}/{name}/{part}" if part else f"{self.path}/{name}"
+
+
+def listed(answer: object, what: str) -> tuple[list[Object], str]:
+    """The objects of a list, and the revision from which a watch goes on.
+
+    Raises:
+        ApiUnavailableError: it is no list of objects: something before the API server answered.
+    """
+    try:
+        found, revision = answer["items"] or [], answer["metadata"]["resourceVersion"]  # type: ignore[index]
+        for item in found:
+            check_own(item, item["metadata"]["name"], what)
+        return list(found), str(revision)
+    except (KeyError, TypeError) as error:
+        raise ApiUnavailableError(f"{what} is no list: {error!r}") from error
+
+
+def check_own(answer: Object, name: str, what: str) -> None:
+    """Refuses an answer that is not about the object that was asked for.
+
+    Raises:
+        ApiUnavailableError: something before the API server answered, in JSON too.
+    """
+    metadata = answer.get("metadata")
+    if not isinstance(metadata, dict) or metadata.get("name") != name:
+        raise ApiUnavailableError(f"{what} was answered by something else than the API server")
+
+
+def check_watch(length: str | None, what: str) -> None:
+    """Refuses an answer that says its length, which no watch knows.
+
+    Raises:
+        ApiUnavailableError: something before the API server answered.
+    """
+    if length is not None:
+        raise ApiUnavailableError(f"{what} is not watched: something else answered")
 
 
 class WatchStream(Protocol):

@@ -18,16 +18,22 @@ class ObjectListing:
         self.revision = ""
         self._learnt: set[str] = set()  # names of what no list and no event has told yet
 
-    def replace(self, items: Iterable[Object], revision: str) -> bool:
+    def lacking(self, items: Iterable[Object]) -> frozenset[str]:
+        """Names of what was listed or told, and a list lacks."""
+        return frozenset(self.items.keys() - {_name(item) for item in items} - self._learnt)
+
+    def replace(
+        self, items: Iterable[Object], revision: str, kept: Iterable[str] = frozenset()
+    ) -> bool:
         """Takes a whole list; returns whether anything changed.
 
-        What was learnt since the list was made stays.
+        What was learnt since the list was made stays, and so does what is ``kept``.
         """
         self._learnt = {
             name for name in self._learnt if _number(self.items[name]) > _as_number(revision)
         }
         fresh = {_name(item): item for item in items}
-        fresh |= {name: self.items[name] for name in self._learnt}
+        fresh |= {name: self.items[name] for name in (*self._learnt, *kept)}
         changed = fresh != self.items
         self.items = fresh
         self.revision = revision

@@ -5,13 +5,15 @@ what was seen before: a server that can't tell how new its cache is reads a list
 etcd, object by object, and a hundred gateways that start at once would have it do so a hundred
 times. While the API server is away the copy stays as it is, and the thread asks
 again with growing pauses; a revision that has become too old (410) only
-means to list again. It writes nothing.
+means to list again. An object that is deleted is told by an event; one that a list lacks, and that
+was there, stays until a second list lacks it too. It writes nothing.
 """
 
 import logging
+import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from dataclasses import dataclass
 
@@ -35,6 +37,7 @@ class WatchPace:
 
     watch_seconds: float = 60.0
     silence_seconds: float = 75.0
+    second_look_seconds: float = 10.0  # at what a list has lost
     pauses: Backoff = _PAUSES
 
 
@@ -62,6 +65,7 @@ class Watch:
         self._listed = threading.Event()
         self._stop = threading.Event()
         self._untold = True
+        self._lost: dict[str, float] = {}  # what lists lack, since when by our clock
         self._stream: WatchStream | None = None
         self._failures = 0
         self._thread = threading.Thread(
@@ -100,7 +104,7 @@ class Watch:
         while not self._stop.is_set():
             began = time.monotonic()
             try:
-                if not self._listing.revision:
+                if self._lost or not self._listing.revision:
                     self._list()
                 self._follow()
             except ExpiredError:
@@ -141,17 +145,30 @@ class Watch:
         self._note_answer()
         self._at_least = revision
         with self._lock:
-            changed = self._listing.replace(items, revision)
+            changed = self._listing.replace(items, revision, self._kept(items))
             if changed or self._untold:
                 self._tell()
             self._listed.set()
 
+    def _kept(self, items: Iterable[Object]) -> frozenset[str]:
+        """What a list lacks and is not believed to be gone: no second look has missed it."""
+        now, pace = time.monotonic(), self._pace
+        before = self._lost
+        lost = {name: before.get(name, now) for name in self._listing.lacking(items)}
+        for name in lost.keys() - before.keys():
+            log.warning("a list of %s lacks %s: asking again", self._collection.plural, name)
+        kept = {name for name, since in lost.items() if now - since < pace.second_look_seconds}
+        self._lost = {name: lost[name] for name in kept}
+        return frozenset(kept)
+
     def _follow(self) -> None:
         """Takes events until the server ends the watch."""
+        pace = self._pace
+        seconds = min(pace.watch_seconds, pace.second_look_seconds if self._lost else math.inf)
         stream = self._reader.watch(
             self._collection,
             self._listing.revision,
-            seconds=max(1, round(self._pace.watch_seconds)),
+            seconds=max(1, round(seconds)),
             silence_seconds=self._pace.silence_seconds,
         )
         with self._lock:

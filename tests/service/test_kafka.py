@@ -1,13 +1,28 @@
 """How Kafka is reached: the folder that signs in, addresses out of flags, ends of clients."""
 
 import re
+import socketserver
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafka.errors import KafkaConnectionError
+from waiting import until
 
-from service.kafka import KafkaAddress, KafkaLoginError, close, login_options
+from service.kafka import (
+    KafkaAddress,
+    KafkaAwayError,
+    KafkaLoginError,
+    Topics,
+    close,
+    consumer,
+    login_options,
+    producer,
+)
 
 
 def folder(home: Path, **files: str) -> str:
@@ -112,3 +127,66 @@ def test_no_other_module_makes_a_client() -> None:
         if re.search(r"Kafka(Producer|Consumer|AdminClient)\(", module.read_text())
     ]
     assert found == []  # service/kafka.py hands the classes to one function
+
+
+HTTP = b"HTTP/1.1 400 Bad Request\r\nContent-Length: 15\r\n\r\n<html>no</html>"
+
+
+def _frame(request: bytes, body: bytes) -> bytes:
+    """A message that answers a request, by its number."""
+    return struct.pack(">i", 4 + len(body)) + request[8:12] + body
+
+
+ANSWERS: dict[str, Callable[[bytes], bytes]] = {
+    "nothing": lambda _: b"",
+    "an HTTP server": lambda _: HTTP,
+    "an SSH server": lambda _: b"SSH-2.0-OpenSSH_9.6\r\n",
+    "half a message": lambda asked: _frame(asked, b"\0" * 400)[:100],
+    "another message": lambda asked: _frame(asked, b"\xff" * 400),
+    "an answer to nobody": lambda _: struct.pack(">ii", 400, 0x7F000001) + b"\0" * 396,
+    "a negative size": lambda _: struct.pack(">i", -5),
+}
+
+
+@contextmanager
+def port_that_says(answer: Callable[[bytes], bytes], *, hangs_up: bool) -> Iterator[str]:
+    """Answers whatever connects, and then hangs up or says nothing more; gives host and port."""
+
+    class Handler(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            with suppress(OSError):
+                if asked := self.request.recv(4096):
+                    self.request.sendall(answer(asked))
+                    while not hangs_up and self.request.recv(4096):
+                        pass
+
+    class Server(socketserver.ThreadingTCPServer):
+        daemon_threads = True
+        block_on_close = False
+
+    with Server(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield f"127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("hangs_up", [False, True])
+@pytest.mark.parametrize("answer", ANSWERS)
+def test_whatever_listens_in_the_place_of_kafka_is_kafka_that_is_away(
+    answer: str, *, hangs_up: bool
+) -> None:
+    threads = threading.active_count()
+    with port_that_says(ANSWERS[answer], hangs_up=hangs_up) as bootstrap:
+        address = KafkaAddress((bootstrap,), connect_seconds=0.3, request_seconds=0.3)
+        asked: list[Callable[[], object]] = [
+            lambda: Topics(address),
+            lambda: consumer(address),
+            lambda: producer(address, max_request_bytes=1000, delivery_seconds=1.0),
+        ]
+        for ask in asked:
+            with pytest.raises(KafkaAwayError):
+                ask()
+    until("nothing is left behind", 60, lambda: threading.active_count() <= threads)

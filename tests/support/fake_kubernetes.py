@@ -8,8 +8,9 @@ import copy
 import json
 import ssl
 import threading
+import time
 import urllib.parse
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -61,6 +62,8 @@ class World:
     watched_from: list[int] = field(default_factory=list)
     refusals: dict[str, Refused] = field(default_factory=dict)
     held: set[str] = field(default_factory=set)  # requests that are not answered yet
+    # What a proxy before it says in its place, to ``GET /apis/...?query``: a status and a body.
+    script: Callable[[str], tuple[int, bytes] | None] = lambda request: None
 
     def store(self, collection: str, item: Object, kind: str) -> Object:
         self.number += 1
@@ -74,9 +77,11 @@ class World:
         self.changed.notify_all()
         return item
 
-    def await_more(self, seen: int, broken: int) -> None:
+    def await_more(self, seen: int, broken: int, until: float) -> None:
+        """Until something happens to a watch, or its time is over."""
         self.changed.wait_for(
-            lambda: self.number > seen or self.away or self.broken > broken, timeout=30
+            lambda: self.number > seen or self.away or self.broken > broken,
+            timeout=min(30.0, until - time.monotonic()),
         )
 
     def found(self, collection: str, name: str) -> Object:
@@ -205,6 +210,9 @@ class Handler(BaseHTTPRequestHandler):
                 return
             world.changed.wait_for(lambda: request not in world.held, timeout=60)
             refusal = world.refusals.get(request)
+        if (instead := world.script(f"{self.command} {self.path}")) is not None:
+            self._send(*instead)
+            return
         try:
             if refusal is not None:
                 raise refusal
@@ -313,14 +321,15 @@ class Handler(BaseHTTPRequestHandler):
         self.send_response(200)
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
-        ended = False
+        ended, until = False, time.monotonic() + float(query.get("timeoutSeconds", "3600"))
         while not ended:
             with world.changed:
-                world.await_more(seen, broken)
+                world.await_more(seen, broken, until)
                 fresh = [event for event in world.events if event.number > seen]
                 said = [line for number, line in world.said if number > seen]
                 expired = world.oldest > seen
-                ended = expired or world.away or world.broken > broken
+                over = time.monotonic() >= until
+                ended = expired or over or world.away or world.broken > broken
                 seen = world.number
                 if world.away:
                     break  # without a last word

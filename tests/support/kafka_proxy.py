@@ -1,4 +1,4 @@
-"""A way to a real Kafka on which answers of a kind can be slow, or never come.
+"""A way to a real Kafka on which answers can be slow, never come, or be somebody else's.
 
 It reads only what frames a message: the size, a request's key of the API, and the number that ties
 an answer to its request. In answers it puts its own port in the place of the broker's, so that
@@ -14,6 +14,9 @@ from collections import Counter
 HOST = "127.0.0.1"
 FETCH, JOIN_GROUP, SYNC_GROUP = 1, 11, 14  # of the Kafka protocol's guide
 _PATIENCE_SECONDS = 60.0
+HTTP = b"HTTP/1.1 400 Bad Request\r\nContent-Length: 15\r\n\r\n<html>no</html>"
+# What may become of every answer.
+FAULTS = ("reset", "another server", "truncated", "another message", "silence", "drip")
 
 
 class KafkaProxy:
@@ -28,6 +31,7 @@ class KafkaProxy:
         self._changed = threading.Condition()
         self._asked: Counter[int] = Counter()
         self._slow: dict[int, float] = {}
+        self._fault = ""
         self._closing = threading.Event()
         self._sockets: list[socket.socket] = []
         self._threads = [threading.Thread(target=self._accept, daemon=True)]
@@ -48,6 +52,14 @@ class KafkaProxy:
         """From now on answers of this API come so much later; those behind them wait too."""
         with self._changed:
             self._slow[api] = seconds
+
+    def spoil(self, fault: str) -> None:
+        """From now on every answer becomes one of ``FAULTS``; empty: they come as they are."""
+        with self._changed:
+            self._fault = fault
+        if not fault:  # what was left unanswered stays so: clients begin again
+            for each in tuple(self._sockets):
+                _hang_up(each)
 
     def asked(self, api: int) -> int:
         """How many requests of this API were sent."""
@@ -114,8 +126,36 @@ class KafkaProxy:
                     seconds = self._slow.get(api, 0.0)
                 self._closing.wait(seconds)
                 frame = frame.replace(theirs, ours)
-                client.sendall(struct.pack(">i", len(frame)) + frame)
+                if not self._spoilt(client, frame):
+                    client.sendall(struct.pack(">i", len(frame)) + frame)
         _hang_up(client)
+
+    def _spoilt(self, client: socket.socket, frame: bytes) -> bool:
+        """Whether a fault took the place of an answer."""
+        with self._changed:
+            fault = self._fault
+        size = struct.pack(">i", len(frame))
+        match fault:
+            case "":
+                return False
+            case "silence":
+                return True
+            case "another message":
+                client.sendall(size + frame[:4] + b"\xff" * (len(frame) - 4))
+                return True
+            case "drip":
+                for byte in size + frame:
+                    client.sendall(bytes([byte]))
+                    self._closing.wait(0.2)
+                return True
+            case "reset":
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                client.close()
+            case "truncated":
+                client.sendall(size + frame[: len(frame) // 2])
+            case _:
+                client.sendall(HTTP)
+        raise OSError(fault)
 
     def _ports(self) -> tuple[int, int]:
         return self._broker[1], self._port

@@ -6,6 +6,7 @@ What reads is the official client or a gateway's own reader: the first tests hol
 import json
 import socket
 import urllib.parse
+from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
@@ -181,6 +182,47 @@ def test_an_object_that_etcd_finds_too_large_is_refused_and_not_only_unanswered(
     fake.refuse(f"GET {LEASES.path}/l", 500, "etcdserver: request is too large")
     with pytest.raises(ObjectTooLargeError):
         fake.client().get(LEASES, "l")
+
+
+FOREIGN = [
+    (404, b"<html>default backend - 404</html>"),
+    (404, b'{"detail": "Not Found"}'),
+    (404, b""),
+    (502, b"<html>502 Bad Gateway</html>"),
+    (200, b""),
+    (200, b"<html>welcome</html>"),
+    (200, b'{"items": [{"metadata": {"na'),
+    (200, b'{"status": "ok"}'),
+    (200, b"{}"),
+    (200, b"[]"),
+    (200, b"null"),
+    (200, b'{"items": []}'),
+    (200, b'{"items": ["a", 7], "metadata": {"resourceVersion": "1"}}'),
+    (200, b'{"items": [{"id": 1}], "metadata": {"resourceVersion": "1"}}'),
+    (200, b'{"metadata": {"name": "other", "resourceVersion": "1"}}'),
+]
+
+
+@pytest.mark.parametrize("told", FOREIGN)
+def test_what_others_answer_is_no_object_and_no_list(
+    fake: Fake, reader: Reader, told: tuple[int, bytes]
+) -> None:
+    fake.write(LEASES.path, {"metadata": {"name": "l", "labels": {"app": "a"}}})
+    fake.world.script = lambda _: told
+    client = fake.client()
+    asked: list[Callable[[], object]] = [
+        lambda: reader.list(LEASES),
+        lambda: client.get(LEASES, "l"),
+        lambda: client.create(LEASES, {"metadata": {"name": "l"}}),
+        lambda: client.replace(LEASES, "l", {"metadata": {"name": "l"}}),
+        lambda: client.replace_status(LEASES, "l", {"metadata": {"name": "l"}}),
+        lambda: client.merge(LEASES, "l", {}),
+        lambda: client.put(LEASES, {"metadata": {"name": "l"}}),
+        lambda: client.delete(LEASES, "l"),
+    ]
+    for ask in asked:
+        with pytest.raises(ApiUnavailableError):
+            ask()
 
 
 @pytest.mark.parametrize("status", [404, 409, 410])

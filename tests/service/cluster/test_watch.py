@@ -1,8 +1,10 @@
 """A copy stays current through every way in which watches end, and stays as it is in an outage."""
 
+import json
 import queue
 import urllib.parse
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,7 +15,7 @@ from contracts.backoff import Backoff
 from service.cluster.collection import Collection, Reader
 from service.cluster.watch import Watch, WatchPace
 
-PACE = WatchPace(pauses=Backoff(0.01, 0.05))
+PACE = WatchPace(pauses=Backoff(0.01, 0.05), second_look_seconds=0.1)
 LEASES = Collection("coordination.k8s.io/v1", "leases", NAMESPACE)
 
 Seen = tuple[tuple[str, int], ...]
@@ -243,3 +245,81 @@ def test_a_watch_can_be_closed_at_any_moment(reader: Reader, told: Told) -> None
     long.start()
     told.until(())
     long.close()
+
+
+def empty(fake: Fake) -> Callable[[str], tuple[int, bytes] | None]:
+    """A server that lists nothing, in the words of the API server."""
+
+    def answer(request: str) -> tuple[int, bytes] | None:
+        if "watch=" in request:
+            return None
+        told = {"metadata": {"resourceVersion": str(fake.world.number)}, "items": []}
+        return 200, json.dumps(told).encode()
+
+    return answer
+
+
+def test_what_one_list_lacks_stays_until_a_second_one_lacks_it(
+    fake: Fake, reader: Reader, told: Told
+) -> None:
+    write(fake, "a", 1)
+    write(fake, "b", 1)
+    watch = Watch(reader, LEASES, told, replace(PACE, second_look_seconds=3600.0))
+    watch.start()
+    try:
+        told.until((("a", 1), ("b", 1)))
+        fake.world.script = empty(fake)
+        before = lists(fake)
+        fake.expire()
+        while lists(fake) < before + 4:
+            fake.break_watches()
+        fake.remove(LEASES.path, "b")  # an event says so, and is believed
+        told.until((("a", 1),))
+        fake.world.script = lambda _: None
+        write(fake, "a", 2)
+        told.until((("a", 2),))
+    finally:
+        watch.close()
+
+
+def test_what_a_list_of_a_moment_later_lacks_too_is_gone(
+    fake: Fake, watch: Watch, told: Told, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(fake, "a", 1)
+    watch.start()
+    told.until((("a", 1),))
+    fake.world.script = empty(fake)
+    fake.expire()
+    while told.all.empty():
+        fake.break_watches()
+    assert told.all.get(timeout=60) == ()
+    assert "lacks a" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        (404, b"<html>404</html>"),
+        (502, b"<html>502</html>"),
+        (200, b""),
+        (200, b'{"items": [{"meta'),
+        (200, b'{"status": "ok"}'),
+        (200, b'{"items": [{"id": 1}], "metadata": {"resourceVersion": "1"}}'),
+    ],
+)
+def test_what_others_answer_changes_nothing(
+    fake: Fake, watch: Watch, told: Told, said: tuple[int, bytes]
+) -> None:
+    write(fake, "a", 1)
+    watch.start()
+    told.until((("a", 1),))
+    fake.world.script = lambda _: said
+    fake.expire()
+    before = lists(fake)
+    until("it is asked again and again", 60, lambda: lists(fake) > before + 3)
+    assert watch.disconnected
+    assert told.all.empty()
+    fake.world.script = lambda _: None
+    write(fake, "a", 2)
+    told.until((("a", 2),))
+    until("it is connected", 60, lambda: not watch.disconnected)

@@ -3,23 +3,24 @@
 import random
 import time
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NoReturn
 
 import pytest
 from kafka import KafkaAdminClient
 from kafka.admin import ConfigResource, ConfigResourceType
+from kafka_proxy import FAULTS, KafkaProxy
 from prediction_batches import batch_of, record_of
 from waiting import until
 
 from contracts.windows import EndpointWindow, WindowRecord
 from headrace.stack.kafka import KafkaProcess
-from service.kafka import KafkaAddress, KafkaAwayError, Topic, TopicMissingError
+from service.kafka import KafkaAddress, KafkaAwayError, Topic, TopicMissingError, Topics
 from stats.errors import LogReplacedError, RecordTooLargeError, StalledError
 from stats.folding.record_sink import KafkaRecordSink
 from stats.reading.published import KafkaEventLogEnds
 from stats.reading.reader import ReaderPace, WindowsReader
-from stats.reading.record_log import KafkaRecordLog
+from stats.reading.record_log import KafkaRecordLog, largest
 
 pytestmark = pytest.mark.real
 
@@ -173,3 +174,73 @@ def test_the_reader_knows_the_windows_and_knows_when_it_can_not_know(
     again.close()
     until("it comes to be", 90, lambda: known() > before)
     reader.close()
+
+
+@pytest.fixture
+def proxy(kafka: KafkaProcess) -> Iterator[KafkaProxy]:
+    with KafkaProxy(kafka.bootstrap) as made:
+        yield made
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_whatever_answers_in_the_place_of_kafka_is_kafka_that_is_away(
+    address: KafkaAddress, topic: Topic, sink: KafkaRecordSink, proxy: KafkaProxy, fault: str
+) -> None:
+    """Neither a missing topic nor an empty one, nor the end of a log, nor a record that is sent."""
+    sink.write([record(0), record(64)])
+    hasty = KafkaAddress((proxy.bootstrap,), request_seconds=1.0)
+    log = KafkaRecordLog(hasty, time.time() - 60, topic.name)
+    assert len(read_all(log)) == 2
+    topics, writer = Topics(hasty), KafkaRecordSink(hasty, topic)
+    proxy.spoil(fault)
+    sink.write([record(128)])
+    asked: list[Callable[[], object]] = [
+        lambda: writer.write([record(192)]),
+        lambda: topics.describe(topic.name),
+        lambda: topics.spans(topic.name, [0, 1, 2]),
+        log.whole,
+        lambda: Topics(hasty),
+        lambda: KafkaRecordLog(hasty, 0.0, topic.name),
+    ]
+    for ask in asked:
+        with pytest.raises(KafkaAwayError):
+            ask()
+    proxy.spoil("")
+    for each in (log, topics, writer):
+        each.close()
+    patient = KafkaAddress((proxy.bootstrap,), connect_seconds=30.0, request_seconds=30.0)
+    again = KafkaRecordSink(patient, topic)
+    again.write([record(192)])
+    again.close()
+    later = KafkaRecordLog(patient, time.time() - 60, topic.name)
+    found = {found.start for found in largest(read_all(later))}
+    later.close()
+    assert found == {0, 64, 128, 192}
+
+
+def test_the_reader_waits_for_kafka_through_every_fault_and_loses_nothing(
+    address: KafkaAddress, topic: Topic, sink: KafkaRecordSink, proxy: KafkaProxy
+) -> None:
+    written = [record(0)]
+    sink.write(written)
+    hasty = KafkaAddress((proxy.bootstrap,), request_seconds=2.0)
+    reader = WindowsReader(
+        lambda since: KafkaRecordLog(hasty, since, topic.name), KafkaEventLogEnds(hasty), pace=PACE
+    )
+
+    def known() -> int | None:
+        windows = reader.windows("sentiment", 0.0)
+        return None if windows is None else attempts(windows)
+
+    reader.start()
+    try:
+        for number, fault in enumerate(FAULTS, start=1):
+            until("all is known", 90, lambda: known() == attempts(written))
+            proxy.spoil(fault)
+            written.append(record(64 * number))
+            sink.write(written[-1:])
+            until(f"{fault} is noticed", 90, lambda: known() is None)
+            proxy.spoil("")
+        until("all is known", 90, lambda: known() == attempts(written))
+    finally:
+        reader.close()

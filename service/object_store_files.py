@@ -1,0 +1,78 @@
+"""The objects of S3, and of what speaks its language, as files of fsspec: ``s3://BUCKET/KEY``.
+
+s3fs with one more question at each answer: is it the object store's? An ingress without a backend
+answers 404 too, and a login page 200, and s3fs takes the one for an object that is not there and
+the other for an empty list. Here both are an ``OSError``: that an object is missing is said by the
+store's own error, or by a list of its own, or not at all. fsspec opens it by the entry point in
+``pyproject.toml``. It changes nothing of what s3fs asks, caches or repeats.
+"""
+
+# ruff: noqa: FBT001, FBT002 - the signatures are s3fs's
+
+from typing import Any
+
+from s3fs import S3FileSystem
+
+_OF_LISTS = frozenset({"Name", "IsTruncated"})  # every list of objects has them
+_WITH_ETAG = frozenset({"GetObject", "HeadObject", "PutObject"})
+
+Fields = dict[str, Any]
+
+
+class ForeignAnswerError(OSError):
+    """An answer that is not in the words of S3: maybe of a proxy without a backend."""
+
+
+class ObjectStoreFiles(S3FileSystem):
+    """The objects that one store holds. Threads may share it."""
+
+    async def set_session(self, refresh: bool = False, kwargs: Fields | None = None) -> Any:  # noqa: ANN401 - a client of aiobotocore
+        """The client of s3fs, which shows us each answer."""
+        client = await super().set_session(refresh, kwargs or {})
+        # Under one name, so that it is there once however often this is called.
+        client.meta.events.register("after-call.s3", _check, unique_id="headrace-own-words")
+        return client
+
+    async def _info(
+        self,
+        path: str,
+        bucket: str | None = None,
+        key: str | None = None,
+        refresh: bool = False,
+        version_id: str | None = None,
+    ) -> Fields:
+        """Name, size and type; an answer to HEAD has no words, so that a 404 has a list asked."""
+        try:
+            found: Fields = await super()._info(path, bucket, key, refresh, version_id)
+        except FileNotFoundError:
+            bucket, key, _ = self.split_path(self._strip_protocol(path))
+            if key:
+                listed = await self._call_s3(
+                    "list_objects_v2", Bucket=bucket, Prefix=key, MaxKeys=1
+                )
+                if any(item["Key"] == key for item in listed.get("Contents", ())):
+                    sentence = f"{path} is listed, and is said not to be there"
+                    raise ForeignAnswerError(sentence) from None
+            raise
+        return found
+
+
+def _check(http_response: Any, parsed: Fields, model: Any, **_: object) -> None:  # noqa: ANN401 - of aiobotocore
+    """Raises ``ForeignAnswerError`` for an answer that S3 would not give."""
+    status, operation = int(http_response.status_code), str(model.name)
+    if status == 404:
+        code = str(parsed.get("Error", {}).get("Code", ""))
+        is_own = model.http.get("method") == "HEAD" or not (code.isdigit() or not code)
+    elif status >= 300:
+        return  # nothing is believed of these
+    elif operation == "ListObjectsV2":
+        is_own = not _OF_LISTS.isdisjoint(parsed)
+    else:
+        is_own = operation not in _WITH_ETAG or "ETag" in parsed
+    if not is_own:
+        if (body := parsed.get("Body")) is not None:
+            body.close()  # of a download, which nobody is going to read
+        raise ForeignAnswerError(
+            f"the object store does not answer, and something before it says {status} to "
+            f"{operation}"
+        )

@@ -1,0 +1,278 @@
+"""Whatever stands before MLflow, the object store or Kubernetes, a rollout goes on to its end.
+
+In each phase something else answers for a while in the place of one of them. Nothing is rejected,
+dropped, deleted, converted again or promoted by it, and the metric or the log says what is away.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import Phase as Tries
+from hypothesis import strategies as st
+from prometheus_client import REGISTRY
+from rollout_world import (
+    BAKE_SECONDS,
+    FOREIGN,
+    KEEP_SECONDS,
+    UNLOAD_SECONDS,
+    Reply,
+    RolloutWorld,
+    Seen,
+    Servers,
+    nothing_listed,
+    one_lost,
+    opened,
+    served,
+)
+
+from contracts.endpoint import Arm, EndpointStatus, Phase
+
+pytestmark = pytest.mark.slow  # imports clients of MLflow, S3 and Kubernetes
+
+PARTS = ("mlflow", "objects", "kubernetes")
+EMPTY, LOST = "an empty list", "a list that lost entries"
+UP = {"mlflow": "headrace_registry_source_up", "objects": "headrace_registry_store_up"}
+PHASES = 13
+AHEAD = (
+    Phase.WAITING,
+    Phase.CONVERTING,
+    Phase.VERIFYING,
+    Phase.PUBLISHING,
+    Phase.LOADING,
+    Phase.LOADED,
+    Phase.SHADOW,
+    Phase.CANARY,
+    Phase.PROMOTED,
+)
+rollouts = settings(
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    phases=[Tries.explicit, Tries.reuse, Tries.generate],  # a rollout takes seconds: none is shrunk
+)
+# Everything that is kept in memory of what the store said is older then.
+LONG_SECONDS, SHORT_SECONDS = 62.0, 5.0
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What answers in the place of one part, and whether to every second request only."""
+
+    part: str
+    kind: str
+    flaps: bool = False
+
+
+# In an order in which any thirteen in a row are before all three and of most kinds.
+FAULTS = st.permutations(
+    [
+        Fault(part, kind, flaps)
+        for flaps in (False, True)
+        for kind in (LOST, EMPTY, *FOREIGN)
+        for part in PARTS
+    ]
+)
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        served(tmp_path_factory.mktemp("artifacts"), patch, 5.0) as made,
+    ):
+        yield made
+
+
+def in_place(fault: Fault, world: RolloutWorld) -> Callable[[str], Reply | None]:
+    """What the fault answers to a request; None: what the server itself does."""
+    if fault.kind == EMPTY:
+        reply = nothing_listed(fault.part, world)
+    elif fault.kind == LOST:
+        reply = one_lost(fault.part, world)
+    else:
+        said = FOREIGN[fault.kind]
+        reply = lambda _: said  # noqa: E731
+    numbers = count()
+    return lambda asked: None if fault.flaps and next(numbers) % 2 else reply(asked)
+
+
+def harm(before: Seen, after: Seen) -> list[str]:
+    """What a fault has done that it must not."""
+    was, now = before.status, after.status
+    found = {
+        "rejected": now.rejected != was.rejected,
+        "left out": now.rejected_through != was.rejected_through,
+        "not loaded any more": not before.models <= after.models,
+        "converted again": after.conversions != before.conversions,
+        "a conversion was ended": after.cancelled != before.cancelled,
+        "deleted": not before.objects.items() <= after.objects.items(),
+        "packages dropped": not set(was.packages) <= set(now.packages),
+    }
+    candidate, later = was.candidate, now.candidate
+    if was.stable is None:
+        first = candidate.ref if candidate is not None else None
+        found["another version serves"] = now.stable not in (None, first)
+    else:
+        found["promoted or taken back"] = _shares(was) != _shares(now)
+    if candidate is not None and (later is not None or now.stable == was.stable):
+        found["the candidate is dropped"] = later is None or later.version != candidate.version
+        if later is not None and later.phase not in {Phase.BLOCKED, candidate.phase}:
+            found[f"from {candidate.phase} to {later.phase}"] = (
+                later.phase not in AHEAD or AHEAD.index(later.phase) < AHEAD.index(candidate.phase)
+            )
+            found["its package is forgotten"] = candidate.ref not in (None, later.ref)
+    return [what for what, is_so in found.items() if is_so]
+
+
+def _shares(status: EndpointStatus) -> set[tuple[str, str, float]]:
+    return {
+        (route.arm.value, route.ref.package, route.weight)
+        for route in status.routes
+        if route.arm is not Arm.SHADOW
+    }
+
+
+async def strike(world: RolloutWorld, fault: Fault, caplog: pytest.LogCaptureFixture) -> None:
+    """The fault is on for some passes, of the collection of packages too, and goes away."""
+    before = world.seen()
+    caplog.clear()
+    caplog.set_level(logging.INFO)
+    world.servers.put(fault.part, in_place(fault, world))
+    world.loads = True
+    for seconds in (0.0, SHORT_SECONDS if fault.kind == LOST else LONG_SECONDS):
+        world.time += seconds
+        world.watch.wake()
+        await world.round()
+        await world.collect()
+    if fault.kind in FOREIGN and not fault.flaps:
+        await tells(world, fault, caplog)
+    during = world.seen()
+    world.servers.clear()
+    assert harm(before, during) == [], fault
+    for part, metric in UP.items():
+        await world.until(f"{part} answers", partial(says, metric, 1.0))
+    await world.settle()
+    assert harm(before, world.seen()) == [], fault
+
+
+async def tells(world: RolloutWorld, fault: Fault, caplog: pytest.LogCaptureFixture) -> None:
+    """Waits until the sign that is for it says what is away."""
+    if fault.part in UP:
+        await world.until(f"{fault} is told", partial(says, UP[fault.part], 0.0))
+    else:
+        await world.until(f"{fault} is told", lambda: "can't be watched" in caplog.text)
+
+
+def says(metric: str, value: float) -> bool:
+    """Whether a gauge is at a value."""
+    return REGISTRY.get_sample_value(metric) == value
+
+
+async def walk(world: RolloutWorld, *, good: bool) -> AsyncIterator[str]:
+    """Two versions, each phase of each; the second one is ``good`` or taken back."""
+    await world.settle()
+    for number in ("1", "2"):
+        world.register(number)
+        await world.until("converting", lambda: world.phase == "Converting")
+        await world.settle()
+        yield "converting"
+        await world.verifying()
+        await world.until("verifying", lambda: world.phase == "Verifying")
+        yield "verifying"
+        world.loads = False
+        await world.converted(number)
+        await world.until("loading", lambda: world.phase == "Loading")
+        yield "loading"
+        if number == "1":
+            await world.until("serving", lambda: world.status.stable is not None)
+            await world.settle()
+            yield "serving"
+    world.traffic("unknown")
+    await world.until("in shadow", lambda: world.phase == "Shadow")
+    yield "shadow"
+    for share in (5, 50):
+        world.traffic("pass")
+        await world.until(f"{share} %", partial(has_canary, world, share))
+        yield f"{share} %"
+    world.traffic("pass" if good else "fail")
+    if not good:
+        await world.until("taken back", lambda: world.phase == "RolledBack")
+        await world.settle()
+        await _unloaded(world)
+        yield "taken back"
+        return
+    await world.until("promoted", lambda: world.phase == "Promoted")
+    yield "bake"
+    world.time += BAKE_SECONDS
+    world.traffic("pass")
+    await world.until("settled", lambda: world.status.rollout is None)
+    await world.settle()
+    yield "settled"
+    world.time += KEEP_SECONDS + 1.0
+    await world.until("retired", lambda: len(world.status.packages) == 1)
+    await _unloaded(world)
+    yield "retired"
+
+
+async def _unloaded(world: RolloutWorld) -> None:
+    """The version that has no callers any more leaves its Tritons."""
+    world.time += UNLOAD_SECONDS + 1.0
+    await world.until("unloaded", lambda: len(world.triton.models) == 1)
+
+
+def has_canary(world: RolloutWorld, share: float) -> bool:
+    """Whether so many percent of the callers are with the newer version."""
+    return any(route.arm is Arm.CANARY and route.weight == share for route in world.status.routes)
+
+
+async def struck(
+    servers: Servers,
+    folder: Path,
+    faults: list[Fault],
+    caplog: pytest.LogCaptureFixture,
+    *,
+    good: bool,
+) -> None:
+    """A whole rollout with a fault in each phase."""
+    async with opened(servers, folder) as world:
+        phases = []
+        async for phase in walk(world, good=good):
+            phases.append(phase)
+            await strike(world, faults[len(phases) % len(faults)], caplog)
+        status = world.status
+        assert status.stable is not None
+        assert status.stable.version == ("2" if good else "1")
+        assert [item.version for item in status.rejected] == ([] if good else ["2"])
+        assert len(world.launcher.requests) == 2
+        assert len(phases) == (PHASES if good else PHASES - 2)
+
+
+@settings(rollouts, max_examples=2)
+@given(FAULTS, st.booleans())
+async def test_a_fault_in_each_phase_changes_nothing_but_the_time_that_it_takes(
+    servers: Servers,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    faults: list[Fault],
+    good: bool,
+) -> None:
+    await asyncio.wait_for(struck(servers, tmp_path, faults, caplog, good=good), 600)
+
+
+@pytest.mark.soak
+@settings(rollouts, max_examples=100)
+@given(FAULTS, st.booleans())
+async def test_a_hundred_rollouts_with_a_fault_in_each_phase(
+    servers: Servers,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    faults: list[Fault],
+    good: bool,
+) -> None:
+    await asyncio.wait_for(struck(servers, tmp_path, faults, caplog, good=good), 600)

@@ -1,0 +1,388 @@
+"""A rollout with real edges: MLflow, an object store and an API server, each behind a proxy.
+
+Controller, rollout machine, loader and collection of packages are ours; the servers are fakes on
+real sockets. A conversion and the judge say what a test has them say. Faults are put before a
+server with ``fault``.
+"""
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from fake_kubernetes import NAMESPACE, Fake, fake_kubernetes
+from fake_mlflow import FakeMlflow
+from fake_mlflow import serve as serve_mlflow
+from fake_object_store import BUCKET, FakeObjectStore
+from fake_object_store import serve as serve_objects
+from http_server import Answer, Request
+from loader_harness import NoPlacement
+from registry_fakes import (
+    KEYS,
+    FakeTriton,
+    MemoryArtifacts,
+    MemoryReports,
+    ScriptedLauncher,
+    endpoint,
+    packed,
+)
+from rollout_walk import FakeJudge, MemoryStatistics, window
+
+from contracts.backoff import Backoff
+from contracts.endpoint import EndpointSpec, EndpointStatus, Phase
+from contracts.rollout import RolloutSpec
+from controller.garbage_collection import GarbageCollection
+from controller.rollouts import JoinedRollouts
+from registry.conversions.index import ConversionIndex
+from registry.conversions.messages import ConversionProgress, PublishedPackage
+from registry.conversions.running import ConversionJobs
+from registry.errors import RegistryError
+from registry.loading.loader import Loader
+from registry.loading.options import LoaderOptions
+from registry.mlflow.client import MlflowConnection
+from registry.mlflow.model_registry import MlflowRegistry
+from registry.mlflow.projection import ShownRollout
+from registry.mlflow.watch import SourceWatch
+from registry.mlflow.write_back import WriteBack
+from registry.packages.cache import LocalPackages
+from registry.packages.store import PackageStore, StoreError
+from registry.reconcile.controller import Controller, ControllerOptions
+from registry.stores.cluster_endpoints import KubernetesEndpointStore
+from service.cluster.watch import WatchPace
+
+PACE = WatchPace(pauses=Backoff(0.01, 0.02), second_look_seconds=3600.0)
+ROLLOUT = {
+    "steps": [{"shadow": 100}, {"weight": 5}, {"weight": 50}],
+    "deadline": "1d",
+    "bake": "1h",
+}
+KEEP_SECONDS = 600.0
+BAKE_SECONDS = 3600.0
+UNLOAD_SECONDS = 60.0
+
+Reply = tuple[int, str]
+
+
+class Servers:
+    """What stays while one world follows another: clients of MLflow and S3 are slow to begin."""
+
+    def __init__(
+        self,
+        mlflow: FakeMlflow,
+        objects: FakeObjectStore,
+        kubernetes: Fake,
+        registry: MlflowRegistry,
+    ) -> None:
+        self.mlflow = mlflow
+        self.objects = objects
+        self.kubernetes = kubernetes
+        self.registry = registry
+        self.worlds = 0
+
+    def put(self, part: str, reply: Callable[[str], Reply | None]) -> None:
+        """Answers in the place of a server from now on, to a path with its query."""
+        if part == "mlflow":
+            self.mlflow.script = lambda path, query: reply(f"{path}?{json.dumps(query)}")
+        elif part == "objects":
+            self.objects.script = lambda asked: _answer(reply(_whole(asked)))
+        else:
+            self.kubernetes.world.script = lambda asked: _encoded(reply(asked))
+            self.kubernetes.expire()  # so that all is listed again
+
+    def clear(self) -> None:
+        """Every server answers for itself."""
+        self.mlflow.script = lambda _path, _query: None
+        self.objects.script = lambda _: None
+        self.kubernetes.world.script = lambda _: None
+        self.kubernetes.break_watches()
+
+
+def _whole(asked: Request) -> str:
+    return f"{asked.method} {asked.path}?{json.dumps(asked.query)}"
+
+
+def _answer(reply: Reply | None) -> Answer | None:
+    return None if reply is None else Answer(*reply)
+
+
+def _encoded(reply: Reply | None) -> tuple[int, bytes] | None:
+    return None if reply is None else (reply[0], reply[1].encode())
+
+
+@contextmanager
+def served(folder: Path, patch: pytest.MonkeyPatch, timeout_seconds: float) -> Iterator[Servers]:
+    """The three servers."""
+    with (
+        serve_mlflow(FakeMlflow(folder)) as mlflow,
+        serve_objects(FakeObjectStore(), patch) as objects,
+        fake_kubernetes() as kubernetes,
+    ):
+        registry = MlflowRegistry(MlflowConnection(mlflow.uri, timeout_seconds=timeout_seconds))
+        yield Servers(mlflow, objects, kubernetes, registry)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What no fault may change but for the better."""
+
+    status: EndpointStatus
+    objects: Mapping[str, bytes]
+    models: frozenset[str]
+    conversions: int
+    cancelled: int
+
+
+class RolloutWorld:
+    """One endpoint of the model ``m``, and all that brings its versions into service."""
+
+    def __init__(self, servers: Servers, folder: Path) -> None:
+        servers.worlds += 1
+        self.servers = servers
+        self.model = f"m{servers.worlds}"
+        self.folder = folder / self.model
+        self.url = f"s3://{BUCKET}/{self.model}"
+        self.time = 1_000_000.0
+        self.judged = MemoryStatistics()
+        self.triton = FakeTriton()
+        self.launcher = ScriptedLauncher()
+        self.reports = MemoryReports()
+        self.changed = asyncio.Event()
+        self.loads = True  # whether the loader makes passes
+        self._looks: asyncio.Queue[asyncio.Event] = asyncio.Queue()
+        self._looked: asyncio.Event | None = None
+        self._register_model()
+        self._open()
+
+    def _open(self) -> None:
+        client = self.servers.kubernetes.client()
+        self.endpoints = KubernetesEndpointStore(client, NAMESPACE, pace=PACE)
+        rollout = RolloutSpec.model_validate(ROLLOUT)
+        spec = EndpointSpec(model=self.model, rollout=rollout)
+        self.endpoints.put(endpoint(name=self.model, spec=spec))
+        self.endpoints.start()
+        self.store = PackageStore(self.url)
+        self.jobs = ConversionJobs(self.launcher, most=1, changed=self.changed)
+        self.rollouts = JoinedRollouts(FakeJudge(), self.judged)
+        self.watch = SourceWatch(
+            self.servers.registry,
+            WriteBack(self.servers.registry, MemoryArtifacts(), self._render),
+            poll_seconds=1.0,
+            changed=self.changed,
+            clock=lambda: self.time,
+        )
+        self.controller = Controller(
+            ControllerOptions("http://mlflow", self.url, keep_seconds=KEEP_SECONDS),
+            endpoints=self.endpoints,
+            source=self.watch,
+            index=ConversionIndex(self.url, self.store, KEYS),
+            reports=self.reports,
+            jobs=self.jobs,
+            rollouts=self.rollouts,
+            changed=self.changed,
+            now=lambda: self.time,
+        )
+        ledger = self.folder / "ledger.json"
+        self.loader = Loader(
+            LoaderOptions(
+                "l", "t:1", ledger, warmup_seconds=0.01, unload_after_seconds=UNLOAD_SECONDS
+            ),
+            endpoints=self.endpoints,
+            packages=LocalPackages(self.store, self.folder / "local"),
+            triton=self.triton,
+            placement=NoPlacement(),
+            reports=self.reports,
+            now=lambda: self.time,
+        )
+        self.collection = GarbageCollection(
+            1,
+            self.store,
+            lambda: KubernetesEndpointStore(client, NAMESPACE),
+            lambda: bool(self.jobs.states),
+            wait=self._until_look,
+        )
+
+    async def _render(self, evidence: ShownRollout) -> Mapping[str, bytes]:
+        return self.rollouts.evidence(evidence.endpoint, evidence.state)
+
+    async def _until_look(self, _: float) -> None:
+        if self._looked is not None:
+            self._looked.set()
+        self._looked = await self._looks.get()
+
+    # What people do, and what converts
+
+    def _register_model(self) -> None:
+        for name in (self.model, f"{self.model}-other"):
+            self.servers.mlflow.models[name] = {"name": name, "last_updated_timestamp": 1000}
+
+    def register(self, number: str) -> None:
+        """One more version in MLflow."""
+        fake, at = self.servers.mlflow, 1000 + int(number)
+        fake.models[self.model]["last_updated_timestamp"] = at
+        fake.versions[self.model, number] = {
+            "name": self.model,
+            "version": number,
+            "status": "READY",
+            "source": f"models:/{self.model}-{number}",
+            "run_id": "",
+            "creation_timestamp": at,
+        }
+
+    async def verifying(self) -> None:
+        """The conversion that runs says so."""
+        self.launcher.say(ConversionProgress(phase=Phase.VERIFYING, message="compares"))
+        await self.settle()
+
+    async def converted(self, number: str) -> None:
+        """The conversion that runs ends well."""
+        made = self.folder / number
+        manifest = packed(made, number.encode(), number)
+        lineage = manifest.lineage.model_copy(update={"registered_model": self.model})
+        manifest = manifest.model_copy(update={"model": self.model, "lineage": lineage})
+        ref = await asyncio.to_thread(self.store.publish, made, manifest)
+        self.changed.clear()
+        self.launcher.end(PublishedPackage(ref=ref))
+        await self.changed.wait()
+
+    def traffic(self, verdict: str) -> None:
+        """Requests on the routes as they are, and what the judge says of them."""
+        for _ in range(21):
+            self.judged.known.append(window(self.status.routes, int(self.time), verdict=verdict))
+            self.time += 10.0
+
+    # The passes
+
+    @property
+    def status(self) -> EndpointStatus:
+        """Of the endpoint, as the API server has it for whoever asks it itself."""
+        return next(item.status for item in self.endpoints.list() if item.name == self.model)
+
+    @property
+    def phase(self) -> str:
+        """Of the version on its way."""
+        candidate = self.status.candidate
+        return candidate.phase.value if candidate is not None else ""
+
+    async def round(self) -> None:
+        """Everybody makes one pass, a second later; what is away cuts a pass short."""
+        self.time += 1.0
+        await self.watch.attempt()
+        if self.loads:
+            with suppress(RegistryError, OSError):
+                while await self.loader.step():
+                    pass
+        with suppress(RegistryError, StoreError, OSError):
+            await self.controller.step()
+        await asyncio.sleep(0)
+
+    async def settle(self) -> EndpointStatus:
+        """Rounds until two in a row change nothing."""
+        quiet = 0
+        while quiet < 2:
+            before = self.status, frozenset(self.triton.models), len(self.launcher.requests)
+            await self.round()
+            now = self.status, frozenset(self.triton.models), len(self.launcher.requests)
+            quiet = quiet + 1 if before == now else 0
+        return self.status
+
+    async def until(self, what: str, reached: Callable[[], bool]) -> None:
+        """Rounds until it is so; the pauses after a fault are over by then."""
+        for _ in range(400):
+            if reached():
+                return
+            await self.round()
+            await asyncio.sleep(0.005)  # the watch has a thread, whose end nobody is told of
+        raise AssertionError(f"never: {what}; {self.status.candidate}, {self.status.waits}")
+
+    async def collect(self) -> None:
+        """The collection of packages looks once."""
+        looked = asyncio.Event()
+        self._looks.put_nowait(looked)
+        await looked.wait()
+
+    def seen(self) -> Seen:
+        """What is there now."""
+        return Seen(
+            self.status,
+            {key: data for key, data in self.servers.objects.objects.items() if "/" in key},
+            frozenset(self.triton.models),
+            len(self.launcher.requests),
+            self.launcher.cancelled,
+        )
+
+
+@asynccontextmanager
+async def opened(servers: Servers, folder: Path) -> AsyncIterator[RolloutWorld]:
+    """A world in which nothing was registered yet."""
+    world = RolloutWorld(servers, folder)
+    collecting = asyncio.create_task(world.collection.run())
+    try:
+        yield world
+    finally:
+        servers.clear()
+        collecting.cancel()
+        await world.jobs.close()
+        world.endpoints.delete(world.model)
+        await asyncio.to_thread(world.endpoints.close)
+
+
+PAGE = "<html><head><title>404</title></head><body>default backend<br></body></html>"
+# Whoever answers these is none of the three servers.
+FOREIGN: dict[str, Reply] = {
+    "an ingress without a backend": (404, PAGE),
+    "another server's 404": (404, '{"detail": "Not Found"}'),
+    "a bad gateway": (502, "<html>502 Bad Gateway</html>"),
+    "an empty answer": (200, ""),
+    "a page": (200, "<html><p>welcome</p></html>"),
+    "half of an answer": (200, '{"registered_models": [{"name": "m'),
+    "another server's answer": (200, '{"status": "ok"}'),
+}
+_EMPTY_S3 = (
+    "<ListBucketResult><Name>models</Name><KeyCount>0</KeyCount>"
+    "<IsTruncated>false</IsTruncated></ListBucketResult>"
+)
+
+
+def nothing_listed(part: str, world: RolloutWorld) -> Callable[[str], Reply | None]:
+    """The server's own words, and an empty list for each list."""
+
+    def reply(asked: str) -> Reply | None:
+        if part == "mlflow":
+            return (200, "{}") if "/search?" in asked else None
+        if part == "objects":
+            return (200, _EMPTY_S3) if '"list-type"' in asked else None
+        return _kubernetes_list(world, asked, lambda _: False)
+
+    return reply
+
+
+def one_lost(part: str, world: RolloutWorld) -> Callable[[str], Reply | None]:
+    """The server's own words, and lists that lack the endpoint, its model or its last package."""
+    other = {"name": f"{world.model}-other", "last_updated_timestamp": 1000}
+    package = world.status.packages[-1].package if world.status.packages else "none"
+
+    def reply(asked: str) -> Reply | None:
+        if part == "mlflow":
+            told = json.dumps({"registered_models": [other]})
+            return (200, told) if "registered-models/search?" in asked else None
+        if part == "objects":
+            return (200, _EMPTY_S3) if '"list-type"' in asked and package in asked else None
+        return _kubernetes_list(world, asked, lambda name: name != world.model)
+
+    return reply
+
+
+def _kubernetes_list(
+    world: RolloutWorld, asked: str, listed: Callable[[str], bool]
+) -> Reply | None:
+    if "watch=" in asked or not re.match(r"GET \S*/modelendpoints(\?|$)", asked):
+        return None
+    server = world.servers.kubernetes
+    items = [each for each in server.all("modelendpoints") if listed(each["metadata"]["name"])]
+    return 200, json.dumps(
+        {"metadata": {"resourceVersion": str(server.world.number)}, "items": items}
+    )
