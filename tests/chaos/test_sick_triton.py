@@ -1,4 +1,4 @@
-"""A Triton behind the proxy is sick in the way that is told, and well again, and all else passes."""
+"""A Triton behind the proxy is sick in the way that is told; all else passes."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable

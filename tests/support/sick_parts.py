@@ -32,9 +32,7 @@ def made(cache: Path, target: Path, ports: Mapping[str, int]) -> dict[str, Ward]
         _link_beside(real, inner, name)
         real, inner = real / name, inner / name
     wards = target.with_name(f"{target.name}-wards")
-    told = {
-        name: {"port": port, "ward": str(wards / name)} for name, port in ports.items()
-    }
+    told = {name: {"port": port, "ward": str(wards / name)} for name, port in ports.items()}
     inner.with_name("sick.json").write_text(
         json.dumps({"real": str(files.binary), "tritons": told}), encoding="utf-8"
     )

@@ -133,7 +133,7 @@ class SickTriton:
 
     async def start(self, port: int = 0) -> int:
         """Listens; returns the port; raises ``RuntimeError`` if it is taken."""
-        bound = self._server.add_insecure_port(f"{HOST}:{port}")
+        bound: int = self._server.add_insecure_port(f"{HOST}:{port}")
         await self._server.start()
         return bound
 
@@ -213,7 +213,7 @@ class SickTriton:
             self._ward.note(self._first)
 
 
-class _Every(grpc.GenericRpcHandler):
+class _Every(grpc.GenericRpcHandler):  # type: ignore[misc]
     """Every method of every service, with messages as bytes."""
 
     def __init__(self, proxy: SickTriton) -> None:
@@ -237,7 +237,7 @@ def without_numbers(answer: bytes) -> bytes:
 
 
 def _rows(message: bytes) -> int:
-    return max((int(each.shape[0]) for each in pb.ModelInferRequest.FromString(message).inputs))
+    return max(int(each.shape[0]) for each in pb.ModelInferRequest.FromString(message).inputs)
 
 
 def _passed_on(context: Any) -> tuple[tuple[str, str | bytes], ...]:
