@@ -4,10 +4,12 @@ Loaders report facts: what failed, in whose words, and whether their Triton has 
 since then that is known to be good (its witness). Only here is a version blamed, and never by the
 word of a Triton whose witness does not load, nor while any Triton holds the version. What some
 Tritons refuse and others hold is the refusing ones' own: they do not decide, and are cordoned while
-the others have all that they held. The design is in ``docs/decisions/0084-blame-by-proof.md``.
+the others have all that they held. So are those that fail at inferences, or answer NaN, on what
+others answer. The design is in ``docs/decisions/0084-blame-by-proof.md``.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from contracts.loading import FailureCause, LoaderReport, LoadFailure, WitnessAnswer
@@ -45,7 +47,8 @@ def judge(reports: Sequence[LoaderReport]) -> Verdicts:
     Args:
         reports: of all loaders of the pool that gave a sign of life lately.
     """
-    if not any(report.failed for report in reports):
+    failing = _failing(reports)
+    if not failing and not any(report.failed for report in reports):
         return _NOTHING_FAILED
     holders: dict[ModelRef, set[str]] = {}
     refusals: dict[ModelRef, dict[str, LoadFailure]] = {}
@@ -61,15 +64,22 @@ def judge(reports: Sequence[LoaderReport]) -> Verdicts:
         for report in reports
         if any(failure.witness is WitnessAnswer.REFUSED for failure in report.failed)
     }
-    sound = {report.loader for report in reports} - unproven
+    sound = {report.loader for report in reports} - unproven - failing.keys()
     at_fault = {
         ref: f"Triton refused it: {reason}"
         for ref, told in refusals.items()
         if ref not in holders and (reason := _accusation(told, sound))
     }
-    sick = _sick(refusals, holders)
+    sick = {**_sick(refusals, holders), **failing}
     excused = _excused(reports, sick)
-    return Verdicts(at_fault, sick, frozenset(excused), _cordoned(reports, excused, refusals))
+    refusing = {
+        loader
+        for told in refusals.values()
+        for loader, failure in told.items()
+        if failure.cause is FailureCause.REFUSED
+    }
+    cordoned = _cordoned(reports, excused, refusing | failing.keys())
+    return Verdicts(at_fault, sick, frozenset(excused), cordoned)
 
 
 def _accusation(told: Mapping[str, LoadFailure], sound: set[str]) -> str:
@@ -118,6 +128,28 @@ def _sick(
     return found
 
 
+def _failing(reports: Sequence[LoaderReport]) -> dict[str, str]:
+    """Why a Triton is sick that fails at what a ready one answers, by its loader."""
+    troubled = {(report.loader, each.ref) for report in reports for each in report.troubles}
+    asked = {each.ref for report in reports for each in report.troubles if each.fails}
+    if not asked:
+        return {}
+    answering: dict[ModelRef, list[str]] = {}
+    for report in reports:
+        for model in report.loaded:
+            if report.ready and model.ref in asked and (report.loader, model.ref) not in troubled:
+                answering.setdefault(model.ref, []).append(report.loader)
+    return {
+        report.loader: (
+            f"fails at inferences on {trouble.ref.triton_model}, which "
+            f"{', '.join(sorted(answering[trouble.ref])[:3])} can run: {trouble.reason}"
+        )
+        for report in reports
+        for trouble in report.troubles
+        if trouble.fails and trouble.ref in answering
+    }
+
+
 def _excused(reports: Sequence[LoaderReport], sick: Iterable[str]) -> tuple[str, ...]:
     """The sick that do not decide: at most half of the pool, so that the others can serve it."""
     return tuple(sorted(sick))[: len(reports) // 2]
@@ -126,22 +158,18 @@ def _excused(reports: Sequence[LoaderReport], sick: Iterable[str]) -> tuple[str,
 def _cordoned(
     reports: Sequence[LoaderReport],
     excused: tuple[str, ...],
-    refusals: Mapping[ModelRef, Mapping[str, LoadFailure]],
+    failing: AbstractSet[str],
 ) -> frozenset[str]:
     """Those that are taken out of service while ready Tritons hold all that they hold.
 
-    Only for what Triton itself refuses: what is short of memory serves what it has.
+    Only those that are ``failing``, by what Triton itself refuses or fails at: what is short of
+    memory serves what it has.
     """
     ready = [each for each in reports if each.ready and each.loader not in excused]
     served = {model.ref for report in ready for model in report.loaded}
     chosen: list[str] = []
     for report in reports:
-        refuses = any(
-            told[report.loader].cause is FailureCause.REFUSED
-            for told in refusals.values()
-            if report.loader in told
-        )
         held = {model.ref for model in report.loaded}
-        if report.loader in excused and refuses and held <= served:
+        if report.loader in excused and report.loader in failing and held <= served:
             chosen.append(report.loader)
     return frozenset(sorted(chosen)[: len(ready)])

@@ -236,7 +236,7 @@ def sick_tritons(status: EndpointStatus, held: HeldPackages) -> Iterator[str]:
         verdicts = held.of(pool).verdicts
         for loader, why in sorted(verdicts.sick.items()):
             if loader in verdicts.cordoned:
-                yield f"Triton {loader} is out of service until it loads again: it {why}"
+                yield f"Triton {loader} is out of service until it is well again: it {why}"
             elif loader in verdicts.excused:
                 yield f"Triton {loader} does not decide about versions: it {why}"
             else:

@@ -59,8 +59,8 @@ def test_a_status_that_says_that_all_is_well_has_no_complaints() -> None:
 @pytest.mark.parametrize(
     ("said", "loader", "is_named"),
     [
-        ("Triton local-2 is out of service until it loads again: it refuses", "local-2", True),
-        ("Triton local-2 is out of service until it loads again: it refuses", "local", False),
+        ("Triton local-2 is out of service until it is well again: it refuses", "local-2", True),
+        ("Triton local-2 is out of service until it is well again: it refuses", "local", False),
         ("version 3 at local, local-3: CUDA failure 719", "local", True),
         ("version 3 at local, local-3: CUDA failure 719", "local-2", False),
     ],

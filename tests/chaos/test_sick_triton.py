@@ -12,54 +12,17 @@ import pytest
 from sick_triton import FITTING_ROWS, INFER, LOAD, Sickness, SickTriton, Ward
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
-
-KEY = ("triton-grpc-protocol-headrace-key", "secret")
-VALUES = np.array([[0.25, 0.75]], np.float32)
-
-
-class Well(service_pb2_grpc.GRPCInferenceServiceServicer):
-    """Answers what a Triton would."""
-
-    def __init__(self) -> None:
-        self.loaded: list[str] = []
-
-    async def ModelReady(self, request: Any, context: Any) -> Any:  # noqa: N802
-        return pb.ModelReadyResponse(ready=request.name == "m")
-
-    async def RepositoryModelLoad(self, request: Any, context: Any) -> Any:  # noqa: N802
-        if KEY not in {(key, value) for key, value in context.invocation_metadata()}:
-            await context.abort(grpc.StatusCode.UNAVAILABLE, "This protocol is restricted")
-        self.loaded.append(request.model_name)
-        return pb.RepositoryModelLoadResponse()
-
-    async def ModelInfer(self, request: Any, context: Any) -> Any:  # noqa: N802
-        if request.model_name != "m":
-            await context.abort(grpc.StatusCode.NOT_FOUND, "unknown model")
-        rows = request.inputs[0].shape[0]
-        answer = pb.ModelInferResponse(model_name="m")
-        answer.outputs.add(name="logits", datatype="FP32", shape=[rows, 2])
-        answer.raw_output_contents.append(np.tile(VALUES, (rows, 1)).tobytes())
-        return answer
-
-    async def ModelStreamInfer(self, requests: Any, context: Any) -> Any:  # noqa: N802
-        async for each in requests:
-            answer = pb.ModelStreamInferResponse()
-            answer.infer_response.id = each.id
-            yield answer
+from well_triton import KEY, VALUES, WellTriton, well_triton
 
 
 @asynccontextmanager
-async def behind(ward: Ward) -> AsyncIterator[tuple[Any, Well]]:
+async def behind(ward: Ward) -> AsyncIterator[tuple[Any, WellTriton]]:
     """A stub that asks the proxy, and the Triton behind it."""
-    server, well = grpc.aio.server(), Well()
-    service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(well, server)
-    port = server.add_insecure_port("127.0.0.1:0")
-    await server.start()
-    proxy = SickTriton(ward, f"127.0.0.1:{port}")
-    async with grpc.aio.insecure_channel(f"127.0.0.1:{await proxy.start()}") as channel:
-        yield service_pb2_grpc.GRPCInferenceServiceStub(channel), well
-    await proxy.close()
-    await server.stop(None)
+    async with well_triton() as (address, well):
+        proxy = SickTriton(ward, address)
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{await proxy.start()}") as channel:
+            yield service_pb2_grpc.GRPCInferenceServiceStub(channel), well
+        await proxy.close()
 
 
 async def infer(stub: Any, rows: int = 1, model: str = "m") -> np.ndarray[Any, Any]:
