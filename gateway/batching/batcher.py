@@ -305,8 +305,9 @@ class Batcher:
         """Sends a batch and handles its outcome; splits it where the model fails on it.
 
         A batch of n jobs takes at most 2 n - 1 tries: the whole batch, its halves, their halves,
-        down to each job alone; and as many at another Triton, if one serves. If the model was broken before (``_MOST_FAILED``), the halves are
-        tried, and smaller parts only if the model answers one of the halves.
+        down to each job alone; and as many at another Triton, if one serves. If the model was
+        broken before (``_MOST_FAILED``), the halves are tried, and smaller parts only if the model
+        answers one of the halves.
         """
         parts = deque([batch])  # not yet answered
         tries = 0

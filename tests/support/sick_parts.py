@@ -12,20 +12,19 @@ from pathlib import Path
 
 from sick_triton import Ward
 
-from headrace.stack import triton
+from headrace.stack.triton import TritonFiles
 
 
-def made(cache: Path, target: Path, ports: Mapping[str, int]) -> dict[str, Ward]:
+def made(files: TritonFiles, target: Path, ports: Mapping[str, int]) -> dict[str, Ward]:
     """Makes the folder of parts; returns each Triton's ward.
 
     Args:
-        cache: holds the parts, or gets them.
+        files: the real Triton, in a folder that holds all parts.
         target: the folder, which is new.
         ports: name of a Triton -> a free port, for the real one.
     """
-    files = triton.prepare(cache, lambda _: None)
     target.mkdir()
-    _link_beside(cache, target, files.folder.name)
+    _link_beside(files.folder.parent, target, files.folder.name)
     real, inner = files.folder, target / files.folder.name
     for name in files.binary.relative_to(files.folder).parts:
         inner.mkdir()

@@ -42,6 +42,7 @@ from chaos.run import BeyondHelpError, Run, Wish, order
 from chaos.schedule import SICK, Kind
 from chaos.world import GATEWAYS, TRITONS, World, own_disk, recounted, wait_until
 from contracts.model import DEFAULT_POOL
+from headrace.stack import triton
 from headrace.stack.settings import Ports, numbered
 
 TEXT_COUNT = 240
@@ -95,7 +96,7 @@ def _begun(stack: ExitStack, arguments: argparse.Namespace, work: Path) -> Run:
         cache = Path(os.environ.get("HEADRACE_CACHE") or DEFAULT_CACHE)
         services = [numbered("triton", number, "-") for number in range(1, len(POOLS) + 1)]
         real = dict(zip(services, own_ports(len(POOLS)), strict=True))
-        wards = sick_parts.made(cache, work / "parts", real)
+        wards = sick_parts.made(triton.prepare(cache, _say), work / "parts", real)
         flags += [f"--parts={work / 'parts'}", *(f"--pool={pool}" for pool in POOLS)]
     running = stack.enter_context(
         running_stack(
@@ -194,9 +195,9 @@ def _world(
     given = Ports(**{name.replace("-", "_"): port for name, port in running.ports.items()})
     numbers = given.with_replicas(GATEWAYS, len(told.tritons))
     http: dict[str, str] = {}
-    for number, triton in enumerate(told.tritons, 1):
-        ports[triton.name] = int(triton.grpc.rpartition(":")[2])
-        http[triton.name] = f"http://127.0.0.1:{numbers[numbered('triton_http', number)]}"
+    for number, each in enumerate(told.tritons, 1):
+        ports[each.name] = int(each.grpc.rpartition(":")[2])
+        http[each.name] = f"http://127.0.0.1:{numbers[numbered('triton_http', number)]}"
     for gateway in told.gateways:
         ports[gateway.name] = int(gateway.url.rpartition(":")[2])
     return World(
