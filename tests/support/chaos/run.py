@@ -139,6 +139,7 @@ class Run:
             "seconds": round(seen.now),
             "gateways": len(self.world.gateways),
             "tritons": len(self.world.tritons),
+            "pools": len(set(self.world.pools.values())),
             "faults": len(done),
             "by_kind": dict(Counter(each.kind for each in done)),
             "by_target": dict(sorted(Counter(f"{e.kind}: {e.target}" for e in done).items())),

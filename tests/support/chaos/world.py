@@ -201,8 +201,8 @@ class World:
         return ""
 
     def _in_service(self) -> str:
-        """No Triton is out of service, or called sick."""
-        for endpoint in self.endpoints():
+        """No Triton is out of service, or called sick, where that is what is struck."""
+        for endpoint in self.endpoints() if self.wards else ():
             status = endpoint.status
             said = [wait.what for wait in status.waits if wait.cause is WaitsFor.SICK_TRITON]
             if said or status.cordoned:
