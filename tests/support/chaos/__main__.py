@@ -157,7 +157,10 @@ def _begun(stack: ExitStack, arguments: argparse.Namespace, work: Path) -> Run:
 def _end(run: Run) -> None:
     """Peace: all is as before, and the counts agree."""
     run.invariants.judge(run.callers.take())
-    for each in run.invariants.rollouts.values():
+    every = run.invariants.rollouts.values()
+    for each in every:
+        each.begin_no_more()
+    for each in every:
         each.finish() if each.strict else each.stop()
     run.invariants.judge(run.callers.take())
     run.callers.rest()

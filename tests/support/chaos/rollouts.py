@@ -85,9 +85,12 @@ class Rollouts:
         self.stop()
         self.watch.__exit__(*error)
 
-    def finish(self) -> None:
-        """Registers no more, and waits until the last version has come to its end."""
+    def begin_no_more(self) -> None:
+        """Registers no version after the one that is under way."""
         self._last.set()
+
+    def finish(self) -> None:
+        """Waits until the last version has come to its end."""
         self._thread.join(REGISTER_SECONDS + LONGEST_SECONDS)
 
     def stop(self) -> None:

@@ -84,7 +84,7 @@ LONGEST_HOLD_SECONDS: Mapping[Kind, float] = {
     Kind.HUNG_STORE: 40.0,
     Kind.LOCKED_DATABASE: 40.0,
     # As long as two looks of a loader's prober, and a load that is tried again and again.
-    **dict.fromkeys(SICK, 60.0),
+    **dict.fromkeys(SICK, 50.0),
 }
 TWO_AT_ONCE = 0.15  # of the rounds
 LONGEST_GAP_SECONDS = 3.0
