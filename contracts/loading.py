@@ -131,6 +131,11 @@ class Trouble(BaseModel):
 
     ref: ModelRef
     reason: str
+    fails: bool = Field(
+        False,
+        description="Triton failed its probe twice in a row; not so of one that only took too "
+        "long, nor of Python of its users' own",
+    )
 
 
 class LoaderReport(BaseModel):

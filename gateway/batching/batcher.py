@@ -16,8 +16,9 @@ Four things can go wrong with a batch:
   loader has it restarted.
 - The model holds as much as it takes, of all gateways. The texts are queued again, without blame,
   and the Triton gets no batch until it has answered another one, or for a short while.
-- The model fails on the batch. It is split by jobs and tried again in halves, so that no call fails
-  because of another call's text.
+- The model fails on the batch. Another replica that serves is asked: if it answers, the failure was
+  the first one's own, and that is suspended. Else the batch is split by jobs and tried again in
+  halves, so that no call fails because of another call's text.
 """
 
 import asyncio
@@ -323,8 +324,9 @@ class Batcher:
         """Sends a batch and handles its outcome; splits it where the model fails on it.
 
         A batch of n jobs takes at most 2 n - 1 tries: the whole batch, its halves, their halves,
-        down to each job alone. If the model was broken before (``_MOST_FAILED``), the halves are
-        tried, and smaller parts only if the model answers one of the halves.
+        down to each job alone; and as many at another Triton, if one serves. If the model was
+        broken before (``_MOST_FAILED``), the halves are tried, and smaller parts only if the model
+        answers one of the halves.
         """
         parts = deque([batch])  # not yet answered
         tries = 0
@@ -343,7 +345,7 @@ class Batcher:
                 parts.popleft()
                 if failure is None:
                     broken = broken and replica.failed > 0
-                else:
+                elif not await self._is_taken_elsewhere(part, replica):
                     replica.failed += 1
                     parts += self._halves(part, failure)
                     if broken and tries > _HALVES:
@@ -403,6 +405,7 @@ class Batcher:
         else:
             replica.failed = replica.refused = 0
             replica.pauses = False
+            flight.answered = True
             seconds = self._record_end(rows, replica, flight)
             bucket, shaped = batch.shape
             late = _LATE_ITERATIONS * max(self._lag.seconds(), self._lag.iteration_seconds)
@@ -417,6 +420,29 @@ class Batcher:
                 rows[at].job.fill(rows[at].index, count, found)
                 at += count
         return None
+
+    async def _is_taken_elsewhere(self, batch: Batch[TextRow], replica: Replica) -> bool:
+        """Asks another Triton for what the model failed at on a replica.
+
+        If that one answers it, the replica is at fault, and suspended.
+
+        Returns:
+            Whether the batch was answered, or queued again.
+        """
+        others = [each for each in self.replicas if each.serves and each is not replica]
+        batch.rows[:] = _still_waiting(batch.rows)
+        if not others or not batch.rows:
+            return False
+        other = min(others, key=lambda each: (each.failed, each.tokens))
+        if min(replica.failed, other.failed) >= _MOST_FAILED:
+            return False
+        flight = self._record_sent(batch, other, self._clock())
+        if await self._answer(batch, other, flight) is not None:
+            other.failed += 1
+            return False
+        if flight.answered:
+            self.suspend(replica, EngineModelError(f"it fails at what {other.address} answers"))
+        return True
 
     def _halves(self, batch: Batch[TextRow], failure: Exception) -> list[Batch[TextRow]]:
         """Splits a failed batch by jobs. A batch of a single job fails instead."""

@@ -104,13 +104,14 @@ _MOST_LOOKAHEAD = 4  # times the batches usually sent ahead, while the event loo
 class Flight:
     """A batch in flight; ``started`` is when an instance was free to run it, None until then."""
 
-    __slots__ = ("expected", "sent", "started", "tokens")
+    __slots__ = ("answered", "expected", "sent", "started", "tokens")
 
     def __init__(self, sent: float, expected: float, tokens: int) -> None:
         self.sent = sent
         self.expected = expected  # engine seconds
         self.tokens = tokens  # padding included
         self.started: float | None = None
+        self.answered = False
 
 
 class Replica:

@@ -116,7 +116,7 @@ class EngineBusyError(EngineError):
 
 
 class EngineModelError(EngineError):
-    """The model failed on this batch; it would fail on another Triton as well."""
+    """The model failed on this batch; whether that is the Triton's fault, another one shows."""
 
 
 class Engine(Protocol):

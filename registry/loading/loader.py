@@ -104,7 +104,7 @@ class Loader:
         self._failures = Failures(now)
         self._witness = Witness(triton, placement, packages)
         self._cordoned = False
-        self._troubles: dict[ModelRef, str] = {}
+        self._troubles: dict[ModelRef, Trouble] = {}
         self._weighing = PackageWeigher(options.room, packages.manifest)
         self._devices = devices
         self._gone: set[str] = set()  # Triton's names of models without a process
@@ -158,7 +158,7 @@ class Loader:
         if fault := self.fault() or self._device_fault():
             return fault
         if self._cordoned:
-            return "the controller took this Triton out of service: it refuses what others hold"
+            return "the controller took this Triton out of service: it fails at what others hold"
         if self._complete:
             return ""
         why = "; ".join(map(self._describe, self._awaited)) or "no endpoint was read yet"
@@ -182,11 +182,11 @@ class Loader:
         self._news.set()
         return True
 
-    def note_trouble(self, ref: ModelRef, reason: str) -> None:
+    def note_trouble(self, ref: ModelRef, why: str, fails: bool = False) -> None:  # noqa: FBT001, FBT002
         """Takes in why a package that Triton holds refuses its probe; empty if it answers."""
         self._troubles.pop(ref, None)
-        if reason:
-            self._troubles[ref] = reason[:_LONGEST_TROUBLE]
+        if why:
+            self._troubles[ref] = Trouble(ref=ref, reason=why[:_LONGEST_TROUBLE], fails=fails)
 
     def note_lost(self, words: str) -> None:
         """Takes in by what words Triton's own process lost its GPU; empty if it did not."""
@@ -618,7 +618,7 @@ class Loader:
             self._idling.forget(name)
             self._failures.retry_what_did_not_fit()
             self._troubles = {
-                ref: reason for ref, reason in self._troubles.items() if ref.triton_model != name
+                ref: trouble for ref, trouble in self._troubles.items() if ref.triton_model != name
             }
             log.info("unloaded %s, which no endpoint names any more", name)
 
@@ -639,8 +639,8 @@ class Loader:
             failed=self._failures.list_reported(),
             cordoned=self._cordoned,
             troubles=tuple(
-                Trouble(ref=ref, reason=reason)
-                for ref, reason in sorted(self._troubles.items(), key=lambda item: item[0].package)
+                trouble
+                for ref, trouble in sorted(self._troubles.items(), key=lambda item: item[0].package)
                 if ref.triton_model in self._loaded
             ),
             idle=tuple(

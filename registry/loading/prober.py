@@ -62,7 +62,8 @@ class Prober:
         stable: the stable models that it should answer for now.
         manifest: reads the manifest of one of them, once; may block.
         pace: how often and how long.
-        told: is told why a model refuses, or nothing if it answers.
+        told: is told why a model refuses, or nothing if it answers; and whether Triton failed it
+            twice in a row, as in ``Trouble``.
         gone: is told that a model has no process any more, and has it loaded again; returns false
             if it was told before and has not come to it yet.
         executed: how many batches of a model have been run.
@@ -80,7 +81,7 @@ class Prober:
         manifest: Callable[[ModelRef], Manifest],
         pace: ProberPace | None = None,
         *,
-        told: Callable[[ModelRef, str], None] = lambda _ref, _why: None,
+        told: Callable[[ModelRef, str, bool], None] = lambda _ref, _why, _fails: None,
         gone: Callable[[ModelRef], bool] = lambda _ref: True,
         executed: Callable[[str], Awaitable[int]] | None = None,
         refused: Callable[[], Awaitable[Mapping[str, int]]] | None = None,
@@ -98,6 +99,7 @@ class Prober:
         self._others = others
         self._lost = lost
         self._refused_before: Mapping[str, int] = {}
+        self._refusals: dict[str, int] = {}  # of models that Triton fails, in a row
         self._reloads: dict[str, int] = {}  # of models without a process, in a row
         self._executed_before: dict[str, int] = {}  # of models whose last probe waited in vain
         self._manifests: dict[str, Manifest] = {}
@@ -122,7 +124,8 @@ class Prober:
         await self._refuses_more()  # what the look itself has seen
         while (left := due - loop.time()) > 0:
             await asyncio.sleep(min(pace.retry_seconds, left))
-            if self._failures or self._reloads or await self._refuses_more():
+            unsure = self._failures or self._reloads or 1 in self._refusals.values()
+            if unsure or await self._refuses_more():
                 return
 
     async def _refuses_more(self) -> bool:
@@ -140,6 +143,8 @@ class Prober:
     async def probe(self) -> None:
         """Asks whether it lives, and runs one row on each model."""
         lost = ""
+        here = {ref.triton_model for ref in (*self._stable(), *self._others())}
+        self._refusals = {name: count for name, count in self._refusals.items() if name in here}
         try:
             await self._triton.held(())
             for ref in self._stable():
@@ -162,7 +167,7 @@ class Prober:
             await self._probe_model(ref)
         except TritonUnavailableError as error:  # if Triton is away, the next look finds it
             log.warning("%s", error)
-            self._told(ref, str(error))
+            self._told(ref, str(error), False)
 
     async def _probe_model(self, ref: ModelRef) -> None:
         """Runs one row; a refusal is an answer, as long as there is a process that could answer.
@@ -178,7 +183,8 @@ class Prober:
             tensors = warmup.batch(manifest, manifest.length_buckets[0], 1)
             async with asyncio.timeout(seconds):
                 await self._triton.infer(name, tensors, PROBE)
-            self._told(ref, "")
+            self._told(ref, "", False)
+            self._refusals.pop(name, None)
             self._executed_before.pop(name, None)
             self._reloads.pop(name, None)
         except TimeoutError:
@@ -189,7 +195,7 @@ class Prober:
             if not own_code:
                 raise TritonUnavailableError(sentence) from None
             log.warning("%s", sentence)
-            self._told(ref, f"it answered no inference within {seconds:g} s")
+            self._told(ref, f"it answered no inference within {seconds:g} s", False)
         except TritonUnavailableError:
             raise
         except ModelProcessGoneError as error:
@@ -197,7 +203,8 @@ class Prober:
         except TritonRefusedError as error:
             log.warning("%s refuses an inference: %s", name, error)
             said = str(error).removeprefix(OF_MODEL)
-            self._told(ref, said)
+            count = self._refusals[name] = self._refusals.get(name, 0) + 1
+            self._told(ref, said, count > 1 and not own_code)
             if ends_process(said) and not own_code:
                 if said == str(error):
                     raise _GpuLostError(said) from error

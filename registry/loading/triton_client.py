@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from tritonclient.grpc import model_config_pb2, service_pb2, service_pb2_grpc
 
 from contracts.loading import CONTROL_KEY
-from contracts.tasks import MAX_TOKENS
+from contracts.tasks import INPUT_IDS, MAX_TOKENS
 from registry.errors import (
     BackendMissingError,
     ModelProcessGoneError,
@@ -95,7 +95,7 @@ class Triton(Protocol):
         Of a model that generates (with ``max_tokens``) it is one prompt, and a row is a response.
 
         Raises:
-            TritonRefusedError: the model failed.
+            TritonRefusedError: the model failed, or answers a probe of tokens with NaN.
         """
         ...
 
@@ -244,6 +244,8 @@ class GrpcTriton:
         if MAX_TOKENS in inputs:
             return await self._generate(request)
         response = await self._answer(self._stub.ModelInfer, request)
+        if request_id == PROBE and INPUT_IDS in inputs and _has_nan(response):
+            raise TritonRefusedError(f"{name} answers with NaN")
         rows = min((output.shape[0] for output in response.outputs), default=0)
         return rows, sum(len(content) for content in response.raw_output_contents)
 
@@ -337,6 +339,16 @@ class GrpcTriton:
         if _PROCESS_GONE in details:
             return ModelProcessGoneError(details)
         return TritonRefusedError(details)
+
+
+def _has_nan(response: Any) -> bool:  # noqa: ANN401
+    """Whether an answer has NaN in the place of a number."""
+    found = zip(response.outputs, response.raw_output_contents, strict=False)
+    return any(
+        bool(np.isnan(np.frombuffer(content, np.float32)).any())
+        for output, content in found
+        if output.datatype == "FP32"
+    )
 
 
 def _request(

@@ -4,8 +4,9 @@ Loaders report facts: what failed, in whose words, and whether their Triton has 
 since then that is known to be good (its witness). Only here is a version blamed, and never by the
 word of a Triton whose witness does not load, nor while any Triton holds the version. What some
 Tritons refuse and others hold is the refusing ones' own: they do not decide, and are cordoned while
-the others have all that they held. So is a Triton that holds packages and whose GPU is lost. The
-design is in ``docs/decisions/0084-blame-by-proof.md``.
+the others have all that they held. So are those that fail at inferences, or answer NaN, on what
+others answer, and a Triton that holds packages and whose GPU is lost. The design is in
+``docs/decisions/0084-blame-by-proof.md``.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -46,12 +47,12 @@ def judge(reports: Sequence[LoaderReport]) -> Verdicts:
     Args:
         reports: of all loaders of the pool that gave a sign of life lately.
     """
-    lost = {
+    useless = _find_failing(reports) | {
         report.loader: f"can compute nothing: {report.device.fault}"
         for report in reports
         if report.device is not None and report.device.fault and report.loaded
     }
-    if not lost and not any(report.failed for report in reports):
+    if not useless and not any(report.failed for report in reports):
         return _NOTHING_FAILED
     holders: dict[ModelRef, set[str]] = {}
     refusals: dict[ModelRef, dict[str, LoadFailure]] = {}
@@ -67,13 +68,13 @@ def judge(reports: Sequence[LoaderReport]) -> Verdicts:
         for report in reports
         if any(failure.witness is WitnessAnswer.REFUSED for failure in report.failed)
     }
-    sound = {report.loader for report in reports} - unproven - lost.keys()
+    sound = {report.loader for report in reports} - unproven - useless.keys()
     at_fault = {
         ref: f"Triton refused it: {reason}"
         for ref, told in refusals.items()
         if ref not in holders and (reason := _accusation(told, sound))
     }
-    sick = _sick(refusals, holders) | lost
+    sick = _sick(refusals, holders) | useless
     excused = _find_excused(reports, sick)
     refusing = {
         loader
@@ -81,7 +82,7 @@ def judge(reports: Sequence[LoaderReport]) -> Verdicts:
         for loader, failure in told.items()
         if failure.cause is FailureCause.REFUSED
     }
-    cordoned = _find_cordoned(reports, excused, refusing | lost.keys())
+    cordoned = _find_cordoned(reports, excused, refusing | useless.keys())
     return Verdicts(at_fault, sick, frozenset(excused), cordoned)
 
 
@@ -131,6 +132,28 @@ def _sick(
     return found
 
 
+def _find_failing(reports: Sequence[LoaderReport]) -> dict[str, str]:
+    """Why a Triton is sick that fails at what a ready one answers, by its loader."""
+    troubled = {(report.loader, each.ref) for report in reports for each in report.troubles}
+    asked = {each.ref for report in reports for each in report.troubles if each.fails}
+    if not asked:
+        return {}
+    answering: dict[ModelRef, list[str]] = {}
+    for report in reports:
+        for model in report.loaded:
+            if report.ready and model.ref in asked and (report.loader, model.ref) not in troubled:
+                answering.setdefault(model.ref, []).append(report.loader)
+    return {
+        report.loader: (
+            f"fails at inferences on {trouble.ref.triton_model}, which "
+            f"{', '.join(sorted(answering[trouble.ref])[:3])} can run: {trouble.reason}"
+        )
+        for report in reports
+        for trouble in report.troubles
+        if trouble.fails and trouble.ref in answering
+    }
+
+
 def _find_excused(reports: Sequence[LoaderReport], sick: Iterable[str]) -> tuple[str, ...]:
     """The sick that do not decide: at most half of the pool, so that the others can serve it."""
     return tuple(sorted(sick))[: len(reports) // 2]
@@ -143,8 +166,8 @@ def _find_cordoned(
 ) -> frozenset[str]:
     """Those that are taken out of service while ready Tritons hold all that they hold.
 
-    Only ``useless`` ones, whose Triton itself refuses, or has lost its GPU: what is short of memory
-    serves what it has.
+    Only ``useless`` ones, whose Triton itself refuses, fails, or has lost its GPU: what is short of
+    memory serves what it has.
     """
     ready = [each for each in reports if each.ready and each.loader not in excused]
     served = {model.ref for report in ready for model in report.loaded}

@@ -83,3 +83,10 @@ def test_a_way_is_back_with_its_own_first_good_answer_to_what_was_sent_after_the
     assert first_answer(replies, "gateway-2", "", 101.0) == 104.0
     assert first_answer(replies, "gateway-2", "oip_grpc", 101.0) == 104.5
     assert first_answer([], "gateway-2", "", 101.0) == float("inf")
+
+
+def test_sick_tritons_excuse_failures_of_the_endpoint_that_has_no_others() -> None:
+    alone = replace(DURING, status=502, endpoint="alone")
+    assert not unexcused([alone], [outage("alone")])
+    assert unexcused([replace(alone, endpoint="another")], [outage("alone")])
+    assert unexcused([replace(alone, status=0)], [outage("alone")])

@@ -8,6 +8,7 @@ from chaos.schedule import (
     LONGEST_GAP_SECONDS,
     LONGEST_HOLD_SECONDS,
     SHORTEST_HOLD_SECONDS,
+    SICK,
     UP,
     Kind,
     Round,
@@ -23,6 +24,7 @@ TARGETS = {
     Kind.HUNG_STORE: ("store",),
     Kind.LOCKED_DATABASE: ("mlflow",),
     Kind.LOST_LOG: ("kafka", "headrace.predictions"),
+    **dict.fromkeys(SICK, ("triton", "triton-2", "triton-3")),
 }
 
 
@@ -53,6 +55,14 @@ def test_some_rounds_strike_twice_at_once_and_never_the_same_target_or_all_of_th
     for first, second in pairs:
         assert first.target != second.target
         assert Kind.RESTART not in {first.kind, second.kind}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_no_two_tritons_are_sick_at_once(seed: int) -> None:
+    here = {kind: names for kind, names in TARGETS.items() if kind in SICK | {Kind.KILL}}
+    pairs = [each.faults for each in islice(rounds(seed, here), 400) if len(each.faults) == 2]
+    assert pairs
+    assert not any({one.kind for one in pair} <= SICK for pair in pairs)
 
 
 @pytest.mark.parametrize("seed", range(5))

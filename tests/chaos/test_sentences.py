@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from chaos.schedule import Fault, Kind
-from chaos.sentences import COUNTING_SECONDS, PART_SECONDS, complaints, false_sentences
+from chaos.sentences import COUNTING_SECONDS, PART_SECONDS, complaints, false_sentences, names
 
 PAUSED = Fault(Kind.PAUSE, "triton-2", 60.0)
 FOLD = Fault(Kind.PAUSE, "fold", 60.0)
@@ -54,3 +54,23 @@ def test_a_status_that_says_that_all_is_well_has_no_complaints() -> None:
     assert complaints(told("fold")) == ["fold does not answer"]
     assert complaints(told(state="stalled")) == ["statistics: traffic is not counted"]
     assert complaints({"running": False}) == ["no stack runs"]
+
+
+@pytest.mark.parametrize(
+    ("said", "loader", "is_named"),
+    [
+        ("Triton local-2 is out of service until it is well again: it refuses", "local-2", True),
+        ("Triton local-2 is out of service until it is well again: it refuses", "local", False),
+        ("version 3 at local, local-3: CUDA failure 719", "local", True),
+        ("version 3 at local, local-3: CUDA failure 719", "local-2", False),
+    ],
+)
+def test_a_triton_is_named_by_its_loaders_whole_name(
+    said: str, loader: str, *, is_named: bool
+) -> None:
+    for place in ("waits", "notes"):
+        told = {
+            "waits": {"e": [{"what": said if place == "waits" else ""}]},
+            "endpoints": [{"status": {"notes": [said] * (place == "notes"), "cordoned": []}}],
+        }
+        assert names(told, loader) is is_named

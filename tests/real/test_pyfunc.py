@@ -163,7 +163,10 @@ async def test_code_that_ends_or_hangs_or_eats_memory_harms_its_own_endpoint_alo
     told: dict[ModelRef, str] = {}
     probes = GrpcTriton(triton.grpc, call_seconds=60.0, load_seconds=SECONDS)
     prober = Prober(
-        probes, lambda: refs, lambda ref: store.manifest(ref.package), told=told.__setitem__
+        probes,
+        lambda: refs,
+        lambda ref: store.manifest(ref.package),
+        told=lambda ref, said, _: told.__setitem__(ref, said),
     )
     async with asking({"bad": bad, "good": good}, engine, OF_REQUESTS) as (client, _):
 

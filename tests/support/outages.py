@@ -10,13 +10,15 @@ from dataclasses import dataclass
 from traffic import CONNECTION_FAILED, Reply
 
 REFUSED = frozenset({429, 503, 504})
+FAILED_MODEL = 502
 
 
 @dataclass(frozen=True, slots=True)
 class Outage:
     """A fault from its first moment until the stack was whole again, monotonic seconds.
 
-    ``services``: what it takes away, replicas by their own names; ``stack`` for all of it.
+    ``services``: what it takes away, replicas by their own names; ``stack`` for all of it; an
+    endpoint's name if all Tritons of that one endpoint are sick.
     ``dialect``: of whose callers it tells, since each waits for its own connection; empty for all.
     """
 
@@ -40,6 +42,8 @@ class Outage:
             return False
         if self.takes_gateway_of(reply):
             return reply.status == CONNECTION_FAILED or reply.status in REFUSED
+        if reply.endpoint in self.services:
+            return reply.status in REFUSED | {FAILED_MODEL}
         if any(name.partition("-")[0] == "triton" for name in self.services):
             return reply.status in REFUSED
         return False

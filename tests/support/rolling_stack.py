@@ -40,7 +40,9 @@ def spec(steps: str = SHORT, deadline: str = "10m", checks: str = LOOSE) -> str:
     checks:{checks}"""
 
 
-def register(stack: RunningStack, variant: str, seconds: float = 300) -> str:
+def register(
+    stack: RunningStack, variant: str, seconds: float = 300, model: str = EXAMPLE_ENDPOINT
+) -> str:
     """Registers one more version, as its trainer would; returns its number.
 
     Raises:
@@ -49,7 +51,7 @@ def register(stack: RunningStack, variant: str, seconds: float = 300) -> str:
     """
     done = subprocess.run(
         [sys.executable, str(REGISTER), variant, "--tracking-uri", stack.mlflow,
-         "--model-name", EXAMPLE_ENDPOINT],
+         "--model-name", model],
         env={**os.environ, "PYTHONSAFEPATH": "", "MLFLOW_DISABLE_TELEMETRY": "true"},
         capture_output=True, text=True, timeout=seconds, check=False,
     )  # fmt: skip

@@ -243,7 +243,7 @@ def running_stack(
 ) -> Iterator[RunningStack]:
     """Starts ``headrace up``, waits until it answers, and stops it at the end."""
     # Further replicas take the next ports above these, which must be this process's as well.
-    row = own_row(len(PORTS) + 2 * (gateways - 1) + 4 * (tritons - 1))
+    row = own_row(len(PORTS) + 3 * (gateways - 1) + 4 * (tritons - 1))
     ports = dict(zip(PORTS, row, strict=False))
     env = {**os.environ, **(environment or {}), "HEADRACE_HOME": str(home), "PYTHONSAFEPATH": "1"}
     words = [f"--port-{name}={port}" for name, port in ports.items()]

@@ -67,6 +67,7 @@ class Reply:
     score: float = 0.0
     values: tuple[float, ...] = ()  # of a vector
     receipt: str = ""
+    endpoint: str = ""
 
     @property
     def sent(self) -> float:
@@ -253,7 +254,7 @@ class Traffic:
             now = time.monotonic()
             reply = Reply(
                 now, now - began, gateway=way.gateway.name, dialect=way.dialect,
-                text=_all(sent)[0], **told,
+                endpoint=way.endpoint, text=_all(sent)[0], **told,
             )  # fmt: skip
             with self._taking:
                 self.replies.append(reply)

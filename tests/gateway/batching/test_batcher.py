@@ -303,6 +303,75 @@ async def test_whoever_sent_no_bad_text_is_answered_whatever_others_sent(
         assert len(engine.works) <= 2 * len(calls) - 1
 
 
+def fails(_: NDArray[np.int64]) -> NDArray[np.float32]:
+    raise EngineModelError("CUDA failure 719: unspecified launch failure")
+
+
+def nan_for_all(ids: NDArray[np.int64]) -> NDArray[np.float32]:
+    return np.full_like(logits_of(ids), np.nan)
+
+
+@pytest.mark.parametrize("answer", [fails, nan_for_all])
+async def test_what_one_triton_alone_fails_at_another_answers_and_the_one_is_suspended(
+    answer: Callable[[NDArray[np.int64]], NDArray[np.float32]],
+) -> None:
+    sick, well, meter = FakeEngine(answer=answer), FakeEngine(), Meter()
+    async with batcher_of(sick, well, meter=meter) as batcher:
+        texts = [text_of(3, start) for start in range(12)]
+        ends = await ends_of(*(submit(batcher, text) for text in texts))
+        assert ends == [expected(batcher, text) for text in texts]
+        assert [replica.serves for replica in batcher.replicas] == [False, True]
+    assert len(sick.works) <= 2  # what was on its way when the first failed
+    assert (meter.splits, meter.failed) == (0, 0)
+
+
+@settings(max_examples=40)
+@given(st.lists(st.booleans(), min_size=1, max_size=16), st.integers(0, 2))
+async def test_one_sick_triton_costs_nobody_an_answer_whatever_texts_are_bad(
+    calls: list[bool], place: int
+) -> None:
+    engines = [FakeEngine(answer=fails_at_bad) for _ in range(3)]
+    engines[place].answer = fails
+    async with batcher_of(*engines) as batcher:
+        texts = [BAD if bad else text_of(3, number) for number, bad in enumerate(calls)]
+        ends = await ends_of(*(submit(batcher, text) for text in texts))
+        assert ends == [
+            ModelFailedError if bad else expected(batcher, text)
+            for bad, text in zip(calls, texts, strict=True)
+        ]
+
+
+async def test_what_two_tritons_fail_at_is_the_texts_own_fault_and_suspends_none() -> None:
+    engines = FakeEngine(answer=fails_at_bad), FakeEngine(answer=fails_at_bad)
+    async with batcher_of(*engines) as batcher:
+        texts = [text_of(3, start) for start in range(8)]
+        texts[5] = BAD
+        ends = await ends_of(*(submit(batcher, text) for text in texts))
+        wanted: list[object] = [expected(batcher, text) for text in texts]
+        wanted[5] = ModelFailedError
+        assert ends == wanted
+        assert all(replica.serves for replica in batcher.replicas)
+
+
+async def test_a_model_that_two_tritons_found_broken_is_not_tried_at_both() -> None:
+    engines = [FakeEngine(answer=fails) for _ in range(2)]
+    async with batcher_of(*engines, max_batch_size=32) as batcher:
+        for _ in range(4):
+            ends = await ends_of(*(submit(batcher, text_of(3)) for _ in range(32)))
+            assert set(ends) == {ModelFailedError}
+        before = sum(len(engine.works) for engine in engines)
+        assert await ends_of(submit(batcher, text_of(3))) == [ModelFailedError]
+        assert sum(len(engine.works) for engine in engines) == before + 1
+
+
+async def test_the_only_triton_that_fails_is_not_suspended() -> None:
+    sick, gone = FakeEngine(answer=fails), FakeEngine(here=False)
+    async with batcher_of(sick, gone) as batcher:
+        for _ in range(3):
+            await ends_of(submit(batcher, text_of(3)), submit(batcher, text_of(3)))
+        assert [replica.serves for replica in batcher.replicas] == [True, False]
+
+
 async def test_the_texts_of_one_caller_are_not_tried_apart() -> None:
     engine, meter = FakeEngine(answer=fails_at_bad), Meter()
     async with batcher_of(engine, meter=meter) as batcher:

@@ -31,6 +31,7 @@ class ProberHarness:
         self.read: list[str] = []
         self.pyfunc = False
         self.told: dict[ModelRef, str] = {}
+        self.failing: set[ModelRef] = set()
         self.gone: list[ModelRef] = []
         self.lost: list[str] = []
         self.takes_note = True
@@ -40,12 +41,16 @@ class ProberHarness:
             lambda: self.stable,
             self.manifest,
             PACE,
-            told=self.told.__setitem__,
+            told=self._note_trouble,
             gone=self._note_gone,
             executed=self._executed,
             others=lambda: self.others,
             lost=self.lost.append,
         )
+
+    def _note_trouble(self, asked: ModelRef, why: str, fails: bool) -> None:
+        self.told[asked] = why
+        self.failing = self.failing - {asked} | ({asked} if fails else set())
 
     def _note_gone(self, asked: ModelRef) -> bool:
         self.gone.append(asked)
@@ -252,6 +257,43 @@ async def test_why_a_model_refuses_is_told_until_it_answers(harness: ProberHarne
     await harness.prober.probe()
     assert harness.told == {STABLE: "", OTHER: ""}
     assert set(harness.triton.request_ids) == {PROBE}
+
+
+async def test_triton_fails_a_model_that_it_refuses_twice_in_a_row(
+    harness: ProberHarness,
+) -> None:
+    refusal = TritonRefusedError("CUDA failure 719: unspecified launch failure")
+    found = []
+    for refuses in (True, False, True, True, True, False):
+        harness.triton.fails = {STABLE.triton_model: refusal} if refuses else {}
+        await harness.prober.probe()
+        found.append(harness.failing == {STABLE})
+    assert found == [False, False, False, True, True, False]
+
+
+async def test_users_own_code_that_refuses_is_no_failure_of_triton(harness: ProberHarness) -> None:
+    harness.pyfunc = True
+    harness.triton.fails[STABLE.triton_model] = TritonRefusedError("engine: no such table")
+    for _ in range(3):
+        await harness.prober.probe()
+    assert harness.told[STABLE] == "no such table"
+    assert not harness.failing
+
+
+async def test_a_model_that_refused_once_is_looked_at_again_soon(harness: ProberHarness) -> None:
+    harness.triton.fails[STABLE.triton_model] = TritonRefusedError("CUDA failure 719")
+    pace = replace(PACE, every_seconds=3600.0, retry_seconds=0.01)
+    failing = asyncio.Event()
+
+    def told(_: ModelRef, __: str, fails: bool) -> None:
+        if fails:
+            failing.set()
+
+    prober = Prober(harness.triton, lambda: harness.stable, harness.manifest, pace, told=told)
+    looking = asyncio.create_task(prober.run())
+    async with asyncio.timeout(60):
+        await failing.wait()
+    looking.cancel()
 
 
 async def test_code_of_users_own_that_hangs_is_told_of_and_ends_no_triton(

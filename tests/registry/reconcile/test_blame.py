@@ -13,8 +13,10 @@ from contracts.loading import (
     FailureCause,
     LoaderReport,
     LoadFailure,
+    Trouble,
     WitnessAnswer,
 )
+from contracts.model import ModelRef
 from registry.loading import refusals
 from registry.reconcile import pools
 from registry.reconcile.blame import Verdicts, judge
@@ -93,6 +95,39 @@ def test_the_last_that_holds_something_is_never_cordoned() -> None:
     assert not judge((sick, report(STABLE, NEW, loader="t1"))).cordoned
     assert not judge((sick, report(STABLE, NEW, old, loader="t1", ready=False))).cordoned
     assert judge((sick, report(STABLE, NEW, old, loader="t1"))).cordoned == {"t0"}
+
+
+def failing(loader: str, *loaded: ModelRef, **fields: bool) -> LoaderReport:
+    """Of a Triton that fails at the stable version's probe."""
+    trouble = Trouble(ref=STABLE, reason="CUDA failure 719", **{"fails": True, **fields})
+    return report(STABLE, *loaded, loader=loader).model_copy(update={"troubles": (trouble,)})
+
+
+def test_one_triton_that_fails_at_what_another_answers_is_cordoned() -> None:
+    found = judge((failing("t0"), report(STABLE, loader="t1")))
+    assert found.excused == found.cordoned == {"t0"}
+    assert "t1" in found.sick["t0"]
+    assert "CUDA failure 719" in found.sick["t0"]
+
+
+def test_what_all_tritons_fail_at_makes_none_sick() -> None:
+    assert judge((failing("t0"), failing("t1"))) == Verdicts()
+    assert judge((failing("t0"),)) == Verdicts()
+
+
+def test_one_that_fails_at_what_only_tritons_out_of_service_hold_goes_on() -> None:
+    away = report(STABLE, loader="t1", ready=False)
+    assert not judge((failing("t0"), away)).cordoned
+
+
+def test_the_last_that_holds_something_goes_on_though_it_fails_at_something_else() -> None:
+    found = judge((failing("t0", NEW), report(STABLE, loader="t1")))
+    assert found.excused == {"t0"}
+    assert not found.cordoned
+
+
+def test_what_only_slows_or_is_users_own_code_makes_no_triton_sick() -> None:
+    assert judge((failing("t0", fails=False), report(STABLE, loader="t1"))) == Verdicts()
 
 
 def test_a_version_under_which_triton_ends_needs_a_second_that_says_so() -> None:

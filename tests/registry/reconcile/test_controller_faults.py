@@ -16,7 +16,7 @@ from contracts.endpoint import (
     Route,
     WaitsFor,
 )
-from contracts.loading import LoadFailure, WitnessAnswer
+from contracts.loading import LoadFailure, Trouble, WitnessAnswer
 from contracts.model import ModelRef
 from contracts.rollout import RolloutState
 from registry import metrics
@@ -306,6 +306,26 @@ async def test_a_sick_triton_is_cordoned_and_named_while_versions_go_on(
     status = await harness.settle()
     assert not status.cordoned
     assert WaitsFor.SICK_TRITON not in {each.cause for each in status.waits}
+    assert not sick_series()
+
+
+async def test_a_triton_that_fails_inferences_is_cordoned_until_it_answers_again(
+    harness: ControllerHarness,
+) -> None:
+    ref = await harness.converted("1")
+    await harness.settle()
+    say(harness, ref)
+    await harness.settle()
+    trouble = Trouble(ref=ref, reason=f"{ref.triton_model} answers with NaN", fails=True)
+    found = report(ref, loader="t2", at=harness.time).model_copy(update={"troubles": (trouble,)})
+    harness.reports.put(found)
+    status = await harness.settle()
+    assert status.cordoned == ("t2",)
+    (said,) = [each.what for each in status.waits if each.cause is WaitsFor.SICK_TRITON]
+    assert "NaN" in said
+    assert sick_series() == {("default", "t2")}
+    say(harness, ref)
+    assert not (await harness.settle()).cordoned
     assert not sick_series()
 
 

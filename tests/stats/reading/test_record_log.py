@@ -198,7 +198,7 @@ def test_whatever_answers_in_the_place_of_kafka_is_kafka_that_is_away(
         lambda: writer.write([record(192)]),
         lambda: topics.describe(topic.name),
         lambda: topics.spans(topic.name, [0, 1, 2]),
-        log.whole,
+        log.is_whole,
         lambda: Topics(hasty),
         lambda: KafkaRecordLog(hasty, 0.0, topic.name),
     ]

@@ -6,7 +6,7 @@ strikes nothing, and waits for nothing but the quiet in which idle processes are
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -46,14 +46,14 @@ class Invariants:
     Args:
         world: the stack.
         oracle: right answers.
-        rollouts: which variant a version is.
+        rollouts: by endpoint, which variant a version is.
         began: monotonic seconds at the start.
         grace_seconds: by which a request may miss its deadline on a machine that is slow.
     """
 
     world: World
     oracle: Oracle
-    rollouts: Rollouts
+    rollouts: Mapping[str, Rollouts]
     began: float
     grace_seconds: float
     violations: list[Violation] = field(default_factory=list)
@@ -132,16 +132,19 @@ class Invariants:
         """What can only be said of a whole run."""
         for name, (early, late) in sorted(grown(self.peaks, self.now).items()):
             self.violated(f"{name} grows", [f"{early:.0f} MiB at first, {late:.0f} MiB at last"])
-        for each in self.rollouts.wrong():
-            self.violated("a version came to a wrong end", [each])
-        if wrong := self.rollouts.watch.faults:
-            self.violated(f"{len(wrong)} states of the endpoint contradict themselves", wrong[:5])
+        for rollouts in self.rollouts.values():
+            for each in rollouts.wrong():
+                self.violated("a version came to a wrong end", [each])
+            if wrong := rollouts.watch.faults:
+                self.violated(
+                    f"{len(wrong)} states of the endpoint contradict themselves", wrong[:5]
+                )
 
     def _check(self, seen: Reply) -> None:
         if seen.dialect == VECTORS:
             right = self._vectors.is_right(seen.version, seen.text, seen.values)
         else:
-            variant = self.rollouts.variant_of(seen.version)
+            variant = self.rollouts[seen.endpoint].variant_of(seen.version)
             if variant is None:
                 self._pending.append(seen)
                 return
@@ -151,14 +154,16 @@ class Invariants:
             self.violated("a wrong answer", [self._told(seen), self._expected(seen)])
 
     def _expected(self, seen: Reply) -> str:
-        variant = self.rollouts.variants.get(seen.version)
+        if seen.dialect == VECTORS:
+            return "another vector before"
+        variant = self.rollouts[seen.endpoint].variants.get(seen.version)
         return f"{variant}: {variant and self.oracle.of(variant).get(seen.text)}"
 
     def _told(self, seen: Reply) -> str:
         return (
             f"at {seen.sent - self.began:.1f} s, {seen.seconds:.2f} s: {seen.gateway} "
-            f"{seen.dialect} {seen.status} version {seen.version or '-'} {seen.label} "
-            f"{seen.score:.4f} {seen.body} <{seen.text[:60]}>"
+            f"{seen.endpoint} {seen.dialect} {seen.status} version {seen.version or '-'} "
+            f"{seen.label} {seen.score:.4f} {seen.body} <{seen.text[:60]}>"
         )
 
 

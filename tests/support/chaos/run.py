@@ -21,8 +21,8 @@ from traffic import Traffic
 from chaos.faults import FAMILIES, targets
 from chaos.faults.lost_log import TARGETS as LOGS
 from chaos.invariants import Invariants, keep_logs
-from chaos.schedule import Fault, Kind, Round, rounds
-from chaos.sentences import PART_SECONDS, complaints, false_sentences
+from chaos.schedule import SICK, Fault, Kind, Round, rounds
+from chaos.sentences import PART_SECONDS, SHOWN_BY, complaints, false_sentences, names
 from chaos.world import NotHereError, World
 
 QUIET_EVERY = 12  # rounds
@@ -71,6 +71,33 @@ class Struck:
 
 
 @dataclass
+class Diagnosis:
+    """Whether the status names a sick Triton soon after that did something wrongly."""
+
+    world: World
+    fault: Fault
+    named_after: float | None = None  # seconds
+
+    def look(self) -> None:
+        """Asks the status."""
+        first = self._first()
+        if first is None or self.named_after is not None:
+            return
+        if names(self.world.told(), self.world.loader(self.fault.target)):
+            self.named_after = round(time.time() - first, 1)
+
+    def is_late(self, now: float) -> bool:
+        """Whether it should have been named by now (unix seconds)."""
+        first, known = self._first(), SHOWN_BY.get(self.fault.kind)
+        return first is not None and known is not None and now - first > known[1]
+
+    def _first(self) -> float | None:
+        """Unix time of the first thing by which one knows it."""
+        known = SHOWN_BY.get(self.fault.kind)
+        return None if known is None else self.world.wards[self.fault.target].seen().get(known[0])
+
+
+@dataclass
 class Run:
     """Strikes, waits and writes down."""
 
@@ -82,6 +109,8 @@ class Run:
     say: Callable[[str], None]
     struck: list[Struck] = field(default_factory=list)
     by_hand: int = 0
+    sick: "Counter[str]" = field(default_factory=Counter)  # what sick Tritons spoilt, and was told
+    named_after: list[float] = field(default_factory=list)  # seconds since the first of that
     logs_lost_at: float = 0.0  # unix seconds; what was published before can't be recounted
 
     def run(self) -> None:
@@ -110,6 +139,7 @@ class Run:
             "seconds": round(seen.now),
             "gateways": len(self.world.gateways),
             "tritons": len(self.world.tritons),
+            "pools": len(set(self.world.pools.values())),
             "faults": len(done),
             "by_kind": dict(Counter(each.kind for each in done)),
             "by_target": dict(sorted(Counter(f"{e.kind}: {e.target}" for e in done).items())),
@@ -123,16 +153,20 @@ class Run:
             "answers_compared": seen.checked,
             "slowest_answer_seconds": round(seen.slowest_seconds, 2),
             "versions": self._versions(),
+            "sick": dict(sorted(self.sick.items())),
+            "longest_seconds_to_a_name": max(self.named_after, default=None),
             "largest_log_mb": round(seen.largest_log_bytes / 1e6, 1),
             "violations": [asdict(each) for each in seen.violations],
             "struck": [_row(each) for each in self.struck],
         }
 
     def _versions(self) -> dict[str, int]:
-        ends = self.invariants.rollouts.ends()
-        variants = self.invariants.rollouts.variants
         return dict(
-            Counter(f"{variants.get(v, '?')}: {line.phase.value}" for v, line in ends.items())
+            Counter(
+                f"{each.variants.get(version, '?')}: {line.phase.value}"
+                for each in self.invariants.rollouts.values()
+                for version, line in each.ends().items()
+            )
         )
 
     def _round(self, planned: Round) -> None:
@@ -195,15 +229,35 @@ class Run:
     def _hold(self, planned: Round) -> None:
         began, struck = time.monotonic(), self.world.pids()
         ends = began + planned.hold_seconds
+        diagnoses = [Diagnosis(self.world, each) for each in planned.faults if each.kind in SICK]
         while (left := ends - time.monotonic()) > 0:
             time.sleep(min(left, LOOK_EVERY_SECONDS))
             self.invariants.look()
+            for each in diagnoses:
+                each.look()
             held, now = time.monotonic() - began, self.world.pids()
             same = {name for name, pid in struck.items() if now.get(name) == pid}
             if held >= PART_SECONDS and ends > time.monotonic() + ASKING_SECONDS:
                 said = false_sentences(self.world.told(), planned.faults, held, same)
                 if said and self.world.pids() == now:
                     self.invariants.violated("a sentence of the status is false", said)
+        for each in diagnoses:
+            self._take(each)
+
+    def _take(self, found: "Diagnosis") -> None:
+        """Notes what became of a sick Triton, while it is sick yet."""
+        kind, loader = found.fault.kind, self.world.loader(found.fault.target)
+        spoilt = self.world.wards[found.fault.target].seen()
+        self.sick.update(f"{kind.value}: {method.rpartition('/')[2]}" for method in spoilt)
+        if found.named_after is not None:
+            self.sick[f"{kind.value}: named"] += 1
+            self.named_after.append(found.named_after)
+        elif found.is_late(time.time()):
+            method, seconds = SHOWN_BY[kind]
+            self.invariants.violated(
+                "the status does not name a sick Triton",
+                [f"{loader}: {kind.value}, {method}, for more than {seconds:.0f} s"],
+            )
 
     def _peace(self) -> None:
         """A stack that is whole is soon told to be."""

@@ -24,6 +24,15 @@ class Kind(StrEnum):
     HUNG_STORE = "hung store"
     LOCKED_DATABASE = "locked database"
     LOST_LOG = "lost log"
+    # Of one Triton that lives and says that it is ready (``sick_triton.Sickness``):
+    REFUSES_LOADS = "refuses loads"
+    FAILS = "fails inferences"
+    NAN = "answers NaN"
+    SLOW = "slow by five"
+    NO_MEMORY = "out of memory"
+
+
+SICK = frozenset({Kind.REFUSES_LOADS, Kind.FAILS, Kind.NAN, Kind.SLOW, Kind.NO_MEMORY})
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +69,11 @@ CARDS: Mapping[Kind, int] = {
     Kind.LOST_LOG: 1,
     Kind.FULL_DISK: 1,
     Kind.RESTART: 1,
+    Kind.REFUSES_LOADS: 3,
+    Kind.FAILS: 2,
+    Kind.NAN: 2,
+    Kind.SLOW: 2,
+    Kind.NO_MEMORY: 2,
 }
 SHORTEST_HOLD_SECONDS = 1.0
 # SIGSTOP lasts as long as any client's patience; the others as long as it takes to be noticed.
@@ -69,6 +83,8 @@ LONGEST_HOLD_SECONDS: Mapping[Kind, float] = {
     Kind.FULL_DISK: 20.0,
     Kind.HUNG_STORE: 40.0,
     Kind.LOCKED_DATABASE: 40.0,
+    # As long as two looks of a loader's prober, and a load that is tried again and again.
+    **dict.fromkeys(SICK, 50.0),
 }
 TWO_AT_ONCE = 0.15  # of the rounds
 LONGEST_GAP_SECONDS = 3.0
@@ -132,11 +148,13 @@ def _fault(deck: _Deck, decks: Mapping[Kind, _Deck], order: random.Random) -> Fa
 def _collide(first: Fault, second: Fault) -> bool:
     """Whether one would undo the other: a restart ends all, and one target suffers one fault.
 
+    Nor are two Tritons sick at once: others have to serve.
+
     Who kills ``up`` starts it again, which is refused, with a sentence, while a port is taken or
     the disk is full: that is no fault of the stack.
     """
     kinds = {first.kind, second.kind}
-    if Kind.RESTART in kinds or first.target == second.target:
+    if Kind.RESTART in kinds or first.target == second.target or kinds <= SICK:
         return True
     kills_up = any(each.kind is Kind.KILL and each.target == UP for each in (first, second))
     return kills_up and bool(kinds & {Kind.DEAF_PORT, Kind.FULL_DISK})

@@ -4,13 +4,24 @@
 stack that is whole again is told to be well.
 """
 
+import re
 from collections.abc import Collection, Mapping
 from typing import Any
+
+from sick_triton import INFER, LOAD
 
 from chaos.schedule import Fault, Kind
 
 PART_SECONDS = 4.0  # after which a part that hangs is known to
 COUNTING_SECONDS = 40.0  # after which traffic that nobody counts is: 15 s and what Kafka waits
+# By what one knows that a Triton is sick, and after how many seconds that is known: a load is tried
+# three times, and a look of the prober comes every 15 s.
+SHOWN_BY: Mapping[Kind, tuple[str, float]] = {
+    Kind.REFUSES_LOADS: (LOAD, 20.0),
+    Kind.NO_MEMORY: (LOAD, 30.0),
+    Kind.FAILS: (INFER, 40.0),
+    Kind.NAN: (INFER, 40.0),
+}
 _COUNT = ("fold", "kafka")  # without which nothing is counted
 _UNSEEN = ("kafka",)  # which no page tells of
 
@@ -40,6 +51,15 @@ def false_sentences(
     if counted and held_seconds >= COUNTING_SECONDS and any(name in _COUNT for name in paused):
         found.append(f"{', '.join(paused)} hangs for {held_seconds:.0f} s, and all is counted")
     return found
+
+
+def names(told: Mapping[str, Any], loader: str) -> bool:
+    """Whether the status says of a Triton, by its loader's name, that it is not well."""
+    name = re.compile(rf"(?<![\w-]){re.escape(loader)}(?![\w-])")
+    said = [wait["what"] for waits in told["waits"].values() for wait in waits]
+    for endpoint in told["endpoints"]:
+        said += [*endpoint["status"]["notes"], *endpoint["status"]["cordoned"]]
+    return any(name.search(each) for each in said)
 
 
 def complaints(told: Mapping[str, Any]) -> list[str]:

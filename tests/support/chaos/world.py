@@ -9,7 +9,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,10 +18,13 @@ from typing import Any
 import httpx
 import psutil
 from running_stack import RunningStack
+from sick_triton import Ward
 
 from chaos.processes import descendants
 from chaos.schedule import UP
+from contracts.endpoint import ModelEndpoint, WaitsFor
 from headrace.commands import status
+from headrace.stack.settings import LOADER
 from headrace.stack.state import GatewayRecord, Home
 from registry.stores.endpoints import FileEndpointStore
 
@@ -52,6 +55,8 @@ class World:
         ports: service -> the port that others reach it at.
         disk: mount point of the file system that holds the home; None where none could be made.
         store: id of the process of the package store; None where packages lie in the home.
+        wards: service -> what makes a Triton sick, of those behind a proxy.
+        pools: service -> the pool, of every Triton.
     """
 
     stack: RunningStack
@@ -61,6 +66,8 @@ class World:
     ports: dict[str, int]
     disk: Path | None = None
     store: Callable[[], int] | None = None
+    wards: Mapping[str, Ward] = field(default_factory=dict)
+    pools: Mapping[str, str] = field(default_factory=dict)
     starts: int = field(default=1)
 
     @property
@@ -103,6 +110,21 @@ class World:
         signal_process(pid, number)
         return pid
 
+    def endpoints(self) -> list[ModelEndpoint]:
+        """As they are stored now."""
+        return list(FileEndpointStore(self.home / "endpoints").list())
+
+    def only_there(self, triton: str) -> frozenset[str]:
+        """Endpoints that no other Triton serves."""
+        pool = self.pools[triton]
+        if list(self.pools.values()).count(pool) > 1:
+            return frozenset()
+        return frozenset(each.name for each in self.endpoints() if each.status.pool == pool)
+
+    def loader(self, triton: str) -> str:
+        """The name by which people read of a Triton."""
+        return triton.replace("triton", LOADER)
+
     def start(self) -> None:
         """``headrace up`` again on the same home, after whatever ended the last one."""
         self.starts += 1
@@ -130,13 +152,13 @@ class World:
             return f"not running: {', '.join(lacking)}"
         if dead := sorted(name for name, pid in pids.items() if _status(pid) in STILL):
             return f"dead or stopped: {', '.join(dead)}"
-        for check in (self._gateways, self._mlflow, self._held):
+        for check in (self._gateways, self._mlflow, self._held, self._in_service):
             if said := check():
                 return said
         return ""
 
     def _gateways(self) -> str:
-        endpoints = FileEndpointStore(self.home / "endpoints").list()
+        endpoints = self.endpoints()
         for gateway in self.gateways:
             for endpoint in endpoints:
                 if endpoint.status.stable is None:
@@ -161,18 +183,30 @@ class World:
     def _held(self) -> str:
         """Every Triton holds what every gateway may send it."""
         wanted = {
-            (route.ref.triton_model, f"{endpoint.name} version {route.ref.version}")
-            for endpoint in FileEndpointStore(self.home / "endpoints").list()
+            (route.ref.triton_model, f"{endpoint.name} version {route.ref.version}", pool)
+            for endpoint in self.endpoints()
             for route in endpoint.status.routes
+            for pool in (endpoint.status.pool,)
         }
         for name, url in self.tritons.items():
-            for model, version in wanted:
+            for model, version, pool in wanted:
+                if self.pools.get(name, pool) != pool:
+                    continue
                 try:
                     answer = httpx.get(f"{url}/v2/models/{model}/ready", timeout=ASK_SECONDS)
                 except httpx.HTTPError as error:
                     return f"{name} does not answer: {error!r}"
                 if answer.status_code != httpx.codes.OK:
                     return f"{name} does not hold {version}"
+        return ""
+
+    def _in_service(self) -> str:
+        """No Triton is out of service, or called sick, where that is what is struck."""
+        for endpoint in self.endpoints() if self.wards else ():
+            status = endpoint.status
+            said = [wait.what for wait in status.waits if wait.cause is WaitsFor.SICK_TRITON]
+            if said or status.cordoned:
+                return f"{endpoint.name}: {'; '.join(said)} {status.cordoned}"
         return ""
 
     def _watchdog(self) -> int:

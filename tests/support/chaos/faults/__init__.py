@@ -7,9 +7,10 @@ was nothing to strike.
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from functools import partial
 
-from chaos.faults import deaf_port, full_disk, kill, locked_database, lost_log, pause
-from chaos.schedule import Kind
+from chaos.faults import deaf_port, full_disk, kill, locked_database, lost_log, pause, sick
+from chaos.schedule import SICK, Kind
 from chaos.world import World
 
 Family = Callable[[World, str], AbstractContextManager[frozenset[str]]]
@@ -23,6 +24,7 @@ FAMILIES: Mapping[Kind, Family] = {
     Kind.HUNG_STORE: pause.hung,
     Kind.LOCKED_DATABASE: locked_database.locked,
     Kind.LOST_LOG: lost_log.lost,
+    **{kind: partial(sick.made, kind) for kind in SICK},
 }
 
 
@@ -37,4 +39,5 @@ def targets(world: World) -> dict[Kind, tuple[str, ...]]:
         Kind.HUNG_STORE: pause.stores(world),
         Kind.LOCKED_DATABASE: ("mlflow",),
         Kind.LOST_LOG: lost_log.TARGETS,
+        **dict.fromkeys(SICK, sick.targets(world)),
     }
