@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from service.cluster import access, errors
-from service.cluster.collection import LIST_PATIENCE, Collection, Object, check_watch, listed
+from service.cluster.collection import LIST_PATIENCE, Collection, Object, check_watch, read_list
 from service.cluster.errors import (
     AccessError,
     ApiUnavailableError,
@@ -87,7 +87,7 @@ class PodReader:
             answer = json.loads(data)
         except ValueError as error:
             raise ApiUnavailableError(f"{collection.path} is no list: {error!r}") from error
-        return listed(answer, collection.path)
+        return read_list(answer, collection.path)
 
     def watch(
         self, collection: Collection, revision: str, *, seconds: int, silence_seconds: float

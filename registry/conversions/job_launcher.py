@@ -23,7 +23,7 @@ from registry.conversions.messages import (
 )
 from registry.stores.cluster_reports import Owner
 from service.cluster.client import ClusterClient
-from service.cluster.collection import Collection, Object, listed
+from service.cluster.collection import Collection, Object, read_list
 from service.cluster.errors import (
     ApiRefusedError,
     ApiUnavailableError,
@@ -146,7 +146,7 @@ class JobLauncher:
             self._options.namespace,
             label_selector=f"{job_manifest.LABEL}={name}",
         )
-        pods, _ = listed(answer, f"the pods of {name}")
+        pods, _ = read_list(answer, f"the pods of {name}")
         return max(pods, key=_creation_time, default=None)
 
     def _log(self, pod: Object | None) -> str:

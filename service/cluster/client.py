@@ -20,7 +20,7 @@ from service.cluster.collection import (
     Object,
     check_own,
     check_watch,
-    listed,
+    read_list,
 )
 from service.cluster.errors import (
     AccessError,
@@ -171,7 +171,7 @@ class ClusterClient:
             collection, "GET", method, **_select(collection), **cached,
             _request_timeout=LIST_PATIENCE * self._timeout,
         )  # fmt: skip
-        return listed(answer, collection.path)
+        return read_list(answer, collection.path)
 
     def watch(
         self, collection: Collection, revision: str, *, seconds: int, silence_seconds: float

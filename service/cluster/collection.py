@@ -44,7 +44,7 @@ class Collection:
         return f"{self.path}/{name}/{part}" if part else f"{self.path}/{name}"
 
 
-def listed(answer: object, what: str) -> tuple[list[Object], str]:
+def read_list(answer: object, what: str) -> tuple[list[Object], str]:
     """The objects of a list, and the revision from which a watch goes on.
 
     Raises:

@@ -145,12 +145,12 @@ class Watch:
         self._note_answer()
         self._at_least = revision
         with self._lock:
-            changed = self._listing.replace(items, revision, self._kept(items))
+            changed = self._listing.replace(items, revision, self._find_lost(items))
             if changed or self._untold:
                 self._tell()
             self._listed.set()
 
-    def _kept(self, items: Iterable[Object]) -> frozenset[str]:
+    def _find_lost(self, items: Iterable[Object]) -> frozenset[str]:
         """What a list lacks and is not believed to be gone: no second look has missed it."""
         now, pace = time.monotonic(), self._pace
         before = self._lost
