@@ -578,7 +578,7 @@ def _add_pairs(told: tuple[_PairedWindow, ...], test: int, before: Floats | None
 def _labels(arms: of_labels.Arms, earlier: of_labels.Arms | None) -> Floats:
     """``[4, 1 + groups, rows of quality]``: of this step's answers, and of the one before."""
     nothing = (EvidenceCounts(), EvidenceCounts())
-    both = (of_labels.count_labels(arms), of_labels.counted(earlier or nothing))
+    both = (of_labels.count_labels(arms), of_labels.count_labels(earlier or nothing))
     return np.stack(both, axis=-1)
 
 

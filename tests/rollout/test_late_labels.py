@@ -17,7 +17,7 @@ from verdicts.late_labels import (
 
 from contracts.rollout import QualityCheck, Verdict
 from contracts.windows import EvidenceCounts, Sparse
-from rollout.checks.labels import Labelling, counted
+from rollout.checks.labels import Labelling, count_labels
 from rollout.evidence import ComparisonStage, Evidence
 
 SHORT = replace(COMPLAINTS_AND_HOURS, hours=1.0)
@@ -101,7 +101,7 @@ def test_the_labels_of_a_caller_that_tells_nearly_all_of_them_count() -> None:
 def test_a_group_that_labels_as_it_did_before_is_not_told() -> None:
     labelling = Labelling.begin().with_history(told(ALIKE | {3: (100, 60)}))
     same, changed = (
-        labelling.after(counted((told(ALIKE | {3: (200, wrong)}), told(ALIKE))))
+        labelling.after(count_labels((told(ALIKE | {3: (200, wrong)}), told(ALIKE))))
         for wrong in (120, 20)
     )
     assert same.other() is None
@@ -117,7 +117,7 @@ def test_a_group_that_labels_as_it_did_before_is_not_told() -> None:
 
 
 def test_too_few_labels_tell_of_nobody() -> None:
-    few = Labelling.begin().after(counted((told({1: (5, 5), 2: (5, 0)}), told({}))))
+    few = Labelling.begin().after(count_labels((told({1: (5, 5), 2: (5, 0)}), told({}))))
     assert few.other() is None
     assert Labelling.begin().other() is None
 
