@@ -10,6 +10,9 @@ write a message twice: the copy is told by its number, however far away (``measu
 All counts are integers, sums included, so that adding in any order gives the same number.
 """
 
+from bisect import bisect_left
+from typing import Final
+
 import msgspec
 
 from contracts.endpoint import Arm
@@ -36,6 +39,11 @@ CALLER_BUCKETS = 4096  # the same, for what each caller had: among hundreds, few
 # entries of it, and of ``caller_requests``, in one aggregate of one range.
 CALLER_STRIDE = 512
 CALLER_ENTRIES = 1024
+
+# Labels come seconds to weeks after their answer. Class k of ages, in seconds, ends at
+# ``LABEL_AGES[k]``, where the next one begins; what is older is in one more, the last.
+LABEL_AGES: Final = tuple(10.0 * 2 ** (half / 2) for half in range(37))  # to 30 days
+AGE_STRIDE = CALLER_GROUPS + 1  # of ``aged_feedback``: callers' groups, and nobody's behind them
 
 # Of what fold counts. A record says which revision wrote it, for later ones to know.
 REVISION = 1
@@ -104,6 +112,10 @@ class EvidenceCounts(msgspec.Struct, omit_defaults=True):
     unnamed: int = 0  # attempts of nobody, with kept answers and hung-up ones: spread one by one
     feedback: int = 0  # texts with a truth
     feedback_wrong: int = 0
+    # The same by age and by group of callers: class of LABEL_AGES times AGE_STRIDE, plus the group
+    # (nobody's: CALLER_GROUPS) -> count. They tell which answers the labels of a window are about.
+    aged_feedback: Sparse = {}
+    aged_wrong: Sparse = {}
     # The same by group of callers (their hash modulo CALLER_GROUPS): group -> count. They tell how
     # much callers differ. Requests of nobody are in no group.
     group_requests: Sparse = {}
@@ -112,6 +124,15 @@ class EvidenceCounts(msgspec.Struct, omit_defaults=True):
     group_cached_labels: dict[str, Sparse] = {}
     group_feedback: Sparse = {}
     group_wrong: Sparse = {}
+
+
+def age_class(seconds: float) -> int:
+    """The class of a label that came so long after its answer; clocks may differ: below 0 is 0.
+
+    >>> [age_class(seconds) for seconds in (-1.0, 10.0, 11.0, 20.0, 1e9)]
+    [0, 0, 1, 2, 37]
+    """
+    return bisect_left(LABEL_AGES, seconds)
 
 
 class OwnCounts(msgspec.Struct):

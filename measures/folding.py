@@ -14,6 +14,7 @@ from contracts.endpoint import Arm
 from contracts.events import EventBatch, Feedback, Pairing, PredictionEvent, TextRecord
 from contracts.statistics import EDGES, LATENCY_EDGES, Stage, Statistic
 from contracts.windows import (
+    AGE_STRIDE,
     CALLER_BUCKETS,
     CALLER_CAP,
     CALLER_ENTRIES,
@@ -23,6 +24,7 @@ from contracts.windows import (
     EvidenceCounts,
     Sparse,
     WindowAggregate,
+    age_class,
 )
 from measures import frequent
 from measures.own_statistics import LARGEST, OwnFold, micro
@@ -238,13 +240,17 @@ class _OpenAggregate:
                 _count(aggregate.feedback_right, bucket)
         if told.arm is Arm.FORCED or _capped(self._told, told.caller):
             return
-        evidence = aggregate.evidence
+        evidence, is_wrong = aggregate.evidence, told.answered != told.truth
         evidence.feedback += 1
-        evidence.feedback_wrong += told.answered != told.truth
+        evidence.feedback_wrong += is_wrong
+        group = told.caller % CALLER_GROUPS if told.caller else CALLER_GROUPS
+        aged = age_class(told.time - told.answered_at) * AGE_STRIDE + group
+        _count(evidence.aged_feedback, aged)
+        if is_wrong:
+            _count(evidence.aged_wrong, aged)
         if told.caller:
-            group = told.caller % CALLER_GROUPS
             _count(evidence.group_feedback, group)
-            if told.answered != told.truth:
+            if is_wrong:
                 _count(evidence.group_wrong, group)
 
 

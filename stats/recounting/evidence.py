@@ -24,11 +24,13 @@ from contracts.events import (
 )
 from contracts.statistics import EDGES, LATENCY_EDGES, Statistic
 from contracts.windows import (
+    AGE_STRIDE,
     CALLER_BUCKETS,
     CALLER_CAP,
     CALLER_ENTRIES,
     CALLER_GROUPS,
     CALLER_STRIDE,
+    LABEL_AGES,
     MICRO,
     RANGE_MESSAGES,
     EndpointWindow,
@@ -140,6 +142,8 @@ def counts_of(attempts: Iterable[PredictionEvent], told: Iterable[Feedback]) -> 
         "unnamed": sum(event.caller == 0 for event in attempts),
         "feedback": len(truths),
         "feedback_wrong": len(wrong),
+        "aged_feedback": Counter(map(_aged, truths)),
+        "aged_wrong": Counter(map(_aged, wrong)),
         "group_requests": Counter(map(_group, named)),
         "group_errors": Counter(_group(event) for event in named if event.status > 499),
         "group_feedback": Counter(_group(each) for each in truths if each.caller),
@@ -215,6 +219,12 @@ def _labels(text: TextRecord) -> list[str]:
 
 def _group(of: PredictionEvent | Feedback) -> int:
     return of.caller % CALLER_GROUPS
+
+
+def _aged(told: Feedback) -> int:
+    """By how long after the answer a label came, and by group of callers."""
+    age = sum(told.time - told.answered_at > edge for edge in LABEL_AGES)
+    return age * AGE_STRIDE + (_group(told) if told.caller else CALLER_GROUPS)
 
 
 def _buckets(edges: Any, values: list[float]) -> dict[int, int]:  # noqa: ANN401 - an array

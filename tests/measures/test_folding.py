@@ -27,13 +27,16 @@ from contracts.events import (
 )
 from contracts.statistics import EDGES, LATENCY_EDGES, Stage, Statistic
 from contracts.windows import (
+    AGE_STRIDE,
     CALLER_BUCKETS,
     CALLER_CAP,
     CALLER_ENTRIES,
     CALLER_GROUPS,
     CALLER_STRIDE,
+    LABEL_AGES,
     MICRO,
     WindowAggregate,
+    age_class,
 )
 from measures.folding import Fold, length_bucket
 from measures.observation import histogram, observed
@@ -186,6 +189,21 @@ def test_what_callers_tell_counts_for_their_group_up_to_their_cap() -> None:
     assert (evidence.feedback, evidence.feedback_wrong) == (CALLER_CAP + 2, CALLER_CAP + 1)
     assert evidence.group_feedback == {9: CALLER_CAP, 1: 1}
     assert evidence.group_wrong == {9: CALLER_CAP}
+    of_nobody = CALLER_GROUPS  # behind the groups
+    aged = {age_class(104.0) * AGE_STRIDE + group: n for group, n in ((9, CALLER_CAP), (1, 1))}
+    assert evidence.aged_wrong == {
+        age_class(104.0) * AGE_STRIDE + 9: CALLER_CAP,
+        age_class(104.0) * AGE_STRIDE + of_nobody: 1,
+    }
+    assert evidence.aged_feedback == {**aged, age_class(104.0) * AGE_STRIDE + of_nobody: 1}
+
+
+@given(st.floats(-10, 4e6), st.floats(0, 4e6))
+def test_a_label_is_in_the_class_of_its_age_and_classes_are_few(age: float, more: float) -> None:
+    found, later = age_class(age), age_class(age + more)
+    assert 0 <= found <= later <= len(LABEL_AGES) <= 40
+    assert found == len(LABEL_AGES) or age <= LABEL_AGES[found]
+    assert found == 0 or age > LABEL_AGES[found - 1]
 
 
 def test_requests_of_nobody_have_no_cap() -> None:

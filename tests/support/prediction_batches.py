@@ -120,7 +120,7 @@ def feedback_of(rng: random.Random, *, time: float = 1_000_000.0) -> Feedback:
         rng.choice(LABELS),
         rng.choice(LABELS),
         text=0,
-        answered_at=1.0,
+        answered_at=time - (30.0 if version == "1" else 9_000.0),
         caller=rng.choice((0, 7)),
     )
 
