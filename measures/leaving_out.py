@@ -106,13 +106,13 @@ class LeftOut:
     def e_value(self, windows: int, is_alone: NDArray[np.bool_]) -> Floats:
         """``[..., tests]``: the least evidence after so many windows, to hold against 1/alpha.
 
-        ``is_alone``, ``[...]``: where no callers are left out, for one group is all of an arm.
+        ``is_alone``, ``[..., tests]``: where no callers are left out, for one group is all of an
+        arm.
         """
         of_each = np.exp(np.minimum(self.log_a, _MOST)).mean(axis=-1)
         by_windows = of_each[..., _LEAST, :]
         by_groups = of_each[..., GROUPS_FROM:, :].min(axis=-2, initial=np.inf)
-        nobody = np.asarray(is_alone)[..., None]
-        least: Floats = np.where(nobody, by_windows, np.minimum(by_windows, by_groups))
+        least: Floats = np.where(is_alone, by_windows, np.minimum(by_windows, by_groups))
         return least + unspent(windows)
 
     def to_json(self) -> list[str]:

@@ -20,6 +20,7 @@ from rollout.checks import rate_results, rates, shift
 from rollout.checks import rows as rows_of
 from rollout.checks.agreement import AGREEMENT, Agreement
 from rollout.checks.drift import DRIFT, ArmAggregates, Drifts
+from rollout.checks.labels import Arms
 from rollout.checks.missing import ARM_SHARE, HUNG_UP, ArmShares, HungUps
 from rollout.checks.outputs import OUTPUT_SHIFT, Outputs
 from rollout.checks.own import OwnStatistics
@@ -57,6 +58,7 @@ class Evidence:
         drifts: against the reference profiles.
         hung_ups: callers who gave up.
         arm_shares: the arms' sizes against the split.
+        steps_began: the step before and this one, unix seconds; the first step is its own.
     """
 
     checks: Checks
@@ -75,6 +77,7 @@ class Evidence:
     hung_ups: HungUps
     arm_shares: ArmShares
     is_last_step: bool = False
+    steps_began: tuple[float, float] = (0.0, 0.0)
 
     @classmethod
     def begin(
@@ -134,6 +137,7 @@ class Evidence:
         stable: EvidenceCounts,
         seconds: float,
         arms: ArmAggregates | None = None,
+        earlier: Arms | None = None,
     ) -> Self:
         """With the next window of both arms of this stage.
 
@@ -145,8 +149,9 @@ class Evidence:
             stable: of the arm that it is compared with.
             seconds: length of the window.
             arms: the whole aggregates and profiles, for users' statistics and drift.
+            earlier: in the bake, labels of what both versions answered in the step before it.
         """
-        judged = self.after_answers(candidate, stable, seconds, arms)
+        judged = self.after_answers(candidate, stable, seconds, arms, earlier)
         if self.stage is Stage.SHADOW:
             return judged
         hung_ups, arm_shares, checks = self.hung_ups, self.arm_shares, self.checks
@@ -163,6 +168,7 @@ class Evidence:
         stable: EvidenceCounts,
         seconds: float,
         arms: ArmAggregates | None,
+        earlier: Arms | None = None,
     ) -> Self:
         """``after``, but for what is missing from the answers."""
         is_shadow = self.stage is Stage.SHADOW
@@ -170,9 +176,9 @@ class Evidence:
             aggregate = arms.stable if arms else None
             if is_shadow:
                 return self.with_history(stable, aggregate)
-            return self.with_feedback(candidate, stable)
+            return self.with_feedback(candidate, stable, earlier)
         if (known := self._knowing(stable)) is not self:
-            return known.after_answers(candidate, stable, seconds, arms)
+            return known.after_answers(candidate, stable, seconds, arms, earlier)
         checks, alpha = self.checks, self.alpha
         pairs = failures = norms = None
         if is_shadow:
@@ -190,6 +196,7 @@ class Evidence:
             share=self.share,
             pairs=pairs,
             failures=failures,
+            earlier=earlier,
         )
         after = replace(
             self,
@@ -225,11 +232,13 @@ class Evidence:
             drifts=self.drifts.after(arms, checks.drift, alpha) if checks.drift else self.drifts,
         )
 
-    def with_feedback(self, candidate: EvidenceCounts, stable: EvidenceCounts) -> Self:
+    def with_feedback(
+        self, candidate: EvidenceCounts, stable: EvidenceCounts, earlier: Arms | None = None
+    ) -> Self:
         """With the feedback of a window in which an arm of callers had no request."""
         if self.stage is Stage.SHADOW:
             return self
-        rates = self.rates.with_feedback(candidate, stable)
+        rates = self.rates.with_feedback(candidate, stable, earlier)
         return self if rates is self.rates else replace(self, rates=rates)
 
     def next_stage(self, stage: Stage) -> Self:
@@ -243,6 +252,10 @@ class Evidence:
             own=self.own.next_stage(),
             hung_ups=self.hung_ups.next_stage(),
         )
+
+    def begun_at(self, time: float, *, is_first: bool = False) -> Self:
+        """With the time at which the step began, unix seconds."""
+        return replace(self, steps_began=(time if is_first else self.steps_began[1], time))
 
     def with_share(self, share: float, *, is_last_step: bool = False) -> Self:
         """With this share of callers on the candidate: arms of few callers differ by who they are.
@@ -327,6 +340,7 @@ class Evidence:
             "stage": self.stage.value,
             "share": self.share,
             "is_last_step": self.is_last_step,
+            "steps_began": list(self.steps_began),
             "history_windows": self.history_windows,
             "seconds": self.seconds,
             "rates": self.rates.to_json(),
@@ -367,6 +381,7 @@ class Evidence:
             hung_ups=HungUps.of_json(data["hung_ups"]),
             arm_shares=ArmShares.of_json(data["arm_shares"]),
             is_last_step=bool(data["is_last_step"]),
+            steps_began=(float(data["steps_began"][0]), float(data["steps_began"][1])),
         )
 
     def _knowing(self, stable: EvidenceCounts) -> Self:

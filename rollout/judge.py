@@ -8,15 +8,15 @@ own; profiles come from a function that it was given.
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from msgspec import structs
-
 from contracts.endpoint import Arm
 from contracts.model import ModelRef
 from contracts.profile import ReferenceProfile
 from contracts.rollout import RolloutSpec, RolloutState, SeriesPoint
-from contracts.windows import EndpointWindow, EvidenceCounts, Sparse, WindowAggregate
+from contracts.windows import EndpointWindow, EvidenceCounts, WindowAggregate
 from rollout import steps
+from rollout.checks.labels import Arms, about_answers
 from rollout.checks.rows import leading
+from rollout.checks.stage import TAKEN_UP_WINDOWS
 from rollout.evidence import ArmAggregates, Evidence, Stage
 from rollout.packed_evidence import packed, unpacked
 from rollout.series import extended
@@ -56,6 +56,7 @@ class Judge:
         evidence = Evidence.begin(
             spec.checks, spec.false_rollback, self._labels(state, aggregates), stage(spec, state)
         ).with_share(share(spec, state), is_last_step=is_last_step(spec, state))
+        evidence = evidence.begun_at(state.step_began, is_first=True)
         for aggregate in aggregates:
             evidence = evidence.with_history(aggregate.evidence, aggregate)
         return _with_evidence(state, evidence)
@@ -82,19 +83,21 @@ class Judge:
             stable = _aggregate(window, state.stable, arms[1])
             one = candidate.evidence if candidate else EvidenceCounts()
             other = stable.evidence if stable else EvidenceCounts()
+            earlier = None
+            if evidence.stage is not Stage.SHADOW:
+                taken_up = state.step_began + TAKEN_UP_WINDOWS * window.seconds
+                one, other = (about_answers(arm, window, taken_up) for arm in (one, other))
             if evidence.stage is Stage.BAKE:
-                # Of answers before the promotion: the candidate gave them as canary, and what is
-                # the control now as stable.
-                one = _with_feedback(one, _aggregate(window, state.candidate, Arm.CANARY))
-                other = _with_feedback(other, _aggregate(window, state.stable, Arm.STABLE))
-            if not any((candidate, stable, one.feedback, other.feedback)):
+                earlier = _before_promotion(window, state, evidence)
+            labelled = (one, other, *(earlier or ()))
+            if not any((candidate, stable, *(arm.feedback for arm in labelled))):
                 continue
-            points.append(_point(window, one, other, evidence))
+            points.append(_point(window, one, other, evidence, earlier))
             if candidate is not None and stable is not None:
                 arms_seen = ArmAggregates(candidate, stable, *profiles)
-                evidence = evidence.after(one, other, window.seconds, arms_seen)
+                evidence = evidence.after(one, other, window.seconds, arms_seen, earlier)
             elif evidence.stage is not Stage.SHADOW:
-                evidence = evidence.with_feedback(one, other)
+                evidence = evidence.with_feedback(one, other, earlier)
             elif stable is not None:
                 evidence = evidence.with_history(other, stable)
         through = max((window.start + window.seconds for window in new), default=0)
@@ -108,6 +111,7 @@ class Judge:
     def next_stage(self, spec: RolloutSpec, state: RolloutState) -> RolloutState:
         """Ready for the step that the state has just entered."""
         evidence = self._evidence(spec, state).next_stage(stage(spec, state))
+        evidence = evidence.begun_at(state.step_began)
         is_last = is_last_step(spec, state)
         return _with_evidence(state, evidence.with_share(share(spec, state), is_last_step=is_last))
 
@@ -169,22 +173,17 @@ def _aggregate(window: EndpointWindow, ref: ModelRef, arm: Arm) -> WindowAggrega
     )
 
 
-def _with_feedback(counts: EvidenceCounts, more: WindowAggregate | None) -> EvidenceCounts:
-    """With the feedback of another arm of the same version, and nothing else of it."""
-    if more is None or not more.evidence.feedback:
-        return counts
-    told = more.evidence
-    return structs.replace(
-        counts,
-        feedback=counts.feedback + told.feedback,
-        feedback_wrong=counts.feedback_wrong + told.feedback_wrong,
-        group_feedback=_summed(counts.group_feedback, told.group_feedback),
-        group_wrong=_summed(counts.group_wrong, told.group_wrong),
+def _before_promotion(window: EndpointWindow, state: RolloutState, evidence: Evidence) -> Arms:
+    """Labels of what was answered in the last step, by the candidate as canary."""
+    since = evidence.steps_began[0] + TAKEN_UP_WINDOWS * window.seconds
+    arms = ((state.candidate, Arm.CANARY), (state.stable, Arm.STABLE))
+    candidate, stable = (
+        about_answers(found.evidence, window, since, state.step_began)
+        if (found := _aggregate(window, ref, arm)) is not None
+        else EvidenceCounts()
+        for ref, arm in arms
     )
-
-
-def _summed(one: Sparse, other: Sparse) -> Sparse:
-    return {key: one.get(key, 0) + other.get(key, 0) for key in one.keys() | other.keys()}
+    return candidate, stable
 
 
 def _with_evidence(state: RolloutState, evidence: Evidence) -> RolloutState:
@@ -193,8 +192,13 @@ def _with_evidence(state: RolloutState, evidence: Evidence) -> RolloutState:
 
 
 def _point(
-    window: EndpointWindow, one: EvidenceCounts, other: EvidenceCounts, evidence: Evidence
+    window: EndpointWindow,
+    one: EvidenceCounts,
+    other: EvidenceCounts,
+    evidence: Evidence,
+    earlier: Arms | None,
 ) -> SeriesPoint:
+    before, before_of_stable = earlier or (EvidenceCounts(), EvidenceCounts())
     return SeriesPoint(
         start=window.start,
         seconds=window.seconds,
@@ -204,8 +208,8 @@ def _point(
         stable_requests=other.requests,
         stable_errors=other.errors,
         stable_slow=evidence.slow(other),
-        candidate_feedback=one.feedback,
-        candidate_wrong=one.feedback_wrong,
-        stable_feedback=other.feedback,
-        stable_wrong=other.feedback_wrong,
+        candidate_feedback=one.feedback + before.feedback,
+        candidate_wrong=one.feedback_wrong + before.feedback_wrong,
+        stable_feedback=other.feedback + before_of_stable.feedback,
+        stable_wrong=other.feedback_wrong + before_of_stable.feedback_wrong,
     )

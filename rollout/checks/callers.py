@@ -129,7 +129,7 @@ class Callers(State, frozen=True):
         """
         kinds = self._kinds_spread(share)
         found = np.zeros((*kinds.shape[:-1], rows.count))
-        found[..., ERRORS.start], found[..., QUALITY.start] = kinds[..., 0], kinds[..., 1]
+        found[..., ERRORS.start], found[..., QUALITY] = kinds[..., _ERRORS], kinds[..., [_QUALITY]]
         found[..., CLASSES:] = kinds[..., _kind_of_class(rows)]
         return found
 

@@ -1,9 +1,9 @@
 """What is left out of the evidence to fail: what a window says without each group of callers.
 
-Groups are those of the windows (``contracts.windows.CALLER_GROUPS``). Latency
-and quality are not counted by group: there nobody is left out. Neither is anybody in shadow, where
-both arms answer the same callers. Single windows are left out of errors and latency, where a stall
-shows. Labels don't stall, and feedback may come all in one window.
+Groups are those of the windows (``contracts.windows.CALLER_GROUPS``). Latency is not counted by
+group: there nobody is left out. Neither is anybody in shadow, where both arms answer the same
+callers. Single windows are left out of errors and latency, where a stall shows. Labels don't stall,
+and feedback may come all in one window.
 """
 
 from dataclasses import dataclass, replace
@@ -20,12 +20,13 @@ from measures.proportions import ALTERNATIVES, History, alternatives, log_eviden
 from measures.state import State
 from rollout.checks.callers import Grouped
 from rollout.checks.rows import (
-    CLASS_TEST,
     CLASSES,
     ERROR_TEST,
     ERRORS,
     LATENCY,
     LATENCY_TEST,
+    QUALITY,
+    QUALITY_TEST,
     Rows,
 )
 from rollout.checks.slowness import ENOUGH as ENOUGH_PAST
@@ -130,18 +131,28 @@ class ArmGrouped:
         every: of errors and of each class.
         failed: ``[..., GROUPS, STRATA]``, errors.
         attempts: likewise.
+        labels: ``[..., 2, GROUPS, rows of quality]``, wrong and all that are compared now; None:
+            there are none.
     """
 
     every: Grouped
     failed: Floats
     attempts: Floats
+    labels: Floats | None = None
 
     @classmethod
-    def of(cls, every: Grouped, callers: CallersAnswers, past: OwnPast) -> Self:
+    def of(
+        cls,
+        every: Grouped,
+        callers: CallersAnswers,
+        past: OwnPast,
+        labels: Floats | None = None,
+    ) -> Self:
         """With errors by stratum, ``callers`` being those of whom it is told."""
         by_group = replace(callers, length=callers.at[-1] % GROUPS)
         found = by_group.by_stratum(past.strata, every.events[..., 0, :], every.requests[..., 0, :])
-        return cls(every, *(np.moveaxis(part, -2, -1) for part in found))
+        failed, attempts = (np.moveaxis(part, -2, -1) for part in found)
+        return cls(every, failed, attempts, labels)
 
 
 def without_groups(
@@ -161,14 +172,15 @@ def without_groups(
         rows: of all tests.
     """
     found = np.repeat(log_s[..., None, :, :], GROUPS, axis=-3)
-    at = [*range(ERRORS.start, ERRORS.stop), *range(CLASSES, rows.count)]
+    at = [*range(ERRORS.start, ERRORS.stop), *range(QUALITY.start, rows.count)]
     counts = []
     for arm, e, n in ((arms[0], window.e_c, window.n_c), (arms[1], window.e_s, window.n_s)):
         events, requests = _of_rows(arm, rows)
         counts += [e[..., None, at] - events, n[..., None, at] - requests]
-    tests = [ERROR_TEST, *range(CLASS_TEST, len(rows.tests))]
+    tests = [ERROR_TEST, *range(QUALITY_TEST, len(rows.tests))]
     of_rows = believed.of(at).log_of_rows(Window(*(np.maximum(part, 0.0) for part in counts)))
-    found[..., tests, :] = np.add.reduceat(of_rows, [0, *range(STRATA, len(at))], axis=-2)
+    first = [0, STRATA, *range(STRATA + QUALITY.stop - QUALITY.start, len(at))]
+    found[..., tests, :] = np.add.reduceat(of_rows, first, axis=-2)
     return found
 
 
@@ -202,11 +214,15 @@ def classes_by_group(arm: Grouped) -> Floats:
 
 
 def _of_rows(arm: ArmGrouped, rows: Rows) -> tuple[Floats, Floats]:
-    """Events and requests of each row of errors and classes, ``[..., GROUPS, rows]``."""
+    """Events and requests of each row of errors, quality and classes, ``[..., GROUPS, rows]``."""
     events, requests = (
         np.moveaxis(part, -1, -2)[..., 2:] for part in (arm.every.events, arm.every.requests)
     )
-    of_events, of_requests = [arm.failed, events], [arm.attempts, requests]
+    labels = arm.labels
+    if labels is None:
+        labels = np.zeros((*events.shape[:-2], 2, GROUPS, QUALITY.stop - QUALITY.start))
+    of_events = [arm.failed, labels[..., 0, :, :], events]
+    of_requests = [arm.attempts, labels[..., 1, :, :], requests]
     if rows.count - CLASSES > events.shape[-1]:  # of three classes and more, each also falls
         of_events.append(requests - events)
         of_requests.append(requests)

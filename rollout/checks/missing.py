@@ -20,12 +20,11 @@ from measures.proportions import HarmTest, History, NonInferiorityTest, Toleranc
 from measures.state import State
 from rollout.checks import words
 from rollout.checks.rates import BETA
+from rollout.checks.stage import TAKEN_UP_WINDOWS
 
 HUNG_UP = "hungUp"
 ARM_SHARE = "armShare"
 LEAST_TO_PASS = 100  # requests of the candidate
-# Windows at the start of a step in which some gateways still have the split of before.
-_TAKEN_UP_WINDOWS = 6
 _PRIOR_REQUESTS = 100.0  # that the believed share of an arm lies near the one that was asked for
 
 
@@ -170,7 +169,7 @@ class ArmShares(State, frozen=True):
         if share != self.share:
             step = self.step + 1
             now = replace(
-                self, step=step, waits=_TAKEN_UP_WINDOWS, share=share, candidate=0, stable=0
+                self, step=step, waits=TAKEN_UP_WINDOWS, share=share, candidate=0, stable=0
             )
         if now.waits:
             return replace(now, waits=now.waits - 1)

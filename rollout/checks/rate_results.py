@@ -14,6 +14,7 @@ from measures.correlation import Floats
 from measures.evalue import Tolerance, Window, log_ratio
 from rollout.checks import rates as tests
 from rollout.checks import words
+from rollout.checks.labels import OtherLabelling
 from rollout.checks.rates import BETA, LEAST_TO_PASS, Rates
 from rollout.checks.rows import CLASSES, OTHER, Compared, compared
 from rollout.checks.stage import Stage
@@ -182,6 +183,9 @@ def _result(
         ending = f"not yet known, {words.still_needed(missing)}"
     if is_open and rates.rests_on_few(name, alpha):
         ending = f"{ending}; {words.RESTS_ON_FEW}"
+    other = rates.labelling.other() if name == tests.QUALITY else None
+    if other is not None:
+        ending = f"{ending}; {_labels_otherwise(other)}"
     return CheckResult(
         name=name,
         verdict=outcome,
@@ -236,6 +240,16 @@ def _class_arms(rates: Rates, outcome: Verdict) -> _Arms:
     if direction.grows:
         return _Arms(e_c, n_c, e_s, n_s, events, "more frequent")
     return _Arms(n_c - e_c, n_c, n_s - e_s, n_s, events, "rarer")
+
+
+def _labels_otherwise(other: OtherLabelling) -> str:
+    arm = "candidate" if other.is_candidates else "old version"
+    before = words.share_of(other.wrong_before, other.labels_before)
+    return (
+        f"callers of group {other.group} label otherwise: of the {arm}'s answers to them "
+        f"{words.share_of(other.wrong, other.labels)} are wrong, to others "
+        f"{words.percent(other.others)}; before the rollout {before}"
+    )
 
 
 def _stage_sums(rates: Rates) -> Floats:

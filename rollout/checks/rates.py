@@ -32,8 +32,10 @@ from measures.proportions import (
     unspent,
 )
 from measures.state import State
+from rollout.checks import labels as of_labels
 from rollout.checks import rows as at
 from rollout.checks.callers import DEVIATIONS, MOST_CALLER_SPREAD, Callers, Grouped
+from rollout.checks.labels import Labelling, in_blocks
 from rollout.checks.left_out import (
     ArmGrouped,
     ArmGroups,
@@ -47,7 +49,6 @@ from rollout.checks.stage import Stage
 
 BETA = 0.05  # chance that a version on the line of ``pass`` passes in a stage
 LEAST_TO_PASS = 100  # the candidate's requests in a stage
-LEAST_FEEDBACK = 2  # of each arm, in counts of feedback that are compared at once
 
 ERROR_RATE, LATENCY, QUALITY, CLASS_SHARE = "errorRate", "latency", "quality", "classShare"
 TESTS = {
@@ -82,8 +83,9 @@ class Rates(State, frozen=True):
         paired_errors: ``[3, 1]``, likewise those in which the shadow alone failed, and stable.
         left_out: the evidence to fail without some callers and windows, by which it is decided.
         groups: requests of this stage by callers' groups.
-        feedback: ``[4]``, wrong and all feedback of candidate and stable that waits to be compared;
-            None without any.
+        feedback: ``[4, 1 + groups, rows of quality]``, labels that wait to be compared
+            (``labels.counted``); None without any.
+        labelling: who labels, and how.
         texts: of stable's requests before the canary, how much they resemble one another, a class;
             None while the labels are not known.
         own_past: how slow each of stable's callers was before the canary.
@@ -103,6 +105,7 @@ class Rates(State, frozen=True):
     own_past: OwnPast
     errors_past: OwnPast
     beyond_callers: Floats
+    labelling: Labelling
     windows: int = 0
     failed: frozenset[str] = frozenset()
     settled: frozenset[str] = frozenset()
@@ -130,6 +133,7 @@ class Rates(State, frozen=True):
             own_past=OwnPast.begin(),
             beyond_callers=np.zeros(len(rows.tests)),
             errors_past=OwnPast.begin(),
+            labelling=Labelling.begin(),
         )
 
     def with_labels(self, labels: tuple[str, ...]) -> Self:
@@ -173,6 +177,7 @@ class Rates(State, frozen=True):
             callers=self._callers_after(stable),
             texts=self._texts_after(stable),
             past=self.past + np.stack([e, n]),
+            labelling=self.labelling.with_history(stable),
         )
 
     def after(
@@ -186,6 +191,7 @@ class Rates(State, frozen=True):
         share: float,
         pairs: Floats | None = None,
         failures: Floats | None = None,
+        earlier: of_labels.Arms | None = None,
     ) -> Self:
         """With a window of both arms. In shadow, stable's traffic still tells its correlation.
 
@@ -200,14 +206,17 @@ class Rates(State, frozen=True):
                 which classes are judged; None: by all requests of both arms.
             failures: likewise, whether they failed at them (``rows.paired_errors``), by which
                 errors are judged.
+            earlier: in the bake, labels of what both versions answered in the step before it.
         """
         e_c, n_c = self._counts(candidate)
         e_s, n_s = self._counts(stable)
         seen, past, correlation = np.stack([e_c, n_c, e_s, n_s]), self.past, self.correlation
-        texts, waiting = self.texts, self.feedback
+        texts, waiting, labelling = self.texts, self.feedback, self.labelling
+        blocks = np.zeros((4, 1 + GROUPS, at.QUALITY.stop - at.QUALITY.start))
         told = self._told(pairs, failures)
         if stage is Stage.SHADOW:
             correlation, texts = self._correlation_after(e_s, n_s), self._texts_after(stable)
+            labelling = labelling.with_history(stable)
             # What is not compared by arms is one more window of stable's past.
             past = past.copy()
             for part in (at.LATENCY, *(each.of_test for each in told)):
@@ -215,11 +224,13 @@ class Rates(State, frozen=True):
                 for counts in (e_c, n_c, e_s, n_s):
                     counts[part] = 0.0
         else:
-            compared, waiting = in_blocks(seen[:, at.QUALITY.start], self._waiting)
-            for counts, block in zip((e_c, n_c, e_s, n_s), compared, strict=True):
-                counts[at.QUALITY] = block
+            labels = _labels((candidate, stable), earlier)
+            seen[:, at.QUALITY], labelling = labels[:, 0], labelling.after(labels.sum(axis=-1))
+            blocks, waiting = in_blocks(labels, self._waiting)
+            for counts, block in zip((e_c, n_c, e_s, n_s), blocks, strict=True):
+                counts[at.QUALITY] = block[0]
         to_fail, to_pass = self._by_pairs(told, lines)
-        window, history, tests = Window(e_c, n_c, e_s, n_s), History(*self.past), self.rows.tests
+        window, history, tests = Window(e_c, n_c, e_s, n_s), self._history, self.rows.tests
         spread = self.spread(share)
         fail = Tolerance(lines.fail.a + spread, lines.fail.s)
         believed = Believed(self.harm.theta_s(history), fail, self.rho, self.within)
@@ -230,7 +241,10 @@ class Rates(State, frozen=True):
         if stage is Stage.SHADOW:
             of_groups, groups = np.repeat(log_s[None], GROUPS, axis=0), self.groups
         else:
-            both = (self._grouped(candidate), self._grouped(stable))
+            both = (
+                self._grouped(candidate, blocks[:2, 1:]),
+                self._grouped(stable, blocks[2:, 1:]),
+            )
             of_groups = without_groups(log_s, window, both, believed, self.rows)
             groups = self.groups.after(*(arm.every for arm in both))
         near = self.non_inferiority.after(
@@ -265,6 +279,7 @@ class Rates(State, frozen=True):
             sums=self.sums + seen,
             windows=self.windows + 1,
             feedback=waiting,
+            labelling=labelling,
             left_out=self.left_out.after(log_s, of_groups, harm.windows, expected),
             groups=groups,
             beyond_callers=beyond_callers,
@@ -274,15 +289,20 @@ class Rates(State, frozen=True):
         failing = [name for name in TESTS if after.evidence_to_fail(name) * alpha >= 1.0]
         return replace(after, failed=self.failed.union(failing)) if failing else after
 
-    def with_feedback(self, candidate: EvidenceCounts, stable: EvidenceCounts) -> Self:
+    def with_feedback(
+        self,
+        candidate: EvidenceCounts,
+        stable: EvidenceCounts,
+        earlier: of_labels.Arms | None = None,
+    ) -> Self:
         """With the feedback of a window in which one arm had no request, and is not compared."""
-        told = [candidate.feedback_wrong, candidate.feedback]
-        told += [stable.feedback_wrong, stable.feedback]
-        if not any(told):
+        told = _labels((candidate, stable), earlier)
+        if not told.any():
             return self
         sums = self.sums.copy()
-        sums[:, at.QUALITY.start] += told
-        return replace(self, sums=sums, feedback=self._waiting + np.array(told, dtype=np.float64))
+        sums[:, at.QUALITY] += told[:, 0]
+        labelling = self.labelling.after(told.sum(axis=-1))
+        return replace(self, sums=sums, labelling=labelling, feedback=self._waiting + told)
 
     def next_stage(self, *, is_end_of_shadow: bool = False) -> Self:
         """With the evidence to pass begun anew."""
@@ -296,6 +316,7 @@ class Rates(State, frozen=True):
             windows=0,
             settled=settled,
             feedback=None,
+            labelling=self.labelling.next_stage(),
             groups=ArmGroups.begin(),
             beyond_callers=np.zeros(len(self.rows.tests)),
         )
@@ -408,7 +429,9 @@ class Rates(State, frozen=True):
     @cached_property
     def e_values(self) -> Floats:
         """Of all tests, to fail: finite, and without the callers and windows that say most."""
-        return self.left_out.e_value(self.harm.windows, self.groups.is_alone)
+        is_alone = np.full(len(self.rows.tests), self.is_alone)
+        is_alone[TESTS[QUALITY]] = self.labelling.is_alone
+        return self.left_out.e_value(self.harm.windows, is_alone)
 
     @cached_property
     def rho(self) -> Floats:
@@ -458,9 +481,16 @@ class Rates(State, frozen=True):
     def _counts(self, arm: EvidenceCounts) -> tuple[Floats, Floats]:
         return self.rows.counts(arm, self.slowness, self.own_past, self.errors_past)
 
-    def _grouped(self, arm: EvidenceCounts) -> ArmGrouped:
+    def _grouped(self, arm: EvidenceCounts, labels: Floats) -> ArmGrouped:
         every = Grouped.of(arm, self.labels)
-        return ArmGrouped.of(every, at.errors_of_callers(arm), self.errors_past)
+        return ArmGrouped.of(every, at.errors_of_callers(arm), self.errors_past, labels)
+
+    @property
+    def _history(self) -> History:
+        """Stable's past; of answers of an earlier step it is that of all answers."""
+        past = self.past.copy()
+        past[:, at.QUALITY] = past[:, at.QUALITY.start, None]
+        return History(*past)
 
     def _texts_after(self, stable: EvidenceCounts) -> RequestTexts | None:
         if not self.labels:
@@ -497,7 +527,9 @@ class Rates(State, frozen=True):
 
     @property
     def _waiting(self) -> Floats:
-        return np.zeros(4) if self.feedback is None else self.feedback
+        if self.feedback is not None:
+            return self.feedback
+        return np.zeros((4, 1 + GROUPS, at.QUALITY.stop - at.QUALITY.start))
 
     def _correlation_after(self, events: Floats, requests: Floats) -> IntraclassCorrelation:
         tests = self.rows.tests
@@ -537,21 +569,11 @@ def _added(told: tuple[_Told, ...], test: int, before: Floats | None) -> Floats 
     return before if of_test is None else of_test.pairs.added(before)
 
 
-def in_blocks(counts: Floats, waiting: Floats) -> tuple[Floats, Floats]:
-    """Feedback that is compared now, and what waits on: both ``[4, ...]``, as ``Rates.feedback``.
-
-    A window in which one arm alone has feedback tells nothing of a difference, and at a label in
-    ten windows nearly all are such. So windows are added up until both arms have ``LEAST_FEEDBACK``
-    labels. The rule counts labels and sees no answer; the rates are taken to be even within what is
-    added up.
-
-    Args:
-        counts: of a window.
-        waiting: of the windows before.
-    """
-    held = counts + waiting
-    is_full = np.minimum(held[1], held[3]) >= LEAST_FEEDBACK
-    return np.where(is_full, held, 0.0), np.where(is_full, 0.0, held)
+def _labels(arms: of_labels.Arms, earlier: of_labels.Arms | None) -> Floats:
+    """``[4, 1 + groups, rows of quality]``: of this step's answers, and of the one before."""
+    nothing = (EvidenceCounts(), EvidenceCounts())
+    both = (of_labels.counted(arms), of_labels.counted(earlier or nothing))
+    return np.stack(both, axis=-1)
 
 
 def enabled(checks: Checks) -> dict[str, bool]:

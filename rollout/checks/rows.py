@@ -30,7 +30,8 @@ KNOWN_ERRORS = slice(ERRORS.start + 1, ERRORS.stop)  # of callers with a past
 PAIRED_ERRORS = slice(ERRORS.start, ERRORS.start + 1)  # where pairs of all callers are counted
 # Of each stratum of callers one row a length, the unknown stratum's first.
 LATENCY = slice(ERRORS.stop, ERRORS.stop + STRATA * len(LENGTHS))
-QUALITY = slice(LATENCY.stop, LATENCY.stop + 1)
+# Labels of answers that were given in this step, and in the bake of those of the step before it.
+QUALITY = slice(LATENCY.stop, LATENCY.stop + 2)
 CLASSES = QUALITY.stop  # first row of the classes
 
 ERROR_TEST, LATENCY_TEST, QUALITY_TEST = 0, 1, 2
@@ -99,8 +100,8 @@ class Rows:
         """
         slow, timed = latency_counts(evidence, slowness, past)
         failed, attempts = error_counts(evidence, errors_past)
-        events = [*failed, *slow, evidence.feedback_wrong]
-        requests = [*attempts, *timed, evidence.feedback]
+        events = [*failed, *slow, evidence.feedback_wrong, 0]
+        requests = [*attempts, *timed, evidence.feedback, 0]
         if self.labels:
             answers = answered(evidence)
             labelled = sum(answers.values())
@@ -266,7 +267,8 @@ def compared(checks: Checks) -> tuple[Compared, Compared, Compared, Compared]:
 
 def lines(checks: Checks, rows: Rows) -> Lines:
     """The tolerance of each row."""
-    sizes = (STRATA, LATENCY.stop - LATENCY.start, 1, len(rows.directions))
+    of_quality = QUALITY.stop - QUALITY.start
+    sizes = (STRATA, LATENCY.stop - LATENCY.start, of_quality, len(rows.directions))
     of_rows = [
         check for check, size in zip(compared(checks), sizes, strict=True) for _ in range(size)
     ]

@@ -4,6 +4,10 @@ A step from 5 % to 25 % enters the same stage anew.
 """
 
 from enum import StrEnum
+from typing import Final
+
+# Windows at the start of a step in which some gateways still have the split of before.
+TAKEN_UP_WINDOWS: Final = 6
 
 
 class Stage(StrEnum):

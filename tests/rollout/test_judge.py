@@ -22,7 +22,7 @@ from contracts.rollout import (
     Verdict,
     WeightStep,
 )
-from contracts.windows import EndpointWindow, EvidenceCounts
+from contracts.windows import CALLER_GROUPS, EndpointWindow, EvidenceCounts
 from rollout.evidence import Evidence
 from rollout.judge import Judge
 from rollout.packed_evidence import packed, unpacked
@@ -238,14 +238,18 @@ def test_drift_needs_the_profiles_of_both() -> None:
 def test_the_plot_tells_both_arms_of_each_window() -> None:
     spec = SPEC.model_copy(update={"checks": only(error_rate=ErrorRateCheck())})
     slow = EvidenceCounts(
-        requests=100, errors=3, latency={64: {10: 60, 20: 40}}, feedback=20, feedback_wrong=7
+        requests=100,
+        errors=3,
+        latency={64: {10: 60, 20: 40}},
+        aged_feedback={CALLER_GROUPS: 20},
+        aged_wrong={CALLER_GROUPS: 7},
     )
     past = EvidenceCounts(requests=100, latency={64: {10: 95, 12: 5}})
     before = JUDGE.begin(spec, state(step=1), history(past))
-    alone = window(210, aggregate(OLD, Arm.STABLE, 210, past))
-    after = JUDGE.look(spec, before, [both(200, (Arm.CANARY, Arm.STABLE), slow, past), alone])
+    alone = window(410, aggregate(OLD, Arm.STABLE, 410, past))
+    after = JUDGE.look(spec, before, [both(400, (Arm.CANARY, Arm.STABLE), slow, past), alone])
     first, second = after.series
     assert (first.candidate_requests, first.candidate_errors, first.candidate_slow) == (100, 3, 40)
     assert (first.stable_requests, first.stable_errors, first.stable_slow) == (100, 0, 5)
     assert (first.candidate_feedback, first.candidate_wrong, first.stable_feedback) == (20, 7, 0)
-    assert (second.start, second.candidate_requests, second.stable_requests) == (210, 0, 100)
+    assert (second.start, second.candidate_requests, second.stable_requests) == (410, 0, 100)

@@ -299,7 +299,7 @@ class BatchedEvidence:
             near=self.near.after(one, other, asked, rho, of_request),
             without=self.without.after(rest[0], rest[1], wider, rho[:, None], of_request[:, None]),
         )
-        e_values = after.left_out.e_value(after.harm.windows, after.groups.is_alone)
+        e_values = after.left_out.e_value(after.harm.windows, after.groups.is_alone[:, None])
         means = [e_values[:, TESTS[name]].mean(axis=1) for name in NAMES[:3]]
         shifted = after.shifts.failed & (
             after.without.failed.all(axis=1) | (after.groups.is_alone & ~shadow)

@@ -31,6 +31,7 @@ from contracts.windows import (
     age_class,
 )
 from rollout.judge import Judge
+from verdicts.findings import Finding, share
 
 NEW = ModelRef(model="Sentiment", version="2", package="b" * 64)
 OLD = ModelRef(model="Sentiment", version="1", package="a" * 64)
@@ -108,20 +109,22 @@ CONFIRMED_FIRST_PROMOTED = World(
     promoted_after=1.0,
 )
 FEW_LABELS = World(
-    "the second with 6 labels an hour in the arm",
+    "the second with 12 labels an hour in the arm",
     3 * MINUTES,
     30 * MINUTES,
     share=0.05,
-    labels=120.0,
-    hours=24.0,
+    labels=240.0,
+    hours=12.0,
+    seconds=300,
 )
 CONFIRMED_FIRST_FEW = World(
-    "the third with 6 labels an hour in the arm",
+    "the third with 12 labels an hour in the arm",
     30 * MINUTES,
     3 * MINUTES,
     share=0.05,
-    labels=120.0,
-    hours=24.0,
+    labels=240.0,
+    hours=12.0,
+    seconds=300,
 )
 STRICT_CALLER = World(
     "one caller begins to label by a stricter rule",
@@ -175,10 +178,10 @@ def rolled_out(world: World, seed: int, *, until_passed: bool = False) -> Ending
     promoted_at = _promoted_at(world, began)
     labels, passed = 0, False
     for at in range(HISTORY, len(windows), _LOOK):
-        if promoted_at is not None and state.promoted_at is None:
-            if windows[at].start >= promoted_at:
-                update = {"promoted_at": promoted_at, "step_began": promoted_at}
-                state = judge.next_stage(spec, state.model_copy(update=update))
+        is_due = promoted_at is not None and windows[at].start >= promoted_at
+        if is_due and state.promoted_at is None:
+            update = {"promoted_at": promoted_at, "step_began": promoted_at}
+            state = judge.next_stage(spec, state.model_copy(update=update))
         looked = windows[at : at + _LOOK]
         state = judge.look(spec, state, looked)
         labels += sum(
@@ -273,3 +276,12 @@ def _evidence(
         group_feedback=dict(of_groups),
         group_wrong=dict(+wrong_groups),
     )
+
+
+def wrongly_back(rollouts: int) -> list[Finding]:
+    """How often identical versions go back, so many rollouts in each world."""
+    found = []
+    for world in IDENTICAL:
+        failed = np.array([rolled_out(world, seed).failed for seed in range(rollouts)])
+        found.append(share(world.name, "rolled back", failed, 0.05))
+    return found
