@@ -12,7 +12,7 @@ errors alone, as if every request were mirrored. ``outputShift``, ``quality``, `
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 from contracts.endpoint import Arm
 from contracts.model import ModelRef
 from contracts.rollout import RolloutSpec, ShadowStep, Step
-from contracts.windows import EndpointWindow, WindowAggregate
+from contracts.windows import AGE_STRIDE, LABEL_AGES, EndpointWindow, Sparse, WindowAggregate
 from measures.correlation import Floats
+from measures.histograms import add_counts
 from measures.proportions import HarmTest, History, NonInferiorityTest, Tolerance, Window
 from rollout import arm_traffic, steps
 from rollout.checks import rates as tests
@@ -66,6 +67,26 @@ class StepForecast:
 
 
 @dataclass(frozen=True)
+class LabelDelays:
+    """How long labels take, in seconds after the answer; infinite beyond 30 days.
+
+    Attributes:
+        hourly: labels an hour.
+        right: by when half and nine tenths of those that say right have come.
+        wrong: likewise, of those that say wrong; both 0 where there are none.
+    """
+
+    hourly: float
+    right: tuple[float, float]
+    wrong: tuple[float, float]
+
+    @property
+    def longest(self) -> float:
+        """By when nine tenths of either kind have come."""
+        return max(self.right[1], self.wrong[1])
+
+
+@dataclass(frozen=True)
 class Forecast:
     """What a rollout would find.
 
@@ -75,6 +96,7 @@ class Forecast:
         unnamed: share of requests without a caller's name.
         deadline_hours: of the spec.
         steps: in their order.
+        labels: how long they take; None where none came.
     """
 
     requests: float
@@ -82,6 +104,7 @@ class Forecast:
     unnamed: float
     deadline_hours: float
     steps: tuple[StepForecast, ...] = ()
+    labels: LabelDelays | None = None
 
     @property
     def passes_hours(self) -> float:
@@ -97,6 +120,11 @@ class Forecast:
             for step in self.steps
             if step.empty >= _CERTAINLY_EMPTY
         ]
+        if self.labels is not None and self.labels.longest / 3600 > self.deadline_hours:
+            said.append(
+                "Not even nine in ten labels come within the deadline of "
+                f"{self.deadline_hours:g} h: quality would be judged by the first of them."
+            )
         hours = self.passes_hours
         if hours > self.deadline_hours:
             takes = "more than can be told" if math.isinf(hours) else f"about {hours:.0f} h"
@@ -131,12 +159,39 @@ def forecast(
     named = sum(sum(found.evidence.group_requests.values()) for found in counted)
     callers = arm_traffic.estimated_callers(len(groups))
     unnamed = 1 - named / requests if requests else 0.0
-    told = Forecast(requests / hours, callers, unnamed, spec.deadline / 3600)
+    delays = _label_delays(stable, windows, hours)
+    told = Forecast(requests / hours, callers, unnamed, spec.deadline / 3600, labels=delays)
     if not counted:
         return told
     learnt = _Learnt(spec, _evidence(spec, counted), max(1.0, seconds / SECONDS))
     made = tuple(_step(learnt, step, told) for step in spec.planned)
-    return Forecast(told.requests, callers, unnamed, told.deadline_hours, made)
+    return replace(told, steps=made)
+
+
+def _label_delays(
+    stable: ModelRef, windows: Sequence[EndpointWindow], hours: float
+) -> LabelDelays | None:
+    every: Sparse = {}
+    wrong: Sparse = {}
+    for window in windows:
+        for found in window.aggregates:
+            if found.package == stable.package:
+                add_counts(every, found.evidence.aged_feedback)
+                add_counts(wrong, found.evidence.aged_wrong)
+    if not every:
+        return None
+    right = {aged: count - wrong.get(aged, 0) for aged, count in every.items()}
+    return LabelDelays(sum(every.values()) / hours, _half_and_most(right), _half_and_most(wrong))
+
+
+def _half_and_most(aged: Sparse) -> tuple[float, float]:
+    """By when half and nine tenths of these labels had come, by the ends of their classes."""
+    ends = (*LABEL_AGES, math.inf)
+    ages = np.repeat([ends[at // AGE_STRIDE] for at in aged], list(aged.values()))
+    if not len(ages):
+        return 0.0, 0.0
+    half, most = np.quantile(ages, [0.5, 0.9], method="higher")
+    return float(half), float(most)
 
 
 @dataclass(frozen=True)

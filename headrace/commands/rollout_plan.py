@@ -17,7 +17,7 @@ from headrace.endpoints import edits
 from headrace.errors import NotRunningError, RefusedError
 from headrace.home import Where
 from headrace.invocation import is_structured
-from rollout.forecast import Forecast, forecast
+from rollout.forecast import Forecast, LabelDelays, forecast
 from service.kafka import StreamError
 from stats.reading.record_log import windows_since
 
@@ -76,6 +76,7 @@ def picture(name: str, stable: ModelRef, told: Forecast, seconds: float) -> Grou
         "",
         table,
         "",
+        *_labels(told.labels),
         Sentence(f"{_NEVER}: not within the deadline of {deadline}, half of the time or more."),
         *(Sentence(warning, style="yellow") for warning in told.warnings()),
     ]
@@ -93,6 +94,7 @@ def document(name: str, stable: ModelRef, told: Forecast, seconds: float) -> dic
         "unnamed_share": told.unnamed,
         "deadline_hours": told.deadline_hours,
         "passes_hours": _finite(told.passes_hours),
+        "labels": None if told.labels is None else _delays(told.labels),
         "steps": [
             {
                 **asdict(step),
@@ -102,6 +104,35 @@ def document(name: str, stable: ModelRef, told: Forecast, seconds: float) -> dic
             for step in told.steps
         ],
         "warnings": list(told.warnings()),
+    }
+
+
+def _labels(delays: LabelDelays | None) -> list[Sentence]:
+    """How long labels take, in a sentence; nothing where none came."""
+    if delays is None:
+        return []
+    kinds = [
+        f"of those that say {name} half come within {_age(half)}, nine in ten within {_age(most)}"
+        for name, (half, most) in (("right", delays.right), ("wrong", delays.wrong))
+        if most
+    ]
+    said = f"Labels: {delays.hourly:,.0f} an hour; {', and '.join(kinds)}."
+    return [Sentence(f"{said} quality judges a step by labels of answers given in it.")]
+
+
+def _age(seconds: float) -> str:
+    return "more than 30 days" if math.isinf(seconds) else about(seconds)
+
+
+def _delays(delays: LabelDelays) -> dict[str, Any]:
+    """Seconds after the answer, null beyond 30 days."""
+    return {
+        "an_hour": delays.hourly,
+        **{
+            f"{name}_{part}_seconds": _finite(seconds)
+            for name, of_kind in (("right", delays.right), ("wrong", delays.wrong))
+            for part, seconds in zip(("half", "most"), of_kind, strict=True)
+        },
     }
 
 

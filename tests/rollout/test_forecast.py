@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from contracts.endpoint import Arm
 from contracts.rollout import RolloutSpec, ShadowStep, Verdict, WeightStep
-from contracts.windows import EndpointWindow, Sparse
+from contracts.windows import AGE_STRIDE, LABEL_AGES, EndpointWindow, Sparse, age_class
 from rollout.evidence import Evidence, Stage
 from rollout.forecast import Forecast, forecast
 
@@ -116,3 +116,18 @@ def test_a_check_that_is_off_or_only_reports_finds_nothing_and_holds_nothing() -
 def test_without_traffic_of_the_version_nothing_is_told() -> None:
     found = forecast(HALF, NEW, traffic(100), SECONDS)
     assert (found.requests, found.steps, found.warnings()) == (0.0, (), ())
+
+
+def test_how_long_labels_take_is_told_and_warned_of_where_it_is_beyond_the_deadline() -> None:
+    windows = traffic(100)
+    late, soon = (age_class(age) * AGE_STRIDE + 3 for age in (3.0 * 86_400, 170.0))
+    for each in windows:
+        each.aggregates[0].evidence.aged_feedback = {late: 9, soon: 1}
+        each.aggregates[0].evidence.aged_wrong = {soon: 1}
+    found = forecast(HALF, OLD, windows, SECONDS)
+    assert found.labels is not None
+    assert found.labels.hourly == 3600
+    assert found.labels.wrong == (LABEL_AGES[age_class(170.0)],) * 2
+    assert found.labels.right == (LABEL_AGES[age_class(3.0 * 86_400)],) * 2
+    assert any(said.startswith("Not even nine in ten labels come") for said in found.warnings())
+    assert told(HALF, 100).labels is None

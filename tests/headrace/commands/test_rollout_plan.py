@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 from evidence_windows import NEW, OLD, aggregate, answered, window
@@ -9,7 +10,7 @@ from rich.console import Console
 
 from contracts.endpoint import Arm
 from headrace.commands.rollout_plan import document, of_version, picture
-from rollout.forecast import Forecast, StepForecast
+from rollout.forecast import Forecast, LabelDelays, StepForecast
 
 SHADOW = StepForecast("shadow", 720.0, 0.0, {"errors, 5 points more": 0.25}, 1.0)
 FIVE = StepForecast(
@@ -41,6 +42,18 @@ def test_scripts_get_json_without_infinities() -> None:
     assert json.loads(json.dumps(found, allow_nan=False)) == found
     assert found["steps"][1]["found"]["errors, 5 points more"] is None
     assert (found["passes_hours"], found["callers"]) == (None, 13.0)
+
+
+def test_people_and_scripts_are_told_how_long_labels_take() -> None:
+    delays = LabelDelays(120.0, right=(3600.0, math.inf), wrong=(120.0, 300.0))
+    told = replace(TOLD, labels=delays)
+    said = " ".join(shown(told))
+    assert "Labels: 120 an hour; of those that say right half come within 1h" in said
+    assert "more than 30 days" in said
+    found = document("tone", OLD, told, 7200.0)["labels"]
+    assert (found["right_most_seconds"], found["wrong_half_seconds"]) == (None, 120.0)
+    assert document("tone", OLD, TOLD, 7200.0)["labels"] is None
+    assert not any("Labels" in line for line in shown(TOLD))
 
 
 @pytest.mark.parametrize(("version", "starts"), [(OLD, [20, 30]), (NEW, [])])
