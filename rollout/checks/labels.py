@@ -175,12 +175,14 @@ class Labelling(State, frozen=True):
             if z.max() > most:
                 most, group = float(z.max()), int(z.argmax())
                 of_group, others = 1 + group, labels[_EVERY] - labels[1 + group]
+                wrong_before, labels_before = self.past[:, of_group].tolist()
                 found = OtherLabelling(
-                    first == _WRONG_C,
-                    group,
-                    float(wrong[of_group]),
-                    float(labels[of_group]),
-                    *self.past[:, of_group].tolist(),
+                    is_candidates=first == _WRONG_C,
+                    group=group,
+                    wrong=float(wrong[of_group]),
+                    labels=float(labels[of_group]),
+                    wrong_before=wrong_before,
+                    labels_before=labels_before,
                     others=float((wrong[_EVERY] - wrong[of_group]) / others),
                 )
         return found
