@@ -294,7 +294,7 @@ def test_a_lost_gpu_fails_those_that_wait_too_and_ends_the_process(
     served.execute(requests[:3])
     if not at_prompt:
         served.sequences.asked.append(served.waiting.popleft())
-        assert served._stepped() == []
+        assert served._step() == []
     else:
         served._take_in()
     served.execute(requests[3:])
@@ -314,7 +314,7 @@ def test_what_else_fails_is_the_failure_of_its_own_request(model: Any) -> None:
     served.sequences = FailingSequences("shape mismatch", at_prompt=False)
     sender = Sender()
     served.sequences.asked.append(SimpleNamespace(sender=sender))
-    assert served._stepped() == []
+    assert served._step() == []
     assert sender.errors == ["engine: shape mismatch"]
     assert served.heartbeat.lost == ""
     assert list(served.waiting) == ["another"]
