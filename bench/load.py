@@ -35,7 +35,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float = 5.0
     timeout_seconds: float = 5.0
     gives_up: bool = False  # open load: a request that finds all connections taken
-    connections: int = 1024  # open load: at most so many at once
+    connections: int = 1024  # open load: at most this many at once
 
 
 class LatencyMilliseconds(msgspec.Struct, frozen=True):

@@ -23,7 +23,7 @@ class StoreRenewal:
     Args:
         claim: renews the mark; says why another release has the store, else nothing.
         on_taken: is called once that is so.
-        wait: sleeps for so many seconds.
+        wait: sleeps for this many seconds.
     """
 
     def __init__(

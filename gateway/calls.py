@@ -49,7 +49,7 @@ class CallerHashes:
     """Hashes of sticky keys, for events: they tell callers apart without naming them.
 
     ``secret`` is the installation's, the same in all gateways, at most 64 bytes. Without one,
-    whoever can guess a sticky key (an e-mail address) can find its caller in the events.
+    anyone who can guess a sticky key (an e-mail address) can find its caller in the events.
     """
 
     secret: bytes = b""
@@ -94,8 +94,8 @@ class Call(msgspec.Struct, frozen=True, eq=False):
     ``code_task`` are what an installed hook and the version's code have left for ``postprocess``.
     ``unk_words``: its event lists words that are unknown to the tokeniser. ``truncate`` and
     ``prompt_name``: as in ``Query``. ``sampling``: how a text is written after the one that was
-    sent; None where none is. ``part``: of a request that is answered in several calls, which one.
-    ``hold``: is told what memory long texts take; None where they are not long, or other calls'.
+    sent; None if none is. ``part``: of a request that is answered in several calls, which one.
+    ``hold``: is told what memory long texts take; None if they are not long, or other calls'.
     """
 
     endpoint: str

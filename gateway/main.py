@@ -294,7 +294,7 @@ class Gateway:
                 peers.cancel()
                 await self._shut_down(http)
                 watch.cancel()
-                # The last to end: whoever asks can see until then what the process is at.
+                # The last to end: anyone who asks can see until then what the process is at.
                 self._operations.should_exit = True
                 await operations
 
@@ -416,7 +416,7 @@ def replica_readings(
 ) -> Iterable[Reading]:
     """What Tritons serve: by Triton and by package, for pairs are far more than both.
 
-    Whoever lacks nothing but what sleeps is not told of as one that does not serve.
+    Anyone who lacks nothing but what sleeps is not told of as one that does not serve.
 
     Args:
         packages: the pool, the name in Triton and the replicas of each package with a batcher.
@@ -458,7 +458,7 @@ def slo_readings(endpoint: ModelEndpoint) -> Iterable[Reading]:
 
 
 def open_codes(settings: Settings, metrics: Metrics) -> ModelCodes | None:
-    """What runs the code of versions; None where an operator does not allow it."""
+    """What runs the code of versions; None if an operator does not allow it."""
     if not settings.model_code:
         return None
     hide_from_others()
@@ -476,7 +476,7 @@ def tokeniser_bytes(settings: Settings) -> int:
 
 
 def open_receipts(settings: Settings) -> Receipts | None:
-    """The signer of receipts, None where feedback is off; raises ``HexKeyFileError``."""
+    """The signer of receipts, None if feedback is off; raises ``HexKeyFileError``."""
     if not settings.receipt_key_file:
         return None
     keys = read_keys(Path(settings.receipt_key_file))
@@ -484,7 +484,7 @@ def open_receipts(settings: Settings) -> Receipts | None:
 
 
 def open_tls(settings: Settings) -> Tls | None:
-    """The certificate, None where none is named; raises ``TlsFileError``."""
+    """The certificate, None if none is named; raises ``TlsFileError``."""
     certificate, key = settings.tls_certificate_file, settings.tls_key_file
     if bool(certificate) != bool(key):
         raise TlsFileError("--tls-certificate-file and --tls-key-file go together")

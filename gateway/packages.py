@@ -54,7 +54,7 @@ BYTES_OF_A_FILE_BYTE = 20
 class ServedModel:
     """One opened package. Requests in flight keep it, even if the routing table has changed.
 
-    ``opened``: what makes its rows; None where that is in a process of its own, and then ``file``
+    ``opened``: what makes its rows; None if that is in a process of its own, and then ``file``
     is the tokeniser's.
     """
 
@@ -147,7 +147,7 @@ class ServedModel:
         return None if kept is None else np.array([kept.low, kept.high], np.float32)
 
     def bucket_of(self, tokens: int) -> int:
-        """The row length that so many tokens are padded to: themselves, of a packed engine."""
+        """The row length that this many tokens are padded to: themselves, of a packed engine."""
         return tokens if self.is_packed else bucket_of(tokens, self.buckets)
 
     def tensors(
@@ -306,7 +306,7 @@ def open_package(
         ref: whose package it is.
         manifest_json: the manifest's bytes.
         tokenizer_json: the tokeniser's; a package of a model of tables has none.
-        code: that it brings; None where it brings none.
+        code: that it brings; None if it brings none.
         here: decides whether the tokeniser is opened in this process; None: it is.
         file: where the tokeniser lies; without one it is opened here whatever ``here`` says.
 
@@ -512,7 +512,7 @@ class StorePackages:
         return content
 
     def _keep(self, ref: ModelRef, manifest: Manifest, files: Mapping[str, bytes]) -> Path | None:
-        """Writes the files; returns where the tokeniser lies, None where it does not."""
+        """Writes the files; returns where the tokeniser lies, None if it does not."""
         folder = self._cache / ref.package
         try:
             folder.mkdir(parents=True, exist_ok=True)

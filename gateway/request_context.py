@@ -32,7 +32,7 @@ class Holding(Protocol):
         ...
 
     def resize(self, size: int) -> None:
-        """It takes so many from now on; raises ``OverloadedError``: there is no room for more."""
+        """It takes this many from now on; raises ``OverloadedError``: there is no room for more."""
         ...
 
 
@@ -85,7 +85,7 @@ class RequestContext:
     holding: Holding | None = None
 
     def hold(self, size: int) -> None:
-        """The request takes so many bytes of memory from now on.
+        """The request takes this many bytes of memory from now on.
 
         Few count only if it took more before, so that the usual request does not pay for it: how
         many such requests there may be is bounded with connections.

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 # A text of more characters a token of the limit is first cut to that. Tokenising 100,000 words
 # takes a quarter of a second, to throw all but a few hundred tokens away.
 CHARACTERS_A_TOKEN = 16
-# So many tokens beyond the limit show that what was cut off has no part in what stays.
+# This many tokens beyond the limit show that what was cut off has no part in what stays.
 MARGIN_TOKENS = 64
 _ALL = 2**62  # characters
 GROWTH = 4  # of the beginning that is looked at, where it has too few tokens
@@ -75,7 +75,7 @@ class Windows:
             question.
         offsets: for each row, first and behind the last character of each of its text's tokens.
         statistics: of each text as a whole; every token counts once.
-        words: for each row, which word of the text each of these tokens belongs to, None where the
+        words: for each row, which word of the text each of these tokens belongs to, None if the
             tokeniser does not say; empty where nobody asks.
         special_first: whether rows begin with a special token.
     """
@@ -100,7 +100,7 @@ class EncodedTexts:
 
     Attributes:
         ids: token ids, special tokens included, cut to the model's limit, not padded.
-        type_ids: token type ids of the same lengths, or None where all are 0.
+        type_ids: token type ids of the same lengths, or None if all are 0.
         tokens: number of ids.
         words: pieces between white space (by ``str.split``) in the part of the text that the model
             sees, a word cut in two included; of both texts of a pair.
@@ -110,9 +110,9 @@ class EncodedTexts:
         special: ids of the tokenisers' own tokens and of the unknown one, which are of no word.
         observed: of rows of a table, whose ``ids`` are the words of their numbers: values that are
             counted, by feature. None for texts.
-        unknown: words that are unknown to a tokeniser in another process; None where it is here.
+        unknown: words that are unknown to a tokeniser in another process; None if it is here.
         seen: of how many characters each text, and each second one, was read: what is behind them
-            changes nothing. None where that was not looked at, or nothing is behind them.
+            changes nothing. None if that was not looked at, or nothing is behind them.
     """
 
     ids: list[list[int]]
@@ -291,8 +291,8 @@ class TextEncoder:
     def unknown_words(self, text: str, pair: str | None = None) -> list[str]:
         """What of a text, or of a pair, became the unknown token: as it was written, in order.
 
-        Of what was cut off nothing is told. It takes as long as tokenising anew: ask only for texts
-        that ``encode`` took and whose ``unk`` is not 0.
+        What was cut off is left out. It takes as long as tokenising again: ask only for texts that
+        ``encode`` took and whose ``unk`` is not 0.
         """
         unk_id = self._spec.unk_id
         if unk_id is None:
@@ -450,7 +450,7 @@ def encoding_of(tokenizer: "Tokenizer", text: str) -> "Encoding":
 
 
 def head_of(text: str, characters: int) -> str:
-    """The beginning of a text: so many characters at most, up to a space where there is one."""
+    """The beginning of a text: this many characters at most, up to a space where there is one."""
     if len(text) <= characters:
         return text
     space = text.rfind(" ", 0, characters)

@@ -42,7 +42,7 @@ class Frame:
         return any(self.types) or any(self.text_types)
 
     def type_ids(self, first: int, second: int = 0) -> list[int]:
-        """Token types of a row with so many tokens of the first and second text."""
+        """Token types of a row with this many tokens of the first and second text."""
         end = len(self.before)
         return [
             *self.types[:end],

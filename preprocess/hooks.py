@@ -25,7 +25,7 @@ class State:
         version: that answers; empty for a hook of the endpoint before it is known.
         labels: of the version, in the order of its answers; none for vectors.
         texts: as they came to the hook.
-        pairs: the second texts of an endpoint that reads pairs, None where none was sent.
+        pairs: the second texts of an endpoint that reads pairs, None if none was sent.
             ``preprocess`` may set as many others in their place.
         data: whatever ``preprocess`` leaves for ``postprocess``. Of a hook that a version brings,
             what JSON can hold.

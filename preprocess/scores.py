@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 Scores = NDArray[np.float32]
 
-# Up to so many values lists are faster than arrays: a request of one text, most of all.
+# Up to this many values lists are faster than arrays: a request of one text, most of all.
 _FEW = 64
 
 

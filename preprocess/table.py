@@ -198,7 +198,7 @@ class TableEncoder:
         return f"the model does not know the category {_shown(value)}; it knows {known}"
 
     def _observed(self, rows: Sequence[Sequence[float]]) -> dict[str, list[float | str]]:
-        """What is counted of some rows: of so many as one event takes, evenly out of all.
+        """What is counted of some rows: of this many as one event takes, evenly out of all.
 
         Of a number its bucket alone leaves the gateway, as the bucket's upper edge. Values of each
         feature are sorted, so that nothing tells which of them were of one row.

@@ -141,7 +141,7 @@ class ContextEncoder(WindowEncoder):
     """
 
     def stride_beside(self, question: int) -> int:
-        """Tokens that a window shares with the one before it, beside so many of a question."""
+        """Tokens that a window shares with the one before it, beside this many of a question."""
         return min(MOST_STRIDE, (self._spec.max_tokens - self._pair.size - question) // 4)
 
     def encode(self, texts: Sequence[str], pairs: Sequence[str] | None = None) -> EncodedTexts:

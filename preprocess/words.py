@@ -2,7 +2,7 @@
 
 In a BERT-like tokeniser the tokens of ``"a b"`` are those of ``"a"`` followed by those of ``"b"``.
 Since most words of most texts were seen before, looking each up costs an eighth of tokenising the
-text again (12 us against 89 us for 60 tokens). Whoever measures with a handful of repeated texts
+text again (12 us against 89 us for 60 tokens). Anyone who measures with a handful of repeated texts
 sees only the first figure.
 
 It never answers for a tokeniser or a text where that rule might not hold.
@@ -72,7 +72,7 @@ def _stays_in_a_word(token: dict[str, Any]) -> bool:
 
 
 def split(text: str) -> list[str] | None:
-    """The words of a text, or None where Python and the tokeniser may see different white space.
+    """The words of a text, or None if Python and the tokeniser may see different white space.
 
     Both agree on the space, and on tab and line ends. Any other invisible character (a no-break
     space, a control character, a zero-width joiner, a lone surrogate) makes the text unprintable:
@@ -100,7 +100,7 @@ class WordTable:
         return len(self._young) + len(self._old)
 
     def ids(self, words: list[str]) -> list[Tokens] | None:
-        """The ids of each word, or None where too many words are new."""
+        """The ids of each word, or None if too many words are new."""
         try:
             return list(map(self._young.__getitem__, words))
         except KeyError:

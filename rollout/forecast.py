@@ -79,7 +79,7 @@ class LabelDelays:
     Attributes:
         hourly: labels an hour.
         right: by when half and nine tenths of those that say right have come.
-        wrong: likewise, of those that say wrong; both 0 where there are none.
+        wrong: the same, of those that say wrong; both 0 where there are none.
     """
 
     hourly: float
@@ -102,7 +102,7 @@ class Forecast:
         unnamed: share of requests without a caller's name.
         deadline_hours: of the spec.
         steps: in their order.
-        labels: how long they take; None where none came.
+        labels: how long they take; None if none came.
     """
 
     requests: float

@@ -98,7 +98,7 @@ class Cost:
 
 
 class _RequestMeter:
-    """The metrics of requests, which say when so many were answered."""
+    """The metrics of requests, which say when this many were answered."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics

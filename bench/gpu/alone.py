@@ -1,4 +1,4 @@
-"""The packed engine in a process with nothing around it: milliseconds of runs of so many tokens."""
+"""The packed engine in a process with nothing around it: milliseconds of runs by tokens."""
 
 import json
 import subprocess
@@ -63,7 +63,7 @@ def measure(
 
 
 def first(rows: list[list[int]], tokens: int) -> list[list[int]]:
-    """The first rows that come to at most so many tokens, one at least."""
+    """The first rows that come to at most this many tokens, one at least."""
     taken: list[list[int]] = []
     total = 0
     for row in rows:

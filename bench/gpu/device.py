@@ -112,7 +112,7 @@ class Layout:
 
 
 def layout(cores: Sequence[int], gateways: int, *, shared: bool = False) -> Layout | None:
-    """Cores for so many gateways; None where the machine has too few.
+    """Cores for this many gateways; None if the machine has too few.
 
     A gateway has one core. Load generators and Kafka have five for eight gateways: a generator
     takes nearly as long for a request of one text as a gateway. Triton has the others, two at

@@ -72,7 +72,7 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Alone(msgspec.Struct, frozen=True, kw_only=True):
-    """The engine in a process, with nothing around it: a run of so many rows and tokens."""
+    """The engine in a process, with nothing around it: a run of this many rows and tokens."""
 
     engine: str
     mode: str

@@ -1,6 +1,6 @@
 """Loads on whole paths, text in and vectors out: Headrace by its gateways, and the Triton ensemble.
 
-All gateways run from the beginning; a load goes to so many of them as it names. Closed loads, one
+All gateways run from the beginning; a load goes to this many of them as it names. Closed loads, one
 load generator a gateway; the ensemble is asked by as many.
 """
 
@@ -39,7 +39,7 @@ class Offer:
 
 
 def offers(most: int) -> list[Offer]:
-    """All loads on Headrace with so many gateways, the most telling first."""
+    """All loads on Headrace with this many gateways, the most telling first."""
     first = [Offer(most, 1, JSON), Offer(most, MANY, BASE64), Offer(most, MANY, JSON)]
     alone = [Offer(1, 1, JSON), Offer(1, MANY, JSON), Offer(1, MANY, BASE64)]
     forms = [Offer(most, MANY, GRPC), Offer(most, MANY, BINARY)]
@@ -63,7 +63,7 @@ class Target:
     busy: Busy
 
     def ask(self, offer: Offer, callers: int) -> Load:
-        """Offers one load to so many gateways at once; ``callers`` of each."""
+        """Offers one load to this many gateways at once; ``callers`` of each."""
         protocol, path, bodies = _requests(self.running, offer)
         running, cores, count = self.running, self.layout.load, offer.gateways
         ports = running.grpc_ports if protocol == "grpc" else running.ports or (running.port,)

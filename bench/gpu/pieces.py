@@ -71,7 +71,7 @@ def _compress(file: Path, ending: str) -> Iterator[object]:
 
 
 def divide(archives: Sequence[Archive], into: Path, most: int = PIECE_BYTES) -> list[Path]:
-    """Writes the archives as folders ``piece-01`` and so on of at most so many bytes, in order.
+    """Writes the archives as folders ``piece-01`` and so on of at most this many bytes, in order.
 
     Pieces are full, so that they are few: an archive may go on in the next. The piece in which it
     ends has its digest.

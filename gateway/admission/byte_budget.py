@@ -47,7 +47,7 @@ class ByteBudget:
         return self._by_key.get(key, 0)
 
     def fits(self, size: int) -> bool:
-        """Whether so many more bytes have room, whosever they are."""
+        """Whether this many more bytes have room, whosever they are."""
         return self.held + size <= self._most_bytes
 
     def add(self, size: int) -> None:
@@ -89,7 +89,7 @@ class ByteBudget:
 
 
 class Holding:
-    """The bytes that one request holds, whoever it is of. It has to be ended.
+    """The bytes that one request holds. It has to be ended.
 
     Attributes:
         size: bytes.
@@ -110,7 +110,7 @@ class Holding:
             self.resize(size)
 
     def resize(self, size: int) -> None:
-        """The request holds so many bytes from now on.
+        """The request holds this many bytes from now on.
 
         Raises:
             OverloadedError: they are more than before, and there is no room.

@@ -43,8 +43,8 @@ Only ``enter`` may wait: in the request scheduler, for this request's turn on th
 for a model that left its Tritons because nobody asked. Every refusal of a request for a known
 endpoint is recorded and counted by ``_record_refusal``, wherever it was raised.
 
-Not decided here: dialects refuse malformed requests, and whoever holds connections, bodies or long
-texts that wait to be tokenised bounds how many it holds. The table in ``docs/architecture.md`` has
+Not decided here: dialects refuse malformed requests, and what holds connections, bodies or long
+texts that wait to be tokenised bounds them itself. The table in ``docs/architecture.md`` has
 all statuses.
 """
 
@@ -95,7 +95,7 @@ class Keys(Protocol):
     def authorise(
         self, presented: str | None, endpoint: str, *, forces_version: bool = False
     ) -> str | None:
-        """The caller's name, None where keys are off.
+        """The caller's name, None if keys are off.
 
         Raises:
             UnauthenticatedError: no key, an unknown one, or one that has expired.
@@ -104,7 +104,7 @@ class Keys(Protocol):
         ...
 
     def recognise(self, presented: str | None) -> str | None:
-        """The caller's name, None where keys are off.
+        """The caller's name, None if keys are off.
 
         Raises:
             UnauthenticatedError: no key, or an unknown one.
@@ -134,7 +134,7 @@ class Capacity(Protocol):
         ...
 
     def likely_tokens(self, texts: int, characters: int) -> int:
-        """Estimated tokens of a text, where ``texts`` have so many ``characters`` together."""
+        """Estimated tokens of a text, where ``texts`` have this many ``characters`` together."""
         ...
 
 
@@ -197,7 +197,7 @@ class Waking(Protocol):
 
 
 class _AsleepError(ModelUnavailableError):
-    """The model that should answer is not loaded, and comes back for whoever waits."""
+    """The model that should answer is not loaded, and comes back for anyone who waits."""
 
     def __init__(self, view: EndpointView, pool: str, model: str) -> None:
         super().__init__("This model is not loaded while nobody asks for it.")
@@ -253,7 +253,7 @@ class AdmissionController:
     # Headers or metadata are there.
 
     def authorise(self, context: RequestContext, endpoint: str) -> str | None:
-        """The caller's name, None where keys are off."""
+        """The caller's name, None if keys are off."""
         return self._keys.authorise(context.api_key, endpoint)
 
     def recognise(self, context: RequestContext, rated_as: str = UNNAMED) -> None:
@@ -508,7 +508,7 @@ class AdmissionController:
             return None  # it has left just now
 
     def _greatest_limit(self, context: RequestContext) -> float | None:
-        """Of the endpoints that the caller's key is for; None where one of them has none."""
+        """Of the endpoints that the caller's key is for; None if one of them has none."""
         greatest = 0.0
         for name in self._endpoints.names():
             try:

@@ -60,7 +60,7 @@ class EarlyRefusals:
             method: as it was sent.
             path: unquoted, without the query.
             headers: lower-case names; of a repeated header the last value.
-            body: None where it has not arrived.
+            body: None if it has not arrived.
         """
         now = time.monotonic()
         try:

@@ -52,7 +52,7 @@ class KeyRing:
     def authorise(
         self, presented: str | None, endpoint: str, *, forces_version: bool = False
     ) -> str | None:
-        """The caller's name, None where keys are off.
+        """The caller's name, None if keys are off.
 
         Args:
             presented: the key that came with the request.
@@ -75,7 +75,7 @@ class KeyRing:
         return record.name
 
     def recognise(self, presented: str | None) -> str | None:
-        """The caller's name, None where keys are off.
+        """The caller's name, None if keys are off.
 
         Raises:
             UnauthenticatedError: as ``authorise``.
@@ -84,7 +84,7 @@ class KeyRing:
         return None if record is None else record.name
 
     def _recognised(self, presented: str | None) -> KeyRecord | None:
-        """The record of a key, None where keys are off.
+        """The record of a key, None if keys are off.
 
         A key is looked up by its hash, which callers can't choose, so that the time of a look-up
         reveals nothing about the valid keys.

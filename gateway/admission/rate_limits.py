@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from gateway.errors import RateLimitedError
 
-# After a pause, a caller may send the requests of so many seconds at once.
+# After a pause, a caller may send the requests of this many seconds at once.
 BURST_SECONDS = 1.0
 # No endpoint has one of these names.
 _ALL_ENDPOINTS = ""

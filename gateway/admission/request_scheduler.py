@@ -175,7 +175,7 @@ class RequestScheduler:
         self._work_began = self._clock()
 
     def _grant(self, turns: int) -> int:
-        """Lets up to so many requests begin, one of each endpoint in rotation."""
+        """Lets up to this many requests begin, one of each endpoint in rotation."""
         granted = 0
         while granted < turns and self._queues:
             endpoint, queue = next(iter(self._queues.items()))

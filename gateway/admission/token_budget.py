@@ -77,7 +77,7 @@ class TokenBudget:
                 raise _too_many_tokens()
 
     def check_estimate(self, endpoint: str, tokens: float, limit: int) -> None:
-        """Refuses a request of roughly so many tokens that ``reserve`` would refuse.
+        """Refuses a request of roughly this many tokens that ``reserve`` would refuse.
 
         Raises:
             OverloadedError: no room now. An endpoint with nothing in flight always has room.

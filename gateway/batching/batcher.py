@@ -74,7 +74,7 @@ RETURN_SECONDS = 5.0
 _RETRY_SHARE = 0.5
 _RETRY_SLOWDOWN = 10.0
 _SUSPEND_SECONDS = 2.0
-# After so many failed batches in a row, the model is taken for broken on that Triton. Until it
+# After this many failed batches in a row, the model is taken for broken on that Triton. Until it
 # answers a batch, a failed one is split into halves only, and these no further.
 _MOST_FAILED = 16
 _HALVES = 2
@@ -199,7 +199,7 @@ class Batcher:
         return sum(self.cost.row_seconds(self.model.bucket_of(count)) for count in tokens)
 
     def likely_tokens(self, texts: int, characters: int) -> int:
-        """Estimated tokens of a text, where ``texts`` have so many ``characters`` together."""
+        """Estimated tokens of a text, where ``texts`` have this many ``characters`` together."""
         tokens = int(characters * self._tokens_a_character / texts) + 1
         return min(tokens, self.model.buckets[-1])
 

@@ -96,7 +96,7 @@ class Costs(ABC):
     def planned_seconds(self, bucket: int, rows: int) -> float:
         """``seconds`` of a batch and what it costs besides engine time; 0 for no rows.
 
-        Kept until costs are looked at anew, since a plan asks for many.
+        Kept until costs are looked at again, since a plan asks for many.
         """
         known = self._planned.get((bucket, rows))
         if known is None:

@@ -87,7 +87,7 @@ class PackedSchedule(WaitingRows[R]):
         return most
 
     def _cut(self, flow: Flow[R], room: int) -> list[R]:
-        """Takes out rows of so many tokens, at least one: those of each endpoint in its turn."""
+        """Takes out rows of this many tokens, at least one: those of each endpoint in its turn."""
         taken: list[R] = []
         while True:
             count, tokens = self._turn(flow, room, len(taken))

@@ -107,7 +107,7 @@ class Front:
         return await self.large.do(partial(reader, body), context)
 
     async def work(self, context: RequestContext, size: int, work: Callable[[], T]) -> T:
-        """What work on so many bytes gives; see ``read``."""
+        """What work on this many bytes gives; see ``read``."""
         if size <= INLINE_BYTES:
             return work()
         return await self.large.do(work, context)
@@ -142,7 +142,7 @@ class Front:
     async def render_many(
         self, context: RequestContext, numbers: int, renderer: Callable[[], object]
     ) -> bytes:
-        """The same, of so many numbers, texts and the like."""
+        """The same, of this many numbers, texts and the like."""
         if numbers <= INLINE_NUMBERS and context.held_bytes <= INLINE_BYTES:
             return encode_answer(renderer())
         return await self.large.do(lambda: encode_long(renderer()), context)
@@ -257,7 +257,7 @@ class Front:
         *,
         count: int = 1,
     ) -> Choices:
-        """Has so many texts written after a prompt; returns as they begin.
+        """Has this many texts written after a prompt; returns as they begin.
 
         Raises:
             GatewayError: whatever the pipeline refuses or fails with.

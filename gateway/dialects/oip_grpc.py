@@ -74,7 +74,7 @@ _MOST_PARTS = 65_536
 # Inputs and outputs that are read on the event loop: each takes some microseconds.
 _INLINE_PARTS = 64
 _MOST_DIMENSIONS = 8  # of a shape that is shown in a refusal
-# A character of a message takes so many bytes of a text, if there is any beyond the BMP in it.
+# A character of a message takes this many bytes of a text, if there is any beyond the BMP in it.
 _PARSED = 4
 _SERVICE = "inference.GRPCInferenceService"
 # The age of a connection at which its client is told to open another one, where nobody says

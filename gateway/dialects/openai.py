@@ -250,11 +250,11 @@ def _read(
 
 
 def _texts_of_cl100k(ids: list[list[int]], most_bytes: int) -> list[str]:
-    """The texts of ids, of so many bytes at most as a body of texts may have.
+    """The texts of ids, of this many bytes at most as a body of texts may have.
 
     Raises:
         InvalidInputError: an id that is none.
-        TooLargeError: they would have more bytes, or far more than text has for so many ids.
+        TooLargeError: they would have more bytes, or far more than text has for this many ids.
     """
     try:
         size, most = 0, min(most_bytes, _FREE_BYTES + _BYTES_AN_ID * sum(map(len, ids)))
@@ -263,7 +263,7 @@ def _texts_of_cl100k(ids: list[list[int]], most_bytes: int) -> list[str]:
             if size > most:
                 raise TooLargeError(
                     f"input: these ids of {cl100k.NAME} are of more than {most} bytes of text, the "
-                    "most that is made of so many: send text."
+                    "most that this many ids are made of: send text."
                 )
         texts = [cl100k.text_of(each) for each in ids]
     except cl100k.UnknownTokenError as error:

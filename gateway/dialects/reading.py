@@ -28,7 +28,7 @@ _LEAST_TEXTS = 2048
 _OF_A_FEATURE = 16
 _OF_A_VALUE = 2
 # As many as OpenAI's API takes in a request. A parser makes the numbers of an array in one step, in
-# which no other thread runs: some 10 ms for so many.
+# which no other thread runs: some 10 ms for this many.
 MOST_IDS = 300_000
 
 

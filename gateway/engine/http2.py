@@ -22,7 +22,7 @@ _OUR_LONGEST_FRAME = 1 << 18
 _LONGEST_BLOCK = 1 << 16
 _MOST_PIECES = 64  # of a block; empty ones would otherwise come without an end
 _REPLENISH = 1 << 26  # bytes of answers after which the server may send as many more
-_LAST_STREAM = 1 << 30  # a connection that made so many requests takes no more
+_LAST_STREAM = 1 << 30  # a connection that made this many requests takes no more
 _KEPT_BLOCKS = 16
 
 NO_ERROR, REFUSED_STREAM, CANCEL = 0, 7, 8
@@ -62,7 +62,7 @@ class Exchange:
 class Connection:
     """One connection, from the client's side.
 
-    Whoever owns it writes ``take()`` to the socket after each call, and passes what comes to
+    Anyone who owns it writes ``take()`` to the socket after each call, and passes what comes to
     ``receive``.
     """
 

@@ -57,7 +57,7 @@ class HttpLimits:
 # Up to this much goes into and comes out of a compressed body on the event loop, the rest in a
 # thread: of blocks that hold nothing, no byte comes out of megabytes.
 _INLINE_BYTES = 128 * 1024
-# A character of a body takes so many bytes of a text, if there is any beyond the BMP in it.
+# A character of a body takes this many bytes of a text, if there is any beyond the BMP in it.
 _WIDEST = 4
 # zlib's window bits; adding 32 makes it find out by the header whether it is zlib or gzip.
 _ZLIB_OR_GZIP, _RAW_DEFLATE = zlib.MAX_WBITS + 32, -zlib.MAX_WBITS

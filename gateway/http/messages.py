@@ -132,7 +132,7 @@ class Request:
     """One HTTP request.
 
     ``params`` holds the path's parameters by name; ``headers`` has lower-case names, and of a
-    repeated header the last value. ``body`` is None where it is still to be read by ``receive``.
+    repeated header the last value. ``body`` is None if it is still to be read by ``receive``.
     ``entered``: the endpoint that the path names and the caller's name, once admission let it in.
     """
 
@@ -146,7 +146,7 @@ class Request:
     entered: tuple[EndpointView, str | None] | None = None
 
     def admitted(self) -> tuple[EndpointView, str | None]:
-        """The endpoint that the path names, and the caller's name; None where keys are off.
+        """The endpoint that the path names, and the caller's name; None if keys are off.
 
         Raises:
             RuntimeError: the route does not say that it predicts for such an endpoint.

@@ -11,7 +11,7 @@ from uvicorn.protocols.http.flow_control import FlowControl
 
 # What the parser is given at once: of the smallest chunks or fields less than a millisecond's work.
 PIECE_BYTES = 8 * 1024
-# After so many calls of the parser in one turn, the next piece is for the next one. A body in one
+# After this many calls of the parser in one turn, the next piece is for the next one. A body in one
 # part makes a call a piece, and never gets there.
 MOST_CALLS = 2048
 

@@ -1,10 +1,10 @@
 """Bounds the connections of a port whose server takes them by itself: gRPC's.
 
-Its library knows one bound of all connections, at which it takes no more, whoever holds them and
-whether or not they do anything. So the process looks at its own sockets, a few times a second and
-only where it has many files open. Where a peer address has more connections than it may, or all
-have, those are closed that have been quiet the longest, as the kernel tells. A server should take
-``ROOM`` of the bound more, so that new connections find room between two looks. Beside that, a
+Its library knows one bound of all connections, at which it takes no more, whatever their callers
+are and whether or not they do anything. So the process looks at its own sockets, a few times a
+second and only where it has many files open. Where a peer address has more connections than it may,
+or all have, those are closed that have been quiet the longest, as the kernel tells. A server should
+take ``ROOM`` of the bound more, so that new connections find room between two looks. Beside that, a
 connection may be closed by its peer's address.
 
 Requests can't be seen here: a connection whose request is computed in silence for longer than all
@@ -98,7 +98,7 @@ class PortWatch:
         # By file: its inode, and the connection where it is one of the port. Files are looked at
         # once, as there are thousands where this matters.
         self._known: dict[int, tuple[int, OpenSocket | None]] = {}
-        # With so many files a bound may be passed, and before this time it can't with fewer.
+        # With this many files a bound may be passed, and before this time it can't with fewer.
         self._enough_files = 0
         self._look_at = 0.0
         self._unwanted: set[tuple[str, int]] = set()
@@ -217,7 +217,7 @@ def _plain(host: str) -> str:
 
 
 def _hold(number: int, inode: int) -> socket.socket | None:
-    """The socket by a file of its own, so that it stays this one; None where it is gone."""
+    """The socket by a file of its own, so that it stays this one; None if it is gone."""
     try:
         own = os.dup(number)
     except OSError as error:
@@ -240,7 +240,7 @@ def _close(one: OpenSocket) -> None:
 
 
 def _quiet_seconds(one: OpenSocket) -> float | None:
-    """For how long nothing has come or gone; None where it is gone."""
+    """For how long nothing has come or gone; None if it is gone."""
     held = _hold(one.number, one.inode)
     if held is None:
         return None

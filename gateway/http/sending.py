@@ -51,7 +51,7 @@ class Sending:
             self._encrypted = self._added > 0
 
     def wrote(self, size: int) -> None:
-        """So many bytes more were given to the transport."""
+        """This many bytes more were given to the transport."""
         if size > _LONG_BYTES:
             self._long.append((self.written, self.written + size))
         self.written += size

@@ -47,7 +47,7 @@ _FIRST_LOOK_SECONDS = 0.01
 _LONGEST_LOOK_SECONDS = 0.5
 # Of one request; each is an object of its own, however short it is.
 _MOST_HEADERS = 256
-# Requests that wait on a connection for the answer before theirs. The last of so many is the last
+# Requests that wait on a connection for the answer before theirs. The last of this many is the last
 # that is answered.
 _MOST_PIPELINED = 32
 
@@ -446,7 +446,7 @@ class _BoundedProtocol(HttpToolsProtocol):
         self._in_headers = False
         self._disarm()
         if len(self.pipeline) >= _MOST_PIPELINED:
-            self._end_after_answers()  # whoever asks more asks again
+            self._end_after_answers()  # anyone who asks more asks again
             raise _RefusedError
         url = httptools.parse_url(self.url)
         path = url.path.decode("ascii")
@@ -549,7 +549,7 @@ class _BoundedProtocol(HttpToolsProtocol):
     def timeout_keep_alive_handler(self) -> None:
         """Closes a connection that has been idle for its time.
 
-        The timer is not set anew for each request: it looks how long the connection has been idle.
+        The timer is not set again for each request: it looks how long the connection has been idle.
         """
         self.timeout_keep_alive_task = None
         if self._reading or not self._is_idle():

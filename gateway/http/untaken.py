@@ -51,11 +51,11 @@ class HeldBytes(Protocol):
     """What all callers hold; ``gateway.admission.byte_budget`` has it."""
 
     def add(self, size: int) -> None:
-        """They hold so many bytes more, or fewer if below 0."""
+        """They hold this many bytes more, or fewer if below 0."""
         ...
 
     def fits(self, size: int) -> bool:
-        """Whether so many more bytes have room."""
+        """Whether this many more bytes have room."""
         ...
 
 

@@ -45,7 +45,7 @@ class AnswerCache:
         self._most_bytes = most_bytes
         self._shared = shared
         self._entries: OrderedDict[Key, Values] = OrderedDict()
-        # Texts that are inferred now, with a future where somebody waits. It holds None where the
+        # Texts that are inferred now, with a future where somebody waits. It holds None if the
         # inference has failed.
         self._flights: dict[Key, asyncio.Future[Values | None] | None] = {}
 
@@ -75,7 +75,7 @@ class AnswerCache:
             encoded: at least one row.
             infer: the values of some rows, joined.
             deadline: by the event loop's clock, seconds; ``infer`` keeps it by itself.
-            sizes: how many rows of values rows of so many tokens have: ``Head.sizes``.
+            sizes: how many rows of values rows of this many tokens have: ``Head.sizes``.
 
         Raises:
             DeadlineExceededError: another request's inference took until the deadline.
@@ -165,7 +165,7 @@ def _split(values: Values, sizes: Sequence[int]) -> list[Values]:
 
 
 async def _landed(flight: "asyncio.Future[Values | None]", deadline: float) -> Values | None:
-    """What another request's inference came to; None where it failed."""
+    """What another request's inference came to; None if it failed."""
     await asyncio.wait([flight], timeout=max(0.0, deadline - monotonic()))
     if not flight.done():
         raise too_late()

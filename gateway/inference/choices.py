@@ -41,7 +41,7 @@ class Choices:
     async def next(self) -> tuple[int, str | None] | None:
         """The next piece of any text, with its index; None in its place is the text's end.
 
-        None where all texts have ended.
+        None if all texts have ended.
 
         Raises:
             GatewayError: one of them broke off.
@@ -86,7 +86,7 @@ class Choices:
 async def begin_choices(
     generation: Generation, call_of: Callable[[int, Sampling], Call], sampling: Sampling, count: int
 ) -> Choices:
-    """Begins to write so many texts; returns with the first token of each.
+    """Begins to write this many texts; returns with the first token of each.
 
     Args:
         generation: writes each.

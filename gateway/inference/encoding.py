@@ -53,7 +53,7 @@ def encode(encoder: Encoder, call: Call) -> EncodedTexts:
 
 
 def cut(texts: list[str], lengths: Sequence[int]) -> None:
-    """Shortens texts where they are, to so many characters each.
+    """Shortens texts where they are, to this many characters each.
 
     What comes again behind itself stays one object, unless that is to have another length.
     """
@@ -81,7 +81,7 @@ class _Thread:
         self.characters = 0
 
     def submit(self, characters: int, work: Callable[[], T]) -> "Future[T]":
-        """Does work on so many characters there.
+        """Does work on this many characters there.
 
         Raises:
             OverloadedError: too much waits already.
@@ -105,7 +105,7 @@ class Encoding:
     """Tokenises for one process, with a thread for long texts and one for own expressions.
 
     Args:
-        on_demand: the tokenisers that have a process of their own; None where none has.
+        on_demand: the tokenisers that have a process of their own; None if none has.
     """
 
     def __init__(self, on_demand: OnDemand | None = None) -> None:
@@ -161,7 +161,7 @@ class Encoding:
     async def apart(
         self, model: ServedModel, question: messages.Question, characters: int, deadline: float
     ) -> messages.Rows | messages.TokenLists | messages.Texts:
-        """What a tokeniser in a process of its own says to a question about so many characters.
+        """What a tokeniser in a process of its own says to a question about this many characters.
 
         Raises:
             InvalidInputError: it can't be answered with these texts or ids.
@@ -182,7 +182,7 @@ class Encoding:
     async def in_thread(
         self, model: ServedModel, characters: int, deadline: float, work: Callable[[], T]
     ) -> T:
-        """Does work of a model's tokeniser, on so many characters, in the thread for its kind.
+        """Does work of a model's tokeniser, on this many characters, in the thread for its kind.
 
         Raises:
             OverloadedError: too many characters wait for the thread already.

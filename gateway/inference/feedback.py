@@ -55,7 +55,7 @@ class FeedbackReceiver:
 
         Args:
             receipt: of the answer.
-            labels: one a text, None where the caller knows none.
+            labels: one a text, None if the caller knows none.
             known: labels that the endpoint has.
             now: unix time, seconds.
 

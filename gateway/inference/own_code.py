@@ -176,7 +176,7 @@ class ModelCodes:
         """The values of an answer as the version's ``postprocess`` leaves them; see ``prepare``.
 
         Returns:
-            The values, and all that was observed of the request; None where that is in the call.
+            The values, and all that was observed of the request; None if that is in the call.
         """
         call, model = attempt.call, attempt.target.model
         task = call.code_task
@@ -271,7 +271,7 @@ class OwnCode:
 
     Args:
         hooks: what an operator has installed; None for nothing.
-        codes: what versions bring; None where none is run.
+        codes: what versions bring; None if none is run.
     """
 
     def __init__(self, hooks: Hooks | None = None, codes: ModelCodes | None = None) -> None:

@@ -56,7 +56,7 @@ _LEAST_RESERVED_SECONDS = 0.05  # what an attempt takes besides engine time, on 
 # Where more than this share of the remaining time would be reserved, nothing is: otherwise the
 # version would fail for want of time, and the rollout would be judged by that.
 _MOST_RESERVED = 0.5
-# A row of values is as much work to record as so many numbers.
+# A row of values is as much work to record as this many numbers.
 _NUMBERS_A_ROW = 32
 
 
@@ -106,9 +106,9 @@ class Pipeline:
         metrics: counts attempts.
         tracer: emits spans; None for none.
         mirror: mirrors requests to shadows; None for no mirroring.
-        receipts: sign answers, so that callers can send feedback; None where feedback is off.
-        own: users' own preprocessing and postprocessing; None where there can be none.
-        encoding: tokenises; None where every tokeniser is in this process.
+        receipts: sign answers, so that callers can send feedback; None if feedback is off.
+        own: users' own preprocessing and postprocessing; None if there can be none.
+        encoding: tokenises; None if every tokeniser is in this process.
     """
 
     def __init__(
@@ -488,7 +488,7 @@ def _records_of(attempt: Attempt, values: NDArray[np.float32]) -> list[TextRecor
 def _forget_unread(routes: EndpointRoutes, attempt: Attempt) -> None:
     """Cuts long texts to what was read of them, if nobody else may read them.
 
-    In their own lists, which whoever made the call holds too.
+    In their own lists, which the caller of this holds too.
     """
     call, model, seen = attempt.call, attempt.target.model, attempt.encoded.seen
     if seen is None or call.hook_state is not None or routes.shadow is not None:
@@ -536,7 +536,7 @@ def _usual_seconds(batcher: Batcher, endpoint: str, tokens: Sequence[int]) -> fl
 
 
 def _cached_texts(encoded: EncodedTexts, rows: int) -> int:
-    """For how many texts nothing was inferred, where nothing was for so many rows.
+    """For how many texts nothing was inferred, where nothing was for this many rows.
 
     Which windows of which texts they were is not told. All, or else not the last one.
     """

@@ -135,6 +135,6 @@ class ServedEndpoints:
         if stable is None or self._draining:
             return False
         if routes.endpoint.status.asleep is not None:
-            return True  # it comes back for whoever asks
+            return True  # it comes back for anyone who asks
         batcher = self._serving.batchers_of(routes).get(stable.model.ref.package)
         return batcher is not None and batcher.serves

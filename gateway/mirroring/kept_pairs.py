@@ -54,7 +54,7 @@ class KeptPairs:
         gateway: unique for each start of a gateway process.
         kept: most pairs of a rollout.
         new_id: names a pair, by lot.
-        draw: a whole number below so many, by lot.
+        draw: a whole number below this many, by lot.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class KeptPairs:
                 rollout.waiting.pop(beyond, None)
 
     def take(self) -> ShadowComparison | None:
-        """The next message, which has to reach the topic unchanged; None where nothing is new."""
+        """The next message, which has to reach the topic unchanged; None if nothing is new."""
         with self._lock:
             for (endpoint, stable, candidate), rollout in self._rollouts.items():
                 if rollout.told == rollout.compared and not rollout.waiting:

@@ -79,7 +79,7 @@ class PairStream:
 
 
 def open_pairs(settings: Settings, gateway: str) -> PairStream | None:
-    """The stream of pairs; None where no texts may be kept, or there is no Kafka.
+    """The stream of pairs; None if no texts may be kept, or there is no Kafka.
 
     Raises:
         KafkaLoginError: the folder of credentials can't be used.
@@ -93,7 +93,7 @@ def open_pairs(settings: Settings, gateway: str) -> PairStream | None:
 
 
 def pairs_topic(name: str, hours: float, replication: int) -> Topic:
-    """A topic on which nothing stays for longer than so many hours, but for minutes.
+    """A topic on which nothing stays for longer than this many hours, but for minutes.
 
     A segment is deleted as a whole, when its last message is old enough. So a segment takes
     messages for a quarter of the time, and is kept for the rest.

@@ -91,7 +91,7 @@ class EngineBuckets:
         return self._of(package).open(now)
 
     def take(self, package: str, seconds: float, instances: int) -> None:
-        """Takes engine time from so many instances in equal parts."""
+        """Takes engine time from this many instances in equal parts."""
         self._of(package).take(seconds / instances)
 
     def _of(self, package: str) -> TokenBucket:

@@ -98,8 +98,8 @@ class Reconciler:
         meter: counts the batchers' batches.
         serve: takes each new snapshot.
         ceilings: no endpoint gets more than these, whatever it asks for.
-        tokenisers: those that have a process of their own; None where none has.
-        waking: is told what sleeps and what serves; None where nothing is waited for.
+        tokenisers: those that have a process of their own; None if none has.
+        waking: is told what sleeps and what serves; None if nothing is waited for.
         clock: seconds, monotonic.
         now: unix time, seconds.
     """

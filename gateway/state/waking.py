@@ -1,6 +1,6 @@
 """Has models come back that left their Tritons because nobody asked, while their callers wait.
 
-One task a model asks the loaders of its pool, again and again, until a Triton serves it; whoever
+One task a model asks the loaders of its pool, again and again, until a Triton serves it; anyone who
 waits shares that task. A loader's word decides whether a batch may be sent: it says that it holds
 the model, and keeps it, or else the replica serves again after a probe. Callers wait in a room of
 bounded size, each for a bounded time.
@@ -153,7 +153,7 @@ class Waking:
 
     async def _wake(self, key: tuple[str, str], wake: _Wake) -> None:
         """Asks the loaders until a Triton serves the model, or nobody waits for it any more."""
-        if not wake.waiting:  # whoever came found no room
+        if not wake.waiting:  # anyone who came found no room
             del self._wakes[key]
             return
         began = self._clock()

@@ -82,7 +82,7 @@ def trace_id(trace_parent: str | None) -> str:
 
 
 def open_tracer(endpoint: str, share: float) -> SpanTracer | None:
-    """The tracer for a collector, or None where no address is given.
+    """The tracer for a collector, or None if no address is given.
 
     Raises:
         TracingUnavailableError: OpenTelemetry is not installed.

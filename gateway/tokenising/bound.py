@@ -45,7 +45,7 @@ class Bound:
         return sum(held.bytes for held in self._held.values())
 
     def state(self, key: str) -> State | None:
-        """What one is at; None where it has no process."""
+        """What one is at; None if it has no process."""
         held = self._held.get(key)
         return None if held is None else held.state
 
@@ -82,7 +82,7 @@ class Bound:
         return self._to_close("")
 
     def opening(self, key: str, estimate: int, now: float) -> list[str]:
-        """One is about to be opened, and will take about so many bytes.
+        """One is about to be opened, and will take about this many bytes.
 
         Returns:
             Those that have to be closed for it.
@@ -91,12 +91,12 @@ class Bound:
         return self._to_close(key)
 
     def opened(self, key: str, measured: int, now: float) -> list[str]:
-        """It is open and takes so many; returns those that have to be closed for it."""
+        """It is open and takes this many; returns those that have to be closed for it."""
         self._held[key] = _Held(State.OPEN, measured, now)
         return self._to_close(key)
 
     def asked(self, key: str, measured: int, now: float) -> list[str]:
-        """It was asked, and takes so many by now; returns those that have to be closed for it."""
+        """It was asked, and takes this many by now; returns those that have to be closed for it."""
         held = self._held.get(key)
         if held is None:
             return []

@@ -249,10 +249,10 @@ class TokeniserProcess:
         return cls(reader, writer, opened)
 
     async def ask(self, framed_question: bytes, characters: int, deadline: float) -> Answer:
-        """The answer to a question about texts of so many characters.
+        """The answer to a question about texts of this many characters.
 
         Args:
-            framed_question: as it is sent: whoever is in the queue was sent.
+            framed_question: as it is sent: anyone who is in the queue was sent.
             characters: of its texts.
             deadline: by the event loop's clock.
 

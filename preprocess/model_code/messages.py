@@ -65,7 +65,7 @@ class Done(msgspec.Struct, frozen=True):
 
     ``error``: what the code raised, or what is wrong with what it returned, in a sentence, and
     ``kind`` the error's class. ``texts`` and ``pairs`` are what ``preprocess`` made; ``values``
-    what ``postprocess`` made, None where it left them.
+    what ``postprocess`` made, None if it left them.
     """
 
     number: int

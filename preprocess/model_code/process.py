@@ -1,7 +1,7 @@
 """Runs a version's code in a worker process, and keeps what that process does to itself.
 
 One worker does one call at a time; others wait in a bounded queue. A call has a time limit, after
-which the worker is killed. A worker that was killed or has ended is started anew: at once where it
+which the worker is killed. A worker that was killed or has ended is started again: at once where it
 had run well, else after a pause that doubles. During the pause calls fail at once. Nobody who asks
 ever waits for a worker longer than the deadline that it names.
 """
@@ -45,7 +45,7 @@ class Failure(StrEnum):
     MEMORY = "memory"
     CRASHED = "crashed"
     NOT_STARTED = "not_started"
-    PAUSED = "paused"  # it failed before, and is started anew later
+    PAUSED = "paused"  # it failed before, and is started again later
     QUEUE_FULL = "queue_full"
 
 
@@ -66,7 +66,7 @@ class CodeLimits:
         memory_bytes: address space of the worker, Python and its libraries included.
         waiting: calls that wait for the worker.
         start_seconds: to start and import.
-        steady_seconds: a worker that ran for so long is started anew at once when it fails.
+        steady_seconds: a worker that ran for so long is started again at once when it fails.
         pauses: before another start of one that did not.
         closed_off: whether it runs only where the kernel closes files and other processes off.
     """
@@ -282,7 +282,7 @@ class CodeProcess:
         self._pauses = 0 if steady else self._pauses + 1
         pause = self._limits.pauses.after(self._pauses) if self._pauses else 0.0
         fields = {"model": self._name, "reason": str(error), "pause_seconds": pause}
-        log.warning("a version's code failed and is started anew", extra=fields)
+        log.warning("a version's code failed and is started again", extra=fields)
         if pause:
             self._paused_until = monotonic() + pause
             self._changed.set()

@@ -125,7 +125,7 @@ def formed(
 
 def _no_ranges(precision: str) -> str:
     return (
-        f"the version was converted before packages had what {precision} needs; convert it anew, "
+        f"the version was converted before packages had what {precision} needs; convert it again, "
         "or ask for ubinary or float32"
     )
 

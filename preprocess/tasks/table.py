@@ -1,6 +1,6 @@
 """The table of tasks: the one place that names all of them.
 
-Whoever needs what depends on a task asks the task's head here, and never compares tasks.
+Anyone who needs what depends on a task asks the task's head here, and never compares tasks.
 """
 
 from collections.abc import Mapping

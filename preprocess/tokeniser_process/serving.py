@@ -63,7 +63,7 @@ def serve(
         source: of messages.
         target: of answers.
         measure: bytes of memory that this tokeniser takes.
-        timer: ends the process after so many seconds, whatever it is at; 0: it does not.
+        timer: ends the process after this many seconds, whatever it is at; 0: it does not.
     """
     first = _frame(source)
     if first is None:

@@ -2,7 +2,7 @@
 
 One row is run on each model every few seconds, as a caller would; a model that keeps refusing is
 named in the log and is no reason to restart the others. One that refuses because its process is
-gone is loaded anew, as Triton starts no other by itself: only if that does not bring a stable one
+gone is loaded again, as Triton starts no other by itself: only if that does not bring a stable one
 back is Triton restarted. So is one whose model says that its process lost its GPU, in words of
 ``contracts/gpu_faults.py``; of Triton's own process, Triton is restarted. No reason is one that is
 not stable, whatever it does, nor one that is Python of its users' own and takes too long: what it
@@ -213,7 +213,7 @@ class Prober:
             log.info("%s can't be examined: %s", name, error)
 
     def _reload(self, ref: ModelRef, error: TritonRefusedError) -> None:
-        """Has a model loaded anew, or gives up; a loader that loads another one comes to it later.
+        """Has a model loaded again, or gives up; a loader that loads another one comes to it later.
 
         Raises:
             TritonUnavailableError: it was asked for so often, and the model still has no process.

@@ -70,7 +70,7 @@ class ControllerOptions:
     deadline_seconds: float = 30.0  # of one reconcile
     # At a rollout about which nothing changed, not even a window closed: time may end a step.
     rollout_look_seconds: float = 1.0
-    # At an endpoint about which nothing changed, at most; of many, so many of them a second.
+    # At an endpoint about which nothing changed, at most; of many, this many of them a second.
     look_again_seconds: float = 10.0
     looks_a_second: float = 30.0
     overdue_seconds: float = 60.0  # without a reconcile: nobody looks after the endpoint

@@ -140,7 +140,7 @@ def _list_lacking(
         if status.candidate is None and is_passed_over(status, newest):
             yield _wait(
                 WaitsFor.NEWER_VERSION,
-                f"version {newest} is not tried, as so many were rejected that those up to "
+                f"version {newest} is not tried: too many were rejected, so that those up to "
                 f"version {status.rejected_through} are passed over",
             )
 

@@ -105,7 +105,7 @@ class WholeEndpoints:
         self._summaries.tell_refused()
 
     def _at(self, endpoint: ModelEndpoint) -> _FollowedEndpoint | None:
-        """What is stored, at just the revision that was read; None where none was.
+        """What is stored, at just the revision that was read; None if none was.
 
         Raises:
             EndpointConflictError: someone else wrote it in the meantime.

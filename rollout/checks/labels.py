@@ -30,7 +30,7 @@ LEAST_FEEDBACK = 2  # of each arm, in counts of feedback that are compared at on
 
 _WRONG_C, _ALL_C, _WRONG_S, _ALL_S = range(4)
 _EVERY = 0  # of a caller's groups' axis: all callers, nobody included
-# A group of callers is told to people with so many labels, and so far from the others.
+# A group of callers is told to people with this many labels, and so far from the others.
 _LEAST_TOLD = 20.0
 _DEVIATIONS = 5.0
 
@@ -111,7 +111,7 @@ class OtherLabelling:
         wrong: of its labels.
         labels: how many it has.
         wrong_before: of its labels in stable's windows before the canary; 0 of 0: there were few.
-        labels_before: likewise.
+        labels_before: the same.
         others: share of the labels of its arm's others that say wrong.
     """
 

@@ -262,10 +262,10 @@ class _Replay:
             # As the machine: no caller has met the candidate yet, so all there is is history.
             self._history.append(window)
             through = float(window.start + window.seconds)
-            anew = state.model_copy(
+            again = state.model_copy(
                 update={"evidence": {}, "checks": (), "looked_through": through}
             )
-            return self._judge.begin(self._spec, anew, self._history)
+            return self._judge.begin(self._spec, again, self._history)
         return self._judge.look(self._spec, state, [window])
 
 
