@@ -20,8 +20,11 @@ _SIGNATURE = ModelSignature(
 )
 
 
-def register_embedder(tracking_uri: str) -> None:
-    """Registers the model, for which an endpoint is made by itself."""
+def register_embedder(tracking_uri: str, *, seed: int = 0) -> None:
+    """Registers the model's next version, with weights of their own for each seed.
+
+    An endpoint is made for the model by itself.
+    """
     mlflow.set_tracking_uri(tracking_uri)
     mlflow.set_experiment(ENDPOINT)
     with tempfile.TemporaryDirectory() as folder, mlflow.start_run():
@@ -30,7 +33,7 @@ def register_embedder(tracking_uri: str) -> None:
         config = {"max_position_embeddings": 24}
         write_json(beside / "config.json", config)
         mlflow.onnx.log_model(
-            token_vectors(),
+            token_vectors(seed=seed),
             name="model",
             registered_model_name=ENDPOINT,
             signature=_SIGNATURE,
