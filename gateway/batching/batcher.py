@@ -140,6 +140,7 @@ class Batcher:
         self._tokens_a_character = _TOKENS_A_CHARACTER
         self._loop = asyncio.get_running_loop()
         self._decision_due = False
+        self._hangs = False  # the last Triton that stopped serving did not answer in time
         self._timer: asyncio.TimerHandle | None = None
         self._deadlines = Deadlines(self._loop, self._fail_late, clock)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -252,7 +253,8 @@ class Batcher:
             await asyncio.wait(self._tasks)
 
     def _fail_late(self, job: Job) -> None:
-        self.abandon(job, too_late() if self.serves else no_triton())
+        is_gone = not self.serves and not self._hangs
+        self.abandon(job, no_triton() if is_gone else too_late())
 
     def _decide_once(self) -> None:
         self._decision_due = False
@@ -510,6 +512,7 @@ class Batcher:
             self.suspend(replica, error)
             return
         now = self._clock()
+        self._hangs = False
         log.warning("batch found no model", extra={"triton": replica.address, "reason": str(error)})
         if isinstance(error, EngineMissingModelError):
             if replica.serves:
@@ -519,6 +522,7 @@ class Batcher:
 
     def suspend(self, replica: Replica, error: Exception) -> None:
         """Sends a replica no batch for a while, even if a probe would find it ready."""
+        self._hangs = isinstance(error, EngineTimeoutError)
         if replica.serves:
             log.warning(
                 "replica suspended", extra={"triton": replica.address, "reason": str(error)}

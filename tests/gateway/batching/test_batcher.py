@@ -184,6 +184,16 @@ async def test_a_deadline_that_passes_while_no_triton_serves_is_no_fault_of_the_
 
 
 @runs_on(SteppedLoop)
+async def test_a_deadline_that_passes_while_every_triton_hangs_is_late() -> None:
+    async with batcher_of(FakeEngine(), FakeEngine()) as batcher:
+        for replica in batcher.replicas:
+            batcher.suspend(replica, EngineTimeoutError("hangs"))
+        assert not batcher.serves
+        with pytest.raises(DeadlineExceededError):
+            await submit(batcher, text_of(3), timeout=1.0).future
+
+
+@runs_on(SteppedLoop)
 async def test_a_triton_that_stays_away_fails_all_that_waits_and_what_comes_later_at_once() -> None:
     engine = FakeEngine(held=asyncio.Event())
     async with batcher_of(engine) as batcher:
