@@ -6,6 +6,7 @@ Under another group, so that the definition of the cluster's own endpoints is ne
 import copy
 import os
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,6 +57,18 @@ class Rehearsal:
         found = self.objects.get_cluster_custom_object(*DEFINITIONS, NAME)
         return list(found["status"]["storedVersions"])
 
+    def is_rewritten(self) -> bool:
+        """Whether a write that changes nothing is one: the API server stores another version now.
+
+        It takes a changed definition up after a moment. What it stored before that as a version
+        that is then taken away, nobody can read.
+        """
+        item = self.read(NEW)
+        written = self.objects.replace_namespaced_custom_object(
+            GROUP, NEW, self.namespace, crd.PLURAL, "e", item
+        )
+        return bool(written["metadata"]["resourceVersion"] != item["metadata"]["resourceVersion"])
+
     def get(self, version: str) -> dict[str, Any] | None:
         """The endpoint as a version; None where that is not served (yet)."""
         try:
@@ -76,6 +89,29 @@ class Rehearsal:
         return found
 
 
+def remove(objects: Any) -> None:
+    """Takes the rehearsed definition away, also one whose objects an API server can't read.
+
+    Its finalizer waits for ever for such objects.
+    """
+
+    def is_gone() -> bool:
+        try:
+            objects.delete_cluster_custom_object(*DEFINITIONS, NAME)
+        except ApiException as error:
+            if error.status != 404:
+                raise
+            return True
+        return False
+
+    with suppress(AssertionError):
+        until("the rehearsed definition is gone", 20, is_gone)
+        return
+    bare: dict[str, Any] = {"metadata": {"finalizers": []}}
+    objects.patch_cluster_custom_object(*DEFINITIONS, NAME, bare)
+    until("the rehearsed definition is gone", 20, is_gone)
+
+
 @pytest.fixture(scope="module")
 def api() -> Iterator[RealApi]:
     with real_api_server() as ours:
@@ -90,6 +126,7 @@ def rehearsal(api: RealApi) -> Iterator[Rehearsal]:
     wanted["metadata"] = {"name": NAME}
     wanted["spec"]["group"] = GROUP
     wanted["spec"]["names"] |= {"shortNames": [], "categories": []}
+    remove(objects)  # what a run that was cut short left
     objects.create_cluster_custom_object(*DEFINITIONS, wanted)
     try:
         ours = Rehearsal(objects, api.namespace)
@@ -112,7 +149,7 @@ def rehearsal(api: RealApi) -> Iterator[Rehearsal]:
         until("an endpoint is taken", 30, made)
         yield ours
     finally:
-        objects.delete_cluster_custom_object(*DEFINITIONS, NAME)
+        remove(objects)
         connection.close()
 
 
@@ -124,10 +161,7 @@ def test_an_endpoint_goes_from_one_api_version_to_the_next_without_a_webhook(
     assert rehearsal.read(NEW)["spec"] == before
     rehearsal.versions((OLD, True, False), (NEW, True, True))  # the new one stored
     assert rehearsal.stored() == [OLD, NEW]
-    item = rehearsal.read(NEW)
-    rehearsal.objects.replace_namespaced_custom_object(
-        GROUP, NEW, rehearsal.namespace, crd.PLURAL, "e", item
-    )
+    until("it is stored as the new version", 30, rehearsal.is_rewritten)
 
     # While it is said to be stored, the old one can't go: an upgrade too early does no harm.
     with pytest.raises(ApiException) as refused:
