@@ -140,6 +140,7 @@ class Batcher:
         self._tokens_a_character = _TOKENS_A_CHARACTER
         self._loop = asyncio.get_running_loop()
         self._decision_due = False
+        self._served = False  # at the last decision
         self._hangs = False  # the last Triton that stopped serving did not answer in time
         self._timer: asyncio.TimerHandle | None = None
         self._deadlines = Deadlines(self._loop, self._fail_late, clock)
@@ -209,16 +210,22 @@ class Batcher:
         seen = tokens / (characters + 1)
         self._tokens_a_character += _LENGTH_RATE * (seen - self._tokens_a_character)
 
-    def submit(self, encoded: EncodedTexts, endpoint: str, deadline: float) -> Job:
+    def submit(
+        self, encoded: EncodedTexts, endpoint: str, deadline: float, *, waits: bool = True
+    ) -> Job:
         """Queues texts. If an instance is idle, they are sent in the event loop's next iteration.
 
         Args:
             encoded: at least one text.
             endpoint: the call's; endpoints that share the package get equal shares of it.
             deadline: by the loop's clock, seconds.
+            waits: for a Triton that went away to come back; false if another version answers.
         """
         now = self._clock()
-        job = Job(endpoint, deadline, self._loop.create_future())
+        job = Job(endpoint, deadline, self._loop.create_future(), waits=waits)
+        if not waits and not self.serves:
+            job.end(no_triton())
+            return job
         type_ids = encoded.type_ids
         for index, ids in enumerate(encoded.ids):
             bucket = self.model.bucket_of(len(ids))
@@ -264,10 +271,14 @@ class Batcher:
         """Sends batches as long as the schedule has one to send now, then sets the next timer."""
         if not self.serves:
             if self.may_return and self._schedule.rows:
+                if self._served:
+                    self._fail_waiting(stays=lambda row: row.job.waits)
                 self._wake_at(self._return_end)
             else:
                 self._fail_waiting()
+            self._served = False
             return
+        self._served = True
         self.cost.serve({each.address: each.instances for each in self.replicas if each.serves})
         now = self._clock()
         while True:
@@ -549,7 +560,8 @@ class Batcher:
             row.tries += 1
             if row.job.future.done():
                 continue
-            if row.tries < _MOST_TRIES and (self.serves or self.may_return):
+            may_wait = row.job.waits and self.may_return
+            if row.tries < _MOST_TRIES and (self.serves or may_wait):
                 self._schedule.push((row,))
             else:
                 self.abandon(row.job, no_triton())
@@ -558,9 +570,12 @@ class Batcher:
         for row in rows:
             self.abandon(row.job, error)
 
-    def _fail_waiting(self) -> None:
+    def _fail_waiting(self, stays: Callable[[TextRow], bool] = lambda _: False) -> None:
         for row in self._schedule.drain():
-            self.abandon(row.job, no_triton())
+            if stays(row):
+                self._schedule.push((row,))
+            else:
+                self.abandon(row.job, no_triton())
 
 
 def _planning(model: ServedModel) -> tuple[JointCosts, WaitingRows[TextRow]]:

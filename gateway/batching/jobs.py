@@ -63,9 +63,19 @@ class Job:
     job, and a circle would stay until the garbage collector stops all requests to look for it.
     """
 
-    __slots__ = ("_times", "deadline", "endpoint", "future", "rows", "unanswered", "values")
+    __slots__ = (
+        "_times", "deadline", "endpoint", "future", "rows", "unanswered", "values", "waits",
+    )  # fmt: skip
 
-    def __init__(self, endpoint: str, deadline: float, future: "asyncio.Future[Values]") -> None:
+    def __init__(
+        self,
+        endpoint: str,
+        deadline: float,
+        future: "asyncio.Future[Values]",
+        *,
+        waits: bool = True,
+    ) -> None:
+        self.waits = waits  # for a Triton to come back
         self.endpoint = endpoint
         self.deadline = deadline
         self.future = future

@@ -326,7 +326,9 @@ class Pipeline:
     async def _infer(
         self, batcher: Batcher, attempt: Attempt, encoded: EncodedTexts, deadline: float
     ) -> NDArray[np.float32]:
-        job = attempt.job = batcher.submit(encoded, attempt.call.endpoint, deadline)
+        call = attempt.call
+        waits = deadline >= call.deadline  # else another version answers
+        job = attempt.job = batcher.submit(encoded, call.endpoint, deadline, waits=waits)
         try:
             return await job.future
         except asyncio.CancelledError:

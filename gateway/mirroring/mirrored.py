@@ -79,7 +79,7 @@ class MirroredRequests:
             if call.sampling is not None:
                 values = await write_again(batcher, attempt, call.sampling, deadline)
             else:
-                attempt.job = batcher.submit(attempt.encoded, call.endpoint, deadline)
+                attempt.job = batcher.submit(attempt.encoded, call.endpoint, deadline, waits=False)
                 values = await attempt.job.future
                 if self._own is not None:
                     values = await self._own.finish(attempt, values, deadline)

@@ -184,6 +184,27 @@ async def test_a_deadline_that_passes_while_no_triton_serves_is_no_fault_of_the_
 
 
 @runs_on(SteppedLoop)
+async def test_a_text_that_another_version_answers_waits_for_no_triton() -> None:
+    engine = FakeEngine(held=asyncio.Event())
+    async with batcher_of(engine) as batcher:
+        encoded, endless = batcher.model.encoder.encode([text_of(3)]), 1e9
+        jobs = [batcher.submit(encoded, "e", endless, waits=False) for _ in range(30)]
+        patient = batcher.submit(encoded, "e", endless)
+        await loop_turns()
+        engine.here = False
+        engine.release()
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        ends = await asyncio.gather(*(job.future for job in jobs), return_exceptions=True)
+        assert {type(end) for end in ends} == {ModelUnavailableError}
+        with pytest.raises(ModelUnavailableError):
+            await batcher.submit(encoded, "e", endless, waits=False).future
+        assert loop.time() - began < 0.1
+        assert not patient.future.done()
+        batcher.abandon(patient)
+
+
+@runs_on(SteppedLoop)
 async def test_a_deadline_that_passes_while_every_triton_hangs_is_late() -> None:
     async with batcher_of(FakeEngine(), FakeEngine()) as batcher:
         for replica in batcher.replicas:
