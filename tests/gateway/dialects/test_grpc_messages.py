@@ -222,6 +222,7 @@ def test_whatever_comes_as_a_message_gets_a_status(
     raw.close()
 
 
+@pytest.mark.slow  # it waits for a deadline of a minute
 def test_slow_messages_keep_nobody_from_asking(fronts: Served) -> None:
     raw = RawGrpc(fronts.grpc_port)
     slow = [raw.call(prefixed(infer("slow"))[:-1], end=False, x_api_key="good") for _ in range(8)]

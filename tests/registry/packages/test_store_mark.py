@@ -145,6 +145,7 @@ def test_a_store_that_is_away_is_nobodys(tmp_path: Path) -> None:
         free("gopher://store")
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(
     st.sampled_from(["file", "memory"]),
