@@ -294,7 +294,7 @@ class Gateway:
                 peers.cancel()
                 await self._shut_down(http)
                 watch.cancel()
-                # The last to end: anyone who asks can see until then what the process is at.
+                # The last to end: until then it shows what the process is doing.
                 self._operations.should_exit = True
                 await operations
 
@@ -416,7 +416,7 @@ def replica_readings(
 ) -> Iterable[Reading]:
     """What Tritons serve: by Triton and by package, for pairs are far more than both.
 
-    Anyone who lacks nothing but what sleeps is not told of as one that does not serve.
+    A Triton that lacks only what sleeps is not reported as one that does not serve.
 
     Args:
         packages: the pool, the name in Triton and the replicas of each package with a batcher.

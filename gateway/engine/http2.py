@@ -62,8 +62,7 @@ class Exchange:
 class Connection:
     """One connection, from the client's side.
 
-    Anyone who owns it writes ``take()`` to the socket after each call, and passes what comes to
-    ``receive``.
+    Its owner writes ``take()`` to the socket after each call, and passes what comes to ``receive``.
     """
 
     def __init__(self) -> None:

@@ -281,13 +281,16 @@ class _Link(asyncio.Protocol):
         libuv would read on for as long as something is there, 8 MB at a stretch.
         """
         self._unbroken += size
-        if self._unbroken >= _TURN_BYTES and self._transport is not None:
-            self._transport.pause_reading()
-            self._loop.call_soon(self._read_on)
+        transport = self._transport
+        if self._unbroken < _TURN_BYTES or transport is None or transport.is_closing():
+            return
+        self._unbroken = 0
+        transport.pause_reading()
+        self._loop.call_soon(self._read_on)
 
     def _read_on(self) -> None:
-        self._unbroken = 0
-        if self._transport is not None:
+        # A transport that is closing meanwhile has yet to say so, and refuses to be read.
+        if self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
 
     def connection_lost(self, error: Exception | None) -> None:

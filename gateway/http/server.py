@@ -446,7 +446,7 @@ class _BoundedProtocol(HttpToolsProtocol):
         self._in_headers = False
         self._disarm()
         if len(self.pipeline) >= _MOST_PIPELINED:
-            self._end_after_answers()  # anyone who asks more asks again
+            self._end_after_answers()  # a client that asks more asks again
             raise _RefusedError
         url = httptools.parse_url(self.url)
         path = url.path.decode("ascii")

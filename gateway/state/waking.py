@@ -153,7 +153,7 @@ class Waking:
 
     async def _wake(self, key: tuple[str, str], wake: _Wake) -> None:
         """Asks the loaders until a Triton serves the model, or nobody waits for it any more."""
-        if not wake.waiting:  # anyone who came found no room
+        if not wake.waiting:  # all who came found no room
             del self._wakes[key]
             return
         began = self._clock()

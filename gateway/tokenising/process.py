@@ -252,7 +252,7 @@ class TokeniserProcess:
         """The answer to a question about texts of this many characters.
 
         Args:
-            framed_question: as it is sent: anyone who is in the queue was sent.
+            framed_question: as it is sent: each one in the queue was sent.
             characters: of its texts.
             deadline: by the event loop's clock.
 

@@ -1,6 +1,6 @@
 """The table of tasks: the one place that names all of them.
 
-Anyone who needs what depends on a task asks the task's head here, and never compares tasks.
+Code that depends on a task asks the task's head here, and never compares tasks.
 """
 
 from collections.abc import Mapping

@@ -639,9 +639,9 @@ class Loader:
             failed=self._failures.list_reported(),
             cordoned=self._cordoned,
             troubles=tuple(
-                trouble
-                for ref, trouble in sorted(self._troubles.items(), key=lambda item: item[0].package)
-                if ref.triton_model in self._loaded
+                each
+                for each in sorted(self._troubles.values(), key=lambda item: item.ref.package)
+                if each.ref.triton_model in self._loaded
             ),
             idle=tuple(
                 model.ref.package

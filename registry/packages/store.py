@@ -13,6 +13,7 @@ import hashlib
 import re
 import shutil
 import tempfile
+import time
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -22,12 +23,14 @@ import fsspec
 from fsspec.implementations.local import LocalFileSystem
 from pydantic import ValidationError
 
+from contracts.backoff import Backoff
 from contracts.manifest import MANIFEST, Manifest
 from contracts.model import PACKAGE_ID, ModelRef
 from service import durable
 
 _ASIDE = ".aside-"
 _MOST_MANIFEST_BYTES = 64 << 20
+_LOOKS, _LOOK_PAUSES = 5, Backoff(0.02, 0.2)  # at what was written, before it is doubted
 # What a file of a package may be called: no name leads out of the package's folder.
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
@@ -324,14 +327,22 @@ class PackageStore:
             yield MANIFEST, -1 if data is None else len(data)
 
     def _check_written(self, folder: Path, manifest: Manifest, package: str) -> None:
-        """Whether the store says that it holds what was written."""
-        sizes = self._sizes(package)
-        for name in manifest.files:
-            if sizes.get(name, -1) not in (None, (folder / name).stat().st_size):
-                raise StoreUnavailableError(
-                    f"the package store {self._url} does not hold {name} of package {package} as "
-                    "it was written"
-                )
+        """Whether the store says that it holds what was written.
+
+        Some stores list a file that another publisher writes just now with less: so it looks again.
+        """
+        wanted = {name: (folder / name).stat().st_size for name in manifest.files}
+        lacking: list[str] = []
+        for look in range(1, _LOOKS + 1):
+            sizes = self._sizes(package)
+            lacking = [name for name in wanted if sizes.get(name, -1) not in (None, wanted[name])]
+            if not lacking:
+                return
+            time.sleep(_LOOK_PAUSES.after(look))
+        raise StoreUnavailableError(
+            f"the package store {self._url} does not hold {lacking[0]} of package {package} as "
+            "it was written"
+        )
 
     def _sizes(self, package: str) -> dict[str, int | None]:
         return list_sizes(self._files, self._path(package))

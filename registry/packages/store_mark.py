@@ -11,7 +11,7 @@ store is: earlier releases wrote none.
 import hmac
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 
 import fsspec
@@ -59,6 +59,7 @@ class _MarkFiles:
         with translate_errors(self._what):
             self._files, root = fsspec.core.url_to_fs(store_url)
         self._root = root.rstrip("/")
+        self._sizes: Mapping[str, int | None] | None = None  # as listed since the last write
 
     def read(self, name: str) -> str:
         """What a file holds; empty if there is none. It must be listed so, too."""
@@ -68,17 +69,21 @@ class _MarkFiles:
             except FileNotFoundError:
                 found = None
             size = -1 if found is None else len(found)
-            check_size(name, size, list_sizes(self._files, self._root))
+            if self._sizes is None:  # of all packages' folders too: once is enough
+                self._sizes = list_sizes(self._files, self._root)
+            check_size(name, size, self._sizes)
         return "" if found is None else str(found, "utf-8", "replace").strip()
 
     def write(self, name: str, text: str) -> None:
         """Replaces a file."""
+        self._sizes = None
         with translate_errors(self._what):
             self._files.makedirs(self._root, exist_ok=True)
             self._files.pipe_file(f"{self._root}/{name}", text.encode())
 
     def remove(self, name: str) -> None:
         """Removes a file; one that is not there is no error."""
+        self._sizes = None
         with translate_errors(self._what):
             try:
                 self._files.rm_file(f"{self._root}/{name}")
