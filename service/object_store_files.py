@@ -51,9 +51,19 @@ class ObjectStoreFiles(S3FileSystem):
                     "list_objects_v2", Bucket=bucket, Prefix=key, MaxKeys=1
                 )
                 if any(item["Key"] == key for item in listed.get("Contents", ())):
-                    sentence = f"{path} is listed, and is said not to be there"
-                    raise ForeignAnswerError(sentence) from None
+                    return await self._info_of_listed(path, bucket, key, version_id)
             raise
+        return found
+
+    async def _info_of_listed(
+        self, path: str, bucket: str, key: str, version_id: str | None
+    ) -> Fields:
+        """Asks once more: another may have written the object since it was said to be missing."""
+        try:
+            found: Fields = await super()._info(path, bucket, key, True, version_id)
+        except FileNotFoundError:
+            sentence = f"{path} is listed, and is said not to be there"
+            raise ForeignAnswerError(sentence) from None
         return found
 
 

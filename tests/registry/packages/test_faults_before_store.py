@@ -207,3 +207,23 @@ def test_a_connection_that_ends_without_an_answer_is_a_store_that_is_away(
                 ask()
         fake.script = lambda _: None
         store.verify(ref.package)
+
+
+def test_what_another_writes_between_a_question_and_its_list_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = fake_object_store.FakeObjectStore()
+    with fake_object_store.serve(fake, monkeypatch):
+        store = PackageStore(f"s3://{fake_object_store.BUCKET}/packages")
+        ref = store.publish(tmp_path / "made", packed(tmp_path / "made"))
+        late = [Answer(404)]  # the first who asks is a little too early
+
+        def asked_early(request: Request) -> Answer | None:
+            asks = request.method == "HEAD" and request.path.endswith(MANIFEST)
+            return late.pop() if asks and late else None
+
+        fake.script = asked_early
+        fsspec.get_filesystem_class("s3").clear_instance_cache()
+        again = PackageStore(f"s3://{fake_object_store.BUCKET}/packages")
+        assert again.publish(tmp_path / "made", packed(tmp_path / "made")) == ref
+        assert not late
