@@ -28,6 +28,7 @@ from contracts.controller import ControllerBeat
 from contracts.model import ModelRef
 from contracts.windows import ON_THE_WAY_SECONDS
 from registry.stores import opening
+from registry.stores.whole_endpoints import WholeEndpoints
 from scale import document, servers
 from scale.gateways import figures, since_closed
 from scale.loaders import Loader
@@ -55,6 +56,9 @@ def main() -> int:
     parser.add_argument("--gateways", type=int, default=100)
     parser.add_argument("--seconds", type=float, default=140.0, help="of each size")
     parser.add_argument("--rate", type=float, default=0.3, help="requests a second of an endpoint")
+    parser.add_argument(
+        "--fresh", action="store_true", help="rollouts begin then; else they are two hours old"
+    )
     parser.add_argument("--json", type=Path, help="file to write the results to")
     parser.add_argument("--document", type=Path, help="markdown whose table and picture are made")
     arguments = parser.parse_args()
@@ -62,13 +66,15 @@ def main() -> int:
         "machine": machine.describe(),
         "arguments": {
             key: getattr(arguments, key)
-            for key in ("rollouts", "tritons", "pools", "gateways", "seconds", "rate")
+            for key in ("rollouts", "tritons", "pools", "gateways", "seconds", "rate", "fresh")
         },
         "nice": os.nice(0),
         "sizes": [],
     }
     for size in arguments.sizes:
-        population = Population(size, arguments.rollouts, arguments.rate, pools=arguments.pools)
+        population = Population(
+            size, arguments.rollouts, arguments.rate, pools=arguments.pools, fresh=arguments.fresh
+        )
         load = os.getloadavg()
         with tempfile.TemporaryDirectory(prefix="headrace-scale-") as folder:
             found = asyncio.run(_run(Path(folder), population, arguments))
@@ -141,15 +147,19 @@ def _store(
     population: Population, refs: dict[tuple[str, str], ModelRef], server: ApiServer
 ) -> float:
     """Stores the endpoints; how long it took, seconds."""
+    stored = population.stored(refs)
     began = time.monotonic()
-    store = opening.endpoints(PLACE, server.outside, watch=False)
+    store = WholeEndpoints(
+        opening.endpoints(PLACE, server.outside, watch=False),
+        opening.records(PLACE, server.outside),
+    )
 
     def put(endpoint: Any) -> None:
         written = store.put(endpoint.model_copy(update={"status": type(endpoint.status)()}))
         store.put(written.model_copy(update={"status": endpoint.status}))
 
     with ThreadPoolExecutor(_STORING) as pool:
-        list(pool.map(put, population.stored(refs)))
+        list(pool.map(put, stored))
     return time.monotonic() - began
 
 
@@ -248,7 +258,7 @@ class _Roles:
         """Starts the controller, for so long."""
         self._controller = self._start(
             "controller", "scale.controlled", str(self._folder),
-            str(self._population.endpoints), str(self._population.rollouts), str(seconds), PLACE,
+            json.dumps(asdict(self._population)), str(seconds), PLACE,
             self._broker, environment=self._server.outside,
         )  # fmt: skip
         url = f"http://{servers.HOST}:{self._evaluate_port}/metrics"

@@ -1,7 +1,6 @@
 """The controller of a run, in a process of its own: real but for MLflow and conversions.
 
-``python -P -m scale.controlled FOLDER ENDPOINTS ROLLOUTS SECONDS STORE KAFKA`` prints one
-JSON.
+``python -P -m scale.controlled FOLDER POPULATION SECONDS STORE KAFKA`` prints one JSON.
 """
 
 import asyncio
@@ -256,9 +255,9 @@ def _unfinished(endpoints: EndpointStore, population: Population) -> dict[str, i
 
 def main() -> None:
     """Runs, and prints the figures as JSON."""
-    folder, endpoints, rollouts, seconds, place, broker = sys.argv[1:]
-    population = Population(int(endpoints), int(rollouts))
-    figures = asyncio.run(run(Path(folder), population, float(seconds), place, broker))
+    folder, population, seconds, place, broker = sys.argv[1:]
+    asked = Population(**json.loads(population))
+    figures = asyncio.run(run(Path(folder), asked, float(seconds), place, broker))
     print(json.dumps(figures))
 
 

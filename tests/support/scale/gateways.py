@@ -57,6 +57,9 @@ _LATENCY = Latency(0.0005, 0.001, 0.002, 0.01, 0.0135)
 _CALLERS = 1000
 # More than a rollout wants to know of its stable version; every tenth gateway has an attempt each.
 _PAST_WINDOWS, _PAST_SHARE = 24, 10
+# Rollouts that are under way when the traffic begins have candidates that fail from then on: the
+# controller has been there for long enough to have caught up.
+_FAIL_AFTER_SECONDS = 60.0
 
 
 class _Metadata(msgspec.Struct):
@@ -222,6 +225,7 @@ class Gateway:
         self._random = random.Random(number)
         self._of = of
         self.routes: dict[str, tuple[ModelRef, ModelRef | None, float]] = {}
+        self._fails_at = 0.0 if population.fresh else time.time() + _FAIL_AFTER_SECONDS
         self._woken = asyncio.Event()
         loop = asyncio.get_running_loop()
         self._buffer = EventBuffer(capacity_records=100_000, wake_events=250)
@@ -303,11 +307,13 @@ class Gateway:
             caller=caller,
         )
         if candidate is not None and caller * 100 < share * _CALLERS:
-            failed = structs.replace(
-                answered, version=candidate.version, package=candidate.package, arm=Arm.CANARY,
-                status=500, answered=False, texts=[],
-            )  # fmt: skip
-            self._buffer.attempt(failed)
+            tried = structs.replace(
+                answered, version=candidate.version, package=candidate.package, arm=Arm.CANARY
+            )
+            if answered.time < self._fails_at:
+                self._buffer.attempt(tried)
+                return
+            self._buffer.attempt(structs.replace(tried, status=500, answered=False, texts=[]))
             answered = structs.replace(answered, repeated=True)
         self._buffer.attempt(answered)
 

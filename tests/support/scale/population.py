@@ -1,20 +1,26 @@
 """A made-up installation: endpoints of tenants, their models' packages, what MLflow says of them.
 
-Some endpoints roll out a version that fails every request from its first window with callers on.
+Some endpoints roll out a version that fails every request: from its first window with callers on,
+or after two hours in which it was as good as the version before.
 """
 
 import asyncio
 import json
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import old_rollouts
+
 from contracts.endpoint import (
+    Candidate,
     EndpointLimits,
     EndpointSpec,
     EndpointStatus,
     Metadata,
     ModelEndpoint,
+    Phase,
     PinnedVersion,
     Precision,
     Route,
@@ -36,6 +42,7 @@ INDEX_KEYS = (bytes(range(32)),)  # of the controller that is measured
 TIMEOUT_SECONDS = 1.0  # of endpoints: windows are closed so long and 3 s after their end
 _BUCKETS = (16, 32, 64, 128, 256, 512)
 _BATCHES = (1, 2, 4, 8, 16, 32)
+_LABELS = ("no", "yes")
 
 
 @dataclass(frozen=True)
@@ -47,6 +54,7 @@ class Population:
     rate: float = 0.3  # requests a second of each endpoint, and
     rate_of_rolling: float = 10.0  # those of one that rolls out beside them
     pools: int = 10  # of Tritons; a tenant's endpoints are in one
+    fresh: bool = False  # rollouts begin when the controller does; else they are two hours old
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -93,7 +101,13 @@ class Population:
             model=self.model(number),
             pool=self.pool(number),
             limits=EndpointLimits(timeout_seconds=TIMEOUT_SECONDS),
-            rollout=RolloutSpec(steps=steps, deadline=3600.0, bake=3600.0, alias=None),
+            rollout=RolloutSpec(
+                steps=steps,
+                deadline=6 * 3600.0,
+                bake=3600.0,
+                alias=None,
+                **({} if self.fresh else {"minimum_step": 3 * 3600.0}),
+            ),
             **({} if rolls else {"version": PinnedVersion(pin="1")}),
         )
 
@@ -140,7 +154,65 @@ class Population:
                 annotations={"headrace.dev/tenant": f"tenant-{number % TENANTS:02d}"},
             )
             made.append(ModelEndpoint(metadata=metadata, spec=self.spec(number), status=status))
+        if not self.fresh and self.rolling:
+            made[: len(self.rolling)] = self._age(made[: len(self.rolling)], refs)
         return made
+
+    def _age(
+        self, rolling: Sequence[ModelEndpoint], refs: Mapping[tuple[str, str], ModelRef]
+    ) -> list[ModelEndpoint]:
+        """These in the midst of their rollouts: the first one's past is that of all of them."""
+        versions = registered(self.models)
+        began = [_begun(each, refs, versions) for each in rolling]
+        first, start = began[0], int(time.time()) - old_rollouts.SECONDS
+        start -= start % old_rollouts.WINDOW_SECONDS
+        old = old_rollouts.age(first, _refs(first), start, labels=_LABELS)
+        text = old.status.model_dump_json()
+        aged = []
+        for each in began:
+            status = text
+            for there, here in zip(_words(first), _words(each), strict=True):
+                status = status.replace(there, here)
+            read = EndpointStatus.model_validate_json(status)
+            aged.append(
+                each.model_copy(
+                    update={"status": read.model_copy(update={"pool": each.status.pool})}
+                )
+            )
+        return aged
+
+
+def _begun(
+    endpoint: ModelEndpoint,
+    refs: Mapping[tuple[str, str], ModelRef],
+    versions: Mapping[str, tuple[RegisteredVersion, ...]],
+) -> ModelEndpoint:
+    """With the second version as its candidate, which every Triton holds."""
+    model = endpoint.spec.model
+    stable, ref = refs[model, "1"], refs[model, "2"]
+    new = next(each for each in versions[model] if each.number == ref.version)
+    candidate = Candidate(
+        version=ref.version,
+        phase=Phase.LOADED,
+        ref=ref,
+        options=options_digest(endpoint.spec, new, Conditions()),
+    )
+    status = endpoint.status.model_copy(update={"packages": (stable, ref), "candidate": candidate})
+    return endpoint.model_copy(update={"status": status})
+
+
+def _refs(endpoint: ModelEndpoint) -> tuple[ModelRef, ModelRef]:
+    stable, candidate = endpoint.status.packages
+    return stable, candidate
+
+
+def _words(endpoint: ModelEndpoint) -> tuple[str, ...]:
+    """What is an endpoint's own in its status."""
+    candidate = endpoint.status.candidate
+    assert candidate is not None
+    packages = [ref.package for ref in endpoint.status.packages]
+    shown = [package[:12] for package in packages]  # in Triton's names
+    return (*packages, *shown, endpoint.spec.model, endpoint.name, candidate.options)
 
 
 def refs_of(
@@ -240,7 +312,7 @@ def _manifest(model: str, version: str, files: dict[str, PackageFile]) -> Manife
         model=model,
         version=version,
         task=Task.TEXT_CLASSIFICATION,
-        labels=("no", "yes"),
+        labels=_LABELS,
         precision=Precision.FP32,
         max_batch_size=32,
         length_buckets=_BUCKETS,
