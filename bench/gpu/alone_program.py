@@ -48,7 +48,7 @@ def main() -> None:
     modes: dict[str, Callable[[Any, Any], Any]] = {}
     if told["gpu"]:
         graphs, eager = placed.OnGpu(engine), placed.OnGpu(engine, ())
-        print(graphs.told(), file=sys.stderr, flush=True)
+        print(graphs.describe(), file=sys.stderr, flush=True)
         modes[GRAPH] = lambda ids, starts: graphs.begin(ids, starts, None).values()
         modes[EAGER] = lambda ids, starts: eager.begin(ids, starts, None).values()
         modes[PIPELINED] = _ahead(graphs)

@@ -160,7 +160,7 @@ def test_a_model_that_waits_for_its_gpu_runs_without_graphs_and_keeps_no_memory(
     write_encoder(folder, "bert", "AutoModel")
     told = write_told(folder, "AutoModel", modes=["mean"], normalise=True, dtype="fp16")
     runner = devices.OnGpu(WaitingEngine(folder, told, "cuda:0"))
-    assert runner.told().startswith("0 CUDA graphs")
+    assert runner.describe().startswith("0 CUDA graphs")
     ids, starts = np.full(4000, 31, np.int32), np.arange(0, 4001, LONGEST, dtype=np.int32)
     held = []
     for _ in range(50):
