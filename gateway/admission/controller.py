@@ -44,8 +44,7 @@ for a model that left its Tritons because nobody asked. Every refusal of a reque
 endpoint is recorded and counted by ``_record_refusal``, wherever it was raised.
 
 Not decided here: dialects refuse malformed requests, and what holds connections, bodies or long
-texts that wait to be tokenised bounds them itself. The table in ``docs/architecture.md`` has
-all statuses.
+texts that wait to be tokenised bounds them itself. ``docs/clients.md`` has all statuses.
 """
 
 import asyncio
