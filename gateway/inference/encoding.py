@@ -55,7 +55,7 @@ def encode(encoder: Encoder, call: Call) -> EncodedTexts:
 def cut(texts: list[str], lengths: Sequence[int]) -> None:
     """Shortens texts where they are, to this many characters each.
 
-    What comes again behind itself stays one object, unless that is to have another length.
+    Successive texts that are one object, and are cut to one length, stay one object.
     """
     last: tuple[str, int] | None = None
     for at, length in enumerate(lengths):

@@ -411,8 +411,8 @@ class Pipeline:
     ) -> None:
         """Offers the mirror a request that stable has failed at, as it does those answered.
 
-        Without them copies were of requests alone that stable can answer, and the shadow would be
-        charged with every failure that has no cause in the version.
+        Otherwise the shadow would get only requests that stable can answer, and every failure that
+        has another cause than the version would count against it.
         """
         if routes.shadow is None or attempt.target.arm is not Arm.STABLE or attempt.cached:
             return
@@ -538,9 +538,10 @@ def _usual_seconds(batcher: Batcher, endpoint: str, tokens: Sequence[int]) -> fl
 
 
 def _cached_texts(encoded: EncodedTexts, rows: int) -> int:
-    """For how many texts nothing was inferred, where nothing was for this many rows.
+    """How many texts count as cached, if the cache answered this many rows.
 
-    Which windows of which texts they were is not told. All, or else not the last one.
+    It does not say of which texts they are: each row counts as a text, and all texts count only if
+    it answered all rows.
     """
     if encoded.windows is None:
         return rows
