@@ -1,7 +1,7 @@
 """What can go wrong with a request, each with its HTTP status and a sentence for the caller.
 
-Every dialect renders a ``GatewayError`` in its own form; nothing else reaches a caller. ``docs/clients.md``
-lists them for callers, the table in ``gateway/admission/controller.py`` those of admission.
+Every dialect renders a ``GatewayError`` in its own form; nothing else reaches a caller. The table
+in ``docs/clients.md`` says which step raises which.
 """
 
 from http import HTTPStatus
