@@ -62,9 +62,7 @@ def _follow_spec(status: EndpointStatus, context: ReconcileContext) -> EndpointS
     return status_updates.with_state(status, state)
 
 
-def _restart_without_evidence(
-    status: EndpointStatus, context: ReconcileContext
-) -> EndpointStatus:
+def _restart_without_evidence(status: EndpointStatus, context: ReconcileContext) -> EndpointStatus:
     """Restarts a rollout whose evidence is lost: none goes on by a part of it."""
     state = status.rollout
     if state is None or state.evidence:
