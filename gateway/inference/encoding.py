@@ -142,14 +142,14 @@ class Encoding:
         Raises:
             InvalidInputError: a text that no tokeniser can read, or a prompt that this version
                 lacks.
-            GatewayError: see ``in_thread`` and ``apart``.
+            GatewayError: see ``in_thread`` and ``ask_process``.
         """
         start = monotonic()
         if model.opened is None:
             question = messages.Encode(
                 call.texts, call.pairs, call.prompt_name, wants_unknown=call.unk_words
             )
-            said = await self.apart(model, question, call.characters(), call.deadline)
+            said = await self.ask_process(model, question, call.characters(), call.deadline)
             if not isinstance(said, messages.Rows):
                 raise TypeError(f"no rows of texts: {type(said)}")
             return messages.encoded_of(said, call.texts, call.pairs), monotonic() - start
@@ -158,10 +158,10 @@ class Encoding:
         )
         return encoded, monotonic() - start
 
-    async def apart(
+    async def ask_process(
         self, model: ServedModel, question: messages.Question, characters: int, deadline: float
     ) -> messages.Rows | messages.TokenLists | messages.Texts:
-        """What a tokeniser in a process of its own says to a question about this many characters.
+        """Asks a tokeniser that has a process of its own; the question is about so many characters.
 
         Raises:
             InvalidInputError: it can't be answered with these texts or ids.
