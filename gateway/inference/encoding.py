@@ -161,7 +161,7 @@ class Encoding:
     async def ask_process(
         self, model: ServedModel, question: messages.Question, characters: int, deadline: float
     ) -> messages.Rows | messages.TokenLists | messages.Texts:
-        """Asks a tokeniser that has a process of its own; the question is about so many characters.
+        """Asks a tokeniser that has a process of its own a question about these characters.
 
         Raises:
             InvalidInputError: it can't be answered with these texts or ids.
