@@ -101,8 +101,9 @@ class PredictionEvent(msgspec.Struct, frozen=True, omit_defaults=True, gc=False)
     trace_id: str = ""
     # Users' own statistics: name -> observed values.
     observations: dict[str, list[float | str]] = {}
-    # Whose request it was: a hash of whom to stick to, 0 if nobody was named. Caps the weight
-    # of one caller in the evidence; says nothing about who it is.
+    # Whose request it was: a hash of the sticky key (``x-headrace-key``), 0 without one. Few
+    # attempts of one caller count as evidence (``windows.CALLER_CAP``), and checks take it to stay
+    # on one arm. Not the gateway's ``caller``, the name of an API key.
     caller: int = 0
     repeated: bool = False  # a second attempt, after a candidate's failed: no evidence on its arm
     pairing: Pairing | None = None  # of a shadow's attempt

@@ -36,7 +36,7 @@ from registry.conversions.job_launcher import STUCK_SECONDS, JobLauncher, JobOpt
 from registry.conversions.job_manifest import BadTemplateError
 from registry.conversions.launcher import ConversionLauncher, SubprocessLauncher, SubprocessOptions
 from registry.conversions.messages import Conditions
-from registry.conversions.promotion import PromotingLauncher
+from registry.conversions.publication import PublishingLauncher
 from registry.conversions.running import ConversionJobs
 from registry.conversions.staging import StagingFolders
 from registry.errors import SourceUnavailableError
@@ -179,7 +179,7 @@ async def _run(
     rollouts = JoinedRollouts(WindowsJudge(PackageProfiles(store)), statistics)
     source = _source(settings, mlflow, rollouts, changed)
     staging = StagingFolders(settings.store_url, keys)
-    promoting = PromotingLauncher(
+    publishing = PublishingLauncher(
         launcher,
         store,
         staging=staging,
@@ -187,8 +187,8 @@ async def _run(
         registered=source.find_version,
         work_dir=settings.work_dir,
     )
-    promoting.clean()
-    jobs = ConversionJobs(promoting, most=settings.conversions, changed=changed)
+    publishing.clean()
+    jobs = ConversionJobs(publishing, most=settings.conversions, changed=changed)
     controller = Controller(
         _options(settings),
         endpoints=endpoints,

@@ -240,7 +240,7 @@ class Application(fastapi.FastAPI):
 
 
 class _OwnAnswer(fastapi.Response):
-    """A response for FastAPI to return, in place of which ``Application.answer`` sends its own."""
+    """What FastAPI gets as a response; when it sends it, ``Application.answer`` answers."""
 
     def __init__(self, app: Application) -> None:
         super().__init__()

@@ -89,7 +89,8 @@ class Call(msgspec.Struct, frozen=True, eq=False):
     ``deadline`` is in seconds of the event loop's clock; ``received`` is unix time in seconds and
     ``started`` the loop's clock at the same moment. ``caller`` is the name of the API key, never
     the key itself. ``sticky_key``, from ``x-headrace-key``, keeps a caller on one arm; without it,
-    the request id is used. ``caller_hash``: of the sticky key, by ``CallerHashes``.
+    the request id is used. ``caller_hash``: of the sticky key, by ``CallerHashes``; an event's
+    ``caller`` is this one, and not the key's name.
     ``observed`` holds the values of users' own statistics, by name. ``hook_state`` and
     ``code_task`` are what an installed hook and the version's code have left for ``postprocess``.
     ``unk_words``: its event lists words that are unknown to the tokeniser. ``truncate`` and

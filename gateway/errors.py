@@ -1,7 +1,7 @@
 """What can go wrong with a request, each with its HTTP status and a sentence for the caller.
 
 Every dialect renders a ``GatewayError`` in its own form; nothing else reaches a caller. The table
-in ``docs/architecture.md`` says which step raises which.
+in ``docs/clients.md`` says which step raises which.
 """
 
 from http import HTTPStatus

@@ -35,7 +35,7 @@ def advance(
         commands brought up to date.
     """
     context = ReconcileContext(spec, observed, now, judge)
-    status = _with_evidence(_follow_spec(status, context), context)
+    status = _restart_without_evidence(_follow_spec(status, context), context)
     status = commands.answer_commands(status, context)
     status = _advance(status, context)
     if status.rollout is None:
@@ -62,7 +62,7 @@ def _follow_spec(status: EndpointStatus, context: ReconcileContext) -> EndpointS
     return status_updates.with_state(status, state)
 
 
-def _with_evidence(status: EndpointStatus, context: ReconcileContext) -> EndpointStatus:
+def _restart_without_evidence(status: EndpointStatus, context: ReconcileContext) -> EndpointStatus:
     """Restarts a rollout whose evidence is lost: none goes on by a part of it."""
     state = status.rollout
     if state is None or state.evidence:

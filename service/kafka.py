@@ -67,13 +67,15 @@ class KafkaAddress:
     options: Mapping[str, object] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, bootstrap: str, *, login: str = "", request_seconds: float = 5.0) -> "KafkaAddress":
-        """An address out of flags.
+    def of(
+        cls, bootstrap: str | tuple[str, ...], *, login: str = "", request_seconds: float = 5.0
+    ) -> "KafkaAddress":
+        """An address out of flags: brokers comma-separated, or one by one.
 
         Raises:
             KafkaLoginError: the folder can't be used.
         """
-        brokers = tuple(bootstrap.split(","))
+        brokers = tuple(bootstrap.split(",")) if isinstance(bootstrap, str) else bootstrap
         return cls(brokers, request_seconds=request_seconds, options=login_options(login))
 
     @property

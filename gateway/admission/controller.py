@@ -1,25 +1,23 @@
 """Decides whether a request is admitted or refused, for every dialect over HTTP and gRPC.
 
-A request is checked at five moments, in the order in which more is known about it, and as early as
-possible: a refusal after tokenising has cost as much as an answer. The early checks keep a safety
-margin of the token budget free, and later ones a smaller margin. So a request that has passed one
-check nearly always passes the next.
+A request is checked at up to five moments, in the order in which more is known about it, and as
+early as possible: a refusal after tokenising has cost as much as an answer. The early checks keep a
+safety margin of the token budget free, and later ones a smaller margin. So a request that has
+passed one check nearly always passes the next.
 
 =====================  ================================  ===========================================
 moment                 what is known                     refusals, in the order of the checks
 =====================  ================================  ===========================================
-headers or gRPC        API key                           unauthenticated
-metadata, where the                                      rate_limited: bodies that named no endpoint
-body names the
-endpoint:
-``recognise``
+``recognise``, only    API key                           unauthenticated
+if the body names the                                    rate_limited: bodies that named no endpoint
+endpoint
 endpoint known:        endpoint, forced version,         unauthenticated, forbidden,
 ``enter``, or          requests of the endpoint that     unknown_endpoint, starting
 ``check_early`` in a   wait before this one, tokens in   invalid_input: two versions are forced
 connection             flight, the versions that may     overloaded, shutting_down
                        answer and the shortest of their  unknown_version, model_unavailable
                        queues                            overloaded: the queue
-                                                         rate_limited, in ``enter`` alone
+                                                         rate_limited, only in ``enter``
 body read:             number of texts                   shutting_down
 ``check_body``                                           too_large: texts
 version chosen:        deadline, characters, queues of   deadline_exceeded
@@ -44,8 +42,7 @@ for a model that left its Tritons because nobody asked. Every refusal of a reque
 endpoint is recorded and counted by ``_record_refusal``, wherever it was raised.
 
 Not decided here: dialects refuse malformed requests, and what holds connections, bodies or long
-texts that wait to be tokenised bounds them itself. The table in ``docs/architecture.md`` has
-all statuses.
+texts that wait to be tokenised bounds them itself. ``docs/clients.md`` has all statuses.
 """
 
 import asyncio

@@ -14,7 +14,7 @@ from gateway.events.outbox import Declared, Outbox
 from gateway.events.publisher import Publisher
 from gateway.settings import Settings
 from gateway.telemetry.metrics import ObservedMetric, Reading
-from service.kafka import KafkaAddress, Topic, login_options
+from service.kafka import KafkaAddress, Topic
 
 _WAKE_EVENTS = 250  # half a message: more events arrive while the thread wakes up
 
@@ -28,7 +28,7 @@ class EventStream:
         )
         self._outbox = Outbox(self._buffer, gateway=instance, declared=declared)
         kafka = KafkaSettings(
-            KafkaAddress(settings.kafka_bootstrap, options=login_options(settings.kafka_login)),
+            KafkaAddress.of(settings.kafka_bootstrap, login=settings.kafka_login),
             topic=Topic(
                 name=settings.predictions_topic,
                 partitions=settings.topic_partitions,

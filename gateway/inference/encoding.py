@@ -55,7 +55,7 @@ def encode(encoder: Encoder, call: Call) -> EncodedTexts:
 def cut(texts: list[str], lengths: Sequence[int]) -> None:
     """Shortens texts where they are, to this many characters each.
 
-    What comes again behind itself stays one object, unless that is to have another length.
+    Successive texts that are one object, and are cut to one length, stay one object.
     """
     last: tuple[str, int] | None = None
     for at, length in enumerate(lengths):
@@ -142,14 +142,14 @@ class Encoding:
         Raises:
             InvalidInputError: a text that no tokeniser can read, or a prompt that this version
                 lacks.
-            GatewayError: see ``in_thread`` and ``apart``.
+            GatewayError: see ``in_thread`` and ``ask_process``.
         """
         start = monotonic()
         if model.opened is None:
             question = messages.Encode(
                 call.texts, call.pairs, call.prompt_name, wants_unknown=call.unk_words
             )
-            said = await self.apart(model, question, call.characters(), call.deadline)
+            said = await self.ask_process(model, question, call.characters(), call.deadline)
             if not isinstance(said, messages.Rows):
                 raise TypeError(f"no rows of texts: {type(said)}")
             return messages.encoded_of(said, call.texts, call.pairs), monotonic() - start
@@ -158,10 +158,10 @@ class Encoding:
         )
         return encoded, monotonic() - start
 
-    async def apart(
+    async def ask_process(
         self, model: ServedModel, question: messages.Question, characters: int, deadline: float
     ) -> messages.Rows | messages.TokenLists | messages.Texts:
-        """What a tokeniser in a process of its own says to a question about this many characters.
+        """Asks a tokeniser that has a process of its own a question about these characters.
 
         Raises:
             InvalidInputError: it can't be answered with these texts or ids.

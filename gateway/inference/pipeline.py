@@ -164,7 +164,7 @@ class Pipeline:
                     call = self._own.receive(call)
                 if routes.endpoint.spec.unk_words.enabled:
                     call = msgspec.structs.replace(call, unk_words=True)
-                attempt = await self._attempt(target, call, _code_deadline(routes, target, call))
+                attempt = await self._encode(target, call, _code_deadline(routes, target, call))
                 encoded = attempt.encoded
                 if encoded.seen is not None:
                     _forget_unread(routes, attempt)
@@ -231,8 +231,8 @@ class Pipeline:
         index, batcher = self._admission.pick_version(call, limits, batchers, now)
         return targets[index], batcher
 
-    async def _attempt(self, target: RouteTarget, call: Call, code_deadline: float) -> Attempt:
-        """An attempt at a call, with its texts encoded for the version.
+    async def _encode(self, target: RouteTarget, call: Call, code_deadline: float) -> Attempt:
+        """Encodes a call's texts for the version; gives the attempt, nothing of it inferred yet.
 
         Where the version brings code, they are what that makes of them. If it fails, the attempt
         has failed before it began; its texts are those that came.
@@ -411,8 +411,8 @@ class Pipeline:
     ) -> None:
         """Offers the mirror a request that stable has failed at, as it does those answered.
 
-        Without them copies were of requests alone that stable can answer, and the shadow would be
-        charged with every failure that has no cause in the version.
+        Otherwise the shadow would get only requests that stable can answer, and every failure that
+        has another cause than the version would count against it.
         """
         if routes.shadow is None or attempt.target.arm is not Arm.STABLE or attempt.cached:
             return
@@ -460,7 +460,7 @@ class Pipeline:
             second = Attempt(call, target, attempt.encoded, attempt.tokenise)
         else:
             try:
-                second = await self._attempt(target, call, call.deadline)
+                second = await self._encode(target, call, call.deadline)
             except asyncio.CancelledError:
                 self.record_failure(attempt, CLIENT_GONE_STATUS, answered=True)
                 raise
@@ -538,9 +538,10 @@ def _usual_seconds(batcher: Batcher, endpoint: str, tokens: Sequence[int]) -> fl
 
 
 def _cached_texts(encoded: EncodedTexts, rows: int) -> int:
-    """For how many texts nothing was inferred, where nothing was for this many rows.
+    """How many texts count as cached, if the cache answered this many rows.
 
-    Which windows of which texts they were is not told. All, or else not the last one.
+    It does not say of which texts they are: each row counts as a text, and all texts count only if
+    it answered all rows.
     """
     if encoded.windows is None:
         return rows

@@ -72,7 +72,7 @@ class Tokenisers:
         model = target.model
         if model.opened is None:
             question = messages.ReadTokens(call.texts, call.prompt_name, special=special)
-            said = await self._encoding.apart(model, question, characters, call.deadline)
+            said = await self._encoding.ask_process(model, question, characters, call.deadline)
             found = said.tokens if isinstance(said, messages.TokenLists) else []
             return model.ref, target.arm, found
 
@@ -97,7 +97,7 @@ class Tokenisers:
         model = target.model
         if model.opened is None:
             asked = messages.ReadTexts([list(each) for each in ids], skip_special=skip_special)
-            said = await self._encoding.apart(model, asked, count, call.deadline)
+            said = await self._encoding.ask_process(model, asked, count, call.deadline)
             return model.ref, target.arm, said.texts if isinstance(said, messages.Texts) else []
 
         def work() -> list[str]:

@@ -16,7 +16,7 @@ from gateway.events.kafka_sink import KafkaSettings, KafkaSink
 from gateway.events.publisher import EventSink, MessageRefusedError, SinkUnavailableError
 from gateway.mirroring.kept_pairs import KeptPairs
 from gateway.settings import Settings
-from service.kafka import KafkaAddress, Topic, login_options
+from service.kafka import KafkaAddress, Topic
 
 log = logging.getLogger(__name__)
 
@@ -88,7 +88,7 @@ def open_pairs(settings: Settings, gateway: str) -> PairStream | None:
     if not hours or not settings.kafka_bootstrap:
         return None
     topic = pairs_topic(settings.pairs_topic, hours, settings.topic_replication)
-    address = KafkaAddress(settings.kafka_bootstrap, options=login_options(settings.kafka_login))
+    address = KafkaAddress.of(settings.kafka_bootstrap, login=settings.kafka_login)
     return PairStream(gateway, KafkaSink(KafkaSettings(address, topic=topic)))
 
 

@@ -196,29 +196,40 @@ class Metrics:
     """The gateway's counters and histograms."""
 
     def __init__(self) -> None:
-        self._requests = Counter(m.REQUESTS)
-        self._request_seconds = Histogram(m.REQUEST_SECONDS)
-        self._attempts = Counter(m.ATTEMPTS)
-        self._refusals = Counter(m.REFUSALS)
-        self._refusal_seconds = Histogram(m.REFUSAL_SECONDS)
-        self._shadows = Counter(m.SHADOWS)
-        self._hook_failures = Counter(m.PREPROCESSOR_FAILURES)
-        self._code_failures = Counter(m.CODE_FAILURES)
-        self._code_seconds = Histogram(m.CODE_SECONDS)
-        self._opening_seconds = Histogram(m.TOKENISER_SECONDS)
-        self._stage_seconds = Histogram(m.STAGE_SECONDS)
-        self._wake_seconds = Histogram(m.WAKE_SECONDS)
-        self._texts = Counter(m.TEXTS)
-        self._tokens = Counter(m.TOKENS)
-        self._batches = Counter(m.BATCHES)
-        self._batch_rows = Counter(m.BATCH_ROWS)
-        self._batch_tokens = Counter(m.BATCH_TOKENS)
-        self._engine_seconds = Counter(m.ENGINE_SECONDS)
-        self._split_batches = Counter(m.SPLIT_BATCHES)
-        self._failed_texts = Counter(m.FAILED_TEXTS)
+        self._instruments: list[Counter | Histogram] = []
+        self._requests = self._counter(m.REQUESTS)
+        self._request_seconds = self._histogram(m.REQUEST_SECONDS)
+        self._attempts = self._counter(m.ATTEMPTS)
+        self._refusals = self._counter(m.REFUSALS)
+        self._refusal_seconds = self._histogram(m.REFUSAL_SECONDS)
+        self._shadows = self._counter(m.SHADOWS)
+        self._hook_failures = self._counter(m.PREPROCESSOR_FAILURES)
+        self._code_failures = self._counter(m.CODE_FAILURES)
+        self._code_seconds = self._histogram(m.CODE_SECONDS)
+        self._opening_seconds = self._histogram(m.TOKENISER_SECONDS)
+        self._stage_seconds = self._histogram(m.STAGE_SECONDS)
+        self._wake_seconds = self._histogram(m.WAKE_SECONDS)
+        self._texts = self._counter(m.TEXTS)
+        self._tokens = self._counter(m.TOKENS)
+        self._batches = self._counter(m.BATCHES)
+        self._batch_rows = self._counter(m.BATCH_ROWS)
+        self._batch_tokens = self._counter(m.BATCH_TOKENS)
+        self._engine_seconds = self._counter(m.ENGINE_SECONDS)
+        self._split_batches = self._counter(m.SPLIT_BATCHES)
+        self._failed_texts = self._counter(m.FAILED_TEXTS)
         self._answered: dict[tuple[str, str, Arm], _AttemptInstruments] = {}
         self._begun: set[tuple[str, str, Arm]] = set()
         self._sources: list[Source] = []
+
+    def _counter(self, metric: Metric) -> Counter:
+        counter = Counter(metric)
+        self._instruments.append(counter)
+        return counter
+
+    def _histogram(self, metric: Metric) -> Histogram:
+        histogram = Histogram(metric)
+        self._instruments.append(histogram)
+        return histogram
 
     def request_finished(self, dialect: str, status: int, seconds: float) -> None:
         """One request answered, by its dialect and HTTP status."""
@@ -355,13 +366,7 @@ class Metrics:
 
     def collect(self, endpoint: str | None = None) -> Iterator[NumberFamily | HistogramFamily]:
         """Families of one endpoint, some without a row, or of all; without the process'."""
-        for instrument in (
-            self._requests, self._request_seconds, self._attempts, self._refusals,
-            self._refusal_seconds, self._shadows, self._stage_seconds, self._texts, self._tokens,
-            self._batches, self._batch_rows, self._batch_tokens, self._engine_seconds,
-            self._hook_failures, self._code_failures, self._code_seconds, self._split_batches,
-            self._failed_texts, self._opening_seconds, self._wake_seconds,
-        ):  # fmt: skip
+        for instrument in self._instruments:
             yield instrument.read(endpoint)
         found: dict[ObservedMetric, list[tuple[Labels, float]]] = {
             metric: [] for metric in ObservedMetric

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from contracts.endpoint import API_VERSION, KIND, ModelEndpoint
 from contracts.model import ENDPOINT_NAME, endpoint_name
+from contracts.rollout import RolloutSpec, WeightStep
 from headrace.errors import BadDocumentError, RefusedError
 from headrace.migration.source import ManifestMapping, ObjectHead
 
@@ -36,7 +37,6 @@ _PRECISIONS = {
     "float16": "fp16", "half": "fp16", "fp16": "fp16",
     "int8": "int8", "auto": "auto",
 }  # fmt: skip
-_STEPS = (5, 25, 50)  # weights that an endpoint has by default
 _LONGEST_TIMEOUT = 600.0
 
 PODS = "the chart's values say so for all endpoints"
@@ -162,7 +162,8 @@ class Draft:
         """Takes the share of a canary as the first weight of rollouts."""
         if not 0 < percent < 100:
             return
-        weights = [percent, *(weight for weight in _STEPS if weight > percent)]
+        usual = [step for step in RolloutSpec().steps if isinstance(step, WeightStep)]
+        weights = [percent, *(step.weight for step in usual if step.weight > percent)]
         self.rollout["steps"] = [{"shadow": 100}, *({"weight": weight} for weight in weights)]
         self.note_change(
             f"The canary's {percent:g} % became the first weight of every rollout. Headrace takes "

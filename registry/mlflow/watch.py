@@ -30,9 +30,10 @@ from registry.mlflow.write_back import WriteBack
 log = logging.getLogger(__name__)
 
 _REREAD_SECONDS = 60.0  # also if nothing seems to have changed
-# A list that lost something is believed at the first look that is so much later and lacks it too.
+# What a list lacks all of a sudden counts as gone once a list that is so much later lacks it too.
 SECOND_LOOK_SECONDS = 30.0
-# An empty list after one that was not is hardly MLflow's: longer than its alert takes to fire.
+# How long an empty list is not believed if models were listed before: something else than MLflow
+# may have answered. It is longer than the alert on a missing MLflow takes to fire.
 EMPTY_LIST_SECONDS = 900.0
 
 

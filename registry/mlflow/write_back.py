@@ -125,7 +125,7 @@ class WriteBack:
 
 
 def _over(snapshot: MlflowSnapshot, wanted: Projection) -> Iterable[VersionTags]:
-    """That versions wait no more which waited, and of which nothing else was ever told."""
+    """Empty tags for versions that wait no more, and that MLflow still shows as waiting."""
     told: dict[str, dict[str, set[str]]] = {}
     for item in wanted.tags:
         for key in item.tags:

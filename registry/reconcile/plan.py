@@ -2,8 +2,8 @@
 
 It brings the newest good version as far as ``Loaded`` on every Triton. The first one gets all
 traffic then, and so does each under the strategy ``direct``. From there on a version is a rollout's
-(``rollouts.py``), and nothing here changes while one goes on before its promotion. A version at
-fault is rejected and never tried again under the same options; a fault of the environment blocks
+(``rollout/machine.py``), and nothing here changes while one goes on before its promotion. A version
+at fault is rejected and never tried again under the same options; a fault of the environment blocks
 and is tried again. Being killed between two calls changes nothing: everything it needs to go on is
 in the status and in what is observed. What happened is written by ``contracts.status_events``.
 """

@@ -13,6 +13,7 @@ import yaml
 from helm_chart import CASES, Manifest, everything
 
 GOLDEN = Path(__file__).parent / "golden"
+WRITE = "WRITE_GOLDEN=1 pytest tests/charts/test_golden.py"
 
 
 def shortened(manifest: Manifest) -> Manifest:
@@ -46,4 +47,4 @@ def test_the_chart_renders_what_was_reviewed(case: str) -> None:
     file = GOLDEN / f"{case}.yaml"
     if os.environ.get("WRITE_GOLDEN"):
         file.write_text(text, encoding="utf-8")
-    assert text == file.read_text(encoding="utf-8")
+    assert text == file.read_text(encoding="utf-8"), f"if it is meant so: {WRITE}"

@@ -18,7 +18,7 @@ from contracts.manifest import Manifest
 from headrace.stack.mlflow import MlflowProcess
 from registry.conversions.launcher import SubprocessLauncher, SubprocessOptions
 from registry.conversions.messages import ConversionFailure, ConversionRequest, PublishedPackage
-from registry.conversions.promotion import PromotingLauncher
+from registry.conversions.publication import PublishingLauncher
 from registry.conversions.staging import STAGING, StagingFolders
 from registry.convert import walk
 from registry.convert.tracking import TrackingServer
@@ -61,7 +61,7 @@ def convert(server: MlflowProcess, folder: Path, model: str) -> Manifest | Conve
         MlflowRegistry(MlflowConnection(server.url, timeout_seconds=30.0)).versions(model)
     )
     options = SubprocessOptions(work_dir=folder / "work", environment=dict(os.environ))
-    launcher = PromotingLauncher(
+    launcher = PublishingLauncher(
         SubprocessLauncher(options),
         store,
         staging=StagingFolders(request.store_url, KEYS),

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from evidence_windows import NEW, OLD, aggregate, drawn, window
 from numpy.typing import NDArray
+from rollout_walk import SPEC
 
 from contracts.endpoint import Arm
 from contracts.rollout import RolloutSpec, ShadowStep, Verdict, WeightStep
@@ -14,7 +15,6 @@ from rollout.evidence import ComparisonStage, Evidence
 from rollout.forecast import Forecast, forecast
 
 HALF = RolloutSpec(steps=(WeightStep(weight=50),))
-WALK = RolloutSpec()
 COUNT = 60
 SECONDS = 10.0 * COUNT
 
@@ -81,7 +81,7 @@ def test_the_hours_are_those_that_the_checks_take_in_such_traffic() -> None:
 
 @pytest.mark.slow
 def test_an_arm_that_callers_are_likely_to_miss_is_warned_of() -> None:
-    walk = told(WALK, 200, groups=9)  # of 32: of some ten callers
+    walk = told(SPEC, 200, groups=9)  # of 32: of some ten callers
     assert walk.callers == 10
     assert [round(step.empty, 2) for step in walk.steps] == [0, 0.6, 0.06, 0]
     (five, quarter) = walk.warnings()

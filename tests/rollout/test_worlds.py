@@ -9,6 +9,7 @@ from verdicts.batched_evidence import CHECKS, BatchedEvidence
 from verdicts.traffic import LABELS, Arm, given_to_callers, kept
 from verdicts.worlds import WORLDS, Stream, Traffic, World
 
+from contracts.rollout import RolloutSpec, WeightStep
 from measures.correlation import Floats
 from rollout.evidence import ComparisonStage, Evidence
 
@@ -33,6 +34,14 @@ def arms(
 def share(arm: Arm) -> float:
     """Of the second label."""
     return float(arm.labels[:, 1].sum() / arm.labels.sum())
+
+
+def test_rollouts_are_simulated_by_the_steps_that_they_have_by_default() -> None:
+    shares = [step.weight / 100 for step in RolloutSpec().steps if isinstance(step, WeightStep)]
+    assert list(whole.SHARE[1 : whole.BAKE]) == shares, (
+        "change them in tests/support/verdicts/whole.py too, run make simulate, and write "
+        "docs/simulated.md again"
+    )
 
 
 @pytest.mark.slow

@@ -102,6 +102,7 @@ def test_an_address_is_made_of_flags(tmp_path: Path) -> None:
     assert address.bootstrap == ("one:9092", "two:9092")
     assert address.request_ms == 2500
     assert address.options["sasl_plain_username"] == "a"
+    assert KafkaAddress.of(("one:9092", "two:9092"), login=login, request_seconds=2.5) == address
 
 
 def test_a_client_that_does_not_end_in_order_harms_nobody() -> None:

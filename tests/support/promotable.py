@@ -5,7 +5,7 @@ from pathlib import Path
 
 from contracts.model import ModelRef
 from registry.conversions.messages import ConversionRequest
-from registry.conversions.promotion import altered_configs, refusal
+from registry.conversions.publication import altered_configs, refusal
 from registry.convert.tracking import TrackingServer
 from registry.mlflow.model_registry import RegisteredVersion
 from registry.packages.store import PackageStore

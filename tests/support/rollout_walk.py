@@ -16,6 +16,8 @@ from contracts.rollout import (
     Command,
     RolloutSpec,
     RolloutState,
+    ShadowStep,
+    Step,
     Verb,
     Verdict,
     WeightStep,
@@ -144,7 +146,12 @@ def _of(item: EndpointWindow, of: ModelRef, arm: Arm) -> WindowAggregate | None:
 
 
 ONE, TWO, THREE = ref("1"), ref("2"), ref("3")
-SPEC = RolloutSpec()
+# Said here, so that tests of how steps are walked do not change with the default.
+STEPS: tuple[Step, ...] = (
+    ShadowStep(shadow=100),
+    *(WeightStep(weight=weight) for weight in (5, 25, 50)),
+)
+SPEC = RolloutSpec(steps=STEPS)
 HOUR = 3600.0
 
 

@@ -1,5 +1,7 @@
 """Endpoints as they look in use, for what shows them; sentences are those of real rollouts."""
 
+from rollout_walk import SPEC
+
 from contracts.endpoint import (
     Arm,
     Candidate,
@@ -130,7 +132,7 @@ def sentiment() -> ModelEndpoint:
     old, new = _ref("sentiment", 1), _ref("sentiment", 10)
     return ModelEndpoint(
         metadata=Metadata(name="sentiment-classifier"),
-        spec=EndpointSpec(model="sentiment"),
+        spec=EndpointSpec(model="sentiment", rollout=SPEC),
         status=EndpointStatus(
             routes=(
                 Route(arm=Arm.STABLE, ref=old, weight=75),
@@ -161,7 +163,7 @@ def collapsed() -> ModelEndpoint:
     reason = _why(COLLAPSED, SHIFTED)
     return ModelEndpoint(
         metadata=Metadata(name="tone"),
-        spec=EndpointSpec(model="tone"),
+        spec=EndpointSpec(model="tone", rollout=SPEC),
         status=EndpointStatus(
             routes=(Route(arm=Arm.STABLE, ref=old, weight=100),),
             candidate=Candidate(version="4", phase=Phase.ROLLED_BACK, reason=reason),

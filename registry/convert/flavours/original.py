@@ -20,7 +20,10 @@ Reader = Callable[[str, str | None], TokenisedRow]  # of a text, or of a pair
 
 
 class PoolingMode(StrEnum):
-    """How token vectors become one, by the names of sentence-transformers."""
+    """How token vectors become one, by the names of sentence-transformers.
+
+    Graphs do each in ``graph/pooler.py``, the packed engine in ``triton/packed_model``.
+    """
 
     MEAN = "mean"
     CLS = "cls"

@@ -2,6 +2,7 @@
 
 import pytest
 from rich.console import Console
+from rollout_walk import SPEC
 
 from contracts.durations import humanise
 from contracts.endpoint import (
@@ -33,7 +34,7 @@ CHECKS = (
 def endpoint(**status: object) -> ModelEndpoint:
     return ModelEndpoint(
         metadata=Metadata(name="tone"),
-        spec=EndpointSpec(model="m"),
+        spec=EndpointSpec(model="m", rollout=SPEC),
         status=EndpointStatus.model_validate({"routes": (STABLE,), **status}),
     )
 

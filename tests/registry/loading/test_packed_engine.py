@@ -21,6 +21,8 @@ from tiny_encoders import (
     write_told,
 )
 
+from registry.convert.flavours.original import PoolingMode
+
 torch = pytest.importorskip("torch")
 import transformers  # noqa: E402 - beside torch
 from safetensors.torch import save_file  # noqa: E402
@@ -70,6 +72,10 @@ def engine_module() -> Iterator[ModuleType]:
     torch.set_num_threads(1)  # of models so small that threads only wait for each other
     with beside_each_other():
         yield packed("packed_engine")
+
+
+def test_the_packed_engine_knows_every_pooling_that_a_graph_does(engine_module: ModuleType) -> None:
+    assert set(engine_module.POOLING) == {mode.value for mode in PoolingMode}
 
 
 def rows_of(lengths: Sequence[int], seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from fold_world import Topics
 from prediction_batches import batch_of, event_of
-from rollout_walk import ONE, TWO, loaded_candidate
+from rollout_walk import ONE, STEPS, TWO, loaded_candidate
 
 from contracts.endpoint import (
     Arm,
@@ -98,7 +98,7 @@ class World:
 
     began: float
     fails: float
-    spec: RolloutSpec = field(default_factory=lambda: RolloutSpec(bake=100.0))
+    spec: RolloutSpec = field(default_factory=lambda: RolloutSpec(steps=STEPS, bake=100.0))
     status: EndpointStatus = field(default_factory=loaded_candidate)
     log: dict[int, list[tuple[float, bytes]]] = field(default_factory=dict)
     sequence: int = 0

@@ -43,7 +43,7 @@ from preprocess.buckets import automatic_buckets, row_buckets
 from registry.conversions.index import signature
 from registry.conversions.launcher import OnProgress
 from registry.conversions.messages import ConversionFailure, ConversionRequest, PublishedPackage
-from registry.conversions.promotion import PromotingLauncher, altered_configs, refusal
+from registry.conversions.publication import PublishingLauncher, altered_configs, refusal
 from registry.conversions.staging import STAGING, StagingFolders, staging_url
 from registry.mlflow.model_registry import RegisteredVersion
 from registry.packages.store import PackageStore, digest
@@ -136,7 +136,7 @@ class Promoted:
         most_bytes: int = 1 << 20,
         **changes: Any,
     ) -> PublishedPackage | ConversionFailure:
-        launcher = PromotingLauncher(
+        launcher = PublishingLauncher(
             Conversion(act),
             self.store,
             staging=StagingFolders(self.url, KEYS),
@@ -441,7 +441,7 @@ async def test_a_package_that_lies_elsewhere_is_not_taken(promoted: Promoted) ->
         assert asked.store_url != elsewhere
         return promoted.packing.publish(elsewhere, made)
 
-    launcher = PromotingLauncher(
+    launcher = PublishingLauncher(
         Conversion(act),
         promoted.store,
         staging=StagingFolders(promoted.url, KEYS),
@@ -466,7 +466,7 @@ async def test_the_folder_of_one_version_does_not_tell_anothers(promoted: Promot
 async def test_what_a_killed_controller_left_is_removed(promoted: Promoted) -> None:
     left = promoted.folder / "work" / "promotion-x"
     left.mkdir(parents=True)
-    launcher = PromotingLauncher(
+    launcher = PublishingLauncher(
         Conversion(lambda _: ConversionFailure(reason="", by_version=True)),
         promoted.store,
         staging=StagingFolders(promoted.url, KEYS),

@@ -51,7 +51,7 @@ from registry.packages.triton_config import render, render_generation, render_pa
 log = logging.getLogger(__name__)
 
 MOST_BYTES = 16 << 30
-_SCRATCH = "promotion-"
+_SCRATCH = "promotion-"  # as earlier releases called it, so that their leftovers go too
 
 _NEEDED = frozenset({MODEL_ONNX, CONFIG_PYTHON})
 _KNOWN = _NEEDED | {CONFIG_ONNXRUNTIME, ENCODER_ONNX, TOKENIZER, CODE}
@@ -63,7 +63,7 @@ _DENSE = re.compile(r"dense-[0-9]{1,2}\.safetensors")
 Registered = Callable[[str, str], RegisteredVersion | None]
 
 
-class PromotingLauncher:
+class PublishingLauncher:
     """A launcher whose packages are in the store when it says so.
 
     Args:
@@ -118,8 +118,8 @@ class PromotingLauncher:
                 result = await self._launcher.run(staged, progress, python_path=python_path)
                 if isinstance(result, ConversionFailure):
                     return result
-                promoted = asyncio.to_thread(self._promote, request, result.ref, url)
-                return await asyncio.wait_for(promoted, self._timeout)
+                published = asyncio.to_thread(self._publish, request, result.ref, url)
+                return await asyncio.wait_for(published, self._timeout)
             except TimeoutError:
                 reason = f"its package could not be published within {self._timeout:g} s"
                 return ConversionFailure(reason=reason, by_version=False)
@@ -127,7 +127,7 @@ class PromotingLauncher:
                 # Shielded: being cancelled once more must not leave the folder behind.
                 await asyncio.shield(asyncio.to_thread(remove, url))
 
-    def _promote(
+    def _publish(
         self, request: ConversionRequest, ref: ModelRef, url: str
     ) -> PublishedPackage | ConversionFailure:
         version = self._registered(request.model, request.version)
