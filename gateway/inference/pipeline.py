@@ -540,11 +540,11 @@ def _usual_seconds(batcher: Batcher, endpoint: str, tokens: Sequence[int]) -> fl
 def _cached_texts(encoded: EncodedTexts, rows: int) -> int:
     """For how many texts nothing was inferred, where nothing was for this many rows.
 
-    Which windows of which texts they were is not told. All, or else not the last one.
+    Which rows of which texts they were is not told. All, or else not the last one.
     """
-    if encoded.windows is None:
+    if encoded.windows is None and encoded.sides is None:
         return rows
-    texts = len(encoded.windows.texts)
+    texts = len(encoded.statistics())
     return texts if rows == len(encoded) else min(rows, texts - 1)
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from contracts.events import TextRecord
 from contracts.tasks import DENSE, SPARSE, TOKENS, Task
 from preprocess.encoder import EncodedTexts
+from preprocess.late_interaction import fill_to_longest, mean_distance
 from preprocess.scores import norms
 from preprocess.tasks.embedding import formed
 from preprocess.tasks.head import (
@@ -79,7 +80,7 @@ class HybridEmbedding(Head):
             for side in (ours, theirs)
         ]
         apart = [
-            max((1 - float(a @ b)) / 2, _apart(weights, others), _far(tokens, nearest))
+            max((1 - float(a @ b)) / 2, _apart(weights, others), mean_distance(tokens, nearest))
             for a, b, weights, others, tokens, nearest in zip(
                 *(part for pair in zip(*both, strict=True) for part in pair), strict=True
             )
@@ -121,17 +122,12 @@ class HybridEmbedding(Head):
 
     def outputs(self, answer: AnsweredTexts) -> dict[str, Output]:
         """All kinds; token vectors as long as the longest text's, zeros behind the others."""
-        tokens = self.token_vectors(answer)
-        padded = np.zeros(
-            (len(tokens), max(map(len, tokens)), answer.values.shape[1] - 1), np.float32
-        )
-        for row, vectors in zip(padded, tokens, strict=True):
-            row[: len(vectors)] = vectors
+        vectors = self.token_vectors(answer)
         dense = formed(self.dense(answer), None, answer.parameters)
         return {
             "EMBEDDING": dense.astype(np.float32, copy=False),
             "SPARSE": [json.dumps(each, separators=(",", ":")) for each in self.sparse(answer)],
-            "TOKEN_VECTORS": padded,
+            "TOKEN_VECTORS": fill_to_longest(vectors, answer.values.shape[1] - 1),
         }
 
     def _shown(self, answer: AnsweredTexts, parameters: Mapping[str, Any]) -> list[Any]:
@@ -194,12 +190,3 @@ def _apart(ours: Weights, theirs: Weights) -> float:
     larger = sum(max(one.get(at, 0.0), other.get(at, 0.0)) for at in every)
     smaller = sum(min(one[at], other[at]) for at in one.keys() & other.keys())
     return 1 - smaller / larger if larger else 0.0
-
-
-def _far(ours: Values, theirs: Values) -> float:
-    """How far the vectors of a text's tokens are from another version's."""
-    if len(ours) == 0 or len(theirs) == 0:
-        return float(len(ours) != len(theirs))
-    if len(ours) == len(theirs):
-        return float(1 - np.einsum("td,td->t", ours, theirs).mean()) / 2
-    return float(1 - (ours @ theirs.T).max(axis=1).mean()) / 2
