@@ -266,9 +266,9 @@ class TextEncoder:
             ValueError: not as many pairs as texts.
         """
         if pairs is not None:
-            return self._encoded(self._pair_rows(texts, pairs))
+            return self._gather(self._pair_rows(texts, pairs))
         most = self._spec.max_tokens
-        return self._encoded([self._row(index, text, most) for index, text in enumerate(texts)])
+        return self._gather([self._row(index, text, most) for index, text in enumerate(texts)])
 
     def encode_prompted(
         self,
@@ -279,7 +279,7 @@ class TextEncoder:
         """The same with a prompt before each text; raises what ``prompted`` and ``encode`` do."""
         return self.encode(self.prompted(texts, prompt_name), pairs)
 
-    def _encoded(self, rows: list[_Row], sides: Sides | None = None) -> EncodedTexts:
+    def _gather(self, rows: list[_Row], sides: Sides | None = None) -> EncodedTexts:
         unk_id = self._spec.unk_id
         ids = [row.ids for row in rows]
         types = [row.type_ids for row in rows if row.type_ids is not None]

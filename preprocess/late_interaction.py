@@ -81,14 +81,14 @@ class QueryDocumentEncoder(TextEncoder):
                 types = None if row.type_ids is None else [*row.type_ids, *[0] * lacking]
                 row = row._replace(ids=[*row.ids, *[spec.fill_id] * lacking], type_ids=types)
             rows.append(row if pairs is None else row._replace(seen=None))
-        found = self._encoded(rows)
+        found = self._gather(rows)
         left_out = [
             self._places_left_out(row.ids, is_query=asked[at]) for at, row in enumerate(rows)
         ]
         statistics = list(found.statistics())
         if pairs is not None:
             statistics = _of_pairs(statistics, asked)
-        return self._encoded(rows, Sides(asked, left_out, statistics, spec.mean))
+        return self._gather(rows, Sides(asked, left_out, statistics, spec.mean))
 
     def _places_left_out(self, ids: list[int], *, is_query: bool) -> list[int]:
         spec = self._sides
@@ -134,6 +134,13 @@ def _of_pairs(rows: list[Statistics], asked: list[bool]) -> list[Statistics]:
             sums = (query[0] + row[0], query[1] + row[1], query[2] + row[2], query[3] or row[3])
             found.append(sums)
     return found
+
+
+def require_rows(encoded: EncodedTexts | None) -> EncodedTexts:
+    """The rows that values are of; raises ``ValueError`` without any."""
+    if encoded is None:
+        raise ValueError("weights and vectors of tokens need their texts")
+    return encoded
 
 
 def answered_vectors(encoded: EncodedTexts, values: Values) -> list[Values]:

@@ -15,7 +15,7 @@ import numpy as np
 from contracts.events import TextRecord
 from contracts.tasks import DENSE, SPARSE, TOKENS, Task
 from preprocess.encoder import EncodedTexts
-from preprocess.late_interaction import fill_to_longest, mean_distance
+from preprocess.late_interaction import fill_to_longest, mean_distance, require_rows
 from preprocess.scores import norms
 from preprocess.tasks.embedding import formed
 from preprocess.tasks.head import (
@@ -70,12 +70,12 @@ class HybridEmbedding(Head):
         version's, as in late interaction. It is 1 for vectors of different dimensions.
         """
         if ours.values.shape[1] != theirs.values.shape[1]:
-            return Difference(np.ones(len(_encoded(ours.encoded))), [], [], np.empty(0))
+            return Difference(np.ones(len(require_rows(ours.encoded))), [], [], np.empty(0))
         both = [
             (
-                unit(_dense(_encoded(side.encoded), side.values)),
-                _weights(_encoded(side.encoded), side.values),
-                [unit(each) for each in _tokens(_encoded(side.encoded), side.values)],
+                unit(_dense(require_rows(side.encoded), side.values)),
+                _weights(require_rows(side.encoded), side.values),
+                [unit(each) for each in _tokens(require_rows(side.encoded), side.values)],
             )
             for side in (ours, theirs)
         ]
@@ -101,15 +101,15 @@ class HybridEmbedding(Head):
 
     def dense(self, answer: AnsweredTexts) -> Values:
         """See ``Head.dense``."""
-        return _dense(_encoded(answer.encoded), answer.values)
+        return _dense(require_rows(answer.encoded), answer.values)
 
     def sparse(self, answer: AnsweredTexts) -> list[Weights]:
         """See ``Head.sparse``."""
-        return _weights(_encoded(answer.encoded), answer.values)
+        return _weights(require_rows(answer.encoded), answer.values)
 
     def token_vectors(self, answer: AnsweredTexts) -> list[Values]:
         """See ``Head.token_vectors``."""
-        return _tokens(_encoded(answer.encoded), answer.values)
+        return _tokens(require_rows(answer.encoded), answer.values)
 
     def pipeline(self, answer: AnsweredTexts, parameters: Mapping[str, Any], *, one: bool) -> Any:  # noqa: ANN401
         """With ``kinds`` an object of them a text, without the dense vector alone."""
@@ -144,12 +144,6 @@ class HybridEmbedding(Head):
             else:
                 columns[kind] = [each.tolist() for each in self.token_vectors(answer)]
         return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-
-
-def _encoded(encoded: EncodedTexts | None) -> EncodedTexts:
-    if encoded is None:
-        raise ValueError("weights and vectors of tokens need their texts")
-    return encoded
 
 
 def _firsts(encoded: EncodedTexts) -> list[int]:

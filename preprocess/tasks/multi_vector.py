@@ -17,6 +17,7 @@ from preprocess.late_interaction import (
     answered_vectors,
     fill_to_longest,
     mean_distance,
+    require_rows,
     scores_of_pairs,
     vectors_of_texts,
 )
@@ -70,7 +71,7 @@ class MultiVectorEmbedding(Head):
 
     def difference(self, ours: Side, theirs: Side) -> Difference:
         """See ``mean_distance``. It is 1 for vectors of different dimensions."""
-        encoded, others = _encoded(ours.encoded), _encoded(theirs.encoded)
+        encoded, others = require_rows(ours.encoded), require_rows(theirs.encoded)
         if ours.values.shape[1] != theirs.values.shape[1]:
             return Difference(np.ones(len(encoded.statistics())), [], [], np.empty(0))
         apart = [
@@ -85,11 +86,11 @@ class MultiVectorEmbedding(Head):
 
     def token_vectors(self, answer: AnsweredTexts) -> list[Values]:
         """See ``Head.token_vectors``."""
-        return answered_vectors(_encoded(answer.encoded), answer.values)
+        return answered_vectors(require_rows(answer.encoded), answer.values)
 
     def ranking(self, answer: AnsweredTexts) -> Ranking:
         """By MaxSim, which is no probability: a score is shown as it is."""
-        scores = scores_of_pairs(_encoded(answer.encoded), answer.values)
+        scores = scores_of_pairs(require_rows(answer.encoded), answer.values)
         order, ordered = best_first(scores)
         return order, ordered.tolist(), ordered.tolist()
 
@@ -106,9 +107,3 @@ class MultiVectorEmbedding(Head):
         """Vectors as many as the longest text has, zeros behind the others."""
         vectors = self.token_vectors(answer)
         return {"TOKEN_VECTORS": fill_to_longest(vectors, answer.values.shape[1])}
-
-
-def _encoded(encoded: EncodedTexts | None) -> EncodedTexts:
-    if encoded is None:
-        raise ValueError("vectors of tokens need their texts")
-    return encoded

@@ -171,7 +171,7 @@ def _spec(
 ) -> TokenizerSpec:
     """Ids and limits for the manifest."""
     definition = json.loads(tokenizer.to_str())
-    named = _named(original)
+    named = _read_names(original)
     config = read_json(original.folder / CONFIG)
     vocabulary = tokenizer.get_vocab_size(with_added_tokens=True)
     if pad_id is None:
@@ -220,7 +220,7 @@ def _sides(
         )
     fill_id = None
     if sides.filled_to:
-        named = _named(original)
+        named = _read_names(original)
         fillers = (sides.fill_token,) if sides.fill_token else tuple(
             _content(named.get(f"{name}_token")) for name in ("mask", "eos")
         )  # fmt: skip
@@ -247,7 +247,7 @@ def _sides(
     )
 
 
-def _named(original: OriginalTextModel) -> dict[str, Any]:
+def _read_names(original: OriginalTextModel) -> dict[str, Any]:
     """What files beside the vocabulary name its special tokens."""
     return {
         **read_json(original.tokenizer / "special_tokens_map.json"),

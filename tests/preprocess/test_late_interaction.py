@@ -48,7 +48,7 @@ def encoder(max_tokens: int = 16, **sides: Any) -> QueryDocumentEncoder:
     return QueryDocumentEncoder(asking_tokenizer().to_str().encode(), spec)
 
 
-def numbered(encoded: EncodedTexts) -> NDArray[np.float32]:
+def number_tokens(encoded: EncodedTexts) -> NDArray[np.float32]:
     """A vector for each token, by its place among all."""
     return np.arange(sum(encoded.tokens) * 2, dtype=np.float32).reshape(-1, 2)
 
@@ -78,18 +78,18 @@ def test_vectors_of_some_tokens_are_left_out_of_the_sides_that_say_so() -> None:
         made = encoder(left_out_of_queries=of_queries, left_out_of_documents=of_documents)
         for queries, left_out in ((True, of_queries), (False, of_documents)):
             encoded = made.encode_sided(texts, queries=queries)
-            (kept,) = answered_vectors(encoded, numbered(encoded))
+            (kept,) = answered_vectors(encoded, number_tokens(encoded))
             places = [at for at, token in enumerate(encoded.ids[0]) if token != THE or not left_out]
-            np.testing.assert_array_equal(kept, numbered(encoded)[places])
+            np.testing.assert_array_equal(kept, number_tokens(encoded)[places])
 
 
 def test_only_some_tokens_of_documents_are_answered_if_there_are_such() -> None:
     made = encoder(only=(GOOD,), left_out=())
     encoded = made.encode_sided(["a good film"], queries=False)
-    (kept,) = answered_vectors(encoded, numbered(encoded))
-    np.testing.assert_array_equal(kept, numbered(encoded)[[encoded.ids[0].index(GOOD)]])
+    (kept,) = answered_vectors(encoded, number_tokens(encoded))
+    np.testing.assert_array_equal(kept, number_tokens(encoded)[[encoded.ids[0].index(GOOD)]])
     query = made.encode_sided(["a good film"], queries=True)
-    assert len(answered_vectors(query, numbered(query))[0]) == query.tokens[0]
+    assert len(answered_vectors(query, number_tokens(query))[0]) == query.tokens[0]
 
 
 def test_documents_with_one_query_share_its_row_and_each_pair_has_its_statistics() -> None:
@@ -139,7 +139,7 @@ def test_a_text_is_no_distance_from_itself(found: NDArray[np.float32]) -> None:
 
 def test_pairs_are_scored_by_their_own_query() -> None:
     encoded = encoder().encode_prompted(["soup", "soup film"], ["the good", "the"])
-    values = numbered(encoded)
+    values = number_tokens(encoded)
     rows = answered_vectors(encoded, values)
     expected = [maxsim(rows[0], rows[1]), maxsim(rows[2], rows[3])]
     np.testing.assert_allclose(scores_of_pairs(encoded, values), expected)
@@ -149,7 +149,7 @@ def test_pairs_are_scored_by_their_own_query() -> None:
 def test_a_text_is_recorded_once_however_many_rows_it_has() -> None:
     head = HEADS[Task.MULTI_VECTOR_EMBEDDING]
     encoded = encoder().encode_prompted(["soup", "soup"], ["the good film", "a"])
-    values = numbered(encoded)
+    values = number_tokens(encoded)
     records = head.records(encoded, values, ())
     means = [each.mean(axis=0) for each in vectors_of_texts(encoded, values)]
     assert [each.norm for each in records] == pytest.approx([np.linalg.norm(one) for one in means])
